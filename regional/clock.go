@@ -1,0 +1,18 @@
+package regional
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bootClock reads CLOCK_BOOTTIME, which goes on while the machine sleeps, so
+// that a lease does not outlive a suspend.
+func bootClock() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		// Only an unknown clock id fails, on kernels older than 2.6.39.
+		panic("read CLOCK_BOOTTIME: " + err.Error())
+	}
+	return time.Duration(ts.Nano())
+}

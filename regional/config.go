@@ -1,0 +1,239 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"regexp"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// ErrConfig marks every error of Config.Validate: the configuration, not the
+// machine, is wrong.
+var ErrConfig = errors.New("invalid configuration")
+
+// Config is everything a regional server is told. The zero value of a field
+// with a default means the default.
+type Config struct {
+	// Region is what this server says about its region; Name is required and
+	// must be the same on every server of the region.
+	Region *nusav1.RegionDefinition
+	// Name identifies this server within the region: 1..63 of [a-zA-Z0-9._-].
+	Name string
+	// DataDir holds the Raft log, snapshots and the server's identity. Created
+	// with mode 0700. Not used with InMemory.
+	DataDir string
+
+	// Addresses to listen on, "host:port"; port 0 lets the network choose.
+	// Defaults: 127.0.0.1 and the ports 7610 to 7614. HTTPAddr "-" serves no
+	// HTTP.
+	GRPCAddr   string
+	RaftAddr   string
+	GossipAddr string
+	ProbeAddr  string
+	HTTPAddr   string
+	// Advertise is the host that others are told to use with the ports above.
+	// Default: the host of GRPCAddr. Required when that is a wildcard.
+	Advertise string
+
+	// Join are gossip addresses of any servers of the region; its own may be
+	// among them. Tried again until one answers.
+	Join []string
+	// BootstrapExpect is how many servers must see one another before a new
+	// Raft group is formed. Default 1. Servers of an existing group ignore it.
+	BootstrapExpect int
+	// Global are gRPC addresses of global servers. Empty: the region is an
+	// island.
+	Global []string
+
+	// Net is how sockets are reached. Default network.Host().
+	Net network.Net
+	// Logger receives structured logs. Default: none.
+	Logger *slog.Logger
+	// Clock reads a monotonic clock that runs through suspend, from any start.
+	// Default CLOCK_BOOTTIME.
+	Clock func() time.Duration
+	// GossipKey encrypts gossip: 16, 24 or 32 bytes, the same on every server;
+	// servers with another key are refused. Empty: no encryption.
+	GossipKey []byte
+
+	// Raft sets the election's speed.
+	Raft RaftTiming
+	// NodeLease is how long a node may be silent before it is lost. Default
+	// 10 s, at least 100 ms.
+	NodeLease time.Duration
+	// StatsInterval is how often agents send statistics. Default 5 s.
+	StatsInterval time.Duration
+	// ReportInterval is how often the master reports to the global tier.
+	// Default 5 s.
+	ReportInterval time.Duration
+	// DeadServerAfter is how long a failed server stays a member when no
+	// replacement joined. Default 72 h.
+	DeadServerAfter time.Duration
+	// ProbeRate bounds latency probes, a second. Default 100.
+	ProbeRate int
+
+	// InMemory keeps Raft's log in memory. For simulations only: such a server
+	// must never come back after it ended.
+	InMemory bool
+	// Version of the build. Default "dev".
+	Version string
+	// Ready is called once, when every listener is open and the API is served.
+	// A leader need not be elected yet.
+	Ready func(Addresses)
+}
+
+// RaftTiming sets how fast a lost leader is noticed. The zero value is for
+// servers with round trips of a few milliseconds: heartbeat and election
+// 1 s, leader lease 500 ms. FastRaft is for one machine.
+type RaftTiming struct {
+	// Heartbeat without which a follower becomes a candidate.
+	Heartbeat time.Duration
+	// Election after which a candidate tries again.
+	Election time.Duration
+	// LeaderLease after which a leader without quorum steps down; at most
+	// Heartbeat.
+	LeaderLease time.Duration
+	// Commit is how long a follower may lag with the commit index when nothing
+	// is written. Default 50 ms.
+	Commit time.Duration
+}
+
+// FastRaft lets a single server lead within about 200 ms and a group on one
+// machine notice a dead leader within about half a second.
+func FastRaft() RaftTiming {
+	return RaftTiming{
+		Heartbeat:   100 * time.Millisecond,
+		Election:    100 * time.Millisecond,
+		LeaderLease: 100 * time.Millisecond,
+		Commit:      5 * time.Millisecond,
+	}
+}
+
+// Addresses are what a running server serves, as others reach it.
+type Addresses struct {
+	GRPC   string
+	Raft   string
+	Gossip string
+	Probe  string
+	// HTTP is empty when none is served.
+	HTTP string
+}
+
+// Run serves one regional server until ctx ends or the first fatal error.
+// Everything it started has ended when it returns. It returns nil after ctx
+// ended, an error wrapping ErrConfig when cfg cannot work, and otherwise the
+// first failure.
+func Run(ctx context.Context, cfg Config) error {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	return run(ctx, cfg)
+}
+
+var (
+	regionName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+	serverName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
+)
+
+func (c Config) withDefaults() Config {
+	str := func(p *string, d string) {
+		if *p == "" {
+			*p = d
+		}
+	}
+	dur := func(p *time.Duration, d time.Duration) {
+		if *p == 0 {
+			*p = d
+		}
+	}
+	str(&c.GRPCAddr, "127.0.0.1:7610")
+	str(&c.RaftAddr, "127.0.0.1:7611")
+	str(&c.GossipAddr, "127.0.0.1:7612")
+	str(&c.ProbeAddr, "127.0.0.1:7613")
+	str(&c.HTTPAddr, "127.0.0.1:7614")
+	str(&c.Version, "dev")
+	if c.Advertise == "" {
+		c.Advertise, _, _ = net.SplitHostPort(c.GRPCAddr)
+	}
+	if c.BootstrapExpect == 0 {
+		c.BootstrapExpect = 1
+	}
+	if c.Net.Listen == nil {
+		c.Net = network.Host()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Clock == nil {
+		c.Clock = bootClock
+	}
+	dur(&c.Raft.Heartbeat, time.Second)
+	dur(&c.Raft.Election, c.Raft.Heartbeat)
+	dur(&c.Raft.LeaderLease, c.Raft.Heartbeat/2)
+	dur(&c.Raft.Commit, 50*time.Millisecond)
+	dur(&c.NodeLease, 10*time.Second)
+	dur(&c.StatsInterval, 5*time.Second)
+	dur(&c.ReportInterval, 5*time.Second)
+	dur(&c.DeadServerAfter, 72*time.Hour)
+	if c.ProbeRate == 0 {
+		c.ProbeRate = 100
+	}
+	return c
+}
+
+// validate checks what withDefaults completed; every fault names its field.
+func (c Config) validate() error {
+	bad := func(field, format string, args ...any) error {
+		return fmt.Errorf("%w: %s: %s", ErrConfig, field, fmt.Sprintf(format, args...))
+	}
+	if c.Region == nil || !regionName.MatchString(c.Region.GetName()) {
+		return bad("region.name", "%q is not 1..63 of [a-z0-9-] starting with a letter", c.Region.GetName())
+	}
+	if loc := c.Region.GetLocation(); loc != nil {
+		if !(loc.Latitude >= -90 && loc.Latitude <= 90) || !(loc.Longitude >= -180 && loc.Longitude <= 180) {
+			return bad("region.location", "%v, %v is not on the globe", loc.Latitude, loc.Longitude)
+		}
+	}
+	if len(c.Region.GetLabels()) > 64 {
+		return bad("region.labels", "%d labels, at most 64", len(c.Region.GetLabels()))
+	}
+	if !serverName.MatchString(c.Name) {
+		return bad("name", "%q is not 1..63 of [a-zA-Z0-9._-] starting with a letter or digit", c.Name)
+	}
+	if c.DataDir == "" && !c.InMemory {
+		return bad("data_dir", "must be set")
+	}
+	for field, addr := range map[string]string{
+		"grpc": c.GRPCAddr, "raft": c.RaftAddr, "gossip": c.GossipAddr, "probe": c.ProbeAddr,
+	} {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return bad(field, "%q is not host:port", addr)
+		}
+	}
+	if ip := net.ParseIP(c.Advertise); c.Advertise == "" || (ip != nil && ip.IsUnspecified()) {
+		return bad("advertise", "must be set when the server listens on every address (%q)", c.GRPCAddr)
+	}
+	if c.BootstrapExpect < 1 || c.BootstrapExpect > 9 {
+		return bad("bootstrap_expect", "%d is not 1..9", c.BootstrapExpect)
+	}
+	if n := len(c.GossipKey); n != 0 && n != 16 && n != 24 && n != 32 {
+		return bad("gossip_key", "%d bytes, must be 16, 24 or 32", n)
+	}
+	if c.NodeLease < 100*time.Millisecond {
+		return bad("node_lease", "%v is below 100ms", c.NodeLease)
+	}
+	if c.StatsInterval < 0 || c.ReportInterval < 0 {
+		return bad("stats_interval, report_interval", "must not be negative")
+	}
+	if c.ProbeRate < 0 || c.ProbeRate > 10_000 {
+		return bad("probe_rate", "%d is not 1..10000", c.ProbeRate)
+	}
+	return nil
+}
