@@ -1,0 +1,44 @@
+# Everything a developer or an operator does with a checkout. CI calls the same
+# targets.
+GO       ?= go
+TAGS     := hashicorpmetrics
+GOFLAGS  := -buildvcs=false -tags=$(TAGS)
+export GOFLAGS
+TOOL     := GOFLAGS=-buildvcs=false $(GO) tool -modfile=tools/go.mod
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VERSION)
+
+.PHONY: build demo test race check proto integration bench clean help
+
+help: ## what there is
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## bin/nusa
+	@mkdir -p bin
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/nusa ./cmd/nusa
+
+demo: build ## a whole federation on this machine, with a job in it
+	@./bin/nusa demo
+
+test: ## all tests: no root, no server, no network but loopback
+	$(GO) test ./...
+
+race: ## the same under the race detector
+	$(GO) test -race ./...
+
+check: ## format, vet, staticcheck, protos
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "gofmt these files:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(TOOL) staticcheck -tags=$(TAGS) ./...
+	$(TOOL) buf lint
+	$(TOOL) buf generate
+	@git diff --exit-code --stat -- proto || { echo "the generated code in proto/ is not that of the .proto files: run 'make proto' and commit"; exit 1; }
+
+proto: ## generated code from proto/
+	$(TOOL) buf generate
+
+integration: build ## real processes: deploy/local, kill -9 and recovery
+	$(GO) test -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/...
+
+clean: ## built files
+	rm -rf bin

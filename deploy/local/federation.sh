@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# A federation of separate processes on loopback: 2 global servers over one
+# embedded etcd member, 3 regions × (3 regional servers + 2 agents).
+#
+#   federation.sh start          start everything and wait until it is ready
+#   federation.sh stop           stop everything (running tasks included)
+#   federation.sh status         which processes run
+#   federation.sh start NAME     start one process again, such as japaneast-agent-2
+#   federation.sh kill NAME      kill -9 one process
+#
+# NUSA       the binary            (default: bin/nusa of this checkout)
+# NUSA_DIR   data, logs, pid files (default: $TMPDIR/nusa-local)
+# NUSA_PORT  first port            (default: 7600; uses the 500 that follow)
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+NUSA=${NUSA:-$here/../../bin/nusa}
+DIR=${NUSA_DIR:-${TMPDIR:-/tmp}/nusa-local}
+BASE=${NUSA_PORT:-7600}
+# The roles read NUSA_* as configuration; these three are this script's own.
+unset NUSA_DIR NUSA_PORT
+
+REGIONS=(southeastasia westeurope eastus)
+declare -A LOCATION=([southeastasia]=1.283,103.833 [westeurope]=52.3667,4.9 [eastus]=37.3719,-79.8164)
+declare -A LABELS=([southeastasia]=jurisdiction=sg [westeurope]=jurisdiction=eu [eastus]=jurisdiction=us)
+
+GLOBALS="127.0.0.1:$BASE,127.0.0.1:$((BASE + 5))"
+
+names() {
+  echo global-1 global-2
+  for r in "${REGIONS[@]}"; do
+    for s in 1 2 3; do echo "$r-server-$s"; done
+    for a in 1 2; do echo "$r-agent-$a"; done
+  done
+}
+
+# port REGION SERVER OFFSET: each region has 100 ports, each server ten of them.
+port() {
+  local i
+  for i in "${!REGIONS[@]}"; do
+    [ "${REGIONS[$i]}" = "$1" ] && { echo $((BASE + 100 * (i + 1) + 10 * ($2 - 1) + $3)); return; }
+  done
+  echo "unknown region $1" >&2; return 1
+}
+
+# arguments NAME: the command line of a process.
+arguments() {
+  local name=$1 region n
+  case $name in
+    global-1) echo global --name global-1 --grpc-addr "127.0.0.1:$BASE" --http-addr "127.0.0.1:$((BASE + 1))" \
+                --etcd-client-addr "127.0.0.1:$((BASE + 2))" --etcd-peer-addr "127.0.0.1:$((BASE + 3))" ;;
+    global-2) echo global --name global-2 --grpc-addr "127.0.0.1:$((BASE + 5))" --http-addr "127.0.0.1:$((BASE + 6))" \
+                --etcd-endpoints "127.0.0.1:$((BASE + 2))" ;;
+    *-server-*)
+      region=${name%-server-*} n=${name##*-}
+      echo regional --name "$name" --region "$region" --location "${LOCATION[$region]}" --label "${LABELS[$region]}" \
+        --grpc-addr "127.0.0.1:$(port "$region" "$n" 0)" --raft-addr "127.0.0.1:$(port "$region" "$n" 1)" \
+        --gossip-addr "127.0.0.1:$(port "$region" "$n" 2)" --probe-addr "127.0.0.1:$(port "$region" "$n" 3)" \
+        --http-addr "127.0.0.1:$(port "$region" "$n" 4)" \
+        --join "127.0.0.1:$(port "$region" 1 2)" --bootstrap-expect 3 --global "$GLOBALS" ;;
+    *-agent-*)
+      region=${name%-agent-*} n=${name##*-}
+      echo agent --name "$name" --region "$region" --shared-machine local --share 6 \
+        --http-addr "127.0.0.1:$(port "$region" $((n + 4)) 0)" \
+        --servers "127.0.0.1:$(port "$region" 1 0),127.0.0.1:$(port "$region" 2 0),127.0.0.1:$(port "$region" 3 0)" ;;
+    *) echo "no process is called $name; there are: $(names | tr '\n' ' ')" >&2; return 1 ;;
+  esac
+}
+
+alive() { # PID file → is that process ours and running?
+  local pid
+  pid=$(cat "$1" 2>/dev/null) && [ -n "$pid" ] && [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = "$(readlink -f "$NUSA")" ]
+}
+
+launch() {
+  local name=$1 args
+  alive "$DIR/run/$name.pid" && return
+  args=$(arguments "$name")
+  mkdir -p "$DIR/run" "$DIR/log" "$DIR/data/$name"
+  # shellcheck disable=SC2086 # the arguments hold no blanks
+  setsid "$NUSA" $args --data-dir "$DIR/data/$name" </dev/null >>"$DIR/log/$name.log" 2>&1 &
+  echo $! >"$DIR/run/$name.pid"
+}
+
+halt() { # NAME SIGNAL
+  local file="$DIR/run/$1.pid" pid
+  alive "$file" || { rm -f "$file"; return 0; }
+  pid=$(cat "$file")
+  kill "-$2" "$pid" 2>/dev/null || true
+  for _ in $(seq 100); do
+    alive "$file" || { rm -f "$file"; return 0; }
+    sleep 0.1
+  done
+  echo "$1 (pid $pid) did not end on $2 within 10 s" >&2
+  return 1
+}
+
+ready() { # wait until every region is connected and every agent is a ready node
+  local want_nodes=$((2 * ${#REGIONS[@]})) got
+  for _ in $(seq 150); do
+    got=$("$NUSA" node list --addr "127.0.0.1:$BASE" -o json 2>/dev/null | grep -c '"NODE_STATE_READY"' || true)
+    [ "$got" -ge "$want_nodes" ] && return
+    sleep 0.2
+  done
+  echo "not ready after 30 s: $got of $want_nodes nodes; see $DIR/log" >&2
+  return 1
+}
+
+case ${1:-} in
+  start)
+    [ -x "$NUSA" ] || { echo "no binary at $NUSA: run 'make build' first" >&2; exit 1; }
+    if [ -n "${2:-}" ]; then launch "$2"; exit; fi
+    for n in $(names); do launch "$n"; done
+    ready
+    echo "ready: try  $NUSA --addr 127.0.0.1:$BASE region list" ;;
+  stop)
+    # Ask the jobs to stop first, so that no task outlives the federation.
+    "$NUSA" --addr "127.0.0.1:$BASE" job list -o json 2>/dev/null | grep -o '"name": *"[^"]*"' >/dev/null || true
+    for n in $(names); do case $n in *-agent-*) halt "$n" TERM ;; esac; done
+    for n in $(names); do case $n in *-server-*) halt "$n" TERM ;; esac; done
+    halt global-2 TERM
+    halt global-1 TERM ;;
+  kill) halt "${2:?which process?}" KILL ;;
+  status)
+    for n in $(names); do
+      if alive "$DIR/run/$n.pid"; then echo "$n running $(cat "$DIR/run/$n.pid")"; else echo "$n stopped"; fi
+    done ;;
+  *) sed -n '2,14p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 1 ;;
+esac

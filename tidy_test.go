@@ -1,0 +1,278 @@
+// Package nusa_test holds the rules of style that a machine can check: who may
+// import whom, how long a file or a function may be, what must be documented.
+package nusa_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const module = "github.com/nusa-scheduler/nusa"
+
+// Limits of size: beyond them a reader no longer holds the whole. A function
+// may be longer with a comment line "tidy: long: <why>" in its doc.
+const (
+	maxFileLines     = 520
+	maxFunctionLines = 75
+)
+
+// cores are the packages that decide: no I/O, clock, randomness, goroutine or
+// protobuf. The value lists what a core may import besides the standard
+// library; topology's leaf libraries are its own business.
+var cores = map[string][]string{
+	"global/place":    {"topology"},
+	"global/region":   {"topology", "global/place"},
+	"regional/state":  {"topology"},
+	"regional/sched":  {"topology", "regional/state"},
+	"regional/accept": {"topology", "regional/state", "regional/sched"},
+	"agent/reconcile": {"topology", "agent/lease"},
+	"agent/lease":     {"topology"},
+	"internal/link":   {},
+}
+
+// forbiddenInCores are standard packages that would make a decision impure.
+var forbiddenInCores = []string{"os", "net", "net/http", "math/rand", "math/rand/v2", "crypto/rand", "sync", "context", "log/slog"}
+
+var roles = []string{"global", "regional", "agent"}
+
+type source struct {
+	path string // relative, slashes
+	pkg  string // folder
+	file *ast.File
+	fset *token.FileSet
+	text string
+}
+
+func (s source) test() bool { return strings.HasSuffix(s.path, "_test.go") }
+
+func (s source) generated() bool { return ast.IsGenerated(s.file) }
+
+func (s source) imports() []string {
+	var out []string
+	for _, im := range s.file.Imports {
+		p, _ := strconv.Unquote(im.Path.Value)
+		out = append(out, p)
+	}
+	return out
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	var out []source
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "bin" || name == "testdata" || name == "tools") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, path, text, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		slash := filepath.ToSlash(path)
+		out = append(out, source{path: slash, pkg: filepath.ToSlash(filepath.Dir(slash)), file: file, fset: fset, text: string(text)})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 20 {
+		t.Fatalf("only %d Go files found: is the test run in the module's root?", len(out))
+	}
+	return out
+}
+
+func under(pkg, dir string) bool { return pkg == dir || strings.HasPrefix(pkg, dir+"/") }
+
+func TestRolesMeetOnlyInProto(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, role := range roles {
+			if !under(s.pkg, role) || s.test() {
+				continue
+			}
+			for _, im := range s.imports() {
+				rel, ours := strings.CutPrefix(im, module+"/")
+				if !ours {
+					continue
+				}
+				allowed := under(rel, role) || under(rel, "proto") || under(rel, "topology") || under(rel, "probe") || under(rel, "job") || under(rel, "internal")
+				if !allowed {
+					t.Errorf("%s: role %s imports %s: roles meet in proto only", s.path, role, rel)
+				}
+			}
+		}
+		if under(s.pkg, "internal") || under(s.pkg, "topology") || under(s.pkg, "probe") || under(s.pkg, "job") {
+			for _, im := range s.imports() {
+				rel, _ := strings.CutPrefix(im, module+"/")
+				for _, role := range roles {
+					if under(rel, role) && !s.test() {
+						t.Errorf("%s: imports the role %s, which stands above it", s.path, rel)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestCoresArePure(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range sources(t) {
+		allowed, core := cores[s.pkg]
+		if !core || s.test() {
+			continue
+		}
+		seen[s.pkg] = true
+		for _, im := range s.imports() {
+			rel, ours := strings.CutPrefix(im, module+"/")
+			if ours {
+				if !slices.Contains(allowed, rel) {
+					t.Errorf("%s: core imports %s, allowed are %v", s.path, rel, allowed)
+				}
+				continue
+			}
+			if strings.Contains(strings.Split(im, "/")[0], ".") {
+				t.Errorf("%s: core imports %s, not of the standard library", s.path, im)
+			}
+			if slices.Contains(forbiddenInCores, im) {
+				t.Errorf("%s: core imports %s", s.path, im)
+			}
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: core starts a goroutine", s.fset.Position(n.Pos()))
+			case *ast.SelectorExpr:
+				if id, ok := n.X.(*ast.Ident); ok && id.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "After", "Sleep", "NewTimer", "Tick", "NewTicker"}, n.Sel.Name) {
+					t.Errorf("%s: core reads the clock with time.%s", s.fset.Position(n.Pos()), n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	for core := range cores {
+		if !seen[core] {
+			t.Errorf("core %s has no source file: mend the list if it moved", core)
+		}
+	}
+}
+
+func TestPackagesAreDocumented(t *testing.T) {
+	documented := map[string]bool{}
+	for _, s := range sources(t) {
+		if s.test() {
+			continue
+		}
+		documented[s.pkg] = documented[s.pkg] || s.file.Doc != nil || s.generated()
+	}
+	for pkg, ok := range documented {
+		if !ok {
+			t.Errorf("package %s has no doc comment that says its job", pkg)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.generated() {
+			continue
+		}
+		if n := strings.Count(s.text, "\n"); n > maxFileLines && !s.test() {
+			t.Errorf("%s: %d lines, more than %d: more than one job in it?", s.path, n, maxFileLines)
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || s.test() {
+				continue
+			}
+			lines := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1
+			if lines > maxFunctionLines && !strings.Contains(f.Doc.Text(), "tidy: long:") {
+				t.Errorf("%s: %s has %d lines, more than %d", s.path, f.Name.Name, lines, maxFunctionLines)
+			}
+		}
+	}
+}
+
+// TestNoSleepInTests: waiting for a duration is a guess; only in a synctest
+// bubble is it exact.
+func TestNoSleepInTests(t *testing.T) {
+	for _, s := range sources(t) {
+		if !s.test() && !under(s.pkg, "sim") {
+			continue
+		}
+		if strings.Contains(s.text, "time"+".Sleep(") && !strings.Contains(s.text, `"testing/synctest"`) {
+			t.Errorf("%s: sleeps outside a synctest bubble", s.path)
+		}
+	}
+}
+
+// TestReasonsAreOnTheWire: every reason a core gives has its enum value.
+func TestReasonsAreOnTheWire(t *testing.T) {
+	found := 0
+	for _, s := range sources(t) {
+		if _, core := cores[s.pkg]; !core || s.test() {
+			continue
+		}
+		for name, value := range reasonConstants(s.file) {
+			found++
+			if value == "" {
+				continue
+			}
+			wire := "REASON_" + strings.ToUpper(value)
+			if _, ok := nusav1.Reason_value[wire]; !ok {
+				t.Errorf("%s: %s = %q has no value %s in types.proto", s.path, name, value, wire)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no reason constants found in the cores: has the type's name changed?")
+	}
+}
+
+// reasonConstants returns the string constants declared with type Reason, or
+// named Reason… without a type.
+func reasonConstants(f *ast.File) map[string]string {
+	out := map[string]string{}
+	for _, d := range f.Decls {
+		g, ok := d.(*ast.GenDecl)
+		if !ok || g.Tok != token.CONST {
+			continue
+		}
+		for _, spec := range g.Specs {
+			v := spec.(*ast.ValueSpec)
+			typed := v.Type != nil && strings.HasSuffix(fmt.Sprint(v.Type), "Reason")
+			for i, name := range v.Names {
+				if i >= len(v.Values) || !(typed || strings.HasPrefix(name.Name, "Reason")) {
+					continue
+				}
+				if lit, ok := v.Values[i].(*ast.BasicLit); ok && lit.Kind == token.STRING {
+					value, _ := strconv.Unquote(lit.Value)
+					out[name.Name] = value
+				}
+			}
+		}
+	}
+	return out
+}
