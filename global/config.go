@@ -1,0 +1,83 @@
+package global
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/network"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Config is everything one global server needs. The zero value of a field
+// means the default that its comment names.
+type Config struct {
+	// Name of this server, unique among the global servers. Default: the host
+	// name.
+	Name string
+	// DataDir holds the embedded etcd member and the file that says whose
+	// directory it is. Required with Etcd embedded, otherwise optional.
+	DataDir string
+	// GRPCAddr is where the gRPC API and the regions' streams are served.
+	// Default 127.0.0.1:7600; port 0 lets the network choose.
+	GRPCAddr string
+	// HTTPAddr serves /livez, /readyz and /metrics. Default 127.0.0.1:7601;
+	// "none" turns it off.
+	HTTPAddr string
+	// Advertise is the gRPC address by which other global servers reach this
+	// one. Default: the address it listens on.
+	Advertise string
+	// Etcd says where the records are kept. Ignored when Store is set.
+	Etcd Etcd
+	// Store, when set, is used in place of etcd (simulation, tests) and is not
+	// closed by Run.
+	Store store.Store
+	// Net reaches sockets. Default: the host's.
+	Net network.Net
+	// Logger takes the logs. Default: slog.Default().
+	Logger *slog.Logger
+	// Clock is elapsed time on a clock that runs through suspend, from any
+	// origin. Default: CLOCK_BOOTTIME.
+	Clock func() time.Duration
+	// Lease is what a region is granted. Default 30 s.
+	Lease time.Duration
+	// ReportInterval is how often regions report. Default 5 s.
+	ReportInterval time.Duration
+	// CheckpointInterval is how often the latest summaries of a region are
+	// stored. Default 30 s.
+	CheckpointInterval time.Duration
+	// ElectionTTL is how long the election key of a dead active server lives
+	// on. Default 5 s; etcd rounds up to whole seconds.
+	ElectionTTL time.Duration
+	// Region and Location say where this server stands; informational.
+	Region   string
+	Location *nusav1.Location
+	// Version of the build, shown by System.Info.
+	Version string
+	// Ready is called once, when the server serves (active or not).
+	Ready func(Addresses)
+}
+
+// Etcd says which etcd keeps the records.
+type Etcd struct {
+	// Endpoints are client URLs or host:port of an external cluster or of
+	// another global server's embedded member. Empty = embed a member here.
+	Endpoints []string
+	// ClientAddr and PeerAddr are where the embedded member listens,
+	// host:port. Defaults 127.0.0.1:7602 and 127.0.0.1:7603; port 0 chooses.
+	ClientAddr string
+	PeerAddr   string
+	// InitialCluster lists the embedded members, "name=host:port" of their
+	// peer addresses. Empty = this member alone.
+	InitialCluster []string
+}
+
+// Addresses are those that a server listens on, ports resolved.
+type Addresses struct {
+	// GRPC is the public API and the regions' streams.
+	GRPC string
+	// HTTP is health and metrics; empty when turned off.
+	HTTP string
+	// EtcdClient is the embedded member's client address; empty without one.
+	EtcdClient string
+}
