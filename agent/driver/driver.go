@@ -1,0 +1,201 @@
+// Package driver is the contract between the agent and an engine that runs
+// tasks: processes, containers, virtual machines. Its suite of tests is in
+// drivertest; a new engine is a folder beside it and an entry in the agent's
+// configuration.
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors every driver uses, wrapped with what and where.
+var (
+	// ErrNotFound: the driver has never started a run of that ID, or it was
+	// removed.
+	ErrNotFound = errors.New("no such task run")
+	// ErrInvalid: the task asks for something that this driver can never do; a
+	// retry is useless.
+	ErrInvalid = errors.New("task not supported")
+	// ErrStart: the task could not be started; a retry may help.
+	ErrStart = errors.New("task did not start")
+)
+
+// Capabilities a driver may report. What is not reported is not enforced.
+const (
+	// CapSelfFencing: a lease deadline ends the task also when the agent is dead.
+	CapSelfFencing = "self_fencing"
+	// CapCPULimit and CapMemoryLimit: Resources are limits, not only charges.
+	CapCPULimit    = "cpu_limit"
+	CapMemoryLimit = "memory_limit"
+	// CapRecover: tasks outlive the agent and are adopted by the next one.
+	CapRecover = "recover"
+)
+
+// Driver runs tasks. A run is named by its ID and starts at most once in the
+// life of the data directory, whatever crashes in between. Every method is
+// idempotent, is bounded by its context, and may be called concurrently.
+type Driver interface {
+	// Fingerprint looks at the host: is the engine there, what can it do.
+	Fingerprint(ctx context.Context) Fingerprint
+	// Start begins a run and returns once its command runs. A second Start of
+	// the same ID does nothing and returns nil, also when the run has ended.
+	// Errors wrap ErrInvalid or ErrStart; the run is then Ended or not found.
+	Start(ctx context.Context, t Task) error
+	// Status says how a run is doing; ErrNotFound if it never started. It is
+	// also how a restarted agent adopts a run.
+	Status(ctx context.Context, id ID) (Status, error)
+	// Wait returns the final Status as soon as the run has ended.
+	Wait(ctx context.Context, id ID) (Status, error)
+	// Stop asks the run to end, kills everything of it after the grace and
+	// returns once nothing of it is left. A run that ended or is unknown: nil.
+	Stop(ctx context.Context, id ID, grace time.Duration) error
+	// Renew moves the lease deadline of a run that was started with one. A
+	// driver without CapSelfFencing returns ErrInvalid.
+	Renew(ctx context.Context, id ID, deadline time.Duration) error
+	// Logs emits the kept output, oldest first, in chunks of at most MaxChunk,
+	// and ends: at once, or with Follow when the run has ended and all of its
+	// output was emitted. An error of emit ends it and is returned.
+	Logs(ctx context.Context, id ID, o LogOptions, emit func(LogChunk) error) error
+	// Remove forgets a run that has ended, with its logs. Unknown: nil.
+	Remove(ctx context.Context, id ID) error
+}
+
+// ID names one run of one task of one allocation: a restart is another run.
+type ID struct {
+	Alloc string // UUID
+	Task  string
+	Run   int // from 1
+}
+
+// String is "alloc/task/run".
+func (id ID) String() string { return fmt.Sprintf("%s/%s/%d", id.Alloc, id.Task, id.Run) }
+
+// Fingerprint is what a driver says about itself on this host.
+type Fingerprint struct {
+	Healthy bool
+	Version string
+	// Message says why it is not healthy, or what is not enforced.
+	Message string
+	// Capabilities are the Cap constants, sorted.
+	Capabilities []string
+}
+
+// Task is all that a driver needs for one run. Variables are expanded.
+type Task struct {
+	ID ID
+	// Config is the driver's own part of the job file; unknown keys are
+	// ErrInvalid.
+	Config map[string]any
+	// Env is complete but for what the engine itself adds. May hold secrets:
+	// never in a command line or a file that others can read.
+	Env map[string]string
+	// Dir is the task's working folder; AllocDir is shared by the allocation's
+	// tasks. Both exist and are absolute.
+	Dir, AllocDir string
+	Resources     Resources
+	Ports         []Port
+	Volumes       []Volume
+	Logs          LogBounds
+	// LeaseDeadline on CLOCK_BOOTTIME (the agent's Config.Clock): at this time
+	// the run is stopped by whatever supervises it, with StopGrace counted so
+	// that everything is gone at the deadline. 0 = no lease.
+	LeaseDeadline time.Duration
+	StopGrace     time.Duration
+}
+
+// Resources the run is charged for; a limit where the driver can.
+type Resources struct {
+	CPUMilli    int64 // thousandths of a core, 0 = no limit
+	MemoryBytes int64 // 0 = no limit
+	DiskBytes   int64
+}
+
+// Port is a host port given to the run.
+type Port struct {
+	Label string
+	Host  int // on the node
+	To    int // inside the task's network, where it has one of its own
+}
+
+// Volume is a host path given to the run.
+type Volume struct {
+	Name     string
+	Source   string // absolute host path
+	Target   string // absolute path inside the task; "" = AllocDir/Name
+	ReadOnly bool
+}
+
+// LogBounds limit each of stdout and stderr.
+type LogBounds struct {
+	Files     int   // 1..100
+	SizeBytes int64 // of a file, at least 4096
+}
+
+// State of a run; it only advances.
+type State int
+
+// The states of a run.
+const (
+	Starting State = iota + 1
+	Running
+	Ended
+)
+
+// String is the state's lower-case name.
+func (s State) String() string {
+	switch s {
+	case Starting:
+		return "starting"
+	case Running:
+		return "running"
+	case Ended:
+		return "ended"
+	}
+	return fmt.Sprintf("state(%d)", int(s))
+}
+
+// Cause says why a run ended, where it was not the command's own doing.
+type Cause string
+
+// The causes.
+const (
+	CauseExited       Cause = ""              // by itself
+	CauseStopped      Cause = "stopped"       // Stop was called
+	CauseLeaseExpired Cause = "lease_expired" // its deadline passed
+	CauseStartFailed  Cause = "start_failed"  // the command could not be started
+	CauseLost         Cause = "lost"          // its supervisor vanished; the exit code is unknown
+)
+
+// Status of a run.
+type Status struct {
+	State State
+	// PID of the command on the host, 0 where there is none.
+	PID     int
+	Started time.Time
+	// The rest is valid once Ended.
+	Finished time.Time
+	ExitCode int
+	Signal   int // that ended it, 0 = none
+	Cause    Cause
+	Message  string
+}
+
+// MaxChunk is the greatest LogChunk in bytes.
+const MaxChunk = 32 << 10
+
+// LogOptions select output.
+type LogOptions struct {
+	Stdout, Stderr bool
+	Follow         bool
+	// TailBytes from the end of each stream; 0 = all that is kept.
+	TailBytes int64
+}
+
+// LogChunk is a piece of output. Data is valid only during the call of emit.
+type LogChunk struct {
+	Stderr bool
+	Data   []byte
+}
