@@ -1,0 +1,119 @@
+package topology
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/serf/coordinate"
+)
+
+// Dimensions of the coordinate space (plus height). Ledlie et al. ("Network
+// Coordinates in the Wild", NSDI 2007) saw little gain beyond.
+const Dimensions = 8
+
+// startRadius, in seconds, is how far from the origin a tracker starts: far
+// enough that two fresh ones do not coincide (the client would then pick a
+// random direction), near enough not to matter.
+const startRadius = 0.001
+
+// Tracker keeps the network coordinate of one region up to date from its own
+// round trips. The same calls give the same coordinate. It is safe for
+// concurrent use.
+type Tracker struct {
+	client *coordinate.Client
+}
+
+// NewTracker starts at a point derived from the region's name.
+func NewTracker(region string) *Tracker {
+	client, err := coordinate.NewClient(config())
+	if err != nil {
+		panic(fmt.Sprintf("topology: constant coordinate configuration: %v", err))
+	}
+	h := fnv.New64a()
+	h.Write([]byte(region))
+	rnd := rand.New(rand.NewPCG(h.Sum64(), 0))
+	start := client.GetCoordinate()
+	var norm float64
+	for i := range start.Vec {
+		start.Vec[i] = rnd.NormFloat64()
+		norm += start.Vec[i] * start.Vec[i]
+	}
+	for i := range start.Vec {
+		start.Vec[i] *= startRadius / math.Sqrt(norm)
+	}
+	if err := client.SetCoordinate(start); err != nil {
+		panic(fmt.Sprintf("topology: start coordinate: %v", err))
+	}
+	return &Tracker{client: client}
+}
+
+func config() *coordinate.Config {
+	c := coordinate.DefaultConfig()
+	c.Dimensionality = Dimensions
+	return c
+}
+
+// Update learns from one round trip (0..10 s) to a peer and the coordinate
+// that the peer last reported.
+func (t *Tracker) Update(peer string, at Coordinate, rtt time.Duration) error {
+	if _, err := t.client.Update(peer, at.serf(), rtt); err != nil {
+		return fmt.Errorf("coordinate of %s: %w", peer, err)
+	}
+	return nil
+}
+
+// Forget drops what is kept of a peer that has gone.
+func (t *Tracker) Forget(peer string) { t.client.ForgetNode(peer) }
+
+// Coordinate is the present position.
+func (t *Tracker) Coordinate() Coordinate {
+	c := t.client.GetCoordinate()
+	return Coordinate{Vector: c.Vec, Error: c.Error, Adjustment: c.Adjustment, Height: c.Height}
+}
+
+func (c Coordinate) serf() *coordinate.Coordinate {
+	return &coordinate.Coordinate{Vec: slices.Clone(c.Vector), Error: c.Error, Adjustment: c.Adjustment, Height: c.Height}
+}
+
+// Valid reports whether the coordinate has Dimensions finite components.
+func (c Coordinate) Valid() bool { return len(c.Vector) == Dimensions && c.serf().IsValid() }
+
+// clone is nil for nothing and for a coordinate that cannot be used.
+func (c *Coordinate) clone() *Coordinate {
+	if c == nil || !c.Valid() {
+		return nil
+	}
+	d := *c
+	d.Vector = slices.Clone(c.Vector)
+	return &d
+}
+
+// predictMaxError: coordinates that know this little say nothing yet; the map
+// is a better guide.
+const predictMaxError = 1.0
+
+// predict is the distance of two coordinates (as coordinate.DistanceTo, without
+// its allocations) and the expected relative error: the larger of the two ends'.
+func predict(a, b *Coordinate) (rtt time.Duration, relErr float64, ok bool) {
+	if a == nil || b == nil {
+		return 0, 0, false
+	}
+	relErr = math.Max(a.Error, b.Error)
+	if relErr >= predictMaxError {
+		return 0, 0, false
+	}
+	var sum float64
+	for i := range a.Vector {
+		d := a.Vector[i] - b.Vector[i]
+		sum += d * d
+	}
+	dist := math.Sqrt(sum) + a.Height + b.Height
+	if adjusted := dist + a.Adjustment + b.Adjustment; adjusted > 0 {
+		dist = adjusted
+	}
+	return time.Duration(dist * float64(time.Second)), relErr, true
+}

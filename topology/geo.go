@@ -1,0 +1,46 @@
+package topology
+
+import (
+	"math"
+	"time"
+)
+
+// earthRadius in km: the mean radius R1 of IUGG, within 0.5 % everywhere.
+const earthRadius = 6371.0088
+
+// signalSpeed in km/s: 4/9 of the speed of light. Light in fibre runs at 2/3
+// c, and cables do not follow great circles; 4/9 c is the speed that fits
+// measured paths (Katz-Bassett et al., "Towards IP Geolocation Using Delay
+// and Topology Measurements", IMC 2006).
+const signalSpeed = 299792.458 * 4 / 9
+
+// estimateFloor is what two places pay however near they are: access, and
+// routers at both ends.
+const estimateFloor = time.Millisecond
+
+// EstimateError is the expected relative error of EstimateRTT: the median
+// over the pairs of the Azure table of June 2025 is below it (a test checks).
+const EstimateError = 0.35
+
+// GreatCircle is the distance of two places along the surface in km, by the
+// haversine formula.
+func GreatCircle(a, b Location) float64 {
+	const rad = math.Pi / 180
+	lat1, lat2 := a.Latitude*rad, b.Latitude*rad
+	sinLat := math.Sin((lat2 - lat1) / 2)
+	sinLon := math.Sin((b.Longitude - a.Longitude) * rad / 2)
+	h := sinLat*sinLat + math.Cos(lat1)*math.Cos(lat2)*sinLon*sinLon
+	return 2 * earthRadius * math.Asin(math.Sqrt(math.Min(1, h)))
+}
+
+// EstimateRTT guesses the round trip between two places from their
+// great-circle distance.
+func EstimateRTT(a, b Location) time.Duration {
+	seconds := 2 * GreatCircle(a, b) / signalSpeed
+	return estimateFloor + time.Duration(seconds*float64(time.Second))
+}
+
+// Valid reports whether the degrees are in range.
+func (l Location) Valid() bool {
+	return l.Latitude >= -90 && l.Latitude <= 90 && l.Longitude >= -180 && l.Longitude <= 180
+}

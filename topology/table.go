@@ -1,0 +1,185 @@
+package topology
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limits of a round-trip table.
+const (
+	MaxTableRegions = 1024
+	MaxTableRTT     = time.Minute
+)
+
+// ErrTable: a round-trip table cannot be read; the text names line and column.
+var ErrTable = errors.New("invalid round-trip table")
+
+// Table is a matrix of directed round trips with blanks. It is immutable once
+// built and safe for concurrent use.
+type Table struct {
+	regions []string
+	index   map[string]int
+	rtt     []time.Duration // from*n+to; negative = blank
+}
+
+// ParseTable reads a CSV matrix in milliseconds: the first row and the first
+// column are region names, a row is a source, a blank or "-" is not known.
+// Rows may come in another order than columns, and may be missing. At most
+// MaxTableRegions regions and MaxTableRTT a cell. The error is ErrTable.
+func ParseTable(r io.Reader) (*Table, error) {
+	in := csv.NewReader(r)
+	in.TrimLeadingSpace = true
+	in.Comment = '#'
+	head, err := in.Read()
+	if err != nil {
+		return nil, fmt.Errorf("%w: first row: %w", ErrTable, err)
+	}
+	names := make([]string, 0, len(head))
+	for _, name := range head[1:] {
+		names = append(names, strings.TrimSpace(name))
+	}
+	t, err := newTable(names)
+	if err != nil {
+		return nil, err
+	}
+	seen := make([]bool, len(names))
+	for {
+		row, err := in.Read()
+		if errors.Is(err, io.EOF) {
+			return t, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrTable, err)
+		}
+		line, _ := in.FieldPos(0)
+		if err := t.parseRow(row, line, seen); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func newTable(names []string) (*Table, error) {
+	if len(names) == 0 || len(names) > MaxTableRegions {
+		return nil, fmt.Errorf("%w: line 1: %d regions, want 1..%d", ErrTable, len(names), MaxTableRegions)
+	}
+	t := &Table{regions: names, index: make(map[string]int, len(names)), rtt: make([]time.Duration, len(names)*len(names))}
+	for i, name := range names {
+		if name == "" {
+			return nil, fmt.Errorf("%w: line 1: region %d has no name", ErrTable, i+1)
+		}
+		if _, twice := t.index[name]; twice {
+			return nil, fmt.Errorf("%w: line 1: region %q comes twice", ErrTable, name)
+		}
+		t.index[name] = i
+	}
+	for i := range t.rtt {
+		t.rtt[i] = -1
+	}
+	return t, nil
+}
+
+func (t *Table) parseRow(row []string, line int, seen []bool) error {
+	from, ok := t.index[strings.TrimSpace(row[0])]
+	if !ok {
+		return fmt.Errorf("%w: line %d: region %q is not in the first row", ErrTable, line, row[0])
+	}
+	if seen[from] {
+		return fmt.Errorf("%w: line %d: region %q comes twice", ErrTable, line, row[0])
+	}
+	seen[from] = true
+	for to, cell := range row[1:] {
+		cell = strings.TrimSpace(cell)
+		if cell == "" || cell == "-" {
+			continue
+		}
+		millis, err := strconv.ParseFloat(cell, 64)
+		if err != nil || math.IsNaN(millis) || millis < 0 || millis > ms(MaxTableRTT) {
+			return fmt.Errorf("%w: line %d: %s to %s: %q is not a number of milliseconds within 0..%.0f",
+				ErrTable, line, t.regions[from], t.regions[to], cell, ms(MaxTableRTT))
+		}
+		t.rtt[from*len(t.regions)+to] = time.Duration(millis * float64(time.Millisecond))
+	}
+	return nil
+}
+
+// Regions lists the names in the order of the first row.
+func (t *Table) Regions() []string { return slices.Clone(t.regions) }
+
+// Has reports whether the table names the region.
+func (t *Table) Has(region string) bool { _, ok := t.index[region]; return ok }
+
+// RTT is the directed round trip, false where the table has a blank or no such
+// region. A region is at 0 from itself unless the table says otherwise.
+func (t *Table) RTT(from, to string) (time.Duration, bool) {
+	i, okFrom := t.index[from]
+	j, okTo := t.index[to]
+	if !okFrom || !okTo {
+		return 0, false
+	}
+	d := t.rtt[i*len(t.regions)+j]
+	if d < 0 && i == j {
+		return 0, true
+	}
+	return max(d, 0), d >= 0
+}
+
+// Rename is the table under other region names; name must not map two regions
+// to one. The error is ErrTable.
+func (t *Table) Rename(name func(string) string) (*Table, error) {
+	names := make([]string, len(t.regions))
+	for i, old := range t.regions {
+		names[i] = name(old)
+	}
+	renamed, err := newTable(names)
+	if err != nil {
+		return nil, err
+	}
+	renamed.rtt = t.rtt
+	return renamed, nil
+}
+
+// Fill is the table with its blanks filled: from the opposite direction, else
+// by the estimate from locations. Blanks of regions without one remain.
+func (t *Table) Fill(locate func(region string) (Location, bool)) *Table {
+	n := len(t.regions)
+	filled := &Table{regions: t.regions, index: t.index, rtt: slices.Clone(t.rtt)}
+	for i := range n {
+		for j := range n {
+			if i == j || t.rtt[i*n+j] >= 0 {
+				continue
+			}
+			if back := t.rtt[j*n+i]; back >= 0 {
+				filled.rtt[i*n+j] = back
+				continue
+			}
+			a, okA := locate(t.regions[i])
+			b, okB := locate(t.regions[j])
+			if okA && okB {
+				filled.rtt[i*n+j] = EstimateRTT(a, b)
+			}
+		}
+	}
+	return filled
+}
+
+// Edges are the table's published cells as measured edges, every percentile
+// the one value; for tests and what-ifs.
+func (t *Table) Edges() []Edge {
+	var edges []Edge
+	for _, from := range t.regions {
+		for _, to := range t.regions {
+			if d, ok := t.RTT(from, to); ok && from != to {
+				edges = append(edges, Edge{From: from, To: to, State: OK, Source: Measured,
+					P50: d, P90: d, P99: d, Min: d, Samples: 1})
+			}
+		}
+	}
+	return edges
+}

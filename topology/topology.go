@@ -1,0 +1,202 @@
+// Package topology answers how far regions are from one another: it holds
+// regions and the directed round-trip edges between them, says for every
+// answer whether it was measured, predicted or merely estimated, and finds
+// nearest regions and relay paths. It is pure: no clock, no I/O.
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrUnknownRegion: the view holds no region of that name.
+var ErrUnknownRegion = errors.New("unknown region")
+
+// Location is a point on Earth.
+type Location struct {
+	// Latitude in degrees, -90..90, north positive.
+	Latitude float64
+	// Longitude in degrees, -180..180, east positive.
+	Longitude float64
+	// Name is free text such as "Singapore"; may be empty.
+	Name string
+}
+
+// Coordinate is a position in the network coordinate space of Vivaldi with
+// height and adjustment (Dabek et al., SIGCOMM 2004; Lee et al., 2005), in
+// seconds of round trip.
+type Coordinate struct {
+	Vector []float64
+	// Error is the owner's own guess of the relative error of distances from
+	// here, 0..1.5 (1.5 = nothing learned yet).
+	Error      float64
+	Adjustment float64
+	Height     float64
+}
+
+// Region is one vertex. Location and Coordinate are nil where nobody said.
+type Region struct {
+	Name       string
+	Location   *Location
+	Labels     map[string]string
+	Coordinate *Coordinate
+}
+
+// State says how far a measurement can be believed. The values are those of
+// the wire's EdgeState.
+type State uint8
+
+const (
+	// Unknown: never measured. Predictions and estimates have this state.
+	Unknown State = iota
+	// OK: measured recently.
+	OK
+	// Stale: measured, but the latest answer is old.
+	Stale
+	// Unreachable: probes go out and nothing comes back. The numbers, if any,
+	// are those of better days.
+	Unreachable
+)
+
+func (s State) String() string {
+	switch s {
+	case Unknown:
+		return "unknown"
+	case OK:
+		return "ok"
+	case Stale:
+		return "stale"
+	case Unreachable:
+		return "unreachable"
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Source says where a value comes from. The values are those of the wire's
+// RTTSource.
+type Source uint8
+
+const (
+	// None: there is no value.
+	None Source = iota
+	// Measured by probes.
+	Measured
+	// Predicted from network coordinates.
+	Predicted
+	// Estimated from great-circle distance.
+	Estimated
+)
+
+func (s Source) String() string {
+	switch s {
+	case None:
+		return "none"
+	case Measured:
+		return "measured"
+	case Predicted:
+		return "predicted"
+	case Estimated:
+		return "estimated"
+	}
+	return fmt.Sprintf("source(%d)", uint8(s))
+}
+
+// lessTrusted reports whether s is worth less than t: measured, predicted,
+// estimated, none.
+func (s Source) lessTrusted(t Source) bool {
+	if s == None || t == None {
+		return s == None && t != None
+	}
+	return s > t
+}
+
+// Percentile of the round trips of a window: 50, 90 or 99. Other values are
+// read as the next higher one, above 99 as 99, and 0 as 50.
+type Percentile int
+
+// Edge is what is known of the directed pair From → To (From probes To). All
+// durations are round trips.
+type Edge struct {
+	From, To string
+	State    State
+	Source   Source
+	P50      time.Duration
+	P90      time.Duration
+	P99      time.Duration
+	Min      time.Duration
+	// Jitter is the smoothed difference of successive samples (RFC 3550, 6.4.1).
+	Jitter time.Duration
+	// Loss is the share of unanswered probes of the window, 0..1.
+	Loss float64
+	// Samples is the number of round trips behind the percentiles.
+	Samples int
+	// Age is the time since the latest answer; 0 where Source is not Measured.
+	Age time.Duration
+	// Method is "udp" or "tcp"; empty where Source is not Measured.
+	Method string
+	// Error is the expected relative error of a predicted or estimated value,
+	// 0.. (0.2 = 20 %).
+	Error float64
+}
+
+// RTT is the round trip at a percentile.
+func (e Edge) RTT(p Percentile) time.Duration {
+	switch {
+	case p <= 50:
+		return e.P50
+	case p <= 90:
+		return e.P90
+	}
+	return e.P99
+}
+
+// Distance is the network distance of two places: the worse direction.
+type Distance struct {
+	RTT    time.Duration
+	State  State
+	Source Source
+	// Age of the measurement; 0 if not measured.
+	Age time.Duration
+	// Error is the expected relative error if predicted or estimated.
+	Error float64
+}
+
+// Known reports whether RTT means something now: there is a value and the
+// place is not unreachable. A value may still be stale, predicted or
+// estimated: State and Source tell.
+func (d Distance) Known() bool { return d.Source != None && d.State != Unreachable }
+
+func (d Distance) String() string {
+	switch {
+	case d.State == Unreachable:
+		return "unreachable"
+	case d.Source == None:
+		return "unknown"
+	case d.Source != Measured:
+		return fmt.Sprintf("%.1fms (%s, ±%.0f%%)", ms(d.RTT), d.Source, d.Error*100)
+	case d.State == Stale:
+		return fmt.Sprintf("%.1fms (stale, %s old)", ms(d.RTT), d.Age.Round(time.Second))
+	}
+	return fmt.Sprintf("%.1fms", ms(d.RTT))
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Neighbour is one answer of Nearest.
+type Neighbour struct {
+	Region   string
+	Distance Distance
+}
+
+// Path is a way through regions, both ends included.
+type Path struct {
+	Regions []string
+	// RTT is the sum over the edges at the asked percentile. Percentiles do
+	// not add up exactly: for relays read it as an upper estimate.
+	RTT time.Duration
+	// Source is the least trustworthy one along the way.
+	Source Source
+	// State is the worst one of the measured edges along the way.
+	State State
+}
