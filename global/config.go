@@ -22,7 +22,7 @@ type Config struct {
 	// Default 127.0.0.1:7600; port 0 lets the network choose.
 	GRPCAddr string
 	// HTTPAddr serves /livez, /readyz and /metrics. Default 127.0.0.1:7601;
-	// "none" turns it off.
+	// "-" turns it off.
 	HTTPAddr string
 	// Advertise is the gRPC address by which other global servers reach this
 	// one. Default: the address it listens on.

@@ -1,0 +1,381 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// opTimeout bounds every single operation: a store without quorum answers
+// ErrNoQuorum after it, whatever the caller's deadline.
+const opTimeout = 5 * time.Second
+
+// EtcdConfig says which etcd to use: one that is reached at Endpoints, or,
+// with none, a member embedded in this process.
+type EtcdConfig struct {
+	// Name of the embedded member, unique in the cluster.
+	Name string
+	// DataDir of the embedded member.
+	DataDir string
+	// Endpoints of an external cluster, URLs or host:port.
+	Endpoints []string
+	// ClientAddr and PeerAddr of the embedded member, host:port.
+	ClientAddr, PeerAddr string
+	// InitialCluster lists all embedded members, "name=host:port"; empty =
+	// this one alone.
+	InitialCluster []string
+	// Dial reaches Endpoints; nil = the host's network.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Logger takes warnings and errors of etcd.
+	Logger *slog.Logger
+}
+
+// Etcd is a Store kept by etcd.
+type Etcd struct {
+	client *clientv3.Client
+	member *embed.Etcd // nil when external
+	cancel context.CancelFunc
+	ctx    context.Context
+	close  sync.Once
+
+	mu     sync.Mutex
+	leases map[time.Duration]sharedLease
+}
+
+// sharedLease is the lease that keys of one TTL share, so that an expiring
+// key does not cost a lease (one more commit) of its own.
+type sharedLease struct {
+	id      clientv3.LeaseID
+	granted time.Time
+}
+
+// OpenEtcd connects, after starting the embedded member if there is one, and
+// waits until the store answers or ctx ends.
+func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
+	e := &Etcd{leases: map[time.Duration]sharedLease{}}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	var err error
+	if len(cfg.Endpoints) == 0 {
+		e.member, e.client, err = startMember(ctx, cfg)
+	} else {
+		e.client, err = dialEtcd(cfg)
+	}
+	if err != nil {
+		e.cancel()
+		return nil, err
+	}
+	if _, err := e.client.Get(ctx, "/", clientv3.WithCountOnly()); err != nil {
+		e.Close()
+		return nil, fmt.Errorf("etcd at %v does not answer: %w", cfg.Endpoints, e.typed(err))
+	}
+	return e, nil
+}
+
+func dialEtcd(cfg EtcdConfig) (*clientv3.Client, error) {
+	c := clientv3.Config{
+		Endpoints:            cfg.Endpoints,
+		DialTimeout:          opTimeout,
+		DialKeepAliveTime:    10 * time.Second,
+		DialKeepAliveTimeout: 5 * time.Second,
+		MaxCallSendMsgSize:   2 * 1024 * 1024,
+		Logger:               zap.New(slogCore{cfg.Logger}),
+	}
+	if cfg.Dial != nil {
+		c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(cfg.Dial))
+	}
+	client, err := clientv3.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd at %v: %w", cfg.Endpoints, err)
+	}
+	return client, nil
+}
+
+// ClientAddr is the address where the embedded member serves clients; empty
+// without one.
+func (e *Etcd) ClientAddr() string {
+	if e.member == nil {
+		return ""
+	}
+	return e.member.Clients[0].Addr().String()
+}
+
+// Err yields the embedded member's fatal error; nil without a member.
+func (e *Etcd) Err() <-chan error {
+	if e.member == nil {
+		return nil
+	}
+	return e.member.Err()
+}
+
+// op bounds one operation.
+func (e *Etcd) op(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, opTimeout)
+}
+
+// typed maps etcd's errors to this package's.
+func (e *Etcd) typed(err error) error {
+	if err == nil {
+		return nil
+	}
+	if e.ctx.Err() != nil {
+		return ErrClosed
+	}
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return fmt.Errorf("%w: %w", ErrCompacted, err)
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case errors.Is(err, context.Canceled), status.Code(err) == codes.Canceled:
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: etcd did not answer in time", ErrNoQuorum)
+	}
+	var etcdErr rpctypes.EtcdError
+	code := status.Code(err)
+	if errors.As(err, &etcdErr) {
+		code = etcdErr.Code()
+	}
+	if code == codes.Unavailable || code == codes.DeadlineExceeded {
+		return fmt.Errorf("%w: %w", ErrNoQuorum, err)
+	}
+	return err
+}
+
+func fromEtcd(kv *mvccpb.KeyValue) KV {
+	return KV{Key: string(kv.Key), Value: kv.Value, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision}
+}
+
+// Get implements Store.
+func (e *Etcd) Get(ctx context.Context, key string) (KV, bool, int64, error) {
+	ctx, cancel := e.op(ctx)
+	defer cancel()
+	resp, err := e.client.Get(ctx, key)
+	if err != nil {
+		return KV{}, false, 0, fmt.Errorf("read %s: %w", key, e.typed(err))
+	}
+	if len(resp.Kvs) == 0 {
+		return KV{}, false, resp.Header.Revision, nil
+	}
+	return fromEtcd(resp.Kvs[0]), true, resp.Header.Revision, nil
+}
+
+// List implements Store.
+func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (int64, error) {
+	end := clientv3.GetPrefixRangeEnd(prefix)
+	from, revision := prefix, int64(0)
+	for {
+		opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(PageSize), clientv3.WithRev(revision)}
+		opctx, cancel := e.op(ctx)
+		resp, err := e.client.Get(opctx, from, opts...)
+		cancel()
+		if err != nil {
+			return revision, fmt.Errorf("list %s: %w", prefix, e.typed(err))
+		}
+		if revision == 0 {
+			revision = resp.Header.Revision
+		}
+		for _, kv := range resp.Kvs {
+			if err := visit(fromEtcd(kv)); err != nil {
+				return revision, err
+			}
+		}
+		if !resp.More || len(resp.Kvs) == 0 {
+			return revision, nil
+		}
+		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// Txn implements Store.
+func (e *Etcd) Txn(ctx context.Context, compares []Compare, ops []Op) (int64, error) {
+	if err := checkTxn(compares, ops); err != nil {
+		return 0, err
+	}
+	ctx, cancel := e.op(ctx)
+	defer cancel()
+	cmps := make([]clientv3.Cmp, len(compares))
+	for i, c := range compares {
+		if c.Target == TargetCreate {
+			cmps[i] = clientv3.Compare(clientv3.CreateRevision(c.Key), "=", c.Revision)
+		} else {
+			cmps[i] = clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision)
+		}
+	}
+	puts := make([]clientv3.Op, len(ops))
+	for i, op := range ops {
+		switch {
+		case op.Delete:
+			puts[i] = clientv3.OpDelete(op.Key)
+		case op.TTL > 0:
+			lease, err := e.lease(ctx, op.TTL)
+			if err != nil {
+				return 0, fmt.Errorf("lease of %s: %w", op.Key, e.typed(err))
+			}
+			puts[i] = clientv3.OpPut(op.Key, string(op.Value), clientv3.WithLease(lease))
+		default:
+			puts[i] = clientv3.OpPut(op.Key, string(op.Value))
+		}
+	}
+	resp, err := e.client.Txn(ctx).If(cmps...).Then(puts...).Commit()
+	if err != nil {
+		return 0, fmt.Errorf("write %d keys: %w", len(ops), e.typed(err))
+	}
+	if !resp.Succeeded {
+		return resp.Header.Revision, fmt.Errorf("%w: one of %d keys", ErrCompareFailed, len(compares))
+	}
+	return resp.Header.Revision, nil
+}
+
+// lease answers the shared lease of a TTL: one is used for a twelfth of it.
+func (e *Etcd) lease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	share := ttl / 12
+	if l, ok := e.leases[ttl]; ok && time.Since(l.granted) < share {
+		return l.id, nil
+	}
+	resp, err := e.client.Grant(ctx, seconds(ttl+share))
+	if err != nil {
+		return 0, err
+	}
+	e.leases[ttl] = sharedLease{id: resp.ID, granted: time.Now()}
+	return resp.ID, nil
+}
+
+// seconds rounds up: etcd counts whole ones.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// Watch implements Store.
+func (e *Etcd) Watch(ctx context.Context, prefix string, after int64, send func([]Event) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(e.ctx, cancel)
+	defer stop()
+	for resp := range e.client.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1)) {
+		if err := resp.Err(); err != nil {
+			return fmt.Errorf("watch %s: %w", prefix, e.typed(err))
+		}
+		events := make([]Event, len(resp.Events))
+		for i, ev := range resp.Events {
+			events[i] = Event{KV: fromEtcd(ev.Kv), Deleted: ev.Type == clientv3.EventTypeDelete}
+		}
+		if len(events) == 0 {
+			continue
+		}
+		if err := send(events); err != nil {
+			return err
+		}
+	}
+	if e.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return ctx.Err()
+}
+
+// Leader implements Store.
+func (e *Etcd) Leader(ctx context.Context, prefix string) (KV, bool, error) {
+	ctx, cancel := e.op(ctx)
+	defer cancel()
+	resp, err := e.client.Get(ctx, prefix, clientv3.WithFirstCreate()...)
+	if err != nil {
+		return KV{}, false, fmt.Errorf("read the leader under %s: %w", prefix, e.typed(err))
+	}
+	if len(resp.Kvs) == 0 {
+		return KV{}, false, nil
+	}
+	return fromEtcd(resp.Kvs[0]), true, nil
+}
+
+// Close implements Store. An embedded member stops with it.
+func (e *Etcd) Close() error {
+	var err error
+	e.close.Do(func() {
+		e.cancel()
+		err = e.client.Close()
+		if errors.Is(err, context.Canceled) {
+			err = nil // what clientv3 answers when its context is its own
+		}
+		if e.member != nil {
+			e.member.Close()
+		}
+	})
+	return err
+}
+
+// Campaign implements Store.
+func (e *Etcd) Campaign(ctx context.Context, prefix, value string, ttl time.Duration) (Election, error) {
+	if e.ctx.Err() != nil {
+		return nil, ErrClosed
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(e.ctx, cancel)
+	defer stop()
+	grant, err := e.client.Grant(ctx, seconds(ttl))
+	if err != nil {
+		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
+	}
+	session, err := concurrency.NewSession(e.client, concurrency.WithLease(grant.ID), concurrency.WithContext(e.ctx))
+	if err != nil {
+		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
+	}
+	// The campaign ends, too, when the session does: it could never win.
+	go func() {
+		select {
+		case <-session.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	election := concurrency.NewElection(session, prefix[:len(prefix)-1]) // it adds the slash
+	if err := election.Campaign(ctx, value); err != nil {
+		session.Orphan()
+		_, _ = e.client.Revoke(e.ctx, grant.ID) // else it expires
+		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
+	}
+	return &etcdElection{e: e, session: session, guard: Create(election.Key(), election.Rev())}, nil
+}
+
+type etcdElection struct {
+	e       *Etcd
+	session *concurrency.Session
+	guard   Compare
+}
+
+// Guard implements Election.
+func (l *etcdElection) Guard() Compare { return l.guard }
+
+// Lost implements Election.
+func (l *etcdElection) Lost() <-chan struct{} { return l.session.Done() }
+
+// Resign implements Election.
+func (l *etcdElection) Resign(ctx context.Context) error {
+	l.session.Orphan()
+	ctx, cancel := l.e.op(ctx)
+	defer cancel()
+	if _, err := l.e.client.Revoke(ctx, l.session.Lease()); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return fmt.Errorf("resign: %w", l.e.typed(err))
+	}
+	return nil
+}
+
+// Compact forgets the history up to a revision. The embedded member does so by
+// itself; a test of watches does it here.
+func (e *Etcd) Compact(ctx context.Context, revision int64) error {
+	_, err := e.client.Compact(ctx, revision)
+	return e.typed(err)
+}

@@ -1,0 +1,126 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// startMember runs an etcd member in this process and waits until it is ready.
+func startMember(ctx context.Context, cfg EtcdConfig) (*embed.Etcd, *clientv3.Client, error) {
+	ec, err := memberConfig(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	member, err := embed.StartEtcd(ec)
+	if err != nil {
+		return nil, nil, fmt.Errorf("start the embedded etcd member: %w", err)
+	}
+	select {
+	case <-member.Server.ReadyNotify():
+		return member, v3client.New(member.Server), nil
+	case err = <-member.Err():
+	case <-member.Server.StopNotify():
+		err = fmt.Errorf("it stopped")
+	case <-ctx.Done():
+		err = fmt.Errorf("%w: not ready in time; are the other members of the initial cluster up?", ErrNoQuorum)
+	}
+	member.Close()
+	return nil, nil, fmt.Errorf("start the embedded etcd member: %w", err)
+}
+
+func memberConfig(cfg EtcdConfig) (*embed.Config, error) {
+	ec := embed.NewConfig()
+	ec.Name = cfg.Name
+	ec.Dir = cfg.DataDir
+	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(slogCore{cfg.Logger}))
+	client, err := url.Parse("http://" + cfg.ClientAddr)
+	if err != nil {
+		return nil, fmt.Errorf("etcd client address %q: %w", cfg.ClientAddr, err)
+	}
+	peer, err := url.Parse("http://" + cfg.PeerAddr)
+	if err != nil {
+		return nil, fmt.Errorf("etcd peer address %q: %w", cfg.PeerAddr, err)
+	}
+	ec.ListenClientUrls, ec.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
+	ec.ListenPeerUrls, ec.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
+	ec.EnableGRPCGateway = false
+	// Nobody reads old revisions: a watch that lags lists again.
+	ec.AutoCompactionMode, ec.AutoCompactionRetention = "periodic", "10m"
+	if len(cfg.InitialCluster) == 0 {
+		ec.InitialCluster = ec.InitialClusterFromName(ec.Name)
+		// A member alone elects itself: waiting a second for others is idle.
+		ec.TickMs, ec.ElectionMs = 20, 200
+		return ec, nil
+	}
+	members := make([]string, len(cfg.InitialCluster))
+	for i, m := range cfg.InitialCluster {
+		name, addr, ok := strings.Cut(m, "=")
+		if !ok || name == "" || addr == "" {
+			return nil, fmt.Errorf("etcd initial cluster: %q is not name=host:port", m)
+		}
+		if !strings.Contains(addr, "://") {
+			addr = "http://" + addr
+		}
+		members[i] = name + "=" + addr
+	}
+	ec.InitialCluster = strings.Join(members, ",")
+	return ec, nil
+}
+
+// slogCore gives zap's warnings and errors to slog; the rest is etcd's own
+// diary and is dropped.
+type slogCore struct{ log *slog.Logger }
+
+// Enabled implements zapcore.Core.
+func (c slogCore) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel && c.log != nil }
+
+// With implements zapcore.Core.
+func (c slogCore) With(fields []zapcore.Field) zapcore.Core {
+	if c.log == nil {
+		return c
+	}
+	return slogCore{c.log.With(slogArgs(fields)...)}
+}
+
+// Check implements zapcore.Core.
+func (c slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+// Write implements zapcore.Core. A warning of etcd is a detail to us: what it
+// means for our work is logged by who asked.
+func (c slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	level := slog.LevelDebug
+	if e.Level >= zapcore.ErrorLevel {
+		level = slog.LevelWarn
+	}
+	c.log.Log(context.Background(), level, "etcd: "+e.Message, slogArgs(fields)...)
+	return nil
+}
+
+// Sync implements zapcore.Core.
+func (slogCore) Sync() error { return nil }
+
+func slogArgs(fields []zapcore.Field) []any {
+	enc := zapcore.NewMapObjectEncoder()
+	args := make([]any, 0, 2*len(fields))
+	for _, f := range fields {
+		f.AddTo(enc)
+		if v, ok := enc.Fields[f.Key]; ok {
+			args = append(args, f.Key, v)
+		}
+	}
+	return args
+}
