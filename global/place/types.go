@@ -1,0 +1,252 @@
+// Package place decides which slots go to which region: one snapshot of jobs,
+// regions and distances in, one printable plan with reasons out. Pure; the
+// same snapshot gives the same plan, and a snapshot in which nothing is to be
+// done gives an empty one.
+package place
+
+import (
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// Snapshot is everything a plan depends on. Plan does not change it.
+type Snapshot struct {
+	// Regions sorted by name, each name once.
+	Regions []Region
+	// Jobs in any order, each namespace/name once. Quiet jobs cost little.
+	Jobs []Job
+	// Returned is the memory of rejected and returned work. The shell bounds it
+	// and forgets an entry when its region starts a new session, or after a
+	// minute.
+	Returned []Returned
+	// Distance is the network distance of two regions: of both directions the
+	// worse counts. percentile is 50, 90 or 99. Nil = nothing is known.
+	Distance func(from, to string, percentile int) Distance
+	// DistanceTo is the same from a region to a point on the earth (degrees).
+	DistanceTo func(from string, latitude, longitude float64, percentile int) Distance
+	// Terse leaves out Plan.Groups' regions (scores and verdicts of each region)
+	// of jobs without Explain.
+	Terse bool
+}
+
+// DistanceSource says where a distance comes from; as RTT_SOURCE_.
+type DistanceSource string
+
+const (
+	Measured  DistanceSource = "measured"
+	Predicted DistanceSource = "predicted"
+	Estimated DistanceSource = "estimated"
+)
+
+// DistanceState says how far a measurement can be believed; as EDGE_STATE_.
+type DistanceState string
+
+const (
+	StateOK          DistanceState = "ok"
+	StateStale       DistanceState = "stale"
+	StateUnreachable DistanceState = "unreachable"
+	// StateUnknown: never measured. There may be a predicted value all the same.
+	StateUnknown DistanceState = "unknown"
+)
+
+// Distance is a round trip and how much it is worth.
+type Distance struct {
+	// RTT is meaningful when Source is not empty.
+	RTT time.Duration
+	// Source is empty when there is no value at all.
+	Source DistanceSource
+	// State of the worse direction's edge. Empty = unknown.
+	State DistanceState
+	// Age of the latest sample.
+	Age time.Duration
+}
+
+// Region is one region with its latest report.
+type Region struct {
+	Name   string
+	Labels map[string]string
+	// Latitude and Longitude are not used by Plan; distances come from the
+	// snapshot's functions.
+	Cordoned bool
+	// Connected: a live session exists.
+	Connected bool
+	// Lost: a verdict gave its work away.
+	Lost bool
+	// DisconnectedFor is how long there has been no session.
+	DisconnectedFor time.Duration
+
+	// HasReport is false until the first report (a checkpoint counts as one).
+	HasReport bool
+	ReportAge time.Duration
+	// ReportSequence counts the reports which the global tier has received from
+	// this region, over all sessions; see Returned.
+	ReportSequence uint64
+	// SlotsRevision: slots with a later generation are not in the report yet and
+	// are charged here.
+	SlotsRevision int64
+	// Fits are exact counts by Ask.Hash for subscribed asks.
+	Fits map[uint64]int
+	// Bins estimate every other ask; see Bin.
+	Bins []Bin
+	// Free and Capacity are totals over ready nodes, for the score only.
+	Free, Capacity Resources
+	// CPU and memory in use, 0..1; shown.
+	CPUUtilisation, MemoryUtilisation float64
+	NodesReady                        int
+	// QueueLength is how many accepted instances wait for a node.
+	QueueLength int
+}
+
+// Bin is a group of nodes each of which has at least Free left.
+type Bin struct {
+	Nodes int
+	Free  Resources
+	// Pool; empty = "default".
+	Pool string
+}
+
+// Resources is an amount. GPUMilli counts thousandths of a device.
+type Resources struct {
+	CPUMilli    int64
+	MemoryBytes int64
+	DiskBytes   int64
+	GPUMilli    int64
+}
+
+// Returned is a refusal that is not forgotten yet: the region rejected or
+// returned this ask, and is skipped for it until a later report (a greater
+// ReportSequence) carries an exact count above zero for it. So the shell
+// subscribes the asks of pending groups first.
+type Returned struct {
+	Namespace, Job, Group string
+	// Ask is the hash of what was returned.
+	Ask     uint64
+	Region  string
+	Reason  string
+	Message string
+	Counts  []region.CountedReason
+	// ReportSequence is the region's at the time of the return. A later one may
+	// be stored to hold the ask back for longer.
+	ReportSequence uint64
+}
+
+// JobType is service, batch or system; as JOB_TYPE_.
+type JobType string
+
+const (
+	Service JobType = "service"
+	Batch   JobType = "batch"
+	System  JobType = "system"
+)
+
+// Job is one stored job and the slots it has.
+type Job struct {
+	Namespace, Name string
+	Version         int64
+	Type            JobType
+	// Priority 0..100, higher first.
+	Priority int
+	// Revision orders jobs of equal priority: etcd revision of the submit.
+	Revision int64
+	Stopped  bool
+	// Groups sorted by name.
+	Groups []Group
+	// Colocate are sets of group names that share their regions.
+	Colocate [][]string
+	// Slots of every group, also of groups that the spec no longer has; sorted
+	// by group, from, region. System slots are [0,1) with System set.
+	Slots []region.Slot
+	// Explain asks for the full explanation even if nothing is to be done.
+	Explain bool
+}
+
+// Group is what a plan needs to know of a group.
+type Group struct {
+	Name string
+	// Count is not used for system jobs.
+	Count   int
+	Ask     Ask
+	Regions RegionsSpec
+	// OnDisconnect is carried for the failover that comes with verdicts.
+	OnDisconnect OnDisconnect
+}
+
+// OnDisconnect is the group's choice for a region that is cut off.
+type OnDisconnect struct {
+	After   time.Duration
+	Stop    bool
+	Replace bool
+}
+
+// Divide says how instances are divided among regions; as DIVIDE_.
+type Divide string
+
+const (
+	// DivideCapacity takes the best regions, as few as hold everything but at
+	// least spread.min, and divides among those min in proportion to what fits;
+	// what they cannot hold overflows to the next best ones.
+	DivideCapacity Divide = "capacity"
+	// DivideEven divides evenly among spread.max regions; without max among
+	// spread.min; without either among all that can take work.
+	DivideEven Divide = "even"
+	// DivideWeighted divides in proportion to the weights of `prefer` among the
+	// regions with a positive weight, bounded as for even; others take overflow.
+	DivideWeighted Divide = "weighted"
+)
+
+// RegionsSpec is the effective `regions` of a group.
+type RegionsSpec struct {
+	// Allow: a region must match one. Empty = any.
+	Allow  []Selector
+	Prefer []Preference
+	Near   []Near
+	// SpreadMin and SpreadMax bound the number of regions; 0 = no bound. Of a
+	// group whose min cannot be had, the share of the missing regions stays
+	// unplaced and the rest is placed.
+	SpreadMin, SpreadMax int
+	// Divide; empty = capacity.
+	Divide Divide
+}
+
+// Selector matches a region by name, labels or both; the empty one matches
+// nothing.
+type Selector struct {
+	Name   string
+	Labels map[string]string
+}
+
+// Preference adds Weight (-100..100) to matching regions.
+type Preference struct {
+	Selector Selector
+	Weight   int
+}
+
+// Unknown says what a required near does with an edge that was never measured
+// or is not ok; as UNKNOWN_.
+type Unknown string
+
+const (
+	// UnknownRefuse is the default.
+	UnknownRefuse    Unknown = "refuse"
+	UnknownPredicted Unknown = "predicted"
+	UnknownAccept    Unknown = "accept"
+)
+
+// Near asks for network closeness to a region, to the nearest of the regions
+// with some labels, or to a point.
+type Near struct {
+	Selector Selector
+	// AtPoint uses Latitude and Longitude (degrees) instead of Selector.
+	AtPoint             bool
+	Latitude, Longitude float64
+	// MaxRTT is the bound when Required, and where the score is half of Weight.
+	// 0 = no bound, and a scale of 100 ms.
+	MaxRTT time.Duration
+	// Percentile 50, 90 or 99; 0 = 50.
+	Percentile int
+	Required   bool
+	Unknown    Unknown
+	// Weight 0..100 in the score.
+	Weight int
+}
