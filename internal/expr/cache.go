@@ -1,0 +1,67 @@
+package expr
+
+import "sync"
+
+// Cache keeps compiled programs, since compiling costs far more than
+// evaluating. It is safe for concurrent use and bounded: once full, programs
+// not used since the last time it was full are forgotten.
+type Cache struct {
+	mu         sync.Mutex
+	max        int
+	young, old map[key]entry
+}
+
+type key struct {
+	kind   Kind
+	source string
+}
+
+// entry is a result of Compile; failures are kept too, so that a bad
+// expression is not compiled for every node.
+type entry struct {
+	program *Program
+	err     error
+}
+
+// NewCache makes a cache of at most size programs, at least 2.
+func NewCache(size int) *Cache {
+	return &Cache{max: max(size, 2)}
+}
+
+// Compile is as the function Compile, remembered.
+func (c *Cache) Compile(kind Kind, source string) (*Program, error) {
+	k := key{kind, source}
+	c.mu.Lock()
+	e, ok := c.young[k]
+	if !ok {
+		if e, ok = c.old[k]; ok {
+			c.add(k, e)
+		}
+	}
+	c.mu.Unlock()
+	if ok {
+		return e.program, e.err
+	}
+	e.program, e.err = Compile(kind, source)
+	c.mu.Lock()
+	c.add(k, e)
+	c.mu.Unlock()
+	return e.program, e.err
+}
+
+func (c *Cache) add(k key, e entry) {
+	if len(c.young) >= c.max/2 {
+		c.young, c.old = nil, c.young
+	}
+	if c.young == nil {
+		c.young = make(map[key]entry)
+	}
+	c.young[k] = e
+}
+
+// Len is the number of programs held.
+func (c *Cache) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.young) + len(c.old)
+}

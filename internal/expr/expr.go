@@ -1,0 +1,238 @@
+// Package expr compiles and evaluates the CEL expressions of job files:
+// constraints, affinities and node spreads over one variable, `node`.
+//
+// An expression is bounded three times: by its length, by an estimate of its
+// cost when it is compiled, and by a cost limit when it runs. It sees nothing
+// but the node, so the same node always gives the same answer.
+package expr
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common"
+	"github.com/google/cel-go/ext"
+)
+
+// Kind is the type an expression must have.
+type Kind int
+
+const (
+	// Bool is the kind of constraints and affinities.
+	Bool Kind = iota
+	// String is the kind of spread.by.
+	String
+)
+
+func (k Kind) String() string {
+	if k == String {
+		return "string"
+	}
+	return "bool"
+}
+
+func (k Kind) celType() *cel.Type {
+	if k == String {
+		return cel.StringType
+	}
+	return cel.BoolType
+}
+
+// Bounds of an expression.
+const (
+	// MaxSource is the longest source, in bytes.
+	MaxSource = 1024
+	// maxEstimate is the greatest estimated worst-case cost, in CEL cost units
+	// (about one per operation): a scheduler evaluates an expression for every
+	// node of a region.
+	maxEstimate = 100_000
+	// maxCost ends an evaluation; above any accepted estimate it never binds,
+	// it guards against a wrong estimate.
+	maxCost = 2 * maxEstimate
+	// maxNesting of macros such as exists() inside one another.
+	maxNesting = 2
+	// maxDepth of the syntax tree.
+	maxDepth = 64
+)
+
+// ErrCompile is wrapped by every error of Compile.
+var ErrCompile = errors.New("expression does not compile")
+
+// Node is what an expression sees as `node`. Nil maps and lists are empty.
+type Node struct {
+	ID      string            `cel:"id"`
+	Name    string            `cel:"name"`
+	Region  string            `cel:"region"`
+	Pool    string            `cel:"pool"`
+	CPU     float64           `cel:"cpu_cores"`  // cores offered to the scheduler
+	Memory  int64             `cel:"memory_mib"` // MiB offered to the scheduler
+	Disk    int64             `cel:"disk_mib"`   // MiB offered to the scheduler
+	Arch    string            `cel:"arch"`       // "x86_64", as the kernel says it
+	OS      string            `cel:"os"`         // "linux"
+	Kernel  string            `cel:"kernel"`
+	Version string            `cel:"version"` // of the agent's binary
+	Labels  map[string]string `cel:"labels"`
+	Drivers []string          `cel:"drivers"`    // healthy ones
+	GPUs    []string          `cel:"gpu_models"` // one entry a device
+}
+
+// fields are the names an expression may use after "node.".
+var fields = func() []string {
+	t := reflect.TypeFor[Node]()
+	var out []string
+	for i := range t.NumField() {
+		out = append(out, t.Field(i).Tag.Get("cel"))
+	}
+	return out
+}()
+
+// Program is a compiled expression, safe for concurrent use.
+type Program struct {
+	kind    Kind
+	source  string
+	program cel.Program
+}
+
+// environment is made once: building it costs milliseconds and it never
+// changes.
+var environment = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewEnv(
+		ext.NativeTypes(reflect.TypeFor[Node](), ext.ParseStructTag("cel")),
+		cel.Variable("node", cel.ObjectType("expr.Node")),
+		// node.cpu_cores >= 4 compares a double with an int.
+		cel.CrossTypeNumericComparisons(true),
+		ext.Strings(ext.StringsVersion(4)),
+		cel.ParserExpressionSizeLimit(MaxSource),
+		cel.ParserRecursionLimit(maxDepth),
+		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateComprehensionNestingLimit(maxNesting)),
+	)
+})
+
+// Compile checks source and prepares it. Its error is one line that names the
+// column and wraps ErrCompile.
+func Compile(kind Kind, source string) (*Program, error) {
+	if strings.TrimSpace(source) == "" {
+		return nil, fmt.Errorf("%w: it is empty", ErrCompile)
+	}
+	if len(source) > MaxSource {
+		return nil, fmt.Errorf("%w: %d bytes long, the limit is %d", ErrCompile, len(source), MaxSource)
+	}
+	env, err := environment()
+	if err != nil {
+		return nil, fmt.Errorf("cel environment: %w", err)
+	}
+	ast, issues := env.Compile(source)
+	if issues.Err() != nil {
+		return nil, issueError(source, issues.Errors())
+	}
+	if got := ast.OutputType(); !got.IsExactType(kind.celType()) {
+		return nil, fmt.Errorf("%w: it is of type %s and must be a %s", ErrCompile, typeName(got), kind)
+	}
+	cost, err := env.EstimateCost(ast, sizes{})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCompile, err)
+	}
+	if cost.Max > maxEstimate {
+		return nil, fmt.Errorf("%w: it may cost %d steps a node, the limit is %d", ErrCompile, cost.Max, maxEstimate)
+	}
+	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCompile, err)
+	}
+	return &Program{kind: kind, source: source, program: program}, nil
+}
+
+// Source is the text the program was compiled from.
+func (p *Program) Source() string { return p.source }
+
+// Kind is the type of the program's value.
+func (p *Program) Kind() Kind { return p.kind }
+
+// Bool evaluates a program of kind Bool. What cannot be evaluated, such as a
+// label the node does not have, is false, and note says why; note is empty
+// otherwise.
+func (p *Program) Bool(n *Node) (ok bool, note string) {
+	v, note := p.eval(n)
+	ok, _ = v.(bool)
+	return ok, note
+}
+
+// Text evaluates a program of kind String. What cannot be evaluated is "", and
+// note says why.
+func (p *Program) Text(n *Node) (value, note string) {
+	v, note := p.eval(n)
+	value, _ = v.(string)
+	return value, note
+}
+
+func (p *Program) eval(n *Node) (any, string) {
+	out, _, err := p.program.Eval(map[string]any{"node": n})
+	if err != nil {
+		return nil, evalNote(err)
+	}
+	return out.Value(), ""
+}
+
+// evalNote makes a CEL error readable: "no such key: rack" is a label or map
+// key that the node lacks.
+func evalNote(err error) string {
+	text := err.Error()
+	if _, key, found := strings.Cut(text, "no such key: "); found {
+		return fmt.Sprintf("the node has no %q", key)
+	}
+	return strings.ReplaceAll(text, "\n", " ")
+}
+
+// issueError turns the first of CEL's errors into one line.
+func issueError(source string, all []*common.Error) error {
+	first := all[0]
+	message := first.Message
+	if _, name, found := strings.Cut(message, "undefined field '"); found {
+		name = strings.TrimSuffix(name, "'")
+		message = fmt.Sprintf("a node has no field %q (it has %s)", name, strings.Join(fields, ", "))
+	}
+	message, _, _ = strings.Cut(message, "\n")
+	message = strings.TrimPrefix(message, "Syntax error: ")
+	at := ""
+	if first.Location != nil && first.Location.Line() > 0 {
+		at = fmt.Sprintf(" at column %d", first.Location.Column()+1)
+		if strings.Contains(source, "\n") {
+			at = fmt.Sprintf(" at line %d, column %d", first.Location.Line(), first.Location.Column()+1)
+		}
+	}
+	return fmt.Errorf("%w%s: %s", ErrCompile, at, message)
+}
+
+func typeName(t *cel.Type) string {
+	if t.String() == "expr.Node" {
+		return "node"
+	}
+	return t.String()
+}
+
+// sizes bounds what a node holds, for the estimate: labels at most 64 with
+// values of 253 bytes; of drivers and devices there are few.
+type sizes struct{}
+
+func (sizes) EstimateSize(e checker.AstNode) *checker.SizeEstimate {
+	path := e.Path()
+	if len(path) == 2 {
+		switch path[1] {
+		case "labels", "drivers", "gpu_models":
+			return &checker.SizeEstimate{Max: 64}
+		}
+	}
+	if len(path) > 0 {
+		return &checker.SizeEstimate{Max: 253}
+	}
+	return nil
+}
+
+func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
+	return nil
+}
