@@ -1,0 +1,253 @@
+package state
+
+import "errors"
+
+// Errors of Result.Err. They say that the command changed nothing.
+var (
+	// ErrOtherCluster: the log belongs to another cluster or region.
+	ErrOtherCluster = errors.New("log belongs to another cluster")
+	// ErrUnknownNode: no node of that id is registered.
+	ErrUnknownNode = errors.New("unknown node")
+	// ErrNotFound: no such job or allocation.
+	ErrNotFound = errors.New("not found")
+	// ErrStaleRevision: check-revision is not the stored one.
+	ErrStaleRevision = errors.New("stale revision")
+	// ErrKeyReused: the idempotency key was used for another request.
+	ErrKeyReused = errors.New("idempotency key was used for another request")
+	// ErrFull: a bound of the state is reached; retry after something ended.
+	ErrFull = errors.New("state is full")
+	// ErrStalePosition: the batch is at or before the stored position.
+	ErrStalePosition = errors.New("position already stored")
+	// ErrUnknownCommand: the entry was written by a newer version.
+	ErrUnknownCommand = errors.New("unknown command")
+)
+
+// Bounds of the state.
+const (
+	// MaxIdempotencyKeys are kept at once; more is ErrFull.
+	MaxIdempotencyKeys = 100_000
+	// MaxNodes of a region; more is ErrFull.
+	MaxNodes = 65_536
+	// MaxInstances is the greatest To of a slot.
+	MaxInstances = 100_000
+)
+
+// Command is one entry of the log: exactly one pointer is set. An entry with
+// none, written by a newer version, is refused with ErrUnknownCommand.
+type Command struct {
+	// NowUnixNano is the proposer's clock: stored, never compared with a clock.
+	NowUnixNano int64 `codec:"now"`
+
+	Bootstrap       *Bootstrap       `codec:"bootstrap,omitempty"`
+	BumpIncarnation *BumpIncarnation `codec:"bump,omitempty"`
+	UpsertNode      *UpsertNode      `codec:"node,omitempty"`
+	SetNodeStatus   *SetNodeStatus   `codec:"status,omitempty"`
+	CordonNode      *CordonNode      `codec:"cordon,omitempty"`
+	DrainNode       *DrainNode       `codec:"drain,omitempty"`
+	RemoveNode      *RemoveNode      `codec:"remove,omitempty"`
+	ApplyOrders     *ApplyOrders     `codec:"orders,omitempty"`
+	ApplyPlan       *ApplyPlan       `codec:"plan,omitempty"`
+	AgentReports    *AgentReports    `codec:"reports,omitempty"`
+	AnswerSlots     *AnswerSlots     `codec:"answers,omitempty"`
+	SubmitLocalJob  *SubmitLocalJob  `codec:"submit,omitempty"`
+	StopLocalJob    *StopLocalJob    `codec:"stop,omitempty"`
+	Purge           *Purge           `codec:"purge,omitempty"`
+	// Batch applies each in order at the same index; Result.Batch has their
+	// results. No batch inside a batch.
+	Batch []Command `codec:"batch,omitempty"`
+}
+
+// Bootstrap names the cluster. A second one with the same id and region
+// changes nothing; another is ErrOtherCluster.
+type Bootstrap struct {
+	ClusterID string
+	Region    string
+}
+
+// BumpIncarnation sets the incarnation if it is greater than the stored one.
+type BumpIncarnation struct {
+	Incarnation uint64
+}
+
+// UpsertNode registers a node, or replaces its inventory, and makes it ready.
+// Num, Cordoned, Draining, Status, times and indices of Node are ignored.
+type UpsertNode struct {
+	Node Node
+}
+
+// SetNodeStatus says that a node is ready, lost or left. Lost marks its live
+// allocations disconnected; left makes them lost; ready reconnects them.
+type SetNodeStatus struct {
+	ID     string
+	Status NodeStatus
+	// SinceUnixNano is when it became so: for lost, when it went silent; 0 =
+	// the command's time.
+	SinceUnixNano int64
+}
+
+// CordonNode sets or lifts "takes nothing new".
+type CordonNode struct {
+	ID     string
+	Cordon bool
+}
+
+// DrainNode starts or ends moving work away; a draining node takes nothing
+// new.
+type DrainNode struct {
+	ID    string
+	Drain bool
+}
+
+// RemoveNode forgets a node; its live allocations become lost.
+type RemoveNode struct {
+	ID string
+}
+
+// SlotOrder is one slot as the region should have it.
+type SlotOrder struct {
+	// Slot: key, range, generation, revision, job version, desired and state
+	// are used. Local slots cannot be ordered.
+	Slot Slot
+	// Job is the version the slot names; nil where this or an earlier command
+	// brought it already.
+	Job *Job
+}
+
+// ApplyOrders stores a batch of slot orders from the global tier.
+type ApplyOrders struct {
+	// Full starts the set over: slots that are in no batch up to Last are
+	// removed with Last.
+	Full, Last bool
+	Orders     []SlotOrder
+	// Removed are SlotID keys that are no longer the region's.
+	Removed  []string
+	Position Position
+}
+
+// ApplyPlan carries a plan of package sched out. Parts that no longer hold
+// are skipped and listed in Result.Skipped.
+type ApplyPlan struct {
+	Stops  []StopAlloc
+	Places []PlaceGroup
+}
+
+// StopAlloc wants an allocation stopped. An operator's stop of a single
+// allocation is the same command with ReasonStoppedByUser: sched replaces it.
+type StopAlloc struct {
+	ID      string
+	Reason  Reason
+	Message string
+	// GiveUp makes it lost at once; only where its node is not ready.
+	GiveUp bool
+}
+
+// PlaceGroup places instances of one group.
+type PlaceGroup struct {
+	Key        GroupKey
+	JobVersion int64
+	Allocs     []PlaceAlloc
+}
+
+// PlaceAlloc places one instance.
+type PlaceAlloc struct {
+	ID     string // UUID
+	Index  int32
+	NodeID string
+	Ports  []PortGrant
+	GPUs   []GPUGrant
+	Why    string // one line
+}
+
+// AgentReports are a node's words on its allocations.
+type AgentReports struct {
+	NodeID string
+	// Position after this batch; a batch at or before the stored position of
+	// the same epoch is skipped with ErrStalePosition. Acknowledge it then too.
+	Position Position
+	// Full and Last as in the wire's AllocReports. With a full set, charged
+	// allocations that have ended and are not mentioned are released.
+	Full, Last bool
+	Reports    []AllocReport
+}
+
+// AllocReport is the agent's latest word on one allocation. A report that
+// would move a state back is skipped.
+type AllocReport struct {
+	ID       string
+	State    AllocState
+	Declined bool
+	Reason   Reason
+	Message  string
+	Tasks    []byte
+}
+
+// AnswerSlots records parts of slots as given back (SlotRejected or
+// SlotReturned). Only parts without live allocations and of the present
+// generation are accepted; others are skipped.
+type AnswerSlots struct {
+	Answers []Answer
+}
+
+// Idempotency makes a retry harmless.
+type Idempotency struct {
+	Key string // empty = none
+	// Request is a hash of the request, so that a reuse is seen.
+	Request string
+	// ExpiresUnixNano is when Purge may forget it.
+	ExpiresUnixNano int64
+}
+
+// SubmitLocalJob stores a job of the region's own. Job.Key.Local must be true;
+// Job.Version is given by Apply. The same spec again changes nothing.
+type SubmitLocalJob struct {
+	Job Job
+	// CheckRevision: 0 = do not check, -1 = must not exist.
+	CheckRevision int64
+	Idempotency   Idempotency
+}
+
+// StopLocalJob ends a job of the region's own; the record stays until purged.
+type StopLocalJob struct {
+	Namespace     string
+	Name          string
+	Purge         bool
+	CheckRevision int64
+	Idempotency   Idempotency
+}
+
+// Purge forgets what has ended: allocations that ended before, unused job
+// versions, expired idempotency keys, finished local jobs to be purged.
+type Purge struct {
+	EndedBeforeUnixNano int64
+	// Max entities of each kind at once; 0 = 10,000.
+	Max int
+}
+
+// Skip is a part of a command that no longer held.
+type Skip struct {
+	ID     string // of the allocation, or SlotID of the slot
+	Reason Reason
+	// Message says what stood against it.
+	Message string
+}
+
+// Result is what Apply did.
+type Result struct {
+	// Err wraps one of the package's errors; nothing was changed then.
+	Err error
+	// Changed is false when the command changed nothing.
+	Changed bool
+	// Version and Revision of a local job after Submit or Stop.
+	Version  int64
+	Revision uint64
+	// Incarnation after the command.
+	Incarnation uint64
+	// Skipped parts of the command, in its order.
+	Skipped []Skip
+	// Nodes whose charged allocations or their orders changed, sorted.
+	Nodes []string
+	// Groups whose slots, counts or allocations changed, sorted by String.
+	Groups []GroupKey
+	// Batch has the results of a batch's commands.
+	Batch []Result
+}
