@@ -1,0 +1,112 @@
+package job
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Ask is what one instance of a group needs of a node, for schedulers.
+type Ask struct {
+	// Sums over the group's tasks.
+	CPUMilli    int64
+	MemoryBytes int64
+	DiskBytes   int64
+	// GPUCount is of whole devices; GPUShareMilli is thousandths of one when
+	// no whole device is asked for.
+	GPUCount      int32
+	GPUShareMilli int32
+	// GPUModels are the accepted ones, sorted; empty = any.
+	GPUModels []string
+
+	// Drivers of the tasks, sorted, each once.
+	Drivers []string
+	// Ports sorted by label.
+	Ports []PortAsk
+
+	Pool      string
+	Dedicated bool
+	// Constraints as written: CEL, each must be true.
+	Constraints []string
+	// SpreadBy is CEL giving a string; empty = none.
+	SpreadBy string
+	// Affinities as written.
+	Affinities []AffinityAsk
+}
+
+// PortAsk is one port of a group.
+type PortAsk struct {
+	Label string
+	// Static is the host port; 0 = any.
+	Static int32
+	// To is the port inside the task; 0 = the host port.
+	To int32
+}
+
+// AffinityAsk is one soft constraint.
+type AffinityAsk struct {
+	Expression string
+	Weight     int32
+}
+
+// AskOf sums up what one instance of a group, defaulted before, needs.
+func AskOf(g *nusav1.Group) Ask {
+	a := Ask{
+		Pool: cmp.Or(g.GetPool(), DefaultPool), Dedicated: g.GetDedicated(),
+		Constraints: slices.Clone(g.GetConstraints()), SpreadBy: g.GetSpread().GetBy(),
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.GetTasks())) {
+		t := g.GetTasks()[name]
+		r := t.GetResources()
+		a.CPUMilli += r.GetCpuMilli()
+		a.MemoryBytes += r.GetMemoryBytes()
+		a.DiskBytes += r.GetDiskBytes()
+		a.GPUCount += r.GetGpu().GetCount()
+		a.GPUShareMilli += r.GetGpu().GetShareMilli()
+		a.GPUModels = append(a.GPUModels, r.GetGpu().GetModels()...)
+		a.Drivers = append(a.Drivers, t.GetDriver())
+	}
+	a.Drivers = sortedSet(a.Drivers)
+	a.GPUModels = sortedSet(a.GPUModels)
+	for _, label := range slices.Sorted(maps.Keys(g.GetPorts())) {
+		p := g.GetPorts()[label]
+		a.Ports = append(a.Ports, PortAsk{Label: label, Static: p.GetStatic(), To: p.GetTo()})
+	}
+	for _, f := range g.GetAffinities() {
+		a.Affinities = append(a.Affinities, AffinityAsk{f.GetExpression(), f.GetWeight()})
+	}
+	return a
+}
+
+// Resources is the ask's amounts as a message.
+func (a Ask) Resources() *nusav1.Resources {
+	r := &nusav1.Resources{CpuMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes}
+	if a.GPUCount > 0 || a.GPUShareMilli > 0 {
+		r.Gpu = &nusav1.GPU{Count: a.GPUCount, ShareMilli: a.GPUShareMilli, Models: a.GPUModels}
+	}
+	return r
+}
+
+// StaticPorts are the host ports the ask needs free, sorted.
+func (a Ask) StaticPorts() []int32 {
+	var out []int32
+	for _, p := range a.Ports {
+		if p.Static != 0 {
+			out = append(out, p.Static)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// DynamicPorts is how many host ports the ask needs besides the static ones.
+func (a Ask) DynamicPorts() int {
+	return len(a.Ports) - len(a.StaticPorts())
+}
+
+func sortedSet(s []string) []string {
+	slices.Sort(s)
+	return slices.Compact(s)
+}

@@ -1,0 +1,152 @@
+package job
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Defaults of a job, as job.proto states them.
+const (
+	defaultPriority      = 50
+	defaultPercentile    = 50
+	defaultNearWeight    = 50
+	defaultCount         = 1
+	defaultCPUMilli      = 100
+	defaultMemory        = 64 << 20
+	defaultLogFiles      = 3
+	defaultLogSize       = 10 << 20
+	defaultKillTimeout   = 10 * time.Second
+	defaultNodeAfter     = 30 * time.Second
+	defaultRegionAfter   = 60 * time.Second
+	defaultRestarts      = 3
+	defaultRestartWindow = 10 * time.Minute
+	defaultRestartDelay  = time.Second
+	defaultReschedules   = 5
+	defaultBackoffFrom   = 5 * time.Second
+	defaultBackoffTo     = 10 * time.Minute
+	defaultParallel      = 1
+	defaultCheckInterval = 10 * time.Second
+	defaultCheckTimeout  = 2 * time.Second
+)
+
+// Default fills in, in place, every default that job.proto states. Doing it
+// again changes nothing. It accepts what Validate would refuse.
+func Default(spec *nusav1.JobSpec) {
+	or(&spec.Namespace, DefaultNamespace)
+	or(&spec.Type, nusav1.JobType_JOB_TYPE_SERVICE)
+	orPtr(&spec.Priority, defaultPriority)
+	defaultRegions(spec.Regions)
+	for _, g := range spec.Groups {
+		if g != nil {
+			defaultGroup(g, spec.Type)
+		}
+	}
+}
+
+func defaultRegions(r *nusav1.RegionsSpec) {
+	if r == nil {
+		return
+	}
+	or(&r.Divide, nusav1.Divide_DIVIDE_CAPACITY)
+	for _, n := range r.Near {
+		or(&n.Percentile, defaultPercentile)
+		orPtr(&n.Weight, defaultNearWeight)
+		if n.Required {
+			or(&n.Unknown, nusav1.Unknown_UNKNOWN_REFUSE)
+		}
+	}
+}
+
+func defaultGroup(g *nusav1.Group, kind nusav1.JobType) {
+	if kind != nusav1.JobType_JOB_TYPE_SYSTEM {
+		orPtr(&g.Count, defaultCount)
+	}
+	or(&g.Pool, DefaultPool)
+	defaultRegions(g.Regions)
+	defaultDisconnect(g)
+	r := orMessage(&g.Reschedule)
+	orPtr(&r.Attempts, defaultReschedules)
+	b := orMessage(&r.Backoff)
+	orDuration(&b.From, defaultBackoffFrom)
+	orDuration(&b.To, max(defaultBackoffTo, b.From.AsDuration()))
+	or(&orMessage(&g.Update).MaxParallel, defaultParallel)
+	for _, t := range g.Tasks {
+		if t != nil {
+			defaultTask(t)
+		}
+	}
+}
+
+// defaultDisconnect: a singleton's running work stops when contact is lost,
+// since otherwise it could not be at most once; anything else goes on.
+func defaultDisconnect(g *nusav1.Group) {
+	running := nusav1.Running_RUNNING_KEEP
+	if g.Singleton {
+		running = nusav1.Running_RUNNING_STOP
+	}
+	d := orMessage(&g.Disconnect)
+	or(&d.Reconcile, nusav1.Reconcile_RECONCILE_KEEP_ORIGINAL)
+	for _, l := range []struct {
+		level **nusav1.DisconnectLevel
+		after time.Duration
+	}{{&d.Node, defaultNodeAfter}, {&d.Region, defaultRegionAfter}} {
+		level := orMessage(l.level)
+		orDuration(&level.After, l.after)
+		or(&level.Running, running)
+		orPtr(&level.Replace, true)
+	}
+}
+
+func defaultTask(t *nusav1.Task) {
+	res := orMessage(&t.Resources)
+	or(&res.CpuMilli, defaultCPUMilli)
+	or(&res.MemoryBytes, defaultMemory)
+	logs := orMessage(&t.Logs)
+	or(&logs.Files, defaultLogFiles)
+	or(&logs.SizeBytes, defaultLogSize)
+	orDuration(&t.KillTimeout, defaultKillTimeout)
+	restart := orMessage(&t.Restart)
+	orPtr(&restart.Attempts, defaultRestarts)
+	orDuration(&restart.Window, defaultRestartWindow)
+	orDuration(&restart.Delay, defaultRestartDelay)
+	if c := t.Check; c != nil {
+		orDuration(&c.Interval, defaultCheckInterval)
+		orDuration(&c.Timeout, defaultCheckTimeout)
+	}
+}
+
+// or sets a value that is zero, and so absent from the message.
+func or[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// orPtr sets an optional value that is absent.
+func orPtr[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}
+
+func orDuration(field **durationpb.Duration, value time.Duration) {
+	if *field == nil {
+		*field = durationpb.New(value)
+	}
+}
+
+// orMessage makes a message that is absent, and answers it.
+func orMessage[T any, M interface {
+	*T
+	proto.Message
+}](field *M) M {
+	if *field == nil {
+		*field = new(T)
+	}
+	return *field
+}
