@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // Snapshot is everything a plan depends on. Plan does not change it.
@@ -20,54 +21,19 @@ type Snapshot struct {
 	// and forgets an entry when its region starts a new session, or after a
 	// minute.
 	Returned []Returned
-	// Distance is the network distance of two regions: of both directions the
-	// worse counts. percentile is 50, 90 or 99. Nil = nothing is known.
-	Distance func(from, to string, percentile int) Distance
-	// DistanceTo is the same from a region to a point on the earth (degrees).
-	DistanceTo func(from string, latitude, longitude float64, percentile int) Distance
+	// Topology answers distances; of both directions the worse counts. Nil =
+	// nothing is known.
+	Topology *topology.View
 	// Terse leaves out Plan.Groups' regions (scores and verdicts of each region)
 	// of jobs without Explain.
 	Terse bool
-}
-
-// DistanceSource says where a distance comes from; as RTT_SOURCE_.
-type DistanceSource string
-
-const (
-	Measured  DistanceSource = "measured"
-	Predicted DistanceSource = "predicted"
-	Estimated DistanceSource = "estimated"
-)
-
-// DistanceState says how far a measurement can be believed; as EDGE_STATE_.
-type DistanceState string
-
-const (
-	StateOK          DistanceState = "ok"
-	StateStale       DistanceState = "stale"
-	StateUnreachable DistanceState = "unreachable"
-	// StateUnknown: never measured. There may be a predicted value all the same.
-	StateUnknown DistanceState = "unknown"
-)
-
-// Distance is a round trip and how much it is worth.
-type Distance struct {
-	// RTT is meaningful when Source is not empty.
-	RTT time.Duration
-	// Source is empty when there is no value at all.
-	Source DistanceSource
-	// State of the worse direction's edge. Empty = unknown.
-	State DistanceState
-	// Age of the latest sample.
-	Age time.Duration
 }
 
 // Region is one region with its latest report.
 type Region struct {
 	Name   string
 	Labels map[string]string
-	// Latitude and Longitude are not used by Plan; distances come from the
-	// snapshot's functions.
+	// Cordoned: takes no new slots.
 	Cordoned bool
 	// Connected: a live session exists.
 	Connected bool
@@ -237,14 +203,14 @@ const (
 // with some labels, or to a point.
 type Near struct {
 	Selector Selector
-	// AtPoint uses Latitude and Longitude (degrees) instead of Selector.
-	AtPoint             bool
-	Latitude, Longitude float64
+	// Location, if not nil, is used instead of Selector. There is no edge to a
+	// point: the estimate decides, whatever Unknown says.
+	Location *topology.Location
 	// MaxRTT is the bound when Required, and where the score is half of Weight.
 	// 0 = no bound, and a scale of 100 ms.
 	MaxRTT time.Duration
 	// Percentile 50, 90 or 99; 0 = 50.
-	Percentile int
+	Percentile topology.Percentile
 	Required   bool
 	Unknown    Unknown
 	// Weight 0..100 in the score.
