@@ -1,5 +1,10 @@
 package region
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Ignored says why an answer, or a part of it, changed nothing.
 type Ignored string
 
@@ -35,12 +40,110 @@ type Outcome struct {
 // indices lose their owner, stopped ones too; accepted and done only advance
 // the state. Repeating an answer changes nothing.
 func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
-	return Outcome{Ignored: IgnoredMalformed}
+	if a.From < 0 || a.From >= a.To || a.Generation <= 0 || !a.State.isAnswer() {
+		return Outcome{Ignored: IgnoredMalformed}
+	}
+	out := Outcome{Ignored: IgnoredUnknown}
+	for _, s := range sorted(slots) {
+		from, to := max(s.From, a.From), min(s.To, a.To)
+		if s.Region != region || s.Namespace != a.Namespace || s.Job != a.Job || s.Group != a.Group || from >= to {
+			continue
+		}
+		changes, freed, why := answerPart(s, from, to, a)
+		if why != IgnoredNone {
+			if len(out.Changes) == 0 {
+				out.Ignored = why
+			}
+			continue
+		}
+		out.Ignored = IgnoredNone
+		out.Changes = append(out.Changes, changes...)
+		if freed {
+			out.Freed = append(out.Freed, [2]int{from, to})
+		}
+	}
+	return out
+}
+
+// answerPart judges an answer about from ≤ i < to, which lies inside s.
+func answerPart(s Slot, from, to int, a Answer) (changes []Change, freed bool, why Ignored) {
+	if s.Generation != a.Generation {
+		return nil, false, IgnoredGeneration
+	}
+	switch a.State {
+	case Accepted, Done:
+		if a.State.rank() <= s.State.rank() {
+			return nil, false, IgnoredRepeated
+		}
+		middle := s
+		middle.State, middle.Reason, middle.Message = a.State, a.Reason, a.Message
+		return replace(s, from, to, &middle), false, IgnoredNone
+	case Stopped, Revoked:
+		// A slot that is revoked may be stopped meanwhile: either answer says that
+		// nothing runs. Of a slot that shall run neither can be meant.
+		if s.Desired == DesiredRun {
+			return nil, false, IgnoredNotAsked
+		}
+	case Rejected, Returned:
+		// The region has given these up for good, whatever we wanted of them. An
+		// index that is done has nothing left to give.
+		if s.State == Done {
+			return nil, false, IgnoredRepeated
+		}
+	}
+	return replace(s, from, to, nil), true, IgnoredNone
+}
+
+// replace puts middle (nil = nothing) in the place of from ≤ i < to of s.
+// What is left keeps the generation: it is still the same offer.
+func replace(s Slot, from, to int, middle *Slot) []Change {
+	var parts []Slot
+	add := func(part Slot, from, to int) {
+		if from >= to {
+			return
+		}
+		part.From, part.To = from, to
+		if from != s.From {
+			part.Revision = 0
+		}
+		parts = append(parts, part)
+	}
+	add(s, s.From, from)
+	if middle != nil {
+		add(*middle, from, to)
+	}
+	add(s, to, s.To)
+
+	var changes []Change
+	if len(parts) == 0 || parts[0].From != s.From {
+		changes = append(changes, Change{Delete: true, Slot: s})
+	}
+	for _, p := range parts {
+		changes = append(changes, Change{Slot: p})
+	}
+	return changes
 }
 
 // StopPart are the changes that give the indices from ≤ i < to of a slot the
 // desired state (DesiredStop or DesiredRevoke); the rest keeps running as it
-// is, under the same generation. The range must lie inside the slot.
+// is, under the same generation. What of the range lies outside the slot is
+// ignored; no changes if it wants that already.
 func StopPart(s Slot, from, to int, desired Desired) []Change {
-	return nil
+	from, to = max(from, s.From), min(to, s.To)
+	if from >= to || desired.rank() <= s.Desired.rank() {
+		return nil
+	}
+	middle := s
+	middle.Desired = desired
+	return replace(s, from, to, &middle)
+}
+
+func sorted(slots []Slot) []Slot {
+	byFrom := func(a, b Slot) int { return cmp.Compare(a.From, b.From) }
+	if slices.IsSortedFunc(slots, byFrom) {
+		return slots
+	}
+	slots = slices.Clone(slots)
+	slices.SortStableFunc(slots, byFrom)
+	return slots
 }

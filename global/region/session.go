@@ -1,6 +1,10 @@
 package region
 
-import "time"
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
 
 // Config are the bounds of a region's session.
 type Config struct {
@@ -42,14 +46,37 @@ type Record struct {
 // Open starts a region's life on a server that became active at now. A
 // predecessor may have granted a lease an instant ago, so one full lease is
 // assumed.
-func Open(c Config, r Record, now time.Duration) State { return State{} }
+func Open(c Config, r Record, now time.Duration) State {
+	return State{
+		Name: r.Name, ClusterID: r.ClusterID,
+		Incarnation: r.Incarnation, Term: r.Term, Fence: r.Fence,
+		LeaseEnd: now + withDrift(c.Lease), Left: now,
+	}
+}
+
+// withDrift is how long the grantor has to wait until a lease is surely over:
+// both clocks may be 1 % off.
+func withDrift(lease time.Duration) time.Duration { return lease + lease/50 }
+
+// Record is the durable part of the state.
+func (s State) Record() Record {
+	return Record{
+		Name: s.Name, ClusterID: s.ClusterID,
+		Incarnation: s.Incarnation, Term: s.Term, Fence: s.Fence,
+	}
+}
 
 // Connected says whether a live stream speaks for the region.
 func (s State) Connected() bool { return s.Stream != 0 }
 
 // DisconnectedFor is how long no stream has spoken for the region; 0 while
 // one does.
-func (s State) DisconnectedFor(now time.Duration) time.Duration { return 0 }
+func (s State) DisconnectedFor(now time.Duration) time.Duration {
+	if s.Connected() {
+		return 0
+	}
+	return max(0, now-s.Left)
+}
 
 // Event is Hello, LeaseRequested, StreamEnded or Tick.
 type Event interface{ event() }
@@ -114,6 +141,91 @@ type Effect struct {
 	Lease     time.Duration
 }
 
+// String prints the effect in one line.
+func (e Effect) String() string {
+	switch e.Kind {
+	case Persist:
+		return fmt.Sprintf("persist %s cluster %s incarnation %d term %d fence %d",
+			e.Record.Name, e.Record.ClusterID, e.Record.Incarnation, e.Record.Term, e.Record.Fence)
+	case Welcome:
+		return fmt.Sprintf("welcome stream %d, lease %s, fence %d", e.Stream, e.Lease, e.Record.Fence)
+	case Grant:
+		return fmt.Sprintf("grant stream %d request %d %s", e.Stream, e.ID, e.Lease)
+	case Refuse:
+		if e.Permanent {
+			return fmt.Sprintf("refuse stream %d for good: %s", e.Stream, e.Message)
+		}
+	}
+	return fmt.Sprintf("%s stream %d: %s", e.Kind, e.Stream, e.Message)
+}
+
 // Step is the whole life: one event at one time. Events of streams that are
 // not the live one change nothing.
-func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) { return s, nil }
+func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
+	switch e := e.(type) {
+	case Hello:
+		return s.hello(c, now, e)
+	case LeaseRequested:
+		if e.Stream != s.Stream || e.Stream == 0 {
+			return s, []Effect{{Kind: End, Stream: e.Stream, Message: "another stream speaks for the region"}}
+		}
+		s.Heard = now
+		s.LeaseEnd = max(s.LeaseEnd, now+withDrift(c.Lease))
+		return s, []Effect{{Kind: Grant, Stream: e.Stream, ID: e.ID, Lease: c.Lease}}
+	case StreamEnded:
+		if e.Stream != s.Stream || e.Stream == 0 {
+			return s, nil
+		}
+		return s.left(now, "its stream ended")
+	case Tick:
+		// A master that lives asks several times a lease; one that does not has
+		// lost its leadership, or its packets go nowhere.
+		if !s.Connected() || now-s.Heard <= c.Lease {
+			return s, nil
+		}
+		silent := Effect{Kind: End, Stream: s.Stream, Message: fmt.Sprintf("no lease request for %s", now-s.Heard)}
+		s, effects := s.left(now, "silent for longer than its lease")
+		return s, append([]Effect{silent}, effects...)
+	}
+	return s, nil
+}
+
+func (s State) left(now time.Duration, why string) (State, []Effect) {
+	was := s.Stream
+	s.Stream, s.Left = 0, now
+	return s, []Effect{{Kind: Disconnected, Stream: was, Message: why}}
+}
+
+// hello judges who may speak for the region: the cluster that the name is
+// bound to, by its latest master. Equal (incarnation, term) is the same master
+// coming back; the newer stream wins.
+func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
+	refuse := func(permanent bool, format string, args ...any) (State, []Effect) {
+		return s, []Effect{{Kind: Refuse, Stream: h.Stream, Permanent: permanent, Message: fmt.Sprintf(format, args...)}}
+	}
+	switch {
+	case h.ClusterID == "":
+		return refuse(true, "region %s: no cluster id was given", s.Name)
+	case s.ClusterID != "" && s.ClusterID != h.ClusterID:
+		return refuse(true, "region %s belongs to cluster %s, not to %s: choose another name, or remove the region first",
+			s.Name, s.ClusterID, h.ClusterID)
+	case h.BoundName != "" && h.BoundName != s.Name:
+		return refuse(true, "cluster %s is region %s already: a cluster has one name, remove %s first to give it the name %s",
+			h.ClusterID, h.BoundName, h.BoundName, s.Name)
+	case cmp.Or(cmp.Compare(h.Incarnation, s.Incarnation), cmp.Compare(h.Term, s.Term)) < 0:
+		return refuse(false, "region %s: incarnation %d term %d is older than %d, %d: there is a later master",
+			s.Name, h.Incarnation, h.Term, s.Incarnation, s.Term)
+	}
+	before, old := s.Record(), s.Stream
+	s.ClusterID, s.Incarnation, s.Term = h.ClusterID, h.Incarnation, h.Term
+	s.Stream, s.Heard = h.Stream, now
+	var effects []Effect
+	if s.Record() != before {
+		effects = append(effects, Effect{Kind: Persist, Stream: h.Stream, Record: s.Record()})
+	}
+	if old != 0 {
+		effects = append(effects, Effect{Kind: End, Stream: old, Message: fmt.Sprintf(
+			"master %s (incarnation %d, term %d) speaks for the region now", h.Master, h.Incarnation, h.Term)})
+	}
+	return s, append(effects, Effect{Kind: Welcome, Stream: h.Stream, Record: s.Record(), Lease: c.Lease})
+}

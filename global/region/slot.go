@@ -6,6 +6,7 @@ package region
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -32,6 +33,13 @@ const (
 	Stopped SlotState = "stopped"
 )
 
+// rank orders the stored states.
+func (s SlotState) rank() int { return slices.Index([]SlotState{Offered, Accepted, Done}, s) }
+
+func (s SlotState) isAnswer() bool {
+	return slices.Contains([]SlotState{Accepted, Done, Rejected, Returned, Revoked, Stopped}, s)
+}
+
 // Desired is what the global tier wants of a slot. For one generation it only
 // advances: run → stop, run → revoke → stop. The wire enum is SLOT_DESIRED_ +
 // upper case.
@@ -42,6 +50,10 @@ const (
 	DesiredStop   Desired = "stop"
 	DesiredRevoke Desired = "revoke"
 )
+
+func (d Desired) rank() int {
+	return slices.Index([]Desired{DesiredRun, DesiredRevoke, DesiredStop}, d)
+}
 
 // Slot is a range of instance indices of a group, owned by one region for as
 // long as the record exists, whatever its state and desired say.
