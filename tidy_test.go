@@ -31,8 +31,8 @@ const (
 // protobuf. The value lists what a core may import besides the standard
 // library; topology's leaf libraries are its own business.
 var cores = map[string][]string{
-	"global/place":    {"topology"},
-	"global/region":   {"topology", "global/place"},
+	"global/region":   {"topology"},
+	"global/place":    {"topology", "global/region"},
 	"regional/state":  {"topology"},
 	"regional/sched":  {"topology", "regional/state"},
 	"regional/accept": {"topology", "regional/state", "regional/sched"},
