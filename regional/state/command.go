@@ -16,7 +16,7 @@ var (
 	ErrKeyReused = errors.New("idempotency key was used for another request")
 	// ErrFull: a bound of the state is reached; retry after something ended.
 	ErrFull = errors.New("state is full")
-	// ErrStalePosition: the batch is at or before the stored position.
+	// ErrStalePosition: the batch is before the stored position.
 	ErrStalePosition = errors.New("position already stored")
 	// ErrUnknownCommand: the entry was written by a newer version.
 	ErrUnknownCommand = errors.New("unknown command")
@@ -113,14 +113,20 @@ type SlotOrder struct {
 	Job *Job
 }
 
-// ApplyOrders stores a batch of slot orders from the global tier.
+// ApplyOrders stores slot orders from the global tier: a whole link.Change or
+// a part of one. An order with a lower revision than the stored slot's is
+// skipped.
 type ApplyOrders struct {
-	// Full starts the set over: slots that are in no batch up to Last are
-	// removed with Last.
-	Full, Last bool
-	Orders     []SlotOrder
+	Orders []SlotOrder
 	// Removed are SlotID keys that are no longer the region's.
-	Removed  []string
+	Removed []string
+	// More says that the change goes on in the next command: until it is whole
+	// nothing is stopped as unwanted, since a slot that was split is wanted
+	// again by a later part.
+	More bool
+	// Position after the change; stored unless More. A batch before the stored
+	// position of the same epoch is ErrStalePosition: acknowledge the stored
+	// one.
 	Position Position
 }
 
@@ -161,13 +167,14 @@ type PlaceAlloc struct {
 // AgentReports are a node's words on its allocations.
 type AgentReports struct {
 	NodeID string
-	// Position after this batch; a batch at or before the stored position of
-	// the same epoch is skipped with ErrStalePosition. Acknowledge it then too.
+	// Position after this batch; a batch before the stored position of the
+	// same epoch is ErrStalePosition: acknowledge the stored one.
 	Position Position
-	// Full and Last as in the wire's AllocReports. With a full set, charged
-	// allocations that have ended and are not mentioned are released.
-	Full, Last bool
-	Reports    []AllocReport
+	// Full says that Reports are everything the agent holds: charged
+	// allocations that have ended (lost ones) and are not mentioned are
+	// released.
+	Full    bool
+	Reports []AllocReport
 }
 
 // AllocReport is the agent's latest word on one allocation. A report that

@@ -48,8 +48,6 @@ type Header struct {
 	NextSeq uint64
 	NextNum uint32
 	NextGID uint32
-	// Pending are slots not yet mentioned by an unfinished full set.
-	Pending []string
 }
 
 // ReportsRecord is how far a node's reports are stored.

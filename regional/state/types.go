@@ -169,8 +169,8 @@ type Cluster struct {
 	Incarnation uint64
 	// Orders is how far the global tier's slot orders are stored.
 	Orders Position
-	// OrdersIncomplete is true between the first and the last batch of a full
-	// set: nothing may be stopped as unwanted before the set is whole.
+	// OrdersIncomplete is true between the parts of one change of slot orders:
+	// nothing may be stopped as unwanted before it is whole.
 	OrdersIncomplete bool
 }
 
@@ -481,7 +481,9 @@ type Alloc struct {
 	State      AllocState
 	// Disconnected is true while the node is lost: State is the last known.
 	Disconnected bool
-	Declined     bool // the agent refused it; State is Failed
+	// Moving is true while its node drains: it is to be moved away.
+	Moving   bool
+	Declined bool // the agent refused it; State is Failed
 	// Charged is true while the node pays for it: until it has ended for sure,
 	// also for a lost one whose node has not confirmed the end. The agent must
 	// hold an order for exactly the charged allocations of its node.
