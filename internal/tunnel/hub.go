@@ -7,25 +7,34 @@ package tunnel
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Bounds of a Hub and a Listener.
+// Defaults of Options.
 const (
-	// DefaultMaxTunnels is how many tunnels are open at once.
+	// DefaultMaxTunnels is how many tunnels are open or awaited at once.
 	DefaultMaxTunnels = 1024
 	// DefaultWait is how long a peer may take to answer a request.
 	DefaultWait = 10 * time.Second
 	// DefaultIdle is how long a tunnel without calls stays open.
 	DefaultIdle = time.Minute
-	// frameBytes is the most data of one frame.
-	frameBytes = 32 << 10
 )
+
+// maxReply bounds one message of an answer: 10,000 allocations fit.
+const maxReply = 16 << 20
 
 // Errors of this package.
 var (
@@ -52,24 +61,196 @@ type Options struct {
 
 // Hub is the upper end of all tunnels of a server. Safe for concurrent use.
 type Hub struct {
-	opts Options
+	opts   Options
+	closed chan struct{}
+
+	mu sync.Mutex
+	// awaited holds, by id, where the connection of a tunnel that was asked
+	// for is to be put. Each channel has room for it.
+	awaited map[string]chan net.Conn
+	open    map[net.Conn]struct{}
 }
 
 // NewHub returns a hub without tunnels.
-func NewHub(opts Options) *Hub { return &Hub{opts: opts} }
+func NewHub(opts Options) *Hub {
+	if opts.MaxTunnels <= 0 {
+		opts.MaxTunnels = DefaultMaxTunnels
+	}
+	if opts.Wait <= 0 {
+		opts.Wait = DefaultWait
+	}
+	if opts.Idle <= 0 {
+		opts.Idle = DefaultIdle
+	}
+	return &Hub{
+		opts:    opts,
+		closed:  make(chan struct{}),
+		awaited: map[string]chan net.Conn{},
+		open:    map[net.Conn]struct{}{},
+	}
+}
 
 // Conn returns a client connection to peer, a name for error texts. It opens a
 // tunnel when it is first used and again after it was idle or lost: request
 // must then send TunnelRequest{id} on the peer's session. Make one for each
 // session and close it with the session, which ends its tunnels.
 func (h *Hub) Conn(peer string, request func(ctx context.Context, id string) error) (*grpc.ClientConn, error) {
-	panic("unwritten")
+	return grpc.NewClient("passthrough:///"+peer,
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return h.dial(ctx, peer, request)
+		}),
+		// What carries the tunnel is protected already.
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithIdleTimeout(h.opts.Idle),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: h.opts.Wait,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
+		grpc.WithNoProxy(),
+	)
+}
+
+func (h *Hub) dial(ctx context.Context, peer string, request func(ctx context.Context, id string) error) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.opts.Wait)
+	defer cancel()
+	id := rand.Text()
+	answer, err := h.await(id)
+	if err != nil {
+		return nil, fmt.Errorf("tunnel to %s: %w", peer, err)
+	}
+	err = request(ctx, id)
+	if err == nil {
+		select {
+		case c := <-answer:
+			return named{c, peer}, nil
+		case <-ctx.Done():
+			err = ErrNoAnswer
+		case <-h.closed:
+			err = ErrClosed
+		}
+	}
+	if h.forget(id) {
+		return nil, fmt.Errorf("tunnel to %s: %w", peer, err)
+	}
+	// The peer answered meanwhile, and Serve is about to hand it over.
+	return named{<-answer, peer}, nil
+}
+
+func (h *Hub) await(id string) (chan net.Conn, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isClosed() {
+		return nil, ErrClosed
+	}
+	if len(h.awaited)+len(h.open) >= h.opts.MaxTunnels {
+		return nil, fmt.Errorf("%w: %d are open or awaited", ErrTooMany, h.opts.MaxTunnels)
+	}
+	answer := make(chan net.Conn, 1)
+	h.awaited[id] = answer
+	return answer, nil
+}
+
+// forget ends the wait for id; false when it was answered already.
+func (h *Hub) forget(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, waiting := h.awaited[id]
+	delete(h.awaited, id)
+	return waiting
+}
+
+// accept hands a new connection to whoever awaits id and returns its near end.
+func (h *Hub) accept(id string) (net.Conn, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	answer, waiting := h.awaited[id]
+	if !waiting || h.isClosed() {
+		return nil, false
+	}
+	delete(h.awaited, id)
+	near, far := net.Pipe()
+	h.open[near] = struct{}{}
+	answer <- far
+	return near, true
+}
+
+func (h *Hub) release(near net.Conn) {
+	near.Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.open, near)
 }
 
 // Serve is the body of the Tunnel handler. It returns when the tunnel ends: nil
 // when one end closed it, NOT_FOUND when nobody awaits the id of the first
 // frame.
-func (h *Hub) Serve(stream ServerStream) error { panic("unwritten") }
+func (h *Hub) Serve(stream ServerStream) error {
+	first, err := h.firstFrame(stream)
+	if err != nil {
+		return err
+	}
+	near, ok := h.accept(first.GetId())
+	if !ok {
+		return status.Error(codes.NotFound, "nobody awaits a tunnel with that id")
+	}
+	defer h.release(near)
+	// Ends when the handler returns, which ends the stream.
+	go func() {
+		defer near.Close()
+		if len(first.GetData()) > 0 {
+			if _, err := near.Write(first.GetData()); err != nil {
+				return
+			}
+		}
+		inward(near, stream.Recv)
+	}()
+	return outward(near, stream.Send)
+}
+
+// firstFrame waits for the frame that names the tunnel, not for ever.
+func (h *Hub) firstFrame(stream ServerStream) (*nusav1.TunnelFrame, error) {
+	type result struct {
+		frame *nusav1.TunnelFrame
+		err   error
+	}
+	got := make(chan result, 1)
+	// Ends at the latest when the handler returns.
+	go func() {
+		frame, err := stream.Recv()
+		got <- result{frame, err}
+	}()
+	late := time.NewTimer(h.opts.Wait)
+	defer late.Stop()
+	select {
+	case r := <-got:
+		return r.frame, r.err
+	case <-late.C:
+		return nil, status.Error(codes.DeadlineExceeded, "no first frame with the tunnel's id")
+	case <-h.closed:
+		return nil, status.Error(codes.Unavailable, ErrClosed.Error())
+	}
+}
 
 // Close ends all tunnels and refuses new ones.
-func (h *Hub) Close() error { panic("unwritten") }
+func (h *Hub) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isClosed() {
+		return nil
+	}
+	close(h.closed)
+	for near := range h.open {
+		near.Close()
+	}
+	return nil
+}
+
+func (h *Hub) isClosed() bool {
+	select {
+	case <-h.closed:
+		return true
+	default:
+		return false
+	}
+}

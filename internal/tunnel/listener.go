@@ -2,30 +2,150 @@ package tunnel
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net"
+	"sync"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
+// defaultListen is how many tunnels a lower tier has open: one is in use, a
+// second overlaps when the session moves.
+const defaultListen = 16
+
+// farewell is how long the lower end waits for the upper one to take what was
+// written last.
+const farewell = 5 * time.Second
+
 // Listener is the lower end: a net.Listener whose connections are tunnels, for
-// grpc.Server.Serve.
-type Listener struct{}
+// grpc.Server.Serve. Safe for concurrent use.
+type Listener struct {
+	max    int
+	queue  chan net.Conn
+	closed chan struct{}
+
+	mu   sync.Mutex
+	open map[net.Conn]struct{}
+}
 
 // NewListener returns a listener for at most maxTunnels open tunnels (0 means
 // 16).
-func NewListener(maxTunnels int) *Listener { return &Listener{} }
+func NewListener(maxTunnels int) *Listener {
+	if maxTunnels <= 0 {
+		maxTunnels = defaultListen
+	}
+	return &Listener{max: maxTunnels, queue: make(chan net.Conn, maxTunnels), closed: make(chan struct{}), open: map[net.Conn]struct{}{}}
+}
 
 // Accept waits for the next tunnel. Error: net.ErrClosed.
-func (l *Listener) Accept() (net.Conn, error) { panic("unwritten") }
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case c := <-l.queue:
+		return c, nil
+	}
+}
 
 // Close ends Accept and all open tunnels.
-func (l *Listener) Close() error { panic("unwritten") }
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.closed:
+		return nil
+	default:
+	}
+	close(l.closed)
+	for near := range l.open {
+		near.Close()
+	}
+	return nil
+}
 
 // Addr is a name, not an address.
-func (l *Listener) Addr() net.Addr { panic("unwritten") }
+func (l *Listener) Addr() net.Addr { return addr("tunnel") }
+
+// enter queues a new connection for Accept and returns its near end.
+func (l *Listener) enter() (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.closed:
+		return nil, ErrClosed
+	default:
+	}
+	if len(l.open) >= l.max {
+		return nil, fmt.Errorf("%w: %d are open", ErrTooMany, l.max)
+	}
+	near, far := net.Pipe()
+	select {
+	case l.queue <- named{far, "tunnel"}:
+		l.open[near] = struct{}{}
+		return near, nil
+	default:
+		return nil, fmt.Errorf("%w: %d are not accepted yet", ErrTooMany, l.max)
+	}
+}
+
+func (l *Listener) leave(near net.Conn) {
+	near.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, near)
+}
 
 // Answer carries out a TunnelRequest: it opens a Tunnel stream with open, sends
 // id and hands the connection to lis. It blocks until the tunnel ends, so call
 // it in a goroutine of the session; it ends with ctx. Nil when either end
 // closed the tunnel.
 func Answer(ctx context.Context, open func(context.Context) (ClientStream, error), id string, lis *Listener) error {
-	panic("unwritten")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := open(ctx)
+	if err != nil {
+		return fmt.Errorf("open tunnel: %w", err)
+	}
+	if err := stream.Send(&nusav1.TunnelFrame{Id: id}); err != nil {
+		return fmt.Errorf("open tunnel: %w", err)
+	}
+	near, err := lis.enter()
+	if err != nil {
+		return err
+	}
+	defer lis.leave(near)
+
+	var broken error // read after inwardEnded
+	inwardEnded := make(chan struct{})
+	go func() {
+		defer close(inwardEnded)
+		defer near.Close()
+		inward(near, func() (*nusav1.TunnelFrame, error) {
+			frame, err := stream.Recv()
+			if err != nil && !errors.Is(err, io.EOF) {
+				broken = err
+			}
+			return frame, err
+		})
+	}()
+	// An error of Send is io.EOF only; Recv has the status.
+	_ = outward(near, stream.Send)
+	near.Close()
+	_ = stream.CloseSend()
+	late := time.NewTimer(farewell)
+	defer late.Stop()
+	select {
+	case <-inwardEnded:
+		if broken != nil {
+			return fmt.Errorf("tunnel broke: %w", broken)
+		}
+		return nil
+	case <-late.C:
+	}
+	cancel()
+	<-inwardEnded
+	return nil
 }
