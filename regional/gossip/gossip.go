@@ -1,0 +1,393 @@
+// Package gossip lets the servers of one region find one another: memberlist
+// over the role's own sockets, with a little metadata a server. It says who is
+// there and who fell silent; what follows from that is the caller's business.
+package gossip
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+)
+
+// maxMembers bounds the servers remembered, failed ones included. A region has
+// at most nine voters; the rest is room for servers that were replaced.
+const maxMembers = 64
+
+// rejoinEvery is how often a group that lacks a known address tries it again:
+// memberlist alone never heals a partition longer than its own memory.
+const rejoinEvery = 5 * time.Second
+
+// ErrTooLarge says that a server's metadata does not fit a gossip message.
+var ErrTooLarge = errors.New("gossip metadata too large")
+
+// Meta is what a server says about itself. Encoded at most 512 bytes.
+type Meta struct {
+	// ID is unique in the region and for ever: a replaced server has another.
+	ID string `json:"i"`
+	// Name is what the operator calls the server.
+	Name string `json:"n"`
+	// Addresses, "host:port", as others reach them.
+	GRPC  string `json:"g"`
+	Raft  string `json:"r"`
+	Probe string `json:"p"`
+	// Expect is the server's bootstrap_expect.
+	Expect int `json:"e,omitempty"`
+	// Bootstrapped says that the server has Raft state: it belongs to a group.
+	Bootstrapped bool `json:"b,omitempty"`
+	// Cluster is the id of that group, once known.
+	Cluster string `json:"u,omitempty"`
+	// Candidates is a hash of the set of servers that this one would form a
+	// group with; empty when it sees too few.
+	Candidates string `json:"c,omitempty"`
+	// Version of the build.
+	Version string `json:"v,omitempty"`
+}
+
+// Member is a server that gossip knows or knew.
+type Member struct {
+	Meta
+	// Gossip is the member's gossip address.
+	Gossip string
+	Alive  bool
+	// Since is when Alive last changed, on the local clock.
+	Since time.Time
+}
+
+// Config of a Group.
+type Config struct {
+	Net network.Net
+	// Listen is the address of both the packet and the stream socket.
+	Listen string
+	// Advertise is the host that others use.
+	Advertise string
+	// Region is the group's label: packets of another label are refused.
+	Region string
+	// Key encrypts, may be empty.
+	Key []byte
+	// Join are gossip addresses of any members.
+	Join []string
+	// Fast suits one machine: more gossip, sooner.
+	Fast   bool
+	Logger *slog.Logger
+}
+
+// Group is this server's view of its region's servers. Safe for concurrent use.
+type Group struct {
+	cfg  Config
+	addr string
+	ml   *memberlist.Memberlist
+	tr   *transport
+
+	mu      sync.Mutex
+	local   Meta
+	members map[string]Member
+	changed chan struct{} // closed and replaced at every change
+}
+
+// Listen opens the sockets; nothing is sent before Run. The address it listens
+// on is known afterwards.
+func Listen(ctx context.Context, cfg Config) (*Group, error) {
+	tr, err := listen(ctx, cfg.Net, cfg.Listen, cfg.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("gossip: listen on %s: %w", cfg.Listen, err)
+	}
+	_, port, err := net.SplitHostPort(tr.ln.Addr().String())
+	if err != nil {
+		tr.close()
+		return nil, fmt.Errorf("gossip: address of the listener: %w", err)
+	}
+	return &Group{
+		cfg: cfg, tr: tr, addr: net.JoinHostPort(cfg.Advertise, port),
+		members: map[string]Member{}, changed: make(chan struct{}),
+	}, nil
+}
+
+// Addr is the gossip address that others use.
+func (g *Group) Addr() string { return g.addr }
+
+// Close gives the sockets of a group back that is never Run.
+func (g *Group) Close() { g.tr.close() }
+
+// Run takes part until ctx ends. It must be called once.
+func (g *Group) Run(ctx context.Context, local Meta) error {
+	g.mu.Lock()
+	g.local = local
+	g.mu.Unlock()
+	raw, err := encode(local)
+	if err == nil {
+		err = g.create(ctx, local.ID)
+	}
+	if err != nil {
+		g.tr.close()
+		return fmt.Errorf("gossip: start with %d bytes of metadata: %w", len(raw), err)
+	}
+	grp, ctx := errgroup.WithContext(ctx)
+	grp.Go(func() error { return g.tr.run(ctx) })
+	grp.Go(func() error { g.keepJoined(ctx); return nil })
+	grp.Go(func() error { g.keepPublished(ctx); return nil })
+	grp.Go(func() error {
+		<-ctx.Done()
+		// A leave is broadcast best effort: others need not wait for their
+		// probes to find that this server went.
+		_ = g.ml.Leave(100 * time.Millisecond)
+		err := g.ml.Shutdown()
+		g.tr.close()
+		return err
+	})
+	return grp.Wait()
+}
+
+func (g *Group) create(ctx context.Context, id string) error {
+	host, port, err := net.SplitHostPort(g.addr)
+	if err != nil {
+		return err
+	}
+	ip := net.ParseIP(host)
+	if ip == nil {
+		ips, err := net.DefaultResolver.LookupIP(ctx, "ip", host)
+		if err != nil {
+			return fmt.Errorf("resolve the advertised host: %w", err)
+		}
+		ip = ips[0]
+	}
+	g.tr.ip = ip
+	if _, err := fmt.Sscan(port, &g.tr.port); err != nil {
+		return err
+	}
+	c := memberlist.DefaultLANConfig()
+	c.Name = id
+	c.Transport = g.tr
+	c.Label = "nusa/" + g.cfg.Region
+	c.SecretKey = g.cfg.Key
+	c.Delegate, c.Events = delegate{g}, delegate{g}
+	c.Logger = log.New(logWriter{g.cfg.Logger}, "", 0)
+	c.EnableCompression = false // messages are small
+	c.AdvertiseAddr, c.AdvertisePort = ip.String(), g.tr.port
+	c.DeadNodeReclaimTime = time.Second
+	c.TCPTimeout = 5 * time.Second
+	if g.cfg.Fast {
+		c.GossipInterval = 50 * time.Millisecond
+		c.ProbeInterval = 500 * time.Millisecond
+		c.ProbeTimeout = 250 * time.Millisecond
+		c.PushPullInterval = 10 * time.Second
+		c.TCPTimeout = 2 * time.Second
+	}
+	g.ml, err = memberlist.Create(c)
+	return err
+}
+
+// keepJoined contacts the configured addresses until one answers, and later
+// whichever known address is not among the living.
+func (g *Group) keepJoined(ctx context.Context) {
+	wait := 50 * time.Millisecond
+	for {
+		missing := g.missing()
+		if len(missing) > 0 {
+			if _, err := g.ml.Join(missing); err != nil && ctx.Err() == nil && len(g.alive()) <= 1 {
+				g.cfg.Logger.Debug("cannot join the gossip group yet", "addresses", missing, "error", err)
+			}
+		}
+		if len(missing) == 0 || len(g.alive()) > 1 {
+			wait = rejoinEvery
+		}
+		timer := time.NewTimer(wait)
+		wait = min(2*wait, rejoinEvery)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// missing are addresses to try: configured or once seen, and not alive now.
+func (g *Group) missing() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	want := map[string]bool{}
+	for _, a := range g.cfg.Join {
+		want[a] = true
+	}
+	for _, m := range g.members {
+		want[m.Gossip] = true
+	}
+	for _, m := range g.members {
+		if m.Alive {
+			delete(want, m.Gossip)
+		}
+	}
+	delete(want, g.addr)
+	return slices.Sorted(maps.Keys(want))
+}
+
+func (g *Group) alive() []Member {
+	return slices.DeleteFunc(g.Members(), func(m Member) bool { return !m.Alive })
+}
+
+// keepPublished sends changed metadata of this server.
+func (g *Group) keepPublished(ctx context.Context) {
+	sent := g.Local()
+	for {
+		changed := g.Changed()
+		if now := g.Local(); now != sent {
+			// The time-out only bounds the wait for the broadcast to be sent;
+			// it goes out in any case.
+			_ = g.ml.UpdateNode(time.Second)
+			sent = now
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// Local is what this server says about itself.
+func (g *Group) Local() Meta {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.local
+}
+
+// SetLocal replaces it and tells the others soon. ErrTooLarge leaves it as it
+// was.
+func (g *Group) SetLocal(m Meta) error {
+	if _, err := encode(m); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.local == m {
+		return nil
+	}
+	g.local = m
+	g.notify()
+	return nil
+}
+
+// Members are all servers known, this one included, sorted by ID.
+func (g *Group) Members() []Member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]Member, 0, len(g.members)+1)
+	for id, m := range g.members {
+		if id != g.local.ID {
+			out = append(out, m)
+		}
+	}
+	if g.local.ID != "" {
+		out = append(out, Member{Meta: g.local, Gossip: g.addr, Alive: true})
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
+	return out
+}
+
+// Changed is closed at the next change of Members.
+func (g *Group) Changed() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changed
+}
+
+func (g *Group) notify() {
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// observe notes what memberlist said about a node.
+func (g *Group) observe(n *memberlist.Node, alive bool) {
+	var meta Meta
+	if err := json.Unmarshal(n.Meta, &meta); err != nil || meta.ID != n.Name {
+		// A server of a version that speaks another way, or none of ours.
+		g.cfg.Logger.Warn("gossip member with unreadable metadata is ignored", "member", n.Name, "address", n.Address(), "error", err)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old, known := g.members[meta.ID]
+	m := Member{Meta: meta, Gossip: n.Address(), Alive: alive, Since: time.Now()}
+	if known && old.Alive == alive {
+		m.Since = old.Since
+	}
+	if !known && len(g.members) >= maxMembers && !g.forgetOne() {
+		g.cfg.Logger.Warn("too many gossip members, one is ignored", "member", meta.ID, "max", maxMembers)
+		return
+	}
+	g.members[meta.ID] = m
+	g.notify()
+}
+
+// forgetOne drops the member that failed first.
+func (g *Group) forgetOne() bool {
+	oldest := ""
+	for _, id := range slices.Sorted(maps.Keys(g.members)) {
+		m := g.members[id]
+		if !m.Alive && (oldest == "" || m.Since.Before(g.members[oldest].Since)) {
+			oldest = id
+		}
+	}
+	delete(g.members, oldest)
+	return oldest != ""
+}
+
+func encode(m Meta) ([]byte, error) {
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	if len(raw) > memberlist.MetaMaxSize {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d: shorten the server's name or its advertised host", ErrTooLarge, len(raw), memberlist.MetaMaxSize)
+	}
+	return raw, nil
+}
+
+// delegate is the group as memberlist calls it back.
+type delegate struct{ g *Group }
+
+func (d delegate) NodeMeta(int) []byte {
+	raw, err := encode(d.g.Local())
+	if err != nil {
+		return nil // cannot be: SetLocal and Run refuse what does not fit
+	}
+	return raw
+}
+
+func (delegate) NotifyMsg([]byte)                  {}
+func (delegate) GetBroadcasts(int, int) [][]byte   { return nil }
+func (delegate) LocalState(bool) []byte            { return nil }
+func (delegate) MergeRemoteState([]byte, bool)     {}
+func (d delegate) NotifyJoin(n *memberlist.Node)   { d.g.observe(n, true) }
+func (d delegate) NotifyUpdate(n *memberlist.Node) { d.g.observe(n, true) }
+func (d delegate) NotifyLeave(n *memberlist.Node)  { d.g.observe(n, false) }
+
+// logWriter turns memberlist's lines "[LEVEL] memberlist: text" into records.
+// Its errors are warnings here: it goes on by itself.
+type logWriter struct{ log *slog.Logger }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	line := strings.TrimSpace(string(p))
+	level := slog.LevelDebug
+	if strings.HasPrefix(line, "[ERR]") {
+		level = slog.LevelWarn
+	}
+	_, text, _ := strings.Cut(line, "memberlist: ")
+	w.log.Log(context.Background(), level, "gossip: "+text)
+	return len(p), nil
+}

@@ -1,0 +1,156 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+)
+
+const (
+	// packetQueue and streamQueue bound what waits for memberlist; beyond them
+	// packets are dropped, as a network would, and streams closed.
+	packetQueue = 256
+	streamQueue = 16
+	// maxPacket is the greatest UDP payload.
+	maxPacket = 64 << 10
+)
+
+// transport is memberlist's Transport over a network.Net.
+type transport struct {
+	net     network.Net
+	log     *slog.Logger
+	ln      net.Listener
+	pc      net.PacketConn
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	ip      net.IP
+	port    int
+	once    sync.Once
+}
+
+// listen opens both sockets on the same port. With port 0 the network chooses
+// for streams, and packets may find that port taken: then it tries again.
+func listen(ctx context.Context, n network.Net, addr string, log *slog.Logger) (*transport, error) {
+	var err error
+	for range 8 {
+		var ln net.Listener
+		if ln, err = n.Listen(ctx, addr); err != nil {
+			return nil, err
+		}
+		var pc net.PacketConn
+		if pc, err = n.ListenPacket(ctx, ln.Addr().String()); err == nil {
+			return &transport{
+				net: n, log: log, ln: ln, pc: pc,
+				packets: make(chan *memberlist.Packet, packetQueue),
+				streams: make(chan net.Conn, streamQueue),
+			}, nil
+		}
+		_ = ln.Close()
+		if _, port, _ := net.SplitHostPort(addr); port != "0" {
+			break
+		}
+	}
+	return nil, err
+}
+
+// run receives until ctx ends.
+func (t *transport) run(ctx context.Context) error {
+	grp, ctx := errgroup.WithContext(ctx)
+	grp.Go(func() error { return t.receive(ctx) })
+	grp.Go(func() error { return t.accept(ctx) })
+	grp.Go(func() error {
+		<-ctx.Done()
+		t.close()
+		return nil
+	})
+	err := grp.Wait()
+	for {
+		select {
+		case c := <-t.streams: // nobody reads them any more
+			_ = c.Close()
+		default:
+			return err
+		}
+	}
+}
+
+func (t *transport) receive(ctx context.Context) error {
+	buf := make([]byte, maxPacket)
+	for {
+		n, from, err := t.pc.ReadFrom(buf)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return fmt.Errorf("gossip: receive: %w", err)
+		}
+		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: time.Now()}
+		select {
+		case t.packets <- p:
+		default: // dropped, as a network would
+		}
+	}
+}
+
+func (t *transport) accept(ctx context.Context) error {
+	for {
+		conn, err := t.ln.Accept()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return fmt.Errorf("gossip: accept: %w", err)
+		}
+		select {
+		case t.streams <- conn:
+		default:
+			_ = conn.Close()
+		}
+	}
+}
+
+func (t *transport) close() {
+	t.once.Do(func() {
+		_ = t.ln.Close()
+		_ = t.pc.Close()
+	})
+}
+
+// FinalAdvertiseAddr is what create resolved.
+func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) { return t.ip, t.port, nil }
+
+// WriteTo sends a packet.
+func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
+	to, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return time.Time{}, err
+	}
+	_, err = t.pc.WriteTo(b, to)
+	return time.Now(), err
+}
+
+// DialTimeout opens a stream.
+func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return t.net.Dial(ctx, addr)
+}
+
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
+
+// Shutdown closes the sockets.
+func (t *transport) Shutdown() error {
+	t.close()
+	return nil
+}

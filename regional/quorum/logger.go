@@ -1,0 +1,55 @@
+package quorum
+
+import (
+	"context"
+	"io"
+	"log"
+	"log/slog"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// logger is the library's logger onto slog. The library reports every retry
+// and vote as a warning; to an operator only its errors are, and what matters
+// about elections is logged by the server itself.
+type logger struct {
+	log  *slog.Logger
+	name string
+	args []any
+}
+
+func newLogger(l *slog.Logger) hclog.Logger { return logger{log: l, name: "raft"} }
+
+func (l logger) Log(level hclog.Level, msg string, args ...any) {
+	to := slog.LevelDebug
+	if level >= hclog.Error {
+		to = slog.LevelWarn
+	}
+	l.log.Log(context.Background(), to, l.name+": "+msg, append(l.args[:len(l.args):len(l.args)], args...)...)
+}
+
+func (l logger) Trace(string, ...any)                {}
+func (l logger) Debug(msg string, args ...any)       { l.Log(hclog.Debug, msg, args...) }
+func (l logger) Info(msg string, args ...any)        { l.Log(hclog.Info, msg, args...) }
+func (l logger) Warn(msg string, args ...any)        { l.Log(hclog.Warn, msg, args...) }
+func (l logger) Error(msg string, args ...any)       { l.Log(hclog.Error, msg, args...) }
+func (l logger) IsTrace() bool                       { return false }
+func (l logger) IsDebug() bool                       { return l.log.Enabled(context.Background(), slog.LevelDebug) }
+func (l logger) IsInfo() bool                        { return l.IsDebug() }
+func (l logger) IsWarn() bool                        { return true }
+func (l logger) IsError() bool                       { return true }
+func (l logger) ImpliedArgs() []any                  { return l.args }
+func (l logger) Name() string                        { return l.name }
+func (l logger) SetLevel(hclog.Level)                {}
+func (l logger) GetLevel() hclog.Level               { return hclog.Debug }
+func (l logger) ResetNamed(name string) hclog.Logger { l.name = name; return l }
+func (l logger) Named(name string) hclog.Logger      { l.name += "." + name; return l }
+func (l logger) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger {
+	return log.New(io.Discard, "", 0)
+}
+func (l logger) StandardWriter(*hclog.StandardLoggerOptions) io.Writer { return io.Discard }
+
+func (l logger) With(args ...any) hclog.Logger {
+	l.args = append(l.args[:len(l.args):len(l.args)], args...)
+	return l
+}

@@ -1,0 +1,246 @@
+// Package quorum forms and keeps the Raft group of a region: it bootstraps a
+// new group once enough servers have found one another by gossip, lets the
+// leader take in new servers and drop dead ones, and says who leads. What the
+// log means is the FSM's business.
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/regional/gossip"
+)
+
+// Config of a Group.
+type Config struct {
+	// ID is unique in the region and for ever.
+	ID string
+	// Dir holds log and snapshots; empty keeps them in memory (simulations).
+	Dir string
+	// Net and Listener carry Raft's streams; Advertise is the address that
+	// others use for them.
+	Net       network.Net
+	Listener  net.Listener
+	Advertise string
+	// Expect is the number of servers that form a new group together.
+	Expect int
+	// Alone says that other gossip addresses are configured: form no group
+	// before one of them has answered.
+	Others bool
+
+	Heartbeat, Election, LeaderLease, Commit time.Duration
+	// ReplaceAfter, DeadAfter: see View.
+	ReplaceAfter, DeadAfter time.Duration
+
+	Gossip *gossip.Group
+	FSM    raft.FSM
+	// Cluster is the id of the group that the FSM knows; empty before.
+	Cluster func() string
+	Logger  *slog.Logger
+}
+
+// Group is this server's part in the Raft group.
+type Group struct {
+	*raft.Raft
+	cfg      Config
+	stores   stores
+	trans    *raft.NetworkTransport
+	existing bool
+	// leaderChanged has room for one: a change is pending or it is not.
+	leaderChanged chan struct{}
+}
+
+// Open starts Raft. With a log on disk it takes part at once; otherwise it
+// waits for Run to form a group, or for a leader to add it. Close must follow.
+func Open(cfg Config) (*Group, error) {
+	log := newLogger(cfg.Logger)
+	st := memoryStores()
+	if cfg.Dir != "" {
+		var err error
+		if st, err = openStores(cfg.Dir, log); err != nil {
+			return nil, err
+		}
+	}
+	existing, err := raft.HasExistingState(st.log, st.stable, st.snapshots)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("look for Raft state: %w", err), st.close())
+	}
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(cfg.ID)
+	c.HeartbeatTimeout, c.ElectionTimeout = cfg.Heartbeat, cfg.Election
+	c.LeaderLeaseTimeout, c.CommitTimeout = cfg.LeaderLease, cfg.Commit
+	c.ShutdownOnRemove = false // it waits for being added again
+	c.NoLegacyTelemetry = true
+	c.Logger = log
+	trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		ServerAddressProvider: addresses{cfg.Gossip},
+		Stream:                newStream(cfg.Net, cfg.Listener, cfg.Advertise),
+		MaxPool:               3,
+		Timeout:               max(2*time.Second, 2*cfg.Heartbeat),
+		Logger:                log,
+	})
+	r, err := raft.NewRaft(c, cfg.FSM, st.log, st.stable, st.snapshots, trans)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start Raft: %w", err), trans.Close(), st.close())
+	}
+	return &Group{
+		Raft: r, cfg: cfg, stores: st, trans: trans, existing: existing,
+		leaderChanged: make(chan struct{}, 1),
+	}, nil
+}
+
+// addresses finds a server's present address by its id, so that a server may
+// come back under another one.
+type addresses struct{ g *gossip.Group }
+
+func (a addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	for _, m := range a.g.Members() {
+		if m.ID == string(id) && m.Raft != "" {
+			return raft.ServerAddress(m.Raft), nil
+		}
+	}
+	return "", fmt.Errorf("gossip does not know server %s", id)
+}
+
+// Existing says whether Open found a log: the server belongs to a group.
+func (g *Group) Existing() bool { return g.existing }
+
+// Close stops Raft first, so that nothing is applied any more, then the
+// streams, then the log.
+func (g *Group) Close() error {
+	err := g.Shutdown().Error()
+	g.trans.CloseStreams()
+	return errors.Join(err, g.trans.Close(), g.stores.close())
+}
+
+// LeaderChanged receives after the leader, or its address, changed; several
+// changes may be one receive.
+func (g *Group) LeaderChanged() <-chan struct{} { return g.leaderChanged }
+
+// Run forms a new group if there is none, and reports leader changes, until
+// ctx ends.
+func (g *Group) Run(ctx context.Context) error {
+	seen := make(chan raft.Observation, 16)
+	obs := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
+		_, leader := o.Data.(raft.LeaderObservation)
+		return leader
+	})
+	g.RegisterObserver(obs)
+	defer g.DeregisterObserver(obs)
+	retry := time.NewTicker(time.Second)
+	defer retry.Stop()
+	for {
+		changed := g.cfg.Gossip.Changed()
+		if err := g.form(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-retry.C:
+		case <-seen:
+			select {
+			case g.leaderChanged <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// form publishes what this server would form a group with, and forms it once
+// all agree.
+func (g *Group) form() error {
+	local := g.cfg.Gossip.Local()
+	belongs := g.existing || len(g.GetConfiguration().Configuration().Servers) > 0
+	next := local
+	next.Bootstrapped, next.Cluster = belongs, g.cfg.Cluster()
+	if belongs {
+		next.Candidates = ""
+		return g.cfg.Gossip.SetLocal(next)
+	}
+	var seen []Candidate
+	for _, m := range g.cfg.Gossip.Members() {
+		if m.Alive {
+			seen = append(seen, Candidate{ID: m.ID, Addr: m.Raft, Expect: m.Expect, Bootstrapped: m.Bootstrapped, Candidates: m.Candidates})
+		}
+	}
+	f := Form(g.cfg.ID, seen, g.cfg.Expect, g.cfg.Others && len(seen) < 2)
+	next.Candidates = f.Hash
+	if err := g.cfg.Gossip.SetLocal(next); err != nil {
+		return err
+	}
+	if !f.Ready {
+		g.cfg.Logger.Debug("no group formed yet", "reason", f.Why)
+		return nil
+	}
+	var c raft.Configuration
+	for _, s := range f.Servers {
+		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Addr)})
+	}
+	g.cfg.Logger.Info("forming the region's group", "servers", len(c.Servers))
+	if err := g.BootstrapCluster(c).Error(); err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
+		return fmt.Errorf("form the Raft group: %w", err)
+	}
+	next.Bootstrapped = true
+	return g.cfg.Gossip.SetLocal(next)
+}
+
+// KeepMembers brings the Raft configuration in line with gossip, again and
+// again, until ctx ends. Only the leader may run it.
+func (g *Group) KeepMembers(ctx context.Context) error {
+	began := time.Now()
+	tick := time.NewTicker(max(g.cfg.ReplaceAfter/4, 100*time.Millisecond))
+	defer tick.Stop()
+	for {
+		changed := g.cfg.Gossip.Changed()
+		for _, c := range Plan(g.view(began)) {
+			if err := g.carryOut(c); err != nil {
+				// The next round plans anew from what is then true.
+				g.cfg.Logger.Warn("membership change failed", "change", c.String(), "error", err)
+				break
+			}
+			g.cfg.Logger.Info("membership changed", "change", c.String())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+func (g *Group) view(began time.Time) View {
+	now := time.Now()
+	v := View{
+		Self: g.cfg.ID, Cluster: g.cfg.Cluster(), Unseen: now.Sub(began), Expect: g.cfg.Expect,
+		ReplaceAfter: g.cfg.ReplaceAfter, DeadAfter: g.cfg.DeadAfter,
+	}
+	for _, s := range g.GetConfiguration().Configuration().Servers {
+		v.Servers = append(v.Servers, Server{ID: string(s.ID), Addr: string(s.Address)})
+	}
+	for _, m := range g.cfg.Gossip.Members() {
+		p := Peer{ID: m.ID, Addr: m.Raft, Alive: m.Alive, Cluster: m.Cluster, Bootstrapped: m.Bootstrapped}
+		if !m.Alive {
+			p.Silent = now.Sub(m.Since)
+		}
+		v.Peers = append(v.Peers, p)
+	}
+	return v
+}
+
+func (g *Group) carryOut(c Change) error {
+	const wait = 5 * time.Second
+	if c.Op == Remove {
+		return g.RemoveServer(raft.ServerID(c.ID), 0, wait).Error()
+	}
+	return g.AddVoter(raft.ServerID(c.ID), raft.ServerAddress(c.Addr), 0, wait).Error()
+}
