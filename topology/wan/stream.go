@@ -1,0 +1,372 @@
+package wan
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// maxInFlight bounds the bytes of one direction of a stream that are on
+	// their way or not yet read: writes block beyond it. At 150 ms one way it
+	// still lets 28 MB/s through.
+	maxInFlight = 4 << 20
+	// readChunk is the most that one read of the inner conn takes.
+	readChunk = 64 << 10
+	// linger bounds how long a closed stream tries to hand over to a peer that
+	// does not read.
+	linger = 5 * time.Second
+)
+
+// packet is what travels in one direction of a stream: bytes, or its end.
+type packet struct {
+	data []byte
+	due  time.Time
+	end  error // io.EOF: half closed; net.ErrClosed: closed; else a read error
+}
+
+// line is one direction of a stream. Its fields are guarded by mu.
+type line struct {
+	mu      sync.Mutex
+	changed *sync.Cond
+	queue   []packet // on the way
+	ready   [][]byte // arrived, not yet read (incoming only)
+	held    int      // bytes of queue and ready
+	last    time.Time
+	sealed  error // nothing more may be written (outgoing only)
+	err     error // nothing more arrives
+	timer   *time.Timer
+	timerID int // of the deadline in force
+	expired bool
+}
+
+func newLine() *line {
+	l := &line{}
+	l.changed = sync.NewCond(&l.mu)
+	return l
+}
+
+// push puts a packet on the way; packets never overtake. mu is held.
+func (l *line) push(p packet, delay time.Duration) {
+	p.due = time.Now().Add(delay)
+	if p.due.Before(l.last) {
+		p.due = l.last
+	}
+	l.last = p.due
+	l.held += len(p.data)
+	l.queue = append(l.queue, p)
+	l.changed.Broadcast()
+}
+
+// head waits for the packet that arrives next; false if there will be none.
+func (l *line) head() (packet, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) == 0 && l.err == nil {
+		l.changed.Wait()
+	}
+	if l.err != nil {
+		return packet{}, false
+	}
+	return l.queue[0], true
+}
+
+// pop removes the head; the incoming line keeps its bytes until they are read.
+func (l *line) pop(keep bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return
+	}
+	p := l.queue[0]
+	l.queue[0] = packet{}
+	l.queue = l.queue[1:]
+	switch {
+	case !keep:
+		l.held -= len(p.data)
+	case len(p.data) > 0:
+		l.ready = append(l.ready, p.data)
+	}
+	if keep {
+		l.err = p.end
+	}
+	l.changed.Broadcast()
+}
+
+// fail ends the line and forgets what it held.
+func (l *line) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err, l.sealed = err, err
+	l.queue, l.ready, l.held = nil, nil, 0
+	l.changed.Broadcast()
+}
+
+// setDeadline follows net.Conn: zero is none, the past is at once.
+func (l *line) setDeadline(t time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.timerID++
+	l.expired = false
+	if t.IsZero() {
+		return
+	}
+	left := time.Until(t)
+	if left <= 0 {
+		l.expired = true
+		l.changed.Broadcast()
+		return
+	}
+	id := l.timerID
+	l.timer = time.AfterFunc(left, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.timerID == id {
+			l.expired = true
+			l.changed.Broadcast()
+		}
+	})
+}
+
+// stream is a dialled connection whose bytes take half a round trip each way.
+// Three goroutines carry them: send, receive, deliver. They end when the
+// stream was closed and what it had written has arrived, or with the WAN.
+type stream struct {
+	net.Conn // inner
+	wan      *WAN
+	path     pair
+	out, in  *line
+	once     sync.Once
+	closed   chan struct{} // by Close
+}
+
+// wrap makes a stream of a dialled conn and starts its lines.
+func (w *WAN) wrap(path pair, inner net.Conn) (net.Conn, error) {
+	s := &stream{Conn: inner, wan: w, path: path, out: newLine(), in: newLine(), closed: make(chan struct{})}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closedLocked() {
+		inner.Close()
+		return nil, ErrClosed
+	}
+	w.open[s] = struct{}{}
+	w.running.Go(s.send)
+	w.running.Go(s.receive)
+	w.running.Go(s.deliver)
+	return s, nil
+}
+
+// half is the present one-way delay.
+func (s *stream) half() time.Duration {
+	rtt, _ := s.wan.RTT(s.path.from, s.path.to) // known since the dial
+	return rtt / 2
+}
+
+// arrive waits until the packet is there; false if the WAN closes before.
+func (s *stream) arrive(p packet) bool {
+	return s.wan.ticks.sleep(p.due, nil, s.wan.done) && s.wan.awaitPath(s.path, nil)
+}
+
+// Write queues bytes; it blocks while maxInFlight are on the way.
+func (s *stream) Write(b []byte) (int, error) {
+	delay := s.half()
+	l := s.out
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	written := 0
+	for {
+		for l.held >= maxInFlight && l.sealed == nil && !l.expired {
+			l.changed.Wait()
+		}
+		switch {
+		case l.sealed != nil:
+			return written, l.sealed
+		case l.expired:
+			return written, os.ErrDeadlineExceeded
+		}
+		n := min(len(b)-written, maxInFlight-l.held)
+		if n > 0 {
+			l.push(packet{data: append([]byte(nil), b[written:written+n]...)}, delay)
+		}
+		if written += n; written == len(b) {
+			return written, nil
+		}
+	}
+}
+
+// send hands what has arrived to the inner conn, and closes that at the end.
+func (s *stream) send() {
+	defer s.forget()
+	for {
+		p, ok := s.out.head()
+		if !ok || !s.arrive(p) {
+			break
+		}
+		if p.end == net.ErrClosed {
+			return
+		}
+		if err := s.handOver(p); err != nil {
+			s.out.fail(err)
+			break
+		}
+		s.out.pop(false)
+	}
+	// Writing failed, but there may be something left to read.
+	select {
+	case <-s.closed:
+	case <-s.wan.done:
+	}
+}
+
+func (s *stream) handOver(p packet) error {
+	if p.end == io.EOF {
+		if half, ok := s.Conn.(interface{ CloseWrite() error }); ok {
+			return half.CloseWrite()
+		}
+		return nil
+	}
+	select {
+	case <-s.closed:
+		s.Conn.SetWriteDeadline(time.Now().Add(linger))
+	default:
+	}
+	_, err := s.Conn.Write(p.data)
+	return err
+}
+
+func (s *stream) forget() {
+	s.Conn.Close()
+	s.wan.mu.Lock()
+	defer s.wan.mu.Unlock()
+	delete(s.wan.open, s)
+}
+
+// CloseWrite ends the outgoing direction after what was written.
+func (s *stream) CloseWrite() error {
+	return s.seal(io.EOF)
+}
+
+// seal sends a last mark after what was written.
+func (s *stream) seal(mark error) error {
+	delay := s.half()
+	l := s.out
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if mark == io.EOF && l.sealed != nil {
+		return l.sealed
+	}
+	l.sealed = net.ErrClosed
+	if l.err == nil {
+		l.push(packet{end: mark}, delay)
+	}
+	return nil
+}
+
+// Close stops reading at once; what was written still arrives, then the inner
+// conn is closed.
+func (s *stream) Close() error {
+	err := net.ErrClosed
+	s.once.Do(func() {
+		s.in.setDeadline(time.Time{})
+		s.out.setDeadline(time.Time{})
+		s.in.fail(net.ErrClosed)
+		s.Conn.SetWriteDeadline(time.Now().Add(s.half() + linger))
+		close(s.closed)
+		err = s.seal(net.ErrClosed)
+	})
+	return err
+}
+
+// abort ends the stream now.
+func (s *stream) abort() {
+	s.in.fail(ErrClosed)
+	s.out.fail(ErrClosed)
+	s.Conn.Close()
+}
+
+// receive takes from the inner conn and notes when it will have arrived. After
+// Close it goes on and throws away, lest unread bytes turn the inner close
+// into a reset.
+func (s *stream) receive() {
+	l := s.in
+	buf := make([]byte, readChunk)
+	for {
+		n, err := s.Conn.Read(buf)
+		delay := s.half()
+		l.mu.Lock()
+		if n > 0 && l.err == nil {
+			l.push(packet{data: append([]byte(nil), buf[:n]...)}, delay)
+		}
+		if err != nil && l.err == nil {
+			l.push(packet{end: err}, delay)
+		}
+		for err == nil && l.held >= maxInFlight && l.err == nil {
+			l.changed.Wait()
+		}
+		l.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// deliver makes readable what has arrived.
+func (s *stream) deliver() {
+	for {
+		p, ok := s.in.head()
+		if !ok || !s.arrive(p) {
+			return
+		}
+		s.in.pop(true)
+	}
+}
+
+func (s *stream) Read(b []byte) (int, error) {
+	l := s.in
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		switch {
+		case l.expired:
+			return 0, os.ErrDeadlineExceeded
+		case len(b) == 0:
+			return 0, nil
+		case len(l.ready) > 0:
+			n := copy(b, l.ready[0])
+			if l.ready[0] = l.ready[0][n:]; len(l.ready[0]) == 0 {
+				l.ready[0] = nil
+				l.ready = l.ready[1:]
+			}
+			l.held -= n
+			l.changed.Broadcast()
+			return n, nil
+		case l.err != nil:
+			return 0, l.err
+		}
+		l.changed.Wait()
+	}
+}
+
+// SetDeadline is SetReadDeadline and SetWriteDeadline.
+func (s *stream) SetDeadline(t time.Time) error {
+	s.in.setDeadline(t)
+	s.out.setDeadline(t)
+	return nil
+}
+
+// SetReadDeadline ends a Read that waits for bytes still on their way.
+func (s *stream) SetReadDeadline(t time.Time) error {
+	s.in.setDeadline(t)
+	return nil
+}
+
+// SetWriteDeadline ends a Write that waits for room.
+func (s *stream) SetWriteDeadline(t time.Time) error {
+	s.out.setDeadline(t)
+	return nil
+}

@@ -1,0 +1,168 @@
+package wan
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+)
+
+// The runtime waits for its next timer in whole milliseconds on Linux
+// (epoll_wait), so timers fire up to one late, which is a lot on a round trip
+// of eight. The timekeeper therefore lets the runtime wait until shortly
+// before and naps the rest in the kernel, for all waiters in one goroutine.
+const (
+	// lastStretch is napped; longer than the runtime's lateness.
+	lastStretch = 1500 * time.Microsecond
+	// longestNap bounds how late an even earlier deadline is noticed.
+	longestNap = 200 * time.Microsecond
+)
+
+// timekeeper wakes sleepers at their deadlines. Its goroutine runs only while
+// somebody sleeps. Where it need not be precise (virtual time), sleepers wait
+// on plain timers.
+type timekeeper struct {
+	precise bool
+	wake    chan struct{} // an earlier deadline came, or one was removed
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	queue  deadlines
+	active bool
+}
+
+// deadline is one sleeper.
+type deadline struct {
+	at    time.Time
+	due   chan struct{}
+	index int // in the heap, -1 when taken out
+}
+
+func newTimekeeper(precise bool) *timekeeper {
+	return &timekeeper{precise: precise, wake: make(chan struct{}, 1)}
+}
+
+// sleep returns true at the deadline, false if cancel or done closed before.
+func (k *timekeeper) sleep(until time.Time, cancel, done <-chan struct{}) bool {
+	left := time.Until(until)
+	if left <= 0 {
+		select {
+		case <-done:
+			return false
+		default:
+			return true
+		}
+	}
+	if !k.precise {
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return true
+		case <-cancel:
+		case <-done:
+		}
+		return false
+	}
+	d := k.add(until)
+	select {
+	case <-d.due:
+		return true
+	case <-cancel:
+	case <-done:
+	}
+	k.remove(d)
+	return false
+}
+
+func (k *timekeeper) add(at time.Time) *deadline {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := &deadline{at: at, due: make(chan struct{})}
+	heap.Push(&k.queue, d)
+	switch {
+	case !k.active:
+		k.active = true
+		k.running.Go(k.run)
+	case d.index == 0:
+		k.notify()
+	}
+	return d
+}
+
+func (k *timekeeper) remove(d *deadline) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if d.index >= 0 {
+		heap.Remove(&k.queue, d.index)
+		k.notify()
+	}
+}
+
+func (k *timekeeper) notify() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (k *timekeeper) run() {
+	for {
+		next, ok := k.fire()
+		if !ok {
+			return
+		}
+		left := time.Until(next)
+		if left <= lastStretch {
+			nap(min(left, longestNap))
+			continue
+		}
+		timer := time.NewTimer(left - lastStretch)
+		select {
+		case <-timer.C:
+		case <-k.wake:
+			timer.Stop()
+		}
+	}
+}
+
+// fire wakes whoever is due and returns the next deadline; false if nobody
+// sleeps any more, and then the goroutine is over.
+func (k *timekeeper) fire() (next time.Time, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	for len(k.queue) > 0 && !k.queue[0].at.After(now) {
+		close(heap.Pop(&k.queue).(*deadline).due)
+	}
+	if len(k.queue) == 0 {
+		k.active = false
+		return time.Time{}, false
+	}
+	return k.queue[0].at, true
+}
+
+// wait returns when nobody sleeps.
+func (k *timekeeper) wait() { k.running.Wait() }
+
+// deadlines is a heap, the earliest first.
+type deadlines []*deadline
+
+func (q deadlines) Len() int           { return len(q) }
+func (q deadlines) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+func (q deadlines) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+func (q *deadlines) Push(x any) {
+	d := x.(*deadline)
+	d.index = len(*q)
+	*q = append(*q, d)
+}
+func (q *deadlines) Pop() any {
+	last := len(*q) - 1
+	d := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	d.index = -1
+	return d
+}

@@ -1,0 +1,218 @@
+// Package wan makes loopback behave like a given round-trip table, without
+// root: the sockets it hands out delay connects, bytes and datagrams between
+// regions. Regions are told apart by port, so it works for parts of one
+// process on real sockets and for in-memory networks in virtual time.
+//
+// A stream is delayed at the dialling end only, both ways, by half the round
+// trip table[dialler][listener] each; the connect takes one whole. A datagram
+// is delayed at its sender by half of table[initiator][other], where the
+// initiator is whoever sent the first datagram between the two sockets: so a
+// probe and its reply together measure the prober's own row. Inside a region,
+// and to ports that no region opened, nothing is delayed. Bandwidth is not
+// limited.
+package wan
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// ErrNoRoute: the table has no round trip for a pair of regions.
+var ErrNoRoute = errors.New("no round trip in the table")
+
+// ErrClosed: the emulation was closed.
+var ErrClosed = errors.New("emulated network is closed")
+
+// Config of an emulation.
+type Config struct {
+	// Table of round trips. A pair that it leaves blank is not connected (see
+	// topology.Table.Fill).
+	Table *topology.Table
+	// Inner carries the bytes; nil functions are those of network.Host.
+	Inner network.Net
+	// Seed of the losses.
+	Seed uint64
+}
+
+// pair is a directed pair of regions.
+type pair struct{ from, to string }
+
+// WAN is one emulated network. It is safe for concurrent use.
+type WAN struct {
+	table *topology.Table
+	inner network.Net
+	ticks *timekeeper
+
+	mu      sync.Mutex
+	rnd     *rand.Rand
+	rtt     map[pair]time.Duration // set at run time; others come from the table
+	loss    map[pair]float64
+	cut     map[pair]bool
+	healed  chan struct{} // closed and replaced at every change of cut
+	streams map[uint16]string
+	packets map[uint16]string
+	flows   map[flow]uint16 // → port of the initiator
+	open    map[*stream]struct{}
+	done    chan struct{}  // closed by Close
+	running sync.WaitGroup // delay lines
+}
+
+// New starts an emulation; Close ends it.
+func New(cfg Config) *WAN {
+	host := network.Host()
+	precise := cfg.Inner.Dial == nil && cfg.Inner.ListenPacket == nil
+	if cfg.Inner.Listen == nil {
+		cfg.Inner.Listen = host.Listen
+	}
+	if cfg.Inner.Dial == nil {
+		cfg.Inner.Dial = host.Dial
+	}
+	if cfg.Inner.ListenPacket == nil {
+		cfg.Inner.ListenPacket = host.ListenPacket
+	}
+	return &WAN{
+		table:   cfg.Table,
+		inner:   cfg.Inner,
+		ticks:   newTimekeeper(precise),
+		rnd:     rand.New(rand.NewPCG(cfg.Seed, 0x77616e)),
+		rtt:     make(map[pair]time.Duration),
+		loss:    make(map[pair]float64),
+		cut:     make(map[pair]bool),
+		healed:  make(chan struct{}),
+		streams: make(map[uint16]string),
+		packets: make(map[uint16]string),
+		flows:   make(map[flow]uint16),
+		open:    make(map[*stream]struct{}),
+		done:    make(chan struct{}),
+	}
+}
+
+// Net are the sockets of a region. Its listeners and packet conns register
+// their bound port as that region's until they are closed.
+func (w *WAN) Net(region string) network.Net {
+	r := regionNet{wan: w, region: region}
+	return network.Net{Listen: r.listen, Dial: r.dial, ListenPacket: r.listenPacket}
+}
+
+// RTT is the present round trip of a directed pair: what SetRTT said, else the
+// table's, else ErrNoRoute.
+func (w *WAN) RTT(from, to string) (time.Duration, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rttLocked(from, to)
+}
+
+func (w *WAN) rttLocked(from, to string) (time.Duration, error) {
+	if d, ok := w.rtt[pair{from, to}]; ok {
+		return d, nil
+	}
+	if d, ok := w.table.RTT(from, to); ok {
+		return d, nil
+	}
+	return 0, fmt.Errorf("%s to %s: %w", from, to, ErrNoRoute)
+}
+
+// SetRTT changes the round trip of the directed pair from now on; what is in
+// flight arrives as it was sent.
+func (w *WAN) SetRTT(from, to string, rtt time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rtt[pair{from, to}] = max(rtt, 0)
+}
+
+// SetLoss loses this share (0..1) of the datagrams sent from one region to
+// another; replies count as sent the other way. Streams lose nothing.
+func (w *WAN) SetLoss(from, to string, share float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loss[pair{from, to}] = min(max(share, 0), 1)
+}
+
+// Cut parts two regions in both directions: datagrams vanish, connects hang
+// until their context ends, open streams stall, as across a broken line.
+func (w *WAN) Cut(a, b string) { w.setCut(a, b, true) }
+
+// Heal undoes Cut: stalled streams go on where they were.
+func (w *WAN) Heal(a, b string) { w.setCut(a, b, false) }
+
+func (w *WAN) setCut(a, b string, cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range []pair{{a, b}, {b, a}} {
+		if cut {
+			w.cut[p] = true
+		} else {
+			delete(w.cut, p)
+		}
+	}
+	close(w.healed)
+	w.healed = make(chan struct{})
+}
+
+// Close breaks every stream that is still open, drops what is in flight and
+// returns when nothing of the emulation runs any more. Listeners and packet
+// conns are their owners' to close.
+func (w *WAN) Close() {
+	w.mu.Lock()
+	if !w.closedLocked() {
+		close(w.done)
+	}
+	open := slices.Collect(maps.Keys(w.open))
+	w.mu.Unlock()
+	for _, s := range open {
+		s.abort()
+	}
+	w.running.Wait()
+	w.ticks.wait()
+}
+
+func (w *WAN) closedLocked() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// awaitPath returns when the pair is not cut; false if cancelled before.
+func (w *WAN) awaitPath(p pair, cancel <-chan struct{}) bool {
+	for {
+		w.mu.Lock()
+		cut, healed := w.cut[p], w.healed
+		w.mu.Unlock()
+		if !cut {
+			return true
+		}
+		select {
+		case <-healed:
+		case <-cancel:
+			return false
+		case <-w.done:
+			return false
+		}
+	}
+}
+
+// portOf is the port of "host:port", 0 if there is none.
+func portOf(addr string) uint16 {
+	_, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return 0
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint16(port)
+}
