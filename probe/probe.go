@@ -1,0 +1,28 @@
+// Package probe measures round trips to other regions: a pure plan says whom
+// to probe when and how, a pure window says what the samples mean, the Prober
+// and the Responder are the shells that do it.
+package probe
+
+import (
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// DefaultPort is where a region's servers answer probes.
+const DefaultPort = 7613
+
+// Methods of probing.
+const (
+	UDP = "udp"
+	TCP = "tcp"
+)
+
+// Peer is another region to be probed.
+type Peer struct {
+	Name string
+	// Addresses of its servers' responders, "host:port". One is used as long
+	// as it answers, then the next.
+	Addresses []string
+	// Coordinate that the peer last reported, if any: it feeds the network
+	// coordinate of this region.
+	Coordinate *topology.Coordinate
+}
