@@ -1,6 +1,13 @@
 package serve
 
-import "errors"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
 
 // Errors of OpenDataDir and SetCluster; their texts name the directory.
 var (
@@ -10,26 +17,163 @@ var (
 	ErrOtherCluster = errors.New("data directory of another cluster")
 	// ErrDirInUse: another process uses it now.
 	ErrDirInUse = errors.New("data directory in use")
-	// ErrNotDataDir: it holds something else.
-	ErrNotDataDir = errors.New("not a data directory")
+	// ErrNotDataDir: it holds something else, or something newer.
+	ErrNotDataDir = errors.New("not a data directory of this version")
 )
 
-// DataDir is a directory that this process owns until Close.
-type DataDir struct{}
+const (
+	markerName = "nusa.json"
+	lockName   = "nusa.lock"
+	// markerFormat is what this version writes and the only one it reads.
+	markerFormat = 1
+)
 
-// OpenDataDir takes dir for role ("global", "regional:NAME", "agent"…),
+// marker says whose a data directory is.
+type marker struct {
+	Format    int    `json:"format"`
+	Role      string `json:"role"`
+	ClusterID string `json:"cluster_id,omitempty"`
+}
+
+// DataDir is a directory that this process owns until Close.
+type DataDir struct {
+	dir    string
+	lock   *os.File
+	marker marker
+}
+
+// OpenDataDir takes dir for role ("global", "regional/NAME", "agent"…),
 // creating it with mode 0700 if need be. clusterID may be empty while it is not
-// known yet.
-func OpenDataDir(dir, role, clusterID string) (*DataDir, error) { panic("unwritten") }
+// known yet. Only an empty directory, or one that OpenDataDir made, is taken.
+func OpenDataDir(dir, role, clusterID string) (*DataDir, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if err := checkForeign(dir); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: %s: another nusa runs with it; choose another with --data-dir", ErrDirInUse, dir)
+		}
+		return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
+	}
+	d := &DataDir{dir: dir, lock: lock}
+	if err := d.claim(role, clusterID); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// checkForeign refuses a directory with files and no marker: somebody's home,
+// perhaps.
+func checkForeign(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	other := ""
+	for _, e := range entries {
+		switch e.Name() {
+		case markerName:
+			return nil
+		case lockName, markerName + ".new", "lost+found":
+		default:
+			other = e.Name()
+		}
+	}
+	if other != "" {
+		return fmt.Errorf("%w: %s holds %s and no %s; choose an empty one with --data-dir", ErrNotDataDir, dir, other, markerName)
+	}
+	return nil
+}
+
+func (d *DataDir) claim(role, clusterID string) error {
+	text, err := os.ReadFile(d.Path(markerName))
+	if errors.Is(err, os.ErrNotExist) {
+		return d.write(marker{Format: markerFormat, Role: role, ClusterID: clusterID})
+	}
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	var m marker
+	if err := json.Unmarshal(text, &m); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrNotDataDir, d.Path(markerName), err)
+	}
+	if m.Format != markerFormat {
+		return fmt.Errorf("%w: %s has format %d, this version reads %d", ErrNotDataDir, d.Path(markerName), m.Format, markerFormat)
+	}
+	if m.Role != role {
+		return fmt.Errorf("%w: %s is of %s, not of %s; choose another with --data-dir", ErrOtherRole, d.dir, m.Role, role)
+	}
+	d.marker = m
+	if clusterID != "" {
+		return d.SetCluster(clusterID)
+	}
+	return nil
+}
 
 // Path of a file in the directory.
-func (d *DataDir) Path(name ...string) string { panic("unwritten") }
+func (d *DataDir) Path(name ...string) string {
+	return filepath.Join(append([]string{d.dir}, name...)...)
+}
 
 // ClusterID that the directory is bound to; empty if none yet.
-func (d *DataDir) ClusterID() string { panic("unwritten") }
+func (d *DataDir) ClusterID() string { return d.marker.ClusterID }
 
 // SetCluster binds the directory to a cluster, durably.
-func (d *DataDir) SetCluster(id string) error { panic("unwritten") }
+func (d *DataDir) SetCluster(id string) error {
+	switch d.marker.ClusterID {
+	case id:
+		return nil
+	case "":
+		m := d.marker
+		m.ClusterID = id
+		return d.write(m)
+	}
+	return fmt.Errorf("%w: %s is of cluster %s, not of %s; choose another with --data-dir", ErrOtherCluster, d.dir, d.marker.ClusterID, id)
+}
 
-// Close lets others use the directory.
-func (d *DataDir) Close() error { panic("unwritten") }
+// write replaces the marker: whole or not at all, also when power fails.
+func (d *DataDir) write(m marker) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("mark data directory: %w", err)
+		}
+	}()
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := d.Path(markerName + ".new")
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, d.Path(markerName)); err != nil {
+		return err
+	}
+	dir, err := os.Open(d.dir)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+		return err
+	}
+	d.marker = m
+	return nil
+}
+
+// Close lets others use the directory. The lock file stays: removing it would
+// let two processes lock two files.
+func (d *DataDir) Close() error { return d.lock.Close() }

@@ -1,0 +1,106 @@
+package serve
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+)
+
+const (
+	// maxReceive bounds a request: a job of 1 MiB, or a batch of 256 KiB whose
+	// single item may be a job, with room.
+	maxReceive = 4 << 20
+	// maxReply bounds an answer: 10,000 allocations fit.
+	maxReply = 16 << 20
+	// maxStreams bounds concurrent calls of one connection.
+	maxStreams = 1024
+	// keepalivePing finds a dead peer within ping + timeout where no lease
+	// does; gRPC clients allow no less than 10 s.
+	keepalivePing    = 10 * time.Second
+	keepaliveTimeout = 5 * time.Second
+	// smallBuffer replaces gRPC's 32 KiB read and write buffers.
+	smallBuffer = 4 << 10
+)
+
+func newGRPC(o Options) *grpc.Server {
+	m := newCallMetrics(o.Registry)
+	opts := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.MaxSendMsgSize(maxReply),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(10 * time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepalivePing, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepalivePing / 2, PermitWithoutStream: true}),
+		// Handlers outlive Stop otherwise, and Run promises that all has ended.
+		grpc.WaitForHandlers(true),
+		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{m.unary}, o.Unary...)...),
+		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{m.stream}, o.Stream...)...),
+	}
+	if o.SmallBuffers {
+		opts = append(opts, grpc.ReadBufferSize(smallBuffer), grpc.WriteBufferSize(smallBuffer), grpc.SharedWriteBuffer(true))
+	}
+	return grpc.NewServer(opts...)
+}
+
+// Dial returns a client connection to addr over n, with keepalive and
+// reconnects backed off to at most 1 s. It does not connect before the first
+// call.
+func Dial(n network.Net, addr string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	base := []grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return n.Dial(ctx, addr) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepalivePing, Timeout: keepaliveTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
+		grpc.WithSharedWriteBuffer(true),
+		grpc.WithNoProxy(),
+	}
+	// passthrough: addresses are resolved by n, not by gRPC.
+	return grpc.NewClient("passthrough:///"+addr, append(base, opts...)...)
+}
+
+// callMetrics counts calls, by method and code, and their time.
+type callMetrics struct {
+	calls   *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
+}
+
+func newCallMetrics(r prometheus.Registerer) callMetrics {
+	m := callMetrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nusa_grpc_calls_total", Help: "Calls answered, streams when they end.",
+		}, []string{"method", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "nusa_grpc_call_seconds", Help: "Time to answer unary calls.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
+		}, []string{"method"}),
+	}
+	r.MustRegister(m.calls, m.seconds)
+	return m
+}
+
+func (m callMetrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	start := time.Now()
+	reply, err := handler(ctx, req)
+	m.calls.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+	m.seconds.WithLabelValues(info.FullMethod).Observe(time.Since(start).Seconds())
+	return reply, err
+}
+
+func (m callMetrics) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	err := handler(srv, ss)
+	m.calls.WithLabelValues(info.FullMethod, status.Code(err).String()).Inc()
+	return err
+}
