@@ -4,11 +4,32 @@
 package forward
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
+// Header marks a forwarded call; one that arrives marked is not passed on
+// again.
+const Header = "nusa-forwarded"
+
+// ErrNoLeader is the status of calls that nobody can answer now.
+var ErrNoLeader = status.Error(codes.Unavailable, "no leader known, retry")
+
 // Leader says who answers: self, or the server at the other end of conn. An
-// error, or neither, means nobody is known to lead.
+// error, or neither, means nobody is known to lead. It is called for every call
+// and must not block.
 type Leader func() (conn *grpc.ClientConn, self bool, err error)
 
 // Forwarder makes the interceptors of a server.
@@ -21,11 +42,181 @@ type Forwarder struct {
 // or whole services ("/nusa.v1.System/") that every server answers itself;
 // health, reflection and System always are.
 func New(leader Leader, exempt ...string) *Forwarder {
-	return &Forwarder{leader: leader, exempt: exempt}
+	always := []string{
+		"/grpc.health.v1.Health/",
+		"/grpc.reflection.v1.ServerReflection/",
+		"/grpc.reflection.v1alpha.ServerReflection/",
+		"/nusa.v1.System/",
+	}
+	return &Forwarder{leader: leader, exempt: slices.Concat(always, exempt)}
 }
 
 // Unary is the interceptor for unary calls.
-func (f *Forwarder) Unary() grpc.UnaryServerInterceptor { panic("unwritten") }
+func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		conn, err := f.target(ctx, info.FullMethod)
+		if err != nil {
+			return nil, err
+		}
+		if conn == nil {
+			return handler(ctx, req)
+		}
+		_, newReply, err := messages(info.FullMethod)
+		if err != nil {
+			return nil, err
+		}
+		var header, trailer metadata.MD
+		reply := newReply()
+		err = conn.Invoke(outgoing(ctx), info.FullMethod, req, reply, grpc.Header(&header), grpc.Trailer(&trailer))
+		// Both fail only if the handler's stream is gone; then err is of no
+		// interest to anybody either.
+		_ = grpc.SetHeader(ctx, own(header))
+		_ = grpc.SetTrailer(ctx, own(trailer))
+		if err != nil {
+			return nil, err
+		}
+		return reply, nil
+	}
+}
 
 // Stream is the interceptor for streams.
-func (f *Forwarder) Stream() grpc.StreamServerInterceptor { panic("unwritten") }
+func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
+	return func(srv any, down grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		conn, err := f.target(down.Context(), info.FullMethod)
+		if err != nil {
+			return err
+		}
+		if conn == nil {
+			return handler(srv, down)
+		}
+		newRequest, newReply, err := messages(info.FullMethod)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(outgoing(down.Context()))
+		defer cancel()
+		desc := &grpc.StreamDesc{ServerStreams: info.IsServerStream, ClientStreams: info.IsClientStream}
+		up, err := conn.NewStream(ctx, desc, info.FullMethod)
+		if err != nil {
+			return err
+		}
+		// Ends at the latest when the handler returns, which ends both streams.
+		go func() {
+			if !pumpUp(down, up, newRequest) {
+				cancel()
+			}
+		}()
+		return pumpDown(down, up, newReply)
+	}
+}
+
+// target returns where the call goes; nil means here.
+func (f *Forwarder) target(ctx context.Context, method string) (*grpc.ClientConn, error) {
+	for _, e := range f.exempt {
+		if method == e || strings.HasSuffix(e, "/") && strings.HasPrefix(method, e) {
+			return nil, nil
+		}
+	}
+	conn, self, err := f.leader()
+	switch {
+	case err == nil && self:
+		return nil, nil
+	case err != nil || conn == nil:
+		return nil, ErrNoLeader
+	case len(metadata.ValueFromIncomingContext(ctx, Header)) > 0:
+		// Two servers each take the other for the leader, for a moment.
+		return nil, ErrNoLeader
+	}
+	return conn, nil
+}
+
+// pumpUp copies the caller's messages to the leader. It returns false when the
+// caller is gone.
+func pumpUp(down grpc.ServerStream, up grpc.ClientStream, newRequest func() proto.Message) bool {
+	for {
+		m := newRequest()
+		if err := down.RecvMsg(m); errors.Is(err, io.EOF) {
+			_ = up.CloseSend()
+			return true
+		} else if err != nil {
+			return false
+		}
+		if up.SendMsg(m) != nil {
+			return true // the leader ended the stream: pumpDown has its status
+		}
+	}
+}
+
+// pumpDown copies the leader's messages to the caller, and its status.
+func pumpDown(down grpc.ServerStream, up grpc.ClientStream, newReply func() proto.Message) error {
+	defer func() { down.SetTrailer(own(up.Trailer())) }()
+	header, err := up.Header()
+	if err != nil {
+		return err
+	}
+	if err := down.SendHeader(own(header)); err != nil {
+		return err
+	}
+	for {
+		m := newReply()
+		if err := up.RecvMsg(m); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := down.SendMsg(m); err != nil {
+			return err
+		}
+	}
+}
+
+// outgoing passes the caller's metadata on, marked. Deadline and cancellation
+// are in ctx.
+func outgoing(ctx context.Context) context.Context {
+	in, _ := metadata.FromIncomingContext(ctx)
+	out := own(in)
+	out.Set(Header, "1")
+	return metadata.NewOutgoingContext(ctx, out)
+}
+
+// own drops what the transport of each hop sets itself.
+func own(md metadata.MD) metadata.MD {
+	out := metadata.MD{}
+	for k, v := range md {
+		if strings.HasPrefix(k, ":") || strings.HasPrefix(k, "grpc-") || k == "content-type" || k == "user-agent" || k == "te" {
+			continue
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// messages finds the types of a full method, "/nusa.v1.Jobs/Get".
+func messages(fullMethod string) (newRequest, newReply func() proto.Message, err error) {
+	service, method, _ := strings.Cut(strings.TrimPrefix(fullMethod, "/"), "/")
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		return nil, nil, status.Errorf(codes.Unimplemented, "forward %s: %v", fullMethod, err)
+	}
+	sd, ok := d.(protoreflect.ServiceDescriptor)
+	if !ok {
+		return nil, nil, status.Errorf(codes.Unimplemented, "forward %s: not a service", fullMethod)
+	}
+	md := sd.Methods().ByName(protoreflect.Name(method))
+	if md == nil {
+		return nil, nil, status.Errorf(codes.Unimplemented, "forward %s: no such method", fullMethod)
+	}
+	if newRequest, err = constructor(md.Input()); err != nil {
+		return nil, nil, err
+	}
+	newReply, err = constructor(md.Output())
+	return newRequest, newReply, err
+}
+
+func constructor(d protoreflect.MessageDescriptor) (func() proto.Message, error) {
+	t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+	if err != nil {
+		return nil, fmt.Errorf("forward: message %s: %w", d.FullName(), err)
+	}
+	return func() proto.Message { return t.New().Interface() }, nil
+}
