@@ -1,0 +1,119 @@
+// Package doc reads YAML and JSON into one tree that knows where everything
+// stands in the file, and writes the tree back. It knows nothing of jobs.
+package doc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Kind is what a node of the tree is.
+type Kind int
+
+const (
+	Null Kind = iota
+	Bool
+	Number
+	String
+	List
+	Map
+)
+
+// String names the kind for a message to an author: "a number".
+func (k Kind) String() string {
+	return [...]string{"empty", "true or false", "a number", "text", "a list", "a mapping"}[k]
+}
+
+// Node is a value and where it stands. A tree is read only: an anchor's value
+// may be in it several times.
+type Node struct {
+	Kind Kind
+	// 1-based; 0 when the tree was not read from a file.
+	Line, Column int
+	// Text of a String; of a Number or Bool the source: "0.5", "true".
+	Text string
+	// Items of a List.
+	Items []*Node
+	// Entries of a Map in their order; keys are unique.
+	Entries []Entry
+
+	size int // nodes in it, itself included; aliases counted each time
+}
+
+// Entry is one key of a Map.
+type Entry struct {
+	Key          string
+	Line, Column int
+	Value        *Node
+}
+
+// Get is the value of a key, nil when there is none.
+func (n *Node) Get(key string) *Node {
+	for _, e := range n.Entries {
+		if e.Key == key {
+			return e.Value
+		}
+	}
+	return nil
+}
+
+// Add appends an entry to a Map, for trees made by a program.
+func (n *Node) Add(key string, value *Node) {
+	n.Entries = append(n.Entries, Entry{Key: key, Value: value})
+}
+
+// Error is why a file is not readable, and where.
+type Error struct {
+	Line, Column int
+	Message      string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Message) }
+
+// Bounds of what is read, against files that are cheap to write and dear to
+// read.
+const (
+	maxDepth  = 64
+	maxTokens = 100_000
+	maxNodes  = 100_000
+)
+
+// Read reads every document of a YAML stream, or one JSON value; json says
+// that it must be JSON, else it is found out. The error is an *Error.
+func Read(data []byte, jsonOnly bool) ([]*Node, error) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if jsonOnly || looksLikeJSON(data) {
+		n, err := readJSON(data)
+		if err != nil {
+			return nil, err
+		}
+		return []*Node{n}, nil
+	}
+	return readYAML(data)
+}
+
+// looksLikeJSON: YAML includes almost all of JSON, but its reader minds tabs
+// and some escapes.
+func looksLikeJSON(data []byte) bool {
+	t := bytes.TrimLeft(data, " \t\r\n")
+	return len(t) > 0 && (t[0] == '{' || t[0] == '[') && json.Valid(data)
+}
+
+func (n *Node) measure() *Node {
+	n.size = 1
+	for _, i := range n.Items {
+		n.size += i.size
+	}
+	for _, e := range n.Entries {
+		n.size += e.Value.size
+	}
+	return n
+}
+
+// oneLine keeps a library's message to one line.
+func oneLine(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	return strings.ReplaceAll(strings.TrimSpace(s), "\t", `\t`)
+}
