@@ -149,7 +149,6 @@ func pumpUp(down grpc.ServerStream, up grpc.ClientStream, newRequest func() prot
 
 // pumpDown copies the leader's messages to the caller, and its status.
 func pumpDown(down grpc.ServerStream, up grpc.ClientStream, newReply func() proto.Message) error {
-	defer func() { down.SetTrailer(own(up.Trailer())) }()
 	header, err := up.Header()
 	if err != nil {
 		return err
@@ -159,9 +158,11 @@ func pumpDown(down grpc.ServerStream, up grpc.ClientStream, newReply func() prot
 	}
 	for {
 		m := newReply()
-		if err := up.RecvMsg(m); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
+		if err := up.RecvMsg(m); err != nil {
+			down.SetTrailer(own(up.Trailer()))
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
 			return err
 		}
 		if err := down.SendMsg(m); err != nil {
