@@ -1,10 +1,117 @@
-// Package supervise is the small process that stands by one task: it starts
-// the command, keeps its output and its exit code, enforces its lease, and
-// outlives the agent.
+// Package supervise is the small process that stands by one task, and how its
+// driver talks to it. The supervisor starts the command, keeps its output and
+// its exit code, enforces its lease, kills all that is left of it at the end,
+// and outlives the agent. Linux only.
 package supervise
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// readyFD is the pipe on which the supervisor says once how the start went.
+const readyFD = 3
 
 // Main runs a supervisor and returns the process' exit code. The one argument
 // is the folder of the run, where the driver has put a spec.
 func Main(args []string) int {
-	return 2
+	// The command is killed when the thread that started it ends: keep that
+	// thread for the life of the process.
+	runtime.LockOSThread()
+	if len(args) != 1 {
+		fmt.Fprintln(os.Stderr, "nusa supervise: expects the folder of a run; it is started by the agent")
+		return 2
+	}
+	ready := os.NewFile(readyFD, "ready")
+	unix.CloseOnExec(readyFD)
+	if err := run(args[0], ready); err != nil {
+		fmt.Fprintf(os.Stderr, "nusa supervise: %s: %v\n", args[0], err)
+		answer(ready, reply{Error: err.Error()})
+		return 1
+	}
+	return 0
+}
+
+// answer writes the one line that the driver waits for. Nobody may listen: the
+// agent may be dead.
+func answer(ready *os.File, r reply) {
+	line, err := json.Marshal(r)
+	if err == nil {
+		_, _ = ready.Write(append(line, '\n'))
+	}
+	_ = ready.Close()
+}
+
+// run supervises the run in dir from start to end. An error means that nothing
+// was started.
+func run(dir string, ready *os.File) error {
+	// Relative paths from here on: a socket's path may have only 108 bytes.
+	if err := os.Chdir(dir); err != nil {
+		return err
+	}
+	// The lock says that the run is supervised; a record that it was begun.
+	// Together: a run starts at most once.
+	lock, err := takeLock(".")
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if _, err := readRecord("."); !missing(err) {
+		answer(ready, reply{})
+		return err
+	}
+	spec, err := readSpec(".")
+	if err != nil {
+		return err
+	}
+	sock, err := listen()
+	if err != nil {
+		return err
+	}
+	defer sock.Close()
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the reaper of orphans: %w", err)
+	}
+	rec := record{Session: os.Getpid(), Boot: bootID(), Status: driver.Status{State: driver.Starting, Started: time.Now()}}
+	if err := writeRecord(".", rec); err != nil {
+		return err
+	}
+	s := newSupervisor(spec, rec)
+	if err := s.start(); err != nil {
+		rec.Status = driver.Status{State: driver.Ended, Started: rec.Started, Finished: time.Now(), ExitCode: 127, Cause: driver.CauseStartFailed, Message: err.Error()}
+		if err := writeRecord(".", rec); err != nil {
+			return err
+		}
+		answer(ready, reply{Status: rec.Status})
+		return nil
+	}
+	answer(ready, reply{Status: s.rec.Status})
+	return s.supervise(sock)
+}
+
+var errLocked = errors.New("the run is supervised already")
+
+// takeLock holds the lock file of a run until it is closed, or the process ends
+// in whatever way.
+func takeLock(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir+"/"+lockFile, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errLocked
+		}
+		return nil, err
+	}
+	return f, nil
 }

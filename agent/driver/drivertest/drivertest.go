@@ -1,0 +1,377 @@
+// Package drivertest is the contract suite of drivers: every driver passes it,
+// over its real engine.
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// Subject is a driver under test and how to ask it for behaviour.
+type Subject struct {
+	// Driver that is healthy here.
+	Driver driver.Driver
+	// Reopen returns a driver as a restarted agent would have it: what ran goes
+	// on.
+	Reopen func(t *testing.T) driver.Driver
+	// Clock of leases.
+	Clock func() time.Duration
+	// Sleeper is a config that runs until it is stopped.
+	Sleeper map[string]any
+	// Exiter prints out and err, then exits with the code.
+	Exiter func(code int, out, err string) map[string]any
+	// Invalid is a config that can never run.
+	Invalid map[string]any
+	// Broken is a config that fails to start.
+	Broken map[string]any
+}
+
+// limit of one call in a test.
+const limit = 20 * time.Second
+
+type suite struct {
+	Subject
+	t   *testing.T
+	ctx context.Context
+	n   int
+}
+
+// Run runs the suite.
+func Run(t *testing.T, s Subject) {
+	for _, c := range []struct {
+		name string
+		f    func(*suite)
+	}{
+		{"fingerprint", (*suite).fingerprint},
+		{"unknown run", (*suite).unknown},
+		{"exit code and output", (*suite).exits},
+		{"start twice", (*suite).startTwice},
+		{"never again after the end", (*suite).startAfterEnd},
+		{"stop", (*suite).stop},
+		{"invalid", (*suite).invalid},
+		{"broken", (*suite).broken},
+		{"adopted after a restart", (*suite).adopt},
+		{"missed exit", (*suite).missedExit},
+		{"lease ends it", (*suite).leaseEnds},
+		{"renewed lease", (*suite).leaseRenewed},
+		{"follow ends with the run", (*suite).follow},
+		{"tail", (*suite).tail},
+		{"remove", (*suite).remove},
+		{"cancelled wait", (*suite).cancelled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			c.f(&suite{Subject: s, t: t, ctx: ctx})
+		})
+	}
+}
+
+// task makes a task with a fresh ID. It is stopped at the end of the test.
+func (s *suite) task(config map[string]any) driver.Task {
+	s.t.Helper()
+	s.n++
+	dir := s.t.TempDir()
+	for _, d := range []string{"task", "alloc"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	t := driver.Task{
+		ID:     driver.ID{Alloc: fmt.Sprintf("00000000-%04d-4000-8000-%s", s.n, strings.Map(hex, s.t.Name())), Task: "main", Run: 1},
+		Config: config,
+		Env:    map[string]string{"PATH": os.Getenv("PATH"), "NUSA_TASK": "main"},
+		Dir:    filepath.Join(dir, "task"), AllocDir: filepath.Join(dir, "alloc"),
+		Resources: driver.Resources{CPUMilli: 100, MemoryBytes: 256 << 20},
+		Logs:      driver.LogBounds{Files: 2, SizeBytes: 1 << 20},
+		StopGrace: time.Second,
+	}
+	s.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		if err := s.Driver.Stop(ctx, t.ID, 0); err != nil {
+			s.t.Errorf("stop %s at the end: %v", t.ID, err)
+		}
+		if err := s.Driver.Remove(ctx, t.ID); err != nil {
+			s.t.Errorf("remove %s at the end: %v", t.ID, err)
+		}
+	})
+	return t
+}
+
+func hex(r rune) rune {
+	if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+		return r
+	}
+	return '0'
+}
+
+func (s *suite) start(t driver.Task) driver.Task {
+	s.t.Helper()
+	if err := s.Driver.Start(s.ctx, t); err != nil {
+		s.t.Fatalf("start: %v", err)
+	}
+	return t
+}
+
+func (s *suite) wait(id driver.ID) driver.Status {
+	s.t.Helper()
+	st, err := s.Driver.Wait(s.ctx, id)
+	if err != nil {
+		s.t.Fatalf("wait: %v", err)
+	}
+	if st.State != driver.Ended || st.Finished.Before(st.Started) {
+		s.t.Fatalf("wait returned %+v", st)
+	}
+	return st
+}
+
+func (s *suite) state(id driver.ID) driver.State {
+	s.t.Helper()
+	st, err := s.Driver.Status(s.ctx, id)
+	if err != nil {
+		s.t.Fatalf("status: %v", err)
+	}
+	return st.State
+}
+
+func (s *suite) logs(id driver.ID, o driver.LogOptions) (stdout, stderr string) {
+	s.t.Helper()
+	err := s.Driver.Logs(s.ctx, id, o, func(c driver.LogChunk) error {
+		if len(c.Data) == 0 || len(c.Data) > driver.MaxChunk {
+			return fmt.Errorf("chunk of %d bytes", len(c.Data))
+		}
+		if c.Stderr {
+			stderr += string(c.Data)
+		} else {
+			stdout += string(c.Data)
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatalf("logs: %v", err)
+	}
+	return stdout, stderr
+}
+
+func (s *suite) fingerprint() {
+	f := s.Driver.Fingerprint(s.ctx)
+	if !f.Healthy || !slices.IsSorted(f.Capabilities) {
+		s.t.Fatalf("fingerprint %+v", f)
+	}
+}
+
+func (s *suite) unknown() {
+	id := driver.ID{Alloc: "00000000-0000-4000-8000-000000000000", Task: "none", Run: 1}
+	if _, err := s.Driver.Status(s.ctx, id); !errors.Is(err, driver.ErrNotFound) {
+		s.t.Errorf("status: %v", err)
+	}
+	if _, err := s.Driver.Wait(s.ctx, id); !errors.Is(err, driver.ErrNotFound) {
+		s.t.Errorf("wait: %v", err)
+	}
+	if err := s.Driver.Logs(s.ctx, id, driver.LogOptions{Stdout: true}, nil); !errors.Is(err, driver.ErrNotFound) {
+		s.t.Errorf("logs: %v", err)
+	}
+	if err := s.Driver.Stop(s.ctx, id, time.Second); err != nil {
+		s.t.Errorf("stop: %v", err)
+	}
+	if err := s.Driver.Remove(s.ctx, id); err != nil {
+		s.t.Errorf("remove: %v", err)
+	}
+}
+
+func (s *suite) exits() {
+	t := s.start(s.task(s.Exiter(7, "to out\n", "to err\n")))
+	if st := s.wait(t.ID); st.ExitCode != 7 || st.Signal != 0 || st.Cause != driver.CauseExited {
+		s.t.Fatalf("ended as %+v", st)
+	}
+	out, err := s.logs(t.ID, driver.LogOptions{Stdout: true, Stderr: true})
+	if out != "to out\n" || err != "to err\n" {
+		s.t.Fatalf("stdout %q, stderr %q", out, err)
+	}
+	if out, err = s.logs(t.ID, driver.LogOptions{Stderr: true}); out != "" || err != "to err\n" {
+		s.t.Fatalf("only stderr: stdout %q, stderr %q", out, err)
+	}
+}
+
+func (s *suite) startTwice() {
+	t := s.start(s.task(s.Sleeper))
+	first, err := s.Driver.Status(s.ctx, t.ID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.start(t)
+	again, err := s.Driver.Status(s.ctx, t.ID)
+	if err != nil || again != first {
+		s.t.Fatalf("%+v, was %+v: %v", again, first, err)
+	}
+}
+
+func (s *suite) startAfterEnd() {
+	t := s.start(s.task(s.Exiter(0, "once\n", "")))
+	s.wait(t.ID)
+	s.start(t)
+	if got := s.state(t.ID); got != driver.Ended {
+		s.t.Fatalf("is %s again", got)
+	}
+	if out, _ := s.logs(t.ID, driver.LogOptions{Stdout: true}); out != "once\n" {
+		s.t.Fatalf("printed %q", out)
+	}
+}
+
+func (s *suite) stop() {
+	t := s.start(s.task(s.Sleeper))
+	if got := s.state(t.ID); got != driver.Running {
+		s.t.Fatalf("is %s after its start", got)
+	}
+	for range 2 {
+		if err := s.Driver.Stop(s.ctx, t.ID, 5*time.Second); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if st := s.wait(t.ID); st.Cause != driver.CauseStopped {
+		s.t.Fatalf("ended as %+v", st)
+	}
+}
+
+func (s *suite) invalid() {
+	t := s.task(s.Invalid)
+	if err := s.Driver.Start(s.ctx, t); !errors.Is(err, driver.ErrInvalid) {
+		s.t.Fatalf("start: %v", err)
+	}
+}
+
+func (s *suite) broken() {
+	t := s.task(s.Broken)
+	for range 2 {
+		if err := s.Driver.Start(s.ctx, t); !errors.Is(err, driver.ErrStart) {
+			s.t.Fatalf("start: %v", err)
+		}
+	}
+	if st := s.wait(t.ID); st.Cause != driver.CauseStartFailed || st.Message == "" {
+		s.t.Fatalf("ended as %+v", st)
+	}
+}
+
+func (s *suite) adopt() {
+	t := s.start(s.task(s.Sleeper))
+	before, err := s.Driver.Status(s.ctx, t.ID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	next := s.Reopen(s.t)
+	after, err := next.Status(s.ctx, t.ID)
+	if err != nil || after != before {
+		s.t.Fatalf("after the restart %+v, before %+v: %v", after, before, err)
+	}
+	if err := next.Start(s.ctx, t); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := next.Stop(s.ctx, t.ID, time.Second); err != nil {
+		s.t.Fatal(err)
+	}
+	if got := s.state(t.ID); got != driver.Ended {
+		s.t.Fatalf("is %s after the second driver stopped it", got)
+	}
+}
+
+func (s *suite) missedExit() {
+	t := s.start(s.task(s.Exiter(3, "", "")))
+	s.wait(t.ID)
+	st, err := s.Reopen(s.t).Wait(s.ctx, t.ID)
+	if err != nil || st.State != driver.Ended || st.ExitCode != 3 {
+		s.t.Fatalf("after the restart %+v: %v", st, err)
+	}
+}
+
+func (s *suite) fencing() bool {
+	return slices.Contains(s.Driver.Fingerprint(s.ctx).Capabilities, driver.CapSelfFencing)
+}
+
+func (s *suite) leaseEnds() {
+	t := s.task(s.Sleeper)
+	if !s.fencing() {
+		if err := s.Driver.Renew(s.ctx, s.start(t).ID, s.Clock()); !errors.Is(err, driver.ErrInvalid) {
+			s.t.Fatalf("renew without the capability: %v", err)
+		}
+		return
+	}
+	t.LeaseDeadline = s.Clock() + 150*time.Millisecond
+	s.start(t)
+	st := s.wait(t.ID)
+	if st.Cause != driver.CauseLeaseExpired || s.Clock() < t.LeaseDeadline {
+		s.t.Fatalf("ended as %+v at %s, the lease was up to %s", st, s.Clock(), t.LeaseDeadline)
+	}
+}
+
+func (s *suite) leaseRenewed() {
+	if !s.fencing() {
+		return // covered by leaseEnds
+	}
+	t := s.task(s.Sleeper)
+	t.LeaseDeadline = s.Clock() + 300*time.Millisecond
+	s.start(t)
+	renewed := s.Clock() + 600*time.Millisecond
+	if err := s.Driver.Renew(s.ctx, t.ID, renewed); err != nil {
+		s.t.Fatal(err)
+	}
+	if st := s.wait(t.ID); st.Cause != driver.CauseLeaseExpired || s.Clock() < renewed {
+		s.t.Fatalf("ended as %+v at %s, the lease was up to %s", st, s.Clock(), renewed)
+	}
+}
+
+func (s *suite) follow() {
+	t := s.start(s.task(s.Exiter(0, "all of it\n", "and this\n")))
+	out, err := s.logs(t.ID, driver.LogOptions{Stdout: true, Stderr: true, Follow: true})
+	if out != "all of it\n" || err != "and this\n" {
+		s.t.Fatalf("stdout %q, stderr %q", out, err)
+	}
+	if got := s.state(t.ID); got != driver.Ended {
+		s.t.Fatalf("followed to the end, but the run is %s", got)
+	}
+}
+
+func (s *suite) tail() {
+	t := s.start(s.task(s.Exiter(0, "0123456789", "")))
+	s.wait(t.ID)
+	if out, _ := s.logs(t.ID, driver.LogOptions{Stdout: true, TailBytes: 4}); out != "6789" {
+		s.t.Fatalf("the last 4 bytes are %q", out)
+	}
+}
+
+func (s *suite) remove() {
+	t := s.start(s.task(s.Sleeper))
+	if err := s.Driver.Remove(s.ctx, t.ID); err == nil {
+		s.t.Fatal("a run that still runs was removed")
+	}
+	if err := s.Driver.Stop(s.ctx, t.ID, 0); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.Driver.Remove(s.ctx, t.ID); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.Driver.Status(s.ctx, t.ID); !errors.Is(err, driver.ErrNotFound) {
+		s.t.Fatalf("status of a removed run: %v", err)
+	}
+}
+
+func (s *suite) cancelled() {
+	t := s.start(s.task(s.Sleeper))
+	ctx, cancel := context.WithTimeout(s.ctx, 20*time.Millisecond)
+	defer cancel()
+	if _, err := s.Driver.Wait(ctx, t.ID); !errors.Is(err, context.DeadlineExceeded) {
+		s.t.Fatalf("wait: %v", err)
+	}
+	if got := s.state(t.ID); got != driver.Running {
+		s.t.Fatalf("is %s after a cancelled wait", got)
+	}
+}

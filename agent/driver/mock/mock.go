@@ -1,0 +1,352 @@
+// Package mock is a driver whose tasks live in memory and in whatever time the
+// process has: a task's configuration says how long it takes to start, how long
+// it runs, what it prints and how it ends. Simulations run on it.
+package mock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// maxOutput bounds the kept output of a run, in bytes.
+const maxOutput = 1 << 20
+
+// Driver runs pretended tasks. It keeps them while it exists, so an agent that
+// restarts with the same Driver adopts them.
+type Driver struct {
+	cfg Config
+
+	mu   sync.Mutex
+	runs map[driver.ID]*run
+	// starts counts how often each run was really begun.
+	starts map[driver.ID]int
+}
+
+// Config of a Driver.
+type Config struct {
+	// Clock of lease deadlines. Required where tasks have leases.
+	Clock func() time.Duration
+	// Unhealthy is the message of a driver that cannot run anything; "" = it
+	// can.
+	Unhealthy string
+}
+
+// New returns a driver without runs.
+func New(cfg Config) *Driver {
+	return &Driver{cfg: cfg, runs: map[driver.ID]*run{}, starts: map[driver.ID]int{}}
+}
+
+// run is one pretended task; guarded by Driver.mu, but for the channels.
+type run struct {
+	behaviour behaviour
+	status    driver.Status
+	started   chan struct{}
+	ended     chan struct{}
+	timers    []*time.Timer
+	lease     *time.Timer
+}
+
+// behaviour is a task's `config`.
+type behaviour struct {
+	startDelay time.Duration // start_delay: "50ms"
+	runTime    time.Duration // run_time; 0 = until it is stopped
+	stopDelay  time.Duration // stop_delay: after it was asked to stop
+	exitCode   int           // exit_code
+	startError string        // start_error: it does not start
+	stdout     string        // stdout: printed at the start
+	stderr     string
+}
+
+func parse(config map[string]any) (behaviour, error) {
+	var b behaviour
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		var err error
+		switch value := config[key]; key {
+		case "start_delay":
+			b.startDelay, err = duration(value)
+		case "run_time":
+			b.runTime, err = duration(value)
+		case "stop_delay":
+			b.stopDelay, err = duration(value)
+		case "exit_code":
+			n, ok := value.(float64)
+			if b.exitCode = int(n); !ok || n != float64(b.exitCode) || n < 0 || n > 255 {
+				err = errors.New("must be a number of 0..255")
+			}
+		case "start_error":
+			b.startError, err = text(value)
+		case "stdout":
+			b.stdout, err = text(value)
+		case "stderr":
+			b.stderr, err = text(value)
+		default:
+			err = errors.New("unknown field; known are exit_code, run_time, start_delay, start_error, stderr, stdout, stop_delay")
+		}
+		if err != nil {
+			return b, fmt.Errorf("config.%s: %w", key, err)
+		}
+	}
+	return b, nil
+}
+
+func duration(v any) (time.Duration, error) {
+	s, err := text(v)
+	if err != nil {
+		return 0, err
+	}
+	d, err := time.ParseDuration(s)
+	if err == nil && d < 0 {
+		err = errors.New("must not be negative")
+	}
+	return d, err
+}
+
+func text(v any) (string, error) {
+	s, ok := v.(string)
+	if !ok || len(s) > maxOutput {
+		return "", fmt.Errorf("must be a text of at most %d bytes", maxOutput)
+	}
+	return s, nil
+}
+
+// Fingerprint: see driver.Driver.
+func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
+	if d.cfg.Unhealthy != "" {
+		return driver.Fingerprint{Version: "1", Message: d.cfg.Unhealthy}
+	}
+	caps := []string{driver.CapRecover}
+	if d.cfg.Clock != nil {
+		caps = append(caps, driver.CapSelfFencing)
+	}
+	return driver.Fingerprint{Healthy: true, Version: "1", Capabilities: caps}
+}
+
+// Starts says how often a run was begun: never more than once.
+func (d *Driver) Starts(id driver.ID) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.starts[id]
+}
+
+// Running returns the runs that run now, sorted.
+func (d *Driver) Running() []driver.ID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []driver.ID
+	for id, r := range d.runs {
+		if r.status.State == driver.Running {
+			out = append(out, id)
+		}
+	}
+	slices.SortFunc(out, func(a, b driver.ID) int {
+		if a.String() < b.String() {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// Start: see driver.Driver.
+func (d *Driver) Start(ctx context.Context, t driver.Task) error {
+	b, err := parse(t.Config)
+	if err != nil {
+		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
+	}
+	d.mu.Lock()
+	r, begun := d.runs[t.ID]
+	if !begun {
+		r = &run{behaviour: b, started: make(chan struct{}), ended: make(chan struct{}),
+			status: driver.Status{State: driver.Starting, Started: time.Now()}}
+		d.runs[t.ID] = r
+		d.starts[t.ID]++
+		r.timers = append(r.timers, time.AfterFunc(b.startDelay, func() { d.begin(t, r) }))
+	}
+	d.mu.Unlock()
+	select {
+	case <-r.started:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", driver.ErrStart, ctx.Err())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.status.Cause == driver.CauseStartFailed {
+		return fmt.Errorf("%w: %s", driver.ErrStart, r.status.Message)
+	}
+	return nil
+}
+
+// begin makes a starting run a running one.
+func (d *Driver) begin(t driver.Task, r *run) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.status.State != driver.Starting {
+		return
+	}
+	if r.behaviour.startError != "" {
+		r.end(driver.CauseStartFailed, 127, r.behaviour.startError)
+		return
+	}
+	r.status.State, r.status.Started = driver.Running, time.Now()
+	close(r.started)
+	if r.behaviour.runTime > 0 {
+		r.after(d, r.behaviour.runTime, driver.CauseExited, r.behaviour.exitCode, "")
+	}
+	if t.LeaseDeadline != 0 && d.cfg.Clock != nil {
+		r.lease = time.AfterFunc(t.LeaseDeadline-d.cfg.Clock(), func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			r.end(driver.CauseLeaseExpired, 143, "no renewal came before the lease ended")
+		})
+	}
+}
+
+// after ends the run in a while. The caller holds Driver.mu.
+func (r *run) after(d *Driver, delay time.Duration, cause driver.Cause, code int, message string) {
+	r.timers = append(r.timers, time.AfterFunc(delay, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		r.end(cause, code, message)
+	}))
+}
+
+// end ends the run once. The caller holds Driver.mu.
+func (r *run) end(cause driver.Cause, code int, message string) {
+	if r.status.State == driver.Ended {
+		return
+	}
+	if r.status.State == driver.Starting {
+		close(r.started)
+	}
+	r.status.State, r.status.Finished = driver.Ended, time.Now()
+	r.status.Cause, r.status.ExitCode, r.status.Message = cause, code, message
+	for _, t := range r.timers {
+		t.Stop()
+	}
+	if r.lease != nil {
+		r.lease.Stop()
+	}
+	close(r.ended)
+}
+
+func (d *Driver) find(id driver.ID) (*run, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r := d.runs[id]; r != nil {
+		return r, nil
+	}
+	return nil, fmt.Errorf("run %s: %w", id, driver.ErrNotFound)
+}
+
+// Status: see driver.Driver.
+func (d *Driver) Status(_ context.Context, id driver.ID) (driver.Status, error) {
+	r, err := d.find(id)
+	if err != nil {
+		return driver.Status{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return r.status, nil
+}
+
+// Wait: see driver.Driver.
+func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
+	r, err := d.find(id)
+	if err != nil {
+		return driver.Status{}, err
+	}
+	select {
+	case <-r.ended:
+		return d.Status(ctx, id)
+	case <-ctx.Done():
+		return driver.Status{}, ctx.Err()
+	}
+}
+
+// Stop: see driver.Driver.
+func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
+	r, err := d.find(id)
+	if err != nil {
+		return nil
+	}
+	d.mu.Lock()
+	if delay := min(r.behaviour.stopDelay, grace); delay > 0 {
+		r.after(d, delay, driver.CauseStopped, 143, "stopped by the agent")
+	} else {
+		r.end(driver.CauseStopped, 143, "stopped by the agent")
+	}
+	d.mu.Unlock()
+	_, err = d.Wait(ctx, id)
+	return err
+}
+
+// Renew: see driver.Driver.
+func (d *Driver) Renew(_ context.Context, id driver.ID, deadline time.Duration) error {
+	r, err := d.find(id)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cfg.Clock == nil {
+		return fmt.Errorf("renew the lease of run %s: %w", id, driver.ErrInvalid)
+	}
+	if r.lease != nil && r.status.State != driver.Ended {
+		r.lease.Reset(deadline - d.cfg.Clock())
+	}
+	return nil
+}
+
+// Logs: see driver.Driver. Nothing is printed after the start.
+func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
+	r, err := d.find(id)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-r.started:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	send := func(wanted, stderr bool, s string) error {
+		if o.TailBytes > 0 && int64(len(s)) > o.TailBytes {
+			s = s[int64(len(s))-o.TailBytes:]
+		}
+		for wanted && s != "" {
+			n := min(len(s), driver.MaxChunk)
+			if err := emit(driver.LogChunk{Stderr: stderr, Data: []byte(s[:n])}); err != nil {
+				return err
+			}
+			s = s[n:]
+		}
+		return nil
+	}
+	if err := send(o.Stdout, false, r.behaviour.stdout); err != nil {
+		return err
+	}
+	if err := send(o.Stderr, true, r.behaviour.stderr); err != nil {
+		return err
+	}
+	if o.Follow {
+		_, err = d.Wait(ctx, id)
+	}
+	return err
+}
+
+// Remove: see driver.Driver.
+func (d *Driver) Remove(_ context.Context, id driver.ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r := d.runs[id]; r != nil && r.status.State != driver.Ended {
+		return fmt.Errorf("remove %s: it still runs", id)
+	}
+	delete(d.runs, id)
+	return nil
+}

@@ -1,0 +1,177 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+)
+
+// Logs: see driver.Driver. The supervisor says when a log has grown; what is
+// sent is read from its files.
+func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
+	dir := d.runDir(id)
+	if _, err := d.Status(ctx, id); err != nil {
+		return err
+	}
+	var streams []*tail
+	if o.Stdout {
+		streams = append(streams, &tail{dir: dir, name: "stdout"})
+	}
+	if o.Stderr {
+		streams = append(streams, &tail{dir: dir, name: "stderr", stderr: true})
+	}
+	for _, t := range streams {
+		defer t.close()
+		if err := t.seek(o.TailBytes); err != nil {
+			return err
+		}
+	}
+	send := func() error {
+		for _, t := range streams {
+			if err := t.read(ctx, emit); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if !o.Follow {
+		return send()
+	}
+	return supervise.Watch(ctx, dir, send)
+}
+
+// tail reads one stream through its rotated files NAME.0, NAME.1, ….
+type tail struct {
+	dir, name string
+	stderr    bool
+	number    int
+	file      *os.File
+	buf       []byte
+}
+
+// numbers of the files that are kept, ascending.
+func (t *tail) numbers() ([]int, error) {
+	entries, err := os.ReadDir(t.dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []int
+	for _, e := range entries {
+		if rest, ok := strings.CutPrefix(e.Name(), t.name+"."); ok {
+			if n, err := strconv.Atoi(rest); err == nil {
+				out = append(out, n)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+func (t *tail) path(number int) string {
+	return filepath.Join(t.dir, fmt.Sprintf("%s.%d", t.name, number))
+}
+
+// seek goes to bytes before the end; 0 = to the beginning of what is kept.
+func (t *tail) seek(bytes int64) error {
+	numbers, err := t.numbers()
+	if err != nil || len(numbers) == 0 {
+		return err
+	}
+	t.number = numbers[0]
+	if bytes <= 0 {
+		return nil
+	}
+	for _, n := range slices.Backward(numbers) {
+		fi, err := os.Stat(t.path(n))
+		if errors.Is(err, fs.ErrNotExist) {
+			break // rotated away
+		}
+		if err != nil {
+			return err
+		}
+		t.number = n
+		if fi.Size() >= bytes {
+			if t.file, err = os.Open(t.path(n)); err != nil {
+				return err
+			}
+			_, err = t.file.Seek(fi.Size()-bytes, io.SeekStart)
+			return err
+		}
+		bytes -= fi.Size()
+	}
+	return nil
+}
+
+// read emits everything up to the present end.
+func (t *tail) read(ctx context.Context, emit func(driver.LogChunk) error) error {
+	if t.buf == nil {
+		t.buf = make([]byte, driver.MaxChunk)
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if ok, err := t.open(); err != nil || !ok {
+			return err
+		}
+		// A file that has a successor grows no more: look before reading it to
+		// its end, or its last bytes could be missed.
+		_, err := os.Stat(t.path(t.number + 1))
+		finished := err == nil
+		n, err := t.file.Read(t.buf)
+		if n > 0 {
+			if err := emit(driver.LogChunk{Stderr: t.stderr, Data: t.buf[:n]}); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if !finished {
+			return nil
+		}
+		t.close()
+		t.number++
+	}
+}
+
+// open the present file, or the oldest one when that was rotated away. False:
+// there is none yet.
+func (t *tail) open() (bool, error) {
+	if t.file != nil {
+		return true, nil
+	}
+	f, err := os.Open(t.path(t.number))
+	if errors.Is(err, fs.ErrNotExist) {
+		numbers, err := t.numbers()
+		if err != nil || len(numbers) == 0 {
+			return false, err
+		}
+		t.number = max(t.number, numbers[0])
+		if f, err = os.Open(t.path(t.number)); err != nil {
+			return false, nil // next time
+		}
+		t.file = f
+		return true, nil
+	}
+	t.file = f
+	return err == nil, err
+}
+
+func (t *tail) close() {
+	if t.file != nil {
+		t.file.Close()
+		t.file = nil
+	}
+}

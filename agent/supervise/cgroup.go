@@ -1,0 +1,207 @@
+package supervise
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// cgroupRoot is where the host mounts control groups.
+const cgroupRoot = "/sys/fs/cgroup"
+
+// cgroupParent holds the agents' groups, one below it for each run.
+const cgroupParent = "nusa"
+
+// cpuPeriod of a hard limit, in microseconds: the kernel's default.
+const cpuPeriod = 100_000
+
+// cgroup is a run's folders: one on v2, one for each controller on v1. The zero
+// value is no limits.
+type cgroup struct {
+	v2   bool
+	dirs []string
+	back []string // where the supervisor itself belongs, one for each dir
+}
+
+// hierarchies returns the parents in which groups are made.
+func hierarchies() (v2 bool, parents []string) {
+	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
+		return true, []string{filepath.Join(cgroupRoot, cgroupParent)}
+	}
+	for _, controller := range []string{"memory", "cpu"} {
+		dir := filepath.Join(cgroupRoot, controller)
+		if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err == nil {
+			parents = append(parents, filepath.Join(dir, cgroupParent))
+		}
+	}
+	return false, parents
+}
+
+// LimitsUsable tries whether this process may limit memory and CPU, and says
+// why not.
+func LimitsUsable(name string) error {
+	c, err := makeCgroup(Limits{Cgroup: name, MemoryBytes: 64 << 20, CPUMilli: 100})
+	c.remove()
+	return err
+}
+
+// enterCgroup makes the run's group and moves this process there, so that its
+// next child is born inside; leave takes it out again.
+func enterCgroup(l Limits) (cgroup, error) {
+	if l.Cgroup == "" {
+		return cgroup{}, nil
+	}
+	c, err := makeCgroup(l)
+	if err != nil {
+		c.remove()
+		return cgroup{}, err
+	}
+	for i, dir := range c.dirs {
+		home, err := c.home(dir)
+		if err == nil {
+			c.back = append(c.back[:i], home)
+			err = writeControl(dir, "cgroup.procs", "0")
+		}
+		if err != nil {
+			c.leave()
+			c.remove()
+			return cgroup{}, err
+		}
+	}
+	return c, nil
+}
+
+// home is the group this process is in now, of the same hierarchy as dir.
+func (c cgroup) home(dir string) (string, error) {
+	data, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	mount := filepath.Dir(filepath.Dir(dir)) // …/nusa/name
+	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		f := strings.SplitN(line, ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		for _, controller := range strings.Split(f[1], ",") {
+			if c.v2 && f[1] == "" || controller != "" && controller == filepath.Base(mount) {
+				return filepath.Join(mount, f[2]), nil
+			}
+		}
+	}
+	return mount, nil
+}
+
+func makeCgroup(l Limits) (cgroup, error) {
+	v2, parents := hierarchies()
+	c := cgroup{v2: v2}
+	if len(parents) == 0 || !v2 && len(parents) < 2 {
+		return c, errors.New("no memory and cpu control groups on this host")
+	}
+	if v2 {
+		if err := delegate(parents[0]); err != nil {
+			return c, err
+		}
+	}
+	for _, parent := range parents {
+		dir := filepath.Join(parent, l.Cgroup)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return c, err
+		}
+		c.dirs = append(c.dirs, dir)
+	}
+	return c, c.limit(l)
+}
+
+// delegate makes the controllers available below the parent, on v2.
+func delegate(parent string) error {
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	for _, dir := range []string{filepath.Dir(parent), parent} {
+		if err := writeControl(dir, "cgroup.subtree_control", "+memory +cpu"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c cgroup) limit(l Limits) error {
+	memory, cpu := c.dirs[0], c.dirs[len(c.dirs)-1]
+	set := func(dir, v1, v2, value string) error {
+		if c.v2 {
+			return writeControl(dir, v2, value)
+		}
+		return writeControl(dir, v1, value)
+	}
+	var errs []error
+	if l.MemoryBytes > 0 {
+		errs = append(errs, set(memory, "memory.limit_in_bytes", "memory.max", strconv.FormatInt(l.MemoryBytes, 10)))
+	}
+	if l.CPUMilli > 0 {
+		// A whole core weighs 1024 on v1 and the default 100 on v2.
+		shares, weight := max(2, l.CPUMilli*1024/1000), min(10000, max(1, l.CPUMilli/10))
+		if c.v2 {
+			errs = append(errs, writeControl(cpu, "cpu.weight", strconv.FormatInt(weight, 10)))
+		} else {
+			errs = append(errs, writeControl(cpu, "cpu.shares", strconv.FormatInt(shares, 10)))
+		}
+	}
+	if l.HardCPU && l.CPUMilli > 0 {
+		quota := max(1000, l.CPUMilli*cpuPeriod/1000)
+		errs = append(errs, set(cpu, "cpu.cfs_quota_us", "cpu.max", strconv.FormatInt(quota, 10)))
+	}
+	return errors.Join(errs...)
+}
+
+// leave takes this process out again.
+func (c cgroup) leave() {
+	for _, dir := range c.back {
+		_ = writeControl(dir, "cgroup.procs", "0")
+	}
+}
+
+// kill everything inside, also what has left the process group.
+func (c cgroup) kill() {
+	if c.v2 && len(c.dirs) > 0 {
+		_ = writeControl(c.dirs[0], "cgroup.kill", "1")
+	}
+}
+
+// outOfMemory: the kernel killed something of it for the memory limit.
+func (c cgroup) outOfMemory() bool {
+	if len(c.dirs) == 0 {
+		return false
+	}
+	name := "memory.oom_control"
+	if c.v2 {
+		name = "memory.events"
+	}
+	data, err := os.ReadFile(filepath.Join(c.dirs[0], name))
+	if err != nil {
+		return false
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			return n != "0"
+		}
+	}
+	return false
+}
+
+// remove the folders; they are empty once every process is gone.
+func (c cgroup) remove() {
+	for _, dir := range c.dirs {
+		_ = os.Remove(dir)
+	}
+}
+
+func writeControl(dir, name, value string) error {
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0o644); err != nil {
+		return fmt.Errorf("control group: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+package supervise
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// supervisor is one command and everything around it.
+type supervisor struct {
+	spec   Spec
+	rec    record
+	cgroup cgroup
+	logs   [2]*rotor
+	pipes  [2]*os.File // read ends of stdout and stderr
+	copied chan struct{}
+
+	stops  chan stopRequest
+	renews chan time.Duration
+	// ended is closed when the final record is written.
+	ended   chan struct{}
+	grown   *broadcast
+	clients sync.WaitGroup
+}
+
+type stopRequest struct{ grace time.Duration }
+
+// sweepEvery is how often the remains of a command are killed again until none
+// is left: a process may fork while it is being killed.
+const sweepEvery = 10 * time.Millisecond
+
+// pipeWait is how long output is still read after everything was killed.
+const pipeWait = time.Second
+
+func newSupervisor(spec Spec, rec record) *supervisor {
+	return &supervisor{
+		spec: spec, rec: rec,
+		copied: make(chan struct{}, 2),
+		stops:  make(chan stopRequest),
+		renews: make(chan time.Duration),
+		ended:  make(chan struct{}),
+		grown:  newBroadcast(),
+	}
+}
+
+// start begins the command: in its own process group, in its cgroup, dying
+// with this process, its output in pipes.
+func (s *supervisor) start() error {
+	path, err := lookPath(s.spec.Argv[0], s.spec.Env, s.spec.Dir)
+	if err != nil {
+		return err
+	}
+	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if s.spec.User != "" {
+		if attr.Credential, err = credential(s.spec.User); err != nil {
+			return err
+		}
+		if c := attr.Credential; c != nil {
+			if err := os.Chown(s.spec.Dir, int(c.Uid), int(c.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	files := []*os.File{null}
+	for i, name := range []string{"stdout", "stderr"} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		s.pipes[i] = r
+		files = append(files, w)
+		if s.logs[i], err = newRotor(name, s.spec.LogFiles, s.spec.LogSizeBytes); err != nil {
+			return err
+		}
+	}
+	if s.cgroup, err = enterCgroup(s.spec.Limits); err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	p, err := s.fork(path, &os.ProcAttr{Env: s.spec.Env, Files: files, Sys: attr})
+	s.cgroup.leave()
+	if err != nil {
+		s.cgroup.remove()
+		return err
+	}
+	s.rec.PID, s.rec.Group = p.Pid, p.Pid
+	st, _ := readStat(p.Pid)
+	s.rec.Ticks = st.ticks
+	s.rec.State, s.rec.Started = driver.Running, time.Now()
+	if err := writeRecord(".", s.rec); err != nil {
+		_ = unix.Kill(-p.Pid, unix.SIGKILL)
+		return err
+	}
+	for i := range s.pipes {
+		go func() {
+			s.logs[i].copyFrom(s.pipes[i], s.grown.notify)
+			s.copied <- struct{}{}
+		}()
+	}
+	return nil
+}
+
+// fork starts the command in its folder. It is entered with the supervisor's
+// rights, because another user may not pass the agent's private folders above.
+func (s *supervisor) fork(path string, attr *os.ProcAttr) (*os.Process, error) {
+	home, err := os.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer home.Close()
+	if err := os.Chdir(s.spec.Dir); err != nil {
+		return nil, err
+	}
+	p, err := os.StartProcess(path, s.spec.Argv, attr)
+	return p, errors.Join(err, home.Chdir())
+}
+
+// supervise stays until nothing of the command is left, then writes the final
+// record.
+func (s *supervisor) supervise(sock net.Listener) error {
+	go s.serve(sock)
+	lease, err := newAlarm()
+	if err != nil {
+		return err
+	}
+	defer lease.close()
+	lease.set(s.spec.LeaseDeadline)
+	exited, alone := s.reap()
+	var kill <-chan time.Time
+	var ws syscall.WaitStatus
+	cause, message := driver.CauseExited, ""
+	for running := true; running; {
+		select {
+		case ws = <-exited:
+			running = false
+		case r := <-s.stops:
+			if cause == driver.CauseExited {
+				cause, message = driver.CauseStopped, "stopped by the agent"
+			}
+			kill = s.terminate(kill, r.grace)
+		case at := <-s.renews:
+			lease.set(at)
+		case <-lease.fired:
+			if cause == driver.CauseExited {
+				cause, message = driver.CauseLeaseExpired, "no renewal came before the lease ended"
+			}
+			kill = s.terminate(kill, s.spec.StopGrace)
+		case <-kill:
+			_ = unix.Kill(-s.rec.Group, unix.SIGKILL)
+			kill = nil
+		}
+	}
+	s.sweep(alone)
+	s.drain()
+	if s.cgroup.outOfMemory() {
+		message = fmt.Sprintf("out of memory: the limit is %d bytes", s.spec.Limits.MemoryBytes)
+	}
+	s.cgroup.remove()
+	s.rec.Status = driver.Status{
+		State: driver.Ended, PID: s.rec.PID, Started: s.rec.Started, Finished: time.Now(),
+		Cause: cause, Message: message,
+	}
+	if ws.Signaled() {
+		s.rec.Signal, s.rec.ExitCode = int(ws.Signal()), 128+int(ws.Signal())
+	} else {
+		s.rec.ExitCode = ws.ExitStatus()
+	}
+	if err := writeRecord(".", s.rec); err != nil {
+		return err
+	}
+	close(s.ended)
+	s.grown.close()
+	sock.Close()
+	s.sayGoodbye()
+	return nil
+}
+
+// sayGoodbye lets the answers out to those who wait for the end.
+func (s *supervisor) sayGoodbye() {
+	answered := make(chan struct{})
+	go func() {
+		s.clients.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-time.After(pipeWait):
+	}
+}
+
+// terminate asks the command to end and arms the kill. A second request changes
+// nothing, unless its grace is 0.
+func (s *supervisor) terminate(armed <-chan time.Time, grace time.Duration) <-chan time.Time {
+	if grace <= 0 {
+		_ = unix.Kill(-s.rec.Group, unix.SIGKILL)
+		return nil
+	}
+	if armed != nil {
+		return armed
+	}
+	_ = unix.Kill(-s.rec.Group, unix.SIGTERM)
+	return time.After(grace)
+}
+
+// reap collects every child, orphans too. The first channel gives how the
+// command ended; the second is closed when no child is left.
+func (s *supervisor) reap() (<-chan syscall.WaitStatus, <-chan struct{}) {
+	exited, alone := make(chan syscall.WaitStatus, 1), make(chan struct{})
+	go func() {
+		defer close(alone)
+		for {
+			var ws syscall.WaitStatus
+			pid, err := syscall.Wait4(-1, &ws, 0, nil)
+			switch {
+			case err == syscall.EINTR:
+			case err != nil:
+				return // ECHILD: none left
+			case pid == s.rec.PID:
+				exited <- ws
+			}
+		}
+	}()
+	return exited, alone
+}
+
+// sweep kills what the command left behind until nothing is left.
+func (s *supervisor) sweep(alone <-chan struct{}) {
+	_ = unix.Kill(-s.rec.Group, unix.SIGKILL)
+	s.cgroup.kill()
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-alone:
+			return
+		case <-tick.C:
+			s.cgroup.kill()
+			killMatching(func(st stat) bool { return st.parent == os.Getpid() || st.session == s.rec.Session })
+		}
+	}
+}
+
+// drain waits until the output is in the log files.
+func (s *supervisor) drain() {
+	timeout := time.After(pipeWait)
+	for range s.pipes {
+		select {
+		case <-s.copied:
+		case <-timeout:
+			s.pipes[0].Close()
+			s.pipes[1].Close()
+			return
+		}
+	}
+}
+
+// lookPath finds a command in the PATH of the task's own environment.
+func lookPath(name string, env []string, dir string) (string, error) {
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return name, nil
+	}
+	for _, kv := range env {
+		value, ok := strings.CutPrefix(kv, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, d := range filepath.SplitList(value) {
+			p := filepath.Join(d, name)
+			if fi, err := os.Stat(p); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
+				return p, nil
+			}
+		}
+		return "", fmt.Errorf("command %q: %w %s", name, exec.ErrNotFound, value)
+	}
+	return "", fmt.Errorf("command %q: no PATH in the task's environment", name)
+}
+
+// credential of a user and all of its groups.
+func credential(name string) (*syscall.Credential, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	c := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	if os.Geteuid() != 0 {
+		if int(c.Uid) != os.Geteuid() {
+			return nil, fmt.Errorf("user %s: the agent does not run as root", name)
+		}
+		return nil, nil
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if g, err := strconv.ParseUint(id, 10, 32); err == nil {
+			c.Groups = append(c.Groups, uint32(g))
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,235 @@
+package supervise
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// Spawn starts a supervisor for the run in dir, by argv plus that folder, and
+// returns when the command runs or could not be started. The caller collects
+// the process once the run has ended. Two spawns for one folder start it once.
+func Spawn(ctx context.Context, argv []string, dir string) (*os.Process, driver.Status, error) {
+	log, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, driver.Status{}, err
+	}
+	defer log.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, driver.Status{}, err
+	}
+	defer r.Close()
+	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], dir)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{w} // readyFD
+	cmd.Env = []string{"GOGC=50"}  // thousands may run on a host
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return nil, driver.Status{}, err
+	}
+	unblock := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
+	defer unblock()
+	line, err := bufio.NewReader(r).ReadBytes('\n')
+	if err != nil {
+		if ctx.Err() != nil {
+			return cmd.Process, driver.Status{}, fmt.Errorf("supervisor did not answer: %w", ctx.Err())
+		}
+		_ = cmd.Wait()
+		return nil, driver.Status{}, fmt.Errorf("supervisor ended without an answer; see %s", log.Name())
+	}
+	var rep reply
+	if err := json.Unmarshal(line, &rep); err != nil {
+		return cmd.Process, driver.Status{}, err
+	}
+	if rep.Error != "" {
+		_ = cmd.Wait()
+		return nil, driver.Status{}, errors.New(rep.Error)
+	}
+	return cmd.Process, rep.Status, nil
+}
+
+// Query says how the run in dir is doing; ErrNotFound if none was begun. A run
+// whose supervisor vanished is ended here: what is left of it is killed and the
+// record says that its exit code is unknown.
+func Query(dir string) (driver.Status, error) {
+	rec, err := readRecord(dir)
+	if missing(err) {
+		return driver.Status{}, driver.ErrNotFound
+	}
+	if err != nil || rec.State == driver.Ended {
+		return rec.Status, err
+	}
+	lock, err := takeLock(dir)
+	if errors.Is(err, errLocked) {
+		return rec.Status, nil
+	}
+	if err != nil {
+		return driver.Status{}, err
+	}
+	defer lock.Close()
+	// It may have ended properly between the two reads.
+	if rec, err = readRecord(dir); err != nil || rec.State == driver.Ended {
+		return rec.Status, err
+	}
+	return bury(dir, rec)
+}
+
+// bury ends a run without a supervisor.
+func bury(dir string, rec record) (driver.Status, error) {
+	if rec.Boot == bootID() {
+		if st, err := readStat(rec.PID); err == nil && rec.PID > 0 && st.ticks == rec.Ticks {
+			_ = unix.Kill(-rec.Group, unix.SIGKILL)
+		}
+		// The session's number stays taken while any of its processes lives.
+		killMatching(func(st stat) bool { return st.session == rec.Session })
+	}
+	rec.State, rec.Finished = driver.Ended, time.Now()
+	rec.Cause, rec.ExitCode, rec.Signal = driver.CauseLost, 137, int(unix.SIGKILL)
+	rec.Message = "its supervisor vanished; the exit code is unknown"
+	return rec.Status, writeRecord(dir, rec)
+}
+
+// Wait returns the final status once the run in dir has ended.
+func Wait(ctx context.Context, dir string) (driver.Status, error) {
+	return ask(ctx, dir, request{Op: "wait"})
+}
+
+// Stop ends the run in dir and returns once nothing of it is left.
+func Stop(ctx context.Context, dir string, grace time.Duration) (driver.Status, error) {
+	return ask(ctx, dir, request{Op: "stop", Grace: grace})
+}
+
+// Renew moves the lease deadline. A run that has ended: nil.
+func Renew(ctx context.Context, dir string, deadline time.Duration) error {
+	_, err := ask(ctx, dir, request{Op: "renew", Deadline: deadline})
+	return err
+}
+
+// ask makes a request. When the supervisor is gone the record has the answer.
+func ask(ctx context.Context, dir string, req request) (driver.Status, error) {
+	for {
+		st, err := Query(dir)
+		if err != nil || st.State == driver.Ended {
+			return st, err
+		}
+		rep, err := call(ctx, dir, req)
+		if err == nil && rep.Error != "" {
+			return driver.Status{}, errors.New(rep.Error)
+		}
+		if err == nil {
+			return rep.Status, nil
+		}
+		if ctx.Err() != nil {
+			return driver.Status{}, ctx.Err()
+		}
+		// It closed the connection: it is at its end, or was killed. The lock
+		// tells which, a moment later.
+		if err := pause(ctx); err != nil {
+			return driver.Status{}, err
+		}
+	}
+}
+
+func pause(ctx context.Context) error {
+	t := time.NewTimer(2 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func call(ctx context.Context, dir string, req request) (reply, error) {
+	conn, err := dial(ctx, dir, req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	var rep reply
+	line, err := bufio.NewReader(conn).ReadBytes('\n')
+	if err != nil {
+		return reply{}, err
+	}
+	return rep, json.Unmarshal(line, &rep)
+}
+
+// dial connects to the run's socket and sends the request. The path goes
+// through an open folder, because a socket's path may have only 108 bytes.
+func dial(ctx context.Context, dir string, req request) (net.Conn, error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socketFile))
+	if err != nil {
+		return nil, err
+	}
+	line, err := json.Marshal(req)
+	if err == nil {
+		_, err = conn.Write(append(line, '\n'))
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Watch calls grown at once, and again when the log of the run in dir may have
+// grown, until the run has ended or grown fails.
+func Watch(ctx context.Context, dir string, grown func() error) error {
+	for {
+		st, err := Query(dir)
+		if err != nil {
+			return err
+		}
+		if err := grown(); err != nil || st.State == driver.Ended {
+			return err
+		}
+		if err := watchOnce(ctx, dir, grown); err != nil {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// watchOnce follows one connection; nil when it ends.
+func watchOnce(ctx context.Context, dir string, grown func() error) error {
+	conn, err := dial(ctx, dir, request{Op: "watch"})
+	if err != nil {
+		return ctx.Err()
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	buf := make([]byte, 512)
+	for {
+		if _, err := conn.Read(buf); err != nil {
+			return ctx.Err()
+		}
+		if err := grown(); err != nil {
+			return err
+		}
+	}
+}

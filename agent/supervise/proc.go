@@ -1,0 +1,115 @@
+package supervise
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stat is what matters of /proc/PID/stat (proc_pid_stat(5)).
+type stat struct {
+	pid, parent, group, session int
+	state                       string
+	ticks                       uint64 // start time since boot
+}
+
+var errNoProcess = errors.New("no such process")
+
+func readStat(pid int) (stat, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, errNoProcess
+	}
+	// The name, in brackets, may itself have spaces and brackets.
+	text := string(data)
+	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(f) < 20 {
+		return stat{}, errNoProcess
+	}
+	st := stat{pid: pid, state: f[0]}
+	st.parent, _ = strconv.Atoi(f[1])
+	st.group, _ = strconv.Atoi(f[2])
+	st.session, _ = strconv.Atoi(f[3])
+	st.ticks, _ = strconv.ParseUint(f[19], 10, 64)
+	return st, nil
+}
+
+// killMatching kills every other process that matches and says how many there
+// were, zombies aside.
+func killMatching(match func(stat) bool) int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if st, err := readStat(pid); err == nil && st.state != "Z" && match(st) {
+			n++
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+	return n
+}
+
+// bootID changes with every boot of the host; "" where it cannot be read.
+func bootID() string {
+	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(data))
+}
+
+// Boottime is CLOCK_BOOTTIME: it runs through suspend, and restarts at boot.
+func Boottime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic("CLOCK_BOOTTIME: " + err.Error()) // Linux has had it since 2.6.39
+	}
+	return time.Duration(ts.Nano())
+}
+
+// alarm fires at a time of CLOCK_BOOTTIME; Go's own timers stand still while
+// the machine sleeps.
+type alarm struct {
+	file  *os.File
+	fired chan struct{}
+}
+
+func newAlarm() (*alarm, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	a := &alarm{file: os.NewFile(uintptr(fd), "lease"), fired: make(chan struct{}, 1)}
+	go func() {
+		buf := make([]byte, 8)
+		for {
+			if _, err := a.file.Read(buf); err != nil {
+				return
+			}
+			select {
+			case a.fired <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return a, nil
+}
+
+// set arms the alarm; 0 disarms it.
+func (a *alarm) set(at time.Duration) {
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(at))}
+	raw, err := a.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { _ = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &spec, nil) })
+}
+
+func (a *alarm) close() { a.file.Close() }

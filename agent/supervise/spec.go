@@ -1,0 +1,105 @@
+package supervise
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// Files in the folder of a run. The folder is 0700, the files 0600.
+const (
+	specFile   = "spec.json"
+	statusFile = "status.json"
+	lockFile   = "lock"
+	socketFile = "sock"
+	logFile    = "supervisor.log"
+)
+
+// Spec is what a supervisor runs.
+type Spec struct {
+	// Argv[0] is looked up in the PATH of Env unless it has a slash.
+	Argv []string `json:"argv"`
+	// Env as KEY=value. May hold secrets: it is only in the 0600 spec file.
+	Env []string `json:"env"`
+	Dir string   `json:"dir"`
+	// User to run as; "" = the agent's.
+	User string `json:"user,omitempty"`
+	// Log bounds of stdout and of stderr.
+	LogFiles     int   `json:"log_files"`
+	LogSizeBytes int64 `json:"log_size_bytes"`
+	// LeaseDeadline on CLOCK_BOOTTIME; 0 = none. Then StopGrace until the kill.
+	LeaseDeadline time.Duration `json:"lease_deadline,omitempty"`
+	StopGrace     time.Duration `json:"stop_grace"`
+	Limits        Limits        `json:"limits"`
+}
+
+// Limits are enforced by cgroups where Cgroup is set.
+type Limits struct {
+	// Cgroup is the run's name below the agent's cgroups; "" = no limits.
+	Cgroup      string `json:"cgroup,omitempty"`
+	MemoryBytes int64  `json:"memory_bytes,omitempty"`
+	CPUMilli    int64  `json:"cpu_milli,omitempty"`
+	// HardCPU caps the CPU time; otherwise CPUMilli is a share under contention.
+	HardCPU bool `json:"hard_cpu,omitempty"`
+}
+
+// record is the status file: the driver's status and what is needed to find
+// the remains of a supervisor that was killed.
+type record struct {
+	driver.Status
+	// Session is the supervisor's own process id; Group the command's.
+	Session int    `json:"session"`
+	Group   int    `json:"group"`
+	Boot    string `json:"boot"`
+	// Ticks is the start time of the command since Boot: with the process id it
+	// names one process for ever.
+	Ticks uint64 `json:"ticks"`
+}
+
+// WriteSpec puts the spec into an existing folder.
+func WriteSpec(dir string, s Spec) error { return writeJSON(filepath.Join(dir, specFile), s) }
+
+func readSpec(dir string) (Spec, error) {
+	var s Spec
+	return s, readJSON(filepath.Join(dir, specFile), &s)
+}
+
+// readRecord: fs.ErrNotExist if no supervisor has begun.
+func readRecord(dir string) (record, error) {
+	var r record
+	return r, readJSON(filepath.Join(dir, statusFile), &r)
+}
+
+func writeRecord(dir string, r record) error { return writeJSON(filepath.Join(dir, statusFile), r) }
+
+// writeJSON replaces a file as a whole, so that a reader never sees a part.
+func writeJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+func readJSON(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
