@@ -1,0 +1,274 @@
+// Package reconcile compares what the master wants with what runs and says
+// what to do about it, in order and with reasons. It is pure: the same function
+// answers every event and every tick, and a quiet input gives an empty plan.
+package reconcile
+
+import (
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/lease"
+)
+
+// Want is what the master wants of an allocation.
+type Want int
+
+const (
+	// Run it.
+	Run Want = iota
+	// Stop it and keep its record.
+	Stop
+	// Forget it: stop it, then remove everything of it.
+	Forget
+)
+
+// State of an allocation; it only advances.
+type State int
+
+// The states, as on the wire.
+const (
+	Pending State = iota
+	Starting
+	Running
+	Complete
+	Failed
+	Stopped
+)
+
+var stateNames = [...]string{"pending", "starting", "running", "complete", "failed", "stopped"}
+
+// String is the state's lower-case name.
+func (s State) String() string { return stateNames[s] }
+
+// Phase of a task here.
+type Phase int
+
+const (
+	// Waiting: never run, or between two runs.
+	Waiting Phase = iota
+	// Unknown: a run is on record, its driver has not been asked yet.
+	Unknown
+	// Launching: the driver is starting a run.
+	Launching
+	// Up: it runs.
+	Up
+	// Closing: the driver is stopping it.
+	Closing
+	// Ended: the latest run has ended.
+	Ended
+)
+
+// Alloc is an allocation as ordered. Immutable.
+type Alloc struct {
+	ID   string
+	Want Want
+	// WantReason and WantMessage say why it is to stop.
+	WantReason  Reason
+	WantMessage string
+	// Batch: exit code 0 completes a task. Otherwise every exit is a failure.
+	Batch      bool
+	MaxRuntime time.Duration // 0 = unlimited
+	Lease      lease.Policy
+	Tasks      []Task // sorted by name
+	Ask        Ask
+}
+
+// Task as ordered.
+type Task struct {
+	Name        string
+	KillTimeout time.Duration
+	Restart     Restart
+}
+
+// Restart is the policy on this node: at most Attempts restarts within any
+// Window, Delay after the end of a run.
+type Restart struct {
+	Attempts      int
+	Window, Delay time.Duration
+}
+
+// Actual is an allocation as it is here. The zero value is one that was never
+// looked at.
+type Actual struct {
+	// Accepted by Admit.
+	Accepted bool
+	// Closing is set once it is decided that, and how, it ends.
+	Closing *Outcome
+	// End is set when everything of it has ended.
+	End *Outcome
+	// Started is the time of the first run's start.
+	Started time.Time
+	// Reached is the furthest state it was in.
+	Reached State
+	// Tasks by name.
+	Tasks map[string]TaskActual
+}
+
+// Outcome is how an allocation ends.
+type Outcome struct {
+	State    State
+	Declined bool
+	Reason   Reason
+	Message  string
+}
+
+// TaskActual is a task as it is here.
+type TaskActual struct {
+	Phase Phase
+	// Run is the number of the latest run, 0 = none.
+	Run int
+	// Of the latest run, when Ended.
+	Finished time.Time
+	ExitCode int
+	Signal   int
+	// Reason is "" when the command ended by itself.
+	Reason  Reason
+	Message string
+	// Restarts are the times of recent restarts, oldest first.
+	Restarts []time.Time
+}
+
+func (t TaskActual) live() bool {
+	return t.Phase == Launching || t.Phase == Up || t.Phase == Closing
+}
+
+// Input is everything a plan depends on.
+type Input struct {
+	Now    time.Time
+	Lease  lease.State
+	Host   Host
+	Allocs []Alloc // sorted by ID
+	Actual map[string]Actual
+}
+
+// Make compares and plans. Its actions can be carried out in order, each
+// exactly once; the results come back as a changed Actual.
+func Make(in Input) Plan {
+	p := Plan{}
+	room := newRoom(in)
+	for _, a := range in.Allocs {
+		p.alloc(in, a, in.Actual[a.ID], room)
+	}
+	return p
+}
+
+// alloc adds the actions of one allocation.
+func (p *Plan) alloc(in Input, a Alloc, act Actual, room *room) {
+	switch {
+	case act.End != nil:
+		p.cleanUp(a, act)
+		return
+	case !act.Accepted && act.Closing == nil:
+		p.admit(in, a, room)
+		return
+	}
+	for _, t := range a.Tasks {
+		if act.Tasks[t.Name].Phase == Unknown {
+			p.add(Action{Kind: Adopt, Alloc: a.ID, Task: t.Name, Run: act.Tasks[t.Name].Run, Message: "on record from before the agent's start"})
+		}
+	}
+	if anyPhase(a, act, Unknown) {
+		return
+	}
+	closing := act.Closing
+	if closing == nil {
+		closing = p.outcome(in, a, act)
+		if closing != nil {
+			p.add(Action{Kind: Close, Alloc: a.ID, State: closing.State, Reason: closing.Reason, Message: closing.Message})
+		}
+	}
+	if closing != nil {
+		p.close(a, act, *closing)
+		return
+	}
+	p.run(in, a, act)
+}
+
+// admit answers to an allocation that is new here.
+func (p *Plan) admit(in Input, a Alloc, room *room) {
+	if a.Want != Run {
+		p.add(Action{Kind: End, Alloc: a.ID, State: Stopped, Reason: a.WantReason, Message: "never started here"})
+		return
+	}
+	if v := lease.Judge(a.Lease, in.Lease); !v.MayStart {
+		return // neither accepted nor declined until there is a lease
+	}
+	if reason, message := room.refuse(a.Ask); reason != "" {
+		p.add(Action{Kind: Decline, Alloc: a.ID, State: Failed, Reason: reason, Message: message})
+		return
+	}
+	room.take(a.Ask)
+	p.add(Action{Kind: Accept, Alloc: a.ID, State: Starting, Message: "it fits"})
+	p.run(in, a, Actual{Accepted: true})
+}
+
+// outcome says whether, and how, an accepted allocation ends; nil = it goes on.
+func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
+	if a.Want != Run {
+		return &Outcome{State: Stopped, Reason: a.WantReason, Message: a.WantMessage}
+	}
+	if o := failure(a, act); o != nil {
+		return o
+	}
+	if completed(a, act) {
+		return &Outcome{State: Complete, Message: "every task exited with 0"}
+	}
+	if in.Host.Leaving {
+		return &Outcome{State: Stopped, Reason: ReasonAgentLeaving, Message: "the agent leaves"}
+	}
+	if v := lease.Judge(a.Lease, in.Lease); v.MustStop {
+		return &Outcome{State: Failed, Reason: Reason(v.Reason), Message: "no master renewed the lease, and the group wants no work without one"}
+	} else if a.Lease == lease.Stop && in.Lease.Held {
+		p.wakeAt(in.Now.Add(in.Lease.Left))
+	}
+	if a.MaxRuntime > 0 && !act.Started.IsZero() {
+		end := act.Started.Add(a.MaxRuntime)
+		if !in.Now.Before(end) {
+			return &Outcome{State: Failed, Reason: ReasonMaxRuntime, Message: "ran for max_runtime, " + a.MaxRuntime.String()}
+		}
+		p.wakeAt(end)
+	}
+	return nil
+}
+
+// close stops what is live and ends the allocation once nothing is.
+func (p *Plan) close(a Alloc, act Actual, o Outcome) {
+	live := false
+	for _, t := range a.Tasks {
+		ta := act.Tasks[t.Name]
+		live = live || ta.live()
+		if ta.Phase == Up {
+			p.add(Action{Kind: Halt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: o.Reason, Message: o.Message})
+		}
+	}
+	if !live {
+		p.add(Action{Kind: End, Alloc: a.ID, State: o.State, Reason: o.Reason, Message: o.Message})
+	}
+}
+
+// cleanUp is what is left to do for an allocation that has ended.
+func (p *Plan) cleanUp(a Alloc, act Actual) {
+	if a.Want == Forget {
+		p.add(Action{Kind: Remove, Alloc: a.ID, Message: "the region has forgotten it"})
+	}
+}
+
+// run starts what should run and does not.
+func (p *Plan) run(in Input, a Alloc, act Actual) {
+	if !lease.Judge(a.Lease, in.Lease).MayStart {
+		return
+	}
+	for _, t := range a.Tasks {
+		ta := act.Tasks[t.Name]
+		switch {
+		case ta.Phase == Waiting && ta.Run == 0:
+			p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: 1, Message: "first run"})
+		case ta.Phase == Ended && !done(a, ta):
+			if at := ta.Finished.Add(t.Restart.Delay); in.Now.Before(at) {
+				p.wakeAt(at)
+			} else {
+				p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: ta.Run + 1, Restart: true, Reason: endReason(ta),
+					Message: restartMessage(t.Restart, ta)})
+			}
+		}
+	}
+}

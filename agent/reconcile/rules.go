@@ -1,0 +1,124 @@
+package reconcile
+
+import (
+	"fmt"
+	"time"
+)
+
+// done: the task needs no further run.
+func done(a Alloc, t TaskActual) bool {
+	return a.Batch && t.Phase == Ended && t.ExitCode == 0 && t.Signal == 0 && t.Reason == ""
+}
+
+// completed: every task of a batch allocation is done.
+func completed(a Alloc, act Actual) bool {
+	for _, t := range a.Tasks {
+		if !done(a, act.Tasks[t.Name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// failure is the outcome when a task has failed for good; nil otherwise.
+func failure(a Alloc, act Actual) *Outcome {
+	for _, t := range a.Tasks {
+		ta := act.Tasks[t.Name]
+		if ta.Phase != Ended || done(a, ta) {
+			continue
+		}
+		switch ta.Reason {
+		case ReasonUnsupported, ReasonLeaseExpired:
+			return &Outcome{State: Failed, Reason: ta.Reason, Message: fmt.Sprintf("task %s: %s", t.Name, ta.Message)}
+		}
+		if n := recent(t.Restart, ta); n >= t.Restart.Attempts {
+			reason := ReasonRestartsExhausted
+			if t.Restart.Attempts == 0 {
+				reason = endReason(ta)
+			}
+			return &Outcome{State: Failed, Reason: reason,
+				Message: fmt.Sprintf("task %s %s, after %d of %d restarts within %s", t.Name, describe(ta), n, t.Restart.Attempts, t.Restart.Window)}
+		}
+	}
+	return nil
+}
+
+// recent counts the restarts in the window that ends with the latest run: not
+// with now, so that the answer for one end never changes.
+func recent(r Restart, t TaskActual) int {
+	n := 0
+	for _, at := range t.Restarts {
+		if at.After(t.Finished.Add(-r.Window)) {
+			n++
+		}
+	}
+	return n
+}
+
+// Recent drops the restarts that no longer count at a time.
+func Recent(r Restart, restarts []time.Time, now time.Time) []time.Time {
+	var out []time.Time
+	for _, at := range restarts {
+		if at.After(now.Add(-r.Window)) {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+func restartMessage(r Restart, t TaskActual) string {
+	return fmt.Sprintf("restart %d of %d within %s: it %s", recent(r, t)+1, r.Attempts, r.Window, describe(t))
+}
+
+// describe says how the latest run ended: "exited with code 1".
+func describe(t TaskActual) string {
+	switch {
+	case t.Reason == ReasonStartFailed:
+		return "did not start: " + t.Message
+	case t.Signal != 0:
+		return fmt.Sprintf("was killed by signal %d", t.Signal)
+	case t.Reason != "" && t.Message != "":
+		return fmt.Sprintf("ended (%s): %s", t.Reason, t.Message)
+	}
+	return fmt.Sprintf("exited with code %d", t.ExitCode)
+}
+
+// endReason is why the latest run ended.
+func endReason(t TaskActual) Reason {
+	switch {
+	case t.Reason != "":
+		return t.Reason
+	case t.Signal != 0:
+		return ReasonKilledBySignal
+	}
+	return ReasonExited
+}
+
+func anyPhase(a Alloc, act Actual, phase Phase) bool {
+	for _, t := range a.Tasks {
+		if act.Tasks[t.Name].Phase == phase {
+			return true
+		}
+	}
+	return false
+}
+
+// StateOf sums an allocation up for its report. Running is kept through
+// restarts: states only advance.
+func StateOf(a Alloc, act Actual) State {
+	if act.End != nil {
+		return act.End.State
+	}
+	if !act.Accepted {
+		return Pending
+	}
+	up := len(a.Tasks) > 0
+	for _, t := range a.Tasks {
+		ta := act.Tasks[t.Name]
+		up = up && (ta.Phase == Up || ta.Phase == Closing || done(a, ta))
+	}
+	if up {
+		return Running
+	}
+	return max(act.Reached, Starting)
+}
