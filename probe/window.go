@@ -1,0 +1,159 @@
+package probe
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+const (
+	// WindowSize and WindowAge bound the samples that an edge speaks of. Ten
+	// minutes are 20 samples at the default interval: p99 is then the worst.
+	// Longer would hide a lasting change for too long.
+	WindowSize = 128
+	WindowAge  = 10 * time.Minute
+	// UnreachableAfter so many probes in a row were lost.
+	UnreachableAfter = 3
+	// StaleIntervals without an answer make an edge stale.
+	StaleIntervals = 3
+
+	// A sample whose prober says that it was itself delayed by more than this,
+	// and by more than this share of the round trip, is set aside.
+	delayFloor = 2 * time.Millisecond
+	delayShare = 0.05
+
+	// jitterGain is that of RFC 3550, 6.4.1.
+	jitterGain = 1.0 / 16
+)
+
+// Sample is what became of one probe.
+type Sample struct {
+	// At is when it was sent.
+	At time.Time
+	// RTT of the answer; meaningless if Lost.
+	RTT    time.Duration
+	Lost   bool
+	Method string
+	// Delay by which the prober or the responder says that it was late itself.
+	Delay time.Duration
+}
+
+// delayed reports whether the sample says more about a busy machine than about
+// the network.
+func (s Sample) delayed() bool {
+	return s.Delay > delayFloor && float64(s.Delay) > delayShare*float64(s.RTT)
+}
+
+// Window holds the latest samples of one peer and says what they mean. The
+// zero value is empty. Not safe for concurrent use.
+type Window struct {
+	samples []Sample // in the order of Add
+	lostRun int      // lost in a row
+	latest  Sample   // latest answer
+	heard   bool     // there was one
+}
+
+// Add takes a settled sample; older ones beyond WindowSize are dropped. An
+// answer after the peer was unreachable starts afresh: the way may be another.
+func (w *Window) Add(s Sample) {
+	if s.Lost {
+		w.lostRun++
+	} else {
+		if w.lostRun >= UnreachableAfter {
+			w.samples = w.samples[:0]
+		}
+		w.lostRun = 0
+		if !w.heard || !s.arrival().Before(w.latest.arrival()) {
+			w.latest, w.heard = s, true
+		}
+	}
+	if len(w.samples) >= WindowSize {
+		w.samples = slices.Delete(w.samples, 0, len(w.samples)-WindowSize+1)
+	}
+	w.samples = append(w.samples, s)
+}
+
+func (s Sample) arrival() time.Time { return s.At.Add(s.RTT) }
+
+// Edge sums up the window. Percentiles are nearest-rank over the samples of the
+// method that answered last; samples that were set aside count only where
+// there are no others. The interval is that between probes.
+func (w *Window) Edge(from, to string, now time.Time, interval time.Duration) topology.Edge {
+	e := topology.Edge{From: from, To: to, Source: topology.Measured, State: topology.OK}
+	if w.heard {
+		e.Method = w.latest.Method
+		e.Age = max(0, now.Sub(w.latest.arrival()))
+		w.sumUp(&e, now)
+	}
+	switch {
+	case w.lostRun >= UnreachableAfter:
+		e.State = topology.Unreachable
+	case !w.heard:
+		return topology.Edge{From: from, To: to}
+	case e.Age > StaleIntervals*interval:
+		e.State = topology.Stale
+	}
+	return e
+}
+
+// sumUp fills in the numbers. What is older than WindowAge counts only where
+// nothing is younger: old numbers, marked by their age, beat none.
+func (w *Window) sumUp(e *topology.Edge, now time.Time) {
+	var clean, delayed []time.Duration
+	lost := 0
+	oldest := now.Add(-WindowAge)
+	if w.latest.At.Before(oldest) {
+		oldest = w.latest.At.Add(-WindowAge)
+	}
+	for _, s := range w.samples {
+		switch {
+		case s.Method != e.Method || s.At.Before(oldest):
+		case s.Lost:
+			lost++
+		case s.delayed():
+			delayed = append(delayed, s.RTT)
+		default:
+			clean = append(clean, s.RTT)
+		}
+	}
+	if answered := len(clean) + len(delayed); answered+lost > 0 {
+		e.Loss = float64(lost) / float64(answered+lost)
+	}
+	use := clean
+	if len(use) == 0 {
+		use = delayed
+	}
+	e.Samples = len(use)
+	e.Jitter = jitter(use)
+	slices.Sort(use)
+	e.P50, e.P90, e.P99 = percentile(use, 50), percentile(use, 90), percentile(use, 99)
+	if len(use) > 0 {
+		e.Min = use[0]
+	}
+}
+
+// percentile of sorted values by nearest rank; 0 of none.
+func percentile(sorted []time.Duration, p float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
+	return sorted[max(rank, 1)-1]
+}
+
+// jitter smooths the differences of successive samples as RFC 3550, 6.4.1, but
+// starts from the first difference instead of from 0: a window is short.
+func jitter(inOrder []time.Duration) time.Duration {
+	var j float64
+	for i := 1; i < len(inOrder); i++ {
+		d := math.Abs(float64(inOrder[i] - inOrder[i-1]))
+		if i == 1 {
+			j = d
+			continue
+		}
+		j += (d - j) * jitterGain
+	}
+	return time.Duration(j)
+}
