@@ -28,6 +28,7 @@ type timekeeper struct {
 	mu     sync.Mutex
 	queue  deadlines
 	active bool
+	closed bool
 }
 
 // deadline is one sleeper.
@@ -63,7 +64,10 @@ func (k *timekeeper) sleep(until time.Time, cancel, done <-chan struct{}) bool {
 		}
 		return false
 	}
-	d := k.add(until)
+	d, ok := k.add(until)
+	if !ok {
+		return false
+	}
 	select {
 	case <-d.due:
 		return true
@@ -74,9 +78,12 @@ func (k *timekeeper) sleep(until time.Time, cancel, done <-chan struct{}) bool {
 	return false
 }
 
-func (k *timekeeper) add(at time.Time) *deadline {
+func (k *timekeeper) add(at time.Time) (*deadline, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.closed {
+		return nil, false
+	}
 	d := &deadline{at: at, due: make(chan struct{})}
 	heap.Push(&k.queue, d)
 	switch {
@@ -86,7 +93,7 @@ func (k *timekeeper) add(at time.Time) *deadline {
 	case d.index == 0:
 		k.notify()
 	}
-	return d
+	return d, true
 }
 
 func (k *timekeeper) remove(d *deadline) {
@@ -141,8 +148,14 @@ func (k *timekeeper) fire() (next time.Time, ok bool) {
 	return k.queue[0].at, true
 }
 
-// wait returns when nobody sleeps.
-func (k *timekeeper) wait() { k.running.Wait() }
+// close admits no further sleepers and returns when the goroutine has ended;
+// whoever sleeps must have been cancelled.
+func (k *timekeeper) close() {
+	k.mu.Lock()
+	k.closed = true
+	k.mu.Unlock()
+	k.running.Wait()
+}
 
 // deadlines is a heap, the earliest first.
 type deadlines []*deadline

@@ -173,7 +173,7 @@ func (w *WAN) Close() {
 		s.abort()
 	}
 	w.running.Wait()
-	w.ticks.wait()
+	w.ticks.close()
 }
 
 func (w *WAN) closedLocked() bool {
