@@ -1,0 +1,331 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/nusa-scheduler/nusa/job/doc"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Parse reads one job file, YAML or JSON, and checks it as Validate does.
+// Defaults are not filled in. The error is of type Errors; filename is only
+// for its lines.
+func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
+	docs, err := documents(data, filename)
+	if err != nil {
+		return nil, err
+	}
+	if len(docs) != 1 {
+		return nil, Errors{{File: filename, Line: 1, Column: 1, Message: fmt.Sprintf("%d jobs in one file: one job a file", len(docs))}}
+	}
+	spec := &nusav1.JobSpec{}
+	d := decoder{file: filename, at: map[string]position{}}
+	d.message(unwrap(docs[0], "job"), spec.ProtoReflect(), "")
+	if len(d.errs) == 0 {
+		d.errs = validate(spec)
+		d.locate()
+	}
+	if err := d.errs.err(); err != nil {
+		return nil, err
+	}
+	return spec, nil
+}
+
+// ParseRegions reads one or more region definitions, separated by "---", and
+// checks them as ValidateRegion does. The error is of type Errors.
+func ParseRegions(data []byte, filename string) ([]*nusav1.RegionDefinition, error) {
+	docs, err := documents(data, filename)
+	if err != nil {
+		return nil, err
+	}
+	var out []*nusav1.RegionDefinition
+	var errs Errors
+	for _, n := range docs {
+		def := &nusav1.RegionDefinition{}
+		d := decoder{file: filename, at: map[string]position{}}
+		d.message(unwrap(n, "region"), def.ProtoReflect(), "")
+		if len(d.errs) == 0 {
+			d.errs = validateRegion(def)
+			d.locate()
+		}
+		errs = append(errs, d.errs...)
+		out = append(out, def)
+	}
+	if err := errs.err(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func documents(data []byte, filename string) ([]*doc.Node, error) {
+	problem := Problem{File: filename, Line: 1, Column: 1}
+	if len(data) > MaxSize {
+		problem.Message = fmt.Sprintf("%d bytes long, the limit is %s", len(data), FormatBytes(MaxSize))
+		return nil, Errors{problem}
+	}
+	docs, err := doc.Read(data, strings.EqualFold(filepath.Ext(filename), ".json"))
+	var at *doc.Error
+	switch {
+	case errors.As(err, &at):
+		return nil, Errors{{File: filename, Line: at.Line, Column: at.Column, Message: at.Message}}
+	case err != nil:
+		problem.Message = err.Error()
+		return nil, Errors{problem}
+	case len(docs) == 0:
+		problem.Message = "the file is empty"
+		return nil, Errors{problem}
+	}
+	return docs, nil
+}
+
+// unwrap accepts a file whose content stands below one key, "job:".
+func unwrap(n *doc.Node, key string) *doc.Node {
+	if n.Kind == doc.Map && len(n.Entries) == 1 && n.Entries[0].Key == key && n.Entries[0].Value.Kind == doc.Map {
+		return n.Entries[0].Value
+	}
+	return n
+}
+
+type position struct{ line, column int }
+
+// decoder fills messages from a tree and remembers where each field stood.
+type decoder struct {
+	file string
+	at   map[string]position
+	errs Errors
+}
+
+func (d *decoder) fail(line, column int, path, format string, args ...any) {
+	d.errs = append(d.errs, Problem{File: d.file, Line: line, Column: column, Field: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// locate gives problems of Validate the position of their field, or of the
+// nearest field around it.
+func (d *decoder) locate() {
+	for i := range d.errs {
+		e := &d.errs[i]
+		e.File, e.Line, e.Column = d.file, 1, 1
+		for path := e.Field; ; {
+			if p, ok := d.at[path]; ok {
+				e.Line, e.Column = p.line, p.column
+				break
+			}
+			cut := strings.LastIndexAny(path, ".[")
+			if cut < 0 {
+				break
+			}
+			path = path[:cut]
+		}
+	}
+}
+
+func (d *decoder) message(n *doc.Node, m protoreflect.Message, path string) {
+	if n.Kind != doc.Map {
+		d.fail(n.Line, n.Column, path, "must be a mapping, not %s", n.Kind)
+		return
+	}
+	cols := columns(m.Descriptor())
+	given := map[string]string{} // column → key it was given under
+	for _, e := range n.Entries {
+		p := join(path, e.Key)
+		c, ok := find(cols, e.Key)
+		if !ok {
+			d.unknown(e, p, cols)
+			continue
+		}
+		if before, twice := given[c.name]; twice {
+			d.fail(e.Line, e.Column, p, "given twice, as %q and %q", before, e.Key)
+			continue
+		}
+		given[c.name] = e.Key
+		p = join(path, c.name)
+		d.at[p] = position{e.Line, e.Column}
+		d.field(e, m, c, p)
+	}
+}
+
+func find(cols []column, key string) (column, bool) {
+	for _, c := range cols {
+		if c.name == key || c.also == key {
+			return c, true
+		}
+	}
+	return column{}, false
+}
+
+func (d *decoder) unknown(e doc.Entry, path string, cols []column) {
+	names := make([]string, len(cols))
+	for i, c := range cols {
+		names[i] = c.name
+	}
+	if near := nearest(e.Key, names); near != "" {
+		d.fail(e.Line, e.Column, path, "unknown field, did you mean %q?", near)
+		return
+	}
+	d.fail(e.Line, e.Column, path, "unknown field, known here are %s", strings.Join(names, ", "))
+}
+
+// field sets one field of m. What has no value at all, such as a list whose
+// entries are commented out, stays absent.
+func (d *decoder) field(e doc.Entry, m protoreflect.Message, c column, path string) {
+	target := m
+	if c.via != nil {
+		target = m.Mutable(c.via).Message()
+	}
+	if oneof := c.fd.ContainingOneof(); oneof != nil && !oneof.IsSynthetic() && target.WhichOneof(oneof) != nil {
+		d.fail(e.Line, e.Column, path, "only one of %s", oneofNames(oneof))
+		return
+	}
+	structured := c.fd.IsList() || c.fd.IsMap() || c.fd.Message() != nil && c.fd.Message().FullName() != durationName
+	switch {
+	case e.Value.Kind == doc.Null && structured:
+	case e.Value.Kind == doc.Null:
+		d.fail(e.Line, e.Column, path, "has no value")
+	case c.fd.IsMap():
+		d.mapping(e.Value, target.Mutable(c.fd).Map(), c.fd, path)
+	case c.fd.IsList():
+		d.list(e.Value, target.Mutable(c.fd).List(), c.fd, path)
+	default:
+		v := target.NewField(c.fd)
+		if d.value(e.Value, &v, c.fd, c.rule, path) {
+			target.Set(c.fd, v)
+		}
+	}
+}
+
+func oneofNames(o protoreflect.OneofDescriptor) string {
+	var names []string
+	for i := range o.Fields().Len() {
+		names = append(names, string(o.Fields().Get(i).Name()))
+	}
+	return strings.Join(names, ", ")
+}
+
+func (d *decoder) mapping(n *doc.Node, m protoreflect.Map, fd protoreflect.FieldDescriptor, path string) {
+	if n.Kind != doc.Map {
+		d.fail(n.Line, n.Column, path, "must be a mapping, not %s", n.Kind)
+		return
+	}
+	value := fd.MapValue()
+	for _, e := range n.Entries {
+		p := join(path, e.Key)
+		d.at[p] = position{e.Line, e.Column}
+		v := m.NewValue()
+		switch {
+		case e.Value.Kind == doc.Null && value.Message() != nil:
+			// "http:" alone is a port with every default.
+		case e.Value.Kind == doc.Null:
+			d.fail(e.Line, e.Column, p, "has no value")
+			continue
+		case value.Kind() == protoreflect.StringKind && (e.Value.Kind == doc.Number || e.Value.Kind == doc.Bool):
+			// PORT: 8080 in an environment can only mean the text.
+			v = protoreflect.ValueOfString(e.Value.Text)
+		case !d.value(e.Value, &v, value, rule{}, p):
+			continue
+		}
+		m.Set(protoreflect.ValueOfString(e.Key).MapKey(), v)
+	}
+}
+
+func (d *decoder) list(n *doc.Node, l protoreflect.List, fd protoreflect.FieldDescriptor, path string) {
+	if n.Kind != doc.List {
+		d.fail(n.Line, n.Column, path, "must be a list, not %s", n.Kind)
+		return
+	}
+	for i, item := range n.Items {
+		p := path + "[" + strconv.Itoa(i) + "]"
+		d.at[p] = position{item.Line, item.Column}
+		v := l.NewElement()
+		if d.value(item, &v, fd, rule{}, p) {
+			l.Append(v)
+		}
+	}
+}
+
+// value reads one value into *v; false, with a problem noted, when it cannot.
+func (d *decoder) value(n *doc.Node, v *protoreflect.Value, fd protoreflect.FieldDescriptor, r rule, path string) bool {
+	before := len(d.errs)
+	if md := fd.Message(); md != nil {
+		switch md.FullName() {
+		case durationName:
+			d.duration(n, v, path)
+		case structName:
+			*v = protoreflect.ValueOfMessage(d.config(n, path).ProtoReflect())
+		default:
+			if name, ok := lists[md.FullName()]; ok {
+				f := md.Fields().ByName(name)
+				d.list(n, v.Message().Mutable(f).List(), f, path)
+				break
+			}
+			d.message(n, v.Message(), path)
+		}
+		return len(d.errs) == before
+	}
+	d.scalar(n, v, fd, r, path)
+	return len(d.errs) == before
+}
+
+func (d *decoder) duration(n *doc.Node, v *protoreflect.Value, path string) {
+	if n.Kind != doc.String && n.Kind != doc.Number {
+		d.fail(n.Line, n.Column, path, "must be a duration such as 30s, not %s", n.Kind)
+		return
+	}
+	// A plain 0 needs no unit.
+	t, err := ParseDuration(n.Text)
+	if err != nil {
+		d.fail(n.Line, n.Column, path, "%v", err)
+		return
+	}
+	*v = protoreflect.ValueOfMessage(durationpb.New(t).ProtoReflect())
+}
+
+// config reads a driver's free settings.
+func (d *decoder) config(n *doc.Node, path string) *structpb.Struct {
+	if n.Kind != doc.Map {
+		d.fail(n.Line, n.Column, path, "must be a mapping, not %s", n.Kind)
+		return nil
+	}
+	out := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	for _, e := range n.Entries {
+		p := join(path, e.Key)
+		d.at[p] = position{e.Line, e.Column}
+		out.Fields[e.Key] = d.free(e.Value, p)
+	}
+	return out
+}
+
+func (d *decoder) free(n *doc.Node, path string) *structpb.Value {
+	switch n.Kind {
+	case doc.Bool:
+		return structpb.NewBoolValue(n.Text == "true")
+	case doc.String:
+		return structpb.NewStringValue(n.Text)
+	case doc.Number:
+		f, err := strconv.ParseFloat(n.Text, 64)
+		if err != nil || f != f || f-f != 0 {
+			d.fail(n.Line, n.Column, path, "%s is not a finite number", clip(n.Text))
+		} else if f > 1<<53 || f < -1<<53 {
+			d.fail(n.Line, n.Column, path, "%s is not kept exactly: quote it", clip(n.Text))
+		}
+		return structpb.NewNumberValue(f)
+	case doc.List:
+		l := &structpb.ListValue{}
+		for i, item := range n.Items {
+			p := path + "[" + strconv.Itoa(i) + "]"
+			d.at[p] = position{item.Line, item.Column}
+			l.Values = append(l.Values, d.free(item, p))
+		}
+		return structpb.NewListValue(l)
+	case doc.Map:
+		return structpb.NewStructValue(d.config(n, path))
+	}
+	return structpb.NewNullValue()
+}

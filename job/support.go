@@ -1,0 +1,107 @@
+package job
+
+import (
+	"fmt"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Unsupported names what is valid and has no engine yet: refuse a submit with
+// these. Empty when all of the spec is supported.
+func Unsupported(spec *nusav1.JobSpec) Errors {
+	var out Errors
+	refuse := func(cond bool, path, by string) {
+		if cond {
+			out = append(out, Problem{Field: path, Message: "not supported yet" + by, Reason: nusav1.Reason_REASON_UNSUPPORTED})
+		}
+	}
+	for _, k := range sorted(spec.GetGroups()) {
+		g, p := spec.GetGroups()[k], join("groups", k)
+		refuse(g.GetSingleton(), join(p, "singleton"), "")
+		stop := nusav1.Running_RUNNING_STOP
+		refuse(!g.GetSingleton() && g.GetDisconnect().GetRegion().GetRunning() == stop, p+".disconnect.region.running", ": stop")
+		refuse(g.GetUpdate().GetCanary() > 0, p+".update.canary", "")
+		refuse(g.GetUpdate().GetAutoRevert(), p+".update.auto_revert", "")
+		for _, name := range sorted(g.GetTasks()) {
+			t, at := g.GetTasks()[name], join(join(p, "tasks"), name)
+			by := " by driver " + t.GetDriver()
+			if t.GetDriver() != "process" {
+				refuse(true, join(at, "driver"), fmt.Sprintf(": %s (process is)", clip(t.GetDriver())))
+				continue
+			}
+			refuse(len(g.GetVolumes()) > 0, join(p, "volumes"), by)
+			refuse(t.GetResources().GetGpu().GetCount() > 0 || t.GetResources().GetGpu().GetShareMilli() > 0, at+".resources.gpu", by)
+			refuse(len(t.GetArtifacts()) > 0, join(at, "artifacts"), by)
+			refuse(len(t.GetSecrets()) > 0, join(at, "secrets"), by)
+			refuse(t.GetCheck() != nil, join(at, "check"), by)
+		}
+	}
+	return dedupe(out)
+}
+
+// dedupe drops what several tasks of a group are refused for alike.
+func dedupe(in Errors) Errors {
+	seen := map[string]bool{}
+	var out Errors
+	for _, p := range in {
+		if !seen[p.Error()] {
+			seen[p.Error()] = true
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Warnings is what the author of a valid, defaulted spec should know.
+func Warnings(spec *nusav1.JobSpec) []string {
+	var out []string
+	keep := nusav1.Running_RUNNING_KEEP
+	for _, k := range sorted(spec.GetGroups()) {
+		g := spec.GetGroups()[k]
+		d := g.GetDisconnect()
+		for _, l := range []struct {
+			name  string
+			level *nusav1.DisconnectLevel
+		}{{"node", d.GetNode()}, {"region", d.GetRegion()}} {
+			if l.level.GetRunning() == keep && l.level.GetReplace() && g.GetCount() > 0 {
+				out = append(out, fmt.Sprintf("groups.%s may run an instance twice while a %s is cut off for more than %s (disconnect.%s: keep and replace)",
+					k, l.name, FormatDuration(l.level.GetAfter().AsDuration()), l.name))
+			}
+		}
+		if g.Count != nil && g.GetCount() == 0 {
+			out = append(out, fmt.Sprintf("groups.%s has a count of 0: nothing of it runs", k))
+		}
+	}
+	return out
+}
+
+// UnknownRegions names every region, by field path, that the spec mentions and
+// is not among the known: a slip of the pen would otherwise wait for ever.
+func UnknownRegions(spec *nusav1.JobSpec, known []string) Errors {
+	exists := map[string]bool{}
+	for _, k := range known {
+		exists[k] = true
+	}
+	var out Errors
+	check := func(path, name string) {
+		if name != "" && !exists[name] {
+			out = append(out, Problem{Field: path, Message: fmt.Sprintf("there is no region %q%s", clip(name), didYouMean(name, known))})
+		}
+	}
+	walk := func(path string, r *nusav1.RegionsSpec) {
+		for i, s := range r.GetAllow() {
+			check(fmt.Sprintf("%s.allow[%d].name", path, i), s.GetName())
+		}
+		for i, s := range r.GetPrefer() {
+			check(fmt.Sprintf("%s.prefer[%d].name", path, i), s.GetSelector().GetName())
+		}
+		for i, s := range r.GetNear() {
+			check(fmt.Sprintf("%s.near[%d].region", path, i), s.GetSelector().GetName())
+		}
+	}
+	walk("regions", spec.GetRegions())
+	for _, k := range sorted(spec.GetGroups()) {
+		walk(join("groups", k)+".regions", spec.GetGroups()[k].GetRegions())
+	}
+	return out
+}

@@ -1,0 +1,307 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Validate checks every limit of a spec, defaulted or not. The error is of
+// type Errors, with field paths and without lines.
+func Validate(spec *nusav1.JobSpec) error { return validate(spec).err() }
+
+// ValidateRegion checks a region definition. The error is of type Errors.
+func ValidateRegion(def *nusav1.RegionDefinition) error { return validateRegion(def).err() }
+
+// ValidName says whether s is fit for the name of a job, namespace, region,
+// group or task: 1..63 of [a-z0-9-], starting with a letter.
+func ValidName(s string) bool { return name.MatchString(s) }
+
+var (
+	name     = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+	label    = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]{0,62}$`)
+	variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
+)
+
+// What is beyond these is a slip of the pen: no machine has it.
+const (
+	maxCPU      = 10_000_000 // thousandths of a core
+	minMemory   = 1 << 20
+	maxMemory   = 64 << 40
+	maxDisk     = 1 << 50
+	maxGPUs     = 64
+	maxDuration = 10 * 365 * 24 * time.Hour
+	maxRTT      = time.Minute
+	maxKill     = 24 * time.Hour
+	maxText     = 256 << 10 // bytes of a template or of one setting
+	maxAttempts = 1000
+	maxLogSize  = 1 << 30
+	minLogSize  = 4 << 10
+	maxRegions  = 1000 // regions.spread
+)
+
+// checker collects problems.
+type checker struct{ errs Errors }
+
+func (c *checker) fail(path, format string, args ...any) {
+	c.errs = append(c.errs, Problem{Field: path, Message: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) name(path, s string) {
+	switch {
+	case s == "":
+		c.fail(path, "is missing")
+	case !name.MatchString(s):
+		c.fail(path, "%q is not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter", clip(s))
+	}
+}
+
+// key checks a name that is part of the path.
+func (c *checker) key(path, s string) {
+	if !name.MatchString(s) {
+		c.fail(path, "not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter")
+	}
+}
+
+func between[T cmp.Ordered](c *checker, path string, v, low, high T, format func(T) string) {
+	switch {
+	case v < low && format(low) == "0":
+		c.fail(path, "%s is negative", format(v))
+	case v < low:
+		c.fail(path, "%s is less than %s, the least", format(v), format(low))
+	case v > high:
+		c.fail(path, "%s is over the limit of %s", format(v), format(high))
+	}
+}
+
+func integer[T int32 | int](v T) string { return fmt.Sprint(v) }
+
+func (c *checker) number(path string, v, low, high int32) {
+	between(c, path, v, low, high, integer[int32])
+}
+
+func (c *checker) count(path string, n, most int, what string) {
+	if n > most {
+		c.fail(path, "%d %s, the limit is %d", n, what, most)
+	}
+}
+
+func (c *checker) duration(path string, d *durationpb.Duration, low, high time.Duration) {
+	if d == nil {
+		return
+	}
+	v, ok := goDuration(d)
+	if !ok {
+		c.fail(path, "is not a duration")
+		return
+	}
+	if low == 0 && v < 0 {
+		c.fail(path, "%s is negative", FormatDuration(v))
+		return
+	}
+	between(c, path, v, low, high, FormatDuration)
+}
+
+// text checks free text of at most most bytes.
+func (c *checker) text(path, s string, most int) {
+	switch {
+	case len(s) > most:
+		c.fail(path, "%d bytes long, the limit is %s", len(s), FormatBytes(int64(most)))
+	case !utf8.ValidString(s):
+		c.fail(path, "is not UTF-8")
+	case strings.ContainsRune(s, 0):
+		c.fail(path, "holds a zero byte")
+	}
+}
+
+func (c *checker) labels(path string, labels map[string]string) {
+	c.count(path, len(labels), MaxLabels, "labels")
+	for _, k := range sorted(labels) {
+		p := join(path, k)
+		if len(k) == 0 || len(k) > 63 {
+			c.fail(p, "a label's key has 1 to 63 bytes")
+		}
+		c.text(p, k, 63)
+		c.text(p, labels[k], 253)
+	}
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func validate(spec *nusav1.JobSpec) Errors {
+	c := &checker{}
+	if n := proto.Size(spec); n > MaxSize {
+		c.fail("", "the job is %d bytes, the limit is %s", n, FormatBytes(MaxSize))
+		return c.errs
+	}
+	c.name("name", spec.GetName())
+	if spec.GetNamespace() != "" {
+		c.name("namespace", spec.GetNamespace())
+	}
+	c.known("type", spec.GetType())
+	if spec.Priority != nil {
+		c.number("priority", spec.GetPriority(), 0, 100)
+	}
+	c.labels("labels", spec.GetLabels())
+	c.regions("regions", spec.GetRegions())
+	if len(spec.GetGroups()) == 0 {
+		c.fail("groups", "is missing: a job has at least one group")
+	}
+	c.count("groups", len(spec.GetGroups()), MaxGroups, "groups")
+	for _, k := range sorted(spec.GetGroups()) {
+		c.group(join("groups", k), k, spec.GetGroups()[k], spec)
+	}
+	c.colocate(spec)
+	return c.errs
+}
+
+// known refuses enumeration values that this version has no meaning for.
+func (c *checker) known(path string, v protoreflect.Enum) {
+	if v.Descriptor().Values().ByNumber(v.Number()) == nil {
+		c.fail(path, "value %d is not known", v.Number())
+	}
+}
+
+func (c *checker) colocate(spec *nusav1.JobSpec) {
+	c.count("colocate", len(spec.GetColocate()), MaxColocations, "sets")
+	for i, set := range spec.GetColocate() {
+		p := fmt.Sprintf("colocate[%d]", i)
+		if len(set.GetGroups()) < 2 {
+			c.fail(p, "names fewer than two groups")
+		}
+		seen := map[string]bool{}
+		for j, g := range set.GetGroups() {
+			at := fmt.Sprintf("%s[%d]", p, j)
+			switch _, ok := spec.GetGroups()[g]; {
+			case seen[g]:
+				c.fail(at, "group %q stands twice", clip(g))
+			case !ok:
+				c.fail(at, "there is no group %q%s", clip(g), didYouMean(g, sorted(spec.GetGroups())))
+			}
+			seen[g] = true
+		}
+	}
+}
+
+func didYouMean(s string, known []string) string {
+	if near := nearest(s, known); near != "" {
+		return fmt.Sprintf(", did you mean %q?", near)
+	}
+	return ""
+}
+
+func (c *checker) regions(path string, r *nusav1.RegionsSpec) {
+	if r == nil {
+		return
+	}
+	c.count(join(path, "allow"), len(r.GetAllow()), MaxSelectors, "entries")
+	for i, s := range r.GetAllow() {
+		c.selector(fmt.Sprintf("%s.allow[%d]", path, i), s, "name")
+	}
+	c.count(join(path, "prefer"), len(r.GetPrefer()), MaxSelectors, "entries")
+	weighted := false
+	for i, p := range r.GetPrefer() {
+		at := fmt.Sprintf("%s.prefer[%d]", path, i)
+		c.selector(at, p.GetSelector(), "name")
+		c.weight(join(at, "weight"), p.GetWeight())
+		weighted = weighted || p.GetWeight() > 0
+	}
+	c.count(join(path, "near"), len(r.GetNear()), MaxSelectors, "entries")
+	for i, n := range r.GetNear() {
+		c.near(fmt.Sprintf("%s.near[%d]", path, i), n)
+	}
+	if s := r.GetSpread(); s != nil {
+		p := join(path, "spread")
+		c.number(join(p, "min"), s.GetMin(), 0, maxRegions)
+		c.number(join(p, "max"), s.GetMax(), 0, maxRegions)
+		if s.GetMax() > 0 && s.GetMin() > s.GetMax() {
+			c.fail(join(p, "min"), "%d is more than max, %d", s.GetMin(), s.GetMax())
+		}
+	}
+	c.known(join(path, "divide"), r.GetDivide())
+	if r.GetDivide() == nusav1.Divide_DIVIDE_WEIGHTED && !weighted {
+		c.fail(join(path, "divide"), "weighted needs a positive weight in prefer")
+	}
+}
+
+// weight checks a soft choice's weight; 0 would mean nothing, so it is one
+// that was forgotten.
+func (c *checker) weight(path string, w int32) {
+	if w == 0 {
+		c.fail(path, "is missing: -100..100, not 0")
+		return
+	}
+	c.number(path, w, -100, 100)
+}
+
+// selector checks a choice of regions; field is what its name is called there.
+func (c *checker) selector(path string, s *nusav1.RegionSelector, field string) {
+	if s.GetName() == "" && len(s.GetLabels()) == 0 {
+		c.fail(path, "selects nothing: give %s or labels", field)
+		return
+	}
+	if s.GetName() != "" {
+		c.name(join(path, field), s.GetName())
+	}
+	c.labels(join(path, "labels"), s.GetLabels())
+}
+
+func (c *checker) near(path string, n *nusav1.Near) {
+	switch s := n.GetSelector(); {
+	case n.Location != nil && s != nil:
+		c.fail(path, "give one of region, labels and location")
+	case n.Location != nil:
+		c.location(join(path, "location"), n.GetLocation())
+	case s.GetName() != "" && len(s.GetLabels()) > 0:
+		c.fail(path, "give one of region, labels and location")
+	case s.GetName() == "" && len(s.GetLabels()) == 0:
+		c.fail(path, "is near to nothing: give region, labels or location")
+	default:
+		c.selector(path, s, "region")
+	}
+	switch {
+	case n.MaxRtt != nil:
+		c.duration(join(path, "max_rtt"), n.MaxRtt, time.Microsecond, maxRTT)
+	case n.GetRequired():
+		c.fail(join(path, "max_rtt"), "is missing: required needs a bound")
+	}
+	if !slices.Contains([]int32{0, 50, 90, 99}, n.GetPercentile()) {
+		c.fail(join(path, "percentile"), "%d is not one of 50, 90, 99", n.GetPercentile())
+	}
+	c.known(join(path, "unknown"), n.GetUnknown())
+	if n.Weight != nil {
+		c.number(join(path, "weight"), n.GetWeight(), 0, 100)
+	}
+}
+
+func (c *checker) location(path string, l *nusav1.Location) {
+	if !(l.GetLatitude() >= -90 && l.GetLatitude() <= 90) {
+		c.fail(join(path, "latitude"), "%v is not within -90..90", l.GetLatitude())
+	}
+	if !(l.GetLongitude() >= -180 && l.GetLongitude() <= 180) {
+		c.fail(join(path, "longitude"), "%v is not within -180..180", l.GetLongitude())
+	}
+	c.text(join(path, "name"), l.GetName(), 128)
+}
+
+func validateRegion(def *nusav1.RegionDefinition) Errors {
+	c := &checker{}
+	c.name("name", def.GetName())
+	if def.GetLocation() != nil {
+		c.location("location", def.GetLocation())
+	}
+	c.labels("labels", def.GetLabels())
+	c.text("description", def.GetDescription(), 256)
+	return c.errs
+}

@@ -1,0 +1,303 @@
+package job
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/expr"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
+	c.key(p, key)
+	c.instances(p, g, spec)
+	c.expressions(p, g)
+	if g.GetPool() != "" {
+		c.name(join(p, "pool"), g.GetPool())
+	}
+	c.regions(join(p, "regions"), g.GetRegions())
+	c.disconnect(join(p, "disconnect"), g)
+	c.ports(join(p, "ports"), g.GetPorts())
+	c.volumes(join(p, "volumes"), g.GetVolumes())
+	c.duration(join(p, "max_runtime"), g.GetMaxRuntime(), 0, maxDuration)
+	if r := g.GetReschedule(); r != nil {
+		at := join(p, "reschedule")
+		if r.Attempts != nil {
+			c.number(join(at, "attempts"), r.GetAttempts(), 0, maxAttempts)
+		}
+		c.duration(at+".backoff.from", r.GetBackoff().GetFrom(), 0, maxDuration)
+		c.duration(at+".backoff.to", r.GetBackoff().GetTo(), 0, maxDuration)
+		from, to := r.GetBackoff().GetFrom(), r.GetBackoff().GetTo()
+		if from != nil && to != nil && from.AsDuration() > to.AsDuration() {
+			c.fail(at+".backoff.from", "%s is more than to, %s", FormatDuration(from.AsDuration()), FormatDuration(to.AsDuration()))
+		}
+	}
+	if u := g.GetUpdate(); u != nil {
+		c.number(p+".update.max_parallel", u.GetMaxParallel(), 0, MaxCount)
+		c.number(p+".update.canary", u.GetCanary(), 0, MaxCount)
+	}
+	if len(g.GetTasks()) == 0 {
+		c.fail(join(p, "tasks"), "is missing: a group has at least one task")
+	}
+	c.count(join(p, "tasks"), len(g.GetTasks()), MaxTasks, "tasks")
+	for _, k := range sorted(g.GetTasks()) {
+		c.task(join(join(p, "tasks"), k), k, g.GetTasks()[k], g)
+	}
+}
+
+// instances checks how many there are, and over how many regions.
+func (c *checker) instances(p string, g *nusav1.Group, spec *nusav1.JobSpec) {
+	system := spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM
+	switch {
+	case system && g.Count != nil:
+		c.fail(join(p, "count"), "a system job has one instance on every fitting node: leave count out")
+	case g.Count != nil:
+		c.number(join(p, "count"), g.GetCount(), 0, MaxCount)
+	}
+	if system && g.GetSingleton() {
+		c.fail(join(p, "singleton"), "a system job runs on every fitting node")
+	}
+	regions := g.GetRegions()
+	where := p+".regions.spread.min"
+	if regions == nil {
+		regions, where = spec.GetRegions(), "regions.spread.min"
+	}
+	count := int32(defaultCount)
+	if g.Count != nil {
+		count = g.GetCount()
+	}
+	if least := regions.GetSpread().GetMin(); !system && count > 0 && least > count {
+		c.fail(where, "%d regions cannot be spread over by the %d instances of %s", least, count, p)
+	}
+}
+
+func (c *checker) expressions(p string, g *nusav1.Group) {
+	at := join(p, "constraints")
+	c.count(at, len(g.GetConstraints()), MaxConstraints, "constraints")
+	for i, s := range g.GetConstraints()[:min(len(g.GetConstraints()), MaxConstraints)] {
+		c.expression(fmt.Sprintf("%s[%d]", at, i), expr.Bool, s)
+	}
+	at = join(p, "affinities")
+	c.count(at, len(g.GetAffinities()), MaxAffinities, "affinities")
+	for i, a := range g.GetAffinities()[:min(len(g.GetAffinities()), MaxAffinities)] {
+		item := fmt.Sprintf("%s[%d]", at, i)
+		c.expression(join(item, "expression"), expr.Bool, a.GetExpression())
+		c.weight(join(item, "weight"), a.GetWeight())
+	}
+	if g.GetSpread() != nil {
+		c.expression(p+".spread.by", expr.String, g.GetSpread().GetBy())
+	}
+}
+
+func (c *checker) expression(p string, kind expr.Kind, source string) {
+	if _, err := expr.Compile(kind, source); err != nil {
+		c.fail(p, "%v", err)
+	}
+}
+
+func (c *checker) disconnect(p string, g *nusav1.Group) {
+	d := g.GetDisconnect()
+	for _, l := range []struct {
+		name  string
+		level *nusav1.DisconnectLevel
+	}{{"node", d.GetNode()}, {"region", d.GetRegion()}} {
+		at := join(p, l.name)
+		c.duration(join(at, "after"), l.level.GetAfter(), time.Second, maxDuration)
+		c.known(join(at, "running"), l.level.GetRunning())
+	}
+	if g.GetSingleton() && d.GetNode().GetRunning() == nusav1.Running_RUNNING_KEEP {
+		c.fail(p+".node.running", "a singleton stops when its node loses contact: keep would allow two")
+	}
+	c.known(join(p, "reconcile"), d.GetReconcile())
+}
+
+func (c *checker) ports(p string, ports map[string]*nusav1.Port) {
+	c.count(p, len(ports), MaxPorts, "ports")
+	owner := map[int32]string{}
+	for _, k := range sorted(ports) {
+		at := join(p, k)
+		if !label.MatchString(k) {
+			c.fail(at, "not a port's name: 1 to 63 of letters, digits and _, starting with a letter")
+		}
+		c.number(join(at, "to"), ports[k].GetTo(), 0, 65535)
+		static := ports[k].GetStatic()
+		c.number(join(at, "static"), static, 0, 65535)
+		if other, taken := owner[static]; taken && static != 0 {
+			c.fail(join(at, "static"), "%d is the port of %s too", static, other)
+		}
+		owner[static] = k
+	}
+}
+
+func (c *checker) volumes(p string, volumes map[string]*nusav1.Volume) {
+	c.count(p, len(volumes), MaxVolumes, "volumes")
+	for _, k := range sorted(volumes) {
+		at, v := join(p, k), volumes[k]
+		c.key(at, k)
+		if !path.IsAbs(v.GetSource()) || path.Clean(v.GetSource()) != v.GetSource() {
+			c.fail(join(at, "source"), "%q is not a clean absolute path of the host", clip(v.GetSource()))
+		}
+		c.text(join(at, "source"), v.GetSource(), 4096)
+		if v.GetTarget() != "" && path.Clean(v.GetTarget()) != v.GetTarget() {
+			c.fail(join(at, "target"), "%q is not a clean path", clip(v.GetTarget()))
+		}
+		c.text(join(at, "target"), v.GetTarget(), 4096)
+	}
+}
+
+func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group) {
+	c.key(p, key)
+	c.name(join(p, "driver"), t.GetDriver())
+	c.config(join(p, "config"), t)
+	c.resources(join(p, "resources"), t.GetResources())
+	c.env(join(p, "env"), t.GetEnv())
+	c.files(p, t)
+	c.check(join(p, "check"), t.GetCheck(), g)
+	if l := t.GetLogs(); l != nil {
+		if l.GetFiles() != 0 {
+			c.number(p+".logs.files", l.GetFiles(), 1, 100)
+		}
+		if l.GetSizeBytes() != 0 {
+			between(c, p+".logs.size", l.GetSizeBytes(), minLogSize, maxLogSize, FormatBytes)
+		}
+	}
+	c.duration(join(p, "kill_timeout"), t.GetKillTimeout(), 0, maxKill)
+	if r := t.GetRestart(); r != nil {
+		at := join(p, "restart")
+		if r.Attempts != nil {
+			c.number(join(at, "attempts"), r.GetAttempts(), 0, maxAttempts)
+		}
+		c.duration(join(at, "window"), r.GetWindow(), time.Second, maxDuration)
+		c.duration(join(at, "delay"), r.GetDelay(), 0, maxDuration)
+	}
+}
+
+func (c *checker) resources(p string, r *nusav1.Resources) {
+	if r == nil {
+		return
+	}
+	between(c, join(p, "cpu"), r.GetCpuMilli(), 0, maxCPU, FormatCPU)
+	memory := join(p, "memory")
+	switch m := r.GetMemoryBytes(); {
+	case m > 0 && m < minMemory:
+		c.fail(memory, "%d bytes is less than 1MiB, the least: was a unit meant, as in %dMiB?", m, m)
+	default:
+		between(c, memory, m, 0, maxMemory, FormatBytes)
+	}
+	between(c, join(p, "disk"), r.GetDiskBytes(), 0, maxDisk, FormatBytes)
+	g := r.GetGpu()
+	if g == nil {
+		return
+	}
+	at := join(p, "gpu")
+	c.number(join(at, "count"), g.GetCount(), 0, maxGPUs)
+	between(c, join(at, "share"), g.GetShareMilli(), 0, 1000, integer[int32])
+	if g.GetCount() > 1 && g.GetShareMilli() > 0 && g.GetShareMilli() < 1000 {
+		c.fail(join(at, "share"), "a part of a device is asked for with count 0 or 1, not %d", g.GetCount())
+	}
+	c.count(join(at, "model"), len(g.GetModels()), MaxSelectors, "models")
+	for i, m := range g.GetModels() {
+		c.text(fmt.Sprintf("%s.model[%d]", at, i), m, 128)
+	}
+}
+
+func (c *checker) env(p string, env map[string]string) {
+	c.count(p, len(env), MaxEnv, "variables")
+	for _, k := range sorted(env) {
+		at := join(p, k)
+		switch {
+		case !variable.MatchString(k):
+			c.fail(at, "not a variable's name: letters, digits and _, not starting with a digit")
+		case strings.HasPrefix(k, "NUSA_"):
+			c.fail(at, "names that start with NUSA_ are set by the agent")
+		}
+		c.text(at, env[k], maxText)
+	}
+}
+
+// files checks what is put into the allocation folder before the start.
+func (c *checker) files(p string, t *nusav1.Task) {
+	at := join(p, "templates")
+	c.count(at, len(t.GetTemplates()), MaxTemplates, "templates")
+	for i, f := range t.GetTemplates() {
+		item := fmt.Sprintf("%s[%d]", at, i)
+		c.text(join(item, "text"), f.GetText(), maxText)
+		c.inside(join(item, "to"), f.GetTo())
+		if strings.HasSuffix(f.GetTo(), "/") {
+			c.fail(join(item, "to"), "%q is a folder: name the file", clip(f.GetTo()))
+		}
+	}
+	at = join(p, "artifacts")
+	c.count(at, len(t.GetArtifacts()), MaxArtifacts, "artifacts")
+	for i, a := range t.GetArtifacts() {
+		item := fmt.Sprintf("%s[%d]", at, i)
+		c.text(join(item, "source"), a.GetSource(), 4096)
+		if u, err := url.Parse(a.GetSource()); err != nil || u.Scheme == "" || u.Host == "" && u.Scheme != "file" {
+			c.fail(join(item, "source"), "%q is not an address such as https://host/file", clip(a.GetSource()))
+		}
+		if sum, ok := strings.CutPrefix(a.GetChecksum(), "sha256:"); a.GetChecksum() != "" && !(ok && len(sum) == 64 && isHex(sum)) {
+			c.fail(join(item, "checksum"), "must be sha256: and 64 hexadecimal digits")
+		}
+		c.inside(join(item, "to"), a.GetTo())
+	}
+	at = join(p, "secrets")
+	c.count(at, len(t.GetSecrets()), MaxSecrets, "secrets")
+	for i, s := range t.GetSecrets() {
+		item := fmt.Sprintf("%s[%d]", at, i)
+		c.name(item, s)
+		if slices.Contains(t.GetSecrets()[:i], s) {
+			c.fail(item, "%q stands twice", clip(s))
+		}
+	}
+}
+
+func isHex(s string) bool {
+	_, err := hex.DecodeString(s)
+	return err == nil
+}
+
+// inside checks a path below the allocation folder.
+func (c *checker) inside(p, to string) {
+	c.text(p, to, 1024)
+	clean := path.Clean(to)
+	switch {
+	case to == "":
+		c.fail(p, "is missing")
+	case path.IsAbs(to) || clean == ".." || clean == "." || strings.HasPrefix(clean, "../"):
+		c.fail(p, "%q is not a path inside the allocation folder", clip(to))
+	}
+}
+
+func (c *checker) check(p string, k *nusav1.Check, g *nusav1.Group) {
+	if k == nil {
+		return
+	}
+	port, at := "", ""
+	switch {
+	case k.GetHttp() != nil:
+		port, at = k.GetHttp().GetPort(), p+".http.port"
+		if path := k.GetHttp().GetPath(); path != "" && !strings.HasPrefix(path, "/") {
+			c.fail(p+".http.path", "%q does not start with /", clip(path))
+		}
+		c.text(p+".http.path", k.GetHttp().GetPath(), 1024)
+	case k.GetTcp() != nil:
+		port, at = k.GetTcp().GetPort(), p+".tcp.port"
+	case k.GetCommand() != nil:
+		if len(k.GetCommand().GetCommand()) == 0 {
+			c.fail(join(p, "command"), "is empty")
+		}
+		c.count(join(p, "command"), len(k.GetCommand().GetCommand()), maxArgs, "arguments")
+	default:
+		c.fail(p, "has no kind: one of http, tcp, command")
+	}
+	if at != "" && g.GetPorts()[port] == nil {
+		c.fail(at, "the group has no port %q%s", clip(port), didYouMean(port, sorted(g.GetPorts())))
+	}
+	c.duration(join(p, "interval"), k.GetInterval(), time.Second, 24*time.Hour)
+	c.duration(join(p, "timeout"), k.GetTimeout(), time.Millisecond, time.Hour)
+}
