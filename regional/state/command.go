@@ -8,6 +8,10 @@ var (
 	ErrOtherCluster = errors.New("log belongs to another cluster")
 	// ErrUnknownNode: no node of that id is registered.
 	ErrUnknownNode = errors.New("unknown node")
+	// ErrNodeReady: a node that is ready cannot be removed.
+	ErrNodeReady = errors.New("node is ready")
+	// ErrInvalid: the command contradicts itself.
+	ErrInvalid = errors.New("invalid command")
 	// ErrNotFound: no such job or allocation.
 	ErrNotFound = errors.New("not found")
 	// ErrStaleRevision: check-revision is not the stored one.
@@ -75,8 +79,8 @@ type UpsertNode struct {
 	Node Node
 }
 
-// SetNodeStatus says that a node is ready, lost or left. Lost marks its live
-// allocations disconnected; left makes them lost; ready reconnects them.
+// SetNodeStatus says that a node is ready, lost or left. Lost and left mark its
+// live allocations disconnected, ready reconnects them.
 type SetNodeStatus struct {
 	ID     string
 	Status NodeStatus
@@ -98,7 +102,8 @@ type DrainNode struct {
 	Drain bool
 }
 
-// RemoveNode forgets a node; its live allocations become lost.
+// RemoveNode forgets a node that is lost or left; its live allocations become
+// lost.
 type RemoveNode struct {
 	ID string
 }
@@ -251,7 +256,7 @@ type Result struct {
 	Incarnation uint64
 	// Skipped parts of the command, in its order.
 	Skipped []Skip
-	// Nodes whose charged allocations or their orders changed, sorted.
+	// Nodes for which the orders changed (Alloc.OrderIndex, or purged), sorted.
 	Nodes []string
 	// Groups whose slots, counts or allocations changed, sorted by String.
 	Groups []GroupKey

@@ -1,173 +1,267 @@
 package state
 
-import "iter"
+import (
+	"cmp"
+	"iter"
+	"strings"
+)
 
-// State is the writable state; one goroutine at a time.
+// State is the writable state; one goroutine at a time. Reads through its
+// embedded View see the latest Apply.
 type State struct {
 	View
+	own *owner
 }
 
 // View is an immutable state; read it from any goroutine.
-type View struct{}
+type View struct {
+	index   uint64
+	cluster Cluster
+	nextSeq uint64
+	nextNum uint32
+	nextGID uint32
+
+	nodes   tree[str, *Node]
+	uses    tree[u64, *use] // by Node.Num, one for each node
+	reports tree[str, Position]
+	jobs    tree[jobVersion, *Job]
+	locals  tree[str, *LocalJob]
+	gids    tree[str, uint32] // by GroupKey.String
+	groups  tree[u64, *group] // by gid
+	insts   tree[instKey, *inst]
+	allocs  tree[allocKey, *Alloc]
+	byID    tree[str, allocKey]
+	byNode  tree[nodeAlloc, allocKey]
+	// ended are the allocations that Purge may forget, oldest first.
+	ended     tree[endedKey, allocKey]
+	unsettled tree[rank, struct{}]
+	keys      tree[str, *KeyRecord]
+
+	byState   [8]int
+	allocated Resources
+}
+
+// group is a group with what is counted over its instances.
+type group struct {
+	own      *owner
+	gid      uint32
+	key      GroupKey
+	slots    []*Slot // replaced, never written to
+	typ      JobType
+	priority int32
+	modify   uint64
+
+	wanted   int32 // indices to run here
+	recorded int32 // of these, how many have an inst
+	unsteady int32 // insts that may need a decision
+	allocs   int32 // ended ones included
+	byState  [8]int32
+}
+
+// inst is an Instance with what refresh found out about it last.
+type inst struct {
+	own *owner
+	Instance
+	counted, wanted, steady bool
+	shown                   AllocState
+}
+
+// use is what a node is charged for.
+type use struct {
+	own *owner
+	Use
+}
+
+type str string
+
+func (a str) compare(b str) int { return strings.Compare(string(a), string(b)) }
+
+type u64 uint64
+
+func (a u64) compare(b u64) int { return cmp.Compare(a, b) }
+
+type jobVersion struct {
+	name    string // JobKey.String
+	version int64
+}
+
+func (a jobVersion) compare(b jobVersion) int {
+	if c := strings.Compare(a.name, b.name); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.version, b.version)
+}
+
+type instKey struct {
+	gid   uint32
+	index int32
+}
+
+func (a instKey) compare(b instKey) int {
+	if c := cmp.Compare(a.gid, b.gid); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.index, b.index)
+}
+
+type allocKey struct {
+	gid   uint32
+	index int32
+	seq   uint64
+}
+
+func (a allocKey) compare(b allocKey) int {
+	if a.gid != b.gid {
+		return cmp.Compare(a.gid, b.gid)
+	}
+	if a.index != b.index {
+		return cmp.Compare(a.index, b.index)
+	}
+	return cmp.Compare(a.seq, b.seq)
+}
+
+type nodeAlloc struct {
+	num uint32
+	seq uint64
+}
+
+func (a nodeAlloc) compare(b nodeAlloc) int {
+	if a.num != b.num {
+		return cmp.Compare(a.num, b.num)
+	}
+	return cmp.Compare(a.seq, b.seq)
+}
+
+type endedKey struct {
+	at  int64
+	seq uint64
+}
+
+func (a endedKey) compare(b endedKey) int {
+	if a.at != b.at {
+		return cmp.Compare(a.at, b.at)
+	}
+	return cmp.Compare(a.seq, b.seq)
+}
+
+// rank orders groups for planning: highest priority first, then oldest.
+type rank struct {
+	priority int32
+	gid      uint32
+}
+
+func (a rank) compare(b rank) int {
+	if a.priority != b.priority {
+		return cmp.Compare(b.priority, a.priority)
+	}
+	return cmp.Compare(a.gid, b.gid)
+}
 
 // New is the empty state before the first command.
-func New() *State { panic("todo") }
-
-// Apply changes the state by one committed command. Equal states, indices and
-// commands give equal states and results. index must grow.
-func (s *State) Apply(index uint64, cmd Command) Result { panic("todo") }
+func New() *State {
+	return &State{own: &owner{}, View: View{nextSeq: 1, nextNum: 1, nextGID: 1}}
+}
 
 // Snapshot freezes the present state in constant time.
-func (s *State) Snapshot() *View { panic("todo") }
+func (s *State) Snapshot() *View {
+	v := s.View
+	s.own = &owner{}
+	return &v
+}
 
 // Fork is a writable state of its own that starts as the view: for a
-// sequencer that runs ahead of the log, and for what-ifs. Constant time.
-func (v *View) Fork() *State { panic("todo") }
-
-// Restore builds a state from the records of a snapshot.
-func Restore(records iter.Seq2[Record, error]) (*State, error) { panic("todo") }
-
-// Record is one entity of a snapshot: exactly one pointer is set.
-type Record struct {
-	Header   *Header         `codec:"header,omitempty"`
-	Node     *Node           `codec:"node,omitempty"`
-	Reports  *ReportsRecord  `codec:"reports,omitempty"`
-	Job      *Job            `codec:"job,omitempty"`
-	Local    *LocalJob       `codec:"local,omitempty"`
-	Group    *GroupRecord    `codec:"group,omitempty"`
-	Slot     *Slot           `codec:"slot,omitempty"`
-	Instance *InstanceRecord `codec:"instance,omitempty"`
-	Alloc    *Alloc          `codec:"alloc,omitempty"`
-	Key      *KeyRecord      `codec:"key,omitempty"`
-}
-
-// Header is the first record.
-type Header struct {
-	Index   uint64
-	Cluster Cluster
-	NextSeq uint64
-	NextNum uint32
-	NextGID uint32
-}
-
-// ReportsRecord is how far a node's reports are stored.
-type ReportsRecord struct {
-	NodeID   string
-	Position Position
-}
-
-// GroupRecord is the number of a group.
-type GroupRecord struct {
-	Key         GroupKey
-	GID         uint32
-	ModifyIndex uint64
-}
-
-// InstanceRecord is an instance and its group's number.
-type InstanceRecord struct {
-	GID      uint32
-	Instance Instance
-}
-
-// KeyRecord is a used idempotency key and the answer given.
-type KeyRecord struct {
-	Idempotency Idempotency
-	Version     int64
-	Revision    uint64
-}
-
-// Records yields every entity, a Header first, in a deterministic order.
-func (v *View) Records() iter.Seq[Record] { panic("todo") }
-
-// Hash is a digest over all records: equal on every server at an equal index.
-func (v *View) Hash() string { panic("todo") }
+// sequencer that runs ahead of the log, and for what-ifs. Constant time. The
+// view must come from Snapshot; fork a State by s.Snapshot().Fork().
+func (v *View) Fork() *State { return &State{View: *v, own: &owner{}} }
 
 // Index of the last command applied.
-func (v *View) Index() uint64 { panic("todo") }
+func (v *View) Index() uint64 { return v.index }
 
 // Cluster says whose log this is.
-func (v *View) Cluster() Cluster { panic("todo") }
+func (v *View) Cluster() Cluster { return v.cluster }
 
 // Node finds a node by id.
-func (v *View) Node(id string) (*Node, bool) { panic("todo") }
+func (v *View) Node(id string) (*Node, bool) { return v.nodes.get(str(id)) }
 
 // Nodes yields all nodes by id.
-func (v *View) Nodes() iter.Seq[*Node] { panic("todo") }
+func (v *View) Nodes() iter.Seq[*Node] { return values(v.nodes.all()) }
 
 // NodeCount is the number of nodes.
-func (v *View) NodeCount() int { panic("todo") }
+func (v *View) NodeCount() int { return v.nodes.size }
 
-// Use is what a node is charged for; the zero value for an unknown node.
-func (v *View) Use(nodeID string) Use { panic("todo") }
-
-// NodeAllocs yields the allocations of a node by Seq, ended ones included.
-func (v *View) NodeAllocs(nodeID string) iter.Seq[*Alloc] { panic("todo") }
-
-// Reports is how far a node's reports are stored.
-func (v *View) Reports(nodeID string) Position { panic("todo") }
-
-// Job finds a version of a job.
-func (v *View) Job(key JobKey, version int64) (*Job, bool) { panic("todo") }
-
-// LocalJob finds one of the region's own jobs.
-func (v *View) LocalJob(namespace, name string) (*LocalJob, bool) { panic("todo") }
-
-// LocalJobs yields the region's own jobs by namespace and name.
-func (v *View) LocalJobs() iter.Seq[*LocalJob] { panic("todo") }
-
-// Groups yields every group that has slots or allocations, by String.
-func (v *View) Groups() iter.Seq[*GroupView] { panic("todo") }
-
-// JobGroups yields the groups of one job by name.
-func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] { panic("todo") }
-
-// Group finds a group.
-func (v *View) Group(key GroupKey) (*GroupView, bool) { panic("todo") }
-
-// Unsettled yields the groups that may need a decision: an index without its
-// one live allocation, an allocation that is not wanted or not of the slot's
-// version, every system group. Highest priority first, then oldest.
-func (v *View) Unsettled() iter.Seq[*GroupView] { panic("todo") }
-
-// GroupView is a group as the view has it.
-type GroupView struct {
-	Key         GroupKey
-	Slots       []*Slot // sorted by From
-	Counts      Counts  // instances by state; unplaced ones are pending
-	Wanted      int32   // indices to run here
-	ModifyIndex uint64  // orders summaries within an incarnation
+// Use is what a node is charged for; the zero value for an unknown node. Its
+// slices must not be written to.
+func (v *View) Use(nodeID string) Use {
+	if n, ok := v.Node(nodeID); ok {
+		return v.useOf(n.Num)
+	}
+	return Use{}
 }
 
-// Slots yields every slot, local ones included, by group and From.
-func (v *View) Slots() iter.Seq[*Slot] { panic("todo") }
+func (v *View) useOf(num uint32) Use {
+	if u, ok := v.uses.get(u64(num)); ok {
+		return u.Use
+	}
+	return Use{}
+}
 
-// Instances yields the remembered instances of a group by index.
-func (v *View) Instances(key GroupKey) iter.Seq[Instance] { panic("todo") }
+// NodeAllocs yields the allocations of a node by Seq, ended ones included.
+func (v *View) NodeAllocs(nodeID string) iter.Seq[*Alloc] {
+	n, ok := v.Node(nodeID)
+	if !ok {
+		return func(func(*Alloc) bool) {}
+	}
+	return v.allocsOn(n.Num)
+}
 
-// Instance is what is remembered of an index; the zero value if nothing is.
-func (v *View) Instance(key GroupKey, index int32) Instance { panic("todo") }
+func (v *View) allocsOn(num uint32) iter.Seq[*Alloc] {
+	return func(yield func(*Alloc) bool) {
+		for k, ref := range v.byNode.from(nodeAlloc{num: num}) {
+			if k.num != num {
+				return
+			}
+			if a, ok := v.allocs.get(ref); ok && !yield(a) {
+				return
+			}
+		}
+	}
+}
 
-// Alloc finds an allocation by its full id.
-func (v *View) Alloc(id string) (*Alloc, bool) { panic("todo") }
+// Reports is how far a node's reports are stored.
+func (v *View) Reports(nodeID string) Position {
+	p, _ := v.reports.get(str(nodeID))
+	return p
+}
 
-// AllocsByPrefix yields allocations whose id starts with prefix, by id.
-func (v *View) AllocsByPrefix(prefix string) iter.Seq[*Alloc] { panic("todo") }
+// Job finds a version of a job.
+func (v *View) Job(key JobKey, version int64) (*Job, bool) {
+	return v.jobs.get(jobVersion{key.String(), version})
+}
 
-// Allocs yields all allocations by job, group, index and Seq.
-func (v *View) Allocs() iter.Seq[*Alloc] { panic("todo") }
+// LocalJob finds one of the region's own jobs.
+func (v *View) LocalJob(namespace, name string) (*LocalJob, bool) {
+	return v.locals.get(str(namespace + "/" + name))
+}
 
-// GroupAllocs yields a group's allocations by index and Seq.
-func (v *View) GroupAllocs(key GroupKey) iter.Seq[*Alloc] { panic("todo") }
+// LocalJobs yields the region's own jobs by namespace and name.
+func (v *View) LocalJobs() iter.Seq[*LocalJob] { return values(v.locals.all()) }
 
-// InstanceAllocs yields one instance's allocations by Seq.
-func (v *View) InstanceAllocs(key GroupKey, index int32) iter.Seq[*Alloc] { panic("todo") }
+// Key finds a used idempotency key.
+func (v *View) Key(key string) (*KeyRecord, bool) { return v.keys.get(str(key)) }
 
 // AllocCounts counts the region's allocations (attempts) by state; the index
 // is the AllocState.
-func (v *View) AllocCounts() [8]int { panic("todo") }
+func (v *View) AllocCounts() [8]int { return v.byState }
 
 // Allocated is the sum of what all nodes are charged for.
-func (v *View) Allocated() Resources { panic("todo") }
+func (v *View) Allocated() Resources { return v.allocated }
 
-// Key finds a used idempotency key.
-func (v *View) Key(key string) (*KeyRecord, bool) { panic("todo") }
+func values[K, V any](seq iter.Seq2[K, V]) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for _, v := range seq {
+			if !yield(v) {
+				return
+			}
+		}
+	}
+}

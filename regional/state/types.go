@@ -476,17 +476,20 @@ type Alloc struct {
 	Index      int32
 	NodeID     string
 	NodeName   string
+	NodeNum    uint32
 	JobVersion int64
-	Desired    Desired // Run or Stop
-	State      AllocState
+	GroupHash  uint64
+	// Desired is Run or Stop; Stop once it has ended. An agent shall hold an
+	// order for every allocation of its node until that is purged.
+	Desired Desired
+	State   AllocState
 	// Disconnected is true while the node is lost: State is the last known.
 	Disconnected bool
 	// Moving is true while its node drains: it is to be moved away.
 	Moving   bool
 	Declined bool // the agent refused it; State is Failed
 	// Charged is true while the node pays for it: until it has ended for sure,
-	// also for a lost one whose node has not confirmed the end. The agent must
-	// hold an order for exactly the charged allocations of its node.
+	// also for a lost one whose node has not confirmed the end.
 	Charged bool
 	Reason  Reason
 	Message string
@@ -528,6 +531,10 @@ func (a *Alloc) Shown() AllocState {
 // Instance is what is remembered of one index of a group across its attempts.
 type Instance struct {
 	Index int32
+	// Generation of the slot and hash of the group that what follows is about.
+	// A new generation starts the attempts anew, a new hash also what is done.
+	Generation int64
+	Hash       uint64
 	// Epoch of the newest attempt; 0 before the first.
 	Epoch int64
 	// Failures in a row: failed attempts that count against reschedule.

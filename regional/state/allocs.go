@@ -1,0 +1,211 @@
+package state
+
+import (
+	"slices"
+	"time"
+)
+
+// putAlloc stores a new or changed allocation, which the caller gives away,
+// and keeps charges, indexes and counts in step.
+func (t *txn) putAlloc(a *Alloc) {
+	g := t.groupFor(a.Key())
+	ref := allocKey{g.gid, a.Index, a.Seq}
+	a.ModifyIndex, a.ModifiedUnixNano = t.index, t.now
+	old, known := t.allocs.get(ref)
+	if known {
+		t.byState[old.State]--
+	} else {
+		g.allocs++
+		t.byID.set(t.own, str(a.ID), ref)
+		t.byNode.set(t.own, nodeAlloc{a.NodeNum, a.Seq}, ref)
+	}
+	t.byState[a.State]++
+	was := known && old.Charged
+	if a.Charged != was {
+		t.charge(a, a.Charged)
+	}
+	if !a.Live() && !a.Charged && (!known || was) {
+		t.ended.set(t.own, endedKey{a.ModifiedUnixNano, a.Seq}, ref)
+	}
+	t.allocs.set(t.own, ref, a)
+	t.refresh(g, a.Index)
+}
+
+// order marks that the agent has to know about a's change.
+func (t *txn) order(a *Alloc) {
+	a.OrderIndex = t.index
+	t.orders[a.NodeID] = struct{}{}
+}
+
+// end moves a live allocation to its end. A lost one stays charged until its
+// node confirms.
+func end(a *Alloc, s AllocState, reason Reason, message string) {
+	a.State, a.Reason, a.Message = s, reason, message
+	a.Desired = Stop
+	a.Charged = s == Lost
+	a.Moving, a.Disconnected = false, false
+}
+
+// freed remembers for its instance how the newest allocation ended.
+func (t *txn) freed(a *Alloc) {
+	g := t.groupFor(a.Key())
+	in, known := t.insts.get(instKey{g.gid, a.Index})
+	if !known || in.Epoch != a.Epoch {
+		return
+	}
+	in = t.instance(g, a.Index)
+	in.FreedUnixNano = t.now
+	in.Reason, in.Message = a.Reason, a.Message
+}
+
+// judge draws the conclusion from an end that an agent reported: a batch
+// instance is done, an end that nobody asked for counts against the group's
+// reschedule policy. Ends of an older form of the group say nothing.
+func (t *txn) judge(a *Alloc, asked bool) {
+	g := t.groupFor(a.Key())
+	in, known := t.insts.get(instKey{g.gid, a.Index})
+	if !known || in.Epoch != a.Epoch || in.Hash != a.GroupHash {
+		return
+	}
+	in = t.instance(g, a.Index)
+	if a.Declined {
+		if !slices.Contains(in.Declined, a.NodeID) {
+			in.Declined = append(slices.Clip(in.Declined), a.NodeID)
+		}
+		return
+	}
+	job, ok := t.Job(a.Key().JobKey(), a.JobVersion)
+	if !ok {
+		return
+	}
+	spec := job.Group(a.Group)
+	switch {
+	case spec == nil:
+		return
+	case a.State == Complete && job.Type == Batch:
+		in.Done = true
+		return
+	case asked || a.State == Stopped && forgiven(a.Reason):
+		return
+	}
+	policy := spec.Reschedule
+	if job.Type != Batch && a.RunningUnixNano > 0 && t.now-a.RunningUnixNano >= int64(steadyAfter(policy)) {
+		in.Failures = 0
+	}
+	in.Failures++
+	if in.Failures > policy.Attempts {
+		in.Exhausted = true
+		in.Reason = ReasonReschedulesExhausted
+		return
+	}
+	in.NotBeforeUnixNano = t.now + int64(Backoff(policy, in.Failures))
+}
+
+// forgiven says that a stop of the agent's own is not the task's fault.
+func forgiven(r Reason) bool {
+	return r == ReasonLeaseExpired || r == ReasonAgentLeaving || r == ReasonNodeDraining
+}
+
+// steadyAfter is how long a service must have run for its earlier failures to
+// be forgotten: the longest back-off, at least ten minutes.
+func steadyAfter(p Reschedule) time.Duration { return max(p.To, 10*time.Minute) }
+
+// Backoff is the pause after the n-th failure in a row, n ≥ 1: From × 2^(n-1),
+// at most To.
+func Backoff(p Reschedule, n int32) time.Duration {
+	d := p.From
+	for ; n > 1 && d < p.To; n-- {
+		d *= 2
+	}
+	if p.To > 0 {
+		d = min(d, p.To)
+	}
+	return d
+}
+
+// charge adds an allocation to its node's use, or takes it off.
+func (t *txn) charge(a *Alloc, on bool) {
+	u := t.useFor(a.NodeNum)
+	n, ok := t.nodes.get(str(a.NodeID))
+	if u == nil || !ok {
+		return
+	}
+	d := int32(1)
+	if on {
+		u.Resources = u.Resources.Add(a.Resources)
+		t.allocated = t.allocated.Add(a.Resources)
+	} else {
+		d = -1
+		u.Resources = u.Resources.Sub(a.Resources)
+		t.allocated = t.allocated.Sub(a.Resources)
+	}
+	u.Allocs += d
+	if len(a.Ports) > 0 {
+		u.Ports = chargePorts(u.Ports, a.Ports, on)
+	}
+	if len(a.GPUs) > 0 {
+		u.GPUMilli = slices.Clone(u.GPUMilli)
+		for _, grant := range a.GPUs {
+			if i := deviceIndex(n, grant.Device); i >= 0 && i < len(u.GPUMilli) {
+				u.GPUMilli[i] += d * grant.ShareMilli
+			}
+		}
+	}
+	if a.Dedicated {
+		u.Dedicated += d
+		u.DedicatedJob = a.Key().JobKey()
+		if u.Dedicated == 0 {
+			u.DedicatedJob = JobKey{}
+		}
+	}
+}
+
+func chargePorts(used []int32, ports []PortGrant, on bool) []int32 {
+	out := make([]int32, 0, len(used)+len(ports))
+	out = append(out, used...)
+	for _, p := range ports {
+		i, found := slices.BinarySearch(out, p.Port)
+		if on {
+			out = slices.Insert(out, i, p.Port)
+		} else if found {
+			out = slices.Delete(out, i, i+1)
+		}
+	}
+	return out
+}
+
+// useFor is a node's use as this command may write to it; nil for a node that
+// is gone.
+func (t *txn) useFor(num uint32) *use {
+	u, ok := t.uses.get(u64(num))
+	if !ok {
+		return nil
+	}
+	if u.own != t.own {
+		c := *u
+		c.own = t.own
+		u = &c
+		t.uses.set(t.own, u64(num), u)
+	}
+	return u
+}
+
+// recharge counts the GPUs anew, whose order has changed.
+func (t *txn) recharge(n *Node) {
+	u := t.useFor(n.Num)
+	u.GPUMilli = make([]int32, len(n.GPUs))
+	for a := range t.allocsOn(n.Num) {
+		if !a.Charged {
+			continue
+		}
+		for _, grant := range a.GPUs {
+			if i := deviceIndex(n, grant.Device); i >= 0 {
+				u.GPUMilli[i] += grant.ShareMilli
+			}
+		}
+	}
+}
+
+func deviceIndex(n *Node, id string) int {
+	return slices.IndexFunc(n.GPUs, func(g GPU) bool { return g.ID == id })
+}

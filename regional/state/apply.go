@@ -1,0 +1,338 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// txn applies one command.
+type txn struct {
+	*State
+	index   uint64
+	now     int64
+	res     *Result
+	orders  map[string]struct{}
+	touched map[GroupKey]*group
+}
+
+// Apply changes the state by one committed command. Equal states, indices and
+// commands give equal states and results. index must grow; it is stored even
+// when the command changes nothing.
+func (s *State) Apply(index uint64, cmd Command) Result {
+	s.View.index = index
+	if cmd.Batch == nil {
+		return s.applyOne(index, &cmd)
+	}
+	res := Result{Batch: make([]Result, len(cmd.Batch)), Incarnation: s.cluster.Incarnation}
+	for i := range cmd.Batch {
+		res.Batch[i] = s.applyOne(index, &cmd.Batch[i])
+		res.Changed = res.Changed || res.Batch[i].Changed
+	}
+	return res
+}
+
+func (s *State) applyOne(index uint64, cmd *Command) Result {
+	res := Result{}
+	t := &txn{State: s, index: index, now: cmd.NowUnixNano, res: &res}
+	t.orders, t.touched = map[string]struct{}{}, map[GroupKey]*group{}
+	res.Err = t.dispatch(cmd)
+	t.finish()
+	return res
+}
+
+func (t *txn) dispatch(cmd *Command) error {
+	switch {
+	case cmd.Bootstrap != nil:
+		return t.bootstrap(cmd.Bootstrap)
+	case cmd.BumpIncarnation != nil:
+		return t.bump(cmd.BumpIncarnation)
+	case cmd.UpsertNode != nil:
+		return t.upsertNode(&cmd.UpsertNode.Node)
+	case cmd.SetNodeStatus != nil:
+		return t.setNodeStatus(cmd.SetNodeStatus)
+	case cmd.CordonNode != nil:
+		return t.cordonNode(cmd.CordonNode)
+	case cmd.DrainNode != nil:
+		return t.drainNode(cmd.DrainNode)
+	case cmd.RemoveNode != nil:
+		return t.removeNode(cmd.RemoveNode)
+	case cmd.ApplyOrders != nil:
+		return t.applyOrders(cmd.ApplyOrders)
+	case cmd.ApplyPlan != nil:
+		return t.applyPlan(cmd.ApplyPlan)
+	case cmd.AgentReports != nil:
+		return t.agentReports(cmd.AgentReports)
+	case cmd.AnswerSlots != nil:
+		return t.answerSlots(cmd.AnswerSlots)
+	case cmd.SubmitLocalJob != nil:
+		return t.submitLocal(cmd.SubmitLocalJob)
+	case cmd.StopLocalJob != nil:
+		return t.stopLocal(cmd.StopLocalJob)
+	case cmd.Purge != nil:
+		return t.purge(cmd.Purge)
+	}
+	return fmt.Errorf("%w at index %d: upgrade this server", ErrUnknownCommand, t.index)
+}
+
+// finish ranks the touched groups anew and fills the result in.
+func (t *txn) finish() {
+	for _, g := range t.touched {
+		t.rank(g)
+	}
+	t.res.Incarnation = t.cluster.Incarnation
+	if len(t.orders) > 0 {
+		t.res.Nodes = slices.Sorted(maps.Keys(t.orders))
+	}
+	if len(t.touched) > 0 {
+		t.res.Groups = slices.SortedFunc(maps.Keys(t.touched), func(a, b GroupKey) int {
+			return strings.Compare(a.String(), b.String())
+		})
+	}
+	t.res.Changed = t.res.Changed || len(t.orders) > 0 || len(t.touched) > 0
+}
+
+func (t *txn) skip(id string, reason Reason, format string, args ...any) {
+	t.res.Skipped = append(t.res.Skipped, Skip{id, reason, fmt.Sprintf(format, args...)})
+}
+
+func (t *txn) bootstrap(c *Bootstrap) error {
+	if t.cluster.ID == c.ClusterID && t.cluster.Region == c.Region {
+		return nil
+	}
+	if t.cluster.ID != "" {
+		return fmt.Errorf("%w: it is %s of region %s, not %s of region %s",
+			ErrOtherCluster, t.cluster.ID, t.cluster.Region, c.ClusterID, c.Region)
+	}
+	t.cluster.ID, t.cluster.Region = c.ClusterID, c.Region
+	t.cluster.Incarnation = max(t.cluster.Incarnation, 1)
+	t.res.Changed = true
+	return nil
+}
+
+func (t *txn) bump(c *BumpIncarnation) error {
+	if c.Incarnation > t.cluster.Incarnation {
+		t.cluster.Incarnation = c.Incarnation
+		t.res.Changed = true
+	}
+	return nil
+}
+
+// touch is the group as this command may write to it.
+func (t *txn) touch(g *group) *group {
+	if have, ok := t.touched[g.key]; ok {
+		return have
+	}
+	if g.own != t.own {
+		c := *g
+		c.own = t.own
+		g = &c
+		t.groups.set(t.own, u64(g.gid), g)
+	}
+	g.modify = t.index
+	t.touched[g.key] = g
+	return g
+}
+
+// groupFor finds the group to write to, or begins one.
+func (t *txn) groupFor(key GroupKey) *group {
+	if g, ok := t.touched[key]; ok {
+		return g
+	}
+	if g, ok := t.View.group(key); ok {
+		return t.touch(g)
+	}
+	g := &group{own: t.own, gid: t.nextGID, key: key}
+	t.nextGID++
+	t.gids.set(t.own, str(key.String()), g.gid)
+	t.groups.set(t.own, u64(g.gid), g)
+	return t.touch(g)
+}
+
+// rank puts a touched group among the unsettled ones or takes it out, and
+// forgets one that holds nothing any more.
+func (t *txn) rank(g *group) {
+	r := rank{g.priority, g.gid}
+	if len(g.slots) == 0 && g.allocs == 0 {
+		t.unsettled.delete(t.own, r)
+		t.groups.delete(t.own, u64(g.gid))
+		t.gids.delete(t.own, str(g.key.String()))
+		return
+	}
+	if g.unsettled() {
+		t.unsettled.set(t.own, r, struct{}{})
+	} else {
+		t.unsettled.delete(t.own, r)
+	}
+}
+
+func (g *group) unsettled() bool {
+	return g.wanted > g.recorded || g.unsteady > 0 || g.typ == System && len(g.slots) > 0
+}
+
+// slotOf is the slot that index i belongs to, wanted or not; of two that
+// overlap while a change is incomplete the one that wants it.
+func (g *group) slotOf(i int32) *Slot {
+	var covers *Slot
+	for _, s := range g.slots {
+		if s.Wants(i) {
+			return s
+		}
+		if i >= s.From && i < s.To {
+			covers = s
+		}
+	}
+	return covers
+}
+
+// systemSlot is the slot of a system group, for any of its indices.
+func (g *group) systemSlot() *Slot {
+	for _, s := range g.slots {
+		if s.Desired == Run {
+			return s
+		}
+	}
+	if len(g.slots) > 0 {
+		return g.slots[0]
+	}
+	return nil
+}
+
+// slot is the slot that governs an index, and whether it wants it.
+func (v *View) slot(g *group, index int32) (*Slot, bool) {
+	if g.typ != System {
+		s := g.slotOf(index)
+		return s, s != nil && s.Wants(index)
+	}
+	s := g.systemSlot()
+	_, exists := v.uses.get(u64(index))
+	return s, exists && s != nil && s.Wants(s.From)
+}
+
+// instance is the record of an index as this command may write to it.
+func (t *txn) instance(g *group, index int32) *inst {
+	k := instKey{g.gid, index}
+	in, ok := t.insts.get(k)
+	if ok && in.own == t.own {
+		return in
+	}
+	c := inst{Instance: Instance{Index: index}}
+	if ok {
+		c = *in
+	}
+	c.own = t.own
+	t.insts.set(t.own, k, &c)
+	return &c
+}
+
+// refresh counts an instance anew after something about it changed.
+func (t *txn) refresh(g *group, index int32) {
+	k := instKey{g.gid, index}
+	old, known := t.insts.get(k)
+	if known && old.counted {
+		g.count(old, -1)
+	}
+	if slot, _ := t.slot(g, index); slot == nil || !known {
+		if !t.attempted(g.gid, index) {
+			if known {
+				t.insts.delete(t.own, k)
+			}
+			return
+		}
+	}
+	t.recount(g, t.instance(g, index))
+}
+
+// recount finds out about an instance and counts it, uncounted until now.
+func (t *txn) recount(g *group, in *inst) {
+	slot, wanted := t.slot(g, in.Index)
+	var seen attempts
+	for a := range t.attempts(g.gid, in.Index) {
+		seen.add(a)
+	}
+	in.wanted = wanted
+	in.steady = seen.steady(&in.Instance, slot, wanted)
+	in.shown = seen.shown(&in.Instance, wanted)
+	in.counted = true
+	g.count(in, +1)
+}
+
+// attempted says that an allocation of the instance is remembered.
+func (t *txn) attempted(gid uint32, index int32) bool {
+	for range t.attempts(gid, index) {
+		return true
+	}
+	return false
+}
+
+func (g *group) count(in *inst, d int32) {
+	if in.wanted {
+		g.recorded += d
+		if g.typ == System {
+			g.wanted += d
+		}
+	}
+	if !in.steady {
+		g.unsteady += d
+	}
+	g.byState[in.shown] += d
+}
+
+// attempts sums the allocations of one instance up.
+type attempts struct {
+	all, live, run int
+	last           *Alloc
+	best           *Alloc // the live, connected one that is furthest
+	cut            bool   // a live one is disconnected
+	moving         bool   // a live one that is to run is on a draining node
+}
+
+func (s *attempts) add(a *Alloc) {
+	s.all++
+	s.last = a
+	if !a.Live() {
+		return
+	}
+	s.live++
+	if a.Desired == Run {
+		s.run++
+		s.moving = s.moving || a.Moving
+	}
+	if a.Disconnected {
+		s.cut = true
+	} else if s.best == nil || a.State >= s.best.State {
+		s.best = a
+	}
+}
+
+// steady says that sched has nothing to decide about the instance.
+func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
+	switch {
+	case s.cut:
+		return false
+	case !wanted:
+		return s.run == 0
+	case in.Finished():
+		return s.run == 0
+	}
+	return s.live == 1 && s.run == 1 && !s.moving && s.best.JobVersion == slot.JobVersion
+}
+
+func (s *attempts) shown(in *Instance, wanted bool) AllocState {
+	switch {
+	case s.best != nil:
+		return s.best.State
+	case s.cut:
+		return Lost
+	case in.Done:
+		return Complete
+	case in.Exhausted:
+		return Failed
+	case wanted:
+		return Pending
+	case s.last != nil:
+		return s.last.State
+	}
+	return 0
+}

@@ -1,0 +1,162 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// repeated finds the answer that an idempotency key was given.
+func (t *txn) repeated(c Idempotency) (bool, error) {
+	if c.Key == "" {
+		return false, nil
+	}
+	k, ok := t.Key(c.Key)
+	if !ok {
+		if t.keys.size >= MaxIdempotencyKeys {
+			return false, fmt.Errorf("%w: %d idempotency keys are kept", ErrFull, MaxIdempotencyKeys)
+		}
+		return false, nil
+	}
+	if k.Idempotency.Request != c.Request {
+		return false, fmt.Errorf("%w: %q", ErrKeyReused, c.Key)
+	}
+	t.res.Version, t.res.Revision = k.Version, k.Revision
+	return true, nil
+}
+
+func (t *txn) remember(c Idempotency) {
+	if c.Key != "" {
+		t.keys.set(t.own, str(c.Key), &KeyRecord{c, t.res.Version, t.res.Revision})
+		t.res.Changed = true
+	}
+}
+
+func checkRevision(name string, have *LocalJob, want int64) error {
+	var stored uint64
+	if have != nil {
+		stored = have.Revision
+	}
+	switch {
+	case want == 0:
+		return nil
+	case want < 0 && have != nil:
+		return fmt.Errorf("%w: job %s exists at %d", ErrStaleRevision, name, stored)
+	case want > 0 && uint64(want) != stored:
+		return fmt.Errorf("%w: job %s is at %d, not %d", ErrStaleRevision, name, stored, want)
+	}
+	return nil
+}
+
+func (t *txn) submitLocal(c *SubmitLocalJob) error {
+	key := c.Job.Key
+	if !key.Local || len(c.Job.Groups) == 0 {
+		return fmt.Errorf("%w: %s is no job of the region's own", ErrInvalid, key)
+	}
+	for i := range c.Job.Groups {
+		if n := c.Job.Groups[i].Count; n < 0 || n > MaxInstances {
+			return fmt.Errorf("%w: count %d of group %s", ErrInvalid, n, c.Job.Groups[i].Name)
+		}
+	}
+	if done, err := t.repeated(c.Idempotency); done || err != nil {
+		return err
+	}
+	old, known := t.LocalJob(key.Namespace, key.Job)
+	if err := checkRevision(key.String(), old, c.CheckRevision); err != nil {
+		return err
+	}
+	if known && !old.Stopped {
+		if have, ok := t.Job(key, old.Version); ok && bytes.Equal(have.Spec, c.Job.Spec) {
+			t.res.Version, t.res.Revision = old.Version, old.Revision
+			t.remember(c.Idempotency)
+			return nil
+		}
+	}
+	job := c.Job
+	job.Version, job.CreateIndex = t.nextVersion(key), t.index
+	t.putJob(&job)
+	t.locals.set(t.own, str(key.Namespace+"/"+key.Job), &LocalJob{
+		Namespace: key.Namespace, Name: key.Job, Version: job.Version,
+		Revision: t.index, SubmittedUnixNano: t.now,
+	})
+	t.localSlots(&job)
+	t.res.Version, t.res.Revision = job.Version, t.index
+	t.remember(c.Idempotency)
+	return nil
+}
+
+// nextVersion is above every version that is still referred to.
+func (t *txn) nextVersion(key JobKey) int64 {
+	v := int64(1)
+	name := key.String()
+	for k := range t.jobs.from(jobVersion{name: name}) {
+		if k.name != name {
+			break
+		}
+		v = k.version + 1
+	}
+	return v
+}
+
+// localSlots gives each group of the job its one slot, and takes those of
+// groups that the job no longer has.
+func (t *txn) localSlots(job *Job) {
+	for key := range collectKeys(t.JobGroups(job.Key)) {
+		if job.Group(key.Group) == nil {
+			t.stopSlots(key)
+		}
+	}
+	for i := range job.Groups {
+		spec := &job.Groups[i]
+		to := spec.Count
+		if job.Type == System {
+			to = 1
+		}
+		key := GroupKey{job.Key.Namespace, job.Key.Job, spec.Name, true}
+		s := &Slot{
+			Namespace: key.Namespace, Job: key.Job, Group: key.Group, Local: true,
+			To: to, Generation: int64(t.index), Revision: int64(t.index), JobVersion: job.Version,
+			Desired: Run, State: SlotAccepted, CommittedUnixNano: t.now,
+			CreateIndex: t.index, ModifyIndex: t.index,
+		}
+		g := t.groupFor(key)
+		t.setSlots(g, []*Slot{s}, job)
+		t.renew(g, s, job)
+	}
+}
+
+func (t *txn) stopSlots(key GroupKey) {
+	g := t.groupFor(key)
+	slots := make([]*Slot, len(g.slots))
+	for i, s := range g.slots {
+		c := *s
+		c.Desired, c.ModifyIndex = Stop, t.index
+		slots[i] = &c
+	}
+	t.setSlots(g, slots, nil)
+}
+
+func (t *txn) stopLocal(c *StopLocalJob) error {
+	if done, err := t.repeated(c.Idempotency); done || err != nil {
+		return err
+	}
+	old, ok := t.LocalJob(c.Namespace, c.Name)
+	if !ok {
+		return fmt.Errorf("%w: job %s/%s of this region", ErrNotFound, c.Namespace, c.Name)
+	}
+	if err := checkRevision(old.Key().String(), old, c.CheckRevision); err != nil {
+		return err
+	}
+	if !old.Stopped || c.Purge && !old.Purge {
+		l := *old
+		l.Stopped, l.Purge, l.Revision = true, l.Purge || c.Purge, t.index
+		t.locals.set(t.own, str(c.Namespace+"/"+c.Name), &l)
+		t.res.Changed = true
+		for key := range collectKeys(t.JobGroups(l.Key())) {
+			t.stopSlots(key)
+		}
+		old = &l
+	}
+	t.res.Version, t.res.Revision = old.Version, old.Revision
+	t.remember(c.Idempotency)
+	return nil
+}

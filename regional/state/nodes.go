@@ -1,0 +1,151 @@
+package state
+
+import (
+	"fmt"
+	"reflect"
+)
+
+func (t *txn) node(id string) (*Node, error) {
+	n, ok := t.nodes.get(str(id))
+	if !ok {
+		return nil, fmt.Errorf("%w %q", ErrUnknownNode, id)
+	}
+	return n, nil
+}
+
+func (t *txn) putNode(n Node) {
+	n.ModifyIndex = t.index
+	t.nodes.set(t.own, str(n.ID), &n)
+	t.res.Changed = true
+}
+
+func (t *txn) upsertNode(in *Node) error {
+	if in.ID == "" {
+		return fmt.Errorf("%w: a node without an id", ErrInvalid)
+	}
+	n := *in
+	old, known := t.nodes.get(str(in.ID))
+	if !known {
+		if t.NodeCount() >= MaxNodes {
+			return fmt.Errorf("%w: %d nodes are registered", ErrFull, MaxNodes)
+		}
+		n.Num = t.nextNum
+		t.nextNum++
+		n.Cordoned, n.Draining = false, false
+		n.RegisteredUnixNano, n.StatusUnixNano = t.now, t.now
+		n.Status, n.InventoryIndex = NodeReady, t.index
+		t.uses.set(t.own, u64(n.Num), &use{own: t.own, Use: Use{GPUMilli: make([]int32, len(n.GPUs))}})
+		t.putNode(n)
+		return nil
+	}
+	n.Num, n.RegisteredUnixNano, n.ModifyIndex = old.Num, old.RegisteredUnixNano, old.ModifyIndex
+	n.Cordoned, n.Draining = old.Cordoned, old.Draining
+	n.Status, n.StatusUnixNano, n.InventoryIndex = old.Status, old.StatusUnixNano, old.InventoryIndex
+	if !reflect.DeepEqual(&n, old) {
+		n.InventoryIndex = t.index
+		t.putNode(n)
+		if len(n.GPUs) > 0 || len(old.GPUs) > 0 {
+			t.recharge(&n)
+		}
+	}
+	return t.setNodeStatus(&SetNodeStatus{ID: in.ID, Status: NodeReady})
+}
+
+func (t *txn) setNodeStatus(c *SetNodeStatus) error {
+	old, err := t.node(c.ID)
+	if err != nil {
+		return err
+	}
+	if c.Status < NodeReady || c.Status > NodeLeft {
+		return fmt.Errorf("%w: %v of node %q", ErrInvalid, c.Status, c.ID)
+	}
+	if old.Status == c.Status {
+		return nil
+	}
+	n := *old
+	n.Status, n.StatusUnixNano = c.Status, c.SinceUnixNano
+	if n.StatusUnixNano == 0 {
+		n.StatusUnixNano = t.now
+	}
+	t.putNode(n)
+	t.eachLive(n.Num, func(a *Alloc) { a.Disconnected = c.Status != NodeReady })
+	return nil
+}
+
+func (t *txn) cordonNode(c *CordonNode) error {
+	old, err := t.node(c.ID)
+	if err != nil {
+		return err
+	}
+	if old.Cordoned != c.Cordon {
+		n := *old
+		n.Cordoned = c.Cordon
+		t.putNode(n)
+	}
+	return nil
+}
+
+func (t *txn) drainNode(c *DrainNode) error {
+	old, err := t.node(c.ID)
+	if err != nil {
+		return err
+	}
+	if old.Draining == c.Drain {
+		return nil
+	}
+	n := *old
+	n.Draining = c.Drain
+	t.putNode(n)
+	t.eachLive(n.Num, func(a *Alloc) { a.Moving = c.Drain })
+	return nil
+}
+
+func (t *txn) removeNode(c *RemoveNode) error {
+	n, err := t.node(c.ID)
+	if err != nil {
+		return err
+	}
+	if n.Status == NodeReady {
+		return fmt.Errorf("%w: node %q", ErrNodeReady, n.Name)
+	}
+	held := t.collect(n.Num)
+	for _, a := range held {
+		if a.Live() {
+			end(a, Lost, ReasonNodeLost, "node "+n.Name+" was removed")
+			t.freed(a)
+		}
+		if a.Charged {
+			a.Charged = false
+			t.putAlloc(a)
+		}
+	}
+	t.nodes.delete(t.own, str(n.ID))
+	t.uses.delete(t.own, u64(n.Num))
+	t.reports.delete(t.own, str(n.ID))
+	t.res.Changed = true
+	for _, a := range held { // a system group wants its instance no more
+		t.refresh(t.groupFor(a.Key()), a.Index)
+	}
+	return nil
+}
+
+// eachLive changes every live allocation of a node.
+func (t *txn) eachLive(num uint32, change func(*Alloc)) {
+	for _, a := range t.collect(num) {
+		if a.Live() {
+			change(a)
+			t.putAlloc(a)
+		}
+	}
+}
+
+// collect copies a node's allocations, since a tree must not be changed while
+// it is walked through.
+func (t *txn) collect(num uint32) []*Alloc {
+	var out []*Alloc
+	for a := range t.allocsOn(num) {
+		c := *a
+		out = append(out, &c)
+	}
+	return out
+}

@@ -1,0 +1,175 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+)
+
+func (t *txn) applyPlan(c *ApplyPlan) error {
+	for i := range c.Stops {
+		t.stopAlloc(&c.Stops[i])
+	}
+	for i := range c.Places {
+		t.placeGroup(&c.Places[i])
+	}
+	return nil
+}
+
+func (t *txn) stopAlloc(c *StopAlloc) {
+	old, ok := t.Alloc(c.ID)
+	switch {
+	case !ok:
+		t.skip(c.ID, ReasonStaleOrder, "no such allocation")
+		return
+	case !old.Live():
+		t.skip(c.ID, ReasonStaleOrder, "it has ended: %s", old.State)
+		return
+	case c.GiveUp && !old.Disconnected:
+		t.skip(c.ID, ReasonStaleOrder, "its node %s is there", old.NodeName)
+		return
+	case old.Desired == Stop && !c.GiveUp:
+		t.skip(c.ID, ReasonStaleOrder, "it is being stopped already")
+		return
+	}
+	a := *old
+	t.order(&a)
+	if c.GiveUp {
+		end(&a, Lost, c.Reason, c.Message)
+		t.freed(&a)
+	} else {
+		a.Desired, a.Reason, a.Message = Stop, c.Reason, c.Message
+	}
+	t.putAlloc(&a)
+}
+
+func (t *txn) placeGroup(c *PlaceGroup) {
+	refuse := func(format string, args ...any) {
+		for i := range c.Allocs {
+			t.skip(c.Allocs[i].ID, ReasonStaleOrder, format, args...)
+		}
+	}
+	g, ok := t.group(c.Key)
+	if !ok {
+		refuse("no slot of %s is held", c.Key)
+		return
+	}
+	job, ok := t.Job(c.Key.JobKey(), c.JobVersion)
+	if !ok {
+		refuse("version %d of %s is not stored", c.JobVersion, c.Key.JobKey())
+		return
+	}
+	spec := job.Group(c.Key.Group)
+	if spec == nil {
+		refuse("version %d of %s has no group %q", c.JobVersion, c.Key.JobKey(), c.Key.Group)
+		return
+	}
+	for i := range c.Allocs {
+		if reason, err := t.place(g, job, spec, &c.Allocs[i]); err != nil {
+			t.skip(c.Allocs[i].ID, reason, "%v", err)
+		}
+	}
+}
+
+// place makes an allocation, or says why the plan no longer holds.
+func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, error) {
+	slot, wanted := t.slot(g, c.Index)
+	if !wanted || slot.JobVersion != job.Version {
+		return ReasonStaleOrder, fmt.Errorf("index %d of %s is not wanted in version %d", c.Index, g.key, job.Version)
+	}
+	if _, taken := t.byID.get(str(c.ID)); taken || c.ID == "" {
+		return ReasonStaleOrder, fmt.Errorf("an allocation of id %q exists", c.ID)
+	}
+	for a := range t.attempts(g.gid, c.Index) {
+		if a.Live() && !a.Disconnected {
+			return ReasonStaleOrder, fmt.Errorf("index %d of %s is live as %s", c.Index, g.key, a.ID)
+		}
+	}
+	n, ok := t.nodes.get(str(c.NodeID))
+	if !ok {
+		return ReasonNodeLost, fmt.Errorf("%w %q", ErrUnknownNode, c.NodeID)
+	}
+	if job.Type == System && c.Index != int32(n.Num) {
+		return ReasonStaleOrder, fmt.Errorf("index %d of a system job is not of node %s", c.Index, n.Name)
+	}
+	if reason := t.holds(n, g.key.JobKey(), spec, c); reason != "" {
+		return reason, fmt.Errorf("node %s: %s", n.Name, reason)
+	}
+	g = t.touch(g)
+	in := t.instance(g, c.Index)
+	in.Epoch++
+	in.FreedUnixNano, in.NotBeforeUnixNano = 0, 0
+	in.Generation, in.Hash = slot.Generation, spec.Hash
+	in.Reason, in.Message = "", ""
+	a := &Alloc{
+		ID: c.ID, Seq: t.nextSeq,
+		Namespace: g.key.Namespace, Job: g.key.Job, Group: g.key.Group, Local: g.key.Local,
+		Index: c.Index, NodeID: n.ID, NodeName: n.Name, NodeNum: n.Num,
+		JobVersion: job.Version, GroupHash: spec.Hash, Desired: Run, State: Pending, Charged: true,
+		Generation: slot.Generation, Epoch: in.Epoch, Incarnation: t.cluster.Incarnation,
+		CreateIndex: t.index, Attempt: in.Failures, Resources: spec.Ask.Resources,
+		Dedicated: spec.Ask.Dedicated, Ports: c.Ports, GPUs: c.GPUs,
+		CreatedUnixNano: t.now, PlacedBecause: c.Why,
+	}
+	t.nextSeq++
+	t.order(a)
+	t.putAlloc(a)
+	return "", nil
+}
+
+// holds checks that the node can still take what the plan gives it: the state
+// is never over-committed, whatever the plan was made from.
+func (t *txn) holds(n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
+	u := t.useOf(n.Num)
+	need, free := spec.Ask.Resources, n.Capacity.Sub(u.Resources)
+	switch {
+	case n.Status != NodeReady:
+		return ReasonNodeLost
+	case n.Cordoned:
+		return ReasonNodeCordoned
+	case n.Draining:
+		return ReasonNodeDraining
+	case n.ControlPlane:
+		return ReasonControlPlaneHost
+	case need.CPUMilli > free.CPUMilli:
+		return ReasonInsufficientCPU
+	case need.MemoryBytes > free.MemoryBytes:
+		return ReasonInsufficientMemory
+	case need.DiskBytes > free.DiskBytes:
+		return ReasonInsufficientDisk
+	case n.InstanceQuota > 0 && u.Allocs >= n.InstanceQuota:
+		return ReasonInstanceQuota
+	case u.Dedicated > 0 && u.DedicatedJob != job:
+		return ReasonDedicated
+	case spec.Ask.Dedicated && t.View.SharedWith(n, job):
+		return ReasonDedicated
+	}
+	for i, p := range c.Ports {
+		_, used := slices.BinarySearch(u.Ports, p.Port)
+		again := slices.ContainsFunc(c.Ports[:i], func(o PortGrant) bool { return o.Port == p.Port })
+		if used || again {
+			return ReasonPortConflict
+		}
+	}
+	given := make(map[int]int32, len(c.GPUs))
+	for _, grant := range c.GPUs {
+		i := deviceIndex(n, grant.Device)
+		if i < 0 || u.GPUMilli[i]+given[i]+grant.ShareMilli > 1000 {
+			return ReasonInsufficientGPU
+		}
+		given[i] += grant.ShareMilli
+	}
+	return ""
+}
+
+// SharedWith says that the node is charged for an allocation of another job.
+func (v *View) SharedWith(n *Node, job JobKey) bool {
+	if v.useOf(n.Num).Allocs == 0 {
+		return false
+	}
+	for a := range v.allocsOn(n.Num) {
+		if a.Charged && a.Key().JobKey() != job {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,104 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+)
+
+func (t *txn) agentReports(c *AgentReports) error {
+	n, err := t.node(c.NodeID)
+	if err != nil {
+		return err
+	}
+	have := t.Reports(c.NodeID)
+	if c.Position.Epoch == have.Epoch && c.Position.Sequence < have.Sequence {
+		return fmt.Errorf("%w: %d of node %s, stored %d", ErrStalePosition, c.Position.Sequence, n.Name, have.Sequence)
+	}
+	if c.Position != have {
+		t.reports.set(t.own, str(c.NodeID), c.Position)
+		t.res.Changed = true
+	}
+	mentioned := make(map[string]struct{}, len(c.Reports))
+	for i := range c.Reports {
+		mentioned[c.Reports[i].ID] = struct{}{}
+		t.report(n, &c.Reports[i])
+	}
+	if c.Full {
+		t.releaseOthers(n, mentioned)
+	}
+	return nil
+}
+
+func (t *txn) report(n *Node, r *AllocReport) {
+	old, ok := t.Alloc(r.ID)
+	switch {
+	case !ok:
+		t.skip(r.ID, ReasonStaleOrder, "no such allocation")
+		return
+	case old.NodeID != n.ID:
+		t.skip(r.ID, ReasonStaleOrder, "it belongs to node %s", old.NodeName)
+		return
+	case r.State < Pending || r.State > Lost:
+		t.skip(r.ID, ReasonStaleOrder, "state %d is unknown", r.State)
+		return
+	case !old.Live():
+		if old.Charged && r.State.Terminal() {
+			a := *old
+			a.Charged = false
+			t.putAlloc(&a)
+		}
+		return
+	case r.State < old.State:
+		t.skip(r.ID, ReasonStaleOrder, "it is %s already, not %s", old.State, r.State)
+		return
+	}
+	if r.State == old.State && r.Message == old.Message && r.Reason == old.Reason && bytes.Equal(r.Tasks, old.Tasks) {
+		return
+	}
+	a := *old
+	a.Tasks = r.Tasks
+	if r.State == Running && a.RunningUnixNano == 0 {
+		a.RunningUnixNano = t.now
+	}
+	if !r.State.Terminal() {
+		a.State = r.State
+		if a.Desired == Run {
+			a.Reason, a.Message = r.Reason, r.Message
+		}
+		t.putAlloc(&a)
+		return
+	}
+	t.reportEnd(&a, r)
+}
+
+// reportEnd applies the end of a live allocation.
+func (t *txn) reportEnd(a *Alloc, r *AllocReport) {
+	asked := a.Desired == Stop
+	reason, message := r.Reason, r.Message
+	if asked && r.State == Stopped && reason == "" {
+		reason, message = a.Reason, a.Message
+	}
+	end(a, r.State, reason, message)
+	a.Charged = false
+	if r.Declined {
+		a.State, a.Declined = Failed, true
+		if a.Reason == "" {
+			a.Reason = ReasonDeclined
+		}
+	}
+	t.order(a)
+	t.freed(a)
+	t.judge(a, asked)
+	t.putAlloc(a)
+}
+
+// releaseOthers releases what the node no longer holds though it is charged
+// for it: lost allocations that it forgot.
+func (t *txn) releaseOthers(n *Node, mentioned map[string]struct{}) {
+	for _, a := range t.collect(n.Num) {
+		if _, ok := mentioned[a.ID]; !ok && a.Charged && !a.Live() {
+			a.Charged = false
+			t.putAlloc(a)
+		}
+	}
+}

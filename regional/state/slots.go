@@ -1,0 +1,295 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func (t *txn) applyOrders(c *ApplyOrders) error {
+	have := t.cluster.Orders
+	if !c.More && c.Position.Epoch == have.Epoch && c.Position.Sequence < have.Sequence {
+		return fmt.Errorf("%w: slot orders %d, stored %d", ErrStalePosition, c.Position.Sequence, have.Sequence)
+	}
+	for i := range c.Orders {
+		t.orderSlot(&c.Orders[i])
+	}
+	for _, id := range c.Removed {
+		t.removeSlot(id)
+	}
+	if t.cluster.OrdersIncomplete != c.More {
+		t.cluster.OrdersIncomplete, t.res.Changed = c.More, true
+	}
+	if !c.More && c.Position != have {
+		t.cluster.Orders, t.res.Changed = c.Position, true
+	}
+	return nil
+}
+
+func (t *txn) orderSlot(o *SlotOrder) {
+	s := o.Slot
+	s.Local = false
+	if s.From < 0 || s.To <= s.From || s.To > MaxInstances || s.Desired < Run || s.Desired > Revoke {
+		t.skip(s.ID(), ReasonStaleOrder, "range %d..%d, desired %d is no slot", s.From, s.To, s.Desired)
+		return
+	}
+	job, ok := t.Job(s.Key().JobKey(), s.JobVersion)
+	if !ok && o.Job != nil && o.Job.Version == s.JobVersion {
+		stored := *o.Job
+		stored.Key, stored.CreateIndex = s.Key().JobKey(), t.index
+		job = &stored
+		t.putJob(job)
+	}
+	if job == nil || job.Group(s.Group) == nil {
+		t.skip(s.ID(), ReasonStaleOrder, "version %d of its job is not stored or has no such group", s.JobVersion)
+		return
+	}
+	t.putSlot(s, job)
+}
+
+func (t *txn) putJob(j *Job) {
+	t.jobs.set(t.own, jobVersion{j.Key.String(), j.Version}, j)
+	t.res.Changed = true
+}
+
+// putSlot stores a slot order over what is held at its From.
+func (t *txn) putSlot(s Slot, job *Job) {
+	var slots []*Slot
+	if g, ok := t.group(s.Key()); ok {
+		slots = g.slots
+	}
+	s.Returned, s.CommittedUnixNano = nil, t.now
+	s.CreateIndex, s.ModifyIndex = t.index, t.index
+	at, held := slices.BinarySearchFunc(slots, s.From, func(o *Slot, from int32) int { return cmp.Compare(o.From, from) })
+	if held {
+		old := slots[at]
+		if s.Revision < old.Revision {
+			t.skip(s.ID(), ReasonStaleOrder, "revision %d, stored %d", s.Revision, old.Revision)
+			return
+		}
+		s.CreateIndex = old.CreateIndex
+		if s.Generation == old.Generation {
+			s.CommittedUnixNano = old.CommittedUnixNano
+			s.Returned = clip(old.Returned, s.From, s.To)
+		}
+		if sameSlot(old, &s) {
+			return
+		}
+		slots = slices.Clone(slots)
+		slots[at] = &s
+	} else {
+		slots = slices.Insert(slices.Clone(slots), at, &s)
+	}
+	g := t.groupFor(s.Key())
+	t.setSlots(g, slots, job)
+	if s.Desired == Run {
+		t.renew(g, &s, job)
+	}
+}
+
+func sameSlot(a, b *Slot) bool {
+	return a.To == b.To && a.Generation == b.Generation && a.Revision == b.Revision &&
+		a.JobVersion == b.JobVersion && a.Desired == b.Desired && a.State == b.State
+}
+
+// clip keeps the parts of answers that lie inside from..to.
+func clip(answers []Answer, from, to int32) []Answer {
+	var out []Answer
+	for _, a := range answers {
+		a.From, a.To = max(a.From, from), min(a.To, to)
+		if a.From < a.To {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// setSlots replaces a group's slots and counts all its instances anew. job is
+// the newest version, nil if that did not change.
+func (t *txn) setSlots(g *group, slots []*Slot, job *Job) {
+	if job != nil && (g.priority != job.Priority || g.typ != job.Type) {
+		t.unsettled.delete(t.own, rank{g.priority, g.gid})
+		g.priority, g.typ = job.Priority, job.Type
+		if g.typ == System {
+			g.wanted = g.recorded
+		}
+	}
+	g.slots = slots
+	if g.typ != System {
+		g.wanted = wantedOf(slots)
+	}
+	t.refreshAll(g)
+}
+
+func (t *txn) refreshAll(g *group) {
+	var known []int32
+	for k := range t.instsOf(g.gid) {
+		known = append(known, k.index)
+	}
+	for _, i := range known {
+		t.refresh(g, i)
+	}
+}
+
+// wantedOf counts the indices that slots want, each once though slots may
+// overlap while a change of theirs is incomplete.
+func wantedOf(slots []*Slot) int32 {
+	var n, seen int32
+	for _, r := range runRanges(slots) {
+		from := max(r[0], seen)
+		if r[1] > from {
+			n += r[1] - from
+			seen = r[1]
+		}
+	}
+	return n
+}
+
+// runRanges are the wanted ranges of slots, sorted by their beginning.
+func runRanges(slots []*Slot) [][2]int32 {
+	var out [][2]int32
+	for _, s := range slots {
+		out = append(out, s.Ranges()...)
+	}
+	slices.SortFunc(out, func(a, b [2]int32) int { return cmp.Compare(a[0], b[0]) })
+	return out
+}
+
+// Ranges are the parts from ≤ i < to that the slot wants, ascending.
+func (s *Slot) Ranges() [][2]int32 {
+	if s.Desired != Run {
+		return nil
+	}
+	var out [][2]int32
+	from := s.From
+	for _, a := range s.Returned {
+		if a.From > from {
+			out = append(out, [2]int32{from, a.From})
+		}
+		from = max(from, a.To)
+	}
+	if from < s.To {
+		out = append(out, [2]int32{from, s.To})
+	}
+	return out
+}
+
+// renew begins the attempts of a slot's instances anew where its generation
+// is new, and carries live allocations of an unchanged group over to its job
+// version.
+func (t *txn) renew(g *group, s *Slot, job *Job) {
+	hash := job.Group(g.key.Group).Hash
+	var indices []int32
+	for k := range t.instsOf(g.gid) {
+		if g.typ == System || k.index >= s.From && k.index < s.To {
+			indices = append(indices, k.index)
+		}
+	}
+	for _, i := range indices {
+		t.renewOne(g, s, hash, i)
+		t.refresh(g, i)
+	}
+}
+
+func (t *txn) renewOne(g *group, s *Slot, hash uint64, index int32) {
+	in := t.instance(g, index)
+	if in.Generation != s.Generation {
+		in.Failures, in.NotBeforeUnixNano, in.Exhausted, in.Declined = 0, 0, false, nil
+		in.Generation = s.Generation
+	}
+	if in.Hash != hash {
+		in.Done, in.Hash = false, hash
+	}
+	var carry []Alloc
+	for a := range t.attempts(g.gid, index) {
+		if a.Live() && a.Desired == Run && a.GroupHash == hash && a.JobVersion != s.JobVersion {
+			carry = append(carry, *a)
+		}
+	}
+	for i := range carry {
+		carry[i].JobVersion = s.JobVersion
+		t.putAlloc(&carry[i])
+	}
+}
+
+func (t *txn) removeSlot(id string) {
+	key, from, ok := parseSlotID(id)
+	if !ok {
+		t.skip(id, ReasonStaleOrder, "it is no slot's key")
+		return
+	}
+	g, ok := t.group(key)
+	if !ok {
+		return
+	}
+	at := slices.IndexFunc(g.slots, func(s *Slot) bool { return s.From == from })
+	if at < 0 {
+		return
+	}
+	g = t.touch(g)
+	t.setSlots(g, slices.Delete(slices.Clone(g.slots), at, at+1), nil)
+}
+
+// parseSlotID reads SlotID's "namespace/job/group/from".
+func parseSlotID(id string) (key GroupKey, from int32, ok bool) {
+	parts := strings.Split(id, "/")
+	if len(parts) != 4 {
+		return key, 0, false
+	}
+	n, err := strconv.ParseInt(parts[3], 10, 32)
+	return GroupKey{Namespace: parts[0], Job: parts[1], Group: parts[2]}, int32(n), err == nil
+}
+
+func (t *txn) answerSlots(c *AnswerSlots) error {
+	for i := range c.Answers {
+		t.answer(c.Answers[i])
+	}
+	return nil
+}
+
+// answer records a part as given back, unless something lives in it.
+func (t *txn) answer(a Answer) {
+	id := SlotID(a.Namespace, a.Job, a.Group, a.From)
+	key := GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}
+	if a.State != SlotReturned && a.State != SlotRejected {
+		t.skip(id, ReasonStaleOrder, "%s is not recorded", a.State)
+		return
+	}
+	g, ok := t.group(key)
+	if !ok {
+		t.skip(id, ReasonStaleOrder, "no slot of %s is held", key)
+		return
+	}
+	at := slices.IndexFunc(g.slots, func(s *Slot) bool {
+		return s.Generation == a.Generation && a.From >= s.From && a.To <= s.To && a.From < a.To
+	})
+	if at < 0 {
+		t.skip(id, ReasonStaleOrder, "no slot of generation %d has %d..%d", a.Generation, a.From, a.To)
+		return
+	}
+	s := *g.slots[at]
+	for i := a.From; i < a.To; i++ {
+		if !s.Wants(i) {
+			t.skip(id, ReasonStaleOrder, "index %d is not wanted", i)
+			return
+		}
+	}
+	for k, al := range t.allocs.from(allocKey{gid: g.gid, index: a.From}) {
+		if k.gid != g.gid || k.index >= a.To {
+			break
+		}
+		if al.Live() {
+			t.skip(id, ReasonStaleOrder, "index %d is live as %s", al.Index, al.ID)
+			return
+		}
+	}
+	s.Returned = slices.Clone(s.Returned)
+	where, _ := slices.BinarySearchFunc(s.Returned, a.From, func(o Answer, from int32) int { return cmp.Compare(o.From, from) })
+	s.Returned = slices.Insert(s.Returned, where, a)
+	s.ModifyIndex = t.index
+	slots := slices.Clone(g.slots)
+	slots[at] = &s
+	t.setSlots(t.touch(g), slots, nil)
+}

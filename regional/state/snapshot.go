@@ -1,0 +1,324 @@
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"iter"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+)
+
+// ErrSnapshot: the records are not a whole snapshot.
+var ErrSnapshot = errors.New("snapshot is damaged")
+
+// Record is one entity of a snapshot: exactly one pointer is set.
+type Record struct {
+	Header   *Header         `codec:"header,omitempty"`
+	Node     *Node           `codec:"node,omitempty"`
+	Reports  *ReportsRecord  `codec:"reports,omitempty"`
+	Job      *Job            `codec:"job,omitempty"`
+	Local    *LocalJob       `codec:"local,omitempty"`
+	Group    *GroupRecord    `codec:"group,omitempty"`
+	Instance *InstanceRecord `codec:"instance,omitempty"`
+	Alloc    *Alloc          `codec:"alloc,omitempty"`
+	Key      *KeyRecord      `codec:"key,omitempty"`
+	End      *EndRecord      `codec:"end,omitempty"`
+}
+
+// Header is the first record.
+type Header struct {
+	Index   uint64
+	Cluster Cluster
+	NextSeq uint64
+	NextNum uint32
+	NextGID uint32
+}
+
+// ReportsRecord is how far a node's reports are stored.
+type ReportsRecord struct {
+	NodeID   string
+	Position Position
+}
+
+// GroupRecord is a group with its slots; it comes before its instances and
+// allocations.
+type GroupRecord struct {
+	Key         GroupKey
+	GID         uint32
+	Type        JobType
+	Priority    int32
+	Slots       []Slot
+	ModifyIndex uint64
+}
+
+// InstanceRecord is an instance and its group's number.
+type InstanceRecord struct {
+	GID      uint32
+	Instance Instance
+}
+
+// KeyRecord is a used idempotency key and the answer given.
+type KeyRecord struct {
+	Idempotency Idempotency
+	Version     int64
+	Revision    uint64
+}
+
+// EndRecord is the last record, so that a truncated snapshot is seen.
+type EndRecord struct {
+	Records uint64 // before this one
+}
+
+// Records yields every entity in a deterministic order, a Header first and an
+// EndRecord last.
+func (v *View) Records() iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		var n uint64
+		put := func(r Record) bool {
+			n++
+			return yield(r)
+		}
+		if v.records(put) {
+			yield(Record{End: &EndRecord{n}})
+		}
+	}
+}
+
+func (v *View) records(put func(Record) bool) bool {
+	if !put(Record{Header: &Header{v.index, v.cluster, v.nextSeq, v.nextNum, v.nextGID}}) {
+		return false
+	}
+	for n := range v.Nodes() {
+		if !put(Record{Node: n}) {
+			return false
+		}
+	}
+	for id, p := range v.reports.all() {
+		if !put(Record{Reports: &ReportsRecord{string(id), p}}) {
+			return false
+		}
+	}
+	for _, j := range v.jobs.all() {
+		if !put(Record{Job: j}) {
+			return false
+		}
+	}
+	for l := range v.LocalJobs() {
+		if !put(Record{Local: l}) {
+			return false
+		}
+	}
+	for _, k := range v.keys.all() {
+		if !put(Record{Key: k}) {
+			return false
+		}
+	}
+	return v.groupRecords(put)
+}
+
+func (v *View) groupRecords(put func(Record) bool) bool {
+	for _, g := range v.groups.all() {
+		rec := &GroupRecord{Key: g.key, GID: g.gid, Type: g.typ, Priority: g.priority, ModifyIndex: g.modify}
+		for _, s := range g.slots {
+			rec.Slots = append(rec.Slots, *s)
+		}
+		if !put(Record{Group: rec}) {
+			return false
+		}
+		for _, in := range v.instsOf(g.gid) {
+			if !put(Record{Instance: &InstanceRecord{g.gid, in.Instance}}) {
+				return false
+			}
+		}
+		for k, a := range v.allocs.from(allocKey{gid: g.gid}) {
+			if k.gid != g.gid {
+				break
+			}
+			if !put(Record{Alloc: a}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Restore builds a state from the records of a snapshot; all of them must
+// come. The records' entities are taken over.
+func Restore(records iter.Seq2[Record, error]) (*State, error) {
+	s := New()
+	r := restorer{State: s}
+	for rec, err := range records {
+		if err != nil {
+			return nil, err
+		}
+		if err := r.add(&rec); err != nil {
+			return nil, err
+		}
+	}
+	if !r.whole {
+		return nil, fmt.Errorf("%w: it ends after %d records", ErrSnapshot, r.n)
+	}
+	r.finish()
+	return s, nil
+}
+
+type restorer struct {
+	*State
+	n     uint64
+	whole bool
+}
+
+func (r *restorer) add(rec *Record) error {
+	if r.whole || (r.n == 0) != (rec.Header != nil) {
+		return fmt.Errorf("%w: record %d is out of order", ErrSnapshot, r.n)
+	}
+	switch {
+	case rec.Header != nil:
+		h := rec.Header
+		r.View.index, r.cluster = h.Index, h.Cluster
+		r.nextSeq, r.nextNum, r.nextGID = h.NextSeq, h.NextNum, h.NextGID
+	case rec.Node != nil:
+		n := rec.Node
+		r.nodes.set(r.own, str(n.ID), n)
+		r.uses.set(r.own, u64(n.Num), &use{own: r.own, Use: Use{GPUMilli: make([]int32, len(n.GPUs))}})
+	case rec.Reports != nil:
+		r.reports.set(r.own, str(rec.Reports.NodeID), rec.Reports.Position)
+	case rec.Job != nil:
+		r.jobs.set(r.own, jobVersion{rec.Job.Key.String(), rec.Job.Version}, rec.Job)
+	case rec.Local != nil:
+		r.locals.set(r.own, str(rec.Local.Namespace+"/"+rec.Local.Name), rec.Local)
+	case rec.Key != nil:
+		r.keys.set(r.own, str(rec.Key.Idempotency.Key), rec.Key)
+	case rec.Group != nil:
+		r.group(rec.Group)
+	case rec.Instance != nil:
+		in := rec.Instance
+		r.insts.set(r.own, instKey{in.GID, in.Instance.Index}, &inst{own: r.own, Instance: in.Instance})
+	case rec.Alloc != nil:
+		return r.alloc(rec.Alloc)
+	case rec.End != nil:
+		if rec.End.Records != r.n {
+			return fmt.Errorf("%w: %d records of %d", ErrSnapshot, r.n, rec.End.Records)
+		}
+		r.whole = true
+	default:
+		return fmt.Errorf("%w: record %d is of an unknown kind; upgrade this server", ErrSnapshot, r.n)
+	}
+	r.n++
+	return nil
+}
+
+func (r *restorer) group(rec *GroupRecord) {
+	g := &group{own: r.own, gid: rec.GID, key: rec.Key, typ: rec.Type, priority: rec.Priority, modify: rec.ModifyIndex}
+	for i := range rec.Slots {
+		g.slots = append(g.slots, &rec.Slots[i])
+	}
+	r.gids.set(r.own, str(rec.Key.String()), rec.GID)
+	r.groups.set(r.own, u64(rec.GID), g)
+}
+
+func (r *restorer) alloc(a *Alloc) error {
+	gid, ok := r.gids.get(str(a.Key().String()))
+	if !ok {
+		return fmt.Errorf("%w: allocation %s has no group", ErrSnapshot, a.ID)
+	}
+	g, _ := r.groups.get(u64(gid))
+	g.allocs++
+	// One copy of each name is enough.
+	a.Namespace, a.Job, a.Group = g.key.Namespace, g.key.Job, g.key.Group
+	ref := allocKey{gid, a.Index, a.Seq}
+	r.allocs.set(r.own, ref, a)
+	r.byID.set(r.own, str(a.ID), ref)
+	r.byNode.set(r.own, nodeAlloc{a.NodeNum, a.Seq}, ref)
+	r.byState[a.State]++
+	if a.Charged {
+		(&txn{State: r.State}).charge(a, true)
+	} else if !a.Live() {
+		r.ended.set(r.own, endedKey{a.ModifiedUnixNano, a.Seq}, ref)
+	}
+	return nil
+}
+
+// finish counts every group anew.
+func (r *restorer) finish() {
+	t := &txn{State: r.State}
+	var all []*group
+	for _, g := range r.groups.all() {
+		all = append(all, g)
+	}
+	for _, g := range all {
+		if g.typ != System {
+			g.wanted = wantedOf(g.slots)
+		}
+		for _, in := range t.instsOf(g.gid) {
+			t.recount(g, in)
+		}
+		t.rank(g)
+	}
+}
+
+// Hash is a digest over all records: equal on every server at an equal index.
+func (v *View) Hash() string {
+	h := sha256.New()
+	for rec := range v.Records() {
+		digest(h, reflect.ValueOf(rec))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// digest writes a value in a canonical form: maps by key, nil like empty.
+func digest(h hash.Hash, v reflect.Value) {
+	number := func(n uint64) {
+		var b [8]byte
+		binary.BigEndian.PutUint64(b[:], n)
+		h.Write(b[:])
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			number(0)
+			return
+		}
+		number(1)
+		digest(h, v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			digest(h, v.Field(i))
+		}
+	case reflect.Slice:
+		number(uint64(v.Len()))
+		for i := range v.Len() {
+			digest(h, v.Index(i))
+		}
+	case reflect.Map: // only of strings to strings
+		m := v.Interface().(map[string]string)
+		number(uint64(len(m)))
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			digest(h, reflect.ValueOf(k))
+			digest(h, reflect.ValueOf(m[k]))
+		}
+	case reflect.String:
+		number(uint64(v.Len()))
+		h.Write([]byte(v.String()))
+	case reflect.Bool:
+		if v.Bool() {
+			number(1)
+		} else {
+			number(0)
+		}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		number(uint64(v.Int()))
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		number(v.Uint())
+	case reflect.Float64:
+		number(math.Float64bits(v.Float()))
+	default:
+		panic("state: no canonical form of " + v.Type().String())
+	}
+}

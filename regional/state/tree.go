@@ -1,0 +1,260 @@
+package state
+
+import "iter"
+
+// maxKeys of a tree node. A write copies the nodes on its path that a
+// snapshot still holds, so a smaller node copies less and a larger one is
+// found in fewer steps.
+const maxKeys = 32
+
+// owner marks the tree nodes and entities that only the present writer holds.
+// A snapshot takes a new owner, which freezes everything older.
+type owner struct{ _ byte }
+
+type key[K any] interface{ compare(K) int }
+
+// tree is a persistent B+ tree: a copy of the struct is a snapshot. Deleting
+// does not rebalance; leaves that become empty go away.
+type tree[K key[K], V any] struct {
+	root *branch[K, V]
+	size int
+}
+
+// branch is a leaf (vals) or an inner node (kids, where keys[i] is a lower
+// bound of kids[i]).
+type branch[K key[K], V any] struct {
+	own  *owner
+	keys []K
+	vals []V
+	kids []*branch[K, V]
+}
+
+func (b *branch[K, V]) leaf() bool { return b.kids == nil }
+
+// find is the first position whose key is ≥ k, and whether it equals k.
+func (b *branch[K, V]) find(k K) (int, bool) {
+	lo, hi := 0, len(b.keys)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		c := b.keys[mid].compare(k)
+		if c == 0 {
+			return mid, true
+		}
+		if c < 0 {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo, false
+}
+
+// child is the position of the kid that holds k.
+func (b *branch[K, V]) child(k K) int {
+	i, exact := b.find(k)
+	if exact || i == 0 {
+		return i
+	}
+	return i - 1
+}
+
+func (t *tree[K, V]) get(k K) (v V, ok bool) {
+	b := t.root
+	if b == nil {
+		return v, false
+	}
+	for !b.leaf() {
+		b = b.kids[b.child(k)]
+	}
+	if i, exact := b.find(k); exact {
+		return b.vals[i], true
+	}
+	return v, false
+}
+
+// mutable is b itself where own holds it, else a copy.
+func (b *branch[K, V]) mutable(own *owner) *branch[K, V] {
+	if b.own == own {
+		return b
+	}
+	c := &branch[K, V]{own: own, keys: append(make([]K, 0, maxKeys+1), b.keys...)}
+	if b.leaf() {
+		c.vals = append(make([]V, 0, maxKeys+1), b.vals...)
+	} else {
+		c.kids = append(make([]*branch[K, V], 0, maxKeys+1), b.kids...)
+	}
+	return c
+}
+
+func (t *tree[K, V]) set(own *owner, k K, v V) {
+	if t.root == nil {
+		t.root = &branch[K, V]{own: own}
+	}
+	root, right, added := t.root.insert(own, k, v)
+	if right != nil {
+		root = &branch[K, V]{
+			own:  own,
+			keys: append(make([]K, 0, maxKeys+1), root.keys[0], right.keys[0]),
+			kids: append(make([]*branch[K, V], 0, maxKeys+1), root, right),
+		}
+	}
+	t.root = root
+	if added {
+		t.size++
+	}
+}
+
+// insert returns the node that takes b's place, a right sibling if it was
+// split, and whether k is new.
+func (b *branch[K, V]) insert(own *owner, k K, v V) (_, right *branch[K, V], added bool) {
+	b = b.mutable(own)
+	if b.leaf() {
+		i, exact := b.find(k)
+		if exact {
+			b.vals[i] = v
+			return b, nil, false
+		}
+		b.keys = insertAt(b.keys, i, k)
+		b.vals = insertAt(b.vals, i, v)
+		return b, b.split(i), true
+	}
+	i := b.child(k)
+	kid, sibling, added := b.kids[i].insert(own, k, v)
+	b.kids[i] = kid
+	if k.compare(b.keys[i]) < 0 {
+		b.keys[i] = k
+	}
+	if sibling != nil {
+		b.keys = insertAt(b.keys, i+1, sibling.keys[0])
+		b.kids = insertAt(b.kids, i+1, sibling)
+	}
+	return b, b.split(i), added
+}
+
+// split moves the right part of an overfull node into a sibling. Keys that
+// come in ascending order leave full nodes behind.
+func (b *branch[K, V]) split(inserted int) *branch[K, V] {
+	n := len(b.keys)
+	if n <= maxKeys {
+		return nil
+	}
+	at := n / 2
+	if inserted >= n-2 {
+		at = n - 2
+	}
+	r := &branch[K, V]{own: b.own, keys: append(make([]K, 0, maxKeys+1), b.keys[at:]...)}
+	clear(b.keys[at:])
+	b.keys = b.keys[:at]
+	if b.leaf() {
+		r.vals = append(make([]V, 0, maxKeys+1), b.vals[at:]...)
+		clear(b.vals[at:])
+		b.vals = b.vals[:at]
+	} else {
+		r.kids = append(make([]*branch[K, V], 0, maxKeys+1), b.kids[at:]...)
+		clear(b.kids[at:])
+		b.kids = b.kids[:at]
+	}
+	return r
+}
+
+func insertAt[T any](s []T, i int, v T) []T {
+	var zero T
+	s = append(s, zero)
+	copy(s[i+1:], s[i:])
+	s[i] = v
+	return s
+}
+
+func (t *tree[K, V]) delete(own *owner, k K) {
+	if _, ok := t.get(k); !ok {
+		return
+	}
+	t.size--
+	t.root = t.root.remove(own, k)
+	for t.root != nil && !t.root.leaf() && len(t.root.kids) == 1 {
+		t.root = t.root.kids[0]
+	}
+}
+
+// remove returns the node that takes b's place, nil when it became empty.
+func (b *branch[K, V]) remove(own *owner, k K) *branch[K, V] {
+	b = b.mutable(own)
+	if b.leaf() {
+		i, _ := b.find(k)
+		b.keys = removeAt(b.keys, i)
+		b.vals = removeAt(b.vals, i)
+	} else {
+		i := b.child(k)
+		if kid := b.kids[i].remove(own, k); kid != nil {
+			b.kids[i] = kid
+		} else {
+			b.keys = removeAt(b.keys, i)
+			b.kids = removeAt(b.kids, i)
+		}
+	}
+	if len(b.keys) == 0 {
+		return nil
+	}
+	return b
+}
+
+func removeAt[T any](s []T, i int) []T {
+	var zero T
+	copy(s[i:], s[i+1:])
+	s[len(s)-1] = zero
+	return s[:len(s)-1]
+}
+
+// all yields every entry in the order of keys.
+func (t *tree[K, V]) all() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		if t.root != nil {
+			t.root.each(yield)
+		}
+	}
+}
+
+func (b *branch[K, V]) each(yield func(K, V) bool) bool {
+	for i := range b.keys {
+		if b.leaf() {
+			if !yield(b.keys[i], b.vals[i]) {
+				return false
+			}
+		} else if !b.kids[i].each(yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// from yields the entries with keys ≥ k in order.
+func (t *tree[K, V]) from(k K) iter.Seq2[K, V] {
+	root := t.root
+	return func(yield func(K, V) bool) {
+		if root != nil {
+			root.eachFrom(k, yield)
+		}
+	}
+}
+
+func (b *branch[K, V]) eachFrom(k K, yield func(K, V) bool) bool {
+	if b.leaf() {
+		i, _ := b.find(k)
+		for ; i < len(b.keys); i++ {
+			if !yield(b.keys[i], b.vals[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	i := b.child(k)
+	if i < len(b.kids) && !b.kids[i].eachFrom(k, yield) {
+		return false
+	}
+	for i++; i < len(b.kids); i++ {
+		if !b.kids[i].each(yield) {
+			return false
+		}
+	}
+	return true
+}

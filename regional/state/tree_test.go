@@ -1,0 +1,100 @@
+package state
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The tree against a Go map, with snapshots that must stay as they were.
+func TestTreeMatchesMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type frozen struct {
+			tree  tree[u64, int]
+			model map[u64]int
+		}
+		var tr tree[u64, int]
+		model := map[u64]int{}
+		own := &owner{}
+		var snaps []frozen
+		span := rapid.Uint64Range(1, 2000).Draw(t, "span")
+		for i := range rapid.IntRange(0, 1500).Draw(t, "steps") {
+			k := u64(rapid.Uint64Range(0, span).Draw(t, "key"))
+			switch rapid.IntRange(0, 9).Draw(t, "op") {
+			case 0:
+				if len(snaps) < 4 {
+					snaps = append(snaps, frozen{tr, maps.Clone(model)})
+					own = &owner{}
+				}
+			case 1, 2, 3:
+				tr.delete(own, k)
+				delete(model, k)
+			default:
+				tr.set(own, k, i)
+				model[k] = i
+			}
+		}
+		checkTree(t, &tr, model)
+		for _, s := range snaps {
+			checkTree(t, &s.tree, s.model)
+		}
+	})
+}
+
+func checkTree(t *rapid.T, tr *tree[u64, int], model map[u64]int) {
+	if tr.size != len(model) {
+		t.Fatalf("size %d, want %d", tr.size, len(model))
+	}
+	keys := slices.Sorted(maps.Keys(model))
+	var got []u64
+	for k, v := range tr.all() {
+		got = append(got, k)
+		if model[k] != v {
+			t.Fatalf("all: %d = %d, want %d", k, v, model[k])
+		}
+	}
+	if !slices.Equal(got, keys) {
+		t.Fatalf("all: keys %v, want %v", got, keys)
+	}
+	for i, k := range keys {
+		if v, ok := tr.get(k); !ok || v != model[k] {
+			t.Fatalf("get %d = %d %v, want %d", k, v, ok, model[k])
+		}
+		if i%7 == 0 {
+			start := k + u64(i%2)
+			var rest []u64
+			for k := range tr.from(start) {
+				rest = append(rest, k)
+			}
+			from, _ := slices.BinarySearch(keys, start)
+			if !slices.Equal(rest, keys[from:]) {
+				t.Fatalf("from %d: %v, want %v", start, rest, keys[from:])
+			}
+		}
+	}
+}
+
+func TestTreeAscendingFillsNodes(t *testing.T) {
+	var tr tree[u64, int]
+	own := &owner{}
+	for i := range 10_000 {
+		tr.set(own, u64(i), i)
+	}
+	leaves := 0
+	var count func(b *branch[u64, int])
+	count = func(b *branch[u64, int]) {
+		if b.leaf() {
+			leaves++
+			return
+		}
+		for _, k := range b.kids {
+			count(k)
+		}
+	}
+	count(tr.root)
+	if limit := 10_000/(maxKeys-2) + 2; leaves > limit {
+		t.Fatalf("%d leaves, want at most %d", leaves, limit)
+	}
+}

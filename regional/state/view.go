@@ -1,0 +1,194 @@
+package state
+
+import (
+	"iter"
+	"strings"
+)
+
+// GroupView is a group as the view has it.
+type GroupView struct {
+	Key         GroupKey
+	Slots       []*Slot // sorted by From
+	Counts      Counts  // instances by state; unplaced ones are pending
+	Wanted      int32   // indices to run here; system: those that have a node
+	ModifyIndex uint64  // orders summaries within an incarnation
+}
+
+func (g *group) view() *GroupView {
+	n := &g.byState
+	return &GroupView{
+		Key: g.key, Slots: g.slots, Wanted: g.wanted, ModifyIndex: g.modify,
+		Counts: Counts{
+			Pending:  n[Pending] + g.wanted - g.recorded,
+			Starting: n[Starting],
+			Running:  n[Running],
+			Complete: n[Complete],
+			Failed:   n[Failed],
+			Stopped:  n[Stopped],
+			Lost:     n[Lost],
+		},
+	}
+}
+
+func (v *View) group(key GroupKey) (*group, bool) {
+	gid, ok := v.gids.get(str(key.String()))
+	if !ok {
+		return nil, false
+	}
+	return v.groups.get(u64(gid))
+}
+
+// Group finds a group.
+func (v *View) Group(key GroupKey) (*GroupView, bool) {
+	g, ok := v.group(key)
+	if !ok {
+		return nil, false
+	}
+	return g.view(), true
+}
+
+// Groups yields every group that has slots or allocations, by String.
+func (v *View) Groups() iter.Seq[*GroupView] { return v.groupsWith("") }
+
+// JobGroups yields the groups of one job by name.
+func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] {
+	return v.groupsWith(key.String() + "/")
+}
+
+func (v *View) groupsWith(prefix string) iter.Seq[*GroupView] {
+	return func(yield func(*GroupView) bool) {
+		for name, gid := range v.gids.from(str(prefix)) {
+			if !strings.HasPrefix(string(name), prefix) {
+				return
+			}
+			if g, ok := v.groups.get(u64(gid)); ok && !yield(g.view()) {
+				return
+			}
+		}
+	}
+}
+
+// Unsettled yields the groups that may need a decision: an index without its
+// one live allocation, an allocation that is not wanted or not of the slot's
+// version, on a lost or draining node; every system group. Highest priority
+// first, then oldest.
+func (v *View) Unsettled() iter.Seq[*GroupView] {
+	return func(yield func(*GroupView) bool) {
+		for r := range v.unsettled.all() {
+			if g, ok := v.groups.get(u64(r.gid)); ok && !yield(g.view()) {
+				return
+			}
+		}
+	}
+}
+
+// Slots yields every slot, local ones included, by group and From.
+func (v *View) Slots() iter.Seq[*Slot] {
+	return func(yield func(*Slot) bool) {
+		for _, gid := range v.gids.all() {
+			g, _ := v.groups.get(u64(gid))
+			for _, s := range g.slots {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Instances yields the remembered instances of a group by index.
+func (v *View) Instances(key GroupKey) iter.Seq[Instance] {
+	return func(yield func(Instance) bool) {
+		g, ok := v.group(key)
+		if !ok {
+			return
+		}
+		for _, in := range v.instsOf(g.gid) {
+			if !yield(in.Instance) {
+				return
+			}
+		}
+	}
+}
+
+func (v *View) instsOf(gid uint32) iter.Seq2[instKey, *inst] {
+	return func(yield func(instKey, *inst) bool) {
+		for k, in := range v.insts.from(instKey{gid: gid}) {
+			if k.gid != gid || !yield(k, in) {
+				return
+			}
+		}
+	}
+}
+
+// Instance is what is remembered of an index; only its Index is set if nothing
+// is.
+func (v *View) Instance(key GroupKey, index int32) Instance {
+	if g, ok := v.group(key); ok {
+		if in, ok := v.insts.get(instKey{g.gid, index}); ok {
+			return in.Instance
+		}
+	}
+	return Instance{Index: index}
+}
+
+// Alloc finds an allocation by its full id.
+func (v *View) Alloc(id string) (*Alloc, bool) {
+	ref, ok := v.byID.get(str(id))
+	if !ok {
+		return nil, false
+	}
+	return v.allocs.get(ref)
+}
+
+// AllocsByPrefix yields allocations whose id starts with prefix, by id.
+func (v *View) AllocsByPrefix(prefix string) iter.Seq[*Alloc] {
+	return func(yield func(*Alloc) bool) {
+		for id, ref := range v.byID.from(str(prefix)) {
+			if !strings.HasPrefix(string(id), prefix) {
+				return
+			}
+			if a, ok := v.allocs.get(ref); ok && !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+// Allocs yields all allocations by group, index and Seq; groups in the order
+// in which the region came to know them.
+func (v *View) Allocs() iter.Seq[*Alloc] { return values(v.allocs.all()) }
+
+// GroupAllocs yields a group's allocations by index and Seq.
+func (v *View) GroupAllocs(key GroupKey) iter.Seq[*Alloc] {
+	return func(yield func(*Alloc) bool) {
+		g, ok := v.group(key)
+		if !ok {
+			return
+		}
+		for k, a := range v.allocs.from(allocKey{gid: g.gid}) {
+			if k.gid != g.gid || !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+// InstanceAllocs yields one instance's allocations by Seq.
+func (v *View) InstanceAllocs(key GroupKey, index int32) iter.Seq[*Alloc] {
+	return func(yield func(*Alloc) bool) {
+		if g, ok := v.group(key); ok {
+			v.attempts(g.gid, index)(yield)
+		}
+	}
+}
+
+func (v *View) attempts(gid uint32, index int32) iter.Seq[*Alloc] {
+	return func(yield func(*Alloc) bool) {
+		for k, a := range v.allocs.from(allocKey{gid: gid, index: index}) {
+			if k.gid != gid || k.index != index || !yield(a) {
+				return
+			}
+		}
+	}
+}
