@@ -273,6 +273,13 @@ func TestConverges(t *testing.T) {
 				o.DeleteAt(number, k)
 				delete(model, k)
 			},
+			"delete all": func(*rapid.T) {
+				for _, k := range slices.Sorted(maps.Keys(model)) {
+					number++
+					o.DeleteAt(number, k)
+				}
+				clear(model)
+			},
 			"deliver": func(t *rapid.T) { deliver(rapid.IntRange(1, 4).Draw(t, "max"), true) },
 			"deliver, acknowledgement lost": func(t *rapid.T) {
 				if deliver(rapid.IntRange(1, 4).Draw(t, "max"), false) {
