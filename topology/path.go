@@ -16,8 +16,9 @@ const MaxPaths = 16
 
 // Paths are the k (1..MaxPaths, clamped) best loopless ways from one region to
 // another, the best first, relays included; fewer if there are fewer. Edges
-// that are unreachable or without a value are not used. The error is
-// ErrUnknownRegion.
+// that are unreachable or without a value are not used, and guesses only where
+// there is no way without them: the most optimistic of many guesses would else
+// beat every measurement. The error is ErrUnknownRegion.
 func (v *View) Paths(from, to string, k int, p Percentile) ([]Path, error) {
 	i, ok := v.index[from]
 	if !ok {
@@ -30,12 +31,16 @@ func (v *View) Paths(from, to string, k int, p Percentile) ([]Path, error) {
 	if i == j {
 		return []Path{{Regions: []string{from}, Source: Measured, State: OK}}, nil
 	}
-	g := newPathGraph(v, p)
 	k = min(max(k, 1), MaxPaths)
-	found := path.YenKShortestPaths(g, k, math.Inf(1), simple.Node(i), simple.Node(j))
-	paths := make([]Path, 0, len(found))
-	for _, nodes := range found {
-		paths = append(paths, v.path(nodes, p))
+	var paths []Path
+	for _, trusted := range []Source{Measured, Predicted, Estimated} {
+		g := newPathGraph(v, p, trusted)
+		for _, nodes := range path.YenKShortestPaths(g, k, math.Inf(1), simple.Node(i), simple.Node(j)) {
+			paths = append(paths, v.path(nodes, p))
+		}
+		if len(paths) > 0 {
+			break
+		}
 	}
 	return paths, nil
 }
@@ -71,7 +76,8 @@ var (
 	_ path.Weighted  = pathGraph{}
 )
 
-func newPathGraph(v *View, p Percentile) pathGraph {
+// newPathGraph holds the edges whose source is at least as trusted.
+func newPathGraph(v *View, p Percentile, trusted Source) pathGraph {
 	g := pathGraph{n: len(v.regions)}
 	g.weight = make([]float64, g.n*g.n)
 	for i := range g.n {
@@ -80,7 +86,7 @@ func newPathGraph(v *View, p Percentile) pathGraph {
 			if i == j {
 				continue
 			}
-			if e := v.edge(i, j); e.distance(p).Known() {
+			if e := v.edge(i, j); e.distance(p).Known() && !e.Source.lessTrusted(trusted) {
 				g.weight[i*g.n+j] = float64(max(e.RTT(p), time.Nanosecond))
 			}
 		}

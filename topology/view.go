@@ -142,7 +142,9 @@ func worse(a, b Distance) Distance {
 		}
 		return a
 	}
-	if b.RTT > a.RTT {
+	// Equal round trips: the less certain one, so that order does not matter.
+	if cmp.Or(cmp.Compare(a.RTT, b.RTT), cmp.Compare(a.State, b.State),
+		cmp.Compare(a.Age, b.Age), cmp.Compare(a.Error, b.Error)) < 0 {
 		return b
 	}
 	return a
