@@ -1,5 +1,19 @@
 package place
 
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+)
+
+// DefaultPool is the pool of asks and bins that name none.
+const DefaultPool = "default"
+
+// perNodeMax bounds what a histogram promises for an ask that needs next to
+// nothing: a node has an instance quota, which the histogram does not carry.
+const perNodeMax = 1000
+
 // GPU is an ask for accelerators.
 type GPU struct {
 	// Count of whole devices.
@@ -30,7 +44,85 @@ type Ask struct {
 
 // Hash names the ask: 64-bit FNV-1a over a canonical encoding, equal on every
 // machine and in every version that knows the same fields. Never 0.
-func (a Ask) Hash() uint64 { return 0 }
+func (a Ask) Hash() uint64 {
+	h := fnv.New64a()
+	var b []byte
+	number := func(n int64) { b = binary.BigEndian.AppendUint64(b, uint64(n)) }
+	set := func(words []string) {
+		words = slices.Compact(slices.Sorted(slices.Values(words)))
+		number(int64(len(words)))
+		for _, w := range words {
+			number(int64(len(w)))
+			b = append(b, w...)
+		}
+	}
+	for _, n := range []int64{a.CPUMilli, a.MemoryBytes, a.DiskBytes, int64(a.GPU.Count), int64(a.GPU.ShareMilli), int64(a.DynamicPorts)} {
+		number(n)
+	}
+	set([]string{a.pool()})
+	set(a.GPU.Models)
+	set(a.Drivers)
+	set(a.Constraints)
+	ports := slices.Compact(slices.Sorted(slices.Values(a.StaticPorts)))
+	number(int64(len(ports)))
+	for _, p := range ports {
+		number(int64(p))
+	}
+	if a.Dedicated {
+		number(1)
+	}
+	h.Write(b) // never fails
+	return max(h.Sum64(), 1)
+}
 
 // Resources is what one instance is charged for.
-func (a Ask) Resources() Resources { return Resources{} }
+func (a Ask) Resources() Resources {
+	r := Resources{CPUMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes}
+	r.GPUMilli = int64(a.GPU.Count) * 1000
+	if a.GPU.Count <= 1 && a.GPU.ShareMilli > 0 {
+		r.GPUMilli = int64(a.GPU.ShareMilli)
+	}
+	return r
+}
+
+func (a Ask) pool() string { return cmp.Or(a.Pool, DefaultPool) }
+
+// fitsBins estimates how many instances a histogram of free nodes holds. It
+// sees neither constraints nor drivers nor models: an upper bound for those.
+func (a Ask) fitsBins(bins []Bin) int {
+	need, total := a.Resources(), 0
+	for _, b := range bins {
+		if cmp.Or(b.Pool, DefaultPool) != a.pool() {
+			continue
+		}
+		perNode := int64(perNodeMax)
+		if len(a.StaticPorts) > 0 {
+			perNode = 1
+		}
+		for d, n := range need.dims() {
+			if n > 0 {
+				perNode = min(perNode, max(0, b.Free.dims()[d])/n)
+			}
+		}
+		total += b.Nodes * int(perNode)
+	}
+	return total
+}
+
+// dims are the amounts in the order of dimNames.
+func (r Resources) dims() [4]int64 {
+	return [4]int64{r.CPUMilli, r.MemoryBytes, r.DiskBytes, r.GPUMilli}
+}
+
+var dimNames = [4]string{"cpu", "memory", "disk", "gpu"}
+
+// plus adds n times o.
+func (r Resources) plus(o Resources, n int) Resources {
+	k := int64(n)
+	return Resources{
+		CPUMilli:    r.CPUMilli + k*o.CPUMilli,
+		MemoryBytes: r.MemoryBytes + k*o.MemoryBytes,
+		DiskBytes:   r.DiskBytes + k*o.DiskBytes,
+		GPUMilli:    r.GPUMilli + k*o.GPUMilli,
+	}
+}

@@ -27,7 +27,9 @@ const (
 type Action struct {
 	Kind                  Kind
 	Namespace, Job, Group string
-	// Indices From ≤ i < To; for Stop and Revoke possibly a part of Slot.
+	// Indices From ≤ i < To; for Stop possibly a part of Slot. Of an Update the
+	// part that is kept: what of Slot lies behind it is out of range now, and its
+	// Changes stop that too.
 	From, To   int
 	Region     string
 	JobVersion int64
@@ -41,7 +43,31 @@ type Action struct {
 
 // Changes are the writes of the action, to be done in one transaction with the
 // compares that region.Change tells of. Actions of a plan touch distinct slots.
-func (a Action) Changes() []region.Change { return nil }
+func (a Action) Changes() []region.Change {
+	switch a.Kind {
+	case Offer:
+		return []region.Change{{Slot: region.Slot{
+			Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: a.From, To: a.To,
+			Region: a.Region, System: a.System, State: region.Offered, Desired: region.DesiredRun,
+			JobVersion: a.JobVersion, PlacedBecause: a.Why,
+		}}}
+	case Update:
+		changes := region.StopPart(a.Slot, a.To, a.Slot.To, region.DesiredStop)
+		kept := a.Slot
+		kept.To, kept.State, kept.Generation, kept.JobVersion = a.To, region.Offered, 0, a.JobVersion
+		kept.Reason, kept.Message = "", ""
+		if len(changes) == 0 {
+			return []region.Change{{Slot: kept}}
+		}
+		changes[0].Slot = kept // StopPart puts the part that stays first
+		return changes
+	case Stop:
+		return region.StopPart(a.Slot, a.From, a.To, region.DesiredStop)
+	case Revoke:
+		return region.StopPart(a.Slot, a.From, a.To, region.DesiredRevoke)
+	}
+	return nil
+}
 
 // Plan is what should be done, and why.
 type Plan struct {
@@ -73,9 +99,10 @@ type RegionVerdict struct {
 	Region string
 	// Taken instances it owns after this plan, New those of them by this plan.
 	Taken, New int
-	// Fits is how many more it could take before this plan's offers to it.
+	// Fits is how many more it could take when the group's turn came.
 	Fits int
-	// Reason is empty when New > 0, or nothing was left to place and it is in use.
+	// Reason is empty when New > 0, or when it keeps what it has and could take
+	// more.
 	Reason, Message string
 	// Score is the sum of Terms; 0 for refused regions.
 	Score  float64
@@ -116,10 +143,3 @@ const (
 	ReasonOutOfRange       = "out_of_range"
 	ReasonSuperseded       = "superseded"
 )
-
-// MakePlan decides. Its cost grows with the jobs that need work times the
-// regions, and only slightly with quiet jobs.
-func MakePlan(s Snapshot) Plan { return Plan{} }
-
-// String prints the plan: the actions, then each group with its regions.
-func (p Plan) String() string { return "" }

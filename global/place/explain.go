@@ -1,0 +1,206 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// explain adds what became of a group to the plan.
+func (p *planner) explain(w *work) {
+	e := GroupExplanation{
+		Namespace: w.job.Namespace, Job: w.job.Name, Group: w.group.Name,
+		Desired: w.desired(), Unplaced: w.n,
+	}
+	if w.job.Type == System {
+		e.Desired = len(w.owned) + len(w.given) + w.n
+	}
+	p.leftOver(w)
+	if w.n > 0 {
+		e.Pending = p.pending(w)
+	}
+	if p.detailed(w) {
+		e.Regions = make([]RegionVerdict, 0, len(w.candidates))
+		for i := range w.candidates {
+			e.Regions = append(e.Regions, p.verdict(w, &w.candidates[i]))
+		}
+	}
+	p.plan.Groups = append(p.plan.Groups, e)
+}
+
+// leftOver gives a reason to the regions that would do and got nothing.
+func (p *planner) leftOver(w *work) {
+	used := 0
+	for _, c := range w.candidates {
+		if w.taken(p, &c) > 0 {
+			used++
+		}
+	}
+	for i := range w.candidates {
+		c := &w.candidates[i]
+		if c.reason != "" || w.taken(p, c) > 0 {
+			continue
+		}
+		c.reason = ReasonLowerScore
+		if most := w.group.Regions.SpreadMax; most > 0 && used >= most {
+			c.reason = ReasonSpreadLimit
+		}
+	}
+}
+
+func (w *work) taken(p *planner, c *candidate) int {
+	return w.owned[p.snap.Regions[c.index].Name] + w.given[c.index]
+}
+
+// pending counts the reasons for what is left: regions by why they take no
+// (more) instances, nodes by why they could not run what was returned.
+func (p *planner) pending(w *work) []region.CountedReason {
+	regions, nodes := map[string]int{}, map[string]int{}
+	for i := range w.candidates {
+		c := &w.candidates[i]
+		reason := c.reason
+		if reason == "" {
+			reason = ReasonNoCapacity // it took what it could
+			if w.kept > 0 {
+				reason = ReasonSpreadLimit
+			}
+		}
+		regions[reason]++
+		if c.reason == ReasonReturnedRecently {
+			for _, n := range c.returned.Counts {
+				nodes[n.Reason] += n.Count
+			}
+		}
+	}
+	var out []region.CountedReason
+	for reason, n := range regions {
+		out = append(out, region.CountedReason{Reason: reason, Count: n, What: "region"})
+	}
+	for reason, n := range nodes {
+		out = append(out, region.CountedReason{Reason: reason, Count: n, What: "node"})
+	}
+	slices.SortFunc(out, func(a, b region.CountedReason) int {
+		return cmp.Or(cmp.Compare(b.What, a.What), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
+	})
+	if w.kept > 0 {
+		out = append([]region.CountedReason{{
+			Reason: ReasonSpreadLimit, Count: min(w.kept, w.n), What: "instance",
+			Message: fmt.Sprintf("regions.spread.min is %d: the share of the missing regions waits", w.group.Regions.SpreadMin),
+		}}, out...)
+	}
+	if len(p.snap.Regions) == 0 {
+		out = append(out, region.CountedReason{Reason: ReasonNoCapacity, Count: w.n, What: "instance", Message: "the federation has no regions"})
+	}
+	return out
+}
+
+func (p *planner) verdict(w *work, c *candidate) RegionVerdict {
+	r := &p.snap.Regions[c.index]
+	v := RegionVerdict{
+		Region: r.Name, Taken: w.taken(p, c), New: w.given[c.index], Fits: c.fits,
+		Reason: c.reason, Message: p.message(w.group, c), Score: c.score,
+	}
+	switch c.reason {
+	case "":
+		v.Terms = c.terms
+		v.Message = fmt.Sprintf("keeps %d", v.Taken)
+		if v.New > 0 {
+			v.Message = fmt.Sprintf("takes %d", v.New)
+		}
+	case ReasonLowerScore:
+		v.Terms = c.terms
+		v.Message = "would do; others are better"
+	case ReasonSpreadLimit:
+		v.Terms = c.terms
+		v.Message = fmt.Sprintf("would do; regions.spread.max is %d", w.group.Regions.SpreadMax)
+	case ReasonNoCapacity:
+		if v.Taken > 0 {
+			v.Reason, v.Message = "", fmt.Sprintf("keeps %d and %s", v.Taken, v.Message)
+		}
+	}
+	if r.HasReport {
+		v.Inputs = append(v.Inputs, Input{Name: "report", Age: r.ReportAge})
+	}
+	for i := range w.group.Regions.Near {
+		t := w.group.Regions.Near[i].judged(w.near[i][c.index])
+		if t.Source == topology.Measured && t.name != r.Name {
+			v.Inputs = append(v.Inputs, Input{Name: "rtt " + t.name, Age: t.Age})
+		}
+	}
+	return v
+}
+
+// String prints the plan: the actions, then each group with its regions.
+func (p Plan) String() string {
+	var b strings.Builder
+	if len(p.Actions) == 0 {
+		b.WriteString("nothing to do\n")
+	}
+	for _, a := range p.Actions {
+		fmt.Fprintln(&b, a)
+	}
+	for _, g := range p.Groups {
+		b.WriteString(g.String())
+	}
+	return b.String()
+}
+
+// String prints "offer default/api/web[0-5] v1 to sea: score 61.3 (…), fits 8".
+func (a Action) String() string {
+	slot := fmt.Sprintf("%s/%s/%s%s", a.Namespace, a.Job, a.Group, region.FormatRange(a.From, a.To))
+	if a.Kind == Offer {
+		return fmt.Sprintf("%s %s v%d to %s: %s", a.Kind, slot, a.JobVersion, a.Region, a.Why)
+	}
+	why := a.Why
+	if a.Reason != "" {
+		why = a.Reason + ": " + why
+	}
+	return fmt.Sprintf("%s %s at %s: %s", a.Kind, slot, a.Region, why)
+}
+
+// String prints the group in a line and each region in another.
+func (g GroupExplanation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s/%s/%s: %d desired, %d unplaced\n", g.Namespace, g.Job, g.Group, g.Desired, g.Unplaced)
+	for _, c := range g.Pending {
+		fmt.Fprintf(&b, "  pending: %s %d %s", c.Reason, c.Count, c.What)
+		if c.Message != "" {
+			fmt.Fprintf(&b, " (%s)", c.Message)
+		}
+		b.WriteByte('\n')
+	}
+	for _, r := range g.Regions {
+		fmt.Fprintln(&b, "  "+r.String())
+	}
+	return b.String()
+}
+
+// String prints the verdict in one line.
+func (v RegionVerdict) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %d/%d", v.Region, v.Taken, v.Fits)
+	if v.Reason != "" {
+		fmt.Fprintf(&b, " %s:", v.Reason)
+	}
+	fmt.Fprintf(&b, " %s", v.Message)
+	for i, t := range v.Terms {
+		sep := " +"
+		if i == 0 {
+			sep = fmt.Sprintf("; %.1f =", v.Score)
+		}
+		fmt.Fprintf(&b, "%s %s %.1f (%s)", sep, t.Name, t.Value, t.Detail)
+	}
+	for i, in := range v.Inputs {
+		sep := ","
+		if i == 0 {
+			sep = "; ages:"
+		}
+		fmt.Fprintf(&b, "%s %s %s", sep, in.Name, in.Age.Round(100*time.Millisecond))
+	}
+	return b.String()
+}

@@ -1,0 +1,189 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// filter applies the hard filters in their order and leaves the first reason.
+func (p *planner) filter(w *work, c *candidate) {
+	g, r := w.group, &p.snap.Regions[c.index]
+	c.fits, c.exact = p.ledger.fits(c.index, g.Ask, w.hash)
+	switch {
+	case !allowed(g.Regions.Allow, r):
+		c.reason = ReasonNotAllowed
+	case r.Cordoned:
+		c.reason = ReasonCordoned
+	case r.Lost:
+		c.reason = ReasonLost
+	case !r.Connected:
+		c.reason = ReasonDisconnected
+	case !r.HasReport:
+		c.reason = ReasonNoReport
+	default:
+		for i := range g.Regions.Near {
+			n, t := &g.Regions.Near[i], w.near[i][c.index]
+			if !n.Required || c.reason != "" {
+				continue
+			}
+			if c.reason = n.refuses(t); c.reason != "" {
+				c.near, c.distance = n, n.judged(t)
+			}
+		}
+	}
+	if c.reason != "" {
+		return
+	}
+	c.returned = p.returned[askIn{w.hash, r.Name}]
+	if c.returned != nil && (r.ReportSequence <= c.returned.ReportSequence || !c.exact) {
+		c.reason = ReasonReturnedRecently
+		return
+	}
+	if c.fits == 0 {
+		c.reason = ReasonNoCapacity
+	}
+}
+
+// refuses says why a required near refuses a region, empty if it does not.
+func (n *Near) refuses(t targets) string {
+	d := n.judged(t)
+	over := n.MaxRTT > 0 && d.RTT > n.MaxRTT
+	if n.Location != nil {
+		switch {
+		case d.Source == topology.None:
+			return ReasonRTTUnknown
+		case over:
+			return ReasonRTTTooHigh
+		}
+		return ""
+	}
+	if d.State == topology.OK && d.Source == topology.Measured {
+		if over {
+			return ReasonRTTTooHigh
+		}
+		return ""
+	}
+	switch n.Unknown {
+	case UnknownAccept:
+		return ""
+	case UnknownPredicted:
+		if d.Known() {
+			if over {
+				return ReasonRTTTooHigh
+			}
+			return ""
+		}
+	}
+	if d.State == topology.Stale || d.State == topology.Unreachable {
+		return ReasonRTTStale
+	}
+	return ReasonRTTUnknown
+}
+
+// judged is the target whose distance decides: the nearest one that was
+// measured and is ok if only such count, else the nearest one.
+func (n *Near) judged(t targets) target {
+	refusing := n.Unknown != UnknownPredicted && n.Unknown != UnknownAccept
+	if refusing && t.measured.Source != topology.None {
+		return t.measured
+	}
+	return t.nearest
+}
+
+// allowed says whether a region matches one of the selectors, or there is none.
+func allowed(allow []Selector, r *Region) bool {
+	return len(allow) == 0 || slices.ContainsFunc(allow, func(s Selector) bool { return s.matches(r) })
+}
+
+func (s Selector) matches(r *Region) bool {
+	if s.Name == "" && len(s.Labels) == 0 || s.Name != "" && s.Name != r.Name {
+		return false
+	}
+	for k, v := range s.Labels {
+		if have, ok := r.Labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+// String prints "name=sea,jurisdiction=eu", keys sorted.
+func (s Selector) String() string {
+	var words []string
+	if s.Name != "" {
+		words = append(words, s.Name)
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
+		words = append(words, k+"="+s.Labels[k])
+	}
+	return strings.Join(words, ",")
+}
+
+// message says a candidate's refusal in words.
+func (p *planner) message(g *Group, c *candidate) string {
+	r := &p.snap.Regions[c.index]
+	switch c.reason {
+	case ReasonNotAllowed:
+		var words []string
+		for _, s := range g.Regions.Allow {
+			words = append(words, s.String())
+		}
+		return "matches none of regions.allow: " + strings.Join(words, "; ")
+	case ReasonCordoned:
+		return "an operator cordoned it"
+	case ReasonLost:
+		return "declared lost; its work has other owners"
+	case ReasonDisconnected:
+		return "no session for " + r.DisconnectedFor.Round(time.Second).String()
+	case ReasonNoReport:
+		return "connected, no report of its capacity yet"
+	case ReasonRTTTooHigh, ReasonRTTUnknown, ReasonRTTStale:
+		return fmt.Sprintf("%s, at most %s is required", c.near.say(c.distance), c.near.MaxRTT)
+	case ReasonColocation:
+		return c.beside
+	case ReasonReturnedRecently:
+		return fmt.Sprintf("it gave this work back: %s", joinWords(c.returned.Reason, c.returned.Message))
+	case ReasonNoCapacity:
+		switch {
+		case r.NodesReady == 0:
+			return "no node is ready"
+		case c.exact:
+			return "fits no further instance, by an exact count"
+		}
+		return "fits no further instance, by its histogram of free nodes"
+	}
+	return ""
+}
+
+func joinWords(reason, message string) string {
+	if message == "" {
+		return cmp.Or(reason, "no reason given")
+	}
+	return cmp.Or(reason, "no reason given") + " (" + message + ")"
+}
+
+// askIn is a key of the memory of returns.
+type askIn struct {
+	ask    uint64
+	region string
+}
+
+// recall indexes the memory of returns: of several for one ask and region the
+// latest counts.
+func recall(all []Returned) map[askIn]*Returned {
+	out := make(map[askIn]*Returned, len(all))
+	for i := range all {
+		r := &all[i]
+		k := askIn{r.Ask, r.Region}
+		if old := out[k]; old == nil || r.ReportSequence > old.ReportSequence {
+			out[k] = r
+		}
+	}
+	return out
+}

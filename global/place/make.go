@@ -1,0 +1,246 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// planner is a plan in the making.
+type planner struct {
+	snap      Snapshot
+	ledger    *ledger
+	distances *distances
+	returned  map[askIn]*Returned
+	plan      Plan
+}
+
+// MakePlan decides. Its cost grows with the jobs that need work times the
+// regions, and only slightly with quiet jobs.
+func MakePlan(s Snapshot) Plan {
+	p := &planner{snap: s, ledger: newLedger(s.Regions), distances: newDistances(s), returned: recall(s.Returned)}
+	p.assume()
+	for _, j := range jobsToDo(s.Jobs) {
+		p.decide(j)
+	}
+	return p.plan
+}
+
+// assume charges regions for slots that their reports do not include yet.
+func (p *planner) assume() {
+	byName := make(map[string]int, len(p.snap.Regions))
+	for i := range p.snap.Regions {
+		byName[p.snap.Regions[i].Name] = i
+	}
+	for i := range p.snap.Jobs {
+		j := &p.snap.Jobs[i]
+		for _, s := range j.Slots {
+			r, ok := byName[s.Region]
+			if !ok || s.Generation <= p.snap.Regions[r].SlotsRevision || s.State == region.Done {
+				continue
+			}
+			g := j.group(s.Group)
+			if g == nil {
+				continue
+			}
+			n := s.Count()
+			if s.System {
+				n = p.snap.Regions[r].NodesReady // one on each node that fits
+			}
+			p.ledger.charge(r, g.Ask, g.Ask.Hash(), n)
+		}
+	}
+}
+
+// jobsToDo leaves out the quiet ones and puts the most urgent first.
+func jobsToDo(jobs []Job) []*Job {
+	var out []*Job
+	for i := range jobs {
+		if jobs[i].Explain || !jobs[i].quiet() {
+			out = append(out, &jobs[i])
+		}
+	}
+	slices.SortFunc(out, func(a, b *Job) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Revision, b.Revision),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// quiet says that every index has an owner that wants the right thing. System
+// jobs are never quiet: a new region may have come.
+func (j *Job) quiet() bool {
+	if !j.Stopped && j.Type == System {
+		return false
+	}
+	covered := 0
+	for i := range j.Slots {
+		if kind, _, _ := j.correct(&j.Slots[i], nil); kind != "" {
+			return false
+		}
+		if g := j.group(j.Slots[i].Group); g != nil && !j.Slots[i].System {
+			covered += max(0, min(j.Slots[i].To, g.Count)-j.Slots[i].From)
+		}
+	}
+	if j.Stopped {
+		return true
+	}
+	for i := range j.Groups {
+		covered -= j.Groups[i].Count
+	}
+	return covered == 0 // slots never overlap
+}
+
+// correct says what an existing slot needs, and why; kind "" = nothing. With
+// r, the slot's region, a new version of the job may also leave that region.
+func (j *Job) correct(s *region.Slot, r *Region) (kind Kind, reason, why string) {
+	if s.Desired == region.DesiredStop || s.Desired == region.DesiredRevoke && !j.Stopped {
+		return "", "", ""
+	}
+	g := j.group(s.Group)
+	switch {
+	case j.Stopped:
+		return Stop, ReasonStoppedByUser, "the job was stopped"
+	case g == nil:
+		return Stop, ReasonSuperseded, fmt.Sprintf("version %d has no group %s", j.Version, s.Group)
+	case s.System != (j.Type == System):
+		return Stop, ReasonSuperseded, fmt.Sprintf("version %d is a %s job", j.Version, j.Type)
+	case !s.System && s.From >= g.Count:
+		return Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", g.Count)
+	case s.JobVersion != j.Version && s.State != region.Done:
+		if r == nil || allowed(g.Regions.Allow, r) {
+			return Update, "", fmt.Sprintf("version %d → %d", s.JobVersion, j.Version)
+		}
+		why = fmt.Sprintf("version %d does not allow %s", j.Version, r.Name)
+		if s.System {
+			return Stop, ReasonNotAllowed, why
+		}
+		return Revoke, ReasonNotAllowed, why
+	case !s.System && s.To > g.Count:
+		return Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", g.Count)
+	}
+	return "", "", ""
+}
+
+func (j *Job) group(name string) *Group {
+	i, ok := slices.BinarySearchFunc(j.Groups, name, func(g Group, name string) int { return cmp.Compare(g.Name, name) })
+	if !ok {
+		return nil
+	}
+	return &j.Groups[i]
+}
+
+// slotsOf a group; they are sorted by group.
+func (j *Job) slotsOf(group string) []region.Slot {
+	i, _ := slices.BinarySearchFunc(j.Slots, group, func(s region.Slot, name string) int { return cmp.Compare(s.Group, name) })
+	k := i
+	for k < len(j.Slots) && j.Slots[k].Group == group {
+		k++
+	}
+	return j.Slots[i:k]
+}
+
+// decide plans one job: first what it has, then what it lacks.
+func (p *planner) decide(j *Job) {
+	for i := range j.Slots {
+		p.act(j, &j.Slots[i])
+	}
+	if j.Stopped {
+		return
+	}
+	for _, set := range j.sets() {
+		works := make([]*work, 0, len(set))
+		for _, g := range set {
+			works = append(works, p.newWork(j, g))
+		}
+		switch {
+		case j.Type == System:
+			for _, w := range works {
+				p.placeSystem(w)
+			}
+		case len(works) == 1:
+			p.placeGroup(works[0])
+		default:
+			p.placeSet(works)
+		}
+		for _, w := range works {
+			if w.n > 0 || len(w.given) > 0 || j.Explain {
+				p.explain(w)
+			}
+		}
+	}
+}
+
+// act adds the action that an existing slot needs, if any.
+func (p *planner) act(j *Job, s *region.Slot) {
+	var at *Region
+	if i, ok := slices.BinarySearchFunc(p.snap.Regions, s.Region, func(r Region, name string) int { return cmp.Compare(r.Name, name) }); ok {
+		at = &p.snap.Regions[i]
+	}
+	kind, reason, why := j.correct(s, at)
+	a := Action{
+		Kind: kind, Namespace: j.Namespace, Job: j.Name, Group: s.Group, From: s.From, To: s.To,
+		Region: s.Region, JobVersion: s.JobVersion, Slot: *s, System: s.System, Reason: reason, Why: why,
+	}
+	outside := false
+	if g := j.group(s.Group); g != nil && !s.System {
+		outside = s.To > g.Count && s.From < g.Count
+	}
+	switch {
+	case kind == "":
+		return
+	case kind == Update:
+		a.JobVersion = j.Version
+		if outside {
+			a.To = j.group(s.Group).Count
+			a.Why += fmt.Sprintf(", and stop %s: count is %d", region.FormatRange(a.To, s.To), a.To)
+		}
+	case kind == Stop && reason == ReasonOutOfRange && outside:
+		a.From = j.group(s.Group).Count
+	}
+	p.plan.Actions = append(p.plan.Actions, a)
+}
+
+// sets are the groups of a job that are placed together: joined by colocate,
+// else each alone. Ordered by their first group.
+func (j *Job) sets() [][]*Group {
+	root := make([]int, len(j.Groups))
+	for i := range root {
+		root[i] = i
+	}
+	find := func(i int) int {
+		for root[i] != i {
+			i = root[i]
+		}
+		return i
+	}
+	for _, names := range j.Colocate {
+		first := -1
+		for _, name := range names {
+			i := slices.IndexFunc(j.Groups, func(g Group) bool { return g.Name == name && g.Count > 0 })
+			switch {
+			case i < 0:
+			case first < 0:
+				first = i
+			default:
+				a, b := find(first), find(i)
+				root[max(a, b)] = min(a, b)
+			}
+		}
+	}
+	at := map[int]int{}
+	var sets [][]*Group
+	for i := range j.Groups {
+		r := find(i)
+		k, ok := at[r]
+		if !ok {
+			k = len(sets)
+			at[r] = k
+			sets = append(sets, nil)
+		}
+		sets[k] = append(sets[k], &j.Groups[i])
+	}
+	return sets
+}

@@ -1,0 +1,146 @@
+package place
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// target is a place and how far it is.
+type target struct {
+	// name of the region; empty for a point on the map.
+	name string
+	topology.Distance
+}
+
+// targets of a near, seen from one region.
+type targets struct {
+	// nearest of all that match.
+	nearest target
+	// measured is the nearest of those that were measured and are ok.
+	measured target
+}
+
+// distances looks up what the near clauses of a plan ask for. Equal clauses
+// are common (a default of a whole team), and one by labels costs a look at
+// every pair of regions, so answers are kept for the plan.
+type distances struct {
+	view    *topology.View
+	regions []Region
+	known   map[string][]targets
+}
+
+func newDistances(s Snapshot) *distances {
+	return &distances{view: s.Topology, regions: s.Regions, known: map[string][]targets{}}
+}
+
+// of answers for a near clause: by index of the region.
+func (d *distances) of(n *Near) []targets {
+	key := fmt.Sprintf("%q %q %d", n.Selector.Name, n.Selector.Labels, n.Percentile)
+	if n.Location != nil {
+		key = fmt.Sprint(n.Location.Latitude, n.Location.Longitude, n.Percentile)
+	}
+	all, ok := d.known[key]
+	if !ok {
+		all = d.measure(n)
+		d.known[key] = all
+	}
+	return all
+}
+
+func (d *distances) measure(n *Near) []targets {
+	all := make([]targets, len(d.regions))
+	if n.Location != nil {
+		for i := range d.regions {
+			if d.view != nil {
+				all[i].nearest.Distance = d.view.DistanceToLocation(d.regions[i].Name, *n.Location, n.Percentile)
+			}
+		}
+		return all
+	}
+	for to := range d.regions {
+		if !n.Selector.matches(&d.regions[to]) {
+			continue
+		}
+		for from := range d.regions {
+			t := d.between(from, to, n.Percentile)
+			all[from].nearest = nearer(all[from].nearest, t)
+			if t.State == topology.OK && t.Source == topology.Measured {
+				all[from].measured = nearer(all[from].measured, t)
+			}
+		}
+	}
+	return all
+}
+
+func (d *distances) between(from, to int, p topology.Percentile) target {
+	t := target{name: d.regions[to].Name}
+	switch {
+	case from == to:
+		t.State, t.Source = topology.OK, topology.Measured
+	case d.view != nil:
+		t.Distance = d.view.Distance(d.regions[from].Name, t.name, p)
+	}
+	return t
+}
+
+// nearer of two targets; a known distance before any other, and the earlier
+// one when they are equal.
+func nearer(a, b target) target {
+	if a.name == "" || b.Known() && (!a.Known() || b.RTT < a.RTT) {
+		return b
+	}
+	return a
+}
+
+// defaultScale is the round trip that halves a near's score when the clause
+// gives no max_rtt: about a continent.
+const defaultScale = 100 * time.Millisecond
+
+// closeness is 1 at no distance, 1/2 at the clause's scale, and 0 where
+// nothing is known. Values that are not measured, or old, count a little less
+// than the same value would if it were: between equals the sure one wins.
+func (n *Near) closeness(t target) float64 {
+	if !t.Known() {
+		return 0
+	}
+	scale := float64(defaultScale)
+	if n.MaxRTT > 0 {
+		scale = float64(n.MaxRTT)
+	}
+	trust := 1.0
+	switch {
+	case t.Source == topology.Estimated, t.State == topology.Stale:
+		trust = 0.9
+	case t.Source == topology.Predicted:
+		trust = 0.95
+	}
+	return trust * scale / (scale + float64(t.RTT))
+}
+
+// say prints "p50 68ms measured to japaneast".
+func (n *Near) say(t target) string {
+	to := t.name
+	if n.Location != nil {
+		to = fmt.Sprintf("%.2f,%.2f", n.Location.Latitude, n.Location.Longitude)
+		if n.Location.Name != "" {
+			to = n.Location.Name
+		}
+	} else if to == "" {
+		to = "any region that matches " + n.Selector.String()
+	}
+	p := max(n.Percentile, 50)
+	switch {
+	case t.State == topology.Unreachable:
+		return fmt.Sprintf("p%d unreachable to %s", p, to)
+	case t.Source == topology.None:
+		return fmt.Sprintf("p%d unknown to %s", p, to)
+	case t.State == topology.Stale:
+		return fmt.Sprintf("p%d %s stale to %s", p, round(t.RTT), to)
+	}
+	return fmt.Sprintf("p%d %s %s to %s", p, round(t.RTT), t.Source, to)
+}
+
+// round keeps tenths of a millisecond.
+func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }

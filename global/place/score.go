@@ -1,0 +1,104 @@
+package place
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// The parts of a score. `near` and `prefer` weigh what the job says (50 and
+// ±100 at most are usual); the rest decides between regions that the job
+// values alike.
+const (
+	// capacityWeight times the free share of what the ask needs most.
+	capacityWeight = 20.0
+	// stickyBonus for a region that has instances of the group: a few
+	// milliseconds are no reason to open another one.
+	stickyBonus = 10.0
+	// freshFor is three report intervals: two lost reports mean nothing.
+	freshFor = 15 * time.Second
+	// stalePenalty per further 10 s, at most maxStalePenalty.
+	stalePenalty    = 1.0
+	maxStalePenalty = 10.0
+)
+
+// terms are the parts of a candidate's score. With detail each says where it
+// comes from; that costs more than the numbers, so plans that nobody reads do
+// without.
+func (p *planner) terms(w *work, c *candidate, detail bool) []Term {
+	g, r := w.group, &p.snap.Regions[c.index]
+	terms := make([]Term, 0, 4+len(g.Regions.Near))
+	add := func(name string, value float64, say func() string) {
+		// A thousandth is more than enough, and equal on every machine.
+		t := Term{Name: name, Value: math.Round(value*1000) / 1000}
+		if detail {
+			t.Detail = say()
+		}
+		terms = append(terms, t)
+	}
+	share, dim := p.headroom(c.index, g.Ask)
+	add("capacity", capacityWeight*share, func() string {
+		return fmt.Sprintf("%.0f%% of its %s is free", 100*share, dim)
+	})
+	for i := range g.Regions.Near {
+		n := &g.Regions.Near[i]
+		t := w.near[i][c.index].nearest
+		if n.Required {
+			t = n.judged(w.near[i][c.index])
+		}
+		add("near", float64(n.Weight)*n.closeness(t), func() string { return n.say(t) })
+	}
+	if c.weight != 0 {
+		add("prefer", float64(c.weight), func() string { return fmt.Sprintf("weight %d in regions.prefer", c.weight) })
+	}
+	if c.owned > 0 {
+		add("sticky", stickyBonus, func() string { return fmt.Sprintf("runs %d of the group", c.owned) })
+	}
+	if r.ReportAge > freshFor {
+		late := float64(r.ReportAge-freshFor) / float64(10*time.Second)
+		add("stale", -min(maxStalePenalty, stalePenalty*late), func() string {
+			return "report is " + r.ReportAge.Round(time.Second).String() + " old"
+		})
+	}
+	return terms
+}
+
+// headroom is the free share, 0..1, of the resource that the ask needs and the
+// region has least of, after what is charged beyond its report.
+func (p *planner) headroom(index int, a Ask) (share float64, dim string) {
+	r := &p.snap.Regions[index]
+	free := r.Free.plus(p.ledger.total(index), -1).dims()
+	share, dim = 1, "capacity"
+	for d, need := range a.Resources().dims() {
+		if need <= 0 {
+			continue
+		}
+		s := 0.0
+		if total := r.Capacity.dims()[d]; total > 0 {
+			s = min(1, max(0, float64(free[d])/float64(total)))
+		}
+		if dim == "capacity" || s < share {
+			share, dim = s, dimNames[d]
+		}
+	}
+	return share, dim
+}
+
+func score(terms []Term) float64 {
+	sum := 0.0
+	for _, t := range terms {
+		sum += t.Value
+	}
+	return math.Round(sum*1000) / 1000
+}
+
+// preference is the summed weight of the job for a region.
+func (g *Group) preference(r *Region) int {
+	sum := 0
+	for _, pref := range g.Regions.Prefer {
+		if pref.Selector.matches(r) {
+			sum += pref.Weight
+		}
+	}
+	return sum
+}

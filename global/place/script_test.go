@@ -1,0 +1,485 @@
+package place
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output in testdata")
+
+// TestScripts runs testdata/*.txt. A script is a story of blocks: commands,
+// then "----", then what they print, up to an empty line. Commands:
+//
+//	region NAME [fits=N] [fits.GROUP=N] [bins=NODESxCPU/MEM[@POOL],…] [labels=k:v,…]
+//	       [free=CPU/MEM] [capacity=CPU/MEM] [nodes=N] [age=DUR] [seq=N] [slots=REV]
+//	       [cordoned] [lost] [noreport] [disconnected=DUR] [gone]   (again = changes it)
+//	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
+//	locate NAME LAT LON
+//	job NAME [type=…] [v=N] [prio=N] [rev=N] [stopped] [explain]   (again = changes it)
+//	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
+//	      [near=SEL|@LAT/LON,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
+//	colocate JOB GROUP,GROUP
+//	answer JOB/GROUP FROM-TO REGION STATE [reason]
+//	plan | plan terse | apply     (apply carries out the latest plan)
+//	slots
+func TestScripts(t *testing.T) {
+	files, _ := filepath.Glob("testdata/*.txt")
+	if len(files) < 10 {
+		t.Fatalf("%d scripts found", len(files))
+	}
+	for _, f := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := runScript(t, string(text))
+			if *update {
+				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(text) {
+				t.Errorf("%s: output differs (-update rewrites it):\n%s", f, got)
+			}
+		})
+	}
+}
+
+// runScript answers the script with the expected parts replaced by real ones.
+func runScript(t *testing.T, text string) string {
+	w := newWorld()
+	var out, printed strings.Builder
+	skipping := false
+	for _, line := range strings.SplitAfter(text, "\n") {
+		bare := strings.TrimSpace(line)
+		switch {
+		case skipping:
+			if bare == "" {
+				skipping = false
+				out.WriteString(line)
+			}
+		case bare == "----":
+			out.WriteString(line)
+			out.WriteString(printed.String())
+			printed.Reset()
+			skipping = true
+		default:
+			out.WriteString(line)
+			if bare != "" && !strings.HasPrefix(bare, "#") {
+				if err := w.run(strings.Fields(bare), &printed); err != nil {
+					t.Fatalf("%s: %v", bare, err)
+				}
+			}
+		}
+	}
+	return out.String()
+}
+
+// world is a federation that carries out plans, for scripts and properties.
+type world struct {
+	regions  map[string]*Region
+	fits     map[string]map[string]int // region → group name or "" → exact count
+	places   map[string]*topology.Location
+	edges    map[[2]string]topology.Edge
+	jobs     []*Job
+	returned []Returned
+	revision int64
+	last     Plan
+}
+
+func newWorld() *world {
+	return &world{
+		regions: map[string]*Region{}, fits: map[string]map[string]int{},
+		places: map[string]*topology.Location{}, edges: map[[2]string]topology.Edge{}, revision: 100,
+	}
+}
+
+func (w *world) run(words []string, out *strings.Builder) error {
+	args := words[1:]
+	switch words[0] {
+	case "region":
+		return w.region(args[0], args[1:])
+	case "rtt":
+		return w.rtt(args)
+	case "locate":
+		lat, _ := strconv.ParseFloat(args[1], 64)
+		lon, _ := strconv.ParseFloat(args[2], 64)
+		w.places[args[0]] = &topology.Location{Latitude: lat, Longitude: lon, Name: args[0]}
+	case "job":
+		return w.job(args[0], args[1:])
+	case "group":
+		return w.group(args[0], args[1:])
+	case "colocate":
+		j := w.find(args[0])
+		j.Colocate = append(j.Colocate, strings.Split(args[1], ","))
+	case "answer":
+		return w.answer(args)
+	case "plan":
+		s := w.snapshot()
+		s.Terse = len(args) > 0 && args[0] == "terse"
+		w.last = MakePlan(s)
+		out.WriteString(w.last.String())
+	case "apply":
+		w.apply(w.last)
+	case "slots":
+		for _, j := range w.jobs {
+			for _, s := range j.Slots {
+				fmt.Fprintln(out, s)
+			}
+		}
+	default:
+		return fmt.Errorf("unknown command")
+	}
+	return nil
+}
+
+func (w *world) region(name string, args []string) error {
+	r := w.regions[name]
+	if r == nil {
+		r = &Region{
+			Name: name, Connected: true, HasReport: true, ReportAge: 2 * time.Second, ReportSequence: 1,
+			SlotsRevision: w.revision, NodesReady: 3,
+			Free: Resources{8000, 16 << 30, 0, 0}, Capacity: Resources{10000, 20 << 30, 0, 0},
+		}
+		w.regions[name], w.fits[name] = r, map[string]int{}
+	}
+	for _, a := range args {
+		key, value, _ := strings.Cut(a, "=")
+		number, _ := strconv.Atoi(value)
+		dur, _ := time.ParseDuration(value)
+		switch {
+		case key == "fits":
+			w.fits[name][""] = number
+		case strings.HasPrefix(key, "fits."):
+			w.fits[name][key[5:]] = number
+		case key == "bins":
+			r.Bins = nil
+			for _, b := range strings.Split(value, ",") {
+				nodes, rest, _ := strings.Cut(b, "x")
+				amount, pool, _ := strings.Cut(rest, "@")
+				n, _ := strconv.Atoi(nodes)
+				r.Bins = append(r.Bins, Bin{Nodes: n, Free: amountOf(amount), Pool: pool})
+			}
+		case key == "labels":
+			r.Labels = map[string]string{}
+			for _, l := range strings.Split(value, ",") {
+				k, v, _ := strings.Cut(l, ":")
+				r.Labels[k] = v
+			}
+		case key == "free":
+			r.Free = amountOf(value)
+		case key == "capacity":
+			r.Capacity = amountOf(value)
+		case key == "nodes":
+			r.NodesReady = number
+		case key == "age":
+			r.ReportAge = dur
+		case key == "report": // a new one that includes every slot
+			r.ReportSequence++
+			r.SlotsRevision = w.revision
+		case key == "cordoned":
+			r.Cordoned = value != "no"
+		case key == "lost":
+			r.Lost = true
+		case key == "noreport":
+			r.HasReport = false
+		case key == "disconnected":
+			r.Connected, r.DisconnectedFor = dur == 0, dur
+		case key == "gone":
+			delete(w.regions, name)
+		default:
+			return fmt.Errorf("unknown word %q", a)
+		}
+	}
+	return nil
+}
+
+// amountOf reads "2000/4" as 2000 thousandths of a core and 4 GiB.
+func amountOf(s string) Resources {
+	c, m, _ := strings.Cut(s, "/")
+	cpu, _ := strconv.ParseInt(c, 10, 64)
+	mem, _ := strconv.ParseInt(m, 10, 64)
+	return Resources{CPUMilli: cpu, MemoryBytes: mem << 30}
+}
+
+func (w *world) rtt(args []string) error {
+	e := topology.Edge{State: topology.OK, Source: topology.Measured, Age: 12 * time.Second, Samples: 10, Method: "udp"}
+	for _, a := range args[2:] {
+		switch {
+		case a == "stale":
+			e.State = topology.Stale
+		case a == "unreachable":
+			e.State = topology.Unreachable
+		case a == "none":
+			e = topology.Edge{}
+		case strings.HasPrefix(a, "age="):
+			e.Age, _ = time.ParseDuration(a[4:])
+		default:
+			d, err := time.ParseDuration(a)
+			if err != nil {
+				return err
+			}
+			e.P50, e.P90, e.P99, e.Min = d, d*11/10, d*13/10, d
+		}
+	}
+	for _, pair := range [][2]string{{args[0], args[1]}, {args[1], args[0]}} {
+		e.From, e.To = pair[0], pair[1]
+		w.edges[pair] = e
+	}
+	return nil
+}
+
+func (w *world) find(name string) *Job {
+	i := slices.IndexFunc(w.jobs, func(j *Job) bool { return j.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return w.jobs[i]
+}
+
+func (w *world) job(name string, args []string) error {
+	j := w.find(name)
+	if j == nil {
+		w.revision++
+		j = &Job{Namespace: "default", Name: name, Version: 1, Type: Service, Priority: 50, Revision: w.revision}
+		w.jobs = append(w.jobs, j)
+	}
+	for _, a := range args {
+		key, value, _ := strings.Cut(a, "=")
+		n, _ := strconv.Atoi(value)
+		switch key {
+		case "type":
+			j.Type = JobType(value)
+		case "v":
+			j.Version = int64(n)
+		case "prio":
+			j.Priority = n
+		case "rev":
+			j.Revision = int64(n)
+		case "stopped":
+			j.Stopped = value != "no"
+		case "explain":
+			j.Explain = value != "no"
+		default:
+			return fmt.Errorf("unknown word %q", a)
+		}
+	}
+	return nil
+}
+
+func (w *world) group(path string, args []string) error {
+	job, name, _ := strings.Cut(path, "/")
+	j := w.find(job)
+	if j.group(name) == nil {
+		j.Groups = append(j.Groups, Group{Name: name, Count: 1, Ask: Ask{CPUMilli: 1000, MemoryBytes: 1 << 30}})
+		slices.SortFunc(j.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	g := j.group(name)
+	for _, a := range args {
+		key, value, _ := strings.Cut(a, "=")
+		n, _ := strconv.Atoi(value)
+		switch key {
+		case "count":
+			g.Count = n
+		case "cpu":
+			g.Ask.CPUMilli = int64(n)
+		case "mem":
+			g.Ask.MemoryBytes = int64(n) << 30
+		case "pool":
+			g.Ask.Pool = value
+		case "ports":
+			g.Ask.StaticPorts = []int{n}
+		case "allow":
+			g.Regions.Allow = nil
+			for _, s := range strings.Split(value, ";") {
+				g.Regions.Allow = append(g.Regions.Allow, selectorOf(s))
+			}
+		case "prefer":
+			g.Regions.Prefer = nil
+			for _, s := range strings.Split(value, ";") {
+				sel, weight, _ := strings.Cut(s, "*")
+				k, _ := strconv.Atoi(weight)
+				g.Regions.Prefer = append(g.Regions.Prefer, Preference{selectorOf(sel), k})
+			}
+		case "near":
+			g.Regions.Near = nil
+			for _, s := range strings.Split(value, ";") {
+				g.Regions.Near = append(g.Regions.Near, nearOf(s))
+			}
+		case "spread":
+			least, most, _ := strings.Cut(value, "-")
+			g.Regions.SpreadMin, _ = strconv.Atoi(least)
+			g.Regions.SpreadMax, _ = strconv.Atoi(most)
+		case "divide":
+			g.Regions.Divide = Divide(value)
+		case "none":
+			j.Groups = slices.DeleteFunc(j.Groups, func(g Group) bool { return g.Name == name })
+		default:
+			return fmt.Errorf("unknown word %q", a)
+		}
+	}
+	return nil
+}
+
+// selectorOf reads "sea", "k:v" or "sea,k:v".
+func selectorOf(s string) Selector {
+	sel := Selector{}
+	for _, word := range strings.Split(s, ",") {
+		if k, v, label := strings.Cut(word, ":"); label {
+			if sel.Labels == nil {
+				sel.Labels = map[string]string{}
+			}
+			sel.Labels[k] = v
+		} else {
+			sel.Name = word
+		}
+	}
+	return sel
+}
+
+func nearOf(s string) Near {
+	words := strings.Split(s, ",")
+	n := Near{Weight: 50}
+	if point, ok := strings.CutPrefix(words[0], "@"); ok {
+		lat, lon, _ := strings.Cut(point, "/")
+		n.Location = &topology.Location{}
+		n.Location.Latitude, _ = strconv.ParseFloat(lat, 64)
+		n.Location.Longitude, _ = strconv.ParseFloat(lon, 64)
+	} else {
+		n.Selector = selectorOf(words[0])
+	}
+	for _, word := range words[1:] {
+		k, numbered := strconv.Atoi(word[1:])
+		switch {
+		case word == "required":
+			n.Required = true
+		case word[0] == 'p' && numbered == nil:
+			n.Percentile = topology.Percentile(k)
+		case word[0] == 'w' && numbered == nil:
+			n.Weight = k
+		case word == "refuse" || word == "predicted" || word == "accept":
+			n.Unknown = Unknown(word)
+		default:
+			n.MaxRTT, _ = time.ParseDuration(word)
+		}
+	}
+	return n
+}
+
+// answer is what the shell does with a region's answer: the slots change, and
+// what came back is remembered.
+func (w *world) answer(args []string) error {
+	job, group, _ := strings.Cut(args[0], "/")
+	first, last, ranged := strings.Cut(args[1], "-")
+	from, _ := strconv.Atoi(first)
+	to := from + 1
+	if ranged {
+		to, _ = strconv.Atoi(last)
+		to++
+	}
+	j, state, reason := w.find(job), region.SlotState(args[3]), ""
+	if len(args) > 4 {
+		reason = args[4]
+	}
+	a := region.Answer{Namespace: j.Namespace, Job: job, Group: group, From: from, To: to, State: state, Reason: reason}
+	for _, s := range j.Slots {
+		if s.Group == group && s.Region == args[2] && s.From <= from && from < s.To {
+			a.Generation = s.Generation
+		}
+	}
+	out := region.ApplyAnswer(j.slotsOf(group), args[2], a)
+	if out.Ignored != "" {
+		return fmt.Errorf("ignored: %s", out.Ignored)
+	}
+	w.revision++
+	w.write(j, out.Changes)
+	if state == region.Rejected || state == region.Returned {
+		r := Returned{
+			Namespace: j.Namespace, Job: job, Group: group, Region: args[2], Reason: reason,
+			ReportSequence: w.regions[args[2]].ReportSequence,
+			Counts:         []region.CountedReason{{Reason: reason, Count: w.regions[args[2]].NodesReady, What: "node"}},
+		}
+		if g := j.group(group); g != nil {
+			r.Ask = g.Ask.Hash()
+		}
+		w.returned = append(w.returned, r)
+	}
+	return nil
+}
+
+// apply carries out a plan as the shell does: a transaction for each action.
+func (w *world) apply(p Plan) {
+	for _, a := range p.Actions {
+		w.revision++
+		w.write(w.find(a.Job), a.Changes())
+	}
+}
+
+// write does changes with their compares.
+func (w *world) write(j *Job, changes []region.Change) {
+	for _, c := range changes {
+		i := slices.IndexFunc(j.Slots, func(s region.Slot) bool { return s.Key() == c.Slot.Key() })
+		switch {
+		case i < 0 && c.Slot.Revision != 0, i >= 0 && j.Slots[i].Revision != c.Slot.Revision:
+			panic(fmt.Sprintf("compare of %s fails", c))
+		case c.Delete:
+			j.Slots = slices.Delete(j.Slots, i, i+1)
+			continue
+		case i < 0:
+			j.Slots = append(j.Slots, region.Slot{})
+			i = len(j.Slots) - 1
+		}
+		s := c.Slot
+		s.Revision = w.revision
+		if s.Generation == 0 {
+			s.Generation = w.revision
+		}
+		j.Slots[i] = s
+	}
+	slices.SortFunc(j.Slots, func(a, b region.Slot) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From), cmp.Compare(a.Region, b.Region))
+	})
+}
+
+func (w *world) snapshot() Snapshot {
+	s := Snapshot{Returned: w.returned}
+	var vertices []topology.Region
+	for _, name := range slices.Sorted(maps.Keys(w.regions)) {
+		r := *w.regions[name]
+		r.Fits = map[uint64]int{}
+		for _, j := range w.jobs {
+			for _, g := range j.Groups {
+				if n, ok := w.fits[name][g.Name]; ok {
+					r.Fits[g.Ask.Hash()] = n
+				} else if n, ok := w.fits[name][""]; ok {
+					r.Fits[g.Ask.Hash()] = n
+				}
+			}
+		}
+		s.Regions = append(s.Regions, r)
+		vertices = append(vertices, topology.Region{Name: name, Location: w.places[name], Labels: r.Labels})
+	}
+	for _, j := range w.jobs {
+		s.Jobs = append(s.Jobs, *j)
+	}
+	var edges []topology.Edge
+	for _, k := range slices.SortedFunc(maps.Keys(w.edges), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		edges = append(edges, w.edges[k])
+	}
+	s.Topology = topology.NewView(vertices, edges)
+	return s
+}
