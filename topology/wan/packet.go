@@ -150,10 +150,14 @@ func (c *packetConn) send() {
 		}
 		next := c.queue[0]
 		c.mu.Unlock()
-		if !c.wan.ticks.sleep(next.due, c.wake, c.wan.done) && !c.resume() {
-			return
+		now := next.due
+		if !c.wan.ticks.sleep(next.due, c.wake, c.wan.done) {
+			if !c.resume() {
+				return
+			}
+			now = time.Now()
 		}
-		for _, d := range c.arrived(time.Now()) {
+		for _, d := range c.arrived(now) {
 			if !c.wan.isCut(d.path) {
 				_, _ = c.PacketConn.WriteTo(d.data, d.addr) // a lost datagram
 			}

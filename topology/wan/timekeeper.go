@@ -15,6 +15,9 @@ const (
 	lastStretch = 1500 * time.Microsecond
 	// longestNap bounds how late an even earlier deadline is noticed.
 	longestNap = 200 * time.Microsecond
+	// lead is how much earlier sleepers are woken: until they run and have
+	// written to a socket about as much passes.
+	lead = 120 * time.Microsecond
 )
 
 // timekeeper wakes sleepers at their deadlines. Its goroutine runs only while
@@ -84,7 +87,7 @@ func (k *timekeeper) add(at time.Time) (*deadline, bool) {
 	if k.closed {
 		return nil, false
 	}
-	d := &deadline{at: at, due: make(chan struct{})}
+	d := &deadline{at: at.Add(-lead), due: make(chan struct{})}
 	heap.Push(&k.queue, d)
 	switch {
 	case !k.active:
