@@ -53,6 +53,9 @@ func defaultRegions(r *nusav1.RegionsSpec) {
 	}
 	or(&r.Divide, nusav1.Divide_DIVIDE_CAPACITY)
 	for _, n := range r.Near {
+		if n == nil {
+			continue
+		}
 		or(&n.Percentile, defaultPercentile)
 		orPtr(&n.Weight, defaultNearWeight)
 		if n.Required {

@@ -27,7 +27,7 @@ func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 		return nil, Errors{{File: filename, Line: 1, Column: 1, Message: fmt.Sprintf("%d jobs in one file: one job a file", len(docs))}}
 	}
 	spec := &nusav1.JobSpec{}
-	d := decoder{file: filename, at: map[string]position{}}
+	d := newDecoder(filename, docs[0])
 	d.message(unwrap(docs[0], "job"), spec.ProtoReflect(), "")
 	if len(d.errs) == 0 {
 		d.errs = validate(spec)
@@ -50,7 +50,7 @@ func ParseRegions(data []byte, filename string) ([]*nusav1.RegionDefinition, err
 	var errs Errors
 	for _, n := range docs {
 		def := &nusav1.RegionDefinition{}
-		d := decoder{file: filename, at: map[string]position{}}
+		d := newDecoder(filename, n)
 		d.message(unwrap(n, "region"), def.ProtoReflect(), "")
 		if len(d.errs) == 0 {
 			d.errs = validateRegion(def)
@@ -103,6 +103,10 @@ type decoder struct {
 	errs Errors
 }
 
+func newDecoder(filename string, root *doc.Node) *decoder {
+	return &decoder{file: filename, at: map[string]position{"": {root.Line, root.Column}}}
+}
+
 func (d *decoder) fail(line, column int, path, format string, args ...any) {
 	d.errs = append(d.errs, Problem{File: d.file, Line: line, Column: column, Field: path, Message: fmt.Sprintf(format, args...)})
 }
@@ -112,17 +116,13 @@ func (d *decoder) fail(line, column int, path, format string, args ...any) {
 func (d *decoder) locate() {
 	for i := range d.errs {
 		e := &d.errs[i]
-		e.File, e.Line, e.Column = d.file, 1, 1
+		e.File = d.file
 		for path := e.Field; ; {
 			if p, ok := d.at[path]; ok {
 				e.Line, e.Column = p.line, p.column
 				break
 			}
-			cut := strings.LastIndexAny(path, ".[")
-			if cut < 0 {
-				break
-			}
-			path = path[:cut]
+			path = path[:max(strings.LastIndexAny(path, ".["), 0)]
 		}
 	}
 }

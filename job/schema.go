@@ -133,10 +133,10 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// nearest is the known name closest to name, "" when none is close: at most a
-// third of its letters differ, and at most three.
+// nearest is the known name closest to name, "" when none is close: about
+// a third of its letters may differ, and at most three.
 func nearest(name string, known []string) string {
-	best, least := "", min(max(len(name)/3, 1), 3)+1
+	best, least := "", min(max((len(name)+1)/3, 1), 3)+1
 	for _, k := range known {
 		if d := distance(strings.ToLower(name), k); d < least {
 			best, least = k, d

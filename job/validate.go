@@ -131,10 +131,20 @@ func (c *checker) labels(path string, labels map[string]string) {
 		p := join(path, k)
 		if len(k) == 0 || len(k) > 63 {
 			c.fail(p, "a label's key has 1 to 63 bytes")
+		} else {
+			c.text(p, k, 63)
 		}
-		c.text(p, k, 63)
 		c.text(p, labels[k], 253)
 	}
+}
+
+// present makes an empty message of none at all, which only a program can put
+// into a map or list.
+func present[T any](m *T) *T {
+	if m == nil {
+		return new(T)
+	}
+	return m
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -162,6 +172,7 @@ func validate(spec *nusav1.JobSpec) Errors {
 	for _, k := range sorted(spec.GetGroups()) {
 		c.group(join("groups", k), k, spec.GetGroups()[k], spec)
 	}
+	c.spreads(spec)
 	c.colocate(spec)
 	return c.errs
 }
@@ -258,6 +269,7 @@ func (c *checker) selector(path string, s *nusav1.RegionSelector, field string) 
 }
 
 func (c *checker) near(path string, n *nusav1.Near) {
+	n = present(n)
 	switch s := n.GetSelector(); {
 	case n.Location != nil && s != nil:
 		c.fail(path, "give one of region, labels and location")

@@ -14,6 +14,7 @@ import (
 )
 
 func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
+	g = present(g)
 	c.key(p, key)
 	c.instances(p, g, spec)
 	c.expressions(p, g)
@@ -62,18 +63,30 @@ func (c *checker) instances(p string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	if system && g.GetSingleton() {
 		c.fail(join(p, "singleton"), "a system job runs on every fitting node")
 	}
-	regions := g.GetRegions()
-	where := p+".regions.spread.min"
-	if regions == nil {
-		regions, where = spec.GetRegions(), "regions.spread.min"
+	if least := g.GetRegions().GetSpread().GetMin(); !system && least > instances(g) && instances(g) > 0 {
+		c.fail(p+".regions.spread.min", "more regions, %d, than instances, %d", least, instances(g))
 	}
-	count := int32(defaultCount)
-	if g.Count != nil {
-		count = g.GetCount()
+}
+
+// spreads checks the job's own spread: of a smaller group every instance has
+// its own region, but some group must be able to reach the least.
+func (c *checker) spreads(spec *nusav1.JobSpec) {
+	least, most := spec.GetRegions().GetSpread().GetMin(), int32(0)
+	for _, g := range spec.GetGroups() {
+		if g.GetRegions() == nil {
+			most = max(most, instances(g))
+		}
 	}
-	if least := regions.GetSpread().GetMin(); !system && count > 0 && least > count {
-		c.fail(where, "%d regions cannot be spread over by the %d instances of %s", least, count, p)
+	if least > most && most > 0 && spec.GetType() != nusav1.JobType_JOB_TYPE_SYSTEM {
+		c.fail("regions.spread.min", "more regions, %d, than instances in any group, %d", least, most)
 	}
+}
+
+func instances(g *nusav1.Group) int32 {
+	if g == nil || g.Count == nil {
+		return defaultCount
+	}
+	return g.GetCount()
 }
 
 func (c *checker) expressions(p string, g *nusav1.Group) {
@@ -151,6 +164,7 @@ func (c *checker) volumes(p string, volumes map[string]*nusav1.Volume) {
 }
 
 func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group) {
+	t = present(t)
 	c.key(p, key)
 	c.name(join(p, "driver"), t.GetDriver())
 	c.config(join(p, "config"), t)

@@ -198,6 +198,9 @@ func issueError(source string, all []*common.Error) error {
 	}
 	message, _, _ = strings.Cut(message, "\n")
 	message = strings.TrimPrefix(message, "Syntax error: ")
+	// The parser lists every token it knows.
+	message, _, _ = strings.Cut(message, " expecting ")
+	message = strings.ReplaceAll(message, "mismatched input '<EOF>'", "the expression ends too early")
 	at := ""
 	if first.Location != nil && first.Location.Line() > 0 {
 		at = fmt.Sprintf(" at column %d", first.Location.Column()+1)

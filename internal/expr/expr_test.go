@@ -90,7 +90,7 @@ func TestCompileErrors(t *testing.T) {
 		{Bool, `node`, `it is of type node and must be a bool`},
 		{String, `node.cpu_cores > 1`, `it is of type bool and must be a string`},
 		{Bool, `node.name == 4`, `at column 11: found no matching overload for '_==_' applied to '(string, int)'`},
-		{Bool, `node.name == `, `at column 14: mismatched input`},
+		{Bool, `node.name == `, `at column 14: the expression ends too early`},
 		{Bool, `nod.name == "a"`, `at column 1: undeclared reference to 'nod'`},
 		{Bool, "node.name == \"a\" &&\n nod.x", `at line 2, column 2: undeclared reference`},
 		{Bool, `node.name.matches("(")`, `invalid matches argument`},

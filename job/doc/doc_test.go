@@ -36,6 +36,7 @@ func TestRead(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"scalars", "a: 1\nb: x\nc: 0.5\nd: true\ne:\nf: \"1\"\ng: 1_000\nh: 0x10\n",
 			`1:1{1:1 a=1:4 1 2:1 b=2:4 "x" 3:1 c=3:4 0.5 4:1 d=4:4 true 5:1 e=5:3 null 6:1 f=6:4 "1" 7:1 g=7:4 1000 8:1 h=8:4 16}`},
+		{"floats", "a: 1e-7\nb: -1.5E+3\nc: \"1e3\"\nd: 1.5\n", `1:1{1:1 a=1:4 1e-7 2:1 b=2:4 -1.5E+3 3:1 c=3:4 "1e3" 4:1 d=4:4 1.5}`},
 		{"nested", "a:\n  - b: 1\n    c: [x, {y: z}]\n", `1:1{1:1 a=2:3[2:5{2:5 b=2:8 1 3:5 c=3:8[3:9 "x" 3:13{3:13 y=3:16 "z"}]}]}`},
 		{"one key", "a: {b: c}", `1:1{1:1 a=1:5{1:5 b=1:8 "c"}}`},
 		{"block text", "a: |\n  x\n  y\nb: >\n  x\n  y\n", `1:1{1:1 a=1:4 "x\ny\n" 4:1 b=4:4 "x y\n"}`},
@@ -119,7 +120,10 @@ func tree(t *rapid.T, depth int) *Node {
 	case Bool:
 		return &Node{Kind: Bool, Text: fmt.Sprint(rapid.Bool().Draw(t, "bool"))}
 	case Number:
-		return &Node{Kind: Number, Text: fmt.Sprint(rapid.Int64().Draw(t, "number"))}
+		if rapid.Bool().Draw(t, "whole") {
+			return &Node{Kind: Number, Text: fmt.Sprint(rapid.Int64().Draw(t, "number"))}
+		}
+		return &Node{Kind: Number, Text: fmt.Sprint(rapid.Float64().Draw(t, "number"))}
 	case String:
 		return &Node{Kind: String, Text: text(t)}
 	case List:

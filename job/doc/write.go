@@ -156,6 +156,9 @@ func quote(s string) string {
 	if (plain.MatchString(s) || quantity.MatchString(s)) && !keyword.MatchString(s) {
 		return s
 	}
+	if strings.ContainsAny(s, `"\`) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == '\'' }) {
+		return "'" + s + "'"
+	}
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, r := range s {

@@ -95,9 +95,13 @@ func fail(n ast.Node, format string, args ...any) error {
 	return e
 }
 
-// integer is what YAML's core schema calls one, written in decimals; others
-// ("0x1F", "1_000", "017") are read by the library.
-var integer = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+var (
+	// integer is what YAML's core schema calls one, written in decimals; others
+	// ("0x1F", "1_000", "017") are read by the library.
+	integer = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+	// float is a number of JSON; the library takes "1e-7" for text.
+	float = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?[eE][+-]?[0-9]+$`)
+)
 
 func (r *yamlReader) node(n ast.Node, depth int) (*Node, error) {
 	if depth > maxDepth {
@@ -123,6 +127,9 @@ func (r *yamlReader) node(n ast.Node, depth int) (*Node, error) {
 		out.Kind, out.Text = Number, n.GetToken().Value
 	case *ast.StringNode:
 		out.Kind, out.Text = String, n.Value
+		if n.Token.Type == token.StringType && float.MatchString(n.Value) {
+			out.Kind = Number
+		}
 	case *ast.LiteralNode:
 		out.Kind, out.Text = String, n.Value.Value
 	case *ast.TagNode:

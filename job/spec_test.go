@@ -1,0 +1,270 @@
+package job
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func mustParse(t *testing.T, text string) *nusav1.JobSpec {
+	t.Helper()
+	spec, err := Parse([]byte(text), "test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// TestDefaults shows every default: the least job, filled in.
+func TestDefaults(t *testing.T) {
+	spec := mustParse(t, `
+name: a
+regions: {near: [{region: x, max_rtt: 1ms, required: true}, {region: y}]}
+groups:
+  g:
+    ports: {http: {}}
+    tasks: {t: {driver: process, config: {command: x}, check: {tcp: {port: http}}}}
+  s:
+    singleton: true
+    reschedule: {attempts: 0, backoff: {from: 1h}}
+    disconnect: {region: {running: keep, replace: false}}
+    tasks: {t: {driver: process, config: {command: x}, kill_timeout: 0s, restart: {attempts: 0}}}
+`)
+	Default(spec)
+	text, err := Marshal(spec, YAML)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "defaults.yaml", string(text))
+
+	system := mustParse(t, "name: a\ntype: system\ngroups: {g: {tasks: {t: {driver: process, config: {command: x}}}}}")
+	Default(system)
+	if system.Groups["g"].Count != nil {
+		t.Error("a system job has got a count")
+	}
+	Default(&nusav1.JobSpec{Groups: map[string]*nusav1.Group{"g": nil}, Regions: &nusav1.RegionsSpec{}})
+}
+
+func TestUnsupported(t *testing.T) {
+	data, err := os.ReadFile("testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := mustParse(t, string(data))
+	spec.Groups["cache"].Disconnect = &nusav1.Disconnect{Region: &nusav1.DisconnectLevel{Running: nusav1.Running_RUNNING_STOP}}
+	want := strings.TrimSpace(`
+groups.cache.disconnect.region.running: not supported yet: stop
+groups.web.singleton: not supported yet
+groups.web.update.canary: not supported yet
+groups.web.update.auto_revert: not supported yet
+groups.web.tasks.command.driver: not supported yet: docker (process is)
+groups.web.volumes: not supported yet by driver process
+groups.web.tasks.server.resources.gpu: not supported yet by driver process
+groups.web.tasks.server.artifacts: not supported yet by driver process
+groups.web.tasks.server.secrets: not supported yet by driver process
+groups.web.tasks.server.check: not supported yet by driver process
+groups.web.tasks.tcp.driver: not supported yet: incus (process is)`)
+	got := Unsupported(spec)
+	if got.Error() != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	for _, p := range got.Proto() {
+		if p.GetReason() != nusav1.Reason_REASON_UNSUPPORTED || p.GetField() == "" {
+			t.Errorf("%v has no reason or field", p)
+		}
+	}
+}
+
+func TestWarningsAndUnknownRegions(t *testing.T) {
+	spec := mustParse(t, `
+name: a
+regions: {allow: [{name: westeurop}, {labels: {a: b}}], prefer: [{name: eastus, weight: 1}], near: [{region: nowhere}]}
+groups:
+  g:
+    count: 0
+    tasks: {t: {driver: process, config: {command: x}}}
+  h:
+    disconnect: {node: {replace: false}}
+    regions: {allow: [{name: mars}]}
+    tasks: {t: {driver: process, config: {command: x}}}
+`)
+	Default(spec)
+	want := `groups.g has a count of 0: nothing of it runs
+groups.h may run an instance twice while a region is cut off for more than 1m (disconnect.region: keep and replace)`
+	if got := strings.Join(Warnings(spec), "\n"); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	want = `regions.allow[0].name: there is no region "westeurop", did you mean "westeurope"?
+regions.near[0].region: there is no region "nowhere"
+groups.h.regions.allow[0].name: there is no region "mars"`
+	if got := UnknownRegions(spec, []string{"westeurope", "eastus"}).Error(); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	old := mustParse(t, "name: a\ngroups: {g: {count: 2, tasks: {t: {driver: process, config: {command: x, args: [a, b]}, env: {A: \"1\"}}}}}")
+	next := mustParse(t, "name: a\ngroups: {g: {count: 3, ports: {http: }, tasks: {t: {driver: process, config: {command: x, args: [a]}, env: {A: \"\"}}}}}")
+	Default(old)
+	Default(next)
+	var lines []string
+	for _, d := range Diff(old, next) {
+		lines = append(lines, d.GetField()+": "+d.GetOld()+" > "+d.GetNew())
+	}
+	want := `groups.g.count: 2 > 3
+groups.g.ports.http:  > {}
+groups.g.tasks.t.env.A: 1 > ""
+groups.g.tasks.t.config.args[1]: b > `
+	if got := strings.Join(lines, "\n"); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	if d := Diff(nil, next); len(d) < 10 || d[0].GetField() != "name" || d[0].GetOld() != "" {
+		t.Errorf("a new job: %v", d)
+	}
+}
+
+func TestAsk(t *testing.T) {
+	spec := mustParse(t, `
+name: a
+groups:
+  g:
+    pool: fast
+    dedicated: true
+    constraints: ['node.cpu_cores > 1']
+    affinities: [{expression: 'node.os == "linux"', weight: 5}]
+    spread: {by: node.name}
+    ports: {b: {static: 80}, a: {to: 8080}, c: {static: 22}}
+    tasks:
+      x: {driver: process, config: {command: x, args: [-v], user: u, dir: d}, resources: {cpu: 500m, memory: 1GiB, disk: 1MiB, gpu: {count: 1, model: [b, a]}}}
+      y: {driver: incus, resources: {disk: 2MiB, gpu: {count: 2, model: [a]}}}
+      z: {driver: process, config: {command: x}}
+`)
+	Default(spec)
+	got := AskOf(spec.Groups["g"])
+	want := Ask{
+		CPUMilli: 700, MemoryBytes: 1<<30 + 2*defaultMemory, DiskBytes: 3 << 20, GPUCount: 3, GPUModels: []string{"a", "b"},
+		Drivers: []string{"incus", "process"}, Ports: []PortAsk{{"a", 0, 8080}, {"b", 80, 0}, {"c", 22, 0}},
+		Pool: "fast", Dedicated: true, Constraints: []string{"node.cpu_cores > 1"}, SpreadBy: "node.name",
+		Affinities: []AffinityAsk{{`node.os == "linux"`, 5}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if s, d := got.StaticPorts(), got.DynamicPorts(); !reflect.DeepEqual(s, []int32{22, 80}) || d != 1 {
+		t.Errorf("static %v, dynamic %d", s, d)
+	}
+	if r := got.Resources(); r.GetCpuMilli() != 700 || r.GetGpu().GetCount() != 3 {
+		t.Errorf("resources %v", r)
+	}
+	if r := AskOf(&nusav1.Group{}).Resources(); r.GetGpu() != nil {
+		t.Errorf("no GPU was asked for: %v", r)
+	}
+	c := ProcessConfigOf(spec.Groups["g"].Tasks["x"])
+	if !reflect.DeepEqual(c, ProcessConfig{"x", []string{"-v"}, "u", "d"}) {
+		t.Errorf("config %+v", c)
+	}
+}
+
+// TestHostileMessages: what no file can say, a client can send.
+func TestHostileMessages(t *testing.T) {
+	task := func() *nusav1.Task {
+		return &nusav1.Task{Driver: "process", Config: &structpb.Struct{Fields: map[string]*structpb.Value{"command": structpb.NewStringValue("x")}}}
+	}
+	base := func() *nusav1.JobSpec {
+		return &nusav1.JobSpec{Name: "a", Groups: map[string]*nusav1.Group{"g": {Tasks: map[string]*nusav1.Task{"t": task()}}}}
+	}
+	if err := Validate(base()); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*nusav1.JobSpec){
+		"type: value 77 is not known":                      func(s *nusav1.JobSpec) { s.Type = 77 },
+		"groups.g.tasks.t.env.A: holds a zero byte":        func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Env = map[string]string{"A": "\x00"} },
+		"groups.g.tasks.t.env.A: is not UTF-8":             func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Env = map[string]string{"A": "\xff"} },
+		"groups.g.tasks.t.config.command: must be text":    func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Config.Fields["command"] = nil },
+		"groups.g.tasks.t.check: has no kind: one of http": func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Check = &nusav1.Check{} },
+		"groups.g.tasks: is missing":                       func(s *nusav1.JobSpec) { s.Groups["g"] = nil },
+		"groups.g.tasks.t.driver: is missing":              func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"] = nil },
+		"groups.g.max_runtime: is not a duration":          func(s *nusav1.JobSpec) { s.Groups["g"].MaxRuntime = duration(1<<62, 0) },
+		"groups.g.max_runtime: -1s is negative":            func(s *nusav1.JobSpec) { s.Groups["g"].MaxRuntime = duration(-1, 0) },
+		`regions.near[0]: give one of region, labels and location`: func(s *nusav1.JobSpec) {
+			s.Regions = &nusav1.RegionsSpec{Near: []*nusav1.Near{{Selector: &nusav1.RegionSelector{}, Location: &nusav1.Location{}}}}
+		},
+		"groups.g.constraints: 40 constraints, the limit is 32": func(s *nusav1.JobSpec) { s.Groups["g"].Constraints = repeat("true", 40) },
+		`groups["` + strings.Repeat("x", 60) + `…"]`:            func(s *nusav1.JobSpec) { s.Groups[strings.Repeat("x", 100)+"."] = s.Groups["g"] },
+		"colocate[0]: names fewer than two groups":              func(s *nusav1.JobSpec) { s.Colocate = []*nusav1.Colocation{nil} },
+		"regions.prefer[0]: selects nothing":                    func(s *nusav1.JobSpec) { s.Regions = &nusav1.RegionsSpec{Prefer: []*nusav1.Preference{nil}} },
+		"groups: 65 groups, the limit is 64":                    func(s *nusav1.JobSpec) { manyGroups(s) },
+		"groups.g.reschedule.backoff.from: 2s is more than to, 1s": func(s *nusav1.JobSpec) {
+			s.Groups["g"].Reschedule = &nusav1.Reschedule{Backoff: &nusav1.Backoff{From: duration(2, 0), To: duration(1, 0)}}
+		},
+		"groups.g.tasks.t.resources.gpu.share: a part of a device is": func(s *nusav1.JobSpec) {
+			s.Groups["g"].Tasks["t"].Resources = &nusav1.Resources{Gpu: &nusav1.GPU{Count: 2, ShareMilli: 5}}
+		},
+		"groups.g.tasks.t.templates[0].text: 262145 bytes long, the l": func(s *nusav1.JobSpec) {
+			s.Groups["g"].Tasks["t"].Templates = []*nusav1.Template{{Text: strings.Repeat("x", maxText+1), To: "x"}}
+		},
+	} {
+		s := base()
+		change(s)
+		err := Validate(s)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+		// Servers may ask all of it of anything.
+		full := proto.CloneOf(s)
+		Default(full)
+		_, _, _ = Unsupported(full), Warnings(full), Diff(s, full)
+		_, _ = AskOf(full.Groups["g"]), UnknownRegions(full, nil)
+	}
+}
+
+func duration(seconds int64, nanos int32) *durationpb.Duration {
+	return &durationpb.Duration{Seconds: seconds, Nanos: nanos}
+}
+
+func repeat(s string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = s
+	}
+	return out
+}
+
+func manyGroups(s *nusav1.JobSpec) {
+	for i := range 64 {
+		s.Groups["x"+string(rune('a'+i/26))+string(rune('a'+i%26))] = s.Groups["g"]
+	}
+}
+
+func TestRegionFiles(t *testing.T) {
+	defs, err := ParseRegions([]byte("region: jakarta\nlocation: {latitude: -6.2, longitude: 106.8, name: Jakarta}\nlabels: {a: 1}\n---\nregion: {name: b}\n"), "r.yaml")
+	if err != nil || len(defs) != 2 || defs[0].GetName() != "jakarta" || defs[0].GetLabels()["a"] != "1" || defs[1].GetName() != "b" {
+		t.Fatalf("%v, %v", defs, err)
+	}
+	for _, format := range []Format{YAML, JSON} {
+		text, err := MarshalRegion(defs[0], format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := ParseRegions(text, "x")
+		if err != nil || len(back) != 1 || !proto.Equal(back[0], defs[0]) {
+			t.Errorf("%s\n%v, %v", text, back, err)
+		}
+	}
+	_, err = ParseRegions([]byte("name: Jakarta\nlocation: {latitude: 100}\n---\nname: b\nlable: {}\n---\nlabels: {"+strings.Repeat("x", 64)+": a}\n"), "r.yaml")
+	want := `r.yaml:1:1: name: "Jakarta" is not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter
+r.yaml:2:12: location.latitude: 100 is not within -90..90
+r.yaml:5:1: lable: unknown field, did you mean "labels"?
+r.yaml:7:1: name: is missing
+r.yaml:7:10: labels.` + strings.Repeat("x", 64) + `: a label's key has 1 to 63 bytes`
+	if err == nil || err.Error() != want {
+		t.Errorf("got:\n%v\nwant:\n%s", err, want)
+	}
+}
