@@ -14,30 +14,41 @@ func (p *planner) placeSet(works []*work) {
 	if !works[0].job.Explain && !slices.ContainsFunc(works, func(w *work) bool { return w.n > 0 }) {
 		return
 	}
-	started := false
 	for _, w := range works {
 		p.judge(w)
-		started = started || len(w.homes()) > 0
 	}
-	if started {
-		// Groups that are nowhere yet go first: they decide where the others may
-		// grow.
-		for _, nowhere := range []bool{true, false} {
-			for _, w := range works {
-				if w.n > 0 && (len(w.homes()) == 0) == nowhere {
-					p.placeBeside(w, works)
-				}
-			}
+	// Each round but the last opens a region or fills one.
+	for before := -1; before != left(works); {
+		before = left(works)
+		p.fillUp(works)
+		if !slices.ContainsFunc(works, func(w *work) bool { return w.n == 0 }) {
+			p.placeBundle(works)
 		}
 	}
-	if !slices.ContainsFunc(works, func(w *work) bool { return w.n == 0 }) {
-		p.placeBundle(works)
-		return
-	}
-	// A group that is complete has nothing left for a further region.
 	for _, w := range works {
-		p.judge(w)
-		w.stayBeside(p, works)
+		w.stayBeside(works)
+	}
+}
+
+// left is how many instances of all groups have no owner.
+func left(works []*work) int {
+	n := 0
+	for _, w := range works {
+		n += w.n
+	}
+	return n
+}
+
+// fillUp places groups where the others are already. Groups that are nowhere
+// yet go first: they decide where the others may grow.
+func (p *planner) fillUp(works []*work) {
+	started := slices.ContainsFunc(works, func(w *work) bool { return len(w.homes()) > 0 })
+	for _, nowhere := range []bool{true, false} {
+		for _, w := range works {
+			if started && w.n > 0 && (len(w.homes()) == 0) == nowhere {
+				p.placeBeside(w, works)
+			}
+		}
 	}
 }
 
@@ -54,7 +65,7 @@ func (w *work) homes() map[int]bool {
 
 // stayBeside refuses the regions that miss one of the other groups. Groups
 // that are nowhere yet forbid nothing.
-func (w *work) stayBeside(p *planner, works []*work) {
+func (w *work) stayBeside(works []*work) {
 	for _, other := range works {
 		homes := other.homes()
 		if other == w || len(homes) == 0 {
@@ -62,7 +73,7 @@ func (w *work) stayBeside(p *planner, works []*work) {
 		}
 		for i := range w.candidates {
 			c := &w.candidates[i]
-			if c.reason == "" && !homes[c.index] {
+			if c.reason == "" && !homes[c.index] && w.given[c.index] == 0 {
 				c.refuse(ReasonColocation)
 				c.beside = fmt.Sprintf("%s is not here and stays where it is", other.group.Name)
 			}
@@ -74,7 +85,7 @@ func (w *work) stayBeside(p *planner, works []*work) {
 // placeBeside places a group where all the others are.
 func (p *planner) placeBeside(w *work, works []*work) {
 	p.judge(w)
-	w.stayBeside(p, works)
+	w.stayBeside(works)
 	options, elsewhere := w.options()
 	spec := w.group.Regions
 	spec.SpreadMin = max(spec.SpreadMin, len(options)) // none of them may miss it
@@ -115,7 +126,7 @@ func (p *planner) placeBundle(works []*work) {
 		counts = append(counts, option{fits: n, weight: c.weight})
 	}
 	lead.rank()
-	spec, total := bundleSpec(works), lead.n
+	spec, total := bundleSpec(works, lead), lead.n
 	out := division{spec: spec, desired: lead.desired(), n: total, usedElsewhere: usedElsewhere, chunk: chunk}.divide(counts)
 	for _, w := range works {
 		w.kept = 0
@@ -219,9 +230,9 @@ func (p *planner) bundleFits(works []*work, lead *work, c *candidate) int {
 	return low
 }
 
-// bundleSpec is the strictest spread of the groups, and the first one's divide.
-func bundleSpec(works []*work) RegionsSpec {
-	spec := works[0].group.Regions
+// bundleSpec is the strictest spread of the groups, and the leader's divide.
+func bundleSpec(works []*work, lead *work) RegionsSpec {
+	spec := lead.group.Regions
 	most := math.MaxInt
 	for _, w := range works {
 		spec.SpreadMin = max(spec.SpreadMin, w.group.Regions.SpreadMin)

@@ -3,6 +3,7 @@ package place
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,12 @@ func (p *planner) explain(w *work) {
 	if w.job.Type == System {
 		e.Desired = len(w.owned) + len(w.given) + w.n
 	}
+	for i := range w.candidates {
+		if then, ok := w.taker[w.candidates[i].index]; ok {
+			w.candidates[i] = then
+		}
+	}
+	w.rank()
 	p.leftOver(w)
 	if w.n > 0 {
 		e.Pending = p.pending(w)
@@ -28,6 +35,14 @@ func (p *planner) explain(w *work) {
 		e.Regions = make([]RegionVerdict, 0, len(w.candidates))
 		for i := range w.candidates {
 			e.Regions = append(e.Regions, p.verdict(w, &w.candidates[i]))
+		}
+		for _, name := range slices.Sorted(maps.Keys(w.owned)) {
+			if p.region(name) < 0 {
+				e.Regions = append(e.Regions, RegionVerdict{
+					Region: name, Taken: w.owned[name],
+					Message: fmt.Sprintf("keeps %d, though no such region is defined", w.owned[name]),
+				})
+			}
 		}
 	}
 	p.plan.Groups = append(p.plan.Groups, e)

@@ -15,8 +15,19 @@ type charges map[string]poolCharges
 
 type poolCharges struct {
 	total Resources
-	byAsk map[uint64]int
+	byAsk map[uint64]askCharge
+	// used is the sum of the asks' shares.
+	used int64
 }
+
+// askCharge is what one ask has taken.
+type askCharge struct {
+	n int
+	// share is n of what fitted of this ask alone, in billionths of the pool.
+	share int64
+}
+
+const whole = 1_000_000_000
 
 func newLedger(regions []Region) *ledger {
 	return &ledger{regions: regions, charged: make([]charges, len(regions))}
@@ -32,35 +43,55 @@ func (l *ledger) charge(r int, a Ask, hash uint64, n int) {
 	}
 	pool := l.charged[r][a.pool()]
 	if pool.byAsk == nil {
-		pool.byAsk = map[uint64]int{}
+		pool.byAsk = map[uint64]askCharge{}
 	}
+	c := pool.byAsk[hash]
+	pool.used -= c.share
+	c.n += n
+	c.share = whole
+	if fits, _ := l.reported(r, a, hash); fits > c.n {
+		c.share = whole / int64(fits) * int64(c.n)
+	}
+	pool.used += c.share
+	pool.byAsk[hash] = c
 	pool.total = pool.total.plus(a.Resources(), n)
-	pool.byAsk[hash] += n
 	l.charged[r][a.pool()] = pool
+}
+
+// reported is what fits by the region's report alone, and whether that is an
+// exact count.
+func (l *ledger) reported(r int, a Ask, hash uint64) (n int, exact bool) {
+	if n, exact = l.regions[r].Fits[hash]; exact {
+		return max(0, n), true
+	}
+	return a.fitsBins(l.regions[r].Bins), false
 }
 
 // fits is how many instances a region can take now, and whether the number
 // comes from an exact count. Instances of the same ask are subtracted one by
-// one; others displace as much as their summed resources would, densely
-// packed. That may promise a little too much, and the region returns the rest.
+// one. For other asks there are two careful estimates, and the better one
+// counts: they leave the share of the region that they do not need for
+// themselves alone (a part of the nodes for each ask is always possible), and
+// they displace no more than their summed resources would, densely packed.
+// Where both promise too much after all the region returns the rest.
 func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
-	n, exact = l.regions[r].Fits[hash]
-	if !exact {
-		n = a.fitsBins(l.regions[r].Bins)
-	}
+	n, exact = l.reported(r, a, hash)
 	pool, ok := l.charged[r][a.pool()]
 	if !ok {
-		return max(0, n), exact
+		return n, exact
 	}
 	same := pool.byAsk[hash]
-	others := pool.total.plus(a.Resources(), -same).dims()
 	var displaced int64
+	others := pool.total.plus(a.Resources(), -same.n).dims()
 	for d, need := range a.Resources().dims() {
 		if need > 0 {
 			displaced = max(displaced, (others[d]+need-1)/need)
 		}
 	}
-	return max(0, n-same-int(displaced)), exact
+	left := max(0, whole-(pool.used-same.share))
+	// The shares were rounded down, so one billionth too much may be left.
+	byShare := int64(n) * left / whole
+	return max(0, int(max(byShare, int64(n)-displaced))-same.n), exact
 }
 
 // total is what a region is charged in all pools.
@@ -94,7 +125,8 @@ func (l *ledger) fitsTogether(r int, parts []part) bool {
 func (c charges) clone() charges {
 	out := make(charges, len(c))
 	for pool, p := range c {
-		out[pool] = poolCharges{total: p.total, byAsk: maps.Clone(p.byAsk)}
+		p.byAsk = maps.Clone(p.byAsk)
+		out[pool] = p
 	}
 	return out
 }

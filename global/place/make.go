@@ -28,17 +28,30 @@ func MakePlan(s Snapshot) Plan {
 	return p.plan
 }
 
+// region finds a region by name, -1 if there is none.
+func (p *planner) region(name string) int {
+	i, ok := slices.BinarySearchFunc(p.snap.Regions, name, func(r Region, name string) int { return cmp.Compare(r.Name, name) })
+	if !ok {
+		return -1
+	}
+	return i
+}
+
+// at is the slot's region, nil if it is not defined any more.
+func (p *planner) at(s *region.Slot) *Region {
+	if i := p.region(s.Region); i >= 0 {
+		return &p.snap.Regions[i]
+	}
+	return nil
+}
+
 // assume charges regions for slots that their reports do not include yet.
 func (p *planner) assume() {
-	byName := make(map[string]int, len(p.snap.Regions))
-	for i := range p.snap.Regions {
-		byName[p.snap.Regions[i].Name] = i
-	}
 	for i := range p.snap.Jobs {
 		j := &p.snap.Jobs[i]
 		for _, s := range j.Slots {
-			r, ok := byName[s.Region]
-			if !ok || s.Generation <= p.snap.Regions[r].SlotsRevision || s.State == region.Done {
+			r := p.region(s.Region)
+			if r < 0 || s.Generation <= p.snap.Regions[r].SlotsRevision || s.State == region.Done {
 				continue
 			}
 			g := j.group(s.Group)
@@ -175,11 +188,7 @@ func (p *planner) decide(j *Job) {
 
 // act adds the action that an existing slot needs, if any.
 func (p *planner) act(j *Job, s *region.Slot) {
-	var at *Region
-	if i, ok := slices.BinarySearchFunc(p.snap.Regions, s.Region, func(r Region, name string) int { return cmp.Compare(r.Name, name) }); ok {
-		at = &p.snap.Regions[i]
-	}
-	kind, reason, why := j.correct(s, at)
+	kind, reason, why := j.correct(s, p.at(s))
 	a := Action{
 		Kind: kind, Namespace: j.Namespace, Job: j.Name, Group: s.Group, From: s.From, To: s.To,
 		Region: s.Region, JobVersion: s.JobVersion, Slot: *s, System: s.System, Reason: reason, Why: why,

@@ -23,8 +23,10 @@ type work struct {
 	owned map[string]int
 	// candidates are all regions, those that are not refused first, best first.
 	candidates []candidate
-	// given instances of this plan, by index of the region.
+	// given instances of this plan, by index of the region, and how the region
+	// stood when it got the first of them.
 	given map[int]int
+	taker map[int]candidate
 	// kept instances wait for spread.min.
 	kept int
 }
@@ -52,19 +54,24 @@ type candidate struct {
 }
 
 func (p *planner) newWork(j *Job, g *Group) *work {
-	w := &work{job: j, group: g, hash: g.Ask.Hash(), given: map[int]int{}, owned: map[string]int{}}
+	w := &work{job: j, group: g, hash: g.Ask.Hash(), given: map[int]int{}, taker: map[int]candidate{}, owned: map[string]int{}}
 	for i := range g.Regions.Near {
 		w.near = append(w.near, p.distances.of(&g.Regions.Near[i]))
 	}
 	next := 0
-	for _, s := range j.slotsOf(g.Name) {
+	slots := j.slotsOf(g.Name)
+	for i := range slots {
+		s := &slots[i]
+		// What this very plan takes back is not counted on any more.
+		kind, _, _ := j.correct(s, p.at(s))
+		stays := s.Desired == region.DesiredRun && kind != Revoke && (kind != Stop || !s.System)
 		if s.System || j.Type == System {
-			if s.System && s.Desired == region.DesiredRun {
+			if s.System && stays {
 				w.owned[s.Region] = 1
 			}
 			continue
 		}
-		if n := min(s.To, g.Count) - s.From; n > 0 && s.Desired == region.DesiredRun {
+		if n := min(s.To, g.Count) - s.From; n > 0 && stays {
 			w.owned[s.Region] += n
 		}
 		w.addFree(next, min(s.From, g.Count))
@@ -178,6 +185,9 @@ func (p *planner) give(w *work, counts []int) {
 			p.offer(w, c, r[0], r[1])
 		}
 		p.ledger.charge(c.index, w.group.Ask, w.hash, n)
+		if w.given[c.index] == 0 {
+			w.taker[c.index] = *c
+		}
 		w.given[c.index] += n
 		w.n -= n
 	}
@@ -234,7 +244,7 @@ func (p *planner) placeSystem(w *work) {
 		used++
 		p.offer(w, c, 0, 1)
 		p.ledger.charge(c.index, w.group.Ask, w.hash, p.snap.Regions[c.index].NodesReady)
-		w.given[c.index] = 1
+		w.given[c.index], w.taker[c.index] = 1, *c
 	}
 	w.n = max(0, max(1, w.group.Regions.SpreadMin)-used)
 }
