@@ -75,8 +75,11 @@ func (t *txn) report(n *Node, r *AllocReport) {
 func (t *txn) reportEnd(a *Alloc, r *AllocReport) {
 	asked := a.Desired == Stop
 	reason, message := r.Reason, r.Message
-	if asked && r.State == Stopped && reason == "" {
-		reason, message = a.Reason, a.Message
+	if asked && r.State == Stopped { // why it was asked says more than that it was
+		reason = a.Reason
+		if message == "" {
+			message = a.Message
+		}
 	}
 	end(a, r.State, reason, message)
 	a.Charged = false

@@ -186,6 +186,19 @@ func (v *View) Node(id string) (*Node, bool) { return v.nodes.get(str(id)) }
 // Nodes yields all nodes by id.
 func (v *View) Nodes() iter.Seq[*Node] { return values(v.nodes.all()) }
 
+// NodesInUse yields all nodes by id with what they are charged for, which must
+// not be written to.
+func (v *View) NodesInUse() iter.Seq2[*Node, *Use] {
+	return func(yield func(*Node, *Use) bool) {
+		for _, n := range v.nodes.all() {
+			u, _ := v.uses.get(u64(n.Num))
+			if !yield(n, &u.Use) {
+				return
+			}
+		}
+	}
+}
+
 // NodeCount is the number of nodes.
 func (v *View) NodeCount() int { return v.nodes.size }
 

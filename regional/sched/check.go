@@ -1,0 +1,143 @@
+package sched
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// ErrPlan is wrapped by every error of Check.
+var ErrPlan = errors.New("plan breaks a rule")
+
+// Check says whether a plan over-commits a node, doubles an instance or breaks
+// a filter. It applies the plan to a fork of the view and looks at each
+// placement by itself; it shares no code with Make.
+func Check(in Input, p *Plan) error {
+	var errs []error
+	for i := range p.Places {
+		if err := checkPlace(in, &p.Places[i]); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	n := 0
+	newID := func() string { n++; return "check-" + strconv.Itoa(n) }
+	fork := in.View.Fork()
+	for _, c := range p.Commands(newID, len(p.Stops)+len(p.Places)) {
+		res := fork.Apply(in.View.Index()+1, state.Command{NowUnixNano: in.NowUnixNano, ApplyPlan: &c})
+		for _, s := range res.Skipped {
+			errs = append(errs, fmt.Errorf("%w: %s: %s: %s", ErrPlan, s.ID, s.Reason, s.Message))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func checkPlace(in Input, p *Place) error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s[%d] on %s: %s", ErrPlan, p.Key, p.Index, p.NodeName, fmt.Sprintf(format, args...))
+	}
+	n, ok := in.View.Node(p.NodeID)
+	if !ok {
+		return fail("no such node")
+	}
+	job, ok := in.View.Job(p.Key.JobKey(), p.JobVersion)
+	if !ok || job.Group(p.Key.Group) == nil {
+		return fail("version %d is not stored", p.JobVersion)
+	}
+	ask := &job.Group(p.Key.Group).Ask
+	inst := in.View.Instance(p.Key, p.Index)
+	switch {
+	case p.Resources != ask.Resources:
+		return fail("charged for %v, asks for %v", p.Resources, ask.Resources)
+	case p.Epoch != inst.Epoch+1:
+		return fail("epoch %d after %d", p.Epoch, inst.Epoch)
+	case inst.Finished():
+		return fail("the instance is finished")
+	case inst.NotBeforeUnixNano > in.NowUnixNano:
+		return fail("the instance is backing off")
+	case slices.Contains(inst.Declined, n.ID):
+		return fail("the node declined it")
+	case n.Pool != ask.Pool:
+		return fail("pool %q, not %q", n.Pool, ask.Pool)
+	}
+	for _, need := range ask.Drivers {
+		healthy := false
+		for _, have := range n.Drivers {
+			healthy = healthy || have.Name == need.Name && have.Healthy && containsAll(have.Capabilities, need.Capabilities)
+		}
+		if !healthy {
+			return fail("driver %s", need.Name)
+		}
+	}
+	for _, expr := range ask.Constraints {
+		if ok, err := in.Funcs.Match(expr, n); err != nil || !ok {
+			return fail("constraint %s", expr)
+		}
+	}
+	if err := checkPorts(n, ask, p); err != nil {
+		return fail("%v", err)
+	}
+	if err := checkGPUs(n, ask, p); err != nil {
+		return fail("%v", err)
+	}
+	return nil
+}
+
+func containsAll(have, need []string) bool {
+	for _, s := range need {
+		if !slices.Contains(have, s) {
+			return false
+		}
+	}
+	return true
+}
+
+func checkPorts(n *state.Node, ask *state.Ask, p *Place) error {
+	if len(p.Ports) != len(ask.Ports) {
+		return fmt.Errorf("%d ports of %d", len(p.Ports), len(ask.Ports))
+	}
+	for i, want := range ask.Ports {
+		got := p.Ports[i]
+		switch {
+		case got.Label != want.Label:
+			return fmt.Errorf("port %q is missing", want.Label)
+		case want.Static != 0 && got.Port != want.Static:
+			return fmt.Errorf("port %d, not %d", got.Port, want.Static)
+		case want.Static == 0 && (got.Port < n.PortMin || got.Port > n.PortMax || got.Port == 0):
+			return fmt.Errorf("port %d is outside %d..%d", got.Port, n.PortMin, n.PortMax)
+		}
+	}
+	return nil
+}
+
+// checkGPUs counts: every asked device, and no device of another model when
+// all asks accept the same ones.
+func checkGPUs(n *state.Node, ask *state.Ask, p *Place) error {
+	var want, got int32
+	for _, a := range ask.GPUs {
+		if a.Count <= 1 && a.ShareMilli > 0 {
+			want += a.ShareMilli
+		} else {
+			want += 1000 * a.Count
+		}
+	}
+	for _, g := range p.GPUs {
+		got += g.ShareMilli
+		at := slices.IndexFunc(n.GPUs, func(d state.GPU) bool { return d.ID == g.Device })
+		if at < 0 {
+			return fmt.Errorf("gpu %s is not there", g.Device)
+		}
+		accepted := slices.ContainsFunc(ask.GPUs, func(a state.GPUAsk) bool {
+			return len(a.Models) == 0 || slices.Contains(a.Models, n.GPUs[at].Model)
+		})
+		if !accepted {
+			return fmt.Errorf("gpu model %s", n.GPUs[at].Model)
+		}
+	}
+	if want != got {
+		return fmt.Errorf("%d thousandths of a gpu, not %d", got, want)
+	}
+	return nil
+}

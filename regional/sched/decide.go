@@ -1,0 +1,377 @@
+package sched
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// defaultMaxPlaces bounds a plan where the caller does not.
+const defaultMaxPlaces = 10_000
+
+// planner grows one plan over all groups that may need a decision.
+type planner struct {
+	in       Input
+	plan     *Plan
+	nodes    *table // made when first needed
+	rankings map[string]*ranking
+	here     []int32 // scratch of pickers, all zeroes
+	wakeAt   int64
+}
+
+// Make makes the plan: groups by priority, then by age.
+func Make(in Input) *Plan {
+	if in.MaxPlaces <= 0 {
+		in.MaxPlaces = defaultMaxPlaces
+	}
+	p := &planner{in: in, plan: &Plan{}, rankings: map[string]*ranking{}}
+	for g := range in.View.Unsettled() {
+		p.group(g)
+		if p.plan.More {
+			break
+		}
+	}
+	if p.wakeAt > 0 {
+		p.plan.Wake = time.Duration(p.wakeAt - in.NowUnixNano)
+	}
+	return p.plan
+}
+
+func (p *planner) table() *table {
+	if p.nodes == nil {
+		p.nodes = newTable(p.in.View)
+		p.here = make([]int32, len(p.nodes.nodes))
+	}
+	return p.nodes
+}
+
+// decision is about one group.
+type decision struct {
+	*planner
+	g    *state.GroupView
+	live []*state.Alloc // by index, then Seq
+	// system: the group's instances are nodes.
+	system bool
+	// slot that is looked at, its job and group.
+	slot *state.Slot
+	job  *state.Job
+	spec *state.Group
+	// down counts instances that are on their way; they use the budget of
+	// rolling changes up.
+	down  int32
+	rolls []roll
+	wants []state.Instance
+	waits []Waiting
+}
+
+// roll is a running instance that is to be replaced.
+type roll struct {
+	alloc   *state.Alloc
+	reason  state.Reason
+	message string
+}
+
+func (p *planner) group(g *state.GroupView) {
+	d := &decision{planner: p, g: g}
+	for a := range p.in.View.GroupAllocs(g.Key) {
+		if a.Live() {
+			d.live = append(d.live, a)
+		}
+	}
+	for _, s := range g.Slots {
+		if job, ok := p.in.View.Job(g.Key.JobKey(), s.JobVersion); ok {
+			d.system = job.Type == state.System
+		}
+	}
+	d.stopUnwanted()
+	insts := []state.Instance{}
+	for in := range p.in.View.Instances(g.Key) {
+		insts = append(insts, in)
+	}
+	for _, s := range g.Slots {
+		if s.Desired != state.Run || !d.enter(s) {
+			continue
+		}
+		if d.system {
+			d.systemSlot(insts)
+			break
+		}
+		d.rangeSlot(insts)
+		d.place()
+	}
+	d.roll()
+	p.plan.Waiting = append(p.plan.Waiting, d.waits...)
+}
+
+// enter looks at a slot; false when its job is not stored, which orders that
+// were checked on arrival do not do.
+func (d *decision) enter(s *state.Slot) bool {
+	job, ok := d.in.View.Job(d.g.Key.JobKey(), s.JobVersion)
+	if !ok || job.Group(d.g.Key.Group) == nil {
+		return false
+	}
+	d.slot, d.job, d.spec = s, job, job.Group(d.g.Key.Group)
+	return true
+}
+
+// rangeSlot decides about every wanted index of a service or batch slot.
+func (d *decision) rangeSlot(insts []state.Instance) {
+	at, in := 0, 0
+	for _, r := range d.slot.Ranges() {
+		for i := r[0]; i < r[1]; i++ {
+			for in < len(insts) && insts[in].Index < i {
+				in++
+			}
+			for at < len(d.live) && d.live[at].Index < i {
+				at++
+			}
+			end := at
+			for end < len(d.live) && d.live[end].Index == i {
+				end++
+			}
+			inst := state.Instance{Index: i}
+			if in < len(insts) && insts[in].Index == i {
+				inst = insts[in]
+			}
+			d.index(inst, d.live[at:end])
+		}
+	}
+}
+
+// index decides about one wanted index with its live allocations.
+func (d *decision) index(inst state.Instance, live []*state.Alloc) {
+	if inst.Finished() {
+		for _, a := range live {
+			d.stop(a, state.ReasonSuperseded, "the instance is finished")
+		}
+		return
+	}
+	keep, connected := d.keep(live)
+	switch {
+	case connected > 0 && keep == nil: // being stopped
+		d.down++
+		return
+	case connected > 0:
+		d.kept(keep)
+		return
+	case len(live) > 0 && !d.replace(live):
+		d.down++
+		return
+	}
+	if inst.NotBeforeUnixNano > d.in.NowUnixNano {
+		d.wait(inst.Index, state.ReasonBackoff, inst.NotBeforeUnixNano)
+		d.down++
+		return
+	}
+	// One that never had a node does not hold a rollout up.
+	if inst.Failures > 0 || inst.Reason == state.ReasonSuperseded || inst.Reason == state.ReasonNodeDraining {
+		d.down++
+	}
+	d.wants = append(d.wants, inst)
+}
+
+// keep chooses the connected allocation that stays and stops the others.
+func (d *decision) keep(live []*state.Alloc) (keep *state.Alloc, connected int) {
+	for _, a := range live {
+		if a.Disconnected {
+			continue
+		}
+		connected++
+		if a.Desired != state.Run {
+			continue
+		}
+		if keep == nil || d.prefers(a, keep) {
+			a, keep = keep, a
+		}
+		if a != nil {
+			d.stop(a, state.ReasonRescheduled, "its node is back and another attempt stays")
+		}
+	}
+	return keep, connected
+}
+
+// prefers follows disconnect.reconcile; an attempt of the present version goes
+// first.
+func (d *decision) prefers(a, b *state.Alloc) bool {
+	if an, bn := a.JobVersion == d.slot.JobVersion, b.JobVersion == d.slot.JobVersion; an != bn {
+		return an
+	}
+	if d.spec.Disconnect.KeepReplacement {
+		return a.Epoch > b.Epoch
+	}
+	return a.Epoch < b.Epoch
+}
+
+// kept looks whether the allocation that stays has to be moved or updated.
+func (d *decision) kept(a *state.Alloc) {
+	switch {
+	case a.JobVersion != d.slot.JobVersion:
+		d.rolls = append(d.rolls, roll{a, state.ReasonSuperseded,
+			fmt.Sprintf("version %d replaces %d", d.slot.JobVersion, a.JobVersion)})
+	case a.Moving:
+		d.rolls = append(d.rolls, roll{a, state.ReasonNodeDraining, "moved from " + a.NodeName})
+	}
+	if a.State != state.Running {
+		d.down++
+	}
+}
+
+// roll stops instances that are to be replaced, so that at most max_parallel
+// are down at once. Those that are not up yet are replaced in any case.
+func (d *decision) roll() {
+	if len(d.rolls) == 0 {
+		return
+	}
+	budget := max(1, d.spec.MaxParallel) - d.down
+	for _, r := range d.rolls {
+		if r.alloc.State == state.Running {
+			if budget <= 0 {
+				continue
+			}
+			budget--
+		}
+		d.stop(r.alloc, r.reason, r.message)
+	}
+}
+
+func (d *decision) stop(a *state.Alloc, reason state.Reason, message string) {
+	if a.Desired == state.Run {
+		d.plan.Stops = append(d.plan.Stops, Stop{
+			AllocID: a.ID, Key: d.g.Key, Index: a.Index, NodeName: a.NodeName, Reason: reason, Message: message,
+		})
+	}
+}
+
+func (d *decision) giveUp(a *state.Alloc, reason state.Reason, message string) {
+	d.plan.Stops = append(d.plan.Stops, Stop{
+		AllocID: a.ID, Key: d.g.Key, Index: a.Index, NodeName: a.NodeName,
+		Reason: reason, Message: message, GiveUp: true,
+	})
+}
+
+// wait notes an index that is due later; until 0 = not by time.
+func (d *decision) wait(index int32, reason state.Reason, until int64) {
+	if until > 0 && (d.wakeAt == 0 || until < d.wakeAt) {
+		d.wakeAt = until
+	}
+	for i := range d.waits {
+		w := &d.waits[i]
+		if w.Reason == reason {
+			w.Ranges = addIndex(w.Ranges, index)
+			if until > 0 && (w.UntilUnixNano == 0 || until < w.UntilUnixNano) {
+				w.UntilUnixNano = until
+			}
+			return
+		}
+	}
+	d.waits = append(d.waits, Waiting{d.g.Key, []Range{{index, index + 1}}, reason, until})
+}
+
+// replace says whether an instance all of whose attempts are on lost nodes may
+// have another one now.
+func (d *decision) replace(lost []*state.Alloc) bool {
+	for _, a := range lost {
+		due, ever := d.due(d.spec, a)
+		if !ever {
+			d.wait(a.Index, state.ReasonNodeLost, 0)
+			return false
+		}
+		if due > d.in.NowUnixNano {
+			d.wait(a.Index, state.ReasonNodeLost, due)
+			return false
+		}
+	}
+	for _, a := range lost {
+		if d.spec.Singleton || d.spec.Disconnect.StopRunning || a.Desired == state.Stop {
+			d.giveUp(a, state.ReasonNodeLost, "its node is "+d.status(a))
+		}
+	}
+	return true
+}
+
+// due is from when on an allocation on a lost node counts as gone, and whether
+// it ever does without its node's word.
+func (d *decision) due(spec *state.Group, a *state.Alloc) (int64, bool) {
+	n, ok := d.in.View.Node(a.NodeID)
+	if !ok || spec == nil {
+		return 0, true
+	}
+	if !spec.Disconnect.Replace || d.system {
+		return 0, false
+	}
+	after := spec.Disconnect.After
+	if n.Status == state.NodeLeft {
+		after = 0
+	}
+	if spec.Singleton || spec.Disconnect.StopRunning {
+		// The holder's clock and ours may drift by 1 % each.
+		after = max(after, d.in.NodeLease+d.in.NodeLease/50+spec.KillTimeout)
+	}
+	return n.StatusUnixNano + int64(after), true
+}
+
+func (d *decision) status(a *state.Alloc) string {
+	if n, ok := d.in.View.Node(a.NodeID); ok {
+		return n.Status.String()
+	}
+	return "gone"
+}
+
+// stopUnwanted stops what no slot wants to run.
+func (d *decision) stopUnwanted() {
+	for _, a := range d.live {
+		reason, message := d.unwanted(a)
+		if reason == "" {
+			continue
+		}
+		if !a.Disconnected {
+			d.stop(a, reason, message)
+			continue
+		}
+		var spec *state.Group
+		if job, ok := d.in.View.Job(d.g.Key.JobKey(), a.JobVersion); ok {
+			spec = job.Group(d.g.Key.Group)
+		}
+		due, ever := d.due(spec, a)
+		switch {
+		case ever && due <= d.in.NowUnixNano:
+			d.giveUp(a, reason, message)
+			continue
+		case ever:
+			d.wait(a.Index, state.ReasonNodeLost, due)
+		default:
+			d.wait(a.Index, state.ReasonNodeLost, 0)
+		}
+		d.stop(a, reason, message)
+	}
+}
+
+// unwanted is why an allocation is not wanted; empty if it is, or if the slot
+// orders are not whole yet.
+func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
+	var covers *state.Slot
+	for _, s := range d.g.Slots {
+		i := a.Index
+		if d.system {
+			i = s.From
+		}
+		if s.Wants(i) {
+			return "", ""
+		}
+		if i >= s.From && i < s.To {
+			covers = s
+		}
+	}
+	switch {
+	case covers != nil && covers.Desired == state.Stop:
+		return state.ReasonStoppedByUser, "the job was stopped or scaled down"
+	case covers != nil && covers.Desired == state.Revoke:
+		return state.ReasonRevoked, "the slot was taken back"
+	case d.in.View.Cluster().OrdersIncomplete && !a.Local:
+		return "", ""
+	case covers == nil && len(d.g.Slots) > 0:
+		return state.ReasonOutOfRange, "no slot has this index any more"
+	}
+	return state.ReasonRevoked, "the region no longer owns it"
+}

@@ -1,0 +1,272 @@
+package sched
+
+import (
+	"slices"
+)
+
+// ranking keeps a class's nodes by score, so that the best of all of them is
+// found without looking at each. Every node is in it: nothing is sampled.
+type ranking struct {
+	*class
+	affinity []float64
+	bucket   []int32 // of each node: its spread value
+	buckets  int
+	kind     []bool // status and kind allow it
+	room     []bool // and it has room now
+	pushed   []uint32
+	fitting  int
+	// heaps of entries by bucket. An entry whose stamp is not its node's is
+	// out of date and skipped: a newer one was pushed if the node still fits.
+	heaps []entries
+	// seen of table.changed.
+	seen int
+	// refused is kept while nothing was placed since refusedAt.
+	refused   *refusals
+	refusedAt int
+}
+
+type entry struct {
+	score float64 // without the group's own terms
+	pos   int32
+	stamp uint32
+}
+
+func newRanking(c *class) *ranking {
+	nodes := c.table.nodes
+	r := &ranking{
+		class: c, affinity: make([]float64, len(nodes)), bucket: make([]int32, len(nodes)),
+		kind: make([]bool, len(nodes)), room: make([]bool, len(nodes)),
+		pushed: make([]uint32, len(nodes)), seen: len(c.table.changed),
+	}
+	values := map[string]int32{}
+	for i := range nodes {
+		n := &nodes[i]
+		if c.refuseStatus(n) != "" || c.refuseKind(n) != "" {
+			continue
+		}
+		r.kind[i] = true
+		r.affinity[i] = c.affinity(n)
+		v := c.value(n)
+		b, ok := values[v]
+		if !ok {
+			b = int32(len(values))
+			values[v] = b
+			r.heaps = append(r.heaps, nil)
+		}
+		r.bucket[i] = b
+		if c.refuseRoom(n) == "" {
+			r.room[i] = true
+			r.fitting++
+			r.heaps[b] = append(r.heaps[b], r.entry(n))
+		}
+	}
+	r.buckets = len(values)
+	for b := range r.heaps {
+		r.heaps[b].build()
+	}
+	return r
+}
+
+func (r *ranking) entry(n *node) entry {
+	r.pushed[n.pos] = n.stamp + 1
+	return entry{r.base(n, r.affinity[n.pos]), n.pos, n.stamp}
+}
+
+// catchUp takes in what was placed since the ranking was used last.
+func (r *ranking) catchUp() {
+	for _, pos := range r.table.changed[r.seen:] {
+		n := &r.table.nodes[pos]
+		if r.check(n) && r.pushed[pos] != n.stamp+1 {
+			r.heaps[r.bucket[pos]].push(r.entry(n))
+		}
+	}
+	r.seen = len(r.table.changed)
+}
+
+// check finds out whether a changed node still has room.
+func (r *ranking) check(n *node) bool {
+	if !r.room[n.pos] {
+		return false
+	}
+	if r.refuseRoom(n) != "" {
+		r.room[n.pos] = false
+		r.fitting--
+		return false
+	}
+	return true
+}
+
+// picker chooses nodes for the instances of one group.
+type picker struct {
+	*ranking
+	here  []int32 // the group's instances on each node
+	there []int32 // and on each spread value
+	// local holds the nodes that have instances of the group, with their
+	// penalty; they are aside from the shared heaps.
+	local []entries
+	aside []entry
+	used  []int32 // positions with here > 0
+}
+
+// newPicker starts with counts of zero; here must be all zeroes and as long as
+// the table, it is given back so by done.
+func newPicker(r *ranking, here []int32) *picker {
+	r.catchUp()
+	return &picker{ranking: r, here: here, there: make([]int32, r.buckets), local: make([]entries, r.buckets)}
+}
+
+// count notes an instance that is on a node already.
+func (p *picker) count(pos int32) {
+	if p.here[pos] == 0 {
+		p.used = append(p.used, pos)
+	}
+	p.here[pos]++
+	if p.kind[pos] {
+		p.there[p.bucket[pos]]++
+	}
+}
+
+// best is the position of the node with the greatest score of all that fit and
+// are not excluded, the first by id among equals; -1 if there is none.
+func (p *picker) best(exclude []string) int32 {
+	var skipped []entry
+	pos, score := int32(-1), 0.0
+	for b := range p.heaps {
+		e, ok := p.bestOf(b, exclude, &skipped)
+		if !ok {
+			continue
+		}
+		s := e.score + spread(p.there[b])
+		if pos < 0 || s > score || s == score && e.pos < pos {
+			pos, score = e.pos, s
+		}
+	}
+	for _, e := range skipped {
+		p.putBack(e)
+	}
+	return pos
+}
+
+func (p *picker) bestOf(b int, exclude []string, skipped *[]entry) (entry, bool) {
+	shared, local := p.top(&p.heaps[b], b, exclude, skipped), p.top(&p.local[b], b, exclude, skipped)
+	switch {
+	case shared == nil && local == nil:
+		return entry{}, false
+	case local == nil, shared != nil && shared.before(*local):
+		return *shared, true
+	}
+	return *local, true
+}
+
+// top is the first entry of a heap that counts, after those that do not were
+// taken out.
+func (p *picker) top(h *entries, b int, exclude []string, skipped *[]entry) *entry {
+	isShared := h == &p.heaps[b]
+	for len(*h) > 0 {
+		e := &(*h)[0]
+		n := &p.table.nodes[e.pos]
+		switch {
+		case e.stamp != n.stamp || !p.room[e.pos]:
+			h.pop()
+		case isShared && p.here[e.pos] > 0:
+			p.aside = append(p.aside, h.pop())
+			p.pushLocal(n)
+		case len(exclude) > 0 && slices.Contains(exclude, n.ID):
+			*skipped = append(*skipped, h.pop())
+		default:
+			return e
+		}
+	}
+	return nil
+}
+
+// putBack returns an entry that was taken out for one instance only.
+func (p *picker) putBack(e entry) {
+	if p.here[e.pos] > 0 {
+		p.local[p.bucket[e.pos]].push(e)
+		return
+	}
+	p.heaps[p.bucket[e.pos]].push(e)
+}
+
+func (p *picker) pushLocal(n *node) {
+	score := p.base(n, p.affinity[n.pos]) + apart(p.here[n.pos])
+	p.local[p.bucket[n.pos]].push(entry{score, n.pos, n.stamp})
+}
+
+// took notes that an instance was placed on a node, after table.take.
+func (p *picker) took(n *node) {
+	p.count(n.pos)
+	if p.check(n) {
+		p.pushLocal(n)
+	}
+}
+
+// done gives the nodes back to the shared heaps, and here as zeroes.
+func (p *picker) done() {
+	for _, e := range p.aside {
+		if e.stamp == p.table.nodes[e.pos].stamp && p.room[e.pos] {
+			p.heaps[p.bucket[e.pos]].push(e)
+		}
+	}
+	p.catchUp()
+	for _, pos := range p.used {
+		p.here[pos] = 0
+	}
+}
+
+// before says that e is the better choice.
+func (e entry) before(o entry) bool {
+	if e.score != o.score {
+		return e.score > o.score
+	}
+	return e.pos < o.pos
+}
+
+// entries is a binary heap, the best first.
+type entries []entry
+
+func (h entries) build() {
+	for i := len(h)/2 - 1; i >= 0; i-- {
+		h.down(i)
+	}
+}
+
+func (h *entries) push(e entry) {
+	*h = append(*h, e)
+	s := *h
+	for i := len(s) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !s[i].before(s[up]) {
+			return
+		}
+		s[i], s[up] = s[up], s[i]
+		i = up
+	}
+}
+
+func (h *entries) pop() entry {
+	s := *h
+	e := s[0]
+	s[0] = s[len(s)-1]
+	*h = s[:len(s)-1]
+	(*h).down(0)
+	return e
+}
+
+func (h entries) down(i int) {
+	for {
+		k := 2*i + 1
+		if k >= len(h) {
+			return
+		}
+		if k+1 < len(h) && h[k+1].before(h[k]) {
+			k++
+		}
+		if !h[k].before(h[i]) {
+			return
+		}
+		h[i], h[k] = h[k], h[i]
+		i = k
+	}
+}

@@ -1,0 +1,321 @@
+package sched
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// ranking finds or makes the index of nodes for an ask. Jobs that have
+// dedicated instances see other nodes than the rest.
+func (p *planner) ranking(ask *state.Ask, job state.JobKey) *ranking {
+	t := p.table()
+	if !ask.Dedicated && !t.dedicatedJobs[job] {
+		job = state.JobKey{}
+	}
+	key := askKey(ask, job)
+	r, ok := p.rankings[key]
+	if !ok {
+		r = newRanking(newClass(t, p.in.Funcs, ask, job))
+		p.rankings[key] = r
+	}
+	return r
+}
+
+// askKey is equal for asks that see the same nodes with the same scores.
+func askKey(a *state.Ask, job state.JobKey) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %d %d %q %t %q %q", a.Resources.CPUMilli, a.Resources.MemoryBytes, a.Resources.DiskBytes,
+		a.Pool, a.Dedicated, a.Spread, job)
+	for _, g := range a.GPUs {
+		fmt.Fprintf(&b, " g%d %d %q", g.Count, g.ShareMilli, g.Models)
+	}
+	for _, d := range a.Drivers {
+		fmt.Fprintf(&b, " d%q %q", d.Name, d.Capabilities)
+	}
+	for _, c := range a.Constraints {
+		fmt.Fprintf(&b, " c%q", c)
+	}
+	for _, f := range a.Affinities {
+		fmt.Fprintf(&b, " a%d %q", f.Weight, f.Expr)
+	}
+	for _, port := range a.Ports {
+		fmt.Fprintf(&b, " p%d", port.Static)
+	}
+	return b.String()
+}
+
+// place finds nodes for the wanted instances of the slot looked at.
+func (d *decision) place() {
+	if len(d.wants) == 0 {
+		return
+	}
+	job := d.g.Key.JobKey()
+	pk := newPicker(d.ranking(&d.spec.Ask, job), d.here)
+	for _, a := range d.live {
+		if pos, ok := d.nodes.byNum[a.NodeNum]; ok && a.Desired == state.Run {
+			pk.count(pos)
+		}
+	}
+	var none Unplaced
+	for i := range d.wants {
+		if len(d.plan.Places) >= d.in.MaxPlaces {
+			d.plan.More = true
+			break
+		}
+		inst := &d.wants[i]
+		pos := pk.best(inst.Declined)
+		switch {
+		case pos >= 0:
+			d.placeOn(pk, &d.nodes.nodes[pos], inst)
+		case len(inst.Declined) > 0:
+			d.unplaced(pk.ranking, []Range{{inst.Index, inst.Index + 1}}, inst.Declined)
+		default:
+			none.Ranges = addIndex(none.Ranges, inst.Index)
+		}
+	}
+	if len(none.Ranges) > 0 {
+		d.unplaced(pk.ranking, none.Ranges, nil)
+	}
+	pk.done()
+	d.wants = d.wants[:0]
+}
+
+func (d *decision) placeOn(pk *picker, n *node, inst *state.Instance) {
+	here := pk.here[n.pos]
+	terms := pk.terms(n, pk.affinity[n.pos], here, pk.there[pk.bucket[n.pos]])
+	why := "best of " + strconv.Itoa(pk.fitting) + " fitting nodes of " + strconv.Itoa(len(d.nodes.nodes)) + ": " + termsText(terms)
+	d.give(pk.class, n, inst, terms, why)
+	pk.took(n)
+}
+
+// give writes a placement down and charges the node.
+func (d *decision) give(c *class, n *node, inst *state.Instance, terms []Term, why string) {
+	ports := n.givePorts(c.Ports, portStart(d.g.Key, inst))
+	gpus, _ := giveGPUs(n.GPUs, n.gpu, c.units)
+	var score float64
+	for _, t := range terms {
+		score += t.Value
+	}
+	d.plan.Places = append(d.plan.Places, Place{
+		Key: d.g.Key, JobVersion: d.job.Version, Index: inst.Index, NodeID: n.ID, NodeName: n.Name,
+		Epoch: inst.Epoch + 1, Resources: c.Resources, Ports: ports, GPUs: gpus,
+		Why: why, Score: score, Terms: terms,
+	})
+	d.nodes.take(n, c.Ask, d.g.Key.JobKey(), ports, gpus)
+}
+
+// portStart spreads dynamic ports over their range: FNV-1a of the instance and
+// its attempt.
+func portStart(key state.GroupKey, inst *state.Instance) uint64 {
+	h := uint64(14695981039346656037)
+	add := func(s string) {
+		for i := range len(s) {
+			h = (h ^ uint64(s[i])) * 1099511628211
+		}
+	}
+	add(key.Namespace)
+	add(key.Job)
+	add(key.Group)
+	for _, n := range [...]int64{int64(inst.Index), inst.Epoch} {
+		for range 8 {
+			h = (h ^ uint64(n&0xff)) * 1099511628211
+			n >>= 8
+		}
+	}
+	return h
+}
+
+func termsText(terms []Term) string {
+	b := make([]byte, 0, 64)
+	for i, t := range terms {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(b, t.Name...)
+		b = append(b, ' ')
+		b = strconv.AppendFloat(b, t.Value, 'f', 2, 64)
+		if t.Detail != "" {
+			b = append(b, " ("...)
+			b = append(b, t.Detail...)
+			b = append(b, ')')
+		}
+	}
+	return string(b)
+}
+
+// systemSlot decides about every node of the region.
+func (d *decision) systemSlot(insts []state.Instance) {
+	byIndex := make(map[int32]state.Instance, len(insts))
+	for _, in := range insts {
+		byIndex[in.Index] = in
+	}
+	live := map[int32][]*state.Alloc{}
+	for _, a := range d.live {
+		live[a.Index] = append(live[a.Index], a)
+	}
+	t := d.table()
+	c := newClass(t, d.in.Funcs, &d.spec.Ask, d.g.Key.JobKey())
+	var full Unplaced
+	counts := map[state.Reason]int32{}
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		index := int32(n.Num)
+		inst, ok := byIndex[index]
+		if !ok {
+			inst.Index = index
+		}
+		if len(live[index]) == 0 && (c.refuseStatus(n) != "" || c.refuseKind(n) != "" || slices.Contains(inst.Declined, n.ID)) {
+			continue
+		}
+		d.index(inst, live[index])
+		if len(d.wants) == 0 {
+			continue
+		}
+		d.wants = d.wants[:0]
+		if len(d.plan.Places) >= d.in.MaxPlaces {
+			d.plan.More = true
+			return
+		}
+		if r := c.refuse(n); r != "" {
+			full.Ranges = addIndex(full.Ranges, index)
+			counts[r]++
+			continue
+		}
+		d.give(c, n, &inst, c.terms(n, 0, 0, 0), "a system job runs on every fitting node")
+	}
+	if len(full.Ranges) > 0 {
+		slices.SortFunc(full.Ranges, func(a, b Range) int { return cmp.Compare(a.From, b.From) })
+		full.Counts = sortCounts(counts)
+		full.System = true
+		d.addUnplaced(full, full.Counts[0].Reason, "nodes that fit otherwise have no room")
+	}
+}
+
+func (d *decision) addUnplaced(u Unplaced, reason state.Reason, message string) {
+	u.Key, u.JobVersion, u.Generation = d.g.Key, d.job.Version, d.slot.Generation
+	u.Reason, u.Message = reason, message
+	d.plan.Unplaced = append(d.plan.Unplaced, u)
+}
+
+// unplaced explains instances that no node takes.
+func (d *decision) unplaced(r *ranking, ranges []Range, declined []string) {
+	u := Unplaced{Ranges: ranges}
+	if len(d.nodes.nodes) == 0 {
+		d.addUnplaced(u, state.ReasonNoNodes, "the region has no nodes")
+		return
+	}
+	if len(declined) > 0 {
+		f := r.refusals(declined)
+		u.Counts, u.Never = f.counts, f.never
+		d.addUnplaced(u, f.reason, f.message)
+		return
+	}
+	if r.refused == nil || r.refusedAt != len(r.table.changed) {
+		r.refused, r.refusedAt = r.refusals(nil), len(r.table.changed)
+	}
+	u.Counts, u.Never = r.refused.counts, r.refused.never
+	d.addUnplaced(u, r.refused.reason, r.refused.message)
+}
+
+// refusals is why no node takes one more instance of a class.
+type refusals struct {
+	counts  []state.Count
+	reason  state.Reason
+	message string
+	never   bool
+}
+
+func (c *class) refusals(declined []string) *refusals {
+	f := &refusals{counts: c.countRefusals(declined), reason: state.ReasonNoFittingNode}
+	if len(f.counts) > 0 {
+		f.reason = f.counts[0].Reason
+	}
+	f.message, f.never = c.shortage(f.reason)
+	if f.reason == state.ReasonDeclined {
+		f.message = fmt.Sprintf("%d nodes declined it", f.counts[0].Count)
+	}
+	return f
+}
+
+// countRefusals counts why nodes do not take one more instance.
+func (c *class) countRefusals(declined []string) []state.Count {
+	counts := map[state.Reason]int32{}
+	for i := range c.table.nodes {
+		n := &c.table.nodes[i]
+		r := c.refuse(n)
+		if r == "" && slices.Contains(declined, n.ID) {
+			r = state.ReasonDeclined
+		}
+		if r != "" {
+			counts[r]++
+		}
+	}
+	return sortCounts(counts)
+}
+
+// sortCounts puts the most frequent reason first, equals by name.
+func sortCounts(counts map[state.Reason]int32) []state.Count {
+	out := make([]state.Count, 0, len(counts))
+	for r, n := range counts {
+		out = append(out, state.Count{Reason: r, Count: n})
+	}
+	slices.SortFunc(out, func(a, b state.Count) int {
+		if a.Count != b.Count {
+			return cmp.Compare(b.Count, a.Count)
+		}
+		return strings.Compare(string(a.Reason), string(b.Reason))
+	})
+	return out
+}
+
+// shortage says in figures what is missing for a reason, and whether no node
+// would take the instance even when it is empty.
+func (c *class) shortage(r state.Reason) (message string, never bool) {
+	never = true
+	var free, empty state.Resources
+	var example *node
+	for i := range c.table.nodes {
+		n := &c.table.nodes[i]
+		if example == nil && c.refuse(n) == r {
+			example = n
+		}
+		e := emptied(n)
+		if refused := c.refuse(&e); refused == "" {
+			never = false
+		} else if c.refuseKind(&e) != "" || c.refuseStatus(&e) != "" {
+			continue
+		}
+		empty = largest(empty, n.Capacity)
+		if c.refuseStatus(n) == "" {
+			free = largest(free, n.free)
+		}
+	}
+	need := c.Resources
+	figures := func(what, need, free, empty string) string {
+		return fmt.Sprintf("needs %s %s, the most free on one node is %s, the largest node has %s", need, what, free, empty)
+	}
+	switch {
+	case never && need.CPUMilli > empty.CPUMilli, !never && r == state.ReasonInsufficientCPU:
+		return figures("cpu", milli(need.CPUMilli), milli(free.CPUMilli), milli(empty.CPUMilli)), never
+	case never && need.MemoryBytes > empty.MemoryBytes, !never && r == state.ReasonInsufficientMemory:
+		return figures("memory", size(need.MemoryBytes), size(free.MemoryBytes), size(empty.MemoryBytes)), never
+	case never && need.DiskBytes > empty.DiskBytes, !never && r == state.ReasonInsufficientDisk:
+		return figures("disk", size(need.DiskBytes), size(free.DiskBytes), size(empty.DiskBytes)), never
+	case example != nil:
+		return "for example " + example.Name + ": " + c.describe(example, r), never
+	}
+	return "", never
+}
+
+func largest(a, b state.Resources) state.Resources {
+	return state.Resources{
+		CPUMilli:    max(a.CPUMilli, b.CPUMilli),
+		MemoryBytes: max(a.MemoryBytes, b.MemoryBytes),
+		DiskBytes:   max(a.DiskBytes, b.DiskBytes),
+	}
+}

@@ -1,0 +1,201 @@
+package sched
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// Place puts one instance on a node.
+type Place struct {
+	Key        state.GroupKey
+	JobVersion int64
+	Index      int32
+	NodeID     string
+	NodeName   string
+	Epoch      int64 // that the allocation will get
+	Resources  state.Resources
+	Ports      []state.PortGrant
+	GPUs       []state.GPUGrant
+	Why        string // one line
+	Score      float64
+	Terms      []Term
+}
+
+// Term is one part of a score; the score is their sum.
+type Term struct {
+	Name   string
+	Value  float64
+	Detail string
+}
+
+// Stop ends one allocation.
+type Stop struct {
+	AllocID  string
+	Key      state.GroupKey
+	Index    int32
+	NodeName string
+	Reason   state.Reason
+	Message  string
+	GiveUp   bool // its node is lost: it becomes lost at once
+}
+
+// Range is From ≤ i < To.
+type Range struct{ From, To int32 }
+
+// Unplaced are instances that fit no node now.
+type Unplaced struct {
+	Key        state.GroupKey
+	JobVersion int64
+	Generation int64
+	System     bool
+	Ranges     []Range // within one slot, ascending
+	// Reason is the one that stands against most nodes, or no_nodes.
+	Reason  state.Reason
+	Message string
+	// Counts over nodes, most frequent first.
+	Counts []state.Count
+	// Never says that no node of the region fits even when it is empty.
+	Never bool
+}
+
+// Waiting are instances that are due later.
+type Waiting struct {
+	Key    state.GroupKey
+	Ranges []Range
+	Reason state.Reason // backoff or node_lost
+	// UntilUnixNano is the earliest of them; 0 = until the node is back.
+	UntilUnixNano int64
+}
+
+// Plan is a value: printed, checked, turned into commands. Execution makes no
+// choices.
+type Plan struct {
+	Stops    []Stop
+	Places   []Place
+	Unplaced []Unplaced
+	Waiting  []Waiting
+	// Wake is how long after NowUnixNano something is due; 0 = nothing is.
+	Wake time.Duration
+	// More says that MaxPlaces was reached: plan again at once.
+	More bool
+}
+
+// Empty says that the plan changes nothing.
+func (p *Plan) Empty() bool { return len(p.Stops) == 0 && len(p.Places) == 0 }
+
+// String prints the plan, a line for each entry.
+func (p *Plan) String() string {
+	var b strings.Builder
+	for _, s := range p.Stops {
+		verb := "stop"
+		if s.GiveUp {
+			verb = "give up"
+		}
+		fmt.Fprintf(&b, "%s %s[%d] %s on %s: %s", verb, s.Key, s.Index, s.AllocID, s.NodeName, s.Reason)
+		if s.Message != "" {
+			fmt.Fprintf(&b, " (%s)", s.Message)
+		}
+		b.WriteByte('\n')
+	}
+	for i := range p.Places {
+		pl := &p.Places[i]
+		fmt.Fprintf(&b, "place %s[%d] v%d epoch %d on %s%s%s: %s\n",
+			pl.Key, pl.Index, pl.JobVersion, pl.Epoch, pl.NodeName, portText(pl.Ports), gpuText(pl.GPUs), pl.Why)
+	}
+	for i := range p.Unplaced {
+		u := &p.Unplaced[i]
+		fmt.Fprintf(&b, "unplaced %s[%s]: %s (%s)", u.Key, rangesText(u.Ranges), u.Reason, u.Message)
+		for _, c := range u.Counts {
+			fmt.Fprintf(&b, " %s×%d", c.Reason, c.Count)
+		}
+		if u.Never {
+			b.WriteString(" never")
+		}
+		b.WriteByte('\n')
+	}
+	for _, w := range p.Waiting {
+		fmt.Fprintf(&b, "wait %s[%s]: %s\n", w.Key, rangesText(w.Ranges), w.Reason)
+	}
+	if p.Wake > 0 {
+		fmt.Fprintf(&b, "wake in %s\n", p.Wake)
+	}
+	if p.More {
+		b.WriteString("more\n")
+	}
+	if b.Len() == 0 {
+		return "nothing to do\n"
+	}
+	return b.String()
+}
+
+func portText(ports []state.PortGrant) string {
+	var b strings.Builder
+	for _, p := range ports {
+		b.WriteString(" " + p.Label + ":" + strconv.Itoa(int(p.Port)))
+	}
+	return b.String()
+}
+
+func gpuText(gpus []state.GPUGrant) string {
+	var b strings.Builder
+	for _, g := range gpus {
+		b.WriteString(" " + g.Device + "=" + milli(int64(g.ShareMilli)))
+	}
+	return b.String()
+}
+
+func rangesText(ranges []Range) string {
+	parts := make([]string, len(ranges))
+	for i, r := range ranges {
+		parts[i] = strconv.Itoa(int(r.From))
+		if r.To > r.From+1 {
+			parts[i] += "-" + strconv.Itoa(int(r.To-1))
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// addIndex extends ascending ranges by an index.
+func addIndex(ranges []Range, i int32) []Range {
+	if n := len(ranges); n > 0 && ranges[n-1].To == i {
+		ranges[n-1].To++
+		return ranges
+	}
+	return append(ranges, Range{i, i + 1})
+}
+
+// Commands turns the plan into log commands of at most perCommand (≥ 1)
+// entries each. newID makes a UUID for each allocation, in the plan's order.
+func (p *Plan) Commands(newID func() string, perCommand int) []state.ApplyPlan {
+	perCommand = max(1, perCommand)
+	var out []state.ApplyPlan
+	room := 0
+	last := func() *state.ApplyPlan {
+		if room == 0 {
+			out = append(out, state.ApplyPlan{})
+			room = perCommand
+		}
+		room--
+		return &out[len(out)-1]
+	}
+	for _, s := range p.Stops {
+		c := last()
+		c.Stops = append(c.Stops, state.StopAlloc{ID: s.AllocID, Reason: s.Reason, Message: s.Message, GiveUp: s.GiveUp})
+	}
+	for i := range p.Places {
+		pl := &p.Places[i]
+		c := last()
+		if n := len(c.Places); n == 0 || c.Places[n-1].Key != pl.Key || c.Places[n-1].JobVersion != pl.JobVersion {
+			c.Places = append(c.Places, state.PlaceGroup{Key: pl.Key, JobVersion: pl.JobVersion})
+		}
+		g := &c.Places[len(c.Places)-1]
+		g.Allocs = append(g.Allocs, state.PlaceAlloc{
+			ID: newID(), Index: pl.Index, NodeID: pl.NodeID, Ports: pl.Ports, GPUs: pl.GPUs, Why: pl.Why,
+		})
+	}
+	return out
+}

@@ -1,0 +1,184 @@
+package sched
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// FitCount is how many instances of an ask fit now, at most max. A dedicated
+// ask counts nodes as if all instances were of one job.
+func FitCount(in Input, ask *state.Ask, max int) int {
+	return fitCounts(newTable(in.View), in.Funcs, ask, max)
+}
+
+// FitCounts is FitCount for several asks over one look at the nodes.
+func FitCounts(in Input, asks []*state.Ask, max int) []int {
+	t := newTable(in.View)
+	out := make([]int, len(asks))
+	for i, ask := range asks {
+		out[i] = fitCounts(t, in.Funcs, ask, max)
+	}
+	return out
+}
+
+func fitCounts(t *table, funcs Funcs, ask *state.Ask, limit int) int {
+	c := newClass(t, funcs, ask, state.JobKey{})
+	total := 0
+	for i := range t.nodes {
+		if total >= limit {
+			return limit
+		}
+		n := &t.nodes[i]
+		if c.refuse(n) == "" {
+			total += c.fits(n, limit-total)
+		}
+	}
+	return min(total, limit)
+}
+
+// fits is how many instances a node takes, at least one and at most limit.
+func (c *class) fits(n *node, limit int) int {
+	k := int64(limit)
+	for _, p := range [][2]int64{
+		{n.free.CPUMilli, c.Resources.CPUMilli},
+		{n.free.MemoryBytes, c.Resources.MemoryBytes},
+		{n.free.DiskBytes, c.Resources.DiskBytes},
+	} {
+		if p[1] > 0 {
+			k = min(k, p[0]/p[1])
+		}
+	}
+	if n.InstanceQuota > 0 {
+		k = min(k, int64(n.InstanceQuota-n.allocs))
+	}
+	if c.static > 0 {
+		k = min(k, 1)
+	}
+	if dynamic := len(c.Ports) - c.static; dynamic > 0 && c.static == 0 {
+		k = min(k, int64(n.dynamicFree()/dynamic))
+	}
+	if len(c.units) > 0 {
+		k = c.fitsGPU(n, k)
+	}
+	return int(k)
+}
+
+// fitsGPU counts by giving devices away one instance after the other.
+func (c *class) fitsGPU(n *node, limit int64) int64 {
+	used := slices.Clone(n.gpu)
+	for k := range limit {
+		grants, ok := giveGPUs(n.GPUs, used, c.units)
+		if !ok {
+			return k
+		}
+		for _, g := range grants {
+			used[slices.IndexFunc(n.GPUs, func(d state.GPU) bool { return d.ID == g.Device })] += g.ShareMilli
+		}
+	}
+	return limit
+}
+
+// Bin is a group of nodes with about the same free vector.
+type Bin struct {
+	Nodes int32
+	Pool  string
+	Free  state.Resources // a lower bound of each
+}
+
+type binKey struct {
+	pool              string
+	cpu, memory, disk int
+}
+
+// Bins is the histogram of the free vectors of nodes that take work: at most
+// limit bins, as fine as that allows (a quarter of an octave at best), sorted
+// by pool and size. Of more pools than that the largest are kept.
+func Bins(view *state.View, limit int) []Bin {
+	var bins map[binKey]*Bin
+	for step := 1; step <= 1024; step *= 2 {
+		bins = binsBy(view, step)
+		if len(bins) <= limit {
+			break
+		}
+	}
+	out := make([]Bin, 0, len(bins))
+	for _, k := range slices.SortedFunc(maps.Keys(bins), compareBins) {
+		out = append(out, *bins[k])
+	}
+	if len(out) > limit {
+		slices.SortStableFunc(out, func(a, b Bin) int { return cmp.Compare(b.Nodes, a.Nodes) })
+		out = out[:limit]
+	}
+	return out
+}
+
+func binsBy(view *state.View, step int) map[binKey]*Bin {
+	bins := map[binKey]*Bin{}
+	for n, u := range view.NodesInUse() {
+		if !n.Eligible() || u.Dedicated > 0 || n.InstanceQuota > 0 && u.Allocs >= n.InstanceQuota {
+			continue
+		}
+		free := n.Capacity.Sub(u.Resources)
+		k := binKey{n.Pool, level(free.CPUMilli) / step, level(free.MemoryBytes) / step, level(free.DiskBytes) / step}
+		b, ok := bins[k]
+		if !ok {
+			b = &Bin{Pool: n.Pool, Free: state.Resources{CPUMilli: math.MaxInt64, MemoryBytes: math.MaxInt64, DiskBytes: math.MaxInt64}}
+			bins[k] = b
+		}
+		b.Nodes++
+		b.Free.CPUMilli = min(b.Free.CPUMilli, max(0, free.CPUMilli))
+		b.Free.MemoryBytes = min(b.Free.MemoryBytes, max(0, free.MemoryBytes))
+		b.Free.DiskBytes = min(b.Free.DiskBytes, max(0, free.DiskBytes))
+	}
+	return bins
+}
+
+func compareBins(a, b binKey) int {
+	return cmp.Or(strings.Compare(a.pool, b.pool), cmp.Compare(b.cpu, a.cpu),
+		cmp.Compare(b.memory, a.memory), cmp.Compare(b.disk, a.disk))
+}
+
+// level is four steps an octave: the logarithm and the next two bits.
+func level(n int64) int {
+	if n <= 0 {
+		return 0
+	}
+	l := bits.Len64(uint64(n))
+	return l<<2 | int(uint64(n)<<(64-l)>>61&3)
+}
+
+// Totals sums the region up for its report.
+type Totals struct {
+	Ready, Lost, Draining, Cordoned int32           // nodes; draining and cordoned of the ready ones
+	Capacity                        state.Resources // of ready nodes
+	Free                            state.Resources // of nodes that take work
+}
+
+// Sum sums the region's nodes up. Lost includes those that left.
+func Sum(view *state.View) Totals {
+	var t Totals
+	for n, u := range view.NodesInUse() {
+		if n.Status != state.NodeReady {
+			t.Lost++
+			continue
+		}
+		t.Ready++
+		t.Capacity = t.Capacity.Add(n.Capacity)
+		if n.Draining {
+			t.Draining++
+		}
+		if n.Cordoned {
+			t.Cordoned++
+		}
+		if n.Eligible() {
+			t.Free = t.Free.Add(n.Capacity.Sub(u.Resources))
+		}
+	}
+	return t
+}
