@@ -83,6 +83,7 @@ type planned struct {
 	silent int // UDP probes sent since the last UDP answer
 	failed int // probes lost since the last answer
 	sent   int
+	tcp    bool // the latest TCP probe was answered
 }
 
 // NewPlan has no peers.
@@ -204,6 +205,8 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 	if method == UDP {
 		e.silent = 0
 		e.next.Method = UDP
+	} else {
+		e.tcp = true
 	}
 	if e.failed >= UnreachableAfter {
 		e.quick = quickProbes
@@ -213,16 +216,21 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 }
 
 // Lost notes that a probe was not answered in time: the next goes to the next
-// address, and soon.
-func (p *Plan) Lost(peer string, now time.Time, rnd func() float64) {
+// address, and soon. Where TCP works a lost UDP probe says nothing of the peer.
+func (p *Plan) Lost(peer, lostMethod string, now time.Time, rnd func() float64) {
 	i, ok := p.find(peer)
 	if !ok {
 		return
 	}
 	e := &p.peers[i]
+	if lostMethod == TCP {
+		e.tcp = false
+	} else if e.tcp {
+		return
+	}
+	e.next.Method = method(e)
 	e.failed++
 	e.next.Address++
-	e.next.Method = method(e)
 	if e.failed <= retryProbes {
 		e.sooner(now.Add(jittered(retryInterval, rnd)))
 	}

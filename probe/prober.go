@@ -334,7 +334,7 @@ func (p *Prober) settle(sequence uint64, s Sample, now time.Time) {
 	known.window.Add(s)
 	known.dirty = true
 	if s.Lost {
-		p.plan.Lost(o.peer, now, p.rnd.Float64)
+		p.plan.Lost(o.peer, o.method, now, p.rnd.Float64)
 		return
 	}
 	p.plan.Answered(o.peer, o.method, now, p.rnd.Float64)

@@ -50,7 +50,7 @@ func (s Sample) delayed() bool {
 // zero value is empty. Not safe for concurrent use.
 type Window struct {
 	samples []Sample // in the order of Add
-	lostRun int      // lost in a row
+	lostRun int      // sent since the latest answer and lost
 	latest  Sample   // latest answer
 	heard   bool     // there was one
 }
@@ -59,7 +59,10 @@ type Window struct {
 // answer after the peer was unreachable starts afresh: the way may be another.
 func (w *Window) Add(s Sample) {
 	if s.Lost {
-		w.lostRun++
+		// A loss is noticed late: what was answered since then counts more.
+		if !w.heard || s.At.After(w.latest.At) {
+			w.lostRun++
+		}
 	} else {
 		if w.lostRun >= UnreachableAfter {
 			w.samples = w.samples[:0]

@@ -1,0 +1,396 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/sim/simnet"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ip of the hosts of the simulated network.
+const hostA, hostB, hostC = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+
+// stage runs probers and responders in a bubble until its test ends.
+type stage struct {
+	t    *testing.T
+	net  *simnet.Network
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+// onStage plays in virtual time; one way from a takes 15 ms, to a 25 ms, any
+// other 5 ms.
+func onStage(t *testing.T, play func(s *stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t}
+		s.net = simnet.New(simnet.Options{Latency: func(from, to string) time.Duration {
+			switch hostA {
+			case from:
+				return 15 * msec
+			case to:
+				return 25 * msec
+			}
+			return 5 * msec
+		}})
+		s.ctx, s.stop = context.WithCancel(t.Context())
+		play(s)
+		s.stop()
+		s.wg.Wait()
+	})
+}
+
+func (s *stage) run(what string, run func(context.Context) error) {
+	s.wg.Go(func() {
+		if err := run(s.ctx); err != nil {
+			s.t.Errorf("%s: %v", what, err)
+		}
+	})
+}
+
+// responder answers on a host; the result is its address.
+func (s *stage) responder(host string, cfg ResponderConfig) string {
+	s.t.Helper()
+	cfg.Net, cfg.Addr = s.net.Net(host), host+":0"
+	r, err := Listen(s.ctx, cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.run("responder of "+host, r.Run)
+	return r.Addr()
+}
+
+func (s *stage) prober(host string, cfg Config) *Prober {
+	s.t.Helper()
+	cfg.Net, cfg.Bind = s.net.Net(host), host+":0"
+	if cfg.Region == "" {
+		cfg.Region = "a"
+	}
+	p, err := New(cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.run("prober of "+host, p.Run)
+	return p
+}
+
+func wait(d time.Duration) {
+	time.Sleep(d) // virtual
+	synctest.Wait()
+}
+
+func summary(e topology.Edge) string {
+	return fmt.Sprintf("%s %s %s p50 %v p99 %v jitter %v loss %.2f of %d", e.To, e.State, e.Method, e.P50, e.P99, e.Jitter, e.Loss, e.Samples)
+}
+
+func expect(t *testing.T, p *Prober, want ...string) {
+	t.Helper()
+	var got []string
+	for _, e := range p.Edges() {
+		got = append(got, summary(e))
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("edges:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestFreshFederationShowsAMatrixAtOnce(t *testing.T) {
+	onStage(t, func(s *stage) {
+		b, c := s.responder(hostB, ResponderConfig{}), s.responder(hostC, ResponderConfig{})
+		fromA := s.prober(hostA, Config{Region: "a", Seed: 1})
+		fromB := s.prober(hostB, Config{Region: "b", Seed: 2})
+		fromA.SetPeers([]Peer{{Name: "c", Addresses: []string{c}}, {Name: "b", Addresses: []string{b}},
+			{Name: "a", Addresses: []string{b}}, {Name: "homeless"}})
+		fromB.SetPeers([]Peer{{Name: "c", Addresses: []string{c}}})
+		expect(t, fromA, "b unknown  p50 0s p99 0s jitter 0s loss 0.00 of 0", "c unknown  p50 0s p99 0s jitter 0s loss 0.00 of 0")
+		wait(3 * time.Second)
+		expect(t, fromA, "b ok udp p50 40ms p99 40ms jitter 0s loss 0.00 of 5", "c ok udp p50 40ms p99 40ms jitter 0s loss 0.00 of 5")
+		expect(t, fromB, "c ok udp p50 10ms p99 10ms jitter 0s loss 0.00 of 5")
+		wait(2 * time.Minute)
+		if e := fromA.Edges()[0]; e.Samples < 8 || e.Samples > 10 || e.Age > 33*time.Second {
+			t.Errorf("after two minutes: %+v, want about nine samples", e)
+		}
+		fromA.SetPeers([]Peer{{Name: "c", Addresses: []string{c}}})
+		wait(time.Second)
+		if edges := fromA.Edges(); len(edges) != 1 || edges[0].To != "c" || edges[0].Samples < 8 {
+			t.Errorf("after b was removed: %+v, want c with its samples", edges)
+		}
+	})
+}
+
+func TestCutIsNoticedAndHealToo(t *testing.T) {
+	onStage(t, func(s *stage) {
+		b := s.responder(hostB, ResponderConfig{})
+		start := time.Now()
+		var mu sync.Mutex
+		var changes []string
+		p := s.prober(hostA, Config{Seed: 1, Changed: func(e topology.Edge) {
+			mu.Lock()
+			defer mu.Unlock()
+			changes = append(changes, fmt.Sprintf("%s %v", e.State, e.P50))
+			t.Logf("%v: %s", time.Since(start), summary(e))
+		}})
+		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
+		wait(5 * time.Second)
+		s.net.Cut(hostA, hostB)
+		wait(45 * time.Second)
+		if e := p.Edges()[0]; e.State != topology.Unreachable || e.P50 != 40*msec {
+			t.Errorf("45 s after the cut: %s", summary(e))
+		}
+		s.net.Heal(hostA, hostB)
+		wait(15 * time.Second)
+		if e := p.Edges()[0]; e.State != topology.OK || e.Samples < 2 {
+			t.Errorf("15 s after the heal: %s", summary(e))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if got := strings.Join(changes, ", "); got != "ok 40ms, unreachable 40ms, ok 40ms" {
+			t.Errorf("changes: %s", got)
+		}
+	})
+}
+
+func TestDeadServerIsReplacedByTheNextAddress(t *testing.T) {
+	onStage(t, func(s *stage) {
+		b, c := s.responder(hostB, ResponderConfig{}), s.responder(hostC, ResponderConfig{})
+		s.net.Net(hostB)
+		p := s.prober(hostA, Config{Seed: 1})
+		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b, c}}})
+		wait(5 * time.Second)
+		s.net.Cut(hostA, hostB)
+		wait(2 * time.Minute)
+		if e := p.Edges()[0]; e.State != topology.OK || e.Age > 33*time.Second || e.Loss == 0 {
+			t.Errorf("with one server of two cut off: %s, want ok with some loss", summary(e))
+		}
+	})
+}
+
+func TestTCPTakesOverWhereUDPIsSilent(t *testing.T) {
+	onStage(t, func(s *stage) {
+		l, err := s.net.Net(hostB).Listen(s.ctx, hostB+":7613")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.run("listener", func(ctx context.Context) error {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return nil
+				}
+				c.Close()
+			}
+		})
+		defer l.Close()
+		p := s.prober(hostA, Config{Seed: 1})
+		p.SetPeers([]Peer{{Name: "b", Addresses: []string{hostB + ":7613"}}})
+		wait(3 * time.Second)
+		expect(t, p, "b ok tcp p50 40ms p99 40ms jitter 0s loss 0.00 of 1")
+		wait(3 * time.Minute)
+		if e := p.Edges()[0]; e.State != topology.OK || e.Method != TCP || e.P50 != 40*msec || e.Loss != 0 {
+			t.Errorf("after three minutes: %s", summary(e))
+		}
+	})
+}
+
+func TestKeys(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		prober, server []byte
+		method         string
+	}{
+		{"same key", []byte("k"), []byte("k"), UDP},
+		{"no key", nil, nil, UDP},
+		// A connect tells nothing and needs no key.
+		{"another key", []byte("k"), []byte("x"), TCP},
+		{"no key for a server with one", nil, []byte("k"), TCP},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			onStage(t, func(s *stage) {
+				b := s.responder(hostB, ResponderConfig{Key: tc.server})
+				p := s.prober(hostA, Config{Key: tc.prober})
+				p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
+				wait(4 * time.Second)
+				if e := p.Edges()[0]; e.Method != tc.method || e.State != topology.OK {
+					t.Errorf("%s, want %s", summary(e), tc.method)
+				}
+			})
+		})
+	}
+}
+
+// fakePeer answers each request with what reply makes of it.
+func (s *stage) fakePeer(host string, reply func(n int, p packet) [][]byte) string {
+	s.t.Helper()
+	c, err := s.net.Net(host).ListenPacket(s.ctx, host+":7613")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.run("fake peer", func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, func() { c.Close() })
+		defer stop()
+		buf := make([]byte, 100)
+		for n := 0; ; n++ {
+			size, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return nil
+			}
+			p, err := decode(buf[:size], nil)
+			if err != nil {
+				return err
+			}
+			for _, b := range reply(n, p) {
+				if _, err := c.WriteTo(b, from); err != nil {
+					return err
+				}
+			}
+		}
+	})
+	return host + ":7613"
+}
+
+func TestABusyResponderDoesNotInflateTheRoundTrip(t *testing.T) {
+	onStage(t, func(s *stage) {
+		b := s.fakePeer(hostB, func(n int, p packet) [][]byte {
+			if p.kind = kindAnswer; n%2 == 1 {
+				p.held = 60 * msec
+				time.Sleep(p.held)
+			}
+			return [][]byte{p.encode(nil)}
+		})
+		p := s.prober(hostA, Config{Seed: 1})
+		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
+		wait(4 * time.Second)
+		expect(t, p, "b ok udp p50 40ms p99 40ms jitter 0s loss 0.00 of 3")
+	})
+}
+
+func TestABusyProberSetsItsSamplesAside(t *testing.T) {
+	onStage(t, func(s *stage) {
+		p, err := New(Config{Region: "a", Net: s.net.Net(hostA)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.SetPeers([]Peer{{Name: "b", Addresses: []string{hostB + ":7613"}}})
+		sample := func(rtt, late time.Duration) {
+			sequence, o := p.begin("b", UDP)
+			wait(rtt)
+			now := time.Now()
+			p.mu.Lock()
+			p.wakeAt = now.Add(-late)
+			p.mu.Unlock()
+			p.noteDelay(now)
+			p.finish(sequence, Sample{RTT: now.Sub(o.sent)}, now)
+		}
+		sample(40*msec, 0)
+		sample(45*msec, msec)
+		sample(140*msec, 80*msec)
+		if e := p.Edges()[0]; e.Samples != 2 || e.P99 != 45*msec {
+			t.Errorf("%s, want the two good samples", summary(e))
+		}
+		p.mu.Lock()
+		p.wakeAt = time.Now().Add(-30 * msec)
+		p.mu.Unlock()
+		if late := p.lateness(time.Now()); late != 30*msec {
+			t.Errorf("30 ms after the time to wake the lateness is %v", late)
+		}
+	})
+}
+
+func TestForeignAnswersAreIgnored(t *testing.T) {
+	onStage(t, func(s *stage) {
+		b := s.fakePeer(hostB, func(_ int, p packet) [][]byte {
+			reflected := p.encode(nil)
+			p.kind = kindAnswer
+			session, sequence := p, p
+			session.session++
+			sequence.sequence += 1000
+			return [][]byte{reflected, session.encode(nil), sequence.encode(nil), []byte("noise"), nil}
+		})
+		p := s.prober(hostA, Config{Seed: 1})
+		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
+		wait(20 * time.Second)
+		if e := p.Edges()[0]; e.State != topology.Unreachable || e.Samples != 0 {
+			t.Errorf("%s, want unreachable", summary(e))
+		}
+	})
+}
+
+func TestAnswerTwiceCountsOnce(t *testing.T) {
+	onStage(t, func(s *stage) {
+		b := s.fakePeer(hostB, func(_ int, p packet) [][]byte {
+			p.kind = kindAnswer
+			return [][]byte{p.encode(nil), p.encode(nil)}
+		})
+		p := s.prober(hostA, Config{Seed: 1})
+		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
+		wait(4 * time.Second)
+		expect(t, p, "b ok udp p50 40ms p99 40ms jitter 0s loss 0.00 of 5")
+	})
+}
+
+func TestProbesFeedTheCoordinate(t *testing.T) {
+	onStage(t, func(s *stage) {
+		b := s.responder(hostB, ResponderConfig{})
+		p := s.prober(hostA, Config{Region: "a"})
+		before := p.Coordinate()
+		other := topology.NewTracker("b").Coordinate()
+		other.Error = 0.3
+		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}, Coordinate: &other}})
+		wait(30 * time.Minute)
+		now := p.Coordinate()
+		v := topology.NewView([]topology.Region{{Name: "a", Coordinate: &now}, {Name: "b", Coordinate: &other}}, nil)
+		e := v.Edge("a", "b")
+		if e.Source != topology.Predicted || (e.P50-40*msec).Abs() > 10*msec || before.Error <= now.Error {
+			t.Errorf("after half an hour the prediction is %+v, want about 40ms", e)
+		}
+	})
+}
+
+func TestNamesAreResolved(t *testing.T) {
+	onStage(t, func(s *stage) {
+		b := s.responder(hostB, ResponderConfig{})
+		p := s.prober(hostA, Config{Resolve: func(_ context.Context, addr string) (net.Addr, error) {
+			if addr != "b.example:7613" {
+				return nil, fmt.Errorf("no such host %s", addr)
+			}
+			return resolve(s.ctx, b)
+		}})
+		p.SetPeers([]Peer{{Name: "b", Addresses: []string{"b.example:7613"}}, {Name: "c", Addresses: []string{"typo.example:7613"}}})
+		wait(10 * time.Second)
+		edges := p.Edges()
+		if edges[0].State != topology.OK || edges[1].State != topology.Unreachable {
+			t.Errorf("edges %s and %s, want ok and unreachable", summary(edges[0]), summary(edges[1]))
+		}
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	for name, cfg := range map[string]Config{"no region": {Net: network.Host()}, "no network": {Region: "a"}} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestRunNeedsItsSocket(t *testing.T) {
+	p, err := New(Config{Region: "a", Net: network.Host(), Bind: "192.0.2.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "192.0.2.1:1") {
+		t.Errorf("Run on an address that is not ours: %v", err)
+	}
+}
