@@ -1,8 +1,14 @@
 // Package accept decides what a region tells the global tier about its slots:
 // a pure function from the committed view and the scheduler's plan.
+//
+// A slot is accepted by being in the log. What fits nowhere is given back by a
+// command of the log, so that nothing is placed after the region said that it
+// will not. Stopped, revoked and done follow from the state. Every answer is
+// repeated until the order that the region holds has changed accordingly.
 package accept
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/sched"
@@ -28,11 +34,194 @@ type Input struct {
 
 // Return makes the command that gives unplaced instances back, nil when there
 // is nothing to give back now, and after how long to ask again (0 = no need).
-// A region's own jobs wait for ever. The answers are sent once the command is
-// committed: see Answers.
-func Return(in Input) (*state.AnswerSlots, time.Duration) { panic("todo") }
+// Instances that no node could ever run, or that every fitting node declined,
+// do not wait for the grace to pass. A region's own jobs and system jobs wait
+// for ever. The answers are sent once the command is committed: see Answers.
+func Return(in Input) (*state.AnswerSlots, time.Duration) {
+	if !in.LinkUp {
+		return nil, 0
+	}
+	var cmd state.AnswerSlots
+	var next int64
+	for i := range in.Unplaced {
+		u := &in.Unplaced[i]
+		if u.Key.Local || u.System {
+			continue
+		}
+		g, ok := in.View.Group(u.Key)
+		if !ok {
+			continue
+		}
+		for _, s := range g.Slots {
+			if s.Generation != u.Generation {
+				continue
+			}
+			due := in.returnable(&cmd, s, u)
+			if due > 0 && (next == 0 || due < next) {
+				next = due
+			}
+		}
+	}
+	if len(cmd.Answers) == 0 {
+		return nil, time.Duration(next)
+	}
+	return &cmd, time.Duration(next)
+}
 
-// Answers are all answers that hold in the committed view, by slot: to be sent
-// and repeated until the orders change accordingly. Rejected and returned
-// parts come from the log, accepted, stopped, revoked and done from the state.
-func Answers(view *state.View) []state.Answer { panic("todo") }
+// returnable adds the parts of a slot that are to be given back now, and
+// answers after how many nanoseconds the next one is.
+func (in *Input) returnable(cmd *state.AnswerSlots, s *state.Slot, u *sched.Unplaced) (next int64) {
+	first := len(cmd.Answers)
+	for _, r := range u.Ranges {
+		for i := max(r.From, s.From); i < min(r.To, s.To); i++ {
+			if !s.Wants(i) || in.lives(u.Key, i) {
+				continue
+			}
+			if left := in.grace(s, u, i); left > 0 {
+				if next == 0 || left < next {
+					next = left
+				}
+				continue
+			}
+			if n := len(cmd.Answers); n > first && cmd.Answers[n-1].To == i {
+				cmd.Answers[n-1].To++
+				continue
+			}
+			cmd.Answers = append(cmd.Answers, state.Answer{
+				Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: i, To: i + 1,
+				Generation: s.Generation, State: state.SlotReturned,
+				Reason: u.Reason, Message: u.Message, Counts: u.Counts,
+			})
+		}
+	}
+	return next
+}
+
+// grace is how many nanoseconds an index still waits here for a node, counted
+// from the slot's arrival or the end of its last attempt.
+func (in *Input) grace(s *state.Slot, u *sched.Unplaced, index int32) int64 {
+	if u.Never || u.Reason == state.ReasonDeclined {
+		return 0
+	}
+	since := max(s.CommittedUnixNano, in.View.Instance(u.Key, index).FreedUnixNano)
+	return since + int64(in.Grace) - in.NowUnixNano
+}
+
+func (in *Input) lives(key state.GroupKey, index int32) bool {
+	for a := range in.View.InstanceAllocs(key, index) {
+		if a.Live() {
+			return true
+		}
+	}
+	return false
+}
+
+// Answers are all answers that hold in the committed view, by group and slot:
+// to be sent and repeated until the orders change accordingly.
+func Answers(view *state.View) []state.Answer {
+	var out []state.Answer
+	for g := range view.Groups() {
+		out = append(out, GroupAnswers(view, g)...)
+	}
+	return out
+}
+
+// GroupAnswers are the answers about one group of the view. While a change of
+// slot orders is incomplete nothing is said to have ended.
+func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
+	if g.Key.Local {
+		return nil
+	}
+	var out []state.Answer
+	whole := !view.Cluster().OrdersIncomplete
+	for _, s := range g.Slots {
+		out = append(out, s.Returned...)
+		switch {
+		case s.Desired != state.Run:
+			if whole && !livesIn(view, s) {
+				ended := state.SlotStopped
+				if s.Desired == state.Revoke {
+					ended = state.SlotRevoked
+				}
+				out = append(out, answer(s, s.From, s.To, ended))
+			}
+		case s.State != state.SlotDone && whole && done(view, g, s):
+			out = append(out, doneAnswers(view, s)...)
+		case s.State != state.SlotAccepted && s.State != state.SlotDone:
+			for _, r := range s.Ranges() {
+				out = append(out, answer(s, r[0], r[1], state.SlotAccepted))
+			}
+		}
+	}
+	return out
+}
+
+func answer(s *state.Slot, from, to int32, st state.SlotState) state.Answer {
+	return state.Answer{
+		Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: from, To: to,
+		Generation: s.Generation, State: st,
+	}
+}
+
+// livesIn says that an allocation of the slot has not ended.
+func livesIn(view *state.View, s *state.Slot) bool {
+	job, ok := view.Job(s.Key().JobKey(), s.JobVersion)
+	system := ok && job.Type == state.System
+	for a := range view.GroupAllocs(s.Key()) {
+		if a.Live() && (system || a.Index >= s.From && a.Index < s.To) {
+			return true
+		}
+	}
+	return false
+}
+
+// done says that every instance of a batch slot has ended for good.
+func done(view *state.View, g *state.GroupView, s *state.Slot) bool {
+	if g.Counts.Complete+g.Counts.Failed == 0 {
+		return false
+	}
+	job, ok := view.Job(s.Key().JobKey(), s.JobVersion)
+	if !ok || job.Type != state.Batch {
+		return false
+	}
+	var wanted, finished int32
+	for _, r := range s.Ranges() {
+		wanted += r[1] - r[0]
+	}
+	for in := range view.Instances(s.Key()) {
+		if s.Wants(in.Index) && in.Finished() {
+			finished++
+		}
+	}
+	return wanted > 0 && finished == wanted && !livesIn(view, s)
+}
+
+// doneAnswers say how a batch slot ended: a reason where instances failed.
+func doneAnswers(view *state.View, s *state.Slot) []state.Answer {
+	var failed, all int32
+	message := ""
+	for in := range view.Instances(s.Key()) {
+		if !s.Wants(in.Index) {
+			continue
+		}
+		all++
+		if in.Exhausted && !in.Done {
+			failed++
+			message = in.Message
+		}
+	}
+	var out []state.Answer
+	for _, r := range s.Ranges() {
+		a := answer(s, r[0], r[1], state.SlotDone)
+		if failed > 0 {
+			a.Reason = state.ReasonReschedulesExhausted
+			a.Message = fmt.Sprintf("%d of %d instances failed", failed, all)
+			if message != "" {
+				a.Message += ": " + message
+			}
+			a.Counts = []state.Count{{Reason: state.ReasonReschedulesExhausted, Count: failed}}
+		}
+		out = append(out, a)
+	}
+	return out
+}
