@@ -1,84 +1,23 @@
-// Package agent is the role of a node: it carries out what its region's master
-// orders, reports what became of it, and may decline. It decides nothing; what
-// it was told is in a local store, so its tasks survive its own restart and
-// the loss of both tiers above.
 package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
 	"time"
 
-	"google.golang.org/grpc/credentials"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
-	"github.com/nusa-scheduler/nusa/agent/driver"
-	"github.com/nusa-scheduler/nusa/agent/facts"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
-
-// Config of an agent. Zero values mean the default that is named.
-type Config struct {
-	// Region it belongs to. Required.
-	Region string
-	// Name for people. Default: the host name.
-	Name string
-	// Description for people, at most 256 bytes.
-	Description string
-	// DataDir holds the local store and the allocations' folders (0700), of
-	// this agent alone. Required.
-	DataDir string
-	// Servers are gRPC addresses of regional servers; one that answers is
-	// enough, the others are learned. Required.
-	Servers []string
-	// HTTPAddr serves /livez, /readyz and /metrics. Default "127.0.0.1:7620";
-	// "none" serves nothing.
-	HTTPAddr string
-	// Version of the build, for people.
-	Version string
-
-	// Pool of the node. Default "default".
-	Pool   string
-	Labels map[string]string
-	// Capacity replaces what the host has, where not 0; Reserve is taken off
-	// in any case.
-	Capacity, Reserve driver.Resources
-	// SharedMachine names the machine when several agents share it; Share is
-	// this agent's part of it, 0..1. Default: alone, 1.
-	SharedMachine string
-	Share         float64
-	// InstanceQuota bounds allocations at a time; 0 = unlimited.
-	InstanceQuota int
-	// PortMin..PortMax are the dynamic ports, ends included. Default
-	// 20000..32000.
-	PortMin, PortMax int
-	// ControlPlane: this node also runs servers and takes no work unless told.
-	ControlPlane bool
-	// LeaveOnShutdown says goodbye at the end, so that the work is moved at
-	// once, and stops every task. Without it tasks go on and the next start
-	// adopts them.
-	LeaveOnShutdown bool
-
-	// Net is how it reaches sockets. Default: the host's.
-	Net network.Net
-	// Credentials for the regional servers. Default: none (loopback only).
-	Credentials credentials.TransportCredentials
-	// Logger. Default: discards.
-	Logger *slog.Logger
-	// Clock counts leases. Default: CLOCK_BOOTTIME; the process driver knows no
-	// other.
-	Clock func() time.Duration
-	// Drivers by name. Default: process, with SupervisorArgv.
-	Drivers map[string]driver.Driver
-	// SupervisorArgv is how the process driver starts a supervisor. Default:
-	// this executable with "supervise".
-	SupervisorArgv []string
-	// Facts about the host; agents of one process may share a source.
-	// Default: facts.Host().
-	Facts facts.Source
-	// Ready is called once, when the local store is open, tasks are adopted and
-	// HTTP serves; not necessarily connected.
-	Ready func(Addresses)
-}
 
 // Addresses of a running agent.
 type Addresses struct {
@@ -88,10 +27,199 @@ type Addresses struct {
 	HTTP string
 }
 
+// leaveLimit is how long a leaving agent waits, beyond the tasks' own kill
+// timeouts, until the master knows that everything has stopped.
+const leaveLimit = 15 * time.Second
+
 // Run is the agent: it blocks until ctx ends (nil) or the first fatal error.
 // Everything it started has ended when it returns, but for the tasks and their
 // supervisors, which go on unless LeaveOnShutdown.
-func Run(ctx context.Context, cfg Config) error {
-	<-ctx.Done()
-	return nil
+func Run(ctx context.Context, cfg Config) (err error) {
+	if cfg, err = cfg.withDefaults(); err != nil {
+		return err
+	}
+	dir, err := serve.OpenDataDir(cfg.DataDir, "agent/"+cfg.Region, "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	st, err := openStore(dir.Path("agent.db"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.close()) }()
+	held, err := st.load()
+	if err != nil {
+		return fmt.Errorf("local store: %w", err)
+	}
+	inv, err := newInventory(ctx, cfg, cfg.Logger)
+	if err != nil {
+		return err
+	}
+	r, err := assemble(cfg, dir, st, held, inv)
+	if err != nil {
+		return err
+	}
+	web, err := serve.Open(ctx, serve.Options{Net: cfg.Net, Logger: cfg.Logger, HTTPAddr: cfg.HTTPAddr, SmallBuffers: cfg.Share < 1,
+		Ready: func() error {
+			if !r.pool.connected() {
+				return errNotConnected
+			}
+			return nil
+		}})
+	if err != nil {
+		return err
+	}
+	return r.run(ctx, web)
 }
+
+// errNotConnected is shown by /readyz. Tasks run on meanwhile.
+var errNotConnected = errors.New("no session with the region's master")
+
+// role is the parts of a running agent.
+type role struct {
+	cfg    Config
+	engine *engine
+	keeper *keeper
+	pool   *pool
+	inv    *inventory
+}
+
+// assemble puts the parts together; nothing runs yet.
+func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, inv *inventory) (*role, error) {
+	e := &engine{
+		log: cfg.Logger, clock: cfg.Clock, drivers: cfg.Drivers, store: st,
+		node:    node{id: st.node, region: cfg.Region, allocsDir: dir.Path("allocs"), path: taskPath()},
+		reports: newReports(st), keeper: newKeeper(st), inventory: inv,
+		portsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
+		events:     make(chan func(), maxEvents), changed: newPulse(), allocs: map[string]*alloc{},
+	}
+	c := inv.get().GetCapacity()
+	e.host = reconcile.Host{CPUMilli: c.GetCpuMilli(), MemoryBytes: c.GetMemoryBytes(), DiskBytes: c.GetDiskBytes(),
+		Quota: cfg.InstanceQuota, MaxStarting: maxStarting}
+	inv.tell(&e.host.Drivers)
+	if err := os.MkdirAll(e.node.allocsDir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := e.load(held); err != nil {
+		return nil, fmt.Errorf("local store: %w", err)
+	}
+	return &role{cfg: cfg, engine: e, keeper: e.keeper, inv: inv, pool: newPool(cfg, cfg.Logger, e, inv, dir, held)}, nil
+}
+
+// run until ctx ends, in this order at the end: leave if that is wanted, then
+// sessions and engine together, then what is left to write.
+func (r *role) run(ctx context.Context, web *serve.Server) error {
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, gctx := errgroup.WithContext(inner)
+	calls := grpc.NewServer()
+	nusav1.RegisterAllocationsServer(calls, &allocations{engine: r.engine})
+	g.Go(func() error { return r.engine.run(gctx) })
+	g.Go(func() error { return r.keeper.run(gctx) })
+	g.Go(func() error { return r.inv.run(gctx, r.engine) })
+	g.Go(func() error { return r.pool.run(gctx) })
+	g.Go(func() error { return web.Run(gctx) })
+	g.Go(func() error { return calls.Serve(r.pool.tunnels) })
+	g.Go(func() error {
+		<-gctx.Done()
+		calls.Stop() // closes the tunnels' listener too
+		return nil
+	})
+	g.Go(func() error {
+		select {
+		case <-gctx.Done():
+			return nil
+		case <-ctx.Done():
+		}
+		if r.cfg.LeaveOnShutdown {
+			r.leave(gctx)
+		}
+		stop()
+		return nil
+	})
+	// Adopted, or being adopted: the engine's first turn has passed.
+	if r.cfg.Ready != nil && r.engine.do(gctx, func() {}) {
+		r.cfg.Ready(Addresses{NodeID: r.engine.node.id, HTTP: web.HTTPAddr()})
+	}
+	r.cfg.Logger.Info("agent runs", "node", r.engine.node.id, "region", r.cfg.Region, "http", web.HTTPAddr())
+	err := g.Wait()
+	return errors.Join(err, r.keeper.flush())
+}
+
+// leave stops every task, waits until the master knows, and says goodbye.
+func (r *role) leave(ctx context.Context) {
+	limit := leaveLimit
+	ok := r.engine.do(ctx, func() {
+		r.engine.host.Leaving = true
+		for _, a := range r.engine.allocs {
+			for _, t := range a.alloc.Tasks {
+				limit = max(limit, leaveLimit+t.KillTimeout)
+			}
+		}
+	})
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		changed, grown := r.engine.changed.next(), r.engine.reports.grown.next()
+		over := true
+		r.engine.do(ctx, func() {
+			for _, a := range r.engine.allocs {
+				over = over && a.act.End != nil
+			}
+		})
+		if over && (r.engine.reports.settled() || !r.pool.connected()) {
+			break
+		}
+		select {
+		case <-changed:
+		case <-grown:
+		case <-ctx.Done():
+			r.cfg.Logger.Warn("left without the master knowing everything", "waited", limit)
+			return
+		}
+	}
+	r.pool.sayGoodbye(ctx)
+}
+
+// portsInUse tries to listen. Only "in use" counts: a port that this process
+// may not open may be fine for the task.
+func portsInUse(n network.Net, ports []int) map[int]bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	out := map[int]bool{}
+	for _, p := range ports {
+		l, err := n.Listen(ctx, fmt.Sprintf(":%d", p))
+		if err == nil {
+			l.Close()
+		}
+		out[p] = errors.Is(err, syscall.EADDRINUSE)
+	}
+	return out
+}
+
+// taskPath is the PATH that tasks get: the agent's own, or the usual one.
+func taskPath() string {
+	if p := os.Getenv("PATH"); p != "" {
+		return p
+	}
+	return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+}
+
+// supervisorArgv is the default of Config.SupervisorArgv.
+func supervisorArgv() ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this executable, to start supervisors: %w", err)
+	}
+	if self, err = filepath.EvalSymlinks(self); err != nil {
+		return nil, fmt.Errorf("find this executable, to start supervisors: %w", err)
+	}
+	return []string{self, "supervise"}, nil
+}
+
+// discard is the default logger.
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

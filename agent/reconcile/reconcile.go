@@ -43,7 +43,7 @@ func (s State) String() string { return stateNames[s] }
 type Phase int
 
 const (
-	// Waiting: never run, or between two runs.
+	// Waiting: never run, or not yet its run on record.
 	Waiting Phase = iota
 	// Unknown: a run is on record, its driver has not been asked yet.
 	Unknown
@@ -260,8 +260,9 @@ func (p *Plan) run(in Input, a Alloc, act Actual) {
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
 		switch {
-		case ta.Phase == Waiting && ta.Run == 0:
-			p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: 1, Message: "first run"})
+		case ta.Phase == Waiting:
+			// A run on record that its driver does not know was never begun.
+			p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: max(1, ta.Run), Message: "not running yet"})
 		case ta.Phase == Ended && !done(a, ta):
 			if at := ta.Finished.Add(t.Restart.Delay); in.Now.Before(at) {
 				p.wakeAt(at)

@@ -1,0 +1,169 @@
+// Package agent is the role of a node: it carries out what its region's master
+// orders, reports what became of it, and may decline. It decides nothing; what
+// it was told is in a local store, so its tasks survive its own restart and
+// the loss of both tiers above.
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/process"
+	"github.com/nusa-scheduler/nusa/agent/facts"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/network"
+)
+
+// Config of an agent. Zero values mean the default that is named.
+type Config struct {
+	// Region it belongs to. Required.
+	Region string
+	// Name for people. Default: the host name.
+	Name string
+	// Description for people, at most 256 bytes.
+	Description string
+	// DataDir holds the local store and the allocations' folders (0700), of
+	// this agent alone. Required.
+	DataDir string
+	// Servers are gRPC addresses of regional servers; one that answers is
+	// enough, the others are learned. Required.
+	Servers []string
+	// HTTPAddr serves /livez, /readyz and /metrics. Default "127.0.0.1:7620";
+	// "-" serves nothing.
+	HTTPAddr string
+	// Version of the build, for people. Default: serve.Version.
+	Version string
+
+	// Pool of the node. Default "default".
+	Pool   string
+	Labels map[string]string
+	// Capacity replaces what the host has, where not 0; Reserve is taken off
+	// in any case.
+	Capacity, Reserve driver.Resources
+	// SharedMachine names the machine when several agents share it; Share is
+	// this agent's part of it, 0..1. Default: alone, 1.
+	SharedMachine string
+	Share         float64
+	// InstanceQuota bounds allocations at a time; 0 = unlimited.
+	InstanceQuota int
+	// PortMin..PortMax are the dynamic ports, ends included. Default
+	// 20000..32000.
+	PortMin, PortMax int
+	// ControlPlane: this node also runs servers and takes no work unless told.
+	ControlPlane bool
+	// LeaveOnShutdown stops every task at the end and says goodbye, so that the
+	// work is moved at once. Without it tasks go on and the next start adopts
+	// them.
+	LeaveOnShutdown bool
+
+	// Net is how it reaches sockets. Default: the host's.
+	Net network.Net
+	// Credentials for the regional servers. Default: none (loopback only).
+	Credentials credentials.TransportCredentials
+	// Logger. Default: discards.
+	Logger *slog.Logger
+	// Clock counts leases. Default: CLOCK_BOOTTIME; the process driver knows no
+	// other.
+	Clock func() time.Duration
+	// Drivers by name. Default: process, with SupervisorArgv.
+	Drivers map[string]driver.Driver
+	// SupervisorArgv is how the process driver starts a supervisor. Default:
+	// this executable with "supervise".
+	SupervisorArgv []string
+	// Facts about the host; agents of one process may share a source.
+	// Default: facts.Host().
+	Facts facts.Source
+	// Ready is called once, when the local store is open, tasks are adopted and
+	// HTTP serves; not necessarily connected.
+	Ready func(Addresses)
+}
+
+// Errors of a configuration; each text names the flag.
+var errConfig = errors.New("agent configuration")
+
+// withDefaults checks the configuration and fills it in.
+func (c Config) withDefaults() (Config, error) {
+	switch {
+	case c.Region == "":
+		return c, fmt.Errorf("%w: --region is required", errConfig)
+	case c.DataDir == "":
+		return c, fmt.Errorf("%w: --data-dir is required", errConfig)
+	case len(c.Servers) == 0 || slices.Contains(c.Servers, ""):
+		return c, fmt.Errorf("%w: --servers needs at least one address of a regional server", errConfig)
+	case c.Share < 0 || c.Share > 1:
+		return c, fmt.Errorf("%w: share %v is not within 0..1", errConfig, c.Share)
+	case len(c.Labels) > 64:
+		return c, fmt.Errorf("%w: %d labels, at most 64", errConfig, len(c.Labels))
+	case len(c.Description) > 256:
+		return c, fmt.Errorf("%w: --description has %d bytes, at most 256", errConfig, len(c.Description))
+	case c.InstanceQuota < 0:
+		return c, fmt.Errorf("%w: --instance-quota %d is negative", errConfig, c.InstanceQuota)
+	case c.PortMin < 0 || c.PortMax > 65535 || c.PortMin > c.PortMax:
+		return c, fmt.Errorf("%w: ports %d..%d: not a range within 1..65535", errConfig, c.PortMin, c.PortMax)
+	}
+	var err error
+	if c.DataDir, err = filepath.Abs(c.DataDir); err != nil {
+		return c, fmt.Errorf("%w: --data-dir: %w", errConfig, err)
+	}
+	if c.Name == "" {
+		if c.Name, err = os.Hostname(); err != nil {
+			return c, fmt.Errorf("%w: --name: no host name: %w", errConfig, err)
+		}
+	}
+	if c.PortMax == 0 {
+		c.PortMin, c.PortMax = 20000, 32000
+	}
+	if c.Share == 0 {
+		c.Share = 1
+	}
+	c.Pool = orElse(c.Pool, "default")
+	c.HTTPAddr = orElse(c.HTTPAddr, "127.0.0.1:7620")
+	return c.withParts()
+}
+
+// withParts fills in what is not a value.
+func (c Config) withParts() (Config, error) {
+	if c.Net.Dial == nil {
+		c.Net = network.Host()
+	}
+	if c.Logger == nil {
+		c.Logger = discard()
+	}
+	if c.Clock == nil {
+		c.Clock = supervise.Boottime
+	}
+	if c.Facts.Static == nil || c.Facts.Stats == nil {
+		c.Facts = facts.Host()
+	}
+	if len(c.Drivers) > 0 {
+		c.Drivers = maps.Clone(c.Drivers)
+		return c, nil
+	}
+	argv := c.SupervisorArgv
+	if len(argv) == 0 {
+		var err error
+		if argv, err = supervisorArgv(); err != nil {
+			return c, err
+		}
+	}
+	c.Drivers = map[string]driver.Driver{
+		"process": process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv}),
+	}
+	return c, nil
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

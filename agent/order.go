@@ -1,0 +1,208 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Defaults of fields that a job file may leave out; the job package fills most
+// of them in before.
+const (
+	defaultKillTimeout   = 10 * time.Second
+	defaultRestarts      = 3
+	defaultRestartWindow = 10 * time.Minute
+	defaultRestartDelay  = time.Second
+	defaultLogFiles      = 3
+	defaultLogBytes      = 10 << 20
+)
+
+// Names become parts of paths, so their form is checked here again.
+var (
+	allocName = regexp.MustCompile(`^[0-9a-zA-Z][0-9a-zA-Z-]{3,63}$`)
+	taskName  = regexp.MustCompile(`^[0-9a-zA-Z][0-9a-zA-Z_-]{0,62}$`)
+)
+
+// order is an allocation as ordered, in the terms of the pure core and of the
+// drivers.
+type order struct {
+	wire  *nusav1.AllocOrder
+	alloc reconcile.Alloc
+	tasks map[string]taskOrder
+	// labels of the ports, by name.
+	ports []driver.Port
+}
+
+// taskOrder is one task, ready for its driver but for the run and the lease.
+type taskOrder struct {
+	driver    string
+	task      driver.Task
+	templates []template
+}
+
+// template is a text to write before the start; to is a clean relative path.
+type template struct{ to, text string }
+
+// newerThan compares orders of one allocation.
+func newerThan(a, b *nusav1.AllocOrder) bool {
+	return a.GetIncarnation() > b.GetIncarnation() ||
+		a.GetIncarnation() == b.GetIncarnation() && a.GetIndex() > b.GetIndex()
+}
+
+// readOrder decodes an order. One that makes no sense is not an error of the
+// stream: it becomes an allocation that is declined as unsupported.
+func readOrder(wire *nusav1.AllocOrder, node node, forget bool) *order {
+	o := &order{wire: wire, tasks: map[string]taskOrder{}}
+	a := wire.GetAllocation()
+	o.alloc = reconcile.Alloc{ID: a.GetId(), Batch: strings.EqualFold(strings.TrimPrefix(wire.GetJobType(), "JOB_TYPE_"), "batch")}
+	switch {
+	case forget:
+		o.alloc.Want = reconcile.Forget
+	case a.GetDesired() == nusav1.AllocDesired_ALLOC_DESIRED_STOP:
+		o.alloc.Want = reconcile.Stop
+	}
+	if o.alloc.Want != reconcile.Run {
+		o.alloc.WantReason, o.alloc.WantMessage = coreReason(a.GetReason()), a.GetMessage()
+	}
+	if err := o.readGroup(node); err != nil {
+		o.alloc.Ask.Unsupported = err.Error()
+	}
+	return o
+}
+
+func (o *order) readGroup(node node) error {
+	var g nusav1.Group
+	if err := proto.Unmarshal(o.wire.GetGroup(), &g); err != nil {
+		return fmt.Errorf("the order's group is not readable: %w", err)
+	}
+	a := o.wire.GetAllocation()
+	if g.GetDisconnect().GetNode().GetRunning() == nusav1.Running_RUNNING_STOP || g.GetSingleton() {
+		o.alloc.Lease = lease.Stop
+	}
+	o.alloc.MaxRuntime = g.GetMaxRuntime().AsDuration()
+	o.readAsk(a, &g)
+	if len(g.GetTasks()) == 0 {
+		return fmt.Errorf("the group has no tasks")
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.GetTasks())) {
+		if !taskName.MatchString(name) {
+			return fmt.Errorf("task %q: not a name", name)
+		}
+		t := g.GetTasks()[name]
+		o.alloc.Tasks = append(o.alloc.Tasks, coreTask(name, t))
+		o.alloc.Ask.Drivers = append(o.alloc.Ask.Drivers, t.GetDriver())
+		to, err := o.readTask(name, t, &g, node)
+		if err != nil {
+			return fmt.Errorf("task %s: %w", name, err)
+		}
+		o.tasks[name] = to
+	}
+	return nil
+}
+
+func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) {
+	r := a.GetResources()
+	o.alloc.Ask.CPUMilli, o.alloc.Ask.MemoryBytes, o.alloc.Ask.DiskBytes = r.GetCpuMilli(), r.GetMemoryBytes(), r.GetDiskBytes()
+	if gpu := r.GetGpu(); gpu != nil {
+		o.alloc.Ask.GPUMilli = int64(gpu.GetCount()) * 1000
+		if gpu.GetCount() == 0 {
+			o.alloc.Ask.GPUMilli = int64(gpu.GetShareMilli())
+		}
+	}
+	for _, label := range slices.Sorted(maps.Keys(a.GetPorts())) {
+		p := driver.Port{Label: label, Host: int(a.GetPorts()[label]), To: int(g.GetPorts()[label].GetTo())}
+		if p.To == 0 {
+			p.To = p.Host
+		}
+		o.ports = append(o.ports, p)
+		o.alloc.Ask.Ports = append(o.alloc.Ask.Ports, p.Host)
+	}
+}
+
+func coreTask(name string, t *nusav1.Task) reconcile.Task {
+	out := reconcile.Task{Name: name, KillTimeout: defaultKillTimeout,
+		Restart: reconcile.Restart{Attempts: defaultRestarts, Window: defaultRestartWindow, Delay: defaultRestartDelay}}
+	if t.GetKillTimeout() != nil {
+		out.KillTimeout = t.GetKillTimeout().AsDuration()
+	}
+	r := t.GetRestart()
+	if r != nil && r.Attempts != nil {
+		out.Restart.Attempts = int(r.GetAttempts())
+	}
+	if r.GetWindow() != nil {
+		out.Restart.Window = r.GetWindow().AsDuration()
+	}
+	if r.GetDelay() != nil {
+		out.Restart.Delay = r.GetDelay().AsDuration()
+	}
+	return out
+}
+
+// readTask expands the variables and checks what no driver can do yet: a field
+// is honoured or refused, never ignored.
+func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node node) (taskOrder, error) {
+	for field, set := range map[string]bool{
+		"artifacts": len(t.GetArtifacts()) > 0, "secrets": len(t.GetSecrets()) > 0, "check": t.GetCheck() != nil,
+	} {
+		if set {
+			return taskOrder{}, fmt.Errorf("%s: not supported yet by driver %s", field, t.GetDriver())
+		}
+	}
+	a := o.wire.GetAllocation()
+	allocDir := filepath.Join(node.allocsDir, a.GetId())
+	vars := variables(a, o.ports, name, allocDir, node)
+	env := maps.Clone(vars)
+	env["PATH"] = node.path
+	for k, v := range t.GetEnv() {
+		expanded, err := expand(v, vars)
+		if err != nil {
+			return taskOrder{}, fmt.Errorf("env.%s: %w", k, err)
+		}
+		env[k] = expanded
+	}
+	config, err := expandAny(t.GetConfig().AsMap(), vars)
+	if err != nil {
+		return taskOrder{}, fmt.Errorf("config: %w", err)
+	}
+	to := taskOrder{driver: t.GetDriver(), task: driver.Task{
+		ID:  driver.ID{Alloc: a.GetId(), Task: name},
+		Env: env, Config: config.(map[string]any),
+		Dir: filepath.Join(allocDir, "tasks", name), AllocDir: filepath.Join(allocDir, "shared"),
+		Resources: driver.Resources{CPUMilli: t.GetResources().GetCpuMilli(), MemoryBytes: t.GetResources().GetMemoryBytes(), DiskBytes: t.GetResources().GetDiskBytes()},
+		Ports:     o.ports,
+		Logs:      driver.LogBounds{Files: defaultLogFiles, SizeBytes: defaultLogBytes},
+		StopGrace: coreTask(name, t).KillTimeout,
+	}}
+	if n := t.GetLogs().GetFiles(); n > 0 {
+		to.task.Logs.Files = int(n)
+	}
+	if n := t.GetLogs().GetSizeBytes(); n > 0 {
+		to.task.Logs.SizeBytes = n
+	}
+	for _, v := range slices.Sorted(maps.Keys(g.GetVolumes())) {
+		vol := g.GetVolumes()[v]
+		to.task.Volumes = append(to.task.Volumes, driver.Volume{Name: v, Source: vol.GetSource(), Target: vol.GetTarget(), ReadOnly: vol.GetReadOnly()})
+	}
+	for i, tmpl := range t.GetTemplates() {
+		text, err := expand(tmpl.GetText(), vars)
+		if err != nil {
+			return taskOrder{}, fmt.Errorf("templates[%d]: %w", i, err)
+		}
+		if !filepath.IsLocal(tmpl.GetTo()) {
+			return taskOrder{}, fmt.Errorf("templates[%d].to: %q leaves the task's folder", i, tmpl.GetTo())
+		}
+		to.templates = append(to.templates, template{to: filepath.Clean(tmpl.GetTo()), text: text})
+	}
+	return to, nil
+}

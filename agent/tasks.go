@@ -1,0 +1,276 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// startLimit is how long a driver may take to start a run: an image may
+	// have to be fetched.
+	startLimit = 10 * time.Minute
+	// keptRuns of a task keep their logs: the latest and the one before.
+	keptRuns = 2
+	// statusLimit is how long a driver may take to say how a run is doing.
+	statusLimit = 30 * time.Second
+)
+
+// start begins a run of a task.
+func (e *engine) start(a *alloc, do reconcile.Action) {
+	now := time.Now()
+	t := a.act.Tasks[do.Task]
+	t.Phase, t.Run = reconcile.Launching, do.Run
+	if do.Restart {
+		policy := reconcile.Restart{}
+		for _, task := range a.alloc.Tasks {
+			if task.Name == do.Task {
+				policy = task.Restart
+			}
+		}
+		t.Restarts = append(reconcile.Recent(policy, t.Restarts, now), now)
+	}
+	a.setTask(do.Task, t)
+	d := a.detail(do.Task)
+	d.State = nusav1.AllocState_ALLOC_STATE_STARTING
+	if do.Restart {
+		d.Restarts++
+		noteEvent(d, now, "restarting", do.Message)
+	}
+	to := a.tasks[do.Task]
+	to.task.ID.Run = do.Run
+	if a.alloc.Lease == lease.Stop {
+		to.task.LeaseDeadline = e.lease.At(e.clock()).Deadline
+	}
+	drv := e.drivers[to.driver]
+	e.tasks.Go(func() error {
+		e.launch(a, drv, to)
+		return nil
+	})
+}
+
+// launch starts a run and stays with it until it ends.
+func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder) {
+	id := to.task.ID
+	if old := id.Run - keptRuns; old > 0 {
+		if err := drv.Remove(e.ctx, driver.ID{Alloc: id.Alloc, Task: id.Task, Run: old}); err != nil {
+			e.log.Warn("old run not removed", "run", id, "error", err)
+		}
+	}
+	err := prepare(to)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(e.ctx, startLimit)
+		err = drv.Start(ctx, to.task)
+		cancel()
+	}
+	if e.ctx.Err() != nil {
+		return // the next agent adopts whatever began
+	}
+	if err != nil {
+		e.notStarted(a, drv, id, err)
+		return
+	}
+	e.follow(a, drv, id)
+}
+
+// notStarted makes sure that nothing of a failed start is left.
+func (e *engine) notStarted(a *alloc, drv driver.Driver, id driver.ID, cause error) {
+	if err := drv.Stop(e.ctx, id, 0); err != nil {
+		e.log.Error("failed start not cleaned up", "run", id, "error", err)
+	}
+	end := reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
+		Reason: reconcile.ReasonStartFailed, Message: cause.Error()}
+	if errors.Is(cause, driver.ErrInvalid) {
+		end.Reason = reconcile.ReasonUnsupported
+	}
+	e.post(func() { e.over(a, id.Task, end) })
+}
+
+// follow reports that a run is up, and then its end.
+func (e *engine) follow(a *alloc, drv driver.Driver, id driver.ID) {
+	ctx, cancel := context.WithTimeout(e.ctx, statusLimit)
+	st, err := drv.Status(ctx, id)
+	cancel()
+	if err == nil && st.State != driver.Ended {
+		started := st.Started
+		e.post(func() { e.begun(a, id.Task, id.Run, started) })
+	}
+	retry := newBackOff()
+	for {
+		st, err := drv.Wait(e.ctx, id)
+		if e.ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			started := st.Started
+			e.post(func() {
+				if st.Cause != driver.CauseStartFailed {
+					e.begun(a, id.Task, id.Run, started) // may have been too short to be seen
+				}
+				e.over(a, id.Task, endOf(id.Run, nil, st))
+			})
+			return
+		}
+		if errors.Is(err, driver.ErrNotFound) {
+			end := reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
+				Reason: reconcile.ReasonKilledBySignal, Message: "its driver no longer knows it"}
+			e.post(func() { e.over(a, id.Task, end) })
+			return
+		}
+		e.log.Error("driver cannot wait for a run", "run", id, "error", err)
+		if !sleep(e.ctx, retry.NextBackOff()) {
+			return
+		}
+	}
+}
+
+// adopt asks the driver what became of a run that is on record.
+func (e *engine) adopt(a *alloc, do reconcile.Action) {
+	t := a.act.Tasks[do.Task]
+	to, ok := a.tasks[do.Task]
+	drv := e.drivers[to.driver]
+	if !ok || drv == nil {
+		end := reconcile.TaskActual{Phase: reconcile.Ended, Run: t.Run, Restarts: t.Restarts, Finished: time.Now(), ExitCode: -1,
+			Reason: reconcile.ReasonUnsupported, Message: fmt.Sprintf("this agent has no driver %q any more", to.driver)}
+		a.setTask(do.Task, end)
+		return
+	}
+	id := driver.ID{Alloc: a.alloc.ID, Task: do.Task, Run: do.Run}
+	ctx, cancel := context.WithTimeout(e.ctx, statusLimit)
+	defer cancel()
+	st, err := drv.Status(ctx, id)
+	switch {
+	case errors.Is(err, driver.ErrNotFound):
+		t.Phase = reconcile.Waiting // recorded, never begun
+		a.setTask(do.Task, t)
+	case err != nil:
+		t.Phase = reconcile.Ended
+		t.Finished, t.ExitCode, t.Reason, t.Message = time.Now(), -1, reconcile.ReasonStartFailed, "not adopted: "+err.Error()
+		a.setTask(do.Task, t)
+	case st.State == driver.Ended:
+		e.log.Info("exit was missed", "run", id, "exit_code", st.ExitCode)
+		e.over(a, do.Task, endOf(do.Run, t.Restarts, st))
+	default:
+		e.log.Info("adopted", "run", id, "pid", st.PID)
+		e.begun(a, do.Task, do.Run, st.Started)
+		e.tasks.Go(func() error {
+			e.follow(a, drv, id)
+			return nil
+		})
+	}
+}
+
+// halt stops a run; its end is reported by who follows it.
+func (e *engine) halt(a *alloc, do reconcile.Action) {
+	t := a.act.Tasks[do.Task]
+	t.Phase = reconcile.Closing
+	a.setTask(do.Task, t)
+	noteEvent(a.detail(do.Task), time.Now(), "stopping", fmt.Sprintf("within %s: %s", do.Grace, do.Message))
+	id := driver.ID{Alloc: do.Alloc, Task: do.Task, Run: do.Run}
+	drv := e.drivers[a.tasks[do.Task].driver]
+	e.tasks.Go(func() error {
+		retry := newBackOff()
+		for {
+			err := drv.Stop(e.ctx, id, do.Grace)
+			if err == nil || e.ctx.Err() != nil {
+				return nil
+			}
+			e.log.Error("run not stopped, trying again", "run", id, "error", err)
+			if !sleep(e.ctx, retry.NextBackOff()) {
+				return nil
+			}
+		}
+	})
+}
+
+// renew passes a new lease on to the supervisors of what depends on it.
+func (e *engine) renew(deadline time.Duration) {
+	for _, a := range e.allocs {
+		if a.alloc.Lease != lease.Stop {
+			continue
+		}
+		for name, t := range a.act.Tasks {
+			if t.Phase != reconcile.Up {
+				continue
+			}
+			id := driver.ID{Alloc: a.alloc.ID, Task: name, Run: t.Run}
+			drv := e.drivers[a.tasks[name].driver]
+			e.tasks.Go(func() error {
+				ctx, cancel := context.WithTimeout(e.ctx, statusLimit)
+				defer cancel()
+				if err := drv.Renew(ctx, id, deadline); err != nil && e.ctx.Err() == nil {
+					e.log.Error("lease not passed on", "run", id, "error", err)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// prepare makes the folders of a task and writes its templates.
+func prepare(to taskOrder) error {
+	for _, dir := range []string{to.task.Dir, to.task.AllocDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("%w: %w", driver.ErrStart, err)
+		}
+	}
+	root, err := os.OpenRoot(to.task.Dir) // the task may have left links there
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	defer root.Close()
+	for _, t := range to.templates {
+		if err := root.MkdirAll(filepath.Dir(t.to), 0o700); err != nil {
+			return fmt.Errorf("%w: template %s: %w", driver.ErrStart, t.to, err)
+		}
+		if err := root.WriteFile(t.to, []byte(t.text), 0o600); err != nil {
+			return fmt.Errorf("%w: template %s: %w", driver.ErrStart, t.to, err)
+		}
+	}
+	return nil
+}
+
+// removeFiles deletes everything of an allocation that has ended.
+func (e *engine) removeFiles(id string, tasks map[string]taskOrder, runs map[string]int) {
+	for name, last := range runs {
+		drv := e.drivers[tasks[name].driver]
+		for run := max(1, last-keptRuns+1); drv != nil && run <= last; run++ {
+			if err := drv.Remove(e.ctx, driver.ID{Alloc: id, Task: name, Run: run}); err != nil {
+				e.log.Warn("run not removed", "alloc", id, "task", name, "run", run, "error", err)
+			}
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(e.node.allocsDir, id)); err != nil {
+		e.log.Warn("folder not removed", "alloc", id, "error", err)
+	}
+}
+
+// newBackOff is how retries are spaced: jittered, from 50 ms up to 5 s.
+func newBackOff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, 5*time.Second
+	b.Reset()
+	return b
+}
+
+// sleep waits; false when ctx ended before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
