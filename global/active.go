@@ -1,0 +1,300 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// active is one reign of this server as the active one: everything soft lives
+// in it and ends with it. The next reign makes a fresh one.
+type active struct {
+	cfg    *Config
+	log    *slog.Logger
+	store  store.Store
+	st     *state
+	commit *committer
+	hub    *tunnel.Hub
+	// ctx ends with the reign; handlers of streams watch it.
+	ctx    context.Context
+	end    context.CancelCauseFunc
+	hellos keyedLock
+	// streams numbers the regions' streams.
+	streams atomic.Uint64
+	woken   chan struct{} // wakes the placer; capacity 1
+	metrics *metrics
+	// subscribed are the asks that regions were told, guarded by the state's
+	// lock.
+	subscribed []uint64
+	// columnStamp is the matrix that the columns were last sent of.
+	columnStamp uint64
+}
+
+// newActive loads the records as of the election.
+func newActive(ctx context.Context, cfg *Config, s store.Store, guard store.Compare, hub *tunnel.Hub, m *metrics) (*active, error) {
+	a := &active{
+		cfg: cfg, log: cfg.Logger, store: s, hub: hub, woken: make(chan struct{}, 1), metrics: m,
+		st: newState(strconv.FormatInt(guard.Revision, 36), cfg.Clock, cfg.Lease),
+	}
+	a.ctx, a.end = context.WithCancelCause(ctx)
+	a.commit = newCommitter(a.st, s, guard)
+	a.commit.committed = a.wakePlacer
+	a.commit.observe = m.observeCommit
+	if err := a.st.load(ctx, s); err != nil {
+		a.end(err)
+		return nil, err
+	}
+	return a, nil
+}
+
+// run is the reign: it ends with ctx, or with the first failure.
+func (a *active) run() error {
+	defer a.end(errNotActive)
+	g, ctx := errgroup.WithContext(a.ctx)
+	g.Go(func() error { return a.commit.run(ctx) })
+	g.Go(func() error { return a.placeLoop(ctx) })
+	g.Go(func() error { return a.checkpointLoop(ctx) })
+	g.Go(func() error { return a.tickLoop(ctx) })
+	a.wakePlacer()
+	return g.Wait()
+}
+
+func (a *active) wakePlacer() {
+	select {
+	case a.woken <- struct{}{}:
+	default:
+	}
+}
+
+// load reads every record. Only the elected server writes them, so what is
+// listed in several steps still belongs together.
+func (st *state) load(ctx context.Context, s store.Store) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.loading = true
+	defer func() { st.loading = false }()
+	for _, prefix := range []string{regionPrefix, jobPrefix, slotPrefix, resultPrefix, checkpointPrefix} {
+		type loaded struct {
+			kv  store.KV
+			msg proto.Message
+		}
+		var records []loaded
+		revision, err := s.List(ctx, prefix, func(kv store.KV) error {
+			msg := newRecord(kv.Key)
+			if err := decodeInto(kv, msg); err != nil {
+				return err
+			}
+			records = append(records, loaded{kv, msg})
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("load the records: %w", err)
+		}
+		// Outboxes are numbered by revision.
+		slices.SortStableFunc(records, func(a, b loaded) int { return int(a.kv.ModRevision - b.kv.ModRevision) })
+		for _, r := range records {
+			st.apply(r.kv.Key, r.msg, r.kv.ModRevision)
+		}
+		st.revision = max(st.revision, revision)
+	}
+	for _, r := range st.regions {
+		r.orders.ForgetUpTo(uint64(st.revision))
+		st.restore(r)
+	}
+	return nil
+}
+
+// restore takes a region's checkpoint as its latest summaries. mu is held.
+func (st *state) restore(r *regionState) {
+	if len(r.checkpoint) == 0 {
+		return
+	}
+	whole := int(r.checkpoint[0].GetChunks()) == len(r.checkpoint)
+	for _, c := range r.checkpoint {
+		for _, sum := range c.GetSummaries() {
+			r.inboxKeys[summaryKey(sum, r.name)] = struct{}{}
+			st.applySummary(r, sum)
+		}
+		if c.GetReport() != nil {
+			r.report, r.reportAt = c.GetReport(), st.clock()
+		}
+		whole = whole && proto.Equal(c.GetPosition(), r.checkpoint[0].GetPosition())
+	}
+	if whole {
+		p := r.checkpoint[0].GetPosition()
+		r.summaries = link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
+	}
+	r.checkpoint = nil
+}
+
+// checkpointLoop stores each region's summaries now and then, so that a
+// successor need not wait for every region to know what runs.
+func (a *active) checkpointLoop(ctx context.Context) error {
+	tick := time.NewTicker(a.cfg.CheckpointInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		a.st.mu.Lock()
+		names := a.st.regionNames()
+		a.st.mu.Unlock()
+		for _, name := range names {
+			switch err := a.checkpoint(ctx, name); {
+			case err == nil, errors.Is(err, errQueueFull):
+			default:
+				return fmt.Errorf("checkpoint of region %s: %w", name, err)
+			}
+		}
+	}
+}
+
+// checkpointBytes bounds one record of a checkpoint.
+const checkpointBytes = 512 * 1024
+
+func (a *active) checkpoint(ctx context.Context, name string) error {
+	a.st.mu.Lock()
+	r := a.st.regions[name]
+	if r == nil || !r.dirty {
+		a.st.mu.Unlock()
+		return nil
+	}
+	r.dirty = false
+	pos := &nusav1.Position{Epoch: r.summaries.Epoch, Sequence: r.summaries.Sequence}
+	chunks := []*nusav1.CheckpointRecord{{Position: pos, Report: r.report}}
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(r.inboxKeys)) {
+		sum := a.st.summary(key, name)
+		if sum == nil {
+			continue
+		}
+		if size += proto.Size(sum); size > checkpointBytes {
+			chunks = append(chunks, &nusav1.CheckpointRecord{Position: pos})
+			size = proto.Size(sum)
+		}
+		last := chunks[len(chunks)-1]
+		last.Summaries = append(last.Summaries, sum)
+	}
+	stored := r.chunks
+	r.chunks = len(chunks)
+	a.st.mu.Unlock()
+	for i := range max(stored, len(chunks)) {
+		key := checkpointKey(name, i)
+		_, err := a.commit.do(ctx, func(t *tx) error {
+			switch {
+			case t.region(name) == nil: // removed meanwhile
+				return nil
+			case i >= len(chunks):
+				return t.deleteBlind(key)
+			}
+			chunks[i].Chunks = int32(len(chunks))
+			return t.putBlind(key, chunks[i], 0)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tickLoop does what time alone brings about, each report interval.
+func (a *active) tickLoop(ctx context.Context) error {
+	tick := time.NewTicker(a.cfg.ReportInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			a.tick()
+		}
+	}
+}
+
+func (a *active) tick() {
+	st := a.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	now := st.clock()
+	newColumns := a.columnStamp != st.matrix.stamp
+	a.columnStamp = st.matrix.stamp
+	forgot := false
+	for _, r := range st.regions {
+		r.life, _ = region.Step(st.region, r.life, now, region.Tick{})
+		kept := slices.DeleteFunc(r.returned, func(ret returned) bool { return now-ret.at > returnedFor })
+		forgot = forgot || len(kept) < len(r.returned)
+		r.returned = kept
+		if newColumns && r.session != nil {
+			r.session.columnDirty, r.session.peersDirty = true, true
+			r.session.wake()
+		}
+	}
+	if forgot || len(st.pending) > 0 {
+		a.wakePlacer()
+	}
+}
+
+// returnedFor is how long a refusal is remembered when no report lifts it.
+const returnedFor = time.Minute
+
+// summary answers the summary that a region's set holds under a key, nil for
+// local jobs and jobs that are gone. mu is held.
+func (st *state) summary(key, region string) *nusav1.JobSummary {
+	namespace, name, _ := strings.Cut(key, "/")
+	if j := st.jobs[jobKey{namespace, name}]; j != nil {
+		return j.summaries[region]
+	}
+	return nil
+}
+
+// keyedLock lets one holder at a time in for each key.
+type keyedLock struct {
+	mu   sync.Mutex
+	held map[string]chan struct{}
+}
+
+func (l *keyedLock) lock(ctx context.Context, key string) (release func(), err error) {
+	for {
+		l.mu.Lock()
+		if l.held == nil {
+			l.held = map[string]chan struct{}{}
+		}
+		waiting, busy := l.held[key]
+		if !busy {
+			done := make(chan struct{})
+			l.held[key] = done
+			l.mu.Unlock()
+			return func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				delete(l.held, key)
+				close(done)
+			}, nil
+		}
+		l.mu.Unlock()
+		select {
+		case <-waiting:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package global
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	minPrefix            = 4
+	defaultAllocations   = 1000
+	maxAllocations       = 10_000
+	maxExecStartBytes    = 64 * 1024
+	maxPrefix            = 64
+	allocationNotFound   = "no allocation begins with %q"
+	allocationManyRegion = "%q is the beginning of allocations in %s and %s; give more of it"
+)
+
+// allocationsAPI is the Allocations service over all regions: each answers for
+// its own through a tunnel.
+type allocationsAPI struct {
+	nusav1.UnimplementedAllocationsServer
+	s *server
+}
+
+// List implements nusav1.AllocationsServer.
+func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRequest) (*nusav1.ListAllocationsResponse, error) {
+	a, err := l.s.current()
+	if err != nil {
+		return nil, err
+	}
+	limit := int(req.GetLimit())
+	switch {
+	case limit == 0:
+		limit = defaultAllocations
+	case limit < 1 || limit > maxAllocations:
+		return nil, invalid("limit", fmt.Sprintf("must be 1..%d", maxAllocations))
+	}
+	names, err := a.allocationRegions(req)
+	if err != nil {
+		return nil, err
+	}
+	conns, errs := a.reach(names)
+	lists, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (*nusav1.ListAllocationsResponse, error) {
+		return nusav1.NewAllocationsClient(c.conn).List(ctx, req)
+	})
+	out := &nusav1.ListAllocationsResponse{Errors: append(errs, failed...)}
+	for _, part := range lists {
+		out.Allocations = append(out.Allocations, part.GetAllocations()...)
+		out.Errors = append(out.Errors, part.GetErrors()...)
+		out.Truncated = out.Truncated || part.GetTruncated()
+	}
+	slices.SortFunc(out.Allocations, func(x, y *nusav1.Allocation) int {
+		return cmp.Or(cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetJob(), y.GetJob()),
+			cmp.Compare(x.GetGroup(), y.GetGroup()), cmp.Compare(x.GetIndex(), y.GetIndex()),
+			x.GetCreated().AsTime().Compare(y.GetCreated().AsTime()), cmp.Compare(x.GetId(), y.GetId()))
+	})
+	if len(out.Allocations) > limit {
+		out.Allocations, out.Truncated = out.Allocations[:limit], true
+	}
+	return out, nil
+}
+
+// allocationRegions are the regions to ask, nil for all: the named one, or
+// those that own slots of the named job or may still have instances of it.
+func (a *active) allocationRegions(req *nusav1.ListAllocationsRequest) ([]string, error) {
+	name := cmp.Or(req.GetRegion(), req.GetJob().GetRegion())
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	if name != "" {
+		if a.st.regions[name] == nil {
+			return nil, a.st.noRegion("region", name)
+		}
+		return []string{name}, nil
+	}
+	if req.GetJob().GetName() == "" {
+		return nil, nil
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if j := a.st.jobs[k]; j != nil && !req.GetAll() {
+		names := sortedKeys(j.summaries)
+		for _, s := range j.slots {
+			names = append(names, s.Region)
+		}
+		slices.Sort(names)
+		return append([]string{}, slices.Compact(names)...), nil
+	}
+	return nil, nil
+}
+
+// found is an allocation and the way to its region.
+type found struct {
+	alloc *nusav1.Allocation
+	conn  regionConn
+	// ambiguous is the region's answer when several match there.
+	ambiguous error
+}
+
+// find looks for the one allocation whose id begins with a prefix, in every
+// region at once.
+func (a *active) find(ctx context.Context, prefix string) (found, error) {
+	if len(prefix) < minPrefix || len(prefix) > maxPrefix {
+		return found{}, invalid("id", fmt.Sprintf("must be %d..%d characters of an allocation's id", minPrefix, maxPrefix))
+	}
+	conns, errs := a.reach(nil)
+	answers, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (found, error) {
+		alloc, err := nusav1.NewAllocationsClient(c.conn).Get(ctx, &nusav1.GetAllocationRequest{Id: prefix})
+		switch status.Code(err) {
+		case codes.NotFound:
+			return found{}, nil
+		case codes.InvalidArgument: // not unique there
+			return found{conn: c, ambiguous: err}, nil
+		}
+		return found{alloc: alloc, conn: c}, err
+	})
+	answers = slices.DeleteFunc(answers, func(f found) bool { return f.alloc == nil && f.ambiguous == nil })
+	switch {
+	case len(answers) > 0 && answers[0].ambiguous != nil:
+		return found{}, answers[0].ambiguous
+	case len(answers) > 1:
+		return found{}, invalid("id", fmt.Sprintf(allocationManyRegion, prefix, answers[0].conn.name, answers[1].conn.name))
+	case len(answers) == 1:
+		return answers[0], nil
+	case len(failed) > 0:
+		return found{}, status.Errorf(codes.Unavailable, allocationNotFound+" in the regions that answered; %s: %s",
+			prefix, failed[0].GetRegion(), failed[0].GetMessage())
+	case len(errs) > 0:
+		return found{}, status.Errorf(codes.NotFound, allocationNotFound+" in the connected regions; %s is %s",
+			prefix, errs[0].GetRegion(), errs[0].GetMessage())
+	}
+	return found{}, status.Errorf(codes.NotFound, allocationNotFound, prefix)
+}
+
+// Get implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Get(ctx context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
+	a, err := l.s.current()
+	if err != nil {
+		return nil, err
+	}
+	f, err := a.find(ctx, req.GetId())
+	return f.alloc, err
+}
+
+// Stop implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Stop(ctx context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
+	a, err := l.s.current()
+	if err != nil {
+		return nil, err
+	}
+	f, err := a.find(ctx, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewAllocationsClient(f.conn.conn).Stop(ctx, &nusav1.GetAllocationRequest{Id: f.alloc.GetId()})
+}
+
+// Logs implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Logs(req *nusav1.LogsRequest, stream grpc.ServerStreamingServer[nusav1.LogChunk]) error {
+	a, err := l.s.current()
+	if err != nil {
+		return err
+	}
+	f, err := a.find(stream.Context(), req.GetAllocation())
+	if err != nil {
+		return err
+	}
+	req.Allocation = f.alloc.GetId()
+	up, err := nusav1.NewAllocationsClient(f.conn.conn).Logs(stream.Context(), req)
+	if err != nil {
+		return err
+	}
+	return relay(up, stream.Send)
+}
+
+// Exec implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Exec(stream grpc.BidiStreamingServer[nusav1.ExecRequest, nusav1.ExecResponse]) error {
+	a, err := l.s.current()
+	if err != nil {
+		return err
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if first.GetStart() == nil {
+		return invalid("start", "must be in the first message")
+	}
+	f, err := a.find(stream.Context(), first.GetStart().GetAllocation())
+	if err != nil {
+		return err
+	}
+	first.Start.Allocation = f.alloc.GetId()
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	up, err := nusav1.NewAllocationsClient(f.conn.conn).Exec(ctx)
+	if err != nil {
+		return err
+	}
+	if err := up.Send(first); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	// Ends with the caller's stream, at the latest when this handler returns.
+	go func() {
+		for {
+			m, err := stream.Recv()
+			switch {
+			case errors.Is(err, io.EOF):
+				_ = up.CloseSend()
+				return
+			case err != nil:
+				cancel()
+				return
+			}
+			if up.Send(m) != nil {
+				return // the region ended it: Recv below has its status
+			}
+		}
+	}()
+	for {
+		m, err := up.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+}

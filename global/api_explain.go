@@ -1,0 +1,216 @@
+package global
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Plan implements nusav1.JobsServer: the placer's own decision over the
+// present snapshot with the job as it would be, thrown away afterwards.
+func (j *jobsAPI) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResponse, error) {
+	a, err := j.s.current()
+	if err != nil {
+		return nil, err
+	}
+	spec := req.GetSpec()
+	if err := a.checkSpec(spec); err != nil {
+		return nil, apiError(err)
+	}
+	k := keyOf(spec)
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	out := &nusav1.PlanResponse{Unplaced: map[string]int32{}, Warnings: job.Warnings(spec)}
+	rec := &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}
+	var slots []region.Slot
+	if stored := a.st.jobs[k]; stored != nil && stored.rec != nil {
+		old := stored.rec.GetJob()
+		out.Revision, rec.Job.Version = stored.rev, old.GetVersion()
+		slots = stored.sortedSlots()
+		if old.GetStopped() {
+			out.Diff = append(out.Diff, &nusav1.DiffLine{Field: "stopped", Old: "true"})
+		}
+		out.Diff = append(out.Diff, job.Diff(old.GetSpec(), spec)...)
+		if len(out.Diff) > 0 {
+			rec.Job.Version++
+		}
+	} else {
+		out.Diff = job.Diff(nil, spec)
+	}
+	dry := planJob(rec, a.st.revision+1)
+	dry.Slots = slots
+	plan := place.MakePlan(a.st.explainSnapshot(k, dry))
+	out.Slots = slotsAfter(slots, plan, k)
+	out.Explanation = &nusav1.Explanation{Age: durationpb.New(0)}
+	for _, g := range plan.Groups {
+		if g.Namespace != k.namespace || g.Job != k.name {
+			continue
+		}
+		if g.Unplaced > 0 {
+			out.Unplaced[g.Group] = int32(g.Unplaced)
+		}
+		out.Explanation.Groups = append(out.Explanation.Groups, groupToProto(g))
+	}
+	return out, nil
+}
+
+// explainSnapshot is the present snapshot with one job, which is explained in
+// full, and the jobs whose slots no report charges for yet. mu is held.
+func (st *state) explainSnapshot(k jobKey, j place.Job) place.Snapshot {
+	j.Explain = true
+	now := st.clock()
+	out := place.Snapshot{Topology: st.topologyView(), Jobs: []place.Job{j}, Terse: true}
+	for _, name := range st.regionNames() {
+		r := st.regions[name]
+		out.Regions = append(out.Regions, st.planRegion(r, now))
+		for _, ret := range r.returned {
+			out.Returned = append(out.Returned, ret.Returned)
+		}
+	}
+	for other := range st.recent {
+		if o := st.jobs[other]; other != k && o != nil && o.rec != nil && st.uncharged(o) {
+			settled := o.forPlacer()
+			out.Jobs = append(out.Jobs, settled)
+		}
+	}
+	return out
+}
+
+// slotsAfter are the slots of a job as a plan would leave them.
+func slotsAfter(slots []region.Slot, plan place.Plan, k jobKey) []*nusav1.Slot {
+	byKey := map[string]region.Slot{}
+	for _, s := range slots {
+		byKey[s.Key()] = s
+	}
+	for _, act := range plan.Actions {
+		if act.Namespace != k.namespace || act.Job != k.name {
+			continue
+		}
+		for _, c := range act.Changes() {
+			if c.Delete {
+				delete(byKey, c.Slot.Key())
+			} else {
+				byKey[c.Slot.Key()] = c.Slot
+			}
+		}
+	}
+	after := make([]region.Slot, 0, len(byKey))
+	for _, s := range byKey {
+		after = append(after, s)
+	}
+	sortSlots(after)
+	out := make([]*nusav1.Slot, len(after))
+	for i, s := range after {
+		out[i] = slotToProto(s)
+	}
+	return out
+}
+
+// Explain implements nusav1.JobsServer: the latest decision about each group,
+// or what would be decided now where that is no longer held.
+func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
+	a, err := j.s.current()
+	if err != nil {
+		return nil, err
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if client, err := j.passed(a, req.GetJob()); client != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return client.Explain(ctx, req)
+	}
+	out, err := a.explain(k, req.GetGroup())
+	if err != nil || req.GetRegion() == "" {
+		return out, err
+	}
+	conn, err := a.dial(req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, regionDeadline)
+	defer cancel()
+	nodes, err := nusav1.NewJobsClient(conn).Explain(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range out.Groups {
+		i := slices.IndexFunc(nodes.GetGroups(), func(n *nusav1.GroupExplanation) bool { return n.GetGroup() == g.GetGroup() })
+		if i >= 0 {
+			g.Nodes = nodes.GetGroups()[i].GetNodes()
+		}
+	}
+	return out, nil
+}
+
+func (a *active) explain(k jobKey, group string) (*nusav1.Explanation, error) {
+	st := a.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	j := st.jobs[k]
+	if j == nil || j.rec == nil {
+		return nil, noJob(k)
+	}
+	if group != "" && j.rec.GetJob().GetSpec().GetGroups()[group] == nil {
+		return nil, invalid("group", "job "+k.String()+" has no group "+group)
+	}
+	now := st.clock()
+	held := map[string]explained{}
+	for name, e := range j.explained {
+		if e.full {
+			held[name] = e
+		}
+	}
+	if len(held) < len(j.plan.Groups) {
+		for _, g := range place.MakePlan(st.explainSnapshot(k, j.forPlacer())).Groups {
+			if _, have := held[g.Group]; !have && g.Namespace == k.namespace && g.Job == k.name {
+				held[g.Group] = explained{GroupExplanation: g, at: now}
+			}
+		}
+	}
+	out := &nusav1.Explanation{}
+	oldest := now
+	for _, name := range sortedKeys(held) {
+		if group != "" && name != group {
+			continue
+		}
+		e := held[name]
+		oldest = min(oldest, e.at)
+		g := groupToProto(e.GroupExplanation)
+		// What is unplaced may have changed since the decision.
+		if s := j.status().GetGroups()[name]; s != nil {
+			g.Unplaced = s.GetUnowned()
+		}
+		out.Groups = append(out.Groups, g)
+	}
+	out.Age = durationpb.New(now - oldest)
+	return out, nil
+}
+
+// groupToProto shows a decision; ages of inputs are those of its moment.
+func groupToProto(g place.GroupExplanation) *nusav1.GroupExplanation {
+	out := &nusav1.GroupExplanation{Group: g.Group, Desired: int32(g.Desired), Unplaced: int32(g.Unplaced)}
+	for _, v := range g.Regions {
+		r := &nusav1.RegionVerdict{
+			Region: v.Region, Taken: int32(v.Taken), Fits: int32(v.Fits),
+			Reason: reasonEnum(v.Reason), Message: v.Message, Score: v.Score,
+		}
+		for _, t := range v.Terms {
+			r.Terms = append(r.Terms, &nusav1.ScoreTerm{Name: t.Name, Value: t.Value, Detail: t.Detail})
+		}
+		for _, i := range v.Inputs {
+			r.Inputs = append(r.Inputs, &nusav1.InputAge{Name: i.Name, Age: durationpb.New(i.Age)})
+		}
+		out.Regions = append(out.Regions, r)
+	}
+	return out
+}

@@ -1,0 +1,274 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// maxListLimit is the greatest page of a list of jobs.
+const maxListLimit = 1000
+
+// jobsAPI is the public Jobs service of the federation.
+type jobsAPI struct {
+	nusav1.UnimplementedJobsServer
+	s *server
+}
+
+// checkRef names the job with its defaults filled in.
+func checkRef(ref *nusav1.JobRef) (jobKey, error) {
+	k := jobKey{ref.GetNamespace(), ref.GetName()}
+	if k.namespace == "" {
+		k.namespace = job.DefaultNamespace
+	}
+	if k.name == "" || strings.ContainsAny(k.namespace+k.name, "/@") {
+		return k, invalid("job.name", "must name a job, as NAME or NAMESPACE/NAME")
+	}
+	return k, nil
+}
+
+// passed answers the Jobs service of the region that a reference names, nil
+// for jobs of the federation.
+func (j *jobsAPI) passed(a *active, ref *nusav1.JobRef) (nusav1.JobsClient, error) {
+	if ref.GetRegion() == "" {
+		return nil, nil
+	}
+	conn, err := a.dial(ref.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewJobsClient(conn), nil
+}
+
+func noJob(k jobKey) error { return status.Errorf(codes.NotFound, "job %s does not exist", k) }
+
+// Get implements nusav1.JobsServer.
+func (j *jobsAPI) Get(ctx context.Context, req *nusav1.GetJobRequest) (*nusav1.Job, error) {
+	a, err := j.s.current()
+	if err != nil {
+		return nil, err
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if client, err := j.passed(a, req.GetJob()); client != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return client.Get(ctx, req)
+	}
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	found := a.st.jobs[k]
+	if found == nil || found.rec == nil {
+		return nil, noJob(k)
+	}
+	return found.view(), nil
+}
+
+// List implements nusav1.JobsServer.
+func (j *jobsAPI) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav1.ListJobsResponse, error) {
+	a, err := j.s.current()
+	if err != nil {
+		return nil, err
+	}
+	limit := int(req.GetLimit())
+	switch {
+	case limit == 0:
+		limit = maxListLimit
+	case limit < 1 || limit > maxListLimit:
+		return nil, invalid("limit", fmt.Sprintf("must be 1..%d", maxListLimit))
+	}
+	out := &nusav1.ListJobsResponse{}
+	func() {
+		a.st.mu.Lock()
+		defer a.st.mu.Unlock()
+		var keys []jobKey
+		for k, found := range a.st.jobs {
+			if found.rec != nil && (req.GetNamespace() == "" || req.GetNamespace() == k.namespace) &&
+				k.String() > req.GetPageToken() && hasLabels(found.rec.GetJob().GetSpec().GetLabels(), req.GetLabels()) {
+				keys = append(keys, k)
+			}
+		}
+		slices.SortFunc(keys, func(x, y jobKey) int { return strings.Compare(x.String(), y.String()) })
+		if len(keys) > limit {
+			keys = keys[:limit]
+			out.NextPageToken = keys[limit-1].String()
+		}
+		for _, k := range keys {
+			out.Jobs = append(out.Jobs, a.st.jobs[k].view())
+		}
+	}()
+	if req.GetPageToken() == "" {
+		own, errs := a.localJobs(ctx, req)
+		out.Jobs, out.Errors = append(out.Jobs, own...), errs
+	}
+	return out, nil
+}
+
+func hasLabels(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// localJobs lists the jobs that are a region's own (name@region), of those
+// regions that have any.
+func (a *active) localJobs(ctx context.Context, req *nusav1.ListJobsRequest) ([]*nusav1.Job, []*nusav1.PartialError) {
+	names := []string{}
+	a.st.mu.Lock()
+	for _, name := range a.st.regionNames() {
+		for key := range a.st.regions[name].inboxKeys {
+			if strings.Contains(key, "@") {
+				names = append(names, name)
+				break
+			}
+		}
+	}
+	a.st.mu.Unlock()
+	conns, errs := a.reach(names)
+	lists, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) ([]*nusav1.Job, error) {
+		resp, err := nusav1.NewJobsClient(c.conn).List(ctx, &nusav1.ListJobsRequest{Namespace: req.GetNamespace(), Labels: req.GetLabels()})
+		own := slices.DeleteFunc(resp.GetJobs(), func(found *nusav1.Job) bool { return found.GetRegion() == "" })
+		return own, err
+	})
+	return slices.Concat(lists...), append(errs, failed...)
+}
+
+// Stop implements nusav1.JobsServer.
+func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.StopJobResponse, error) {
+	a, err := j.s.current()
+	if err != nil {
+		return nil, err
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if client, err := j.passed(a, req.GetJob()); client != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return client.Stop(ctx, req)
+	}
+	stored := int64(0)
+	revision, err := a.commit.do(ctx, func(t *tx) error {
+		old, rev := t.job(k)
+		if old == nil {
+			return noJob(k)
+		}
+		if err := checkRevision("job "+k.String(), req.GetCheckRevision(), true, rev); err != nil {
+			return err
+		}
+		if old.GetJob().GetStopped() && (old.GetPurge() || !req.GetPurge()) {
+			stored = rev
+			return nil
+		}
+		if err := t.audit("job.stopped", k.String(), fmt.Sprintf("purge %t", req.GetPurge())); err != nil {
+			return err
+		}
+		if req.GetPurge() && len(t.slots(k, "")) == 0 {
+			return t.deleteJob(k)
+		}
+		next := proto.CloneOf(old)
+		next.Job.Stopped = true
+		next.Purge = next.Purge || req.GetPurge()
+		return t.putJob(k, next)
+	})
+	if err != nil {
+		return nil, apiError(err)
+	}
+	if stored != 0 {
+		return &nusav1.StopJobResponse{Revision: stored}, nil
+	}
+	a.st.events.add("job.stopped", k.String(), "purge %t", req.GetPurge())
+	a.log.Info("job stopped", "job", k.String(), "purge", req.GetPurge())
+	return &nusav1.StopJobResponse{Revision: revision}, nil
+}
+
+// Adopt implements nusav1.JobsServer.
+func (j *jobsAPI) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "adopting a region's job is not supported yet; stop it there and submit it here")
+}
+
+// Watch implements nusav1.JobsServer.
+func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer[nusav1.Job]) error {
+	a, err := j.s.current()
+	if err != nil {
+		return err
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return err
+	}
+	if client, err := j.passed(a, req.GetJob()); client != nil || err != nil {
+		if err != nil {
+			return err
+		}
+		up, err := client.Watch(stream.Context(), req)
+		if err != nil {
+			return err
+		}
+		return relay(up, stream.Send)
+	}
+	var sent *nusav1.Job
+	stamp := uint64(0)
+	return a.follow(stream.Context(), func() (bool, error) {
+		a.st.mu.Lock()
+		found := a.st.jobs[k]
+		if found == nil || found.rec == nil {
+			a.st.mu.Unlock()
+			if sent == nil {
+				return false, noJob(k)
+			}
+			return false, nil // purged
+		}
+		if sent != nil && found.stamp == stamp {
+			a.st.mu.Unlock()
+			return true, nil
+		}
+		now := found.view()
+		stamp = found.stamp
+		a.st.mu.Unlock()
+		if proto.Equal(now, sent) {
+			return true, nil
+		}
+		sent = now
+		return true, stream.Send(now)
+	})
+}
+
+// relay copies a stream from a region to the caller.
+func relay[T any](up grpc.ServerStreamingClient[T], send func(*T) error) error {
+	for {
+		m, err := up.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := send(m); err != nil {
+			return err
+		}
+	}
+}
+
+// sortedKeys are a map's keys in order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

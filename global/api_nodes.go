@@ -1,0 +1,125 @@
+package global
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// nodesAPI is the Nodes service over all regions.
+type nodesAPI struct {
+	nusav1.UnimplementedNodesServer
+	s *server
+}
+
+// List implements nusav1.NodesServer.
+func (n *nodesAPI) List(ctx context.Context, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
+	a, err := n.s.current()
+	if err != nil {
+		return nil, err
+	}
+	return a.nodes(ctx, req)
+}
+
+// nodes lists the nodes of one region, or all.
+func (a *active) nodes(ctx context.Context, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
+	var names []string
+	if name := req.GetRegion(); name != "" {
+		if _, err := a.known(name); err != nil {
+			return nil, err
+		}
+		names = []string{name}
+	}
+	conns, errs := a.reach(names)
+	lists, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (*nusav1.ListNodesResponse, error) {
+		return nusav1.NewNodesClient(c.conn).List(ctx, &nusav1.ListNodesRequest{Region: c.name, Pool: req.GetPool()})
+	})
+	out := &nusav1.ListNodesResponse{Errors: append(errs, failed...)}
+	for _, part := range lists {
+		out.Nodes = append(out.Nodes, part.GetNodes()...)
+		out.Errors = append(out.Errors, part.GetErrors()...)
+	}
+	slices.SortFunc(out.Nodes, func(x, y *nusav1.Node) int {
+		return cmp.Or(cmp.Compare(x.GetRegion(), y.GetRegion()), cmp.Compare(x.GetName(), y.GetName()), cmp.Compare(x.GetId(), y.GetId()))
+	})
+	return out, nil
+}
+
+// node is the way to a node's region: the named one, or the only one that
+// knows a node of that name or id.
+func (a *active) node(ctx context.Context, id, region string) (regionConn, *nusav1.Node, error) {
+	if id == "" || len(id) > 253 {
+		return regionConn{}, nil, invalid("id", "must be a node's name or the beginning of its id")
+	}
+	if region != "" {
+		conn, err := a.dial(region)
+		return regionConn{region, conn}, &nusav1.Node{Id: id}, err
+	}
+	type answer struct {
+		node *nusav1.Node
+		conn regionConn
+	}
+	conns, errs := a.reach(nil)
+	answers, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (answer, error) {
+		node, err := nusav1.NewNodesClient(c.conn).Get(ctx, &nusav1.GetNodeRequest{Id: id})
+		if status.Code(err) == codes.NotFound {
+			return answer{}, nil
+		}
+		return answer{node, c}, err
+	})
+	answers = slices.DeleteFunc(answers, func(f answer) bool { return f.node == nil })
+	switch missing := append(failed, errs...); {
+	case len(answers) > 1:
+		return regionConn{}, nil, invalid("id", fmt.Sprintf("%q is a node of %s and of %s; name the region", id, answers[0].conn.name, answers[1].conn.name))
+	case len(answers) == 1:
+		return answers[0].conn, answers[0].node, nil
+	case len(missing) > 0:
+		return regionConn{}, nil, status.Errorf(codes.Unavailable, "no node %q in the regions that answered; %s: %s", id, missing[0].GetRegion(), missing[0].GetMessage())
+	}
+	return regionConn{}, nil, status.Errorf(codes.NotFound, "node %q does not exist", id)
+}
+
+// Get implements nusav1.NodesServer.
+func (n *nodesAPI) Get(ctx context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node, error) {
+	a, err := n.s.current()
+	if err != nil {
+		return nil, err
+	}
+	c, node, err := a.node(ctx, req.GetId(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewNodesClient(c.conn).Get(ctx, &nusav1.GetNodeRequest{Id: node.GetId(), Region: c.name})
+}
+
+// Drain implements nusav1.NodesServer.
+func (n *nodesAPI) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
+	a, err := n.s.current()
+	if err != nil {
+		return nil, err
+	}
+	c, node, err := a.node(ctx, req.GetId(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewNodesClient(c.conn).Drain(ctx, &nusav1.DrainNodeRequest{Id: node.GetId(), Region: c.name, Drain: req.GetDrain()})
+}
+
+// Cordon implements nusav1.NodesServer.
+func (n *nodesAPI) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusav1.Node, error) {
+	a, err := n.s.current()
+	if err != nil {
+		return nil, err
+	}
+	c, node, err := a.node(ctx, req.GetId(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewNodesClient(c.conn).Cordon(ctx, &nusav1.CordonNodeRequest{Id: node.GetId(), Region: c.name, Cordon: req.GetCordon()})
+}

@@ -1,0 +1,217 @@
+package global
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// maxRegions bounds the regions of a federation, presented ones included.
+const maxRegions = 1024
+
+// regionsAPI is the public Regions service.
+type regionsAPI struct {
+	nusav1.UnimplementedRegionsServer
+	s *server
+}
+
+// known answers a region as the API shows it, or that there is none.
+func (a *active) known(name string) (*nusav1.Region, error) {
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	if r := a.st.regions[name]; r != nil {
+		return a.st.regionView(r), nil
+	}
+	return nil, status.Errorf(codes.NotFound, "region %q does not exist; there are %s", name, listNames(a.st.regionNames()))
+}
+
+// Define implements nusav1.RegionsServer.
+func (g *regionsAPI) Define(ctx context.Context, req *nusav1.DefineRegionRequest) (*nusav1.Region, error) {
+	a, err := g.s.current()
+	if err != nil {
+		return nil, err
+	}
+	def := req.GetDefinition()
+	if err := job.ValidateRegion(def); err != nil {
+		return nil, apiError(err)
+	}
+	name := def.GetName()
+	_, err = a.commit.do(ctx, func(t *tx) error {
+		old := t.region(name)
+		revision := int64(0)
+		if r := t.st.regions[name]; r != nil {
+			revision = r.rev
+		}
+		if err := checkRevision("region "+name, req.GetCheckRevision(), old != nil, revision); err != nil {
+			return err
+		}
+		if old == nil && len(t.st.regions) >= maxRegions {
+			return status.Errorf(codes.ResourceExhausted, "there are %d regions, the most a federation takes", maxRegions)
+		}
+		next := &nusav1.Region{}
+		if old != nil {
+			next = proto.CloneOf(old)
+		}
+		next.Definition, next.DefinedByOperator = def, true
+		if err := t.audit("region.defined", name, ""); err != nil {
+			return err
+		}
+		return t.putRegion(name, next)
+	})
+	if err != nil {
+		return nil, apiError(err)
+	}
+	a.st.events.add("region.defined", name, "by an operator")
+	return a.known(name)
+}
+
+// List implements nusav1.RegionsServer.
+func (g *regionsAPI) List(_ context.Context, req *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
+	a, err := g.s.current()
+	if err != nil {
+		return nil, err
+	}
+	return &nusav1.ListRegionsResponse{Regions: a.regions(req.GetLabels())}, nil
+}
+
+// regions are all that have the labels, by name.
+func (a *active) regions(labels map[string]string) []*nusav1.Region {
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	var out []*nusav1.Region
+	for _, name := range a.st.regionNames() {
+		r := a.st.regions[name]
+		if hasLabels(r.rec.GetDefinition().GetLabels(), labels) {
+			out = append(out, a.st.regionView(r))
+		}
+	}
+	return out
+}
+
+// Get implements nusav1.RegionsServer.
+func (g *regionsAPI) Get(_ context.Context, req *nusav1.GetRegionRequest) (*nusav1.Region, error) {
+	a, err := g.s.current()
+	if err != nil {
+		return nil, err
+	}
+	return a.known(req.GetName())
+}
+
+// Cordon implements nusav1.RegionsServer.
+func (g *regionsAPI) Cordon(ctx context.Context, req *nusav1.CordonRegionRequest) (*nusav1.Region, error) {
+	a, err := g.s.current()
+	if err != nil {
+		return nil, err
+	}
+	name := req.GetName()
+	if _, err := a.known(name); err != nil {
+		return nil, err
+	}
+	changed := false
+	_, err = a.commit.do(ctx, func(t *tx) error {
+		old := t.region(name)
+		if old == nil {
+			return status.Errorf(codes.NotFound, "region %q does not exist", name)
+		}
+		if changed = old.GetCordoned() != req.GetCordon(); !changed {
+			return nil
+		}
+		next := proto.CloneOf(old)
+		next.Cordoned = req.GetCordon()
+		if err := t.audit("region.cordoned", name, fmt.Sprint(req.GetCordon())); err != nil {
+			return err
+		}
+		return t.putRegion(name, next)
+	})
+	if err != nil {
+		return nil, apiError(err)
+	}
+	if changed {
+		a.st.events.add("region.cordoned", name, "%t", req.GetCordon())
+	}
+	return a.known(name)
+}
+
+// Remove implements nusav1.RegionsServer.
+func (g *regionsAPI) Remove(ctx context.Context, req *nusav1.GetRegionRequest) (*nusav1.RemoveRegionResponse, error) {
+	a, err := g.s.current()
+	if err != nil {
+		return nil, err
+	}
+	name := req.GetName()
+	if _, err := a.known(name); err != nil {
+		return nil, err
+	}
+	_, err = a.commit.do(ctx, func(t *tx) error {
+		if owned := t.slotsOf(name); owned > 0 {
+			return status.Errorf(codes.FailedPrecondition, "region %s owns %d slots; cordon it and stop or move its jobs first", name, owned)
+		}
+		if r := t.st.regions[name]; r != nil && r.session != nil {
+			return status.Errorf(codes.FailedPrecondition, "region %s is connected and would present itself again; stop its servers first", name)
+		}
+		if err := t.audit("region.removed", name, ""); err != nil {
+			return err
+		}
+		return t.deleteRegion(name)
+	})
+	if err != nil {
+		return nil, apiError(err)
+	}
+	a.st.events.add("region.removed", name, "by an operator")
+	return &nusav1.RemoveRegionResponse{}, nil
+}
+
+// slotsOf counts a region's slots as the transaction leaves them.
+func (t *tx) slotsOf(region string) int {
+	n := 0
+	for _, j := range t.st.jobs {
+		for _, s := range j.slots {
+			if s.Region == region {
+				if _, changed := t.find(slotKey(s)); !changed {
+					n++
+				}
+			}
+		}
+	}
+	for _, ch := range t.changes {
+		if s, ok := ch.msg.(*nusav1.Slot); ok && s.GetRegion() == region {
+			n++
+		}
+	}
+	return n
+}
+
+// Watch implements nusav1.RegionsServer.
+func (g *regionsAPI) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStreamingServer[nusav1.Region]) error {
+	a, err := g.s.current()
+	if err != nil {
+		return err
+	}
+	sent := map[string]uint64{}
+	return a.follow(stream.Context(), func() (bool, error) {
+		a.st.mu.Lock()
+		var out []*nusav1.Region
+		for _, name := range a.st.regionNames() {
+			r := a.st.regions[name]
+			if stamp, seen := sent[name]; seen && stamp == r.stamp || !hasLabels(r.rec.GetDefinition().GetLabels(), req.GetLabels()) {
+				continue
+			}
+			sent[name] = r.stamp
+			out = append(out, a.st.regionView(r))
+		}
+		a.st.mu.Unlock()
+		for _, r := range out {
+			if err := stream.Send(r); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+}

@@ -1,0 +1,280 @@
+package global
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	maxIdempotencyKey = 128
+	idempotencyTTL    = 24 * time.Hour
+	auditTTL          = 30 * 24 * time.Hour
+	// unanswered bounds the submits of one stream that are under way.
+	unanswered = 256
+)
+
+// errAnswered ends a request whose idempotency key was used before: the
+// answer is the one of then.
+var errAnswered = errors.New("answered before")
+
+// Submit implements nusav1.JobsServer.
+func (j *jobsAPI) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+	a, err := j.s.current()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := a.submit(ctx, req)
+	return resp, apiError(err)
+}
+
+// submit stores a job.
+func (a *active) submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+	finish, err := a.beginSubmit(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return finish(ctx)
+}
+
+type finishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
+
+// beginSubmit judges everything about the input, so that a refusal changes
+// nothing, and queues the write. Submits take effect in the order in which
+// they began.
+func (a *active) beginSubmit(ctx context.Context, req *nusav1.SubmitRequest) (finishSubmit, error) {
+	spec := req.GetSpec()
+	if err := a.checkSpec(spec); err != nil {
+		return nil, err
+	}
+	key := req.GetIdempotencyKey()
+	if len(key) > maxIdempotencyKey || strings.ContainsAny(key, "/\x00") {
+		return nil, invalid("idempotency_key", fmt.Sprintf("must be at most %d bytes without a slash", maxIdempotencyKey))
+	}
+	fingerprint, err := fingerprintOf(req)
+	if err != nil {
+		return nil, err
+	}
+	if key != "" {
+		if resp, err := a.answeredBefore(ctx, key, fingerprint); resp != nil || err != nil {
+			return func(context.Context) (*nusav1.SubmitResponse, error) { return resp, err }, nil
+		}
+	}
+	k := keyOf(spec)
+	var resp *nusav1.SubmitResponse
+	wait := a.commit.begin(func(t *tx) error {
+		var err error
+		if resp, err = t.submit(k, req); err != nil {
+			return err
+		}
+		if key == "" {
+			return nil
+		}
+		return t.answer(key, fingerprint, resp)
+	})
+	return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
+		revision, err := wait(ctx)
+		switch {
+		case errors.Is(err, errAnswered):
+			if resp, err := a.answeredBefore(ctx, key, fingerprint); resp != nil || err != nil {
+				return resp, err
+			}
+			return nil, errNotActive // the write that used the key failed
+		case err != nil:
+			return nil, err
+		}
+		a.submitted(k, resp, revision)
+		resp.Warnings = job.Warnings(spec)
+		return resp, nil
+	}, nil
+}
+
+func (a *active) submitted(k jobKey, resp *nusav1.SubmitResponse, revision int64) {
+	if resp.GetRevision() == 0 {
+		resp.Revision = revision
+	}
+	if resp.GetChanged() {
+		a.st.events.add("job.submitted", k.String(), "version %d", resp.GetVersion())
+		a.log.Info("job submitted", "job", k.String(), "version", resp.GetVersion(), "revision", revision)
+	}
+}
+
+// checkSpec fills in the defaults and judges a spec, with every fault named.
+func (a *active) checkSpec(spec *nusav1.JobSpec) error {
+	if spec == nil {
+		return invalid("spec", "is required")
+	}
+	if n := proto.Size(spec); n > job.MaxSize {
+		return invalid("spec", fmt.Sprintf("has %d bytes, at most %d are taken", n, job.MaxSize))
+	}
+	job.Default(spec)
+	if err := job.Validate(spec); err != nil {
+		return err
+	}
+	if problems := job.Unsupported(spec); len(problems) > 0 {
+		return problems
+	}
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	problems := job.UnknownRegions(spec, a.st.regionNames())
+	for i := range problems {
+		problems[i].Message += "; there are " + listNames(a.st.regionNames())
+	}
+	if len(problems) > 0 {
+		return problems
+	}
+	return nil
+}
+
+// submit puts the job, unless the stored one is the same.
+func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+	old, rev := t.job(k)
+	if err := checkRevision("job "+k.String(), req.GetCheckRevision(), old != nil, rev); err != nil {
+		return nil, err
+	}
+	if old != nil && !old.GetJob().GetStopped() && sameSpec(old.GetJob().GetSpec(), req.GetSpec()) {
+		return &nusav1.SubmitResponse{Version: old.GetJob().GetVersion(), Revision: rev}, nil
+	}
+	rec := &nusav1.JobRecord{Job: &nusav1.Job{
+		Spec: req.GetSpec(), Version: old.GetJob().GetVersion() + 1, Submitted: timestamppb.New(time.Now()),
+	}}
+	if err := t.putJob(k, rec); err != nil {
+		return nil, err
+	}
+	if err := t.audit("job.submitted", k.String(), fmt.Sprintf("version %d", rec.GetJob().GetVersion())); err != nil {
+		return nil, err
+	}
+	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true}, nil
+}
+
+func sameSpec(a, b *nusav1.JobSpec) bool {
+	x, errX := encode(a)
+	y, errY := encode(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// checkRevision is the check of SubmitRequest.check_revision.
+func checkRevision(what string, check int64, exists bool, revision int64) error {
+	switch {
+	case check == 0, check == -1 && !exists, check > 0 && exists && check == revision:
+		return nil
+	case check == -1:
+		return status.Errorf(codes.Aborted, "%s exists already, at revision %d", what, revision)
+	case !exists:
+		return status.Errorf(codes.Aborted, "%s does not exist, but revision %d was asked for", what, check)
+	}
+	return status.Errorf(codes.Aborted, "%s is at revision %d, not %d: somebody changed it; look again", what, revision, check)
+}
+
+func fingerprintOf(req *nusav1.SubmitRequest) ([]byte, error) {
+	b, err := encode(req)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(b)
+	return sum[:], nil
+}
+
+// answeredBefore looks an idempotency key up; nil without an error when it is
+// new.
+func (a *active) answeredBefore(ctx context.Context, key string, fingerprint []byte) (*nusav1.SubmitResponse, error) {
+	kv, ok, _, err := a.store.Get(ctx, idemPrefix+key)
+	if err != nil || !ok {
+		return nil, err
+	}
+	rec := new(nusav1.IdempotencyRecord)
+	if err := decodeInto(kv, rec); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(rec.GetFingerprint(), fingerprint) {
+		return nil, status.Errorf(codes.AlreadyExists, "idempotency key %q was used for another request", key)
+	}
+	if rec.GetResponse().GetRevision() == 0 {
+		rec.Response.Revision = kv.ModRevision
+	}
+	return rec.GetResponse(), nil
+}
+
+// answer remembers the answer to a key with the write that it is about.
+func (t *tx) answer(key string, fingerprint []byte, resp *nusav1.SubmitResponse) error {
+	storeKey := idemPrefix + key
+	if _, used := t.find(storeKey); used || t.st.recentKeys.has(storeKey) {
+		return errAnswered
+	}
+	return t.putNew(storeKey, &nusav1.IdempotencyRecord{Fingerprint: fingerprint, Response: proto.CloneOf(resp)}, idempotencyTTL)
+}
+
+// audit notes who changed what, for a month.
+func (t *tx) audit(kind, subject, message string) error {
+	now := time.Now()
+	key := fmt.Sprintf("%s%020d-%s-%03d", auditPrefix, now.UnixNano(), t.st.epoch, len(t.changes))
+	return t.putNew(key, &nusav1.Event{Time: timestamppb.New(now), Type: kind, Subject: subject, Message: message}, auditTTL)
+}
+
+// SubmitMany implements nusav1.JobsServer: submits are under way together, so
+// they share transactions, and take effect and are answered in order.
+func (j *jobsAPI) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
+	a, err := j.s.current()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(a.ctx, cancel)()
+	answers := make(chan finishSubmit, unanswered)
+	received := make(chan error, 1)
+	// Ends with the stream, at the latest when this handler has returned.
+	go func() {
+		defer close(answers)
+		for {
+			req, err := stream.Recv()
+			if err != nil {
+				received <- err
+				return
+			}
+			finish, err := a.beginSubmit(ctx, req)
+			if err != nil {
+				finish = func(context.Context) (*nusav1.SubmitResponse, error) { return nil, err }
+			}
+			select {
+			case answers <- finish:
+			case <-ctx.Done():
+				received <- ctx.Err()
+				return
+			}
+		}
+	}()
+	for finish := range answers {
+		if err := stream.Send(submitAnswer(finish(ctx))); err != nil {
+			return err
+		}
+	}
+	if err := <-received; !errors.Is(err, io.EOF) {
+		return apiError(err)
+	}
+	return nil
+}
+
+func submitAnswer(resp *nusav1.SubmitResponse, err error) *nusav1.SubmitManyResponse {
+	s := status.Convert(apiError(err))
+	out := &nusav1.SubmitManyResponse{Response: resp, Code: int32(s.Code()), Problems: serve.Problems(s.Err())}
+	if err != nil {
+		out.Error = s.Message()
+	}
+	return out
+}

@@ -1,0 +1,64 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// retryAfter is the hint that goes with UNAVAILABLE and RESOURCE_EXHAUSTED.
+const retryAfter = time.Second
+
+// apiError maps an error to the status that api.proto promises.
+func apiError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return err
+	}
+	if s, ok := status.FromError(err); ok && s.Code() != codes.Unknown {
+		return err
+	}
+	var problems job.Errors
+	switch {
+	case errors.As(err, &problems):
+		return serve.Invalid(problems.Proto()...)
+	case errors.Is(err, errQueueFull):
+		return retryable(codes.ResourceExhausted, err)
+	case errors.Is(err, store.ErrTooLarge):
+		return status.Error(codes.InvalidArgument, err.Error())
+	case errors.Is(err, store.ErrNoQuorum), errors.Is(err, store.ErrCompareFailed),
+		errors.Is(err, store.ErrClosed), errors.Is(err, errNotActive):
+		return retryable(codes.Unavailable, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.Error(codes.DeadlineExceeded, err.Error())
+	case errors.Is(err, context.Canceled):
+		return status.Error(codes.Canceled, err.Error())
+	}
+	return status.Error(codes.Internal, err.Error())
+}
+
+func retryable(code codes.Code, err error) error {
+	s := status.New(code, err.Error())
+	if with, detailErr := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)}); detailErr == nil {
+		s = with
+	}
+	return s.Err()
+}
+
+// invalid is INVALID_ARGUMENT for one field.
+func invalid(field, message string) error {
+	return serve.Invalid(&nusav1.Problem{Field: field, Message: message})
+}

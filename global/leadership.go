@@ -1,0 +1,232 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// campaignPause is how long a server waits after a failed campaign or reign
+// before the next one.
+const campaignPause = 500 * time.Millisecond
+
+// campaign stands for election for as long as the server runs. A reign that
+// ends, for whatever reason, leaves nothing behind; the next one loads anew.
+func (s *server) campaign(ctx context.Context) error {
+	for {
+		err := s.reign(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, errFormat) {
+			return err // trying again would not make the records readable
+		}
+		s.log.Warn("not active", "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(campaignPause):
+		}
+	}
+}
+
+// reign waits to be elected and is the active server until it no longer is.
+func (s *server) reign(ctx context.Context) error {
+	value, err := encode(s.leader.self)
+	if err != nil {
+		return err
+	}
+	election, err := s.store.Campaign(ctx, electionPrefix, string(value), s.cfg.ElectionTTL)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// So that a successor need not wait for the key to expire.
+		resign, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if err := election.Resign(resign); err != nil {
+			s.log.Debug("resign", "error", err)
+		}
+	}()
+	start := time.Now()
+	a, err := newActive(ctx, &s.cfg, s.store, election.Guard(), s.hub, s.metrics)
+	if err != nil {
+		return err
+	}
+	watching, cancel := context.WithCancel(a.ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-election.Lost():
+			a.end(errNotActive)
+		case <-watching.Done():
+		}
+	}()
+	s.active.Store(a)
+	s.leader.changed(s.leader.self)
+	s.log.Info("active", "name", s.cfg.Name, "jobs", len(a.st.jobs), "regions", len(a.st.regions), "took", time.Since(start))
+	err = a.run()
+	s.active.Store(nil)
+	cancel()
+	<-ended
+	return err
+}
+
+// leaderTracker knows which server is active, and holds the connection that
+// calls are forwarded over.
+type leaderTracker struct {
+	store store.Store
+	cfg   Config
+	self  *nusav1.GlobalServer
+	// known is closed when there was a leader for the first time.
+	known chan struct{}
+
+	mu      sync.Mutex
+	current *nusav1.GlobalServer
+	conn    *grpc.ClientConn // nil when the leader is this server, or unknown
+	first   sync.Once
+}
+
+func newLeaderTracker(s store.Store, cfg Config, grpcAddr string) *leaderTracker {
+	address := cfg.Advertise
+	if address == "" {
+		address = grpcAddr
+	}
+	return &leaderTracker{
+		store: s, cfg: cfg, known: make(chan struct{}),
+		self: &nusav1.GlobalServer{Name: cfg.Name, Address: address, Version: cfg.Version},
+	}
+}
+
+// run follows the election key. It must not miss a change, so it reads and
+// then watches from there.
+func (l *leaderTracker) run(ctx context.Context) error {
+	for {
+		err := l.follow(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		l.cfg.Logger.Debug("follow the election", "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(campaignPause):
+		}
+	}
+}
+
+func (l *leaderTracker) follow(ctx context.Context) error {
+	_, _, revision, err := l.store.Get(ctx, clusterKey)
+	if err != nil {
+		return err
+	}
+	update := func([]store.Event) error {
+		kv, ok, err := l.store.Leader(ctx, electionPrefix)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			l.changed(nil)
+			return nil
+		}
+		server := new(nusav1.GlobalServer)
+		if err := decodeInto(kv, server); err != nil {
+			return err
+		}
+		// This server is the leader only once it has loaded the records: then
+		// reign says so.
+		if !proto.Equal(server, l.self) {
+			l.changed(server)
+		}
+		return nil
+	}
+	if err := update(nil); err != nil {
+		return err
+	}
+	return l.store.Watch(ctx, electionPrefix, revision, update)
+}
+
+// changed takes note of the active server; nil = there is none.
+func (l *leaderTracker) changed(to *nusav1.GlobalServer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if proto.Equal(to, l.current) {
+		return
+	}
+	if l.conn != nil {
+		l.conn.Close() // what is under way there has no leader any more
+		l.conn = nil
+	}
+	l.current = to
+	if to == nil {
+		return
+	}
+	if to != l.self {
+		conn, err := serve.Dial(l.cfg.Net, to.GetAddress())
+		if err != nil {
+			l.cfg.Logger.Warn("cannot forward", "active", to.GetName(), "address", to.GetAddress(), "error", err)
+			l.current = nil
+			return
+		}
+		l.conn = conn
+		l.cfg.Logger.Info("standing by", "active", to.GetName(), "address", to.GetAddress())
+	}
+	l.first.Do(func() { close(l.known) })
+}
+
+func (l *leaderTracker) get() (*nusav1.GlobalServer, *grpc.ClientConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current, l.conn
+}
+
+func (l *leaderTracker) close() {
+	l.changed(nil)
+}
+
+// target is where calls are answered: here, or over a connection.
+func (s *server) target() (*grpc.ClientConn, bool, error) {
+	if s.active.Load() != nil {
+		return nil, true, nil
+	}
+	if s.leader == nil {
+		return nil, false, errNotActive
+	}
+	if _, conn := s.leader.get(); conn != nil {
+		return conn, false, nil
+	}
+	return nil, false, fmt.Errorf("no global server is active: %w", store.ErrNoQuorum)
+}
+
+// servers are all candidates of the election, the active one first.
+func (s *server) servers(ctx context.Context) ([]*nusav1.GlobalServer, error) {
+	active, ok, err := s.store.Leader(ctx, electionPrefix)
+	if err != nil {
+		return nil, err
+	}
+	var out []*nusav1.GlobalServer
+	_, err = s.store.List(ctx, electionPrefix, func(kv store.KV) error {
+		server := new(nusav1.GlobalServer)
+		if err := decodeInto(kv, server); err != nil {
+			return err
+		}
+		if server.Active = ok && kv.Key == active.Key; server.Active {
+			out = append([]*nusav1.GlobalServer{server}, out...)
+		} else {
+			out = append(out, server)
+		}
+		return nil
+	})
+	return out, err
+}

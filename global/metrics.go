@@ -1,0 +1,97 @@
+package global
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+)
+
+// metrics of a global server. What is counted is counted over its life; what
+// is a state is read from the present reign, and absent without one.
+type metrics struct {
+	commits  prometheus.Histogram
+	writes   prometheus.Counter
+	plans    prometheus.Histogram
+	slots    *prometheus.CounterVec
+	active   *atomic.Pointer[active]
+	isActive *prometheus.Desc
+	jobs     *prometheus.Desc
+	pending  *prometheus.Desc
+	regions  *prometheus.Desc
+	queue    *prometheus.Desc
+}
+
+func newMetrics(current *atomic.Pointer[active]) *metrics {
+	buckets := prometheus.ExponentialBuckets(0.0005, 2, 14) // 0.5 ms .. 4 s
+	return &metrics{
+		active: current,
+		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "nusa_global_commit_seconds", Help: "Duration of store transactions.", Buckets: buckets}),
+		writes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nusa_global_commit_writes_total", Help: "Keys written to the store."}),
+		plans: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "nusa_global_plan_seconds", Help: "Duration of placement decisions.", Buckets: buckets}),
+		slots: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nusa_global_slot_actions_total", Help: "Slot actions carried out, by kind."}, []string{"kind"}),
+		isActive: prometheus.NewDesc("nusa_global_active", "1 on the active server.", nil, nil),
+		jobs:     prometheus.NewDesc("nusa_global_jobs", "Stored jobs.", nil, nil),
+		pending:  prometheus.NewDesc("nusa_global_jobs_pending", "Jobs that the placer has to look at.", nil, nil),
+		regions:  prometheus.NewDesc("nusa_global_regions", "Regions, by connection.", []string{"connected"}, nil),
+		queue:    prometheus.NewDesc("nusa_global_commit_queue", "Writes that wait for a transaction.", nil, nil),
+	}
+}
+
+func (m *metrics) observeCommit(writes int, took time.Duration) {
+	m.commits.Observe(took.Seconds())
+	m.writes.Add(float64(writes))
+}
+
+func (m *metrics) observePlan(took time.Duration) { m.plans.Observe(took.Seconds()) }
+
+func (m *metrics) placed(actions []place.Action) {
+	for _, a := range actions {
+		m.slots.WithLabelValues(string(a.Kind)).Inc()
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots} {
+		c.Describe(ch)
+	}
+	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots} {
+		c.Collect(ch)
+	}
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	a := m.active.Load()
+	if a == nil {
+		gauge(m.isActive, 0)
+		return
+	}
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	connected := 0
+	for _, r := range a.st.regions {
+		if r.session != nil {
+			connected++
+		}
+	}
+	gauge(m.isActive, 1)
+	gauge(m.jobs, len(a.st.jobs))
+	gauge(m.pending, len(a.st.pending))
+	gauge(m.regions, connected, "true")
+	gauge(m.regions, len(a.st.regions)-connected, "false")
+	gauge(m.queue, len(a.commit.queue))
+}

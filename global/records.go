@@ -1,0 +1,171 @@
+package global
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/store"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Keys of the store. Names are validated (job, namespace, group and region
+// names hold neither slash nor at-sign), so keys parse back.
+const (
+	root             = "/nusa/v1/"
+	clusterKey       = root + "cluster"
+	electionPrefix   = root + "election/"
+	jobPrefix        = root + "jobs/"
+	slotPrefix       = root + "slots/"
+	regionPrefix     = root + "regions/"
+	idemPrefix       = root + "idempotency/"
+	resultPrefix     = root + "results/"
+	checkpointPrefix = root + "checkpoints/"
+	auditPrefix      = root + "audit/"
+)
+
+// formatProto is the format byte of a value that is a protobuf message.
+const formatProto = 1
+
+// errFormat: a value was written by a newer or a foreign program.
+var errFormat = errors.New("unknown record format")
+
+// jobKey names a job.
+type jobKey struct{ namespace, name string }
+
+func (k jobKey) String() string { return k.namespace + "/" + k.name }
+
+func (k jobKey) record() string { return jobPrefix + k.String() }
+func (k jobKey) result() string { return resultPrefix + k.String() }
+
+func keyOf(spec *nusav1.JobSpec) jobKey { return jobKey{spec.GetNamespace(), spec.GetName()} }
+
+func slotJob(s region.Slot) jobKey { return jobKey{s.Namespace, s.Job} }
+
+func slotKey(s region.Slot) string { return slotPrefix + s.Key() }
+
+func regionKey(name string) string { return regionPrefix + name }
+
+func checkpointKey(region string, chunk int) string {
+	return checkpointPrefix + region + "/" + strconv.Itoa(chunk)
+}
+
+// encode makes a value. Marshalling is deterministic, so that equal records
+// are equal bytes.
+func encode(m proto.Message) ([]byte, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend([]byte{formatProto}, m)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().Name(), err)
+	}
+	return b, nil
+}
+
+func decodeInto(kv store.KV, m proto.Message) error {
+	if len(kv.Value) == 0 || kv.Value[0] != formatProto {
+		return fmt.Errorf("%s: %w; was it written by a newer version?", kv.Key, errFormat)
+	}
+	if err := proto.Unmarshal(kv.Value[1:], m); err != nil {
+		return fmt.Errorf("%s: %w: %w", kv.Key, errFormat, err)
+	}
+	return nil
+}
+
+// newRecord answers an empty message of the kind that a key holds; nil for
+// keys that the state does not hold (elections, idempotency, audit).
+func newRecord(key string) proto.Message {
+	switch {
+	case strings.HasPrefix(key, jobPrefix):
+		return new(nusav1.JobRecord)
+	case strings.HasPrefix(key, slotPrefix):
+		return new(nusav1.Slot)
+	case strings.HasPrefix(key, regionPrefix):
+		return new(nusav1.Region)
+	case strings.HasPrefix(key, resultPrefix):
+		return new(nusav1.ResultRecord)
+	case strings.HasPrefix(key, checkpointPrefix):
+		return new(nusav1.CheckpointRecord)
+	}
+	return nil
+}
+
+// slotFromProto reads a stored slot. The write that offered it could not know
+// its own revision, so a generation of 0 is that of the record.
+func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
+	out := region.Slot{
+		Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(),
+		From: int(s.GetFrom()), To: int(s.GetTo()), Region: s.GetRegion(),
+		System:     strings.Contains(key, "@"),
+		State:      region.SlotState(enumWord(s.GetState().String(), "SLOT_STATE_")),
+		Desired:    region.Desired(enumWord(s.GetDesired().String(), "SLOT_DESIRED_")),
+		Generation: s.GetGeneration(), Revision: revision, JobVersion: s.GetJobVersion(),
+		Reason: reasonWord(s.GetReason()), Message: s.GetMessage(), PlacedBecause: s.GetPlacedBecause(),
+	}
+	if out.Generation == 0 {
+		out.Generation = revision
+	}
+	return out
+}
+
+func slotToProto(s region.Slot) *nusav1.Slot {
+	return &nusav1.Slot{
+		Namespace: s.Namespace, Job: s.Job, Group: s.Group,
+		From: int32(s.From), To: int32(s.To), Region: s.Region,
+		State:      nusav1.SlotState(enumValue(nusav1.SlotState_value, "SLOT_STATE_", string(s.State))),
+		Desired:    nusav1.SlotDesired(enumValue(nusav1.SlotDesired_value, "SLOT_DESIRED_", string(s.Desired))),
+		Generation: s.Generation, JobVersion: s.JobVersion,
+		Reason: reasonEnum(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
+	}
+}
+
+// enumWord is the word of the cores for a wire enum: lower case, no prefix.
+func enumWord(name, prefix string) string {
+	return strings.ToLower(strings.TrimPrefix(name, prefix))
+}
+
+func enumValue(values map[string]int32, prefix, word string) int32 {
+	return values[prefix+strings.ToUpper(word)]
+}
+
+func reasonWord(r nusav1.Reason) string {
+	if r == nusav1.Reason_REASON_UNSPECIFIED {
+		return ""
+	}
+	return enumWord(r.String(), "REASON_")
+}
+
+func reasonEnum(word string) nusav1.Reason {
+	return nusav1.Reason(enumValue(nusav1.Reason_value, "REASON_", word))
+}
+
+func answerFromProto(a *nusav1.SlotAnswer) region.Answer {
+	return region.Answer{
+		Namespace: a.GetNamespace(), Job: a.GetJob(), Group: a.GetGroup(),
+		From: int(a.GetFrom()), To: int(a.GetTo()), Generation: a.GetGeneration(),
+		State:  region.SlotState(enumWord(a.GetState().String(), "SLOT_STATE_")),
+		Reason: reasonWord(a.GetReason()), Message: a.GetMessage(), Counts: countsFromProto(a.GetCounts()),
+	}
+}
+
+func countsFromProto(in []*nusav1.CountedReason) []region.CountedReason {
+	out := make([]region.CountedReason, 0, len(in))
+	for _, c := range in {
+		out = append(out, region.CountedReason{
+			Reason: reasonWord(c.GetReason()), Count: int(c.GetCount()), Message: c.GetMessage(), What: c.GetWhat(),
+		})
+	}
+	return out
+}
+
+func countsToProto(in []region.CountedReason) []*nusav1.CountedReason {
+	out := make([]*nusav1.CountedReason, 0, len(in))
+	for _, c := range in {
+		out = append(out, &nusav1.CountedReason{
+			Reason: reasonEnum(c.Reason), Count: int32(c.Count), Message: c.Message, What: c.What,
+		})
+	}
+	return out
+}

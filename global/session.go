@@ -1,0 +1,397 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// protocol is the version of the wire between regions and this tier; the
+	// one before it is understood, too.
+	protocol = 1
+	// helloWait is how long a new stream may take to present itself.
+	helloWait = 10 * time.Second
+	// sessionQueue bounds what waits to be sent to a region besides the sets:
+	// lease grants, acknowledgements, tunnel requests.
+	sessionQueue = 256
+	// ordersBytes and ordersItems bound a SlotOrders message.
+	ordersBytes = 256 * 1024
+	ordersItems = 1024
+	// summariesMax bounds the summaries of one region: its jobs.
+	summariesMax = 200_000
+)
+
+var errSlowRegion = errors.New("the region does not read fast enough")
+
+// refusal ends a session with a text for the region.
+type refusal struct {
+	message   string
+	permanent bool
+}
+
+func (r *refusal) Error() string { return r.message }
+
+type federationStream = grpc.BidiStreamingServer[nusav1.RegionMessage, nusav1.GlobalMessage]
+
+// session is one stream of a region's master. Fields without a remark are set
+// before it is opened and do not change.
+type session struct {
+	a      *active
+	number uint64
+	cancel context.CancelCauseFunc
+	out    chan *nusav1.GlobalMessage
+	woken  chan struct{} // capacity 1
+	opened atomic.Bool
+
+	// Set by open, then only read.
+	region string
+	conn   *grpc.ClientConn
+	inbox  *link.Inbox[*nusav1.JobSummary]
+	epoch  uint64 // incarnation, for summaries
+
+	// Guarded by the state's lock.
+	cursor      *link.Cursor[*nusav1.SlotOrder]
+	acked       link.Position
+	peersDirty  bool
+	shapesDirty bool
+	columnDirty bool
+}
+
+func (s *session) wake() {
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
+}
+
+// post queues a message; a region that does not keep up is cut off.
+func (s *session) post(m *nusav1.GlobalMessage) {
+	select {
+	case s.out <- m:
+	default:
+		s.cancel(errSlowRegion)
+	}
+}
+
+// serveSession serves a region's stream: this goroutine sends, another one
+// receives and ends when this one has returned, since the stream ends then.
+func (a *active) serveSession(stream federationStream) error {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(a.ctx, func() { cancel(errNotActive) })()
+	s := &session{
+		a: a, number: a.streams.Add(1), cancel: cancel,
+		out: make(chan *nusav1.GlobalMessage, sessionQueue), woken: make(chan struct{}, 1),
+	}
+	defer time.AfterFunc(helloWait, func() {
+		if !s.opened.Load() {
+			cancel(fmt.Errorf("no hello within %s", helloWait))
+		}
+	}).Stop()
+	go func() { cancel(s.receive(ctx, stream)) }()
+	err := s.send(ctx, stream)
+	a.endSession(s)
+	return err
+}
+
+// send writes what waits until the session ends. The result is what the
+// region sees.
+func (s *session) send(ctx context.Context, stream federationStream) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return s.farewell(stream, context.Cause(ctx))
+		case m := <-s.out:
+			if err := stream.Send(m); err != nil {
+				return err
+			}
+		case <-s.woken:
+			for {
+				m := s.next()
+				if m == nil {
+					break
+				}
+				if err := stream.Send(m); err != nil {
+					return err
+				}
+				if ctx.Err() != nil {
+					break
+				}
+			}
+		}
+	}
+}
+
+// farewell maps why a session ended to what the region is told.
+func (s *session) farewell(stream federationStream, cause error) error {
+	var refused *refusal
+	switch {
+	case errors.As(cause, &refused):
+		return stream.Send(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Refused{
+			Refused: &nusav1.Refused{Message: refused.message, Permanent: refused.permanent},
+		}})
+	case errors.Is(cause, errGoodbye):
+		return nil
+	case errors.Is(cause, errNotActive), errors.Is(cause, errSlowRegion):
+		return status.Error(codes.Unavailable, cause.Error())
+	case cause != nil && status.Code(cause) != codes.Unknown:
+		return cause
+	}
+	return status.Errorf(codes.InvalidArgument, "session ended: %v", cause)
+}
+
+var errGoodbye = errors.New("the region said goodbye")
+
+// receive reads until the stream ends, and answers why it ended.
+func (s *session) receive(ctx context.Context, stream federationStream) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if err := s.a.open(ctx, s, first.GetHello()); err != nil {
+		return err
+	}
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := s.handle(ctx, m); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) handle(ctx context.Context, m *nusav1.RegionMessage) error {
+	switch k := m.GetKind().(type) {
+	case *nusav1.RegionMessage_Lease:
+		s.a.lease(s, k.Lease.GetId())
+	case *nusav1.RegionMessage_OrdersAck:
+		s.a.st.mu.Lock()
+		s.acked = link.Position{Epoch: k.OrdersAck.GetEpoch(), Sequence: k.OrdersAck.GetSequence()}
+		s.a.st.mu.Unlock()
+	case *nusav1.RegionMessage_Answers:
+		return s.a.answers(ctx, s.region, k.Answers.GetAnswers())
+	case *nusav1.RegionMessage_Report:
+		s.a.report(s, k.Report)
+	case *nusav1.RegionMessage_Summaries:
+		return s.a.summaries(s, k.Summaries)
+	case *nusav1.RegionMessage_Latency:
+		s.a.latency(s, k.Latency)
+	case *nusav1.RegionMessage_Update:
+		s.a.serversChanged(s, k.Update.GetServers())
+	case *nusav1.RegionMessage_Goodbye:
+		return errGoodbye
+	default:
+		// A newer region may say more than this server understands.
+	}
+	return nil
+}
+
+// checkHello refuses what could not be a region, at the edge.
+func checkHello(h *nusav1.RegionHello) error {
+	switch {
+	case h == nil:
+		return &refusal{message: "the first message of a session must be a hello", permanent: true}
+	case h.GetProtocol() != protocol:
+		return &refusal{message: fmt.Sprintf("protocol %d is not understood here, %d is", h.GetProtocol(), protocol), permanent: true}
+	case h.GetClusterId() == "" || len(h.GetClusterId()) > 64:
+		return &refusal{message: "hello without a cluster id of 1..64 bytes", permanent: true}
+	case len(h.GetServers()) > maxServers:
+		return &refusal{message: fmt.Sprintf("%d servers, at most %d", len(h.GetServers()), maxServers), permanent: true}
+	}
+	if err := job.ValidateRegion(h.GetDefinition()); err != nil {
+		return &refusal{message: "region definition: " + err.Error(), permanent: true}
+	}
+	return nil
+}
+
+// maxServers bounds the servers of one region.
+const maxServers = 64
+
+// open makes the stream the region's session, or answers a refusal.
+func (a *active) open(ctx context.Context, s *session, h *nusav1.RegionHello) error {
+	if err := checkHello(h); err != nil {
+		return err
+	}
+	name := h.GetDefinition().GetName()
+	release, err := a.hellos.lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer release()
+	hello := region.Hello{
+		Stream: s.number, ClusterID: h.GetClusterId(), Incarnation: h.GetIncarnation(), Term: h.GetTerm(), Master: h.GetMaster(),
+	}
+	if err := a.register(ctx, h, hello); err != nil {
+		return err
+	}
+	conn, err := a.hub.Conn("region "+name, func(_ context.Context, id string) error {
+		s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Tunnel{Tunnel: &nusav1.TunnelRequest{Id: id}}})
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("tunnels to region %s: %w", name, err)
+	}
+	s.region, s.conn, s.epoch = name, conn, h.GetIncarnation()
+	s.inbox = link.NewInbox[*nusav1.JobSummary](summariesMax)
+	if err := a.welcome(s, h, hello); err != nil {
+		conn.Close()
+		return err
+	}
+	return nil
+}
+
+// register stores what the hello changes: a region that nobody knew, its
+// cluster, its incarnation. Step decides, on a copy; welcome takes the step.
+func (a *active) register(ctx context.Context, h *nusav1.RegionHello, hello region.Hello) error {
+	name := h.GetDefinition().GetName()
+	a.st.mu.Lock()
+	life, rec := a.st.lifeOf(name)
+	hello.BoundName = a.st.boundName(name, hello.ClusterID)
+	_, effects := region.Step(a.st.region, life, a.st.clock(), hello)
+	persist := rec == nil || (!rec.GetDefinedByOperator() && !proto.Equal(rec.GetDefinition(), h.GetDefinition()))
+	a.st.mu.Unlock()
+	record := region.Record{Name: name, ClusterID: hello.ClusterID, Incarnation: hello.Incarnation, Term: hello.Term, Fence: life.Fence}
+	for _, e := range effects {
+		switch e.Kind {
+		case region.Refuse:
+			return &refusal{message: e.Message, permanent: e.Permanent}
+		case region.Persist:
+			persist, record = true, e.Record
+		}
+	}
+	if !persist {
+		return nil
+	}
+	_, err := a.commit.do(ctx, func(t *tx) error {
+		next := &nusav1.Region{Definition: h.GetDefinition()}
+		if old := t.region(name); old != nil {
+			next = proto.CloneOf(old)
+			if !old.GetDefinedByOperator() {
+				next.Definition = h.GetDefinition()
+			}
+		}
+		next.ClusterId, next.Incarnation, next.Term, next.Fence = record.ClusterID, record.Incarnation, record.Term, record.Fence
+		return t.putRegion(name, next)
+	})
+	if err != nil {
+		return apiError(fmt.Errorf("register region %s: %w", name, err))
+	}
+	if rec == nil {
+		a.st.events.add("region.registered", name, "the region presented itself, cluster %s", hello.ClusterID)
+	}
+	return nil
+}
+
+// lifeOf answers a region's life, that of a region nobody knows if need be.
+// mu is held.
+func (st *state) lifeOf(name string) (region.State, *nusav1.Region) {
+	if r := st.regions[name]; r != nil {
+		return r.life, r.rec
+	}
+	return region.Open(st.region, region.Record{Name: name}, st.clock()), nil
+}
+
+// boundName is the other region that a cluster is bound to. mu is held.
+func (st *state) boundName(name, clusterID string) string {
+	for _, other := range st.regionNames() {
+		if other != name && st.regions[other].life.ClusterID == clusterID {
+			return other
+		}
+	}
+	return ""
+}
+
+// welcome makes the stream the live one and queues the sets for it.
+func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) error {
+	st := a.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	r := st.regions[s.region]
+	if r == nil {
+		return &refusal{message: "the region was removed meanwhile"}
+	}
+	hello.BoundName = st.boundName(s.region, hello.ClusterID)
+	next, effects := region.Step(st.region, r.life, st.clock(), hello)
+	for _, e := range effects {
+		switch e.Kind {
+		case region.Refuse:
+			return &refusal{message: e.Message, permanent: e.Permanent}
+		case region.End:
+			if old := r.session; old != nil && old.number == e.Stream {
+				old.cancel(&refusal{message: e.Message})
+			}
+		}
+	}
+	r.life, r.session = next, s
+	r.master, r.masterAddr, r.servers, r.version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
+	r.returned = nil // a new session: what it refused before may fit now
+	s.cursor = r.orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
+	s.shapesDirty, s.columnDirty = true, true
+	s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: &nusav1.GlobalWelcome{
+		Session: fmt.Sprintf("%s-%d", st.epoch, s.number), Lease: durationpb.New(a.cfg.Lease),
+		ReportInterval: durationpb.New(a.cfg.ReportInterval), Fence: next.Fence, Protocol: protocol,
+		Summaries: &nusav1.Position{Epoch: r.summaries.Epoch, Sequence: r.summaries.Sequence},
+	}}})
+	s.opened.Store(true)
+	st.regionsChanged() // marks peers, of this session too
+	st.events.add("region.connected", s.region, "master %s, term %d", h.GetMaster(), h.GetTerm())
+	a.log.Info("region connected", "region", s.region, "master", h.GetMaster(), "term", h.GetTerm(), "incarnation", h.GetIncarnation())
+	s.wake()
+	a.wakePlacer()
+	return nil
+}
+
+// endSession is called once for each stream.
+func (a *active) endSession(s *session) {
+	if !s.opened.Load() {
+		return
+	}
+	s.conn.Close()
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	r := a.st.regions[s.region]
+	if r == nil || r.session != s {
+		return
+	}
+	next, _ := region.Step(a.st.region, r.life, a.st.clock(), region.StreamEnded{Stream: s.number})
+	r.life, r.session = next, nil
+	r.stamp = a.st.notify()
+	a.st.events.add("region.disconnected", s.region, "its session ended")
+	a.log.Warn("region disconnected", "region", s.region)
+	a.wakePlacer()
+}
+
+// lease answers a request with a grant, if the stream is the live one.
+func (a *active) lease(s *session, id uint64) {
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	r := a.st.regions[s.region]
+	if r == nil {
+		return
+	}
+	next, effects := region.Step(a.st.region, r.life, a.st.clock(), region.LeaseRequested{Stream: s.number, ID: id})
+	r.life = next
+	for _, e := range effects {
+		if e.Kind == region.Grant {
+			s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Lease{
+				Lease: &nusav1.LeaseGrant{Id: e.ID, Duration: durationpb.New(e.Lease)},
+			}})
+		}
+	}
+}

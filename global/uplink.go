@@ -1,0 +1,301 @@
+package global
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// answersPerCommit keeps the writes of a request (three a split answer)
+	// within one transaction.
+	answersPerCommit = 32
+	// returnedKept bounds the remembered refusals of one region.
+	returnedKept = 1024
+	// Bounds of a report and a row.
+	maxFits, maxBins, maxEdges = 256, 64, 4096
+)
+
+// answers takes a region's answers: in one transaction each batch. Answers
+// that change nothing (repeated, late) cost none.
+func (a *active) answers(ctx context.Context, from string, in []*nusav1.SlotAnswer) error {
+	for batch := range slices.Chunk(in, answersPerCommit) {
+		var applied []region.Answer
+		_, err := a.commit.do(ctx, func(t *tx) error {
+			applied = applied[:0]
+			for _, p := range batch {
+				answer := answerFromProto(p)
+				k := jobKey{answer.Namespace, answer.Job}
+				out := region.ApplyAnswer(t.slots(k, answer.Group), from, answer)
+				if err := t.changeSlots(out.Changes); err != nil {
+					return err
+				}
+				if len(out.Changes) > 0 {
+					applied = append(applied, answer)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return apiError(fmt.Errorf("answers of region %s: %w", from, err))
+		}
+		a.answered(from, applied)
+	}
+	return nil
+}
+
+// answered remembers refusals and tells of what was applied.
+func (a *active) answered(from string, applied []region.Answer) {
+	st := a.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	r := st.regions[from]
+	for _, answer := range applied {
+		subject := answer.Namespace + "/" + answer.Job
+		where := answer.Group + region.FormatRange(answer.From, answer.To)
+		st.events.add("slot."+string(answer.State), subject, "%s by %s %s", where, from, strings.TrimSpace(answer.Reason+" "+answer.Message))
+		if answer.State != region.Rejected && answer.State != region.Returned || r == nil {
+			continue
+		}
+		a.log.Info("slot refused", "job", subject, "slot", where, "region", from, "state", string(answer.State), "reason", answer.Reason)
+		ret := returned{at: st.clock(), Returned: place.Returned{
+			Namespace: answer.Namespace, Job: answer.Job, Group: answer.Group, Region: from,
+			Reason: answer.Reason, Message: answer.Message, Counts: answer.Counts, ReportSequence: r.reportNum,
+		}}
+		if j := st.jobs[jobKey{answer.Namespace, answer.Job}]; j != nil {
+			for _, g := range j.plan.Groups {
+				if g.Name == answer.Group {
+					ret.Ask = g.Ask.Hash()
+				}
+			}
+		}
+		r.returned = append(r.returned, ret)
+		if len(r.returned) > returnedKept {
+			r.returned = slices.Delete(r.returned, 0, len(r.returned)-returnedKept)
+		}
+	}
+	if len(applied) > 0 {
+		a.wakePlacer()
+	}
+}
+
+// report takes a region's aggregate.
+func (a *active) report(s *session, rep *nusav1.RegionReport) {
+	if shape := rep.GetShape(); shape != nil {
+		shape.Fits = shape.Fits[:min(len(shape.Fits), maxFits)]
+		shape.Bins = shape.Bins[:min(len(shape.Bins), maxBins)]
+	}
+	st := a.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	r := st.regions[s.region]
+	if r == nil || r.session != s {
+		return
+	}
+	r.report, r.reportAt = rep, st.clock()
+	r.reportNum++
+	r.dirty = true
+	r.stamp = st.notify()
+	if len(st.pending) > 0 {
+		a.wakePlacer()
+	}
+}
+
+// latency takes a region's row.
+func (a *active) latency(s *session, row *nusav1.LatencyRow) {
+	if len(row.GetEdges()) > maxEdges {
+		row.Edges = row.Edges[:maxEdges]
+	}
+	st := a.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	r := st.regions[s.region]
+	if r == nil || r.session != s {
+		return
+	}
+	st.matrix.update(s.region, row, st.clock())
+	if c := row.GetCoordinate(); c != nil {
+		r.coordinate = c
+	}
+	st.notify()
+	if len(st.pending) > 0 {
+		a.wakePlacer()
+	}
+}
+
+// serversChanged takes the region's servers; peers probe them.
+func (a *active) serversChanged(s *session, servers []*nusav1.RegionalServer) {
+	if len(servers) > maxServers {
+		servers = servers[:maxServers]
+	}
+	st := a.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if r := st.regions[s.region]; r != nil && r.session == s {
+		r.servers = servers
+		r.stamp = st.notify()
+		st.regionsChanged()
+	}
+}
+
+// summaryKey names a summary in its set: "namespace/job", and "@region" behind
+// it for the region's own jobs.
+func summaryKey(s *nusav1.JobSummary, region string) string {
+	key := s.GetNamespace() + "/" + s.GetJob()
+	if s.GetLocal() {
+		key += "@" + region
+	}
+	return key
+}
+
+// summaries takes a batch of the region's summaries, and acknowledges it.
+func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
+	st := a.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	r := st.regions[s.region]
+	if r == nil || r.session != s {
+		return nil
+	}
+	batch := link.Batch[*nusav1.JobSummary]{
+		Full: in.GetFull(), Last: in.GetLast(), Removed: in.GetRemoved(),
+		Position: link.Position{Epoch: in.GetPosition().GetEpoch(), Sequence: in.GetPosition().GetSequence()},
+	}
+	for _, sum := range in.GetSummaries() {
+		batch.Items = append(batch.Items, link.Item[*nusav1.JobSummary]{Key: summaryKey(sum, s.region), Value: sum})
+	}
+	change, complete, err := s.inbox.Add(batch, maps.Keys(r.inboxKeys))
+	if err != nil {
+		return &refusal{message: fmt.Sprintf("summaries: %v", err)}
+	}
+	if !complete {
+		return nil
+	}
+	for _, item := range change.Upserts {
+		r.inboxKeys[item.Key] = struct{}{}
+		st.applySummary(r, item.Value)
+	}
+	for _, key := range change.Removed {
+		delete(r.inboxKeys, key)
+		namespace, name, _ := strings.Cut(key, "/")
+		if j := st.jobs[jobKey{namespace, name}]; j != nil {
+			delete(j.summaries, s.region)
+			j.stamp = st.notify()
+		}
+	}
+	r.summaries, r.dirty = change.Position, true
+	if len(st.ended) > 0 {
+		a.wakePlacer() // which stores how jobs ended
+	}
+	s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{
+		SummariesAck: &nusav1.Position{Epoch: change.Position.Epoch, Sequence: change.Position.Sequence},
+	}})
+	return nil
+}
+
+// applySummary takes one summary unless a newer one is known. mu is held.
+func (st *state) applySummary(r *regionState, sum *nusav1.JobSummary) {
+	k := jobKey{sum.GetNamespace(), sum.GetJob()}
+	j := st.jobs[k]
+	if sum.GetLocal() || j == nil || j.rec == nil {
+		return
+	}
+	old := j.summaries[r.name]
+	if old != nil && (old.GetIncarnation() > sum.GetIncarnation() ||
+		old.GetIncarnation() == sum.GetIncarnation() && old.GetIndex() > sum.GetIndex()) {
+		return
+	}
+	j.summaries[r.name] = sum
+	j.stamp = st.notify()
+	if j.rec.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+		st.ended[k] = struct{}{}
+	}
+}
+
+// next is the next message of the sets that the region is to have, nil when it
+// has everything.
+func (s *session) next() *nusav1.GlobalMessage {
+	st := s.a.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch r := st.regions[s.region]; {
+	case !s.opened.Load() || r == nil || r.session != s:
+		return nil
+	case len(s.out) > 0:
+		// The welcome, and grants, come before the sets; send comes back.
+		s.wake()
+		return nil
+	}
+	if b, ok := s.cursor.NextWithin(ordersItems, ordersBytes, orderSize); ok {
+		return ordersMessage(b)
+	}
+	switch {
+	case s.peersDirty:
+		s.peersDirty = false
+		return st.peersMessage(s.region)
+	case s.shapesDirty:
+		s.shapesDirty = false
+		return st.shapesMessage(s.a.subscribed)
+	case s.columnDirty:
+		s.columnDirty = false
+		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Column{
+			Column: &nusav1.LatencyColumn{Edges: st.matrix.column(s.region, st.clock())},
+		}}
+	}
+	return nil
+}
+
+func orderSize(i link.Item[*nusav1.SlotOrder]) int { return proto.Size(i.Value) + 8 }
+
+func ordersMessage(b link.Batch[*nusav1.SlotOrder]) *nusav1.GlobalMessage {
+	out := &nusav1.SlotOrders{
+		Full: b.Full, Last: b.Last, Removed: b.Removed,
+		Position: &nusav1.Position{Epoch: b.Position.Epoch, Sequence: b.Position.Sequence},
+	}
+	for _, i := range b.Items {
+		out.Orders = append(out.Orders, i.Value)
+	}
+	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Orders{Orders: out}}
+}
+
+// peersMessage is every region but one, with where to probe it. mu is held.
+func (st *state) peersMessage(to string) *nusav1.GlobalMessage {
+	out := &nusav1.PeerRegions{}
+	for _, name := range st.regionNames() {
+		r := st.regions[name]
+		if name == to {
+			continue
+		}
+		p := &nusav1.PeerRegion{
+			Name: name, Location: r.rec.GetDefinition().GetLocation(), Labels: r.rec.GetDefinition().GetLabels(),
+			Coordinate: r.coordinate,
+		}
+		for _, srv := range r.servers {
+			if srv.GetProbeAddress() != "" {
+				p.ProbeAddresses = append(p.ProbeAddresses, srv.GetProbeAddress())
+			}
+		}
+		out.Regions = append(out.Regions, p)
+	}
+	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Peers{Peers: out}}
+}
+
+// shapesMessage is the full list of asks. mu is held.
+func (st *state) shapesMessage(hashes []uint64) *nusav1.GlobalMessage {
+	out := &nusav1.ShapeSubscriptions{}
+	for _, h := range hashes {
+		if a := st.asks[h]; a != nil {
+			out.Asks = append(out.Asks, a.sub)
+		}
+	}
+	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Shapes{Shapes: out}}
+}
