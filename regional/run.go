@@ -1,8 +1,306 @@
 package regional
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
 
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/internal/forward"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	"github.com/nusa-scheduler/nusa/probe"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/gossip"
+	"github.com/nusa-scheduler/nusa/regional/quorum"
+)
+
+// server is one regional server: what it has whether or not it leads.
+type server struct {
+	cfg   Config
+	id    string
+	addrs Addresses
+
+	dir       *serve.DataDir // nil with InMemory
+	fsm       *fsm
+	gossip    *gossip.Group
+	quorum    *quorum.Group
+	raftLis   net.Listener
+	responder *probe.Responder
+	serve     *serve.Server
+	// hub has the tunnels down to the agents, tunnels those up to the global
+	// tier: calls that come down through them are served like any other.
+	hub     *tunnel.Hub
+	tunnels *tunnel.Listener
+	masters *masterConn
+	// streams are the goroutines that receive on streams served here: they end
+	// with the stream, which may be after the handler.
+	streams sync.WaitGroup
+
+	standing standing
+	// stopping is closed when streams without an end of their own must end.
+	stopping chan struct{}
+}
+
+// run boots in the order in which parts need one another, and stops in the
+// opposite one.
 func run(ctx context.Context, cfg Config) error {
-	<-ctx.Done()
+	s, err := open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+// open takes what can be refused early: the data directory and every address.
+func open(ctx context.Context, cfg Config) (_ *server, err error) {
+	s := &server{cfg: cfg, fsm: newFSM(), standing: newStanding(), stopping: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.id, err = s.identity(); err != nil {
+		return nil, err
+	}
+	s.hub, s.tunnels = tunnel.NewHub(tunnel.Options{}), tunnel.NewListener(0)
+	s.masters = &masterConn{net: cfg.Net}
+	// A server that is not the master passes calls on; agents look for the
+	// master themselves.
+	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/")
+	if s.serve, err = serve.Open(ctx, serve.Options{
+		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
+		Unary:  []grpc.UnaryServerInterceptor{fwd.Unary()},
+		Stream: []grpc.StreamServerInterceptor{fwd.Stream()},
+		Ready:  s.ready, SmallBuffers: true,
+	}); err != nil {
+		return nil, err
+	}
+	if s.raftLis, err = serve.Listen(ctx, cfg.Net, cfg.RaftAddr, "--raft-addr"); err != nil {
+		return nil, err
+	}
+	if s.responder, err = probe.Listen(ctx, probe.ResponderConfig{Net: cfg.Net, Addr: cfg.ProbeAddr, Logger: cfg.Logger}); err != nil {
+		return nil, fmt.Errorf("answer probes: %w", err)
+	}
+	if s.gossip, err = gossip.Listen(ctx, gossip.Config{
+		Net: cfg.Net, Listen: cfg.GossipAddr, Advertise: cfg.Advertise, Region: cfg.Region.GetName(),
+		Key: cfg.GossipKey, Join: cfg.Join, Fast: cfg.Raft.fast(), Logger: cfg.Logger,
+	}); err != nil {
+		return nil, err
+	}
+	s.addrs = Addresses{
+		GRPC: s.advertise(s.serve.GRPCAddr()), HTTP: s.advertise(s.serve.HTTPAddr()),
+		Raft: s.advertise(s.raftLis.Addr().String()), Probe: s.advertise(s.responder.Addr()),
+		Gossip: s.gossip.Addr(),
+	}
+	s.register()
+	return s, nil
+}
+
+// fast says that the group is tuned for one machine.
+func (t RaftTiming) fast() bool { return t.Heartbeat < 500*time.Millisecond }
+
+// identity opens the data directory and reads, or makes, the server's id: its
+// name and a part that a replacement with the same name does not share, since
+// Raft must never take the one for the other.
+func (s *server) identity() (string, error) {
+	fresh := s.cfg.Name + "." + newID()[:8]
+	if s.cfg.InMemory {
+		return fresh, nil
+	}
+	dir, err := serve.OpenDataDir(s.cfg.DataDir, "regional/"+s.cfg.Region.GetName(), "")
+	if err != nil {
+		return "", err
+	}
+	s.dir = dir
+	return readIdentity(dir.Path("server-id"), fresh, s.cfg.Name)
+}
+
+func (s *server) raftDir() string {
+	if s.cfg.InMemory {
+		return ""
+	}
+	return filepath.Dir(s.dir.Path("raft", "x"))
+}
+
+// advertise is the address that others use for one listened on here.
+func (s *server) advertise(addr string) string {
+	if addr == "" {
+		return ""
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return net.JoinHostPort(s.cfg.Advertise, port)
+}
+
+// close gives everything back that open took, of a server that never ran.
+func (s *server) close() {
+	if s.gossip != nil {
+		s.gossip.Close()
+	}
+	if s.responder != nil {
+		_ = s.responder.Close()
+	}
+	if s.raftLis != nil {
+		_ = s.raftLis.Close()
+	}
+	if s.serve != nil {
+		_ = s.serve.Close()
+	}
+	s.release()
+}
+
+// release ends what has no goroutine of its own.
+func (s *server) release() {
+	if s.masters != nil {
+		s.masters.close()
+	}
+	if s.hub != nil {
+		_ = s.hub.Close()
+	}
+	if s.tunnels != nil {
+		_ = s.tunnels.Close()
+	}
+	if s.dir != nil {
+		_ = s.dir.Close()
+	}
+}
+
+// run starts the parts and waits for the end of ctx or the first failure. Then
+// it stops in this order: leadership is given away, so that the region hardly
+// notices; the master's work ends; calls end; then gossip, Raft, and last the
+// data directory.
+func (s *server) run(ctx context.Context) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var err error
+	s.quorum, err = quorum.Open(quorum.Config{
+		ID: s.id, Dir: s.raftDir(), Net: s.cfg.Net, Listener: s.raftLis, Advertise: s.addrs.Raft,
+		Expect: s.cfg.BootstrapExpect, Others: s.othersConfigured(),
+		Heartbeat: s.cfg.Raft.Heartbeat, Election: s.cfg.Raft.Election,
+		LeaderLease: s.cfg.Raft.LeaderLease, Commit: s.cfg.Raft.Commit,
+		ReplaceAfter: 5 * s.cfg.Raft.Heartbeat, DeadAfter: s.cfg.DeadServerAfter,
+		Gossip: s.gossip, FSM: s.fsm, Logger: s.cfg.Logger,
+		Cluster: func() string { return s.fsm.View().Cluster().ID },
+	})
+	if err != nil {
+		s.close()
+		return err
+	}
+	if err := s.gossip.SetLocal(s.meta()); err != nil {
+		fail(err)
+	}
+	start := func(name string, f func(context.Context) error) *part { return startPart(ctx, fail, name, f) }
+	gossips := start("gossip", s.gossip.Run)
+	group := start("group", s.quorum.Run)
+	watch := start("watch", s.watch)
+	probes := start("probe responder", s.responder.Run)
+	calls := start("API", s.serve.Run)
+	down := start("tunnels", func(context.Context) error { return s.serveTunnels() })
+	office := start("master", s.lead)
+	if s.cfg.Ready != nil {
+		s.cfg.Ready(s.addrs)
+	}
+	select {
+	case <-ctx.Done():
+	case <-s.fsm.Broken():
+		fail(s.fsm.Err())
+	}
+	s.handOver()
+	office.stop()
+	close(s.stopping)
+	calls.stop()
+	s.streams.Wait()
+	_ = s.tunnels.Close()
+	for _, p := range []*part{down, probes, watch, group, gossips} {
+		p.stop()
+	}
+	if err := s.quorum.Close(); err != nil {
+		fail(fmt.Errorf("stop Raft: %w", err))
+	}
+	s.release()
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
 	return nil
+}
+
+// part is a goroutine of the server that is stopped in its turn.
+type part struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// startPart runs f until the part is stopped. A failure stops the server.
+func startPart(ctx context.Context, fail context.CancelCauseFunc, name string, f func(context.Context) error) *part {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p := &part{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		if err := f(own); err != nil {
+			fail(fmt.Errorf("%s: %w", name, err))
+		} else if own.Err() == nil && ctx.Err() == nil {
+			fail(fmt.Errorf("%s: ended by itself", name))
+		}
+	}()
+	return p
+}
+
+func (p *part) stop() {
+	p.cancel()
+	<-p.done
+}
+
+// handOver lets another server lead at once instead of after an election.
+func (s *server) handOver() {
+	if s.standing.leader() == nil || len(s.quorum.GetConfiguration().Configuration().Servers) < 2 {
+		return
+	}
+	if err := s.quorum.LeadershipTransfer().Error(); err != nil {
+		s.cfg.Logger.Debug("leadership could not be given away", "error", err)
+	}
+}
+
+func (s *server) othersConfigured() bool {
+	for _, a := range s.cfg.Join {
+		if a != s.addrs.Gossip && a != s.cfg.GossipAddr {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *server) meta() gossip.Meta {
+	return gossip.Meta{
+		ID: s.id, Name: s.cfg.Name, GRPC: s.addrs.GRPC, Raft: s.addrs.Raft, Probe: s.addrs.Probe,
+		Expect: s.cfg.BootstrapExpect, Bootstrapped: s.quorum.Existing(),
+		Cluster: s.fsm.View().Cluster().ID, Version: s.cfg.Version,
+	}
+}
+
+// serveTunnels serves the API to whom the uplink opens tunnels for.
+func (s *server) serveTunnels() error {
+	if err := s.serve.GRPC.Serve(s.tunnels); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
+}
+
+// register gives the server its services.
+func (s *server) register() {
+	g := s.serve.GRPC
+	nusav1.RegisterDispatchServer(g, dispatch{s: s})
+	nusav1.RegisterJobsServer(g, jobs{s: s})
+	nusav1.RegisterAllocationsServer(g, allocations{s: s})
+	nusav1.RegisterNodesServer(g, nodes{s: s})
+	nusav1.RegisterRegionsServer(g, regions{s: s})
+	nusav1.RegisterTopologyServer(g, topologies{s: s})
+	nusav1.RegisterSystemServer(g, system{s: s})
 }

@@ -123,18 +123,11 @@ func (g *Group) Addr() string { return g.addr }
 // Close gives the sockets of a group back that is never Run.
 func (g *Group) Close() { g.tr.close() }
 
-// Run takes part until ctx ends. It must be called once.
-func (g *Group) Run(ctx context.Context, local Meta) error {
-	g.mu.Lock()
-	g.local = local
-	g.mu.Unlock()
-	raw, err := encode(local)
-	if err == nil {
-		err = g.create(ctx, local.ID)
-	}
-	if err != nil {
+// Run takes part until ctx ends. It must be called once, after SetLocal.
+func (g *Group) Run(ctx context.Context) error {
+	if err := g.create(ctx, g.Local().ID); err != nil {
 		g.tr.close()
-		return fmt.Errorf("gossip: start with %d bytes of metadata: %w", len(raw), err)
+		return fmt.Errorf("gossip: start: %w", err)
 	}
 	grp, ctx := errgroup.WithContext(ctx)
 	grp.Go(func() error { return g.tr.run(ctx) })

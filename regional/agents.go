@@ -1,0 +1,184 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// agents are the nodes as a master holds them: their sessions, orders, and
+// when each was last heard.
+type agents struct {
+	l *leader
+
+	mu    sync.Mutex
+	nodes map[string]*agentNode
+}
+
+func newAgents(l *leader) *agents { return &agents{l: l, nodes: map[string]*agentNode{}} }
+
+// node finds or makes what is held of a node. One not heard of yet in this
+// leadership counts as heard at its beginning: nobody is lost before one full
+// lease after the election.
+func (a *agents) node(id string) *agentNode {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.nodes[id]
+	if n == nil {
+		n = &agentNode{id: id, heard: a.l.elected, dirty: true}
+		a.nodes[id] = n
+	}
+	return n
+}
+
+// known finds what is held of a node; nil if nothing is.
+func (a *agents) known(id string) *agentNode {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.nodes[id]
+}
+
+// changed notes that the orders of these nodes may differ now.
+func (a *agents) changed(ids []string) {
+	for _, id := range ids {
+		n := a.known(id)
+		if n == nil {
+			continue // its outbox is filled when it comes
+		}
+		n.mu.Lock()
+		n.dirty = true
+		if n.session != nil {
+			n.session.poke()
+		}
+		n.mu.Unlock()
+	}
+}
+
+// tellServers makes every session send the region's servers again.
+func (a *agents) tellServers() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range a.nodes {
+		n.mu.Lock()
+		if s := n.session; s != nil {
+			s.mu.Lock()
+			s.servers = true
+			s.mu.Unlock()
+			s.poke()
+		}
+		n.mu.Unlock()
+	}
+}
+
+// statsOf are a node's latest statistics; nil if there are none.
+func (a *agents) statsOf(id string) *nodeStats {
+	n := a.known(id)
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stats == nil {
+		return nil
+	}
+	return &nodeStats{stats: n.stats, age: a.l.s.cfg.Clock() - n.statsAt}
+}
+
+// watch commits which nodes are lost, and which are back, until ctx ends.
+func (a *agents) watch(ctx context.Context) error {
+	tick := time.NewTicker(max(a.l.s.cfg.NodeLease/8, 20*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := a.judge(ctx); err != nil {
+			return err
+		}
+		a.forget()
+	}
+}
+
+// judge proposes the status of every node whose silence, or whose voice, does
+// not fit the committed one.
+func (a *agents) judge(ctx context.Context) error {
+	now := a.l.s.cfg.Clock()
+	var waiting []*proposal
+	for n := range a.l.s.fsm.View().Nodes() {
+		status, silent := a.status(n, now)
+		if status == n.Status {
+			continue
+		}
+		since := int64(0)
+		if status == state.NodeLost {
+			since = time.Now().Add(-silent).UnixNano()
+			a.l.log.Warn("node is lost", "node", n.Name, "id", n.ID, "silent", silent.Round(time.Millisecond))
+		}
+		p, err := a.l.seq.start(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.ID, Status: status, SinceUnixNano: since}})
+		if err != nil {
+			if errors.Is(err, ErrQueueFull) {
+				break // the next round goes on
+			}
+			return err
+		}
+		waiting = append(waiting, p)
+	}
+	for _, p := range waiting {
+		if _, err := p.wait(ctx); err != nil && !errors.Is(err, state.ErrUnknownNode) {
+			return ignoreEnd(ctx, fmt.Errorf("commit a node's status: %w", err))
+		}
+	}
+	return nil
+}
+
+// status is what a node's should be, and for how long it has been silent.
+func (a *agents) status(n *state.Node, now time.Duration) (state.NodeStatus, time.Duration) {
+	if n.Status == state.NodeLeft {
+		return n.Status, 0 // until its next hello
+	}
+	held := a.node(n.ID)
+	held.mu.Lock()
+	defer held.mu.Unlock()
+	silent := now - held.heard
+	switch {
+	case held.left:
+		return n.Status, silent // its goodbye is being committed
+	case silent > a.l.s.cfg.NodeLease:
+		return state.NodeLost, silent
+	case held.session != nil:
+		return state.NodeReady, silent
+	}
+	return n.Status, silent
+}
+
+// forget drops what is held of nodes that are no longer registered.
+func (a *agents) forget() {
+	view := a.l.s.fsm.View()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.nodes) <= view.NodeCount() {
+		return
+	}
+	for id, n := range a.nodes {
+		n.mu.Lock()
+		if _, registered := view.Node(id); !registered && n.session == nil {
+			delete(a.nodes, id)
+		}
+		n.mu.Unlock()
+	}
+}
+
+// ignoreEnd turns an error into nil when ctx has ended: then it is only an echo
+// of that.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,386 @@
+package regional
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+const (
+	// watchEvery bounds how often a watch sends: ten times a second.
+	watchEvery = 100 * time.Millisecond
+	// maxKey is the longest idempotency key.
+	maxKey = 128
+	// maxListed is the page size of lists of jobs.
+	maxListed = 1000
+)
+
+// jobs is the region's own Jobs service: it takes jobs of the region
+// (name@region), also while the global tier is away, and tells what it knows
+// of the federation's jobs that run here.
+type jobs struct {
+	nusav1.UnimplementedJobsServer
+	s *server
+}
+
+// Submit stores a job of the region's own.
+func (j jobs) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+	l, err := j.s.leading()
+	if err != nil {
+		return nil, err
+	}
+	spec, err := l.checkSpec(req.GetSpec())
+	if err != nil {
+		return nil, err
+	}
+	if len(req.GetIdempotencyKey()) > maxKey {
+		return nil, serve.Invalid(&nusav1.Problem{Field: "idempotency_key", Message: fmt.Sprintf("longer than %d bytes", maxKey)})
+	}
+	raw, err := stable.Marshal(spec)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "encode the spec: %v", err)
+	}
+	r, err := l.seq.do(ctx, state.Command{SubmitLocalJob: &state.SubmitLocalJob{
+		Job:           *jobOf(spec, raw, true, 0),
+		CheckRevision: req.GetCheckRevision(),
+		Idempotency:   idempotency(req.GetIdempotencyKey(), raw),
+	}})
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: r.Changed, Warnings: job.Warnings(spec)}, nil
+}
+
+func idempotency(key string, request []byte) state.Idempotency {
+	if key == "" {
+		return state.Idempotency{}
+	}
+	h := fnv.New128a()
+	_, _ = h.Write(request)
+	return state.Idempotency{Key: key, Request: hex.EncodeToString(h.Sum(nil)), ExpiresUnixNano: time.Now().Add(idempotencyKept).UnixNano()}
+}
+
+// checkSpec fills in defaults and refuses what is wrong, naming each field.
+func (l *leader) checkSpec(in *nusav1.JobSpec) (*nusav1.JobSpec, error) {
+	if in == nil {
+		return nil, serve.Invalid(&nusav1.Problem{Field: "spec", Message: "must be set"})
+	}
+	if n := proto.Size(in); n > job.MaxSize {
+		return nil, serve.Invalid(&nusav1.Problem{Field: "spec", Message: fmt.Sprintf("%d bytes, at most %d", n, job.MaxSize)})
+	}
+	spec := proto.CloneOf(in)
+	region := l.s.cfg.Region.GetName()
+	if name, at, found := strings.Cut(spec.GetName(), "@"); found && at == region {
+		spec.Name = name // the region's own name for it
+	}
+	job.Default(spec)
+	var wrong job.Errors
+	if err := job.Validate(spec); err != nil && !errors.As(err, &wrong) {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if len(wrong) == 0 {
+		wrong = job.Unsupported(spec)
+	}
+	// An island knows no other regions, and cannot tell a slip of the pen.
+	if others := l.prober.others(); len(wrong) == 0 && len(others) > 0 {
+		known := []string{region}
+		for _, o := range others {
+			known = append(known, o.GetName())
+		}
+		wrong = job.UnknownRegions(spec, known)
+	}
+	if len(wrong) > 0 {
+		return nil, serve.Invalid(wrong.Proto()...)
+	}
+	return spec, nil
+}
+
+// SubmitMany submits one after the other.
+func (j jobs) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		out := &nusav1.SubmitManyResponse{}
+		if out.Response, err = j.Submit(stream.Context(), req); err != nil {
+			st := status.Convert(err)
+			out.Code, out.Error, out.Problems = int32(st.Code()), st.Message(), serve.Problems(err)
+		}
+		if err := stream.Send(out); err != nil {
+			return err
+		}
+	}
+}
+
+// findJob is the job that a reference means: one of the region's own, or the
+// part of a federation's job that is here.
+func (l *leader) findJob(view *state.View, ref *nusav1.JobRef) (state.JobKey, error) {
+	region := l.s.cfg.Region.GetName()
+	name, at, cut := strings.Cut(ref.GetName(), "@")
+	if !cut {
+		at = ref.GetRegion()
+	}
+	namespace := ref.GetNamespace()
+	if namespace == "" {
+		namespace = job.DefaultNamespace
+	}
+	if at != "" && at != region {
+		return state.JobKey{}, status.Errorf(codes.NotFound, "this is region %q, it knows no job %s/%s@%s", region, namespace, name, at)
+	}
+	global := state.JobKey{Namespace: namespace, Job: name}
+	local := state.JobKey{Namespace: namespace, Job: name, Local: true}
+	if at == "" {
+		for range view.JobGroups(global) {
+			return global, nil
+		}
+	}
+	if _, found := view.LocalJob(namespace, name); found {
+		return local, nil
+	}
+	return state.JobKey{}, status.Errorf(codes.NotFound, "job %s is not known in region %q", global, region)
+}
+
+// job is a stored job with its live status here.
+func (l *leader) job(view *state.View, k state.JobKey) (*nusav1.Job, error) {
+	out := &nusav1.Job{Status: &nusav1.JobStatus{Groups: map[string]*nusav1.GroupStatus{}}}
+	version := int64(0)
+	if k.Local {
+		own, found := view.LocalJob(k.Namespace, k.Job)
+		if !found {
+			return nil, status.Errorf(codes.NotFound, "job %s is not known", k)
+		}
+		version = own.Version
+		out.Revision, out.Stopped, out.Submitted = int64(own.Revision), own.Stopped, stamp(own.SubmittedUnixNano)
+		out.Region = l.s.cfg.Region.GetName()
+	}
+	for g := range view.JobGroups(k) {
+		for _, s := range g.Slots {
+			version = max(version, s.JobVersion)
+			if !k.Local {
+				out.Revision = max(out.Revision, s.Revision)
+			}
+		}
+		out.Status.Groups[g.Key.Group] = l.groupStatus(view, g)
+	}
+	out.Version = version
+	if stored, found := view.Job(k, version); found {
+		out.Spec = &nusav1.JobSpec{}
+		if err := proto.Unmarshal(stored.Spec, out.Spec); err != nil {
+			return nil, status.Errorf(codes.Internal, "stored spec of job %s: %v", k, err)
+		}
+	}
+	sumUpJob(out)
+	return out, nil
+}
+
+func (l *leader) groupStatus(view *state.View, g *state.GroupView) *nusav1.GroupStatus {
+	counts := countsToWire(g.Counts)
+	region := l.s.cfg.Region.GetName()
+	out := &nusav1.GroupStatus{
+		Desired: g.Wanted, Counts: counts, Regions: map[string]*nusav1.InstanceCounts{region: counts},
+		Pending: l.reasons(view, g),
+	}
+	for _, s := range g.Slots {
+		out.Slots = append(out.Slots, slotToWire(s, region))
+	}
+	return out
+}
+
+// sumUpJob answers how a job as a whole stands.
+func sumUpJob(j *nusav1.Job) {
+	var c nusav1.InstanceCounts
+	desired := int32(0)
+	for _, name := range slices.Sorted(maps.Keys(j.GetStatus().GetGroups())) {
+		g := j.Status.Groups[name]
+		desired += g.GetDesired()
+		c.Pending += g.GetCounts().GetPending()
+		c.Starting += g.GetCounts().GetStarting()
+		c.Running += g.GetCounts().GetRunning()
+		c.Complete += g.GetCounts().GetComplete()
+		c.Failed += g.GetCounts().GetFailed()
+		c.Lost += g.GetCounts().GetLost()
+		if len(g.GetPending()) > 0 && j.Status.Message == "" {
+			p := g.Pending[0]
+			j.Status.Message = fmt.Sprintf("%s: %s", name, strings.ToLower(strings.TrimPrefix(p.GetReason().String(), "REASON_")))
+			if p.GetMessage() != "" {
+				j.Status.Message += ", " + p.GetMessage()
+			}
+		}
+	}
+	live := c.Pending + c.Starting + c.Running
+	batch := j.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH
+	switch {
+	case j.GetStopped() && c.Starting+c.Running == 0:
+		j.Status.State = nusav1.JobState_JOB_STATE_STOPPED
+	case j.GetStopped():
+		j.Status.State = nusav1.JobState_JOB_STATE_STOPPING
+	case c.Failed > 0 && live == 0:
+		j.Status.State = nusav1.JobState_JOB_STATE_FAILED
+	case batch && live == 0 && c.Complete > 0:
+		j.Status.State = nusav1.JobState_JOB_STATE_COMPLETE
+	case c.Pending+c.Lost > 0 || live+c.Complete == 0 && desired > 0:
+		j.Status.State = nusav1.JobState_JOB_STATE_PENDING
+	case c.Starting > 0:
+		j.Status.State = nusav1.JobState_JOB_STATE_STARTING
+	default:
+		j.Status.State = nusav1.JobState_JOB_STATE_RUNNING
+	}
+}
+
+// Get answers one job.
+func (j jobs) Get(_ context.Context, req *nusav1.GetJobRequest) (*nusav1.Job, error) {
+	l, err := j.s.leading()
+	if err != nil {
+		return nil, err
+	}
+	view := j.s.fsm.View()
+	k, err := l.findJob(view, req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	return l.job(view, k)
+}
+
+// List answers the region's own jobs and the federation's that are here.
+func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.ListJobsResponse, error) {
+	l, err := j.s.leading()
+	if err != nil {
+		return nil, err
+	}
+	limit := int(req.GetLimit())
+	if limit <= 0 || limit > maxListed {
+		limit = maxListed
+	}
+	view := j.s.fsm.View()
+	keys := map[state.JobKey]bool{}
+	for own := range view.LocalJobs() {
+		keys[own.Key()] = true
+	}
+	for g := range view.Groups() {
+		keys[g.Key.JobKey()] = true
+	}
+	out := &nusav1.ListJobsResponse{}
+	for _, k := range slices.SortedFunc(maps.Keys(keys), compareJobs) {
+		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || pageKey(k) <= req.GetPageToken() {
+			continue
+		}
+		one, err := l.job(view, k)
+		if err != nil {
+			return nil, err
+		}
+		if !matches(one.GetSpec().GetLabels(), req.GetLabels()) {
+			continue
+		}
+		if len(out.Jobs) == limit {
+			last := out.Jobs[limit-1]
+			out.NextPageToken = pageKey(state.JobKey{Namespace: last.GetSpec().GetNamespace(), Job: last.GetSpec().GetName(), Local: last.GetRegion() != ""})
+			break
+		}
+		out.Jobs = append(out.Jobs, one)
+	}
+	return out, nil
+}
+
+// pageKey orders jobs as compareJobs does.
+func pageKey(k state.JobKey) string {
+	local := "0"
+	if k.Local {
+		local = "1"
+	}
+	return k.Namespace + "\x00" + k.Job + "\x00" + local
+}
+
+func matches(labels, want map[string]string) bool {
+	for k, v := range want {
+		if have, found := labels[k]; !found || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Stop ends one of the region's own jobs.
+func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.StopJobResponse, error) {
+	l, err := j.s.leading()
+	if err != nil {
+		return nil, err
+	}
+	k, err := l.findJob(j.s.fsm.View(), req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if !k.Local {
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s belongs to the federation: stop it through a global server", k)
+	}
+	r, err := l.seq.do(ctx, state.Command{StopLocalJob: &state.StopLocalJob{
+		Namespace: k.Namespace, Name: k.Job, Purge: req.GetPurge(), CheckRevision: req.GetCheckRevision(),
+	}})
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return &nusav1.StopJobResponse{Revision: int64(r.Revision)}, nil
+}
+
+// Adopt is the global tier's.
+func (j jobs) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
+	return nil, status.Error(codes.FailedPrecondition, "a job is adopted by the global tier: ask a global server")
+}
+
+// Watch sends the job at once and after each change.
+func (j jobs) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer[nusav1.Job]) error {
+	l, err := j.s.leading()
+	if err != nil {
+		return err
+	}
+	k, err := l.findJob(j.s.fsm.View(), req.GetJob())
+	if err != nil {
+		return err
+	}
+	ctx := stream.Context()
+	var sent *nusav1.Job
+	for {
+		view, changed := j.s.fsm.Watch()
+		now, err := l.job(view, k)
+		if err != nil {
+			return err
+		}
+		if _, held := view.LocalJob(k.Namespace, k.Job); len(now.Status.Groups) == 0 && !(k.Local && held) {
+			return nil // purged
+		}
+		if !proto.Equal(now, sent) {
+			if err := stream.Send(now); err != nil {
+				return err
+			}
+			sent = now
+			pause(ctx, watchEvery)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.ctx.Done():
+			return errNoMaster
+		case <-changed:
+		}
+	}
+}

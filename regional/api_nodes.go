@@ -1,0 +1,104 @@
+package regional
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// nodes looks at the region's nodes, cordons and drains them.
+type nodes struct {
+	nusav1.UnimplementedNodesServer
+	s *server
+}
+
+// List answers every node, or those of a pool.
+func (n nodes) List(_ context.Context, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
+	l, err := n.s.leading()
+	if err != nil {
+		return nil, err
+	}
+	region := n.s.cfg.Region.GetName()
+	out := &nusav1.ListNodesResponse{}
+	if r := req.GetRegion(); r != "" && r != region {
+		return out, nil
+	}
+	view := n.s.fsm.View()
+	for x := range view.Nodes() {
+		if req.GetPool() == "" || x.Pool == req.GetPool() {
+			out.Nodes = append(out.Nodes, nodeToWire(view, x, region, l.agents.statsOf(x.ID)))
+		}
+	}
+	return out, nil
+}
+
+// findNode is the one node of that id, name or unique prefix of its id.
+func (n nodes) findNode(view *state.View, id, region string) (*state.Node, error) {
+	if region != "" && region != n.s.cfg.Region.GetName() {
+		return nil, status.Errorf(codes.NotFound, "this is region %q, not %q", n.s.cfg.Region.GetName(), region)
+	}
+	if x, found := view.Node(id); found {
+		return x, nil
+	}
+	var found []*state.Node
+	for x := range view.Nodes() {
+		if x.Name == id || len(id) >= minPrefix && strings.HasPrefix(x.ID, id) {
+			found = append(found, x)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, status.Errorf(codes.NotFound, "no node is called %q and no id begins so", id)
+	case 1:
+		return found[0], nil
+	}
+	return nil, status.Errorf(codes.InvalidArgument, "node %q: several match (%s, %s): give the id", id, found[0].ID, found[1].ID)
+}
+
+// Get answers one node.
+func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node, error) {
+	l, err := n.s.leading()
+	if err != nil {
+		return nil, err
+	}
+	view := n.s.fsm.View()
+	x, err := n.findNode(view, req.GetId(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	return nodeToWire(view, x, n.s.cfg.Region.GetName(), l.agents.statsOf(x.ID)), nil
+}
+
+// Drain moves work away, or ends that.
+func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
+	return n.change(ctx, req.GetId(), req.GetRegion(), func(id string) state.Command {
+		return state.Command{DrainNode: &state.DrainNode{ID: id, Drain: req.GetDrain()}}
+	})
+}
+
+// Cordon keeps new work away, or ends that.
+func (n nodes) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusav1.Node, error) {
+	return n.change(ctx, req.GetId(), req.GetRegion(), func(id string) state.Command {
+		return state.Command{CordonNode: &state.CordonNode{ID: id, Cordon: req.GetCordon()}}
+	})
+}
+
+func (n nodes) change(ctx context.Context, id, region string, command func(id string) state.Command) (*nusav1.Node, error) {
+	l, err := n.s.leading()
+	if err != nil {
+		return nil, err
+	}
+	x, err := n.findNode(n.s.fsm.View(), id, region)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.seq.do(ctx, command(x.ID)); err != nil {
+		return nil, wireError(err)
+	}
+	return n.Get(ctx, &nusav1.GetNodeRequest{Id: x.ID})
+}

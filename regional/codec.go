@@ -1,0 +1,125 @@
+package regional
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// formatVersion is the first byte of every log entry and snapshot. A reader
+// knows this one and the one before it, if there was one.
+const formatVersion = 1
+
+// maxEntry is how much a log entry may hold; a single command may be larger.
+const maxEntry = 256 << 10
+
+// errFormat says that a log entry or snapshot was written by a version of the
+// program that this one cannot read.
+var errFormat = errors.New("unknown format")
+
+// handle is the msgpack dialect: fields by name, so that a version may add
+// some, and maps in order, so that equal values have equal bytes.
+func handle() *codec.MsgpackHandle {
+	h := &codec.MsgpackHandle{WriteExt: true}
+	h.Canonical = true
+	return h
+}
+
+// encodeCommand is one command as it stands in an entry.
+func encodeCommand(cmd *state.Command) ([]byte, error) {
+	var out []byte
+	if err := codec.NewEncoderBytes(&out, handle()).Encode(cmd); err != nil {
+		return nil, fmt.Errorf("encode a command: %w", err)
+	}
+	return out, nil
+}
+
+// joinEntry makes a log entry: the version, then each command with its length.
+func joinEntry(commands [][]byte) []byte {
+	size := 1
+	for _, c := range commands {
+		size += len(c) + binary.MaxVarintLen32
+	}
+	entry := make([]byte, 1, size)
+	entry[0] = formatVersion
+	for _, c := range commands {
+		entry = binary.AppendUvarint(entry, uint64(len(c)))
+		entry = append(entry, c...)
+	}
+	return entry
+}
+
+// decodeEntry is the inverse of joinEntry and encodeCommand.
+func decodeEntry(entry []byte) ([]state.Command, error) {
+	if len(entry) == 0 {
+		return nil, fmt.Errorf("%w: empty log entry", errFormat)
+	}
+	if entry[0] != formatVersion {
+		return nil, fmt.Errorf("%w: log entry of version %d, this build reads %d: run the build that wrote it", errFormat, entry[0], formatVersion)
+	}
+	var out []state.Command
+	for rest := entry[1:]; len(rest) > 0; {
+		n, used := binary.Uvarint(rest)
+		if used <= 0 || n > uint64(len(rest)-used) {
+			return nil, fmt.Errorf("%w: log entry is cut short", errFormat)
+		}
+		var cmd state.Command
+		if err := codec.NewDecoderBytes(rest[used:used+int(n)], handle()).Decode(&cmd); err != nil {
+			return nil, fmt.Errorf("%w: log entry: %w", errFormat, err)
+		}
+		out = append(out, cmd)
+		rest = rest[used+int(n):]
+	}
+	return out, nil
+}
+
+// writeSnapshot writes the version, then every record.
+func writeSnapshot(w io.Writer, view *state.View) error {
+	buf := bufio.NewWriterSize(w, 256<<10)
+	if err := buf.WriteByte(formatVersion); err != nil {
+		return err
+	}
+	enc := codec.NewEncoder(buf, handle())
+	for r := range view.Records() {
+		if err := enc.Encode(&r); err != nil {
+			return err
+		}
+	}
+	return buf.Flush()
+}
+
+// readSnapshot is the inverse of writeSnapshot.
+func readSnapshot(r io.Reader) (*state.State, error) {
+	in := bufio.NewReaderSize(r, 256<<10)
+	version, err := in.ReadByte()
+	if err != nil {
+		return nil, fmt.Errorf("read a snapshot: %w", err)
+	}
+	if version != formatVersion {
+		return nil, fmt.Errorf("%w: snapshot of version %d, this build reads %d: run the build that wrote it", errFormat, version, formatVersion)
+	}
+	return state.Restore(records(in))
+}
+
+func records(in *bufio.Reader) iter.Seq2[state.Record, error] {
+	return func(yield func(state.Record, error) bool) {
+		dec := codec.NewDecoder(in, handle())
+		for {
+			if _, err := in.Peek(1); errors.Is(err, io.EOF) {
+				return
+			}
+			var r state.Record
+			err := dec.Decode(&r)
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/raft"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+const (
+	// barrierWithin bounds the wait for the log of earlier masters.
+	barrierWithin = 10 * time.Second
+	// endedKept is how long allocations that have ended stay listed.
+	endedKept = time.Hour
+	// purgeEvery is how often what has ended for so long is forgotten.
+	purgeEvery = time.Minute
+)
+
+func newID() string { return uuid.NewString() }
+
+// leader is everything that only a master does and knows. It is made anew at
+// each election and ends with it.
+type leader struct {
+	s   *server
+	log *slog.Logger
+	// ctx ends with the leadership.
+	ctx     context.Context
+	term    uint64
+	cluster state.Cluster
+	// epoch numbers the link to every agent and to the global tier.
+	epoch string
+	// elected is when this leadership began, on Config.Clock.
+	elected time.Duration
+
+	seq    *sequencer
+	verify *verifier
+	agents *agents
+	sched  *scheduler
+	uplink *uplink
+	prober *prober
+	groups *groupBytes
+	exprs  *exprs
+}
+
+// lead does a master's work whenever Raft says that this server is one, until
+// ctx ends.
+func (s *server) lead(ctx context.Context) error {
+	for {
+		for ctx.Err() == nil && s.quorum.State() == raft.Leader {
+			err := s.leadership(ctx)
+			if errors.Is(err, state.ErrOtherCluster) {
+				return err
+			}
+			if err != nil && ctx.Err() == nil {
+				s.cfg.Logger.Warn("leadership ended", "error", err)
+			}
+			if s.quorum.State() == raft.Leader {
+				// Still elected though the work failed: not in a busy loop.
+				pause(ctx, s.cfg.Raft.Heartbeat)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.quorum.LeaderCh():
+		}
+	}
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// leadership is one term of office: it blocks until it is over.
+func (s *server) leadership(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	// Any news from Raft, even "elected", says that this office is over: then
+	// it was lost and won again in between.
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.quorum.LeaderCh():
+			return ErrNotLeader
+		}
+	})
+	l := &leader{
+		s: s, ctx: ctx, term: s.quorum.CurrentTerm(), elected: s.cfg.Clock(),
+		groups: &groupBytes{}, exprs: newExprs(s.cfg.Region.GetName()),
+		verify: newVerifier(func() error { return s.quorum.VerifyLeader().Error() }),
+	}
+	l.log = s.cfg.Logger.With("term", l.term)
+	l.agents = newAgents(l)
+	l.sched = newScheduler(l)
+	l.uplink = newUplink(l)
+	l.prober = newProber(l)
+	l.seq = newSequencer(s.quorum.Apply, l.committed)
+	g.Go(func() error { return l.seq.run(ctx) })
+	g.Go(func() error { return l.work(ctx, g) })
+	err := g.Wait()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// work begins the office and then runs its parts.
+func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
+	if err := l.s.quorum.Barrier(barrierWithin).Error(); err != nil {
+		return fmt.Errorf("catch up with the log: %w", err)
+	}
+	if err := l.bootstrap(ctx); err != nil {
+		return err
+	}
+	l.cluster = l.s.fsm.View().Cluster()
+	l.epoch = fmt.Sprintf("%s/%d/%d", l.cluster.ID, l.cluster.Incarnation, l.term)
+	l.log.Info("this server is the master", "cluster", l.cluster.ID, "incarnation", l.cluster.Incarnation)
+	l.s.setLeader(l)
+	g.Go(func() error { return l.verify.run(ctx) })
+	g.Go(func() error { return l.agents.watch(ctx) })
+	g.Go(func() error { return l.sched.run(ctx) })
+	g.Go(func() error { return l.uplink.run(ctx) })
+	g.Go(func() error { return l.prober.run(ctx) })
+	g.Go(func() error { return l.s.quorum.KeepMembers(ctx) })
+	g.Go(func() error { return l.purge(ctx) })
+	<-ctx.Done()
+	l.s.setLeader(nil)
+	return nil
+}
+
+// bootstrap names the cluster in the first office of all.
+func (l *leader) bootstrap(ctx context.Context) error {
+	region := l.s.cfg.Region.GetName()
+	c := l.s.fsm.View().Cluster()
+	if c.ID != "" {
+		if c.Region != region {
+			return fmt.Errorf("%w: it is the log of region %q, this server is configured for %q", state.ErrOtherCluster, c.Region, region)
+		}
+		return nil
+	}
+	if _, err := l.seq.do(ctx, state.Command{Bootstrap: &state.Bootstrap{ClusterID: newID(), Region: region}}); err != nil {
+		return fmt.Errorf("name the cluster: %w", err)
+	}
+	return nil
+}
+
+// committed passes on what changed to those whom it concerns. Called in the
+// order of the log.
+func (l *leader) committed(results []state.Result) {
+	changed := false
+	var nodes []string
+	var groups []state.GroupKey
+	for _, r := range results {
+		changed = changed || r.Changed
+		nodes = append(nodes, r.Nodes...)
+		groups = append(groups, r.Groups...)
+	}
+	if !changed {
+		return
+	}
+	l.agents.changed(nodes)
+	l.sched.poke()
+	l.uplink.changed(groups)
+}
+
+// do commits a command, waiting in turn when the queue is full.
+func (l *leader) do(ctx context.Context, cmd state.Command) (state.Result, error) {
+	for {
+		r, err := l.seq.do(ctx, cmd)
+		if !errors.Is(err, ErrQueueFull) {
+			return r, err
+		}
+		pause(ctx, 10*time.Millisecond)
+		if ctx.Err() != nil {
+			return r, err
+		}
+	}
+}
+
+// purge forgets what ended long ago.
+func (l *leader) purge(ctx context.Context) error {
+	tick := time.NewTicker(purgeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		before := time.Now().Add(-endedKept).UnixNano()
+		if _, err := l.seq.do(ctx, state.Command{Purge: &state.Purge{EndedBeforeUnixNano: before}}); err != nil && !errors.Is(err, ErrQueueFull) {
+			return ignoreEnd(ctx, fmt.Errorf("forget what has ended: %w", err))
+		}
+	}
+}

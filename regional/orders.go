@@ -1,0 +1,119 @@
+package regional
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+const (
+	// maxBatchItems and maxBatchBytes bound a message of orders or summaries.
+	maxBatchItems = 512
+	maxBatchBytes = 256 << 10
+	// forgottenOrders is how many removals an outbox remembers for a node that
+	// is away.
+	forgottenOrders = 256
+)
+
+// agentNode is what a master holds of a node beyond the committed state: its
+// orders, when it was last heard, its statistics.
+type agentNode struct {
+	id string
+
+	mu sync.Mutex
+	// heard is when the node last said anything, on Config.Clock.
+	heard time.Duration
+	// said goodbye: silent on purpose until its next hello.
+	left    bool
+	stats   *nusav1.NodeStats
+	statsAt time.Duration
+	session *agentSession
+
+	outbox *link.Outbox[*state.Alloc]
+	// held are the order indices that the outbox has, by allocation.
+	held map[string]uint64
+	// dirty: the committed state has changed since the outbox was filled.
+	dirty bool
+}
+
+// nodeStats are a node's latest statistics and their age.
+type nodeStats struct {
+	stats *nusav1.NodeStats
+	age   time.Duration
+}
+
+// fill brings the outbox in line with the committed state: an order for exactly
+// the allocations that the node is charged for, numbered by the Raft index of
+// the last change an agent must know. n.mu is held.
+func (n *agentNode) fill(view *state.View, epoch string) {
+	fresh := n.outbox == nil
+	if fresh {
+		n.outbox, n.held = link.NewOutbox[*state.Alloc](epoch, forgottenOrders), map[string]uint64{}
+	}
+	n.dirty = false
+	var changed []*state.Alloc
+	gone := maps.Clone(n.held)
+	for a := range view.NodeAllocs(n.id) {
+		if !a.Charged {
+			continue
+		}
+		delete(gone, a.ID)
+		if n.held[a.ID] != a.OrderIndex {
+			changed = append(changed, a)
+		}
+	}
+	slices.SortStableFunc(changed, func(a, b *state.Alloc) int { return cmp.Compare(a.OrderIndex, b.OrderIndex) })
+	for _, a := range changed {
+		n.outbox.PutAt(a.OrderIndex, a.ID, a)
+		n.held[a.ID] = a.OrderIndex
+	}
+	for _, id := range slices.Sorted(maps.Keys(gone)) {
+		n.outbox.DeleteAt(view.Index(), id)
+		delete(n.held, id)
+	}
+	if fresh {
+		// What an earlier master removed is not known here.
+		n.outbox.ForgetUpTo(view.Index())
+	}
+}
+
+// orderBatch is a batch as the agent reads it.
+func (l *leader) orderBatch(view *state.View, b link.Batch[*state.Alloc]) *nusav1.AllocOrders {
+	out := &nusav1.AllocOrders{
+		Full: b.Full, Last: b.Last, Removed: b.Removed,
+		Position: positionToWire(state.Position(b.Position)),
+	}
+	for _, item := range b.Items {
+		a := item.Value
+		g, err := l.groups.get(view, a)
+		if err != nil {
+			// Forgotten since the outbox was filled: its removal follows.
+			l.log.Debug("order left out", "alloc", a.ID, "error", err)
+			continue
+		}
+		out.Orders = append(out.Orders, &nusav1.AllocOrder{
+			Allocation: orderedAlloc(a, l.s.cfg.Region.GetName()),
+			Group:      g.group, JobType: g.jobType,
+			Incarnation: a.Incarnation, Index: a.OrderIndex,
+		})
+	}
+	return out
+}
+
+// orderSize estimates an order's bytes on the wire.
+func (l *leader) orderSize(view *state.View) func(link.Item[*state.Alloc]) int {
+	return func(item link.Item[*state.Alloc]) int {
+		const envelope = 512
+		g, err := l.groups.get(view, item.Value)
+		if err != nil {
+			return envelope
+		}
+		return envelope + len(g.group)
+	}
+}

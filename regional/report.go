@@ -1,0 +1,173 @@
+package regional
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+const (
+	// maxBins bounds the histogram of free node vectors.
+	maxBins = 64
+	// maxFit bounds an exact fit count: no group has more instances.
+	maxFit = state.MaxInstances
+	// reportShare bounds the time spent on urgent reports: one tenth.
+	reportShare = 10
+)
+
+// sendReport sends the aggregate each interval, and at once when something
+// critical changed: a node more or less, or room where the last report had none
+// for an ask.
+func (ss *upSession) sendReport(now time.Time) (time.Time, error) {
+	due := ss.reportAt.Add(ss.every)
+	soon := ss.reportAt.Add(max(coalesce, reportShare*ss.lastTook))
+	ss.mu.Lock()
+	urgent, maybe := ss.reportNow, ss.critical
+	ss.mu.Unlock()
+	if now.Before(due) {
+		if !urgent && maybe {
+			if check := ss.checkedAt.Add(coalesce / 2); now.Before(check) {
+				return earlier(due, check), nil
+			}
+			ss.checkedAt = now
+			ss.take(&ss.critical)
+			urgent = ss.isCritical()
+			if urgent {
+				ss.mu.Lock()
+				ss.reportNow = true
+				ss.mu.Unlock()
+			}
+		}
+		if !urgent {
+			return due, nil
+		}
+		if now.Before(soon) {
+			return soon, nil
+		}
+	}
+	ss.take(&ss.reportNow)
+	ss.take(&ss.critical)
+	began := time.Now()
+	r := ss.u.l.makeReport(ss.u.subscriptions())
+	ss.lastTook = time.Since(began)
+	r.Sequence = ss.last.GetSequence() + 1
+	ss.last, ss.reportAt = r, now
+	ss.u.mu.Lock()
+	ss.u.report = r
+	ss.u.mu.Unlock()
+	return now.Add(ss.every), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: proto.CloneOf(r)}})
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// isCritical compares with the last report what the placer must know at once.
+func (ss *upSession) isCritical() bool {
+	t := sched.Sum(ss.u.l.s.fsm.View())
+	last := ss.last
+	if t.Ready != last.GetNodesReady() || t.Lost != last.GetNodesLost() ||
+		t.Draining != last.GetNodesDraining() || t.Cordoned != last.GetNodesCordoned() {
+		return true
+	}
+	full := slices.ContainsFunc(last.GetShape().GetFits(), func(f *nusav1.FitCount) bool { return f.GetCount() == 0 })
+	free := last.GetFree()
+	freed := t.Free.CPUMilli > free.GetCpuMilli() || t.Free.MemoryBytes > free.GetMemoryBytes() || t.Free.DiskBytes > free.GetDiskBytes()
+	return full && freed
+}
+
+func (u *uplink) subscriptions() []subscription {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.subs
+}
+
+// makeReport sums the region up.
+func (l *leader) makeReport(subs []subscription) *nusav1.RegionReport {
+	// In this order: what is settled is in the view that follows.
+	settled := l.sched.settledRevision()
+	view := l.s.fsm.View()
+	t := sched.Sum(view)
+	r := &nusav1.RegionReport{
+		NodesReady: t.Ready, NodesLost: t.Lost, NodesDraining: t.Draining, NodesCordoned: t.Cordoned,
+		Capacity: resourcesToWire(t.Capacity), Free: resourcesToWire(t.Free),
+		Allocated:     resourcesToWire(view.Allocated()),
+		Utilisation:   l.utilisation(view),
+		Shape:         &nusav1.RegionShape{},
+		QueueLength:   l.sched.queueLength(),
+		Allocations:   map[string]int32{},
+		SlotsRevision: settled,
+	}
+	for s, n := range view.AllocCounts() {
+		if n > 0 {
+			r.Allocations[state.AllocState(s).String()] = int32(n)
+		}
+	}
+	in := l.input(view)
+	for _, s := range subs {
+		r.Shape.Fits = append(r.Shape.Fits, &nusav1.FitCount{Ask: s.hash, Count: int32(sched.FitCount(in, s.ask, maxFit))})
+	}
+	for _, b := range sched.Bins(view, maxBins) {
+		r.Shape.Bins = append(r.Shape.Bins, &nusav1.ShapeBin{Nodes: b.Nodes, Pool: b.Pool, Free: resourcesToWire(b.Free)})
+	}
+	return r
+}
+
+// utilisation averages what ready nodes last reported, weighted by capacity.
+func (l *leader) utilisation(view *state.View) *nusav1.Utilisation {
+	out := &nusav1.Utilisation{}
+	var cpu, memory, disk, cores, memoryAll, diskAll float64
+	for n := range view.Nodes() {
+		if n.Status != state.NodeReady {
+			continue
+		}
+		held := l.agents.statsOf(n.ID)
+		if held == nil {
+			continue
+		}
+		s := held.stats
+		weight := float64(n.Capacity.CPUMilli)
+		cpu, cores = cpu+s.GetCpu()*weight, cores+weight
+		if all := s.GetMemoryUsedBytes() + s.GetMemoryAvailableBytes(); all > 0 {
+			weight := float64(n.Capacity.MemoryBytes)
+			memory += float64(s.GetMemoryUsedBytes()) / float64(all) * weight
+			memoryAll += weight
+		}
+		for _, d := range s.GetDisks() {
+			disk, diskAll = disk+float64(d.GetUsedBytes()), diskAll+float64(d.GetTotalBytes())
+		}
+		for _, i := range s.GetNetworks() {
+			out.NetworkIn += i.GetInPerSecond()
+			out.NetworkOut += i.GetOutPerSecond()
+		}
+	}
+	out.Cpu, out.Memory, out.Disk = share(cpu, cores), share(memory, memoryAll), share(disk, diskAll)
+	return out
+}
+
+func share(part, whole float64) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return part / whole
+}
+
+func compareJobs(a, b state.JobKey) int {
+	local := func(k state.JobKey) int {
+		if k.Local {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Job, b.Job), local(a)-local(b))
+}

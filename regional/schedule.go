@@ -1,0 +1,219 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+const (
+	// perCommand bounds the placements of one command: about 300 bytes each,
+	// it stays within an entry.
+	perCommand = 512
+	// staleRetry is the rest after a plan of which nothing held: it must not
+	// become a busy loop.
+	staleRetry = 100 * time.Millisecond
+)
+
+// scheduler plans over the committed state whenever that changed, and commits
+// its plans. Plans and grants follow one another, so a plan never needs to
+// guess what is on its way.
+type scheduler struct {
+	l    *leader
+	wake chan struct{} // room for one
+
+	mu sync.Mutex
+	// last is the newest plan: reasons of what is pending.
+	last *sched.Plan
+	// settled is the greatest revision of slots that are placed as far as they
+	// can be: what a report charges for.
+	settled int64
+}
+
+func newScheduler(l *leader) *scheduler { return &scheduler{l: l, wake: make(chan struct{}, 1)} }
+
+func (s *scheduler) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run plans until ctx ends.
+func (s *scheduler) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		case <-timer.C:
+		}
+		next, err := s.round(ctx)
+		if err != nil {
+			return ignoreEnd(ctx, err)
+		}
+		timer.Stop()
+		if next > 0 {
+			timer.Reset(next)
+		}
+	}
+}
+
+// input is what a plan is made from.
+func (l *leader) input(view *state.View) sched.Input {
+	return sched.Input{View: view, NowUnixNano: time.Now().UnixNano(), NodeLease: l.s.cfg.NodeLease, Funcs: l.exprs.funcs()}
+}
+
+// round makes one plan and commits it. It answers after how long something is
+// due; what it commits wakes it by itself.
+func (s *scheduler) round(ctx context.Context) (time.Duration, error) {
+	in := s.l.input(s.l.s.fsm.View())
+	plan := sched.Make(in)
+	changed, err := s.commit(ctx, plan)
+	if err != nil {
+		return 0, err
+	}
+	back, again := accept.Return(accept.Input{
+		View: in.View, Unplaced: plan.Unplaced, LinkUp: s.l.uplink.up(),
+		NowUnixNano: in.NowUnixNano, Grace: accept.DefaultGrace,
+	})
+	if back != nil {
+		if r, err := s.l.do(ctx, state.Command{AnswerSlots: back}); err != nil && r.Err == nil {
+			return 0, fmt.Errorf("commit what is given back: %w", err)
+		}
+	}
+	s.note(in.View, plan)
+	switch {
+	case plan.More:
+		s.poke()
+	case !plan.Empty() && !changed:
+		return staleRetry, nil
+	}
+	return earliest(plan.Wake, again), nil
+}
+
+func earliest(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// commit proposes all entries of a plan at once and waits for them.
+func (s *scheduler) commit(ctx context.Context, plan *sched.Plan) (changed bool, err error) {
+	var waiting []*proposal
+	for _, c := range plan.Commands(newID, perCommand) {
+		p, err := s.l.seq.start(state.Command{ApplyPlan: &c})
+		if errors.Is(err, ErrQueueFull) {
+			break // the rest is planned again
+		}
+		if err != nil {
+			return changed, err
+		}
+		waiting = append(waiting, p)
+	}
+	for _, p := range waiting {
+		r, err := p.wait(ctx)
+		if r.Err != nil {
+			s.l.log.Warn("a plan was refused", "error", r.Err)
+			continue
+		}
+		if err != nil {
+			return changed, fmt.Errorf("commit a plan: %w", err)
+		}
+		changed = changed || r.Changed
+		for _, skip := range r.Skipped {
+			s.l.log.Debug("part of a plan no longer held", "id", skip.ID, "reason", skip.Reason, "message", skip.Message)
+		}
+	}
+	return changed, nil
+}
+
+// note remembers the plan for those who ask why, and how far slots are settled.
+func (s *scheduler) note(view *state.View, plan *sched.Plan) {
+	settled := int64(0)
+	if plan.Empty() && !view.Cluster().OrdersIncomplete {
+		for slot := range view.Slots() {
+			if !slot.Local {
+				settled = max(settled, slot.Revision)
+			}
+		}
+	}
+	s.mu.Lock()
+	s.last = plan
+	s.settled = max(s.settled, settled)
+	s.mu.Unlock()
+	explained := map[state.GroupKey]struct{}{}
+	for _, u := range plan.Unplaced {
+		explained[u.Key] = struct{}{}
+	}
+	for _, w := range plan.Waiting {
+		explained[w.Key] = struct{}{}
+	}
+	s.l.uplink.explained(explained)
+}
+
+// plan is the newest plan; nil before the first.
+func (s *scheduler) plan() *sched.Plan {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+func (s *scheduler) settledRevision() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settled
+}
+
+// pending are the counted reasons of a group's instances without a node.
+func (s *scheduler) pending(key state.GroupKey) []state.Count {
+	plan := s.plan()
+	if plan == nil {
+		return nil
+	}
+	var out []state.Count
+	for _, u := range plan.Unplaced {
+		if u.Key == key {
+			out = append(out, u.Counts...)
+		}
+	}
+	for _, w := range plan.Waiting {
+		if w.Key == key {
+			out = append(out, state.Count{Reason: w.Reason, Count: instances(w.Ranges)})
+		}
+	}
+	return out
+}
+
+// queueLength is how many instances wait for a node.
+func (s *scheduler) queueLength() int32 {
+	plan := s.plan()
+	if plan == nil {
+		return 0
+	}
+	n := int32(0)
+	for _, u := range plan.Unplaced {
+		n += instances(u.Ranges)
+	}
+	for _, w := range plan.Waiting {
+		n += instances(w.Ranges)
+	}
+	return n
+}
+
+func instances(ranges []sched.Range) int32 {
+	n := int32(0)
+	for _, r := range ranges {
+		n += r.To - r.From
+	}
+	return n
+}

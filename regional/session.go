@@ -1,0 +1,377 @@
+package regional
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// protocol is the wire protocol spoken; protocol-1 is understood too.
+const protocol = 1
+
+const (
+	// maxTunnelRequests and maxGrants bound what waits to be sent to an agent.
+	maxTunnelRequests = 64
+	maxGrants         = 16
+	// maxReports bounds a full set of reports: the allocations of one node.
+	maxReports = 10_000
+)
+
+type agentStream = grpc.BidiStreamingServer[nusav1.AgentMessage, nusav1.MasterMessage]
+
+// agentSession is one agent's stream on the master. The handler's goroutine
+// sends, a second one receives.
+type agentSession struct {
+	l      *leader
+	node   *agentNode
+	stream agentStream
+	hello  *nusav1.AgentHello
+	inbox  *link.Inbox[*nusav1.AllocReport] // only the receiver's
+	wake   chan struct{}                    // room for one
+	ended  chan error                       // room for two: the receiver's end, a successor
+
+	mu      sync.Mutex
+	cursor  *link.Cursor[*state.Alloc]
+	ack     *nusav1.Position
+	grants  []uint64
+	tunnels []string
+	servers bool
+	tunnel  *grpc.ClientConn
+}
+
+func (ss *agentSession) poke() {
+	select {
+	case ss.wake <- struct{}{}:
+	default:
+	}
+}
+
+// serve is the master's end of an agent's stream, from its hello on.
+func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
+	ctx := stream.Context()
+	if refused := a.l.refuse(hello); refused != nil {
+		a.l.log.Warn("agent refused", "node", hello.GetName(), "id", hello.GetNodeId(), "reason", refused.Message)
+		return stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Refused{Refused: refused}})
+	}
+	ss := &agentSession{
+		l: a.l, node: a.node(hello.GetNodeId()), stream: stream, hello: hello,
+		inbox: link.NewInbox[*nusav1.AllocReport](maxReports),
+		wake:  make(chan struct{}, 1), ended: make(chan error, 2),
+	}
+	ss.heard()
+	if err := ss.register(ctx); err != nil {
+		return wireError(err)
+	}
+	ss.attach()
+	defer ss.detach()
+	if err := stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Welcome{Welcome: a.l.welcome(hello.GetNodeId())}}); err != nil {
+		return err
+	}
+	a.l.s.streams.Go(func() { ss.ended <- ss.receive(ctx) })
+	ss.poke()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.l.ctx.Done():
+			// The agent looks for the new master by itself; name it if known.
+			return stream.Send(a.l.s.standbyMessage())
+		case err := <-ss.ended:
+			return wireError(err)
+		case <-ss.wake:
+		}
+		if err := ss.send(); err != nil {
+			return err
+		}
+	}
+}
+
+// refuse answers why an agent may not come; nil if it may.
+func (l *leader) refuse(h *nusav1.AgentHello) *nusav1.Refused {
+	region := l.s.cfg.Region.GetName()
+	switch {
+	case h.GetNodeId() == "" || len(h.GetNodeId()) > 64 || len(h.GetName()) > 253:
+		return &nusav1.Refused{Message: "node id and name must be set and at most 64 and 253 bytes", Permanent: true}
+	case h.GetRegion() != "" && h.GetRegion() != region:
+		return &nusav1.Refused{Message: fmt.Sprintf("this is region %q, the agent is configured for %q", region, h.GetRegion()), Permanent: true}
+	case h.GetClusterId() != "" && h.GetClusterId() != l.cluster.ID:
+		return &nusav1.Refused{Message: fmt.Sprintf("the agent's data directory belongs to another cluster of region %q: start it with an empty one", region), Permanent: true}
+	case h.GetInventory() == nil:
+		return &nusav1.Refused{Message: "the hello carries no inventory", Permanent: true}
+	case h.GetProtocol() < protocol-1 || h.GetProtocol() > protocol+1:
+		return &nusav1.Refused{Message: fmt.Sprintf("protocol %d, this server speaks %d: upgrade the older one", h.GetProtocol(), protocol), Permanent: true}
+	}
+	return nil
+}
+
+func (l *leader) welcome(node string) *nusav1.MasterWelcome {
+	return &nusav1.MasterWelcome{
+		Session: newID(), ClusterId: l.cluster.ID, Incarnation: l.cluster.Incarnation, Term: l.term,
+		Lease:         durationpb.New(l.s.cfg.NodeLease),
+		StatsInterval: durationpb.New(l.s.cfg.StatsInterval),
+		Reports:       positionToWire(l.s.fsm.View().Reports(node)),
+		Servers:       l.s.serverList(),
+		Protocol:      protocol,
+	}
+}
+
+// register commits what the hello says if the state says otherwise. A node that
+// comes back under another address is the same node.
+func (ss *agentSession) register(ctx context.Context) error {
+	n := nodeOf(ss.hello)
+	old, known := ss.l.s.fsm.View().Node(n.ID)
+	if known && old.Status == state.NodeReady && old.Name == n.Name && old.Address == n.Address && bytes.Equal(old.Inventory, n.Inventory) {
+		return nil
+	}
+	if _, err := ss.l.do(ctx, state.Command{UpsertNode: &state.UpsertNode{Node: n}}); err != nil {
+		return fmt.Errorf("register node %s: %w", n.ID, err)
+	}
+	if !known {
+		ss.l.log.Info("node registered", "node", n.Name, "id", n.ID, "pool", n.Pool)
+	}
+	return nil
+}
+
+// attach makes this the node's session; an earlier one ends.
+func (ss *agentSession) attach() {
+	n := ss.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if old := n.session; old != nil {
+		old.end(status.Error(codes.Aborted, "a newer session of the same node has taken over"))
+	}
+	n.session, n.left = ss, false
+	n.fill(ss.l.s.fsm.View(), ss.l.epoch)
+	ss.cursor = n.outbox.Cursor(link.Position(positionFromWire(ss.hello.GetOrders())))
+}
+
+func (ss *agentSession) detach() {
+	n := ss.node
+	n.mu.Lock()
+	if n.session == ss {
+		n.session = nil
+	}
+	n.mu.Unlock()
+	ss.mu.Lock()
+	conn := ss.tunnel
+	ss.tunnel = nil
+	ss.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close()
+	}
+}
+
+func (ss *agentSession) end(err error) {
+	select {
+	case ss.ended <- err:
+	default: // it is ending already
+	}
+}
+
+func (ss *agentSession) heard() {
+	ss.node.mu.Lock()
+	ss.node.heard = ss.l.s.cfg.Clock()
+	ss.node.mu.Unlock()
+}
+
+// receive handles what the agent says, one thing after the other, until the
+// stream ends.
+func (ss *agentSession) receive(ctx context.Context) error {
+	for {
+		m, err := ss.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		ss.heard()
+		if err := ss.handle(ctx, m); err != nil {
+			return err
+		}
+	}
+}
+
+func (ss *agentSession) handle(ctx context.Context, m *nusav1.AgentMessage) error {
+	switch m := m.GetKind().(type) {
+	case *nusav1.AgentMessage_Lease:
+		// Granted only by who is sure to lead: see verifier.
+		if err := ss.l.verify.wait(ctx); err != nil {
+			return err
+		}
+		return ss.later(func() error {
+			if len(ss.grants) >= maxGrants {
+				return status.Error(codes.ResourceExhausted, "too many lease requests without reading the grants")
+			}
+			ss.grants = append(ss.grants, m.Lease.GetId())
+			return nil
+		})
+	case *nusav1.AgentMessage_Reports:
+		return ss.reports(ctx, m.Reports)
+	case *nusav1.AgentMessage_Stats:
+		ss.node.mu.Lock()
+		ss.node.stats, ss.node.statsAt = m.Stats, ss.l.s.cfg.Clock()
+		ss.node.mu.Unlock()
+		return nil
+	case *nusav1.AgentMessage_Inventory:
+		ss.hello.Inventory = m.Inventory
+		return ss.register(ctx)
+	case *nusav1.AgentMessage_Goodbye:
+		return ss.goodbye(ctx, m.Goodbye)
+	case *nusav1.AgentMessage_OrdersAck:
+		return nil // the outbox resends by what the next hello says
+	case *nusav1.AgentMessage_Hello:
+		return status.Error(codes.FailedPrecondition, "a second hello on a stream")
+	}
+	return nil // of a newer protocol
+}
+
+// later changes what is to be sent and wakes the sender.
+func (ss *agentSession) later(change func() error) error {
+	ss.mu.Lock()
+	err := change()
+	ss.mu.Unlock()
+	ss.poke()
+	return err
+}
+
+// reports commits what the agent says about its allocations, then acknowledges.
+// A full set is committed as a whole: what it does not mention has ended.
+func (ss *agentSession) reports(ctx context.Context, r *nusav1.AllocReports) error {
+	b := link.Batch[*nusav1.AllocReport]{Full: r.GetFull(), Last: r.GetLast(), Removed: r.GetRemoved(), Position: link.Position(positionFromWire(r.GetPosition()))}
+	for _, w := range r.GetReports() {
+		b.Items = append(b.Items, link.Item[*nusav1.AllocReport]{Key: w.GetId(), Value: w})
+	}
+	change, whole, err := ss.inbox.Add(b, func(func(string) bool) {})
+	if err != nil || !whole {
+		return err
+	}
+	cmd := &state.AgentReports{NodeID: ss.node.id, Position: state.Position(change.Position), Full: change.Full}
+	for _, item := range change.Upserts {
+		w := item.Value
+		cmd.Reports = append(cmd.Reports, state.AllocReport{
+			ID: w.GetId(), State: state.AllocState(w.GetState()), Declined: w.GetDeclined(),
+			Reason: reasonFromWire(w.GetReason()), Message: w.GetMessage(), Tasks: tasksToStore(w.GetTasks()),
+		})
+	}
+	if _, err := ss.l.do(ctx, state.Command{AgentReports: cmd}); err != nil && !errors.Is(err, state.ErrStalePosition) {
+		return fmt.Errorf("commit reports of node %s: %w", ss.node.id, err)
+	}
+	return ss.later(func() error {
+		ss.ack = positionToWire(ss.l.s.fsm.View().Reports(ss.node.id))
+		return nil
+	})
+}
+
+// goodbye commits that the node left on purpose.
+func (ss *agentSession) goodbye(ctx context.Context, g *nusav1.Goodbye) error {
+	ss.node.mu.Lock()
+	ss.node.left = true
+	ss.node.mu.Unlock()
+	ss.l.log.Info("node leaves", "node", ss.hello.GetName(), "id", ss.node.id, "message", g.GetMessage())
+	_, err := ss.l.do(ctx, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeLeft}})
+	return err
+}
+
+// send sends all that is due.
+func (ss *agentSession) send() error {
+	ss.mu.Lock()
+	grants, ack, tunnels, servers := ss.grants, ss.ack, ss.tunnels, ss.servers
+	ss.grants, ss.ack, ss.tunnels, ss.servers = nil, nil, nil, false
+	ss.mu.Unlock()
+	var out []*nusav1.MasterMessage
+	for _, id := range grants {
+		out = append(out, &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{
+			Lease: &nusav1.LeaseGrant{Id: id, Duration: durationpb.New(ss.l.s.cfg.NodeLease)}}})
+	}
+	if ack != nil {
+		out = append(out, &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_ReportsAck{ReportsAck: ack}})
+	}
+	for _, id := range tunnels {
+		out = append(out, &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Tunnel{Tunnel: &nusav1.TunnelRequest{Id: id}}})
+	}
+	if servers {
+		out = append(out, &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Servers{Servers: ss.l.s.serverList()}})
+	}
+	for _, m := range out {
+		if err := ss.stream.Send(m); err != nil {
+			return err
+		}
+	}
+	for {
+		orders := ss.nextOrders()
+		if orders == nil {
+			return nil
+		}
+		if err := ss.stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Orders{Orders: orders}}); err != nil {
+			return err
+		}
+	}
+}
+
+func (ss *agentSession) nextOrders() *nusav1.AllocOrders {
+	n := ss.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	// Read under the lock: a change noted as dirty before is in this view.
+	view := ss.l.s.fsm.View()
+	if n.session != ss {
+		return nil // its successor has the outbox
+	}
+	if n.dirty {
+		n.fill(view, ss.l.epoch)
+	}
+	batch, more := ss.cursor.NextWithin(maxBatchItems, maxBatchBytes, ss.l.orderSize(view))
+	if !more {
+		return nil
+	}
+	return ss.l.orderBatch(view, batch)
+}
+
+// conn is a client connection to the agent, through a tunnel that it opens when
+// it is first used.
+func (a *agents) conn(nodeID string) (*grpc.ClientConn, error) {
+	n := a.known(nodeID)
+	if n == nil {
+		return nil, status.Errorf(codes.Unavailable, "node %s has no session: retry when it is back", nodeID)
+	}
+	n.mu.Lock()
+	ss := n.session
+	n.mu.Unlock()
+	if ss == nil {
+		return nil, status.Errorf(codes.Unavailable, "node %s has no session: retry when it is back", nodeID)
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.tunnel != nil {
+		return ss.tunnel, nil
+	}
+	conn, err := a.l.s.hub.Conn("node "+nodeID, ss.requestTunnel)
+	if err != nil {
+		return nil, status.Errorf(codes.Unavailable, "node %s: %v", nodeID, err)
+	}
+	ss.tunnel = conn
+	return conn, nil
+}
+
+func (ss *agentSession) requestTunnel(_ context.Context, id string) error {
+	return ss.later(func() error {
+		if len(ss.tunnels) >= maxTunnelRequests {
+			return status.Error(codes.ResourceExhausted, "too many tunnel requests wait for this agent")
+		}
+		ss.tunnels = append(ss.tunnels, id)
+		return nil
+	})
+}

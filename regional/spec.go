@@ -1,0 +1,233 @@
+package regional
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// selfFencing is the capability of drivers whose tasks end by themselves when
+// their lease does: without it no singleton.
+const selfFencing = "self_fencing"
+
+var stable = proto.MarshalOptions{Deterministic: true}
+
+// jobOf is what the state keeps of a spec whose defaults are filled in. raw is
+// its encoding.
+func jobOf(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *state.Job {
+	j := &state.Job{
+		Key:      state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: local},
+		Version:  version,
+		Type:     state.JobType(spec.GetType()),
+		Priority: spec.GetPriority(),
+		Spec:     raw,
+	}
+	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
+		j.Groups = append(j.Groups, groupOf(name, spec.GetGroups()[name]))
+	}
+	return j
+}
+
+func groupOf(name string, g *nusav1.Group) state.Group {
+	node := g.GetDisconnect().GetNode()
+	out := state.Group{
+		Name:      name,
+		Hash:      groupHash(g),
+		Count:     g.GetCount(),
+		Ask:       askOf(g),
+		Singleton: g.GetSingleton(),
+		Reschedule: state.Reschedule{
+			Attempts: g.GetReschedule().GetAttempts(),
+			From:     g.GetReschedule().GetBackoff().GetFrom().AsDuration(),
+			To:       g.GetReschedule().GetBackoff().GetTo().AsDuration(),
+		},
+		Disconnect: state.Disconnect{
+			After:           node.GetAfter().AsDuration(),
+			StopRunning:     node.GetRunning() == nusav1.Running_RUNNING_STOP,
+			Replace:         node == nil || node.Replace == nil || node.GetReplace(),
+			KeepReplacement: g.GetDisconnect().GetReconcile() == nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT,
+		},
+		MaxParallel: g.GetUpdate().GetMaxParallel(),
+		MaxRuntime:  g.GetMaxRuntime().AsDuration(),
+	}
+	for _, t := range g.GetTasks() {
+		out.KillTimeout = max(out.KillTimeout, t.GetKillTimeout().AsDuration())
+	}
+	return out
+}
+
+// groupHash covers what a running instance cannot take over: not the count,
+// nor the policies that only the scheduler reads.
+func groupHash(g *nusav1.Group) uint64 {
+	g = proto.CloneOf(g)
+	g.Count, g.Regions, g.Reschedule, g.Disconnect = nil, nil, nil, nil
+	g.Update, g.Spread, g.Affinities = nil, nil, nil
+	h := fnv.New64a()
+	raw, _ := stable.Marshal(g) // only invalid UTF-8 fails, which Validate refused
+	_, _ = h.Write(raw)
+	return h.Sum64()
+}
+
+func askOf(g *nusav1.Group) state.Ask {
+	a := job.AskOf(g)
+	out := state.Ask{
+		Resources:   state.Resources{CPUMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes},
+		Pool:        a.Pool,
+		Dedicated:   a.Dedicated,
+		Constraints: slices.Sorted(slices.Values(a.Constraints)),
+		Spread:      a.SpreadBy,
+	}
+	var caps []string
+	if g.GetSingleton() {
+		caps = []string{selfFencing}
+	}
+	for _, d := range a.Drivers {
+		out.Drivers = append(out.Drivers, state.DriverAsk{Name: d, Capabilities: caps})
+	}
+	for _, p := range a.Ports {
+		out.Ports = append(out.Ports, state.PortAsk{Label: p.Label, Static: p.Static})
+	}
+	for _, f := range a.Affinities {
+		out.Affinities = append(out.Affinities, state.Affinity{Expr: f.Expression, Weight: f.Weight})
+	}
+	slices.SortFunc(out.Affinities, func(a, b state.Affinity) int {
+		return cmp.Or(strings.Compare(a.Expr, b.Expr), cmp.Compare(a.Weight, b.Weight))
+	})
+	for _, name := range slices.Sorted(maps.Keys(g.GetTasks())) {
+		if gpu := g.GetTasks()[name].GetResources().GetGpu(); gpu.GetCount() > 0 || gpu.GetShareMilli() > 0 {
+			out.GPUs = append(out.GPUs, state.GPUAsk{
+				Count: gpu.GetCount(), ShareMilli: gpu.GetShareMilli(),
+				Models: slices.Sorted(slices.Values(gpu.GetModels())),
+			})
+		}
+	}
+	return out
+}
+
+// askOfShape is the ask of a shape subscription.
+func askOfShape(s *nusav1.ShapeSubscription) *state.Ask {
+	a := &state.Ask{
+		Resources:   resourcesOf(s.GetResources()),
+		Pool:        cmp.Or(s.GetPool(), job.DefaultPool),
+		Dedicated:   s.GetDedicated(),
+		Constraints: slices.Sorted(slices.Values(s.GetConstraints())),
+	}
+	for _, d := range slices.Sorted(slices.Values(s.GetDrivers())) {
+		a.Drivers = append(a.Drivers, state.DriverAsk{Name: d})
+	}
+	for i, p := range slices.Sorted(slices.Values(s.GetStaticPorts())) {
+		a.Ports = append(a.Ports, state.PortAsk{Label: fmt.Sprintf("s%d", i), Static: p})
+	}
+	for i := range s.GetDynamicPorts() {
+		a.Ports = append(a.Ports, state.PortAsk{Label: fmt.Sprintf("d%d", i)})
+	}
+	if gpu := s.GetResources().GetGpu(); gpu.GetCount() > 0 || gpu.GetShareMilli() > 0 {
+		a.GPUs = []state.GPUAsk{{Count: gpu.GetCount(), ShareMilli: gpu.GetShareMilli(), Models: gpu.GetModels()}}
+	}
+	return a
+}
+
+// nodeOf is what the state keeps of a node that presented itself.
+func nodeOf(hello *nusav1.AgentHello) state.Node {
+	inv := hello.GetInventory()
+	facts := inv.GetFacts()
+	raw, _ := stable.Marshal(inv) // decoded from the wire: it encodes again
+	n := state.Node{
+		ID: hello.GetNodeId(), Name: hello.GetName(), Address: hello.GetAddress(),
+		Pool:          cmp.Or(inv.GetPool(), job.DefaultPool),
+		Labels:        inv.GetLabels(),
+		Capacity:      resourcesOf(inv.GetCapacity()),
+		InstanceQuota: inv.GetInstanceQuota(),
+		PortMin:       inv.GetPortMin(), PortMax: inv.GetPortMax(),
+		ControlPlane:  inv.GetControlPlane(),
+		SharedMachine: inv.GetSharedMachine(),
+		Facts: state.Facts{
+			Hostname: facts.GetHostname(), OS: facts.GetOs(),
+			Platform: facts.GetPlatform(), PlatformVersion: facts.GetPlatformVersion(),
+			Kernel: facts.GetKernel(), Arch: facts.GetArch(), Virtualization: facts.GetVirtualization(),
+			CPUModel: facts.GetCpuModel(), CPUCores: facts.GetCpuCores(), MemoryBytes: facts.GetMemoryBytes(),
+			AgentVersion: inv.GetVersion(),
+		},
+		Inventory: raw,
+		Status:    state.NodeReady,
+	}
+	for _, d := range inv.GetDrivers() {
+		n.Drivers = append(n.Drivers, state.Driver{Name: d.GetName(), Healthy: d.GetHealthy(), Capabilities: d.GetCapabilities()})
+	}
+	for _, g := range inv.GetGpus() {
+		n.GPUs = append(n.GPUs, state.GPU{ID: g.GetId(), Model: g.GetModel(), MemoryBytes: g.GetMemoryBytes()})
+	}
+	return n
+}
+
+func resourcesOf(r *nusav1.Resources) state.Resources {
+	return state.Resources{CPUMilli: r.GetCpuMilli(), MemoryBytes: r.GetMemoryBytes(), DiskBytes: r.GetDiskBytes()}
+}
+
+// groupBytes remembers encoded groups, which every order carries: a job of
+// thousands of instances is decoded once.
+type groupBytes struct {
+	mu   sync.Mutex
+	held map[groupVersion]encodedGroup
+}
+
+type groupVersion struct {
+	key     state.GroupKey
+	version int64
+	// created tells a local job apart from an earlier one of the same name.
+	created uint64
+}
+
+type encodedGroup struct {
+	group   []byte
+	jobType string
+}
+
+// maxGroupBytes bounds the cache; beyond it everything is forgotten at once.
+const maxGroupBytes = 1024
+
+// get answers the encoded group of an allocation.
+func (c *groupBytes) get(view *state.View, a *state.Alloc) (encodedGroup, error) {
+	j, found := view.Job(a.Key().JobKey(), a.JobVersion)
+	if !found {
+		return encodedGroup{}, fmt.Errorf("allocation %s: version %d of job %s is not stored", a.ID, a.JobVersion, a.Key().JobKey())
+	}
+	at := groupVersion{a.Key(), a.JobVersion, j.CreateIndex}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g, ok := c.held[at]; ok {
+		return g, nil
+	}
+	spec := &nusav1.JobSpec{}
+	if err := proto.Unmarshal(j.Spec, spec); err != nil {
+		return encodedGroup{}, fmt.Errorf("stored spec of job %s: %w", j.Key, err)
+	}
+	raw, err := stable.Marshal(spec.GetGroups()[a.Group])
+	if err != nil {
+		return encodedGroup{}, fmt.Errorf("stored spec of job %s: %w", j.Key, err)
+	}
+	g := encodedGroup{group: raw, jobType: jobTypeName(spec.GetType())}
+	if c.held == nil || len(c.held) >= maxGroupBytes {
+		c.held = map[groupVersion]encodedGroup{}
+	}
+	c.held[at] = g
+	return g, nil
+}
+
+func jobTypeName(t nusav1.JobType) string {
+	return strings.ToLower(strings.TrimPrefix(t.String(), "JOB_TYPE_"))
+}
+
+// idempotencyKept is how long a key makes a retry harmless.
+const idempotencyKept = 24 * time.Hour

@@ -1,0 +1,381 @@
+package regional
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+const (
+	// coalesce is how long changes wait for one another once there are many;
+	// burst is how many go at once after a quiet time: an instance's way to
+	// running is about as many.
+	coalesce = 100 * time.Millisecond
+	burst    = 5
+	// repeatAnswers is after how long unanswered answers are sent again.
+	repeatAnswers = 5 * time.Second
+	// latencyEvery is how often changed edges are sent; refreshEdge after how
+	// long an unchanged one is, so that its age stays true.
+	latencyEvery = 5 * time.Second
+	refreshEdge  = 30 * time.Second
+	// maxAnswers bounds the answers of one message.
+	maxAnswers = 256
+)
+
+// upSession is one session with the global tier. One goroutine sends, one
+// receives; what is to be sent is kept as "dirty", so that a slow link gets the
+// latest state and not a queue.
+type upSession struct {
+	u      *uplink
+	stream upStream
+	client nusav1.FederationClient
+	wake   chan struct{} // room for one
+	lease  time.Duration
+	every  time.Duration                  // between two reports
+	inbox  *link.Inbox[*nusav1.SlotOrder] // only the receiver's
+
+	mu        sync.Mutex
+	ack       *nusav1.Position
+	servers   bool
+	answers   bool // slots may have changed
+	critical  bool // the report may have changed in what is urgent
+	reportNow bool
+	latency   bool
+	// leaseEnds is when the region's lease ends, on Config.Clock; asked are the
+	// requests under way and when each was sent.
+	leaseEnds time.Duration
+	asked     map[uint64]time.Duration
+
+	// Only the sender reads what follows.
+	cursor    *link.Cursor[*nusav1.JobSummary]
+	told      map[string]*nusav1.SlotAnswer // answers already sent
+	toldAt    time.Time
+	edges     map[string]sentEdge
+	last      *nusav1.RegionReport
+	lastTook  time.Duration
+	reportAt  time.Time // of the last report
+	checkedAt time.Time // of the last look for something critical
+	latencyAt time.Time
+	leaseAt   time.Time
+	leaseID   uint64
+	// Limits of what is sent as things change.
+	answerRate, summaryRate *rate.Limiter
+}
+
+type sentEdge struct {
+	edge topology.Edge
+	at   time.Time
+}
+
+func newUpSession(u *uplink, stream upStream, client nusav1.FederationClient, w *nusav1.GlobalWelcome) *upSession {
+	every := w.GetReportInterval().AsDuration()
+	if every <= 0 || every > u.l.s.cfg.ReportInterval {
+		every = u.l.s.cfg.ReportInterval
+	}
+	return &upSession{
+		u: u, stream: stream, client: client, wake: make(chan struct{}, 1),
+		inbox: link.NewInbox[*nusav1.SlotOrder](maxSlots),
+		lease: w.GetLease().AsDuration(), every: every,
+		answers: true, reportNow: true, latency: true, asked: map[uint64]time.Duration{},
+		told: map[string]*nusav1.SlotAnswer{}, edges: map[string]sentEdge{},
+		answerRate:  rate.NewLimiter(rate.Every(coalesce), burst),
+		summaryRate: rate.NewLimiter(rate.Every(coalesce), burst),
+	}
+}
+
+func (ss *upSession) poke() {
+	select {
+	case ss.wake <- struct{}{}:
+	default:
+	}
+}
+
+// note changes what is to be sent and wakes the sender.
+func (ss *upSession) note(change func()) {
+	ss.mu.Lock()
+	change()
+	ss.mu.Unlock()
+	ss.poke()
+}
+
+// take reads and clears a flag.
+func (ss *upSession) take(flag *bool) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	was := *flag
+	*flag = false
+	return was
+}
+
+// sendAll sends what is due until ctx ends, a send fails, or the receiver ended:
+// then received is true and err is the receiver's.
+func (ss *upSession) sendAll(ctx context.Context, ended <-chan error) (err error, received bool) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, false
+		case err := <-ended:
+			return err, true
+		case <-ss.wake:
+		case <-timer.C:
+		}
+		next := time.Now().Add(time.Hour)
+		for _, step := range []func(time.Time) (time.Time, error){
+			ss.sendAck, ss.sendServers, ss.sendLease, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendLatency,
+		} {
+			due, err := step(time.Now())
+			if err != nil {
+				return streamError(ss.stream, err), false
+			}
+			if !due.IsZero() && due.Before(next) {
+				next = due
+			}
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+func (ss *upSession) sendAck(time.Time) (time.Time, error) {
+	ss.mu.Lock()
+	ack := ss.ack
+	ss.ack = nil
+	ss.mu.Unlock()
+	if ack == nil {
+		return time.Time{}, nil
+	}
+	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: ack}})
+}
+
+func (ss *upSession) sendServers(time.Time) (time.Time, error) {
+	if !ss.take(&ss.servers) {
+		return time.Time{}, nil
+	}
+	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Update{
+		Update: &nusav1.RegionUpdate{Servers: ss.u.l.s.servers()}}})
+}
+
+// sendLease asks for the region's lease three times in its duration.
+func (ss *upSession) sendLease(now time.Time) (time.Time, error) {
+	if ss.lease <= 0 {
+		return time.Time{}, nil
+	}
+	if due := ss.leaseAt.Add(ss.lease / 3); now.Before(due) {
+		return due, nil
+	}
+	ss.leaseAt = now
+	ss.leaseID++
+	ss.mu.Lock()
+	ss.asked[ss.leaseID] = ss.u.l.s.cfg.Clock()
+	delete(ss.asked, ss.leaseID-8) // never answered
+	ss.mu.Unlock()
+	return now.Add(ss.lease / 3), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{
+		Lease: &nusav1.LeaseRequest{Id: ss.leaseID}}})
+}
+
+// granted counts the lease from the sending of its request.
+func (ss *upSession) granted(g *nusav1.LeaseGrant) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if at, ours := ss.asked[g.GetId()]; ours {
+		ss.leaseEnds = max(ss.leaseEnds, at+g.GetDuration().AsDuration())
+		delete(ss.asked, g.GetId())
+	}
+}
+
+// sendAnswers sends the answers that hold and were not sent yet, and all of
+// them again every few seconds: they are repeated until the orders change.
+func (ss *upSession) sendAnswers(now time.Time) (time.Time, error) {
+	repeat := now.Sub(ss.toldAt) >= repeatAnswers
+	ss.mu.Lock()
+	dirty := ss.answers
+	ss.mu.Unlock()
+	if !dirty && !repeat {
+		return ss.toldAt.Add(repeatAnswers), nil
+	}
+	if !repeat && !ss.answerRate.Allow() {
+		return now.Add(coalesce / 4), nil
+	}
+	ss.take(&ss.answers)
+	if repeat {
+		ss.toldAt = now
+	}
+	held := map[string]*nusav1.SlotAnswer{}
+	var out []*nusav1.SlotAnswer
+	for _, a := range accept.Answers(ss.u.l.s.fsm.View()) {
+		w := answerToWire(&a)
+		key := state.SlotID(a.Namespace, a.Job, a.Group, a.From)
+		held[key] = w
+		if repeat || !proto.Equal(w, ss.told[key]) {
+			out = append(out, w)
+		}
+	}
+	ss.told = held
+	for part := range slices.Chunk(out, maxAnswers) {
+		if err := ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: part}}}); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return ss.toldAt.Add(repeatAnswers), nil
+}
+
+// sendSummaries sends the jobs whose counts or reasons changed.
+func (ss *upSession) sendSummaries(now time.Time) (time.Time, error) {
+	ss.u.mu.Lock()
+	dirty := len(ss.u.dirty) > 0
+	ss.u.mu.Unlock()
+	if (dirty || ss.more()) && !ss.summaryRate.Allow() {
+		return now.Add(coalesce / 4), nil
+	}
+	ss.u.sumUp()
+	for {
+		ss.u.mu.Lock()
+		b, more := ss.cursor.NextWithin(maxBatchItems, maxBatchBytes, func(i link.Item[*nusav1.JobSummary]) int { return proto.Size(i.Value) })
+		ss.u.mu.Unlock()
+		if !more {
+			return time.Time{}, nil
+		}
+		out := &nusav1.JobSummaries{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: positionToWire(state.Position(b.Position))}
+		for _, i := range b.Items {
+			out.Summaries = append(out.Summaries, i.Value)
+		}
+		if err := ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Summaries{Summaries: out}}); err != nil {
+			return time.Time{}, err
+		}
+	}
+}
+
+// more says that the full set is still to be sent.
+func (ss *upSession) more() bool {
+	ss.u.mu.Lock()
+	defer ss.u.mu.Unlock()
+	return ss.cursor.Full()
+}
+
+// sumUp brings the summaries in line with the committed state.
+func (u *uplink) sumUp() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	// Read under the lock: a change noted as dirty before is in this view.
+	view := u.l.s.fsm.View()
+	keys := slices.SortedFunc(maps.Keys(u.dirty), func(a, b state.JobKey) int {
+		return compareJobs(a, b)
+	})
+	clear(u.dirty)
+	for _, k := range keys {
+		s := u.l.summary(view, k)
+		old, held := u.summaries.Get(k.String())
+		switch {
+		case s == nil && held:
+			u.summaries.Delete(k.String())
+		case s != nil && (!held || !sameSummary(old, s)):
+			u.summaries.Put(k.String(), s)
+		}
+	}
+}
+
+// sameSummary compares all but the order.
+func sameSummary(a, b *nusav1.JobSummary) bool {
+	b = proto.CloneOf(b)
+	b.Index = a.GetIndex()
+	return proto.Equal(a, b)
+}
+
+// summary is the region's view of its part of a job; nil when it has none.
+func (l *leader) summary(view *state.View, k state.JobKey) *nusav1.JobSummary {
+	out := &nusav1.JobSummary{
+		Namespace: k.Namespace, Job: k.Job, Local: k.Local,
+		Groups: map[string]*nusav1.InstanceCounts{}, Reasons: map[string]*nusav1.GroupReasons{},
+		Incarnation: l.cluster.Incarnation, Index: view.Index(),
+	}
+	for g := range view.JobGroups(k) {
+		out.Groups[g.Key.Group] = countsToWire(g.Counts)
+		if counts := l.reasons(view, g); len(counts) > 0 {
+			out.Reasons[g.Key.Group] = &nusav1.GroupReasons{Reasons: counts}
+		}
+	}
+	if len(out.Groups) == 0 {
+		return nil
+	}
+	return out
+}
+
+// reasons are why instances of a group are pending or have failed.
+func (l *leader) reasons(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
+	out := reasonsToWire(l.sched.pending(g.Key), "node")
+	if g.Counts.Failed == 0 {
+		return out
+	}
+	failed := map[state.Reason]*nusav1.CountedReason{}
+	for i := range view.Instances(g.Key) {
+		if !i.Exhausted {
+			continue
+		}
+		if c := failed[i.Reason]; c != nil {
+			c.Count++
+			continue
+		}
+		failed[i.Reason] = &nusav1.CountedReason{Reason: reasonToWire(i.Reason), Count: 1, Message: i.Message, What: "instance"}
+	}
+	for _, r := range slices.Sorted(maps.Keys(failed)) {
+		out = append(out, failed[r])
+	}
+	return out
+}
+
+// sendLatency sends the edges that changed noticeably: at once when one was
+// measured first, else every few seconds.
+func (ss *upSession) sendLatency(now time.Time) (time.Time, error) {
+	if due := ss.latencyAt.Add(latencyEvery); now.Before(due) {
+		ss.mu.Lock()
+		news := ss.latency
+		ss.mu.Unlock()
+		if !news {
+			return due, nil
+		}
+		if soon := ss.latencyAt.Add(coalesce); now.Before(soon) {
+			return soon, nil
+		}
+	}
+	ss.take(&ss.latency)
+	first := ss.latencyAt.IsZero()
+	ss.latencyAt = now
+	row := &nusav1.LatencyRow{Full: first}
+	for _, e := range ss.u.l.prober.probe.Edges() {
+		was, sent := ss.edges[e.To]
+		if e.State == topology.Unknown || sent && !noticeable(was.edge, e) && now.Sub(was.at) < refreshEdge {
+			continue
+		}
+		ss.edges[e.To] = sentEdge{e, now}
+		row.Edges = append(row.Edges, edgeToWire(e))
+	}
+	if len(row.Edges) == 0 && !first {
+		return now.Add(latencyEvery), nil
+	}
+	row.Coordinate = coordinateToWire(ss.u.l.prober.coordinate())
+	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: row}})
+}
+
+// noticeable says whether an edge changed enough to be sent: its state, a tenth
+// and a millisecond of a percentile, or a point of loss.
+func noticeable(was, is topology.Edge) bool {
+	moved := func(a, b time.Duration) bool {
+		d := (a - b).Abs()
+		return d > time.Millisecond && d > a/10
+	}
+	return was.State != is.State || was.Source != is.Source || was.Method != is.Method ||
+		moved(was.P50, is.P50) || moved(was.P90, is.P90) || moved(was.P99, is.P99) ||
+		max(was.Loss-is.Loss, is.Loss-was.Loss) > 0.01
+}

@@ -1,0 +1,71 @@
+package regional
+
+import (
+	"context"
+	"fmt"
+)
+
+// verifyQueue bounds those who wait for the next round; more wait in turn.
+const verifyQueue = 1024
+
+// verifier makes sure that this server still leads: one round trip to a quorum
+// answers everybody who asked before it began. Who asked is then sure that no
+// other master was elected before the question, so that a lease counted from
+// there ends before anybody else gives it away.
+type verifier struct {
+	// round asks a quorum; its error says that this server leads no more.
+	round func() error
+	asked chan chan error
+}
+
+func newVerifier(round func() error) *verifier {
+	return &verifier{round: round, asked: make(chan chan error, verifyQueue)}
+}
+
+// wait returns nil once leadership was verified after the call began.
+func (v *verifier) wait(ctx context.Context) error {
+	answer := make(chan error, 1)
+	select {
+	case v.asked <- answer:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// run answers until ctx ends or leadership cannot be verified.
+func (v *verifier) run(ctx context.Context) error {
+	for {
+		var waiting []chan error
+		select {
+		case <-ctx.Done():
+			return nil
+		case a := <-v.asked:
+			waiting = append(waiting, a)
+		}
+	gather:
+		for {
+			select {
+			case a := <-v.asked:
+				waiting = append(waiting, a)
+			default:
+				break gather
+			}
+		}
+		err := v.round()
+		if err != nil {
+			err = fmt.Errorf("%w: verify leadership: %w", ErrNotLeader, err)
+		}
+		for _, a := range waiting {
+			a <- err
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package regional
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// The cores' values as messages, and back.
+
+func reasonToWire(r state.Reason) nusav1.Reason {
+	if r == "" {
+		return nusav1.Reason_REASON_UNSPECIFIED
+	}
+	return nusav1.Reason(nusav1.Reason_value["REASON_"+strings.ToUpper(string(r))])
+}
+
+func reasonFromWire(r nusav1.Reason) state.Reason {
+	if r == nusav1.Reason_REASON_UNSPECIFIED {
+		return ""
+	}
+	return state.Reason(strings.ToLower(strings.TrimPrefix(r.String(), "REASON_")))
+}
+
+func resourcesToWire(r state.Resources) *nusav1.Resources {
+	return &nusav1.Resources{CpuMilli: r.CPUMilli, MemoryBytes: r.MemoryBytes, DiskBytes: r.DiskBytes}
+}
+
+func positionToWire(p state.Position) *nusav1.Position {
+	return &nusav1.Position{Epoch: p.Epoch, Sequence: p.Sequence}
+}
+
+func positionFromWire(p *nusav1.Position) state.Position {
+	return state.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
+}
+
+func countsToWire(c state.Counts) *nusav1.InstanceCounts {
+	return &nusav1.InstanceCounts{
+		Pending: c.Pending, Starting: c.Starting, Running: c.Running, Complete: c.Complete,
+		Failed: c.Failed, Stopped: c.Stopped, Lost: c.Lost,
+	}
+}
+
+func reasonsToWire(counts []state.Count, what string) []*nusav1.CountedReason {
+	var out []*nusav1.CountedReason
+	for _, c := range counts {
+		out = append(out, &nusav1.CountedReason{Reason: reasonToWire(c.Reason), Count: c.Count, Message: c.Message, What: what})
+	}
+	return out
+}
+
+func stamp(unixNano int64) *timestamppb.Timestamp {
+	if unixNano == 0 {
+		return nil
+	}
+	return timestamppb.New(time.Unix(0, unixNano))
+}
+
+func slotToWire(s *state.Slot, region string) *nusav1.Slot {
+	return &nusav1.Slot{
+		Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To, Region: region,
+		State: nusav1.SlotState(s.State), Desired: nusav1.SlotDesired(s.Desired),
+		Generation: s.Generation, JobVersion: s.JobVersion,
+	}
+}
+
+func answerToWire(a *state.Answer) *nusav1.SlotAnswer {
+	return &nusav1.SlotAnswer{
+		Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: a.From, To: a.To,
+		Generation: a.Generation, State: nusav1.SlotState(a.State),
+		Reason: reasonToWire(a.Reason), Message: a.Message, Counts: reasonsToWire(a.Counts, "node"),
+	}
+}
+
+// tasksToStore keeps the task states of a report as the state's opaque bytes.
+func tasksToStore(tasks map[string]*nusav1.TaskState) []byte {
+	if len(tasks) == 0 {
+		return nil
+	}
+	raw, _ := stable.Marshal(&nusav1.Allocation{Tasks: tasks}) // decoded from the wire: it encodes again
+	return raw
+}
+
+func tasksFromStore(raw []byte) map[string]*nusav1.TaskState {
+	var a nusav1.Allocation
+	if err := proto.Unmarshal(raw, &a); err != nil {
+		return nil
+	}
+	return a.Tasks
+}
+
+// jobName is the name that people see: a region's own job carries the region.
+func jobName(name string, local bool, region string) string {
+	if local {
+		return name + "@" + region
+	}
+	return name
+}
+
+func allocToWire(a *state.Alloc, region string) *nusav1.Allocation {
+	out := orderedAlloc(a, region)
+	out.State = nusav1.AllocState(a.Shown())
+	out.Reason, out.Message = reasonToWire(a.Reason), a.Message
+	out.Tasks = tasksFromStore(a.Tasks)
+	out.Created, out.Modified = stamp(a.CreatedUnixNano), stamp(a.ModifiedUnixNano)
+	out.CreateIndex, out.ModifyIndex = a.CreateIndex, a.ModifyIndex
+	out.PlacedBecause = a.PlacedBecause
+	return out
+}
+
+// orderedAlloc is an allocation as an agent should have it: without what the
+// agent itself reports.
+func orderedAlloc(a *state.Alloc, region string) *nusav1.Allocation {
+	out := &nusav1.Allocation{
+		Id: a.ID, Namespace: a.Namespace, Job: jobName(a.Job, a.Local, region), Group: a.Group, Index: a.Index,
+		JobVersion: a.JobVersion, Region: region, NodeId: a.NodeID, NodeName: a.NodeName,
+		Desired:    nusav1.AllocDesired(a.Desired),
+		Generation: a.Generation, Epoch: a.Epoch, Incarnation: a.Incarnation, Attempt: a.Attempt,
+		Resources: resourcesToWire(a.Resources),
+	}
+	if a.Desired == state.Stop {
+		out.Reason, out.Message = reasonToWire(a.Reason), a.Message
+	}
+	if len(a.Ports) > 0 {
+		out.Ports = make(map[string]int32, len(a.Ports))
+		for _, p := range a.Ports {
+			out.Ports[p.Label] = p.Port
+		}
+	}
+	return out
+}
+
+// nodeToWire is a node with its soft statistics, if any.
+func nodeToWire(view *state.View, n *state.Node, region string, stats *nodeStats) *nusav1.Node {
+	use := view.Use(n.ID)
+	out := &nusav1.Node{
+		Id: n.ID, Name: n.Name, Region: region, State: nusav1.NodeState(n.Status),
+		Cordoned: n.Cordoned, Draining: n.Draining, Address: n.Address,
+		Inventory: &nusav1.NodeInventory{}, Allocated: resourcesToWire(use.Resources), Allocations: use.Allocs,
+		Registered: stamp(n.RegisteredUnixNano), ModifyIndex: n.ModifyIndex,
+	}
+	if err := proto.Unmarshal(n.Inventory, out.Inventory); err != nil {
+		out.Inventory = nil
+	}
+	if stats != nil {
+		out.Stats, out.StatsAge = stats.stats, durationpb.New(stats.age)
+	}
+	return out
+}
+
+func verdictToWire(v sched.Verdict) *nusav1.NodeVerdict {
+	out := &nusav1.NodeVerdict{
+		NodeId: v.NodeID, NodeName: v.NodeName, Taken: v.Taken,
+		Reason: reasonToWire(v.Reason), Message: v.Message, Score: v.Score,
+	}
+	for _, t := range v.Terms {
+		out.Terms = append(out.Terms, &nusav1.ScoreTerm{Name: t.Name, Value: t.Value, Detail: t.Detail})
+	}
+	return out
+}
+
+func edgeToWire(e topology.Edge) *nusav1.Edge {
+	return &nusav1.Edge{
+		From: e.From, To: e.To, State: nusav1.EdgeState(e.State), Source: nusav1.RTTSource(e.Source),
+		P50: durationpb.New(e.P50), P90: durationpb.New(e.P90), P99: durationpb.New(e.P99),
+		Min: durationpb.New(e.Min), Jitter: durationpb.New(e.Jitter),
+		Loss: e.Loss, Samples: int32(e.Samples), Age: durationpb.New(e.Age), Method: e.Method, Error: e.Error,
+	}
+}
+
+func edgeFromWire(e *nusav1.Edge) topology.Edge {
+	return topology.Edge{
+		From: e.GetFrom(), To: e.GetTo(), State: topology.State(e.GetState()), Source: topology.Source(e.GetSource()),
+		P50: e.GetP50().AsDuration(), P90: e.GetP90().AsDuration(), P99: e.GetP99().AsDuration(),
+		Min: e.GetMin().AsDuration(), Jitter: e.GetJitter().AsDuration(),
+		Loss: e.GetLoss(), Samples: int(e.GetSamples()), Age: e.GetAge().AsDuration(),
+		Method: e.GetMethod(), Error: e.GetError(),
+	}
+}
+
+func coordinateToWire(c *topology.Coordinate) *nusav1.Coordinate {
+	if c == nil {
+		return nil
+	}
+	return &nusav1.Coordinate{Vector: c.Vector, Error: c.Error, Adjustment: c.Adjustment, Height: c.Height}
+}
+
+func coordinateFromWire(c *nusav1.Coordinate) *topology.Coordinate {
+	if c == nil {
+		return nil
+	}
+	return &topology.Coordinate{Vector: c.GetVector(), Error: c.GetError(), Adjustment: c.GetAdjustment(), Height: c.GetHeight()}
+}
+
+func locationFromWire(l *nusav1.Location) *topology.Location {
+	if l == nil {
+		return nil
+	}
+	return &topology.Location{Latitude: l.GetLatitude(), Longitude: l.GetLongitude(), Name: l.GetName()}
+}
+
+func pathsToWire(paths []topology.Path) *nusav1.PathResponse {
+	out := &nusav1.PathResponse{}
+	for _, p := range paths {
+		out.Paths = append(out.Paths, &nusav1.Path{Regions: p.Regions, Rtt: durationpb.New(p.RTT), Source: nusav1.RTTSource(p.Source)})
+	}
+	return out
+}
+
+func nearToWire(near []topology.Neighbour) *nusav1.NearestResponse {
+	out := &nusav1.NearestResponse{}
+	for _, n := range near {
+		out.Regions = append(out.Regions, &nusav1.NearRegion{
+			Region: n.Region, Rtt: durationpb.New(n.Distance.RTT),
+			Source: nusav1.RTTSource(n.Distance.Source), State: nusav1.EdgeState(n.Distance.State),
+		})
+	}
+	return out
+}
