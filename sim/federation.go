@@ -1,0 +1,363 @@
+// Package sim runs whole federations in virtual time: the real roles over
+// simnet, with the store's twin in memory and the mock driver. Everything here
+// belongs inside a testing/synctest bubble.
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/agent"
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/mock"
+	"github.com/nusa-scheduler/nusa/agent/facts"
+	"github.com/nusa-scheduler/nusa/global"
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional"
+	"github.com/nusa-scheduler/nusa/sim/simnet"
+)
+
+// Options of a Federation.
+type Options struct {
+	// Regions by name. Default: alpha and beta.
+	Regions []string
+	// Globals, Servers and Agents are how many run, the latter two in each
+	// region. Defaults 1, 1, 2.
+	Globals, Servers, Agents int
+	// Net is how the network behaves.
+	Net simnet.Options
+	// Logger of all roles. Default: none.
+	Logger *slog.Logger
+}
+
+// clientIP is the host of operators.
+const clientIP = "10.255.0.1"
+
+// settle is how long goroutines of libraries may outlive their owner: a gossip
+// probe that is under way ends with its own time-out.
+const settle = time.Minute
+
+// Federation is a running federation. Its processes are named "global-1",
+// "alpha-1" (a server of region alpha) and "alpha-agent-1".
+type Federation struct {
+	// Net is where faults are made.
+	Net *simnet.Network
+	// Store is what all global servers share.
+	Store *store.Memory
+
+	t         *testing.T
+	opts      Options
+	dir       string
+	began     time.Time
+	processes map[string]*Process
+	drivers   map[string]*mock.Driver
+	conns     map[string]*grpc.ClientConn
+}
+
+// Process is one life of a role.
+type Process struct {
+	Name, IP string
+	// Node is an agent's node id.
+	Node string
+
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// Start runs a federation that ends with the test. It returns once every
+// process serves; leaders need not be elected yet.
+func Start(t *testing.T, opts Options) *Federation {
+	t.Helper()
+	if len(opts.Regions) == 0 {
+		opts.Regions = []string{"alpha", "beta"}
+	}
+	opts.Globals, opts.Servers, opts.Agents = max(opts.Globals, 1), max(opts.Servers, 1), max(opts.Agents, 0)
+	if opts.Agents == 0 {
+		opts.Agents = 2
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	f := &Federation{
+		Net: simnet.New(opts.Net), Store: store.NewMemory(), t: t, opts: opts, dir: t.TempDir(), began: time.Now(),
+		processes: map[string]*Process{}, drivers: map[string]*mock.Driver{}, conns: map[string]*grpc.ClientConn{},
+	}
+	t.Cleanup(f.close)
+	for i := range opts.Globals {
+		f.StartGlobal(i + 1)
+	}
+	for _, region := range opts.Regions {
+		for i := range opts.Servers {
+			f.StartServer(region, i+1)
+		}
+		for i := range opts.Agents {
+			f.StartAgent(region, i+1)
+		}
+	}
+	return f
+}
+
+// Clock is what leases count on.
+func (f *Federation) Clock() time.Duration { return time.Since(f.began) }
+
+func globalIP(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
+
+// ServerIP is the host of a region's server, from 1.
+func (f *Federation) ServerIP(region string, i int) string {
+	return fmt.Sprintf("10.%d.0.%d", slices.Index(f.opts.Regions, region)+1, i)
+}
+
+// AgentIP is the host of a region's agent, from 1.
+func (f *Federation) AgentIP(region string, i int) string {
+	return fmt.Sprintf("10.%d.1.%d", slices.Index(f.opts.Regions, region)+1, i)
+}
+
+func (f *Federation) log(name string) *slog.Logger { return f.opts.Logger.With("process", name) }
+
+// StartGlobal starts global server i, from 1.
+func (f *Federation) StartGlobal(i int) *Process {
+	f.t.Helper()
+	name, ip := fmt.Sprintf("global-%d", i), globalIP(i)
+	return f.start(name, ip, func(ctx context.Context, n network.Net, p *Process, ready func()) error {
+		client := f.Store.Client()
+		defer client.Close()
+		return global.Run(ctx, global.Config{
+			Name: name, GRPCAddr: ip + ":7600", HTTPAddr: "-", Store: client,
+			Net: n, Logger: f.log(name), Clock: f.Clock,
+			Ready: func(global.Addresses) { ready() },
+		})
+	})
+}
+
+// StartServer starts server i of a region, from 1. Its log is in memory, so one
+// that was killed comes back as another server.
+func (f *Federation) StartServer(region string, i int) *Process {
+	f.t.Helper()
+	name, ip := fmt.Sprintf("%s-%d", region, i), f.ServerIP(region, i)
+	var globals []string
+	for i := range f.opts.Globals {
+		globals = append(globals, globalIP(i+1)+":7600")
+	}
+	return f.start(name, ip, func(ctx context.Context, n network.Net, p *Process, ready func()) error {
+		return regional.Run(ctx, regional.Config{
+			Region: &nusav1.RegionDefinition{Name: region}, Name: name, InMemory: true,
+			GRPCAddr: ip + ":7610", RaftAddr: ip + ":7611", GossipAddr: ip + ":7612", ProbeAddr: ip + ":7613", HTTPAddr: "-",
+			Join: f.servers(region, ":7612"), BootstrapExpect: f.opts.Servers, Global: globals,
+			Net: n, Logger: f.log(name), Clock: f.Clock,
+			Ready: func(regional.Addresses) { ready() },
+		})
+	})
+}
+
+func (f *Federation) servers(region, port string) []string {
+	var out []string
+	for i := range f.opts.Servers {
+		out = append(out, f.ServerIP(region, i+1)+port)
+	}
+	return out
+}
+
+// StartAgent starts agent i of a region, from 1. After Kill it comes back as
+// the same node, with no task left; after Stop its tasks have gone on.
+func (f *Federation) StartAgent(region string, i int) *Process {
+	f.t.Helper()
+	name, ip := fmt.Sprintf("%s-agent-%d", region, i), f.AgentIP(region, i)
+	if f.drivers[name] == nil {
+		f.drivers[name] = mock.New(mock.Config{Clock: f.Clock})
+	}
+	dir := filepath.Join(f.dir, name)
+	return f.start(name, ip, func(ctx context.Context, n network.Net, p *Process, ready func()) error {
+		return agent.Run(ctx, agent.Config{
+			Region: region, Name: name, DataDir: dir, Servers: f.servers(region, ":7610"), HTTPAddr: "-",
+			Net: n, Logger: f.log(name), Clock: f.Clock, Facts: machine(name),
+			Drivers: map[string]driver.Driver{"process": pretend{f.drivers[name]}},
+			Ready:   func(a agent.Addresses) { p.Node = a.NodeID; ready() },
+		})
+	})
+}
+
+// machine is a host with 8 cores and 16 GiB.
+func machine(name string) facts.Source {
+	return facts.Source{
+		Static: func(context.Context) (*nusav1.HostFacts, error) {
+			return &nusav1.HostFacts{
+				Hostname: name, Os: "linux", Arch: "amd64", CpuCores: 8, CpuPhysicalCores: 4, MemoryBytes: 16 << 30,
+				Disks: []*nusav1.DiskFacts{{Device: "/dev/sda1", Mount: "/", FsType: "ext4", TotalBytes: 100 << 30}},
+			}, nil
+		},
+		Stats: func(context.Context) (*nusav1.NodeStats, error) {
+			return &nusav1.NodeStats{Cpu: 0.1, MemoryUsedBytes: 1 << 30, MemoryAvailableBytes: 15 << 30}, nil
+		},
+	}
+}
+
+// start runs a process on its own host and waits until it serves.
+func (f *Federation) start(name, ip string, run func(context.Context, network.Net, *Process, func()) error) *Process {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Process{Name: name, IP: ip, cancel: cancel, ended: make(chan error, 1)}
+	serving := make(chan struct{})
+	go func() { p.ended <- run(ctx, f.Net.Net(ip), p, func() { close(serving) }) }()
+	select {
+	case <-serving:
+	case err := <-p.ended:
+		cancel()
+		f.t.Fatalf("%s did not start: %v", name, err)
+	case <-time.After(time.Minute):
+		cancel()
+		f.t.Fatalf("%s does not serve after a minute", name)
+	}
+	f.processes[name] = p
+	return p
+}
+
+// Running are the names of the processes that were not stopped or killed,
+// sorted.
+func (f *Federation) Running() []string { return slices.Sorted(maps.Keys(f.processes)) }
+
+// Process by name.
+func (f *Federation) Process(name string) *Process {
+	f.t.Helper()
+	p := f.processes[name]
+	if p == nil {
+		f.t.Fatalf("no process %s runs", name)
+	}
+	return p
+}
+
+// Stop ends a process as its operator would.
+func (f *Federation) Stop(name string) {
+	f.t.Helper()
+	p := f.Process(name)
+	delete(f.processes, name)
+	p.cancel()
+	if err := <-p.ended; err != nil {
+		f.t.Errorf("%s ended with %v", name, err)
+	}
+}
+
+// Kill ends a process and its machine: no goodbye leaves it, and tasks on it
+// are gone.
+func (f *Federation) Kill(name string) {
+	f.t.Helper()
+	p := f.Process(name)
+	delete(f.processes, name)
+	f.Net.Kill(p.IP)
+	p.cancel()
+	// What it says about its end, without a network, is of no interest.
+	<-p.ended
+	delete(f.drivers, name)
+}
+
+// close stops everything, agents first, and lets time pass for what libraries
+// left behind.
+func (f *Federation) close() {
+	f.t.Helper()
+	for _, c := range f.conns {
+		c.Close()
+	}
+	rank := func(name string) int {
+		switch {
+		case f.drivers[name] != nil:
+			return 0
+		case f.processes[name].IP < "10.1":
+			return 2
+		}
+		return 1
+	}
+	names := f.Running()
+	slices.SortStableFunc(names, func(a, b string) int { return rank(a) - rank(b) })
+	for _, name := range names {
+		f.Stop(name)
+	}
+	time.Sleep(settle)
+}
+
+// Conn is an operator's connection to a gRPC address.
+func (f *Federation) Conn(addr string) *grpc.ClientConn {
+	f.t.Helper()
+	if f.conns[addr] == nil {
+		c, err := serve.Dial(f.Net.Net(clientIP), addr)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		f.conns[addr] = c
+	}
+	return f.conns[addr]
+}
+
+// Global is a connection to global server i, from 1.
+func (f *Federation) Global(i int) *grpc.ClientConn { return f.Conn(globalIP(i) + ":7600") }
+
+// Server is a connection to server i of a region, from 1.
+func (f *Federation) Server(region string, i int) *grpc.ClientConn {
+	return f.Conn(f.ServerIP(region, i) + ":7610")
+}
+
+// Cut cuts two groups of processes off from one another; the returned function
+// heals.
+func (f *Federation) Cut(a, b []string) (heal func()) {
+	each := func(do func(a, b string)) {
+		for _, x := range a {
+			for _, y := range b {
+				do(x, y)
+			}
+		}
+	}
+	each(f.Net.Cut)
+	return func() { each(f.Net.Heal) }
+}
+
+// GlobalIPs and RegionIPs name hosts for Cut.
+func (f *Federation) GlobalIPs() []string {
+	var out []string
+	for i := range f.opts.Globals {
+		out = append(out, globalIP(i+1))
+	}
+	return out
+}
+
+// RegionIPs are the hosts of a region: servers, then agents.
+func (f *Federation) RegionIPs(region string) []string {
+	var out []string
+	for i := range f.opts.Servers {
+		out = append(out, f.ServerIP(region, i+1))
+	}
+	for i := range f.opts.Agents {
+		out = append(out, f.AgentIP(region, i+1))
+	}
+	return out
+}
+
+// errNotYet is what Eventually's condition may return without a reason.
+var errNotYet = errors.New("not yet")
+
+// Eventually polls a condition until it returns nil, at most for d of virtual
+// time.
+func (f *Federation) Eventually(d time.Duration, what string, condition func(ctx context.Context) error) {
+	f.t.Helper()
+	deadline := time.Now().Add(d)
+	err := errNotYet
+	for time.Now().Before(deadline) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		err = condition(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	f.t.Fatalf("%s: not after %v: %v", what, d, err)
+}
