@@ -158,6 +158,9 @@ func (w *world) disturb(t *rapid.T, u units, step int) {
 		if state == "accepted" && s.State != region.Offered || s.State == region.Done {
 			return
 		}
+		if state == "accepted" {
+			from, to = s.From, s.To-1
+		}
 		must(w.answer([]string{j.Name + "/" + s.Group, fmt.Sprintf("%d-%d", from, to), s.Region, state, "no_fitting_node"}))
 	case "report":
 		for name := range w.regions {

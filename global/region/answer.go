@@ -17,6 +17,9 @@ const (
 	IgnoredGeneration Ignored = "other_generation"
 	// IgnoredRepeated: the slot says so already, or something later.
 	IgnoredRepeated Ignored = "repeated"
+	// IgnoredPartial: accepted, but only a part of a slot. The region will say
+	// what becomes of the rest, and repeat this for what is left then.
+	IgnoredPartial Ignored = "partial"
 	// IgnoredNotAsked: stopped or revoked, and nobody asked for that.
 	IgnoredNotAsked Ignored = "not_asked"
 	// IgnoredMalformed: an empty range, no generation, or a state that is no answer.
@@ -34,11 +37,11 @@ type Outcome struct {
 }
 
 // ApplyAnswer judges an answer of the named region against the stored slots of
-// the answered group (any order; those of other regions are left alone). The
-// answer may cover several slots, when they were one at the time of the offer,
-// and a part of a slot, which is then split. Rejected, returned and revoked
-// indices lose their owner, stopped ones too; accepted and done only advance
-// the state. Repeating an answer changes nothing.
+// the answered group (any order; those of other regions are left alone). Its
+// range may be a part of a slot, which is then split (see Change), or cover
+// several of one generation. Rejected, returned, revoked and stopped indices
+// lose their owner; accepted and done only advance the state. Repeating an
+// answer changes nothing.
 func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 	if a.From < 0 || a.From >= a.To || a.Generation <= 0 || !a.State.isAnswer() {
 		return Outcome{Ignored: IgnoredMalformed}
@@ -75,6 +78,9 @@ func answerPart(s Slot, from, to int, a Answer) (changes []Change, freed bool, w
 		if a.State.rank() <= s.State.rank() {
 			return nil, false, IgnoredRepeated
 		}
+		if a.State == Accepted && to-from < s.Count() {
+			return nil, false, IgnoredPartial
+		}
 		middle := s
 		middle.State, middle.Reason, middle.Message = a.State, a.Reason, a.Message
 		return replace(s, from, to, &middle), false, IgnoredNone
@@ -94,8 +100,11 @@ func answerPart(s Slot, from, to int, a Answer) (changes []Change, freed bool, w
 	return replace(s, from, to, nil), true, IgnoredNone
 }
 
-// replace puts middle (nil = nothing) in the place of from ≤ i < to of s.
-// What is left keeps the generation: it is still the same offer.
+// replace puts middle (nil = nothing) in the place of from ≤ i < to of s. What
+// stays under the key of s is still the same offer. A part that gets a key of
+// its own becomes an offer of its own, with a new generation: the region may
+// have said of it meanwhile that it gives some of it back, and forgets that
+// with the old range; so that answer must be void, not come true later.
 func replace(s Slot, from, to int, middle *Slot) []Change {
 	var parts []Slot
 	add := func(part Slot, from, to int) {
@@ -104,7 +113,7 @@ func replace(s Slot, from, to int, middle *Slot) []Change {
 		}
 		part.From, part.To = from, to
 		if from != s.From {
-			part.Revision = 0
+			part.Revision, part.Generation = 0, 0
 		}
 		parts = append(parts, part)
 	}
@@ -126,8 +135,8 @@ func replace(s Slot, from, to int, middle *Slot) []Change {
 
 // StopPart are the changes that give the indices from ≤ i < to of a slot the
 // desired state (DesiredStop or DesiredRevoke); the rest keeps running as it
-// is, under the same generation. What of the range lies outside the slot is
-// ignored; no changes if it wants that already.
+// is. What of the range lies outside the slot is ignored; no changes if it
+// wants that already.
 func StopPart(s Slot, from, to int, desired Desired) []Change {
 	from, to = max(from, s.From), min(to, s.To)
 	if from >= to || desired.rank() <= s.Desired.rank() {

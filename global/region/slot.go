@@ -68,7 +68,8 @@ type Slot struct {
 	State   SlotState
 	Desired Desired
 	// Generation is the etcd revision of the offer; 0 in a Put means "the
-	// revision of this transaction". A split keeps it.
+	// revision of this transaction". Where a slot is split, the part under the
+	// old key keeps it and every part under a new key gets a new one.
 	Generation int64
 	// Revision is the etcd revision of the stored record's last change, for the
 	// compare of the next one; 0 = not stored.
@@ -141,7 +142,8 @@ func (a Answer) String() string {
 
 // Change is one write to the stored slots. All changes of one call belong in
 // one transaction, each compared with Slot.Revision (0: the key must not
-// exist); if a compare fails, read again and decide again.
+// exist); if a compare fails, read again and decide again. A Put with
+// generation 0 is stored with the revision of that transaction.
 type Change struct {
 	// Delete removes the record at Slot.Key(); otherwise it is put.
 	Delete bool

@@ -1,0 +1,217 @@
+package region_test
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output in testdata")
+
+// TestScripts runs testdata/*.txt: blocks of commands, then "----", then what
+// they print, up to an empty line. Commands about slots of default/api/web:
+//
+//	slot FROM-LAST REGION STATE DESIRED GENERATION [system]
+//	answer REGION FROM-LAST GENERATION STATE [reason]    (carried out)
+//	part FROM-LAST of FROM DESIRED                       (carried out)
+//	slots
+//
+// and about the life of region sea, with a lease of 10s:
+//
+//	open AT [cluster=C] [inc=N] [term=N] [fence=N]
+//	hello AT STREAM CLUSTER INC TERM [bound=NAME]
+//	lease AT STREAM ID | ended AT STREAM | tick AT
+func TestScripts(t *testing.T) {
+	files, _ := filepath.Glob("testdata/*.txt")
+	if len(files) < 2 {
+		t.Fatalf("%d scripts found", len(files))
+	}
+	for _, f := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := runScript(t, string(text))
+			if *update {
+				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(text) {
+				t.Errorf("%s: output differs (-update rewrites it):\n%s", f, got)
+			}
+		})
+	}
+}
+
+func runScript(t *testing.T, text string) string {
+	w := &script{store: store{revision: 100}}
+	var out, printed strings.Builder
+	skipping := false
+	for _, line := range strings.SplitAfter(text, "\n") {
+		bare := strings.TrimSpace(line)
+		switch {
+		case skipping:
+			if bare == "" {
+				skipping = false
+				out.WriteString(line)
+			}
+		case bare == "----":
+			out.WriteString(line + printed.String())
+			printed.Reset()
+			skipping = true
+		default:
+			out.WriteString(line)
+			if bare != "" && !strings.HasPrefix(bare, "#") {
+				w.run(t, strings.Fields(bare), &printed)
+			}
+		}
+	}
+	return out.String()
+}
+
+// store is stored slots and how they are written, as the shell does it.
+type store struct {
+	slots    []region.Slot
+	revision int64
+}
+
+// write does the changes of one transaction with their compares.
+func (s *store) write(changes []region.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	s.revision++
+	for _, c := range changes {
+		i := slices.IndexFunc(s.slots, func(o region.Slot) bool { return o.Key() == c.Slot.Key() })
+		var have int64
+		if i >= 0 {
+			have = s.slots[i].Revision
+		}
+		if have != c.Slot.Revision {
+			panic(fmt.Sprintf("compare of %s fails: revision is %d", c, have))
+		}
+		if c.Delete {
+			s.slots = slices.Delete(s.slots, i, i+1)
+			continue
+		}
+		put := c.Slot
+		put.Revision, put.Generation = s.revision, cmp.Or(put.Generation, s.revision)
+		if i >= 0 {
+			s.slots[i] = put
+		} else {
+			s.slots = append(s.slots, put)
+		}
+	}
+	slices.SortFunc(s.slots, func(a, b region.Slot) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Region, b.Region))
+	})
+}
+
+type script struct {
+	store
+	state region.State
+}
+
+func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
+	args := words[1:]
+	cfg := region.Config{Lease: 10 * time.Second}
+	number := func(i int) int { n, _ := strconv.Atoi(strings.TrimPrefix(args[i], "g")); return n }
+	at := func() time.Duration { d, _ := time.ParseDuration(args[0]); return d }
+	step := func(e region.Event) {
+		var effects []region.Effect
+		w.state, effects = region.Step(cfg, w.state, at(), e)
+		for _, e := range effects {
+			fmt.Fprintln(out, e)
+		}
+		fmt.Fprintf(out, "stream %d, lease ends %s, cut off for %s\n", w.state.Stream, w.state.LeaseEnd, w.state.DisconnectedFor(at()))
+	}
+	switch words[0] {
+	case "slot":
+		from, to := bounds(args[0])
+		w.slots = append(w.slots, region.Slot{
+			Namespace: "default", Job: "api", Group: "web", From: from, To: to, Region: args[1], State: region.SlotState(args[2]),
+			Desired: region.Desired(args[3]), Generation: int64(number(4)), Revision: int64(number(4)), JobVersion: 1, System: len(args) > 5,
+		})
+	case "answer":
+		from, to := bounds(args[1])
+		a := region.Answer{Namespace: "default", Job: "api", Group: "web", From: from, To: to, Generation: int64(number(2)), State: region.SlotState(args[3])}
+		if len(args) > 4 {
+			a.Reason = args[4]
+		}
+		o := region.ApplyAnswer(w.slots, args[0], a)
+		for _, c := range o.Changes {
+			fmt.Fprintln(out, c)
+		}
+		for _, f := range o.Freed {
+			fmt.Fprintln(out, "freed", region.FormatRange(f[0], f[1]))
+		}
+		if o.Ignored != "" {
+			fmt.Fprintln(out, "ignored:", o.Ignored)
+		}
+		w.write(o.Changes)
+	case "part":
+		from, to := bounds(args[0])
+		i := slices.IndexFunc(w.slots, func(s Slot) bool { return s.From == number(2) })
+		w.write(region.StopPart(w.slots[i], from, to, region.Desired(args[3])))
+	case "slots":
+		for _, s := range w.slots {
+			fmt.Fprintln(out, s)
+		}
+	case "open":
+		r := region.Record{Name: "sea"}
+		for _, a := range args[1:] {
+			k, v, _ := strings.Cut(a, "=")
+			n, _ := strconv.ParseUint(v, 10, 64)
+			switch k {
+			case "cluster":
+				r.ClusterID = v
+			case "inc":
+				r.Incarnation = n
+			case "term":
+				r.Term = n
+			case "fence":
+				r.Fence = n
+			}
+		}
+		w.state = region.Open(cfg, r, at())
+		fmt.Fprintf(out, "stream %d, lease ends %s, cut off for %s\n", w.state.Stream, w.state.LeaseEnd, w.state.DisconnectedFor(at()))
+	case "hello":
+		h := region.Hello{Stream: uint64(number(1)), ClusterID: strings.TrimPrefix(args[2], "none"), Incarnation: uint64(number(3)), Term: uint64(number(4)), Master: "m" + args[4]}
+		if len(args) > 5 {
+			h.BoundName = strings.TrimPrefix(args[5], "bound=")
+		}
+		step(h)
+	case "lease":
+		step(region.LeaseRequested{Stream: uint64(number(1)), ID: uint64(number(2))})
+	case "ended":
+		step(region.StreamEnded{Stream: uint64(number(1))})
+	case "tick":
+		step(region.Tick{})
+	default:
+		t.Fatalf("unknown command %v", words)
+	}
+}
+
+// bounds reads "2-4" as from 2 to 5, and "3" as from 3 to 4.
+func bounds(s string) (from, to int) {
+	first, last, ranged := strings.Cut(s, "-")
+	from, _ = strconv.Atoi(first)
+	to = from + 1
+	if ranged {
+		to, _ = strconv.Atoi(last)
+		to++
+	}
+	return from, to
+}
