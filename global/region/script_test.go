@@ -163,7 +163,7 @@ func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
 		w.write(o.Changes)
 	case "part":
 		from, to := bounds(args[0])
-		i := slices.IndexFunc(w.slots, func(s Slot) bool { return s.From == number(2) })
+		i := slices.IndexFunc(w.slots, func(s region.Slot) bool { return s.From == number(2) })
 		w.write(region.StopPart(w.slots[i], from, to, region.Desired(args[3])))
 	case "slots":
 		for _, s := range w.slots {
