@@ -34,9 +34,8 @@ type line struct {
 	queue   []packet // on the way
 	ready   [][]byte // arrived, not yet read (incoming only)
 	held    int      // bytes of queue and ready
-	last    time.Time
-	sealed  error // nothing more may be written (outgoing only)
-	err     error // nothing more arrives
+	sealed  error    // nothing more may be written (outgoing only)
+	err     error    // nothing more arrives
 	timer   *time.Timer
 	timerID int // of the deadline in force
 	expired bool
@@ -48,13 +47,10 @@ func newLine() *line {
 	return l
 }
 
-// push puts a packet on the way; packets never overtake. mu is held.
+// push puts a packet on the way. Packets never overtake: one that is due
+// before its forerunner waits for it in the queue. mu is held.
 func (l *line) push(p packet, delay time.Duration) {
 	p.due = time.Now().Add(delay)
-	if p.due.Before(l.last) {
-		p.due = l.last
-	}
-	l.last = p.due
 	l.held += len(p.data)
 	l.queue = append(l.queue, p)
 	l.changed.Broadcast()
