@@ -377,6 +377,29 @@ func TestNamesAreResolved(t *testing.T) {
 	})
 }
 
+func TestNoticeable(t *testing.T) {
+	for _, tc := range []struct {
+		was, is time.Duration
+		want    bool
+	}{
+		{70 * msec, 70 * msec, false},
+		{70 * msec, 76 * msec, false}, // under a tenth
+		{70 * msec, 78 * msec, true},
+		{70 * msec, 62 * msec, true},
+		{2 * msec, 2900 * time.Microsecond, false}, // under 1 ms
+		{2 * msec, 3100 * time.Microsecond, true},
+		{0, 2 * msec, true},
+	} {
+		was, is := topology.Edge{State: topology.OK, P50: tc.was}, topology.Edge{State: topology.OK, P50: tc.is}
+		if got := noticeable(was, is); got != tc.want {
+			t.Errorf("%v to %v: %v", tc.was, tc.is, got)
+		}
+		if is.State = topology.Stale; !noticeable(was, is) {
+			t.Errorf("%v to %v and stale: not noticed", tc.was, tc.is)
+		}
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	for name, cfg := range map[string]Config{"no region": {Net: network.Host()}, "no network": {Region: "a"}} {
 		if _, err := New(cfg); err == nil {

@@ -58,7 +58,8 @@ func TestProbersMeasureTheAzureTable(t *testing.T) {
 // busyMachine is granted to medians, not to minima.
 const busyMachine = 3 * time.Millisecond
 
-// gather waits until every edge has five samples.
+// gather waits until every edge has three samples: of the first five, a busy
+// machine may have set some aside.
 func gather(t *testing.T, probers []*Prober, each int) []topology.Edge {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -71,7 +72,7 @@ func gather(t *testing.T, probers []*Prober, each int) []topology.Edge {
 			edges := p.Edges()
 			complete = complete && len(edges) == each
 			for _, e := range edges {
-				complete = complete && e.Samples >= 5
+				complete = complete && e.Samples >= 3
 			}
 			all = append(all, edges...)
 		}
@@ -81,7 +82,7 @@ func gather(t *testing.T, probers []*Prober, each int) []topology.Edge {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not all edges have five samples: %+v", all)
+			t.Fatalf("not all edges have three samples: %+v", all)
 		}
 	}
 }
