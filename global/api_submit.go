@@ -133,7 +133,7 @@ func (a *active) checkSpec(spec *nusav1.JobSpec) error {
 	defer a.st.mu.Unlock()
 	problems := job.UnknownRegions(spec, a.st.regionNames())
 	for i := range problems {
-		problems[i].Message += "; there are " + listNames(a.st.regionNames())
+		problems[i].Message += " (regions: " + listNames(a.st.regionNames()) + ")"
 	}
 	if len(problems) > 0 {
 		return problems

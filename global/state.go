@@ -250,8 +250,8 @@ func (st *state) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	if s.State == region.Offered && s.Generation == revision {
 		st.recent[k] = struct{}{}
 	}
-	if j.needsPlacer(s) {
-		st.pending[k] = struct{}{}
+	if !had || old.From != s.From || old.To != s.To || j.needsPlacer(s) {
+		st.pending[k] = struct{}{} // a split leaves indices without an owner
 	}
 	if s.State == region.Done {
 		st.ended[k] = struct{}{}

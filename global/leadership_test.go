@@ -1,0 +1,150 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/global/store"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func waitKey(t *testing.T, s store.Store, key string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testWait)
+	defer cancel()
+	_, ok, rev, err := s.Get(ctx, key)
+	if ok || err != nil {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	seen := errors.New("seen")
+	err = s.Watch(ctx, key, rev, func(events []store.Event) error {
+		if !events[len(events)-1].Deleted {
+			return seen
+		}
+		return nil
+	})
+	if !errors.Is(err, seen) {
+		t.Fatalf("%s was not written: %v", key, err)
+	}
+}
+
+func TestStandbyForwards(t *testing.T) {
+	f := newFederation()
+	active := f.start(t, "g1")
+	standby := f.start(t, "g2")
+	// A region may dial any server, and a client too.
+	r := standby.joined("alpha")
+	standby.submit(testJob("api", 1))
+	r.waitSlot("default/api/web/0", accepted)
+	for _, s := range []*testServer{active, standby} {
+		list, err := s.jobs().List(t.Context(), &nusav1.ListJobsRequest{})
+		if err != nil || len(list.GetJobs()) != 1 {
+			t.Errorf("%s lists %v, %v", s.addr, list, err)
+		}
+	}
+	info, err := nusav1.NewSystemClient(standby.conn).Info(t.Context(), &nusav1.InfoRequest{})
+	if err != nil || info.GetLeader() || info.GetName() != "g2" || info.GetLeaderAddress() != active.addr {
+		t.Errorf("the standby says %v, %v", info, err)
+	}
+	tree, err := nusav1.NewTopologyClient(standby.conn).Get(t.Context(), &nusav1.GetTopologyRequest{})
+	if err != nil || len(tree.GetServers()) != 2 || !tree.GetServers()[0].GetActive() || tree.GetServers()[0].GetName() != "g1" {
+		t.Errorf("servers %v, %v", tree.GetServers(), err)
+	}
+}
+
+// TestActiveCutOff: the active server loses the store. Its successor goes on
+// with what is durable, and the predecessor can no longer write.
+func TestActiveCutOff(t *testing.T) {
+	f := newFederation()
+	first := f.start(t, "g1")
+	second := f.start(t, "g2")
+	r := first.joined("alpha")
+	first.submit(testJob("api", 2))
+	slot := r.waitSlot("default/api/web/0", accepted)
+	r.summarize(true, 4, &nusav1.JobSummary{Namespace: "default", Job: "api", Incarnation: 1, Index: 5,
+		Groups: map[string]*nusav1.InstanceCounts{"web": {Running: 2}}})
+	other := f.mem.Client()
+	defer other.Close()
+	waitKey(t, other, checkpointKey("alpha", 0))
+
+	first.store.Cut(true)
+	r.wait("end of its session", func() bool { return r.err != nil })
+	waitActive(t, second)
+	// The checkpoint tells what ran before the region is back.
+	j, err := second.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}})
+	if err != nil || j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_RUNNING {
+		t.Errorf("after the takeover: %v, %v", j.GetStatus(), err)
+	}
+	again := second.join(helloOf("alpha", 1))
+	again.wait("welcome", func() bool { return again.welcome != nil })
+	if got := again.welcome.GetSummaries().GetSequence(); got != 4 {
+		t.Errorf("summaries resume at %d, want 4", got)
+	}
+	same := again.waitSlot("default/api/web/0", accepted)
+	if same.GetGeneration() != slot.GetGeneration() {
+		t.Errorf("generation %d became %d", slot.GetGeneration(), same.GetGeneration())
+	}
+	second.submit(testJob("more", 1))
+	again.waitSlot("default/more/web/0", accepted)
+	// Healed, the first one stands by and forwards.
+	first.store.Cut(false)
+	ctx, cancel := context.WithTimeout(t.Context(), testWait)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		list, err := first.jobs().List(ctx, &nusav1.ListJobsRequest{})
+		if err == nil && len(list.GetJobs()) == 2 {
+			return
+		}
+		if status.Code(err) != codes.Unavailable && err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("the healed server does not forward: %v", err)
+		}
+	}
+}
+
+func waitActive(t *testing.T, s *testServer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testWait)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		info, err := nusav1.NewSystemClient(s.conn).Info(ctx, &nusav1.InfoRequest{})
+		if err == nil && info.GetLeader() {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s does not become active: %v", s.addr, err)
+		}
+	}
+}
+
+// TestNoQuorum: a store that does not answer is said, with a hint, and the
+// write is not acknowledged.
+func TestNoQuorum(t *testing.T) {
+	f := newFederation()
+	s := f.start(t, "g1")
+	s.store.Cut(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	_, err := s.jobs().Submit(ctx, &nusav1.SubmitRequest{Spec: testJob("api", 1)})
+	if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded {
+		t.Errorf("submit without quorum: %v", err)
+	}
+}

@@ -1,0 +1,376 @@
+package region_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"pgregory.net/rapid"
+)
+
+// owner is a region as far as slots go: the model of this file, or the real
+// cores of the regional tier.
+type owner interface {
+	// order takes the full set of its slots as of a position; older positions
+	// than the stored one change nothing.
+	order(position int64, slots []region.Slot)
+	// answers are all answers that hold now, to be repeated until the orders
+	// change accordingly.
+	answers() []region.Answer
+	// running are the indices of which anything runs, ascending.
+	running() []int
+	// work does one random thing: start, give back, end. Healed regions give
+	// nothing back.
+	work(t *rapid.T, healed bool)
+	// settle starts and ends all there is to start and end.
+	settle()
+}
+
+// message is a full set of slot orders on its way down.
+type message struct {
+	position int64
+	slots    []region.Slot
+}
+
+// federation is one global tier with the real placer, and regions behind
+// channels that lose, repeat and re-order.
+type federation struct {
+	store
+	job     place.Job
+	names   []string
+	regions map[string]owner
+	down    map[string][]message
+	up      map[string][]region.Answer
+}
+
+func newFederation(names []string, count int, typ place.JobType, make func(name string) owner) *federation {
+	f := &federation{
+		store: store{revision: 100}, names: names,
+		regions: map[string]owner{}, down: map[string][]message{}, up: map[string][]region.Answer{},
+		job: place.Job{
+			Namespace: "default", Name: "api", Version: 1, Type: typ,
+			Groups: []place.Group{{Name: "web", Count: count, Ask: place.Ask{CPUMilli: 1000}}},
+		},
+	}
+	for _, name := range names {
+		f.regions[name] = make(name)
+	}
+	return f
+}
+
+// place plans and carries the plan out, a transaction for each action. fits is
+// what each region claims to have room for.
+func (f *federation) place(fits func(name string) int) place.Plan {
+	s := place.Snapshot{}
+	for _, name := range f.names {
+		s.Regions = append(s.Regions, place.Region{
+			Name: name, Connected: true, HasReport: true, SlotsRevision: f.revision, NodesReady: 1,
+			Fits: map[uint64]int{f.job.Groups[0].Ask.Hash(): fits(name)},
+		})
+	}
+	j := f.job
+	j.Slots = f.slots
+	s.Jobs = []place.Job{j}
+	plan := place.MakePlan(s)
+	for _, a := range plan.Actions {
+		f.write(a.Changes())
+	}
+	return plan
+}
+
+// ordersOf is the full set of a region's slots.
+func (f *federation) ordersOf(name string) message {
+	m := message{position: f.revision}
+	for _, s := range f.slots {
+		if s.Region == name {
+			m.slots = append(m.slots, s)
+		}
+	}
+	return m
+}
+
+func (f *federation) receive(name string, a region.Answer) region.Outcome {
+	out := region.ApplyAnswer(f.slots, name, a)
+	f.write(out.Changes)
+	return out
+}
+
+// step does one random thing anywhere.
+func (f *federation) step(t *rapid.T) {
+	name := rapid.SampledFrom(f.names).Draw(t, "region")
+	switch rapid.SampledFrom([]string{"place", "order", "deliver", "deliver", "work", "work", "work", "answer", "hear", "hear", "job"}).Draw(t, "what") {
+	case "place":
+		f.place(func(string) int { return rapid.IntRange(0, 4).Draw(t, "fits") })
+	case "order":
+		f.down[name] = append(f.down[name], f.ordersOf(name))
+	case "deliver":
+		if i, ok := f.pick(t, len(f.down[name])); ok {
+			m := f.down[name][i]
+			if !rapid.Bool().Draw(t, "again") {
+				f.down[name] = slices.Delete(f.down[name], i, i+1)
+			}
+			if rapid.IntRange(0, 3).Draw(t, "lost") > 0 {
+				f.regions[name].order(m.position, m.slots)
+			}
+		}
+	case "work":
+		f.regions[name].work(t, false)
+	case "answer":
+		f.up[name] = append(f.up[name], f.regions[name].answers()...)
+	case "hear":
+		if i, ok := f.pick(t, len(f.up[name])); ok {
+			a := f.up[name][i]
+			if !rapid.Bool().Draw(t, "again") {
+				f.up[name] = slices.Delete(f.up[name], i, i+1)
+			}
+			if rapid.IntRange(0, 3).Draw(t, "lost") > 0 {
+				f.receive(name, a)
+			}
+		}
+	case "job":
+		switch rapid.SampledFrom([]string{"scale", "version", "stop"}).Draw(t, "change") {
+		case "scale":
+			f.job.Groups[0].Count = rapid.IntRange(0, 6).Draw(t, "count")
+		case "version":
+			f.job.Version++
+			f.job.Groups[0].Regions.Allow = nil
+			if rapid.Bool().Draw(t, "allow") {
+				f.job.Groups[0].Regions.Allow = []place.Selector{{Name: f.names[0]}}
+			}
+		case "stop":
+			f.job.Stopped = !f.job.Stopped
+		}
+	}
+}
+
+func (f *federation) pick(t *rapid.T, n int) (int, bool) {
+	if n == 0 {
+		return 0, false
+	}
+	return rapid.IntRange(0, n-1).Draw(t, "message"), true
+}
+
+// check: what runs in a region is the region's, so nothing runs at two places;
+// and no index has two owners.
+func (f *federation) check(t *rapid.T) {
+	ownerOf := map[int]string{}
+	for _, s := range f.slots {
+		for i := s.From; i < s.To; i++ {
+			if ownerOf[i] != "" {
+				t.Fatalf("%d has two owners: %v", i, f.slots)
+			}
+			ownerOf[i] = s.Region
+		}
+	}
+	for _, name := range f.names {
+		for _, i := range f.regions[name].running() {
+			if ownerOf[i] != name {
+				t.Fatalf("%s runs %d, which is owned by %q: %v", name, i, ownerOf[i], f.slots)
+			}
+		}
+	}
+}
+
+// heal delivers everything in order until nothing changes, with room enough
+// everywhere.
+func (f *federation) heal(t *rapid.T) {
+	for round := 0; ; round++ {
+		before := fmt.Sprint(f.slots)
+		f.place(func(string) int { return 100 })
+		for _, name := range f.names {
+			r := f.regions[name]
+			// What is still under way arrives late.
+			for _, m := range f.down[name] {
+				r.order(m.position, m.slots)
+				r.settle()
+				f.check(t)
+			}
+			for _, a := range f.up[name] {
+				f.receive(name, a)
+				f.check(t)
+			}
+			f.down[name], f.up[name] = nil, nil
+			m := f.ordersOf(name)
+			r.order(m.position, m.slots)
+			r.settle()
+			f.check(t)
+			for _, a := range r.answers() {
+				f.receive(name, a)
+				f.check(t)
+			}
+		}
+		if fmt.Sprint(f.slots) == before && round > 0 {
+			return
+		}
+		if round > 30 {
+			t.Fatalf("still changing after %d rounds: %v", round, f.slots)
+		}
+	}
+}
+
+// checkHealed: every index has one owner, which has accepted it and runs it.
+func (f *federation) checkHealed(t *rapid.T) {
+	want := f.job.Groups[0].Count
+	if f.job.Stopped {
+		want = 0
+	}
+	owned, runs, done := 0, 0, 0
+	for _, s := range f.slots {
+		owned += s.Count()
+		if s.State == region.Offered || s.Desired != region.DesiredRun {
+			t.Errorf("%s is not settled", s)
+		}
+		if s.State == region.Done {
+			done += s.Count()
+		}
+	}
+	for _, r := range f.regions {
+		runs += len(r.running())
+	}
+	if owned != want || runs+done != want {
+		t.Fatalf("%d wanted, %d owned, %d run, %d done: %v", want, owned, runs, done, f.slots)
+	}
+}
+
+// modelRegion keeps the rules of the regional tier in a few lines: what it
+// gave back is kept with the slot, by key and generation, and forgotten with
+// it.
+type modelRegion struct {
+	name     string
+	position int64
+	held     []heldSlot
+	runs     map[int]bool
+	finished map[int]bool // batch: ended with success
+	batch    bool
+}
+
+type heldSlot struct {
+	region.Slot
+	gaveBack map[int]bool
+}
+
+func (m *modelRegion) order(position int64, slots []region.Slot) {
+	if position < m.position {
+		return
+	}
+	m.position = position
+	var held []heldSlot
+	for _, s := range slots {
+		h := heldSlot{Slot: s, gaveBack: map[int]bool{}}
+		for _, old := range m.held {
+			if old.Key() == s.Key() && old.Generation == s.Generation {
+				h.gaveBack = old.gaveBack
+			}
+		}
+		held = append(held, h)
+	}
+	m.held = held
+}
+
+// find is the held slot that has an index, nil if there is none.
+func (m *modelRegion) find(i int) *heldSlot {
+	for k := range m.held {
+		if s := &m.held[k]; s.From <= i && i < s.To {
+			return s
+		}
+	}
+	return nil
+}
+
+func (m *modelRegion) wants(i int) bool {
+	s := m.find(i)
+	return s != nil && s.Desired == region.DesiredRun && !s.gaveBack[i] && !(m.batch && m.finished[i])
+}
+
+func (m *modelRegion) work(t *rapid.T, healed bool) {
+	i := rapid.IntRange(0, 5).Draw(t, "index")
+	switch {
+	case m.runs[i] && !m.wants(i):
+		delete(m.runs, i)
+	case m.runs[i] && m.batch && rapid.Bool().Draw(t, "finish"):
+		delete(m.runs, i)
+		m.finished[i] = true
+	case m.runs[i] && !healed && rapid.Bool().Draw(t, "fail"):
+		delete(m.runs, i)
+	case !m.runs[i] && m.wants(i):
+		if !healed && rapid.Bool().Draw(t, "give back") {
+			m.find(i).gaveBack[i] = true
+			return
+		}
+		m.runs[i] = true
+	}
+}
+
+func (m *modelRegion) settle() {
+	for i := range 10 {
+		if m.wants(i) {
+			m.runs[i] = true
+		} else {
+			delete(m.runs, i)
+		}
+	}
+}
+
+func (m *modelRegion) running() []int {
+	var out []int
+	for i := range 10 {
+		if m.runs[i] {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func (m *modelRegion) answers() []region.Answer {
+	var out []region.Answer
+	for _, s := range m.held {
+		say := func(from, to int, state region.SlotState) {
+			out = append(out, region.Answer{
+				Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: from, To: to, Generation: s.Generation, State: state,
+			})
+		}
+		live, back := 0, 0
+		for i := s.From; i < s.To; i++ {
+			if m.runs[i] {
+				live++
+			}
+			if s.gaveBack[i] {
+				back++
+				say(i, i+1, region.Returned)
+			}
+			if m.batch && m.finished[i] {
+				say(i, i+1, region.Done)
+			}
+		}
+		switch {
+		case s.Desired == region.DesiredRun && s.State == region.Offered && back == 0:
+			say(s.From, s.To, region.Accepted)
+		case s.Desired == region.DesiredStop && live == 0:
+			say(s.From, s.To, region.Stopped)
+		case s.Desired == region.DesiredRevoke && live == 0:
+			say(s.From, s.To, region.Revoked)
+		}
+	}
+	return out
+}
+
+// TestEveryIndexHasOneOwner is the promise of slots: whatever is lost, repeated
+// or re-ordered between the placer and the regions, nothing runs at two places,
+// and when the channels heal everything runs at one.
+func TestEveryIndexHasOneOwner(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names := []string{"jpe", "sea", "weu"}[:rapid.IntRange(1, 3).Draw(t, "regions")]
+		typ := rapid.SampledFrom([]place.JobType{place.Service, place.Service, place.Batch}).Draw(t, "type")
+		f := newFederation(names, rapid.IntRange(1, 6).Draw(t, "count"), typ, func(name string) owner {
+			return &modelRegion{name: name, runs: map[int]bool{}, finished: map[int]bool{}, batch: typ == place.Batch}
+		})
+		for range rapid.IntRange(10, 150).Draw(t, "steps") {
+			f.step(t)
+			f.check(t)
+		}
+		f.heal(t)
+		f.checkHealed(t)
+	})
+}
