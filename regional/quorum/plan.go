@@ -137,11 +137,14 @@ func Plan(v View) []Change {
 		}
 	}
 	for _, id := range joiners {
-		if count >= MaxVoters {
+		// With a silent voter the group must not come to depend on a newcomer
+		// that may not catch up; it is taken in once the silent one is out.
+		if count >= MaxVoters || count > living && living < majority(count+1) {
 			break
 		}
 		out = append(out, Change{Op: Add, ID: id, Addr: peers[id].Addr, Why: "a new server"})
 		count++
+		living++
 	}
 	return out
 }

@@ -1,0 +1,190 @@
+package quorum_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/nusa-scheduler/nusa/regional/quorum"
+)
+
+const (
+	replaceAfter = 5 * time.Second
+	deadAfter    = time.Hour
+)
+
+func view(servers string, expect int, peers ...quorum.Peer) quorum.View {
+	v := quorum.View{Self: "a", Cluster: "C", Unseen: time.Minute, Expect: expect, ReplaceAfter: replaceAfter, DeadAfter: deadAfter, Peers: peers}
+	for _, id := range strings.Fields(servers) {
+		v.Servers = append(v.Servers, quorum.Server{ID: id, Addr: id + ":1"})
+	}
+	return v
+}
+
+func member(id string) quorum.Peer {
+	return quorum.Peer{ID: id, Addr: id + ":1", Alive: true, Cluster: "C", Bootstrapped: true}
+}
+
+func fresh(id string) quorum.Peer { return quorum.Peer{ID: id, Addr: id + ":1", Alive: true} }
+
+func silent(id string, d time.Duration) quorum.Peer {
+	p := member(id)
+	p.Alive, p.Silent = false, d
+	return p
+}
+
+func TestPlan(t *testing.T) {
+	stranger := member("x")
+	stranger.Cluster = "other"
+	moved := member("b")
+	moved.Addr = "b:2"
+	for _, test := range []struct {
+		name string
+		view quorum.View
+		want string
+	}{
+		{"nothing to do", view("a b c", 3, member("a"), member("b"), member("c")), ""},
+		{"a new server joins", view("a", 1, member("a"), fresh("b")), "add b at b:1: a new server"},
+		{"two join, in order", view("a", 3, member("a"), fresh("c"), fresh("b")),
+			"add b at b:1: a new server; add c at c:1: a new server"},
+		{"one that was removed and came back joins again", view("a b", 3, member("a"), member("b"), member("c")),
+			"add c at c:1: a new server"},
+		{"one of another cluster never joins", view("a b", 2, member("a"), member("b"), stranger), ""},
+		{"a dead one without a replacement stays", view("a b c", 3, member("a"), member("b"), silent("c", time.Minute)), ""},
+		{"a dead one makes room for its replacement", view("a b c", 3, member("a"), member("b"), silent("c", time.Minute), fresh("d")),
+			"remove c: silent, and another server is there in its place; add d at d:1: a new server"},
+		{"one silent for a moment is not replaced, nor is the group made to need a newcomer",
+			view("a b c", 3, member("a"), member("b"), silent("c", time.Second), fresh("d")), ""},
+		{"one new server replaces one dead, the one silent longest", view("a b c d e", 5, member("a"), member("b"), member("c"),
+			silent("d", time.Minute), silent("e", 2*time.Minute), fresh("f")),
+			"remove e: silent, and another server is there in its place; add f at f:1: a new server"},
+		{"a surplus dead one goes without a replacement", view("a b c d", 3, member("a"), member("b"), member("c"), silent("d", time.Minute)),
+			"remove d: silent, and another server is there in its place"},
+		{"dead for long goes without a replacement", view("a b c", 3, member("a"), member("b"), silent("c", 2*time.Hour)),
+			"remove c: silent for 2h0m0s"},
+		{"never without a quorum", view("a b c", 3, member("a"), silent("b", 2*time.Hour), silent("c", 2*time.Hour), fresh("d"), fresh("e")),
+			""},
+		{"one that gossip never saw counts from the election", view("a b c", 3, member("a"), member("b"), fresh("d")),
+			"remove c: silent, and another server is there in its place; add d at d:1: a new server"},
+		{"another address", view("a b", 2, member("a"), moved), "add b at b:2: it has another address"},
+		{"not more than the limit", view("a b c d e f g h i", 9, member("a"), member("b"), member("c"), member("d"),
+			member("e"), member("f"), member("g"), member("h"), member("i"), fresh("j")), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			for _, c := range quorum.Plan(test.view) {
+				got = append(got, c.String())
+			}
+			if s := strings.Join(got, "; "); s != test.want {
+				t.Errorf("plan is\n  %s\nwant\n  %s", s, test.want)
+			}
+		})
+	}
+}
+
+// TestPlanKeepsQuorum: whatever is there, after every step of a plan the living
+// voters are a majority if they were one before, and the leader stays.
+func TestPlanKeepsQuorum(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 9).Draw(t, "voters")
+		v := view("", rapid.IntRange(1, 9).Draw(t, "expect"))
+		alive := map[string]bool{"a": true}
+		for i := range n {
+			id := string(rune('a' + i))
+			v.Servers = append(v.Servers, quorum.Server{ID: id, Addr: id + ":1"})
+			p := member(id)
+			if i > 0 && rapid.Bool().Draw(t, "dead") {
+				p = silent(id, time.Duration(rapid.IntRange(0, 7200).Draw(t, "silent"))*time.Second)
+			}
+			alive[id] = p.Alive
+			v.Peers = append(v.Peers, p)
+		}
+		for i := range rapid.IntRange(0, 3).Draw(t, "new") {
+			v.Peers = append(v.Peers, fresh(fmt.Sprintf("n%d", i)))
+		}
+		count := func(ids map[string]bool) (living int) {
+			for id := range ids {
+				if alive[id] {
+					living++
+				}
+			}
+			return living
+		}
+		voters := map[string]bool{}
+		for _, s := range v.Servers {
+			voters[s.ID] = true
+		}
+		before := count(voters) > len(voters)/2
+		for _, c := range quorum.Plan(v) {
+			if c.Op == quorum.Remove {
+				if alive[c.ID] {
+					t.Fatalf("%v removes a living server", c)
+				}
+				delete(voters, c.ID)
+			} else {
+				voters[c.ID], alive[c.ID] = true, true
+			}
+			if before && count(voters) <= len(voters)/2 {
+				t.Fatalf("after %v only %d of %d voters live", c, count(voters), len(voters))
+			}
+		}
+		if len(voters) > quorum.MaxVoters {
+			t.Fatalf("%d voters", len(voters))
+		}
+	})
+}
+
+func TestForm(t *testing.T) {
+	c := func(id string, expect int) quorum.Candidate {
+		return quorum.Candidate{ID: id, Addr: id + ":1", Expect: expect}
+	}
+	three := []quorum.Candidate{c("a", 3), c("b", 3), c("c", 3)}
+	hash := quorum.Form("a", three, 3, false).Hash
+	agreed := func(ids ...string) []quorum.Candidate {
+		out := append([]quorum.Candidate(nil), three...)
+		for i := range out {
+			for _, id := range ids {
+				if out[i].ID == id {
+					out[i].Candidates = hash
+				}
+			}
+		}
+		return out
+	}
+	grown := append(agreed("a", "b", "c"), c("d", 3))
+	belongs := c("b", 3)
+	belongs.Bootstrapped = true
+	for _, test := range []struct {
+		name  string
+		self  string
+		seen  []quorum.Candidate
+		want  int
+		alone bool
+		ready bool
+		why   string
+	}{
+		{"too few", "a", three[:2], 3, false, false, "2 of 3 expected servers seen"},
+		{"one is enough for itself", "a", []quorum.Candidate{c("a", 1)}, 1, false, true, ""},
+		{"but not before others have answered", "a", []quorum.Candidate{c("a", 1)}, 1, true, false, "1 of 1 expected servers seen"},
+		{"not before all name the same", "a", agreed("b"), 3, false, false, "c does not name the same servers yet"},
+		{"all agree", "b", agreed("a", "b", "c"), 3, false, true, ""},
+		{"what it told itself does not matter", "a", agreed("b", "c"), 3, false, true, ""},
+		{"the first ones of too many", "a", grown, 3, false, true, ""},
+		{"the rest wait", "d", grown, 3, false, false, "enough others form the group: waiting to be added to it"},
+		{"never beside an existing group", "a", []quorum.Candidate{c("a", 3), belongs, c("c", 3)}, 3, false, false, "b belongs to a group: waiting to be added to it"},
+		{"never with different expectations", "a", []quorum.Candidate{c("a", 3), c("b", 5), c("c", 3)}, 3, false, false, "b expects 5 servers, this one 3: make bootstrap_expect equal"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := quorum.Form(test.self, test.seen, test.want, test.alone)
+			if f.Ready != test.ready || f.Why != test.why {
+				t.Errorf("ready %v, why %q; want %v, %q", f.Ready, f.Why, test.ready, test.why)
+			}
+			if f.Ready && len(f.Servers) != test.want {
+				t.Errorf("group of %d, want %d", len(f.Servers), test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,222 @@
+package regional_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func TestThreeServersFormAGroupFromOneAddress(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.server(1)
+		w.server(2, 1)
+		w.server(3, 1)
+		first := w.master(1, 2, 3)
+		w.submit(first%3+1, spec("kept", 0)) // through a server that does not lead
+
+		w.kill(first)
+		rest := without([]int{1, 2, 3}, first)
+		second := w.master(rest...)
+
+		// A new server takes the dead one's place; nobody's configuration
+		// changes. Then another of the first three may die.
+		w.server(4, rest[0])
+		w.eventually("the new server follows", func() bool { return w.info(4).GetLeaderAddress() == serverAddr(second) })
+		time.Sleep(20 * time.Second)
+		w.kill(second)
+		last := append(without(rest, second), 4)
+		third := w.master(last...)
+		ctx, cancel := callCtx()
+		defer cancel()
+		job, err := nusav1.NewJobsClient(w.conn(third)).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "kept", Region: regionName}})
+		if err != nil || job.GetVersion() != 1 {
+			t.Errorf("after two dead servers the job is %v, %v", job, err)
+		}
+	})
+}
+
+func without(all []int, one int) []int {
+	var out []int
+	for _, i := range all {
+		if i != one {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func TestAServerStoppedOnPurposeHandsOver(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		for i := 1; i <= 3; i++ {
+			w.server(i, 1, 2, 3)
+		}
+		first := w.master(1, 2, 3)
+		w.stop(first)
+		began := time.Now()
+		w.master(without([]int{1, 2, 3}, first)...)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("another led %v after the stop", took)
+		}
+	})
+}
+
+func TestNoQuorumSaysSo(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.server(1)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := nusav1.NewJobsClient(w.conn(1)).Submit(ctx, &nusav1.SubmitRequest{Spec: spec("x", 1)})
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("without a quorum a submit answers %v", err)
+		}
+	})
+}
+
+func TestNodesRunWhatTheyAreGiven(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.server(1)
+		w.master(1)
+		n1, n2 := w.agent("n1", runs), w.agent("n2", runs)
+		w.eventually("both nodes are ready", func() bool {
+			return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_READY && w.node(1, "n2").GetState() == nusav1.NodeState_NODE_STATE_READY
+		})
+		began := time.Now()
+		w.submit(1, spec("web", 4))
+		w.eventually("four instances run", func() bool {
+			r := w.running(1)
+			return r["n1"]+r["n2"] == 4
+		})
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("from submit to running took %v", took)
+		}
+		w.eventually("leases are granted", func() bool {
+			ok := false
+			n1.held(func(a *fakeAgent) { ok = a.grants > 1 })
+			return ok
+		})
+
+		// One falls silent: lost after its lease, its work runs on the other
+		// after the group's patience (30 s).
+		n1.stop()
+		w.eventually("the silent node is lost", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_LOST })
+		w.eventually("the other runs all", func() bool { return w.running(1)["n2"] == 4 })
+
+		// It comes back under another address: the same node, and what was
+		// replaced is ordered to stop.
+		n1.ip = "10.1.1.77"
+		n1.start()
+		w.eventually("the node is ready again", func() bool {
+			n := w.node(1, "n1")
+			return n.GetState() == nusav1.NodeState_NODE_STATE_READY && n.GetAddress() == "10.1.1.77"
+		})
+		w.eventually("four instances run, once each", func() bool {
+			r := w.running(1)
+			return r["n1"]+r["n2"] == 4 && len(w.allocs(1, false)) == 4
+		})
+		n1.held(func(a *fakeAgent) {
+			if a.welcomes != 2 {
+				t.Errorf("node n1 had %d sessions, want 2", a.welcomes)
+			}
+		})
+		n2.held(func(a *fakeAgent) {
+			if a.fullSets != 1 {
+				t.Errorf("node n2 got %d full sets of orders, want 1", a.fullSets)
+			}
+		})
+	})
+}
+
+func TestADeclineGoesToTheNextNode(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.server(1)
+		w.master(1)
+		w.agent("grumpy", declines)
+		w.eventually("grumpy is ready", func() bool { return w.node(1, "grumpy").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		w.submit(1, spec("web", 1))
+		w.eventually("it declined", func() bool {
+			for _, a := range w.allocs(1, true) {
+				if a.GetReason() == nusav1.Reason_REASON_AGENT_BUSY || a.GetReason() == nusav1.Reason_REASON_DECLINED {
+					return true
+				}
+			}
+			return false
+		})
+		w.agent("willing", runs)
+		w.eventually("the next node runs it", func() bool { return w.running(1)["willing"] == 1 })
+	})
+}
+
+func TestGoodbyeMovesWorkAtOnce(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.server(1)
+		w.master(1)
+		w.agent("n1", runs)
+		w.submit(1, spec("web", 2))
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 2 })
+		w.agent("n2", runs)
+		w.eventually("n2 is ready", func() bool { return w.node(1, "n2").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		ctx, cancel := callCtx()
+		defer cancel()
+		if _, err := nusav1.NewNodesClient(w.conn(1)).Drain(ctx, &nusav1.DrainNodeRequest{Id: "n1", Drain: true}); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("the drained node's work moved", func() bool { return w.running(1)["n2"] == 2 && w.running(1)["n1"] == 0 })
+	})
+}
+
+func TestMasterKilledAgentsFollow(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		for i := 1; i <= 3; i++ {
+			w.server(i, 1, 2, 3)
+		}
+		first := w.master(1, 2, 3)
+		a := w.agent("n1", runs)
+		w.submit(first, spec("web", 2))
+		w.eventually("it runs", func() bool { return w.running(first)["n1"] == 2 })
+		before := map[string]bool{}
+		for _, x := range w.allocs(first, false) {
+			before[x.GetId()] = true
+		}
+		w.kill(first)
+		rest := without([]int{1, 2, 3}, first)
+		second := w.master(rest...)
+		w.eventually("the agent found the new master", func() bool {
+			ok := false
+			a.held(func(a *fakeAgent) { ok = a.welcomes >= 2 })
+			return ok
+		})
+		time.Sleep(5 * nodeLease)
+		if s := w.node(second, "n1").GetState(); s != nusav1.NodeState_NODE_STATE_READY {
+			t.Errorf("the node is %v under the new master", s)
+		}
+		for _, x := range w.allocs(second, true) {
+			if !before[x.GetId()] || x.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING {
+				t.Errorf("allocation %s is %v, was it there before: %v", x.GetId(), x.GetState(), before[x.GetId()])
+			}
+		}
+		// And it decides.
+		w.submit(second, spec("more", 1))
+		w.eventually("new work runs", func() bool { return w.running(second)["n1"] == 3 })
+	})
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.server(1)
+		w.master(1)
+		a := w.agent("n1", runs)
+		a.held(func(a *fakeAgent) { a.cluster = "another" })
+		a.stop()
+		a.start()
+		w.eventually("an agent of another cluster is refused", func() bool {
+			ok := false
+			a.held(func(a *fakeAgent) { ok = a.refused != "" })
+			return ok
+		})
+	})
+}
