@@ -62,7 +62,16 @@ type decision struct {
 	down  int32
 	rolls []roll
 	wants []state.Instance
+	todo  []todo
 	waits []Waiting
+	// stopped are the allocations that this plan stops.
+	stopped map[string]bool
+}
+
+// todo are the instances of one slot that need a node.
+type todo struct {
+	slot  *state.Slot
+	wants []state.Instance
 }
 
 // roll is a running instance that is to be replaced.
@@ -98,9 +107,14 @@ func (p *planner) group(g *state.GroupView) {
 			break
 		}
 		d.rangeSlot(insts)
-		d.place()
+		d.todo = append(d.todo, todo{s, d.wants})
+		d.wants = nil
 	}
 	d.roll()
+	for _, next := range d.todo {
+		d.enter(next.slot)
+		d.place(next.wants)
+	}
 	p.plan.Waiting = append(p.plan.Waiting, d.waits...)
 }
 
@@ -156,7 +170,6 @@ func (d *decision) index(inst state.Instance, live []*state.Alloc) {
 		d.kept(keep)
 		return
 	case len(live) > 0 && !d.replace(live):
-		d.down++
 		return
 	}
 	if inst.NotBeforeUnixNano > d.in.NowUnixNano {
@@ -237,13 +250,22 @@ func (d *decision) roll() {
 
 func (d *decision) stop(a *state.Alloc, reason state.Reason, message string) {
 	if a.Desired == state.Run {
+		d.gone(a)
 		d.plan.Stops = append(d.plan.Stops, Stop{
 			AllocID: a.ID, Key: d.g.Key, Index: a.Index, NodeName: a.NodeName, Reason: reason, Message: message,
 		})
 	}
 }
 
+func (d *decision) gone(a *state.Alloc) {
+	if d.stopped == nil {
+		d.stopped = map[string]bool{}
+	}
+	d.stopped[a.ID] = true
+}
+
 func (d *decision) giveUp(a *state.Alloc, reason state.Reason, message string) {
+	d.gone(a)
 	d.plan.Stops = append(d.plan.Stops, Stop{
 		AllocID: a.ID, Key: d.g.Key, Index: a.Index, NodeName: a.NodeName,
 		Reason: reason, Message: message, GiveUp: true,
@@ -274,11 +296,13 @@ func (d *decision) replace(lost []*state.Alloc) bool {
 	for _, a := range lost {
 		due, ever := d.due(d.spec, a)
 		if !ever {
+			// It may take for ever: that must not hold a rollout up.
 			d.wait(a.Index, state.ReasonNodeLost, 0)
 			return false
 		}
 		if due > d.in.NowUnixNano {
 			d.wait(a.Index, state.ReasonNodeLost, due)
+			d.down++
 			return false
 		}
 	}

@@ -49,25 +49,25 @@ func askKey(a *state.Ask, job state.JobKey) string {
 	return b.String()
 }
 
-// place finds nodes for the wanted instances of the slot looked at.
-func (d *decision) place() {
-	if len(d.wants) == 0 {
+// place finds nodes for instances of the slot looked at.
+func (d *decision) place(wants []state.Instance) {
+	if len(wants) == 0 {
 		return
 	}
 	job := d.g.Key.JobKey()
 	pk := newPicker(d.ranking(&d.spec.Ask, job), d.here)
 	for _, a := range d.live {
-		if pos, ok := d.nodes.byNum[a.NodeNum]; ok && a.Desired == state.Run {
+		if pos, ok := d.nodes.byNum[a.NodeNum]; ok && a.Desired == state.Run && !d.stopped[a.ID] {
 			pk.count(pos)
 		}
 	}
 	var none Unplaced
-	for i := range d.wants {
+	for i := range wants {
 		if len(d.plan.Places) >= d.in.MaxPlaces {
 			d.plan.More = true
 			break
 		}
-		inst := &d.wants[i]
+		inst := &wants[i]
 		pos := pk.best(inst.Declined)
 		switch {
 		case pos >= 0:
@@ -82,7 +82,6 @@ func (d *decision) place() {
 		d.unplaced(pk.ranking, none.Ranges, nil)
 	}
 	pk.done()
-	d.wants = d.wants[:0]
 }
 
 func (d *decision) placeOn(pk *picker, n *node, inst *state.Instance) {
@@ -279,37 +278,41 @@ func (c *class) shortage(r state.Reason) (message string, never bool) {
 	never = true
 	var free, empty state.Resources
 	var example *node
+	suited := 0 // nodes of the right kind
 	for i := range c.table.nodes {
 		n := &c.table.nodes[i]
-		if example == nil && c.refuse(n) == r {
-			example = n
-		}
-		e := emptied(n)
-		if refused := c.refuse(&e); refused == "" {
-			never = false
-		} else if c.refuseKind(&e) != "" || c.refuseStatus(&e) != "" {
-			continue
-		}
-		empty = largest(empty, n.Capacity)
-		if c.refuseStatus(n) == "" {
+		if c.refuse(n) == r {
+			if example == nil {
+				example = n
+			}
 			free = largest(free, n.free)
 		}
+		e := emptied(n)
+		if c.refuseStatus(&e) != "" || c.refuseKind(&e) != "" {
+			continue
+		}
+		suited++
+		empty = largest(empty, n.Capacity)
+		never = never && c.refuseRoom(&e) != ""
 	}
 	need := c.Resources
-	figures := func(what, need, free, empty string) string {
-		return fmt.Sprintf("needs %s %s, the most free on one node is %s, the largest node has %s", need, what, free, empty)
+	short := func(what string, reason state.Reason, need, free, empty int64, text func(int64) string) bool {
+		switch {
+		case never && suited > 0 && need > empty:
+			message = fmt.Sprintf("needs %s %s, the largest of %d suited nodes has %s", text(need), what, suited, text(empty))
+		case r == reason:
+			message = fmt.Sprintf("needs %s %s, the most free where it is short is %s", text(need), what, text(free))
+		}
+		return message != ""
 	}
 	switch {
-	case never && need.CPUMilli > empty.CPUMilli, !never && r == state.ReasonInsufficientCPU:
-		return figures("cpu", milli(need.CPUMilli), milli(free.CPUMilli), milli(empty.CPUMilli)), never
-	case never && need.MemoryBytes > empty.MemoryBytes, !never && r == state.ReasonInsufficientMemory:
-		return figures("memory", size(need.MemoryBytes), size(free.MemoryBytes), size(empty.MemoryBytes)), never
-	case never && need.DiskBytes > empty.DiskBytes, !never && r == state.ReasonInsufficientDisk:
-		return figures("disk", size(need.DiskBytes), size(free.DiskBytes), size(empty.DiskBytes)), never
+	case short("cpu", state.ReasonInsufficientCPU, need.CPUMilli, free.CPUMilli, empty.CPUMilli, milli):
+	case short("memory", state.ReasonInsufficientMemory, need.MemoryBytes, free.MemoryBytes, empty.MemoryBytes, size):
+	case short("disk", state.ReasonInsufficientDisk, need.DiskBytes, free.DiskBytes, empty.DiskBytes, size):
 	case example != nil:
-		return "for example " + example.Name + ": " + c.describe(example, r), never
+		message = "for example " + example.Name + ": " + c.describe(example, r)
 	}
-	return "", never
+	return message, never
 }
 
 func largest(a, b state.Resources) state.Resources {

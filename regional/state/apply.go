@@ -251,6 +251,9 @@ func (t *txn) recount(g *group, in *inst) {
 	for a := range t.attempts(g.gid, in.Index) {
 		seen.add(a)
 	}
+	if g.typ == System && seen.live == 0 && !in.Finished() && in.Failures == 0 {
+		wanted = false // its node may take it or not: only sched knows
+	}
 	in.wanted = wanted
 	in.steady = seen.steady(&in.Instance, slot, wanted)
 	in.shown = seen.shown(&in.Instance, wanted)

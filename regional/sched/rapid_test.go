@@ -1,0 +1,421 @@
+package sched_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"pgregory.net/rapid"
+)
+
+// The oracle knows the rules by itself: it looks at every node of a view, with
+// sums over allocations instead of kept charges, and loops instead of heaps.
+type oracle struct {
+	view *state.View
+	key  state.GroupKey
+	ask  *state.Ask
+}
+
+// score is what a node is worth for one more instance; false if it cannot take
+// it.
+func (o *oracle) score(n *state.Node, declined []string) (float64, bool) {
+	free := n.Capacity
+	var allocs, sameNode, sameValue int
+	ports := map[int32]bool{}
+	gpu := map[string]int32{}
+	for a := range o.view.Allocs() {
+		if a.Key() == o.key && a.Live() && a.Desired == state.Run {
+			if m, ok := o.view.Node(a.NodeID); ok && o.suits(m) && o.value(m) == o.value(n) {
+				sameValue++
+			}
+			if a.NodeID == n.ID {
+				sameNode++
+			}
+		}
+		if a.NodeID != n.ID || !a.Charged {
+			continue
+		}
+		allocs++
+		free = free.Sub(a.Resources)
+		for _, p := range a.Ports {
+			ports[p.Port] = true
+		}
+		for _, g := range a.GPUs {
+			gpu[g.Device] += g.ShareMilli
+		}
+		if (a.Dedicated || o.ask.Dedicated) && a.Key().JobKey() != o.key.JobKey() {
+			return 0, false
+		}
+	}
+	need := o.ask.Resources
+	left := free.Sub(need)
+	if !o.suits(n) || slices.Contains(declined, n.ID) || left.CPUMilli < 0 || left.MemoryBytes < 0 || left.DiskBytes < 0 ||
+		n.InstanceQuota > 0 && allocs >= int(n.InstanceQuota) || !o.portsFit(n, ports) || !o.gpusFit(n, gpu) {
+		return 0, false
+	}
+	s := (20 - math.Pow(10, ratio(left.CPUMilli, n.Capacity.CPUMilli)) - math.Pow(10, ratio(left.MemoryBytes, n.Capacity.MemoryBytes))) / 18
+	var sum, weights float64
+	for _, f := range o.ask.Affinities {
+		weights += math.Abs(float64(f.Weight))
+		if ok, _ := testFuncs.Match(f.Expr, n); ok {
+			sum += float64(f.Weight)
+		}
+	}
+	if weights > 0 {
+		s += sum / weights
+	}
+	s -= 0.5 * float64(sameNode) / float64(sameNode+1)
+	if o.ask.Spread != "" {
+		s -= float64(sameValue)
+	}
+	return s, true
+}
+
+func ratio(a, b int64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}
+
+func (o *oracle) value(n *state.Node) string {
+	v, _ := testFuncs.Value(o.ask.Spread, n)
+	return v
+}
+
+func (o *oracle) suits(n *state.Node) bool {
+	if n.Status != state.NodeReady || n.Cordoned || n.Draining || n.ControlPlane || n.Pool != o.ask.Pool {
+		return false
+	}
+	for _, c := range o.ask.Constraints {
+		if ok, err := testFuncs.Match(c, n); !ok || err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (o *oracle) portsFit(n *state.Node, used map[int32]bool) bool {
+	dynamic := 0
+	for _, p := range o.ask.Ports {
+		if p.Static == 0 {
+			dynamic++
+			continue
+		}
+		if used[p.Static] {
+			return false
+		}
+		used[p.Static] = true
+	}
+	for p := n.PortMin; p <= n.PortMax; p++ {
+		if !used[p] {
+			dynamic--
+		}
+	}
+	return dynamic <= 0
+}
+
+// gpusFit tries every assignment.
+func (o *oracle) gpusFit(n *state.Node, used map[string]int32) bool {
+	var units []state.GPUAsk
+	for _, g := range o.ask.GPUs {
+		for range g.Count {
+			units = append(units, state.GPUAsk{ShareMilli: 1000, Models: g.Models})
+		}
+		if g.Count == 0 {
+			units = append(units, g)
+		}
+	}
+	var try func(i int) bool
+	try = func(i int) bool {
+		if i == len(units) {
+			return true
+		}
+		for _, d := range n.GPUs {
+			if used[d.ID]+units[i].ShareMilli > 1000 || len(units[i].Models) > 0 && !slices.Contains(units[i].Models, d.Model) {
+				continue
+			}
+			used[d.ID] += units[i].ShareMilli
+			ok := try(i + 1)
+			used[d.ID] -= units[i].ShareMilli
+			if ok {
+				return true
+			}
+		}
+		return false
+	}
+	return try(0)
+}
+
+// judge walks through a plan: each choice must be as good as the oracle's best
+// at that point, and what is unplaced must fit nowhere when its turn came.
+// Resources only shrink within a plan, so the end of it is a fair time to ask.
+func judge(t *rapid.T, in sched.Input, p *sched.Plan) {
+	fork := in.View.Fork()
+	index := in.View.Index()
+	apply := func(c state.ApplyPlan) {
+		index++
+		if r := fork.Apply(index, state.Command{NowUnixNano: in.NowUnixNano, ApplyPlan: &c}); len(r.Skipped) > 0 {
+			t.Fatalf("skipped: %v\n%s", r.Skipped, p)
+		}
+	}
+	var stops sched.Plan
+	stops.Stops = p.Stops
+	for _, c := range stops.Commands(nil, 1000) {
+		apply(c)
+	}
+	for i := range p.Places {
+		pl := &p.Places[i]
+		view := fork.Snapshot()
+		job, _ := view.Job(pl.Key.JobKey(), pl.JobVersion)
+		if job.Type != state.System {
+			o := &oracle{view, pl.Key, &job.Group(pl.Key.Group).Ask}
+			declined := view.Instance(pl.Key, pl.Index).Declined
+			best, chosen := math.Inf(-1), math.Inf(-1)
+			for n := range view.Nodes() {
+				if s, ok := o.score(n, declined); ok {
+					best = max(best, s)
+					if n.ID == pl.NodeID {
+						chosen = s
+					}
+				}
+			}
+			if chosen < best-1e-9 || math.IsInf(best, -1) || math.Abs(pl.Score-chosen) > 1e-9 {
+				t.Fatalf("%s[%d] on %s is worth %v (said %v), the best %v\n%s", pl.Key, pl.Index, pl.NodeName, chosen, pl.Score, best, p)
+			}
+		}
+		one := sched.Plan{Places: []sched.Place{*pl}}
+		for _, c := range one.Commands(func() string { return fmt.Sprint("judge", i) }, 1) {
+			apply(c)
+		}
+	}
+	view := fork.Snapshot()
+	for _, u := range p.Unplaced {
+		job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
+		o := &oracle{view, u.Key, &job.Group(u.Key.Group).Ask}
+		if u.System {
+			continue
+		}
+		for n := range view.Nodes() {
+			if _, ok := o.score(n, view.Instance(u.Key, u.Ranges[0].From).Declined); ok {
+				t.Fatalf("%s %v would fit %s\n%s", u.Key, u.Ranges, n.Name, p)
+			}
+		}
+	}
+}
+
+var (
+	pools  = rapid.SampledFrom([]string{"", "", "", "pool=b"})
+	racks  = rapid.SampledFrom([]string{"", "labels=rack:a", "labels=rack:b,disk:ssd", "labels=rack:c,disk:hdd"})
+	gpus   = rapid.SampledFrom([]string{"", "", "gpus=t4", "gpus=t4,a100,a100"})
+	quotas = rapid.SampledFrom([]string{"", "", "", "quota=2"})
+)
+
+func drawNode(t *rapid.T, id string) string {
+	return fmt.Sprintf("node %s cpu=%d mem=%d ports=20000,2000%d %s %s %s %s", id,
+		rapid.IntRange(1, 4).Draw(t, "cpu")*1000, rapid.IntRange(1, 4).Draw(t, "mem")*1024, rapid.IntRange(0, 5).Draw(t, "ports"),
+		pools.Draw(t, "pool"), racks.Draw(t, "rack"), gpus.Draw(t, "gpus"), quotas.Draw(t, "quota"))
+}
+
+func drawJob(t *rapid.T, name string, version int) string {
+	pick := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
+	return fmt.Sprintf("job %s g v=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s", name, version,
+		rapid.IntRange(1, 15).Draw(t, "cpu")*100, rapid.IntRange(1, 15).Draw(t, "mem")*100,
+		pick("type", "", "", "type=batch", "type=system"),
+		pick("spread", "", "", "spread=rack"), pick("pool", "", "", "", "pool=b"),
+		pick("constraint", "", "", "constraints=disk:ssd", "constraints=disk!:ssd"),
+		pick("affinity", "", "", "affinities=disk:ssd@50", "affinities=rack:a@-20,disk:hdd@70"),
+		pick("ports", "", "", "ports=http", "ports=http:8080,rpc", "ports=a,b"),
+		pick("gpus", "", "", "", "gpus=1", "gpus=300m@t4", "gpus=500m,1@a100"),
+		pick("dedicated", "", "", "", "dedicated=yes"),
+		pick("disconnect", "", "", "replace=no", "running=stop", "reconcile=replacement", "singleton=yes"),
+		pick("update", "", "parallel=3", "attempts=1"))
+}
+
+// A random life of a region: the same rules must hold at every step.
+func TestRandomLife(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		nodes := rapid.IntRange(1, 8).Draw(t, "nodes")
+		for i := range nodes {
+			w.must(t, drawNode(t, fmt.Sprint("n", i)))
+		}
+		seen := map[string]state.AllocState{}
+		jobs := 0
+		for range rapid.IntRange(1, 25).Draw(t, "steps") {
+			jobs = w.randomStep(t, nodes, jobs)
+			in := w.input()
+			hash := in.View.Hash()
+			p := sched.Make(in)
+			if q := sched.Make(in); q.String() != p.String() {
+				t.Fatalf("two plans of one view:\n%s\n%s", p, q)
+			}
+			if err := sched.Check(in, p); err != nil {
+				t.Fatalf("%v\n%s", err, p)
+			}
+			judge(t, in, p)
+			if rapid.IntRange(0, 3).Draw(t, "apply") > 0 {
+				for _, c := range p.Commands(w.newID, 3) {
+					w.apply(state.Command{ApplyPlan: &c})
+				}
+			}
+			if in.View.Hash() != hash {
+				t.Fatal("a snapshot has changed")
+			}
+			checkWorld(t, w, seen)
+		}
+		w.calm(t)
+	})
+}
+
+func (w *world) must(t *rapid.T, line string) {
+	w.out.Reset()
+	tt := &testing.T{}
+	w.run(tt, "random", line)
+}
+
+func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
+	node := fmt.Sprint("n", rapid.IntRange(0, nodes-1).Draw(t, "node"))
+	switch op := rapid.IntRange(0, 15).Draw(t, "op"); op {
+	case 0:
+		w.must(t, "status "+node+" lost")
+	case 1:
+		w.must(t, "status "+node+" ready")
+	case 2:
+		w.must(t, "drain "+node)
+	case 3:
+		w.must(t, "drain "+node+" off")
+	case 4:
+		w.must(t, "cordon "+node)
+	case 5:
+		w.must(t, "cordon "+node+" off")
+	case 6:
+		w.must(t, drawNode(t, node))
+	case 7:
+		w.must(t, "settle")
+	case 8:
+		w.must(t, "tick 20s")
+	case 9:
+		w.must(t, "remove "+node)
+	case 10, 11:
+		w.randomReport(t)
+	case 12:
+		if jobs > 0 {
+			w.must(t, fmt.Sprintf("order j%d 0-%d desired=%s", rapid.IntRange(0, jobs-1).Draw(t, "job"),
+				rapid.IntRange(1, 6).Draw(t, "to"), rapid.SampledFrom([]string{"", "stop", "revoke"}).Draw(t, "desired")))
+		}
+	case 13:
+		if jobs > 0 { // another version, mostly of another form
+			name := fmt.Sprint("j", rapid.IntRange(0, jobs-1).Draw(t, "job"))
+			was := w.jobs[name]
+			w.must(t, drawJob(t, name, int(was.Version)+1))
+			w.jobs[name].Type = was.Type
+			w.must(t, fmt.Sprintf("order %s 0-%d", name, rapid.IntRange(1, 6).Draw(t, "to")))
+		}
+	default:
+		name := fmt.Sprint("j", jobs)
+		jobs++
+		w.must(t, drawJob(t, name, 1))
+		to := rapid.IntRange(1, 8).Draw(t, "to")
+		if w.jobs[name].Type == state.System {
+			to = 1
+		}
+		w.must(t, fmt.Sprintf("order %s 0-%d", name, to))
+	}
+	return jobs
+}
+
+func (w *world) randomReport(t *rapid.T) {
+	var live []string
+	for a := range w.st.Allocs() {
+		live = append(live, a.ID)
+	}
+	if len(live) > 0 {
+		w.must(t, "report "+rapid.SampledFrom(live).Draw(t, "alloc")+" "+
+			rapid.SampledFrom([]string{"starting", "running", "complete", "failed", "stopped", "declined", "pending"}).Draw(t, "state"))
+	}
+}
+
+// checkWorld looks for what must never be, from the allocations alone.
+func checkWorld(t *rapid.T, w *world, seen map[string]state.AllocState) {
+	live := map[string]int{}
+	for a := range w.st.Allocs() {
+		if a.State < seen[a.ID] || seen[a.ID].Terminal() && a.State != seen[a.ID] {
+			t.Fatalf("%s went from %s to %s", a.ID, seen[a.ID], a.State)
+		}
+		seen[a.ID] = a.State
+		if a.Live() && !a.Disconnected {
+			live[fmt.Sprint(a.Key(), a.Index)]++
+		}
+	}
+	disconnectedOnce := map[string]bool{}
+	for a := range w.st.Allocs() {
+		job, ok := w.st.Job(a.Key().JobKey(), a.JobVersion)
+		if ok && job.Groups[0].Disconnect.Replace && !job.Groups[0].Singleton {
+			disconnectedOnce[fmt.Sprint(a.Key(), a.Index)] = true
+		}
+	}
+	for k, n := range live {
+		if n > 1 && !disconnectedOnce[k] {
+			t.Fatalf("%s lives %d times", k, n)
+		}
+	}
+	checkCharges(t, w.st.Snapshot())
+}
+
+// checkCharges compares what is kept with what the allocations say.
+func checkCharges(t *rapid.T, v *state.View) {
+	for n, u := range v.NodesInUse() {
+		var sum state.Resources
+		var allocs, ports int
+		for a := range v.NodeAllocs(n.ID) {
+			if a.Charged {
+				sum = sum.Add(a.Resources)
+				allocs++
+				ports += len(a.Ports)
+			}
+		}
+		if sum != u.Resources || allocs != int(u.Allocs) || ports != len(u.Ports) {
+			t.Fatalf("node %s is charged for %+v, its allocations for %v, %d, %d ports", n.Name, u, sum, allocs, ports)
+		}
+		if w := slices.Compact(slices.Clone(u.Ports)); len(w) != len(u.Ports) {
+			t.Fatalf("node %s gave a port twice: %v", n.Name, u.Ports)
+		}
+		for i, m := range u.GPUMilli {
+			if m < 0 || m > 1000 {
+				t.Fatalf("node %s gave %d of gpu %d", n.Name, m, i)
+			}
+		}
+	}
+}
+
+// calm lets everything happen that is due; then the plan must be empty for
+// good.
+func (w *world) calm(t *rapid.T) {
+	for range 200 {
+		w.must(t, "settle")
+		p := sched.Make(w.input())
+		for _, c := range p.Commands(w.newID, 5) {
+			if r := w.apply(state.Command{ApplyPlan: &c}); len(r.Skipped) > 0 {
+				t.Fatalf("skipped %v", r.Skipped)
+			}
+		}
+		if p.Wake > 0 {
+			w.now += int64(p.Wake)
+			continue
+		}
+		if p.Empty() {
+			w.must(t, "settle")
+			w.now += int64(24 * time.Hour)
+			if p = sched.Make(w.input()); !p.Empty() {
+				t.Fatalf("the plan of a quiet view:\n%s", p)
+			}
+			return
+		}
+	}
+	t.Fatalf("it does not come to rest:\n%s", sched.Make(w.input()))
+}

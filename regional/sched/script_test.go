@@ -1,0 +1,452 @@
+package sched_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected parts of testdata/*.txt")
+
+// Scripts are stories: commands, a line of ----, what they print, an empty
+// line. Change an expectation only if you understand what caused it.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runScript(t, file) })
+	}
+}
+
+func runScript(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld()
+	var out strings.Builder
+	lines := strings.Split(string(text), "\n")
+	for i := 0; i < len(lines); i++ {
+		line := lines[i]
+		out.WriteString(line)
+		if i < len(lines)-1 {
+			out.WriteByte('\n')
+		}
+		if line != "----" {
+			if line != "" && !strings.HasPrefix(line, "#") {
+				w.run(t, fmt.Sprintf("%s:%d", file, i+1), line)
+			}
+			continue
+		}
+		var want []string
+		for i+1 < len(lines) && lines[i+1] != "" {
+			i++
+			want = append(want, lines[i])
+		}
+		got := strings.TrimSuffix(w.out.String(), "\n")
+		w.out.Reset()
+		out.WriteString(got + "\n")
+		if wanted := strings.Join(want, "\n"); got != wanted && !*update {
+			t.Errorf("%s:%d: got\n%s\nwant\n%s", file, i+1, got, wanted)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// world is a region that scripts act on.
+type world struct {
+	st    *state.State
+	index uint64
+	now   int64
+	jobs  map[string]*state.Job
+	ids   int
+	gen   int64
+	link  bool
+	out   strings.Builder
+}
+
+func newWorld() *world {
+	w := &world{st: state.New(), now: int64(time.Hour), jobs: map[string]*state.Job{}, link: true}
+	w.apply(state.Command{Bootstrap: &state.Bootstrap{ClusterID: "c", Region: "r"}})
+	return w
+}
+
+func (w *world) apply(c state.Command) state.Result {
+	w.index++
+	c.NowUnixNano = w.now
+	return w.st.Apply(w.index, c)
+}
+
+func (w *world) input() sched.Input {
+	return sched.Input{View: w.st.Snapshot(), NowUnixNano: w.now, NodeLease: 10 * time.Second, Funcs: testFuncs}
+}
+
+// testFuncs know "key=value" and "key!=value" over labels, and "error".
+var testFuncs = sched.Funcs{
+	Match: func(expr string, n *state.Node) (bool, error) {
+		if k, v, ok := strings.Cut(expr, "!="); ok {
+			return n.Labels[k] != v, nil
+		}
+		k, v, ok := strings.Cut(expr, "=")
+		if !ok {
+			return false, errors.New("no such key")
+		}
+		return n.Labels[k] == v, nil
+	},
+	Value: func(expr string, n *state.Node) (string, error) {
+		if v, ok := n.Labels[expr]; ok {
+			return v, nil
+		}
+		return "", errors.New("no such key")
+	},
+}
+
+// args are the words of a line: plain ones and key=value ones.
+type args struct {
+	words []string
+	keys  map[string]string
+}
+
+func parseArgs(line string) args {
+	a := args{keys: map[string]string{}}
+	for _, f := range strings.Fields(line) {
+		if k, v, ok := strings.Cut(f, "="); ok {
+			a.keys[k] = v
+		} else {
+			a.words = append(a.words, f)
+		}
+	}
+	return a
+}
+
+func (a args) word(i int) string {
+	if i < len(a.words) {
+		return a.words[i]
+	}
+	return ""
+}
+
+func (a args) int(key string, def int64) int64 {
+	if v, ok := a.keys[key]; ok {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	return def
+}
+
+func (a args) duration(key string, def time.Duration) time.Duration {
+	if v, ok := a.keys[key]; ok {
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			panic(err)
+		}
+		return d
+	}
+	return def
+}
+
+func (a args) list(key string) []string {
+	if a.keys[key] == "" {
+		return nil
+	}
+	return strings.Split(a.keys[key], ",")
+}
+
+func (w *world) run(t *testing.T, where, line string) {
+	a := parseArgs(line)
+	res := state.Result{}
+	switch a.word(0) {
+	case "node":
+		res = w.apply(state.Command{UpsertNode: &state.UpsertNode{Node: parseNode(a)}})
+	case "status":
+		st := map[string]state.NodeStatus{"ready": state.NodeReady, "lost": state.NodeLost, "left": state.NodeLeft}[a.word(2)]
+		res = w.apply(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: a.word(1), Status: st}})
+	case "cordon":
+		res = w.apply(state.Command{CordonNode: &state.CordonNode{ID: a.word(1), Cordon: a.word(2) != "off"}})
+	case "drain":
+		res = w.apply(state.Command{DrainNode: &state.DrainNode{ID: a.word(1), Drain: a.word(2) != "off"}})
+	case "remove":
+		res = w.apply(state.Command{RemoveNode: &state.RemoveNode{ID: a.word(1)}})
+	case "job":
+		w.define(a)
+	case "order":
+		res = w.order(a)
+	case "removed":
+		res = w.apply(state.Command{ApplyOrders: &state.ApplyOrders{Removed: a.words[1:]}})
+	case "local":
+		job := *w.jobs[a.word(1)]
+		job.Key.Local = true
+		job.Groups = slices.Clone(job.Groups)
+		job.Groups[0].Count = int32(a.int("count", 1))
+		job.Spec = []byte(line)
+		res = w.apply(state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: job}})
+	case "tick":
+		d, err := time.ParseDuration(a.word(1))
+		if err != nil {
+			t.Fatalf("%s: %v", where, err)
+		}
+		w.now += int64(d)
+	case "link":
+		w.link = a.word(1) == "up"
+	case "report":
+		res = w.report(a)
+	case "settle":
+		w.settle()
+	default:
+		if !w.show(t, a) {
+			t.Fatalf("%s: unknown command %q", where, line)
+		}
+	}
+	if res.Err != nil {
+		fmt.Fprintf(&w.out, "error: %v\n", res.Err)
+	}
+	for _, s := range res.Skipped {
+		fmt.Fprintf(&w.out, "skipped %s: %s (%s)\n", s.ID, s.Reason, s.Message)
+	}
+}
+
+func parseNode(a args) state.Node {
+	n := state.Node{
+		ID: a.word(1), Name: a.word(1), Pool: "default", Labels: map[string]string{},
+		Capacity: state.Resources{
+			CPUMilli: a.int("cpu", 4000), MemoryBytes: a.int("mem", 8192) << 20, DiskBytes: a.int("disk", 100) << 30,
+		},
+		InstanceQuota: int32(a.int("quota", 0)), PortMin: 20000, PortMax: 20999,
+		ControlPlane: a.keys["control"] != "",
+		Drivers:      []state.Driver{{Name: "process", Healthy: true, Capabilities: []string{"self_fencing"}}},
+	}
+	if p := a.keys["pool"]; p != "" {
+		n.Pool = p
+	}
+	if p := a.list("ports"); p != nil {
+		lo, _ := strconv.Atoi(p[0])
+		hi, _ := strconv.Atoi(p[1])
+		n.PortMin, n.PortMax = int32(lo), int32(hi)
+	}
+	for _, l := range a.list("labels") {
+		k, v, _ := strings.Cut(l, ":")
+		n.Labels[k] = v
+	}
+	for _, d := range a.list("drivers") {
+		name, caps, _ := strings.Cut(d, ":")
+		n.Drivers = append(n.Drivers, state.Driver{
+			Name: strings.TrimPrefix(name, "!"), Healthy: !strings.HasPrefix(name, "!"), Capabilities: strings.Fields(strings.ReplaceAll(caps, "+", " ")),
+		})
+	}
+	for i, model := range a.list("gpus") {
+		n.GPUs = append(n.GPUs, state.GPU{ID: "gpu" + strconv.Itoa(i), Model: model})
+	}
+	return n
+}
+
+// define makes a version of a job with one group named as the second word.
+func (w *world) define(a args) {
+	typ := map[string]state.JobType{"": state.Service, "service": state.Service, "batch": state.Batch, "system": state.System}[a.keys["type"]]
+	ask := state.Ask{
+		Resources: state.Resources{
+			CPUMilli: a.int("cpu", 500), MemoryBytes: a.int("mem", 256) << 20, DiskBytes: a.int("disk", 0) << 30,
+		},
+		Pool: "default", Dedicated: a.keys["dedicated"] != "", Spread: a.keys["spread"],
+	}
+	if p := a.keys["pool"]; p != "" {
+		ask.Pool = p
+	}
+	for _, c := range a.list("constraints") {
+		ask.Constraints = append(ask.Constraints, strings.ReplaceAll(c, ":", "="))
+	}
+	for _, f := range a.list("affinities") {
+		expr, weight, _ := strings.Cut(f, "@")
+		n, _ := strconv.Atoi(weight)
+		ask.Affinities = append(ask.Affinities, state.Affinity{Expr: strings.ReplaceAll(expr, ":", "="), Weight: int32(n)})
+	}
+	for _, d := range append([]string{"process"}, a.list("drivers")...) {
+		name, caps, _ := strings.Cut(d, ":")
+		ask.Drivers = append(ask.Drivers, state.DriverAsk{Name: name, Capabilities: strings.Fields(strings.ReplaceAll(caps, "+", " "))})
+	}
+	for _, p := range a.list("ports") {
+		label, static, _ := strings.Cut(p, ":")
+		n, _ := strconv.Atoi(static)
+		ask.Ports = append(ask.Ports, state.PortAsk{Label: label, Static: int32(n)})
+	}
+	for _, g := range a.list("gpus") { // count or share"m", "@" model
+		amount, model, _ := strings.Cut(g, "@")
+		var gpu state.GPUAsk
+		if model != "" {
+			gpu.Models = []string{model}
+		}
+		n, _ := strconv.Atoi(strings.TrimSuffix(amount, "m"))
+		if strings.HasSuffix(amount, "m") {
+			gpu.ShareMilli = int32(n)
+		} else {
+			gpu.Count = int32(n)
+		}
+		ask.GPUs = append(ask.GPUs, gpu)
+	}
+	spec := state.Group{
+		Name: a.word(2), Ask: ask, Hash: uint64(a.int("hash", a.int("v", 1))),
+		Reschedule:  state.Reschedule{Attempts: int32(a.int("attempts", 5)), From: a.duration("from", 5*time.Second), To: a.duration("to", 10*time.Minute)},
+		Disconnect:  state.Disconnect{After: a.duration("after", 30*time.Second), Replace: a.keys["replace"] != "no", StopRunning: a.keys["running"] == "stop", KeepReplacement: a.keys["reconcile"] == "replacement"},
+		MaxParallel: int32(a.int("parallel", 1)), Singleton: a.keys["singleton"] != "", KillTimeout: 5 * time.Second,
+	}
+	w.jobs[a.word(1)] = &state.Job{
+		Key: state.JobKey{Namespace: "default", Job: a.word(1)}, Version: a.int("v", 1), Type: typ,
+		Priority: int32(a.int("priority", 50)), Spec: []byte(strings.Join(a.words, " ")), Groups: []state.Group{spec},
+	}
+}
+
+// order gives the region a slot: order JOB FROM-TO [gen=] [desired=] [state=].
+func (w *world) order(a args) state.Result {
+	job := w.jobs[a.word(1)]
+	from, to, _ := strings.Cut(a.word(2), "-")
+	lo, _ := strconv.Atoi(from)
+	hi, _ := strconv.Atoi(to)
+	w.gen++
+	s := state.Slot{
+		Namespace: "default", Job: a.word(1), Group: job.Groups[0].Name, From: int32(lo), To: int32(hi),
+		Generation: a.int("gen", w.gen), Revision: w.gen, JobVersion: job.Version,
+		Desired: map[string]state.Desired{"": state.Run, "stop": state.Stop, "revoke": state.Revoke}[a.keys["desired"]],
+		State:   map[string]state.SlotState{"": state.SlotOffered, "accepted": state.SlotAccepted, "done": state.SlotDone}[a.keys["state"]],
+	}
+	return w.apply(state.Command{ApplyOrders: &state.ApplyOrders{
+		Orders: []state.SlotOrder{{Slot: s, Job: job}}, More: a.keys["more"] != "",
+	}})
+}
+
+var allocStates = map[string]state.AllocState{
+	"pending": state.Pending, "starting": state.Starting, "running": state.Running, "complete": state.Complete,
+	"failed": state.Failed, "stopped": state.Stopped, "declined": state.Failed,
+}
+
+// report ALLOC STATE [reason=] speaks for the allocation's node.
+func (w *world) report(a args) state.Result {
+	al, ok := w.st.Alloc(a.word(1))
+	if !ok {
+		return state.Result{Err: fmt.Errorf("no allocation %s", a.word(1))}
+	}
+	return w.apply(state.Command{AgentReports: &state.AgentReports{NodeID: al.NodeID, Reports: []state.AllocReport{{
+		ID: al.ID, State: allocStates[a.word(2)], Declined: a.word(2) == "declined", Reason: state.Reason(a.keys["reason"]),
+	}}}})
+}
+
+// settle lets every connected agent do what it is told.
+func (w *world) settle() {
+	for _, al := range slices.Collect(w.st.Allocs()) {
+		if !al.Live() || al.Disconnected {
+			continue
+		}
+		st := state.Running
+		if al.Desired == state.Stop {
+			st = state.Stopped
+		}
+		w.apply(state.Command{AgentReports: &state.AgentReports{NodeID: al.NodeID, Reports: []state.AllocReport{{ID: al.ID, State: st}}}})
+	}
+}
+
+func (w *world) newID() string {
+	w.ids++
+	return "a" + strconv.Itoa(w.ids)
+}
+
+// show runs the commands that print.
+func (w *world) show(t *testing.T, a args) bool {
+	in := w.input()
+	switch a.word(0) {
+	case "plan", "apply":
+		p := sched.Make(in)
+		if err := sched.Check(in, p); err != nil {
+			t.Errorf("checker: %v\n%s", err, p)
+		}
+		w.out.WriteString(p.String())
+		if a.word(0) == "plan" {
+			return true
+		}
+		for _, c := range p.Commands(w.newID, 7) {
+			for _, s := range w.apply(state.Command{ApplyPlan: &c}).Skipped {
+				t.Errorf("skipped %v", s)
+			}
+		}
+	case "return":
+		p := sched.Make(in)
+		cmd, next := accept.Return(accept.Input{View: in.View, Unplaced: p.Unplaced, LinkUp: w.link, NowUnixNano: w.now, Grace: accept.DefaultGrace})
+		if cmd == nil {
+			fmt.Fprintf(&w.out, "nothing to return, ask again in %s\n", next)
+			return true
+		}
+		for _, s := range w.apply(state.Command{AnswerSlots: cmd}).Skipped {
+			t.Errorf("skipped %v", s)
+		}
+		fmt.Fprintf(&w.out, "returned %d parts\n", len(cmd.Answers))
+	case "answers":
+		for _, an := range accept.Answers(w.st.Snapshot()) {
+			fmt.Fprintf(&w.out, "%s/%s[%d-%d] g%d %s %s %s %v\n", an.Job, an.Group, an.From, an.To-1, an.Generation, an.State, an.Reason, an.Message, an.Counts)
+		}
+	case "explain":
+		w.explain(in, w.jobs[a.word(1)])
+	case "fit":
+		ask := w.jobs[a.word(1)].Groups[0].Ask
+		fmt.Fprintf(&w.out, "%d fit\n", sched.FitCount(in, &ask, 1000))
+	case "bins":
+		for _, b := range sched.Bins(in.View, int(a.int("max", 64))) {
+			fmt.Fprintf(&w.out, "%d nodes of %s: %dm %d MiB\n", b.Nodes, b.Pool, b.Free.CPUMilli, b.Free.MemoryBytes>>20)
+		}
+	case "allocs":
+		w.allocs()
+	case "counts":
+		for g := range w.st.Groups() {
+			fmt.Fprintf(&w.out, "%s wanted %d %+v\n", g.Key, g.Wanted, g.Counts)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+func (w *world) explain(in sched.Input, job *state.Job) {
+	for _, v := range sched.ExplainAsk(in, job, job.Groups[0].Name) {
+		if v.Reason != "" {
+			fmt.Fprintf(&w.out, "%s: %s: %s\n", v.NodeName, v.Reason, v.Message)
+			continue
+		}
+		fmt.Fprintf(&w.out, "%s: %.2f", v.NodeName, v.Score)
+		for _, term := range v.Terms {
+			fmt.Fprintf(&w.out, " %s %.2f", term.Name, term.Value)
+			if term.Detail != "" {
+				fmt.Fprintf(&w.out, " (%s)", term.Detail)
+			}
+		}
+		w.out.WriteByte('\n')
+	}
+}
+
+func (w *world) allocs() {
+	for a := range w.st.Allocs() {
+		fmt.Fprintf(&w.out, "%s %s[%d] v%d on %s: %s", a.ID, a.Key(), a.Index, a.JobVersion, a.NodeName, a.Shown())
+		if a.Desired == state.Stop && a.Live() {
+			w.out.WriteString(", to stop")
+		}
+		if a.Reason != "" {
+			fmt.Fprintf(&w.out, " (%s)", a.Reason)
+		}
+		w.out.WriteByte('\n')
+	}
+}
