@@ -2,8 +2,8 @@ package wan
 
 import (
 	"io"
+	"math"
 	"net"
-	"slices"
 	"testing"
 	"time"
 
@@ -22,56 +22,49 @@ func onHost(t *testing.T, table *topology.Table) *WAN {
 	return w
 }
 
-// machineSlack is granted to the median on a machine that is busy with other
-// tests; the best of the samples shows what the emulation itself does.
-const machineSlack = 2 * time.Millisecond
-
-// check compares real delays.
-func check(t *testing.T, what string, got []time.Duration, want time.Duration) {
+// best repeats a measurement until its best value is what it should be: a busy
+// machine only ever adds, so the best shows what the emulation does. A wrong
+// emulation stays above for ever, or is below at once.
+func best(t *testing.T, what string, want time.Duration, measure func() time.Duration) {
 	t.Helper()
-	slices.Sort(got)
+	const least, most = 5, 40
 	tolerance := max(300*time.Microsecond, want/100)
-	best, median := got[0], got[len(got)/2]
-	t.Logf("%s: min %v, median %v, max %v; want %v", what, best, median, got[len(got)-1], want)
-	if (best - want).Abs() > tolerance {
-		t.Errorf("%s: best %v, want %v ± %v", what, best, want, tolerance)
+	fastest := time.Duration(math.MaxInt64)
+	for round := 0; round < least || round < most && fastest > want+tolerance; round++ {
+		fastest = min(fastest, measure())
 	}
-	if median > want+tolerance+machineSlack {
-		t.Errorf("%s: median %v, want %v ± %v", what, median, want, tolerance)
+	t.Logf("%s: %v, want %v", what, fastest, want)
+	if (fastest - want).Abs() > tolerance {
+		t.Errorf("%s: %v, want %v ± %v", what, fastest, want, tolerance)
 	}
 }
 
 func TestHostDelays(t *testing.T) {
 	w := onHost(t, Azure())
-	for _, tc := range []struct {
-		from, to string
-		rounds   int
-	}{
-		{"southeastasia", "malaysiawest", 15}, {"southeastasia", "japaneast", 9}, {"japaneast", "westeurope", 5},
-	} {
-		want, err := w.RTT(tc.from, tc.to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := openPacket(t, w, tc.to, "127.0.0.1:0")
-		go echo(server)
-		client := openPacket(t, w, tc.from, "127.0.0.1:0")
-		near, far := connect(t, w, tc.from, tc.to)
-		go io.Copy(far, far)
-
-		var datagrams, streams []time.Duration
-		buf := make([]byte, 4)
-		for range tc.rounds {
-			datagrams = append(datagrams, ping(t, client, server.LocalAddr()))
-			start := time.Now()
-			near.Write([]byte("ping"))
-			if _, err := io.ReadFull(near, buf); err != nil {
+	for _, tc := range []pair{{"southeastasia", "malaysiawest"}, {"southeastasia", "japaneast"}, {"japaneast", "westeurope"}} {
+		t.Run(tc.from+"_"+tc.to, func(t *testing.T) {
+			t.Parallel()
+			want, err := w.RTT(tc.from, tc.to)
+			if err != nil {
 				t.Fatal(err)
 			}
-			streams = append(streams, time.Since(start))
-		}
-		check(t, tc.from+" to "+tc.to+" datagrams", datagrams, want)
-		check(t, tc.from+" to "+tc.to+" stream", streams, want)
+			server := openPacket(t, w, tc.to, "127.0.0.1:0")
+			go echo(server)
+			client := openPacket(t, w, tc.from, "127.0.0.1:0")
+			best(t, "datagram", want, func() time.Duration { return ping(t, client, server.LocalAddr()) })
+
+			near, far := connect(t, w, tc.from, tc.to)
+			go io.Copy(far, far)
+			buf := make([]byte, 4)
+			best(t, "stream", want, func() time.Duration {
+				start := time.Now()
+				near.Write([]byte("ping"))
+				if _, err := io.ReadFull(near, buf); err != nil {
+					t.Fatal(err)
+				}
+				return time.Since(start)
+			})
+		})
 	}
 }
 
