@@ -74,7 +74,7 @@ type session struct {
 
 // converse holds one session with a server until it ends, and says why.
 func (p *pool) converse(parent context.Context, l *lane, addr string) error {
-	ctx, end := context.WithCancelCause(parent)
+	base, end := context.WithCancelCause(parent)
 	defer end(nil)
 	creds := p.cfg.Credentials
 	if creds == nil {
@@ -85,7 +85,7 @@ func (p *pool) converse(parent context.Context, l *lane, addr string) error {
 		return err
 	}
 	defer conn.Close()
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := errgroup.WithContext(base)
 	s := &session{
 		pool: p, lane: l, log: p.log.With("server", addr), client: nusav1.NewDispatchClient(conn),
 		end: end, group: group, ctx: ctx,
@@ -96,26 +96,15 @@ func (p *pool) converse(parent context.Context, l *lane, addr string) error {
 	// nothing must not hold the lane.
 	s.watchdog = time.AfterFunc(greetLimit, func() { end(fmt.Errorf("%w: no greeting within %s", errSilent, greetLimit)) })
 	defer func() { s.watchdog.Stop() }()
-	if s.stream, err = s.client.Session(ctx); err != nil {
-		return s.why(err)
+	if s.stream, err = s.client.Session(ctx); err == nil {
+		group.Go(s.receive)
+		err = s.loop()
 	}
-	group.Go(s.receive)
-	err = s.loop()
+	// The first reason counts: what broke because of it says less.
 	end(err)
 	p.deactivate(s)
-	return s.why(errors.Join(err, group.Wait()))
-}
-
-// why is the reason that ended the context, when there is one: it is closer to
-// the cause than what broke because of it.
-func (s *session) why(err error) error {
-	if errors.Is(err, errLeft) {
-		return errLeft
-	}
-	if cause := context.Cause(s.ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause
-	}
-	return err
+	_ = group.Wait()
+	return context.Cause(base)
 }
 
 // receive hands messages to the loop, one at a time.

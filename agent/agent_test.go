@@ -1,0 +1,483 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/mock"
+	"github.com/nusa-scheduler/nusa/agent/facts"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestMain lets the test's own binary be a supervisor, or a whole agent that
+// can be killed.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "supervise" {
+		os.Exit(supervise.Main(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "agent" {
+		os.Exit(agentProcess(os.Args[2], os.Args[3]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// smallHost is a host for tests: four cores, 4 GiB.
+func smallHost() facts.Source {
+	return facts.Source{
+		Static: func(context.Context) (*nusav1.HostFacts, error) {
+			return &nusav1.HostFacts{Hostname: "test", CpuCores: 4, MemoryBytes: 4 << 30,
+				Disks: []*nusav1.DiskFacts{{Device: "d", Mount: "/", TotalBytes: 1 << 40}}}, nil
+		},
+		Stats: func(context.Context) (*nusav1.NodeStats, error) { return &nusav1.NodeStats{Cpu: 0.5}, nil },
+	}
+}
+
+func testConfig(t *testing.T, dir string, drv driver.Driver, servers ...string) Config {
+	t.Helper()
+	level := slog.LevelError
+	if testing.Verbose() {
+		level = slog.LevelDebug
+	}
+	c := Config{Region: "test", Name: "node", DataDir: dir, Servers: servers, HTTPAddr: "-", Facts: smallHost(),
+		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level}))}
+	if drv != nil {
+		c.Drivers = map[string]driver.Driver{"mock": drv}
+	}
+	return c
+}
+
+// runAgent runs an agent until stop is called, which returns its error.
+func runAgent(t *testing.T, c Config) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	c.Ready = func(Addresses) { close(ready) }
+	go func() { done <- Run(ctx, c) }()
+	var err error
+	stopped := false
+	stop = func() error {
+		cancel()
+		if !stopped {
+			select {
+			case err = <-done:
+			case <-time.After(patience):
+				t.Error("the agent does not end")
+			}
+			stopped = true
+		}
+		return err
+	}
+	t.Cleanup(func() { _ = stop() })
+	select {
+	case <-ready:
+	case err := <-done:
+		done <- err
+	case <-time.After(patience):
+		t.Fatal("the agent does not get ready")
+	}
+	return stop
+}
+
+func newMock() *mock.Driver { return mock.New(mock.Config{Clock: supervise.Boottime}) }
+
+func newMaster(t *testing.T) *server {
+	m := newServer(t)
+	m.master, m.servers = true, []string{m.addr}
+	return m
+}
+
+const (
+	running  = nusav1.AllocState_ALLOC_STATE_RUNNING
+	complete = nusav1.AllocState_ALLOC_STATE_COMPLETE
+	failed   = nusav1.AllocState_ALLOC_STATE_FAILED
+	stopped  = nusav1.AllocState_ALLOC_STATE_STOPPED
+)
+
+func TestRunsWhatIsOrdered(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	m.order(testOrder("aaaa", 1, "mock", nil))
+	m.order(testOrder("bbbb", 2, "mock", map[string]any{"run_time": "1ms"}, batch))
+	m.order(testOrder("cccc", 3, "mock", map[string]any{"run_time": "1ms", "exit_code": 3}, batch))
+	m.order(testOrder("dddd", 4, "nothing", nil))
+	stop := runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
+	m.untilState("aaaa", running)
+	m.untilState("bbbb", complete)
+	if r := m.untilState("cccc", failed); r.GetTasks()["main"].GetExitCode() != 3 || r.GetReason() != nusav1.Reason_REASON_EXITED || r.GetDeclined() {
+		t.Errorf("failed as %v", r)
+	}
+	if r := m.untilState("dddd", failed); r.GetReason() != nusav1.Reason_REASON_DRIVER_MISSING || !r.GetDeclined() {
+		t.Errorf("declined as %v", r)
+	}
+	m.until("statistics with the task", func() bool {
+		return len(m.stats) > 0 && m.stats[len(m.stats)-1].GetTasks() == 1 && m.stats[0].GetCpu() == 0.5
+	})
+	o := testOrder("aaaa", 5, "mock", nil)
+	o.Allocation.Desired, o.Allocation.Reason = nusav1.AllocDesired_ALLOC_DESIRED_STOP, nusav1.Reason_REASON_SUPERSEDED
+	m.order(o)
+	if r := m.untilState("aaaa", stopped); r.GetReason() != nusav1.Reason_REASON_SUPERSEDED || r.GetIndex() != 5 {
+		t.Errorf("stopped as %v", r)
+	}
+	m.set(func() { m.box.DeleteAt(6, "aaaa") })
+	m.until("the report to go", func() bool { return m.reports["aaaa"] == nil })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.hellos) != 1 || m.hellos[0].GetClusterId() != "" || m.hellos[0].GetInventory().GetCapacity().GetCpuMilli() != 4000 {
+		t.Errorf("hellos %v", m.hellos)
+	}
+}
+
+// TestRestart: what ran is adopted, what ended meanwhile is reported, nothing
+// starts twice, and the position resumes.
+func TestRestart(t *testing.T) {
+	m, drv, dir := newMaster(t), newMock(), t.TempDir()
+	m.order(testOrder("aaaa", 1, "mock", nil))
+	m.order(testOrder("bbbb", 2, "mock", nil, batch))
+	stop := runAgent(t, testConfig(t, dir, drv, m.addr))
+	m.untilState("aaaa", running)
+	m.untilState("bbbb", running)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
+	if err := drv.Stop(t.Context(), driver.ID{Alloc: "bbbb", Task: "main", Run: 1}, 0); err != nil {
+		t.Fatal(err)
+	}
+	stop = runAgent(t, testConfig(t, dir, drv, m.addr))
+	m.untilState("aaaa", running)
+	m.untilState("bbbb", failed)
+	for _, id := range []string{"aaaa", "bbbb"} {
+		if n := drv.Starts(driver.ID{Alloc: id, Task: "main", Run: 1}); n != 1 {
+			t.Errorf("%s was started %d times", id, n)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	h := m.hellos[len(m.hellos)-1]
+	if h.GetNodeId() != m.hellos[0].GetNodeId() || h.GetStoreId() != m.hellos[0].GetStoreId() || h.GetClusterId() != "cluster-1" {
+		t.Errorf("after the restart it presents itself as %v", h)
+	}
+	if h.GetIndex() != 2 || h.GetOrders().GetSequence() == 0 {
+		t.Errorf("it resumes at %v with index %d", h.GetOrders(), h.GetIndex())
+	}
+}
+
+// TestReportsSurvive: reports that no master has committed are sent again, to
+// the next session and by the next life of the agent.
+func TestReportsSurvive(t *testing.T) {
+	m, drv, dir := newMaster(t), newMock(), t.TempDir()
+	m.noAck = true
+	m.order(testOrder("aaaa", 1, "mock", map[string]any{"run_time": "1ms"}, batch))
+	stop := runAgent(t, testConfig(t, dir, drv, m.addr))
+	m.until("the orders to be stored", func() bool { return m.acked.Sequence == 1 })
+	m.kick()
+	m.until("a second session", func() bool { return len(m.hellos) >= 2 })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.set(func() { m.noAck = false })
+	runAgent(t, testConfig(t, dir, drv, m.addr))
+	m.untilState("aaaa", complete)
+	if n := drv.Starts(driver.ID{Alloc: "aaaa", Task: "main", Run: 1}); n != 1 {
+		t.Errorf("started %d times", n)
+	}
+}
+
+// TestOldOrder: an order older than the one that is held changes nothing, and
+// the master hears what the agent holds.
+func TestOldOrder(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	m.order(testOrder("aaaa", 7, "mock", nil))
+	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
+	m.untilState("aaaa", running)
+	m.set(func() {
+		delete(m.reports, "aaaa")
+		old := testOrder("aaaa", 3, "mock", nil)
+		old.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
+		m.box.PutAt(8, "aaaa", old)
+	})
+	if r := m.untilState("aaaa", running); r.GetIndex() != 7 {
+		t.Errorf("it reports order %d", r.GetIndex())
+	}
+	// A later incarnation counts more than an index.
+	o := testOrder("aaaa", 1, "mock", nil)
+	o.Incarnation, o.Allocation.Desired = 2, nusav1.AllocDesired_ALLOC_DESIRED_STOP
+	m.set(func() { m.box.PutAt(9, "aaaa", o) })
+	m.untilState("aaaa", stopped)
+}
+
+// TestLostAndRepeated: sessions that break at any time lose nothing and start
+// nothing twice.
+func TestLostAndRepeated(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
+	var ids []string
+	for i := range 20 {
+		id := "alloc-" + string(rune('a'+i))
+		ids = append(ids, id)
+		m.order(testOrder(id, uint64(i+1), "mock", nil))
+		if i%3 == 0 {
+			m.kick()
+		}
+	}
+	for _, id := range ids {
+		m.untilState(id, running)
+		if n := drv.Starts(driver.ID{Alloc: id, Task: "main", Run: 1}); n != 1 {
+			t.Errorf("%s was started %d times", id, n)
+		}
+	}
+}
+
+// TestFullSetForgets: what a full set does not have is stopped and removed.
+func TestFullSetForgets(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	m.order(testOrder("aaaa", 1, "mock", nil))
+	m.order(testOrder("bbbb", 2, "mock", nil))
+	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
+	m.untilState("aaaa", running)
+	m.untilState("bbbb", running)
+	next := newServer(t)
+	next.set(func() {
+		m.set(func() { m.master = false })
+		next.mark.Term = 2
+		next.master = true
+		next.box = newServer(t).box
+		next.box.PutAt(10, "bbbb", testOrder("bbbb", 2, "mock", nil))
+		next.box.PutAt(11, "cccc", testOrder("cccc", 11, "mock", nil))
+		next.box.ForgetUpTo(11)
+	})
+	m.set(func() { m.hint, m.servers = next.addr, []string{m.addr, next.addr} })
+	m.kick()
+	next.untilState("cccc", running)
+	next.untilState("bbbb", running)
+	next.until("aaaa to be forgotten", func() bool { return next.reports["aaaa"] == nil })
+	for _, id := range drv.Running() {
+		if id.Alloc == "aaaa" {
+			t.Error("aaaa still runs")
+		}
+	}
+}
+
+// TestStandbyNamesTheMaster: the agent finds the master from any server, keeps
+// a second session warm, and follows the mastership.
+func TestStandbyNamesTheMaster(t *testing.T) {
+	a, b, drv := newServer(t), newServer(t), newMock()
+	list := []string{a.addr, b.addr}
+	a.servers, b.servers = list, list
+	a.hint, b.master = b.addr, true
+	b.order(testOrder("aaaa", 1, "mock", nil))
+	runAgent(t, testConfig(t, t.TempDir(), drv, a.addr))
+	b.untilState("aaaa", running)
+	a.until("a warm session", func() bool { return len(a.sessions) == 1 })
+	// The mastership moves; the new master has committed nothing of the reports.
+	b.set(func() { b.master, b.hint = false, a.addr })
+	a.set(func() {
+		a.master, a.hint, a.mark.Term = true, "", 2
+		a.box.PutAt(1, "aaaa", testOrder("aaaa", 1, "mock", nil))
+		a.box.PutAt(2, "bbbb", testOrder("bbbb", 2, "mock", nil))
+	})
+	a.untilState("bbbb", running)
+	a.untilState("aaaa", running)
+	b.until("a warm session", func() bool { return len(b.sessions) == 1 })
+	if n := drv.Starts(driver.ID{Alloc: "aaaa", Task: "main", Run: 1}); n != 1 {
+		t.Errorf("started %d times", n)
+	}
+}
+
+// TestOldMaster: a master whose term is over is not listened to, also after a
+// restart of the agent.
+func TestOldMaster(t *testing.T) {
+	m, drv, dir := newMaster(t), newMock(), t.TempDir()
+	m.mark.Term = 5
+	stop := runAgent(t, testConfig(t, dir, drv, m.addr))
+	m.untilSession()
+	m.until("statistics", func() bool { return len(m.stats) > 0 })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.set(func() { m.mark.Term = 4 })
+	m.order(testOrder("aaaa", 1, "mock", nil))
+	runAgent(t, testConfig(t, dir, drv, m.addr))
+	m.until("three attempts", func() bool { return len(m.hellos) >= 4 })
+	if m.acked.Sequence != 0 || len(drv.Running()) != 0 {
+		t.Errorf("it took orders of the past: %v", drv.Running())
+	}
+	m.set(func() { m.mark.Term = 6 })
+	m.untilState("aaaa", running)
+}
+
+// TestLease: silence ends what wants a lease, through its supervisor and the
+// agent, and nothing else.
+func TestLease(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	m.lease = 300 * time.Millisecond
+	m.order(testOrder("keep", 1, "mock", nil))
+	m.order(testOrder("stop", 2, "mock", nil, func(_ *nusav1.AllocOrder, g *nusav1.Group) { g.Singleton = true }))
+	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
+	m.untilState("keep", running)
+	m.untilState("stop", running)
+	m.set(func() { m.silent = true })
+	if r := m.untilState("stop", failed); r.GetReason() != nusav1.Reason_REASON_LEASE_EXPIRED {
+		t.Errorf("ended as %v", r)
+	}
+	if got := drv.Running(); len(got) != 1 || got[0].Alloc != "keep" {
+		t.Errorf("running: %v", got)
+	}
+}
+
+// TestSilentMaster: a master that grants nothing for a lease is left and tried
+// again.
+func TestSilentMaster(t *testing.T) {
+	m := newMaster(t)
+	m.lease, m.silent = 200*time.Millisecond, true
+	runAgent(t, testConfig(t, t.TempDir(), newMock(), m.addr))
+	m.until("another session", func() bool { return len(m.hellos) >= 2 })
+}
+
+func TestLeave(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	m.order(testOrder("aaaa", 1, "mock", nil))
+	c := testConfig(t, t.TempDir(), drv, m.addr)
+	c.LeaveOnShutdown = true
+	stop := runAgent(t, c)
+	m.untilState("aaaa", running)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.reports["aaaa"]; r.GetState() != stopped || r.GetReason() != nusav1.Reason_REASON_AGENT_LEAVING {
+		t.Errorf("the master heard %v", r)
+	}
+	if m.goodbyes != 1 || len(drv.Running()) != 0 {
+		t.Errorf("%d goodbyes, running %v", m.goodbyes, drv.Running())
+	}
+}
+
+func TestFatal(t *testing.T) {
+	m := newMaster(t)
+	dir := t.TempDir()
+	stop := runAgent(t, testConfig(t, dir, newMock(), m.addr))
+	m.untilSession()
+	m.until("statistics", func() bool { return len(m.stats) > 0 })
+	if err := Run(t.Context(), testConfig(t, dir, newMock(), m.addr)); !errors.Is(err, serve.ErrDirInUse) {
+		t.Errorf("a second agent: %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.set(func() { m.cluster = "another" })
+	if err := Run(t.Context(), testConfig(t, dir, newMock(), m.addr)); !errors.Is(err, serve.ErrOtherCluster) {
+		t.Errorf("another cluster: %v", err)
+	}
+	c := testConfig(t, dir, newMock(), m.addr)
+	c.Region = "elsewhere"
+	if err := Run(t.Context(), c); !errors.Is(err, serve.ErrOtherRole) {
+		t.Errorf("another region: %v", err)
+	}
+	m.set(func() { m.refuse = &nusav1.Refused{Message: "banned", Permanent: true} })
+	if err := Run(t.Context(), testConfig(t, t.TempDir(), newMock(), m.addr)); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "banned") {
+		t.Errorf("refused: %v", err)
+	}
+	if err := Run(t.Context(), Config{}); err == nil || !strings.Contains(err.Error(), "--region") {
+		t.Errorf("no region: %v", err)
+	}
+}
+
+// TestInventoryOnce: it travels with the hello and is not repeated.
+func TestInventoryOnce(t *testing.T) {
+	m := newMaster(t)
+	runAgent(t, testConfig(t, t.TempDir(), newMock(), m.addr))
+	m.until("several statistics", func() bool { return len(m.stats) >= 2 })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.invs) != 0 {
+		t.Errorf("%d inventories were sent again", len(m.invs))
+	}
+}
+
+func TestAllocationsThroughTheTunnel(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	m.order(testOrder("aaaa-1", 1, "mock", map[string]any{"stdout": "hello\n", "stderr": "oops\n"}))
+	m.order(testOrder("aaaa-2", 2, "mock", map[string]any{"stdout": strings.Repeat("x", 100_000), "run_time": "1ms"}, batch))
+	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
+	m.untilState("aaaa-1", running)
+	m.untilState("aaaa-2", complete)
+	client := nusav1.NewAllocationsClient(m.conn())
+	list, err := client.List(t.Context(), &nusav1.ListAllocationsRequest{})
+	if err != nil || len(list.GetAllocations()) != 1 || list.GetAllocations()[0].GetId() != "aaaa-1" {
+		t.Fatalf("list %v: %v", list, err)
+	}
+	if list, err = client.List(t.Context(), &nusav1.ListAllocationsRequest{All: true}); err != nil || len(list.GetAllocations()) != 2 {
+		t.Fatalf("list of all %v: %v", list, err)
+	}
+	if _, err := client.Get(t.Context(), &nusav1.GetAllocationRequest{Id: "aaaa"}); err == nil {
+		t.Error("an ambiguous prefix was taken")
+	}
+	if a, err := client.Get(t.Context(), &nusav1.GetAllocationRequest{Id: "aaaa-1"}); err != nil || a.GetState() != running {
+		t.Errorf("get %v: %v", a, err)
+	}
+	if out, errs := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa-2", Follow: true, Stdout: true}); len(out) != 100_000 || errs != "" {
+		t.Errorf("%d bytes, stderr %q", len(out), errs)
+	}
+	if out, errs := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa-1"}); out != "hello\n" || errs != "oops\n" {
+		t.Errorf("stdout %q, stderr %q", out, errs)
+	}
+	// Following ends when the allocation is stopped.
+	o := testOrder("aaaa-1", 3, "mock", nil)
+	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
+	done := make(chan string)
+	go func() {
+		out, _ := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa-1", Follow: true, Stdout: true})
+		done <- out
+	}()
+	m.order(o)
+	select {
+	case out := <-done:
+		if out != "hello\n" {
+			t.Errorf("followed %q", out)
+		}
+	case <-time.After(patience):
+		t.Error("following does not end")
+	}
+}
+
+func readLogs(t *testing.T, c nusav1.AllocationsClient, req *nusav1.LogsRequest) (stdout, stderr string) {
+	t.Helper()
+	stream, err := c.Logs(t.Context(), req)
+	if err != nil {
+		t.Error(err)
+		return "", ""
+	}
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return stdout, stderr
+		}
+		if err != nil {
+			t.Errorf("logs: %v", err)
+			return stdout, stderr
+		}
+		if proto.Size(chunk) > driver.MaxChunk+16 {
+			t.Errorf("a chunk of %d bytes", proto.Size(chunk))
+		}
+		if chunk.GetStderr() {
+			stderr += string(chunk.GetData())
+		} else {
+			stdout += string(chunk.GetData())
+		}
+	}
+}

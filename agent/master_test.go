@@ -1,0 +1,388 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// patience is how long a test waits for something that must happen.
+const patience = 20 * time.Second
+
+// server is a regional server that does just what the protocol asks for, and
+// can be told to lose messages.
+type server struct {
+	nusav1.UnimplementedDispatchServer
+	t    *testing.T
+	addr string
+	grpc *grpc.Server
+	hub  *tunnel.Hub
+	done chan struct{}
+
+	mu      sync.Mutex
+	changed *pulse
+	master  bool
+	// hint is where it says the master is, when it is not itself.
+	hint    string
+	servers []string
+	mark    masterMark
+	lease   time.Duration
+	silent  bool // no lease is granted
+	mute    int  // so many of the coming order acknowledgements are not noticed
+	cluster string
+	refuse  *nusav1.Refused
+
+	box      *link.Outbox[*nusav1.AllocOrder]
+	acked    link.Position // of orders, by the agent
+	reports  map[string]*nusav1.AllocReport
+	position link.Position // of reports, committed
+	noAck    bool          // reports are taken and not acknowledged
+	hellos   []*nusav1.AgentHello
+	invs     []*nusav1.NodeInventory
+	stats    []*nusav1.NodeStats
+	goodbyes int
+	requests chan string
+	sessions map[*serverSession]bool
+}
+
+type serverSession struct {
+	kick    context.CancelFunc
+	welcome bool
+	request chan string
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, addr: l.Addr().String(), grpc: grpc.NewServer(), hub: tunnel.NewHub(tunnel.Options{}),
+		done: make(chan struct{}), changed: newPulse(), lease: 10 * time.Second, cluster: "cluster-1",
+		mark: masterMark{Incarnation: 1, Term: 1}, box: link.NewOutbox[*nusav1.AllocOrder]("raft", 100),
+		reports: map[string]*nusav1.AllocReport{}, sessions: map[*serverSession]bool{}}
+	nusav1.RegisterDispatchServer(s.grpc, s)
+	go func() {
+		defer close(s.done)
+		_ = s.grpc.Serve(l)
+	}()
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *server) stop() {
+	_ = s.hub.Close()
+	s.grpc.Stop()
+	<-s.done
+}
+
+// set changes the server under its lock and wakes its sessions.
+func (s *server) set(f func()) {
+	s.mu.Lock()
+	f()
+	s.mu.Unlock()
+	s.changed.beat()
+}
+
+func (s *server) list() *nusav1.ServerList {
+	out := &nusav1.ServerList{}
+	for _, a := range s.servers {
+		out.Servers = append(out.Servers, &nusav1.RegionalServer{Address: a, Leader: s.master && a == s.addr})
+	}
+	return out
+}
+
+func (s *server) Tunnel(stream nusav1.Dispatch_TunnelServer) error { return s.hub.Serve(stream) }
+
+func (s *server) Session(stream nusav1.Dispatch_SessionServer) error {
+	first, err := stream.Recv()
+	if err != nil || first.GetHello() == nil {
+		return fmt.Errorf("no hello: %w", err)
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	ss := &serverSession{kick: cancel, request: make(chan string, 8)}
+	s.set(func() {
+		s.hellos = append(s.hellos, first.GetHello())
+		s.sessions[ss] = true
+	})
+	defer s.set(func() { delete(s.sessions, ss) })
+	s.mu.Lock()
+	refuse, master := s.refuse, s.master
+	s.mu.Unlock()
+	if refuse != nil {
+		return stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Refused{Refused: refuse}})
+	}
+	up := make(chan *nusav1.AgentMessage)
+	go func() {
+		defer cancel()
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			select {
+			case up <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	if !master {
+		return s.standby(ctx, stream)
+	}
+	return s.serveMaster(ctx, stream, ss, first.GetHello(), up)
+}
+
+func (s *server) standby(ctx context.Context, stream nusav1.Dispatch_SessionServer) error {
+	last := "?"
+	for {
+		changed := s.changed.next()
+		s.mu.Lock()
+		hint, list, master := s.hint, s.list(), s.master
+		s.mu.Unlock()
+		if master {
+			return nil // the agent comes again
+		}
+		if hint != last {
+			last = hint
+			if err := stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Standby{Standby: &nusav1.Standby{MasterAddress: hint, Servers: list}}}); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *server) serveMaster(ctx context.Context, stream nusav1.Dispatch_SessionServer, ss *serverSession, hello *nusav1.AgentHello, up chan *nusav1.AgentMessage) error {
+	s.mu.Lock()
+	ss.welcome = true
+	w := &nusav1.MasterWelcome{Session: "s", ClusterId: s.cluster, Incarnation: s.mark.Incarnation, Term: s.mark.Term,
+		Lease: durationpb.New(s.lease), StatsInterval: durationpb.New(time.Second), Reports: wirePosition(s.position), Servers: s.list(), Protocol: 1}
+	cursor := s.box.Cursor(corePosition(hello.GetOrders()))
+	s.mu.Unlock()
+	if err := stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Welcome{Welcome: w}}); err != nil {
+		return err
+	}
+	inbox := link.NewInbox[*nusav1.AllocReport](1000)
+	for {
+		changed := s.changed.next()
+		for {
+			s.mu.Lock()
+			b, more := cursor.Next(2) // small, so that sets have several batches
+			s.mu.Unlock()
+			if !more {
+				break
+			}
+			m := &nusav1.AllocOrders{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: wirePosition(b.Position)}
+			for _, i := range b.Items {
+				m.Orders = append(m.Orders, i.Value)
+			}
+			if err := stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Orders{Orders: m}}); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+			s.mu.Lock()
+			master := s.master
+			s.mu.Unlock()
+			if !master {
+				return errors.New("no longer the master")
+			}
+		case id := <-ss.request:
+			if err := stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Tunnel{Tunnel: &nusav1.TunnelRequest{Id: id}}}); err != nil {
+				return err
+			}
+		case m := <-up:
+			answer, err := s.take(m, inbox)
+			if err != nil {
+				return err
+			}
+			if answer != nil {
+				if err := stream.Send(answer); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// take handles a message of the agent to its master.
+func (s *server) take(m *nusav1.AgentMessage, inbox *link.Inbox[*nusav1.AllocReport]) (*nusav1.MasterMessage, error) {
+	defer s.changed.beat()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch k := m.GetKind().(type) {
+	case *nusav1.AgentMessage_Lease:
+		if !s.silent {
+			return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{Lease: &nusav1.LeaseGrant{Id: k.Lease.GetId(), Duration: durationpb.New(s.lease)}}}, nil
+		}
+	case *nusav1.AgentMessage_OrdersAck:
+		s.acked = corePosition(k.OrdersAck)
+	case *nusav1.AgentMessage_Stats:
+		s.stats = append(s.stats, k.Stats)
+	case *nusav1.AgentMessage_Inventory:
+		s.invs = append(s.invs, k.Inventory)
+	case *nusav1.AgentMessage_Goodbye:
+		s.goodbyes++
+		return nil, errors.New("the agent said goodbye")
+	case *nusav1.AgentMessage_Reports:
+		b := link.Batch[*nusav1.AllocReport]{Full: k.Reports.GetFull(), Last: k.Reports.GetLast(), Removed: k.Reports.GetRemoved(), Position: corePosition(k.Reports.GetPosition())}
+		for _, r := range k.Reports.GetReports() {
+			b.Items = append(b.Items, link.Item[*nusav1.AllocReport]{Key: r.GetId(), Value: r})
+		}
+		if s.noAck {
+			return nil, nil
+		}
+		c, complete, err := inbox.Add(b, func(yield func(string) bool) {
+			for id := range s.reports {
+				if !yield(id) {
+					return
+				}
+			}
+		})
+		if err != nil || !complete {
+			return nil, err
+		}
+		for _, i := range c.Upserts {
+			s.reports[i.Key] = i.Value
+		}
+		for _, id := range c.Removed {
+			delete(s.reports, id)
+		}
+		s.position = c.Position
+		return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_ReportsAck{ReportsAck: wirePosition(c.Position)}}, nil
+	}
+	return nil, nil
+}
+
+// kick ends every session.
+func (s *server) kick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ss := range s.sessions {
+		ss.kick()
+	}
+}
+
+// until waits for a condition on the server, which is called under its lock.
+func (s *server) until(what string, ok func() bool) {
+	s.t.Helper()
+	limit := time.After(patience)
+	for {
+		changed := s.changed.next()
+		s.mu.Lock()
+		done := ok()
+		s.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.t.Fatalf("waited %s for: %s; reports %v", patience, what, s.reports)
+		}
+	}
+}
+
+// untilState waits until the agent reports an allocation in a state.
+func (s *server) untilState(id string, state nusav1.AllocState) *nusav1.AllocReport {
+	s.t.Helper()
+	var rep *nusav1.AllocReport
+	s.until(fmt.Sprintf("%s to be %s", id, state), func() bool {
+		rep = s.reports[id]
+		return rep.GetState() == state
+	})
+	return rep
+}
+
+// connectedTo waits for a session as master.
+func (s *server) untilSession() {
+	s.t.Helper()
+	s.until("a session", func() bool {
+		for ss := range s.sessions {
+			if ss.welcome {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// conn is a connection to the agent's services through a tunnel.
+func (s *server) conn() *grpc.ClientConn {
+	s.t.Helper()
+	c, err := s.hub.Conn("agent", func(_ context.Context, id string) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for ss := range s.sessions {
+			if ss.welcome {
+				ss.request <- id
+				return nil
+			}
+		}
+		return errors.New("no session")
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// testOrder makes an order for a group of one task of the mock or process
+// driver. index numbers it.
+func testOrder(id string, index uint64, driver string, config map[string]any, change ...func(*nusav1.AllocOrder, *nusav1.Group)) *nusav1.AllocOrder {
+	c, err := structpb.NewStruct(config)
+	if err != nil {
+		panic(err)
+	}
+	g := &nusav1.Group{Tasks: map[string]*nusav1.Task{"main": {
+		Driver: driver, Config: c, KillTimeout: durationpb.New(time.Second),
+		Restart: &nusav1.Restart{Attempts: proto.Int32(0)},
+	}}}
+	o := &nusav1.AllocOrder{
+		Allocation: &nusav1.Allocation{Id: id, Namespace: "default", Job: "job", Group: "web", Desired: nusav1.AllocDesired_ALLOC_DESIRED_RUN,
+			Generation: 42, Epoch: 3, Resources: &nusav1.Resources{CpuMilli: 100, MemoryBytes: 64 << 20}},
+		Incarnation: 1, Index: index, JobType: "service",
+	}
+	for _, f := range change {
+		f(o, g)
+	}
+	if o.Group, err = proto.Marshal(g); err != nil {
+		panic(err)
+	}
+	return o
+}
+
+func batch(o *nusav1.AllocOrder, _ *nusav1.Group) { o.JobType = "batch" }
+
+func (s *server) order(o *nusav1.AllocOrder) {
+	s.set(func() { s.box.PutAt(o.GetIndex(), o.GetAllocation().GetId(), o) })
+}
+
+func durationMillis(n int) *durationpb.Duration {
+	return durationpb.New(time.Duration(n) * time.Millisecond)
+}

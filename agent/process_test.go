@@ -1,0 +1,190 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// agentProcess is an agent with the process driver, as the test's own binary.
+func agentProcess(dir, server string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	self, _ := os.Executable()
+	err := Run(ctx, Config{Region: "test", DataDir: dir, Servers: []string{server}, HTTPAddr: "-", Facts: smallHost(),
+		SupervisorArgv: []string{self, "supervise"}, Ready: func(Addresses) { fmt.Println("ready") }})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// startProcess starts an agent as a process of its own, and waits until it is
+// ready.
+func startProcess(t *testing.T, dir, server string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "agent", dir, server)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the agent said %q: %v", line, err)
+	}
+	return cmd
+}
+
+func sh(script string) map[string]any {
+	return map[string]any{"command": "sh", "args": []any{"-c", script}}
+}
+
+// TestKilledAgent: kill -9 of the agent's process leaves its tasks alone; the
+// next one adopts them, reports an exit that was missed, and can stop them.
+func TestKilledAgent(t *testing.T) {
+	m, dir := newMaster(t), t.TempDir()
+	gate := filepath.Join(dir, "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	starts := filepath.Join(dir, "starts")
+	m.order(testOrder("aaaa", 1, "process", sh("echo $$ >>"+starts+"; echo up; sleep 3600")))
+	m.order(testOrder("bbbb", 2, "process", sh("read x <"+gate+"; exit 5"), batch))
+	data := filepath.Join(dir, "data")
+	agent := startProcess(t, data, m.addr)
+	m.untilState("aaaa", running)
+	m.untilState("bbbb", running)
+	if err := agent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = agent.Wait()
+	m.until("the session to break", func() bool { return len(m.sessions) == 0 })
+	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
+	// One task ends while nobody looks.
+	if err := os.WriteFile(gate, []byte("go\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent = startProcess(t, data, m.addr)
+	m.untilState("aaaa", running)
+	if r := m.untilState("bbbb", failed); r.GetTasks()["main"].GetExitCode() != 5 {
+		t.Errorf("the missed exit is reported as %v", r)
+	}
+	text, err := os.ReadFile(starts)
+	if err != nil || strings.Count(string(text), "\n") != 1 {
+		t.Fatalf("started as processes %q: %v", text, err)
+	}
+	client := nusav1.NewAllocationsClient(m.conn())
+	if out, _ := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa"}); out != "up\n" {
+		t.Errorf("its output is %q", out)
+	}
+	o := testOrder("aaaa", 3, "process", sh(""))
+	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
+	m.order(o)
+	m.untilState("aaaa", stopped)
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
+		t.Errorf("process %d is still there: %v", pid, err)
+	}
+	m.set(func() { m.box.DeleteAt(10, "aaaa"); m.box.DeleteAt(11, "bbbb") })
+	m.until("both to be forgotten", func() bool { return len(m.reports) == 0 })
+	_ = agent.Process.Signal(syscall.SIGTERM)
+	if err := agent.Wait(); err != nil {
+		t.Errorf("the agent ended with %v", err)
+	}
+}
+
+// TestEnvironment: variables, expansion and templates reach the command.
+func TestEnvironment(t *testing.T) {
+	m, dir := newMaster(t), t.TempDir()
+	script := `echo "$NUSA_JOB $NUSA_GROUP $NUSA_INDEX $NUSA_EPOCH $NUSA_PORT_http $ADDR $0"; cat local/app.conf; pwd; ls "$NUSA_ALLOC_DIR"`
+	m.order(testOrder("aaaa", 1, "process", map[string]any{"command": "sh", "args": []any{"-c", script, "${NUSA_TASK}"}}, batch,
+		func(o *nusav1.AllocOrder, g *nusav1.Group) {
+			o.Allocation.Index = 4
+			o.Allocation.Ports = map[string]int32{"http": 31234}
+			g.Tasks["main"].Env = map[string]string{"ADDR": "127.0.0.1:${NUSA_PORT_http}"}
+			g.Tasks["main"].Templates = []*nusav1.Template{{To: "local/app.conf", Text: "alloc ${NUSA_ALLOC_ID} of ${HOME}\n"}}
+		}))
+	m.order(testOrder("bbbb", 2, "process", map[string]any{"command": "${NUSA_WRONG}"}))
+	c := testConfig(t, dir, nil, m.addr)
+	self, _ := os.Executable()
+	c.SupervisorArgv = []string{self, "supervise"}
+	runAgent(t, c)
+	m.untilState("aaaa", complete)
+	want := fmt.Sprintf("job web 4 42.3 31234 127.0.0.1:31234 main\nalloc aaaa of ${HOME}\n%s\n", filepath.Join(dir, "allocs", "aaaa", "tasks", "main"))
+	if out, errs := readLogs(t, nusav1.NewAllocationsClient(m.conn()), &nusav1.LogsRequest{Allocation: "aaaa"}); out != want || errs != "" {
+		t.Errorf("printed %q and %q, want %q", out, errs, want)
+	}
+	if r := m.untilState("bbbb", failed); !r.GetDeclined() || r.GetReason() != nusav1.Reason_REASON_UNSUPPORTED || !strings.Contains(r.GetMessage(), "NUSA_WRONG") {
+		t.Errorf("an unknown variable: %v", r)
+	}
+}
+
+// TestRestartPolicy: a service that exits is restarted as its policy says, and
+// the output of the latest runs is kept.
+func TestRestartPolicy(t *testing.T) {
+	m, dir := newMaster(t), t.TempDir()
+	m.order(testOrder("aaaa", 1, "process", sh("echo run; exit 0"), func(_ *nusav1.AllocOrder, g *nusav1.Group) {
+		two := int32(2)
+		g.Tasks["main"].Restart = &nusav1.Restart{Attempts: &two, Delay: durationMillis(10)}
+	}))
+	c := testConfig(t, dir, nil, m.addr)
+	self, _ := os.Executable()
+	c.SupervisorArgv = []string{self, "supervise"}
+	runAgent(t, c)
+	r := m.untilState("aaaa", failed)
+	if r.GetReason() != nusav1.Reason_REASON_RESTARTS_EXHAUSTED || r.GetTasks()["main"].GetRestarts() != 2 || len(r.GetTasks()["main"].GetEvents()) != 8 {
+		t.Errorf("ended as %v", r)
+	}
+	if out, _ := readLogs(t, nusav1.NewAllocationsClient(m.conn()), &nusav1.LogsRequest{Allocation: "aaaa", Follow: true}); out != "run\nrun\n" {
+		t.Errorf("the output of the two latest runs is %q", out)
+	}
+}
+
+// TestStartLatency: from the order on the wire to the running report.
+func TestStartLatency(t *testing.T) {
+	m, dir := newMaster(t), t.TempDir()
+	c := testConfig(t, dir, nil, m.addr)
+	self, _ := os.Executable()
+	c.SupervisorArgv = []string{self, "supervise"}
+	runAgent(t, c)
+	m.untilSession()
+	m.order(testOrder("warm", 1, "process", sh("sleep 60")))
+	m.untilState("warm", running)
+	began := time.Now()
+	m.order(testOrder("fast", 2, "process", sh("sleep 60")))
+	m.untilState("fast", running)
+	took := time.Since(began)
+	t.Logf("order to running report: %s", took)
+	if took > 2*time.Second { // generous: the machine may be busy
+		t.Errorf("took %s", took)
+	}
+	for i, id := range []string{"warm", "fast"} {
+		m.set(func() { m.box.DeleteAt(uint64(10+i), id) })
+	}
+	m.until("both to be stopped", func() bool { return len(m.reports) == 0 })
+}
