@@ -180,3 +180,11 @@ func quote(s string) string {
 	b.WriteByte('"')
 	return b.String()
 }
+
+// Compact writes the tree as JSON on one line, without a new line.
+func (n *Node) Compact() []byte {
+	var b bytes.Buffer
+	// What JSON writes is JSON.
+	_ = json.Compact(&b, n.JSON())
+	return b.Bytes()
+}

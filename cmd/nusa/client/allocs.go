@@ -1,0 +1,258 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func allocCommand() *cobra.Command {
+	s := &settings{}
+	c := noun("alloc", "Look at instances, stop them, read their logs", allocList(s), allocStatus(s), allocStop(s), allocLogs(s))
+	s.bind(c)
+	s.bindNamespace(c)
+	return c
+}
+
+func allocList(s *settings) *cobra.Command {
+	var jobArg, node string
+	var all bool
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List allocations: instances on nodes", Args: cobra.NoArgs,
+		RunE: s.run(func(c *caller, _ []string) error {
+			req := &nusav1.ListAllocationsRequest{NodeId: node, Region: c.region, All: all}
+			switch {
+			case jobArg != "":
+				ref, err := c.ref(jobArg)
+				if err != nil {
+					return err
+				}
+				req.Job = ref
+			case c.namespace != "":
+				req.Job = &nusav1.JobRef{Namespace: c.namespace}
+			}
+			ctx, cancel := c.call()
+			defer cancel()
+			resp, err := c.allocs().List(ctx, req)
+			if err != nil {
+				return err
+			}
+			c.partial(resp.GetErrors())
+			if resp.GetTruncated() {
+				c.warn("there are more: narrow it with --job, --node or --region")
+			}
+			return c.print(resp, func(w io.Writer) {
+				if len(resp.GetAllocations()) == 0 {
+					fmt.Fprintln(w, "no allocations")
+					return
+				}
+				c.view().allocList(w, resp.GetAllocations(), true)
+			})
+		}),
+	}
+	s.bindRegion(c, "only this region's")
+	c.Flags().StringVar(&jobArg, "job", "", "only this job's")
+	c.Flags().StringVar(&node, "node", "", "only this node's, by id")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	return c
+}
+
+func (v view) allocList(w io.Writer, allocs []*nusav1.Allocation, jobs bool) {
+	t := newTable("ALLOC", "JOB", "INSTANCE", "REGION", "NODE", "STATE", ">VERSION", ">AGE", "PORTS", "MESSAGE")
+	for _, a := range allocs {
+		name := ""
+		if jobs {
+			name = jobName(a.GetNamespace(), a.GetJob(), "")
+		}
+		t.row(shortID(a.GetId()), name, instance(a), a.GetRegion(), nodeOf(a), v.state(allocState(a)), fmt.Sprint(a.GetJobVersion()),
+			v.since(a.GetCreated()), ports(a.GetPorts()), why(a.GetReason(), oneLine(a.GetMessage())))
+	}
+	t.dropEmpty("JOB", "PORTS", "MESSAGE")
+	t.write(w, v.palette)
+}
+
+func instance(a *nusav1.Allocation) string { return fmt.Sprintf("%s[%d]", a.GetGroup(), a.GetIndex()) }
+
+func nodeOf(a *nusav1.Allocation) string {
+	if a.GetNodeName() != "" {
+		return a.GetNodeName()
+	}
+	return shortID(a.GetNodeId())
+}
+
+// allocState is what it is, and what it is to become when that differs.
+func allocState(a *nusav1.Allocation) string {
+	if a.GetDesired() == nusav1.AllocDesired_ALLOC_DESIRED_STOP && a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
+		return "stopping"
+	}
+	return word(a.GetState())
+}
+
+func ports(p map[string]int32) string {
+	var parts []string
+	for _, label := range slices.Sorted(maps.Keys(p)) {
+		parts = append(parts, fmt.Sprintf("%s=%d", label, p[label]))
+	}
+	return strings.Join(parts, " ")
+}
+
+func allocStatus(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "status ID", Short: "Show one allocation, its tasks and what happened to them", Args: cobra.ExactArgs(1),
+		RunE: s.run(func(c *caller, args []string) error {
+			if err := checkID(args[0]); err != nil {
+				return err
+			}
+			ctx, cancel := c.call()
+			defer cancel()
+			a, err := c.allocs().Get(ctx, &nusav1.GetAllocationRequest{Id: args[0]})
+			if err != nil {
+				return err
+			}
+			return c.print(a, func(w io.Writer) { c.view().allocStatus(w, a) })
+		}),
+	}
+}
+
+func checkID(id string) error {
+	if len(id) < 4 {
+		return fmt.Errorf("%q is too short for an id: at least 4 characters", id)
+	}
+	return nil
+}
+
+func (v view) allocStatus(w io.Writer, a *nusav1.Allocation) {
+	fmt.Fprintln(w, strings.Join([]string{v.bold(shortID(a.GetId())), jobName(a.GetNamespace(), a.GetJob(), ""), instance(a), v.state(allocState(a)), "on " + nodeOf(a), "in " + a.GetRegion()}, gap))
+	t := newTable("", "")
+	add := func(name, value string) {
+		if value != "" {
+			t.row(v.faint(name), value)
+		}
+	}
+	add("id", a.GetId())
+	add("why", why(a.GetReason(), oneLine(a.GetMessage())))
+	add("placed", oneLine(a.GetPlacedBecause()))
+	add("version", fmt.Sprintf("%d, attempt %d", a.GetJobVersion(), a.GetAttempt()+1))
+	add("epoch", fmt.Sprintf("%d.%d", a.GetGeneration(), a.GetEpoch()))
+	add("created", v.since(a.GetCreated())+" ago")
+	add("resources", resources(a.GetResources()))
+	add("ports", ports(a.GetPorts()))
+	t.writeBody(w, v.palette)
+	for _, name := range slices.Sorted(maps.Keys(a.GetTasks())) {
+		v.task(w, name, a.GetTasks()[name])
+	}
+}
+
+func (v view) task(w io.Writer, name string, t *nusav1.TaskState) {
+	line := []string{v.bold("task " + name), v.state(word(t.GetState()))}
+	if t.GetState() >= nusav1.AllocState_ALLOC_STATE_COMPLETE {
+		end := fmt.Sprintf("exit code %d", t.GetExitCode())
+		if t.GetSignal() != 0 {
+			end = fmt.Sprintf("ended by signal %d", t.GetSignal())
+		}
+		line = append(line, end)
+	}
+	if t.GetRestarts() > 0 {
+		line = append(line, plural(t.GetRestarts(), "restart"))
+	}
+	if r := why(t.GetReason(), oneLine(t.GetMessage())); r != "" {
+		line = append(line, r)
+	}
+	fmt.Fprintf(w, "\n%s\n", strings.Join(line, gap))
+	if len(t.GetEvents()) == 0 {
+		return
+	}
+	events := newTable(">", "", "")
+	for _, e := range t.GetEvents() {
+		events.row(v.faint(v.since(e.GetTime())+" ago"), e.GetType(), oneLine(e.GetMessage()))
+	}
+	events.writeBody(w, v.palette)
+}
+
+func resources(r *nusav1.Resources) string {
+	if r == nil {
+		return ""
+	}
+	parts := []string{cores(r.GetCpuMilli()) + " cores", size(r.GetMemoryBytes()) + " memory"}
+	if r.GetDiskBytes() > 0 {
+		parts = append(parts, size(r.GetDiskBytes())+" disk")
+	}
+	if r.GetGpu().GetCount() > 0 {
+		parts = append(parts, plural(r.GetGpu().GetCount(), "GPU"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func allocStop(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "stop ID", Short: "Stop one allocation; the scheduler replaces it", Args: cobra.ExactArgs(1),
+		RunE: s.run(func(c *caller, args []string) error {
+			if err := checkID(args[0]); err != nil {
+				return err
+			}
+			ctx, cancel := c.call()
+			defer cancel()
+			a, err := c.allocs().Stop(ctx, &nusav1.GetAllocationRequest{Id: args[0]})
+			if err != nil {
+				return err
+			}
+			return c.print(a, func(w io.Writer) {
+				fmt.Fprintf(w, "%s (%s of %s) is stopping; another will take its place\n", shortID(a.GetId()), instance(a), jobName(a.GetNamespace(), a.GetJob(), ""))
+			})
+		}),
+	}
+}
+
+func allocLogs(s *settings) *cobra.Command {
+	var task string
+	var follow, onlyOut, onlyErr bool
+	var tail int64
+	c := &cobra.Command{
+		Use: "logs ID", Short: "Show what a task wrote to stdout and stderr", Args: cobra.ExactArgs(1),
+		Long: "Writes a task's stdout to standard output and its stderr to standard error. With -f it goes on until the task ends.",
+		RunE: s.run(func(c *caller, args []string) error {
+			if err := checkID(args[0]); err != nil {
+				return err
+			}
+			both := onlyOut == onlyErr
+			stream, err := c.allocs().Logs(c.ctx, &nusav1.LogsRequest{
+				Allocation: args[0], Task: task, Follow: follow, Stdout: both || onlyOut, Stderr: both || onlyErr, TailBytes: tail,
+			})
+			if err != nil {
+				return err
+			}
+			for {
+				chunk, err := stream.Recv()
+				switch {
+				case errors.Is(err, io.EOF):
+					return nil
+				case err != nil && c.interrupted():
+					return nil
+				case err != nil:
+					return err
+				}
+				to := c.out
+				if chunk.GetStderr() {
+					to = c.cmd.ErrOrStderr()
+				}
+				if _, err := to.Write(chunk.GetData()); err != nil {
+					return err
+				}
+			}
+		}),
+	}
+	f := c.Flags()
+	f.BoolVarP(&follow, "follow", "f", false, "go on as output comes")
+	f.StringVar(&task, "task", "", "task, when there are several")
+	f.BoolVar(&onlyOut, "stdout", false, "only stdout")
+	f.BoolVar(&onlyErr, "stderr", false, "only stderr")
+	f.Int64Var(&tail, "tail", 0, "only this many bytes from the end; 0 = all that is kept")
+	return c
+}

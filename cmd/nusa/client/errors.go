@@ -1,0 +1,106 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// callError is a failed call, with what to do about it.
+type callError struct {
+	message  string
+	problems []*nusav1.Problem
+	cause    error
+}
+
+func (e *callError) Error() string { return e.message }
+func (e *callError) Unwrap() error { return e.cause }
+
+// errorLines are the lines of an error: one, or one for each problem of an
+// input.
+func errorLines(err error) []string {
+	var problems job.Errors
+	if errors.As(err, &problems) {
+		return strings.Split(problems.Error(), "\n")
+	}
+	var call *callError
+	if errors.As(err, &call) && len(call.problems) > 0 {
+		var out []string
+		for _, p := range call.problems {
+			out = append(out, serve.ProblemText(p))
+		}
+		return out
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return []string{fmt.Sprintf("%s: %v", path.Path, path.Err)}
+	}
+	return []string{oneLine(err.Error())}
+}
+
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// readable says of a gRPC error what happened and what to do.
+func (s *settings) readable(err error) error {
+	st, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	e := &callError{message: st.Message(), problems: serve.Problems(err), cause: err}
+	// An error that stands in another: keep what was said around it.
+	if st.Code() == codes.Unknown || errors.As(err, new(*exitError)) {
+		return err
+	}
+	switch st.Code() {
+	case codes.Unavailable:
+		if cause, found := dialing(st.Message()); found {
+			e.message = fmt.Sprintf("cannot reach %s (%s): is `nusa dev` running? set --addr or NUSA_ADDR", s.addr, cause)
+		} else {
+			e.message += ": try again in a few seconds"
+		}
+	case codes.DeadlineExceeded:
+		e.message = fmt.Sprintf("no answer from %s within --timeout %s: try again, or wait longer", s.addr, job.FormatDuration(s.timeout))
+	case codes.Canceled:
+		e.message = "interrupted"
+	case codes.ResourceExhausted:
+		e.message += ": try again later"
+	case codes.Unimplemented:
+		e.message = fmt.Sprintf("%s does not know this call (%s): is it a Nusa server of this version?", s.addr, e.message)
+	case codes.Aborted:
+		e.message += ": read it again (nusa job plan) and repeat"
+	}
+	return e
+}
+
+// dialing finds why there is no connection, in an error of gRPC's own.
+func dialing(message string) (string, bool) {
+	if !strings.Contains(message, "connection error") && !strings.Contains(message, "transport") &&
+		!strings.Contains(message, "error reading from server") && !strings.Contains(message, "server preface") {
+		return "", false
+	}
+	for _, known := range []string{"connection refused", "no such host", "no route to host", "network is unreachable", "i/o timeout", "connection reset"} {
+		if strings.Contains(message, known) {
+			return known, true
+		}
+	}
+	return "no gRPC answer there", true
+}
+
+// transient says that a stream ended for a reason that may pass.
+func transient(err error) bool {
+	return status.Code(err) == codes.Unavailable
+}
+
+// interrupted says that the user ended it.
+func (c *caller) interrupted() bool { return errors.Is(c.ctx.Err(), context.Canceled) }

@@ -1,0 +1,144 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func jobExplain(s *settings) *cobra.Command {
+	var group string
+	c := &cobra.Command{
+		Use: "explain JOB", Short: "Say for every region, or node, why instances are or are not there", Args: cobra.ExactArgs(1),
+		Long: `Shows the latest decision about a job: every region, taken or refused, why, the
+terms of its score and how old the inputs were. With --region also that region's
+nodes.`,
+		Example: "  nusa job explain hello\n  nusa job explain hello --region japaneast",
+		RunE: s.run(func(c *caller, args []string) error {
+			ref, err := c.ref(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := c.call()
+			defer cancel()
+			e, err := c.jobs().Explain(ctx, &nusav1.ExplainRequest{Job: ref, Region: c.region, Group: group})
+			if err != nil {
+				return err
+			}
+			return c.print(e, func(w io.Writer) {
+				fmt.Fprintf(w, "%s%sdecided %s ago\n", c.style.bold(refName(ref)), gap, age(e.GetAge()))
+				c.view().explanation(w, e)
+			})
+		}),
+	}
+	s.bindRegion(c, "also explain this region's nodes")
+	c.Flags().StringVar(&group, "group", "", "only this group")
+	return c
+}
+
+func (v view) explanation(w io.Writer, e *nusav1.Explanation) {
+	for _, g := range e.GetGroups() {
+		placed := g.GetDesired() - g.GetUnplaced()
+		fmt.Fprintf(w, "\n%s: %d of %s placed\n", v.bold("group "+g.GetGroup()), placed, plural(g.GetDesired(), "instance"))
+		var regions []verdict
+		for _, r := range g.GetRegions() {
+			regions = append(regions, verdict{[]string{r.GetRegion()}, r.GetTaken(), count(r.GetFits()), r.GetReason(), r.GetMessage(), r.GetScore(), r.GetTerms(), r.GetInputs()})
+		}
+		v.verdicts(w, []string{"REGION"}, regions)
+		if len(g.GetNodes()) == 0 {
+			continue
+		}
+		fmt.Fprintln(w)
+		var nodes []verdict
+		for _, n := range g.GetNodes() {
+			nodes = append(nodes, verdict{[]string{n.GetNodeName(), shortID(n.GetNodeId())}, n.GetTaken(), "", n.GetReason(), n.GetMessage(), n.GetScore(), n.GetTerms(), n.GetInputs()})
+		}
+		v.verdicts(w, []string{"NODE", "ID"}, nodes)
+	}
+}
+
+// verdict is of a region or a node alike.
+type verdict struct {
+	names   []string
+	taken   int32
+	fits    string
+	reason  nusav1.Reason
+	message string
+	score   float64
+	terms   []*nusav1.ScoreTerm
+	inputs  []*nusav1.InputAge
+}
+
+// verdicts are one line each: a column for each term of the score, in the
+// order they first appear.
+func (v view) verdicts(w io.Writer, heads []string, all []verdict) {
+	var terms []string
+	column := map[string]int{}
+	for _, r := range all {
+		for _, t := range r.terms {
+			if _, ok := column[t.GetName()]; !ok {
+				column[t.GetName()] = len(terms)
+				terms = append(terms, t.GetName())
+			}
+		}
+	}
+	heads = append(append([]string{}, heads...), ">TAKEN", ">FITS", ">SCORE")
+	for _, t := range terms {
+		heads = append(heads, ">"+strings.ToUpper(t))
+	}
+	t := newTable(append(heads, "WHY", "INPUTS")...)
+	for _, r := range all {
+		values := make([]string, len(terms))
+		for _, term := range r.terms {
+			values[column[term.GetName()]] = signed(term.GetValue())
+		}
+		taken := count(r.taken)
+		if r.taken > 0 {
+			taken = v.good(taken)
+		}
+		score := ""
+		if len(r.terms) > 0 || r.score != 0 {
+			score = number(r.score)
+		}
+		row := append(append(append([]string{}, r.names...), taken, r.fits, score), values...)
+		t.row(append(row, v.because(r), v.faint(inputs(r.inputs)))...)
+	}
+	t.dropEmpty("FITS", "INPUTS")
+	t.write(w, v.palette)
+}
+
+// because is the reason of a refusal, or what spoke for it.
+func (v view) because(r verdict) string {
+	if text := why(r.reason, oneLine(r.message)); text != "" {
+		if r.reason == nusav1.Reason_REASON_UNSPECIFIED || r.reason == nusav1.Reason_REASON_LOWER_SCORE {
+			return text
+		}
+		return v.wait(text)
+	}
+	var details []string
+	for _, t := range r.terms {
+		if t.GetDetail() != "" {
+			details = append(details, oneLine(t.GetDetail()))
+		}
+	}
+	return strings.Join(details, "; ")
+}
+
+func signed(f float64) string {
+	if f > 0 {
+		return "+" + number(f)
+	}
+	return number(f)
+}
+
+func inputs(all []*nusav1.InputAge) string {
+	var parts []string
+	for _, i := range all {
+		parts = append(parts, i.GetName()+" "+age(i.GetAge()))
+	}
+	return strings.Join(parts, ", ")
+}

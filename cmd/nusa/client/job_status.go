@@ -1,0 +1,166 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func jobStatus(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "status JOB", Short: "Show a job, where it is and what it waits for", Args: cobra.ExactArgs(1),
+		RunE: s.run(func(c *caller, args []string) error {
+			ref, err := c.ref(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := c.call()
+			defer cancel()
+			j, err := c.jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
+			if err != nil {
+				return err
+			}
+			if c.output != "table" {
+				return c.print(j, nil)
+			}
+			v := c.view()
+			v.jobStatus(c.out, j)
+			allocs, err := c.allocs().List(ctx, &nusav1.ListAllocationsRequest{Job: ref})
+			if err != nil {
+				// The job's own answer stands; that its parts are not seen is said.
+				c.warn("allocations: %s", oneLine(c.readable(err).Error()))
+				return nil
+			}
+			c.partial(allocs.GetErrors())
+			if len(allocs.GetAllocations()) > 0 {
+				c.printf("\n")
+				v.allocList(c.out, allocs.GetAllocations(), false)
+			}
+			return nil
+		}),
+	}
+}
+
+// progress is a job's state on one line.
+func (v view) progress(j *nusav1.Job) string {
+	s := j.GetStatus()
+	sum, regions := totals(s)
+	parts := []string{v.state(word(s.GetState()))}
+	for _, c := range []struct {
+		n    int32
+		what string
+	}{
+		{sum.unowned, "without a region"}, {sum.pending, "pending"}, {sum.starting, "starting"}, {sum.running, "running"},
+		{sum.complete, "complete"}, {sum.failed, "failed"}, {sum.lost, "lost"},
+	} {
+		if c.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", c.n, v.state(c.what)))
+		}
+	}
+	line := strings.Join(parts, "  ")
+	if regions != "" {
+		line += "  on " + regions
+	}
+	if sum.alive() < sum.desired {
+		if p := pending(s); p != "" {
+			line += "  " + v.faint("waits: "+p)
+		}
+	}
+	return line
+}
+
+// pending is why instances wait: "rtt too high in 3 regions, no capacity in 1
+// region".
+func pending(s *nusav1.JobStatus) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s.GetGroups())) {
+		for _, p := range s.GetGroups()[name].GetPending() {
+			what := p.GetWhat()
+			if what == "" {
+				what = "instance"
+			}
+			parts = append(parts, fmt.Sprintf("%s in %s", word(p.GetReason()), plural(p.GetCount(), what)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (v view) jobStatus(w io.Writer, j *nusav1.Job) {
+	spec, s := j.GetSpec(), j.GetStatus()
+	head := []string{v.bold(jobName(spec.GetNamespace(), spec.GetName(), j.GetRegion())), word(spec.GetType()), v.state(word(s.GetState())),
+		fmt.Sprintf("version %d", j.GetVersion()), fmt.Sprintf("revision %d", j.GetRevision())}
+	if j.GetSubmitted() != nil {
+		head = append(head, "submitted "+v.since(j.GetSubmitted())+" ago")
+	}
+	fmt.Fprintln(w, strings.Join(head, gap))
+	if s.GetMessage() != "" {
+		fmt.Fprintln(w, oneLine(s.GetMessage()))
+	}
+	if len(s.GetGroups()) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := newTable("GROUP", ">DESIRED", ">PENDING", ">STARTING", ">RUNNING", ">COMPLETE", ">FAILED", ">STOPPED", ">LOST", ">NO REGION")
+	names := slices.Sorted(maps.Keys(s.GetGroups()))
+	for _, name := range names {
+		g := s.GetGroups()[name]
+		c := g.GetCounts()
+		t.row(name, count(g.GetDesired()), count(c.GetPending()), count(c.GetStarting()), count(c.GetRunning()), count(c.GetComplete()),
+			count(c.GetFailed()), count(c.GetStopped()), count(c.GetLost()), count(g.GetUnowned()))
+	}
+	t.dropEmpty("PENDING", "STARTING", "COMPLETE", "FAILED", "STOPPED", "LOST", "NO REGION")
+	t.write(w, v.palette)
+	for _, name := range names {
+		for _, p := range s.GetGroups()[name].GetPending() {
+			what := p.GetWhat()
+			if what == "" {
+				what = "instance"
+			}
+			fmt.Fprintf(w, "%s waits: %s: %s\n", name, plural(p.GetCount(), what), why(p.GetReason(), oneLine(p.GetMessage())))
+		}
+	}
+	v.slots(w, s, names)
+}
+
+func (v view) slots(w io.Writer, s *nusav1.JobStatus, groups []string) {
+	t := newTable("SLOT", "REGION", "STATE", ">VERSION", "WHY")
+	for _, name := range groups {
+		for _, slot := range s.GetGroups()[name].GetSlots() {
+			reason := slot.GetPlacedBecause()
+			if r := why(slot.GetReason(), oneLine(slot.GetMessage())); r != "" {
+				reason = r
+			}
+			t.row(slotName(slot), slot.GetRegion(), v.state(slotState(slot)), fmt.Sprint(slot.GetJobVersion()), oneLine(reason))
+		}
+	}
+	if len(t.rows) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t.write(w, v.palette)
+}
+
+func slotState(s *nusav1.Slot) string {
+	state := word(s.GetState())
+	if s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_STOP && s.GetState() != nusav1.SlotState_SLOT_STATE_STOPPED {
+		return "stopping"
+	}
+	if s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE && s.GetState() != nusav1.SlotState_SLOT_STATE_REVOKED {
+		return "being revoked"
+	}
+	return state
+}
+
+// slotName is web[0-5], or web[3] for one instance.
+func slotName(s *nusav1.Slot) string {
+	if s.GetTo()-s.GetFrom() <= 1 {
+		return fmt.Sprintf("%s[%d]", s.GetGroup(), s.GetFrom())
+	}
+	return fmt.Sprintf("%s[%d-%d]", s.GetGroup(), s.GetFrom(), s.GetTo()-1)
+}

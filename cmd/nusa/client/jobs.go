@@ -1,0 +1,295 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func jobCommand() *cobra.Command {
+	s := &settings{}
+	c := noun("job", "Submit jobs, see where they run and why",
+		jobInit(), jobValidate(s), jobPlan(s), jobRun(s), jobStatus(s), jobList(s), jobExplain(s), jobStop(s), jobAdopt(s))
+	s.bind(c)
+	s.bindNamespace(c)
+	return c
+}
+
+func jobInit() *cobra.Command {
+	var kind, name string
+	var force bool
+	c := &cobra.Command{
+		Use:   "init [FILE]",
+		Short: "Write a commented job file to start from",
+		Long:  "Writes a commented job file (job.yaml, - is standard output). It does not overwrite a file without --force.",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			jobType, ok := job.ParseType(kind)
+			if !ok {
+				return fmt.Errorf("--type: %q is not one of service, batch, system", kind)
+			}
+			if !job.ValidName(name) {
+				return fmt.Errorf("--name: %q is not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter", name)
+			}
+			text, err := job.Sample(name, jobType)
+			if err != nil {
+				return err
+			}
+			file := "job.yaml"
+			if len(args) == 1 {
+				file = args[0]
+			}
+			if file == "-" {
+				_, err = io.WriteString(cmd.OutOrStdout(), text)
+				return err
+			}
+			flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+			if force {
+				flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+			}
+			f, err := os.OpenFile(file, flags, 0o644)
+			if os.IsExist(err) {
+				return fmt.Errorf("%s exists: name another file, or --force", file)
+			}
+			if err != nil {
+				return err
+			}
+			if _, err := io.WriteString(f, text); err != nil {
+				f.Close()
+				return err
+			}
+			if err := f.Close(); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s written; next: nusa job validate %s, nusa job run %s\n", file, file, file)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&kind, "type", "service", "service, batch or system")
+	c.Flags().StringVar(&name, "name", "my-job", "name of the job")
+	c.Flags().BoolVar(&force, "force", false, "overwrite the file")
+	return c
+}
+
+func jobValidate(s *settings) *cobra.Command {
+	var full bool
+	c := &cobra.Command{
+		Use:   "validate FILE",
+		Short: "Check a job file, without a server",
+		Long:  "Checks a job file (- is standard input) without a server. With --full it prints the job with every default filled in.",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := readJob(cmd, args[0], s.namespace)
+			if err != nil {
+				return err
+			}
+			job.Default(spec)
+			if u := job.Unsupported(spec); len(u) > 0 {
+				for i := range u {
+					u[i].File = args[0]
+				}
+				return u
+			}
+			format := job.YAML
+			if s.output == "json" {
+				format = job.JSON
+			}
+			if full || s.output != "table" {
+				text, err := job.Marshal(spec, format)
+				if err != nil {
+					return err
+				}
+				_, err = cmd.OutOrStdout().Write(text)
+				return err
+			}
+			for _, w := range job.Warnings(spec) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is a valid job: %s, %s\n", args[0], jobName(spec.GetNamespace(), spec.GetName(), ""), contents(spec))
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&full, "full", false, "print the job with every default")
+	return c
+}
+
+// contents says in short what a job is made of.
+func contents(spec *nusav1.JobSpec) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
+		g := spec.GetGroups()[name]
+		if g.Count == nil {
+			parts = append(parts, name+" on every node")
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%d × %s", g.GetCount(), name))
+	}
+	return word(spec.GetType()) + " of " + strings.Join(parts, ", ")
+}
+
+// readJob parses a file. --namespace fills in what the file leaves open; if
+// both say one, and not the same, that is an error: neither may silently lose.
+func readJob(cmd *cobra.Command, file, namespace string) (*nusav1.JobSpec, error) {
+	data, err := readFile(cmd, file)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := job.Parse(data, file)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case namespace == "" || namespace == spec.GetNamespace():
+	case spec.GetNamespace() != "":
+		return nil, fmt.Errorf("%s: namespace: is %s in the file and %s by --namespace or NUSA_NAMESPACE", file, spec.GetNamespace(), namespace)
+	case !job.ValidName(namespace):
+		return nil, fmt.Errorf("--namespace: %q is not a name", namespace)
+	default:
+		spec.Namespace = namespace
+	}
+	return spec, nil
+}
+
+func jobList(s *settings) *cobra.Command {
+	var labels map[string]string
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List jobs", Args: cobra.NoArgs,
+		RunE: s.run(func(c *caller, _ []string) error {
+			ctx, cancel := c.call()
+			defer cancel()
+			all := &nusav1.ListJobsResponse{}
+			for token := ""; ; {
+				page, err := c.jobs().List(ctx, &nusav1.ListJobsRequest{Namespace: c.namespace, Labels: labels, PageToken: token})
+				if err != nil {
+					return err
+				}
+				all.Jobs = append(all.Jobs, page.GetJobs()...)
+				all.Errors = append(all.Errors, page.GetErrors()...)
+				if token = page.GetNextPageToken(); token == "" {
+					break
+				}
+			}
+			c.partial(all.GetErrors())
+			return c.print(all, func(w io.Writer) { c.view().jobList(w, all.GetJobs()) })
+		}),
+	}
+	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only jobs with this label, KEY=VALUE")
+	return c
+}
+
+func (v view) jobList(w io.Writer, jobs []*nusav1.Job) {
+	if len(jobs) == 0 {
+		fmt.Fprintln(w, "no jobs; submit one with: nusa job run FILE")
+		return
+	}
+	t := newTable("JOB", "TYPE", "STATE", ">RUNNING", "REGIONS", ">VERSION", ">AGE", "MESSAGE")
+	for _, j := range jobs {
+		sum, regions := totals(j.GetStatus())
+		t.row(jobName(j.GetSpec().GetNamespace(), j.GetSpec().GetName(), j.GetRegion()), word(j.GetSpec().GetType()),
+			v.state(word(j.GetStatus().GetState())), fmt.Sprintf("%d/%d", sum.alive(), sum.desired), orDash(regions),
+			fmt.Sprint(j.GetVersion()), v.since(j.GetSubmitted()), j.GetStatus().GetMessage())
+	}
+	t.dropEmpty("MESSAGE")
+	t.write(w, v.palette)
+}
+
+// tally sums a job's groups up.
+type tally struct {
+	desired, pending, starting, running, complete, failed, stopped, lost, unowned int32
+}
+
+// alive are instances that run or have done their work.
+func (t tally) alive() int32 { return t.running + t.complete }
+
+func (t *tally) add(c *nusav1.InstanceCounts) {
+	t.pending += c.GetPending()
+	t.starting += c.GetStarting()
+	t.running += c.GetRunning()
+	t.complete += c.GetComplete()
+	t.failed += c.GetFailed()
+	t.stopped += c.GetStopped()
+	t.lost += c.GetLost()
+}
+
+// totals are the counts of all groups, and how many instances each region has:
+// "japaneast 1, southeastasia 3".
+func totals(s *nusav1.JobStatus) (tally, string) {
+	var sum tally
+	regions := map[string]int32{}
+	for _, g := range s.GetGroups() {
+		sum.desired += g.GetDesired()
+		sum.unowned += g.GetUnowned()
+		sum.add(g.GetCounts())
+		for name, c := range g.GetRegions() {
+			var r tally
+			r.add(c)
+			regions[name] += r.pending + r.starting + r.running + r.complete
+		}
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(regions)) {
+		parts = append(parts, fmt.Sprintf("%s %d", name, regions[name]))
+	}
+	return sum, strings.Join(parts, ", ")
+}
+
+func jobStop(s *settings) *cobra.Command {
+	var purge bool
+	var check int64
+	c := &cobra.Command{
+		Use: "stop JOB", Short: "Stop every instance of a job", Args: cobra.ExactArgs(1),
+		Long: "Stops every instance of a job. Its record stays, so that it can be looked at and run again, until it is stopped with --purge.",
+		RunE: s.run(func(c *caller, args []string) error {
+			ref, err := c.ref(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := c.call()
+			defer cancel()
+			resp, err := c.jobs().Stop(ctx, &nusav1.StopJobRequest{Job: ref, Purge: purge, CheckRevision: check})
+			if err != nil {
+				return err
+			}
+			return c.print(resp, func(w io.Writer) {
+				fmt.Fprintf(w, "%s is stopping (revision %d); follow it with: nusa job status %s\n", refName(ref), resp.GetRevision(), args[0])
+			})
+		}),
+	}
+	c.Flags().BoolVar(&purge, "purge", false, "also forget the job once everything has stopped")
+	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored job's revision is this")
+	return c
+}
+
+func refName(r *nusav1.JobRef) string { return jobName(r.GetNamespace(), r.GetName(), r.GetRegion()) }
+
+func jobAdopt(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "adopt NAME@REGION", Short: "Hand a region's own job to the global tier", Args: cobra.ExactArgs(1),
+		RunE: s.run(func(c *caller, args []string) error {
+			ref, err := c.ref(args[0])
+			if err != nil {
+				return err
+			}
+			if ref.GetRegion() == "" {
+				return fmt.Errorf("%q names no region: write NAME@REGION", args[0])
+			}
+			ctx, cancel := c.call()
+			defer cancel()
+			resp, err := c.jobs().Adopt(ctx, &nusav1.AdoptRequest{Namespace: ref.GetNamespace(), Name: ref.GetName(), Region: ref.GetRegion()})
+			if err != nil {
+				return err
+			}
+			return c.print(resp, func(w io.Writer) {
+				fmt.Fprintf(w, "%s is now %s, version %d\n", refName(ref), jobName(ref.GetNamespace(), ref.GetName(), ""), resp.GetVersion())
+			})
+		}),
+	}
+}

@@ -1,0 +1,242 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func nodeCommand() *cobra.Command {
+	s := &settings{}
+	c := noun("node", "Look at nodes, drain and cordon them", nodeList(s), nodeStatus(s), nodeDrain(s), nodeCordon(s, true), nodeCordon(s, false))
+	s.bind(c)
+	return c
+}
+
+func nodeList(s *settings) *cobra.Command {
+	var pool string
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List nodes", Args: cobra.NoArgs,
+		RunE: s.run(func(c *caller, _ []string) error {
+			ctx, cancel := c.call()
+			defer cancel()
+			resp, err := c.nodes().List(ctx, &nusav1.ListNodesRequest{Region: c.region, Pool: pool})
+			if err != nil {
+				return err
+			}
+			c.partial(resp.GetErrors())
+			return c.print(resp, func(w io.Writer) { c.view().nodeList(w, resp.GetNodes()) })
+		}),
+	}
+	s.bindRegion(c, "only this region's")
+	c.Flags().StringVar(&pool, "pool", "", "only this pool's")
+	return c
+}
+
+func (v view) nodeList(w io.Writer, nodes []*nusav1.Node) {
+	if len(nodes) == 0 {
+		fmt.Fprintln(w, "no nodes; start an agent with: nusa agent")
+		return
+	}
+	t := newTable("NODE", "NAME", "REGION", "STATE", "POOL", ">CPU", ">MEMORY", ">CPU USED", ">MEMORY USED", ">ALLOCS", ">STATS")
+	for _, n := range nodes {
+		c, a := n.GetInventory().GetCapacity(), n.GetAllocated()
+		cpuUsed, memUsed := "-", "-"
+		if n.GetStats() != nil {
+			cpuUsed, memUsed = percent(n.GetStats().GetCpu()), memoryUsed(n)
+		}
+		t.row(shortID(n.GetId()), n.GetName(), n.GetRegion(), v.nodeState(n), n.GetInventory().GetPool(),
+			cores(a.GetCpuMilli())+"/"+cores(c.GetCpuMilli()), size(a.GetMemoryBytes())+"/"+size(c.GetMemoryBytes()),
+			cpuUsed, memUsed, count(n.GetAllocations()), age(n.GetStatsAge()))
+	}
+	t.write(w, v.palette)
+}
+
+func memoryUsed(n *nusav1.Node) string {
+	s := n.GetStats()
+	total := s.GetMemoryUsedBytes() + s.GetMemoryAvailableBytes()
+	if total == 0 {
+		return "-"
+	}
+	return percent(float64(s.GetMemoryUsedBytes()) / float64(total))
+}
+
+func (v view) nodeState(n *nusav1.Node) string {
+	parts := []string{v.state(word(n.GetState()))}
+	if n.GetDraining() {
+		parts = append(parts, v.wait("draining"))
+	}
+	if n.GetCordoned() {
+		parts = append(parts, v.wait("cordoned"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func nodeStatus(s *settings) *cobra.Command {
+	c := &cobra.Command{
+		Use: "status NODE", Short: "Show a node: machine, drivers, use", Args: cobra.ExactArgs(1),
+		RunE: s.run(func(c *caller, args []string) error {
+			ctx, cancel := c.call()
+			defer cancel()
+			n, err := c.nodes().Get(ctx, &nusav1.GetNodeRequest{Id: args[0], Region: c.region})
+			if err != nil {
+				return err
+			}
+			return c.print(n, func(w io.Writer) { c.view().nodeStatus(w, n) })
+		}),
+	}
+	s.bindRegion(c, "region of the node, when its name is not unique")
+	return c
+}
+
+func (v view) nodeStatus(w io.Writer, n *nusav1.Node) {
+	inv, f := n.GetInventory(), n.GetInventory().GetFacts()
+	fmt.Fprintln(w, strings.Join([]string{v.bold(n.GetName()), shortID(n.GetId()), "in " + n.GetRegion(), v.nodeState(n)}, gap))
+	t := newTable("", "")
+	add := func(name, value string) {
+		if strings.TrimSpace(value) != "" {
+			t.row(v.faint(name), value)
+		}
+	}
+	add("id", n.GetId())
+	add("description", oneLine(inv.GetDescription()))
+	add("address", n.GetAddress())
+	add("pool", inv.GetPool())
+	add("labels", labels(inv.GetLabels()))
+	add("version", inv.GetVersion())
+	if n.GetRegistered() != nil {
+		add("registered", v.since(n.GetRegistered())+" ago")
+	}
+	add("system", strings.Join(strings.Fields(strings.Join([]string{f.GetPlatform(), f.GetPlatformVersion(), f.GetOs(), f.GetKernel(), f.GetArch(), f.GetVirtualization()}, " ")), " "))
+	if f.GetCpuCores() > 0 {
+		add("cpu", fmt.Sprintf("%s, %d cores (%d physical), %.0f MHz", f.GetCpuModel(), f.GetCpuCores(), f.GetCpuPhysicalCores(), f.GetCpuMhz()))
+		add("memory", fmt.Sprintf("%s, swap %s", size(f.GetMemoryBytes()), size(f.GetSwapBytes())))
+	}
+	if f.GetBootTime() != nil {
+		add("booted", v.since(f.GetBootTime())+" ago")
+	}
+	for _, d := range f.GetDisks() {
+		add("disk", fmt.Sprintf("%s %s on %s, %s", d.GetMount(), d.GetFsType(), d.GetDevice(), size(d.GetTotalBytes())))
+	}
+	for _, i := range f.GetNetworks() {
+		add("network", strings.TrimSpace(i.GetName()+" "+strings.Join(i.GetAddresses(), " ")))
+	}
+	for _, g := range inv.GetGpus() {
+		add("gpu", g.GetModel()+" "+size(g.GetMemoryBytes()))
+	}
+	if inv.GetSharedMachine() != "" {
+		add("shared", "one of several agents on this machine; facts are of the machine, capacity is this agent's part")
+	}
+	t.writeBody(w, v.palette)
+	v.drivers(w, inv.GetDrivers())
+	v.nodeUse(w, n)
+}
+
+func (v view) drivers(w io.Writer, drivers []*nusav1.DriverInfo) {
+	if len(drivers) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := newTable("DRIVER", "HEALTH", "VERSION", "CAN", "MESSAGE")
+	for _, d := range drivers {
+		t.row(d.GetName(), v.health(d.GetHealthy()), d.GetVersion(), strings.Join(d.GetCapabilities(), " "), oneLine(d.GetMessage()))
+	}
+	t.dropEmpty("VERSION", "MESSAGE")
+	t.write(w, v.palette)
+}
+
+func (v view) nodeUse(w io.Writer, n *nusav1.Node) {
+	c, a, s := n.GetInventory().GetCapacity(), n.GetAllocated(), n.GetStats()
+	cpu, memory := "-", "-"
+	if s != nil {
+		cpu = fmt.Sprintf("%s, load %.2f", percent(s.GetCpu()), s.GetLoad1())
+		memory = fmt.Sprintf("%s of %s", size(s.GetMemoryUsedBytes()), size(s.GetMemoryUsedBytes()+s.GetMemoryAvailableBytes()))
+	}
+	fmt.Fprintln(w)
+	t := newTable("", ">CAPACITY", ">ALLOCATED", "MACHINE USES ("+age(n.GetStatsAge())+" ago)")
+	t.row("cpu", cores(c.GetCpuMilli()), cores(a.GetCpuMilli()), cpu)
+	t.row("memory", size(c.GetMemoryBytes()), size(a.GetMemoryBytes()), memory)
+	t.row("disk", size(c.GetDiskBytes()), size(a.GetDiskBytes()), diskUse(s))
+	t.row("allocations", quota(n), count(n.GetAllocations()), networkUse(s))
+	t.write(w, v.palette)
+}
+
+func quota(n *nusav1.Node) string {
+	if q := n.GetInventory().GetInstanceQuota(); q > 0 {
+		return count(q)
+	}
+	return "no limit"
+}
+
+func diskUse(s *nusav1.NodeStats) string {
+	var parts []string
+	for _, d := range s.GetDisks() {
+		parts = append(parts, fmt.Sprintf("%s %s of %s", d.GetMount(), size(d.GetUsedBytes()), size(d.GetTotalBytes())))
+	}
+	return orDash(strings.Join(parts, ", "))
+}
+
+func networkUse(s *nusav1.NodeStats) string {
+	var in, out float64
+	for _, n := range s.GetNetworks() {
+		in, out = in+n.GetInPerSecond(), out+n.GetOutPerSecond()
+	}
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("network %s in, %s out", rate(in), rate(out))
+}
+
+func nodeDrain(s *settings) *cobra.Command {
+	var off bool
+	c := &cobra.Command{
+		Use: "drain NODE", Short: "Move a node's work away; --off ends the drain", Args: cobra.ExactArgs(1),
+		RunE: s.run(func(c *caller, args []string) error {
+			ctx, cancel := c.call()
+			defer cancel()
+			n, err := c.nodes().Drain(ctx, &nusav1.DrainNodeRequest{Id: args[0], Region: c.region, Drain: !off})
+			if err != nil {
+				return err
+			}
+			return c.print(n, func(w io.Writer) {
+				if off {
+					fmt.Fprintf(w, "node %s takes new work again\n", nodeName(n))
+					return
+				}
+				fmt.Fprintf(w, "node %s is draining: %s moving elsewhere\n", nodeName(n), plural(n.GetAllocations(), "allocation"))
+			})
+		}),
+	}
+	s.bindRegion(c, "region of the node, when its name is not unique")
+	c.Flags().BoolVar(&off, "off", false, "end the drain")
+	return c
+}
+
+func nodeName(n *nusav1.Node) string {
+	return fmt.Sprintf("%s (%s in %s)", n.GetName(), shortID(n.GetId()), n.GetRegion())
+}
+
+func nodeCordon(s *settings, cordon bool) *cobra.Command {
+	use, short, done := "cordon NODE", "Give a node no new work", "takes no new work; what runs there goes on"
+	if !cordon {
+		use, short, done = "uncordon NODE", "Let a node take new work again", "takes new work again"
+	}
+	c := &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		RunE: s.run(func(c *caller, args []string) error {
+			ctx, cancel := c.call()
+			defer cancel()
+			n, err := c.nodes().Cordon(ctx, &nusav1.CordonNodeRequest{Id: args[0], Region: c.region, Cordon: cordon})
+			if err != nil {
+				return err
+			}
+			return c.print(n, func(w io.Writer) { fmt.Fprintf(w, "node %s %s\n", nodeName(n), done) })
+		}),
+	}
+	s.bindRegion(c, "region of the node, when its name is not unique")
+	return c
+}

@@ -1,0 +1,256 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func regionCommand() *cobra.Command {
+	s := &settings{}
+	c := noun("region", "Define regions, see what they can fit", regionDefine(s), regionList(s), regionStatus(s), regionCordon(s, true), regionCordon(s, false), regionRemove(s))
+	s.bind(c)
+	return c
+}
+
+func regionDefine(s *settings) *cobra.Command {
+	var file string
+	var check int64
+	c := &cobra.Command{
+		Use: "define -f FILE", Short: "Create regions, or replace their definitions", Args: cobra.NoArgs,
+		Long:    "Reads region definitions, separated by ---, from a file (- is standard input). All are checked before the first is sent.",
+		Example: "  nusa region define -f examples/region.yaml",
+		RunE: s.run(func(c *caller, _ []string) error {
+			data, err := c.readFile(file)
+			if err != nil {
+				return err
+			}
+			defs, err := job.ParseRegions(data, file)
+			if err != nil {
+				return err
+			}
+			if check != 0 && len(defs) > 1 {
+				return fmt.Errorf("--check-revision is for one region, %s has %d", file, len(defs))
+			}
+			out := &nusav1.ListRegionsResponse{}
+			for _, d := range defs {
+				ctx, cancel := c.call()
+				r, err := c.regions().Define(ctx, &nusav1.DefineRegionRequest{Definition: d, CheckRevision: check})
+				cancel()
+				if err != nil {
+					return err
+				}
+				out.Regions = append(out.Regions, r)
+				if c.output == "table" {
+					c.printf("region %s defined (revision %d), %s\n", d.GetName(), r.GetRevision(), c.style.state(word(r.GetState())))
+				}
+			}
+			return c.print(out, func(io.Writer) {})
+		}),
+	}
+	c.Flags().StringVarP(&file, "file", "f", "", "file with definitions (required)")
+	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored region's revision is this; -1: unless there is none")
+	// The flag was defined just above.
+	_ = c.MarkFlagRequired("file")
+	return c
+}
+
+func regionList(s *settings) *cobra.Command {
+	var labels map[string]string
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List regions", Args: cobra.NoArgs,
+		RunE: s.run(func(c *caller, _ []string) error {
+			ctx, cancel := c.call()
+			defer cancel()
+			resp, err := c.regions().List(ctx, &nusav1.ListRegionsRequest{Labels: labels})
+			if err != nil {
+				return err
+			}
+			return c.print(resp, func(w io.Writer) { c.view().regionList(w, resp.GetRegions()) })
+		}),
+	}
+	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only regions with this label, KEY=VALUE")
+	return c
+}
+
+func (v view) regionList(w io.Writer, regions []*nusav1.Region) {
+	if len(regions) == 0 {
+		fmt.Fprintln(w, "no regions; define one with: nusa region define -f FILE, or start its servers")
+		return
+	}
+	t := newTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU", ">CPU FREE", ">MEMORY FREE", ">QUEUE", "MASTER", ">REPORT", "LABELS")
+	for _, r := range regions {
+		rep := r.GetReport()
+		cells := []string{"-", "-", "-", "-", "-", "-"}
+		if rep != nil {
+			cells = []string{nodesOf(rep), count(live(rep)), percent(rep.GetUtilisation().GetCpu()), cores(rep.GetFree().GetCpuMilli()), size(rep.GetFree().GetMemoryBytes()), count(rep.GetQueueLength())}
+		}
+		row := append([]string{r.GetDefinition().GetName(), v.regionState(r)}, cells...)
+		t.row(append(row, orDash(r.GetMaster()), age(r.GetReportAge()), labels(r.GetDefinition().GetLabels()))...)
+	}
+	t.dropEmpty("QUEUE", "LABELS")
+	t.write(w, v.palette)
+}
+
+func (v view) regionState(r *nusav1.Region) string {
+	state := v.state(word(r.GetState()))
+	if r.GetCordoned() {
+		state += ", " + v.wait("cordoned")
+	}
+	return state
+}
+
+// nodesOf is ready/all nodes.
+func nodesOf(r *nusav1.RegionReport) string {
+	if r.GetNodesLost() == 0 {
+		return count(r.GetNodesReady())
+	}
+	return fmt.Sprintf("%d/%d", r.GetNodesReady(), r.GetNodesReady()+r.GetNodesLost())
+}
+
+// live counts allocations that have not ended.
+func live(r *nusav1.RegionReport) int32 {
+	a := r.GetAllocations()
+	return a["pending"] + a["starting"] + a["running"]
+}
+
+func labels(l map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(l)) {
+		parts = append(parts, k+"="+l[k])
+	}
+	return strings.Join(parts, " ")
+}
+
+func regionStatus(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "status REGION", Short: "Show a region's aggregate, how old it is, and what still fits", Args: cobra.ExactArgs(1),
+		RunE: s.run(func(c *caller, args []string) error {
+			ctx, cancel := c.call()
+			defer cancel()
+			r, err := c.regions().Get(ctx, &nusav1.GetRegionRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return c.print(r, func(w io.Writer) { c.view().regionStatus(w, r) })
+		}),
+	}
+}
+
+func (v view) regionStatus(w io.Writer, r *nusav1.Region) {
+	d := r.GetDefinition()
+	fmt.Fprintln(w, v.bold(d.GetName())+gap+v.regionState(r))
+	t := newTable("", "")
+	add := func(name, value string) {
+		if value != "" {
+			t.row(v.faint(name), value)
+		}
+	}
+	add("description", oneLine(d.GetDescription()))
+	if l := d.GetLocation(); l != nil {
+		add("location", strings.TrimSpace(fmt.Sprintf("%s %.2f,%.2f", l.GetName(), l.GetLatitude(), l.GetLongitude())))
+	}
+	add("labels", labels(d.GetLabels()))
+	add("defined by", map[bool]string{true: "an operator", false: "itself"}[r.GetDefinedByOperator()])
+	if r.GetClusterId() != "" {
+		add("cluster", fmt.Sprintf("%s, incarnation %d, term %d, fence %d", shortID(r.GetClusterId()), r.GetIncarnation(), r.GetTerm(), r.GetFence()))
+	}
+	add("master", strings.TrimSpace(r.GetMaster()+" "+r.GetMasterAddress()))
+	t.writeBody(w, v.palette)
+	if len(r.GetServers()) > 0 {
+		fmt.Fprintln(w)
+		servers := newTable("SERVER", "ROLE", "HEALTH", "ADDRESS", "VERSION")
+		for _, s := range r.GetServers() {
+			servers.row(s.GetId(), map[bool]string{true: "master", false: "follower"}[s.GetLeader()], v.health(s.GetHealthy()), s.GetAddress(), s.GetVersion())
+		}
+		servers.write(w, v.palette)
+	}
+	v.report(w, r)
+}
+
+func (v view) health(healthy bool) string {
+	if healthy {
+		return v.good("healthy")
+	}
+	return v.bad("unhealthy")
+}
+
+func (v view) report(w io.Writer, r *nusav1.Region) {
+	rep := r.GetReport()
+	if rep == nil {
+		fmt.Fprintln(w, "\nno report yet")
+		return
+	}
+	fmt.Fprintf(w, "\n%s: %d ready, %d lost, %d draining, %d cordoned nodes; %s queued; allocations: %s\n",
+		v.bold("report of "+age(r.GetReportAge())+" ago"), rep.GetNodesReady(), rep.GetNodesLost(), rep.GetNodesDraining(), rep.GetNodesCordoned(),
+		plural(rep.GetQueueLength(), "instance"), allocCounts(rep.GetAllocations()))
+	t := newTable("", ">CAPACITY", ">ALLOCATED", ">FREE", ">USED")
+	u, c, a, f := rep.GetUtilisation(), rep.GetCapacity(), rep.GetAllocated(), rep.GetFree()
+	t.row("cpu", cores(c.GetCpuMilli()), cores(a.GetCpuMilli()), cores(f.GetCpuMilli()), percent(u.GetCpu()))
+	t.row("memory", size(c.GetMemoryBytes()), size(a.GetMemoryBytes()), size(f.GetMemoryBytes()), percent(u.GetMemory()))
+	t.row("disk", size(c.GetDiskBytes()), size(a.GetDiskBytes()), size(f.GetDiskBytes()), percent(u.GetDisk()))
+	t.row("network", "", "", "", rate(u.GetNetworkIn())+" in, "+rate(u.GetNetworkOut())+" out")
+	t.write(w, v.palette)
+	if bins := rep.GetShape().GetBins(); len(bins) > 0 {
+		fmt.Fprintf(w, "\n%s: nodes with at least this free\n", v.bold("shape"))
+		shape := newTable(">NODES", ">CPU", ">MEMORY", ">DISK", "POOL")
+		for _, b := range bins {
+			shape.row(count(b.GetNodes()), cores(b.GetFree().GetCpuMilli()), size(b.GetFree().GetMemoryBytes()), size(b.GetFree().GetDiskBytes()), b.GetPool())
+		}
+		shape.write(w, v.palette)
+	}
+}
+
+func allocCounts(m map[string]int32) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if m[k] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", m[k], k))
+		}
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func regionCordon(s *settings, cordon bool) *cobra.Command {
+	use, short, done := "cordon REGION", "Give a region no new work", "takes no new work; what runs there goes on"
+	if !cordon {
+		use, short, done = "uncordon REGION", "Let a region take new work again", "takes new work again"
+	}
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		RunE: s.run(func(c *caller, args []string) error {
+			ctx, cancel := c.call()
+			defer cancel()
+			r, err := c.regions().Cordon(ctx, &nusav1.CordonRegionRequest{Name: args[0], Cordon: cordon})
+			if err != nil {
+				return err
+			}
+			return c.print(r, func(w io.Writer) { fmt.Fprintf(w, "region %s %s\n", args[0], done) })
+		}),
+	}
+}
+
+func regionRemove(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "remove REGION", Aliases: []string{"rm"}, Short: "Forget a region that owns no work", Args: cobra.ExactArgs(1),
+		RunE: s.run(func(c *caller, args []string) error {
+			ctx, cancel := c.call()
+			defer cancel()
+			resp, err := c.regions().Remove(ctx, &nusav1.GetRegionRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return c.print(resp, func(w io.Writer) { fmt.Fprintf(w, "region %s is forgotten\n", args[0]) })
+		}),
+	}
+}

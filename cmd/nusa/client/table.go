@@ -1,0 +1,125 @@
+package client
+
+import (
+	"io"
+	"strings"
+
+	"charm.land/lipgloss/v2"
+)
+
+// palette colours text, or does not: pipes and NO_COLOR get none.
+type palette struct{ on bool }
+
+func (p palette) paint(colour, text string) string {
+	if !p.on || text == "" {
+		return text
+	}
+	return lipgloss.NewStyle().Foreground(lipgloss.Color(colour)).Render(text)
+}
+
+func (p palette) bold(text string) string {
+	if !p.on || text == "" {
+		return text
+	}
+	return lipgloss.NewStyle().Bold(true).Render(text)
+}
+
+// Colours of the basic sixteen follow the terminal's theme.
+func (p palette) good(text string) string  { return p.paint("2", text) }
+func (p palette) wait(text string) string  { return p.paint("3", text) }
+func (p palette) bad(text string) string   { return p.paint("1", text) }
+func (p palette) faint(text string) string { return p.paint("8", text) }
+
+// state colours the name of a state by what it means.
+func (p palette) state(text string) string {
+	switch text {
+	case "running", "complete", "ready", "connected", "accepted", "taken", "ok", "done", "yes":
+		return p.good(text)
+	case "pending", "starting", "stopping", "offered", "defined", "draining", "cordoned", "stale", "predicted", "estimated":
+		return p.wait(text)
+	case "failed", "lost", "disconnected", "rejected", "unreachable":
+		return p.bad(text)
+	}
+	return text
+}
+
+// table aligns columns by what is seen: colours have no width. Columns whose
+// head starts with ">" are aligned right.
+type table struct {
+	heads []string
+	rows  [][]string
+}
+
+func newTable(heads ...string) *table { return &table{heads: heads} }
+
+func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+
+// dropEmpty removes columns that have a head and nothing else.
+func (t *table) dropEmpty(heads ...string) {
+	for _, h := range heads {
+		for i := range t.heads {
+			if strings.TrimPrefix(t.heads[i], ">") == h && t.empty(i) {
+				t.heads = append(t.heads[:i:i], t.heads[i+1:]...)
+				for r := range t.rows {
+					t.rows[r] = append(t.rows[r][:i:i], t.rows[r][i+1:]...)
+				}
+				break
+			}
+		}
+	}
+}
+
+func (t *table) empty(column int) bool {
+	for _, r := range t.rows {
+		if r[column] != "" && r[column] != "0" && r[column] != "-" {
+			return false
+		}
+	}
+	return true
+}
+
+const gap = "  "
+
+func (t *table) write(w io.Writer, p palette) {
+	widths := make([]int, len(t.heads))
+	heads := make([]string, len(t.heads))
+	for i, h := range t.heads {
+		heads[i] = strings.TrimPrefix(h, ">")
+		widths[i] = lipgloss.Width(heads[i])
+	}
+	for _, r := range t.rows {
+		for i, cell := range r {
+			widths[i] = max(widths[i], lipgloss.Width(cell))
+		}
+	}
+	for i, h := range heads {
+		heads[i] = p.faint(h)
+	}
+	for _, r := range append([][]string{heads}, t.rows...) {
+		var b strings.Builder
+		for i, cell := range r {
+			if i > 0 {
+				b.WriteString(gap)
+			}
+			blank := strings.Repeat(" ", widths[i]-lipgloss.Width(cell))
+			if strings.HasPrefix(t.heads[i], ">") {
+				b.WriteString(blank + cell)
+			} else {
+				b.WriteString(cell + blank)
+			}
+		}
+		io.WriteString(w, strings.TrimRight(b.String(), " ")+"\n")
+	}
+}
+
+// writeBody writes the rows without heads, indented.
+func (t *table) writeBody(w io.Writer, p palette) {
+	body := &table{heads: t.heads}
+	for _, r := range t.rows {
+		body.rows = append(body.rows, append([]string{"  " + r[0]}, r[1:]...))
+	}
+	var b strings.Builder
+	body.write(&b, p)
+	_, text, _ := strings.Cut(b.String(), "\n")
+	io.WriteString(w, text)
+}
