@@ -1,9 +1,12 @@
 package sched_test
 
 import (
+	"bytes"
+	"encoding/gob"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -240,13 +243,14 @@ func drawJob(t *rapid.T, name string, version int) string {
 func TestRandomLife(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
+		w.shadow = restore(t, w.st)
 		nodes := rapid.IntRange(1, 8).Draw(t, "nodes")
 		for i := range nodes {
 			w.must(t, drawNode(t, fmt.Sprint("n", i)))
 		}
 		seen := map[string]state.AllocState{}
 		jobs := 0
-		for range rapid.IntRange(1, 25).Draw(t, "steps") {
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
 			jobs = w.randomStep(t, nodes, jobs)
 			in := w.input()
 			hash := in.View.Hash()
@@ -258,6 +262,7 @@ func TestRandomLife(t *testing.T) {
 				t.Fatalf("%v\n%s", err, p)
 			}
 			judge(t, in, p)
+			w.judgeExplain(t, in)
 			if rapid.IntRange(0, 3).Draw(t, "apply") > 0 {
 				for _, c := range p.Commands(w.newID, 3) {
 					w.apply(state.Command{ApplyPlan: &c})
@@ -267,6 +272,7 @@ func TestRandomLife(t *testing.T) {
 				t.Fatal("a snapshot has changed")
 			}
 			checkWorld(t, w, seen)
+			w.checkShadow(t)
 		}
 		w.calm(t)
 	})
@@ -280,7 +286,7 @@ func (w *world) must(t *rapid.T, line string) {
 
 func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 	node := fmt.Sprint("n", rapid.IntRange(0, nodes-1).Draw(t, "node"))
-	switch op := rapid.IntRange(0, 15).Draw(t, "op"); op {
+	switch op := rapid.IntRange(0, 22).Draw(t, "op"); op {
 	case 0:
 		w.must(t, "status "+node+" lost")
 	case 1:
@@ -298,7 +304,7 @@ func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 	case 7:
 		w.must(t, "settle")
 	case 8:
-		w.must(t, "tick 20s")
+		w.must(t, rapid.SampledFrom([]string{"tick 3s", "tick 20s", "tick 1m"}).Draw(t, "tick"))
 	case 9:
 		w.must(t, "remove "+node)
 	case 10, 11:
@@ -316,6 +322,22 @@ func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 			w.jobs[name].Type = was.Type
 			w.must(t, fmt.Sprintf("order %s 0-%d", name, rapid.IntRange(1, 6).Draw(t, "to")))
 		}
+	case 14:
+		w.must(t, "return")
+	case 15:
+		w.must(t, "purge")
+	case 16:
+		w.randomSlot(t)
+	case 17:
+		if jobs > 0 {
+			name := fmt.Sprint("j", rapid.IntRange(0, jobs-1).Draw(t, "job"))
+			w.must(t, fmt.Sprintf("local %s count=%d hash=%d", name, rapid.IntRange(0, 4).Draw(t, "count"), rapid.IntRange(0, 1).Draw(t, "hash")))
+		}
+	case 18:
+		if jobs > 0 {
+			name := fmt.Sprint("j", rapid.IntRange(0, jobs-1).Draw(t, "job"))
+			w.must(t, "stop "+name+rapid.SampledFrom([]string{"", " purge=yes"}).Draw(t, "purge"))
+		}
 	default:
 		name := fmt.Sprint("j", jobs)
 		jobs++
@@ -327,6 +349,34 @@ func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 		w.must(t, fmt.Sprintf("order %s 0-%d", name, to))
 	}
 	return jobs
+}
+
+// randomSlot does to a slot what the global tier does: narrow it as it is,
+// split it, or take it off the list.
+func (w *world) randomSlot(t *rapid.T) {
+	var slots []*state.Slot
+	for s := range w.st.Slots() {
+		if !s.Local {
+			slots = append(slots, s)
+		}
+	}
+	if len(slots) == 0 {
+		return
+	}
+	s := slots[rapid.IntRange(0, len(slots)-1).Draw(t, "slot")]
+	if rapid.Bool().Draw(t, "remove") {
+		w.must(t, "removed "+s.ID())
+		return
+	}
+	cut := rapid.Int32Range(s.From, s.To).Draw(t, "cut")
+	if cut > s.From {
+		w.must(t, fmt.Sprintf("order %s %d-%d gen=%d more=yes", s.Job, s.From, cut, s.Generation))
+	}
+	if cut < s.To {
+		w.must(t, fmt.Sprintf("order %s %d-%d gen=%d desired=%s", s.Job, cut, s.To, s.Generation,
+			rapid.SampledFrom([]string{"", "stop"}).Draw(t, "desired")))
+	}
+	w.must(t, "removed")
 }
 
 func (w *world) randomReport(t *rapid.T) {
@@ -418,4 +468,87 @@ func (w *world) calm(t *rapid.T) {
 		}
 	}
 	t.Fatalf("it does not come to rest:\n%s", sched.Make(w.input()))
+}
+
+func restore(t *rapid.T, s *state.State) *state.State {
+	restored, err := state.Restore(func(yield func(state.Record, error) bool) {
+		for r := range s.Snapshot().Records() {
+			if !yield(deepCopy(r), nil) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return restored
+}
+
+// deepCopy makes a record of its own, as decoding one would.
+func deepCopy(r state.Record) state.Record {
+	var buf bytes.Buffer
+	if err := gob.NewEncoder(&buf).Encode(r); err != nil {
+		panic(err)
+	}
+	var out state.Record
+	if err := gob.NewDecoder(&buf).Decode(&out); err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// checkShadow compares the state with one that was restored now and then and
+// applied the commands since: equal records, equal counts, equal plans.
+func (w *world) checkShadow(t *rapid.T) {
+	if a, b := w.st.Snapshot().Hash(), w.shadow.Snapshot().Hash(); a != b {
+		t.Fatal("a restored state differs")
+	}
+	if a, b := summary(w.st), summary(w.shadow); a != b {
+		t.Fatalf("counts\n%s\nof a restored state\n%s", a, b)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "restore") == 0 {
+		w.shadow = restore(t, w.st)
+		if a, b := summary(w.st), summary(w.shadow); a != b {
+			t.Fatalf("counts kept\n%s\nrestored\n%s", a, b)
+		}
+	}
+}
+
+func summary(s *state.State) string {
+	var b strings.Builder
+	for g := range s.Groups() {
+		fmt.Fprintf(&b, "%s %+v %d\n", g.Key, g.Counts, g.Wanted)
+	}
+	for g := range s.Unsettled() {
+		fmt.Fprintf(&b, "unsettled %s\n", g.Key)
+	}
+	fmt.Fprintln(&b, s.AllocCounts(), s.Allocated())
+	for n, u := range s.NodesInUse() {
+		fmt.Fprintf(&b, "%s %+v\n", n.ID, *u)
+	}
+	return b.String()
+}
+
+// judgeExplain: the verdicts agree with the oracle, node by node.
+func (w *world) judgeExplain(t *rapid.T, in sched.Input) {
+	for g := range in.View.Groups() {
+		if len(g.Slots) == 0 {
+			continue
+		}
+		job, _ := in.View.Job(g.Key.JobKey(), g.Slots[len(g.Slots)-1].JobVersion)
+		o := &oracle{in.View, g.Key, &job.Groups[0].Ask}
+		for _, v := range sched.ExplainAsk(in, job, g.Key.Group) {
+			if v.Reason == state.ReasonDeclined {
+				continue
+			}
+			n, _ := in.View.Node(v.NodeID)
+			s, ok := o.score(n, nil)
+			if ok != (v.Reason == "") || ok && math.Abs(s-v.Score) > 1e-9 {
+				t.Fatalf("%s: %s is %v %v, explained as %+v", g.Key, v.NodeName, s, ok, v)
+			}
+			if !ok && v.Message == "" {
+				t.Fatalf("%s: %s has no message: %+v", g.Key, v.NodeName, v)
+			}
+		}
+	}
 }

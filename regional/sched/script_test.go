@@ -80,6 +80,8 @@ type world struct {
 	gen   int64
 	link  bool
 	out   strings.Builder
+	// shadow gets the same commands, and may have been restored in between.
+	shadow *state.State
 }
 
 func newWorld() *world {
@@ -91,6 +93,9 @@ func newWorld() *world {
 func (w *world) apply(c state.Command) state.Result {
 	w.index++
 	c.NowUnixNano = w.now
+	if w.shadow != nil {
+		w.shadow.Apply(w.index, c)
+	}
 	return w.st.Apply(w.index, c)
 }
 
@@ -191,6 +196,10 @@ func (w *world) run(t *testing.T, where, line string) {
 		w.define(a)
 	case "order":
 		res = w.order(a)
+	case "purge":
+		res = w.apply(state.Command{Purge: &state.Purge{EndedBeforeUnixNano: w.now}})
+	case "stop":
+		res = w.apply(state.Command{StopLocalJob: &state.StopLocalJob{Namespace: "default", Name: a.word(1), Purge: a.keys["purge"] != ""}})
 	case "removed":
 		res = w.apply(state.Command{ApplyOrders: &state.ApplyOrders{Removed: a.words[1:]}})
 	case "local":
@@ -198,6 +207,7 @@ func (w *world) run(t *testing.T, where, line string) {
 		job.Key.Local = true
 		job.Groups = slices.Clone(job.Groups)
 		job.Groups[0].Count = int32(a.int("count", 1))
+		job.Groups[0].Hash += uint64(a.int("hash", 0))
 		job.Spec = []byte(line)
 		res = w.apply(state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: job}})
 	case "tick":

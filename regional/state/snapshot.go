@@ -201,7 +201,9 @@ func (r *restorer) add(rec *Record) error {
 		in := rec.Instance
 		r.insts.set(r.own, instKey{in.GID, in.Instance.Index}, &inst{own: r.own, Instance: in.Instance})
 	case rec.Alloc != nil:
-		return r.alloc(rec.Alloc)
+		if err := r.alloc(rec.Alloc); err != nil {
+			return err
+		}
 	case rec.End != nil:
 		if rec.End.Records != r.n {
 			return fmt.Errorf("%w: %d records of %d", ErrSnapshot, r.n, rec.End.Records)
