@@ -1,0 +1,263 @@
+// Package dev is a whole federation in one process: a global server with
+// embedded etcd, and regions with their servers and agents, over real sockets
+// on loopback that behave like a wide-area network. It starts the same roles
+// with the same configuration that separate processes get; only the dialers
+// differ.
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/agent"
+	"github.com/nusa-scheduler/nusa/agent/facts"
+	"github.com/nusa-scheduler/nusa/global"
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/regional"
+)
+
+// Bounds of a federation that still fits the port plan and one machine.
+const (
+	maxRegions = 20
+	maxServers = 5
+	maxAgents  = 50
+	// portsPerRegion leaves each of maxServers servers ten ports.
+	portsPerRegion = 100
+	portsPerServer = 10
+)
+
+// DefaultRegions are far enough apart to make placement interesting.
+var DefaultRegions = []string{"southeastasia", "japaneast", "westeurope", "eastus", "brazilsouth"}
+
+// Options of a federation. Zero values mean the defaults.
+type Options struct {
+	// Regions by name; the global server stands in the first one's place.
+	// Default DefaultRegions.
+	Regions []string
+	// Servers and Agents of each region. Defaults 1 and 3.
+	Servers, Agents int
+	// DataDir keeps everything. Empty: a temporary one, removed at the end.
+	DataDir string
+	// WAN is "azure" (default), "none", or a CSV matrix file.
+	WAN string
+	// Port is the first port; the federation uses Port … Port+99 for the global
+	// server and a hundred more for each region. Default 7600.
+	Port int
+	// Logger takes every role's logs. Default: discards.
+	Logger *slog.Logger
+	// Version of the build.
+	Version string
+	// Ready is called once every region is connected and every node is ready.
+	Ready func(Federation)
+}
+
+// Federation says how to reach a running one.
+type Federation struct {
+	// Addr is the global server's gRPC address, HTTP its health address.
+	Addr, HTTP string
+	// Regions maps a region to its first server's gRPC address.
+	Regions map[string]string
+	DataDir string
+	// WAN is what the round trips are those of.
+	WAN     string
+	Started time.Duration
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if len(o.Regions) == 0 {
+		o.Regions = DefaultRegions
+	}
+	if o.Servers == 0 {
+		o.Servers = 1
+	}
+	if o.Agents == 0 {
+		o.Agents = 3
+	}
+	if o.WAN == "" {
+		o.WAN = "azure"
+	}
+	if o.Port == 0 {
+		o.Port = 7600
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	seen := map[string]bool{}
+	for _, r := range o.Regions {
+		if seen[r] {
+			return o, fmt.Errorf("--regions: %s is named twice", r)
+		}
+		seen[r] = true
+	}
+	switch {
+	case len(o.Regions) > maxRegions:
+		return o, fmt.Errorf("--regions: %d regions, at most %d fit one process", len(o.Regions), maxRegions)
+	case o.Servers < 1 || o.Servers > maxServers:
+		return o, fmt.Errorf("--servers: %d is not 1..%d", o.Servers, maxServers)
+	case o.Agents < 1 || o.Agents > maxAgents:
+		return o, fmt.Errorf("--agents: %d is not 1..%d", o.Agents, maxAgents)
+	case o.Port < 1024 || o.Port+portsPerRegion*(len(o.Regions)+1) > 65535:
+		return o, fmt.Errorf("--port: %d leaves no room for %d ports up to 65535", o.Port, portsPerRegion*(len(o.Regions)+1))
+	}
+	return o, nil
+}
+
+// Run starts a federation and blocks until ctx ends (nil) or a role fails.
+// Everything it started, tasks included, has ended when it returns.
+func Run(ctx context.Context, opts Options) (err error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return err
+	}
+	if o.DataDir == "" {
+		if o.DataDir, err = os.MkdirTemp("", "nusa-dev-"); err != nil {
+			return fmt.Errorf("make a temporary data directory: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(o.DataDir)) }()
+	}
+	sockets, end, err := emulate(o)
+	if err != nil {
+		return err
+	}
+	defer end()
+	f := &federation{Options: o, net: sockets, begin: time.Now()}
+	return f.run(ctx)
+}
+
+type federation struct {
+	Options
+	net   func(region string) network.Net
+	begin time.Time
+}
+
+// run starts the tiers from the top, because a region's first contact is then
+// at once instead of after a back-off, and ends them from the bottom, so that
+// agents stop their tasks while nobody above mistakes that for a failure.
+func (f *federation) run(ctx context.Context) error {
+	upper, stopUpper := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopUpper()
+	g, upper := errgroup.WithContext(upper)
+	lower, stopLower := context.WithCancel(ctx)
+	defer stopLower()
+	// A failure above ends the agents too.
+	context.AfterFunc(upper, stopLower)
+
+	globalReady := make(chan global.Addresses, 1)
+	g.Go(func() error { return f.global(upper, globalReady) })
+	var addr global.Addresses
+	select {
+	case addr = <-globalReady:
+	case <-upper.Done():
+		return g.Wait()
+	case <-ctx.Done():
+		stopUpper()
+		return g.Wait()
+	}
+
+	for i, region := range f.Regions {
+		for s := range f.Servers {
+			g.Go(func() error { return f.regional(upper, i, s, region, addr.GRPC) })
+		}
+	}
+	source := facts.Host()
+	agents, lower := errgroup.WithContext(lower)
+	for i, region := range f.Regions {
+		for a := range f.Agents {
+			agents.Go(func() error { return f.agent(lower, i, a, region, source) })
+		}
+	}
+	g.Go(func() error { return f.awaitReady(lower, addr) })
+
+	err := agents.Wait()
+	stopUpper()
+	return errors.Join(err, g.Wait())
+}
+
+func (f *federation) global(ctx context.Context, ready chan<- global.Addresses) error {
+	err := global.Run(ctx, global.Config{
+		Name:     "global-1",
+		DataDir:  filepath.Join(f.DataDir, "global-1"),
+		GRPCAddr: f.addr(0, 0, 0),
+		HTTPAddr: f.addr(0, 0, 1),
+		Etcd:     global.Etcd{ClientAddr: f.addr(0, 0, 2), PeerAddr: f.addr(0, 0, 3)},
+		Net:      f.net(f.Regions[0]),
+		Logger:   f.Logger.With("server", "global-1"),
+		Region:   f.Regions[0],
+		Version:  f.Version,
+		Ready:    func(a global.Addresses) { ready <- a },
+	})
+	return wrap("global-1", err)
+}
+
+func (f *federation) regional(ctx context.Context, i, s int, region, globalAddr string) error {
+	name := fmt.Sprintf("%s-server-%d", region, s+1)
+	err := regional.Run(ctx, regional.Config{
+		Region:          definition(region),
+		Name:            name,
+		DataDir:         filepath.Join(f.DataDir, name),
+		GRPCAddr:        f.addr(i+1, s, 0),
+		RaftAddr:        f.addr(i+1, s, 1),
+		GossipAddr:      f.addr(i+1, s, 2),
+		ProbeAddr:       f.addr(i+1, s, 3),
+		HTTPAddr:        f.addr(i+1, s, 4),
+		Join:            []string{f.addr(i+1, 0, 2)},
+		BootstrapExpect: f.Servers,
+		Global:          []string{globalAddr},
+		Net:             f.net(region),
+		Logger:          f.Logger.With("server", name),
+		Raft:            regional.FastRaft(),
+		Version:         f.Version,
+	})
+	return wrap(name, err)
+}
+
+func (f *federation) agent(ctx context.Context, i, a int, region string, source facts.Source) error {
+	name := fmt.Sprintf("%s-agent-%d", region, a+1)
+	var servers []string
+	for s := range f.Servers {
+		servers = append(servers, f.addr(i+1, s, 0))
+	}
+	total := len(f.Regions) * f.Agents
+	// The machine's dynamic ports are shared as its capacity is.
+	const portMin, portMax = 20000, 32000
+	span := (portMax - portMin) / total
+	first := portMin + (i*f.Agents+a)*span
+	err := agent.Run(ctx, agent.Config{
+		Region:          region,
+		Name:            name,
+		DataDir:         filepath.Join(f.DataDir, name),
+		Servers:         servers,
+		HTTPAddr:        "127.0.0.1:0",
+		Labels:          map[string]string{"rack": fmt.Sprintf("r%d", a+1)},
+		SharedMachine:   "dev",
+		Share:           1 / float64(total),
+		PortMin:         first,
+		PortMax:         first + span - 1,
+		Net:             f.net(region),
+		Logger:          f.Logger.With("agent", name),
+		Facts:           source,
+		Version:         f.Version,
+		LeaveOnShutdown: true,
+	})
+	return wrap(name, err)
+}
+
+// addr is the port plan: hundred 0 is the global server's, hundred i+1 region
+// i's, ten of it for each server.
+func (f *federation) addr(hundred, server, offset int) string {
+	return fmt.Sprintf("127.0.0.1:%d", f.Port+hundred*portsPerRegion+server*portsPerServer+offset)
+}
+
+func wrap(name string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+package dev_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/dev"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestMain lets the test binary be the supervisor that `nusa supervise` is.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "supervise" {
+		os.Exit(supervise.Main(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+// start runs a federation and returns it with a connection and a stop that
+// waits for its end.
+func start(t *testing.T, o dev.Options) (dev.Federation, *grpc.ClientConn, func()) {
+	t.Helper()
+	o.Port = freePorts(t, len(o.Regions)+1)
+	if level := os.Getenv("NUSA_TEST_LOG"); level != "" {
+		logger, err := serve.NewLogger(level, "text", os.Stderr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Logger = logger
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready := make(chan dev.Federation, 1)
+	ended := make(chan error, 1)
+	o.Ready = func(f dev.Federation) { ready <- f }
+	go func() { ended <- dev.Run(ctx, o) }()
+	stop := func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("dev.Run: %v", err)
+		}
+		ended <- nil
+	}
+	t.Cleanup(stop)
+	select {
+	case f := <-ready:
+		conn, err := grpc.NewClient(f.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		t.Logf("ready in %s", f.Started)
+		return f, conn, stop
+	case err := <-ended:
+		ended <- nil
+		t.Fatalf("ended before it was ready: %v", err)
+	case <-time.After(60 * time.Second):
+		t.Fatal("not ready within 60 s")
+	}
+	panic("unreachable")
+}
+
+func freePorts(t *testing.T, hundreds int) int {
+	t.Helper()
+	for base := 33000; base < 60000; base += 100 * hundreds {
+		free := true
+		for p := base; p < base+100*hundreds && free; p += 100 {
+			lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+			if free = err == nil; free {
+				lis.Close()
+			}
+		}
+		if free {
+			return base
+		}
+	}
+	t.Fatal("no free ports")
+	return 0
+}
+
+func parse(t *testing.T, text string) *nusav1.JobSpec {
+	t.Helper()
+	spec, err := job.Parse([]byte(text), "job.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// until watches a job until it is in the state.
+func until(t *testing.T, conn *grpc.ClientConn, name string, want nusav1.JobState) *nusav1.Job {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	stream, err := nusav1.NewJobsClient(conn).Watch(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last *nusav1.Job
+	for {
+		j, err := stream.Recv()
+		if err != nil {
+			t.Fatalf("%s is not %s: %v; last: %v", name, want, err, last.GetStatus())
+		}
+		if last = j; j.GetStatus().GetState() == want {
+			return j
+		}
+	}
+}
+
+const nearSingapore = `
+name: near
+regions:
+  near: [{region: southeastasia, max_rtt: 100ms, required: true}]
+  spread: {min: 2, max: 2}
+  divide: even
+groups:
+  main:
+    count: 2
+    tasks:
+      hello:
+        driver: process
+        config: {command: /bin/sh, args: ["-c", "echo hello from $NUSA_REGION; exec sleep 1000"]}
+        resources: {cpu: 10m, memory: 16MiB}
+`
+
+// TestHello is the way of one job through all real tiers and back: the regions
+// that are near enough, a process that really runs, its output, its end, and
+// what a restart keeps.
+func TestHello(t *testing.T) {
+	opts := dev.Options{Regions: []string{"southeastasia", "japaneast", "westeurope"}, Agents: 2, DataDir: t.TempDir()}
+	_, conn, stop := start(t, opts)
+	awaitMatrix(t, conn)
+
+	if _, err := nusav1.NewJobsClient(conn).Submit(t.Context(), &nusav1.SubmitRequest{Spec: parse(t, nearSingapore)}); err != nil {
+		t.Fatal(err)
+	}
+	j := until(t, conn, "near", nusav1.JobState_JOB_STATE_RUNNING)
+	for region := range j.GetStatus().GetGroups()["main"].GetRegions() {
+		if region == "westeurope" {
+			t.Errorf("runs in westeurope, over 100 ms from southeastasia: %v", j.GetStatus())
+		}
+	}
+
+	allocs, err := nusav1.NewAllocationsClient(conn).List(t.Context(), &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "near"}})
+	if err != nil || len(allocs.GetAllocations()) != 2 || len(allocs.GetErrors()) != 0 {
+		t.Fatalf("allocations: %v, %v", allocs, err)
+	}
+	for _, a := range allocs.GetAllocations() {
+		if got, want := firstLog(t, conn, a.GetId()), "hello from "+a.GetRegion()+"\n"; got != want {
+			t.Errorf("log of %s: %q, want %q", a.GetId(), got, want)
+		}
+	}
+
+	stop()
+	_, conn, _ = start(t, opts)
+	until(t, conn, "near", nusav1.JobState_JOB_STATE_RUNNING)
+	if _, err := nusav1.NewJobsClient(conn).Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "near"}}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, conn, "near", nusav1.JobState_JOB_STATE_STOPPED)
+}
+
+func firstLog(t *testing.T, conn *grpc.ClientConn, id string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	stream, err := nusav1.NewAllocationsClient(conn).Logs(ctx, &nusav1.LogsRequest{Allocation: id, Stdout: true, Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for !strings.Contains(out.String(), "\n") {
+		chunk, err := stream.Recv()
+		if err != nil {
+			t.Fatalf("log of %s after %q: %v", id, out.String(), err)
+		}
+		out.Write(chunk.GetData())
+	}
+	return out.String()
+}
+
+// awaitMatrix waits until every edge has been measured: a required `near`
+// refuses edges that were not. The matrix must then be that of the table.
+func awaitMatrix(t *testing.T, conn *grpc.ClientConn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		m, err := nusav1.NewTopologyClient(conn).Matrix(ctx, &nusav1.MatrixRequest{})
+		measured := 0
+		for _, e := range m.GetEdges() {
+			if e.GetState() == nusav1.EdgeState_EDGE_STATE_OK && e.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED {
+				measured++
+			}
+		}
+		if n := len(m.GetRegions()); n == 3 && measured == n*(n-1) {
+			for _, e := range m.GetEdges() {
+				if e.GetFrom() == "southeastasia" && e.GetTo() == "japaneast" {
+					// 70 ms in the table; a busy machine adds, never takes away.
+					if rtt := e.GetMin().AsDuration(); rtt < 69*time.Millisecond || rtt > 90*time.Millisecond {
+						t.Errorf("southeastasia → japaneast: %s, the table says about 70 ms", rtt)
+					}
+				}
+			}
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("matrix not measured: %v, %v", m, err)
+		}
+	}
+}

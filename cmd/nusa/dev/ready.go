@@ -1,0 +1,77 @@
+package dev
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/global"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// awaitReady watches the regions as any client would, until each is connected
+// and reports all its nodes, and then tells Options.Ready.
+func (f *federation) awaitReady(ctx context.Context, addr global.Addresses) error {
+	conn, err := grpc.NewClient(addr.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("reach the global server at %s: %w", addr.GRPC, err)
+	}
+	defer conn.Close()
+	// A server that is just being elected answers UNAVAILABLE.
+	for {
+		err = f.watchRegions(ctx, nusav1.NewRegionsClient(conn))
+		if ctx.Err() != nil {
+			return nil
+		}
+		if status.Code(err) != codes.Unavailable {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("watch the regions come up: %w", err)
+	}
+	if f.Ready != nil {
+		fed := Federation{
+			Addr: addr.GRPC, HTTP: addr.HTTP, DataDir: f.DataDir, WAN: f.WAN,
+			Regions: map[string]string{}, Started: time.Since(f.begin),
+		}
+		for i, r := range f.Regions {
+			fed.Regions[r] = f.addr(i+1, 0, 0)
+		}
+		f.Ready(fed)
+	}
+	return nil
+}
+
+func (f *federation) watchRegions(ctx context.Context, client nusav1.RegionsClient) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := client.Watch(ctx, &nusav1.ListRegionsRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	waiting := map[string]bool{}
+	for _, r := range f.Regions {
+		waiting[r] = true
+	}
+	for len(waiting) > 0 {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if r.GetState() == nusav1.RegionState_REGION_STATE_CONNECTED && int(r.GetReport().GetNodesReady()) >= f.Agents {
+			delete(waiting, r.GetDefinition().GetName())
+		}
+	}
+	return nil
+}

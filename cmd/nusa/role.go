@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nusa-scheduler/nusa/internal/config"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+)
+
+// role is what the three role commands share: settings from flag, environment
+// and file, a logger, and "ready" on standard error.
+type role struct {
+	configFile, logLevel, logFormat, dataDir string
+	logger                                   *slog.Logger
+}
+
+// bind adds the shared flags; before RunE every flag has its final value.
+func (r *role) bind(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&r.configFile, "config", "", "YAML file of settings; keys are the flags' names (env NUSA_CONFIG)")
+	f.StringVar(&r.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&r.logFormat, "log-format", "text", "text or json")
+	f.StringVar(&r.dataDir, "data-dir", "", "where this role keeps its state; one role, one directory (required)")
+	cmd.Args = cobra.NoArgs
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := load(cmd.Flags(), r.configFile); err != nil {
+			return err
+		}
+		var err error
+		if r.logger, err = serve.NewLogger(r.logLevel, r.logFormat, os.Stderr); err != nil {
+			return fmt.Errorf("--log-level, --log-format: %w", err)
+		}
+		return nil
+	}
+}
+
+// load fills flags from the environment and the file.
+func load(flags *pflag.FlagSet, file string) error {
+	if file == "" {
+		file = os.Getenv("NUSA_CONFIG")
+	}
+	err := config.Load(flags, os.LookupEnv, file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--config: %w", err)
+	}
+	return err
+}
+
+// configCommand checks settings without running anything.
+func configCommand() *cobra.Command {
+	group := &cobra.Command{Use: "config", Short: "Check the settings of a role"}
+	validate := &cobra.Command{
+		Use:   "validate ROLE [flags of the role]",
+		Short: "Print the effective settings of a role, each with its source",
+		Long: `Reads flags, NUSA_* variables and --config FILE as 'nusa global', 'nusa regional'
+or 'nusa agent' would, prints the effective settings and where each comes from,
+and starts nothing. Exit code 1 names every fault with its file and line.`,
+		Example: "  nusa config validate regional --config /etc/nusa/regional.yaml",
+	}
+	for _, role := range []*cobra.Command{globalCommand(), regionalCommand(), agentCommand()} {
+		role.Short = "Check the settings of 'nusa " + role.Name() + "'"
+		role.RunE = func(cmd *cobra.Command, _ []string) error {
+			return config.Print(cmd.OutOrStdout(), cmd.Flags())
+		}
+		validate.AddCommand(role)
+	}
+	group.AddCommand(validate)
+	return group
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/agent"
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/global"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional"
+)
+
+const rolesGroup = "roles"
+
+func globalCommand() *cobra.Command {
+	var r role
+	var cfg global.Config
+	cmd := &cobra.Command{
+		Use:     "global",
+		Short:   "Run a global server: API, placement of jobs on regions, etcd inside",
+		GroupID: rolesGroup,
+		Example: "  nusa global --name g1 --data-dir /var/lib/nusa/global\n  nusa global --name g2 --data-dir /var/lib/nusa/global --etcd-endpoints 10.0.0.1:7602",
+	}
+	r.bind(cmd)
+	f := cmd.Flags()
+	f.StringVar(&cfg.Name, "name", hostname(), "name of this server, unique among the global ones")
+	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7600", "address of the API and of the regions' streams")
+	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7601", "address of /livez, /readyz and /metrics; none turns it off")
+	f.StringVar(&cfg.Advertise, "advertise", "", "gRPC address by which the other global servers reach this one (default: --grpc-addr)")
+	f.StringSliceVar(&cfg.Etcd.Endpoints, "etcd-endpoints", nil, "use this etcd (or another global server's) instead of an embedded member")
+	f.StringVar(&cfg.Etcd.ClientAddr, "etcd-client-addr", "127.0.0.1:7602", "client address of the embedded etcd member")
+	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "127.0.0.1:7603", "peer address of the embedded etcd member")
+	f.StringSliceVar(&cfg.Etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
+	f.DurationVar(&cfg.Lease, "lease", 0, "lease that regions are granted (default 30s)")
+	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "how long a dead active server's place is kept (default 5s)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
+		cfg.Ready = func(a global.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
+		return global.Run(cmd.Context(), cfg)
+	}
+	return cmd
+}
+
+func regionalCommand() *cobra.Command {
+	var r role
+	cfg := regional.Config{Region: &nusav1.RegionDefinition{}}
+	var location string
+	var labels []string
+	var fast bool
+	cmd := &cobra.Command{
+		Use:     "regional",
+		Short:   "Run a regional server: Raft, scheduling of nodes, latency probes",
+		GroupID: rolesGroup,
+		Example: "  nusa regional --region jakarta --name jkt-1 --location -6.2,106.8 --label jurisdiction=id \\\n    --data-dir /var/lib/nusa/regional --bootstrap-expect 3 --join 10.0.0.1:7612 --global 198.51.100.10:7600",
+	}
+	r.bind(cmd)
+	f := cmd.Flags()
+	f.StringVar(&cfg.Region.Name, "region", "", "name of the region (required)")
+	f.StringVar(&location, "location", "", "latitude,longitude of the region in degrees")
+	f.StringSliceVar(&labels, "label", nil, "key=value label of the region; repeat or separate by commas")
+	f.StringVar(&cfg.Region.Description, "description", "", "free text about the region")
+	f.StringVar(&cfg.Name, "name", hostname(), "name of this server, unique in its region")
+	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7610", "address of the API and of the agents' streams")
+	f.StringVar(&cfg.RaftAddr, "raft-addr", "127.0.0.1:7611", "address of Raft")
+	f.StringVar(&cfg.GossipAddr, "gossip-addr", "127.0.0.1:7612", "address of gossip, UDP and TCP")
+	f.StringVar(&cfg.ProbeAddr, "probe-addr", "127.0.0.1:7613", "address that answers latency probes, UDP and TCP")
+	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7614", "address of /livez, /readyz and /metrics; none turns it off")
+	f.StringVar(&cfg.Advertise, "advertise", "", "host that others reach this server by (default: the host of --grpc-addr)")
+	f.StringSliceVar(&cfg.Join, "join", nil, "gossip addresses of any servers of the region")
+	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "servers that must see one another before a new region forms")
+	f.StringSliceVar(&cfg.Global, "global", nil, "gRPC addresses of global servers; none: the region is an island")
+	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "how long a node may be silent before it is lost (default 10s)")
+	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "most latency probes a second (default 100)")
+	f.BoolVar(&fast, "fast-raft", false, "notice a dead master in half a second; for servers on one machine or rack")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var err error
+		if cfg.Region.Labels, err = keyValues("--label", labels); err != nil {
+			return err
+		}
+		if cfg.Region.Location, err = parseLocation(location); err != nil {
+			return err
+		}
+		if fast {
+			cfg.Raft = regional.FastRaft()
+		}
+		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
+		cfg.Ready = func(a regional.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
+		return regional.Run(cmd.Context(), cfg)
+	}
+	return cmd
+}
+
+func agentCommand() *cobra.Command {
+	var r role
+	var cfg agent.Config
+	var labels []string
+	var share int
+	var reserveCPU, reserveMiB int64
+	cmd := &cobra.Command{
+		Use:     "agent",
+		Short:   "Run an agent: carries out the work of one node",
+		GroupID: rolesGroup,
+		Example: "  nusa agent --region jakarta --servers 10.0.0.1:7610,10.0.0.2:7610 --label disk=ssd --data-dir /var/lib/nusa/agent",
+	}
+	r.bind(cmd)
+	f := cmd.Flags()
+	f.StringVar(&cfg.Region, "region", "", "name of the region (required)")
+	f.StringVar(&cfg.Name, "name", hostname(), "name of this node")
+	f.StringVar(&cfg.Description, "description", "", "free text about the node")
+	f.StringSliceVar(&cfg.Servers, "servers", nil, "gRPC addresses of regional servers; one that answers is enough (required)")
+	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7620", "address of /livez, /readyz and /metrics; none turns it off")
+	f.StringVar(&cfg.Pool, "pool", "default", "node pool")
+	f.StringSliceVar(&labels, "label", nil, "key=value label of the node; repeat or separate by commas")
+	f.Int64Var(&reserveCPU, "reserve-cpu", 0, "thousandths of a core kept from the scheduler")
+	f.Int64Var(&reserveMiB, "reserve-memory", 0, "MiB of memory kept from the scheduler")
+	f.IntVar(&cfg.InstanceQuota, "instance-quota", 0, "most allocations at a time; 0 = no bound")
+	f.IntVar(&cfg.PortMin, "port-min", 20000, "first dynamic port")
+	f.IntVar(&cfg.PortMax, "port-max", 32000, "last dynamic port")
+	f.BoolVar(&cfg.ControlPlane, "control-plane", false, "this node also runs servers and takes no work")
+	f.StringVar(&cfg.SharedMachine, "shared-machine", "", "name of the machine that several agents share")
+	f.IntVar(&share, "share", 1, "how many agents share the machine: this one offers that part of it")
+	f.BoolVar(&cfg.LeaveOnShutdown, "leave-on-shutdown", false, "say goodbye and stop every task when this agent is stopped")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var err error
+		if cfg.Labels, err = keyValues("--label", labels); err != nil {
+			return err
+		}
+		if share < 1 || share > 1000 {
+			return fmt.Errorf("--share: %d is not 1..1000", share)
+		}
+		cfg.Share = 1 / float64(share)
+		cfg.Reserve = driver.Resources{CPUMilli: reserveCPU, MemoryBytes: reserveMiB << 20}
+		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
+		cfg.Ready = func(a agent.Addresses) { r.logger.Info("ready", "node", a.NodeID, "http", a.HTTP) }
+		return agent.Run(cmd.Context(), cfg)
+	}
+	return cmd
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+func keyValues(flag string, pairs []string) (map[string]string, error) {
+	out := make(map[string]string, len(pairs))
+	for _, p := range pairs {
+		k, v, ok := strings.Cut(p, "=")
+		if !ok || k == "" {
+			return nil, fmt.Errorf("%s: %q is not key=value", flag, p)
+		}
+		out[k] = v
+	}
+	return out, nil
+}
+
+func parseLocation(s string) (*nusav1.Location, error) {
+	if s == "" {
+		return nil, nil
+	}
+	lat, lon, ok := strings.Cut(s, ",")
+	if !ok {
+		return nil, fmt.Errorf("--location: %q is not latitude,longitude", s)
+	}
+	la, err1 := strconv.ParseFloat(strings.TrimSpace(lat), 64)
+	lo, err2 := strconv.ParseFloat(strings.TrimSpace(lon), 64)
+	if err1 != nil || err2 != nil {
+		return nil, fmt.Errorf("--location: %q is not latitude,longitude in degrees", s)
+	}
+	return &nusav1.Location{Latitude: la, Longitude: lo}, nil
+}

@@ -1,0 +1,322 @@
+//go:build integration
+
+// Package local_test runs the federation of separate processes that
+// federation.sh starts, kills parts of it with -9 and asserts the end state.
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// federation is a running deploy/local.
+type federation struct {
+	t    *testing.T
+	env  []string
+	port int
+	dir  string
+}
+
+// start runs federation.sh on free ports with its own folder and stops it at
+// the end of the test.
+func start(t *testing.T) *federation {
+	t.Helper()
+	f := &federation{t: t, port: freePorts(t), dir: t.TempDir()}
+	bin, err := filepath.Abs("../../bin/nusa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.env = append(os.Environ(), "NUSA="+bin, "NUSA_DIR="+f.dir, "NUSA_PORT="+strconv.Itoa(f.port))
+	t.Cleanup(func() {
+		if t.Failed() {
+			f.dumpLogs()
+		}
+		f.script("stop")
+	})
+	f.script("start")
+	return f
+}
+
+// freePorts finds the beginning of a range of ports that nobody listens on.
+func freePorts(t *testing.T) int {
+	for base := 21000; base < 60000; base += 500 {
+		free := true
+		for p := base; p < base+460 && free; p += 10 {
+			lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+			if free = err == nil; free {
+				lis.Close()
+			}
+		}
+		if free {
+			return base
+		}
+	}
+	t.Fatal("no 500 free ports")
+	return 0
+}
+
+func (f *federation) script(args ...string) string {
+	f.t.Helper()
+	cmd := exec.Command("./federation.sh", args...)
+	cmd.Env = f.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		f.t.Errorf("federation.sh %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// dumpLogs shows the end of each process's log.
+func (f *federation) dumpLogs() {
+	files, _ := filepath.Glob(filepath.Join(f.dir, "log", "*.log"))
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		f.t.Logf("%s:\n%s", filepath.Base(file), strings.Join(lines[max(0, len(lines)-15):], "\n"))
+	}
+}
+
+func (f *federation) dial(port int) *grpc.ClientConn {
+	f.t.Helper()
+	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// eventually asks again until want holds; what ask last said is the failure.
+func (f *federation) eventually(within time.Duration, what string, want func(ctx context.Context) error) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), within)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		once, done := context.WithTimeout(ctx, 5*time.Second)
+		err := want(once)
+		done()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			f.t.Fatalf("%s: not within %s: %v", what, within, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// running are a job's live allocations by instance index; two for one index
+// is an error.
+func running(ctx context.Context, conn *grpc.ClientConn, name string) (map[int32]*nusav1.Allocation, error) {
+	res, err := nusav1.NewAllocationsClient(conn).List(ctx, &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
+	if err != nil {
+		return nil, err
+	}
+	if len(res.GetErrors()) > 0 {
+		return nil, fmt.Errorf("partial answer: %v", res.GetErrors())
+	}
+	out := map[int32]*nusav1.Allocation{}
+	for _, a := range res.GetAllocations() {
+		if a.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING || a.GetDesired() != nusav1.AllocDesired_ALLOC_DESIRED_RUN {
+			continue
+		}
+		if other := out[a.GetIndex()]; other != nil {
+			return nil, fmt.Errorf("index %d runs twice: %s and %s", a.GetIndex(), other.GetId(), a.GetId())
+		}
+		out[a.GetIndex()] = a
+	}
+	return out, nil
+}
+
+const counterJob = `
+name: counter
+regions: {spread: {min: 3, max: 3}, divide: even}
+groups:
+  main:
+    count: 6
+    disconnect: {node: {after: 2s}}
+    tasks:
+      loop:
+        driver: process
+        config: {command: /bin/sh, args: ["-c", "echo $$ >> pids; exec sleep 100000"]}
+        resources: {cpu: 10m, memory: 16MiB}
+`
+
+func (f *federation) submit(conn *grpc.ClientConn, text string) {
+	f.t.Helper()
+	spec, err := job.Parse([]byte(text), "job.yaml")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.eventually(20*time.Second, "submit", func(ctx context.Context) error {
+		_, err := nusav1.NewJobsClient(conn).Submit(ctx, &nusav1.SubmitRequest{Spec: spec, IdempotencyKey: "first"})
+		return err
+	})
+}
+
+func (f *federation) allRun(conn *grpc.ClientConn, within time.Duration, what string) map[int32]*nusav1.Allocation {
+	f.t.Helper()
+	var last map[int32]*nusav1.Allocation
+	f.eventually(within, what, func(ctx context.Context) error {
+		allocs, err := running(ctx, conn, "counter")
+		if err != nil {
+			return err
+		}
+		if len(allocs) != 6 {
+			return fmt.Errorf("%d of 6 instances run", len(allocs))
+		}
+		last = allocs
+		return nil
+	})
+	return last
+}
+
+// sameTasks fails when an instance runs under another allocation than before.
+func sameTasks(t *testing.T, what string, before, after map[int32]*nusav1.Allocation) {
+	t.Helper()
+	for i, b := range before {
+		if a := after[i]; a.GetId() != b.GetId() || a.GetTasks()["loop"].GetRestarts() != b.GetTasks()["loop"].GetRestarts() {
+			t.Errorf("%s: index %d was %s, is %s (restarts %d → %d)", what, i, b.GetId(), a.GetId(),
+				b.GetTasks()["loop"].GetRestarts(), a.GetTasks()["loop"].GetRestarts())
+		}
+	}
+}
+
+// TestKillEverythingOnce: an agent, a master and the active global server are
+// killed with -9, one after the other; what runs keeps running each time.
+func TestKillEverythingOnce(t *testing.T) {
+	f := start(t)
+	first, second := f.dial(f.port), f.dial(f.port+5)
+	f.submit(second, counterJob) // a standby takes submits too
+	before := f.allRun(first, 30*time.Second, "after submit")
+
+	t.Run("agent", func(t *testing.T) {
+		victim := before[0].GetNodeName()
+		f.script("kill", victim)
+		f.script("start", victim)
+		after := f.allRun(first, 30*time.Second, "after the agent came back")
+		sameTasks(t, "agent killed and restarted", before, after)
+	})
+	t.Run("master", func(t *testing.T) {
+		region := before[0].GetRegion()
+		old := f.master(first, region, "")
+		f.script("kill", old)
+		f.master(first, region, old)
+		after := f.allRun(first, 30*time.Second, "after another master was elected")
+		sameTasks(t, "master killed", before, after)
+		f.script("start", old)
+	})
+	t.Run("active global server", func(t *testing.T) {
+		old := f.active(first)
+		f.script("kill", old)
+		f.script("start", old) // it may hold the only etcd member
+		f.eventually(30*time.Second, "an active global server", func(ctx context.Context) error {
+			_, err := nusav1.NewJobsClient(second).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "counter"}})
+			return err
+		})
+		after := f.allRun(second, 30*time.Second, "after another global server became active")
+		sameTasks(t, "active global server killed", before, after)
+	})
+	t.Run("node lost", func(t *testing.T) {
+		victim := before[0].GetNodeName()
+		f.script("kill", victim)
+		f.eventually(40*time.Second, "the work of a lost node runs elsewhere", func(ctx context.Context) error {
+			allocs, err := running(ctx, second, "counter")
+			if err != nil {
+				return err
+			}
+			for i := range int32(6) {
+				if a := allocs[i]; a == nil || a.GetNodeName() == victim {
+					return fmt.Errorf("index %d: %v on %s", i, a.GetState(), a.GetNodeName())
+				}
+			}
+			return nil
+		})
+		f.script("start", victim)
+	})
+	t.Run("stop", func(t *testing.T) {
+		if _, err := nusav1.NewJobsClient(second).Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "counter"}}); err != nil {
+			t.Fatal(err)
+		}
+		f.eventually(40*time.Second, "nothing runs after a stop", func(ctx context.Context) error {
+			allocs, err := running(ctx, second, "counter")
+			if err == nil && len(allocs) > 0 {
+				err = fmt.Errorf("%d still run", len(allocs))
+			}
+			if err == nil {
+				err = f.noProcess()
+			}
+			return err
+		})
+	})
+}
+
+// noProcess looks for the job's own processes, by the pids they wrote.
+func (f *federation) noProcess() error {
+	files, err := filepath.Glob(filepath.Join(f.dir, "data", "*-agent-*", "*", "*", "*", "pids"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for _, pid := range strings.Fields(string(text)) {
+			cmdline, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+			if strings.Contains(string(cmdline), "100000") {
+				return fmt.Errorf("pid %s of %s still runs", pid, file)
+			}
+		}
+	}
+	return nil
+}
+
+// master waits until a region's master is another than not.
+func (f *federation) master(conn *grpc.ClientConn, region, not string) (name string) {
+	f.t.Helper()
+	f.eventually(30*time.Second, "a master of "+region, func(ctx context.Context) error {
+		r, err := nusav1.NewRegionsClient(conn).Get(ctx, &nusav1.GetRegionRequest{Name: region})
+		if err != nil {
+			return err
+		}
+		if r.GetState() != nusav1.RegionState_REGION_STATE_CONNECTED || r.GetMaster() == not {
+			return fmt.Errorf("state %s, master %s", r.GetState(), r.GetMaster())
+		}
+		name = r.GetMaster()
+		return nil
+	})
+	return name
+}
+
+func (f *federation) active(conn *grpc.ClientConn) (name string) {
+	f.t.Helper()
+	f.eventually(30*time.Second, "an active global server", func(ctx context.Context) error {
+		tree, err := nusav1.NewTopologyClient(conn).Get(ctx, &nusav1.GetTopologyRequest{})
+		if err != nil {
+			return err
+		}
+		for _, s := range tree.GetServers() {
+			if s.GetActive() {
+				name = s.GetName()
+				return nil
+			}
+		}
+		return fmt.Errorf("no active server among %v", tree.GetServers())
+	})
+	return name
+}
