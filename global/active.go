@@ -45,6 +45,8 @@ type active struct {
 	subscribed []uint64
 	// columnStamp is the matrix that the columns were last sent of.
 	columnStamp uint64
+	// peersAt is when peers were last sent for their coordinates' sake.
+	peersAt time.Duration
 }
 
 // newActive loads the records as of the election.
@@ -129,7 +131,7 @@ func (st *state) restore(r *regionState) {
 	whole := int(r.checkpoint[0].GetChunks()) == len(r.checkpoint)
 	for _, c := range r.checkpoint {
 		for _, sum := range c.GetSummaries() {
-			r.inboxKeys[summaryKey(sum, r.name)] = struct{}{}
+			r.inboxKeys[summaryKey(sum)] = struct{}{}
 			st.applySummary(r, sum)
 		}
 		if c.GetReport() != nil {
@@ -237,6 +239,11 @@ func (a *active) tick() {
 	now := st.clock()
 	newColumns := a.columnStamp != st.matrix.stamp
 	a.columnStamp = st.matrix.stamp
+	// Peers carry coordinates, which drift slowly; the rest is sent at once.
+	newPeers := newColumns && now-a.peersAt >= a.cfg.CheckpointInterval
+	if newPeers {
+		a.peersAt = now
+	}
 	forgot := false
 	for _, r := range st.regions {
 		r.life, _ = region.Step(st.region, r.life, now, region.Tick{})
@@ -244,7 +251,8 @@ func (a *active) tick() {
 		forgot = forgot || len(kept) < len(r.returned)
 		r.returned = kept
 		if newColumns && r.session != nil {
-			r.session.columnDirty, r.session.peersDirty = true, true
+			r.session.columnDirty = true
+			r.session.peersDirty = r.session.peersDirty || newPeers
 			r.session.wake()
 		}
 	}

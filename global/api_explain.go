@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -140,7 +142,10 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 	ctx, cancel := context.WithTimeout(ctx, regionDeadline)
 	defer cancel()
 	nodes, err := nusav1.NewJobsClient(conn).Explain(ctx, req)
-	if err != nil {
+	switch {
+	case status.Code(err) == codes.NotFound:
+		return out, nil // nothing of the job was ever offered to that region
+	case err != nil:
 		return nil, err
 	}
 	for _, g := range out.Groups {

@@ -135,7 +135,7 @@ func (a *active) localJobs(ctx context.Context, req *nusav1.ListJobsRequest) ([]
 	a.st.mu.Lock()
 	for _, name := range a.st.regionNames() {
 		for key := range a.st.regions[name].inboxKeys {
-			if strings.Contains(key, "@") {
+			if strings.HasSuffix(key, localSuffix) {
 				names = append(names, name)
 				break
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -66,11 +67,13 @@ func (a *active) beginSubmit(ctx context.Context, req *nusav1.SubmitRequest) (fi
 	if len(key) > maxIdempotencyKey || strings.ContainsAny(key, "/\x00") {
 		return nil, invalid("idempotency_key", fmt.Sprintf("must be at most %d bytes without a slash", maxIdempotencyKey))
 	}
-	fingerprint, err := fingerprintOf(req)
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("encode the job: %w", err)
 	}
+	var fingerprint []byte
 	if key != "" {
+		fingerprint = fingerprintOf(encoded, req.GetCheckRevision())
 		if resp, err := a.answeredBefore(ctx, key, fingerprint); resp != nil || err != nil {
 			return func(context.Context) (*nusav1.SubmitResponse, error) { return resp, err }, nil
 		}
@@ -79,7 +82,7 @@ func (a *active) beginSubmit(ctx context.Context, req *nusav1.SubmitRequest) (fi
 	var resp *nusav1.SubmitResponse
 	wait := a.commit.begin(func(t *tx) error {
 		var err error
-		if resp, err = t.submit(k, req); err != nil {
+		if resp, err = t.submit(k, req, encoded); err != nil {
 			return err
 		}
 		if key == "" {
@@ -142,12 +145,12 @@ func (a *active) checkSpec(spec *nusav1.JobSpec) error {
 }
 
 // submit puts the job, unless the stored one is the same.
-func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav1.SubmitResponse, error) {
 	old, rev := t.job(k)
 	if err := checkRevision("job "+k.String(), req.GetCheckRevision(), old != nil, rev); err != nil {
 		return nil, err
 	}
-	if old != nil && !old.GetJob().GetStopped() && sameSpec(old.GetJob().GetSpec(), req.GetSpec()) {
+	if old != nil && !old.GetJob().GetStopped() && bytes.Equal(t.spec(k), encoded) {
 		return &nusav1.SubmitResponse{Version: old.GetJob().GetVersion(), Revision: rev}, nil
 	}
 	rec := &nusav1.JobRecord{Job: &nusav1.Job{
@@ -160,12 +163,6 @@ func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse
 		return nil, err
 	}
 	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true}, nil
-}
-
-func sameSpec(a, b *nusav1.JobSpec) bool {
-	x, errX := encode(a)
-	y, errY := encode(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 // checkRevision is the check of SubmitRequest.check_revision.
@@ -181,13 +178,12 @@ func checkRevision(what string, check int64, exists bool, revision int64) error 
 	return status.Errorf(codes.Aborted, "%s is at revision %d, not %d: somebody changed it; look again", what, revision, check)
 }
 
-func fingerprintOf(req *nusav1.SubmitRequest) ([]byte, error) {
-	b, err := encode(req)
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(b)
-	return sum[:], nil
+// fingerprintOf tells requests under one idempotency key apart.
+func fingerprintOf(encoded []byte, check int64) []byte {
+	h := sha256.New()
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(check)))
+	h.Write(encoded)
+	return h.Sum(nil)
 }
 
 // answeredBefore looks an idempotency key up; nil without an error when it is

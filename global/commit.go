@@ -312,6 +312,19 @@ func (t *tx) job(k jobKey) (*nusav1.JobRecord, int64) {
 	return nil, 0
 }
 
+// spec is the encoded spec of a job as the transaction leaves it.
+func (t *tx) spec(k jobKey) []byte {
+	if ch, ok := t.find(k.record()); ok {
+		rec, _ := ch.msg.(*nusav1.JobRecord)
+		b, _ := encodeSpec(rec) // of a record that was encoded before
+		return b
+	}
+	if j := t.st.jobs[k]; j != nil {
+		return j.spec
+	}
+	return nil
+}
+
 func (t *tx) putJob(k jobKey, rec *nusav1.JobRecord) error {
 	_, known := t.st.jobRecord(k)
 	return t.set(txChange{key: k.record(), msg: rec, known: known})

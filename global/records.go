@@ -64,6 +64,11 @@ func encode(m proto.Message) ([]byte, error) {
 	return b, nil
 }
 
+// encodeSpec is a job's spec as it travels to regions.
+func encodeSpec(rec *nusav1.JobRecord) ([]byte, error) {
+	return proto.MarshalOptions{Deterministic: true}.Marshal(rec.GetJob().GetSpec())
+}
+
 func decodeInto(kv store.KV, m proto.Message) error {
 	if len(kv.Value) == 0 || kv.Value[0] != formatProto {
 		return fmt.Errorf("%s: %w; was it written by a newer version?", kv.Key, errFormat)

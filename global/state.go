@@ -199,11 +199,7 @@ func (st *state) applyJob(k jobKey, rec *nusav1.JobRecord, revision int64) {
 		st.forget(j)
 		return
 	}
-	spec, err := proto.MarshalOptions{Deterministic: true}.Marshal(rec.GetJob().GetSpec())
-	if err != nil {
-		spec = nil // a message that was just encoded as a part of its record
-	}
-	j.spec = spec
+	j.spec, _ = encodeSpec(rec) // of a record that was encoded or decoded just now
 	j.plan = planJob(rec, revision)
 	if !rec.GetJob().GetStopped() {
 		st.addAsks(j)

@@ -147,15 +147,17 @@ func (a *active) serversChanged(s *session, servers []*nusav1.RegionalServer) {
 	}
 }
 
-// summaryKey names a summary in its set: "namespace/job", and "@region" behind
-// it for the region's own jobs.
-func summaryKey(s *nusav1.JobSummary, region string) string {
+// summaryKey names a summary in its set, as regions do: "namespace/job", and
+// "@local" behind it for the region's own jobs.
+func summaryKey(s *nusav1.JobSummary) string {
 	key := s.GetNamespace() + "/" + s.GetJob()
 	if s.GetLocal() {
-		key += "@" + region
+		key += localSuffix
 	}
 	return key
 }
+
+const localSuffix = "@local"
 
 // summaries takes a batch of the region's summaries, and acknowledges it.
 func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
@@ -171,7 +173,7 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 		Position: link.Position{Epoch: in.GetPosition().GetEpoch(), Sequence: in.GetPosition().GetSequence()},
 	}
 	for _, sum := range in.GetSummaries() {
-		batch.Items = append(batch.Items, link.Item[*nusav1.JobSummary]{Key: summaryKey(sum, s.region), Value: sum})
+		batch.Items = append(batch.Items, link.Item[*nusav1.JobSummary]{Key: summaryKey(sum), Value: sum})
 	}
 	change, complete, err := s.inbox.Add(batch, maps.Keys(r.inboxKeys))
 	if err != nil {

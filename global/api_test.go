@@ -1,0 +1,549 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestRefusals: bad input gives the right code, names the field, and changes
+// nothing.
+func TestRefusals(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	s.joined("alpha")
+	s.submit(testJob("there", 1))
+	ctx := t.Context()
+	jobs, allocs := s.jobs(), nusav1.NewAllocationsClient(s.conn)
+	regions, topo := nusav1.NewRegionsClient(s.conn), nusav1.NewTopologyClient(s.conn)
+	submit := func(req *nusav1.SubmitRequest) func() error {
+		return func() error { _, err := jobs.Submit(ctx, req); return err }
+	}
+	bad := func(change func(*nusav1.JobSpec)) func() error {
+		return submit(&nusav1.SubmitRequest{Spec: testJob("bad", 1, change)})
+	}
+	for _, c := range []struct {
+		name string
+		call func() error
+		code codes.Code
+		text string
+	}{
+		{"no spec", submit(&nusav1.SubmitRequest{}), codes.InvalidArgument, "spec"},
+		{"bad name", bad(func(j *nusav1.JobSpec) { j.Name = "No Name" }), codes.InvalidArgument, "name"},
+		{"count", bad(func(j *nusav1.JobSpec) { j.Groups["web"].Count = proto.Int32(-1) }), codes.InvalidArgument, "groups.web.count"},
+		{"constraint", bad(func(j *nusav1.JobSpec) { j.Groups["web"].Constraints = []string{"node.nothing > 1"} }), codes.InvalidArgument, "groups.web.constraints"},
+		{"unknown region", bad(func(j *nusav1.JobSpec) {
+			j.Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: "alhpa"}}}
+		}), codes.InvalidArgument, "regions.allow[0].name: there is no region \"alhpa\""},
+		{"known regions are told", bad(func(j *nusav1.JobSpec) {
+			j.Regions = &nusav1.RegionsSpec{Near: []*nusav1.Near{{Selector: &nusav1.RegionSelector{Name: "zzz"}, MaxRtt: durationpb.New(1e9)}}}
+		}), codes.InvalidArgument, "(regions: alpha)"},
+		{"too large", bad(func(j *nusav1.JobSpec) { j.Labels = map[string]string{"a": strings.Repeat("x", 1<<20)} }), codes.InvalidArgument, "at most 1048576"},
+		{"idempotency key", submit(&nusav1.SubmitRequest{Spec: testJob("bad", 1), IdempotencyKey: strings.Repeat("k", 129)}), codes.InvalidArgument, "idempotency_key"},
+		{"must not exist", submit(&nusav1.SubmitRequest{Spec: testJob("there", 2), CheckRevision: -1}), codes.Aborted, "exists already"},
+		{"stale check", submit(&nusav1.SubmitRequest{Spec: testJob("there", 2), CheckRevision: 1}), codes.Aborted, "somebody changed it"},
+		{"check of nothing", submit(&nusav1.SubmitRequest{Spec: testJob("bad", 2), CheckRevision: 5}), codes.Aborted, "does not exist"},
+		{"get nothing", func() error {
+			_, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "none"}})
+			return err
+		}, codes.NotFound, "default/none"},
+		{"get no name", func() error { _, err := jobs.Get(ctx, &nusav1.GetJobRequest{}); return err }, codes.InvalidArgument, "job.name"},
+		{"stop nothing", func() error {
+			_, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "none"}})
+			return err
+		}, codes.NotFound, "default/none"},
+		{"explain an unknown group", func() error {
+			_, err := jobs.Explain(ctx, &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "there"}, Group: "db"})
+			return err
+		}, codes.InvalidArgument, "group"},
+		{"job of an unknown region", func() error {
+			_, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "a", Region: "mars"}})
+			return err
+		}, codes.InvalidArgument, "\"mars\" does not exist; there are alpha"},
+		{"list limit", func() error { _, err := jobs.List(ctx, &nusav1.ListJobsRequest{Limit: 5000}); return err }, codes.InvalidArgument, "limit"},
+		{"adopt", func() error { _, err := jobs.Adopt(ctx, &nusav1.AdoptRequest{}); return err }, codes.Unimplemented, "not supported yet"},
+		{"short allocation", func() error { _, err := allocs.Get(ctx, &nusav1.GetAllocationRequest{Id: "ab"}); return err }, codes.InvalidArgument, "id"},
+		{"allocations of an unknown region", func() error {
+			_, err := allocs.List(ctx, &nusav1.ListAllocationsRequest{Region: "mars"})
+			return err
+		}, codes.InvalidArgument, "region"},
+		{"region name", func() error {
+			_, err := regions.Define(ctx, &nusav1.DefineRegionRequest{Definition: &nusav1.RegionDefinition{Name: "A B"}})
+			return err
+		}, codes.InvalidArgument, "name"},
+		{"unknown region", func() error { _, err := regions.Get(ctx, &nusav1.GetRegionRequest{Name: "mars"}); return err }, codes.NotFound, "alpha"},
+		{"remove a connected region", func() error {
+			_, err := regions.Remove(ctx, &nusav1.GetRegionRequest{Name: "alpha"})
+			return err
+		}, codes.FailedPrecondition, "alpha"},
+		{"path", func() error { _, err := topo.Path(ctx, &nusav1.PathRequest{From: "alpha", To: "mars"}); return err }, codes.InvalidArgument, "to"},
+		{"percentile", func() error {
+			_, err := topo.Nearest(ctx, &nusav1.NearestRequest{Region: "alpha", Percentile: 42})
+			return err
+		}, codes.InvalidArgument, "percentile"},
+		{"nearest to nothing", func() error { _, err := topo.Nearest(ctx, &nusav1.NearestRequest{}); return err }, codes.InvalidArgument, "region"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := c.call()
+			text := status.Convert(err).Message()
+			for _, p := range serve.Problems(err) {
+				text += "; " + p.GetField() + ": " + p.GetMessage()
+			}
+			if status.Code(err) != c.code || !strings.Contains(text, c.text) {
+				t.Errorf("got %s %q, want %s with %q", status.Code(err), text, c.code, c.text)
+			}
+		})
+	}
+	list, err := jobs.List(ctx, &nusav1.ListJobsRequest{})
+	if err != nil || len(list.GetJobs()) != 1 || list.GetJobs()[0].GetVersion() != 1 {
+		t.Errorf("after all refusals: %v, %v", list, err)
+	}
+}
+
+func TestSubmitAgain(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	one := s.submit(testJob("api", 1))
+	if same := s.submit(testJob("api", 1)); same.GetChanged() || same.GetVersion() != 1 || same.GetRevision() != one.GetRevision() {
+		t.Errorf("the same spec: %v, first %v", same, one)
+	}
+	if two := s.submit(testJob("api", 2)); !two.GetChanged() || two.GetVersion() != 2 || two.GetRevision() <= one.GetRevision() {
+		t.Errorf("another spec: %v", two)
+	}
+	req := &nusav1.SubmitRequest{Spec: testJob("keyed", 1), IdempotencyKey: "k1"}
+	first, err := s.jobs().Submit(t.Context(), proto.CloneOf(req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.submit(testJob("keyed", 7)) // somebody else changes it meanwhile
+	retry, err := s.jobs().Submit(t.Context(), proto.CloneOf(req))
+	if err != nil || retry.GetVersion() != 1 || retry.GetRevision() != first.GetRevision() || !retry.GetChanged() {
+		t.Errorf("retry: %v, %v, first %v", retry, err, first)
+	}
+	req.Spec = testJob("keyed", 2)
+	if _, err := s.jobs().Submit(t.Context(), req); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("the key for another request: %v", err)
+	}
+}
+
+// TestIdempotencyRace: the same key at the same time is one submit.
+func TestIdempotencyRace(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	answers := make([]*nusav1.SubmitResponse, 16)
+	var wg sync.WaitGroup
+	for i := range answers {
+		wg.Go(func() {
+			resp, err := s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: testJob("api", 1), IdempotencyKey: "same"})
+			if err != nil {
+				t.Errorf("submit %d: %v", i, err)
+			}
+			answers[i] = resp
+		})
+	}
+	wg.Wait()
+	for i, a := range answers {
+		if a.GetVersion() != 1 || !a.GetChanged() || a.GetRevision() != answers[0].GetRevision() {
+			t.Errorf("answer %d is %v, the first %v", i, a, answers[0])
+		}
+	}
+}
+
+func TestSubmitMany(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	stream, err := s.jobs().SubmitMany(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 600
+	go func() {
+		for i := range n {
+			spec := testJob(fmt.Sprintf("j%d", i), 1)
+			switch {
+			case i == 100:
+				spec.Name = "Bad Name"
+			case i >= n-2: // versions of one job keep their order
+				spec = testJob("same", int32(i))
+			}
+			if stream.Send(&nusav1.SubmitRequest{Spec: spec}) != nil {
+				return
+			}
+		}
+		_ = stream.CloseSend()
+	}()
+	for i := range n {
+		resp, err := stream.Recv()
+		if err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+		if i == 100 {
+			if codes.Code(resp.GetCode()) != codes.InvalidArgument || len(resp.GetProblems()) == 0 || resp.GetError() == "" {
+				t.Errorf("the bad one: %v", resp)
+			}
+			continue
+		}
+		want := int64(1)
+		if i == n-1 {
+			want = 2
+		}
+		if resp.GetCode() != 0 || resp.GetResponse().GetVersion() != want {
+			t.Errorf("answer %d: %v", i, resp)
+		}
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ended with %v", err)
+	}
+	var names []string
+	for token := ""; ; {
+		page, err := s.jobs().List(t.Context(), &nusav1.ListJobsRequest{Limit: 250, PageToken: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, j := range page.GetJobs() {
+			names = append(names, j.GetSpec().GetName())
+		}
+		if token = page.GetNextPageToken(); token == "" {
+			break
+		}
+	}
+	if len(names) != n-2 {
+		t.Errorf("%d jobs are listed, want %d", len(names), n-2)
+	}
+}
+
+func TestUpdateAndScale(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	r := s.joined("alpha")
+	s.submit(testJob("api", 4))
+	old := r.waitSlot("default/api/web/0", accepted)
+	plan, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: testJob("api", 2)})
+	if err != nil || len(plan.GetDiff()) != 1 || plan.GetRevision() == 0 || len(plan.GetExplanation().GetGroups()) == 0 {
+		t.Fatalf("plan %v, %v", plan, err)
+	}
+	s.submit(testJob("api", 2))
+	next := r.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool { return s.GetTo() == 2 && s.GetJobVersion() == 2 })
+	if next.GetGeneration() <= old.GetGeneration() {
+		t.Errorf("version 2 has generation %d, version 1 had %d", next.GetGeneration(), old.GetGeneration())
+	}
+	r.wait("the cut part to be stopped and removed", func() bool { return len(r.slots) == 1 })
+	s.submit(testJob("api", 3))
+	s.waitJob("api", "three again", func(j *nusav1.Job) bool {
+		return j.GetVersion() == 3 && j.GetStatus().GetGroups()["web"].GetUnowned() == 0
+	})
+}
+
+func TestPlanOfANewJobChangesNothing(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	r := s.joined("alpha")
+	r.wait("its report's turn", func() bool { return r.sequence > 0 })
+	s.waitReport("alpha")
+	plan, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: testJob("api", 2)})
+	if err != nil || len(plan.GetDiff()) == 0 || plan.GetRevision() != 0 || len(plan.GetSlots()) != 1 || plan.GetSlots()[0].GetRegion() != "alpha" {
+		t.Errorf("plan %v, %v", plan, err)
+	}
+	if list, err := s.jobs().List(t.Context(), &nusav1.ListJobsRequest{}); err != nil || len(list.GetJobs()) != 0 {
+		t.Errorf("a plan stored %v, %v", list, err)
+	}
+}
+
+// waitReport waits until the region's first report has come.
+func (s *testServer) waitReport(name string) {
+	s.t.Helper()
+	watch, err := nusav1.NewRegionsClient(s.conn).Watch(s.t.Context(), &nusav1.ListRegionsRequest{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for {
+		r, err := watch.Recv()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if r.GetDefinition().GetName() == name && r.GetReport() != nil {
+			return
+		}
+	}
+}
+
+func TestPendingSaysWhyAndIsPlacedLater(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	full := s.joined("alpha", func(r *fakeRegion) { r.fits = 0 })
+	s.waitReport("alpha")
+	s.submit(testJob("api", 2))
+	j := s.waitJob("api", "pending with a reason", func(j *nusav1.Job) bool {
+		g := j.GetStatus().GetGroups()["web"]
+		return g.GetUnowned() == 2 && len(g.GetPending()) > 0
+	})
+	if got := j.GetStatus().GetGroups()["web"].GetPending()[0]; got.GetReason() != nusav1.Reason_REASON_NO_CAPACITY {
+		t.Errorf("pending for %v", got)
+	}
+	e, err := s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "api"}})
+	if err != nil || len(e.GetGroups()) != 1 || len(e.GetGroups()[0].GetRegions()) != 1 ||
+		e.GetGroups()[0].GetRegions()[0].GetReason() != nusav1.Reason_REASON_NO_CAPACITY {
+		t.Errorf("explanation %v, %v", e, err)
+	}
+	full.mu.Lock()
+	full.fits = 10
+	rep := full.report()
+	full.mu.Unlock()
+	full.send(rep) // something freed
+	full.waitSlot("default/api/web/0", accepted)
+	e, err = s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "api"}})
+	if err != nil || e.GetGroups()[0].GetRegions()[0].GetTaken() != 2 || len(e.GetGroups()[0].GetRegions()[0].GetTerms()) == 0 {
+		t.Errorf("explanation of the decision %v, %v", e, err)
+	}
+}
+
+func TestStopPurges(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	r := s.joined("alpha")
+	s.submit(testJob("api", 1))
+	r.waitSlot("default/api/web/0", accepted)
+	ctx, cancel := context.WithTimeout(t.Context(), testWait)
+	defer cancel()
+	watch, err := s.jobs().Watch(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.jobs().Stop(ctx, &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "api"}, Purge: true}); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = watch.Recv()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("the watch of a purged job ended with %v", err)
+	}
+	if _, err := s.jobs().Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}}); status.Code(err) != codes.NotFound {
+		t.Errorf("a purged job: %v", err)
+	}
+	again := s.submit(testJob("api", 1))
+	if again.GetVersion() != 1 {
+		t.Errorf("the next job of that name: %v", again)
+	}
+}
+
+func TestRegionsDefinedCordonedRemoved(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	regions := nusav1.NewRegionsClient(s.conn)
+	ctx := t.Context()
+	def := &nusav1.RegionDefinition{Name: "alpha", Labels: map[string]string{"tier": "gold"}, Location: &nusav1.Location{Latitude: 1, Longitude: 103}}
+	got, err := regions.Define(ctx, &nusav1.DefineRegionRequest{Definition: def})
+	if err != nil || got.GetState() != nusav1.RegionState_REGION_STATE_DEFINED || !got.GetDefinedByOperator() || got.GetRevision() == 0 {
+		t.Fatalf("defined: %v, %v", got, err)
+	}
+	r := s.joined("alpha") // presents itself without labels: the operator's stay
+	got = s.waitRegion("alpha", nusav1.RegionState_REGION_STATE_CONNECTED)
+	if got.GetDefinition().GetLabels()["tier"] != "gold" || got.GetClusterId() != "cluster-alpha" || got.GetMaster() != "alpha-1" {
+		t.Errorf("connected: %v", got)
+	}
+	if got, err = regions.Cordon(ctx, &nusav1.CordonRegionRequest{Name: "alpha", Cordon: true}); err != nil || !got.GetCordoned() {
+		t.Fatalf("cordoned: %v, %v", got, err)
+	}
+	s.submit(testJob("api", 1))
+	s.waitJob("api", "held back by the cordon", func(j *nusav1.Job) bool {
+		p := j.GetStatus().GetGroups()["web"].GetPending()
+		return len(p) > 0 && p[0].GetReason() == nusav1.Reason_REASON_REGION_CORDONED
+	})
+	if _, err := regions.Cordon(ctx, &nusav1.CordonRegionRequest{Name: "alpha"}); err != nil {
+		t.Fatal(err)
+	}
+	r.waitSlot("default/api/web/0", accepted)
+	r.leave()
+	s.waitRegion("alpha", nusav1.RegionState_REGION_STATE_DISCONNECTED)
+	if _, err := regions.Remove(ctx, &nusav1.GetRegionRequest{Name: "alpha"}); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("removed although it owns a slot: %v", err)
+	}
+	if _, err := regions.Define(ctx, &nusav1.DefineRegionRequest{Definition: &nusav1.RegionDefinition{Name: "beta"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := regions.Remove(ctx, &nusav1.GetRegionRequest{Name: "beta"}); err != nil {
+		t.Errorf("remove an empty region: %v", err)
+	}
+	list, err := regions.List(ctx, &nusav1.ListRegionsRequest{})
+	if err != nil || len(list.GetRegions()) != 1 {
+		t.Errorf("regions %v, %v", list, err)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	events := nusav1.NewEventsClient(s.conn)
+	ctx, cancel := context.WithTimeout(t.Context(), testWait)
+	defer cancel()
+	watch, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Token: "of-another-reign"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reset, err := watch.Recv()
+	if err != nil || !reset.GetReset_() {
+		t.Fatalf("an old token: %v, %v", reset, err)
+	}
+	s.submit(testJob("api", 1))
+	e, err := watch.Recv()
+	if err != nil || e.GetType() != "job.submitted" || e.GetSubject() != "default/api" {
+		t.Fatalf("event %v, %v", e, err)
+	}
+	// From a token nothing is missed and nothing comes twice.
+	again, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Token: reset.GetToken()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same, err := again.Recv(); err != nil || same.GetToken() != e.GetToken() {
+		t.Errorf("resumed with %v, %v, want %v", same, err, e)
+	}
+}
+
+// regionAllocations and regionNodes are a region's own services, reached
+// through tunnels.
+type regionAllocations struct {
+	nusav1.UnimplementedAllocationsServer
+	region string
+	ids    []string
+}
+
+func (r *regionAllocations) Get(_ context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
+	for _, id := range r.ids {
+		if strings.HasPrefix(id, req.GetId()) {
+			return &nusav1.Allocation{Id: id, Region: r.region}, nil
+		}
+	}
+	return nil, status.Error(codes.NotFound, "no such allocation here")
+}
+
+func (r *regionAllocations) Logs(req *nusav1.LogsRequest, stream grpc.ServerStreamingServer[nusav1.LogChunk]) error {
+	return stream.Send(&nusav1.LogChunk{Data: []byte("hello from " + req.GetAllocation())})
+}
+
+func (r *regionAllocations) List(context.Context, *nusav1.ListAllocationsRequest) (*nusav1.ListAllocationsResponse, error) {
+	out := &nusav1.ListAllocationsResponse{}
+	for _, id := range r.ids {
+		out.Allocations = append(out.Allocations, &nusav1.Allocation{Id: id, Region: r.region, Job: "api", Group: "web"})
+	}
+	return out, nil
+}
+
+type regionNodes struct {
+	nusav1.UnimplementedNodesServer
+	region string
+}
+
+func (r *regionNodes) List(context.Context, *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
+	return &nusav1.ListNodesResponse{Nodes: []*nusav1.Node{{Id: "n-" + r.region, Name: "node", Region: r.region}}}, nil
+}
+
+// serveTunnels makes a fake region answer tunnel requests.
+func (s *testServer) serveTunnels(r *fakeRegion, ids ...string) {
+	name := r.hello.GetDefinition().GetName()
+	srv := grpc.NewServer()
+	nusav1.RegisterAllocationsServer(srv, &regionAllocations{region: name, ids: ids})
+	nusav1.RegisterNodesServer(srv, &regionNodes{region: name})
+	lis := tunnel.NewListener(0)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = srv.Serve(lis) })
+	client := nusav1.NewFederationClient(s.conn)
+	wg.Go(func() {
+		answered := 0
+		for {
+			r.mu.Lock()
+			ids, changed := r.tunnels[answered:], r.changed
+			answered = len(r.tunnels)
+			r.mu.Unlock()
+			for _, id := range ids {
+				wg.Go(func() {
+					_ = tunnel.Answer(ctx, func(ctx context.Context) (tunnel.ClientStream, error) { return client.Tunnel(ctx) }, id, lis)
+				})
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	s.t.Cleanup(func() {
+		cancel()
+		srv.Stop()
+		wg.Wait()
+	})
+}
+
+func TestCallsGoThroughTunnels(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	a, b := s.joined("alpha"), s.joined("beta")
+	s.serveTunnels(a, "aaaa1111", "cccc1111")
+	s.serveTunnels(b, "bbbb2222", "cccc2222")
+	gone := s.joined("gamma")
+	gone.leave()
+	s.waitRegion("gamma", nusav1.RegionState_REGION_STATE_DISCONNECTED)
+	ctx, cancel := context.WithTimeout(t.Context(), testWait)
+	defer cancel()
+	allocs := nusav1.NewAllocationsClient(s.conn)
+	list, err := allocs.List(ctx, &nusav1.ListAllocationsRequest{})
+	if err != nil || len(list.GetAllocations()) != 4 || list.GetAllocations()[0].GetId() != "aaaa1111" {
+		t.Errorf("allocations %v, %v", list.GetAllocations(), err)
+	}
+	if len(list.GetErrors()) != 1 || list.GetErrors()[0].GetRegion() != "gamma" {
+		t.Errorf("partial errors %v", list.GetErrors())
+	}
+	got, err := allocs.Get(ctx, &nusav1.GetAllocationRequest{Id: "bbbb"})
+	if err != nil || got.GetId() != "bbbb2222" || got.GetRegion() != "beta" {
+		t.Errorf("get by prefix: %v, %v", got, err)
+	}
+	if _, err := allocs.Get(ctx, &nusav1.GetAllocationRequest{Id: "cccc"}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "alpha and beta") {
+		t.Errorf("a prefix of two: %v", err)
+	}
+	if _, err := allocs.Get(ctx, &nusav1.GetAllocationRequest{Id: "dddd"}); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "gamma") {
+		t.Errorf("a prefix of none while gamma is away: %v", err)
+	}
+	logs, err := allocs.Logs(ctx, &nusav1.LogsRequest{Allocation: "bbbb", Stdout: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if chunk, err := logs.Recv(); err != nil || string(chunk.GetData()) != "hello from bbbb2222" {
+		t.Errorf("logs %v, %v", chunk, err)
+	}
+	nodes, err := nusav1.NewNodesClient(s.conn).List(ctx, &nusav1.ListNodesRequest{})
+	if err != nil || len(nodes.GetNodes()) != 2 || nodes.GetNodes()[0].GetRegion() != "alpha" || len(nodes.GetErrors()) != 1 {
+		t.Errorf("nodes %v, %v", nodes, err)
+	}
+	tree, err := nusav1.NewTopologyClient(s.conn).Get(ctx, &nusav1.GetTopologyRequest{Nodes: true})
+	if err != nil || len(tree.GetRegions()) != 3 || len(tree.GetNodes()) != 2 || len(tree.GetServers()) != 1 {
+		t.Errorf("tree %v, %v", tree, err)
+	}
+}
+
+// TestRetryHint: what is worth trying again says so.
+func TestRetryHint(t *testing.T) {
+	for _, err := range []error{errQueueFull, errNotActive, store.ErrNoQuorum, fmt.Errorf("write: %w", store.ErrNoQuorum)} {
+		s := status.Convert(apiError(err))
+		if s.Code() != codes.Unavailable && s.Code() != codes.ResourceExhausted {
+			t.Errorf("%v is %s", err, s.Code())
+		}
+		hinted := false
+		for _, d := range s.Details() {
+			if info, ok := d.(*errdetails.RetryInfo); ok && info.GetRetryDelay().AsDuration() > 0 {
+				hinted = true
+			}
+		}
+		if !hinted {
+			t.Errorf("%v carries no hint when to retry", err)
+		}
+	}
+	if code := status.Code(apiError(context.DeadlineExceeded)); code != codes.DeadlineExceeded {
+		t.Errorf("a deadline is %s", code)
+	}
+}

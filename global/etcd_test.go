@@ -1,0 +1,80 @@
+package global
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/network"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// overEtcd makes a server keep its records in etcd on loopback.
+func (f *federation) overEtcd(dir string, etcd Etcd) func(*Config) {
+	return func(c *Config) {
+		c.Store, c.DataDir, c.Etcd = nil, dir, etcd
+		pipes, host := c.Net.Dial, network.Host().Dial
+		c.Net.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			if strings.HasPrefix(addr, "127.") {
+				return host(ctx, addr)
+			}
+			return pipes(ctx, addr)
+		}
+	}
+}
+
+// TestEtcdRestart: an embedded member keeps everything through a restart.
+func TestEtcdRestart(t *testing.T) {
+	t.Parallel()
+	f := newFederation()
+	dir := t.TempDir()
+	embedded := f.overEtcd(dir, Etcd{ClientAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0"})
+	s := f.start(t, "g1", embedded)
+	r := s.joined("alpha")
+	s.submit(testJob("api", 2))
+	slot := r.waitSlot("default/api/web/0", accepted)
+	r.leave()
+	s.stop()
+	again := f.start(t, "g1", embedded)
+	back := again.joined("alpha")
+	if got := back.waitSlot("default/api/web/0", accepted); got.GetGeneration() != slot.GetGeneration() || got.GetTo() != 2 {
+		t.Errorf("slot %v became %v", slot, got)
+	}
+	if resp := again.submit(testJob("api", 2)); resp.GetChanged() || resp.GetVersion() != 1 {
+		t.Errorf("the same job again: %v", resp)
+	}
+}
+
+// TestEtcdSuccession: of two servers over one etcd the active one goes, and
+// the other continues.
+func TestEtcdSuccession(t *testing.T) {
+	t.Parallel()
+	member, err := store.OpenEtcd(t.Context(), store.EtcdConfig{
+		Name: "etcd", DataDir: t.TempDir(), ClientAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0",
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { member.Close() })
+	f := newFederation()
+	shared := f.overEtcd("", Etcd{Endpoints: []string{"http://" + member.ClientAddr()}})
+	first := f.start(t, "g1", shared)
+	second := f.start(t, "g2", shared)
+	r := second.joined("alpha") // through the standby
+	first.submit(testJob("api", 1))
+	slot := r.waitSlot("default/api/web/0", accepted)
+	first.stop()
+	waitActive(t, second)
+	next := second.join(helloOf("alpha", 1))
+	if got := next.waitSlot("default/api/web/0", accepted); got.GetGeneration() != slot.GetGeneration() {
+		t.Errorf("slot %v became %v", slot, got)
+	}
+	if _, err := second.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "api"}, Purge: true}); err != nil {
+		t.Fatal(err)
+	}
+	next.wait("removal of the slot", func() bool { return len(next.slots) == 0 })
+}
