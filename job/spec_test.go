@@ -97,7 +97,7 @@ groups:
 `)
 	Default(spec)
 	want := `groups.g has a count of 0: nothing of it runs
-groups.h may run an instance twice while a region is cut off for more than 1m (disconnect.region: keep and replace)`
+groups.h may run an instance twice while a region is cut off for more than 1m (disconnect: keep and replace)`
 	if got := strings.Join(Warnings(spec), "\n"); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"strings"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -55,21 +56,27 @@ func dedupe(in Errors) Errors {
 // Warnings is what the author of a valid, defaulted spec should know.
 func Warnings(spec *nusav1.JobSpec) []string {
 	var out []string
-	keep := nusav1.Running_RUNNING_KEEP
 	for _, k := range sorted(spec.GetGroups()) {
 		g := spec.GetGroups()[k]
-		d := g.GetDisconnect()
-		for _, l := range []struct {
-			name  string
-			level *nusav1.DisconnectLevel
-		}{{"node", d.GetNode()}, {"region", d.GetRegion()}} {
-			if l.level.GetRunning() == keep && l.level.GetReplace() && g.GetCount() > 0 {
-				out = append(out, fmt.Sprintf("groups.%s may run an instance twice while a %s is cut off for more than %s (disconnect.%s: keep and replace)",
-					k, l.name, FormatDuration(l.level.GetAfter().AsDuration()), l.name))
-			}
+		if by := cutOff(g.GetDisconnect()); len(by) > 0 && g.GetCount() > 0 {
+			out = append(out, fmt.Sprintf("groups.%s may run an instance twice while %s (disconnect: keep and replace)", k, strings.Join(by, ", or ")))
 		}
 		if g.Count != nil && g.GetCount() == 0 {
 			out = append(out, fmt.Sprintf("groups.%s has a count of 0: nothing of it runs", k))
+		}
+	}
+	return out
+}
+
+// cutOff says at which levels running work is kept and replaced as well.
+func cutOff(d *nusav1.Disconnect) []string {
+	var out []string
+	for _, l := range []struct {
+		name  string
+		level *nusav1.DisconnectLevel
+	}{{"node", d.GetNode()}, {"region", d.GetRegion()}} {
+		if l.level.GetRunning() == nusav1.Running_RUNNING_KEEP && l.level.GetReplace() {
+			out = append(out, fmt.Sprintf("a %s is cut off for more than %s", l.name, FormatDuration(l.level.GetAfter().AsDuration())))
 		}
 	}
 	return out
