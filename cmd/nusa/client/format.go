@@ -166,8 +166,18 @@ func percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
 
 func rate(f float64) string { return size(int64(f)) + "/s" }
 
+// number has one decimal, or two below 10, none of them an idle nought.
 func number(f float64) string {
-	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
+	decimals := 1
+	if math.Abs(f) < 10 {
+		decimals = 2
+	}
+	text := strconv.FormatFloat(f, 'f', decimals, 64)
+	text = strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+	if text == "-0" {
+		return "0"
+	}
+	return text
 }
 
 func count[T int | int32](n T) string { return strconv.Itoa(int(n)) }

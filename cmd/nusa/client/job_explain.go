@@ -113,19 +113,23 @@ func (v view) verdicts(w io.Writer, heads []string, all []verdict) {
 
 // because is the reason of a refusal, or what spoke for it.
 func (v view) because(r verdict) string {
-	if text := why(r.reason, oneLine(r.message)); text != "" {
-		if r.reason == nusav1.Reason_REASON_UNSPECIFIED || r.reason == nusav1.Reason_REASON_LOWER_SCORE {
-			return text
+	text := why(r.reason, oneLine(r.message))
+	switch r.reason {
+	case nusav1.Reason_REASON_LOWER_SCORE:
+		return text
+	case nusav1.Reason_REASON_UNSPECIFIED:
+		var details []string
+		for _, t := range r.terms {
+			if t.GetDetail() != "" {
+				details = append(details, oneLine(t.GetDetail()))
+			}
 		}
-		return v.wait(text)
-	}
-	var details []string
-	for _, t := range r.terms {
-		if t.GetDetail() != "" {
-			details = append(details, oneLine(t.GetDetail()))
+		if len(details) > 0 {
+			return strings.Join(details, "; ")
 		}
+		return text
 	}
-	return strings.Join(details, "; ")
+	return v.wait(text)
 }
 
 func signed(f float64) string {

@@ -56,7 +56,7 @@ func (v view) progress(j *nusav1.Job) string {
 		n    int32
 		what string
 	}{
-		{sum.unowned, "without a region"}, {sum.pending, "pending"}, {sum.starting, "starting"}, {sum.running, "running"},
+		{max(sum.pending, sum.unowned), "pending"}, {sum.starting, "starting"}, {sum.running, "running"},
 		{sum.complete, "complete"}, {sum.failed, "failed"}, {sum.lost, "lost"},
 	} {
 		if c.n > 0 {
@@ -64,6 +64,9 @@ func (v view) progress(j *nusav1.Job) string {
 		}
 	}
 	line := strings.Join(parts, "  ")
+	if sum.unowned > 0 {
+		line += fmt.Sprintf("  %d without a region", sum.unowned)
+	}
 	if regions != "" {
 		line += "  on " + regions
 	}

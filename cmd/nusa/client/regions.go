@@ -85,7 +85,7 @@ func (v view) regionList(w io.Writer, regions []*nusav1.Region) {
 		fmt.Fprintln(w, "no regions; define one with: nusa region define -f FILE, or start its servers")
 		return
 	}
-	t := newTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU", ">CPU FREE", ">MEMORY FREE", ">QUEUE", "MASTER", ">REPORT", "LABELS")
+	t := newTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU", ">CPU FREE", ">MEMORY FREE", ">QUEUE", "MASTER", ">REPORT", "LOCATION")
 	for _, r := range regions {
 		rep := r.GetReport()
 		cells := []string{"-", "-", "-", "-", "-", "-"}
@@ -93,9 +93,9 @@ func (v view) regionList(w io.Writer, regions []*nusav1.Region) {
 			cells = []string{nodesOf(rep), count(live(rep)), percent(rep.GetUtilisation().GetCpu()), cores(rep.GetFree().GetCpuMilli()), size(rep.GetFree().GetMemoryBytes()), count(rep.GetQueueLength())}
 		}
 		row := append([]string{r.GetDefinition().GetName(), v.regionState(r)}, cells...)
-		t.row(append(row, orDash(r.GetMaster()), age(r.GetReportAge()), labels(r.GetDefinition().GetLabels()))...)
+		t.row(append(row, orDash(r.GetMaster()), age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName())...)
 	}
-	t.dropEmpty("QUEUE", "LABELS")
+	t.dropEmpty("QUEUE", "LOCATION")
 	t.write(w, v.palette)
 }
 
