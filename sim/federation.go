@@ -243,8 +243,19 @@ func (f *Federation) Stop(name string) {
 	p := f.Process(name)
 	delete(f.processes, name)
 	p.cancel()
-	if err := <-p.ended; err != nil {
+	if err := f.ended(p); err != nil {
 		f.t.Errorf("%s ended with %v", name, err)
+	}
+}
+
+// ended waits for the end of a process. One that does not end would let time
+// run for ever; given up, the bubble prints where it stands.
+func (f *Federation) ended(p *Process) error {
+	select {
+	case err := <-p.ended:
+		return err
+	case <-time.After(5 * time.Minute):
+		return errors.New("it does not end")
 	}
 }
 
@@ -257,7 +268,7 @@ func (f *Federation) Kill(name string) {
 	f.Net.Kill(p.IP)
 	p.cancel()
 	// What it says about its end, without a network, is of no interest.
-	<-p.ended
+	_ = f.ended(p)
 	delete(f.drivers, name)
 }
 

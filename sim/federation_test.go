@@ -2,7 +2,9 @@ package sim_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -161,51 +163,243 @@ func TestRegionCutOffOthersGoOn(t *testing.T) {
 	})
 }
 
-// TestSessionCutAtEveryMessage breaks the streams between a region and the
-// global tier at the n-th write after a submit, for every n: that write, an
-// offer or an answer or an acknowledgement, is lost. Each slot must still have
-// one owner and every instance must be started exactly once.
-func TestSessionCutAtEveryMessage(t *testing.T) {
-	const most = 60
-	for n := 1; n <= most; n++ {
-		seen := 0
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			inBubble(t, sim.Options{Agents: 1}, func(t *testing.T, f *sim.Federation) {
-				global, alpha := f.GlobalIPs()[0], f.ServerIP("alpha", 1)
-				cut := false
-				f.Net.Tap(func(w simnet.Write) bool {
-					from, to := host(w.From), host(w.To)
-					if cut || !(from == global && to == alpha || from == alpha && to == global) {
-						return true
-					}
-					seen++
-					cut = seen == n
-					return !cut
-				})
-				f.Submit(service("once", 6, "regions: {spread: {min: 2}}"))
-				awaitRunsOnce(f, time.Minute, "once", 6)
-				// Answers and acknowledgements that were lost come again.
-				time.Sleep(time.Minute)
-				if err := f.RunsOnce(t.Context(), "once", "web", 6); err != nil {
-					t.Error(err)
-				}
-				made := 0
-				for _, region := range []string{"alpha", "beta"} {
-					list, err := f.Allocations(t.Context(), region)
-					if err != nil {
-						t.Fatal(err)
-					}
-					made += len(list)
-				}
-				if made != 6 {
-					t.Errorf("%d allocations were made for 6 instances", made)
-				}
-			})
+func TestActiveGlobalServerKilledAnotherGoesOn(t *testing.T) {
+	inBubble(t, sim.Options{Globals: 2}, func(t *testing.T, f *sim.Federation) {
+		f.Submit(service("before", 4))
+		awaitRunsOnce(f, 10*time.Second, "before", 4)
+		before, err := f.Runs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Kill(fmt.Sprintf("global-%d", f.Active()))
+		f.Submit(service("after", 4))
+		awaitRunsOnce(f, time.Minute, "after", 4)
+		awaitRunsOnce(f, time.Minute, "before", 4)
+		time.Sleep(5 * time.Minute)
+		after, err := f.Runs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range before {
+			if len(after[i]) != 1 || after[i][0] != r[0] {
+				t.Errorf("%v ran as %v, now as %v", i, r, after[i])
+			}
+		}
+	})
+}
+
+func TestAnyServerAnswers(t *testing.T) {
+	inBubble(t, sim.Options{Globals: 2, Servers: 3}, func(t *testing.T, f *sim.Federation) {
+		f.Submit(service("web", 4, "regions: {spread: {min: 2}}"))
+		awaitRunsOnce(f, 10*time.Second, "web", 4)
+		for i := 1; i <= 2; i++ {
+			j, err := nusav1.NewJobsClient(f.Global(i)).Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "web"}})
+			if err != nil || j.GetVersion() != 1 {
+				t.Errorf("global %d: version %d, %v", i, j.GetVersion(), err)
+			}
+		}
+		for i := 1; i <= 3; i++ {
+			list, err := nusav1.NewAllocationsClient(f.Server("alpha", i)).List(t.Context(), &nusav1.ListAllocationsRequest{})
+			if err != nil || len(list.GetAllocations()) == 0 {
+				t.Errorf("alpha %d: %d allocations, %v", i, len(list.GetAllocations()), err)
+			}
+		}
+	})
+}
+
+func TestBatchCompletes(t *testing.T) {
+	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
+		f.Submit(`
+name: sums
+type: batch
+groups:
+  all:
+    count: 10
+    tasks:
+      main: {driver: process, config: {command: sum}, env: {SIM_RUN_TIME: 30s}, resources: {cpu: 500m, memory: 64MiB}}
+`)
+		f.Eventually(2*time.Minute, "sums complete", func(ctx context.Context) error {
+			j, err := f.Job(ctx, "sums")
+			if err != nil {
+				return err
+			}
+			if s := j.GetStatus(); s.GetState() != nusav1.JobState_JOB_STATE_COMPLETE || s.GetGroups()["all"].GetCounts().GetComplete() != 10 {
+				return fmt.Errorf("job is %v: %v", s.GetState(), s.GetGroups()["all"].GetCounts())
+			}
+			return nil
 		})
-		if seen < n {
-			t.Fatalf("only %d writes in all: the test ends too late", seen)
+		time.Sleep(10 * time.Minute)
+		if runs, err := f.Runs(t.Context()); err != nil || len(runs) != 0 {
+			t.Errorf("after its end %v run, %v", runs, err)
+		}
+	})
+}
+
+// TestLogsThroughTwoTunnels: global asks the region, the region the agent, each
+// over a connection that was dialled upward.
+func TestLogsThroughTwoTunnels(t *testing.T) {
+	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
+		f.Submit(`
+name: talks
+type: batch
+regions: {allow: [{name: beta}]}
+groups:
+  web:
+    tasks:
+      main: {driver: process, config: {command: talk}, env: {SIM_STDOUT: "out loud", SIM_STDERR: "in error", SIM_RUN_TIME: 1m}}
+`)
+		awaitRunsOnce(f, 10*time.Second, "talks", 1)
+		runs, err := f.Runs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		stream, err := nusav1.NewAllocationsClient(f.Global(1)).Logs(t.Context(), &nusav1.LogsRequest{
+			Allocation: runs[sim.Instance{Job: "talks", Group: "web"}][0].Alloc, Follow: true, Stdout: true, Stderr: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for {
+			chunk, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprintf("%v %s", chunk.GetStderr(), chunk.GetData()))
+		}
+		if fmt.Sprint(got) != "[false out loud true in error]" {
+			t.Errorf("logs %q", got)
+		}
+		if d := time.Since(start); d < 50*time.Second || d > 70*time.Second {
+			t.Errorf("following ended after %v, the task after a minute", d)
+		}
+	})
+}
+
+// TestWorkThatFitsNowhereWaits: with reasons, and goes as soon as something is
+// free.
+func TestWorkThatFitsNowhereWaits(t *testing.T) {
+	inBubble(t, sim.Options{Agents: 1}, func(t *testing.T, f *sim.Federation) {
+		big := `
+name: %s
+groups:
+  web:
+    count: %d
+    tasks:
+      main: {driver: process, config: {command: serve}, resources: {cpu: "5", memory: 1GiB}}
+`
+		// Each of the two machines takes one of these.
+		f.Submit(fmt.Sprintf(big, "first", 2))
+		awaitRunsOnce(f, 10*time.Second, "first", 2)
+		f.Submit(fmt.Sprintf(big, "second", 1))
+		time.Sleep(time.Minute)
+		j, err := f.Job(t.Context(), "second")
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := j.GetStatus().GetGroups()["web"]
+		if j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_PENDING || len(g.GetPending()) == 0 {
+			t.Errorf("job is %v with reasons %v", j.GetStatus().GetState(), g.GetPending())
+		}
+		f.StopJob("first")
+		awaitRunsOnce(f, time.Minute, "second", 1)
+	})
+}
+
+// lose breaks the streams between two hosts at the n-th write from now on: that
+// write is lost. For an odd n nothing passes for 15 s after it. The returned
+// function says how many writes there were.
+func lose(t *testing.T, f *sim.Federation, n int, a, b string) (seen func() int) {
+	count, cut := 0, make(chan struct{})
+	f.Net.Tap(func(w simnet.Write) bool {
+		if from, to := host(w.From), host(w.To); !(from == a && to == b || from == b && to == a) {
+			return true
+		}
+		count++
+		if count != n {
+			return true
+		}
+		t.Logf("lost: write %d, %s to %s, %d bytes", n, w.From, w.To, w.Bytes)
+		close(cut)
+		return false
+	})
+	if n%2 == 1 {
+		go func() {
+			select {
+			case <-cut:
+			case <-t.Context().Done():
+				return
+			}
+			f.Net.Cut(a, b)
+			f.Net.Break(a, b)
+			time.Sleep(15 * time.Second)
+			f.Net.Heal(a, b)
+		}()
+	}
+	return func() int {
+		f.Net.Tap(nil)
+		return count
+	}
+}
+
+// TestLostAtEveryMessage loses the n-th write after a submit, for every n: an
+// offer, an answer, an order, a report or an acknowledgement. Each slot must
+// still have one owner and every instance must be started exactly once; and
+// after a stop under the same fault nothing may be left.
+func TestLostAtEveryMessage(t *testing.T) {
+	links := []struct {
+		name string
+		most int
+		ends func(f *sim.Federation) (a, b string)
+	}{
+		{"offers", 30, func(f *sim.Federation) (a, b string) { return f.GlobalIPs()[0], f.ServerIP("alpha", 1) }},
+		{"orders", 30, func(f *sim.Federation) (a, b string) { return f.ServerIP("alpha", 1), f.AgentIP("alpha", 1) }},
+	}
+	for _, link := range links {
+		for n := 1; n <= link.most; n++ {
+			t.Run(fmt.Sprintf("%s/%d", link.name, n), func(t *testing.T) {
+				inBubble(t, sim.Options{Agents: 1}, func(t *testing.T, f *sim.Federation) {
+					a, b := link.ends(f)
+					seen := lose(t, f, n, a, b)
+					f.Submit(service("once", 6, "regions: {spread: {min: 2}}"))
+					awaitRunsOnce(f, time.Minute, "once", 6)
+					// Answers and acknowledgements that were lost come again.
+					time.Sleep(time.Minute)
+					if err := f.RunsOnce(t.Context(), "once", "web", 6); err != nil {
+						t.Error(err)
+					}
+					if made := allocations(t, f); made != 6 {
+						t.Errorf("%d allocations were made for 6 instances", made)
+					}
+					if got := seen(); got < n {
+						t.Errorf("only %d writes: nothing was lost", got)
+					}
+
+					seen = lose(t, f, n, a, b)
+					f.StopJob("once")
+					f.Eventually(2*time.Minute, "everything stopped", func(ctx context.Context) error { return f.Gone(ctx, "once") })
+					seen()
+				})
+			})
 		}
 	}
+}
+
+// allocations counts all that were ever made.
+func allocations(t *testing.T, f *sim.Federation) (count int) {
+	t.Helper()
+	for _, region := range []string{"alpha", "beta"} {
+		list, err := f.Allocations(t.Context(), region)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count += len(list)
+	}
+	return count
 }
 
 func host(addr string) string {

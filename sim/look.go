@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -20,14 +22,50 @@ func (f *Federation) Submit(spec string) {
 		f.t.Fatal(err)
 	}
 	f.Eventually(time.Minute, "submit "+parsed.GetName(), func(ctx context.Context) error {
-		_, err := nusav1.NewJobsClient(f.Global(1)).Submit(ctx, &nusav1.SubmitRequest{Spec: parsed})
+		_, err := nusav1.NewJobsClient(f.AnyGlobal()).Submit(ctx, &nusav1.SubmitRequest{Spec: parsed})
 		return err
 	})
 }
 
+// StopJob asks a global server to stop a job.
+func (f *Federation) StopJob(name string) {
+	f.t.Helper()
+	f.Eventually(time.Minute, "stop "+name, func(ctx context.Context) error {
+		_, err := nusav1.NewJobsClient(f.AnyGlobal()).Stop(ctx, &nusav1.StopJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
+		return err
+	})
+}
+
+// Gone checks that nothing of a job runs, no region owns a part of it, and its
+// state says so.
+func (f *Federation) Gone(ctx context.Context, name string) error {
+	runs, err := f.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	for i, r := range runs {
+		if i.Job == name {
+			return fmt.Errorf("%v still runs: %v", i, r)
+		}
+	}
+	j, err := f.Job(ctx, name)
+	if err != nil {
+		return err
+	}
+	for group, g := range j.GetStatus().GetGroups() {
+		if len(g.GetSlots()) > 0 {
+			return fmt.Errorf("%s/%s has owners: %v", name, group, g.GetSlots())
+		}
+	}
+	if state := j.GetStatus().GetState(); state != nusav1.JobState_JOB_STATE_STOPPED {
+		return fmt.Errorf("%s is %v", name, state)
+	}
+	return nil
+}
+
 // Job as a global server knows it, in the default namespace.
 func (f *Federation) Job(ctx context.Context, name string) (*nusav1.Job, error) {
-	return nusav1.NewJobsClient(f.Global(1)).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
+	return nusav1.NewJobsClient(f.AnyGlobal()).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
 }
 
 // AwaitRegions waits until every region is connected with all of its agents
@@ -35,7 +73,7 @@ func (f *Federation) Job(ctx context.Context, name string) (*nusav1.Job, error) 
 func (f *Federation) AwaitRegions() {
 	f.t.Helper()
 	f.Eventually(time.Minute, "regions connected", func(ctx context.Context) error {
-		list, err := nusav1.NewRegionsClient(f.Global(1)).List(ctx, &nusav1.ListRegionsRequest{})
+		list, err := nusav1.NewRegionsClient(f.AnyGlobal()).List(ctx, &nusav1.ListRegionsRequest{})
 		if err != nil {
 			return err
 		}
@@ -83,6 +121,38 @@ func (f *Federation) Master(region string) int {
 		return errNotYet
 	})
 	return master
+}
+
+// Active is the number, from 1, of the global server that is active.
+func (f *Federation) Active() int {
+	f.t.Helper()
+	active := 0
+	f.Eventually(time.Minute, "an active global server", func(ctx context.Context) error {
+		for i := 1; i <= f.opts.Globals; i++ {
+			if f.processes[fmt.Sprintf("global-%d", i)] == nil {
+				continue
+			}
+			info, err := nusav1.NewSystemClient(f.Global(i)).Info(ctx, &nusav1.InfoRequest{})
+			if err == nil && info.GetLeader() {
+				active = i
+				return nil
+			}
+		}
+		return errNotYet
+	})
+	return active
+}
+
+// AnyGlobal is a connection to the first global server that runs.
+func (f *Federation) AnyGlobal() *grpc.ClientConn {
+	f.t.Helper()
+	for i := 1; i <= f.opts.Globals; i++ {
+		if f.processes[fmt.Sprintf("global-%d", i)] != nil {
+			return f.Global(i)
+		}
+	}
+	f.t.Fatal("no global server runs")
+	return nil
 }
 
 // Instance is one index of a group.
