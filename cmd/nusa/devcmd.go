@@ -94,7 +94,7 @@ On a terminal the federation then stays until Ctrl-C.`,
 			announce(out, o, f)
 			go func() {
 				defer cancel()
-				shown <- show(ctx, out, f, file)
+				shown <- show(ctx, out, f, o.Regions[0], file)
 			}()
 		}
 		if err := runDev(ctx, o, logLevel); err != nil {
@@ -112,11 +112,11 @@ On a terminal the federation then stays until Ctrl-C.`,
 
 // show runs the commands an operator would and, on a terminal, waits for the
 // end of ctx.
-func show(ctx context.Context, w io.Writer, f dev.Federation, file string) error {
+func show(ctx context.Context, w io.Writer, f dev.Federation, region, file string) error {
 	steps := []struct{ why, line string }{
 		{"Submit a job and watch it become running processes", "job run " + file},
 		{"Why those regions?", "job explain hello"},
-		{"And why those nodes of the first of them?", "job explain hello --region southeastasia"},
+		{"And why those nodes of one of them?", "job explain hello --region " + region},
 		{"The nodes", "node list"},
 		{"The measured round trips", "latency"},
 	}

@@ -55,7 +55,7 @@ func load(flags *pflag.FlagSet, file string) error {
 
 // configCommand checks settings without running anything.
 func configCommand() *cobra.Command {
-	group := &cobra.Command{Use: "config", Short: "Check the settings of a role"}
+	group := &cobra.Command{Use: "config", Short: "Check the settings of a role", GroupID: rolesGroup}
 	validate := &cobra.Command{
 		Use:   "validate ROLE [flags of the role]",
 		Short: "Print the effective settings of a role, each with its source",
@@ -65,6 +65,7 @@ and starts nothing. Exit code 1 names every fault with its file and line.`,
 		Example: "  nusa config validate regional --config /etc/nusa/regional.yaml",
 	}
 	for _, role := range []*cobra.Command{globalCommand(), regionalCommand(), agentCommand()} {
+		role.GroupID = ""
 		role.Short = "Check the settings of 'nusa " + role.Name() + "'"
 		role.RunE = func(cmd *cobra.Command, _ []string) error {
 			return config.Print(cmd.OutOrStdout(), cmd.Flags())
