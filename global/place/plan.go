@@ -14,7 +14,7 @@ const (
 	// revision of the write. Its key must not exist.
 	Offer Kind = "offer"
 	// Update rewrites a slot in place for a new job version: state offered,
-	// generation = the revision of the write, the same range and region.
+	// generation = the revision of the write, the same key and region.
 	Update Kind = "update"
 	// Stop sets desired stop for a slot, or for a part of it, which splits it.
 	Stop Kind = "stop"
