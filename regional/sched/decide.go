@@ -64,8 +64,10 @@ type decision struct {
 	wants []state.Instance
 	todo  []todo
 	waits []Waiting
-	// stopped are the allocations that this plan stops.
+	// stopped are the allocations that this plan stops, placed the positions of
+	// nodes that it puts instances on.
 	stopped map[string]bool
+	placed  []int32
 }
 
 // todo are the instances of one slot that need a node.
@@ -132,8 +134,12 @@ func (d *decision) enter(s *state.Slot) bool {
 // rangeSlot decides about every wanted index of a service or batch slot.
 func (d *decision) rangeSlot(insts []state.Instance) {
 	at, in := 0, 0
+	overlap := overlapping(d.g.Slots)
 	for _, r := range d.slot.Ranges() {
 		for i := r[0]; i < r[1]; i++ {
+			if overlap && state.SlotOf(d.g.Slots, i) != d.slot {
+				continue
+			}
 			for in < len(insts) && insts[in].Index < i {
 				in++
 			}
@@ -151,6 +157,17 @@ func (d *decision) rangeSlot(insts []state.Instance) {
 			d.index(inst, d.live[at:end])
 		}
 	}
+}
+
+// overlapping says that two slots have an index in common, which happens while
+// a change of orders is incomplete.
+func overlapping(slots []*state.Slot) bool {
+	for i := 1; i < len(slots); i++ {
+		if slots[i].From < slots[i-1].To {
+			return true
+		}
+	}
+	return false
 }
 
 // index decides about one wanted index with its live allocations.

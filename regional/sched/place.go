@@ -61,6 +61,9 @@ func (d *decision) place(wants []state.Instance) {
 			pk.count(pos)
 		}
 	}
+	for _, pos := range d.placed { // by another slot of the group
+		pk.count(pos)
+	}
 	var none Unplaced
 	for i := range wants {
 		if len(d.plan.Places) >= d.in.MaxPlaces {
@@ -89,6 +92,7 @@ func (d *decision) placeOn(pk *picker, n *node, inst *state.Instance) {
 	terms := pk.terms(n, pk.affinity[n.pos], here, pk.there[pk.bucket[n.pos]])
 	why := "best of " + strconv.Itoa(pk.fitting) + " fitting nodes of " + strconv.Itoa(len(d.nodes.nodes)) + ": " + termsText(terms)
 	d.give(pk.class, n, inst, terms, why)
+	d.placed = append(d.placed, n.pos)
 	pk.took(n)
 }
 

@@ -2,14 +2,16 @@ package sched_test
 
 import (
 	"bytes"
-	"encoding/gob"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"pgregory.net/rapid"
@@ -470,10 +472,21 @@ func (w *world) calm(t *rapid.T) {
 	t.Fatalf("it does not come to rest:\n%s", sched.Make(w.input()))
 }
 
+// restore goes through the encoding that snapshots are stored in.
 func restore(t *rapid.T, s *state.State) *state.State {
+	var buf bytes.Buffer
+	enc := codec.NewEncoder(&buf, &codec.MsgpackHandle{})
+	for r := range s.Snapshot().Records() {
+		if err := enc.Encode(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dec := codec.NewDecoder(&buf, &codec.MsgpackHandle{})
 	restored, err := state.Restore(func(yield func(state.Record, error) bool) {
-		for r := range s.Snapshot().Records() {
-			if !yield(deepCopy(r), nil) {
+		for {
+			var r state.Record
+			err := dec.Decode(&r)
+			if errors.Is(err, io.EOF) || !yield(r, err) {
 				return
 			}
 		}
@@ -482,19 +495,6 @@ func restore(t *rapid.T, s *state.State) *state.State {
 		t.Fatal(err)
 	}
 	return restored
-}
-
-// deepCopy makes a record of its own, as decoding one would.
-func deepCopy(r state.Record) state.Record {
-	var buf bytes.Buffer
-	if err := gob.NewEncoder(&buf).Encode(r); err != nil {
-		panic(err)
-	}
-	var out state.Record
-	if err := gob.NewDecoder(&buf).Decode(&out); err != nil {
-		panic(err)
-	}
-	return out
 }
 
 // checkShadow compares the state with one that was restored now and then and

@@ -171,17 +171,22 @@ func (g *group) unsettled() bool {
 	return g.wanted > g.recorded || g.unsteady > 0 || g.typ == System && len(g.slots) > 0
 }
 
-// slotOf is the slot that index i belongs to, wanted or not; of two that
-// overlap while a change is incomplete the one that wants it.
-func (g *group) slotOf(i int32) *Slot {
-	var covers *Slot
-	for _, s := range g.slots {
-		if s.Wants(i) {
-			return s
-		}
-		if i >= s.From && i < s.To {
+// SlotOf is the slot that governs an index: of several, which there may be
+// while a change of orders is incomplete, the newest one that wants it, or one
+// that has it at all. Nil if none has.
+func SlotOf(slots []*Slot, i int32) *Slot {
+	var covers, wants *Slot
+	for _, s := range slots {
+		switch {
+		case i < s.From || i >= s.To:
+		case !s.Wants(i):
 			covers = s
+		case wants == nil || s.Revision > wants.Revision:
+			wants = s
 		}
+	}
+	if wants != nil {
+		return wants
 	}
 	return covers
 }
@@ -202,7 +207,7 @@ func (g *group) systemSlot() *Slot {
 // slot is the slot that governs an index, and whether it wants it.
 func (v *View) slot(g *group, index int32) (*Slot, bool) {
 	if g.typ != System {
-		s := g.slotOf(index)
+		s := SlotOf(g.slots, index)
 		return s, s != nil && s.Wants(index)
 	}
 	s := g.systemSlot()
