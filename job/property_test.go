@@ -102,7 +102,7 @@ func anyStrings(t *rapid.T, most int) map[string]string {
 }
 
 func anyText(t *rapid.T) string {
-	s := rapid.OneOf(rapid.StringN(0, 20, 200), rapid.SampledFrom([]string{"", "yes", "1", "0x1", "a: b", "x\ny\n", "- a", "${NUSA_PORT_http}", "~", "#"})).Draw(t, "text")
+	s := rapid.OneOf(rapid.StringN(0, 20, 200), rapid.SampledFrom([]string{"", "yes", "1", "0x1", "a: b", "x\ny\n", "- a", "${NUSA_JOB} ${OTHER}", "~", "#"})).Draw(t, "text")
 	return strings.ReplaceAll(s, "\x00", "")
 }
 

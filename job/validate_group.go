@@ -171,6 +171,7 @@ func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group) {
 	c.resources(join(p, "resources"), t.GetResources())
 	c.env(join(p, "env"), t.GetEnv())
 	c.files(p, t)
+	c.references(p, t, g)
 	c.check(join(p, "check"), t.GetCheck(), g)
 	if l := t.GetLogs(); l != nil {
 		if l.GetFiles() != 0 {

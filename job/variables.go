@@ -1,0 +1,88 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Variables are the names that a task's config, env and templates may use as
+// ${NAME}, and finds in its environment; each port of the group adds
+// NUSA_PORT_ and its label.
+var Variables = [...]string{
+	"NUSA_ALLOC_DIR", "NUSA_ALLOC_ID", "NUSA_EPOCH", "NUSA_GROUP", "NUSA_INDEX", "NUSA_JOB",
+	"NUSA_NAMESPACE", "NUSA_NODE", "NUSA_REGION", "NUSA_TASK", "NUSA_TASK_DIR",
+}
+
+// references checks every ${NUSA_…} of a task: the agent would decline it, on
+// every node in turn.
+func (c *checker) references(p string, t *nusav1.Task, g *nusav1.Group) {
+	known := Variables[:]
+	for _, label := range sorted(g.GetPorts()) {
+		known = append(known[:len(known):len(known)], "NUSA_PORT_"+label)
+	}
+	for _, k := range sorted(t.GetConfig().GetFields()) {
+		c.valueReferences(join(p+".config", k), t.GetConfig().GetFields()[k], known)
+	}
+	for _, k := range sorted(t.GetEnv()) {
+		c.textReferences(join(p+".env", k), t.GetEnv()[k], known)
+	}
+	for i, f := range t.GetTemplates() {
+		c.textReferences(fmt.Sprintf("%s.templates[%d].text", p, i), f.GetText(), known)
+	}
+}
+
+func (c *checker) valueReferences(p string, v *structpb.Value, known []string) {
+	switch k := v.GetKind().(type) {
+	case *structpb.Value_StringValue:
+		c.textReferences(p, k.StringValue, known)
+	case *structpb.Value_ListValue:
+		for i, item := range k.ListValue.GetValues() {
+			c.valueReferences(fmt.Sprintf("%s[%d]", p, i), item, known)
+		}
+	case *structpb.Value_StructValue:
+		for _, key := range sorted(k.StructValue.GetFields()) {
+			c.valueReferences(join(p, key), k.StructValue.GetFields()[key], known)
+		}
+	}
+}
+
+// textReferences tells the first reference that is not known.
+func (c *checker) textReferences(p, s string, known []string) {
+	for {
+		_, rest, found := strings.Cut(s, "${NUSA_")
+		if !found {
+			return
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if !closed {
+			c.fail(p, "${NUSA_%s is not closed", clip(rest))
+			return
+		}
+		if name = "NUSA_" + name; !slices.Contains(known, name) {
+			c.fail(p, "${%s} is not known to a task%s", clip(name), variableHint(name, known))
+			return
+		}
+		s = after
+	}
+}
+
+func variableHint(name string, known []string) string {
+	if label, port := strings.CutPrefix(name, "NUSA_PORT_"); port {
+		return fmt.Sprintf(": the group has no port %q", clip(label))
+	}
+	best, least := "", 4
+	for _, k := range known {
+		if d := distance(name, k); d < least {
+			best, least = k, d
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf(", did you mean %q?", best)
+	}
+	return ": " + strings.Join(known, ", ") + " are"
+}
