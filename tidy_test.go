@@ -216,14 +216,18 @@ func TestSizes(t *testing.T) {
 }
 
 // TestNoSleepInTests: waiting for a duration is a guess; only in a synctest
-// bubble is it exact.
+// bubble is it exact. A folder whose tests open bubbles may sleep in them.
 func TestNoSleepInTests(t *testing.T) {
-	for _, s := range sources(t) {
-		if !s.test() && !under(s.pkg, "sim") {
-			continue
+	bubbles := map[string]bool{}
+	all := sources(t)
+	for _, s := range all {
+		if slices.Contains(s.imports(), "testing/synctest") {
+			bubbles[s.pkg] = true
 		}
-		if strings.Contains(s.text, "time"+".Sleep(") && !strings.Contains(s.text, `"testing/synctest"`) {
-			t.Errorf("%s: sleeps outside a synctest bubble", s.path)
+	}
+	for _, s := range all {
+		if (s.test() || under(s.pkg, "sim")) && !bubbles[s.pkg] && strings.Contains(s.text, "time"+".Sleep(") {
+			t.Errorf("%s: sleeps, and no test of its folder runs in a synctest bubble", s.path)
 		}
 	}
 }
