@@ -98,7 +98,7 @@ func bury(dir string, rec record) (driver.Status, error) {
 		// The session's number stays taken while any of its processes lives.
 		killMatching(func(st stat) bool { return st.session == rec.Session })
 	}
-	rec.State, rec.Finished = driver.Ended, time.Now()
+	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // as it will be read
 	rec.Cause, rec.ExitCode, rec.Signal = driver.CauseLost, 137, int(unix.SIGKILL)
 	rec.Message = "its supervisor vanished; the exit code is unknown"
 	return rec.Status, writeRecord(dir, rec)

@@ -1,0 +1,418 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "supervise" {
+		os.Exit(Main(os.Args[2:]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const patience = 20 * time.Second
+
+// subject is a supervised command of a test.
+type subject struct {
+	t   *testing.T
+	ctx context.Context
+	dir string
+	p   *os.Process
+}
+
+func spec(script string, change ...func(*Spec)) Spec {
+	s := Spec{Argv: []string{"sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: "/", LogFiles: 3, LogSizeBytes: 1 << 20, StopGrace: time.Second}
+	for _, f := range change {
+		f(&s)
+	}
+	return s
+}
+
+func start(t *testing.T, s Spec) *subject {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	r := &subject{t: t, ctx: ctx, dir: t.TempDir()}
+	if err := WriteSpec(r.dir, s); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := Spawn(ctx, []string{self, "supervise"}, r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.p = p
+	t.Cleanup(func() {
+		_, _ = Stop(ctx, r.dir, 0)
+		_, _ = p.Wait()
+	})
+	return r
+}
+
+func (r *subject) wait() driver.Status {
+	r.t.Helper()
+	st, err := Wait(r.ctx, r.dir)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return st
+}
+
+func (r *subject) file(name string) string {
+	r.t.Helper()
+	data, err := os.ReadFile(filepath.Join(r.dir, name))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// untilOutput waits until the first stdout file has a whole line, and returns
+// it.
+func (r *subject) untilOutput() string {
+	r.t.Helper()
+	found := errors.New("found")
+	var line string
+	err := Watch(r.ctx, r.dir, func() error {
+		data, err := os.ReadFile(filepath.Join(r.dir, "stdout.0"))
+		if i := strings.IndexByte(string(data), '\n'); err == nil && i >= 0 {
+			line = string(data[:i])
+			return found
+		}
+		return nil
+	})
+	if !errors.Is(err, found) {
+		r.t.Fatalf("no output: %v", err)
+	}
+	return line
+}
+
+func alive(pid int) bool {
+	st, err := readStat(pid)
+	return err == nil && st.state != "Z"
+}
+
+// untilGone waits until a process has ended.
+func untilGone(t *testing.T, pid int) {
+	t.Helper()
+	limit, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for alive(pid) {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("process %d is still there", pid)
+		}
+	}
+}
+
+func TestExits(t *testing.T) {
+	for _, c := range []struct {
+		script       string
+		code, signal int
+	}{
+		{"exit 0", 0, 0},
+		{"exit 42", 42, 0},
+		{"kill -9 $$", 137, 9},
+		{"kill -TERM $$", 143, 15},
+	} {
+		st := start(t, spec(c.script)).wait()
+		if st.ExitCode != c.code || st.Signal != c.signal || st.Cause != driver.CauseExited || st.State != driver.Ended {
+			t.Errorf("%s: %+v", c.script, st)
+		}
+	}
+}
+
+// TestPrivate: neither the command line of the supervisor nor a file that
+// others can read shows the environment.
+func TestPrivate(t *testing.T) {
+	r := start(t, spec("echo up; sleep 60", func(s *Spec) { s.Env = append(s.Env, "SECRET=hush") }))
+	r.untilOutput()
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.p.Pid))
+	if err != nil || strings.Contains(string(cmdline), "hush") {
+		t.Errorf("command line %q: %v", cmdline, err)
+	}
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if fi, err := e.Info(); err != nil || fi.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v: %v", e.Name(), fi.Mode(), err)
+		}
+	}
+}
+
+// TestStopKillsEverything: children in the background, those that left the
+// session, and a command that ignores the signal.
+func TestStopKillsEverything(t *testing.T) {
+	r := start(t, spec(`trap "" TERM
+		sleep 3601 & a=$!
+		setsid sleep 3602 & 
+		setsid sh -c 'sleep 3603 & echo $!; wait' | { read b; echo $a $b; cat; }`))
+	pids := strings.Fields(r.untilOutput())
+	st, err := Stop(r.ctx, r.dir, 50*time.Millisecond)
+	if err != nil || st.Cause != driver.CauseStopped || st.Signal != 9 {
+		t.Fatalf("%+v: %v", st, err)
+	}
+	for _, f := range pids {
+		if pid, _ := strconv.Atoi(f); pid == 0 || alive(pid) {
+			t.Errorf("process %s is alive", f)
+		}
+	}
+	if n := countMatching("sleep\x003602"); n != 0 {
+		t.Errorf("%d of the processes that left the session are alive", n)
+	}
+}
+
+// countMatching counts processes by a part of their command line.
+func countMatching(part string) int {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	n := 0
+	for _, f := range files {
+		if data, err := os.ReadFile(f); err == nil && strings.Contains(string(data), part) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestExitKillsTheRest: what a command leaves in the background does not
+// outlive it.
+func TestExitKillsTheRest(t *testing.T) {
+	r := start(t, spec("sleep 3600 & echo $!; exit 3"))
+	pid, _ := strconv.Atoi(r.untilOutput())
+	if st := r.wait(); st.ExitCode != 3 {
+		t.Errorf("%+v", st)
+	}
+	if pid == 0 || alive(pid) {
+		t.Errorf("process %d is alive", pid)
+	}
+}
+
+func TestStopIsGentleFirst(t *testing.T) {
+	r := start(t, spec(`trap "echo bye; exit 9" TERM; echo up; while :; do sleep 0.01; done`))
+	r.untilOutput()
+	st, err := Stop(r.ctx, r.dir, patience)
+	if err != nil || st.ExitCode != 9 || st.Cause != driver.CauseStopped {
+		t.Fatalf("%+v: %v", st, err)
+	}
+	if out := r.file("stdout.0"); out != "up\nbye\n" {
+		t.Errorf("printed %q", out)
+	}
+}
+
+// TestRotation: files are bounded in size and number, and no byte is lost
+// within them.
+func TestRotation(t *testing.T) {
+	r := start(t, spec("i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done", func(s *Spec) { s.LogFiles, s.LogSizeBytes = 2, 4096 }))
+	r.wait()
+	files, _ := filepath.Glob(filepath.Join(r.dir, "stdout.*"))
+	if len(files) != 2 {
+		t.Fatalf("files %v", files)
+	}
+	last := 0
+	for _, f := range files {
+		n, _ := strconv.Atoi(strings.TrimPrefix(filepath.Ext(f), "."))
+		last = max(last, n)
+	}
+	first, second := r.file(logName("stdout", last-1)), r.file(logName("stdout", last))
+	if len(first) != 4096 || len(second) > 4096 || !strings.HasSuffix(second, "line 1999\n") {
+		t.Errorf("%d and %d bytes, ending with %q", len(first), len(second), second[max(0, len(second)-20):])
+	}
+	lines := strings.Split(strings.TrimSpace(first+second), "\n")[1:] // the first may be cut
+	for i, l := range lines {
+		if want := fmt.Sprintf("line %d", 2000-len(lines)+i); l != want {
+			t.Fatalf("line %d is %q, want %q", i, l, want)
+		}
+	}
+}
+
+// TestSupervisorKilled: the command does not outlive its supervisor, and the
+// record says that its end is unknown.
+func TestSupervisorKilled(t *testing.T) {
+	r := start(t, spec("sleep 3600 & echo $!; wait"))
+	child, _ := strconv.Atoi(r.untilOutput())
+	before, err := Query(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = r.p.Wait()
+	st := r.wait()
+	if st.Cause != driver.CauseLost || st.State != driver.Ended {
+		t.Errorf("%+v", st)
+	}
+	for _, pid := range []int{before.PID, child} {
+		untilGone(t, pid)
+	}
+	if again := r.wait(); again != st {
+		t.Errorf("asked again: %+v, was %+v", again, st)
+	}
+}
+
+// TestStartedOnce: a second supervisor for the same run does nothing, whether
+// the first still runs or has ended.
+func TestStartedOnce(t *testing.T) {
+	r := start(t, spec("echo up; sleep 3600"))
+	r.untilOutput()
+	self, _ := os.Executable()
+	if _, _, err := Spawn(r.ctx, []string{self, "supervise"}, r.dir); err == nil || !strings.Contains(err.Error(), errLocked.Error()) {
+		t.Errorf("while it runs: %v", err)
+	}
+	r.wait()          // read ends at once: standard input is empty
+	_, _ = r.p.Wait() // it holds the lock up to its own end
+	p, _, err := Spawn(r.ctx, []string{self, "supervise"}, r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = p.Wait()
+	if out := r.file("stdout.0"); out != "up\n" {
+		t.Errorf("printed %q", out)
+	}
+}
+
+func TestLongPath(t *testing.T) {
+	deep := filepath.Join(t.TempDir(), strings.Repeat("a-long-name/", 12))
+	if err := os.MkdirAll(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteSpec(deep, spec("exit 6")); err != nil {
+		t.Fatal(err)
+	}
+	self, _ := os.Executable()
+	p, _, err := Spawn(t.Context(), []string{self, "supervise"}, deep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := Wait(t.Context(), deep); err != nil || st.ExitCode != 6 {
+		t.Errorf("%+v: %v", st, err)
+	}
+	_, _ = p.Wait()
+}
+
+// TestLease: the deadline is enforced without an agent, and kills what does
+// not end by itself.
+func TestLease(t *testing.T) {
+	r := start(t, spec(`trap "" TERM; echo up; while :; do sleep 0.01; done`, func(s *Spec) {
+		s.LeaseDeadline, s.StopGrace = Boottime()+100*time.Millisecond, 50*time.Millisecond
+	}))
+	deadline := Boottime() + 300*time.Millisecond
+	if err := Renew(r.ctx, r.dir, deadline); err != nil {
+		t.Fatal(err)
+	}
+	st := r.wait()
+	if st.Cause != driver.CauseLeaseExpired || st.Signal != 9 || Boottime() < deadline {
+		t.Errorf("%+v at %s, deadline %s", st, Boottime(), deadline)
+	}
+	if err := Renew(r.ctx, r.dir, deadline); err != nil {
+		t.Errorf("renewal after the end: %v", err)
+	}
+}
+
+// TestLimits: with control groups the memory bound is real. Without them, the
+// answer says why.
+func TestLimits(t *testing.T) {
+	name := fmt.Sprintf("test-%d", os.Getpid())
+	if err := LimitsUsable(name + "-probe"); err != nil {
+		if v2, parents := hierarchies(); len(parents) > 0 && os.Geteuid() == 0 && !v2 {
+			t.Errorf("root, control groups at %v, and yet: %v", parents, err)
+		}
+		return
+	}
+	r := start(t, spec("head -c 200m /dev/zero | tail", func(s *Spec) {
+		s.Limits = Limits{Cgroup: name, MemoryBytes: 16 << 20, CPUMilli: 500, HardCPU: true}
+	}))
+	if st := r.wait(); st.ExitCode == 0 || !strings.Contains(st.Message, "out of memory") {
+		t.Errorf("%+v", st)
+	}
+	_, parents := hierarchies()
+	for _, p := range parents {
+		if _, err := os.Stat(filepath.Join(p, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s/%s is left behind: %v", p, name, err)
+		}
+	}
+}
+
+func TestLookPath(t *testing.T) {
+	env := []string{"PATH=/nowhere:" + os.Getenv("PATH")}
+	want, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, want string
+		env        []string
+		fails      bool
+	}{
+		{"sh", want, env, false},
+		{"/bin/x", "/bin/x", nil, false},
+		{"./x", "/dir/x", nil, false},
+		{"no-such-command", "", env, true},
+		{"sh", "", nil, true},
+	} {
+		got, err := lookPath(c.name, c.env, "/dir")
+		if got != c.want || (err != nil) != c.fails {
+			t.Errorf("%s: %q, %v; want %q", c.name, got, err, c.want)
+		}
+	}
+}
+
+func TestUnknownUser(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteSpec(dir, spec("true", func(s *Spec) { s.User = "no-such-user" })); err != nil {
+		t.Fatal(err)
+	}
+	self, _ := os.Executable()
+	p, st, err := Spawn(t.Context(), []string{self, "supervise"}, dir)
+	if err != nil || st.Cause != driver.CauseStartFailed || !strings.Contains(st.Message, "no-such-user") {
+		t.Errorf("%+v: %v", st, err)
+	}
+	_, _ = p.Wait()
+}
+
+// TestOtherUser needs root; without it the refusal is what is tested.
+func TestOtherUser(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteSpec(dir, spec("id -un", func(s *Spec) { s.User, s.Dir = "nobody", t.TempDir() })); err != nil {
+		t.Fatal(err)
+	}
+	self, _ := os.Executable()
+	p, st, err := Spawn(t.Context(), []string{self, "supervise"}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = p.Wait() }()
+	if syscall.Geteuid() != 0 {
+		if st.Cause != driver.CauseStartFailed {
+			t.Errorf("without root: %+v", st)
+		}
+		return
+	}
+	if _, err := Wait(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := os.ReadFile(filepath.Join(dir, "stdout.0")); string(out) != "nobody\n" {
+		t.Errorf("ran as %q: %v", out, err)
+	}
+}
