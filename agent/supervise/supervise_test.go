@@ -61,7 +61,11 @@ func start(t *testing.T, s Spec) *subject {
 	}
 	r.p = p
 	t.Cleanup(func() {
-		_, _ = Stop(ctx, r.dir, 0)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if _, err := Stop(ctx, r.dir, 0); err != nil {
+			_ = p.Kill()
+		}
 		_, _ = p.Wait()
 	})
 	return r
@@ -280,7 +284,9 @@ func TestStartedOnce(t *testing.T) {
 	if _, _, err := Spawn(r.ctx, []string{self, "supervise"}, r.dir); err == nil || !strings.Contains(err.Error(), errLocked.Error()) {
 		t.Errorf("while it runs: %v", err)
 	}
-	r.wait()          // read ends at once: standard input is empty
+	if _, err := Stop(r.ctx, r.dir, time.Second); err != nil {
+		t.Fatal(err)
+	}
 	_, _ = r.p.Wait() // it holds the lock up to its own end
 	p, _, err := Spawn(r.ctx, []string{self, "supervise"}, r.dir)
 	if err != nil {
