@@ -72,7 +72,7 @@ func (v view) allocList(w io.Writer, allocs []*nusav1.Allocation, jobs bool) {
 			name = jobName(a.GetNamespace(), a.GetJob(), "")
 		}
 		t.row(shortID(a.GetId()), name, instance(a), a.GetRegion(), nodeOf(a), v.state(allocState(a)), fmt.Sprint(a.GetJobVersion()),
-			v.since(a.GetCreated()), ports(a.GetPorts()), why(a.GetReason(), oneLine(a.GetMessage())))
+			v.since(a.GetCreated()), ports(a.GetPorts()), clip(why(a.GetReason(), a.GetMessage())))
 	}
 	t.dropEmpty("JOB", "PORTS", "MESSAGE")
 	t.write(w, v.palette)
@@ -141,7 +141,9 @@ func (v view) allocStatus(w io.Writer, a *nusav1.Allocation) {
 	add("placed", oneLine(a.GetPlacedBecause()))
 	add("version", fmt.Sprintf("%d, attempt %d", a.GetJobVersion(), a.GetAttempt()+1))
 	add("epoch", fmt.Sprintf("%d.%d", a.GetGeneration(), a.GetEpoch()))
-	add("created", v.since(a.GetCreated())+" ago")
+	if a.GetCreated() != nil {
+		add("created", v.since(a.GetCreated())+" ago")
+	}
 	add("resources", resources(a.GetResources()))
 	add("ports", ports(a.GetPorts()))
 	t.writeBody(w, v.palette)

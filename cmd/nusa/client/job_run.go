@@ -49,7 +49,8 @@ not healthy within --timeout. The job goes on in any case.`,
 				defer done()
 			}
 			began := time.Now()
-			ctx, cancel := context.WithTimeout(c.ctx, min(timeout, defaultTimeout))
+			c.timeout = min(timeout, defaultTimeout)
+			ctx, cancel := c.call()
 			defer cancel()
 			resp, err := c.jobs().Submit(ctx, &nusav1.SubmitRequest{Spec: spec, CheckRevision: check, IdempotencyKey: key})
 			if err != nil {
@@ -126,8 +127,8 @@ type follower struct {
 	shown  string // the last line, for those without a terminal
 }
 
-// update is one message, or the end, of a watch.
-type update struct {
+// watched is one message, or the end, of a watch.
+type watched struct {
 	job *nusav1.Job
 	err error
 }
@@ -135,7 +136,7 @@ type update struct {
 func (f *follower) wait() error {
 	ctx, cancel := context.WithTimeout(f.ctx, f.timeout-time.Since(f.began))
 	defer cancel()
-	updates := make(chan update)
+	updates := make(chan watched)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -150,6 +151,9 @@ func (f *follower) wait() error {
 			if u.err != nil {
 				f.endLine()
 				return f.failed(u.err)
+			}
+			if u.job.GetVersion() < f.version {
+				continue // from before the submit
 			}
 			f.latest = u.job
 			f.draw()
@@ -168,8 +172,8 @@ func (f *follower) wait() error {
 }
 
 // watch sends updates until ctx ends, and takes a broken stream up again.
-func (f *follower) watch(ctx context.Context, to chan<- update) {
-	send := func(u update) bool {
+func (f *follower) watch(ctx context.Context, to chan<- watched) {
+	send := func(u watched) bool {
 		select {
 		case to <- u:
 			return true
@@ -181,12 +185,12 @@ func (f *follower) watch(ctx context.Context, to chan<- update) {
 		stream, err := f.jobs().Watch(ctx, &nusav1.GetJobRequest{Job: f.ref})
 		for err == nil {
 			var j *nusav1.Job
-			if j, err = stream.Recv(); err == nil && !send(update{job: j}) {
+			if j, err = stream.Recv(); err == nil && !send(watched{job: j}) {
 				return
 			}
 		}
 		if !transient(err) && !errors.Is(err, io.EOF) {
-			send(update{err: err})
+			send(watched{err: err})
 			return
 		}
 		select {
@@ -213,9 +217,6 @@ func (f *follower) failed(err error) error {
 // ended says whether the wait is over, and how.
 func (f *follower) ended() (bool, error) {
 	j := f.latest
-	if j.GetVersion() < f.version {
-		return false, nil // from before the submit
-	}
 	state := j.GetStatus().GetState()
 	switch {
 	case j.GetVersion() > f.version:
@@ -307,7 +308,9 @@ func (f *follower) draw() {
 	line := f.view().progress(f.latest)
 	elapsed := human(time.Since(f.began))
 	if f.terminal {
-		f.printf("\r\x1b[K%s %s", f.style.faint(fmt.Sprintf("%6s", elapsed)), line)
+		// A line that wraps could not be drawn over.
+		line = fit(f.style.faint(fmt.Sprintf("%6s", elapsed))+" "+line, terminalWidth(f.out))
+		f.printf("\r\x1b[K%s", line)
 		return
 	}
 	if line != f.shown {

@@ -236,6 +236,9 @@ func totals(s *nusav1.JobStatus) (tally, string) {
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(regions)) {
+		if regions[name] == 0 {
+			continue
+		}
 		parts = append(parts, fmt.Sprintf("%s %d", name, regions[name]))
 	}
 	return sum, strings.Join(parts, ", ")

@@ -151,13 +151,14 @@ func (v view) drivers(w io.Writer, drivers []*nusav1.DriverInfo) {
 
 func (v view) nodeUse(w io.Writer, n *nusav1.Node) {
 	c, a, s := n.GetInventory().GetCapacity(), n.GetAllocated(), n.GetStats()
-	cpu, memory := "-", "-"
+	cpu, memory, uses := "-", "-", "MACHINE USES"
 	if s != nil {
+		uses += " (" + age(n.GetStatsAge()) + " ago)"
 		cpu = fmt.Sprintf("%s, load %.2f", percent(s.GetCpu()), s.GetLoad1())
 		memory = fmt.Sprintf("%s of %s", size(s.GetMemoryUsedBytes()), size(s.GetMemoryUsedBytes()+s.GetMemoryAvailableBytes()))
 	}
 	fmt.Fprintln(w)
-	t := newTable("", ">CAPACITY", ">ALLOCATED", "MACHINE USES ("+age(n.GetStatsAge())+" ago)")
+	t := newTable("", ">CAPACITY", ">ALLOCATED", uses)
 	t.row("cpu", cores(c.GetCpuMilli()), cores(a.GetCpuMilli()), cpu)
 	t.row("memory", size(c.GetMemoryBytes()), size(a.GetMemoryBytes()), memory)
 	t.row("disk", size(c.GetDiskBytes()), size(a.GetDiskBytes()), diskUse(s))

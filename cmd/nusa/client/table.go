@@ -43,6 +43,11 @@ func (p palette) state(text string) string {
 	return text
 }
 
+// fit cuts a line to a width; colours have none.
+func fit(line string, width int) string {
+	return lipgloss.NewStyle().Inline(true).MaxWidth(width).Render(line)
+}
+
 // table aligns columns by what is seen: colours have no width. Columns whose
 // head starts with ">" are aligned right.
 type table struct {

@@ -190,7 +190,7 @@ func (v view) paths(w io.Writer, resp *nusav1.PathResponse) {
 		fmt.Fprintln(w, "no path is known")
 		return
 	}
-	t := newTable(">#", ">MS", "PATH", "SOURCE")
+	t := newTable(">RANK", ">MS", "PATH", "SOURCE")
 	for i, p := range resp.GetPaths() {
 		e := &nusav1.Edge{P50: p.GetRtt(), Source: p.GetSource(), State: nusav1.EdgeState_EDGE_STATE_OK}
 		t.row(count(i+1), v.cell(e, 50), strings.Join(p.GetRegions(), " → "), v.state(word(p.GetSource())))
@@ -235,7 +235,8 @@ func (p palette) event(w io.Writer, e *nusav1.Event) {
 			return
 		}
 	}
-	fmt.Fprintf(w, "%s  %-20s  %-28s  %s\n", p.faint(e.GetTime().AsTime().Local().Format(time.TimeOnly)), e.GetType(), e.GetSubject(), oneLine(e.GetMessage()))
+	line := fmt.Sprintf("%-20s  %-28s  %s", e.GetType(), e.GetSubject(), oneLine(e.GetMessage()))
+	fmt.Fprintf(w, "%s  %s\n", p.faint(e.GetTime().AsTime().Local().Format(time.TimeOnly)), strings.TrimRight(line, " "))
 }
 
 func versionCommand() *cobra.Command {

@@ -1,0 +1,211 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func TestMain(m *testing.M) {
+	for _, k := range []string{"NUSA_ADDR", "NUSA_REGION", "NUSA_NAMESPACE"} {
+		os.Unsetenv(k)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const hello = "name: %s\ntype: %s\ngroups: {web: {count: 2, tasks: {t: {driver: process, config: {command: x}}}}}\n"
+
+var (
+	elapsed = regexp.MustCompile(`(?m)^ *[0-9.]+m?s (pending|starting|running|failed|complete|stopped)`)
+	after   = regexp.MustCompile(`after [0-9.]+m?s\b`)
+	clock   = regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`)
+	build   = regexp.MustCompile(`\(go[^)]*\)`)
+)
+
+// TestCommands runs the lines of testdata/commands.txt that start with "$ "
+// and compares what they print. "2> " is standard error; "= " the exit code.
+// Words in {} stand for a job file of that name on standard input.
+func TestCommands(t *testing.T) {
+	script, err := os.ReadFile("testdata/commands.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFake(t)
+	dir := t.TempDir()
+	regions := filepath.Join(dir, "regions.yaml")
+	if err := os.WriteFile(regions, []byte("name: a\n---\nname: b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	names := strings.NewReplacer(f.addr, "ADDR", dir, "DIR")
+	var out strings.Builder
+	ran := 0
+	for _, line := range strings.Split(string(script), "\n") {
+		command, isCommand := strings.CutPrefix(line, "$ nusa ")
+		if !isCommand {
+			if strings.HasPrefix(line, "#") {
+				out.WriteString("\n" + line + "\n")
+			}
+			continue
+		}
+		ran++
+		var args []string
+		stdin := ""
+		for _, a := range strings.Fields(command) {
+			if name, kind, ok := jobFile(a); ok {
+				stdin, a = fmt.Sprintf(hello, name, kind), "-"
+			}
+			args = append(args, strings.ReplaceAll(a, "DIR", dir))
+		}
+		if !strings.Contains(command, "--addr") && args[0] != "nonsense" && !offline(args) {
+			args = append(args, "--addr", f.addr)
+		}
+		o, e, code := f.run(context.Background(), stdin, args...)
+		o = elapsed.ReplaceAllString(o, "    0s $1")
+		fmt.Fprintf(&out, "\n%s\n", line)
+		out.WriteString(build.ReplaceAllString(clock.ReplaceAllString(after.ReplaceAllString(names.Replace(o), "after 0s"), "00:00:00"), "(BUILD)"))
+		for _, l := range strings.Split(strings.TrimSuffix(names.Replace(e), "\n"), "\n") {
+			if l != "" {
+				out.WriteString("2> " + l + "\n")
+			}
+		}
+		fmt.Fprintf(&out, "= %d\n", code)
+	}
+	if ran < 50 {
+		t.Errorf("only %d commands in the script", ran)
+	}
+	golden(t, "commands.txt", strings.TrimPrefix(out.String(), "\n"))
+}
+
+// jobFile reads {name} and {name:type}.
+func jobFile(s string) (name, kind string, ok bool) {
+	if !strings.HasPrefix(s, "{") || !strings.HasSuffix(s, "}") {
+		return "", "", false
+	}
+	name, kind, found := strings.Cut(strings.Trim(s, "{}"), ":")
+	if !found {
+		kind = "service"
+	}
+	return name, kind, true
+}
+
+// offline commands take no --addr.
+func offline(args []string) bool {
+	return args[0] == "--version"
+}
+
+// TestRequests: flags and arguments arrive in the request.
+func TestRequests(t *testing.T) {
+	f := newFake(t)
+	for _, c := range []struct {
+		line string
+		want proto.Message
+	}{
+		{"job status shop/api", &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "shop", Name: "api"}}},
+		{"job status api@eastus -n shop", &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "shop", Name: "api", Region: "eastus"}}},
+		{"job stop api --purge --check-revision 9", &nusav1.StopJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "api"}, Purge: true, CheckRevision: 9}},
+		{"job explain api --region eastus --group web", &nusav1.ExplainRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "api"}, Region: "eastus", Group: "web"}},
+		{"job adopt api@eastus", &nusav1.AdoptRequest{Namespace: "default", Name: "api", Region: "eastus"}},
+		{"alloc list --job api --node n --region eastus --all", &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "api"}, NodeId: "n", Region: "eastus", All: true}},
+		{"alloc list -n shop", &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "shop"}}},
+		{"alloc logs 11112222 -f --task t --stderr --tail 100", &nusav1.LogsRequest{Allocation: "11112222", Task: "t", Follow: true, Stderr: true, TailBytes: 100}},
+		{"alloc logs 11112222", &nusav1.LogsRequest{Allocation: "11112222", Stdout: true, Stderr: true}},
+		{"node list --region eastus --pool gpu", &nusav1.ListNodesRequest{Region: "eastus", Pool: "gpu"}},
+		{"node drain n1 --region eastus", &nusav1.DrainNodeRequest{Id: "n1", Region: "eastus", Drain: true}},
+		{"node drain n1 --off", &nusav1.DrainNodeRequest{Id: "n1"}},
+		{"node cordon n1", &nusav1.CordonNodeRequest{Id: "n1", Cordon: true}},
+		{"node uncordon n1", &nusav1.CordonNodeRequest{Id: "n1"}},
+		{"topology nearest --location=-6.2,106.8 -k 3 -p 99", &nusav1.NearestRequest{Location: &nusav1.Location{Latitude: -6.2, Longitude: 106.8}, Limit: 3, Percentile: 99}},
+	} {
+		f.requests = nil
+		_, errOut, code := f.run(context.Background(), "", append(strings.Fields(c.line), "--addr", f.addr)...)
+		if code != 0 || len(f.requests) == 0 || !proto.Equal(f.requests[0], c.want) {
+			t.Errorf("%s: exit code %d, %s\n got %v\nwant %v", c.line, code, errOut, f.requests, c.want)
+		}
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	f := newFake(t)
+	t.Setenv("NUSA_ADDR", f.addr)
+	t.Setenv("NUSA_NAMESPACE", "shop")
+	t.Setenv("NUSA_REGION", "eastus")
+	if _, errOut, code := f.run(context.Background(), "", "alloc", "list"); code != 0 {
+		t.Fatal(errOut)
+	}
+	want := &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "shop"}, Region: "eastus"}
+	if !proto.Equal(f.requests[0], want) {
+		t.Errorf("got %v, want %v", f.requests[0], want)
+	}
+	f.requests = nil
+	if _, errOut, code := f.run(context.Background(), fmt.Sprintf(hello, "a", "service"), "job", "run", "-", "-d"); code != 0 {
+		t.Fatal(errOut)
+	}
+	if ns := f.requests[0].(*nusav1.SubmitRequest).GetSpec().GetNamespace(); ns != "shop" {
+		t.Errorf("submitted to namespace %q", ns)
+	}
+	_, errOut, code := f.run(context.Background(), "namespace: other\n"+fmt.Sprintf(hello, "a", "service"), "job", "run", "-", "-d")
+	if code != 1 || !strings.Contains(errOut, "is other in the file and shop by --namespace") {
+		t.Errorf("exit code %d, %s", code, errOut)
+	}
+}
+
+// TestInterrupt: Ctrl-C while waiting says that the job goes on.
+func TestInterrupt(t *testing.T) {
+	f := newFake(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	root := Root()
+	root.AddCommand(Commands()...)
+	out := &cancelOn{text: "pending", cancel: cancel}
+	var errOut strings.Builder
+	root.SetOut(out)
+	root.SetErr(&errOut)
+	root.SetIn(strings.NewReader(fmt.Sprintf(hello, "stuck", "service")))
+	code := ExecuteArgs(ctx, root, []string{"job", "run", "-", "--addr", f.addr})
+	if code != exitWaiting || !strings.Contains(errOut.String(), "no longer waiting; default/stuck goes on") {
+		t.Errorf("exit code %d, %s", code, errOut.String())
+	}
+}
+
+// cancelOn cancels when a text is written.
+type cancelOn struct {
+	text   string
+	cancel func()
+}
+
+func (c *cancelOn) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), c.text) {
+		c.cancel()
+	}
+	return len(p), nil
+}
+
+func TestInitWritesOnce(t *testing.T) {
+	f := &fake{}
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	for i, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"job", "init", file, "--type", "batch", "--name", "mine"}, 0, "written"},
+		{[]string{"job", "validate", file}, 0, "is a valid job: default/mine, batch of 1 × main"},
+		{[]string{"job", "init", file}, 1, "exists: name another file, or --force"},
+		{[]string{"job", "init", file, "--force"}, 0, "written"},
+		{[]string{"job", "validate", file, "-o", "json"}, 0, `"name": "my-job"`},
+	} {
+		out, errOut, code := f.run(context.Background(), "", c.args...)
+		if code != c.code || !strings.Contains(out+errOut, c.want) {
+			t.Errorf("step %d: exit code %d, %s%s", i, code, out, errOut)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package client
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(g), len(w)) {
+		if i >= len(g) || i >= len(w) || g[i] != w[i] {
+			t.Fatalf("%s differs at line %d (-update rewrites it):\n got: %q\nwant: %q", path, i+1, at(g, i), at(w, i))
+		}
+	}
+}
+
+func at(lines []string, i int) string {
+	if i >= len(lines) {
+		return "(end)"
+	}
+	return lines[i]
+}
+
+// TestRendering shows every table from fixed messages, plain and in colour.
+func TestRendering(t *testing.T) {
+	wide := &nusav1.MatrixResponse{}
+	for i := range 10 {
+		wide.Regions = append(wide.Regions, fmt.Sprintf("region-%d", i+1))
+	}
+	type rendering struct {
+		name string
+		show func(v view, w io.Writer)
+	}
+	all := []rendering{
+		{"job status", func(v view, w io.Writer) { v.jobStatus(w, sampleJob()) }},
+		{"job progress", func(v view, w io.Writer) { fmt.Fprintln(w, v.progress(sampleJob())) }},
+		{"job list", func(v view, w io.Writer) { v.jobList(w, []*nusav1.Job{sampleJob()}) }},
+		{"job list, empty", func(v view, w io.Writer) { v.jobList(w, nil) }},
+		{"job plan", func(v view, w io.Writer) { v.plan(w, "default/api", "api.yaml", samplePlan()) }},
+		{"job explain", func(v view, w io.Writer) { v.explanation(w, sampleExplanation()) }},
+		{"alloc list", func(v view, w io.Writer) { v.allocList(w, sampleAllocs(), true) }},
+		{"alloc status", func(v view, w io.Writer) { v.allocStatus(w, sampleAlloc()) }},
+		{"region list", func(v view, w io.Writer) { v.regionList(w, sampleRegions()) }},
+		{"region status", func(v view, w io.Writer) { v.regionStatus(w, sampleRegions()[0]) }},
+		{"region status without a report", func(v view, w io.Writer) { v.regionStatus(w, sampleRegions()[1]) }},
+		{"node list", func(v view, w io.Writer) { v.nodeList(w, sampleNodes()) }},
+		{"node status", func(v view, w io.Writer) { v.nodeStatus(w, sampleNodes()[0]) }},
+		{"node status, lost", func(v view, w io.Writer) { v.nodeStatus(w, sampleNodes()[1]) }},
+		{"latency", func(v view, w io.Writer) { v.latency(w, sampleMatrix(), "", 50) }},
+		{"latency p99", func(v view, w io.Writer) { v.latency(w, sampleMatrix(), "", 99) }},
+		{"latency --from japaneast", func(v view, w io.Writer) { v.latency(w, sampleMatrix(), "japaneast", 50) }},
+		{"latency --from eastus", func(v view, w io.Writer) { v.latency(w, sampleMatrix(), "eastus", 50) }},
+		{"latency of many regions", func(v view, w io.Writer) { v.latency(w, wide, "", 50) }},
+		{"topology show", func(v view, w io.Writer) { v.tree(w, sampleTree()) }},
+		{"topology nearest", func(v view, w io.Writer) { v.nearest(w, "southeastasia", 50, sampleNearest()) }},
+		{"topology path", func(v view, w io.Writer) { v.paths(w, samplePaths()) }},
+	}
+	for _, colour := range []bool{false, true} {
+		var b strings.Builder
+		for _, r := range all {
+			fmt.Fprintf(&b, "=== %s\n", r.name)
+			r.show(view{palette{colour}, noon}, &b)
+		}
+		text := b.String()
+		if strings.Contains(text, "\x1b") != colour {
+			t.Errorf("colour is %v, and there are escapes: %v", colour, !colour)
+		}
+		name := "render.txt"
+		if colour {
+			name = "render.colour.txt"
+			text = strings.ReplaceAll(text, "\x1b", "␛")
+		}
+		golden(t, name, text)
+	}
+}
+
+// TestColourHasNoWidth: the same tables, with the escapes taken out.
+func TestColourHasNoWidth(t *testing.T) {
+	render := func(on bool) string {
+		var b strings.Builder
+		v := view{palette{on}, noon}
+		v.nodeList(&b, sampleNodes())
+		v.explanation(&b, sampleExplanation())
+		return b.String()
+	}
+	if got := strip(render(true)); got != render(false) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, render(false))
+	}
+}
+
+func strip(s string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(s, "\x1b[")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		_, s, _ = strings.Cut(after, "m")
+	}
+}
+
+func TestFit(t *testing.T) {
+	p := palette{true}
+	line := p.good("running") + "  2 " + p.wait("pending") + " waits: " + strings.Repeat("x", 100)
+	if got := strip(fit(line, 20)); got != "running  2 pending w" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,164 @@
+package client
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// noon is the present in renderings.
+var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(noon.Add(-d)) }
+func lasting(d time.Duration) *durationpb.Duration {
+	return durationpb.New(d)
+}
+
+func sampleJob() *nusav1.Job {
+	return &nusav1.Job{
+		Spec: &nusav1.JobSpec{Namespace: "default", Name: "api", Type: nusav1.JobType_JOB_TYPE_SERVICE, Groups: map[string]*nusav1.Group{
+			"web": {Count: proto.Int32(6)}, "cache": {Count: proto.Int32(1)}}},
+		Version: 3, Revision: 120, Submitted: ago(3*time.Hour + 20*time.Minute),
+		Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_PENDING, Message: "2 of 7 instances have no region", Groups: map[string]*nusav1.GroupStatus{
+			"cache": {Desired: 1, Counts: &nusav1.InstanceCounts{Running: 1}, Regions: map[string]*nusav1.InstanceCounts{"japaneast": {Running: 1}},
+				Slots: []*nusav1.Slot{{Group: "cache", To: 1, Region: "japaneast", State: nusav1.SlotState_SLOT_STATE_ACCEPTED, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 3, PlacedBecause: "score 80.0 (capacity 30.0, near 50.0)"}}},
+			"web": {Desired: 6, Unowned: 2, Counts: &nusav1.InstanceCounts{Pending: 2, Starting: 1, Running: 3},
+				Regions: map[string]*nusav1.InstanceCounts{"japaneast": {Running: 3}, "southeastasia": {Starting: 1}},
+				Pending: []*nusav1.CountedReason{
+					{Reason: nusav1.Reason_REASON_RTT_TOO_HIGH, Count: 3, What: "region", Message: "p50 over 80 ms"},
+					{Reason: nusav1.Reason_REASON_INSUFFICIENT_MEMORY, Count: 1, What: "node"}},
+				Slots: []*nusav1.Slot{
+					{Group: "web", From: 0, To: 3, Region: "japaneast", State: nusav1.SlotState_SLOT_STATE_ACCEPTED, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 3, PlacedBecause: "score 80.0"},
+					{Group: "web", From: 3, To: 4, Region: "southeastasia", State: nusav1.SlotState_SLOT_STATE_OFFERED, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 3},
+					{Group: "web", From: 6, To: 8, Region: "eastus", State: nusav1.SlotState_SLOT_STATE_ACCEPTED, Desired: nusav1.SlotDesired_SLOT_DESIRED_STOP, JobVersion: 2, Reason: nusav1.Reason_REASON_OUT_OF_RANGE, Message: "scaled down"}}},
+		}},
+	}
+}
+
+func samplePlan() *nusav1.PlanResponse {
+	return &nusav1.PlanResponse{
+		Diff: []*nusav1.DiffLine{
+			{Field: "groups.web.count", Old: "6", New: "8"}, {Field: "groups.web.tasks.server.env.A", New: "1"},
+			{Field: "groups.web.tasks.server.templates[0].text", Old: "a\nb\n"}},
+		Slots: []*nusav1.Slot{
+			{Group: "web", From: 0, To: 6, Region: "japaneast", PlacedBecause: "score 80.0"},
+			{Group: "web", From: 6, To: 7, Region: "southeastasia", PlacedBecause: "score 60.0"}},
+		Unplaced: map[string]int32{"web": 1, "cache": 0}, Warnings: []string{"groups.web may run an instance twice"}, Revision: 120,
+		Explanation: sampleExplanation(),
+	}
+}
+
+func sampleExplanation() *nusav1.Explanation {
+	return &nusav1.Explanation{Age: lasting(90 * time.Second), Groups: []*nusav1.GroupExplanation{{
+		Group: "web", Desired: 8, Unplaced: 1,
+		Regions: []*nusav1.RegionVerdict{
+			{Region: "southeastasia", Taken: 6, Fits: 24, Message: "takes 6", Score: 70, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: 20, Detail: "66% of its cpu is free"}, {Name: "near", Value: 50, Detail: "it is the place"}},
+				Inputs: []*nusav1.InputAge{{Name: "report", Age: lasting(4200 * time.Millisecond)}}},
+			{Region: "japaneast", Taken: 1, Fits: 1, Score: 45.62, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: -0.5}, {Name: "near", Value: 26.12, Detail: "p50 68 ms measured to southeastasia"}, {Name: "sticky", Value: 10}},
+				Inputs: []*nusav1.InputAge{{Name: "report", Age: lasting(time.Second)}, {Name: "rtt southeastasia", Age: lasting(24 * time.Second)}}},
+			{Region: "westus", Fits: 5, Reason: nusav1.Reason_REASON_LOWER_SCORE, Message: "12.0, the last taken has 45.6", Score: 12, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: 12}}},
+			{Region: "eastus", Fits: 24, Reason: nusav1.Reason_REASON_RTT_TOO_HIGH, Message: "p50 224 ms measured to southeastasia,\nat most 80 ms is required"},
+			{Region: "frankfurt", Reason: nusav1.Reason_REASON_REGION_DISCONNECTED},
+		},
+		Nodes: []*nusav1.NodeVerdict{
+			{NodeId: "aaaabbbb-cccc", NodeName: "n1", Taken: 1, Score: 0.37, Terms: []*nusav1.ScoreTerm{{Name: "fit", Value: 0.62}, {Name: "anti-affinity", Value: -0.25, Detail: "1 here"}}, Inputs: []*nusav1.InputAge{{Name: "statistics", Age: lasting(2 * time.Second)}}},
+			{NodeId: "ddddeeee-ffff", NodeName: "n2", Reason: nusav1.Reason_REASON_CONSTRAINT, Message: `the node has no "disk"`},
+		},
+	}}}
+}
+
+func sampleAlloc() *nusav1.Allocation {
+	return &nusav1.Allocation{
+		Id: "11112222-3333-4444-5555-666677778888", Namespace: "default", Job: "api", Group: "web", Index: 4, JobVersion: 3, Region: "japaneast",
+		NodeId: "aaaabbbb-cccc", NodeName: "n1", Desired: nusav1.AllocDesired_ALLOC_DESIRED_RUN, State: nusav1.AllocState_ALLOC_STATE_RUNNING,
+		Generation: 118, Epoch: 2, Attempt: 1, Created: ago(12 * time.Minute), PlacedBecause: "best of 3 fitting nodes of 5: fit 0.62",
+		Resources: &nusav1.Resources{CpuMilli: 1500, MemoryBytes: 256 << 20, DiskBytes: 1 << 30}, Ports: map[string]int32{"http": 20001, "admin": 9000},
+		Tasks: map[string]*nusav1.TaskState{
+			"server": {State: nusav1.AllocState_ALLOC_STATE_RUNNING, Restarts: 2, Events: []*nusav1.TaskEvent{
+				{Time: ago(11 * time.Minute), Type: "started", Message: "run 1"}, {Time: ago(45 * time.Second), Type: "restarted", Message: "exit code 1"}}},
+			"init": {State: nusav1.AllocState_ALLOC_STATE_FAILED, ExitCode: 3, Reason: nusav1.Reason_REASON_EXITED, Message: "exit code 3"},
+			"side": {State: nusav1.AllocState_ALLOC_STATE_STOPPED, Signal: 9},
+		},
+	}
+}
+
+func sampleAllocs() []*nusav1.Allocation {
+	lost := sampleAlloc()
+	lost.Id, lost.Index, lost.State, lost.Ports = "99998888-7777", 5, nusav1.AllocState_ALLOC_STATE_LOST, nil
+	lost.Reason, lost.Message, lost.NodeName, lost.Created = nusav1.Reason_REASON_NODE_LOST, "silent for 30s", "", ago(75*time.Hour)
+	stopping := sampleAlloc()
+	stopping.Id, stopping.Desired, stopping.Ports = "55554444-7777", nusav1.AllocDesired_ALLOC_DESIRED_STOP, nil
+	return []*nusav1.Allocation{sampleAlloc(), stopping, lost}
+}
+
+func sampleRegions() []*nusav1.Region {
+	return []*nusav1.Region{
+		{
+			Definition: &nusav1.RegionDefinition{Name: "japaneast", Location: &nusav1.Location{Latitude: 35.68, Longitude: 139.77, Name: "Tokyo"}, Labels: map[string]string{"jurisdiction": "jp", "provider": "azure"}, Description: "two halls"},
+			State:      nusav1.RegionState_REGION_STATE_CONNECTED, Cordoned: true, ClusterId: "f93b12f2-0000", Incarnation: 1, Term: 2, Fence: 3, Master: "j1", MasterAddress: "10.0.0.1:7610", DefinedByOperator: true,
+			Servers:   []*nusav1.RegionalServer{{Id: "j1", Address: "10.0.0.1:7610", Leader: true, Healthy: true, Version: "1.2.3"}, {Id: "j2", Address: "10.0.0.2:7610", Version: "1.2.3"}},
+			ReportAge: lasting(2300 * time.Millisecond),
+			Report: &nusav1.RegionReport{NodesReady: 12, NodesLost: 1, NodesDraining: 1, QueueLength: 4, Allocations: map[string]int32{"running": 30, "starting": 2, "failed": 1, "lost": 0},
+				Capacity: &nusav1.Resources{CpuMilli: 96_000, MemoryBytes: 384 << 30, DiskBytes: 10 << 40}, Allocated: &nusav1.Resources{CpuMilli: 40_500, MemoryBytes: 100 << 30, DiskBytes: 1 << 40},
+				Free: &nusav1.Resources{CpuMilli: 55_500, MemoryBytes: 284 << 30, DiskBytes: 9 << 40}, Utilisation: &nusav1.Utilisation{Cpu: 0.314, Memory: 0.2, Disk: 0.05, NetworkIn: 12_500_000, NetworkOut: 900},
+				Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{{Nodes: 9, Pool: "default", Free: &nusav1.Resources{CpuMilli: 4250, MemoryBytes: 24 << 30, DiskBytes: 500 << 30}}, {Nodes: 3, Pool: "gpu", Free: &nusav1.Resources{CpuMilli: 500, MemoryBytes: 1 << 30}}}}},
+		},
+		{Definition: &nusav1.RegionDefinition{Name: "jakarta"}, State: nusav1.RegionState_REGION_STATE_DEFINED},
+	}
+}
+
+func sampleNodes() []*nusav1.Node {
+	return []*nusav1.Node{
+		{
+			Id: "aaaabbbb-cccc", Name: "n1", Region: "japaneast", State: nusav1.NodeState_NODE_STATE_READY, Draining: true, Address: "10.0.1.1", Allocations: 3, Registered: ago(50 * time.Hour), StatsAge: lasting(1500 * time.Millisecond),
+			Allocated: &nusav1.Resources{CpuMilli: 1500, MemoryBytes: 768 << 20, DiskBytes: 1 << 30},
+			Inventory: &nusav1.NodeInventory{Capacity: &nusav1.Resources{CpuMilli: 8000, MemoryBytes: 32 << 30, DiskBytes: 500 << 30}, Pool: "default", Labels: map[string]string{"rack": "r1", "disk": "ssd"}, InstanceQuota: 50, Version: "1.2.3",
+				Drivers: []*nusav1.DriverInfo{{Name: "incus", Message: "socket missing"}, {Name: "process", Healthy: true, Capabilities: []string{"self_fencing", "cpu_limit"}}},
+				Gpus:    []*nusav1.GPUDevice{{Model: "a100", MemoryBytes: 80 << 30}},
+				Facts: &nusav1.HostFacts{Os: "linux", Platform: "debian", PlatformVersion: "12.11", Kernel: "6.12.0", Arch: "x86_64", CpuModel: "EPYC", CpuCores: 8, CpuPhysicalCores: 4, CpuMhz: 2595.5, MemoryBytes: 32 << 30, SwapBytes: 1 << 30, BootTime: ago(60 * time.Hour),
+					Disks: []*nusav1.DiskFacts{{Device: "/dev/sda1", Mount: "/", FsType: "ext4", TotalBytes: 500 << 30}}, Networks: []*nusav1.NetworkFacts{{Name: "eth0", Addresses: []string{"10.0.1.1/24"}}}}},
+			Stats: &nusav1.NodeStats{Cpu: 0.25, Load1: 2.5, MemoryUsedBytes: 8 << 30, MemoryAvailableBytes: 24 << 30, Disks: []*nusav1.DiskStats{{Mount: "/", UsedBytes: 50 << 30, TotalBytes: 500 << 30}}, Networks: []*nusav1.NetworkStats{{InPerSecond: 2048, OutPerSecond: 100}}},
+		},
+		{Id: "ddddeeee-ffff", Name: "n2-世界", Region: "japaneast", State: nusav1.NodeState_NODE_STATE_LOST, Cordoned: true, Inventory: &nusav1.NodeInventory{Capacity: &nusav1.Resources{CpuMilli: 500, MemoryBytes: 1 << 30}, Pool: "gpu"}},
+	}
+}
+
+func sampleTree() *nusav1.TopologyTree {
+	return &nusav1.TopologyTree{
+		Servers: []*nusav1.GlobalServer{{Name: "g1", Address: "10.0.0.9:7600", Active: true, Version: "1.2.3"}, {Name: "g2", Address: "10.0.0.8:7600", Version: "1.2.3"}},
+		Regions: sampleRegions(), Nodes: sampleNodes(), Errors: []*nusav1.PartialError{{Region: "jakarta", Message: "not connected"}},
+	}
+}
+
+func sampleMatrix() *nusav1.MatrixResponse {
+	const ms = time.Millisecond
+	ok, stale, unreachable := nusav1.EdgeState_EDGE_STATE_OK, nusav1.EdgeState_EDGE_STATE_STALE, nusav1.EdgeState_EDGE_STATE_UNREACHABLE
+	measured, predicted, estimated := nusav1.RTTSource_RTT_SOURCE_MEASURED, nusav1.RTTSource_RTT_SOURCE_PREDICTED, nusav1.RTTSource_RTT_SOURCE_ESTIMATED
+	guess := edge("eastus", "japaneast", 158*ms, nusav1.EdgeState_EDGE_STATE_UNKNOWN, predicted)
+	guess.Error, guess.Samples, guess.Method = 0.12, 0, ""
+	return &nusav1.MatrixResponse{Regions: []string{"eastus", "japaneast", "southeastasia", "westus"}, Edges: []*nusav1.Edge{
+		guess, edge("eastus", "southeastasia", 224*ms, stale, measured), edge("eastus", "westus", 400*time.Microsecond, ok, measured),
+		edge("japaneast", "eastus", 163*ms, ok, measured), edge("japaneast", "southeastasia", 68400*time.Microsecond, ok, measured), edge("japaneast", "westus", 105*ms, ok, estimated),
+		edge("southeastasia", "eastus", 400*ms, unreachable, measured), edge("southeastasia", "japaneast", 69*ms, ok, measured),
+		{From: "southeastasia", To: "westus"},
+		edge("westus", "eastus", 7250*time.Microsecond, ok, measured), edge("westus", "japaneast", 254*ms, ok, measured),
+	}}
+}
+
+func samplePaths() *nusav1.PathResponse {
+	return &nusav1.PathResponse{Paths: []*nusav1.Path{
+		{Regions: []string{"southeastasia", "eastus"}, Rtt: lasting(224 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_MEASURED},
+		{Regions: []string{"southeastasia", "japaneast", "eastus"}, Rtt: lasting(231 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_PREDICTED},
+	}}
+}
+
+func sampleNearest() *nusav1.NearestResponse {
+	return &nusav1.NearestResponse{Regions: []*nusav1.NearRegion{
+		{Region: "japaneast", Rtt: lasting(69 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_MEASURED, State: nusav1.EdgeState_EDGE_STATE_OK},
+		{Region: "westus", Rtt: lasting(180 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_ESTIMATED, State: nusav1.EdgeState_EDGE_STATE_UNKNOWN},
+	}}
+}
