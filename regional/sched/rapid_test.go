@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
+	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"pgregory.net/rapid"
@@ -251,7 +252,7 @@ func TestRandomLife(t *testing.T) {
 			w.must(t, drawNode(t, fmt.Sprint("n", i)))
 		}
 		seen := map[string]state.AllocState{}
-		jobs := 0
+		jobs, late := 0, &sched.Plan{}
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
 			jobs = w.randomStep(t, nodes, jobs)
 			in := w.input()
@@ -265,19 +266,64 @@ func TestRandomLife(t *testing.T) {
 			}
 			judge(t, in, p)
 			w.judgeExplain(t, in)
-			if rapid.IntRange(0, 3).Draw(t, "apply") > 0 {
-				for _, c := range p.Commands(w.newID, 3) {
-					w.apply(state.Command{ApplyPlan: &c})
-				}
+			w.judgeShape(t, in)
+			switch rapid.IntRange(0, 4).Draw(t, "apply") {
+			case 0:
+			case 1: // a plan of a view that is long gone
+				w.carryOut(t, late)
+				late = p
+			default:
+				w.carryOut(t, p)
 			}
 			if in.View.Hash() != hash {
 				t.Fatal("a snapshot has changed")
 			}
 			checkWorld(t, w, seen)
 			w.checkShadow(t)
+			checkAnswers(t, w.st.Snapshot())
 		}
 		w.calm(t)
 	})
+}
+
+// carryOut applies a plan, whole or what of it still holds: no node may ever
+// have more than it can take.
+func (w *world) carryOut(t *rapid.T, p *sched.Plan) {
+	for _, c := range p.Commands(w.newID, 3) {
+		before := w.st.Snapshot()
+		w.apply(state.Command{ApplyPlan: &c})
+		for n, u := range w.st.NodesInUse() {
+			free := n.Capacity.Sub(u.Resources)
+			more := u.Allocs > before.Use(n.ID).Allocs
+			if more && (free.CPUMilli < 0 || free.MemoryBytes < 0 || free.DiskBytes < 0 || n.InstanceQuota > 0 && u.Allocs > n.InstanceQuota) {
+				t.Fatalf("node %s is over-committed: %+v\n%s", n.Name, *u, p)
+			}
+		}
+	}
+}
+
+// checkAnswers: what is said to have ended has, and what is given back is not
+// there.
+func checkAnswers(t *rapid.T, v *state.View) {
+	for _, a := range accept.Answers(v) {
+		key := state.GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}
+		for al := range v.GroupAllocs(key) {
+			inside := al.Index >= a.From && al.Index < a.To
+			if a.State != state.SlotAccepted && inside && al.Live() {
+				t.Fatalf("%+v, but %s is %s", a, al.ID, al.State)
+			}
+		}
+		for i := a.From; i < a.To; i++ {
+			g, _ := v.Group(key)
+			wanted := false
+			for _, s := range g.Slots {
+				wanted = wanted || s.Generation == a.Generation && s.Wants(i)
+			}
+			if wanted != (a.State == state.SlotAccepted || a.State == state.SlotDone) {
+				t.Fatalf("%+v, but index %d is wanted: %v", a, i, wanted)
+			}
+		}
+	}
 }
 
 func (w *world) must(t *rapid.T, line string) {
@@ -550,5 +596,54 @@ func (w *world) judgeExplain(t *rapid.T, in sched.Input) {
 				t.Fatalf("%s: %s has no message: %+v", g.Key, v.NodeName, v)
 			}
 		}
+	}
+}
+
+// judgeShape: a fit count is what a plan would place of a new job; the bins
+// promise no more than the nodes have.
+func (w *world) judgeShape(t *rapid.T, in sched.Input) {
+	fork := in.View.Fork()
+	job := &state.Job{Version: 1, Type: state.Service, Priority: 101, Groups: []state.Group{{Name: "g"}}}
+	for _, j := range w.jobs {
+		if j.Key.Job == "j0" {
+			job.Groups[0].Ask = j.Groups[0].Ask
+		}
+	}
+	job.Groups[0].Ask.Resources.CPUMilli = max(100, job.Groups[0].Ask.Resources.CPUMilli)
+	job.Groups[0].Ask.Pool = "default"
+	ask := &job.Groups[0].Ask
+	fork.Apply(in.View.Index()+1, state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
+		Slot: state.Slot{Namespace: "default", Job: "probe", Group: "g", To: 500, Generation: 1, JobVersion: 1, Desired: state.Run}, Job: job,
+	}}}})
+	probe := in
+	probe.View = fork.Snapshot()
+	placed := 0
+	for _, p := range sched.Make(probe).Places {
+		if p.Key.Job == "probe" {
+			placed++
+		}
+	}
+	if n := sched.FitCount(in, ask, 500); n != placed {
+		t.Fatalf("%d of %+v are said to fit, %d do", n, ask, placed)
+	}
+	if n := sched.FitCount(in, ask, 1); n != min(1, placed) {
+		t.Fatalf("%d of at most 1 fit", n)
+	}
+	var nodes int32
+	for _, b := range sched.Bins(in.View, 3) {
+		nodes += b.Nodes
+		var have int32
+		for n, u := range in.View.NodesInUse() {
+			free := n.Capacity.Sub(u.Resources)
+			if n.Eligible() && n.Pool == b.Pool && free.CPUMilli >= b.Free.CPUMilli && free.MemoryBytes >= b.Free.MemoryBytes && free.DiskBytes >= b.Free.DiskBytes {
+				have++
+			}
+		}
+		if have < b.Nodes {
+			t.Fatalf("%d nodes have what %+v promises", have, b)
+		}
+	}
+	if sum := sched.Sum(in.View); nodes > sum.Ready {
+		t.Fatalf("%d nodes in bins, %d ready", nodes, sum.Ready)
 	}
 }

@@ -125,6 +125,9 @@ func binsBy(view *state.View, step int) map[binKey]*Bin {
 			continue
 		}
 		free := n.Capacity.Sub(u.Resources)
+		if free.CPUMilli < 0 || free.MemoryBytes < 0 || free.DiskBytes < 0 {
+			continue // its inventory shrank below what runs there: it takes nothing
+		}
 		k := binKey{n.Pool, level(free.CPUMilli) / step, level(free.MemoryBytes) / step, level(free.DiskBytes) / step}
 		b, ok := bins[k]
 		if !ok {
@@ -132,9 +135,9 @@ func binsBy(view *state.View, step int) map[binKey]*Bin {
 			bins[k] = b
 		}
 		b.Nodes++
-		b.Free.CPUMilli = min(b.Free.CPUMilli, max(0, free.CPUMilli))
-		b.Free.MemoryBytes = min(b.Free.MemoryBytes, max(0, free.MemoryBytes))
-		b.Free.DiskBytes = min(b.Free.DiskBytes, max(0, free.DiskBytes))
+		b.Free.CPUMilli = min(b.Free.CPUMilli, free.CPUMilli)
+		b.Free.MemoryBytes = min(b.Free.MemoryBytes, free.MemoryBytes)
+		b.Free.DiskBytes = min(b.Free.DiskBytes, free.DiskBytes)
 	}
 	return bins
 }
@@ -177,7 +180,7 @@ func Sum(view *state.View) Totals {
 			t.Cordoned++
 		}
 		if n.Eligible() {
-			t.Free = t.Free.Add(n.Capacity.Sub(u.Resources))
+			t.Free = t.Free.Add(largest(state.Resources{}, n.Capacity.Sub(u.Resources)))
 		}
 	}
 	return t
