@@ -3,9 +3,11 @@ package client
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -15,8 +17,8 @@ func jobExplain(s *settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain JOB", Short: "Say for every region, or node, why instances are or are not there", Args: cobra.ExactArgs(1),
 		Long: `Shows the latest decision about a job: every region, taken or refused, why, the
-terms of its score and how old the inputs were. With --region also that region's
-nodes.`,
+terms of its score and how old the inputs were. With --region that region and
+every node of it.`,
 		Example: "  nusa job explain hello\n  nusa job explain hello --region japaneast",
 		RunE: s.run(func(c *caller, args []string) error {
 			ref, err := c.ref(args[0])
@@ -31,13 +33,25 @@ nodes.`,
 			}
 			return c.print(e, func(w io.Writer) {
 				fmt.Fprintf(w, "%s%sdecided %s ago\n", c.style.bold(refName(ref)), gap, age(e.GetAge()))
-				c.view().explanation(w, e)
+				c.view().explanation(w, only(e, c.region))
 			})
 		}),
 	}
-	s.bindRegion(c, "also explain this region's nodes")
+	s.bindRegion(c, "explain this region and its nodes")
 	c.Flags().StringVar(&group, "group", "", "only this group")
 	return c
+}
+
+// only leaves out the other regions, when one was asked about.
+func only(e *nusav1.Explanation, region string) *nusav1.Explanation {
+	if region == "" {
+		return e
+	}
+	e = proto.CloneOf(e)
+	for _, g := range e.GetGroups() {
+		g.Regions = slices.DeleteFunc(g.Regions, func(r *nusav1.RegionVerdict) bool { return r.GetRegion() != region })
+	}
+	return e
 }
 
 func (v view) explanation(w io.Writer, e *nusav1.Explanation) {
