@@ -76,7 +76,10 @@ func (s *settings) readable(err error) error {
 	case codes.ResourceExhausted:
 		e.message += ": try again later"
 	case codes.Unimplemented:
-		e.message = fmt.Sprintf("%s does not know this call (%s): is it a Nusa server of this version?", s.addr, e.message)
+		// gRPC's own words for it; a server's say more.
+		if strings.HasPrefix(e.message, "unknown ") {
+			e.message = fmt.Sprintf("%s does not know this call (%s): is it a Nusa server of this version?", s.addr, e.message)
+		}
 	case codes.Aborted:
 		e.message += ": read it again (nusa job plan) and repeat"
 	}

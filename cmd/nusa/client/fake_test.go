@@ -206,6 +206,9 @@ func (f *fake) Explain(_ context.Context, r *nusav1.ExplainRequest) (*nusav1.Exp
 
 func (f *fake) Adopt(_ context.Context, r *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
 	f.note(r)
+	if r.GetName() == "later" {
+		return nil, status.Error(codes.Unimplemented, "adopting is not supported yet")
+	}
 	return &nusav1.SubmitResponse{Version: 1, Changed: true}, nil
 }
 
