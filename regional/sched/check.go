@@ -57,7 +57,7 @@ func checkPlace(in Input, p *Place) error {
 		return fail("the instance is finished")
 	case inst.NotBeforeUnixNano > in.NowUnixNano:
 		return fail("the instance is backing off")
-	case slices.Contains(inst.Declined, n.ID):
+	case slices.Contains(inst.Declined, n.ID) && in.NowUnixNano-inst.FreedUnixNano < int64(DeclineMemory):
 		return fail("the node declined it")
 	case n.Pool != ask.Pool:
 		return fail("pool %q, not %q", n.Pool, ask.Pool)

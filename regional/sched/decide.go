@@ -7,6 +7,21 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
+// DeclineMemory is how long nodes that declined an instance are left out,
+// counted from its latest decline: what made an agent decline may pass, and an
+// instance that only it can run shall not wait for ever.
+const DeclineMemory = time.Minute
+
+// excluded are the nodes that an instance is not given to again, and until
+// when; nil once the memory is over.
+func (in *Input) excluded(inst *state.Instance) ([]string, int64) {
+	until := inst.FreedUnixNano + int64(DeclineMemory)
+	if len(inst.Declined) == 0 || in.NowUnixNano >= until {
+		return nil, 0
+	}
+	return inst.Declined, until
+}
+
 // defaultMaxPlaces bounds a plan where the caller does not.
 const defaultMaxPlaces = 10_000
 
@@ -289,10 +304,17 @@ func (d *decision) giveUp(a *state.Alloc, reason state.Reason, message string) {
 	})
 }
 
+// wake notes when a plan is due that time alone makes possible.
+func (p *planner) wake(at int64) {
+	if p.wakeAt == 0 || at < p.wakeAt {
+		p.wakeAt = at
+	}
+}
+
 // wait notes an index that is due later; until 0 = not by time.
 func (d *decision) wait(index int32, reason state.Reason, until int64) {
-	if until > 0 && (d.wakeAt == 0 || until < d.wakeAt) {
-		d.wakeAt = until
+	if until > 0 {
+		d.wake(until)
 	}
 	for i := range d.waits {
 		w := &d.waits[i]

@@ -56,7 +56,7 @@ func ExplainAsk(in Input, job *state.Job, group string) []Verdict {
 			}
 		}
 	}
-	declined := declinedBy(in.View, key)
+	declined := declinedBy(in, key)
 	out := make([]Verdict, 0, len(t.nodes))
 	for i := range t.nodes {
 		n := &t.nodes[i]
@@ -87,14 +87,18 @@ func ExplainAsk(in Input, job *state.Job, group string) []Verdict {
 }
 
 // declinedBy are the nodes that declined an instance which still waits.
-func declinedBy(view *state.View, key state.GroupKey) map[string]string {
+func declinedBy(in Input, key state.GroupKey) map[string]string {
 	out := map[string]string{}
-	for in := range view.Instances(key) {
-		if in.FreedUnixNano == 0 || in.Finished() {
+	for inst := range in.View.Instances(key) {
+		exclude, _ := in.excluded(&inst)
+		if inst.FreedUnixNano == 0 || inst.Finished() {
 			continue
 		}
-		for _, id := range in.Declined {
-			out[id] = "its agent declined a waiting instance: " + in.Message
+		for _, id := range exclude {
+			out[id] = "its agent declined a waiting instance: " + string(inst.Reason)
+			if inst.Message != "" {
+				out[id] += ", " + inst.Message
+			}
 		}
 	}
 	return out

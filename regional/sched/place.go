@@ -71,12 +71,14 @@ func (d *decision) place(wants []state.Instance) {
 			break
 		}
 		inst := &wants[i]
-		pos := pk.best(inst.Declined)
+		exclude, until := d.in.excluded(inst)
+		pos := pk.best(exclude)
 		switch {
 		case pos >= 0:
 			d.placeOn(pk, &d.nodes.nodes[pos], inst)
-		case len(inst.Declined) > 0:
-			d.unplaced(pk.ranking, []Range{{inst.Index, inst.Index + 1}}, inst.Declined)
+		case len(exclude) > 0:
+			d.wake(until)
+			d.unplaced(pk.ranking, []Range{{inst.Index, inst.Index + 1}}, exclude)
 		default:
 			none.Ranges = addIndex(none.Ranges, inst.Index)
 		}
@@ -172,7 +174,11 @@ func (d *decision) systemSlot(insts []state.Instance) {
 		if !ok {
 			inst.Index = index
 		}
-		if len(live[index]) == 0 && (c.refuseStatus(n) != "" || c.refuseKind(n) != "" || slices.Contains(inst.Declined, n.ID)) {
+		if len(live[index]) == 0 && (c.refuseStatus(n) != "" || c.refuseKind(n) != "") {
+			continue
+		}
+		if _, until := d.in.excluded(&inst); until > 0 { // its only node declined it
+			d.wait(index, state.ReasonDeclined, until)
 			continue
 		}
 		d.index(inst, live[index])

@@ -66,7 +66,7 @@ type Unplaced struct {
 type Waiting struct {
 	Key    state.GroupKey
 	Ranges []Range
-	Reason state.Reason // backoff or node_lost
+	Reason state.Reason // backoff, node_lost; declined for system jobs
 	// UntilUnixNano is the earliest of them; 0 = until the node is back.
 	UntilUnixNano int64
 }

@@ -1,0 +1,135 @@
+package state
+
+import "strconv"
+
+// Reason is why something was refused, moved or ended: the lower-case name of
+// the wire's enum without its prefix, such as "insufficient_memory". Empty
+// means a plain yes.
+type Reason string
+
+// The reasons of the node, task and lifecycle levels. A test of the shell
+// keeps them in step with the wire.
+const (
+	ReasonNodeLost             Reason = "node_lost"
+	ReasonNodeDraining         Reason = "node_draining"
+	ReasonNodeCordoned         Reason = "node_cordoned"
+	ReasonPoolMismatch         Reason = "pool_mismatch"
+	ReasonDedicated            Reason = "dedicated"
+	ReasonDriverMissing        Reason = "driver_missing"
+	ReasonCapabilityMissing    Reason = "capability_missing"
+	ReasonConstraint           Reason = "constraint"
+	ReasonInsufficientCPU      Reason = "insufficient_cpu"
+	ReasonInsufficientMemory   Reason = "insufficient_memory"
+	ReasonInsufficientDisk     Reason = "insufficient_disk"
+	ReasonInsufficientGPU      Reason = "insufficient_gpu"
+	ReasonPortConflict         Reason = "port_conflict"
+	ReasonPortsExhausted       Reason = "ports_exhausted"
+	ReasonInstanceQuota        Reason = "instance_quota"
+	ReasonDeclined             Reason = "declined"
+	ReasonControlPlaneHost     Reason = "control_plane_host"
+	ReasonNoFittingNode        Reason = "no_fitting_node"
+	ReasonNoNodes              Reason = "no_nodes"
+	ReasonLowerScore           Reason = "lower_score"
+	ReasonExited               Reason = "exited"
+	ReasonLeaseExpired         Reason = "lease_expired"
+	ReasonReschedulesExhausted Reason = "reschedules_exhausted"
+	ReasonAgentLeaving         Reason = "agent_leaving"
+	ReasonStaleOrder           Reason = "stale_order"
+	ReasonStoppedByUser        Reason = "stopped_by_user"
+	ReasonSuperseded           Reason = "superseded"
+	ReasonOutOfRange           Reason = "out_of_range"
+	ReasonRevoked              Reason = "revoked"
+	ReasonRescheduled          Reason = "rescheduled"
+	ReasonBackoff              Reason = "backoff"
+)
+
+// JobType says when a job's instances are done; numbers as on the wire.
+type JobType uint8
+
+const (
+	Service JobType = 1
+	Batch   JobType = 2
+	// System runs one instance on every fitting node of the region; the
+	// instance's index is the node's Num.
+	System JobType = 3
+)
+
+// AllocState only advances: pending → starting → running → an end. Numbers as
+// on the wire.
+type AllocState uint8
+
+const (
+	Pending  AllocState = 1
+	Starting AllocState = 2
+	Running  AllocState = 3
+	Complete AllocState = 4
+	Failed   AllocState = 5
+	Stopped  AllocState = 6
+	Lost     AllocState = 7
+)
+
+var allocStateNames = [...]string{"unspecified", "pending", "starting", "running", "complete", "failed", "stopped", "lost"}
+
+// String is the state's lower-case name.
+func (s AllocState) String() string {
+	if int(s) < len(allocStateNames) {
+		return allocStateNames[s]
+	}
+	return "state(" + strconv.Itoa(int(s)) + ")"
+}
+
+// Terminal says that the state is an end.
+func (s AllocState) Terminal() bool { return s >= Complete }
+
+// Desired is what is wanted of a slot or of an allocation (which knows no
+// Revoke); numbers as on the wire.
+type Desired uint8
+
+const (
+	Run    Desired = 1
+	Stop   Desired = 2
+	Revoke Desired = 3
+)
+
+// SlotState is the life of a slot as the global tier holds it, and the kind of
+// an Answer; numbers as on the wire.
+type SlotState uint8
+
+const (
+	SlotOffered  SlotState = 1
+	SlotAccepted SlotState = 2
+	SlotRejected SlotState = 3
+	SlotReturned SlotState = 4
+	SlotRevoked  SlotState = 5
+	SlotStopped  SlotState = 6
+	SlotDone     SlotState = 7
+)
+
+var slotStateNames = [...]string{"unspecified", "offered", "accepted", "rejected", "returned", "revoked", "stopped", "done"}
+
+// String is the state's lower-case name.
+func (s SlotState) String() string {
+	if int(s) < len(slotStateNames) {
+		return slotStateNames[s]
+	}
+	return "slot_state(" + strconv.Itoa(int(s)) + ")"
+}
+
+// NodeStatus says whether a node is there; numbers as on the wire.
+type NodeStatus uint8
+
+const (
+	NodeReady NodeStatus = 1
+	NodeLost  NodeStatus = 2
+	NodeLeft  NodeStatus = 3
+)
+
+var nodeStatusNames = [...]string{"unspecified", "ready", "lost", "left"}
+
+// String is the status's lower-case name.
+func (s NodeStatus) String() string {
+	if int(s) < len(nodeStatusNames) {
+		return nodeStatusNames[s]
+	}
+	return "node_status(" + strconv.Itoa(int(s)) + ")"
+}
