@@ -61,10 +61,6 @@ func (h *Holder) Granted(id uint64, duration time.Duration) bool {
 	return true
 }
 
-// Forget drops unanswered requests: those of a session that ended are never
-// answered by the next one.
-func (h *Holder) Forget() { h.sent = [maxUnanswered]request{} }
-
 // State is the lease as seen at a time.
 type State struct {
 	// Held is false until the first grant in the life of this process.

@@ -29,14 +29,13 @@ func failure(a Alloc, act Actual) *Outcome {
 		}
 		switch ta.Reason {
 		case ReasonUnsupported, ReasonLeaseExpired:
-			return &Outcome{State: Failed, Reason: ta.Reason, Message: fmt.Sprintf("task %s: %s", t.Name, ta.Message)}
+			return &Outcome{State: Failed, Reason: ta.Reason, Message: fmt.Sprintf("task %s %s", t.Name, describe(ta))}
 		}
 		if n := recent(t.Restart, ta); n >= t.Restart.Attempts {
-			reason := ReasonRestartsExhausted
 			if t.Restart.Attempts == 0 {
-				reason = endReason(ta)
+				return &Outcome{State: Failed, Reason: endReason(ta), Message: fmt.Sprintf("task %s %s", t.Name, describe(ta))}
 			}
-			return &Outcome{State: Failed, Reason: reason,
+			return &Outcome{State: Failed, Reason: ReasonRestartsExhausted,
 				Message: fmt.Sprintf("task %s %s, after %d of %d restarts within %s", t.Name, describe(ta), n, t.Restart.Attempts, t.Restart.Window)}
 		}
 	}
@@ -75,10 +74,14 @@ func describe(t TaskActual) string {
 	switch {
 	case t.Reason == ReasonStartFailed:
 		return "did not start: " + t.Message
+	case t.Reason == ReasonUnsupported:
+		return "cannot run: " + t.Message
+	case t.Reason == ReasonLeaseExpired:
+		return "was stopped at the end of its lease"
+	case t.Signal != 0 && t.Message != "":
+		return fmt.Sprintf("was killed by signal %d: %s", t.Signal, t.Message)
 	case t.Signal != 0:
 		return fmt.Sprintf("was killed by signal %d", t.Signal)
-	case t.Reason != "" && t.Message != "":
-		return fmt.Sprintf("ended (%s): %s", t.Reason, t.Message)
 	}
 	return fmt.Sprintf("exited with code %d", t.ExitCode)
 }

@@ -1,0 +1,293 @@
+package reconcile
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/lease"
+)
+
+var update = flag.Bool("update", false, "rewrite the goldens")
+
+// TestGoldens runs the scripts in testdata. A script tells what happens; each
+// line is followed by what is planned because of it, after "> ". An action that
+// was planned is carried out: a start launches, a halt closes; the script says
+// what came of it.
+func TestGoldens(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, f := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(text))
+			if *update {
+				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(text) {
+				t.Errorf("now it is\n%s", got)
+			}
+		})
+	}
+}
+
+// epoch is time 0 of the scripts.
+var epoch = time.Unix(0, 0).UTC()
+
+// world is the state of a script.
+type world struct {
+	t        *testing.T
+	now      time.Duration
+	held     bool
+	deadline time.Duration
+	host     Host
+	allocs   map[string]*Alloc
+	actual   map[string]Actual
+}
+
+func play(t *testing.T, script string) string {
+	w := &world{t: t, host: Host{CPUMilli: 1000, MemoryBytes: 1000, DiskBytes: 1000, MaxStarting: 3, Drivers: map[string]string{"process": ""}},
+		allocs: map[string]*Alloc{}, actual: map[string]Actual{}}
+	var out strings.Builder
+	for line := range strings.Lines(script) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "> ") {
+			continue
+		}
+		out.WriteString(line + "\n")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		w.event(strings.Fields(line))
+		out.WriteString(w.plan())
+	}
+	return out.String()
+}
+
+// plan plans until nothing changes, as the engine does.
+func (w *world) plan() string {
+	var b strings.Builder
+	var wake time.Time
+	for range 8 {
+		p := Make(w.input())
+		wake = p.Wake
+		if len(p.Actions) == 0 {
+			break
+		}
+		for _, a := range p.Actions {
+			fmt.Fprintf(&b, "> %s\n", a)
+			w.carryOut(a)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.allocs)) {
+		act := w.actual[id]
+		act.Reached = StateOf(*w.allocs[id], act)
+		w.actual[id] = act
+	}
+	if !wake.IsZero() {
+		fmt.Fprintf(&b, "> look again at %s\n", wake.Sub(epoch))
+	}
+	if b.Len() == 0 {
+		return "> nothing\n"
+	}
+	return b.String()
+}
+
+func (w *world) input() Input {
+	in := Input{Now: epoch.Add(w.now), Host: w.host, Actual: w.actual,
+		Lease: lease.State{Held: w.held, Deadline: w.deadline, Left: w.deadline - w.now}}
+	for _, id := range slices.Sorted(maps.Keys(w.allocs)) {
+		in.Allocs = append(in.Allocs, *w.allocs[id])
+	}
+	return in
+}
+
+func (w *world) carryOut(a Action) {
+	act := w.actual[a.Alloc]
+	switch a.Kind {
+	case Accept:
+		act.Accepted = true
+	case Decline:
+		act.End = &Outcome{State: a.State, Declined: true, Reason: a.Reason, Message: a.Message}
+	case Close:
+		act.Closing = &Outcome{State: a.State, Reason: a.Reason, Message: a.Message}
+	case End:
+		act.End = &Outcome{State: a.State, Reason: a.Reason, Message: a.Message}
+	case Remove:
+		delete(w.actual, a.Alloc)
+		delete(w.allocs, a.Alloc)
+		return
+	case Adopt:
+		w.task(&act, a.Task, func(t *TaskActual) { t.Phase = Up })
+	case Start:
+		w.task(&act, a.Task, func(t *TaskActual) {
+			t.Phase, t.Run = Launching, a.Run
+			if a.Restart {
+				t.Restarts = append(slices.Clone(t.Restarts), epoch.Add(w.now))
+			}
+		})
+	case Halt:
+		w.task(&act, a.Task, func(t *TaskActual) { t.Phase = Closing })
+	}
+	w.actual[a.Alloc] = act
+}
+
+func (w *world) task(act *Actual, name string, change func(*TaskActual)) {
+	act.Tasks = maps.Clone(act.Tasks)
+	if act.Tasks == nil {
+		act.Tasks = map[string]TaskActual{}
+	}
+	t := act.Tasks[name]
+	change(&t)
+	act.Tasks[name] = t
+}
+
+// event is one line of a script.
+func (w *world) event(f []string) {
+	w.t.Helper()
+	args := map[string]string{}
+	for _, a := range f[1:] {
+		k, v, _ := strings.Cut(a, "=")
+		args[k] = v
+	}
+	switch f[0] {
+	case "at":
+		w.now = w.duration(f[1])
+	case "host":
+		w.setHost(args)
+	case "lease":
+		w.held, w.deadline = true, w.duration(f[1])
+	case "alloc":
+		w.addAlloc(f[1], args)
+	case "stop", "forget":
+		a := w.allocs[f[1]]
+		a.Want, a.WantReason, a.WantMessage = Stop, Reason(args["reason"]), "ordered"
+		if f[0] == "forget" {
+			a.Want = Forget
+		}
+	case "up", "exit", "fail", "unknown", "killed":
+		w.taskEvent(f, args)
+	case "state":
+		if got := StateOf(*w.allocs[f[1]], w.actual[f[1]]).String(); got != f[2] {
+			w.t.Errorf("%s is %s", strings.Join(f, " "), got)
+		}
+	default:
+		w.t.Fatalf("unknown line %q", strings.Join(f, " "))
+	}
+}
+
+func (w *world) duration(s string) time.Duration {
+	w.t.Helper()
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+func (w *world) number(s string) int64 {
+	w.t.Helper()
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+func (w *world) setHost(args map[string]string) {
+	for k, v := range args {
+		switch k {
+		case "leaving":
+			w.host.Leaving = true
+		case "quota":
+			w.host.Quota = int(w.number(v))
+		case "sick":
+			w.host.Drivers = map[string]string{"process": v}
+		case "used":
+			w.host.PortsInUse = map[int]bool{int(w.number(v)): true}
+		default:
+			w.t.Fatalf("host %s", k)
+		}
+	}
+}
+
+func (w *world) addAlloc(id string, args map[string]string) {
+	a := &Alloc{ID: id, Ask: Ask{Drivers: []string{"process"}}}
+	restart := Restart{Attempts: 0, Window: 10 * time.Minute, Delay: time.Second}
+	names := []string{"main"}
+	for _, k := range slices.Sorted(maps.Keys(args)) {
+		v := args[k]
+		switch k {
+		case id, "service":
+		case "batch":
+			a.Batch = true
+		case "restarts":
+			restart.Attempts = int(w.number(v))
+		case "window":
+			restart.Window = w.duration(v)
+		case "tasks":
+			names = strings.Split(v, ",")
+		case "max":
+			a.MaxRuntime = w.duration(v)
+		case "want":
+			a.Want, a.WantReason = Stop, Reason(v)
+		case "fenced":
+			a.Lease = lease.Stop
+		case "cpu":
+			a.Ask.CPUMilli = w.number(v)
+		case "memory":
+			a.Ask.MemoryBytes = w.number(v)
+		case "port":
+			a.Ask.Ports = append(a.Ask.Ports, int(w.number(v)))
+		case "driver":
+			a.Ask.Drivers = []string{v}
+		case "unsupported":
+			a.Ask.Unsupported = v
+		default:
+			w.t.Fatalf("alloc %s", k)
+		}
+	}
+	for _, n := range names {
+		a.Tasks = append(a.Tasks, Task{Name: n, KillTimeout: 10 * time.Second, Restart: restart})
+	}
+	w.allocs[id] = a
+}
+
+// taskEvent is "up a/main", "exit a/main code=1", "killed a/main signal=9",
+// "fail a/main reason=start_failed", "unknown a/main".
+func (w *world) taskEvent(f []string, args map[string]string) {
+	id, name, _ := strings.Cut(f[1], "/")
+	act := w.actual[id]
+	w.task(&act, name, func(t *TaskActual) {
+		t.Finished = epoch.Add(w.now)
+		switch f[0] {
+		case "up":
+			t.Phase, t.Finished = Up, time.Time{}
+			if act.Started.IsZero() {
+				act.Started = epoch.Add(w.now)
+			}
+		case "unknown":
+			t.Phase = Unknown
+		case "exit":
+			t.Phase, t.ExitCode, t.Signal, t.Reason = Ended, int(w.number(args["code"])), 0, Reason(args["reason"])
+		case "killed":
+			t.Phase, t.ExitCode, t.Signal, t.Reason = Ended, 137, int(w.number(args["signal"])), ""
+		case "fail":
+			t.Phase, t.ExitCode, t.Reason, t.Message = Ended, -1, Reason(args["reason"]), "no such file"
+		}
+	})
+	w.actual[id] = act
+}

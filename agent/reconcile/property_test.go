@@ -1,0 +1,199 @@
+package reconcile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/nusa-scheduler/nusa/agent/lease"
+)
+
+// TestAnyHistory: whatever is ordered, ends, or is forgotten, in any order, the
+// rules of an agent hold.
+func TestAnyHistory(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := &checked{rt: rt, world: world{t: t, host: Host{CPUMilli: 1000, MemoryBytes: 1000, MaxStarting: 4, Drivers: map[string]string{"process": ""}},
+			allocs: map[string]*Alloc{}, actual: map[string]Actual{}}, started: map[string]bool{}, reached: map[string]State{}}
+		for range rapid.IntRange(1, 60).Draw(rt, "events") {
+			w.anything()
+			w.check()
+		}
+	})
+}
+
+// checked is a world with the rules.
+type checked struct {
+	world
+	rt      *rapid.T
+	started map[string]bool // runs that ever began
+	reached map[string]State
+	n       int
+}
+
+// anything changes the world at random.
+func (w *checked) anything() {
+	ids := slices.Sorted(maps.Keys(w.allocs))
+	kinds := []string{"alloc", "time", "lease", "leave"}
+	if len(ids) > 0 {
+		kinds = append(kinds, "want", "task", "task", "task", "task", "restart")
+	}
+	switch rapid.SampledFrom(kinds).Draw(w.rt, "kind") {
+	case "alloc":
+		w.add()
+	case "time":
+		w.now += time.Duration(rapid.IntRange(0, 5000).Draw(w.rt, "ms")) * time.Millisecond
+	case "lease":
+		w.held, w.deadline = true, max(w.deadline, w.now+time.Duration(rapid.IntRange(1, 10).Draw(w.rt, "s"))*time.Second)
+	case "leave":
+		w.host.Leaving = rapid.IntRange(0, 20).Draw(w.rt, "leaves") == 0
+	case "want":
+		a := w.allocs[rapid.SampledFrom(ids).Draw(w.rt, "alloc")]
+		a.Want = max(a.Want, rapid.SampledFrom([]Want{Stop, Forget}).Draw(w.rt, "want"))
+	case "task":
+		w.progress(rapid.SampledFrom(ids).Draw(w.rt, "alloc"))
+	case "restart":
+		for _, id := range ids { // the agent was killed and comes back
+			act := w.actual[id]
+			for name, ta := range act.Tasks {
+				if ta.live() {
+					w.task(&act, name, func(t *TaskActual) { t.Phase = Unknown })
+				}
+			}
+			w.actual[id] = act
+		}
+	}
+}
+
+func (w *checked) add() {
+	w.n++
+	a := &Alloc{ID: fmt.Sprintf("a%03d", w.n), Batch: rapid.Bool().Draw(w.rt, "batch"),
+		Ask: Ask{CPUMilli: int64(rapid.IntRange(0, 600).Draw(w.rt, "cpu")), Drivers: []string{"process"}}}
+	if rapid.Bool().Draw(w.rt, "fenced") {
+		a.Lease = lease.Stop
+	}
+	for i := range rapid.IntRange(1, 3).Draw(w.rt, "tasks") {
+		a.Tasks = append(a.Tasks, Task{Name: fmt.Sprintf("t%d", i), Restart: Restart{
+			Attempts: rapid.IntRange(0, 2).Draw(w.rt, "attempts"), Window: time.Minute, Delay: time.Second}})
+	}
+	w.allocs[a.ID] = a
+}
+
+// progress lets a task do what it may do next.
+func (w *checked) progress(id string) {
+	act := w.actual[id]
+	name := rapid.SampledFrom(w.allocs[id].Tasks).Draw(w.rt, "task").Name
+	code := rapid.SampledFrom([]int{0, 0, 1}).Draw(w.rt, "code")
+	w.task(&act, name, func(t *TaskActual) {
+		switch t.Phase {
+		case Launching:
+			t.Phase = Up
+			if code != 0 {
+				t.Phase, t.Reason, t.Finished = Ended, ReasonStartFailed, epoch.Add(w.now)
+			}
+		case Up, Closing:
+			stopped := t.Phase == Closing
+			t.Phase, t.ExitCode, t.Reason, t.Finished = Ended, code, "", epoch.Add(w.now)
+			if stopped {
+				t.Reason = "stopped"
+			}
+		}
+	})
+	w.actual[id] = act
+}
+
+// check plans, holds every action against the rules, and carries it out.
+func (w *checked) check() {
+	for round := 0; ; round++ {
+		p := Make(w.input())
+		if again := Make(w.input()); fmt.Sprint(again) != fmt.Sprint(p) {
+			w.rt.Fatalf("the same input gave\n%v\nand\n%v", p, again)
+		}
+		if len(p.Actions) == 0 {
+			if !p.Wake.IsZero() && !p.Wake.After(epoch.Add(w.now)) {
+				w.rt.Fatalf("at %s nothing to do, but to look again at %s", w.now, p.Wake.Sub(epoch))
+			}
+			break
+		}
+		if round > 6 {
+			w.rt.Fatalf("the plan does not settle: %v", p.Actions)
+		}
+		for _, a := range p.Actions {
+			w.rule(a)
+			w.carryOut(a)
+		}
+	}
+	var used int64
+	for id, a := range w.allocs {
+		act := w.actual[id]
+		if act.Accepted && act.End == nil {
+			used += a.Ask.CPUMilli
+		}
+		act.Reached = StateOf(*a, act)
+		if act.Reached < w.reached[id] {
+			w.rt.Fatalf("%s went back from %s to %s", id, w.reached[id], act.Reached)
+		}
+		w.actual[id], w.reached[id] = act, act.Reached
+		if act.End != nil {
+			for name, t := range act.Tasks {
+				if t.live() || t.Phase == Unknown {
+					w.rt.Fatalf("%s has ended, but its task %s has not", id, name)
+				}
+			}
+		}
+	}
+	if used > w.host.CPUMilli {
+		w.rt.Fatalf("%d of %d thousandths of a core are given away", used, w.host.CPUMilli)
+	}
+}
+
+// rule is what must hold of every single action.
+func (w *checked) rule(a Action) {
+	al, act := w.allocs[a.Alloc], w.actual[a.Alloc]
+	if al == nil {
+		w.rt.Fatalf("%s: no such allocation", a)
+	}
+	if a.Message == "" && a.Reason == "" && al.Want == Run {
+		w.rt.Fatalf("%s: no reason", a)
+	}
+	switch a.Kind {
+	case Start:
+		run := fmt.Sprintf("%s/%s/%d", a.Alloc, a.Task, a.Run)
+		if w.started[run] {
+			w.rt.Fatalf("%s: it ran already", a)
+		}
+		w.started[run] = true
+		if al.Want != Run || act.Closing != nil || act.End != nil || !act.Accepted || w.host.Leaving {
+			w.rt.Fatalf("%s: it may not start: %+v", a, act)
+		}
+		if al.Lease == lease.Stop && (!w.held || w.deadline <= w.now) {
+			w.rt.Fatalf("%s: without a lease", a)
+		}
+		n := 0
+		for _, at := range act.Tasks[a.Task].Restarts {
+			if at.After(epoch.Add(w.now - time.Minute)) {
+				n++
+			}
+		}
+		for _, t := range al.Tasks {
+			if t.Name == a.Task && a.Restart && n >= t.Restart.Attempts {
+				w.rt.Fatalf("%s: restarted %d times within a minute, %d are allowed", a, n, t.Restart.Attempts)
+			}
+		}
+	case Halt:
+		if act.Tasks[a.Task].Phase != Up {
+			w.rt.Fatalf("%s: it does not run", a)
+		}
+	case Accept, Decline:
+		if act.Accepted || act.End != nil {
+			w.rt.Fatalf("%s: decided before", a)
+		}
+	case Remove:
+		if act.End == nil || al.Want != Forget {
+			w.rt.Fatalf("%s: too early", a)
+		}
+	}
+}
