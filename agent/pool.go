@@ -87,7 +87,7 @@ func (p *pool) runLane(ctx context.Context, l *lane) error {
 		}
 		began := time.Now()
 		err := p.converse(ctx, l, addr)
-		p.release(l)
+		p.release(l, errors.Is(err, errMove))
 		var refused *refusal
 		switch {
 		case ctx.Err() != nil:
@@ -181,12 +181,12 @@ func (p *pool) take(l *lane) string {
 	return ""
 }
 
-// release ends a lane's hold of its server. What it believed about the master
-// may be why the session ended.
-func (p *pool) release(l *lane) {
+// release ends a lane's hold of its server. Unless it moves, what it believed
+// about the master may be why the session ended.
+func (p *pool) release(l *lane, moves bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.addr == p.master && p.active == nil {
+	if !moves && l.addr == p.master && p.active == nil {
 		p.master = ""
 	}
 	l.addr = ""
@@ -231,6 +231,9 @@ func (p *pool) hint(l *lane, master string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	other := p.lane[1-l.n]
+	if master == l.addr {
+		p.master = master
+	}
 	if master == "" || master == l.addr || master == other.addr || p.active != nil && p.active.lane.addr == master {
 		return false
 	}

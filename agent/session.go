@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"time"
@@ -51,6 +52,7 @@ var (
 type session struct {
 	*pool
 	lane   *lane
+	addr   string
 	log    *slog.Logger
 	client nusav1.DispatchClient
 	stream grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage]
@@ -70,6 +72,9 @@ type session struct {
 	silence  time.Duration
 	// told is the inventory the master knows.
 	told *nusav1.NodeInventory
+	// elected: the server named itself as the master. It ends the stream once
+	// it is ready to be greeted as that.
+	elected bool
 }
 
 // converse holds one session with a server until it ends, and says why.
@@ -87,7 +92,7 @@ func (p *pool) converse(parent context.Context, l *lane, addr string) error {
 	defer conn.Close()
 	group, ctx := errgroup.WithContext(base)
 	s := &session{
-		pool: p, lane: l, log: p.log.With("server", addr), client: nusav1.NewDispatchClient(conn),
+		pool: p, lane: l, addr: addr, log: p.log.With("server", addr), client: nusav1.NewDispatchClient(conn),
 		end: end, group: group, ctx: ctx,
 		received: make(chan *nusav1.MasterMessage), stats: make(chan *nusav1.NodeStats),
 		inbox: link.NewInbox[*nusav1.AllocOrder](maxAllocs),
@@ -104,7 +109,10 @@ func (p *pool) converse(parent context.Context, l *lane, addr string) error {
 	end(err)
 	p.deactivate(s)
 	_ = group.Wait()
-	return context.Cause(base)
+	if err = context.Cause(base); s.elected && errors.Is(err, io.EOF) {
+		return errMove
+	}
+	return err
 }
 
 // receive hands messages to the loop, one at a time.
@@ -275,12 +283,14 @@ func positive(d, otherwise time.Duration) time.Duration {
 func (s *session) standby(m *nusav1.Standby) error {
 	s.watchdog.Stop()
 	s.renewal.Stop()
+	s.learn(m.GetServers())
 	if s.active {
 		s.active = false
 		s.deactivate(s)
+		s.hint(s.lane, m.GetMasterAddress())
 		return errMove // its streams have state: start afresh
 	}
-	s.learn(m.GetServers())
+	s.elected = m.GetMasterAddress() == s.addr
 	if s.hint(s.lane, m.GetMasterAddress()) {
 		return errMove
 	}

@@ -321,9 +321,9 @@ func TestLongPath(t *testing.T) {
 // not end by itself.
 func TestLease(t *testing.T) {
 	r := start(t, spec(`trap "" TERM; echo up; while :; do sleep 0.01; done`, func(s *Spec) {
-		s.LeaseDeadline, s.StopGrace = Boottime()+100*time.Millisecond, 50*time.Millisecond
+		s.LeaseDeadline, s.StopGrace = Boottime()+1500*time.Millisecond, 50*time.Millisecond
 	}))
-	deadline := Boottime() + 300*time.Millisecond
+	deadline := Boottime() + 1700*time.Millisecond
 	if err := Renew(r.ctx, r.dir, deadline); err != nil {
 		t.Fatal(err)
 	}

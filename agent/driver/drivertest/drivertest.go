@@ -318,9 +318,9 @@ func (s *suite) leaseRenewed() {
 		return // covered by leaseEnds
 	}
 	t := s.task(s.Sleeper)
-	t.LeaseDeadline = s.Clock() + 300*time.Millisecond
+	t.LeaseDeadline = s.Clock() + 1500*time.Millisecond
 	s.start(t)
-	renewed := s.Clock() + 600*time.Millisecond
+	renewed := s.Clock() + 1700*time.Millisecond
 	if err := s.Driver.Renew(s.ctx, t.ID, renewed); err != nil {
 		s.t.Fatal(err)
 	}
