@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -137,10 +138,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return run(ctx, cfg)
 }
 
-var (
-	regionName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
-	serverName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
-)
+var serverName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
 
 func (c Config) withDefaults() Config {
 	str := func(p *string, d string) {
@@ -193,16 +191,11 @@ func (c Config) validate() error {
 	bad := func(field, format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", ErrConfig, field, fmt.Sprintf(format, args...))
 	}
-	if c.Region == nil || !regionName.MatchString(c.Region.GetName()) {
-		return bad("region.name", "%q is not 1..63 of [a-z0-9-] starting with a letter", c.Region.GetName())
+	if c.Region.GetName() == "" {
+		return bad("region.name", "must be set")
 	}
-	if loc := c.Region.GetLocation(); loc != nil {
-		if !(loc.Latitude >= -90 && loc.Latitude <= 90) || !(loc.Longitude >= -180 && loc.Longitude <= 180) {
-			return bad("region.location", "%v, %v is not on the globe", loc.Latitude, loc.Longitude)
-		}
-	}
-	if len(c.Region.GetLabels()) > 64 {
-		return bad("region.labels", "%d labels, at most 64", len(c.Region.GetLabels()))
+	if err := job.ValidateRegion(c.Region); err != nil {
+		return bad("region", "%v", err)
 	}
 	if !serverName.MatchString(c.Name) {
 		return bad("name", "%q is not 1..63 of [a-zA-Z0-9._-] starting with a letter or digit", c.Name)
@@ -210,11 +203,11 @@ func (c Config) validate() error {
 	if c.DataDir == "" && !c.InMemory {
 		return bad("data_dir", "must be set")
 	}
-	for field, addr := range map[string]string{
-		"grpc": c.GRPCAddr, "raft": c.RaftAddr, "gossip": c.GossipAddr, "probe": c.ProbeAddr,
+	for _, a := range [][2]string{
+		{"grpc_addr", c.GRPCAddr}, {"raft_addr", c.RaftAddr}, {"gossip_addr", c.GossipAddr}, {"probe_addr", c.ProbeAddr},
 	} {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return bad(field, "%q is not host:port", addr)
+		if _, _, err := net.SplitHostPort(a[1]); err != nil {
+			return bad(a[0], "%q is not host:port", a[1])
 		}
 	}
 	if ip := net.ParseIP(c.Advertise); c.Advertise == "" || (ip != nil && ip.IsUnspecified()) {

@@ -157,8 +157,8 @@ func (w *world) conn(i int) *grpc.ClientConn {
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
 	for began := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(began) > 2*time.Minute {
-			w.t.Fatalf("not after two minutes: %s", what)
+		if time.Since(began) > time.Minute {
+			w.t.Fatalf("not after a minute: %s", what)
 		}
 	}
 }

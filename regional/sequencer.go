@@ -124,16 +124,20 @@ type entry struct {
 // that was proposed is answered then.
 func (q *sequencer) run(ctx context.Context) error {
 	flying := make(chan entry, inFlight)
-	grp, ctx := errgroup.WithContext(ctx)
+	ctx, lost := context.WithCancel(ctx)
+	defer lost()
+	var grp errgroup.Group
 	grp.Go(func() error {
 		defer close(flying)
-		return q.propose(ctx, flying)
+		q.propose(ctx, flying)
+		return nil
 	})
 	grp.Go(func() error {
 		var first error
 		for e := range flying { // to the end, so that everybody is answered
 			if err := q.settle(e); err != nil && first == nil {
 				first = err
+				lost()
 			}
 		}
 		return first
@@ -143,14 +147,14 @@ func (q *sequencer) run(ctx context.Context) error {
 	return err
 }
 
-// propose gathers what waits into entries.
-func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
+// propose gathers what waits into entries, until ctx ends.
+func (q *sequencer) propose(ctx context.Context, flying chan<- entry) {
 	var next *proposal
 	for {
 		if next == nil {
 			select {
 			case <-ctx.Done():
-				return nil
+				return
 			case next = <-q.queue:
 			}
 		}
@@ -173,25 +177,9 @@ func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
 		for i, p := range batch {
 			data[i] = p.data
 		}
-		e := entry{future: q.apply(joinEntry(data), 0), proposals: batch}
-		select {
-		case flying <- e:
-		case <-ctx.Done():
-			// The other goroutine may have ended its work on an error: answer
-			// here, or nobody does.
-			for _, p := range append(batch, present(next)...) {
-				p.done <- outcome{err: ErrUnknownOutcome}
-			}
-			return nil
-		}
+		// The other goroutine reads until this one ends.
+		flying <- entry{future: q.apply(joinEntry(data), 0), proposals: batch}
 	}
-}
-
-func present(p *proposal) []*proposal {
-	if p == nil {
-		return nil
-	}
-	return []*proposal{p}
 }
 
 // settle waits for an entry and answers those who wait for it. Its error is

@@ -270,18 +270,17 @@ func (u *uplink) sumUp() {
 	defer u.mu.Unlock()
 	// Read under the lock: a change noted as dirty before is in this view.
 	view := u.l.s.fsm.View()
-	keys := slices.SortedFunc(maps.Keys(u.dirty), func(a, b state.JobKey) int {
-		return compareJobs(a, b)
-	})
+	keys := slices.SortedFunc(maps.Keys(u.dirty), compareJobs)
 	clear(u.dirty)
 	for _, k := range keys {
 		s := u.l.summary(view, k)
-		old, held := u.summaries.Get(k.String())
+		key := k.Namespace + "/" + jobName(k.Job, k.Local, u.l.s.cfg.Region.GetName())
+		old, held := u.summaries.Get(key)
 		switch {
 		case s == nil && held:
-			u.summaries.Delete(k.String())
+			u.summaries.Delete(key)
 		case s != nil && (!held || !sameSummary(old, s)):
-			u.summaries.Put(k.String(), s)
+			u.summaries.Put(key, s)
 		}
 	}
 }

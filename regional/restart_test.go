@@ -1,0 +1,204 @@
+package regional_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional"
+)
+
+// These tests use real sockets, real files and real time.
+
+func config(dir string) regional.Config {
+	return regional.Config{
+		Region: &nusav1.RegionDefinition{Name: regionName}, Name: "s1", DataDir: dir,
+		GRPCAddr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0", ProbeAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
+		Raft: regional.FastRaft(),
+	}
+}
+
+// started is a server with real sockets.
+type started struct {
+	addrs regional.Addresses
+	conn  *grpc.ClientConn
+	stop  func()
+}
+
+func startReal(t *testing.T, cfg regional.Config) started {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan regional.Addresses, 1), make(chan error, 1)
+	cfg.Ready = func(a regional.Addresses) { ready <- a }
+	go func() { ended <- regional.Run(ctx, cfg) }()
+	select {
+	case a := <-ready:
+		conn, err := serve.Dial(network.Host(), a.GRPC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return started{a, conn, func() {
+			t.Helper()
+			_ = conn.Close()
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("the server ended with %v", err)
+			}
+		}}
+	case err := <-ended:
+		cancel()
+		t.Fatalf("the server did not start: %v", err)
+	}
+	return started{}
+}
+
+// retry calls f until it succeeds, for at most ten seconds.
+func retry(t *testing.T, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within ten seconds: %v", err)
+		case <-tick.C:
+		}
+	}
+}
+
+func TestRestartKeepsWhatWasAcknowledged(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	dir := filepath.Join(t.TempDir(), "data")
+	began := time.Now()
+	s := startReal(t, config(dir))
+	var revision int64
+	retry(t, func(ctx context.Context) error {
+		r, err := nusav1.NewJobsClient(s.conn).Submit(ctx, &nusav1.SubmitRequest{Spec: spec("kept", 2), IdempotencyKey: "k"})
+		revision = r.GetRevision()
+		return err
+	})
+	t.Logf("acknowledged a job %v after the start", time.Since(began).Round(time.Millisecond))
+	s.stop()
+
+	s = startReal(t, config(dir)) // other ports: its own address changed
+	defer s.stop()
+	retry(t, func(ctx context.Context) error {
+		j, err := nusav1.NewJobsClient(s.conn).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "kept"}})
+		if err != nil {
+			return err
+		}
+		if j.GetRevision() != revision || j.GetRegion() != regionName || j.GetStatus().GetGroups()["web"].GetCounts().GetPending() != 2 {
+			return fmt.Errorf("after the restart the job is %v", j)
+		}
+		again, err := nusav1.NewJobsClient(s.conn).Submit(ctx, &nusav1.SubmitRequest{Spec: spec("kept", 2), IdempotencyKey: "k"})
+		if err != nil || again.GetRevision() != revision {
+			return fmt.Errorf("the same submit with its key again answers %v, %v", again, err)
+		}
+		return nil
+	})
+}
+
+func TestBadStarts(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	dir := filepath.Join(t.TempDir(), "data")
+	s := startReal(t, config(dir))
+	defer s.stop()
+	run := func(change func(*regional.Config)) error {
+		cfg := config(filepath.Join(t.TempDir(), "other"))
+		change(&cfg)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		return regional.Run(ctx, cfg)
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*regional.Config)
+		want   error
+		text   string
+	}{
+		{"data directory in use", func(c *regional.Config) { c.DataDir = dir }, serve.ErrDirInUse, dir},
+		{"address in use", func(c *regional.Config) { c.GRPCAddr = s.addrs.GRPC }, nil, "in use"},
+		{"Raft address in use", func(c *regional.Config) { c.RaftAddr = s.addrs.Raft }, nil, "--raft-addr"},
+		{"no region", func(c *regional.Config) { c.Region = nil }, regional.ErrConfig, "region.name"},
+		{"bad region", func(c *regional.Config) { c.Region.Name = "Not A Name" }, regional.ErrConfig, "region"},
+		{"bad name", func(c *regional.Config) { c.Name = "a b" }, regional.ErrConfig, "name"},
+		{"expects none", func(c *regional.Config) { c.BootstrapExpect = -1 }, regional.ErrConfig, "bootstrap_expect"},
+		{"short key", func(c *regional.Config) { c.GossipKey = []byte("short") }, regional.ErrConfig, "gossip_key"},
+		{"everywhere without an address", func(c *regional.Config) { c.GRPCAddr = "0.0.0.0:0" }, regional.ErrConfig, "advertise"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := run(test.change)
+			if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
+				t.Errorf("got %v, want %v with %q", err, test.want, test.text)
+			}
+		})
+	}
+	t.Run("data directory of another region", func(t *testing.T) {
+		other := filepath.Join(t.TempDir(), "data")
+		startReal(t, config(other)).stop()
+		err := run(func(c *regional.Config) { c.DataDir, c.Region.Name = other, "beta" })
+		if !errors.Is(err, serve.ErrOtherRole) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestGossipKeepsStrangersOut: a server of another region, or with another key,
+// is not let in, and the group does not notice.
+func TestGossipKeepsStrangersOut(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	var out bytes.Buffer
+	first := config(filepath.Join(t.TempDir(), "a"))
+	first.GossipKey = bytes.Repeat([]byte("k"), 32)
+	s := startReal(t, first)
+	defer s.stop()
+	for name, change := range map[string]func(*regional.Config){
+		"region": func(c *regional.Config) { c.Region.Name = "beta" },
+		"key":    func(c *regional.Config) { c.GossipKey = bytes.Repeat([]byte("x"), 32) },
+		"no key": func(c *regional.Config) { c.GossipKey = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(filepath.Join(t.TempDir(), "b"))
+			cfg.Name, cfg.Join, cfg.GossipKey = "s2", []string{s.addrs.Gossip}, first.GossipKey
+			cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
+			change(&cfg)
+			stranger := startReal(t, cfg)
+			defer stranger.stop()
+			// Both sides have exchanged, or refused, by the time it has asked
+			// a few times; then neither knows the other.
+			tick := time.NewTicker(100 * time.Millisecond)
+			defer tick.Stop()
+			for range 5 {
+				<-tick.C
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			r, err := nusav1.NewRegionsClient(s.conn).Get(ctx, &nusav1.GetRegionRequest{Name: regionName})
+			if err != nil || len(r.GetServers()) != 1 {
+				t.Errorf("the group's servers are %v, %v", r.GetServers(), err)
+			}
+			i, err := nusav1.NewSystemClient(stranger.conn).Info(ctx, &nusav1.InfoRequest{})
+			if err != nil || i.GetLeaderAddress() != "" {
+				t.Errorf("the stranger follows %v, %v", i, err)
+			}
+		})
+	}
+}
