@@ -74,6 +74,8 @@ type Process struct {
 
 	cancel context.CancelFunc
 	ended  chan error
+	// store is a global server's connection to it.
+	store *store.MemoryClient
 }
 
 // Start runs a federation that ends with the test. It returns once every
@@ -131,10 +133,10 @@ func (f *Federation) StartGlobal(i int) *Process {
 	f.t.Helper()
 	name, ip := fmt.Sprintf("global-%d", i), globalIP(i)
 	return f.start(name, ip, func(ctx context.Context, n network.Net, p *Process, ready func()) error {
-		client := f.Store.Client()
-		defer client.Close()
+		p.store = f.Store.Client()
+		defer p.store.Close()
 		return global.Run(ctx, global.Config{
-			Name: name, GRPCAddr: ip + ":7600", HTTPAddr: "-", Store: client,
+			Name: name, GRPCAddr: ip + ":7600", HTTPAddr: "-", Store: p.store,
 			Net: n, Logger: f.log(name), Clock: f.Clock,
 			Ready: func(global.Addresses) { ready() },
 		})
@@ -266,6 +268,9 @@ func (f *Federation) Kill(name string) {
 	p := f.Process(name)
 	delete(f.processes, name)
 	f.Net.Kill(p.IP)
+	if p.store != nil {
+		p.store.Cut(true)
+	}
 	p.cancel()
 	// What it says about its end, without a network, is of no interest.
 	_ = f.ended(p)
@@ -315,6 +320,15 @@ func (f *Federation) Global(i int) *grpc.ClientConn { return f.Conn(globalIP(i) 
 // Server is a connection to server i of a region, from 1.
 func (f *Federation) Server(region string, i int) *grpc.ClientConn {
 	return f.Conn(f.ServerIP(region, i) + ":7610")
+}
+
+// CutStore cuts a global server off from the store; the returned function
+// heals.
+func (f *Federation) CutStore(name string) (heal func()) {
+	f.t.Helper()
+	client := f.Process(name).store
+	client.Cut(true)
+	return func() { client.Cut(false) }
 }
 
 // Cut cuts two groups of processes off from one another; the returned function

@@ -389,6 +389,42 @@ func TestLostAtEveryMessage(t *testing.T) {
 	}
 }
 
+// TestReturnsLostAtEveryMessage: a region that loses its only node gives the
+// work back, and the n-th write is lost meanwhile. It must run elsewhere, once.
+func TestReturnsLostAtEveryMessage(t *testing.T) {
+	for n := 1; n <= 20; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			inBubble(t, sim.Options{Agents: 1}, func(t *testing.T, f *sim.Federation) {
+				// With `running: keep` the region would keep the instances: their
+				// node may be alive.
+				f.Submit(service("moves", 6, "regions: {prefer: [{name: alpha, weight: 100}]}") + "    disconnect: {node: {running: stop}}\n")
+				awaitRunsOnce(f, time.Minute, "moves", 6)
+				f.Submit(service("stays", 2, "regions: {allow: [{name: alpha}]}"))
+				awaitRunsOnce(f, time.Minute, "stays", 2)
+				seen := lose(t, f, n, f.GlobalIPs()[0], f.ServerIP("alpha", 1))
+				f.Kill("alpha-agent-1")
+				f.Eventually(5*time.Minute, "the work of alpha in beta", func(ctx context.Context) error {
+					owners, err := f.Owners(ctx, "moves", "web")
+					for i := range int32(6) {
+						if err == nil && owners[i] != "beta" {
+							err = fmt.Errorf("instance %d belongs to %q", i, owners[i])
+						}
+					}
+					return err
+				})
+				awaitRunsOnce(f, time.Minute, "moves", 6)
+				if got := seen(); got < n {
+					t.Errorf("only %d writes: nothing was lost", got)
+				}
+				// Only alpha may have the other job: it waits for a node there.
+				f.StartAgent("alpha", 1)
+				awaitRunsOnce(f, 2*time.Minute, "stays", 2)
+				awaitRunsOnce(f, time.Minute, "moves", 6)
+			})
+		})
+	}
+}
+
 // allocations counts all that were ever made.
 func allocations(t *testing.T, f *sim.Federation) (count int) {
 	t.Helper()

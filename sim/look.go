@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -22,8 +24,10 @@ func (f *Federation) Submit(spec string) {
 		f.t.Fatal(err)
 	}
 	f.Eventually(time.Minute, "submit "+parsed.GetName(), func(ctx context.Context) error {
-		_, err := nusav1.NewJobsClient(f.AnyGlobal()).Submit(ctx, &nusav1.SubmitRequest{Spec: parsed})
-		return err
+		return f.OnGlobal(func(conn *grpc.ClientConn) error {
+			_, err := nusav1.NewJobsClient(conn).Submit(ctx, &nusav1.SubmitRequest{Spec: parsed})
+			return err
+		})
 	})
 }
 
@@ -31,8 +35,10 @@ func (f *Federation) Submit(spec string) {
 func (f *Federation) StopJob(name string) {
 	f.t.Helper()
 	f.Eventually(time.Minute, "stop "+name, func(ctx context.Context) error {
-		_, err := nusav1.NewJobsClient(f.AnyGlobal()).Stop(ctx, &nusav1.StopJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
-		return err
+		return f.OnGlobal(func(conn *grpc.ClientConn) error {
+			_, err := nusav1.NewJobsClient(conn).Stop(ctx, &nusav1.StopJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
+			return err
+		})
 	})
 }
 
@@ -64,8 +70,12 @@ func (f *Federation) Gone(ctx context.Context, name string) error {
 }
 
 // Job as a global server knows it, in the default namespace.
-func (f *Federation) Job(ctx context.Context, name string) (*nusav1.Job, error) {
-	return nusav1.NewJobsClient(f.AnyGlobal()).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
+func (f *Federation) Job(ctx context.Context, name string) (j *nusav1.Job, err error) {
+	err = f.OnGlobal(func(conn *grpc.ClientConn) error {
+		j, err = nusav1.NewJobsClient(conn).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
+		return err
+	})
+	return j, err
 }
 
 // AwaitRegions waits until every region is connected with all of its agents
@@ -73,7 +83,11 @@ func (f *Federation) Job(ctx context.Context, name string) (*nusav1.Job, error) 
 func (f *Federation) AwaitRegions() {
 	f.t.Helper()
 	f.Eventually(time.Minute, "regions connected", func(ctx context.Context) error {
-		list, err := nusav1.NewRegionsClient(f.AnyGlobal()).List(ctx, &nusav1.ListRegionsRequest{})
+		var list *nusav1.ListRegionsResponse
+		err := f.OnGlobal(func(conn *grpc.ClientConn) (err error) {
+			list, err = nusav1.NewRegionsClient(conn).List(ctx, &nusav1.ListRegionsRequest{})
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -143,16 +157,20 @@ func (f *Federation) Active() int {
 	return active
 }
 
-// AnyGlobal is a connection to the first global server that runs.
-func (f *Federation) AnyGlobal() *grpc.ClientConn {
+// OnGlobal makes a call on one global server after the other until one does not
+// answer UNAVAILABLE, as clients do.
+func (f *Federation) OnGlobal(call func(*grpc.ClientConn) error) error {
 	f.t.Helper()
+	err := errNotYet
 	for i := 1; i <= f.opts.Globals; i++ {
-		if f.processes[fmt.Sprintf("global-%d", i)] != nil {
-			return f.Global(i)
+		if f.processes[fmt.Sprintf("global-%d", i)] == nil {
+			continue
+		}
+		if err = call(f.Global(i)); status.Code(err) != codes.Unavailable {
+			return err
 		}
 	}
-	f.t.Fatal("no global server runs")
-	return nil
+	return err
 }
 
 // Instance is one index of a group.
