@@ -38,6 +38,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg, err = cfg.withDefaults(); err != nil {
 		return err
 	}
+	defer cfg.closeDrivers()
 	dir, err := serve.OpenDataDir(cfg.DataDir, "agent/"+cfg.Region, "")
 	if err != nil {
 		return err

@@ -85,6 +85,9 @@ type Config struct {
 	// Ready is called once, when the local store is open, tasks are adopted and
 	// HTTP serves; not necessarily connected.
 	Ready func(Addresses)
+
+	// closeDrivers ends the default drivers.
+	closeDrivers func()
 }
 
 // Errors of a configuration; each text names the flag.
@@ -145,7 +148,7 @@ func (c Config) withParts() (Config, error) {
 		c.Facts = facts.Host()
 	}
 	if len(c.Drivers) > 0 {
-		c.Drivers = maps.Clone(c.Drivers)
+		c.Drivers, c.closeDrivers = maps.Clone(c.Drivers), func() {}
 		return c, nil
 	}
 	argv := c.SupervisorArgv
@@ -155,9 +158,8 @@ func (c Config) withParts() (Config, error) {
 			return c, err
 		}
 	}
-	c.Drivers = map[string]driver.Driver{
-		"process": process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv}),
-	}
+	p := process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv})
+	c.Drivers, c.closeDrivers = map[string]driver.Driver{"process": p}, p.Close
 	return c, nil
 }
 

@@ -8,60 +8,12 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
-
-// Spawn starts a supervisor for the run in dir, by argv plus that folder, and
-// returns when the command runs or could not be started. The caller collects
-// the process once the run has ended. Two spawns for one folder start it once.
-func Spawn(ctx context.Context, argv []string, dir string) (*os.Process, driver.Status, error) {
-	log, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, driver.Status{}, err
-	}
-	defer log.Close()
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, driver.Status{}, err
-	}
-	defer r.Close()
-	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], dir)...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{w} // readyFD
-	cmd.Env = []string{"GOGC=50"}  // thousands may run on a host
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
-	w.Close()
-	if err != nil {
-		return nil, driver.Status{}, err
-	}
-	unblock := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
-	defer unblock()
-	line, err := bufio.NewReader(r).ReadBytes('\n')
-	if err != nil {
-		if ctx.Err() != nil {
-			return cmd.Process, driver.Status{}, fmt.Errorf("supervisor did not answer: %w", ctx.Err())
-		}
-		_ = cmd.Wait()
-		return nil, driver.Status{}, fmt.Errorf("supervisor ended without an answer; see %s", log.Name())
-	}
-	var rep reply
-	if err := json.Unmarshal(line, &rep); err != nil {
-		return cmd.Process, driver.Status{}, err
-	}
-	if rep.Error != "" {
-		_ = cmd.Wait()
-		return nil, driver.Status{}, errors.New(rep.Error)
-	}
-	return cmd.Process, rep.Status, nil
-}
 
 // Query says how the run in dir is doing; ErrNotFound if none was begun. A run
 // whose supervisor vanished is ended here: what is left of it is killed and the

@@ -5,11 +5,15 @@
 package supervise
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,24 +24,45 @@ import (
 // readyFD is the pipe on which the supervisor says once how the start went.
 const readyFD = 3
 
-// Main runs a supervisor and returns the process' exit code. The one argument
-// is the folder of the run, where the driver has put a spec.
+// Main runs a supervisor and returns the process' exit code. It takes no
+// arguments: the folder of the run comes as one line on standard input, perhaps
+// long after the start. An input that ends without one is the end.
 func Main(args []string) int {
 	// The command is killed when the thread that started it ends: keep that
 	// thread for the life of the process.
 	runtime.LockOSThread()
-	if len(args) != 1 {
-		fmt.Fprintln(os.Stderr, "nusa supervise: expects the folder of a run; it is started by the agent")
+	ready := os.NewFile(readyFD, "ready")
+	if _, err := ready.Stat(); err != nil || len(args) != 0 {
+		fmt.Fprintln(os.Stderr, "nusa supervise: is started by the agent, never by hand")
 		return 2
 	}
-	ready := os.NewFile(readyFD, "ready")
 	unix.CloseOnExec(readyFD)
-	if err := run(args[0], ready); err != nil {
-		fmt.Fprintf(os.Stderr, "nusa supervise: %s: %v\n", args[0], err)
+	line, err := bufio.NewReader(io.LimitReader(os.Stdin, unix.PathMax+1)).ReadString('\n')
+	if err != nil {
+		return 0
+	}
+	dir := strings.TrimSuffix(line, "\n")
+	if err := errors.Join(os.Stdin.Close(), logTo(dir)); err != nil {
+		answer(ready, reply{Error: err.Error()})
+		return 1
+	}
+	if err := run(dir, ready); err != nil {
+		fmt.Fprintf(os.Stderr, "nusa supervise: %s: %v\n", dir, err)
 		answer(ready, reply{Error: err.Error()})
 		return 1
 	}
 	return 0
+}
+
+// logTo makes a file of the run this process' standard error, for a crash of
+// its own.
+func logTo(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return errors.Join(unix.Dup3(int(f.Fd()), 1, 0), unix.Dup3(int(f.Fd()), 2, 0))
 }
 
 // answer writes the one line that the driver waits for. Nobody may listen: the

@@ -43,6 +43,17 @@ func spec(script string, change ...func(*Spec)) Spec {
 	return s
 }
 
+func newSpawner(t *testing.T) *Spawner {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSpawner([]string{self, "supervise"})
+	t.Cleanup(s.Close)
+	return s
+}
+
 func start(t *testing.T, s Spec) *subject {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -51,11 +62,7 @@ func start(t *testing.T, s Spec) *subject {
 	if err := WriteSpec(r.dir, s); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, _, err := Spawn(ctx, []string{self, "supervise"}, r.dir)
+	p, _, err := newSpawner(t).Spawn(ctx, r.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,21 +287,57 @@ func TestSupervisorKilled(t *testing.T) {
 func TestStartedOnce(t *testing.T) {
 	r := start(t, spec("echo up; sleep 3600"))
 	r.untilOutput()
-	self, _ := os.Executable()
-	if _, _, err := Spawn(r.ctx, []string{self, "supervise"}, r.dir); err == nil || !strings.Contains(err.Error(), errLocked.Error()) {
+	if _, _, err := newSpawner(t).Spawn(r.ctx, r.dir); err == nil || !strings.Contains(err.Error(), errLocked.Error()) {
 		t.Errorf("while it runs: %v", err)
 	}
 	if _, err := Stop(r.ctx, r.dir, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = r.p.Wait() // it holds the lock up to its own end
-	p, _, err := Spawn(r.ctx, []string{self, "supervise"}, r.dir)
+	p, _, err := newSpawner(t).Spawn(r.ctx, r.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = p.Wait()
 	if out := r.file("stdout.0"); out != "up\n" {
 		t.Errorf("printed %q", out)
+	}
+}
+
+// TestSpare: the second run is taken by a process that waited for it; a spare
+// that was killed costs nothing, and none is left at the end.
+func TestSpare(t *testing.T) {
+	s := newSpawner(t)
+	exits := func(code int) {
+		t.Helper()
+		dir := t.TempDir()
+		if err := WriteSpec(dir, spec(fmt.Sprintf("exit %d", code))); err != nil {
+			t.Fatal(err)
+		}
+		p, _, err := s.Spawn(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st, err := Wait(t.Context(), dir); err != nil || st.ExitCode != code {
+			t.Errorf("%+v, want %d: %v", st, code, err)
+		}
+		_, _ = p.Wait()
+	}
+	exits(1)
+	spare := s.spare.os.Pid
+	exits(2)
+	if s.spare.os.Pid == spare {
+		t.Error("the spare was not used")
+	}
+	if err := s.spare.os.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	untilGone(t, s.spare.os.Pid)
+	exits(3)
+	spare = s.spare.os.Pid
+	s.Close()
+	if alive(spare) {
+		t.Error("the spare is still there")
 	}
 }
 
@@ -306,8 +349,7 @@ func TestLongPath(t *testing.T) {
 	if err := WriteSpec(deep, spec("exit 6")); err != nil {
 		t.Fatal(err)
 	}
-	self, _ := os.Executable()
-	p, _, err := Spawn(t.Context(), []string{self, "supervise"}, deep)
+	p, _, err := newSpawner(t).Spawn(t.Context(), deep)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,8 +431,7 @@ func TestUnknownUser(t *testing.T) {
 	if err := WriteSpec(dir, spec("true", func(s *Spec) { s.User = "no-such-user" })); err != nil {
 		t.Fatal(err)
 	}
-	self, _ := os.Executable()
-	p, st, err := Spawn(t.Context(), []string{self, "supervise"}, dir)
+	p, st, err := newSpawner(t).Spawn(t.Context(), dir)
 	if err != nil || st.Cause != driver.CauseStartFailed || !strings.Contains(st.Message, "no-such-user") {
 		t.Errorf("%+v: %v", st, err)
 	}
@@ -403,8 +444,7 @@ func TestOtherUser(t *testing.T) {
 	if err := WriteSpec(dir, spec("id -un", func(s *Spec) { s.User, s.Dir = "nobody", t.TempDir() })); err != nil {
 		t.Fatal(err)
 	}
-	self, _ := os.Executable()
-	p, st, err := Spawn(t.Context(), []string{self, "supervise"}, dir)
+	p, st, err := newSpawner(t).Spawn(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ import (
 
 // Driver runs processes. Make one with New.
 type Driver struct {
-	cfg Config
+	cfg     Config
+	spawner *supervise.Spawner
 
 	probe  sync.Once
 	limits error // why control groups are of no use; nil = they are
@@ -34,8 +35,7 @@ type Driver struct {
 type Config struct {
 	// Dir keeps a folder for each run. Required.
 	Dir string
-	// SupervisorArgv starts a supervisor; the run's folder is added to it.
-	// Required.
+	// SupervisorArgv starts a supervisor. Required.
 	SupervisorArgv []string
 	// NoLimits leaves control groups alone.
 	NoLimits bool
@@ -43,8 +43,11 @@ type Config struct {
 
 // New returns a driver for runs below cfg.Dir.
 func New(cfg Config) *Driver {
-	return &Driver{cfg: cfg, mine: map[driver.ID]*os.Process{}}
+	return &Driver{cfg: cfg, spawner: supervise.NewSpawner(cfg.SupervisorArgv), mine: map[driver.ID]*os.Process{}}
 }
+
+// Close ends what the driver keeps ready. What runs goes on.
+func (d *Driver) Close() { d.spawner.Close() }
 
 func (d *Driver) runDir(id driver.ID) string {
 	return filepath.Join(d.cfg.Dir, id.Alloc, fmt.Sprintf("%s.%d", id.Task, id.Run))
@@ -94,7 +97,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	if err := supervise.WriteSpec(dir, spec); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
-	p, st, err := supervise.Spawn(ctx, d.cfg.SupervisorArgv, dir)
+	p, st, err := d.spawner.Spawn(ctx, dir)
 	if p != nil {
 		d.mu.Lock()
 		d.mine[t.ID] = p

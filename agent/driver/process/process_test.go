@@ -26,7 +26,9 @@ func newDriver(t *testing.T, dir string) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Config{Dir: dir, SupervisorArgv: []string{self, "supervise"}})
+	d := New(Config{Dir: dir, SupervisorArgv: []string{self, "supervise"}})
+	t.Cleanup(d.Close)
+	return d
 }
 
 func shell(script string) map[string]any {

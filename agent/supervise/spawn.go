@@ -1,0 +1,155 @@
+package supervise
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// Spawner starts supervisors. It keeps one spare that has been started and
+// waits for a run, because most of the time to start one goes into the start of
+// a large executable. Safe for concurrent use.
+type Spawner struct {
+	argv []string
+
+	mu     sync.Mutex
+	spare  *process
+	closed bool
+}
+
+// NewSpawner returns a spawner that starts supervisors with argv. The first
+// spare is made by the first Spawn: a host without tasks has no such process.
+func NewSpawner(argv []string) *Spawner { return &Spawner{argv: argv} }
+
+// process is a supervisor that waits for its run.
+type process struct {
+	os    *os.Process
+	in    io.WriteCloser // takes the folder of the run
+	ready *os.File       // gives the one reply
+}
+
+// launch starts a process. It ends by itself when its input is closed: also
+// when the agent is killed.
+func (s *Spawner) launch() (*process, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	in, folder, err := os.Pipe()
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	defer in.Close()
+	cmd := exec.Command(s.argv[0], s.argv[1:]...)
+	cmd.Stdin = in
+	cmd.ExtraFiles = []*os.File{w} // readyFD
+	cmd.Env = []string{"GOGC=50"}  // thousands may run on a host
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		r.Close()
+		folder.Close()
+		return nil, fmt.Errorf("start a supervisor: %w", err)
+	}
+	return &process{os: cmd.Process, in: folder, ready: r}, nil
+}
+
+// take returns the spare, or a new process.
+func (s *Spawner) take() (p *process, spare bool, err error) {
+	s.mu.Lock()
+	p, s.spare = s.spare, nil
+	s.mu.Unlock()
+	if p != nil {
+		return p, true, nil
+	}
+	p, err = s.launch()
+	return p, false, err
+}
+
+// refill makes a spare if there is none.
+func (s *Spawner) refill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.spare != nil || s.closed {
+		return
+	}
+	if p, err := s.launch(); err == nil { // if not: the next Spawn says so
+		s.spare = p
+	}
+}
+
+// Close ends the spare. Supervisors of runs go on.
+func (s *Spawner) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.spare != nil {
+		s.spare.discard()
+		s.spare = nil
+	}
+}
+
+func (p *process) discard() {
+	p.in.Close()
+	p.ready.Close()
+	_, _ = p.os.Wait()
+}
+
+// Spawn starts a supervisor for the run in dir and returns when the command
+// runs or could not be started. The caller collects the process once the run
+// has ended. Two spawns for one folder start it once.
+func (s *Spawner) Spawn(ctx context.Context, dir string) (*os.Process, driver.Status, error) {
+	p, spare, err := s.take()
+	if err != nil {
+		return nil, driver.Status{}, err
+	}
+	rep, err := p.give(ctx, dir)
+	if spare && err != nil && ctx.Err() == nil {
+		// Somebody may have killed the spare. A run starts at most once.
+		p.discard()
+		if p, err = s.launch(); err != nil {
+			return nil, driver.Status{}, err
+		}
+		rep, err = p.give(ctx, dir)
+	}
+	p.ready.Close()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return p.os, driver.Status{}, fmt.Errorf("supervisor did not answer: %w", ctx.Err())
+	case err != nil:
+		_, _ = p.os.Wait()
+		return nil, driver.Status{}, fmt.Errorf("supervisor ended without an answer, see %s/%s: %w", dir, logFile, err)
+	case rep.Error != "":
+		_, _ = p.os.Wait()
+		return nil, driver.Status{}, errors.New(rep.Error)
+	}
+	s.refill()
+	return p.os, rep.Status, nil
+}
+
+// give hands a run to a waiting process and reads its reply.
+func (p *process) give(ctx context.Context, dir string) (reply, error) {
+	_, err := io.WriteString(p.in, dir+"\n")
+	if err = errors.Join(err, p.in.Close()); err != nil {
+		return reply{}, err
+	}
+	unblock := context.AfterFunc(ctx, func() { _ = p.ready.SetReadDeadline(time.Unix(1, 0)) })
+	defer unblock()
+	line, err := bufio.NewReader(p.ready).ReadBytes('\n')
+	if err != nil {
+		return reply{}, err
+	}
+	var rep reply
+	return rep, json.Unmarshal(line, &rep)
+}
