@@ -375,10 +375,13 @@ func (r *fakeRegion) wait(what string, ok func() bool) {
 	r.t.Helper()
 	late := time.NewTimer(testWait)
 	defer late.Stop()
-	for {
+	look := func() (good bool, changed chan struct{}, slots int, err error) {
 		r.mu.Lock()
-		good, changed, slots, err := ok(), r.changed, len(r.slots), r.err
-		r.mu.Unlock()
+		defer r.mu.Unlock()
+		return ok(), r.changed, len(r.slots), r.err
+	}
+	for {
+		good, changed, slots, err := look()
 		if good {
 			return
 		}

@@ -2,6 +2,7 @@ package global
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -216,7 +217,7 @@ func TestPeersColumnsAndShapes(t *testing.T) {
 	a, b := s.joined("alpha"), s.joined("beta")
 	a.wait("its peer", func() bool {
 		return len(a.peers.GetRegions()) == 1 && a.peers.GetRegions()[0].GetName() == "beta" &&
-			a.peers.GetRegions()[0].GetProbeAddresses()[0] == "beta:7613"
+			slices.Equal(a.peers.GetRegions()[0].GetProbeAddresses(), []string{"beta:7613"})
 	})
 	a.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: &nusav1.LatencyRow{Full: true, Edges: []*nusav1.Edge{{
 		From: "alpha", To: "beta", State: nusav1.EdgeState_EDGE_STATE_OK, Source: nusav1.RTTSource_RTT_SOURCE_MEASURED,
