@@ -46,7 +46,7 @@ func newGRPC(o Options) *grpc.Server {
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{m.stream}, o.Stream...)...),
 	}
 	if o.SmallBuffers {
-		opts = append(opts, grpc.ReadBufferSize(smallBuffer), grpc.WriteBufferSize(smallBuffer), grpc.SharedWriteBuffer(true))
+		opts = append(opts, grpc.ReadBufferSize(smallBuffer), grpc.WriteBufferSize(smallBuffer))
 	}
 	return grpc.NewServer(opts...)
 }
@@ -64,7 +64,6 @@ func Dial(n network.Net, addr string, opts ...grpc.DialOption) (*grpc.ClientConn
 			MinConnectTimeout: 5 * time.Second,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithNoProxy(),
 	}
 	// passthrough: addresses are resolved by n, not by gRPC.
