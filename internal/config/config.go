@@ -27,7 +27,12 @@ type Problem struct {
 	Key string
 	// Message says what is wrong and what would do. It never holds a secret.
 	Message string
+	// Cause, where there is one: fs.ErrNotExist for a file that is not there.
+	Cause error
 }
+
+// Unwrap returns the cause.
+func (p Problem) Unwrap() error { return p.Cause }
 
 // Error reads "nusa.yaml:3:1: grpc-adr: unknown setting, did you mean
 // grpc-addr?".
@@ -115,7 +120,7 @@ func Check(flags *pflag.FlagSet, path string) error {
 func loadFile(flags *pflag.FlagSet, path string, given map[string]bool, fail func(Problem)) {
 	data, err := readBounded(path)
 	if err != nil {
-		fail(Problem{Source: path, Message: err.Error()})
+		fail(Problem{Source: path, Message: err.Error(), Cause: err})
 		return
 	}
 	docs, err := doc.Read(data, false)

@@ -2,6 +2,8 @@ package config_test
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,7 +134,7 @@ func TestBadFiles(t *testing.T) {
 		}
 	}
 	flags, _ := newFlags()
-	if err := config.Load(flags, env(), "/nonexistent/c.yaml"); err == nil || err.Error() != "/nonexistent/c.yaml: no such file or directory" {
+	if err := config.Load(flags, env(), "/nonexistent/c.yaml"); !errors.Is(err, fs.ErrNotExist) || err.Error() != "/nonexistent/c.yaml: no such file or directory" {
 		t.Errorf("got %v", err)
 	}
 	flags, _ = newFlags()
