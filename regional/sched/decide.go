@@ -74,7 +74,11 @@ type decision struct {
 	spec *state.Group
 	// down counts instances that are on their way; they use the budget of
 	// rolling changes up.
-	down  int32
+	down int32
+	// exhausted instances hold a rollout up, not the drain of instances of the
+	// present version: the next one would fail like them.
+	exhausted int32
+
 	rolls []roll
 	wants []state.Instance
 	todo  []todo
@@ -191,6 +195,9 @@ func (d *decision) index(inst state.Instance, live []*state.Alloc) {
 		for _, a := range live {
 			d.stop(a, state.ReasonSuperseded, "the instance is finished")
 		}
+		if !inst.Done && d.job.Type != state.Batch {
+			d.exhausted++
+		}
 		return
 	}
 	keep, connected := d.keep(live)
@@ -209,11 +216,17 @@ func (d *decision) index(inst state.Instance, live []*state.Alloc) {
 		d.down++
 		return
 	}
-	// One that never had a node does not hold a rollout up.
-	if inst.Failures > 0 || inst.Reason == state.ReasonSuperseded || inst.Reason == state.ReasonNodeDraining {
+	if inst.Failures > 0 || ourDoing(inst.Reason) {
 		d.down++
 	}
 	d.wants = append(d.wants, inst)
+}
+
+// ourDoing says that an instance is down because of a rollout or a drain, or
+// of what one brought: more of it must wait. One that never had a node, or
+// lost it, does not hold others up.
+func ourDoing(r state.Reason) bool {
+	return r == state.ReasonSuperseded || r == state.ReasonNodeDraining || r == state.ReasonReschedulesExhausted
 }
 
 // keep chooses the connected allocation that stays and stops the others.
@@ -271,7 +284,11 @@ func (d *decision) roll() {
 	budget := max(1, d.spec.MaxParallel) - d.down
 	for _, r := range d.rolls {
 		if r.alloc.State == state.Running {
-			if budget <= 0 {
+			room := budget
+			if r.reason == state.ReasonSuperseded {
+				room -= d.exhausted
+			}
+			if room <= 0 {
 				continue
 			}
 			budget--

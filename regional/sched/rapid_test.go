@@ -324,6 +324,7 @@ func (w *world) calm(t *rapid.T) {
 			if p = sched.Make(w.input()); !p.Empty() {
 				t.Fatalf("the plan of a quiet view:\n%s", p)
 			}
+			w.complete(t, p)
 			return
 		}
 	}
@@ -457,5 +458,62 @@ func (w *world) judgeShape(t *rapid.T, in sched.Input) {
 	}
 	if sum := sched.Sum(in.View); nodes > sum.Ready {
 		t.Fatalf("%d nodes in bins, %d ready", nodes, sum.Ready)
+	}
+}
+
+// complete: at rest every wanted instance lives once, in the present version
+// and where it may be, or the plan says what it waits for; nothing else lives.
+func (w *world) complete(t *rapid.T, p *sched.Plan) {
+	explained, stalled := map[string]bool{}, map[state.GroupKey]bool{}
+	for _, u := range p.Unplaced {
+		stalled[u.Key] = true // replacing more would only make it worse
+		for _, r := range u.Ranges {
+			for i := r.From; i < r.To; i++ {
+				explained[fmt.Sprint(u.Key, i)] = true
+			}
+		}
+	}
+	for _, wait := range p.Waiting {
+		for _, r := range wait.Ranges {
+			for i := r.From; i < r.To; i++ {
+				explained[fmt.Sprint(wait.Key, i)] = true
+			}
+		}
+	}
+	for g := range w.st.Groups() {
+		for inst := range w.st.Instances(g.Key) {
+			stalled[g.Key] = stalled[g.Key] || inst.Exhausted
+		}
+		live := map[int32]int{}
+		for a := range w.st.GroupAllocs(g.Key) {
+			if !a.Live() || a.Disconnected {
+				continue
+			}
+			live[a.Index]++
+			s := state.SlotOf(g.Slots, a.Index)
+			if system := w.jobs[g.Key.Job].Type == state.System; system && len(g.Slots) > 0 {
+				s = g.Slots[0]
+			}
+			n, _ := w.st.Node(a.NodeID)
+			if s == nil || s.Desired != state.Run || live[a.Index] > 1 ||
+				(a.JobVersion != s.JobVersion || n.Draining) && !stalled[g.Key] {
+				t.Fatalf("%s[%d] lives as %+v, slots %+v", g.Key, a.Index, a, g.Slots)
+			}
+		}
+		if w.jobs[g.Key.Job].Type == state.System {
+			continue
+		}
+		for _, s := range g.Slots {
+			for i := s.From; i < s.To; i++ {
+				inst := w.st.Instance(g.Key, i)
+				if s.Wants(i) && live[i] == 0 && !inst.Finished() && !explained[fmt.Sprint(g.Key, i)] {
+					disconnected := false
+					for a := range w.st.InstanceAllocs(g.Key, i) {
+						disconnected = disconnected || a.Live()
+					}
+					t.Fatalf("%s[%d] does not live (disconnected: %v), %+v\n%s", g.Key, i, disconnected, inst, p)
+				}
+			}
+		}
 	}
 }

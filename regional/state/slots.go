@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -35,18 +36,42 @@ func (t *txn) orderSlot(o *SlotOrder) {
 		t.skip(s.ID(), ReasonStaleOrder, "range %d..%d, desired %d is no slot", s.From, s.To, s.Desired)
 		return
 	}
-	job, ok := t.Job(s.Key().JobKey(), s.JobVersion)
-	if !ok && o.Job != nil && o.Job.Version == s.JobVersion {
-		stored := *o.Job
-		stored.Key, stored.CreateIndex = s.Key().JobKey(), t.index
-		job = &stored
-		t.putJob(job)
+	if held := t.slotAt(s.Key(), s.From); held != nil && s.Revision < held.Revision {
+		t.skip(s.ID(), ReasonStaleOrder, "revision %d, stored %d", s.Revision, held.Revision)
+		return
 	}
+	job := t.orderedJob(o)
 	if job == nil || job.Group(s.Group) == nil {
 		t.skip(s.ID(), ReasonStaleOrder, "version %d of its job is not stored or has no such group", s.JobVersion)
 		return
 	}
 	t.putSlot(s, job)
+}
+
+// slotAt is the group's slot that begins at from.
+func (t *txn) slotAt(key GroupKey, from int32) *Slot {
+	if g, ok := t.group(key); ok {
+		for _, s := range g.slots {
+			if s.From == from {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// orderedJob is the job version of an order, stored if it is new. The same
+// version with another spec is a new job under the name of a forgotten one.
+func (t *txn) orderedJob(o *SlotOrder) *Job {
+	key := JobKey{Namespace: o.Slot.Namespace, Job: o.Slot.Job}
+	have, ok := t.Job(key, o.Slot.JobVersion)
+	if o.Job == nil || o.Job.Version != o.Slot.JobVersion || ok && bytes.Equal(have.Spec, o.Job.Spec) {
+		return have
+	}
+	job := *o.Job
+	job.Key, job.CreateIndex = key, t.index
+	t.putJob(&job)
+	return &job
 }
 
 func (t *txn) putJob(j *Job) {
@@ -65,10 +90,6 @@ func (t *txn) putSlot(s Slot, job *Job) {
 	at, held := slices.BinarySearchFunc(slots, s.From, func(o *Slot, from int32) int { return cmp.Compare(o.From, from) })
 	if held {
 		old := slots[at]
-		if s.Revision < old.Revision {
-			t.skip(s.ID(), ReasonStaleOrder, "revision %d, stored %d", s.Revision, old.Revision)
-			return
-		}
 		s.CreateIndex = old.CreateIndex
 		if s.Generation == old.Generation {
 			s.CommittedUnixNano = old.CommittedUnixNano
@@ -202,15 +223,23 @@ func (t *txn) renewOne(g *group, s *Slot, hash uint64, index int32) {
 	if in.Hash != hash {
 		in.Done, in.Hash = false, hash
 	}
-	var carry []Alloc
+	var change []Alloc
 	for a := range t.attempts(g.gid, index) {
-		if a.Live() && a.Desired == Run && a.GroupHash == hash && a.JobVersion != s.JobVersion {
-			carry = append(carry, *a)
+		version := a.JobVersion
+		switch {
+		case a.GroupHash == hash:
+			version = s.JobVersion
+		case version == s.JobVersion: // of a forgotten job of the same name
+			version = 0
+		}
+		if a.Live() && a.Desired == Run && a.JobVersion != version {
+			c := *a
+			c.JobVersion = version
+			change = append(change, c)
 		}
 	}
-	for i := range carry {
-		carry[i].JobVersion = s.JobVersion
-		t.putAlloc(&carry[i])
+	for i := range change {
+		t.putAlloc(&change[i])
 	}
 }
 

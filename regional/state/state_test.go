@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const second = int64(time.Second)
@@ -486,6 +488,46 @@ func TestVersions(t *testing.T) {
 	other.ok(testReport("n1", AllocReport{ID: "a1", State: Failed}))
 	if in := other.Instance(webKey, 0); in.Failures != 0 {
 		t.Errorf("%+v", in)
+	}
+}
+
+// A job that was purged and submitted anew begins with version 1 again.
+func TestNameUsedAgain(t *testing.T) {
+	l := running(t, nil)
+	again := testJob(1, func(g *Group) { g.Hash = 77; g.Ask.Resources.CPUMilli = 5 })
+	again.Spec = []byte("another")
+	l.ok(testOrder(0, 2, 20, again, nil))
+	if j, _ := l.Job(webKey.JobKey(), 1); j.Groups[0].Ask.Resources.CPUMilli != 5 {
+		t.Error("the old job's spec is used")
+	}
+	if a, _ := l.Alloc("a1"); a.JobVersion == 1 {
+		t.Error("the old job's instance passes for the new one's")
+	}
+	l.skipped(testOrder(0, 2, 10, testJob(1, nil), nil), ReasonStaleOrder) // an order from before
+	if j, _ := l.Job(webKey.JobKey(), 1); j.Groups[0].Ask.Resources.CPUMilli != 5 {
+		t.Error("an overtaken order has changed the job")
+	}
+}
+
+// Views are read while the state goes on: run with -race.
+func TestViewsAreReadConcurrently(t *testing.T) {
+	l := running(t, nil)
+	l.ok(testOrder(0, 50, 11, testJob(1, nil), nil))
+	var group errgroup.Group
+	for i := range 40 {
+		view := l.Snapshot()
+		group.Go(func() error {
+			if a, b := view.Hash(), view.Hash(); a != b {
+				return fmt.Errorf("view %d has changed", i)
+			}
+			view.Fork().Apply(view.Index()+1, testStop("a1"))
+			return nil
+		})
+		l.do(testPlace(fmt.Sprint("b", i), int32(i), "n2", 1))
+		l.do(testReport("n2", AllocReport{ID: fmt.Sprint("b", i), State: Failed}))
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 

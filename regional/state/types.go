@@ -335,16 +335,18 @@ type GPUGrant struct {
 
 // Alloc is one attempt of one instance on one node.
 type Alloc struct {
-	ID         string
-	Seq        uint64 // grows with each allocation of the region
-	Namespace  string
-	Job        string
-	Group      string
-	Local      bool
-	Index      int32
-	NodeID     string
-	NodeName   string
-	NodeNum    uint32
+	ID        string
+	Seq       uint64 // grows with each allocation of the region
+	Namespace string
+	Job       string
+	Group     string
+	Local     bool
+	Index     int32
+	NodeID    string
+	NodeName  string
+	NodeNum   uint32
+	// JobVersion is 0 for an instance of a forgotten job whose name and version
+	// another job has now.
 	JobVersion int64
 	GroupHash  uint64
 	// Desired is Run or Stop; Stop once it has ended. An agent shall hold an
