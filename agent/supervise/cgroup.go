@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // cgroupRoot is where the host mounts control groups.
@@ -23,7 +25,8 @@ const cpuPeriod = 100_000
 type cgroup struct {
 	v2   bool
 	dirs []string
-	back []string // where the supervisor itself belongs, one for each dir
+	back []string // v1: where the supervisor itself belongs, one for each dir
+	file *os.File // v2: the folder, for the fork
 }
 
 // hierarchies returns the parents in which groups are made.
@@ -48,34 +51,45 @@ func LimitsUsable(name string) error {
 	return err
 }
 
-// enterCgroup makes the run's group and moves this process there, so that its
-// next child is born inside; leave takes it out again.
-func enterCgroup(l Limits) (cgroup, error) {
+// enterCgroup makes the run's group and sees to it that the next process that
+// this thread starts with attr is born inside; leave undoes that. To move a
+// whole process would take the kernel 10 ms or more; v2 has a flag of clone
+// for it, and on v1 a single thread that moves itself is quick.
+func enterCgroup(l Limits, attr *syscall.SysProcAttr) (c cgroup, err error) {
 	if l.Cgroup == "" {
 		return cgroup{}, nil
 	}
-	c, err := makeCgroup(l)
-	if err != nil {
-		c.remove()
-		return cgroup{}, err
-	}
-	for i, dir := range c.dirs {
-		home, err := c.home(dir)
-		if err == nil {
-			c.back = append(c.back[:i], home)
-			err = writeControl(dir, "cgroup.procs", "0")
-		}
+	defer func() {
 		if err != nil {
 			c.leave()
 			c.remove()
-			return cgroup{}, err
 		}
+	}()
+	if c, err = makeCgroup(l); err != nil {
+		return c, err
+	}
+	if c.v2 {
+		if c.file, err = os.Open(c.dirs[0]); err != nil {
+			return c, err
+		}
+		attr.UseCgroupFD, attr.CgroupFD = true, int(c.file.Fd())
+		return c, nil
+	}
+	for _, dir := range c.dirs {
+		home, err := home(dir)
+		if err != nil {
+			return c, err
+		}
+		if err := writeControl(dir, "tasks", "0"); err != nil {
+			return c, err
+		}
+		c.back = append(c.back, home)
 	}
 	return c, nil
 }
 
-// home is the group this process is in now, of the same hierarchy as dir.
-func (c cgroup) home(dir string) (string, error) {
+// home is the group this process is in now, of the same v1 hierarchy as dir.
+func home(dir string) (string, error) {
 	data, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return "", err
@@ -83,13 +97,8 @@ func (c cgroup) home(dir string) (string, error) {
 	mount := filepath.Dir(filepath.Dir(dir)) // …/nusa/name
 	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
 		f := strings.SplitN(line, ":", 3)
-		if len(f) != 3 {
-			continue
-		}
-		for _, controller := range strings.Split(f[1], ",") {
-			if c.v2 && f[1] == "" || controller != "" && controller == filepath.Base(mount) {
-				return filepath.Join(mount, f[2]), nil
-			}
+		if len(f) == 3 && slices.Contains(strings.Split(f[1], ","), filepath.Base(mount)) {
+			return filepath.Join(mount, f[2]), nil
 		}
 	}
 	return mount, nil
@@ -157,10 +166,13 @@ func (c cgroup) limit(l Limits) error {
 	return errors.Join(errs...)
 }
 
-// leave takes this process out again.
+// leave takes this thread out again.
 func (c cgroup) leave() {
+	if c.file != nil {
+		c.file.Close()
+	}
 	for _, dir := range c.back {
-		_ = writeControl(dir, "cgroup.procs", "0")
+		_ = writeControl(dir, "tasks", "0")
 	}
 }
 

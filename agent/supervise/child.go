@@ -92,7 +92,7 @@ func (s *supervisor) start() error {
 			return err
 		}
 	}
-	if s.cgroup, err = enterCgroup(s.spec.Limits); err != nil {
+	if s.cgroup, err = enterCgroup(s.spec.Limits, attr); err != nil {
 		return fmt.Errorf("limits: %w", err)
 	}
 	p, err := s.fork(path, &os.ProcAttr{Env: s.spec.Env, Files: files, Sys: attr})
