@@ -71,6 +71,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
+	r.engine.metrics.register(web.Registry)
 	return r.run(ctx, web)
 }
 
@@ -91,7 +92,7 @@ func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, inv *inv
 	e := &engine{
 		log: cfg.Logger, clock: cfg.Clock, drivers: cfg.Drivers, store: st,
 		node:    node{id: st.node, region: cfg.Region, allocsDir: dir.Path("allocs"), path: taskPath()},
-		reports: newReports(st), keeper: newKeeper(st), inventory: inv,
+		reports: newReports(st), keeper: newKeeper(st), inventory: inv, metrics: newMetrics(),
 		portsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
 		events:     make(chan func(), maxEvents), changed: newPulse(), allocs: map[string]*alloc{},
 	}

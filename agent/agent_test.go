@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -61,9 +62,14 @@ func testConfig(t *testing.T, dir string, drv driver.Driver, servers ...string) 
 // runAgent runs an agent until stop is called, which returns its error.
 func runAgent(t *testing.T, c Config) (stop func() error) {
 	t.Helper()
+	return runAgentReady(t, c, func(Addresses) {})
+}
+
+func runAgentReady(t *testing.T, c Config, told func(Addresses)) (stop func() error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
-	c.Ready = func(Addresses) { close(ready) }
+	c.Ready = func(a Addresses) { told(a); close(ready) }
 	go func() { done <- Run(ctx, c) }()
 	var err error
 	stopped := false
@@ -406,6 +412,48 @@ func TestInventoryOnce(t *testing.T) {
 	defer m.mu.Unlock()
 	if len(m.invs) != 0 {
 		t.Errorf("%d inventories were sent again", len(m.invs))
+	}
+}
+
+// TestHTTP: ready means connected; live does not.
+func TestHTTP(t *testing.T) {
+	m := newServer(t)
+	c := testConfig(t, t.TempDir(), newMock(), m.addr)
+	c.HTTPAddr = "127.0.0.1:0"
+	addr := make(chan string, 1)
+	runAgentReady(t, c, func(a Addresses) { addr <- a.HTTP })
+	base := "http://" + <-addr
+	get := func(path string) (int, string) {
+		t.Helper()
+		resp, err := http.Get(base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	if code, _ := get("/livez"); code != http.StatusOK {
+		t.Errorf("live: %d", code)
+	}
+	if code, body := get("/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, errNotConnected.Error()) {
+		t.Errorf("ready without a master: %d %s", code, body)
+	}
+	m.set(func() { m.master = true })
+	m.order(testOrder("aaaa", 1, "mock", nil))
+	m.untilState("aaaa", running)
+	if code, body := get("/readyz"); code != http.StatusOK {
+		t.Errorf("ready: %d %s", code, body)
+	}
+	_, body := get("/metrics")
+	for _, want := range []string{`nusa_agent_allocations{state="running"} 1`, "nusa_agent_tasks 1", "nusa_agent_connected 1", `nusa_agent_actions_total{kind="start"} 1`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("metrics lack %s", want)
+		}
 	}
 }
 

@@ -48,6 +48,7 @@ type engine struct {
 	keeper  *keeper
 	// inventory is told how many tasks run.
 	inventory *inventory
+	metrics   *metrics
 	// portsInUse says which host ports somebody else has open.
 	portsInUse func(ports []int) map[int]bool
 
@@ -218,6 +219,7 @@ func (e *engine) accept(c link.Change[*nusav1.AllocOrder]) error {
 		case newerThan(old.wire, o):
 			e.log.Warn("older order refused", "alloc", id, "reason", nusav1.Reason_REASON_STALE_ORDER,
 				"index", o.GetIndex(), "known_index", old.wire.GetIndex(), "incarnation", o.GetIncarnation())
+			e.metrics.stale.Inc()
 			old.dirty, old.stale = true, true
 			continue
 		case !newerThan(o, old.wire) && old.alloc.Want != reconcile.Forget:
@@ -268,6 +270,7 @@ func (e *engine) settle() time.Time {
 		}
 		for _, act := range plan.Actions {
 			e.log.Debug("action", "do", act)
+			e.metrics.actions.WithLabelValues(act.Kind.String()).Inc()
 			e.carryOut(act)
 		}
 	}
@@ -357,7 +360,9 @@ func (e *engine) publish() {
 		a.dirty, a.stale = false, false
 	}
 	if any {
-		e.inventory.setTasks(e.live())
+		tasks := e.live()
+		e.inventory.setTasks(tasks)
+		e.metrics.count(e.allocs, tasks)
 		e.changed.beat()
 	}
 }

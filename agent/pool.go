@@ -273,6 +273,8 @@ func (p *pool) activate(s *session, w *nusav1.MasterWelcome) error {
 		p.active.end(errSuperseded)
 	}
 	p.active = s
+	p.engine.metrics.connected.Set(1)
+	p.engine.metrics.sessions.Inc()
 	// The master's own name for itself, so that the other lane does not take
 	// it for another server.
 	for _, srv := range w.GetServers().GetServers() {
@@ -292,6 +294,7 @@ func (p *pool) deactivate(s *session) {
 		return
 	}
 	p.active, p.master = nil, ""
+	p.engine.metrics.connected.Set(0)
 }
 
 // connected says whether there is a session with the master.
