@@ -3,11 +3,11 @@ package global
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -22,8 +22,16 @@ const campaignPause = 500 * time.Millisecond
 // campaign stands for election for as long as the server runs. A reign that
 // ends, for whatever reason, leaves nothing behind; the next one loads anew.
 func (s *server) campaign(ctx context.Context) error {
+	forgot := false
 	for {
-		err := s.reign(ctx)
+		var err error
+		if !forgot {
+			err = s.forgetFormerSelf(ctx)
+			forgot = err == nil
+		}
+		if err == nil {
+			err = s.reign(ctx)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -37,6 +45,33 @@ func (s *server) campaign(ctx context.Context) error {
 		case <-time.After(campaignPause):
 		}
 	}
+}
+
+// forgetFormerSelf removes the candidacy of this server's former life, if it
+// was killed: it holds the address now, so nobody else can be meant, and need
+// not wait for the key to expire.
+func (s *server) forgetFormerSelf(ctx context.Context) error {
+	var former []store.KV
+	_, err := s.store.List(ctx, electionPrefix, func(kv store.KV) error {
+		c := new(nusav1.GlobalServer)
+		if err := decodeInto(kv, c); err != nil {
+			return err
+		}
+		if c.GetName() == s.leader.self.GetName() && c.GetAddress() == s.leader.self.GetAddress() {
+			former = append(former, kv)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, kv := range former {
+		_, err := s.store.Txn(ctx, []store.Compare{store.Mod(kv.Key, kv.ModRevision)}, []store.Op{store.Delete(kv.Key)})
+		if err != nil && !errors.Is(err, store.ErrCompareFailed) {
+			return err
+		}
+	}
+	return nil
 }
 
 // reign waits to be elected and is the active server until it no longer is.
@@ -200,14 +235,16 @@ func (s *server) target() (*grpc.ClientConn, bool, error) {
 	if s.active.Load() != nil {
 		return nil, true, nil
 	}
-	if s.leader == nil {
-		return nil, false, errNotActive
+	if s.leader != nil {
+		if _, conn := s.leader.get(); conn != nil {
+			return conn, false, nil
+		}
 	}
-	if _, conn := s.leader.get(); conn != nil {
-		return conn, false, nil
-	}
-	return nil, false, fmt.Errorf("no global server is active: %w", store.ErrNoQuorum)
+	return nil, false, retryable(codes.Unavailable, errNobody)
 }
+
+// errNobody is what calls are told between two reigns.
+var errNobody = errors.New("no global server is active: etcd has no quorum or an election is under way; retry")
 
 // servers are all candidates of the election, the active one first.
 func (s *server) servers(ctx context.Context) ([]*nusav1.GlobalServer, error) {

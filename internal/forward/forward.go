@@ -28,8 +28,9 @@ const Header = "nusa-forwarded"
 var ErrNoLeader = status.Error(codes.Unavailable, "no leader known, retry")
 
 // Leader says who answers: self, or the server at the other end of conn. An
-// error, or neither, means nobody is known to lead. It is called for every call
-// and must not block.
+// error, or neither, means nobody is known to lead; an error that is a gRPC
+// status is the answer to the call. It is called for every call and must not
+// block.
 type Leader func() (conn *grpc.ClientConn, self bool, err error)
 
 // Forwarder makes the interceptors of a server.
@@ -121,6 +122,8 @@ func (f *Forwarder) target(ctx context.Context, method string) (*grpc.ClientConn
 	switch {
 	case err == nil && self:
 		return nil, nil
+	case err != nil && status.Code(err) != codes.Unknown:
+		return nil, err
 	case err != nil || conn == nil:
 		return nil, ErrNoLeader
 	case len(metadata.ValueFromIncomingContext(ctx, Header)) > 0:
