@@ -84,7 +84,15 @@ func Plan(v View) []Change {
 	for _, s := range v.Servers {
 		voters[s.ID] = s
 	}
-	alive := func(id string) bool { return id == v.Self || peers[id].Alive }
+	superseded := map[string]bool{}
+	for _, p := range v.Peers {
+		for _, s := range v.Servers {
+			if p.Alive && p.Addr == s.Addr && p.ID != s.ID {
+				superseded[s.ID] = true // another listens where it did
+			}
+		}
+	}
+	alive := func(id string) bool { return id == v.Self || peers[id].Alive && !superseded[id] }
 	silent := func(id string) time.Duration {
 		if p, known := peers[id]; known {
 			return p.Silent
@@ -117,6 +125,9 @@ func Plan(v View) []Change {
 	for _, id := range dead {
 		why := ""
 		switch {
+		case superseded[id]:
+			why = "another server has its address"
+			replacements--
 		case silent(id) >= v.DeadAfter:
 			why = fmt.Sprintf("silent for %v", silent(id).Round(time.Second))
 		case silent(id) >= v.ReplaceAfter && (replacements > 0 || count > max(v.Expect, 1)):

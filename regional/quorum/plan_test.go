@@ -39,6 +39,8 @@ func silent(id string, d time.Duration) quorum.Peer {
 func TestPlan(t *testing.T) {
 	stranger := member("x")
 	stranger.Cluster = "other"
+	again := fresh("d")
+	again.Addr = "c:1"
 	moved := member("b")
 	moved.Addr = "b:2"
 	for _, test := range []struct {
@@ -69,6 +71,10 @@ func TestPlan(t *testing.T) {
 			""},
 		{"one that gossip never saw counts from the election", view("a b c", 3, member("a"), member("b"), fresh("d")),
 			"remove c: silent, and another server is there in its place; add d at d:1: a new server"},
+		{"one that another server took the address of goes at once", view("a b c", 3, member("a"), member("b"), silent("c", 0), again),
+			"remove c: another server has its address; add d at c:1: a new server"},
+		{"also when gossip has not noticed", view("a b c", 3, member("a"), member("b"), member("c"), again),
+			"remove c: another server has its address; add d at c:1: a new server"},
 		{"another address", view("a b", 2, member("a"), moved), "add b at b:2: it has another address"},
 		{"not more than the limit", view("a b c d e f g h i", 9, member("a"), member("b"), member("c"), member("d"),
 			member("e"), member("f"), member("g"), member("h"), member("i"), fresh("j")), ""},

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -79,34 +80,49 @@ func Open(cfg Config) (*Group, error) {
 	c.ShutdownOnRemove = false // it waits for being added again
 	c.NoLegacyTelemetry = true
 	c.Logger = log
-	trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		ServerAddressProvider: addresses{cfg.Gossip},
-		Stream:                newStream(cfg.Net, cfg.Listener, cfg.Advertise),
+	g := &Group{cfg: cfg, stores: st, existing: existing, leaderChanged: make(chan struct{}, 1)}
+	book := &addresses{gossip: cfg.Gossip}
+	g.trans = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		ServerAddressProvider: book,
+		Stream:                newStream(cfg.Net, cfg.Listener, cfg.ID, cfg.Advertise),
 		MaxPool:               3,
 		Timeout:               max(2*time.Second, 2*cfg.Heartbeat),
 		Logger:                log,
 	})
-	r, err := raft.NewRaft(c, cfg.FSM, st.log, st.stable, st.snapshots, trans)
+	g.Raft, err = raft.NewRaft(c, cfg.FSM, st.log, st.stable, st.snapshots, g.trans)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start Raft: %w", err), trans.Close(), st.close())
+		return nil, errors.Join(fmt.Errorf("start Raft: %w", err), g.trans.Close(), st.close())
 	}
-	return &Group{
-		Raft: r, cfg: cfg, stores: st, trans: trans, existing: existing,
-		leaderChanged: make(chan struct{}, 1),
-	}, nil
+	book.raft.Store(g.Raft)
+	return g, nil
 }
 
 // addresses finds a server's present address by its id, so that a server may
-// come back under another one.
-type addresses struct{ g *gossip.Group }
+// come back under another one. The id goes along: see stream.
+type addresses struct {
+	gossip *gossip.Group
+	// raft is set once it is started, and knows the configured addresses.
+	raft atomic.Pointer[raft.Raft]
+}
 
-func (a addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	for _, m := range a.g.Members() {
-		if m.ID == string(id) && m.Raft != "" {
-			return raft.ServerAddress(m.Raft), nil
+func (a *addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	found := ""
+	for _, m := range a.gossip.Members() {
+		if m.ID == string(id) {
+			found = m.Raft
 		}
 	}
-	return "", fmt.Errorf("gossip does not know server %s", id)
+	if r := a.raft.Load(); found == "" && r != nil {
+		for _, s := range r.GetConfiguration().Configuration().Servers {
+			if s.ID == id {
+				found = string(s.Address)
+			}
+		}
+	}
+	if found == "" {
+		return "", fmt.Errorf("the address of server %s is not known", id)
+	}
+	return target(string(id), found), nil
 }
 
 // Existing says whether Open found a log: the server belongs to a group.

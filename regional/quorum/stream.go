@@ -2,7 +2,11 @@ package quorum
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,11 +15,22 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// stream is Raft's StreamLayer over a network.Net. It remembers every open
-// connection, because the library leaves those it accepted to their peers.
+// greeting is the first byte of every stream; the length and the id of the
+// server that is meant follow.
+const greeting = 1
+
+// ErrOtherServer says that a stream was meant for another server, such as one
+// that had this address before and lost its log. To answer in its place would
+// be to forget what it had promised.
+var ErrOtherServer = errors.New("raft stream is meant for another server")
+
+// stream is Raft's StreamLayer over a network.Net. It says and checks whom a
+// stream is meant for. It remembers every open connection, because the library
+// leaves those it accepted to their peers.
 type stream struct {
 	net.Listener
 	net  network.Net
+	id   string
 	addr address
 
 	mu     sync.Mutex
@@ -29,9 +44,12 @@ type address string
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
-func newStream(n network.Net, ln net.Listener, advertise string) *stream {
-	return &stream{Listener: ln, net: n, addr: address(advertise), conns: map[net.Conn]struct{}{}}
+func newStream(n network.Net, ln net.Listener, id, advertise string) *stream {
+	return &stream{Listener: ln, net: n, id: id, addr: address(advertise), conns: map[net.Conn]struct{}{}}
 }
+
+// target is an address that says whom it is meant for.
+func target(id, addr string) raft.ServerAddress { return raft.ServerAddress(id + "@" + addr) }
 
 func (s *stream) Addr() net.Addr { return s.addr }
 
@@ -40,27 +58,36 @@ func (s *stream) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.track(c)
+	return s.track(c, false)
 }
 
-func (s *stream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+// Dial opens a stream to a target.
+func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	id, addr, found := strings.Cut(string(to), "@")
+	if !found || len(id) > 255 {
+		return nil, fmt.Errorf("raft address %q does not say whom it is meant for", to)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	c, err := s.net.Dial(ctx, string(addr))
+	c, err := s.net.Dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	return s.track(c)
+	if _, err := c.Write(append([]byte{greeting, byte(len(id))}, id...)); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return s.track(c, true)
 }
 
-func (s *stream) track(c net.Conn) (net.Conn, error) {
+func (s *stream) track(c net.Conn, greeted bool) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		_ = c.Close()
 		return nil, net.ErrClosed
 	}
-	t := &tracked{Conn: c, in: s}
+	t := &tracked{Conn: c, in: s, greeted: greeted}
 	s.conns[t] = struct{}{}
 	return t, nil
 }
@@ -81,6 +108,28 @@ func (s *stream) Close() error {
 type tracked struct {
 	net.Conn
 	in *stream
+	// greeted is only the reader's: the library reads in one goroutine.
+	greeted bool
+}
+
+// Read checks the greeting before the first byte, in the goroutine of the
+// connection, so that one that says nothing holds up nobody else.
+func (t *tracked) Read(p []byte) (int, error) {
+	if !t.greeted {
+		var head [2]byte
+		if _, err := io.ReadFull(t.Conn, head[:]); err != nil {
+			return 0, err
+		}
+		id := make([]byte, head[1])
+		if _, err := io.ReadFull(t.Conn, id); err != nil {
+			return 0, err
+		}
+		if head[0] != greeting || string(id) != t.in.id {
+			return 0, fmt.Errorf("%w: %q, this is %q", ErrOtherServer, id, t.in.id)
+		}
+		t.greeted = true
+	}
+	return t.Conn.Read(p)
 }
 
 func (t *tracked) Close() error {
