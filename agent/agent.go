@@ -94,7 +94,7 @@ func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, inv *inv
 		node:    node{id: st.node, region: cfg.Region, allocsDir: dir.Path("allocs"), path: taskPath()},
 		reports: newReports(st), keeper: newKeeper(st), inventory: inv, metrics: newMetrics(),
 		portsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
-		events:     make(chan func(), maxEvents), changed: newPulse(), allocs: map[string]*alloc{},
+		events:     make(chan func(), maxEvents), ready: make(chan struct{}), changed: newPulse(), allocs: map[string]*alloc{},
 	}
 	c := inv.get().GetCapacity()
 	e.host = reconcile.Host{CPUMilli: c.GetCpuMilli(), MemoryBytes: c.GetMemoryBytes(), DiskBytes: c.GetDiskBytes(),
@@ -120,7 +120,14 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	g.Go(func() error { return r.engine.run(gctx) })
 	g.Go(func() error { return r.keeper.run(gctx) })
 	g.Go(func() error { return r.inv.run(gctx, r.engine) })
-	g.Go(func() error { return r.pool.run(gctx) })
+	g.Go(func() error {
+		select {
+		case <-r.engine.ready:
+			return r.pool.run(gctx)
+		case <-gctx.Done():
+			return nil
+		}
+	})
 	g.Go(func() error { return web.Run(gctx) })
 	g.Go(func() error { return calls.Serve(r.pool.tunnels) })
 	g.Go(func() error {
@@ -140,11 +147,14 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 		stop()
 		return nil
 	})
-	// Adopted, or being adopted: the engine's first turn has passed.
-	if r.cfg.Ready != nil && r.engine.do(gctx, func() {}) {
-		r.cfg.Ready(Addresses{NodeID: r.engine.node.id, HTTP: web.HTTPAddr()})
+	select {
+	case <-r.engine.ready:
+		r.cfg.Logger.Info("agent runs", "node", r.engine.node.id, "region", r.cfg.Region, "http", web.HTTPAddr())
+		if r.cfg.Ready != nil {
+			r.cfg.Ready(Addresses{NodeID: r.engine.node.id, HTTP: web.HTTPAddr()})
+		}
+	case <-gctx.Done():
 	}
-	r.cfg.Logger.Info("agent runs", "node", r.engine.node.id, "region", r.cfg.Region, "http", web.HTTPAddr())
 	err := g.Wait()
 	return errors.Join(err, r.keeper.flush())
 }

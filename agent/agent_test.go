@@ -3,14 +3,17 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 	"github.com/nusa-scheduler/nusa/agent/facts"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -527,5 +531,67 @@ func readLogs(t *testing.T, c nusav1.AllocationsClient, req *nusav1.LogsRequest)
 		} else {
 			stdout += string(chunk.GetData())
 		}
+	}
+}
+
+// TestRecordLost: the agent was killed after a run began and before that was
+// on record. The run is taken over: neither a port that it holds nor a stop
+// that came meanwhile makes it an orphan.
+func TestRecordLost(t *testing.T) {
+	m, drv, dir := newMaster(t), newMock(), t.TempDir()
+	c := testConfig(t, dir, drv, m.addr)
+	m.order(testOrder("aaaa", 1, "mock", nil))
+	m.order(testOrder("bbbb", 2, "mock", nil))
+	stop := runAgent(t, c)
+	m.untilState("aaaa", running)
+	m.untilState("bbbb", running)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	st, err := openStore(filepath.Join(dir, "agent.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := testOrder("bbbb", 3, "mock", nil)
+	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
+	err = errors.Join(
+		st.accept([]*nusav1.AllocOrder{o}, nil, link.Position{Epoch: "raft", Sequence: 2}),
+		st.db.Update(func(tx *bolt.Tx) error {
+			return errors.Join(tx.Bucket(bucketRecords).Delete([]byte("aaaa")), tx.Bucket(bucketRecords).Delete([]byte("bbbb")))
+		}), st.close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
+	m.order(o)
+	runAgent(t, c)
+	m.untilState("aaaa", running)
+	m.untilState("bbbb", stopped)
+	if got := drv.Running(); len(got) != 1 || got[0].Alloc != "aaaa" {
+		t.Errorf("running: %v", got)
+	}
+}
+
+// TestFirstReportsAreComplete: the full set after a restart has everything
+// that runs, so that the master does not release what is held.
+func TestFirstReportsAreComplete(t *testing.T) {
+	m, drv, dir := newMaster(t), newMock(), t.TempDir()
+	for i := range 30 {
+		m.order(testOrder(fmt.Sprintf("alloc%d", i), uint64(i+1), "mock", nil))
+	}
+	stop := runAgent(t, testConfig(t, dir, drv, m.addr))
+	m.until("all to run", func() bool { return len(m.reports) == 30 })
+	for range 5 {
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		m.set(func() { m.fulls = nil })
+		stop = runAgent(t, testConfig(t, dir, drv, m.addr))
+		m.until("a full set", func() bool { return len(m.fulls) > 0 })
+		m.mu.Lock()
+		if m.fulls[0] != 30 {
+			t.Errorf("the first full set has %d of 30 reports", m.fulls[0])
+		}
+		m.mu.Unlock()
 	}
 }

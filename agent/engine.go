@@ -53,8 +53,11 @@ type engine struct {
 	portsInUse func(ports []int) map[int]bool
 
 	events chan func()
-	tasks  *errgroup.Group
-	ctx    context.Context // of the tasks' goroutines
+	// ready is closed when everything on record was looked at and its reports
+	// are there: before, a session would show a master less than there is.
+	ready chan struct{}
+	tasks *errgroup.Group
+	ctx   context.Context // of the tasks' goroutines
 	// changed is renewed with every change, for those who wait for one.
 	changed *pulse
 
@@ -77,9 +80,10 @@ type alloc struct {
 // run until ctx ends. Everything that waits for a task ends with it.
 func (e *engine) run(ctx context.Context) error {
 	e.tasks, e.ctx = errgroup.WithContext(ctx)
+	e.recover()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for first := true; ; first = false {
 		select {
 		case <-ctx.Done():
 			return e.tasks.Wait()
@@ -91,7 +95,12 @@ func (e *engine) run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		wake := e.settle()
-		e.publish()
+		if err := e.publish(); err != nil {
+			return errors.Join(err, e.tasks.Wait())
+		}
+		if first {
+			close(e.ready)
+		}
 		timer.Stop()
 		if !wake.IsZero() {
 			timer.Reset(max(0, time.Until(wake)))
@@ -135,8 +144,7 @@ func (e *engine) post(f func()) {
 	}
 }
 
-// load takes over what an earlier life of the agent stored. Runs on record are
-// unknown until their drivers were asked.
+// load takes over what an earlier life of the agent stored.
 func (e *engine) load(c contents) error {
 	for id, wire := range c.orders {
 		a := &alloc{order: readOrder(wire, e.node, c.forget[id]), details: map[string]*nusav1.TaskState{}, dirty: true}
@@ -147,12 +155,6 @@ func (e *engine) load(c contents) error {
 			return fmt.Errorf("record of %s: %w", id, err)
 		}
 		maps.Copy(a.details, rep.GetTasks())
-		for name, t := range a.act.Tasks {
-			if t.Phase == reconcile.Launching || t.Phase == reconcile.Up || t.Phase == reconcile.Closing {
-				t.Phase = reconcile.Unknown
-				a.act.Tasks[name] = t
-			}
-		}
 		e.allocs[id] = a
 	}
 	return nil
@@ -342,29 +344,41 @@ func (a *alloc) detail(name string) *nusav1.TaskState {
 	return d
 }
 
-// publish hands changed reports to the sessions and changed records to the
-// keeper of the store.
-func (e *engine) publish() {
-	any := false
+// publish hands changed records to the keeper of the store, then changed
+// reports to the sessions. An end is durable before anybody hears of it: the
+// master gives the work to others, so it must not begin again here.
+func (e *engine) publish() error {
+	changed, ended := map[string]*nusav1.AllocReport{}, false
 	for id, a := range e.allocs {
 		if !a.dirty {
 			continue
 		}
-		any = true
+		was := a.act.Reached
 		a.act.Reached = reconcile.StateOf(a.alloc, a.act)
-		rep := makeReport(a.order, a.act, a.details)
+		ended = ended || a.act.End != nil && was != a.act.Reached
+		changed[id] = makeReport(a.order, a.act, a.details)
+		e.keeper.keep(id, a.act, changed[id])
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	if ended {
+		if err := e.keeper.flush(); err != nil {
+			return err
+		}
+	}
+	for id, rep := range changed {
+		a := e.allocs[id]
 		if a.act.Accepted || a.act.End != nil {
 			e.reports.put(id, rep, a.stale)
 		}
-		e.keeper.keep(id, a.act, rep)
 		a.dirty, a.stale = false, false
 	}
-	if any {
-		tasks := e.live()
-		e.inventory.setTasks(tasks)
-		e.metrics.count(e.allocs, tasks)
-		e.changed.beat()
-	}
+	tasks := e.live()
+	e.inventory.setTasks(tasks)
+	e.metrics.count(e.allocs, tasks)
+	e.changed.beat()
+	return nil
 }
 
 // live counts the tasks that run.

@@ -49,6 +49,7 @@ type server struct {
 	acked    link.Position // of orders, by the agent
 	reports  map[string]*nusav1.AllocReport
 	position link.Position // of reports, committed
+	fulls    []int         // sizes of the full sets of reports
 	noAck    bool          // reports are taken and not acknowledged
 	hellos   []*nusav1.AgentHello
 	invs     []*nusav1.NodeInventory
@@ -263,6 +264,9 @@ func (s *server) take(m *nusav1.AgentMessage, inbox *link.Inbox[*nusav1.AllocRep
 		})
 		if err != nil || !complete {
 			return nil, err
+		}
+		if c.Full {
+			s.fulls = append(s.fulls, len(c.Upserts))
 		}
 		for _, i := range c.Upserts {
 			s.reports[i.Key] = i.Value

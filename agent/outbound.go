@@ -107,11 +107,13 @@ func (r *reports) settled() bool {
 	return r.acked == r.box.Position()
 }
 
-// keeper writes records behind: they may be lost in a crash, because the
-// drivers know the truth, so many changes share one transaction.
+// keeper writes records behind: all but an end may be lost in a crash, because
+// the drivers know the truth, so many changes share one transaction.
 type keeper struct {
 	store *store
 	work  chan struct{} // capacity 1
+
+	writing sync.Mutex // held until what was taken is durable
 
 	mu      sync.Mutex
 	records map[string]record
@@ -164,7 +166,10 @@ func (k *keeper) run(ctx context.Context) error {
 	}
 }
 
+// flush returns when everything kept so far is durable.
 func (k *keeper) flush() error {
+	k.writing.Lock()
+	defer k.writing.Unlock()
 	k.mu.Lock()
 	records, gone := k.records, k.gone
 	k.records, k.gone = map[string]record{}, nil

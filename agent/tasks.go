@@ -134,6 +134,42 @@ func (e *engine) follow(a *alloc, drv driver.Driver, id driver.ID) {
 	}
 }
 
+// recover makes the records of what has not ended agree with the drivers. A
+// record is written behind, so a driver may know a run more than it says; what
+// a driver knows was accepted.
+func (e *engine) recover() {
+	for _, a := range e.allocs {
+		if a.act.End != nil {
+			continue
+		}
+		for name, to := range a.tasks {
+			t := a.act.Tasks[name]
+			live := t.Phase == reconcile.Launching || t.Phase == reconcile.Up || t.Phase == reconcile.Closing
+			for e.knows(to, driver.ID{Alloc: a.alloc.ID, Task: name, Run: t.Run + 1}) {
+				t.Run++
+				live = true
+			}
+			if live {
+				t.Phase = reconcile.Unknown
+				a.act.Accepted = true
+				a.setTask(name, t)
+			}
+		}
+	}
+}
+
+// knows says whether a driver has begun a run.
+func (e *engine) knows(to taskOrder, id driver.ID) bool {
+	drv := e.drivers[to.driver]
+	if drv == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, statusLimit)
+	defer cancel()
+	_, err := drv.Status(ctx, id)
+	return err == nil
+}
+
 // adopt asks the driver what became of a run that is on record.
 func (e *engine) adopt(a *alloc, do reconcile.Action) {
 	t := a.act.Tasks[do.Task]

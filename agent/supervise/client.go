@@ -27,7 +27,7 @@ func Query(dir string) (driver.Status, error) {
 		return rec.Status, err
 	}
 	lock, err := takeLock(dir)
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, ErrSupervised) {
 		return rec.Status, nil
 	}
 	if err != nil {
@@ -54,6 +54,20 @@ func bury(dir string, rec record) (driver.Status, error) {
 	rec.Cause, rec.ExitCode, rec.Signal = driver.CauseLost, 137, int(unix.SIGKILL)
 	rec.Message = "its supervisor vanished; the exit code is unknown"
 	return rec.Status, writeRecord(dir, rec)
+}
+
+// Begun waits until the run in dir has a status: somebody else has just begun
+// it.
+func Begun(ctx context.Context, dir string) (driver.Status, error) {
+	for {
+		st, err := Query(dir)
+		if !errors.Is(err, driver.ErrNotFound) {
+			return st, err
+		}
+		if err := pause(ctx); err != nil {
+			return st, err
+		}
+	}
 }
 
 // Wait returns the final status once the run in dir has ended.

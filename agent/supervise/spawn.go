@@ -132,6 +132,9 @@ func (s *Spawner) Spawn(ctx context.Context, dir string) (*os.Process, driver.St
 		return nil, driver.Status{}, fmt.Errorf("supervisor ended without an answer, see %s/%s: %w", dir, logFile, err)
 	case rep.Error != "":
 		_, _ = p.os.Wait()
+		if rep.Error == ErrSupervised.Error() {
+			return nil, driver.Status{}, ErrSupervised
+		}
 		return nil, driver.Status{}, errors.New(rep.Error)
 	}
 	s.refill()

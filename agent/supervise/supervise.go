@@ -122,7 +122,8 @@ func run(dir string, ready *os.File) error {
 	return s.supervise(sock)
 }
 
-var errLocked = errors.New("the run is supervised already")
+// ErrSupervised: another supervisor stands by the run.
+var ErrSupervised = errors.New("the run is supervised already")
 
 // takeLock holds the lock file of a run until it is closed, or the process ends
 // in whatever way.
@@ -134,7 +135,7 @@ func takeLock(dir string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errLocked
+			return nil, ErrSupervised
 		}
 		return nil, err
 	}

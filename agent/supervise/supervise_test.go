@@ -287,7 +287,7 @@ func TestSupervisorKilled(t *testing.T) {
 func TestStartedOnce(t *testing.T) {
 	r := start(t, spec("echo up; sleep 3600"))
 	r.untilOutput()
-	if _, _, err := newSpawner(t).Spawn(r.ctx, r.dir); err == nil || !strings.Contains(err.Error(), errLocked.Error()) {
+	if _, _, err := newSpawner(t).Spawn(r.ctx, r.dir); err == nil || !strings.Contains(err.Error(), ErrSupervised.Error()) {
 		t.Errorf("while it runs: %v", err)
 	}
 	if _, err := Stop(r.ctx, r.dir, time.Second); err != nil {

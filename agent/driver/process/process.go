@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -56,7 +57,7 @@ func (d *Driver) runDir(id driver.ID) string {
 // Fingerprint: processes always work; limits only where control groups do.
 func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	f := driver.Fingerprint{Healthy: true, Version: "1", Capabilities: []string{driver.CapRecover, driver.CapSelfFencing}}
-	if _, err := os.Stat(d.cfg.SupervisorArgv[0]); err != nil {
+	if _, err := exec.LookPath(d.cfg.SupervisorArgv[0]); err != nil {
 		return driver.Fingerprint{Message: fmt.Sprintf("no supervisor: %v", err)}
 	}
 	if err := d.usable(); err != nil {
@@ -98,6 +99,10 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
 	p, st, err := d.spawner.Spawn(ctx, dir)
+	if errors.Is(err, supervise.ErrSupervised) {
+		// An agent that was killed meanwhile had begun it.
+		st, err = supervise.Begun(ctx, dir)
+	}
 	if p != nil {
 		d.mu.Lock()
 		d.mine[t.ID] = p
