@@ -278,7 +278,10 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 		keys[own.Key()] = true
 	}
 	for g := range view.Groups() {
-		keys[g.Key.JobKey()] = true
+		// Of a purged job ended allocations are left for a while.
+		if !g.Key.Local {
+			keys[g.Key.JobKey()] = true
+		}
 	}
 	out := &nusav1.ListJobsResponse{}
 	for _, k := range slices.SortedFunc(maps.Keys(keys), compareJobs) {
@@ -362,11 +365,11 @@ func (j jobs) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer
 	for {
 		view, changed := j.s.fsm.Watch()
 		now, err := l.job(view, k)
+		if status.Code(err) == codes.NotFound || err == nil && !k.Local && len(now.Status.Groups) == 0 {
+			return nil // purged, or no longer this region's
+		}
 		if err != nil {
 			return err
-		}
-		if _, held := view.LocalJob(k.Namespace, k.Job); len(now.Status.Groups) == 0 && !(k.Local && held) {
-			return nil // purged
 		}
 		if !proto.Equal(now, sent) {
 			if err := stream.Send(now); err != nil {

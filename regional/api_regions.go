@@ -42,7 +42,7 @@ func (l *leader) own() *nusav1.Region {
 		Definition: l.s.cfg.Region, State: nusav1.RegionState_REGION_STATE_DISCONNECTED,
 		ClusterId: l.cluster.ID, Incarnation: l.cluster.Incarnation, Term: l.term,
 		Master: name, MasterAddress: address, Servers: l.s.servers(),
-		Report: l.makeReport(l.uplink.subscriptions()),
+		Report: l.makeReport(nil),
 	}
 	if l.uplink.up() {
 		out.State = nusav1.RegionState_REGION_STATE_CONNECTED

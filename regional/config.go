@@ -210,6 +210,11 @@ func (c Config) validate() error {
 			return bad(a[0], "%q is not host:port", a[1])
 		}
 	}
+	for _, a := range c.Global {
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			return bad("global", "%q is not host:port", a)
+		}
+	}
 	if ip := net.ParseIP(c.Advertise); c.Advertise == "" || (ip != nil && ip.IsUnspecified()) {
 		return bad("advertise", "must be set when the server listens on every address (%q)", c.GRPCAddr)
 	}

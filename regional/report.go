@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -59,10 +57,7 @@ func (ss *upSession) sendReport(now time.Time) (time.Time, error) {
 	ss.lastTook = time.Since(began)
 	r.Sequence = ss.last.GetSequence() + 1
 	ss.last, ss.reportAt = r, now
-	ss.u.mu.Lock()
-	ss.u.report = r
-	ss.u.mu.Unlock()
-	return now.Add(ss.every), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: proto.CloneOf(r)}})
+	return now.Add(ss.every), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: r}})
 }
 
 func earlier(a, b time.Time) time.Time {

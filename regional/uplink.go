@@ -55,7 +55,6 @@ type uplink struct {
 	dirty     map[state.JobKey]struct{}
 	// unplaced are the groups that the newest plan had reasons for.
 	unplaced map[state.GroupKey]struct{}
-	report   *nusav1.RegionReport // latest made, for the region's own API
 }
 
 // subscription is an ask whose fit the global tier wants to know.

@@ -2,6 +2,8 @@ package regional
 
 import (
 	"context"
+	"errors"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -138,7 +140,10 @@ func (ss *upSession) sendAll(ctx context.Context, ended <-chan error) (err error
 		} {
 			due, err := step(time.Now())
 			if err != nil {
-				return streamError(ss.stream, err), false
+				if errors.Is(err, io.EOF) {
+					return <-ended, true // the receiver gets the stream's status
+				}
+				return err, false
 			}
 			if !due.IsZero() && due.Before(next) {
 				next = due

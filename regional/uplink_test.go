@@ -44,7 +44,8 @@ type fakeGlobal struct {
 	goodbyes  int
 	shapes    []*nusav1.ShapeSubscription
 	tunnels   []string
-	conn      *grpc.ClientConn
+	peers     []*nusav1.PeerRegion
+	edges     []*nusav1.Edge
 	// cut says whether the stream ends before a message is handled (up) or
 	// sent (down).
 	cut func(direction string) bool
@@ -242,7 +243,10 @@ func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 			for _, id := range g.tunnels {
 				more = append(more, &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Tunnel{Tunnel: &nusav1.TunnelRequest{Id: id}}})
 			}
-			g.tunnels, g.shapes = nil, nil
+			if g.peers != nil {
+				more = append(more, &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Peers{Peers: &nusav1.PeerRegions{Regions: g.peers}}})
+			}
+			g.tunnels, g.shapes, g.peers = nil, nil, nil
 		})
 		for _, b := range batches {
 			o := &nusav1.SlotOrders{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: &nusav1.Position{Epoch: b.Position.Epoch, Sequence: b.Position.Sequence}}
@@ -292,6 +296,8 @@ func (g *fakeGlobal) receive(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 			})
 		case *nusav1.RegionMessage_Report:
 			g.held(func() { g.reports = append(g.reports, k.Report) })
+		case *nusav1.RegionMessage_Latency:
+			g.held(func() { g.edges = append(g.edges, k.Latency.GetEdges()...) })
 		case *nusav1.RegionMessage_Goodbye:
 			g.held(func() { g.goodbyes++ })
 			return nil

@@ -107,9 +107,12 @@ func (in *Input) grace(s *state.Slot, u *sched.Unplaced, index int32) int64 {
 	return since + int64(in.Grace) - in.NowUnixNano
 }
 
+// lives says that the instance has an allocation that this region hears of. One
+// on a lost node does not count: the plan wanted a replacement for it, because
+// its group said so, and another region may give it.
 func (in *Input) lives(key state.GroupKey, index int32) bool {
 	for a := range in.View.InstanceAllocs(key, index) {
-		if a.Live() {
+		if a.Live() && !a.Disconnected {
 			return true
 		}
 	}

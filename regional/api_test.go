@@ -1,0 +1,346 @@
+package regional_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	"github.com/nusa-scheduler/nusa/probe"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// one runs a region of one server and one node.
+func one(t *testing.T, test func(*testing.T, *world, nusav1.JobsClient, context.Context)) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.server(1)
+		w.master(1)
+		w.agent("n1", runs)
+		w.eventually("the node is ready", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		defer cancel()
+		test(t, w, nusav1.NewJobsClient(w.conn(1)), ctx)
+	})
+}
+
+func ref(name string) *nusav1.JobRef { return &nusav1.JobRef{Name: name, Region: regionName} }
+
+func TestLifeOfALocalJob(t *testing.T) {
+	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+		watch, err := jobs.Watch(ctx, &nusav1.GetJobRequest{Job: ref("none")})
+		if err == nil {
+			_, err = watch.Recv()
+		}
+		if status.Code(err) != codes.NotFound {
+			t.Errorf("watching an unknown job: %v", err)
+		}
+
+		plan, err := jobs.Plan(ctx, &nusav1.PlanRequest{Spec: spec("web", 10)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(plan.GetDiff()) == 0 || plan.GetRevision() != 0 || plan.GetUnplaced()["web"] != 2 || plan.GetExplanation().GetGroups()[0].GetNodes()[0].GetTaken() != 8 {
+			t.Errorf("plan of a new job: %v", plan)
+		}
+		if n := len(w.allocs(1, true)); n != 0 {
+			t.Errorf("a dry run left %d allocations", n)
+		}
+
+		first := w.submit(1, spec("web", 10))
+		if !first.GetChanged() || first.GetVersion() != 1 {
+			t.Errorf("first submit: %v", first)
+		}
+		if again := w.submit(1, spec("web", 10)); again.GetChanged() || again.GetRevision() != first.GetRevision() {
+			t.Errorf("the same again: %v", again)
+		}
+		w.eventually("what fits runs", func() bool { return w.running(1)["n1"] == 8 })
+		j, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "web@" + regionName}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := j.GetStatus().GetGroups()["web"]
+		if j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_PENDING || g.GetCounts().GetRunning() != 8 || g.GetCounts().GetPending() != 2 ||
+			len(g.GetPending()) == 0 || g.GetPending()[0].GetReason() != nusav1.Reason_REASON_INSUFFICIENT_CPU {
+			t.Errorf("status: %v", j.GetStatus())
+		}
+		why, err := jobs.Explain(ctx, &nusav1.ExplainRequest{Job: ref("web")})
+		if err != nil || why.GetGroups()[0].GetUnplaced() != 2 || why.GetGroups()[0].GetNodes()[0].GetReason() != nusav1.Reason_REASON_INSUFFICIENT_CPU {
+			t.Errorf("explain: %v, %v", why, err)
+		}
+		if plan, err = jobs.Plan(ctx, &nusav1.PlanRequest{Spec: spec("web", 10)}); err != nil || len(plan.GetDiff()) != 0 || plan.GetRevision() != first.GetRevision() {
+			t.Errorf("plan without a change: %v, %v", plan, err)
+		}
+
+		// Room appears: what waited runs at once.
+		w.agent("n2", runs)
+		w.eventually("all run", func() bool { return w.running(1)["n1"]+w.running(1)["n2"] == 10 })
+
+		stale := &nusav1.SubmitRequest{Spec: spec("web", 3), CheckRevision: first.GetRevision() + 1}
+		if _, err := jobs.Submit(ctx, stale); status.Code(err) != codes.Aborted {
+			t.Errorf("a stale edit: %v", err)
+		}
+		w.submit(1, spec("web", 3))
+		w.eventually("scaled down", func() bool { return w.running(1)["n1"]+w.running(1)["n2"] == 3 && len(w.allocs(1, false)) == 3 })
+
+		// The operator's stop of one allocation is replaced.
+		victim := w.allocs(1, false)[0]
+		if _, err := nusav1.NewAllocationsClient(w.conn(1)).Stop(ctx, &nusav1.GetAllocationRequest{Id: victim.GetId()[:8]}); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("it is replaced", func() bool {
+			for _, a := range w.allocs(1, false) {
+				if a.GetId() == victim.GetId() {
+					return false
+				}
+			}
+			return w.running(1)["n1"]+w.running(1)["n2"] == 3
+		})
+
+		stream, err := jobs.Watch(ctx, &nusav1.GetJobRequest{Job: ref("web")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: ref("web"), Purge: true}); err != nil {
+			t.Fatal(err)
+		}
+		stopped := false
+		for {
+			j, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			stopped = stopped || j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED
+		}
+		if !stopped {
+			t.Error("the watch ended and never showed the job stopped")
+		}
+		if n := len(w.allocs(1, false)); n != 0 {
+			t.Errorf("%d allocations live after the stop", n)
+		}
+		list, err := jobs.List(ctx, &nusav1.ListJobsRequest{})
+		if err != nil || len(list.GetJobs()) != 0 {
+			t.Errorf("after the purge the list has %v, %v", list.GetJobs(), err)
+		}
+	})
+}
+
+func TestBadSubmits(t *testing.T) {
+	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+		many := spec("x", 1)
+		many.Groups["web"].Constraints = []string{"node.cpu_cores +"}
+		wide := spec("x", 1_000_000)
+		big := spec("x", 1)
+		big.Groups["web"].Tasks["main"].Env = map[string]string{"A": strings.Repeat("x", 1<<20)}
+		for name, test := range map[string]struct {
+			spec  *nusav1.JobSpec
+			key   string
+			field string
+		}{
+			"none":       {nil, "", "spec"},
+			"nameless":   {spec("", 1), "", "name"},
+			"constraint": {many, "", "groups.web.constraints"},
+			"count":      {wide, "", "groups.web.count"},
+			"size":       {big, "", "spec"},
+			"key":        {spec("x", 1), strings.Repeat("k", 200), "idempotency_key"},
+		} {
+			_, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: test.spec, IdempotencyKey: test.key})
+			problems := serve.Problems(err)
+			if status.Code(err) != codes.InvalidArgument || len(problems) == 0 || !strings.HasPrefix(problems[0].GetField(), test.field) {
+				t.Errorf("%s: %v, problems %v", name, err, problems)
+			}
+		}
+		if _, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: spec("a", 1), IdempotencyKey: "k"}); err != nil {
+			t.Error(err)
+		}
+		if _, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: spec("b", 1), IdempotencyKey: "k"}); status.Code(err) != codes.AlreadyExists {
+			t.Errorf("a key used for another request: %v", err)
+		}
+		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "a", Region: "elsewhere"}}); status.Code(err) != codes.NotFound {
+			t.Errorf("a job of another region: %v", err)
+		}
+		stream, err := jobs.SubmitMany(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*nusav1.JobSpec{spec("m1", 0), spec("", 0), spec("m2", 0)} {
+			if err := stream.Send(&nusav1.SubmitRequest{Spec: s}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = stream.CloseSend()
+		var got []codes.Code
+		for {
+			r, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, codes.Code(r.GetCode()))
+		}
+		if len(got) != 3 || got[0] != codes.OK || got[1] != codes.InvalidArgument || got[2] != codes.OK {
+			t.Errorf("submit many: %v", got)
+		}
+		page, err := jobs.List(ctx, &nusav1.ListJobsRequest{Limit: 2})
+		if err != nil || len(page.GetJobs()) != 2 || page.GetNextPageToken() == "" {
+			t.Fatalf("first page: %v, %v", page, err)
+		}
+		rest, err := jobs.List(ctx, &nusav1.ListJobsRequest{Limit: 2, PageToken: page.GetNextPageToken()})
+		if err != nil || len(rest.GetJobs()) != 1 || rest.GetJobs()[0].GetSpec().GetName() != "m2" {
+			t.Errorf("second page: %v, %v", rest, err)
+		}
+	})
+}
+
+// logged is an agent's Allocations service.
+type logged struct {
+	nusav1.UnimplementedAllocationsServer
+}
+
+func (logged) Logs(req *nusav1.LogsRequest, stream grpc.ServerStreamingServer[nusav1.LogChunk]) error {
+	for _, text := range []string{"hello from ", req.GetAllocation()} {
+		if err := stream.Send(&nusav1.LogChunk{Data: []byte(text)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestLogsComeThroughTheAgentsTunnel, by a unique prefix, also through a server
+// that does not lead.
+func TestLogsComeThroughTheAgentsTunnel(t *testing.T) {
+	one(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
+		w.submit(1, spec("web", 1))
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
+		id := w.allocs(1, false)[0].GetId()
+		lis := tunnel.NewListener(4)
+		srv := grpc.NewServer()
+		nusav1.RegisterAllocationsServer(srv, logged{})
+		served := make(chan error, 2)
+		go func() { served <- srv.Serve(lis) }()
+		conn, err := serve.Dial(w.net.Net("10.1.1.1"), serverAddr(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopTunnel, end := context.WithCancel(ctx)
+		go func() {
+			a := w.agents[0]
+			w.eventually("a tunnel is asked for", func() bool {
+				n := 0
+				a.held(func(a *fakeAgent) { n = len(a.tunnelIDs) })
+				return n > 0
+			})
+			open := func(ctx context.Context) (tunnel.ClientStream, error) {
+				return nusav1.NewDispatchClient(conn).Tunnel(ctx)
+			}
+			served <- tunnel.Answer(stopTunnel, open, a.tunnelIDs[0], lis)
+		}()
+		logs, err := nusav1.NewAllocationsClient(w.conn(1)).Logs(ctx, &nusav1.LogsRequest{Allocation: id[:8], Stdout: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		for {
+			chunk, err := logs.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.Write(chunk.GetData())
+		}
+		if text.String() != "hello from "+id {
+			t.Errorf("logs are %q", text.String())
+		}
+		end()
+		srv.Stop()
+		<-served
+		<-served
+		_ = conn.Close()
+		allocs := nusav1.NewAllocationsClient(w.conn(1))
+		if _, err := allocs.Get(ctx, &nusav1.GetAllocationRequest{Id: "ffffffff-none"}); status.Code(err) != codes.NotFound {
+			t.Errorf("an unknown allocation: %v", err)
+		}
+		if _, err := allocs.Get(ctx, &nusav1.GetAllocationRequest{Id: id[:2]}); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a prefix too short: %v", err)
+		}
+	})
+}
+
+func TestCordonKeepsNewWorkAway(t *testing.T) {
+	one(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
+		nodes := nusav1.NewNodesClient(w.conn(1))
+		n, err := nodes.Cordon(ctx, &nusav1.CordonNodeRequest{Id: "n1", Cordon: true})
+		if err != nil || !n.GetCordoned() {
+			t.Fatalf("cordon: %v, %v", n, err)
+		}
+		w.submit(1, spec("web", 1))
+		time.Sleep(time.Minute)
+		if got := w.running(1)["n1"]; got != 0 {
+			t.Errorf("%d run on a cordoned node", got)
+		}
+		if _, err := nodes.Cordon(ctx, &nusav1.CordonNodeRequest{Id: "n1"}); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("it runs now", func() bool { return w.running(1)["n1"] == 1 })
+		if _, err := nodes.Drain(ctx, &nusav1.DrainNodeRequest{Id: "nobody", Drain: true}); status.Code(err) != codes.NotFound {
+			t.Errorf("an unknown node: %v", err)
+		}
+	})
+}
+
+// TestLatencyIsMeasuredAndTold: peers that the global tier names are probed,
+// and the first measurement is told at once.
+func TestLatencyIsMeasuredAndTold(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		ctx, cancel := context.WithCancel(context.Background())
+		r, err := probe.Listen(ctx, probe.ResponderConfig{Net: w.net.Net("10.2.0.1"), Addr: "10.2.0.1:7613"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answering := make(chan error, 1)
+		go func() { answering <- r.Run(ctx) }()
+		defer func() { cancel(); <-answering }()
+		w.server(1)
+		w.master(1)
+		began := time.Now()
+		g.put(func() {
+			g.peers = []*nusav1.PeerRegion{{Name: "beta", ProbeAddresses: []string{"10.2.0.1:7613"}, Location: &nusav1.Location{Latitude: 1, Longitude: 2}}}
+		})
+		w.eventually("the edge is told", func() bool {
+			ok := false
+			g.held(func() {
+				for _, e := range g.edges {
+					ok = ok || e.GetFrom() == regionName && e.GetTo() == "beta" && e.GetState() == nusav1.EdgeState_EDGE_STATE_OK && e.GetP50().AsDuration() == 2*time.Millisecond
+				}
+			})
+			return ok
+		})
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the first measurement was told after %v", took)
+		}
+		near, err := nusav1.NewTopologyClient(w.conn(1)).Nearest(ctx, &nusav1.NearestRequest{})
+		if err != nil || len(near.GetRegions()) != 1 || near.GetRegions()[0].GetRegion() != "beta" {
+			t.Errorf("nearest: %v, %v", near, err)
+		}
+		list, err := nusav1.NewRegionsClient(w.conn(1)).List(ctx, &nusav1.ListRegionsRequest{})
+		if err != nil || len(list.GetRegions()) != 2 || list.GetRegions()[0].GetState() != nusav1.RegionState_REGION_STATE_CONNECTED {
+			t.Errorf("regions: %v, %v", list, err)
+		}
+	})
+}
