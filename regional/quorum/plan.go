@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -76,86 +77,98 @@ type View struct {
 // server is removed first and its replacement added then: in between the group
 // tolerates no less than it did with a dead member.
 func Plan(v View) []Change {
-	peers := map[string]Peer{}
-	for _, p := range v.Peers {
-		peers[p.ID] = p
+	s := look(v)
+	out := s.removals(v)
+	for _, x := range v.Servers {
+		if p := s.peers[x.ID]; p.Alive && p.Addr != "" && p.Addr != x.Addr {
+			out = append(out, Change{Op: Add, ID: x.ID, Addr: p.Addr, Why: "it has another address"})
+		}
 	}
-	voters := map[string]Server{}
-	for _, s := range v.Servers {
-		voters[s.ID] = s
+	for _, id := range s.joiners {
+		// With a silent voter the group must not come to depend on a newcomer
+		// that may not catch up; it is taken in once the silent one is out.
+		if s.count >= MaxVoters || s.count > s.living && s.living < majority(s.count+1) {
+			break
+		}
+		out = append(out, Change{Op: Add, ID: id, Addr: s.peers[id].Addr, Why: "a new server"})
+		s.count++
+		s.living++
 	}
-	superseded := map[string]bool{}
+	return out
+}
+
+// survey is a view sorted out.
+type survey struct {
+	peers map[string]Peer
+	// joiners are living servers that are no voters, by ID; dead are voters
+	// that are silent, the longest first.
+	joiners, dead []string
+	superseded    map[string]bool
+	silent        map[string]time.Duration
+	// count of voters, and how many of them live.
+	count, living int
+}
+
+func look(v View) *survey {
+	s := &survey{peers: map[string]Peer{}, superseded: map[string]bool{}, silent: map[string]time.Duration{}, count: len(v.Servers)}
 	for _, p := range v.Peers {
-		for _, s := range v.Servers {
-			if p.Alive && p.Addr == s.Addr && p.ID != s.ID {
-				superseded[s.ID] = true // another listens where it did
+		s.peers[p.ID] = p
+	}
+	voters := map[string]bool{}
+	for _, x := range v.Servers {
+		voters[x.ID] = true
+		for _, p := range v.Peers {
+			if p.Alive && p.Addr == x.Addr && p.ID != x.ID {
+				s.superseded[x.ID] = true // another listens where it did
 			}
 		}
-	}
-	alive := func(id string) bool { return id == v.Self || peers[id].Alive && !superseded[id] }
-	silent := func(id string) time.Duration {
-		if p, known := peers[id]; known {
-			return p.Silent
+		p, known := s.peers[x.ID]
+		if x.ID == v.Self || p.Alive && !s.superseded[x.ID] {
+			s.living++
+			continue
 		}
-		return v.Unseen
+		s.silent[x.ID] = p.Silent
+		if !known {
+			s.silent[x.ID] = v.Unseen
+		}
+		s.dead = append(s.dead, x.ID)
 	}
-
-	var joiners, dead []string
 	for _, p := range v.Peers {
-		if _, voter := voters[p.ID]; !voter && p.Alive && (!p.Bootstrapped || p.Cluster == v.Cluster) {
-			joiners = append(joiners, p.ID)
+		if !voters[p.ID] && p.Alive && (!p.Bootstrapped || p.Cluster == v.Cluster) {
+			s.joiners = append(s.joiners, p.ID)
 		}
 	}
-	living := 0
-	for _, s := range v.Servers {
-		if alive(s.ID) {
-			living++
-		} else {
-			dead = append(dead, s.ID)
-		}
-	}
-	slices.Sort(joiners)
-	slices.Sort(dead)
-	// The one that has been silent longest goes first.
-	slices.SortStableFunc(dead, func(a, b string) int { return int(silent(b) - silent(a)) })
+	slices.Sort(s.joiners)
+	slices.SortFunc(s.dead, func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.silent[b], s.silent[a]), strings.Compare(a, b))
+	})
+	return s
+}
 
+// removals are the voters to go, as long as the rest can commit that, and can
+// commit without them.
+func (s *survey) removals(v View) []Change {
 	var out []Change
-	count := len(v.Servers)
-	replacements := len(joiners)
-	for _, id := range dead {
+	replacements := len(s.joiners)
+	for _, id := range s.dead {
 		why := ""
-		switch {
-		case superseded[id]:
+		switch silent := s.silent[id]; {
+		case s.superseded[id]:
 			why = "another server has its address"
 			replacements--
-		case silent(id) >= v.DeadAfter:
-			why = fmt.Sprintf("silent for %v", silent(id).Round(time.Second))
-		case silent(id) >= v.ReplaceAfter && (replacements > 0 || count > max(v.Expect, 1)):
+		case silent >= v.DeadAfter:
+			why = fmt.Sprintf("silent for %v", silent.Round(time.Second))
+		case silent >= v.ReplaceAfter && (replacements > 0 || s.count > max(v.Expect, 1)):
 			why = "silent, and another server is there in its place"
 			replacements--
 		default:
 			continue
 		}
-		if living < majority(count) || living < majority(count-1) {
-			continue // nothing can be committed, or could be afterwards
+		if s.living < majority(s.count) || s.living < majority(s.count-1) {
+			continue
 		}
 		out = append(out, Change{Op: Remove, ID: id, Why: why})
-		count--
-	}
-	for _, s := range v.Servers {
-		if p := peers[s.ID]; p.Alive && p.Addr != "" && p.Addr != s.Addr {
-			out = append(out, Change{Op: Add, ID: s.ID, Addr: p.Addr, Why: "it has another address"})
-		}
-	}
-	for _, id := range joiners {
-		// With a silent voter the group must not come to depend on a newcomer
-		// that may not catch up; it is taken in once the silent one is out.
-		if count >= MaxVoters || count > living && living < majority(count+1) {
-			break
-		}
-		out = append(out, Change{Op: Add, ID: id, Addr: peers[id].Addr, Why: "a new server"})
-		count++
-		living++
+		s.count--
 	}
 	return out
 }
