@@ -65,8 +65,6 @@ type View struct {
 	// Unseen is how long gossip has said nothing about servers it does not
 	// list: the age of this leadership.
 	Unseen time.Duration
-	// Expect is how many servers the region should have.
-	Expect int
 	// ReplaceAfter is how long a server is silent before a new one may take
 	// its place; DeadAfter before it is removed without one.
 	ReplaceAfter, DeadAfter time.Duration
@@ -86,8 +84,9 @@ func Plan(v View) []Change {
 	}
 	for _, id := range s.joiners {
 		// With a silent voter the group must not come to depend on a newcomer
-		// that may not catch up; it is taken in once the silent one is out.
-		if s.count >= MaxVoters || s.count > s.living && s.living < majority(s.count+1) {
+		// that may not catch up; and one that is silent for a moment may have
+		// to make room for it.
+		if s.count >= MaxVoters || s.unsure(v) || s.count > s.living && s.living < majority(s.count+1) {
 			break
 		}
 		out = append(out, Change{Op: Add, ID: id, Addr: s.peers[id].Addr, Why: "a new server"})
@@ -107,6 +106,11 @@ type survey struct {
 	silent        map[string]time.Duration
 	// count of voters, and how many of them live.
 	count, living int
+}
+
+// unsure says that a voter is silent and not yet long enough to be replaced.
+func (s *survey) unsure(v View) bool {
+	return slices.ContainsFunc(s.dead, func(id string) bool { return !s.superseded[id] && s.silent[id] < v.ReplaceAfter })
 }
 
 func look(v View) *survey {
@@ -158,7 +162,7 @@ func (s *survey) removals(v View) []Change {
 			replacements--
 		case silent >= v.DeadAfter:
 			why = fmt.Sprintf("silent for %v", silent.Round(time.Second))
-		case silent >= v.ReplaceAfter && (replacements > 0 || s.count > max(v.Expect, 1)):
+		case silent >= v.ReplaceAfter && replacements > 0:
 			why = "silent, and another server is there in its place"
 			replacements--
 		default:

@@ -237,7 +237,7 @@ func (g *Group) KeepMembers(ctx context.Context) error {
 func (g *Group) view(began time.Time) View {
 	now := time.Now()
 	v := View{
-		Self: g.cfg.ID, Cluster: g.cfg.Cluster(), Unseen: now.Sub(began), Expect: g.cfg.Expect,
+		Self: g.cfg.ID, Cluster: g.cfg.Cluster(), Unseen: now.Sub(began),
 		ReplaceAfter: g.cfg.ReplaceAfter, DeadAfter: g.cfg.DeadAfter,
 	}
 	for _, s := range g.GetConfiguration().Configuration().Servers {
