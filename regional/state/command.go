@@ -194,8 +194,8 @@ type AllocReport struct {
 }
 
 // AnswerSlots records parts of slots as given back (SlotRejected or
-// SlotReturned). Only parts without live allocations and of the present
-// generation are accepted; others are skipped.
+// SlotReturned). Only parts of the present generation without live allocations
+// on connected nodes are accepted; others are skipped.
 type AnswerSlots struct {
 	Answers []Answer
 }

@@ -278,7 +278,8 @@ func (t *txn) answerSlots(c *AnswerSlots) error {
 	return nil
 }
 
-// answer records a part as given back, unless something lives in it.
+// answer records a part as given back, unless something lives in it that this
+// region hears of: what a lost node may still run ends when the node is back.
 func (t *txn) answer(a Answer) {
 	id := SlotID(a.Namespace, a.Job, a.Group, a.From)
 	key := GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}
@@ -309,7 +310,7 @@ func (t *txn) answer(a Answer) {
 		if k.gid != g.gid || k.index >= a.To {
 			break
 		}
-		if al.Live() {
+		if al.Live() && !al.Disconnected {
 			t.skip(id, ReasonStaleOrder, "index %d is live as %s", al.Index, al.ID)
 			return
 		}
