@@ -178,9 +178,31 @@ func (c cgroup) leave() {
 
 // kill everything inside, also what has left the process group.
 func (c cgroup) kill() {
-	if c.v2 && len(c.dirs) > 0 {
-		_ = writeControl(c.dirs[0], "cgroup.kill", "1")
+	if len(c.dirs) == 0 {
+		return
 	}
+	if c.v2 {
+		_ = writeControl(c.dirs[0], "cgroup.kill", "1")
+		return
+	}
+	data, _ := os.ReadFile(filepath.Join(c.dirs[0], "cgroup.procs"))
+	for _, f := range strings.Fields(string(data)) {
+		if pid, err := strconv.Atoi(f); err == nil && pid > 1 && pid != os.Getpid() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// existing is the group of a run that was made by its supervisor.
+func existing(l Limits) cgroup {
+	v2, parents := hierarchies()
+	c := cgroup{v2: v2}
+	for _, p := range parents {
+		if l.Cgroup != "" {
+			c.dirs = append(c.dirs, filepath.Join(p, l.Cgroup))
+		}
+	}
+	return c
 }
 
 // outOfMemory: the kernel killed something of it for the memory limit.

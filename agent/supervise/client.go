@@ -41,6 +41,18 @@ func Query(dir string) (driver.Status, error) {
 	return bury(dir, rec)
 }
 
+// Release kills what is left in the control group of a run that has no
+// supervisor any more, and removes the group. Without one: nothing.
+func Release(dir string) {
+	spec, err := readSpec(dir)
+	if err != nil {
+		return
+	}
+	c := existing(spec.Limits)
+	c.kill()
+	c.remove() // not yet if something is still dying: again when the run is removed
+}
+
 // bury ends a run without a supervisor.
 func bury(dir string, rec record) (driver.Status, error) {
 	if rec.Boot == bootID() {
@@ -50,6 +62,7 @@ func bury(dir string, rec record) (driver.Status, error) {
 		// The session's number stays taken while any of its processes lives.
 		killMatching(func(st stat) bool { return st.session == rec.Session })
 	}
+	Release(dir)
 	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // as it will be read
 	rec.Cause, rec.ExitCode, rec.Signal = driver.CauseLost, 137, int(unix.SIGKILL)
 	rec.Message = "its supervisor vanished; the exit code is unknown"

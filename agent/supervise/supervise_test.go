@@ -260,8 +260,16 @@ func TestRotation(t *testing.T) {
 // TestSupervisorKilled: the command does not outlive its supervisor, and the
 // record says that its end is unknown.
 func TestSupervisorKilled(t *testing.T) {
-	r := start(t, spec("sleep 3600 & echo $!; wait"))
-	child, _ := strconv.Atoi(r.untilOutput())
+	limits := Limits{}
+	if name := fmt.Sprintf("killed-%d", os.Getpid()); LimitsUsable(name+"-probe") == nil {
+		limits.Cgroup = name
+	}
+	// Only a control group catches the one that left the session.
+	script := "sleep 3600 & a=$!; setsid sleep 3604 & echo $a $!; wait"
+	r := start(t, spec(script, func(s *Spec) { s.Limits = limits }))
+	pids := strings.Fields(r.untilOutput())
+	child, _ := strconv.Atoi(pids[0])
+	away, _ := strconv.Atoi(pids[1])
 	before, err := Query(r.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -274,8 +282,17 @@ func TestSupervisorKilled(t *testing.T) {
 	if st.Cause != driver.CauseLost || st.State != driver.Ended {
 		t.Errorf("%+v", st)
 	}
-	for _, pid := range []int{before.PID, child} {
+	if limits.Cgroup == "" {
+		_ = syscall.Kill(away, syscall.SIGKILL)
+	}
+	for _, pid := range []int{before.PID, child, away} {
 		untilGone(t, pid)
+	}
+	Release(r.dir)
+	for _, dir := range existing(limits).dirs {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left behind: %v", dir, err)
+		}
 	}
 	if again := r.wait(); again != st {
 		t.Errorf("asked again: %+v, was %+v", again, st)

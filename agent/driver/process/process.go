@@ -212,6 +212,9 @@ func (d *Driver) Remove(_ context.Context, id driver.ID) error {
 		return fmt.Errorf("remove %s: it still runs", id)
 	}
 	d.collect(id)
+	if st.Cause == driver.CauseLost {
+		supervise.Release(dir)
+	}
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
