@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/network"
@@ -52,14 +53,7 @@ func TestEtcdRestart(t *testing.T) {
 // the other continues.
 func TestEtcdSuccession(t *testing.T) {
 	t.Parallel()
-	member, err := store.OpenEtcd(t.Context(), store.EtcdConfig{
-		Name: "etcd", DataDir: t.TempDir(), ClientAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0",
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { member.Close() })
+	member := openMember(t, t.TempDir(), "127.0.0.1:0")
 	f := newFederation()
 	shared := f.overEtcd("", Etcd{Endpoints: []string{"http://" + member.ClientAddr()}})
 	first := f.start(t, "g1", shared)
@@ -77,4 +71,45 @@ func TestEtcdSuccession(t *testing.T) {
 		t.Fatal(err)
 	}
 	next.wait("removal of the slot", func() bool { return len(next.slots) == 0 })
+}
+
+func openMember(t *testing.T, dir, addr string) *store.Etcd {
+	t.Helper()
+	member, err := store.OpenEtcd(t.Context(), store.EtcdConfig{
+		Name: "etcd", DataDir: dir, ClientAddr: addr, PeerAddr: "127.0.0.1:0",
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { member.Close() })
+	return member
+}
+
+// TestEtcdGoesAndComesBack: without etcd nobody is active, and calls say why;
+// when it is back one is, with everything that was acknowledged. A server can
+// be stopped at any time.
+func TestEtcdGoesAndComesBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	member := openMember(t, dir, "127.0.0.1:0")
+	addr := member.ClientAddr()
+	f := newFederation()
+	shared := f.overEtcd("", Etcd{Endpoints: []string{addr}})
+	first := f.start(t, "g1", shared)
+	second := f.start(t, "g2", shared)
+	first.submit(testJob("api", 1))
+	member.Close()
+	waitInfo(t, first, "not active", func(i *nusav1.InfoResponse) bool { return !i.GetLeader() })
+	start := time.Now()
+	second.stop()
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("a standby without etcd took %s to stop", took)
+	}
+	openMember(t, dir, addr)
+	waitActive(t, first)
+	list, err := first.jobs().List(t.Context(), &nusav1.ListJobsRequest{})
+	if err != nil || len(list.GetJobs()) != 1 {
+		t.Errorf("after etcd came back: %v, %v", list, err)
+	}
 }

@@ -63,7 +63,8 @@ type session struct {
 	inbox  *link.Inbox[*nusav1.JobSummary]
 	epoch  uint64 // incarnation, for summaries
 
-	// Guarded by the state's lock.
+	// Guarded by the state's lock. closed: the handler has returned.
+	closed      bool
 	cursor      *link.Cursor[*nusav1.SlotOrder]
 	acked       link.Position
 	peersDirty  bool
@@ -323,7 +324,10 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	r := st.regions[s.region]
-	if r == nil {
+	switch {
+	case s.closed:
+		return errNotActive // nobody would end this session
+	case r == nil:
 		return &refusal{message: "the region was removed meanwhile"}
 	}
 	hello.BoundName = st.boundName(s.region, hello.ClusterID)
@@ -359,12 +363,13 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 
 // endSession is called once for each stream.
 func (a *active) endSession(s *session) {
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	s.closed = true
 	if !s.opened.Load() {
 		return
 	}
 	s.conn.Close()
-	a.st.mu.Lock()
-	defer a.st.mu.Unlock()
 	r := a.st.regions[s.region]
 	if r == nil || r.session != s {
 		return
@@ -382,8 +387,8 @@ func (a *active) lease(s *session, id uint64) {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
 	r := a.st.regions[s.region]
-	if r == nil {
-		return
+	if r == nil || a.ctx.Err() != nil {
+		return // a successor may count on no lease that it did not see begin
 	}
 	next, effects := region.Step(a.st.region, r.life, a.st.clock(), region.LeaseRequested{Stream: s.number, ID: id})
 	r.life = next

@@ -12,7 +12,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -314,63 +313,6 @@ func (e *Etcd) Close() error {
 		}
 	})
 	return err
-}
-
-// Campaign implements Store.
-func (e *Etcd) Campaign(ctx context.Context, prefix, value string, ttl time.Duration) (Election, error) {
-	if e.ctx.Err() != nil {
-		return nil, ErrClosed
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := context.AfterFunc(e.ctx, cancel)
-	defer stop()
-	grant, err := e.client.Grant(ctx, seconds(ttl))
-	if err != nil {
-		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
-	}
-	session, err := concurrency.NewSession(e.client, concurrency.WithLease(grant.ID), concurrency.WithContext(e.ctx))
-	if err != nil {
-		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
-	}
-	// The campaign ends, too, when the session does: it could never win.
-	go func() {
-		select {
-		case <-session.Done():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	election := concurrency.NewElection(session, prefix[:len(prefix)-1]) // it adds the slash
-	if err := election.Campaign(ctx, value); err != nil {
-		session.Orphan()
-		_, _ = e.client.Revoke(e.ctx, grant.ID) // else it expires
-		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
-	}
-	return &etcdElection{e: e, session: session, guard: Create(election.Key(), election.Rev())}, nil
-}
-
-type etcdElection struct {
-	e       *Etcd
-	session *concurrency.Session
-	guard   Compare
-}
-
-// Guard implements Election.
-func (l *etcdElection) Guard() Compare { return l.guard }
-
-// Lost implements Election.
-func (l *etcdElection) Lost() <-chan struct{} { return l.session.Done() }
-
-// Resign implements Election.
-func (l *etcdElection) Resign(ctx context.Context) error {
-	l.session.Orphan()
-	ctx, cancel := l.e.op(ctx)
-	defer cancel()
-	if _, err := l.e.client.Revoke(ctx, l.session.Lease()); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return fmt.Errorf("resign: %w", l.e.typed(err))
-	}
-	return nil
 }
 
 // Compact forgets the history up to a revision. The embedded member does so by
