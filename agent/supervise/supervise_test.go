@@ -457,8 +457,11 @@ func TestUnknownUser(t *testing.T) {
 
 // TestOtherUser needs root; without it the refusal is what is tested.
 func TestOtherUser(t *testing.T) {
-	dir := t.TempDir()
-	if err := WriteSpec(dir, spec("id -un", func(s *Spec) { s.User, s.Dir = "nobody", t.TempDir() })); err != nil {
+	dir, name := t.TempDir(), "nobody"
+	if syscall.Geteuid() != 0 {
+		name = "root"
+	}
+	if err := WriteSpec(dir, spec("id -un", func(s *Spec) { s.User, s.Dir = name, t.TempDir() })); err != nil {
 		t.Fatal(err)
 	}
 	p, st, err := newSpawner(t).Spawn(t.Context(), dir)
