@@ -63,6 +63,8 @@ func TestPlan(t *testing.T) {
 		{"one new server replaces one dead, the one silent longest", view("a b c d e", member("a"), member("b"), member("c"),
 			silent("d", time.Minute), silent("e", 2*time.Minute), fresh("f")),
 			"remove e: silent, and another server is there in its place; add f at f:1: a new server"},
+		{"a dead one leaves an even group", view("a b c d", member("a"), member("b"), member("c"), silent("d", time.Minute)),
+			"remove d: silent, and the group is even"},
 		{"a newcomer waits until a silent one is judged", view("a b c d e", member("a"), member("b"), member("c"), member("d"), silent("e", time.Second), fresh("f")), ""},
 		{"dead for long goes without a replacement", view("a b c", member("a"), member("b"), silent("c", 2*time.Hour)),
 			"remove c: silent for 2h0m0s"},
