@@ -1,8 +1,10 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -48,4 +50,65 @@ func TestContract(t *testing.T) {
 		Invalid: map[string]any{"command": "true", "no_such_field": true},
 		Broken:  map[string]any{"command": "/no/such/file"},
 	})
+}
+
+// TestLogsAcrossRotation: following, reading all and the tail go through
+// rotated files without losing or repeating a byte.
+func TestLogsAcrossRotation(t *testing.T) {
+	d := newDriver(t, t.TempDir())
+	var want strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&want, "line %d\n", i)
+	}
+	task := driver.Task{
+		ID:     driver.ID{Alloc: "rotating", Task: "main", Run: 1},
+		Config: shell("i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"),
+		Env:    map[string]string{"PATH": os.Getenv("PATH")}, Dir: t.TempDir(), AllocDir: t.TempDir(),
+		Logs: driver.LogBounds{Files: 100, SizeBytes: 4096},
+	}
+	if err := d.Start(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		o    driver.LogOptions
+		want string
+	}{
+		{"followed", driver.LogOptions{Stdout: true, Follow: true}, want.String()},
+		{"afterwards", driver.LogOptions{Stdout: true}, want.String()},
+		{"tail over two files", driver.LogOptions{Stdout: true, TailBytes: 6000}, want.String()[want.Len()-6000:]},
+		{"tail of more than there is", driver.LogOptions{Stdout: true, TailBytes: 1 << 30}, want.String()},
+	} {
+		var got strings.Builder
+		err := d.Logs(t.Context(), task.ID, c.o, func(chunk driver.LogChunk) error {
+			got.Write(chunk.Data)
+			return nil
+		})
+		if err != nil || got.String() != c.want {
+			t.Errorf("%s: %d bytes, want %d: %v", c.name, got.Len(), len(c.want), err)
+		}
+	}
+	if _, err := d.Wait(t.Context(), task.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Remove(t.Context(), task.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestConfig: every mistake names its field.
+func TestConfig(t *testing.T) {
+	for field, config := range map[string]map[string]any{
+		"config.command: required":             {},
+		"config.command: must be a text":       {"command": 1.0},
+		"config.args: must be a list of texts": {"command": "x", "args": "y"},
+		"config.args: [1]: must be a text":     {"command": "x", "args": []any{"a", 2.0}},
+		"config.cpu_hard_limit":                {"command": "x", "cpu_hard_limit": "yes"},
+		"config.comand: unknown field":         {"comand": "x"},
+	} {
+		err := newDriver(t, t.TempDir()).Start(t.Context(), driver.Task{ID: driver.ID{Alloc: "a", Task: "t", Run: 1}, Config: config})
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), field) {
+			t.Errorf("%v: %v, want %q", config, err, field)
+		}
+	}
 }
