@@ -165,7 +165,7 @@ func (s *survey) removals(v View) []Change {
 		case silent >= v.ReplaceAfter && replacements > 0:
 			why = "silent, and another server is there in its place"
 			replacements--
-		case silent >= v.ReplaceAfter && s.count%2 == 0:
+		case silent >= v.ReplaceAfter && (s.count+len(s.joiners))%2 == 0:
 			// Such as one that died just before its replacement came. An even
 			// group needs one living server more than the odd one without it,
 			// so this never costs a quorum, whoever comes back.
