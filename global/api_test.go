@@ -317,6 +317,9 @@ func TestStopPurges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.jobs().Stop(ctx, &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "api"}, Purge: true}); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,8 @@ import (
 const (
 	// commitQueue is how many requests wait for a transaction at most.
 	commitQueue = 1024
+	// commitRequests is how many requests share a transaction at most.
+	commitRequests = 512
 	// commitOps leaves one compare of a transaction to the election key.
 	commitOps = store.MaxTxnOps - 1
 	// commitBytes is the most a shared transaction writes.
@@ -171,7 +173,7 @@ func (c *committer) batch(ctx context.Context, first commitRequest) (carry *comm
 			t.rollback(mark)
 			refused, refusals = append(refused, next), append(refusals, err)
 		}
-		if more = false; carry == nil {
+		if more = false; carry == nil && len(members)+len(refused) < commitRequests {
 			select {
 			case next = <-c.queue:
 				more = true

@@ -135,7 +135,7 @@ func TestQueueIsBounded(t *testing.T) {
 	full := 0
 	var waits []func(context.Context) (int64, error)
 	for i := range commitQueue + store.MaxTxnOps + 10 {
-		waits = append(waits, c.begin(putRegion(fmt.Sprintf("r%d", i%3))))
+		waits = append(waits, c.begin(putRegion(fmt.Sprintf("r%d", i))))
 	}
 	close(g.gate)
 	for _, wait := range waits {
@@ -145,6 +145,25 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 	if full == 0 {
 		t.Error("the queue took everything")
+	}
+}
+
+// TestBatchIsBounded: requests that write nothing new do not keep a
+// transaction open for ever.
+func TestBatchIsBounded(t *testing.T) {
+	c, g := committing(t)
+	var waits []func(context.Context) (int64, error)
+	for range commitRequests + 2 {
+		waits = append(waits, c.begin(putRegion("same")))
+	}
+	close(g.gate)
+	for i, wait := range waits {
+		if _, err := wait(t.Context()); err != nil {
+			t.Fatalf("write %d: %v", i, err)
+		}
+	}
+	if len(g.txns) < 2 {
+		t.Errorf("%d requests shared one transaction", len(waits))
 	}
 }
 

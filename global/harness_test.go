@@ -408,10 +408,7 @@ func inState(state nusav1.SlotState) func(*nusav1.Slot) bool {
 	return func(s *nusav1.Slot) bool { return s.GetState() == state }
 }
 
-var (
-	offered  = inState(nusav1.SlotState_SLOT_STATE_OFFERED)
-	accepted = inState(nusav1.SlotState_SLOT_STATE_ACCEPTED)
-)
+var accepted = inState(nusav1.SlotState_SLOT_STATE_ACCEPTED)
 
 // summaries sends one summary as a full set or a delta.
 func (r *fakeRegion) summarize(full bool, sequence uint64, sums ...*nusav1.JobSummary) {

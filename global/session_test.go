@@ -63,6 +63,8 @@ func TestRejectedGoesToTheNextRegion(t *testing.T) {
 	}
 	preferred := s.joined("alpha", full)
 	other := s.joined("beta")
+	s.waitReport("alpha")
+	s.waitReport("beta")
 	s.submit(testJob("api", 2, func(j *nusav1.JobSpec) {
 		j.Regions = &nusav1.RegionsSpec{Prefer: []*nusav1.Preference{{Selector: &nusav1.RegionSelector{Name: "alpha"}, Weight: 100}}}
 	}))

@@ -139,10 +139,10 @@ func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus) (nusav1.JobSta
 // firstReason adds the first reason, in order of the groups, to a summary.
 func firstReason(groups map[string]*nusav1.GroupStatus, summary string) string {
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		for _, c := range groups[name].GetPending() {
-			text := c.GetMessage()
+		if pending := groups[name].GetPending(); len(pending) > 0 {
+			text := pending[0].GetMessage()
 			if text == "" {
-				text = reasonWord(c.GetReason())
+				text = reasonWord(pending[0].GetReason())
 			}
 			return fmt.Sprintf("%s: %s: %s", summary, name, text)
 		}
