@@ -40,6 +40,37 @@ func TestThreeServersFormAGroupFromOneAddress(t *testing.T) {
 	})
 }
 
+// TestAServerThatLostItsDiskTakesItsOwnPlace: the same name and address, another
+// server. Then another may die, and what was committed is still there.
+func TestAServerThatLostItsDiskTakesItsOwnPlace(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		for i := 1; i <= 3; i++ {
+			w.server(i, 1, 2, 3)
+		}
+		first := w.master(1, 2, 3)
+		lost := first%3 + 1
+		w.kill(lost)
+		w.submit(first, spec("kept", 0))
+		w.server(lost, first) // in memory: it comes back with nothing
+		w.eventually("it follows", func() bool { return w.info(lost).GetLeaderAddress() == serverAddr(first) })
+		time.Sleep(20 * time.Second)
+		w.kill(first)
+		second := w.master(without([]int{1, 2, 3}, first)...)
+		ctx, cancel := callCtx()
+		defer cancel()
+		r, err := nusav1.NewRegionsClient(w.conn(second)).Get(ctx, &nusav1.GetRegionRequest{Name: regionName})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(r.GetServers()); n != 3 {
+			t.Errorf("%d servers are listed, want the two living ones and the one killed last: %v", n, r.GetServers())
+		}
+		if _, err := nusav1.NewJobsClient(w.conn(second)).Get(ctx, &nusav1.GetJobRequest{Job: ref("kept")}); err != nil {
+			t.Errorf("the job that was acknowledged: %v", err)
+		}
+	})
+}
+
 func without(all []int, one int) []int {
 	var out []int
 	for _, i := range all {

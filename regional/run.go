@@ -281,7 +281,7 @@ func (s *server) meta() gossip.Meta {
 	return gossip.Meta{
 		ID: s.id, Name: s.cfg.Name, GRPC: s.addrs.GRPC, Raft: s.addrs.Raft, Probe: s.addrs.Probe,
 		Expect: s.cfg.BootstrapExpect, Bootstrapped: s.quorum.Existing(),
-		Cluster: s.fsm.View().Cluster().ID, Version: s.cfg.Version,
+		Cluster: s.fsm.View().Cluster().ID, Started: time.Now().UnixMilli(), Version: s.cfg.Version,
 	}
 }
 

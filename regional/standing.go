@@ -118,10 +118,19 @@ func (s *server) serverList() *nusav1.ServerList {
 	return &nusav1.ServerList{Servers: s.servers()}
 }
 
+// servers are the living ones, and the silent ones that still belong to the
+// group.
 func (s *server) servers() []*nusav1.RegionalServer {
 	master := s.masterID()
+	voters := map[string]bool{}
+	for _, v := range s.quorum.GetConfiguration().Configuration().Servers {
+		voters[string(v.ID)] = true
+	}
 	var out []*nusav1.RegionalServer
 	for _, m := range s.gossip.Members() {
+		if !m.Alive && !voters[m.ID] {
+			continue // it was replaced
+		}
 		out = append(out, &nusav1.RegionalServer{
 			Id: m.Name, Address: m.GRPC, ProbeAddress: m.Probe,
 			Leader: m.ID == master && master != "", Healthy: m.Alive, Version: m.Version,

@@ -54,6 +54,9 @@ type Meta struct {
 	// Candidates is a hash of the set of servers that this one would form a
 	// group with; empty when it sees too few.
 	Candidates string `json:"c,omitempty"`
+	// Started is when this life of the server began, in Unix milliseconds of
+	// its own clock. It tells the later of two servers at one address.
+	Started int64 `json:"s,omitempty"`
 	// Version of the build.
 	Version string `json:"v,omitempty"`
 }
@@ -63,7 +66,9 @@ type Member struct {
 	Meta
 	// Gossip is the member's gossip address.
 	Gossip string
-	Alive  bool
+	// Alive is false for a server that fell silent, left, or whose address a
+	// later one has.
+	Alive bool
 	// Since is when Alive last changed, on the local clock.
 	Since time.Time
 }
@@ -282,6 +287,7 @@ func (g *Group) Members() []Member {
 	out := make([]Member, 0, len(g.members)+1)
 	for id, m := range g.members {
 		if id != g.local.ID {
+			m.Alive = m.Alive && !g.replaced(m)
 			out = append(out, m)
 		}
 	}
@@ -290,6 +296,20 @@ func (g *Group) Members() []Member {
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
 	return out
+}
+
+// replaced says that a later server has m's address: m is gone, though nobody
+// may have noticed its silence yet. g.mu is held.
+func (g *Group) replaced(m Member) bool {
+	later := func(o Meta, addr string) bool {
+		return addr == m.Gossip && o.ID != m.ID && (o.Started > m.Started || o.Started == m.Started && o.ID > m.ID)
+	}
+	for _, o := range g.members {
+		if o.Alive && later(o.Meta, o.Gossip) {
+			return true
+		}
+	}
+	return later(g.local, g.addr)
 }
 
 // Changed is closed at the next change of Members.

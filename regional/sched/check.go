@@ -48,6 +48,7 @@ func checkPlace(in Input, p *Place) error {
 	}
 	ask := &job.Group(p.Key.Group).Ask
 	inst := in.View.Instance(p.Key, p.Index)
+	declined, _ := in.excluded(&inst)
 	switch {
 	case p.Resources != ask.Resources:
 		return fail("charged for %v, asks for %v", p.Resources, ask.Resources)
@@ -57,7 +58,7 @@ func checkPlace(in Input, p *Place) error {
 		return fail("the instance is finished")
 	case inst.NotBeforeUnixNano > in.NowUnixNano:
 		return fail("the instance is backing off")
-	case slices.Contains(inst.Declined, n.ID) && in.NowUnixNano-inst.FreedUnixNano < int64(DeclineMemory):
+	case slices.Contains(declined, n.ID):
 		return fail("the node declined it")
 	case n.Pool != ask.Pool:
 		return fail("pool %q, not %q", n.Pool, ask.Pool)

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -13,13 +14,24 @@ import (
 const DeclineMemory = time.Minute
 
 // excluded are the nodes that an instance is not given to again, and until
-// when; nil once the memory is over.
+// when; nil once the memory is over. A node that came back since is asked
+// again: an agent that declined because it was leaving is another one now.
 func (in *Input) excluded(inst *state.Instance) ([]string, int64) {
 	until := inst.FreedUnixNano + int64(DeclineMemory)
 	if len(inst.Declined) == 0 || in.NowUnixNano >= until {
 		return nil, 0
 	}
-	return inst.Declined, until
+	back := func(id string) bool {
+		n, ok := in.View.Node(id)
+		return ok && n.Status == state.NodeReady && n.StatusUnixNano > inst.FreedUnixNano
+	}
+	if !slices.ContainsFunc(inst.Declined, back) {
+		return inst.Declined, until
+	}
+	if left := slices.DeleteFunc(slices.Clone(inst.Declined), back); len(left) > 0 {
+		return left, until
+	}
+	return nil, 0
 }
 
 // defaultMaxPlaces bounds a plan where the caller does not.
