@@ -67,12 +67,12 @@ func (s *server) leading() (*leader, error) {
 // directory to the cluster once that has a name.
 func (s *server) watch(ctx context.Context) error {
 	servers := s.gossip.Changed()
-	bound := s.dir == nil || s.dir.ClusterID() != ""
+	bound := s.dir == nil
 	for {
 		view, committed := s.fsm.Watch()
 		if id := view.Cluster().ID; !bound && id != "" {
 			if err := s.dir.SetCluster(id); err != nil {
-				return err
+				return err // the log is not this directory's
 			}
 			bound = true
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -38,6 +39,9 @@ const (
 	// maxSubscriptions bounds the asks whose fit is reported.
 	maxSubscriptions = 256
 )
+
+// errRefused needs an operator: the region cannot be what it says it is.
+var errRefused = errors.New("the global tier refuses this region")
 
 type upStream = grpc.BidiStreamingClient[nusav1.RegionMessage, nusav1.GlobalMessage]
 
@@ -131,16 +135,21 @@ func (u *uplink) run(ctx context.Context) error {
 	}
 	u.begin()
 	next, wait := rand.IntN(len(servers)), retryFrom
+	level := slog.LevelInfo // of the first failure; its repetitions are quiet
 	for tried := 0; ctx.Err() == nil; {
 		addr := servers[next%len(servers)]
 		welcomed, err := u.connect(ctx, addr)
 		if ctx.Err() != nil {
 			return nil
 		}
-		u.l.log.Info("no session with the global tier", "server", addr, "error", err)
+		if errors.Is(err, errRefused) {
+			level, wait = slog.LevelError, retryTo
+		}
+		u.l.log.Log(ctx, level, "no session with the global tier: the region is an island", "server", addr, "error", err)
+		level = slog.LevelDebug
 		if welcomed {
 			// It was there a moment ago: the same one first, soon.
-			tried, wait = 0, retryFrom
+			tried, wait, level = 0, retryFrom, slog.LevelInfo
 		} else {
 			next, tried = next+1, tried+1
 		}
@@ -189,8 +198,10 @@ func (u *uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 		return false, fmt.Errorf("wait for the welcome: %w", err)
 	}
 	slow.Stop()
-	if r := first.GetRefused(); r != nil {
-		return false, fmt.Errorf("the global tier refuses this region: %s", r.GetMessage())
+	if r := first.GetRefused(); r.GetPermanent() {
+		return false, fmt.Errorf("%w: %s", errRefused, r.GetMessage())
+	} else if r != nil {
+		return false, fmt.Errorf("not now: %s", r.GetMessage())
 	}
 	if first.GetWelcome() == nil {
 		return false, errors.New("the first message was no welcome")

@@ -54,6 +54,9 @@ type Peer struct {
 	Bootstrapped bool
 }
 
+// stranger says that the server has the log of another group.
+func (p Peer) stranger(cluster string) bool { return p.Bootstrapped && p.Cluster != cluster }
+
 // View is everything that a membership plan depends on.
 type View struct {
 	Self    string
@@ -138,7 +141,7 @@ func look(v View) *survey {
 		s.dead = append(s.dead, x.ID)
 	}
 	for _, p := range v.Peers {
-		if !voters[p.ID] && p.Alive && (!p.Bootstrapped || p.Cluster == v.Cluster) {
+		if !voters[p.ID] && p.Alive && !p.stranger(v.Cluster) {
 			s.joiners = append(s.joiners, p.ID)
 		}
 	}

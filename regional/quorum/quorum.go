@@ -215,9 +215,17 @@ func (g *Group) KeepMembers(ctx context.Context) error {
 	began := time.Now()
 	tick := time.NewTicker(max(g.cfg.ReplaceAfter/4, 100*time.Millisecond))
 	defer tick.Stop()
+	strangers := map[string]bool{}
 	for {
 		changed := g.cfg.Gossip.Changed()
-		for _, c := range Plan(g.view(began)) {
+		view := g.view(began)
+		for _, p := range view.Peers {
+			if p.Alive && p.stranger(view.Cluster) && !strangers[p.ID] {
+				strangers[p.ID] = true
+				g.cfg.Logger.Warn("a server of another cluster gossips here: give it an empty data directory, or another region's name", "server", p.ID, "cluster", p.Cluster)
+			}
+		}
+		for _, c := range Plan(view) {
 			if err := g.carryOut(c); err != nil {
 				// The next round plans anew from what is then true.
 				g.cfg.Logger.Warn("membership change failed", "change", c.String(), "error", err)
