@@ -220,7 +220,7 @@ func (g *Group) KeepMembers(ctx context.Context) error {
 		changed := g.cfg.Gossip.Changed()
 		view := g.view(began)
 		for _, p := range view.Peers {
-			if p.Alive && p.stranger(view.Cluster) && !strangers[p.ID] {
+			if p.Alive && p.Cluster != "" && p.stranger(view.Cluster) && !strangers[p.ID] {
 				strangers[p.ID] = true
 				g.cfg.Logger.Warn("a server of another cluster gossips here: give it an empty data directory, or another region's name", "server", p.ID, "cluster", p.Cluster)
 			}

@@ -18,12 +18,18 @@ import (
 	"pgregory.net/rapid"
 )
 
-// declinedNow are the nodes that declined an instance less than a minute ago.
-func declinedNow(in sched.Input, inst state.Instance) []string {
+// declinedNow are the nodes that declined an instance less than a minute ago
+// and have not come back since.
+func declinedNow(in sched.Input, inst state.Instance) (out []string) {
 	if in.NowUnixNano-inst.FreedUnixNano >= int64(time.Minute) {
 		return nil
 	}
-	return inst.Declined
+	for _, id := range inst.Declined {
+		if n, ok := in.View.Node(id); !ok || n.Status != state.NodeReady || n.StatusUnixNano <= inst.FreedUnixNano {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 var (
@@ -120,8 +126,13 @@ func checkAnswers(t *rapid.T, v *state.View) {
 	for _, a := range accept.Answers(v) {
 		key := state.GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}
 		for al := range v.GroupAllocs(key) {
-			inside := al.Index >= a.From && al.Index < a.To
-			if a.State != state.SlotAccepted && inside && al.Live() {
+			if a.State == state.SlotAccepted || al.Index < a.From || al.Index >= a.To || !al.Live() {
+				continue
+			}
+			// What a lost node may still run does not keep a part from being
+			// given back, nor does its return before it is told to stop.
+			left := a.State == state.SlotReturned && (al.Disconnected || al.Desired == state.Stop || cameBack(v, al))
+			if !left {
 				t.Fatalf("%+v, but %s is %s", a, al.ID, al.State)
 			}
 		}
@@ -136,6 +147,12 @@ func checkAnswers(t *rapid.T, v *state.View) {
 			}
 		}
 	}
+}
+
+// cameBack says that an allocation's node was lost after it was placed.
+func cameBack(v *state.View, al *state.Alloc) bool {
+	n, ok := v.Node(al.NodeID)
+	return ok && n.StatusUnixNano >= al.CreatedUnixNano && n.StatusUnixNano > n.RegisteredUnixNano
 }
 
 func (w *world) must(t *rapid.T, line string) {
