@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,4 +113,80 @@ func TestEtcdGoesAndComesBack(t *testing.T) {
 	if err != nil || len(list.GetJobs()) != 1 {
 		t.Errorf("after etcd came back: %v, %v", list, err)
 	}
+}
+
+// TestThreeMembers: three servers, each with a member of one etcd. The active
+// one is killed with its member; two are a quorum and go on.
+func TestThreeMembers(t *testing.T) {
+	t.Parallel()
+	f := newFederation()
+	names := []string{"g1", "g2", "g3"}
+	peers, cluster := map[string]string{}, []string{}
+	for _, name := range names {
+		peers[name] = freeAddr(t)
+		cluster = append(cluster, name+"="+peers[name])
+	}
+	servers := make([]*testServer, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names { // together: none is ready before two are
+		dir := t.TempDir()
+		wg.Go(func() {
+			servers[i] = f.start(t, name, f.overEtcd(dir, Etcd{ClientAddr: "127.0.0.1:0", PeerAddr: peers[name], InitialCluster: cluster}))
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	var active, other *testServer
+	for _, s := range servers {
+		info, err := nusav1.NewSystemClient(s.conn).Info(t.Context(), &nusav1.InfoRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.GetLeader() {
+			active = s
+		} else {
+			other = s
+		}
+	}
+	if active == nil || other == nil {
+		t.Fatal("not exactly one of three is active")
+	}
+	r := other.joined("alpha")
+	active.submit(testJob("api", 1))
+	r.waitSlot("default/api/web/0", accepted)
+	active.stop()
+	r.wait("end of its session", func() bool { return r.err != nil })
+	ctx, cancel := context.WithTimeout(t.Context(), testWait)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		list, err := other.jobs().List(ctx, &nusav1.ListJobsRequest{})
+		if err == nil && len(list.GetJobs()) == 1 {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("nobody goes on: %v", err)
+		}
+	}
+	again := other.join(helloOf("alpha", 1))
+	again.waitSlot("default/api/web/0", accepted)
+	other.submit(testJob("more", 1))
+	again.waitSlot("default/more/web/0", accepted)
+}
+
+// freeAddr is an address that nobody listens on, for a member that has to know
+// the others' before any listens.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
