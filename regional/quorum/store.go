@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // ErrInUse says that another process holds the data directory.
@@ -41,7 +42,7 @@ func openStores(dir string, logger hclog.Logger) (stores, error) {
 		Path:        path,
 		BoltOptions: &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType},
 	})
-	if errors.Is(err, bolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return stores{}, fmt.Errorf("%w: %s", ErrInUse, path)
 	}
 	if err != nil {
