@@ -41,7 +41,6 @@ type server struct {
 	mark    masterMark
 	lease   time.Duration
 	silent  bool // no lease is granted
-	mute    int  // so many of the coming order acknowledgements are not noticed
 	cluster string
 	refuse  *nusav1.Refused
 
@@ -55,7 +54,6 @@ type server struct {
 	invs     []*nusav1.NodeInventory
 	stats    []*nusav1.NodeStats
 	goodbyes int
-	requests chan string
 	sessions map[*serverSession]bool
 }
 

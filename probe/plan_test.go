@@ -207,7 +207,7 @@ func TestPlanIsDeterministic(t *testing.T) {
 		w.run(5 * time.Minute)
 		return w.log.String()
 	}
-	if story() != story() {
+	if first, second := story(), story(); first != second {
 		t.Error("two equal runs differ")
 	}
 }
