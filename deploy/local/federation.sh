@@ -60,7 +60,8 @@ arguments() {
         --join "127.0.0.1:$(port "$region" 1 2)" --bootstrap-expect 3 --global "$GLOBALS" ;;
     *-agent-*)
       region=${name%-agent-*} n=${name##*-}
-      echo agent --name "$name" --region "$region" --shared-machine local --share 6 \
+      # Leaving on shutdown, so that no task outlives `stop`.
+      echo agent --name "$name" --region "$region" --shared-machine local --share 6 --leave-on-shutdown \
         --http-addr "127.0.0.1:$(port "$region" $((n + 4)) 0)" \
         --servers "127.0.0.1:$(port "$region" 1 0),127.0.0.1:$(port "$region" 2 0),127.0.0.1:$(port "$region" 3 0)" ;;
     *) echo "no process is called $name; there are: $(names | tr '\n' ' ')" >&2; return 1 ;;
@@ -82,16 +83,18 @@ launch() {
   echo $! >"$DIR/run/$name.pid"
 }
 
-halt() { # NAME SIGNAL
-  local file="$DIR/run/$1.pid" pid
-  alive "$file" || { rm -f "$file"; return 0; }
-  pid=$(cat "$file")
-  kill "-$2" "$pid" 2>/dev/null || true
+signal() { # NAME SIGNAL
+  if alive "$DIR/run/$1.pid"; then kill "-$2" "$(cat "$DIR/run/$1.pid")" 2>/dev/null || true; fi
+}
+
+halt() { # NAME SIGNAL: signal and wait for the end
+  local file="$DIR/run/$1.pid"
+  signal "$1" "$2"
   for _ in $(seq 100); do
     alive "$file" || { rm -f "$file"; return 0; }
     sleep 0.1
   done
-  echo "$1 (pid $pid) did not end on $2 within 10 s" >&2
+  echo "$1 (pid $(cat "$file")) did not end on $2 within 10 s" >&2
   return 1
 }
 
@@ -114,8 +117,8 @@ case ${1:-} in
     ready
     echo "ready: try  $NUSA --addr 127.0.0.1:$BASE region list" ;;
   stop)
-    # Ask the jobs to stop first, so that no task outlives the federation.
-    "$NUSA" --addr "127.0.0.1:$BASE" job list -o json 2>/dev/null | grep -o '"name": *"[^"]*"' >/dev/null || true
+    # All agents at once: one that leaves gives its work to those that stay.
+    for n in $(names); do case $n in *-agent-*) signal "$n" TERM ;; esac; done
     for n in $(names); do case $n in *-agent-*) halt "$n" TERM ;; esac; done
     for n in $(names); do case $n in *-server-*) halt "$n" TERM ;; esac; done
     halt global-2 TERM
