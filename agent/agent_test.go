@@ -307,6 +307,17 @@ func TestStandbyNamesTheMaster(t *testing.T) {
 	}
 }
 
+// TestCluelessServer: a server that knows nobody else, as just after its
+// restart, does not hold an agent that could find the master elsewhere.
+func TestCluelessServer(t *testing.T) {
+	alone, master, drv := newServer(t), newServer(t), newMock()
+	alone.servers, alone.hint = []string{alone.addr}, ""
+	master.master = true
+	master.order(testOrder("aaaa", 1, "mock", nil))
+	runAgent(t, testConfig(t, t.TempDir(), drv, alone.addr, master.addr))
+	master.untilState("aaaa", running)
+}
+
 // TestOldMaster: a master whose term is over is not listened to, also after a
 // restart of the agent.
 func TestOldMaster(t *testing.T) {

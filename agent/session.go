@@ -22,6 +22,10 @@ import (
 // Bounds and times of a session.
 const (
 	protocolVersion = 1
+	// clueless is how long a server may know no master while the agent has none
+	// either. Longer than an election: it may be the one that is cut off, as
+	// just after its restart, and another may know better.
+	clueless = 3 * time.Second
 	// greetLimit is how long a server may take from the dial to its first
 	// message.
 	greetLimit = 5 * time.Second
@@ -43,6 +47,8 @@ var (
 	errSuperseded = errors.New("a newer master has taken over")
 	// errOldMaster: the server is a master whose time is over.
 	errOldMaster = errors.New("master of the past")
+	// errNoMaster: a standby does not know who the master is.
+	errNoMaster = errors.New("the server knows no master")
 	// errSilent: nothing came from the master for a whole lease.
 	errSilent = errors.New("the master is silent")
 )
@@ -293,6 +299,9 @@ func (s *session) standby(m *nusav1.Standby) error {
 	s.elected = m.GetMasterAddress() == s.addr
 	if s.hint(s.lane, m.GetMasterAddress()) {
 		return errMove
+	}
+	if m.GetMasterAddress() == "" && !s.connected() {
+		s.watchdog = time.AfterFunc(clueless, func() { s.end(fmt.Errorf("%w for %s", errNoMaster, clueless)) })
 	}
 	return nil
 }
