@@ -138,7 +138,12 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 	var out []state.Answer
 	whole := !view.Cluster().OrdersIncomplete
 	for _, s := range g.Slots {
-		out = append(out, s.Returned...)
+		for _, a := range s.Returned {
+			// Who rejects a change of a slot still has what ran before it.
+			if a.State != state.SlotRejected || !livesIn(view, s) {
+				out = append(out, a)
+			}
+		}
 		switch {
 		case s.Desired != state.Run:
 			if whole && !livesIn(view, s) {

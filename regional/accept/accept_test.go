@@ -223,3 +223,24 @@ func TestReturnedUntilTheOrderIsCut(t *testing.T) {
 	r.order(2, 4, 8, state.Run, state.SlotOffered) // offered again
 	r.answers("2-4 g8 accepted")
 }
+
+// A change of a slot that cannot be run is rejected once what ran before it has
+// ended: before, the index would have two owners.
+func TestRejectedOnceNothingLives(t *testing.T) {
+	r := newRegion(t, state.Service)
+	r.order(0, 2, 10, state.Run, state.SlotAccepted)
+	r.place(0)
+	r.report(0, state.Running)
+	r.index++
+	r.Apply(r.index, state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{Slot: state.Slot{
+		Namespace: "default", Job: "api", Group: "web", From: 0, To: 2, Generation: 20, Revision: 1000, JobVersion: 7, Desired: state.Run, State: state.SlotOffered,
+	}}}}})
+	if got := Answers(r.Snapshot()); len(got) != 0 {
+		t.Errorf("answers %+v while an instance runs", got)
+	}
+	r.report(0, state.Stopped)
+	got := Answers(r.Snapshot())
+	if len(got) != 1 || got[0].State != state.SlotRejected || got[0].From != 0 || got[0].To != 2 || got[0].Generation != 20 {
+		t.Errorf("answers %+v", got)
+	}
+}

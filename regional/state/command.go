@@ -120,7 +120,8 @@ type SlotOrder struct {
 
 // ApplyOrders stores slot orders from the global tier: a whole link.Change or
 // a part of one. An order with a lower revision than the stored slot's is
-// skipped.
+// skipped. One that cannot be run here is listed as skipped too, but held, as
+// given back with SlotRejected: so the answer goes out until it has arrived.
 type ApplyOrders struct {
 	Orders []SlotOrder
 	// Removed are SlotID keys that are no longer the region's.
@@ -129,9 +130,9 @@ type ApplyOrders struct {
 	// nothing is stopped as unwanted, since a slot that was split is wanted
 	// again by a later part.
 	More bool
-	// Position after the change; stored unless More. A batch before the stored
-	// position of the same epoch is ErrStalePosition: acknowledge the stored
-	// one.
+	// Position after the whole change, in each of its parts; stored unless More.
+	// A part before the stored position of the same epoch is ErrStalePosition:
+	// acknowledge the stored one.
 	Position Position
 }
 

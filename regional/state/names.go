@@ -34,6 +34,7 @@ const (
 	ReasonLeaseExpired         Reason = "lease_expired"
 	ReasonReschedulesExhausted Reason = "reschedules_exhausted"
 	ReasonAgentLeaving         Reason = "agent_leaving"
+	ReasonUnsupported          Reason = "unsupported"
 	ReasonStaleOrder           Reason = "stale_order"
 	ReasonStoppedByUser        Reason = "stopped_by_user"
 	ReasonSuperseded           Reason = "superseded"

@@ -11,7 +11,7 @@ import (
 
 func (t *txn) applyOrders(c *ApplyOrders) error {
 	have := t.cluster.Orders
-	if !c.More && c.Position.Epoch == have.Epoch && c.Position.Sequence < have.Sequence {
+	if c.Position.Epoch == have.Epoch && c.Position.Sequence < have.Sequence {
 		return fmt.Errorf("%w: slot orders %d, stored %d", ErrStalePosition, c.Position.Sequence, have.Sequence)
 	}
 	for i := range c.Orders {
@@ -32,8 +32,8 @@ func (t *txn) applyOrders(c *ApplyOrders) error {
 func (t *txn) orderSlot(o *SlotOrder) {
 	s := o.Slot
 	s.Local = false
-	if s.From < 0 || s.To <= s.From || s.To > MaxInstances || s.Desired < Run || s.Desired > Revoke {
-		t.skip(s.ID(), ReasonStaleOrder, "range %d..%d, desired %d is no slot", s.From, s.To, s.Desired)
+	if s.From < 0 || s.To <= s.From {
+		t.skip(s.ID(), ReasonStaleOrder, "range %d..%d is no slot", s.From, s.To)
 		return
 	}
 	if held := t.slotAt(s.Key(), s.From); held != nil && s.Revision < held.Revision {
@@ -41,11 +41,33 @@ func (t *txn) orderSlot(o *SlotOrder) {
 		return
 	}
 	job := t.orderedJob(o)
-	if job == nil || job.Group(s.Group) == nil {
-		t.skip(s.ID(), ReasonStaleOrder, "version %d of its job is not stored or has no such group", s.JobVersion)
-		return
+	if job != nil && job.Group(s.Group) == nil {
+		job = nil
 	}
-	t.putSlot(s, job)
+	refusal := ""
+	switch {
+	case s.Desired < Run || s.Desired > Revoke:
+		refusal = fmt.Sprintf("desired %d is not known here: upgrade the region", s.Desired)
+		s.Desired = Run
+	case s.Desired != Run: // to end it nothing need be known about it
+	case s.To > MaxInstances:
+		refusal = fmt.Sprintf("index %d is beyond %d, the greatest", s.To-1, MaxInstances-1)
+	case job == nil:
+		refusal = fmt.Sprintf("version %d of its job is not readable here or has no such group", s.JobVersion)
+	}
+	if refusal != "" {
+		t.skip(s.ID(), ReasonUnsupported, "%s", refusal)
+	}
+	t.putSlot(s, job, refusal)
+}
+
+// rejected is the answer to a slot that cannot be run here at all. It is held
+// like an accepted one, so that the answer is repeated until it has arrived.
+func rejected(s *Slot, why string) Answer {
+	return Answer{
+		Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To,
+		Generation: s.Generation, State: SlotRejected, Reason: ReasonUnsupported, Message: why,
+	}
 }
 
 // slotAt is the group's slot that begins at from.
@@ -68,6 +90,11 @@ func (t *txn) orderedJob(o *SlotOrder) *Job {
 	if o.Job == nil || o.Job.Version != o.Slot.JobVersion || ok && bytes.Equal(have.Spec, o.Job.Spec) {
 		return have
 	}
+	if ok { // its instances are stopped as they were started
+		old := *have
+		old.Version = 0
+		t.putJob(&old)
+	}
 	job := *o.Job
 	job.Key, job.CreateIndex = key, t.index
 	t.putJob(&job)
@@ -79,21 +106,27 @@ func (t *txn) putJob(j *Job) {
 	t.res.Changed = true
 }
 
-// putSlot stores a slot order over what is held at its From.
-func (t *txn) putSlot(s Slot, job *Job) {
+// putSlot stores a slot order over what is held at its From. job is nil where
+// it is not known; refusal says why nothing of the slot can run here.
+func (t *txn) putSlot(s Slot, job *Job, refusal string) {
 	var slots []*Slot
 	if g, ok := t.group(s.Key()); ok {
 		slots = g.slots
 	}
 	s.Returned, s.CommittedUnixNano = nil, t.now
 	s.CreateIndex, s.ModifyIndex = t.index, t.index
+	if refusal != "" {
+		s.Returned = []Answer{rejected(&s, refusal)}
+	}
 	at, held := slices.BinarySearchFunc(slots, s.From, func(o *Slot, from int32) int { return cmp.Compare(o.From, from) })
 	if held {
 		old := slots[at]
 		s.CreateIndex = old.CreateIndex
 		if s.Generation == old.Generation {
 			s.CommittedUnixNano = old.CommittedUnixNano
-			s.Returned = clip(old.Returned, s.From, s.To)
+			if refusal == "" {
+				s.Returned = clip(old.Returned, s.From, s.To)
+			}
 		}
 		if sameSlot(old, &s) {
 			return
@@ -105,7 +138,7 @@ func (t *txn) putSlot(s Slot, job *Job) {
 	}
 	g := t.groupFor(s.Key())
 	t.setSlots(g, slots, job)
-	if s.Desired == Run {
+	if s.Desired == Run && job != nil {
 		t.renew(g, &s, job)
 	}
 }
@@ -232,7 +265,7 @@ func (t *txn) renewOne(g *group, s *Slot, hash uint64, index int32) {
 		case version == s.JobVersion: // of a forgotten job of the same name
 			version = 0
 		}
-		if a.Live() && a.Desired == Run && a.JobVersion != version {
+		if a.Live() && (a.Desired == Run || version == 0) && a.JobVersion != version {
 			c := *a
 			c.JobVersion = version
 			change = append(change, c)

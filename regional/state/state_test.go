@@ -396,14 +396,8 @@ func TestLostStaysChargedUntilItsNodeConfirms(t *testing.T) {
 func TestOrders(t *testing.T) {
 	l := running(t, nil)
 	l.skipped(testOrder(2, 2, 12, testJob(1, nil), nil), ReasonStaleOrder)
-	l.skipped(testOrder(0, MaxInstances+1, 12, testJob(1, nil), nil), ReasonStaleOrder)
-	l.skipped(testOrder(4, 5, 12, testJob(1, nil), func(s *Slot) { s.Group = "x" }), ReasonStaleOrder)
 	l.skipped(testOrder(0, 1, 9, testJob(1, nil), nil), ReasonStaleOrder) // an older revision
 	l.skipped(Command{ApplyOrders: &ApplyOrders{Removed: []string{"nonsense"}}}, ReasonStaleOrder)
-
-	unknown := testOrder(4, 5, 12, testJob(7, nil), nil)
-	unknown.ApplyOrders.Orders[0].Job = nil
-	l.skipped(unknown, ReasonStaleOrder)
 
 	position := func(epoch string, seq uint64, more bool) Command {
 		return Command{ApplyOrders: &ApplyOrders{Position: Position{epoch, seq}, More: more}}
@@ -417,7 +411,42 @@ func TestOrders(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	l.fails(position("e", 8, false), ErrStalePosition)
+	l.fails(position("e", 8, true), ErrStalePosition)
+	if l.Cluster().OrdersIncomplete {
+		t.Error("a part of a stale change holds everything up")
+	}
 	l.ok(position("f", 1, false))
+}
+
+// An order that cannot be run is held as rejected, whole; to end it nothing
+// need be known about its job.
+func TestOrdersThatCannotBeRun(t *testing.T) {
+	noJob := func(c Command) Command { c.ApplyOrders.Orders[0].Job = nil; return c }
+	for name, order := range map[string]Command{
+		"no job":          noJob(testOrder(4, 9, 12, testJob(7, nil), nil)),
+		"no such group":   testOrder(4, 9, 12, testJob(1, nil), func(s *Slot) { s.Group = "x" }),
+		"too many":        testOrder(4, MaxInstances+1, 12, testJob(1, nil), nil),
+		"unknown desired": testOrder(4, 9, 12, testJob(1, nil), func(s *Slot) { s.Desired = Revoke + 1 }),
+		"a change":        noJob(testOrder(0, 2, 12, testJob(7, nil), nil)),
+	} {
+		l := running(t, nil)
+		l.skipped(order, ReasonUnsupported)
+		want := order.ApplyOrders.Orders[0].Slot
+		var held *Slot
+		for s := range l.Slots() {
+			if s.ID() == want.ID() {
+				held = s
+			}
+		}
+		if held == nil || len(held.Returned) != 1 || len(held.Ranges()) > 0 {
+			t.Errorf("%s: held as %+v", name, held)
+			continue
+		}
+		if a := held.Returned[0]; a.State != SlotRejected || a.From != want.From || a.To != want.To || a.Generation != want.Generation || a.Message == "" {
+			t.Errorf("%s: answer %+v", name, a)
+		}
+	}
+	running(t, nil).ok(noJob(testOrder(4, 9, 12, testJob(7, nil), func(s *Slot) { s.Desired = Stop })))
 }
 
 func TestWanted(t *testing.T) {
@@ -500,8 +529,12 @@ func TestNameUsedAgain(t *testing.T) {
 	if j, _ := l.Job(webKey.JobKey(), 1); j.Groups[0].Ask.Resources.CPUMilli != 5 {
 		t.Error("the old job's spec is used")
 	}
-	if a, _ := l.Alloc("a1"); a.JobVersion == 1 {
+	a, _ := l.Alloc("a1")
+	if a.JobVersion == 1 {
 		t.Error("the old job's instance passes for the new one's")
+	}
+	if j, ok := l.Job(webKey.JobKey(), a.JobVersion); !ok || j.Groups[0].Ask.Resources.CPUMilli == 5 {
+		t.Error("nobody knows how the old job's instance was started, so its agent cannot be told to stop it")
 	}
 	l.skipped(testOrder(0, 2, 10, testJob(1, nil), nil), ReasonStaleOrder) // an order from before
 	if j, _ := l.Job(webKey.JobKey(), 1); j.Groups[0].Ask.Resources.CPUMilli != 5 {

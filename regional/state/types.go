@@ -346,7 +346,7 @@ type Alloc struct {
 	NodeName  string
 	NodeNum   uint32
 	// JobVersion is 0 for an instance of a forgotten job whose name and version
-	// another job has now.
+	// another job has now; the forgotten one is kept under it.
 	JobVersion int64
 	GroupHash  uint64
 	// Desired is Run or Stop; Stop once it has ended. An agent shall hold an
