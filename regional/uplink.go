@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -329,13 +330,13 @@ func (ss *upSession) orders(ctx context.Context, o *nusav1.SlotOrders) error {
 	if err != nil || !whole {
 		return err
 	}
-	commands, err := applyOrders(l.s.fsm.View(), change)
-	if err != nil {
-		return err
-	}
-	for _, cmd := range commands {
-		if _, err := l.do(ctx, state.Command{ApplyOrders: cmd}); err != nil && !errors.Is(err, state.ErrStalePosition) {
+	for _, cmd := range applyOrders(l.s.fsm.View(), change) {
+		r, err := l.do(ctx, state.Command{ApplyOrders: cmd})
+		if err != nil && !errors.Is(err, state.ErrStalePosition) {
 			return fmt.Errorf("commit slot orders: %w", err)
+		}
+		for _, skip := range r.Skipped {
+			l.log.Warn("slot order not carried out", "slot", skip.ID, "reason", skip.Reason, "message", skip.Message)
 		}
 	}
 	ss.note(func() { ss.ack = positionToWire(l.s.fsm.View().Cluster().Orders) })
@@ -354,15 +355,17 @@ func (l *leader) slotIDs() iter.Seq[string] {
 }
 
 // applyOrders is a change as commands that each fit an entry, where single
-// items allow. A job's version comes along where the state lacks it.
-func applyOrders(view *state.View, change link.Change[*nusav1.SlotOrder]) ([]*state.ApplyOrders, error) {
+// items allow. A job's version comes along where the state lacks it, or has
+// another job under it: a name may be used again once its job was purged.
+func applyOrders(view *state.View, change link.Change[*nusav1.SlotOrder]) []*state.ApplyOrders {
 	type version struct {
 		key     state.JobKey
 		version int64
 	}
 	const perSlot = 256 // bytes of an order besides the job, roughly
 	brought := map[version]bool{}
-	cmd := &state.ApplyOrders{}
+	position := state.Position(change.Position)
+	cmd := &state.ApplyOrders{Position: position}
 	out := []*state.ApplyOrders{cmd}
 	size := 0
 	for _, item := range change.Upserts {
@@ -374,20 +377,14 @@ func applyOrders(view *state.View, change link.Change[*nusav1.SlotOrder]) ([]*st
 			Desired: state.Desired(s.GetDesired()), State: state.SlotState(s.GetState()),
 		}}
 		v := version{order.Slot.Key().JobKey(), s.GetJobVersion()}
-		if _, held := view.Job(v.key, v.version); !held && !brought[v] && len(w.GetSpec()) > 0 {
-			spec := &nusav1.JobSpec{}
-			if err := proto.Unmarshal(w.GetSpec(), spec); err != nil {
-				return nil, fmt.Errorf("spec of job %s in a slot order: %w", v.key, err)
-			}
-			job.Default(spec)
-			// The order names the job; a spec that names another is not its.
-			spec.Namespace, spec.Name = s.GetNamespace(), s.GetJob()
-			order.Job = jobOf(spec, w.GetSpec(), false, v.version)
+		have, held := view.Job(v.key, v.version)
+		if !brought[v] && len(w.GetSpec()) > 0 && (!held || !bytes.Equal(have.Spec, w.GetSpec())) {
+			order.Job = orderedJob(w)
 			brought[v] = true
 		}
 		if grows := perSlot + 2*len(w.GetSpec()); order.Job != nil && size > 0 && size+grows > maxEntry || size > maxEntry {
 			cmd.More = true
-			cmd, size = &state.ApplyOrders{}, 0
+			cmd, size = &state.ApplyOrders{Position: position}, 0
 			out = append(out, cmd)
 		}
 		cmd.Orders = append(cmd.Orders, order)
@@ -396,8 +393,21 @@ func applyOrders(view *state.View, change link.Change[*nusav1.SlotOrder]) ([]*st
 			size += 2 * len(w.GetSpec())
 		}
 	}
-	cmd.Removed, cmd.Position = change.Removed, state.Position(change.Position)
-	return out, nil
+	cmd.Removed = change.Removed
+	return out
+}
+
+// orderedJob is the job that an order brings; nil when it cannot be read, which
+// the state answers with a rejection.
+func orderedJob(w *nusav1.SlotOrder) *state.Job {
+	s, spec := w.GetSlot(), &nusav1.JobSpec{}
+	if err := proto.Unmarshal(w.GetSpec(), spec); err != nil {
+		return nil
+	}
+	job.Default(spec)
+	// The order names the job; a spec that names another is not its.
+	spec.Namespace, spec.Name = s.GetNamespace(), s.GetJob()
+	return jobOf(spec, w.GetSpec(), false, s.GetJobVersion())
 }
 
 // subscribe replaces the asks whose fit is reported.

@@ -554,3 +554,58 @@ func TestStreamCutAtEachMessage(t *testing.T) {
 		}
 	}
 }
+
+// A job was purged and another submitted under its name: it has version 1 too.
+func TestNameOfAPurgedJobUsedAgain(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		w.server(1)
+		w.master(1)
+		w.agent("n1", runs)
+		g.offer(spec("api", 3), 0, 3)
+		w.eventually("three run", func() bool { return w.running(1)["n1"] == 3 })
+		other := spec("api", 3)
+		other.Groups["web"].Tasks["main"].Resources.CpuMilli = 600
+		g.offer(other, 0, 3)
+		w.eventually("the other job runs instead", func() bool {
+			n := 0
+			for _, a := range w.allocs(1, false) {
+				if a.GetResources().GetCpuMilli() == 600 && a.GetState() == nusav1.AllocState_ALLOC_STATE_RUNNING {
+					n++
+				}
+			}
+			return n == 3 && len(w.allocs(1, false)) == 3
+		})
+	})
+}
+
+func TestOrdersThatCannotBeReadAreRejected(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		w.server(1)
+		w.master(1)
+		w.agent("n1", runs)
+		g.put(func() {
+			g.revision++
+			g.orders.Put(slotKey("bad", 0), &nusav1.SlotOrder{Revision: g.revision, Spec: []byte{0xff}, Slot: &nusav1.Slot{
+				Namespace: "default", Job: "bad", Group: "web", From: 0, To: 2, Region: regionName,
+				State: nusav1.SlotState_SLOT_STATE_OFFERED, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, Generation: g.revision, JobVersion: 1}})
+		})
+		g.offer(spec("good", 2), 0, 2)
+		w.eventually("the bad one is rejected, the good one accepted", func() bool {
+			return slices.Equal(g.slots(), []string{"good[0-1] accepted"})
+		})
+		g.held(func() {
+			for _, a := range g.answers {
+				if a.GetJob() == "bad" && (a.GetState() != nusav1.SlotState_SLOT_STATE_REJECTED || a.GetReason() != nusav1.Reason_REASON_UNSUPPORTED || a.GetMessage() == "") {
+					t.Errorf("answer %v", a)
+				}
+			}
+			if g.sessions != 1 {
+				t.Errorf("%d sessions: one bad order has ended one", g.sessions)
+			}
+		})
+	})
+}
