@@ -2,9 +2,11 @@ package quorum
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
+	"slices"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -25,7 +27,16 @@ func (l logger) Log(level hclog.Level, msg string, args ...any) {
 	if level >= hclog.Error {
 		to = slog.LevelWarn
 	}
-	l.log.Log(context.Background(), to, l.name+": "+msg, append(l.args[:len(l.args):len(l.args)], args...)...)
+	if !l.log.Enabled(context.Background(), to) {
+		return
+	}
+	all := slices.Concat(l.args, args)
+	for i, a := range all {
+		if f, late := a.(hclog.Format); late && len(f) > 0 { // hclog.Fmt
+			all[i] = fmt.Sprintf(fmt.Sprint(f[0]), f[1:]...)
+		}
+	}
+	l.log.Log(context.Background(), to, l.name+": "+msg, all...)
 }
 
 func (l logger) Trace(string, ...any)                {}
