@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -114,6 +115,52 @@ func TestRestartKeepsWhatWasAcknowledged(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestRestartFindsTheGroup: a server that knows no address but its own finds
+// the others again by what it remembers.
+func TestRestartFindsTheGroup(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	first, second := config(filepath.Join(t.TempDir(), "1")), config(filepath.Join(t.TempDir(), "2"))
+	second.Name = "s2"
+	first.BootstrapExpect, second.BootstrapExpect = 2, 2
+	a := startReal(t, first)
+	second.Join = []string{a.addrs.Gossip}
+	b := startReal(t, second)
+	defer b.stop()
+	both := func(s started) func(context.Context) error {
+		return func(ctx context.Context) error {
+			r, err := nusav1.NewRegionsClient(s.conn).Get(ctx, &nusav1.GetRegionRequest{Name: regionName})
+			if err != nil {
+				return err
+			}
+			healthy := 0
+			for _, srv := range r.GetServers() {
+				if srv.GetHealthy() {
+					healthy++
+				}
+			}
+			if healthy != 2 || r.GetMaster() == "" {
+				return fmt.Errorf("%d healthy servers, master %q", healthy, r.GetMaster())
+			}
+			return nil
+		}
+	}
+	retry(t, both(a))
+	file := filepath.Join(first.DataDir, "gossip-peers")
+	retry(t, func(context.Context) error {
+		if raw, err := os.ReadFile(file); err != nil || string(raw) != b.addrs.Gossip+"\n" {
+			return fmt.Errorf("remembered %q, %w", raw, err)
+		}
+		return nil
+	})
+	first.GRPCAddr, first.RaftAddr, first.GossipAddr = a.addrs.GRPC, a.addrs.Raft, a.addrs.Gossip
+	a.stop()
+
+	first.Join = []string{a.addrs.Gossip} // its own
+	a = startReal(t, first)
+	defer a.stop()
+	retry(t, both(a))
 }
 
 func TestBadStarts(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,7 @@ type server struct {
 	streams sync.WaitGroup
 
 	standing standing
+	peers    peers
 	// stopping is closed when streams without an end of their own must end.
 	stopping chan struct{}
 }
@@ -68,6 +70,7 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	if s.id, err = s.identity(); err != nil {
 		return nil, err
 	}
+	s.readPeers()
 	s.hub, s.tunnels = tunnel.NewHub(tunnel.Options{}), tunnel.NewListener(0)
 	s.masters = &masterConn{net: cfg.Net}
 	// A server that is not the master passes calls on; agents look for the
@@ -89,7 +92,7 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	}
 	if s.gossip, err = gossip.Listen(ctx, gossip.Config{
 		Net: cfg.Net, Listen: cfg.GossipAddr, Advertise: cfg.Advertise, Region: cfg.Region.GetName(),
-		Key: cfg.GossipKey, Join: cfg.Join, Fast: cfg.Raft.fast(), Logger: cfg.Logger,
+		Key: cfg.GossipKey, Join: slices.Concat(cfg.Join, s.peers.saved), Fast: cfg.Raft.fast(), Logger: cfg.Logger,
 	}); err != nil {
 		return nil, err
 	}

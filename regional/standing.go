@@ -86,6 +86,7 @@ func (s *server) watch(ctx context.Context) error {
 			continue
 		case <-servers:
 			servers = s.gossip.Changed()
+			s.savePeers()
 		case <-s.quorum.LeaderChanged():
 		}
 		s.standing.bump()
