@@ -16,6 +16,9 @@ const (
 	// maxBatchItems and maxBatchBytes bound a message of orders or summaries.
 	maxBatchItems = 512
 	maxBatchBytes = 256 << 10
+	// keptEnded is how many allocations that have ended a node keeps, the latest,
+	// with their logs. Older ones, and those that are purged, it forgets.
+	keptEnded = 64
 	// forgottenOrders is how many removals an outbox remembers for a node that
 	// is away.
 	forgottenOrders = 256
@@ -48,9 +51,10 @@ type nodeStats struct {
 	age   time.Duration
 }
 
-// fill brings the outbox in line with the committed state: an order for exactly
-// the allocations that the node is charged for, numbered by the Raft index of
-// the last change an agent must know. n.mu is held.
+// fill brings the outbox in line with the committed state: an order for the
+// allocations that the node is charged for, and for the latest that have ended,
+// numbered by the Raft index of the last change an agent must know. n.mu is
+// held.
 func (n *agentNode) fill(view *state.View, epoch string) {
 	fresh := n.outbox == nil
 	if fresh {
@@ -59,10 +63,7 @@ func (n *agentNode) fill(view *state.View, epoch string) {
 	n.dirty = false
 	var changed []*state.Alloc
 	gone := maps.Clone(n.held)
-	for a := range view.NodeAllocs(n.id) {
-		if !a.Charged {
-			continue
-		}
+	for _, a := range keeps(view, n.id) {
 		delete(gone, a.ID)
 		if n.held[a.ID] != a.OrderIndex {
 			changed = append(changed, a)
@@ -81,6 +82,20 @@ func (n *agentNode) fill(view *state.View, epoch string) {
 		// What an earlier master removed is not known here.
 		n.outbox.ForgetUpTo(view.Index())
 	}
+}
+
+// keeps are the allocations that a node shall hold.
+func keeps(view *state.View, node string) []*state.Alloc {
+	var held, ended []*state.Alloc
+	for a := range view.NodeAllocs(node) { // the oldest first
+		switch {
+		case a.Charged:
+			held = append(held, a)
+		case !a.Declined: // that never ran there
+			ended = append(ended, a)
+		}
+	}
+	return append(held, ended[max(0, len(ended)-keptEnded):]...)
 }
 
 // orderBatch is a batch as the agent reads it.

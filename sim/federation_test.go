@@ -254,29 +254,35 @@ groups:
 			t.Fatal(err)
 		}
 		start := time.Now()
-		stream, err := nusav1.NewAllocationsClient(f.Global(1)).Logs(t.Context(), &nusav1.LogsRequest{
-			Allocation: runs[sim.Instance{Job: "talks", Group: "web"}][0].Alloc, Follow: true, Stdout: true, Stderr: true,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for {
-			chunk, err := stream.Recv()
-			if errors.Is(err, io.EOF) {
-				break
-			}
+		read := func(follow bool) {
+			t.Helper()
+			stream, err := nusav1.NewAllocationsClient(f.Global(1)).Logs(t.Context(), &nusav1.LogsRequest{
+				Allocation: runs[sim.Instance{Job: "talks", Group: "web"}][0].Alloc, Follow: follow, Stdout: true, Stderr: true,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, fmt.Sprintf("%v %s", chunk.GetStderr(), chunk.GetData()))
+			var got []string
+			for {
+				chunk, err := stream.Recv()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, fmt.Sprintf("%v %s", chunk.GetStderr(), chunk.GetData()))
+			}
+			if fmt.Sprint(got) != "[false out loud true in error]" {
+				t.Errorf("logs %q", got)
+			}
 		}
-		if fmt.Sprint(got) != "[false out loud true in error]" {
-			t.Errorf("logs %q", got)
-		}
+		read(true)
 		if d := time.Since(start); d < 50*time.Second || d > 70*time.Second {
 			t.Errorf("following ended after %v, the task after a minute", d)
 		}
+		time.Sleep(10 * time.Minute) // the task has long ended: its output is still there
+		read(false)
 	})
 }
 
