@@ -149,6 +149,10 @@ func (a *agents) status(n *state.Node, now time.Duration) (state.NodeStatus, tim
 	switch {
 	case held.left:
 		return n.Status, silent // its goodbye is being committed
+	case held.busy > 0:
+		// It is we who are slow, such as the disks of the log: what it said
+		// since waits to be read.
+		return state.NodeReady, 0
 	case silent > a.l.s.cfg.NodeLease:
 		return state.NodeLost, silent
 	case held.session != nil:

@@ -30,8 +30,10 @@ type agentNode struct {
 	id string
 
 	mu sync.Mutex
-	// heard is when the node last said anything, on Config.Clock.
+	// heard is when the node last said anything, on Config.Clock; busy counts
+	// its messages under way here, of which there is one a session.
 	heard time.Duration
+	busy  int
 	// said goodbye: silent on purpose until its next hello.
 	left    bool
 	stats   *nusav1.NodeStats

@@ -70,8 +70,10 @@ func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 		inbox: link.NewInbox[*nusav1.AllocReport](maxReports),
 		wake:  make(chan struct{}, 1), ended: make(chan error, 2),
 	}
-	ss.heard()
-	if err := ss.register(ctx); err != nil {
+	ss.heard(+1)
+	err := ss.register(ctx)
+	ss.heard(-1)
+	if err != nil {
 		return wireError(err)
 	}
 	ss.attach()
@@ -180,9 +182,12 @@ func (ss *agentSession) end(err error) {
 	}
 }
 
-func (ss *agentSession) heard() {
+// heard notes that the node has said something, and that change more of its
+// messages are under way.
+func (ss *agentSession) heard(change int) {
 	ss.node.mu.Lock()
 	ss.node.heard = ss.l.s.cfg.Clock()
+	ss.node.busy += change
 	ss.node.mu.Unlock()
 }
 
@@ -197,8 +202,10 @@ func (ss *agentSession) receive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		ss.heard()
-		if err := ss.handle(ctx, m); err != nil {
+		ss.heard(+1)
+		err = ss.handle(ctx, m)
+		ss.heard(-1)
+		if err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,8 @@ type uplink struct {
 	mu      sync.Mutex
 	session *upSession // nil while there is none
 	subs    []subscription
-	// summaries are the jobs' counts; dirty ones are summed up when sent.
+	// summaries are the jobs' counts, nil before run and where there is no
+	// global tier; dirty ones are summed up when sent.
 	summaries *link.Outbox[*nusav1.JobSummary]
 	dirty     map[state.JobKey]struct{}
 	// unplaced are the groups that the newest plan had reasons for.
@@ -84,6 +85,10 @@ func (u *uplink) current() *upSession {
 // changed notes groups whose slots, counts or allocations changed.
 func (u *uplink) changed(groups []state.GroupKey) {
 	u.mu.Lock()
+	if u.summaries == nil {
+		u.mu.Unlock()
+		return // nobody to tell, or begin notes everything
+	}
 	for _, g := range groups {
 		u.dirty[g.JobKey()] = struct{}{}
 	}
@@ -98,6 +103,10 @@ func (u *uplink) changed(groups []state.GroupKey) {
 // has none for any more.
 func (u *uplink) explained(groups map[state.GroupKey]struct{}) {
 	u.mu.Lock()
+	if u.summaries == nil {
+		u.mu.Unlock()
+		return
+	}
 	for g := range u.unplaced {
 		u.dirty[g.JobKey()] = struct{}{}
 	}
@@ -143,6 +152,7 @@ func (u *uplink) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		u.sumUp() // else a long island would remember every job that ever was
 		if errors.Is(err, errRefused) {
 			level, wait = slog.LevelError, retryTo
 		}

@@ -89,7 +89,7 @@ func (t *txn) reportEnd(a *Alloc, r *AllocReport) {
 			a.Reason = ReasonDeclined
 		}
 	}
-	t.order(a)
+	t.orders[a.NodeID] = struct{}{} // who reported it need not be told: no new order
 	t.freed(a)
 	t.judge(a, asked)
 	t.putAlloc(a)

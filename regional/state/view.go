@@ -159,6 +159,14 @@ func (v *View) AllocsByPrefix(prefix string) iter.Seq[*Alloc] {
 // in which the region came to know them.
 func (v *View) Allocs() iter.Seq[*Alloc] { return values(v.allocs.all()) }
 
+// EndedBefore says whether Purge would find an allocation to forget.
+func (v *View) EndedBefore(unixNano int64) bool {
+	for k := range v.ended.all() {
+		return k.at < unixNano
+	}
+	return false
+}
+
 // GroupAllocs yields a group's allocations by index and Seq.
 func (v *View) GroupAllocs(key GroupKey) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
