@@ -85,7 +85,7 @@ func (t *txn) judge(a *Alloc, asked bool) {
 	case a.State == Complete && job.Type == Batch:
 		in.Done = true
 		return
-	case asked || a.State == Stopped && forgiven(a.Reason):
+	case asked || forgiven(a.Reason):
 		return
 	}
 	policy := spec.Reschedule
@@ -101,7 +101,7 @@ func (t *txn) judge(a *Alloc, asked bool) {
 	in.NotBeforeUnixNano = t.now + int64(Backoff(policy, in.Failures))
 }
 
-// forgiven says that a stop of the agent's own is not the task's fault.
+// forgiven says that an end of the agent's doing is not the task's fault.
 func forgiven(r Reason) bool {
 	return r == ReasonLeaseExpired || r == ReasonAgentLeaving || r == ReasonNodeDraining
 }

@@ -203,6 +203,7 @@ func TestEnds(t *testing.T) {
 		{"declined", nil, AllocReport{State: Failed, Declined: true}, want{declined: []string{"n1"}}},
 		{"stopped by itself", nil, AllocReport{State: Stopped}, want{failures: 1, wait: 5 * second}},
 		{"lease expired", nil, AllocReport{State: Stopped, Reason: ReasonLeaseExpired}, want{}},
+		{"lease expired, as agents report it", nil, AllocReport{State: Failed, Reason: ReasonLeaseExpired}, want{}},
 		{"agent leaving", nil, AllocReport{State: Stopped, Reason: ReasonAgentLeaving}, want{}},
 		{"stopped as asked", func(l *log) { l.ok(testStop("a1")) }, AllocReport{State: Stopped}, want{}},
 		{"failed while stopping", func(l *log) { l.ok(testStop("a1")) }, AllocReport{State: Failed}, want{}},
