@@ -63,6 +63,7 @@ type Federation struct {
 	began     time.Time
 	processes map[string]*Process
 	drivers   map[string]*mock.Driver
+	begun     *begun
 	conns     map[string]*grpc.ClientConn
 }
 
@@ -94,7 +95,7 @@ func Start(t *testing.T, opts Options) *Federation {
 	}
 	f := &Federation{
 		Net: simnet.New(opts.Net), Store: store.NewMemory(), t: t, opts: opts, dir: t.TempDir(), began: time.Now(),
-		processes: map[string]*Process{}, drivers: map[string]*mock.Driver{}, conns: map[string]*grpc.ClientConn{},
+		processes: map[string]*Process{}, drivers: map[string]*mock.Driver{}, begun: &begun{runs: map[Instance]map[driver.ID]bool{}}, conns: map[string]*grpc.ClientConn{},
 	}
 	t.Cleanup(f.close)
 	for i := range opts.Globals {
@@ -184,7 +185,7 @@ func (f *Federation) StartAgent(region string, i int) *Process {
 		return agent.Run(ctx, agent.Config{
 			Region: region, Name: name, DataDir: dir, Servers: f.servers(region, ":7610"), HTTPAddr: "-",
 			Net: n, Logger: f.log(name), Clock: f.Clock, Facts: machine(name),
-			Drivers: map[string]driver.Driver{"process": pretend{f.drivers[name]}},
+			Drivers: map[string]driver.Driver{"process": pretend{f.drivers[name], f.begun}},
 			Ready:   func(a agent.Addresses) { p.Node = a.NodeID; ready() },
 		})
 	})
