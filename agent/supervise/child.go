@@ -68,8 +68,8 @@ func (s *supervisor) start() error {
 		if attr.Credential, err = credential(s.spec.User); err != nil {
 			return err
 		}
-		if c := attr.Credential; c != nil {
-			if err := os.Chown(s.spec.Dir, int(c.Uid), int(c.Gid)); err != nil {
+		if c := attr.Credential; c != nil && s.spec.Own != "" {
+			if err := os.Chown(s.spec.Own, int(c.Uid), int(c.Gid)); err != nil {
 				return err
 			}
 		}

@@ -59,8 +59,11 @@ func bury(dir string, rec record) (driver.Status, error) {
 		if st, err := readStat(rec.PID); err == nil && rec.PID > 0 && st.ticks == rec.Ticks {
 			_ = unix.Kill(-rec.Group, unix.SIGKILL)
 		}
-		// The session's number stays taken while any of its processes lives.
-		killMatching(func(st stat) bool { return st.session == rec.Session })
+		// The session's number stays taken while any of its processes lives;
+		// after that it may name another's session.
+		if st, err := readStat(rec.Session); err != nil || st.ticks == rec.SessionTicks {
+			killMatching(func(st stat) bool { return st.session == rec.Session })
+		}
 	}
 	Release(dir)
 	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // as it will be read

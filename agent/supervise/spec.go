@@ -28,8 +28,10 @@ type Spec struct {
 	// Env as KEY=value. May hold secrets: it is only in the 0600 spec file.
 	Env []string `json:"env"`
 	Dir string   `json:"dir"`
-	// User to run as; "" = the agent's.
+	// User to run as; "" = the agent's. Own is a folder that is given to the
+	// user; "" = none. Never Dir, which may be any folder of the host.
 	User string `json:"user,omitempty"`
+	Own  string `json:"own,omitempty"`
 	// Log bounds of stdout and of stderr.
 	LogFiles     int   `json:"log_files"`
 	LogSizeBytes int64 `json:"log_size_bytes"`
@@ -58,8 +60,9 @@ type record struct {
 	Group   int    `json:"group"`
 	Boot    string `json:"boot"`
 	// Ticks is the start time of the command since Boot: with the process id it
-	// names one process for ever.
-	Ticks uint64 `json:"ticks"`
+	// names one process for ever. SessionTicks is the supervisor's.
+	Ticks        uint64 `json:"ticks"`
+	SessionTicks uint64 `json:"session_ticks"`
 }
 
 // WriteSpec puts the spec into an existing folder.

@@ -105,7 +105,11 @@ func run(dir string, ready *os.File) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the reaper of orphans: %w", err)
 	}
-	rec := record{Session: os.Getpid(), Boot: bootID(), Status: driver.Status{State: driver.Starting, Started: time.Now()}}
+	self, err := readStat(os.Getpid())
+	if err != nil {
+		return err
+	}
+	rec := record{Session: self.pid, SessionTicks: self.ticks, Boot: bootID(), Status: driver.Status{State: driver.Starting, Started: time.Now()}}
 	if err := writeRecord(".", rec); err != nil {
 		return err
 	}

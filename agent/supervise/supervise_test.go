@@ -457,11 +457,11 @@ func TestUnknownUser(t *testing.T) {
 
 // TestOtherUser needs root; without it the refusal is what is tested.
 func TestOtherUser(t *testing.T) {
-	dir, name := t.TempDir(), "nobody"
+	dir, name, own, other := t.TempDir(), "nobody", t.TempDir(), t.TempDir()
 	if syscall.Geteuid() != 0 {
 		name = "root"
 	}
-	if err := WriteSpec(dir, spec("id -un", func(s *Spec) { s.User, s.Dir = name, t.TempDir() })); err != nil {
+	if err := WriteSpec(dir, spec("id -un", func(s *Spec) { s.User, s.Dir, s.Own = name, other, own })); err != nil {
 		t.Fatal(err)
 	}
 	p, st, err := newSpawner(t).Spawn(t.Context(), dir)
@@ -480,5 +480,37 @@ func TestOtherUser(t *testing.T) {
 	}
 	if out, err := os.ReadFile(filepath.Join(dir, "stdout.0")); string(out) != "nobody\n" {
 		t.Errorf("ran as %q: %v", out, err)
+	}
+	for folder, mine := range map[string]bool{own: false, other: true} {
+		if fi, err := os.Stat(folder); err != nil || (fi.Sys().(*syscall.Stat_t).Uid == 0) != mine {
+			t.Errorf("%s, the agent's %v: %v, %v", folder, mine, fi, err)
+		}
+	}
+}
+
+// TestNumberTakenByAnother: long after a supervisor was killed, its number may
+// be that of a session that is none of ours.
+func TestNumberTakenByAnother(t *testing.T) {
+	cmd := exec.Command("sleep", "3600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	other, err := readStat(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	rec := record{Status: driver.Status{State: driver.Running, PID: other.pid}, Boot: bootID(),
+		Session: other.pid, Group: other.pid, Ticks: other.ticks - 1, SessionTicks: other.ticks - 1}
+	if err := errors.Join(WriteSpec(dir, spec("true")), writeRecord(dir, rec)); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := Query(dir); err != nil || st.Cause != driver.CauseLost {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil || !alive(other.pid) {
+		t.Errorf("another's session was killed: %v", err)
 	}
 }

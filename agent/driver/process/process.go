@@ -129,7 +129,7 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 		return supervise.Spec{}, err
 	}
 	s := supervise.Spec{
-		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user,
+		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user, Own: t.Dir,
 		LogFiles: t.Logs.Files, LogSizeBytes: t.Logs.SizeBytes,
 		LeaseDeadline: t.LeaseDeadline, StopGrace: t.StopGrace,
 	}
