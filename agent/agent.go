@@ -116,7 +116,7 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	defer stop()
 	g, gctx := errgroup.WithContext(inner)
 	calls := grpc.NewServer()
-	nusav1.RegisterAllocationsServer(calls, &allocations{engine: r.engine})
+	nusav1.RegisterAllocationsServer(calls, newAllocations(r.engine))
 	g.Go(func() error { return r.engine.run(gctx) })
 	g.Go(func() error { return r.keeper.run(gctx) })
 	g.Go(func() error { return r.inv.run(gctx, r.engine) })

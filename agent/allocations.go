@@ -20,6 +20,9 @@ const (
 	minPrefix   = 4
 	defaultList = 1000
 	maxList     = 10_000
+	// maxLogs streamed at a time. Each may hold a connection to a supervisor,
+	// of which that has 64 for everything, leases included.
+	maxLogs = 32
 )
 
 // allocations is the service Allocations over what this agent has. It is
@@ -28,6 +31,11 @@ const (
 type allocations struct {
 	nusav1.UnimplementedAllocationsServer
 	engine *engine
+	logs   chan struct{} // a place for each stream of logs
+}
+
+func newAllocations(e *engine) *allocations {
+	return &allocations{engine: e, logs: make(chan struct{}, maxLogs)}
 }
 
 // List answers what runs here, and with `all` what has ended and is not yet
@@ -126,6 +134,12 @@ func (s *allocations) Exec(nusav1.Allocations_ExecServer) error {
 // Logs streams a task's output: of the runs whose output is kept, and with
 // follow of all later ones, until no further run comes.
 func (s *allocations) Logs(req *nusav1.LogsRequest, out nusav1.Allocations_LogsServer) error {
+	select {
+	case s.logs <- struct{}{}:
+		defer func() { <-s.logs }()
+	default:
+		return status.Errorf(codes.ResourceExhausted, "logs: %d are being read from this node, which is the most; end one", maxLogs)
+	}
 	ctx := out.Context()
 	o := driver.LogOptions{Stdout: req.GetStdout(), Stderr: req.GetStderr(), Follow: req.GetFollow(), TailBytes: req.GetTailBytes()}
 	if !o.Stdout && !o.Stderr {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -95,6 +96,7 @@ func (o *order) readGroup(node node) error {
 	if len(g.GetTasks()) == 0 {
 		return fmt.Errorf("the group has no tasks")
 	}
+	var bad error
 	for _, name := range slices.Sorted(maps.Keys(g.GetTasks())) {
 		if !taskName.MatchString(name) {
 			return fmt.Errorf("task %q: not a name", name)
@@ -104,11 +106,13 @@ func (o *order) readGroup(node node) error {
 		o.alloc.Ask.Drivers = append(o.alloc.Ask.Drivers, t.GetDriver())
 		to, err := o.readTask(name, t, &g, node)
 		if err != nil {
-			return fmt.Errorf("task %s: %w", name, err)
+			// It may run, started by another version: then it can be stopped.
+			to = taskOrder{driver: t.GetDriver(), task: driver.Task{ID: driver.ID{Alloc: a.GetId(), Task: name}}}
+			bad = cmp.Or(bad, fmt.Errorf("task %s: %w", name, err))
 		}
 		o.tasks[name] = to
 	}
-	return nil
+	return bad
 }
 
 func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) {

@@ -64,9 +64,16 @@ func sh(script string) map[string]any {
 	return map[string]any{"command": "sh", "args": []any{"-c", script}}
 }
 
-// TestKilledAgent: kill -9 of the agent's process leaves its tasks alone; the
-// next one adopts them, reports an exit that was missed, and can stop them.
-func TestKilledAgent(t *testing.T) {
+// TestEndedAgent: whether the agent's process is killed or asked to end, its
+// tasks are left alone; the next one adopts them, reports an exit that was
+// missed, and can stop them.
+func TestEndedAgent(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		t.Run(signal.String(), func(t *testing.T) { testEndedAgent(t, signal) })
+	}
+}
+
+func testEndedAgent(t *testing.T, signal syscall.Signal) {
 	m, dir := newMaster(t), t.TempDir()
 	gate := filepath.Join(dir, "gate")
 	if err := syscall.Mkfifo(gate, 0o600); err != nil {
@@ -79,10 +86,12 @@ func TestKilledAgent(t *testing.T) {
 	agent := startProcess(t, data, m.addr)
 	m.untilState("aaaa", running)
 	m.untilState("bbbb", running)
-	if err := agent.Process.Kill(); err != nil {
+	if err := agent.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
-	_ = agent.Wait()
+	if err := agent.Wait(); err != nil && signal == syscall.SIGTERM {
+		t.Errorf("asked to end, the agent ended with %v", err)
+	}
 	m.until("the session to break", func() bool { return len(m.sessions) == 0 })
 	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
 	// One task ends while nobody looks.
