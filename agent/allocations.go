@@ -214,6 +214,10 @@ func (e *engine) logRun(req *nusav1.LogsRequest, next int) (run logRun, over boo
 		}
 		return run, true, status.Errorf(codes.InvalidArgument, "task: %q is not one of: %s", name, strings.Join(names, ", "))
 	}
+	drv := e.drivers[to.driver]
+	if drv == nil {
+		return run, true, status.Error(codes.FailedPrecondition, noDriver(to.driver))
+	}
 	t := a.act.Tasks[name]
 	begun := t.Run
 	if t.Phase == reconcile.Launching || t.Phase == reconcile.Waiting || t.Phase == reconcile.Ended && t.Reason == reconcile.ReasonUnsupported {
@@ -227,7 +231,7 @@ func (e *engine) logRun(req *nusav1.LogsRequest, next int) (run logRun, over boo
 	}
 	// What was missed meanwhile may be removed.
 	id := driver.ID{Alloc: a.alloc.ID, Task: name, Run: max(next, begun-keptRuns+1)}
-	return logRun{id: id, driver: e.drivers[to.driver]}, false, nil
+	return logRun{id: id, driver: drv}, false, nil
 }
 
 // logError turns a driver's error into the service's.

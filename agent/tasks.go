@@ -53,16 +53,25 @@ func (e *engine) start(a *alloc, do reconcile.Action) {
 		to.task.LeaseDeadline = e.lease.At(e.clock()).Deadline
 	}
 	drv := e.drivers[to.driver]
-	e.tasks.Go(func() error {
-		e.launch(a, drv, to)
-		return nil
-	})
+	e.tasks.Go(func() error { return e.launch(a, drv, to) })
 }
 
-// launch starts a run and stays with it until it ends.
-func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder) {
+// launch starts a run and stays with it until it ends. Its error is one of the
+// local store.
+func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder) error {
 	id := to.task.ID
+	if drv == nil { // it was there before the agent's restart
+		end := reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
+			Reason: reconcile.ReasonUnsupported, Message: noDriver(to.driver)}
+		e.post(func() { e.over(a, id.Task, end) })
+		return nil
+	}
 	if old := id.Run - keptRuns; old > 0 {
+		// From the run on record a restarted agent looks for later ones: it must
+		// not be one that is removed.
+		if err := e.keeper.flush(); err != nil {
+			return err
+		}
 		if err := drv.Remove(e.ctx, driver.ID{Alloc: id.Alloc, Task: id.Task, Run: old}); err != nil {
 			e.log.Warn("old run not removed", "run", id, "error", err)
 		}
@@ -73,15 +82,18 @@ func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder) {
 		err = drv.Start(ctx, to.task)
 		cancel()
 	}
-	if e.ctx.Err() != nil {
-		return // the next agent adopts whatever began
-	}
-	if err != nil {
+	switch {
+	case e.ctx.Err() != nil: // the next agent adopts whatever began
+	case err != nil:
 		e.notStarted(a, drv, id, err)
-		return
+	default:
+		e.follow(a, drv, id)
 	}
-	e.follow(a, drv, id)
+	return nil
 }
+
+// noDriver is why a task of before the agent's restart ends.
+func noDriver(name string) string { return fmt.Sprintf("this agent has no driver %q any more", name) }
 
 // notStarted makes sure that nothing of a failed start is left.
 func (e *engine) notStarted(a *alloc, drv driver.Driver, id driver.ID, cause error) {
@@ -177,7 +189,7 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 	drv := e.drivers[to.driver]
 	if !ok || drv == nil {
 		end := reconcile.TaskActual{Phase: reconcile.Ended, Run: t.Run, Restarts: t.Restarts, Finished: time.Now(), ExitCode: -1,
-			Reason: reconcile.ReasonUnsupported, Message: fmt.Sprintf("this agent has no driver %q any more", to.driver)}
+			Reason: reconcile.ReasonUnsupported, Message: noDriver(to.driver)}
 		a.setTask(do.Task, end)
 		return
 	}
