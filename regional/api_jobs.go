@@ -376,8 +376,8 @@ func (j jobs) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer
 				return err
 			}
 			sent = now
-			pause(ctx, watchEvery)
 		}
+		pause(ctx, watchEvery)
 		select {
 		case <-ctx.Done():
 			return nil

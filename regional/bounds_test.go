@@ -30,3 +30,30 @@ func TestIslandRemembersNoChanges(t *testing.T) {
 		t.Errorf("%d jobs and %d groups are remembered", len(u.dirty), len(u.unplaced))
 	}
 }
+
+// Nodes that are gone for days are forgotten, unless something may run there.
+func TestLongGoneNodes(t *testing.T) {
+	st, index := state.New(), uint64(0)
+	do := func(at time.Duration, c state.Command) {
+		t.Helper()
+		index++
+		c.NowUnixNano = int64(at)
+		if r := st.Apply(index, c); r.Err != nil || len(r.Skipped) > 0 {
+			t.Fatalf("%v, skipped %v", r.Err, r.Skipped)
+		}
+	}
+	for _, id := range []string{"cordoned", "gone", "late", "there", "works"} {
+		do(0, state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: id}}})
+	}
+	do(0, state.Command{CordonNode: &state.CordonNode{ID: "cordoned", Cordon: true}})
+	do(0, state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{
+		Key: state.JobKey{Namespace: "default", Job: "a", Local: true}, Type: state.Service, Groups: []state.Group{{Name: "g", Count: 1}}}}})
+	do(0, state.Command{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{
+		Key: state.GroupKey{Namespace: "default", Job: "a", Group: "g", Local: true}, JobVersion: 1, Allocs: []state.PlaceAlloc{{ID: "x", NodeID: "works"}}}}}})
+	for id, at := range map[string]time.Duration{"cordoned": 1, "gone": 1, "late": time.Hour, "works": 1} {
+		do(at, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: id, Status: state.NodeLost}})
+	}
+	if got := longGone(st.Snapshot(), int64(time.Minute)); len(got) != 1 || got[0] != "gone" {
+		t.Errorf("%q", got)
+	}
+}

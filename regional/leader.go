@@ -19,6 +19,9 @@ const (
 	barrierWithin = 10 * time.Second
 	// endedKept is how long allocations that have ended stay listed.
 	endedKept = time.Hour
+	// goneKept is how long nodes that are lost or left stay listed. One that
+	// comes back later registers as a new one.
+	goneKept = 72 * time.Hour
 	// purgeEvery is how often what has ended for so long is forgotten.
 	purgeEvery = time.Minute
 )
@@ -207,5 +210,30 @@ func (l *leader) purge(ctx context.Context) error {
 				return ignoreEnd(ctx, fmt.Errorf("forget what has ended: %w", err))
 			}
 		}
+		for _, id := range longGone(l.s.fsm.View(), time.Now().Add(-goneKept).UnixNano()) {
+			r, err := l.do(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: id}})
+			if err != nil && r.Err == nil { // it may have come back at this moment
+				return ignoreEnd(ctx, fmt.Errorf("forget a node: %w", err))
+			}
+		}
 	}
+}
+
+// longGone are the nodes that have not been there since, on which nothing is
+// believed to run and about which no operator has said anything.
+func longGone(view *state.View, since int64) []string {
+	var out []string
+nodes:
+	for n := range view.Nodes() {
+		if n.Status == state.NodeReady || n.StatusUnixNano >= since || n.Cordoned || n.Draining {
+			continue
+		}
+		for a := range view.NodeAllocs(n.ID) {
+			if a.Live() {
+				continue nodes
+			}
+		}
+		out = append(out, n.ID)
+	}
+	return out
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
@@ -25,6 +26,8 @@ const (
 	// maxTunnelRequests and maxGrants bound what waits to be sent to an agent.
 	maxTunnelRequests = 64
 	maxGrants         = 16
+	// maxInventory bounds what is kept of a node, in bytes.
+	maxInventory = 256 << 10
 	// maxReports bounds a full set of reports: the allocations of one node.
 	maxReports = 10_000
 )
@@ -112,6 +115,10 @@ func (l *leader) refuse(h *nusav1.AgentHello) *nusav1.Refused {
 		return &nusav1.Refused{Message: fmt.Sprintf("the agent's data directory belongs to another cluster of region %q: start it with an empty one", region), Permanent: true}
 	case h.GetInventory() == nil:
 		return &nusav1.Refused{Message: "the hello carries no inventory", Permanent: true}
+	case proto.Size(h.GetInventory()) > maxInventory:
+		return &nusav1.Refused{Message: fmt.Sprintf("the inventory has more than %d bytes", maxInventory), Permanent: true}
+	case h.GetInventory().GetPortMin() < 0 || h.GetInventory().GetPortMax() > 65535:
+		return &nusav1.Refused{Message: fmt.Sprintf("ports %d..%d: not a range within 1..65535", h.GetInventory().GetPortMin(), h.GetInventory().GetPortMax()), Permanent: true}
 	case h.GetProtocol() < protocol-1 || h.GetProtocol() > protocol+1:
 		return &nusav1.Refused{Message: fmt.Sprintf("protocol %d, this server speaks %d: upgrade the older one", h.GetProtocol(), protocol), Permanent: true}
 	}
@@ -234,6 +241,9 @@ func (ss *agentSession) handle(ctx context.Context, m *nusav1.AgentMessage) erro
 		return nil
 	case *nusav1.AgentMessage_Inventory:
 		ss.hello.Inventory = m.Inventory
+		if refused := ss.l.refuse(ss.hello); refused != nil {
+			return status.Error(codes.InvalidArgument, refused.GetMessage())
+		}
 		return ss.register(ctx)
 	case *nusav1.AgentMessage_Goodbye:
 		return ss.goodbye(ctx, m.Goodbye)

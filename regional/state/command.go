@@ -30,6 +30,8 @@ var (
 const (
 	// MaxIdempotencyKeys are kept at once; more is ErrFull.
 	MaxIdempotencyKeys = 100_000
+	// MaxLocalJobs of the region's own; more is ErrFull.
+	MaxLocalJobs = 100_000
 	// MaxNodes of a region; more is ErrFull.
 	MaxNodes = 65_536
 	// MaxInstances is the greatest To of a slot.

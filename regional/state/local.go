@@ -71,6 +71,9 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 			return nil
 		}
 	}
+	if !known && t.locals.size >= MaxLocalJobs {
+		return fmt.Errorf("%w: %d jobs of the region's own: purge some that have ended", ErrFull, MaxLocalJobs)
+	}
 	job := c.Job
 	job.Version, job.CreateIndex = t.nextVersion(key), t.index
 	t.putJob(&job)
