@@ -38,7 +38,7 @@ type Config struct {
 	// enough, the others are learned. Required.
 	Servers []string
 	// HTTPAddr serves /livez, /readyz and /metrics. Default "127.0.0.1:7620";
-	// "-" serves nothing.
+	// "-" serves no HTTP.
 	HTTPAddr string
 	// Version of the build, for people. Default: serve.Version.
 	Version string

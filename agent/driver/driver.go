@@ -100,8 +100,8 @@ type Task struct {
 	Volumes       []Volume
 	Logs          LogBounds
 	// LeaseDeadline on CLOCK_BOOTTIME (the agent's Config.Clock): at this time
-	// the run is stopped by whatever supervises it, with StopGrace counted so
-	// that everything is gone at the deadline. 0 = no lease.
+	// whatever supervises the run asks it to end, and kills it StopGrace later:
+	// a master waits for both before it replaces the instance. 0 = no lease.
 	LeaseDeadline time.Duration
 	StopGrace     time.Duration
 }
