@@ -234,7 +234,7 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 		Name:            name,
 		DataDir:         filepath.Join(f.DataDir, name),
 		Servers:         servers,
-		HTTPAddr:        "127.0.0.1:0",
+		HTTPAddr:        "-",
 		Labels:          map[string]string{"rack": fmt.Sprintf("r%d", a+1)},
 		SharedMachine:   "dev",
 		Share:           1 / float64(total),
