@@ -246,7 +246,9 @@ func (a *active) tick() {
 	}
 	forgot := false
 	for _, r := range st.regions {
-		r.life, _ = region.Step(st.region, r.life, now, region.Tick{})
+		var effects []region.Effect
+		r.life, effects = region.Step(st.region, r.life, now, region.Tick{})
+		r.end(effects)
 		kept := slices.DeleteFunc(r.returned, func(ret returned) bool { return now-ret.at > returnedFor })
 		forgot = forgot || len(kept) < len(r.returned)
 		r.returned = kept

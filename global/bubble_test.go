@@ -131,3 +131,30 @@ func TestHTTP(t *testing.T) {
 		}
 	}
 }
+
+// TestSilentRegion: a region that asks for no lease for as long as one lasts
+// has lost its session, is told so, and gets leases again on the next one.
+func TestSilentRegion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation()
+		start := time.Now()
+		s := f.start(t, "g1", func(c *Config) {
+			c.Clock = func() time.Duration { return time.Since(start) }
+			c.ReportInterval = 0
+		})
+		r := s.joined("alpha")
+		time.Sleep(40 * time.Second)
+		r.wait("end of the silent session", func() bool { return r.err != nil })
+		r.mu.Lock()
+		if r.refused == nil || r.refused.GetPermanent() {
+			t.Errorf("the silent region was told %v", r.refused)
+		}
+		r.mu.Unlock()
+		s.waitRegion("alpha", nusav1.RegionState_REGION_STATE_DISCONNECTED)
+		again := s.joined("alpha")
+		again.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: &nusav1.LeaseRequest{Id: 7}}})
+		again.wait("lease", func() bool { return len(again.grants) == 1 })
+		again.leave()
+		s.stop()
+	})
+}

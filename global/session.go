@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -88,8 +89,13 @@ func (s *session) post(m *nusav1.GlobalMessage) {
 	}
 }
 
-// serveSession serves a region's stream: this goroutine sends, another one
-// receives and ends when this one has returned, since the stream ends then.
+// farewellWait is how long a refused region may take to read what was sent
+// before.
+const farewellWait = 2 * time.Second
+
+// serveSession serves a region's stream. One goroutine sends and one receives;
+// both end at the latest when this one has returned, since the stream ends
+// then: so a region that stopped reading holds up nobody.
 func (a *active) serveSession(stream federationStream) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
@@ -103,19 +109,24 @@ func (a *active) serveSession(stream federationStream) error {
 			cancel(fmt.Errorf("no hello within %s", helloWait))
 		}
 	}).Stop()
+	sent := make(chan struct{})
 	go func() { cancel(s.receive(ctx, stream)) }()
-	err := s.send(ctx, stream)
-	a.endSession(s)
-	return err
+	go func() {
+		defer close(sent)
+		cancel(s.send(ctx, stream))
+	}()
+	<-ctx.Done()
+	cause := context.Cause(ctx)
+	a.endSession(s, cause)
+	return farewell(stream, sent, cause)
 }
 
-// send writes what waits until the session ends. The result is what the
-// region sees.
+// send writes what waits until the session ends.
 func (s *session) send(ctx context.Context, stream federationStream) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return s.farewell(stream, context.Cause(ctx))
+			return ctx.Err()
 		case m := <-s.out:
 			if err := stream.Send(m); err != nil {
 				return err
@@ -130,18 +141,26 @@ func (s *session) send(ctx context.Context, stream federationStream) error {
 					return err
 				}
 				if ctx.Err() != nil {
-					break
+					return ctx.Err()
 				}
 			}
 		}
 	}
 }
 
-// farewell maps why a session ended to what the region is told.
-func (s *session) farewell(stream federationStream, cause error) error {
+// farewell maps why a session ended to what the region is told: a refusal in a
+// message of its own, once nobody else sends.
+func farewell(stream federationStream, sent <-chan struct{}, cause error) error {
 	var refused *refusal
 	switch {
 	case errors.As(cause, &refused):
+		late := time.NewTimer(farewellWait)
+		defer late.Stop()
+		select {
+		case <-sent:
+		case <-late.C:
+			return status.Error(codes.Unavailable, cause.Error())
+		}
 		return stream.Send(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Refused{
 			Refused: &nusav1.Refused{Message: refused.message, Permanent: refused.permanent},
 		}})
@@ -336,12 +355,9 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 		switch e.Kind {
 		case region.Refuse:
 			return &refusal{message: e.Message, permanent: e.Permanent}
-		case region.End:
-			if old := r.session; old != nil && old.number == e.Stream {
-				old.cancel(&refusal{message: e.Message})
-			}
 		}
 	}
+	r.end(effects)
 	r.life, r.session = next, s
 	r.master, r.masterAddr, r.servers, r.version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
 	r.returned = nil // a new session: what it refused before may fit now
@@ -361,8 +377,17 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 	return nil
 }
 
+// end carries out what a step says of the region's stream. mu is held.
+func (r *regionState) end(effects []region.Effect) {
+	for _, e := range effects {
+		if e.Kind == region.End && r.session != nil && r.session.number == e.Stream {
+			r.session.cancel(&refusal{message: e.Message})
+		}
+	}
+}
+
 // endSession is called once for each stream.
-func (a *active) endSession(s *session) {
+func (a *active) endSession(s *session, cause error) {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
 	s.closed = true
@@ -377,8 +402,12 @@ func (a *active) endSession(s *session) {
 	next, _ := region.Step(a.st.region, r.life, a.st.clock(), region.StreamEnded{Stream: s.number})
 	r.life, r.session = next, nil
 	r.stamp = a.st.notify()
-	a.st.events.add("region.disconnected", s.region, "its session ended")
-	a.log.Warn("region disconnected", "region", s.region)
+	a.st.events.add("region.disconnected", s.region, "its session ended: %v", cause)
+	level := slog.LevelWarn
+	if errors.Is(cause, errGoodbye) || a.ctx.Err() != nil {
+		level = slog.LevelInfo // on purpose: theirs, or ours
+	}
+	a.log.Log(a.ctx, level, "region disconnected", "region", s.region, "why", cause)
 	a.wakePlacer()
 }
 
@@ -393,7 +422,10 @@ func (a *active) lease(s *session, id uint64) {
 	next, effects := region.Step(a.st.region, r.life, a.st.clock(), region.LeaseRequested{Stream: s.number, ID: id})
 	r.life = next
 	for _, e := range effects {
-		if e.Kind == region.Grant {
+		switch e.Kind {
+		case region.End:
+			s.cancel(&refusal{message: e.Message})
+		case region.Grant:
 			s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Lease{
 				Lease: &nusav1.LeaseGrant{Id: e.ID, Duration: durationpb.New(e.Lease)},
 			}})
