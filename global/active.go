@@ -202,8 +202,9 @@ func (a *active) checkpoint(ctx context.Context, name string) error {
 	for i := range max(stored, len(chunks)) {
 		key := checkpointKey(name, i)
 		_, err := a.commit.do(ctx, func(t *tx) error {
+			rec, _ := t.region(name)
 			switch {
-			case t.region(name) == nil: // removed meanwhile
+			case rec == nil: // removed meanwhile
 				return nil
 			case i >= len(chunks):
 				return t.deleteBlind(key)

@@ -44,16 +44,9 @@ func (g *regionsAPI) Define(ctx context.Context, req *nusav1.DefineRegionRequest
 	}
 	name := def.GetName()
 	_, err = a.commit.do(ctx, func(t *tx) error {
-		old := t.region(name)
-		revision := int64(0)
-		if r := t.st.regions[name]; r != nil {
-			revision = r.rev
-		}
+		old, revision := t.region(name)
 		if err := checkRevision("region "+name, req.GetCheckRevision(), old != nil, revision); err != nil {
 			return err
-		}
-		if old == nil && len(t.st.regions) >= maxRegions {
-			return status.Errorf(codes.ResourceExhausted, "there are %d regions, the most a federation takes", maxRegions)
 		}
 		next := &nusav1.Region{}
 		if old != nil {
@@ -116,7 +109,7 @@ func (g *regionsAPI) Cordon(ctx context.Context, req *nusav1.CordonRegionRequest
 	}
 	changed := false
 	_, err = a.commit.do(ctx, func(t *tx) error {
-		old := t.region(name)
+		old, _ := t.region(name)
 		if old == nil {
 			return status.Errorf(codes.NotFound, "region %q does not exist", name)
 		}

@@ -97,7 +97,9 @@ func (a *active) beginSubmit(ctx context.Context, req *nusav1.SubmitRequest) (fi
 			if resp, err := a.answeredBefore(ctx, key, fingerprint); resp != nil || err != nil {
 				return resp, err
 			}
-			return nil, errNotActive // the write that used the key failed
+			// It was used so long ago that the store has forgotten it.
+			a.st.forgetKey(idemPrefix + key)
+			return a.submit(ctx, req)
 		case err != nil:
 			return nil, err
 		}

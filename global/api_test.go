@@ -138,6 +138,13 @@ func TestSubmitAgain(t *testing.T) {
 	if _, err := s.jobs().Submit(t.Context(), req); status.Code(err) != codes.AlreadyExists {
 		t.Errorf("the key for another request: %v", err)
 	}
+	// The store forgets keys after a day: then it is a new one.
+	if _, err := s.store.Txn(t.Context(), nil, []store.Op{store.Delete(idemPrefix + "k1")}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.jobs().Submit(t.Context(), req); err != nil || again.GetVersion() != 3 {
+		t.Errorf("an expired key: %v, %v", again, err)
+	}
 }
 
 // TestIdempotencyRace: the same key at the same time is one submit.

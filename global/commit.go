@@ -391,19 +391,26 @@ func (t *tx) changeSlots(changes []region.Change) error {
 	return nil
 }
 
-func (t *tx) region(name string) *nusav1.Region {
+// region is as job: a region's record and the revision of the stored one.
+func (t *tx) region(name string) (*nusav1.Region, int64) {
 	if ch, ok := t.find(regionKey(name)); ok {
 		r, _ := ch.msg.(*nusav1.Region)
-		return r
+		return r, 0
 	}
 	if r := t.st.regions[name]; r != nil {
-		return r.rec
+		return r.rec, r.rev
 	}
-	return nil
+	return nil, 0
 }
+
+// errTooManyRegions: see maxRegions.
+var errTooManyRegions = fmt.Errorf("there are %d regions, the most a federation takes", maxRegions)
 
 // putRegion stores a region.
 func (t *tx) putRegion(name string, r *nusav1.Region) error {
+	if old, _ := t.region(name); old == nil && len(t.st.regions) >= maxRegions {
+		return errTooManyRegions
+	}
 	ch := txChange{key: regionKey(name), msg: r}
 	if known := t.st.regions[name]; known != nil {
 		ch.known = known.rev

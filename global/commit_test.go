@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -219,5 +223,98 @@ func TestOverlay(t *testing.T) {
 	}
 	if _, ok, _, err := g.Get(t.Context(), k.record()); !ok || err != nil {
 		t.Errorf("the job is not stored: %v", err)
+	}
+}
+
+// TestCheckWithinATransaction: of two checked changes of a region that share a
+// transaction, the second is told that somebody changed it.
+func TestCheckWithinATransaction(t *testing.T) {
+	c, g := committing(t)
+	blocker := c.begin(putRegion("alpha"))
+	g.gate <- struct{}{}
+	seen, err := blocker(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := func(t *tx) error {
+		old, revision := t.region("alpha")
+		if err := checkRevision("region alpha", seen, old != nil, revision); err != nil {
+			return err
+		}
+		return putRegion("alpha")(t)
+	}
+	hold := c.begin(putRegion("beta")) // holds the committer while the rest gathers
+	first, second := c.begin(checked), c.begin(checked)
+	close(g.gate)
+	for _, wait := range []func(context.Context) (int64, error){hold, first} {
+		if _, err := wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := second(t.Context()); status.Code(err) != codes.Aborted {
+		t.Errorf("the second check of the same revision: %v", err)
+	}
+}
+
+// TestOfferToARemovedRegion: a plan that is older than the removal of a region
+// gives it nothing.
+func TestOfferToARemovedRegion(t *testing.T) {
+	c, g := committing(t)
+	close(g.gate)
+	k := jobKey{"default", "api"}
+	a := &active{st: c.st, commit: c, log: slog.New(slog.DiscardHandler), metrics: newMetrics(nil)}
+	revision, err := c.do(t.Context(), func(t *tx) error {
+		_, err := t.submit(k, &nusav1.SubmitRequest{Spec: testJob("api", 1)}, nil)
+		return errors.Join(err, putRegion("alpha")(t))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	offer := func(to string) place.Action {
+		return place.Action{Kind: place.Offer, Namespace: k.namespace, Job: k.name, Group: "web", To: 1, Region: to, JobVersion: 1}
+	}
+	for region, slots := range map[string]int{"gone": 0, "alpha": 1} {
+		if err := a.carryOut(t.Context(), []place.Action{offer(region)}, map[jobKey]lookedAt{k: {rev: revision}}); err != nil {
+			t.Fatal(err)
+		}
+		c.st.mu.Lock()
+		owned := 0
+		for _, s := range c.st.jobs[k].slots {
+			if s.Region == region {
+				owned++
+			}
+		}
+		if owned != slots {
+			t.Errorf("region %s owns %d slots, not %d", region, owned, slots)
+		}
+		c.st.mu.Unlock()
+	}
+}
+
+// TestRemovedRegionIsForgotten: a new cluster under the name of a removed
+// region counts from 1; its summaries must not look old.
+func TestRemovedRegionIsForgotten(t *testing.T) {
+	c, g := committing(t)
+	close(g.gate)
+	k := jobKey{"default", "api"}
+	both := func(t *tx) error {
+		_, err := t.submit(k, &nusav1.SubmitRequest{Spec: testJob("api", 1)}, nil)
+		return errors.Join(err, putRegion("alpha")(t))
+	}
+	for _, step := range []struct {
+		change func(*tx) error
+		index  uint64
+	}{{both, 900}, {func(t *tx) error { return t.deleteRegion("alpha") }, 0}, {putRegion("alpha"), 3}} {
+		if _, err := c.do(t.Context(), step.change); err != nil {
+			t.Fatal(err)
+		}
+		c.st.mu.Lock()
+		if r := c.st.regions["alpha"]; r != nil {
+			c.st.applySummary(r, &nusav1.JobSummary{Namespace: "default", Job: "api", Incarnation: 1, Index: step.index})
+		}
+		if got := c.st.jobs[k].summaries["alpha"].GetIndex(); got != step.index {
+			t.Errorf("summary %d is held, not %d", got, step.index)
+		}
+		c.st.mu.Unlock()
 	}
 }

@@ -37,6 +37,8 @@ func apiError(err error) error {
 		return serve.Invalid(problems.Proto()...)
 	case errors.Is(err, errQueueFull):
 		return retryable(codes.ResourceExhausted, err)
+	case errors.Is(err, errTooManyRegions):
+		return status.Error(codes.ResourceExhausted, err.Error())
 	case errors.Is(err, store.ErrTooLarge):
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, store.ErrNoQuorum), errors.Is(err, store.ErrCompareFailed),

@@ -246,8 +246,8 @@ func (st *state) remember(k jobKey) {
 
 // carryOut writes actions in one transaction. Those of a job or a slot that
 // changed since the plan are left: the next plan, which the change has asked
-// for, decides anew. (Only the placer gives owners to indices, so those of an
-// offer are still free.)
+// for, decides anew; so are offers to a region that was removed. (Only the
+// placer gives owners to indices, so those of an offer are still free.)
 func (a *active) carryOut(ctx context.Context, actions []place.Action, jobs map[jobKey]lookedAt) error {
 	var done []place.Action
 	revision, err := a.commit.do(ctx, func(t *tx) error {
@@ -256,6 +256,9 @@ func (a *active) carryOut(ctx context.Context, actions []place.Action, jobs map[
 			k := jobKey{act.Namespace, act.Job}
 			changes := act.Changes()
 			if rec, rev := t.job(k); rec == nil || rev != jobs[k].rev || t.stale(changes) {
+				continue
+			}
+			if at, _ := t.region(act.Region); at == nil && act.Kind == place.Offer {
 				continue
 			}
 			if err := t.changeSlots(changes); err != nil {
@@ -345,7 +348,7 @@ func (a *active) results(ctx context.Context) error {
 		}
 	}
 	a.st.mu.Unlock()
-	for _, r := range out {
+	for i, r := range out {
 		_, err := a.commit.do(ctx, func(t *tx) error {
 			if rec, _ := t.job(r.key); rec == nil {
 				return nil
@@ -354,7 +357,9 @@ func (a *active) results(ctx context.Context) error {
 		})
 		if err != nil {
 			a.st.mu.Lock()
-			a.st.ended[r.key] = struct{}{} // again with the next wake
+			for _, left := range out[i:] {
+				a.st.ended[left.key] = struct{}{} // again with the next wake
+			}
 			a.st.mu.Unlock()
 			return fmt.Errorf("store the result of %s: %w", r.key, err)
 		}

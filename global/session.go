@@ -300,7 +300,7 @@ func (a *active) register(ctx context.Context, h *nusav1.RegionHello, hello regi
 	}
 	_, err := a.commit.do(ctx, func(t *tx) error {
 		next := &nusav1.Region{Definition: h.GetDefinition()}
-		if old := t.region(name); old != nil {
+		if old, _ := t.region(name); old != nil {
 			next = proto.CloneOf(old)
 			if !old.GetDefinedByOperator() {
 				next.Definition = h.GetDefinition()

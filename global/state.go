@@ -284,6 +284,10 @@ func (st *state) applyRegion(name string, rec *nusav1.Region, revision int64) {
 		if r != nil {
 			delete(st.regions, name)
 			st.matrix.forget(name)
+			// Another cluster may take the name, and counts from 1 again.
+			for _, j := range st.jobs {
+				delete(j.summaries, name)
+			}
 			st.regionsChanged()
 		}
 		return
@@ -326,6 +330,13 @@ func (r *regionState) wake() {
 
 // regionNames are sorted. mu is held.
 func (st *state) regionNames() []string { return slices.Sorted(maps.Keys(st.regions)) }
+
+// forgetKey makes an idempotency key new again.
+func (st *state) forgetKey(key string) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	delete(st.recentKeys.keys, key)
+}
 
 // recentSet remembers the latest keys, at most recentKeys.
 type recentSet struct {
