@@ -250,7 +250,7 @@ func (a *active) tick() {
 		var effects []region.Effect
 		r.life, effects = region.Step(st.region, r.life, now, region.Tick{})
 		r.end(effects)
-		kept := slices.DeleteFunc(r.returned, func(ret returned) bool { return now-ret.at > returnedFor })
+		kept := slices.DeleteFunc(r.returned, func(ret returned) bool { return ret.forgotten(now) })
 		forgot = forgot || len(kept) < len(r.returned)
 		r.returned = kept
 		if newColumns && r.session != nil {
@@ -263,9 +263,6 @@ func (a *active) tick() {
 		a.wakePlacer()
 	}
 }
-
-// returnedFor is how long a refusal is remembered when no report lifts it.
-const returnedFor = time.Minute
 
 // summary answers the summary that a region's set holds under a key, nil for
 // local jobs and jobs that are gone. mu is held.

@@ -66,19 +66,11 @@ func (j *jobsAPI) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.Plan
 // full, and the jobs whose slots no report charges for yet. mu is held.
 func (st *state) explainSnapshot(k jobKey, j place.Job) place.Snapshot {
 	j.Explain = true
-	now := st.clock()
-	out := place.Snapshot{Topology: st.topologyView(), Jobs: []place.Job{j}, Terse: true}
-	for _, name := range st.regionNames() {
-		r := st.regions[name]
-		out.Regions = append(out.Regions, st.planRegion(r, now))
-		for _, ret := range r.returned {
-			out.Returned = append(out.Returned, ret.Returned)
-		}
-	}
+	out := st.snapshotRegions()
+	out.Jobs, out.Terse = []place.Job{j}, true
 	for other := range st.recent {
 		if o := st.jobs[other]; other != k && o != nil && o.rec != nil && st.uncharged(o) {
-			settled := o.forPlacer()
-			out.Jobs = append(out.Jobs, settled)
+			out.Jobs = append(out.Jobs, o.forPlacer())
 		}
 	}
 	return out

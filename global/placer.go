@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// planJobs bounds the jobs of one plan; the rest come right after.
+	// planJobs bounds the jobs of one plan; the rest come right after, so that
+	// those which wait for room keep nobody from being looked at.
 	planJobs = 2048
 	// fullPlanJobs is up to how many jobs a plan explains each region; beyond
 	// it the explanations are made when somebody asks.
@@ -66,15 +67,24 @@ func (a *active) placeLoop(ctx context.Context) error {
 	}
 }
 
-// place makes one plan and carries it out.
+// place looks once at every job that is pending, most urgent first.
 func (a *active) place(ctx context.Context) error {
+	a.st.mu.Lock()
+	keys := slices.SortedFunc(maps.Keys(a.st.pending), a.st.byUrgency)
+	a.st.mu.Unlock()
+	for some := range slices.Chunk(keys, planJobs) {
+		if err := a.placeSome(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placeSome makes one plan and carries it out.
+func (a *active) placeSome(ctx context.Context, keys []jobKey) error {
 	start := time.Now()
 	a.st.mu.Lock()
-	if len(a.st.pending) == 0 {
-		a.st.mu.Unlock()
-		return nil
-	}
-	snapshot, jobs := a.st.snapshot()
+	snapshot, jobs := a.st.snapshot(keys)
 	a.st.mu.Unlock()
 	if len(jobs) == 0 {
 		return nil
@@ -83,9 +93,6 @@ func (a *active) place(ctx context.Context) error {
 	a.metrics.observePlan(time.Since(start))
 	a.st.mu.Lock()
 	a.st.planned(plan, jobs, !snapshot.Terse)
-	if len(jobs) >= planJobs {
-		a.wakePlacer()
-	}
 	a.st.mu.Unlock()
 	for batch := range slices.Chunk(plan.Actions, actionsPerCommit) {
 		if err := a.carryOut(ctx, batch, jobs); err != nil {
@@ -95,21 +102,31 @@ func (a *active) place(ctx context.Context) error {
 	return nil
 }
 
-// snapshot is what the next plan depends on: the jobs that are pending, and
-// those whose latest slots are not in the regions' reports yet. mu is held.
-func (st *state) snapshot() (place.Snapshot, map[jobKey]lookedAt) {
+// snapshotRegions is the part of a snapshot that is the same for all jobs. mu
+// is held.
+func (st *state) snapshotRegions() place.Snapshot {
 	now := st.clock()
 	out := place.Snapshot{Topology: st.topologyView()}
 	for _, name := range st.regionNames() {
 		r := st.regions[name]
 		out.Regions = append(out.Regions, st.planRegion(r, now))
 		for _, ret := range r.returned {
-			out.Returned = append(out.Returned, ret.Returned)
+			out.Returned = append(out.Returned, ret.forPlacer(now))
 		}
 	}
-	jobs := make(map[jobKey]lookedAt, min(len(st.pending), planJobs))
-	keys := slices.SortedFunc(maps.Keys(st.pending), st.byUrgency)
-	for _, k := range keys[:min(len(keys), planJobs)] {
+	return out
+}
+
+// snapshot is what the next plan depends on: those of the jobs that are still
+// pending, and others whose latest slots are not in the regions' reports yet.
+// mu is held.
+func (st *state) snapshot(keys []jobKey) (place.Snapshot, map[jobKey]lookedAt) {
+	out := st.snapshotRegions()
+	jobs := make(map[jobKey]lookedAt, len(keys))
+	for _, k := range keys {
+		if _, pending := st.pending[k]; !pending {
+			continue
+		}
 		j := st.jobs[k]
 		if j == nil || j.rec == nil {
 			delete(st.pending, k)

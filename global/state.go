@@ -107,12 +107,6 @@ type regionState struct {
 	returned   []returned
 }
 
-// returned is a refusal that the placer remembers for a while.
-type returned struct {
-	place.Returned
-	at time.Duration
-}
-
 func newState(epoch string, clock func() time.Duration, lease time.Duration) *state {
 	return &state{
 		epoch: epoch, clock: clock, region: region.Config{Lease: lease},
@@ -190,6 +184,9 @@ func (st *state) apply(key string, msg proto.Message, revision int64) {
 func (st *state) applyJob(k jobKey, rec *nusav1.JobRecord, revision int64) {
 	j := st.job(k)
 	j.changes++
+	if j.rec != nil {
+		st.forgive(k)
+	}
 	st.dropAsks(j)
 	j.rec, j.rev, j.explained = rec, revision, nil
 	j.stamp = st.notify()

@@ -19,8 +19,6 @@ const (
 	// answersPerCommit keeps the writes of a request (three a split answer)
 	// within one transaction.
 	answersPerCommit = 32
-	// returnedKept bounds the remembered refusals of one region.
-	returnedKept = 1024
 	// Bounds of a report and a row.
 	maxFits, maxBins, maxEdges = 256, 64, 4096
 )
@@ -67,7 +65,7 @@ func (a *active) answered(from string, applied []region.Answer) {
 			continue
 		}
 		a.log.Info("slot refused", "job", subject, "slot", where, "region", from, "state", string(answer.State), "reason", answer.Reason)
-		ret := returned{at: st.clock(), Returned: place.Returned{
+		ret := returned{at: st.clock(), times: 1, Returned: place.Returned{
 			Namespace: answer.Namespace, Job: answer.Job, Group: answer.Group, Region: from,
 			Reason: answer.Reason, Message: answer.Message, Counts: answer.Counts, ReportSequence: r.reportNum,
 		}}
@@ -78,10 +76,7 @@ func (a *active) answered(from string, applied []region.Answer) {
 				}
 			}
 		}
-		r.returned = append(r.returned, ret)
-		if len(r.returned) > returnedKept {
-			r.returned = slices.Delete(r.returned, 0, len(r.returned)-returnedKept)
-		}
+		r.remember(ret, a.cfg.ReportInterval)
 	}
 	if len(applied) > 0 {
 		a.wakePlacer()

@@ -40,6 +40,10 @@ func (p *planner) filter(w *work, c *candidate) {
 	if c.reason != "" {
 		return
 	}
+	if c.returned = p.held[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]; c.returned != nil {
+		c.reason = ReasonReturnedRecently
+		return
+	}
 	c.returned = p.returned[askIn{w.hash, r.Name}]
 	if c.returned != nil && (r.ReportSequence <= c.returned.ReportSequence || !c.exact) {
 		c.reason = ReasonReturnedRecently
@@ -148,7 +152,11 @@ func (p *planner) message(g *Group, c *candidate) string {
 	case ReasonColocation:
 		return c.beside
 	case ReasonReturnedRecently:
-		return fmt.Sprintf("it gave this work back: %s", joinWords(c.returned.Reason, c.returned.Message))
+		text := "it gave this work back: " + joinWords(c.returned.Reason, c.returned.Message)
+		if left := c.returned.HeldFor; left > 0 {
+			text += fmt.Sprintf("; it is asked again in %s", left.Round(time.Second))
+		}
+		return text
 	case ReasonNoCapacity:
 		switch {
 		case r.NodesReady == 0:
@@ -172,6 +180,22 @@ func joinWords(reason, message string) string {
 type askIn struct {
 	ask    uint64
 	region string
+}
+
+// groupIn is a key of the groups that are held back.
+type groupIn struct{ namespace, job, group, region string }
+
+// heldBack indexes the groups that are held back; the longest counts.
+func heldBack(all []Returned) map[groupIn]*Returned {
+	out := map[groupIn]*Returned{}
+	for i := range all {
+		r := &all[i]
+		k := groupIn{r.Namespace, r.Job, r.Group, r.Region}
+		if old := out[k]; r.HeldFor > 0 && (old == nil || r.HeldFor > old.HeldFor) {
+			out[k] = r
+		}
+	}
+	return out
 }
 
 // recall indexes the memory of returns: of several for one ask and region the

@@ -128,6 +128,12 @@ func (w *world) run(words []string, out *strings.Builder) error {
 		j.Colocate = append(j.Colocate, strings.Split(args[1], ","))
 	case "answer":
 		return w.answer(args)
+	case "held": // the latest refusal, for how long
+		held, err := time.ParseDuration(args[0])
+		if err != nil {
+			return err
+		}
+		w.returned[len(w.returned)-1].HeldFor = held
 	case "plan":
 		s := w.snapshot()
 		s.Terse = len(args) > 0 && args[0] == "terse"

@@ -19,7 +19,7 @@ type Snapshot struct {
 	Jobs []Job
 	// Returned is the memory of rejected and returned work. The shell bounds it
 	// and forgets an entry when its region starts a new session, or after a
-	// minute.
+	// minute, and while HeldFor lasts.
 	Returned []Returned
 	// Topology answers distances; of both directions the worse counts. Nil =
 	// nothing is known.
@@ -86,7 +86,7 @@ type Resources struct {
 // subscribes the asks of pending groups first.
 type Returned struct {
 	Namespace, Job, Group string
-	// Ask is the hash of what was returned.
+	// Ask is the hash of what was returned; 0 = only HeldFor counts.
 	Ask     uint64
 	Region  string
 	Reason  string
@@ -95,6 +95,10 @@ type Returned struct {
 	// ReportSequence is the region's at the time of the return. A later one may
 	// be stored to hold the ask back for longer.
 	ReportSequence uint64
+	// HeldFor is for how long the region is not to get this very group again,
+	// whatever its reports say: it gave it back time and again for a reason that
+	// no report shows. 0 = no such thing.
+	HeldFor time.Duration
 }
 
 // JobType is service, batch or system; as JOB_TYPE_.

@@ -1,0 +1,86 @@
+package global
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+const (
+	// returnedKept bounds the remembered refusals of one region.
+	returnedKept = 1024
+	// returnedFor is how long a refusal is remembered when no report lifts it.
+	returnedFor = time.Minute
+	// maxHold is the longest that a group is held back from a region whose
+	// agents decline it.
+	maxHold = 5 * time.Minute
+	// reasonDeclined: agents refused the work although the region's view of them
+	// says that it fits, so no report will tell when to ask again.
+	reasonDeclined = "declined"
+)
+
+// returned is a region's latest refusal of a group, which the placer remembers
+// for a while.
+type returned struct {
+	place.Returned
+	at time.Duration
+	// times it was refused in a row, each time after another offer.
+	times int
+	// hold is how long the group is held back, counted from at.
+	hold time.Duration
+}
+
+// remember takes a refusal in place of what is remembered of the same group,
+// and doubles how long a declined group is held back. mu is held.
+func (r *regionState) remember(ret returned, interval time.Duration) {
+	same := func(old returned) bool {
+		return old.Namespace == ret.Namespace && old.Job == ret.Job && old.Group == ret.Group
+	}
+	if i := slices.IndexFunc(r.returned, same); i >= 0 {
+		old := r.returned[i]
+		ret.times, ret.hold = old.times, old.hold
+		// Without a report since it was not offered again: another part of the
+		// same refusal.
+		if ret.ReportSequence > old.ReportSequence {
+			ret.times++
+		}
+		r.returned = slices.Delete(r.returned, i, i+1)
+	}
+	if ret.declined() {
+		ret.hold = min(maxHold, interval<<min(ret.times-1, 16))
+	}
+	r.returned = append(r.returned, ret)
+	if len(r.returned) > returnedKept {
+		r.returned = slices.Delete(r.returned, 0, len(r.returned)-returnedKept)
+	}
+}
+
+// declined: see reasonDeclined.
+func (r returned) declined() bool {
+	return r.Reason == reasonDeclined ||
+		slices.ContainsFunc(r.Counts, func(c region.CountedReason) bool { return c.Reason == reasonDeclined })
+}
+
+// forgotten: a group that was held back has as long again, and a minute, to be
+// declined once more.
+func (r returned) forgotten(now time.Duration) bool { return now-r.at > 2*r.hold+returnedFor }
+
+// forPlacer is the refusal as it counts now.
+func (r returned) forPlacer(now time.Duration) place.Returned {
+	out := r.Returned
+	out.HeldFor = max(0, r.hold-(now-r.at))
+	if now-r.at > returnedFor {
+		out.Ask = 0
+	}
+	return out
+}
+
+// forgive forgets what was refused of a job: another version of it may do. mu
+// is held.
+func (st *state) forgive(k jobKey) {
+	for _, r := range st.regions {
+		r.returned = slices.DeleteFunc(r.returned, func(ret returned) bool { return ret.Namespace == k.namespace && ret.Job == k.name })
+	}
+}

@@ -1,0 +1,100 @@
+package global
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestDeclinedIsHeldBack: work that every agent of the only region declines,
+// although it fits by the region's count, is offered less and less often, and
+// again at once in a new version.
+func TestDeclinedIsHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation()
+		start := time.Now()
+		s := f.start(t, "g1", func(c *Config) {
+			c.Clock = func() time.Duration { return time.Since(start) }
+			c.ReportInterval = 0 // the default, 5 s
+		})
+		var offers atomic.Int32
+		r := s.joined("alpha", func(r *fakeRegion) {
+			r.script = func(s *nusav1.Slot) []*nusav1.SlotAnswer {
+				offers.Add(1)
+				a := answerTo(s, nusav1.SlotState_SLOT_STATE_RETURNED)
+				a.Reason = nusav1.Reason_REASON_DECLINED
+				return []*nusav1.SlotAnswer{a}
+			}
+		})
+		s.submit(testJob("api", 1))
+		pass := func(d time.Duration) {
+			for id := range uint64(d / (5 * time.Second)) {
+				time.Sleep(5 * time.Second)
+				r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: &nusav1.LeaseRequest{Id: id + 1}}})
+				r.mu.Lock()
+				rep := r.report()
+				r.mu.Unlock()
+				r.send(rep)
+			}
+			synctest.Wait()
+		}
+		pass(time.Hour)
+		// 5, 10, 20 ... 160 s, then each 5 min: about 6 + 11; 720 reports came.
+		if n := offers.Load(); n < 12 || n > 20 {
+			t.Errorf("offered %d times in an hour", n)
+		}
+		before := offers.Load()
+		s.submit(testJob("api", 1, func(j *nusav1.JobSpec) { j.Priority = proto.Int32(60) }))
+		pass(10 * time.Second)
+		if n := offers.Load() - before; n < 1 || n > 3 {
+			t.Errorf("the new version was offered %d times in 10 s", n)
+		}
+		r.leave()
+		s.stop()
+	})
+}
+
+// TestManyWait: jobs that fit nowhere, more than one plan looks at and more
+// urgent than the others, keep nobody from being placed.
+func TestManyWait(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	r := s.joined("alpha")
+	many, err := s.jobs().SubmitMany(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		for range planJobs + 10 {
+			if resp, err := many.Recv(); err != nil || resp.GetCode() != 0 {
+				answered <- fmt.Errorf("%v, %w", resp, err)
+				return
+			}
+		}
+		answered <- nil
+	}()
+	for i := range planJobs + 10 {
+		spec := testJob(fmt.Sprintf("waits-%d", i), 1, func(j *nusav1.JobSpec) {
+			j.Priority = proto.Int32(90)
+			j.Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Labels: map[string]string{"is": "nowhere"}}}}
+		})
+		if err := many.Send(&nusav1.SubmitRequest{Spec: spec}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	if err := many.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	s.submit(testJob("api", 1))
+	r.waitSlot("default/api/web/0", accepted)
+}
