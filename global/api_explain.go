@@ -26,9 +26,28 @@ func (j *jobsAPI) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.Plan
 		return nil, apiError(err)
 	}
 	k := keyOf(spec)
+	out := &nusav1.PlanResponse{Unplaced: map[string]int32{}, Warnings: job.Warnings(spec)}
+	snapshot, slots := a.dryRun(k, spec, out)
+	plan := place.MakePlan(snapshot)
+	out.Slots = slotsAfter(slots, plan, k)
+	out.Explanation = &nusav1.Explanation{Age: durationpb.New(0)}
+	for _, g := range plan.Groups {
+		if g.Namespace != k.namespace || g.Job != k.name {
+			continue
+		}
+		if g.Unplaced > 0 {
+			out.Unplaced[g.Group] = int32(g.Unplaced)
+		}
+		out.Explanation.Groups = append(out.Explanation.Groups, groupToProto(g))
+	}
+	return out, nil
+}
+
+// dryRun is the snapshot with a job as it would be, and the slots it has now;
+// out gets the difference to the stored job.
+func (a *active) dryRun(k jobKey, spec *nusav1.JobSpec, out *nusav1.PlanResponse) (place.Snapshot, []region.Slot) {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	out := &nusav1.PlanResponse{Unplaced: map[string]int32{}, Warnings: job.Warnings(spec)}
 	rec := &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}
 	var slots []region.Slot
 	if stored := a.st.jobs[k]; stored != nil && stored.rec != nil {
@@ -47,19 +66,7 @@ func (j *jobsAPI) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.Plan
 	}
 	dry := planJob(rec, a.st.revision+1)
 	dry.Slots = slots
-	plan := place.MakePlan(a.st.explainSnapshot(k, dry))
-	out.Slots = slotsAfter(slots, plan, k)
-	out.Explanation = &nusav1.Explanation{Age: durationpb.New(0)}
-	for _, g := range plan.Groups {
-		if g.Namespace != k.namespace || g.Job != k.name {
-			continue
-		}
-		if g.Unplaced > 0 {
-			out.Unplaced[g.Group] = int32(g.Unplaced)
-		}
-		out.Explanation.Groups = append(out.Explanation.Groups, groupToProto(g))
-	}
-	return out, nil
+	return a.st.explainSnapshot(k, dry), slots
 }
 
 // explainSnapshot is the present snapshot with one job, which is explained in
@@ -150,25 +157,13 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 }
 
 func (a *active) explain(k jobKey, group string) (*nusav1.Explanation, error) {
-	st := a.st
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	j := st.jobs[k]
-	if j == nil || j.rec == nil {
-		return nil, noJob(k)
+	now := a.st.clock()
+	held, status, snapshot, err := a.lastDecision(k, group)
+	if err != nil {
+		return nil, err
 	}
-	if group != "" && j.rec.GetJob().GetSpec().GetGroups()[group] == nil {
-		return nil, invalid("group", "job "+k.String()+" has no group "+group)
-	}
-	now := st.clock()
-	held := map[string]explained{}
-	for name, e := range j.explained {
-		if e.full {
-			held[name] = e
-		}
-	}
-	if len(held) < len(j.plan.Groups) {
-		for _, g := range place.MakePlan(st.explainSnapshot(k, j.forPlacer())).Groups {
+	if len(snapshot.Jobs) > 0 {
+		for _, g := range place.MakePlan(snapshot).Groups {
 			if _, have := held[g.Group]; !have && g.Namespace == k.namespace && g.Job == k.name {
 				held[g.Group] = explained{GroupExplanation: g, at: now}
 			}
@@ -184,13 +179,38 @@ func (a *active) explain(k jobKey, group string) (*nusav1.Explanation, error) {
 		oldest = min(oldest, e.at)
 		g := groupToProto(e.GroupExplanation)
 		// What is unplaced may have changed since the decision.
-		if s := j.status().GetGroups()[name]; s != nil {
+		if s := status.GetGroups()[name]; s != nil {
 			g.Unplaced = s.GetUnowned()
 		}
 		out.Groups = append(out.Groups, g)
 	}
 	out.Age = durationpb.New(now - oldest)
 	return out, nil
+}
+
+// lastDecision is what is held about a job's groups, its status, and a
+// snapshot to decide the rest anew (empty if nothing is missing).
+func (a *active) lastDecision(k jobKey, group string) (map[string]explained, *nusav1.JobStatus, place.Snapshot, error) {
+	st := a.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	j := st.jobs[k]
+	if j == nil || j.rec == nil {
+		return nil, nil, place.Snapshot{}, noJob(k)
+	}
+	if group != "" && j.rec.GetJob().GetSpec().GetGroups()[group] == nil {
+		return nil, nil, place.Snapshot{}, invalid("group", "job "+k.String()+" has no group "+group)
+	}
+	held := map[string]explained{}
+	for name, e := range j.explained {
+		if e.full {
+			held[name] = e
+		}
+	}
+	if len(held) < len(j.plan.Groups) {
+		return held, j.status(), st.explainSnapshot(k, j.forPlacer()), nil
+	}
+	return held, j.status(), place.Snapshot{}, nil
 }
 
 // groupToProto shows a decision; ages of inputs are those of its moment.

@@ -233,7 +233,6 @@ func (j *jobsAPI) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitReques
 	}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	defer context.AfterFunc(a.ctx, cancel)()
 	answers := make(chan finishSubmit, unanswered)
 	received := make(chan error, 1)
 	// Ends with the stream, at the latest when this handler has returned.
@@ -257,15 +256,23 @@ func (j *jobsAPI) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitReques
 			}
 		}
 	}()
-	for finish := range answers {
-		if err := stream.Send(submitAnswer(finish(ctx))); err != nil {
-			return err
+	for {
+		select {
+		case <-a.ctx.Done():
+			return apiError(errNotActive) // also when the caller says nothing more
+		case finish, more := <-answers:
+			if more {
+				if err := stream.Send(submitAnswer(finish(ctx))); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := <-received; !errors.Is(err, io.EOF) {
+				return apiError(err)
+			}
+			return nil
 		}
 	}
-	if err := <-received; !errors.Is(err, io.EOF) {
-		return apiError(err)
-	}
-	return nil
 }
 
 func submitAnswer(resp *nusav1.SubmitResponse, err error) *nusav1.SubmitManyResponse {

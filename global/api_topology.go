@@ -170,8 +170,9 @@ func (t *topologyAPI) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreami
 	first := true
 	err = a.follow(stream.Context(), func() (bool, error) {
 		a.st.mu.Lock()
-		m := matrixToProto(a.st.topologyView(), req.GetFrom())
+		v := a.st.topologyView()
 		a.st.mu.Unlock()
+		m := matrixToProto(v, req.GetFrom())
 		changed := m.Edges[:0:0]
 		for _, e := range m.GetEdges() {
 			key := [2]string{e.GetFrom(), e.GetTo()}

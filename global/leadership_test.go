@@ -164,3 +164,55 @@ func TestNoQuorum(t *testing.T) {
 		s.stop()
 	})
 }
+
+// TestIdleStreamsEndWithTheReign: whoever follows something, or may submit
+// more, on a server that is no longer active is told to look elsewhere.
+func TestIdleStreamsEndWithTheReign(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	s.submit(testJob("api", 1))
+	ctx, cancel := context.WithTimeout(t.Context(), testWait)
+	defer cancel()
+	many, err := s.jobs().SubmitMany(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := many.Send(&nusav1.SubmitRequest{Spec: testJob("other", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	job, err := s.jobs().Watch(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	regions, err := nusav1.NewRegionsClient(s.conn).Watch(ctx, &nusav1.ListRegionsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	matrix, err := nusav1.NewTopologyClient(s.conn).Watch(ctx, &nusav1.MatrixRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := nusav1.NewEventsClient(s.conn).Watch(ctx, &nusav1.WatchEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An answer, so that the streams are in the hands of the reign.
+	if _, err := many.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	s.store.Cut(true)
+	for name, next := range map[string]func() error{
+		"SubmitMany":     func() error { _, err := many.Recv(); return err },
+		"Jobs.Watch":     func() error { _, err := job.Recv(); return err },
+		"Regions.Watch":  func() error { _, err := regions.Recv(); return err },
+		"Topology.Watch": func() error { _, err := matrix.Recv(); return err },
+		"Events.Watch":   func() error { _, err := events.Recv(); return err },
+	} {
+		var err error
+		for err == nil {
+			err = next()
+		}
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("%s ended with %v", name, err)
+		}
+	}
+}
