@@ -176,7 +176,7 @@ func (st *state) planRegion(r *regionState, now time.Duration) place.Region {
 		out.Fits[f.GetAsk()] = int(f.GetCount())
 	}
 	for _, b := range rep.GetShape().GetBins() {
-		out.Bins = append(out.Bins, place.Bin{Nodes: int(b.GetNodes()), Free: planResources(b.GetFree()), Pool: b.GetPool()})
+		out.Bins = append(out.Bins, place.Bin{Nodes: max(0, int(b.GetNodes())), Free: planResources(b.GetFree()), Pool: b.GetPool()})
 	}
 	out.Free, out.Capacity = planResources(rep.GetFree()), planResources(rep.GetCapacity())
 	out.CPUUtilisation, out.MemoryUtilisation = rep.GetUtilisation().GetCpu(), rep.GetUtilisation().GetMemory()

@@ -146,12 +146,26 @@ func reasonEnum(word string) nusav1.Reason {
 	return nusav1.Reason(enumValue(nusav1.Reason_value, "REASON_", word))
 }
 
+const (
+	// maxMessage and maxCounts bound what a region's answer may say: it is
+	// stored with the slot.
+	maxMessage = 1024
+	maxCounts  = 64
+)
+
+// answerFromProto reads an answer, cut to the bounds.
 func answerFromProto(a *nusav1.SlotAnswer) region.Answer {
+	message := a.GetMessage()
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
+	counts := a.GetCounts()
+	counts = counts[:min(len(counts), maxCounts)]
 	return region.Answer{
 		Namespace: a.GetNamespace(), Job: a.GetJob(), Group: a.GetGroup(),
 		From: int(a.GetFrom()), To: int(a.GetTo()), Generation: a.GetGeneration(),
 		State:  region.SlotState(enumWord(a.GetState().String(), "SLOT_STATE_")),
-		Reason: reasonWord(a.GetReason()), Message: a.GetMessage(), Counts: countsFromProto(a.GetCounts()),
+		Reason: reasonWord(a.GetReason()), Message: message, Counts: countsFromProto(counts),
 	}
 }
 

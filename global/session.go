@@ -231,6 +231,8 @@ func checkHello(h *nusav1.RegionHello) error {
 		return &refusal{message: fmt.Sprintf("protocol %d is not understood here, %d is", h.GetProtocol(), protocol), permanent: true}
 	case h.GetClusterId() == "" || len(h.GetClusterId()) > 64:
 		return &refusal{message: "hello without a cluster id of 1..64 bytes", permanent: true}
+	case proto.Size(h) > maxHelloBytes:
+		return &refusal{message: fmt.Sprintf("hello of %d bytes, at most %d", proto.Size(h), maxHelloBytes), permanent: true}
 	case len(h.GetServers()) > maxServers:
 		return &refusal{message: fmt.Sprintf("%d servers, at most %d", len(h.GetServers()), maxServers), permanent: true}
 	}
@@ -240,8 +242,12 @@ func checkHello(h *nusav1.RegionHello) error {
 	return nil
 }
 
-// maxServers bounds the servers of one region.
-const maxServers = 64
+const (
+	// maxServers bounds the servers of one region.
+	maxServers = 64
+	// maxHelloBytes bounds what a region says of itself.
+	maxHelloBytes = 64 * 1024
+)
 
 // open makes the stream the region's session, or answers a refusal.
 func (a *active) open(ctx context.Context, s *session, h *nusav1.RegionHello) error {

@@ -3,6 +3,7 @@ package global
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -190,6 +191,7 @@ func TestBadHellos(t *testing.T) {
 	for name, change := range map[string]func(*nusav1.RegionHello){
 		"name":     func(h *nusav1.RegionHello) { h.Definition.Name = "No/Name" },
 		"cluster":  func(h *nusav1.RegionHello) { h.ClusterId = "" },
+		"size":     func(h *nusav1.RegionHello) { h.Version = strings.Repeat("x", maxHelloBytes) },
 		"protocol": func(h *nusav1.RegionHello) { h.Protocol = 99 },
 		"servers":  func(h *nusav1.RegionHello) { h.Servers = make([]*nusav1.RegionalServer, maxServers+1) },
 	} {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -21,6 +22,8 @@ const (
 	answersPerCommit = 32
 	// Bounds of a report and a row.
 	maxFits, maxBins, maxEdges = 256, 64, 4096
+	// maxRTT is above any round trip that a probe waits for.
+	maxRTT = time.Minute
 )
 
 // answers takes a region's answers: in one transaction each batch. Answers
@@ -117,6 +120,7 @@ func (a *active) latency(s *session, row *nusav1.LatencyRow) {
 	if r == nil || r.session != s {
 		return
 	}
+	row.Edges = slices.DeleteFunc(row.Edges, func(e *nusav1.Edge) bool { return st.regions[e.GetTo()] == nil || !sane(e) })
 	st.matrix.update(s.region, row, st.clock())
 	if c := row.GetCoordinate(); c != nil {
 		r.coordinate = c
@@ -125,6 +129,19 @@ func (a *active) latency(s *session, row *nusav1.LatencyRow) {
 	if len(st.pending) > 0 {
 		a.wakePlacer()
 	}
+}
+
+// sane says whether an edge is what a probe can have measured.
+func sane(e *nusav1.Edge) bool {
+	for _, d := range []time.Duration{
+		e.GetP50().AsDuration(), e.GetP90().AsDuration(), e.GetP99().AsDuration(),
+		e.GetMin().AsDuration(), e.GetJitter().AsDuration(),
+	} {
+		if d < 0 || d > maxRTT {
+			return false
+		}
+	}
+	return e.GetLoss() >= 0 && e.GetLoss() <= 1 && e.GetAge().AsDuration() >= 0 // not NaN
 }
 
 // serversChanged takes the region's servers; peers probe them.
