@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -50,6 +51,8 @@ type Etcd struct {
 	cancel context.CancelFunc
 	ctx    context.Context
 	close  sync.Once
+	// closing quiets etcd's log.
+	closing atomic.Bool
 
 	mu     sync.Mutex
 	leases map[time.Duration]sharedLease
@@ -68,10 +71,11 @@ func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	e := &Etcd{leases: map[time.Duration]sharedLease{}}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var err error
+	log := slogCore{cfg.Logger, &e.closing}
 	if len(cfg.Endpoints) == 0 {
-		e.member, e.client, err = startMember(ctx, cfg)
+		e.member, e.client, err = startMember(ctx, cfg, log)
 	} else {
-		e.client, err = dialEtcd(cfg)
+		e.client, err = dialEtcd(cfg, log)
 	}
 	if err != nil {
 		e.cancel()
@@ -84,14 +88,14 @@ func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	return e, nil
 }
 
-func dialEtcd(cfg EtcdConfig) (*clientv3.Client, error) {
+func dialEtcd(cfg EtcdConfig, log slogCore) (*clientv3.Client, error) {
 	c := clientv3.Config{
 		Endpoints:            cfg.Endpoints,
 		DialTimeout:          opTimeout,
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 5 * time.Second,
 		MaxCallSendMsgSize:   2 * 1024 * 1024,
-		Logger:               zap.New(slogCore{cfg.Logger}),
+		Logger:               zap.New(log),
 	}
 	if cfg.Dial != nil {
 		c.DialOptions = append(c.DialOptions, grpc.WithContextDialer(cfg.Dial))
@@ -303,6 +307,7 @@ func (e *Etcd) Leader(ctx context.Context, prefix string) (KV, bool, error) {
 func (e *Etcd) Close() error {
 	var err error
 	e.close.Do(func() {
+		e.closing.Store(true)
 		e.cancel()
 		err = e.client.Close()
 		if errors.Is(err, context.Canceled) {

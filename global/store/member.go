@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -15,8 +17,8 @@ import (
 )
 
 // startMember runs an etcd member in this process and waits until it is ready.
-func startMember(ctx context.Context, cfg EtcdConfig) (*embed.Etcd, *clientv3.Client, error) {
-	ec, err := memberConfig(cfg)
+func startMember(ctx context.Context, cfg EtcdConfig, log slogCore) (*embed.Etcd, *clientv3.Client, error) {
+	ec, err := memberConfig(cfg, log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -37,11 +39,11 @@ func startMember(ctx context.Context, cfg EtcdConfig) (*embed.Etcd, *clientv3.Cl
 	return nil, nil, fmt.Errorf("start the embedded etcd member: %w", err)
 }
 
-func memberConfig(cfg EtcdConfig) (*embed.Config, error) {
+func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 	ec := embed.NewConfig()
 	ec.Name = cfg.Name
 	ec.Dir = cfg.DataDir
-	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(slogCore{cfg.Logger}))
+	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(log))
 	client, err := url.Parse("http://" + cfg.ClientAddr)
 	if err != nil {
 		return nil, fmt.Errorf("etcd client address %q: %w", cfg.ClientAddr, err)
@@ -78,7 +80,15 @@ func memberConfig(cfg EtcdConfig) (*embed.Config, error) {
 
 // slogCore gives zap's warnings and errors to slog; the rest is etcd's own
 // diary and is dropped.
-type slogCore struct{ log *slog.Logger }
+type slogCore struct {
+	log *slog.Logger
+	// closing: from now on errors tell that we stop, which we know.
+	closing *atomic.Bool
+}
+
+// harmless are errors that etcd logs and mends by itself: the storage version
+// cannot be updated before the first snapshot of the data directory.
+var harmless = []string{"failed to update storage version"}
 
 // Enabled implements zapcore.Core.
 func (c slogCore) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel && c.log != nil }
@@ -88,7 +98,7 @@ func (c slogCore) With(fields []zapcore.Field) zapcore.Core {
 	if c.log == nil {
 		return c
 	}
-	return slogCore{c.log.With(slogArgs(fields)...)}
+	return slogCore{c.log.With(slogArgs(fields)...), c.closing}
 }
 
 // Check implements zapcore.Core.
@@ -103,7 +113,7 @@ func (c slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Chec
 // means for our work is logged by who asked.
 func (c slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	level := slog.LevelDebug
-	if e.Level >= zapcore.ErrorLevel {
+	if e.Level >= zapcore.ErrorLevel && !c.closing.Load() && !slices.Contains(harmless, e.Message) {
 		level = slog.LevelWarn
 	}
 	c.log.Log(context.Background(), level, "etcd: "+e.Message, slogArgs(fields)...)

@@ -381,6 +381,25 @@ func testDeadline(t *testing.T, _ backend, s store.Store) {
 	}
 }
 
+// TestQuietMember: an orderly start and stop of a member is worth no warning.
+func TestQuietMember(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer // slog's handlers lock their writer
+	e, err := store.OpenEtcd(t.Context(), store.EtcdConfig{
+		Name: "one", DataDir: t.TempDir(), ClientAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0",
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	if log.Len() > 0 {
+		t.Errorf("logged:\n%s", log.String())
+	}
+}
+
 func TestMemoryCut(t *testing.T) {
 	m := store.NewMemory()
 	c, other := m.Client(), m.Client()
