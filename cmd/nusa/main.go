@@ -22,6 +22,8 @@ func main() {
 		os.Exit(supervise.Main(os.Args[2:]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the process at once, should an orderly end hang.
+	context.AfterFunc(ctx, stop)
 	code := client.Execute(ctx, newRoot())
 	stop()
 	os.Exit(code)
