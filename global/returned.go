@@ -32,6 +32,27 @@ type returned struct {
 	hold time.Duration
 }
 
+// refused remembers an answer that gives work back, for the placer; taking the
+// same answer twice changes nothing. mu is held.
+func (st *state) refused(from string, answer region.Answer, interval time.Duration) {
+	r := st.regions[from]
+	if r == nil || answer.State != region.Rejected && answer.State != region.Returned {
+		return
+	}
+	ret := returned{at: st.clock(), times: 1, Returned: place.Returned{
+		Namespace: answer.Namespace, Job: answer.Job, Group: answer.Group, Region: from,
+		Reason: answer.Reason, Message: answer.Message, Counts: answer.Counts, ReportSequence: r.reportNum,
+	}}
+	if j := st.jobs[jobKey{answer.Namespace, answer.Job}]; j != nil {
+		for _, g := range j.plan.Groups {
+			if g.Name == answer.Group {
+				ret.Ask = g.Ask.Hash()
+			}
+		}
+	}
+	r.remember(ret, interval)
+}
+
 // remember takes a refusal in place of what is remembered of the same group,
 // and doubles how long a declined group is held back. mu is held.
 func (r *regionState) remember(ret returned, interval time.Duration) {

@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -42,6 +41,8 @@ func (a *active) answers(ctx context.Context, from string, in []*nusav1.SlotAnsw
 				}
 				if len(out.Changes) > 0 {
 					applied = append(applied, answer)
+					// Before the indices are free for the placer.
+					t.st.refused(from, answer, a.cfg.ReportInterval)
 				}
 			}
 			return nil
@@ -54,32 +55,15 @@ func (a *active) answers(ctx context.Context, from string, in []*nusav1.SlotAnsw
 	return nil
 }
 
-// answered remembers refusals and tells of what was applied.
+// answered tells of what was applied.
 func (a *active) answered(from string, applied []region.Answer) {
-	st := a.st
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	r := st.regions[from]
 	for _, answer := range applied {
 		subject := answer.Namespace + "/" + answer.Job
 		where := answer.Group + region.FormatRange(answer.From, answer.To)
-		st.events.add("slot."+string(answer.State), subject, "%s by %s %s", where, from, strings.TrimSpace(answer.Reason+" "+answer.Message))
-		if answer.State != region.Rejected && answer.State != region.Returned || r == nil {
-			continue
+		a.st.events.add("slot."+string(answer.State), subject, "%s by %s %s", where, from, strings.TrimSpace(answer.Reason+" "+answer.Message))
+		if answer.State == region.Rejected || answer.State == region.Returned {
+			a.log.Info("slot refused", "job", subject, "slot", where, "region", from, "state", string(answer.State), "reason", answer.Reason)
 		}
-		a.log.Info("slot refused", "job", subject, "slot", where, "region", from, "state", string(answer.State), "reason", answer.Reason)
-		ret := returned{at: st.clock(), times: 1, Returned: place.Returned{
-			Namespace: answer.Namespace, Job: answer.Job, Group: answer.Group, Region: from,
-			Reason: answer.Reason, Message: answer.Message, Counts: answer.Counts, ReportSequence: r.reportNum,
-		}}
-		if j := st.jobs[jobKey{answer.Namespace, answer.Job}]; j != nil {
-			for _, g := range j.plan.Groups {
-				if g.Name == answer.Group {
-					ret.Ask = g.Ask.Hash()
-				}
-			}
-		}
-		r.remember(ret, a.cfg.ReportInterval)
 	}
 	if len(applied) > 0 {
 		a.wakePlacer()
