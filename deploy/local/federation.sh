@@ -10,7 +10,8 @@
 #
 # NUSA       the binary            (default: bin/nusa of this checkout)
 # NUSA_DIR   data, logs, pid files (default: $TMPDIR/nusa-local)
-# NUSA_PORT  first port            (default: 7600; uses the 500 that follow)
+# NUSA_PORT  first port            (default: 7600; uses the 500 that follow; stay
+#            below 32768, where ports of outgoing connections begin)
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -128,5 +129,5 @@ case ${1:-} in
     for n in $(names); do
       if alive "$DIR/run/$n.pid"; then echo "$n running $(cat "$DIR/run/$n.pid")"; else echo "$n stopped"; fi
     done ;;
-  *) sed -n '2,14p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 1 ;;
+  *) sed -n '2,15p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 1 ;;
 esac
