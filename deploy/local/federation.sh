@@ -129,5 +129,5 @@ case ${1:-} in
     for n in $(names); do
       if alive "$DIR/run/$n.pid"; then echo "$n running $(cat "$DIR/run/$n.pid")"; else echo "$n stopped"; fi
     done ;;
-  *) sed -n '2,15p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 1 ;;
+  *) sed -n '2,14p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 1 ;;
 esac
