@@ -54,6 +54,12 @@ func runDev(ctx context.Context, o dev.Options, logLevel string) (err error) {
 	if o.Logger, err = serve.NewLogger(logLevel, "text", os.Stderr); err != nil {
 		return fmt.Errorf("--log-level: %w", err)
 	}
+	// Options read a zero as "the default"; a flag that says zero means it.
+	for flag, value := range map[string]int{"--servers": o.Servers, "--agents": o.Agents, "--port": o.Port} {
+		if value == 0 {
+			return fmt.Errorf("%s: must be at least 1", flag)
+		}
+	}
 	o.Version = serve.Version
 	return dev.Run(ctx, o)
 }
