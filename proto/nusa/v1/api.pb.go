@@ -155,6 +155,10 @@ type SubmitRequest struct {
 	// Optional: fails with ABORTED unless the stored job's revision is this
 	// (0 = do not check, -1 = must not exist).
 	CheckRevision int64 `protobuf:"varint,3,opt,name=check_revision,json=checkRevision,proto3" json:"check_revision,omitempty"`
+	// Batch only: run it again though the stored spec is the same and every
+	// instance has ended. FAILED_PRECONDITION while instances of it are still
+	// wanted, and for other types.
+	Again         bool `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -208,6 +212,13 @@ func (x *SubmitRequest) GetCheckRevision() int64 {
 		return x.CheckRevision
 	}
 	return 0
+}
+
+func (x *SubmitRequest) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
 }
 
 // SubmitResponse says what was stored.
@@ -3658,11 +3669,12 @@ var File_nusa_v1_api_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_api_proto_rawDesc = "" +
 	"\n" +
-	"\x11nusa/v1/api.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\x85\x01\n" +
+	"\x11nusa/v1/api.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\x9b\x01\n" +
 	"\rSubmitRequest\x12$\n" +
 	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x12%\n" +
-	"\x0echeck_revision\x18\x03 \x01(\x03R\rcheckRevision\"|\n" +
+	"\x0echeck_revision\x18\x03 \x01(\x03R\rcheckRevision\x12\x14\n" +
+	"\x05again\x18\x04 \x01(\bR\x05again\"|\n" +
 	"\x0eSubmitResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +

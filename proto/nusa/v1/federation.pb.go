@@ -1037,8 +1037,14 @@ type JobSummary struct {
 	// Reasons of what is pending or failed, by group.
 	Reasons map[string]*GroupReasons `protobuf:"bytes,5,rep,name=reasons,proto3" json:"reasons,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Orders summaries: a later (incarnation, index) replaces an earlier one.
-	Incarnation   uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Index         uint64 `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
+	Incarnation uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Index       uint64 `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
+	// What the counts are about: the oldest wanted version, and the run, of the
+	// slots that the region holds of the job. The global tier counts instances
+	// of an earlier run as pending, and instances of an earlier version that
+	// start or run as outdated.
+	Version       int64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
+	Run           int64 `protobuf:"varint,9,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1118,6 +1124,20 @@ func (x *JobSummary) GetIncarnation() uint64 {
 func (x *JobSummary) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
+	}
+	return 0
+}
+
+func (x *JobSummary) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *JobSummary) GetRun() int64 {
+	if x != nil {
+		return x.Run
 	}
 	return 0
 }
@@ -2077,7 +2097,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x121\n" +
 	"\tsummaries\x18\x03 \x03(\v2\x13.nusa.v1.JobSummaryR\tsummaries\x12\x18\n" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12-\n" +
-	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xa6\x03\n" +
+	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xd2\x03\n" +
 	"\n" +
 	"JobSummary\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -2086,7 +2106,9 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x06groups\x18\x04 \x03(\v2\x1f.nusa.v1.JobSummary.GroupsEntryR\x06groups\x12:\n" +
 	"\areasons\x18\x05 \x03(\v2 .nusa.v1.JobSummary.ReasonsEntryR\areasons\x12 \n" +
 	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05index\x18\a \x01(\x04R\x05index\x1aR\n" +
+	"\x05index\x18\a \x01(\x04R\x05index\x12\x18\n" +
+	"\aversion\x18\b \x01(\x03R\aversion\x12\x10\n" +
+	"\x03run\x18\t \x01(\x03R\x03run\x1aR\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\x1aQ\n" +

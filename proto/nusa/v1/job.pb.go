@@ -2299,6 +2299,9 @@ type Slot struct {
 	Message    string `protobuf:"bytes,12,opt,name=message,proto3" json:"message,omitempty"`
 	// Why this region: one line.
 	PlacedBecause string `protobuf:"bytes,13,opt,name=placed_because,json=placedBecause,proto3" json:"placed_because,omitempty"`
+	// The job's run this slot belongs to, see Job.run: what an instance did in
+	// an earlier run (completed, used up its attempts) counts no more.
+	Run           int64 `protobuf:"varint,14,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2424,6 +2427,13 @@ func (x *Slot) GetPlacedBecause() string {
 	return ""
 }
 
+func (x *Slot) GetRun() int64 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
 // Job is a stored job with its live status.
 type Job struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2435,8 +2445,13 @@ type Job struct {
 	Stopped   bool                   `protobuf:"varint,4,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	Submitted *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=submitted,proto3" json:"submitted,omitempty"`
 	// Empty for federation jobs; the region's name for name@region jobs.
-	Region        string     `protobuf:"bytes,6,opt,name=region,proto3" json:"region,omitempty"`
-	Status        *JobStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	Region string     `protobuf:"bytes,6,opt,name=region,proto3" json:"region,omitempty"`
+	Status *JobStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	// The store's revision of the submit that began the present run; in stored
+	// records 0 = that of the record itself. A run begins with a new job, when a
+	// stopped job is submitted, and when a batch job whose every instance has
+	// ended is submitted with a change or `again`: then all of it runs anew.
+	Run           int64 `protobuf:"varint,8,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2518,6 +2533,13 @@ func (x *Job) GetStatus() *JobStatus {
 		return x.Status
 	}
 	return nil
+}
+
+func (x *Job) GetRun() int64 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
 }
 
 // JobStatus is the latest known state; soft but for terminal results.
@@ -2672,14 +2694,17 @@ func (x *GroupStatus) GetSlots() []*Slot {
 
 // InstanceCounts counts instances (not attempts) by state.
 type InstanceCounts struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pending       int32                  `protobuf:"varint,1,opt,name=pending,proto3" json:"pending,omitempty"`
-	Starting      int32                  `protobuf:"varint,2,opt,name=starting,proto3" json:"starting,omitempty"`
-	Running       int32                  `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
-	Complete      int32                  `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`
-	Failed        int32                  `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
-	Stopped       int32                  `protobuf:"varint,6,opt,name=stopped,proto3" json:"stopped,omitempty"`
-	Lost          int32                  `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Pending  int32                  `protobuf:"varint,1,opt,name=pending,proto3" json:"pending,omitempty"`
+	Starting int32                  `protobuf:"varint,2,opt,name=starting,proto3" json:"starting,omitempty"`
+	Running  int32                  `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
+	Complete int32                  `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`
+	Failed   int32                  `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
+	Stopped  int32                  `protobuf:"varint,6,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	Lost     int32                  `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Of those that start or run: how many still do so in an older version of
+	// the job than the wanted one. A rollout has ended when there are none.
+	Outdated      int32 `protobuf:"varint,8,opt,name=outdated,proto3" json:"outdated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2759,6 +2784,13 @@ func (x *InstanceCounts) GetStopped() int32 {
 func (x *InstanceCounts) GetLost() int32 {
 	if x != nil {
 		return x.Lost
+	}
+	return 0
+}
+
+func (x *InstanceCounts) GetOutdated() int32 {
+	if x != nil {
+		return x.Outdated
 	}
 	return 0
 }
@@ -3007,7 +3039,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\fmax_parallel\x18\x01 \x01(\x05R\vmaxParallel\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\x05R\x06canary\x12\x1f\n" +
 	"\vauto_revert\x18\x03 \x01(\bR\n" +
-	"autoRevert\"\x8d\x03\n" +
+	"autoRevert\"\x9f\x03\n" +
 	"\x04Slot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -3025,7 +3057,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"jobVersion\x12'\n" +
 	"\x06reason\x18\v \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\f \x01(\tR\amessage\x12%\n" +
-	"\x0eplaced_because\x18\r \x01(\tR\rplacedBecause\"\xf9\x01\n" +
+	"\x0eplaced_because\x18\r \x01(\tR\rplacedBecause\x12\x10\n" +
+	"\x03run\x18\x0e \x01(\x03R\x03run\"\x8b\x02\n" +
 	"\x03Job\x12$\n" +
 	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
@@ -3033,7 +3066,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\astopped\x18\x04 \x01(\bR\astopped\x128\n" +
 	"\tsubmitted\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tsubmitted\x12\x16\n" +
 	"\x06region\x18\x06 \x01(\tR\x06region\x12*\n" +
-	"\x06status\x18\a \x01(\v2\x12.nusa.v1.JobStatusR\x06status\"\xd7\x01\n" +
+	"\x06status\x18\a \x01(\v2\x12.nusa.v1.JobStatusR\x06status\x12\x10\n" +
+	"\x03run\x18\b \x01(\x03R\x03run\"\xd7\x01\n" +
 	"\tJobStatus\x12'\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x11.nusa.v1.JobStateR\x05state\x126\n" +
 	"\x06groups\x18\x02 \x03(\v2\x1e.nusa.v1.JobStatus.GroupsEntryR\x06groups\x12\x18\n" +
@@ -3050,7 +3084,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x05slots\x18\x06 \x03(\v2\r.nusa.v1.SlotR\x05slots\x1aS\n" +
 	"\fRegionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\"\xc2\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\"\xde\x01\n" +
 	"\x0eInstanceCounts\x12\x18\n" +
 	"\apending\x18\x01 \x01(\x05R\apending\x12\x1a\n" +
 	"\bstarting\x18\x02 \x01(\x05R\bstarting\x12\x18\n" +
@@ -3058,7 +3092,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\bcomplete\x18\x04 \x01(\x05R\bcomplete\x12\x16\n" +
 	"\x06failed\x18\x05 \x01(\x05R\x06failed\x12\x18\n" +
 	"\astopped\x18\x06 \x01(\x05R\astopped\x12\x12\n" +
-	"\x04lost\x18\a \x01(\x05R\x04lost\"|\n" +
+	"\x04lost\x18\a \x01(\x05R\x04lost\x12\x1a\n" +
+	"\boutdated\x18\b \x01(\x05R\boutdated\"|\n" +
 	"\rCountedReason\x12'\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x18\n" +
