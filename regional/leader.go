@@ -50,6 +50,7 @@ type leader struct {
 	prober *prober
 	groups *groupBytes
 	exprs  *exprs
+	watch  *groupWatches
 }
 
 // lead does a master's work whenever Raft says that this server is one, until
@@ -102,7 +103,7 @@ func (s *server) leadership(ctx context.Context) error {
 	})
 	l := &leader{
 		s: s, ctx: ctx, term: s.quorum.CurrentTerm(), elected: s.cfg.Clock(),
-		groups: &groupBytes{}, exprs: newExprs(s.cfg.Region.GetName()),
+		groups: &groupBytes{}, exprs: newExprs(s.cfg.Region.GetName()), watch: newGroupWatches(),
 		verify: newVerifier(func() error { return s.quorum.VerifyLeader().Error() }),
 	}
 	l.log = s.cfg.Logger.With("term", l.term)
@@ -177,6 +178,7 @@ func (l *leader) committed(results []state.Result) {
 	l.agents.changed(nodes)
 	l.sched.poke()
 	l.uplink.changed(groups)
+	l.watch.changed(groups)
 }
 
 // do commits a command, waiting in turn when the queue is full.

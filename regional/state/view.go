@@ -11,13 +11,14 @@ type GroupView struct {
 	Slots       []*Slot // sorted by From
 	Counts      Counts  // instances by state; unplaced ones are pending
 	Wanted      int32   // indices to run here; system: those that have a node
+	Unplaced    int32   // of these, those that never had a node
 	ModifyIndex uint64  // orders summaries within an incarnation
 }
 
 func (g *group) view() *GroupView {
 	n := &g.byState
 	return &GroupView{
-		Key: g.key, Slots: g.slots, Wanted: g.wanted, ModifyIndex: g.modify,
+		Key: g.key, Slots: g.slots, Wanted: g.wanted, Unplaced: g.wanted - g.recorded, ModifyIndex: g.modify,
 		Counts: Counts{
 			Pending:  n[Pending] + g.wanted - g.recorded,
 			Starting: n[Starting],

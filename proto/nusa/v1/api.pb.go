@@ -145,6 +145,223 @@ func (RTTSource) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_api_proto_rawDescGZIP(), []int{1}
 }
 
+// WatchGroupsRequest says which groups.
+type WatchGroupsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty = all.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Only of jobs whose names begin so.
+	NamePrefix string `protobuf:"bytes,2,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
+	// Least time between two messages but those that belong together: 1 ms..1
+	// min, default 100 ms. The first change after a quiet time is sent at once.
+	Interval      *durationpb.Duration `protobuf:"bytes,3,opt,name=interval,proto3" json:"interval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchGroupsRequest) Reset() {
+	*x = WatchGroupsRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchGroupsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchGroupsRequest) ProtoMessage() {}
+
+func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchGroupsRequest.ProtoReflect.Descriptor instead.
+func (*WatchGroupsRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *WatchGroupsRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *WatchGroupsRequest) GetNamePrefix() string {
+	if x != nil {
+		return x.NamePrefix
+	}
+	return ""
+}
+
+func (x *WatchGroupsRequest) GetInterval() *durationpb.Duration {
+	if x != nil {
+		return x.Interval
+	}
+	return nil
+}
+
+// WatchGroupsResponse is some of the groups, at most 1000.
+type WatchGroupsResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Groups []*GroupCounts         `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Index of the region's log that these counts are of.
+	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	// Every group that was there when the watch began has been sent.
+	Synced        bool `protobuf:"varint,3,opt,name=synced,proto3" json:"synced,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchGroupsResponse) Reset() {
+	*x = WatchGroupsResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchGroupsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchGroupsResponse) ProtoMessage() {}
+
+func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchGroupsResponse.ProtoReflect.Descriptor instead.
+func (*WatchGroupsResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *WatchGroupsResponse) GetGroups() []*GroupCounts {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *WatchGroupsResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *WatchGroupsResponse) GetSynced() bool {
+	if x != nil {
+		return x.Synced
+	}
+	return false
+}
+
+// GroupCounts is how a group stands, as committed.
+type GroupCounts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With the region set for a region's own job.
+	Job   *JobRef `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Group string  `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Instances wanted here.
+	Desired int32 `protobuf:"varint,3,opt,name=desired,proto3" json:"desired,omitempty"`
+	// Of these: how many wait for their first node. The others are placed.
+	Unplaced int32           `protobuf:"varint,4,opt,name=unplaced,proto3" json:"unplaced,omitempty"`
+	Counts   *InstanceCounts `protobuf:"bytes,5,opt,name=counts,proto3" json:"counts,omitempty"`
+	// The group is forgotten, or no longer here: nothing else is set.
+	Removed       bool `protobuf:"varint,6,opt,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupCounts) Reset() {
+	*x = GroupCounts{}
+	mi := &file_nusa_v1_api_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupCounts) ProtoMessage() {}
+
+func (x *GroupCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupCounts.ProtoReflect.Descriptor instead.
+func (*GroupCounts) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *GroupCounts) GetJob() *JobRef {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+func (x *GroupCounts) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupCounts) GetDesired() int32 {
+	if x != nil {
+		return x.Desired
+	}
+	return 0
+}
+
+func (x *GroupCounts) GetUnplaced() int32 {
+	if x != nil {
+		return x.Unplaced
+	}
+	return 0
+}
+
+func (x *GroupCounts) GetCounts() *InstanceCounts {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *GroupCounts) GetRemoved() bool {
+	if x != nil {
+		return x.Removed
+	}
+	return false
+}
+
 // SubmitRequest is one job to store.
 type SubmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -165,7 +382,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[0]
+	mi := &file_nusa_v1_api_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -177,7 +394,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[0]
+	mi := &file_nusa_v1_api_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -190,7 +407,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{0}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SubmitRequest) GetSpec() *JobSpec {
@@ -236,7 +453,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[1]
+	mi := &file_nusa_v1_api_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +465,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[1]
+	mi := &file_nusa_v1_api_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,7 +478,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{1}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SubmitResponse) GetVersion() int64 {
@@ -306,7 +523,7 @@ type SubmitManyResponse struct {
 
 func (x *SubmitManyResponse) Reset() {
 	*x = SubmitManyResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[2]
+	mi := &file_nusa_v1_api_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -318,7 +535,7 @@ func (x *SubmitManyResponse) String() string {
 func (*SubmitManyResponse) ProtoMessage() {}
 
 func (x *SubmitManyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[2]
+	mi := &file_nusa_v1_api_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -331,7 +548,7 @@ func (x *SubmitManyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitManyResponse.ProtoReflect.Descriptor instead.
 func (*SubmitManyResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SubmitManyResponse) GetResponse() *SubmitResponse {
@@ -375,7 +592,7 @@ type JobRef struct {
 
 func (x *JobRef) Reset() {
 	*x = JobRef{}
-	mi := &file_nusa_v1_api_proto_msgTypes[3]
+	mi := &file_nusa_v1_api_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +604,7 @@ func (x *JobRef) String() string {
 func (*JobRef) ProtoMessage() {}
 
 func (x *JobRef) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[3]
+	mi := &file_nusa_v1_api_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +617,7 @@ func (x *JobRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRef.ProtoReflect.Descriptor instead.
 func (*JobRef) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JobRef) GetNamespace() string {
@@ -434,7 +651,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[4]
+	mi := &file_nusa_v1_api_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +663,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[4]
+	mi := &file_nusa_v1_api_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +676,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PlanRequest) GetSpec() *JobSpec {
@@ -488,7 +705,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[5]
+	mi := &file_nusa_v1_api_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +717,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[5]
+	mi := &file_nusa_v1_api_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +730,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PlanResponse) GetDiff() []*DiffLine {
@@ -572,7 +789,7 @@ type DiffLine struct {
 
 func (x *DiffLine) Reset() {
 	*x = DiffLine{}
-	mi := &file_nusa_v1_api_proto_msgTypes[6]
+	mi := &file_nusa_v1_api_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +801,7 @@ func (x *DiffLine) String() string {
 func (*DiffLine) ProtoMessage() {}
 
 func (x *DiffLine) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[6]
+	mi := &file_nusa_v1_api_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +814,7 @@ func (x *DiffLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffLine.ProtoReflect.Descriptor instead.
 func (*DiffLine) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DiffLine) GetField() string {
@@ -631,7 +848,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[7]
+	mi := &file_nusa_v1_api_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +860,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[7]
+	mi := &file_nusa_v1_api_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +873,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetJobRequest) GetJob() *JobRef {
@@ -683,7 +900,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[8]
+	mi := &file_nusa_v1_api_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +912,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[8]
+	mi := &file_nusa_v1_api_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +925,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListJobsRequest) GetNamespace() string {
@@ -752,7 +969,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[9]
+	mi := &file_nusa_v1_api_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +981,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[9]
+	mi := &file_nusa_v1_api_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +994,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -812,7 +1029,7 @@ type PartialError struct {
 
 func (x *PartialError) Reset() {
 	*x = PartialError{}
-	mi := &file_nusa_v1_api_proto_msgTypes[10]
+	mi := &file_nusa_v1_api_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -824,7 +1041,7 @@ func (x *PartialError) String() string {
 func (*PartialError) ProtoMessage() {}
 
 func (x *PartialError) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[10]
+	mi := &file_nusa_v1_api_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -837,7 +1054,7 @@ func (x *PartialError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialError.ProtoReflect.Descriptor instead.
 func (*PartialError) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PartialError) GetRegion() string {
@@ -867,7 +1084,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[11]
+	mi := &file_nusa_v1_api_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +1096,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[11]
+	mi := &file_nusa_v1_api_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1109,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StopJobRequest) GetJob() *JobRef {
@@ -926,7 +1143,7 @@ type StopJobResponse struct {
 
 func (x *StopJobResponse) Reset() {
 	*x = StopJobResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[12]
+	mi := &file_nusa_v1_api_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1155,7 @@ func (x *StopJobResponse) String() string {
 func (*StopJobResponse) ProtoMessage() {}
 
 func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[12]
+	mi := &file_nusa_v1_api_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1168,7 @@ func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobResponse.ProtoReflect.Descriptor instead.
 func (*StopJobResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StopJobResponse) GetRevision() int64 {
@@ -975,7 +1192,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[13]
+	mi := &file_nusa_v1_api_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1204,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[13]
+	mi := &file_nusa_v1_api_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1217,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExplainRequest) GetJob() *JobRef {
@@ -1036,7 +1253,7 @@ type Explanation struct {
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_nusa_v1_api_proto_msgTypes[14]
+	mi := &file_nusa_v1_api_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1265,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[14]
+	mi := &file_nusa_v1_api_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1278,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Explanation) GetGroups() []*GroupExplanation {
@@ -1094,7 +1311,7 @@ type GroupExplanation struct {
 
 func (x *GroupExplanation) Reset() {
 	*x = GroupExplanation{}
-	mi := &file_nusa_v1_api_proto_msgTypes[15]
+	mi := &file_nusa_v1_api_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1323,7 @@ func (x *GroupExplanation) String() string {
 func (*GroupExplanation) ProtoMessage() {}
 
 func (x *GroupExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[15]
+	mi := &file_nusa_v1_api_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1336,7 @@ func (x *GroupExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupExplanation.ProtoReflect.Descriptor instead.
 func (*GroupExplanation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GroupExplanation) GetGroup() string {
@@ -1177,7 +1394,7 @@ type RegionVerdict struct {
 
 func (x *RegionVerdict) Reset() {
 	*x = RegionVerdict{}
-	mi := &file_nusa_v1_api_proto_msgTypes[16]
+	mi := &file_nusa_v1_api_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +1406,7 @@ func (x *RegionVerdict) String() string {
 func (*RegionVerdict) ProtoMessage() {}
 
 func (x *RegionVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[16]
+	mi := &file_nusa_v1_api_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +1419,7 @@ func (x *RegionVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionVerdict.ProtoReflect.Descriptor instead.
 func (*RegionVerdict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RegionVerdict) GetRegion() string {
@@ -1278,7 +1495,7 @@ type NodeVerdict struct {
 
 func (x *NodeVerdict) Reset() {
 	*x = NodeVerdict{}
-	mi := &file_nusa_v1_api_proto_msgTypes[17]
+	mi := &file_nusa_v1_api_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1507,7 @@ func (x *NodeVerdict) String() string {
 func (*NodeVerdict) ProtoMessage() {}
 
 func (x *NodeVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[17]
+	mi := &file_nusa_v1_api_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1520,7 @@ func (x *NodeVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeVerdict.ProtoReflect.Descriptor instead.
 func (*NodeVerdict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeVerdict) GetNodeId() string {
@@ -1375,7 +1592,7 @@ type ScoreTerm struct {
 
 func (x *ScoreTerm) Reset() {
 	*x = ScoreTerm{}
-	mi := &file_nusa_v1_api_proto_msgTypes[18]
+	mi := &file_nusa_v1_api_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1604,7 @@ func (x *ScoreTerm) String() string {
 func (*ScoreTerm) ProtoMessage() {}
 
 func (x *ScoreTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[18]
+	mi := &file_nusa_v1_api_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1617,7 @@ func (x *ScoreTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreTerm.ProtoReflect.Descriptor instead.
 func (*ScoreTerm) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ScoreTerm) GetName() string {
@@ -1435,7 +1652,7 @@ type InputAge struct {
 
 func (x *InputAge) Reset() {
 	*x = InputAge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	mi := &file_nusa_v1_api_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1664,7 @@ func (x *InputAge) String() string {
 func (*InputAge) ProtoMessage() {}
 
 func (x *InputAge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	mi := &file_nusa_v1_api_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1677,7 @@ func (x *InputAge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputAge.ProtoReflect.Descriptor instead.
 func (*InputAge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *InputAge) GetName() string {
@@ -1489,7 +1706,7 @@ type AdoptRequest struct {
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[20]
+	mi := &file_nusa_v1_api_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1718,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[20]
+	mi := &file_nusa_v1_api_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1731,7 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AdoptRequest) GetNamespace() string {
@@ -1554,7 +1771,7 @@ type ListAllocationsRequest struct {
 
 func (x *ListAllocationsRequest) Reset() {
 	*x = ListAllocationsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[21]
+	mi := &file_nusa_v1_api_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1783,7 @@ func (x *ListAllocationsRequest) String() string {
 func (*ListAllocationsRequest) ProtoMessage() {}
 
 func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[21]
+	mi := &file_nusa_v1_api_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1796,7 @@ func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsRequest.ProtoReflect.Descriptor instead.
 func (*ListAllocationsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListAllocationsRequest) GetJob() *JobRef {
@@ -1629,7 +1846,7 @@ type ListAllocationsResponse struct {
 
 func (x *ListAllocationsResponse) Reset() {
 	*x = ListAllocationsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[22]
+	mi := &file_nusa_v1_api_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1858,7 @@ func (x *ListAllocationsResponse) String() string {
 func (*ListAllocationsResponse) ProtoMessage() {}
 
 func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[22]
+	mi := &file_nusa_v1_api_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1871,7 @@ func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsResponse.ProtoReflect.Descriptor instead.
 func (*ListAllocationsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListAllocationsResponse) GetAllocations() []*Allocation {
@@ -1688,7 +1905,7 @@ type GetAllocationRequest struct {
 
 func (x *GetAllocationRequest) Reset() {
 	*x = GetAllocationRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[23]
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1917,7 @@ func (x *GetAllocationRequest) String() string {
 func (*GetAllocationRequest) ProtoMessage() {}
 
 func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[23]
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1930,7 @@ func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocationRequest.ProtoReflect.Descriptor instead.
 func (*GetAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetAllocationRequest) GetId() string {
@@ -1742,7 +1959,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[24]
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1971,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[24]
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1984,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LogsRequest) GetAllocation() string {
@@ -1823,7 +2040,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_nusa_v1_api_proto_msgTypes[25]
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +2052,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[25]
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +2065,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LogChunk) GetStderr() bool {
@@ -1877,7 +2094,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2106,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2119,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExecRequest) GetStart() *ExecRequest_Start {
@@ -1939,7 +2156,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2168,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2181,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExecResponse) GetStdout() []byte {
@@ -2006,7 +2223,7 @@ type DefineRegionRequest struct {
 
 func (x *DefineRegionRequest) Reset() {
 	*x = DefineRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2235,7 @@ func (x *DefineRegionRequest) String() string {
 func (*DefineRegionRequest) ProtoMessage() {}
 
 func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2248,7 @@ func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefineRegionRequest.ProtoReflect.Descriptor instead.
 func (*DefineRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DefineRegionRequest) GetDefinition() *RegionDefinition {
@@ -2058,7 +2275,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2287,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2300,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListRegionsRequest) GetLabels() map[string]string {
@@ -2102,7 +2319,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2114,7 +2331,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +2344,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -2146,7 +2363,7 @@ type GetRegionRequest struct {
 
 func (x *GetRegionRequest) Reset() {
 	*x = GetRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2375,7 @@ func (x *GetRegionRequest) String() string {
 func (*GetRegionRequest) ProtoMessage() {}
 
 func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2388,7 @@ func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegionRequest.ProtoReflect.Descriptor instead.
 func (*GetRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetRegionRequest) GetName() string {
@@ -2192,7 +2409,7 @@ type CordonRegionRequest struct {
 
 func (x *CordonRegionRequest) Reset() {
 	*x = CordonRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2421,7 @@ func (x *CordonRegionRequest) String() string {
 func (*CordonRegionRequest) ProtoMessage() {}
 
 func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2434,7 @@ func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonRegionRequest.ProtoReflect.Descriptor instead.
 func (*CordonRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CordonRegionRequest) GetName() string {
@@ -2242,7 +2459,7 @@ type RemoveRegionResponse struct {
 
 func (x *RemoveRegionResponse) Reset() {
 	*x = RemoveRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2471,7 @@ func (x *RemoveRegionResponse) String() string {
 func (*RemoveRegionResponse) ProtoMessage() {}
 
 func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2484,7 @@ func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRegionResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
 }
 
 type ListNodesRequest struct {
@@ -2281,7 +2498,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2293,7 +2510,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2306,7 +2523,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListNodesRequest) GetRegion() string {
@@ -2333,7 +2550,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2562,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2575,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -2386,7 +2603,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2615,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2628,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetNodeRequest) GetId() string {
@@ -2439,7 +2656,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2668,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2681,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DrainNodeRequest) GetId() string {
@@ -2499,7 +2716,7 @@ type CordonNodeRequest struct {
 
 func (x *CordonNodeRequest) Reset() {
 	*x = CordonNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2728,7 @@ func (x *CordonNodeRequest) String() string {
 func (*CordonNodeRequest) ProtoMessage() {}
 
 func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2741,7 @@ func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonNodeRequest.ProtoReflect.Descriptor instead.
 func (*CordonNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CordonNodeRequest) GetId() string {
@@ -2577,7 +2794,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2806,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2819,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Edge) GetFrom() string {
@@ -2713,7 +2930,7 @@ type GetTopologyRequest struct {
 
 func (x *GetTopologyRequest) Reset() {
 	*x = GetTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2942,7 @@ func (x *GetTopologyRequest) String() string {
 func (*GetTopologyRequest) ProtoMessage() {}
 
 func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2955,7 @@ func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
 func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetTopologyRequest) GetNodes() bool {
@@ -2762,7 +2979,7 @@ type TopologyTree struct {
 
 func (x *TopologyTree) Reset() {
 	*x = TopologyTree{}
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2774,7 +2991,7 @@ func (x *TopologyTree) String() string {
 func (*TopologyTree) ProtoMessage() {}
 
 func (x *TopologyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2787,7 +3004,7 @@ func (x *TopologyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyTree.ProtoReflect.Descriptor instead.
 func (*TopologyTree) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TopologyTree) GetServers() []*GlobalServer {
@@ -2831,7 +3048,7 @@ type GlobalServer struct {
 
 func (x *GlobalServer) Reset() {
 	*x = GlobalServer{}
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +3060,7 @@ func (x *GlobalServer) String() string {
 func (*GlobalServer) ProtoMessage() {}
 
 func (x *GlobalServer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +3073,7 @@ func (x *GlobalServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalServer.ProtoReflect.Descriptor instead.
 func (*GlobalServer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GlobalServer) GetName() string {
@@ -2897,7 +3114,7 @@ type MatrixRequest struct {
 
 func (x *MatrixRequest) Reset() {
 	*x = MatrixRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2909,7 +3126,7 @@ func (x *MatrixRequest) String() string {
 func (*MatrixRequest) ProtoMessage() {}
 
 func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2922,7 +3139,7 @@ func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixRequest.ProtoReflect.Descriptor instead.
 func (*MatrixRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *MatrixRequest) GetFrom() string {
@@ -2943,7 +3160,7 @@ type MatrixResponse struct {
 
 func (x *MatrixResponse) Reset() {
 	*x = MatrixResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3172,7 @@ func (x *MatrixResponse) String() string {
 func (*MatrixResponse) ProtoMessage() {}
 
 func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3185,7 @@ func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixResponse.ProtoReflect.Descriptor instead.
 func (*MatrixResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MatrixResponse) GetRegions() []string {
@@ -2999,7 +3216,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3228,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3241,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PathRequest) GetFrom() string {
@@ -3064,7 +3281,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3293,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3306,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -3112,7 +3329,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3124,7 +3341,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3137,7 +3354,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Path) GetRegions() []string {
@@ -3174,7 +3391,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3186,7 +3403,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3199,7 +3416,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -3239,7 +3456,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3468,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3481,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -3286,7 +3503,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3515,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3528,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -3352,7 +3569,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3581,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3594,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -3405,7 +3622,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3417,7 +3634,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3430,7 +3647,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Event) GetToken() string {
@@ -3483,7 +3700,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3495,7 +3712,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3508,7 +3725,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
 }
 
 type InfoResponse struct {
@@ -3527,7 +3744,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3756,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3769,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -3609,7 +3826,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3621,7 +3838,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3634,7 +3851,7 @@ func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Start.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Start) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26, 0}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29, 0}
 }
 
 func (x *ExecRequest_Start) GetAllocation() string {
@@ -3669,7 +3886,23 @@ var File_nusa_v1_api_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_api_proto_rawDesc = "" +
 	"\n" +
-	"\x11nusa/v1/api.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\x9b\x01\n" +
+	"\x11nusa/v1/api.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\x8a\x01\n" +
+	"\x12WatchGroupsRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1f\n" +
+	"\vname_prefix\x18\x02 \x01(\tR\n" +
+	"namePrefix\x125\n" +
+	"\binterval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\binterval\"q\n" +
+	"\x13WatchGroupsResponse\x12,\n" +
+	"\x06groups\x18\x01 \x03(\v2\x14.nusa.v1.GroupCountsR\x06groups\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x16\n" +
+	"\x06synced\x18\x03 \x01(\bR\x06synced\"\xc7\x01\n" +
+	"\vGroupCounts\x12!\n" +
+	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x18\n" +
+	"\adesired\x18\x03 \x01(\x05R\adesired\x12\x1a\n" +
+	"\bunplaced\x18\x04 \x01(\x05R\bunplaced\x12/\n" +
+	"\x06counts\x18\x05 \x01(\v2\x17.nusa.v1.InstanceCountsR\x06counts\x12\x18\n" +
+	"\aremoved\x18\x06 \x01(\bR\aremoved\"\x9b\x01\n" +
 	"\rSubmitRequest\x12$\n" +
 	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x12%\n" +
@@ -3935,7 +4168,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x16RTT_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13RTT_SOURCE_MEASURED\x10\x01\x12\x18\n" +
 	"\x14RTT_SOURCE_PREDICTED\x10\x02\x12\x18\n" +
-	"\x14RTT_SOURCE_ESTIMATED\x10\x032\x86\x04\n" +
+	"\x14RTT_SOURCE_ESTIMATED\x10\x032\xd2\x04\n" +
 	"\x04Jobs\x129\n" +
 	"\x06Submit\x12\x16.nusa.v1.SubmitRequest\x1a\x17.nusa.v1.SubmitResponse\x12E\n" +
 	"\n" +
@@ -3946,7 +4179,8 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x04Stop\x12\x17.nusa.v1.StopJobRequest\x1a\x18.nusa.v1.StopJobResponse\x128\n" +
 	"\aExplain\x12\x17.nusa.v1.ExplainRequest\x1a\x14.nusa.v1.Explanation\x127\n" +
 	"\x05Adopt\x12\x15.nusa.v1.AdoptRequest\x1a\x17.nusa.v1.SubmitResponse\x12/\n" +
-	"\x05Watch\x12\x16.nusa.v1.GetJobRequest\x1a\f.nusa.v1.Job0\x012\xbb\x02\n" +
+	"\x05Watch\x12\x16.nusa.v1.GetJobRequest\x1a\f.nusa.v1.Job0\x01\x12J\n" +
+	"\vWatchGroups\x12\x1b.nusa.v1.WatchGroupsRequest\x1a\x1c.nusa.v1.WatchGroupsResponse0\x012\xbb\x02\n" +
 	"\vAllocations\x12I\n" +
 	"\x04List\x12\x1f.nusa.v1.ListAllocationsRequest\x1a .nusa.v1.ListAllocationsResponse\x129\n" +
 	"\x03Get\x12\x1d.nusa.v1.GetAllocationRequest\x1a\x13.nusa.v1.Allocation\x12:\n" +
@@ -3989,206 +4223,216 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                  // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                  // 1: nusa.v1.RTTSource
-	(*SubmitRequest)(nil),           // 2: nusa.v1.SubmitRequest
-	(*SubmitResponse)(nil),          // 3: nusa.v1.SubmitResponse
-	(*SubmitManyResponse)(nil),      // 4: nusa.v1.SubmitManyResponse
-	(*JobRef)(nil),                  // 5: nusa.v1.JobRef
-	(*PlanRequest)(nil),             // 6: nusa.v1.PlanRequest
-	(*PlanResponse)(nil),            // 7: nusa.v1.PlanResponse
-	(*DiffLine)(nil),                // 8: nusa.v1.DiffLine
-	(*GetJobRequest)(nil),           // 9: nusa.v1.GetJobRequest
-	(*ListJobsRequest)(nil),         // 10: nusa.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),        // 11: nusa.v1.ListJobsResponse
-	(*PartialError)(nil),            // 12: nusa.v1.PartialError
-	(*StopJobRequest)(nil),          // 13: nusa.v1.StopJobRequest
-	(*StopJobResponse)(nil),         // 14: nusa.v1.StopJobResponse
-	(*ExplainRequest)(nil),          // 15: nusa.v1.ExplainRequest
-	(*Explanation)(nil),             // 16: nusa.v1.Explanation
-	(*GroupExplanation)(nil),        // 17: nusa.v1.GroupExplanation
-	(*RegionVerdict)(nil),           // 18: nusa.v1.RegionVerdict
-	(*NodeVerdict)(nil),             // 19: nusa.v1.NodeVerdict
-	(*ScoreTerm)(nil),               // 20: nusa.v1.ScoreTerm
-	(*InputAge)(nil),                // 21: nusa.v1.InputAge
-	(*AdoptRequest)(nil),            // 22: nusa.v1.AdoptRequest
-	(*ListAllocationsRequest)(nil),  // 23: nusa.v1.ListAllocationsRequest
-	(*ListAllocationsResponse)(nil), // 24: nusa.v1.ListAllocationsResponse
-	(*GetAllocationRequest)(nil),    // 25: nusa.v1.GetAllocationRequest
-	(*LogsRequest)(nil),             // 26: nusa.v1.LogsRequest
-	(*LogChunk)(nil),                // 27: nusa.v1.LogChunk
-	(*ExecRequest)(nil),             // 28: nusa.v1.ExecRequest
-	(*ExecResponse)(nil),            // 29: nusa.v1.ExecResponse
-	(*DefineRegionRequest)(nil),     // 30: nusa.v1.DefineRegionRequest
-	(*ListRegionsRequest)(nil),      // 31: nusa.v1.ListRegionsRequest
-	(*ListRegionsResponse)(nil),     // 32: nusa.v1.ListRegionsResponse
-	(*GetRegionRequest)(nil),        // 33: nusa.v1.GetRegionRequest
-	(*CordonRegionRequest)(nil),     // 34: nusa.v1.CordonRegionRequest
-	(*RemoveRegionResponse)(nil),    // 35: nusa.v1.RemoveRegionResponse
-	(*ListNodesRequest)(nil),        // 36: nusa.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),       // 37: nusa.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),          // 38: nusa.v1.GetNodeRequest
-	(*DrainNodeRequest)(nil),        // 39: nusa.v1.DrainNodeRequest
-	(*CordonNodeRequest)(nil),       // 40: nusa.v1.CordonNodeRequest
-	(*Edge)(nil),                    // 41: nusa.v1.Edge
-	(*GetTopologyRequest)(nil),      // 42: nusa.v1.GetTopologyRequest
-	(*TopologyTree)(nil),            // 43: nusa.v1.TopologyTree
-	(*GlobalServer)(nil),            // 44: nusa.v1.GlobalServer
-	(*MatrixRequest)(nil),           // 45: nusa.v1.MatrixRequest
-	(*MatrixResponse)(nil),          // 46: nusa.v1.MatrixResponse
-	(*PathRequest)(nil),             // 47: nusa.v1.PathRequest
-	(*PathResponse)(nil),            // 48: nusa.v1.PathResponse
-	(*Path)(nil),                    // 49: nusa.v1.Path
-	(*NearestRequest)(nil),          // 50: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),         // 51: nusa.v1.NearestResponse
-	(*NearRegion)(nil),              // 52: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),      // 53: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                   // 54: nusa.v1.Event
-	(*InfoRequest)(nil),             // 55: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),            // 56: nusa.v1.InfoResponse
-	nil,                             // 57: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                             // 58: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),       // 59: nusa.v1.ExecRequest.Start
-	nil,                             // 60: nusa.v1.ListRegionsRequest.LabelsEntry
-	(*JobSpec)(nil),                 // 61: nusa.v1.JobSpec
-	(*Problem)(nil),                 // 62: nusa.v1.Problem
-	(*Slot)(nil),                    // 63: nusa.v1.Slot
-	(*Job)(nil),                     // 64: nusa.v1.Job
-	(*durationpb.Duration)(nil),     // 65: google.protobuf.Duration
-	(Reason)(0),                     // 66: nusa.v1.Reason
-	(*Allocation)(nil),              // 67: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 68: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 69: nusa.v1.Region
-	(*Node)(nil),                    // 70: nusa.v1.Node
-	(*Location)(nil),                // 71: nusa.v1.Location
-	(*timestamppb.Timestamp)(nil),   // 72: google.protobuf.Timestamp
+	(*WatchGroupsRequest)(nil),      // 2: nusa.v1.WatchGroupsRequest
+	(*WatchGroupsResponse)(nil),     // 3: nusa.v1.WatchGroupsResponse
+	(*GroupCounts)(nil),             // 4: nusa.v1.GroupCounts
+	(*SubmitRequest)(nil),           // 5: nusa.v1.SubmitRequest
+	(*SubmitResponse)(nil),          // 6: nusa.v1.SubmitResponse
+	(*SubmitManyResponse)(nil),      // 7: nusa.v1.SubmitManyResponse
+	(*JobRef)(nil),                  // 8: nusa.v1.JobRef
+	(*PlanRequest)(nil),             // 9: nusa.v1.PlanRequest
+	(*PlanResponse)(nil),            // 10: nusa.v1.PlanResponse
+	(*DiffLine)(nil),                // 11: nusa.v1.DiffLine
+	(*GetJobRequest)(nil),           // 12: nusa.v1.GetJobRequest
+	(*ListJobsRequest)(nil),         // 13: nusa.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),        // 14: nusa.v1.ListJobsResponse
+	(*PartialError)(nil),            // 15: nusa.v1.PartialError
+	(*StopJobRequest)(nil),          // 16: nusa.v1.StopJobRequest
+	(*StopJobResponse)(nil),         // 17: nusa.v1.StopJobResponse
+	(*ExplainRequest)(nil),          // 18: nusa.v1.ExplainRequest
+	(*Explanation)(nil),             // 19: nusa.v1.Explanation
+	(*GroupExplanation)(nil),        // 20: nusa.v1.GroupExplanation
+	(*RegionVerdict)(nil),           // 21: nusa.v1.RegionVerdict
+	(*NodeVerdict)(nil),             // 22: nusa.v1.NodeVerdict
+	(*ScoreTerm)(nil),               // 23: nusa.v1.ScoreTerm
+	(*InputAge)(nil),                // 24: nusa.v1.InputAge
+	(*AdoptRequest)(nil),            // 25: nusa.v1.AdoptRequest
+	(*ListAllocationsRequest)(nil),  // 26: nusa.v1.ListAllocationsRequest
+	(*ListAllocationsResponse)(nil), // 27: nusa.v1.ListAllocationsResponse
+	(*GetAllocationRequest)(nil),    // 28: nusa.v1.GetAllocationRequest
+	(*LogsRequest)(nil),             // 29: nusa.v1.LogsRequest
+	(*LogChunk)(nil),                // 30: nusa.v1.LogChunk
+	(*ExecRequest)(nil),             // 31: nusa.v1.ExecRequest
+	(*ExecResponse)(nil),            // 32: nusa.v1.ExecResponse
+	(*DefineRegionRequest)(nil),     // 33: nusa.v1.DefineRegionRequest
+	(*ListRegionsRequest)(nil),      // 34: nusa.v1.ListRegionsRequest
+	(*ListRegionsResponse)(nil),     // 35: nusa.v1.ListRegionsResponse
+	(*GetRegionRequest)(nil),        // 36: nusa.v1.GetRegionRequest
+	(*CordonRegionRequest)(nil),     // 37: nusa.v1.CordonRegionRequest
+	(*RemoveRegionResponse)(nil),    // 38: nusa.v1.RemoveRegionResponse
+	(*ListNodesRequest)(nil),        // 39: nusa.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),       // 40: nusa.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),          // 41: nusa.v1.GetNodeRequest
+	(*DrainNodeRequest)(nil),        // 42: nusa.v1.DrainNodeRequest
+	(*CordonNodeRequest)(nil),       // 43: nusa.v1.CordonNodeRequest
+	(*Edge)(nil),                    // 44: nusa.v1.Edge
+	(*GetTopologyRequest)(nil),      // 45: nusa.v1.GetTopologyRequest
+	(*TopologyTree)(nil),            // 46: nusa.v1.TopologyTree
+	(*GlobalServer)(nil),            // 47: nusa.v1.GlobalServer
+	(*MatrixRequest)(nil),           // 48: nusa.v1.MatrixRequest
+	(*MatrixResponse)(nil),          // 49: nusa.v1.MatrixResponse
+	(*PathRequest)(nil),             // 50: nusa.v1.PathRequest
+	(*PathResponse)(nil),            // 51: nusa.v1.PathResponse
+	(*Path)(nil),                    // 52: nusa.v1.Path
+	(*NearestRequest)(nil),          // 53: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),         // 54: nusa.v1.NearestResponse
+	(*NearRegion)(nil),              // 55: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),      // 56: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                   // 57: nusa.v1.Event
+	(*InfoRequest)(nil),             // 58: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),            // 59: nusa.v1.InfoResponse
+	nil,                             // 60: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                             // 61: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),       // 62: nusa.v1.ExecRequest.Start
+	nil,                             // 63: nusa.v1.ListRegionsRequest.LabelsEntry
+	(*durationpb.Duration)(nil),     // 64: google.protobuf.Duration
+	(*InstanceCounts)(nil),          // 65: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                 // 66: nusa.v1.JobSpec
+	(*Problem)(nil),                 // 67: nusa.v1.Problem
+	(*Slot)(nil),                    // 68: nusa.v1.Slot
+	(*Job)(nil),                     // 69: nusa.v1.Job
+	(Reason)(0),                     // 70: nusa.v1.Reason
+	(*Allocation)(nil),              // 71: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 72: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 73: nusa.v1.Region
+	(*Node)(nil),                    // 74: nusa.v1.Node
+	(*Location)(nil),                // 75: nusa.v1.Location
+	(*timestamppb.Timestamp)(nil),   // 76: google.protobuf.Timestamp
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	61, // 0: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
-	3,  // 1: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	62, // 2: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	61, // 3: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
-	8,  // 4: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	63, // 5: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	57, // 6: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
-	16, // 7: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
-	5,  // 8: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	58, // 9: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	64, // 10: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
-	12, // 11: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
-	5,  // 12: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
-	5,  // 13: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	17, // 14: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	65, // 15: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
-	18, // 16: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
-	19, // 17: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	66, // 18: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
-	20, // 19: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	21, // 20: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	66, // 21: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
-	20, // 22: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	21, // 23: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	65, // 24: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	5,  // 25: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	67, // 26: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	12, // 27: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	59, // 28: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	68, // 29: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	60, // 30: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	69, // 31: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	70, // 32: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	12, // 33: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	0,  // 34: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,  // 35: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	65, // 36: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	65, // 37: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	65, // 38: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	65, // 39: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	65, // 40: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	65, // 41: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	44, // 42: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	69, // 43: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	70, // 44: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	12, // 45: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	41, // 46: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	49, // 47: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	65, // 48: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,  // 49: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	71, // 50: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	52, // 51: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	65, // 52: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,  // 53: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,  // 54: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	72, // 55: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	2,  // 56: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	2,  // 57: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	6,  // 58: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	9,  // 59: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	10, // 60: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	13, // 61: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	15, // 62: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	22, // 63: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	9,  // 64: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	23, // 65: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	25, // 66: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	25, // 67: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	26, // 68: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	28, // 69: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	30, // 70: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	31, // 71: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	33, // 72: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	34, // 73: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	33, // 74: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	31, // 75: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	36, // 76: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	38, // 77: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	39, // 78: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	40, // 79: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	42, // 80: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	45, // 81: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	47, // 82: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	50, // 83: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	45, // 84: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	53, // 85: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	55, // 86: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	3,  // 87: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	4,  // 88: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	7,  // 89: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	64, // 90: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	11, // 91: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	14, // 92: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	16, // 93: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	3,  // 94: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	64, // 95: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	24, // 96: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	67, // 97: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	67, // 98: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	27, // 99: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	29, // 100: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	69, // 101: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	32, // 102: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	69, // 103: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	69, // 104: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	35, // 105: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	69, // 106: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	37, // 107: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	70, // 108: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	70, // 109: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	70, // 110: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	43, // 111: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	46, // 112: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	48, // 113: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	51, // 114: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	46, // 115: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	54, // 116: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	56, // 117: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	87, // [87:118] is the sub-list for method output_type
-	56, // [56:87] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	64, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	4,  // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
+	8,  // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
+	65, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	66, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	6,  // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
+	67, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	66, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	11, // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
+	68, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	60, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	19, // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
+	8,  // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
+	61, // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	69, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	15, // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
+	8,  // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
+	8,  // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
+	20, // 18: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
+	64, // 19: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	21, // 20: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
+	22, // 21: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
+	70, // 22: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	23, // 23: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	24, // 24: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
+	70, // 25: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	23, // 26: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	24, // 27: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
+	64, // 28: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	8,  // 29: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
+	71, // 30: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	15, // 31: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	62, // 32: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	72, // 33: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	63, // 34: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	73, // 35: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	74, // 36: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15, // 37: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	0,  // 38: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,  // 39: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	64, // 40: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	64, // 41: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	64, // 42: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	64, // 43: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	64, // 44: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	64, // 45: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	47, // 46: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	73, // 47: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	74, // 48: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15, // 49: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	44, // 50: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	52, // 51: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	64, // 52: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,  // 53: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	75, // 54: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	55, // 55: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	64, // 56: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,  // 57: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,  // 58: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	76, // 59: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	5,  // 60: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,  // 61: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,  // 62: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12, // 63: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13, // 64: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16, // 65: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18, // 66: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	25, // 67: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12, // 68: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,  // 69: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	26, // 70: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	28, // 71: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	28, // 72: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	29, // 73: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	31, // 74: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	33, // 75: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	34, // 76: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	36, // 77: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	37, // 78: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	36, // 79: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	34, // 80: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	39, // 81: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	41, // 82: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	42, // 83: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	43, // 84: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	45, // 85: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	48, // 86: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	50, // 87: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	53, // 88: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	48, // 89: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	56, // 90: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	58, // 91: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	6,  // 92: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,  // 93: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10, // 94: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	69, // 95: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14, // 96: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17, // 97: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19, // 98: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,  // 99: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	69, // 100: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,  // 101: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	27, // 102: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	71, // 103: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	71, // 104: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	30, // 105: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	32, // 106: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	73, // 107: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	35, // 108: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	73, // 109: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	73, // 110: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	38, // 111: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	73, // 112: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	40, // 113: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	74, // 114: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	74, // 115: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	74, // 116: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	46, // 117: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	49, // 118: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	51, // 119: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	54, // 120: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	49, // 121: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	57, // 122: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	59, // 123: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	92, // [92:124] is the sub-list for method output_type
+	60, // [60:92] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -4204,7 +4448,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   59,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   7,
 		},

@@ -30,15 +30,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Jobs_Submit_FullMethodName     = "/nusa.v1.Jobs/Submit"
-	Jobs_SubmitMany_FullMethodName = "/nusa.v1.Jobs/SubmitMany"
-	Jobs_Plan_FullMethodName       = "/nusa.v1.Jobs/Plan"
-	Jobs_Get_FullMethodName        = "/nusa.v1.Jobs/Get"
-	Jobs_List_FullMethodName       = "/nusa.v1.Jobs/List"
-	Jobs_Stop_FullMethodName       = "/nusa.v1.Jobs/Stop"
-	Jobs_Explain_FullMethodName    = "/nusa.v1.Jobs/Explain"
-	Jobs_Adopt_FullMethodName      = "/nusa.v1.Jobs/Adopt"
-	Jobs_Watch_FullMethodName      = "/nusa.v1.Jobs/Watch"
+	Jobs_Submit_FullMethodName      = "/nusa.v1.Jobs/Submit"
+	Jobs_SubmitMany_FullMethodName  = "/nusa.v1.Jobs/SubmitMany"
+	Jobs_Plan_FullMethodName        = "/nusa.v1.Jobs/Plan"
+	Jobs_Get_FullMethodName         = "/nusa.v1.Jobs/Get"
+	Jobs_List_FullMethodName        = "/nusa.v1.Jobs/List"
+	Jobs_Stop_FullMethodName        = "/nusa.v1.Jobs/Stop"
+	Jobs_Explain_FullMethodName     = "/nusa.v1.Jobs/Explain"
+	Jobs_Adopt_FullMethodName       = "/nusa.v1.Jobs/Adopt"
+	Jobs_Watch_FullMethodName       = "/nusa.v1.Jobs/Watch"
+	Jobs_WatchGroups_FullMethodName = "/nusa.v1.Jobs/WatchGroups"
 )
 
 // JobsClient is the client API for Jobs service.
@@ -68,6 +69,12 @@ type JobsClient interface {
 	// Watch sends the job at once and after each change, coalesced to at most
 	// ten a second. Ends when the job is purged.
 	Watch(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Job], error)
+	// WatchGroups sends the counts of every group, then those of each group that
+	// changed: the latest ones, however slowly they are read. It costs a region
+	// the same for one instance as for a hundred thousand. Served by regions, for
+	// what is there; ends with UNAVAILABLE when the region's master changes and
+	// with RESOURCE_EXHAUSTED when the reader is too slow: watch again.
+	WatchGroups(ctx context.Context, in *WatchGroupsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchGroupsResponse], error)
 }
 
 type jobsClient struct {
@@ -180,6 +187,25 @@ func (c *jobsClient) Watch(ctx context.Context, in *GetJobRequest, opts ...grpc.
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Jobs_WatchClient = grpc.ServerStreamingClient[Job]
 
+func (c *jobsClient) WatchGroups(ctx context.Context, in *WatchGroupsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchGroupsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Jobs_ServiceDesc.Streams[2], Jobs_WatchGroups_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchGroupsRequest, WatchGroupsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Jobs_WatchGroupsClient = grpc.ServerStreamingClient[WatchGroupsResponse]
+
 // JobsServer is the server API for Jobs service.
 // All implementations must embed UnimplementedJobsServer
 // for forward compatibility.
@@ -207,6 +233,12 @@ type JobsServer interface {
 	// Watch sends the job at once and after each change, coalesced to at most
 	// ten a second. Ends when the job is purged.
 	Watch(*GetJobRequest, grpc.ServerStreamingServer[Job]) error
+	// WatchGroups sends the counts of every group, then those of each group that
+	// changed: the latest ones, however slowly they are read. It costs a region
+	// the same for one instance as for a hundred thousand. Served by regions, for
+	// what is there; ends with UNAVAILABLE when the region's master changes and
+	// with RESOURCE_EXHAUSTED when the reader is too slow: watch again.
+	WatchGroups(*WatchGroupsRequest, grpc.ServerStreamingServer[WatchGroupsResponse]) error
 	mustEmbedUnimplementedJobsServer()
 }
 
@@ -243,6 +275,9 @@ func (UnimplementedJobsServer) Adopt(context.Context, *AdoptRequest) (*SubmitRes
 }
 func (UnimplementedJobsServer) Watch(*GetJobRequest, grpc.ServerStreamingServer[Job]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedJobsServer) WatchGroups(*WatchGroupsRequest, grpc.ServerStreamingServer[WatchGroupsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchGroups not implemented")
 }
 func (UnimplementedJobsServer) mustEmbedUnimplementedJobsServer() {}
 func (UnimplementedJobsServer) testEmbeddedByValue()              {}
@@ -409,6 +444,17 @@ func _Jobs_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Jobs_WatchServer = grpc.ServerStreamingServer[Job]
 
+func _Jobs_WatchGroups_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchGroupsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(JobsServer).WatchGroups(m, &grpc.GenericServerStream[WatchGroupsRequest, WatchGroupsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Jobs_WatchGroupsServer = grpc.ServerStreamingServer[WatchGroupsResponse]
+
 // Jobs_ServiceDesc is the grpc.ServiceDesc for Jobs service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -455,6 +501,11 @@ var Jobs_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Watch",
 			Handler:       _Jobs_Watch_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchGroups",
+			Handler:       _Jobs_WatchGroups_Handler,
 			ServerStreams: true,
 		},
 	},
