@@ -46,7 +46,7 @@ func (j jobs) Explain(_ context.Context, req *nusav1.ExplainRequest) (*nusav1.Ex
 		})
 	}
 	if req.GetGroup() != "" && len(out.Groups) == 0 {
-		return nil, status.Errorf(codes.NotFound, "job %s has no group %q here", k, req.GetGroup())
+		return nil, status.Errorf(codes.NotFound, "job %s has no group %q here", k.In(l.s.cfg.Region.GetName()), req.GetGroup())
 	}
 	return out, nil
 }
@@ -141,7 +141,7 @@ func (l *leader) storedSpec(view *state.View, spec *nusav1.JobSpec) (*nusav1.Job
 	}
 	out := &nusav1.JobSpec{}
 	if err := proto.Unmarshal(stored.Spec, out); err != nil {
-		return nil, 0, status.Errorf(codes.Internal, "stored spec of job %s: %v", own.Key(), err)
+		return nil, 0, status.Errorf(codes.Internal, "stored spec of job %s: %v", own.Key().In(l.s.cfg.Region.GetName()), err)
 	}
 	return out, int64(own.Revision), nil
 }

@@ -158,6 +158,9 @@ func (l *leader) findJob(view *state.View, ref *nusav1.JobRef) (state.JobKey, er
 	if _, found := view.LocalJob(namespace, name); found {
 		return local, nil
 	}
+	if at != "" {
+		return state.JobKey{}, status.Errorf(codes.NotFound, "job %s is not known", local.In(region))
+	}
 	return state.JobKey{}, status.Errorf(codes.NotFound, "job %s is not known in region %q", global, region)
 }
 
@@ -168,7 +171,7 @@ func (l *leader) job(view *state.View, k state.JobKey) (*nusav1.Job, error) {
 	if k.Local {
 		own, found := view.LocalJob(k.Namespace, k.Job)
 		if !found {
-			return nil, status.Errorf(codes.NotFound, "job %s is not known", k)
+			return nil, status.Errorf(codes.NotFound, "job %s is not known", k.In(l.s.cfg.Region.GetName()))
 		}
 		version = own.Version
 		out.Revision, out.Stopped, out.Submitted = int64(own.Revision), own.Stopped, stamp(own.SubmittedUnixNano)
@@ -187,7 +190,7 @@ func (l *leader) job(view *state.View, k state.JobKey) (*nusav1.Job, error) {
 	if stored, found := view.Job(k, version); found {
 		out.Spec = &nusav1.JobSpec{}
 		if err := proto.Unmarshal(stored.Spec, out.Spec); err != nil {
-			return nil, status.Errorf(codes.Internal, "stored spec of job %s: %v", k, err)
+			return nil, status.Errorf(codes.Internal, "stored spec of job %s: %v", k.In(l.s.cfg.Region.GetName()), err)
 		}
 	}
 	sumUpJob(out)
@@ -290,7 +293,10 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 		}
 		one, err := l.job(view, k)
 		if err != nil {
-			return nil, err
+			// One job that cannot be shown must not hide the others.
+			out.Errors = append(out.Errors, &nusav1.PartialError{
+				Region: l.s.cfg.Region.GetName(), Message: k.In(l.s.cfg.Region.GetName()) + ": " + status.Convert(err).Message()})
+			continue
 		}
 		if !matches(one.GetSpec().GetLabels(), req.GetLabels()) {
 			continue

@@ -111,7 +111,7 @@ func TestLifeOfALocalJob(t *testing.T) {
 		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: ref("web"), Purge: true}); err != nil {
 			t.Fatal(err)
 		}
-		stopped := false
+		asked, stopped := time.Now(), false
 		for {
 			j, err := stream.Recv()
 			if errors.Is(err, io.EOF) {
@@ -120,10 +120,17 @@ func TestLifeOfALocalJob(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stopped = stopped || j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED
+			stopped = stopped || j.GetStopped()
+			list, err := jobs.List(ctx, &nusav1.ListJobsRequest{})
+			if err != nil || len(list.GetErrors()) > 0 {
+				t.Errorf("the list while the job goes: %v, %v", list.GetErrors(), err)
+			}
 		}
-		if !stopped {
-			t.Error("the watch ended and never showed the job stopped")
+		if took := time.Since(asked); !stopped || took > time.Second {
+			t.Errorf("the watch ended after %v, showed that the job was stopped: %v", took, stopped)
+		}
+		if _, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref("web")}); status.Code(err) != codes.NotFound || strings.Contains(err.Error(), "@local") || !strings.Contains(err.Error(), "default/web@"+regionName) {
+			t.Errorf("a purged job: %v", err)
 		}
 		if n := len(w.allocs(1, false)); n != 0 {
 			t.Errorf("%d allocations live after the stop", n)

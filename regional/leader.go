@@ -24,6 +24,11 @@ const (
 	goneKept = 72 * time.Hour
 	// purgeEvery is how often what has ended for so long is forgotten.
 	purgeEvery = time.Minute
+	// purgeAtOnce bounds the job versions and keys that one command forgets:
+	// their names travel in it, it shall fit an entry. purgeRounds bounds the
+	// commands of a pass.
+	purgeAtOnce = 1000
+	purgeRounds = 1000
 )
 
 func newID() string { return uuid.NewString() }
@@ -205,11 +210,20 @@ func (l *leader) purge(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		before := time.Now().Add(-endedKept).UnixNano()
+		now := time.Now()
+		before := now.Add(-endedKept).UnixNano()
 		// A command forgets a bounded number: short batch jobs end faster.
-		for more := true; more; more = l.s.fsm.View().EndedBefore(before) {
-			if _, err := l.do(ctx, state.Command{Purge: &state.Purge{EndedBeforeUnixNano: before}}); err != nil {
+		for range purgeRounds {
+			c := l.s.fsm.View().Purgeable(before, now.UnixNano(), purgeAtOnce)
+			if c == nil {
+				break
+			}
+			r, err := l.do(ctx, state.Command{Purge: c})
+			if err != nil {
 				return ignoreEnd(ctx, fmt.Errorf("forget what has ended: %w", err))
+			}
+			if !r.Changed {
+				break // all of it is in use again
 			}
 		}
 		for _, id := range longGone(l.s.fsm.View(), time.Now().Add(-goneKept).UnixNano()) {

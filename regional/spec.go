@@ -201,7 +201,7 @@ const maxGroupBytes = 1024
 func (c *groupBytes) get(view *state.View, a *state.Alloc) (encodedGroup, error) {
 	j, found := view.Job(a.Key().JobKey(), a.JobVersion)
 	if !found {
-		return encodedGroup{}, fmt.Errorf("allocation %s: version %d of job %s is not stored", a.ID, a.JobVersion, a.Key().JobKey())
+		return encodedGroup{}, fmt.Errorf("allocation %s: version %d of job %s is not stored", a.ID, a.JobVersion, a.Key().JobKey().In(view.Cluster().Region))
 	}
 	at := groupVersion{a.Key(), a.JobVersion, j.CreateIndex}
 	c.mu.Lock()

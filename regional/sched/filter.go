@@ -158,7 +158,7 @@ func (c *class) describe(n *node, r state.Reason) string {
 		return c.describeConstraint(n)
 	case state.ReasonDedicated:
 		if n.dedicated > 0 && n.dedicatedJob != c.job {
-			return "dedicated to " + n.dedicatedJob.String()
+			return "dedicated to " + n.dedicatedJob.In(c.table.view.Cluster().Region)
 		}
 		return "needs a node without other jobs"
 	case state.ReasonInsufficientCPU:

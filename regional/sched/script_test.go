@@ -197,7 +197,9 @@ func (w *world) run(t *testing.T, where, line string) {
 	case "order":
 		res = w.order(a)
 	case "purge":
-		res = w.apply(state.Command{Purge: &state.Purge{EndedBeforeUnixNano: w.now}})
+		if c := w.st.Snapshot().Purgeable(w.now, w.now, 1000); c != nil {
+			res = w.apply(state.Command{Purge: c})
+		}
 	case "stop":
 		res = w.apply(state.Command{StopLocalJob: &state.StopLocalJob{Namespace: "default", Name: a.word(1), Purge: a.keys["purge"] != ""}})
 	case "removed":

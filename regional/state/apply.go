@@ -78,6 +78,7 @@ func (t *txn) dispatch(cmd *Command) error {
 
 // finish ranks the touched groups anew and fills the result in.
 func (t *txn) finish() {
+	t.settleLocals()
 	for _, g := range t.touched {
 		t.rank(g)
 	}

@@ -230,12 +230,24 @@ type StopLocalJob struct {
 	Idempotency   Idempotency
 }
 
-// Purge forgets what has ended: allocations that ended before, unused job
-// versions, expired idempotency keys, finished local jobs to be purged.
+// JobVersion names one version of a job.
+type JobVersion struct {
+	Key     JobKey
+	Version int64
+}
+
+// Purge forgets what has ended: allocations that ended before, and what its
+// proposer found unused (View.Purgeable).
 type Purge struct {
 	EndedBeforeUnixNano int64
-	// Max entities of each kind at once; 0 = 10,000.
+	// Max allocations at once; 0 = 10,000.
 	Max int
+	// SeenIndex is the index of the view in which Jobs were unused; those whose
+	// jobs changed since are kept.
+	SeenIndex uint64
+	Jobs      []JobVersion
+	// Keys are idempotency keys; those that have not expired are kept.
+	Keys []string
 }
 
 // Skip is a part of a command that no longer held.

@@ -61,7 +61,7 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 		return err
 	}
 	old, known := t.LocalJob(key.Namespace, key.Job)
-	if err := checkRevision(key.String(), old, c.CheckRevision); err != nil {
+	if err := checkRevision(key.In(t.cluster.Region), old, c.CheckRevision); err != nil {
 		return err
 	}
 	if known && !old.Stopped {
@@ -144,9 +144,9 @@ func (t *txn) stopLocal(c *StopLocalJob) error {
 	}
 	old, ok := t.LocalJob(c.Namespace, c.Name)
 	if !ok {
-		return fmt.Errorf("%w: job %s/%s of this region", ErrNotFound, c.Namespace, c.Name)
+		return fmt.Errorf("%w: job %s", ErrNotFound, JobKey{c.Namespace, c.Name, true}.In(t.cluster.Region))
 	}
-	if err := checkRevision(old.Key().String(), old, c.CheckRevision); err != nil {
+	if err := checkRevision(old.Key().In(t.cluster.Region), old, c.CheckRevision); err != nil {
 		return err
 	}
 	if !old.Stopped || c.Purge && !old.Purge {

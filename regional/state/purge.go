@@ -21,10 +21,9 @@ func (t *txn) purge(c *Purge) error {
 	if limit <= 0 {
 		limit = defaultPurge
 	}
-	t.purgeLocals(limit)
 	t.purgeAllocs(c.EndedBeforeUnixNano, limit)
-	t.purgeJobs(limit)
-	t.purgeKeys(limit)
+	t.purgeJobs(c)
+	t.purgeKeys(c.Keys)
 	return nil
 }
 
@@ -54,39 +53,50 @@ func (t *txn) purgeAllocs(before int64, limit int) {
 	}
 }
 
-// purgeLocals forgets stopped local jobs that are to be purged, and the slots
-// of groups that their jobs no longer have, once nothing of them lives.
-func (t *txn) purgeLocals(limit int) {
-	var jobs []*LocalJob
-	for l := range t.LocalJobs() {
-		if len(jobs) == limit {
-			break
+// settleLocals forgets local jobs that are to be purged, and the slots of groups
+// that their jobs no longer have, at once when the last of them has ended: not
+// only a pass later. It looks at what the command touched.
+func (t *txn) settleLocals() {
+	jobs := map[JobKey]struct{}{}
+	for key, g := range t.touched {
+		if key.Local && len(g.slots) > 0 && g.wanted == 0 && !t.lives(g) {
+			jobs[key.JobKey()] = struct{}{}
 		}
-		jobs = append(jobs, l)
 	}
-	for _, l := range jobs {
-		job, _ := t.Job(l.Key(), l.Version)
-		purge, gone := l.Stopped && l.Purge, true
-		for key := range collectKeys(t.JobGroups(l.Key())) {
-			if t.lives(key) {
-				gone = false
-				continue
-			}
-			if purge || job != nil && job.Group(key.Group) == nil {
-				if g, _ := t.group(key); len(g.slots) > 0 {
-					t.setSlots(t.touch(g), nil, nil)
-				}
-			}
-		}
-		if purge && gone {
-			t.locals.delete(t.own, str(l.Namespace+"/"+l.Name))
-			t.res.Changed = true
-		}
+	for key := range jobs { // in any order: they have nothing in common
+		t.settleLocal(key)
 	}
 }
 
-func (t *txn) lives(key GroupKey) bool {
-	for a := range t.GroupAllocs(key) {
+func (t *txn) settleLocal(key JobKey) {
+	l, ok := t.LocalJob(key.Namespace, key.Job)
+	if !ok {
+		return
+	}
+	job, _ := t.Job(key, l.Version)
+	purge, gone := l.Stopped && l.Purge, true
+	for k := range collectKeys(t.JobGroups(key)) {
+		g := t.groupFor(k)
+		if t.lives(g) {
+			gone = false
+			continue
+		}
+		if len(g.slots) > 0 && (purge || job != nil && job.Group(k.Group) == nil) {
+			t.setSlots(g, nil, nil)
+		}
+	}
+	if purge && gone {
+		t.locals.delete(t.own, str(l.Namespace+"/"+l.Name))
+		t.res.Changed = true
+	}
+}
+
+// lives says that an allocation of the group has not ended.
+func (t *txn) lives(g *group) bool {
+	if g.byState[Starting]+g.byState[Running] > 0 {
+		return true
+	}
+	for a := range t.GroupAllocs(g.key) {
 		if a.Live() {
 			return true
 		}
@@ -94,39 +104,75 @@ func (t *txn) lives(key GroupKey) bool {
 	return false
 }
 
-// purgeJobs forgets job versions to which nothing refers any more.
-func (t *txn) purgeJobs(limit int) {
-	used := make(map[jobVersion]struct{}, t.jobs.size)
-	for s := range t.Slots() {
-		used[jobVersion{s.Key().JobKey().String(), s.JobVersion}] = struct{}{}
-	}
-	for a := range t.Allocs() {
-		used[jobVersion{a.Key().JobKey().String(), a.JobVersion}] = struct{}{}
-	}
-	for l := range t.LocalJobs() {
-		used[jobVersion{l.Key().String(), l.Version}] = struct{}{}
-	}
-	var unused []jobVersion
-	for k := range t.jobs.all() {
-		if _, ok := used[k]; !ok && len(unused) < limit {
-			unused = append(unused, k)
+// purgeJobs forgets the job versions that the proposer found unused, as far as
+// nothing has happened to their jobs since: so Apply need not look at more than
+// the jobs named.
+func (t *txn) purgeJobs(c *Purge) {
+	for _, u := range c.Jobs {
+		k := jobVersion{u.Key.String(), u.Version}
+		if _, ok := t.jobs.get(k); ok && !t.changedSince(u.Key, c.SeenIndex) {
+			t.jobs.delete(t.own, k)
+			t.res.Changed = true
 		}
-	}
-	for _, k := range unused {
-		t.jobs.delete(t.own, k)
-		t.res.Changed = true
 	}
 }
 
-func (t *txn) purgeKeys(limit int) {
-	var expired []str
-	for k, rec := range t.keys.all() {
-		if rec.Idempotency.ExpiresUnixNano <= t.now && len(expired) < limit {
-			expired = append(expired, k)
+// changedSince says that a job, or anything of it, was written to after index.
+func (t *txn) changedSince(key JobKey, index uint64) bool {
+	if l, ok := t.LocalJob(key.Namespace, key.Job); key.Local && ok && l.Revision > index {
+		return true
+	}
+	for g := range t.JobGroups(key) {
+		if g.ModifyIndex > index {
+			return true
 		}
 	}
-	for _, k := range expired {
-		t.keys.delete(t.own, k)
-		t.res.Changed = true
+	return false
+}
+
+func (t *txn) purgeKeys(keys []string) {
+	for _, k := range keys {
+		if rec, ok := t.keys.get(str(k)); ok && rec.Idempotency.ExpiresUnixNano <= t.now {
+			t.keys.delete(t.own, str(k))
+			t.res.Changed = true
+		}
 	}
+}
+
+// Purgeable is the command that forgets what has ended by now, at most limit job
+// versions and idempotency keys; nil when there is nothing. It looks through
+// the whole view: the proposer does that aside, Apply must not.
+func (v *View) Purgeable(endedBefore, now int64, limit int) *Purge {
+	c := &Purge{EndedBeforeUnixNano: endedBefore, SeenIndex: v.index, Jobs: v.unusedJobs(limit)}
+	for k, rec := range v.keys.all() {
+		if rec.Idempotency.ExpiresUnixNano <= now && len(c.Keys) < limit {
+			c.Keys = append(c.Keys, string(k))
+		}
+	}
+	if len(c.Jobs) == 0 && len(c.Keys) == 0 && !v.EndedBefore(endedBefore) {
+		return nil
+	}
+	return c
+}
+
+// unusedJobs are job versions to which nothing refers any more.
+func (v *View) unusedJobs(limit int) []JobVersion {
+	used := make(map[JobVersion]struct{}, v.jobs.size)
+	for s := range v.Slots() {
+		used[JobVersion{s.Key().JobKey(), s.JobVersion}] = struct{}{}
+	}
+	for a := range v.Allocs() {
+		used[JobVersion{a.Key().JobKey(), a.JobVersion}] = struct{}{}
+	}
+	for l := range v.LocalJobs() {
+		used[JobVersion{l.Key(), l.Version}] = struct{}{}
+	}
+	var unused []JobVersion
+	for k, j := range v.jobs.all() {
+		at := JobVersion{j.Key, k.version}
+		if _, ok := used[at]; !ok && len(unused) < limit {
+			unused = append(unused, at)
+		}
+	}
+	return unused
 }

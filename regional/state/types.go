@@ -118,7 +118,17 @@ type JobKey struct {
 	Local     bool
 }
 
-// String is "namespace/job", with "@local" for a region's own job.
+// In is the job's name as people in that region know it: "namespace/job", with
+// "@region" for the region's own.
+func (k JobKey) In(region string) string {
+	if k.Local {
+		return k.Namespace + "/" + k.Job + "@" + region
+	}
+	return k.Namespace + "/" + k.Job
+}
+
+// String is the key in the state: "namespace/job", with "@local" for a region's
+// own job. For people there is In.
 func (k JobKey) String() string {
 	if k.Local {
 		return k.Namespace + "/" + k.Job + "@local"
