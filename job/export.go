@@ -1,0 +1,156 @@
+package job
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Export writes a stored spec as the job file that somebody would write for
+// it: what Default fills in anyhow is left out, but for the namespace, the
+// type and the counts, which say what the job is. Submitting the file changes
+// nothing. It refuses what Marshal refuses.
+func Export(spec *nusav1.JobSpec, format Format) ([]byte, error) {
+	spec = proto.CloneOf(spec)
+	undefault(spec)
+	return Marshal(spec, format)
+}
+
+// undefault takes out, in place, what Default puts back. Messages that Default
+// does not make stay, even when they are empty: an empty regions of a group
+// still takes the place of the job's.
+func undefault(spec *nusav1.JobSpec) {
+	dropPtr(&spec.Priority, defaultPriority)
+	undefaultRegions(spec.Regions)
+	for _, g := range spec.Groups {
+		if g != nil {
+			undefaultGroup(g)
+		}
+	}
+}
+
+func undefaultRegions(r *nusav1.RegionsSpec) {
+	if r == nil {
+		return
+	}
+	drop(&r.Divide, nusav1.Divide_DIVIDE_CAPACITY)
+	for _, n := range r.Near {
+		if n == nil {
+			continue
+		}
+		drop(&n.Percentile, defaultPercentile)
+		dropPtr(&n.Weight, defaultNearWeight)
+		if n.Required {
+			drop(&n.Unknown, nusav1.Unknown_UNKNOWN_REFUSE)
+		}
+	}
+}
+
+func undefaultGroup(g *nusav1.Group) {
+	drop(&g.Pool, DefaultPool)
+	undefaultRegions(g.Regions)
+	undefaultDisconnect(g)
+	if r := g.Reschedule; r != nil {
+		dropPtr(&r.Attempts, defaultReschedules)
+		if b := r.Backoff; b != nil {
+			// What the longest pause is by default depends on the first one.
+			dropDuration(&b.To, max(defaultBackoffTo, b.From.AsDuration()))
+			dropDuration(&b.From, defaultBackoffFrom)
+		}
+		dropEmpty(&r.Backoff)
+	}
+	dropEmpty(&g.Reschedule)
+	if u := g.Update; u != nil {
+		drop(&u.MaxParallel, defaultParallel)
+	}
+	dropEmpty(&g.Update)
+	for _, t := range g.Tasks {
+		if t != nil {
+			undefaultTask(t)
+		}
+	}
+}
+
+func undefaultDisconnect(g *nusav1.Group) {
+	d := g.Disconnect
+	if d == nil {
+		return
+	}
+	running := nusav1.Running_RUNNING_KEEP
+	if g.Singleton {
+		running = nusav1.Running_RUNNING_STOP
+	}
+	drop(&d.Reconcile, nusav1.Reconcile_RECONCILE_KEEP_ORIGINAL)
+	for _, l := range []struct {
+		level **nusav1.DisconnectLevel
+		after time.Duration
+	}{{&d.Node, defaultNodeAfter}, {&d.Region, defaultRegionAfter}} {
+		if *l.level == nil {
+			continue
+		}
+		dropDuration(&(*l.level).After, l.after)
+		drop(&(*l.level).Running, running)
+		dropPtr(&(*l.level).Replace, true)
+		dropEmpty(l.level)
+	}
+	dropEmpty(&g.Disconnect)
+}
+
+func undefaultTask(t *nusav1.Task) {
+	if r := t.Resources; r != nil {
+		drop(&r.CpuMilli, defaultCPUMilli)
+		drop(&r.MemoryBytes, defaultMemory)
+	}
+	dropEmpty(&t.Resources)
+	if l := t.Logs; l != nil {
+		drop(&l.Files, defaultLogFiles)
+		drop(&l.SizeBytes, defaultLogSize)
+	}
+	dropEmpty(&t.Logs)
+	dropDuration(&t.KillTimeout, defaultKillTimeout)
+	if r := t.Restart; r != nil {
+		dropPtr(&r.Attempts, defaultRestarts)
+		dropDuration(&r.Window, defaultRestartWindow)
+		dropDuration(&r.Delay, defaultRestartDelay)
+	}
+	dropEmpty(&t.Restart)
+	if c := t.Check; c != nil {
+		dropDuration(&c.Interval, defaultCheckInterval)
+		dropDuration(&c.Timeout, defaultCheckTimeout)
+	}
+}
+
+// drop is the opposite of or.
+func drop[T comparable](field *T, value T) {
+	if *field == value {
+		var zero T
+		*field = zero
+	}
+}
+
+// dropPtr is the opposite of orPtr.
+func dropPtr[T comparable](field **T, value T) {
+	if *field != nil && **field == value {
+		*field = nil
+	}
+}
+
+// dropDuration is the opposite of orDuration.
+func dropDuration(field **durationpb.Duration, value time.Duration) {
+	if proto.Equal(*field, durationpb.New(value)) {
+		*field = nil
+	}
+}
+
+// dropEmpty is the opposite of orMessage.
+func dropEmpty[T any, M interface {
+	*T
+	proto.Message
+}](field *M) {
+	if *field != nil && proto.Size(*field) == 0 {
+		*field = nil
+	}
+}
