@@ -27,13 +27,13 @@ type Addresses struct {
 	HTTP string
 }
 
-// leaveLimit is how long a leaving agent waits, beyond the tasks' own kill
-// timeouts, until the master knows that everything has stopped.
+// leaveLimit is how long a leaving or pausing agent waits, beyond the tasks' own
+// kill timeouts, until everything has stopped and, leaving, the master knows.
 const leaveLimit = 15 * time.Second
 
 // Run is the agent: it blocks until ctx ends (nil) or the first fatal error.
 // Everything it started has ended when it returns, but for the tasks and their
-// supervisors, which go on unless LeaveOnShutdown.
+// supervisors, which go on unless LeaveOnShutdown or PauseOnShutdown.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg, err = cfg.withDefaults(); err != nil {
 		return err
@@ -109,7 +109,7 @@ func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, inv *inv
 	return &role{cfg: cfg, engine: e, keeper: e.keeper, inv: inv, pool: newPool(cfg, cfg.Logger, e, inv, dir, held)}, nil
 }
 
-// run until ctx ends, in this order at the end: leave if that is wanted, then
+// run until ctx ends, in this order at the end: leave or pause if wanted, then
 // sessions and engine together, then what is left to write.
 func (r *role) run(ctx context.Context, web *serve.Server) error {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -141,8 +141,11 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 			return nil
 		case <-ctx.Done():
 		}
-		if r.cfg.LeaveOnShutdown {
+		switch {
+		case r.cfg.LeaveOnShutdown:
 			r.leave(gctx)
+		case r.cfg.PauseOnShutdown:
+			r.pause(gctx)
 		}
 		stop()
 		return nil
@@ -159,17 +162,52 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	return errors.Join(err, r.keeper.flush())
 }
 
-// leave stops every task, waits until the master knows, and says goodbye.
-func (r *role) leave(ctx context.Context) {
-	limit := leaveLimit
-	ok := r.engine.do(ctx, func() {
-		r.engine.host.Leaving = true
+// begin has the engine note how it ends and returns how long that may take.
+func (r *role) begin(ctx context.Context, end *bool) (limit time.Duration, ok bool) {
+	limit = leaveLimit
+	ok = r.engine.do(ctx, func() {
+		*end = true
 		for _, a := range r.engine.allocs {
 			for _, t := range a.alloc.Tasks {
 				limit = max(limit, leaveLimit+t.KillTimeout)
 			}
 		}
 	})
+	return limit, ok
+}
+
+// pause stops every task and changes nothing else: no record and no report says
+// that it ended. The sessions stay until then, or the node would be lost and
+// its work placed elsewhere while a task takes its time to end.
+func (r *role) pause(ctx context.Context) {
+	limit, ok := r.begin(ctx, &r.engine.host.Pausing)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		changed, quiet := r.engine.changed.next(), true
+		r.engine.do(ctx, func() {
+			for _, a := range r.engine.allocs {
+				quiet = quiet && reconcile.Quiet(a.act)
+			}
+		})
+		if quiet && ctx.Err() == nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			r.cfg.Logger.Warn("ends with tasks that did not stop", "waited", limit)
+			return
+		}
+	}
+}
+
+// leave stops every task, waits until the master knows, and says goodbye.
+func (r *role) leave(ctx context.Context) {
+	limit, ok := r.begin(ctx, &r.engine.host.Leaving)
 	if !ok {
 		return
 	}

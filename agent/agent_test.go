@@ -162,7 +162,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
-	if err := drv.Stop(t.Context(), driver.ID{Alloc: "bbbb", Task: "main", Run: 1}, 0); err != nil {
+	if err := drv.Exit(driver.ID{Alloc: "bbbb", Task: "main", Run: 1}, 143); err != nil {
 		t.Fatal(err)
 	}
 	stop = runAgent(t, testConfig(t, dir, drv, m.addr))

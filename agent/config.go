@@ -64,6 +64,10 @@ type Config struct {
 	// work is moved at once. Without it tasks go on and the next start adopts
 	// them.
 	LeaveOnShutdown bool
+	// PauseOnShutdown stops every task at the end and tells nobody; the next
+	// start runs them anew, as the same allocations and without counting it as
+	// a failure or a restart. For a federation that ends and starts as a whole.
+	PauseOnShutdown bool
 
 	// Net is how it reaches sockets. Default: the host's.
 	Net network.Net
@@ -108,6 +112,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: %d labels, at most 64", errConfig, len(c.Labels))
 	case len(c.Description) > 256:
 		return c, fmt.Errorf("%w: --description has %d bytes, at most 256", errConfig, len(c.Description))
+	case c.LeaveOnShutdown && c.PauseOnShutdown:
+		return c, fmt.Errorf("%w: it either leaves or pauses at shutdown", errConfig)
 	case c.InstanceQuota < 0:
 		return c, fmt.Errorf("%w: --instance-quota %d is negative", errConfig, c.InstanceQuota)
 	case c.PortMin < 0 || c.PortMax > 65535 || c.PortMin > c.PortMax:

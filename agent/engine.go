@@ -348,6 +348,10 @@ func (a *alloc) detail(name string) *nusav1.TaskState {
 // reports to the sessions. An end is durable before anybody hears of it: the
 // master gives the work to others, so it must not begin again here.
 func (e *engine) publish() error {
+	if e.host.Pausing {
+		e.changed.beat()
+		return nil // the next start asks the drivers
+	}
 	changed, ended := map[string]*nusav1.AllocReport{}, false
 	for id, a := range e.allocs {
 		if !a.dirty {

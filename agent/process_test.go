@@ -127,6 +127,58 @@ func testEndedAgent(t *testing.T, signal syscall.Signal) {
 	}
 }
 
+// TestPause: an agent that pauses stops its tasks and says nothing of it, and
+// the next start runs them anew as the same allocations; what had completed
+// stays complete, and what was to be stopped is stopped.
+func TestPause(t *testing.T) {
+	m, dir := newMaster(t), t.TempDir()
+	starts := filepath.Join(dir, "starts")
+	// No restart is allowed: one that counted would fail the allocation.
+	none := func(_ *nusav1.AllocOrder, g *nusav1.Group) {
+		g.Tasks["main"].Restart = &nusav1.Restart{Attempts: new(int32)}
+	}
+	m.order(testOrder("aaaa", 1, "process", sh("echo $$ >>"+starts+"; echo up; sleep 3600"), none))
+	m.order(testOrder("bbbb", 2, "process", sh("exit 0"), batch, none))
+	m.order(testOrder("cccc", 3, "process", sh("sleep 3600"), none))
+	c := testConfig(t, filepath.Join(dir, "data"), nil, m.addr)
+	self, _ := os.Executable()
+	c.SupervisorArgv, c.PauseOnShutdown = []string{self, "supervise"}, true
+	stop := runAgent(t, c)
+	m.untilState("aaaa", running)
+	m.untilState("bbbb", complete)
+	m.untilState("cccc", running)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	if m.goodbyes != 0 || m.reports["aaaa"].GetState() != running || m.reports["cccc"].GetState() != running {
+		t.Errorf("%d goodbyes, reports %v", m.goodbyes, m.reports)
+	}
+	m.mu.Unlock()
+	text, err := os.ReadFile(starts)
+	if pid, _ := strconv.Atoi(strings.TrimSpace(string(text))); err != nil || syscall.Kill(pid, 0) != syscall.ESRCH {
+		t.Fatalf("process %q is still there: %v", text, err)
+	}
+	o := testOrder("cccc", 4, "process", sh(""))
+	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
+	m.order(o)
+	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
+	runAgent(t, c)
+	m.until("the task to run anew", func() bool {
+		task := m.reports["aaaa"].GetTasks()["main"]
+		return m.reports["aaaa"].GetState() == running && task.GetState() == running && task.GetRestarts() == 0
+	})
+	if text, err = os.ReadFile(starts); err != nil || strings.Count(string(text), "\n") != 2 {
+		t.Errorf("started as processes %q: %v", text, err)
+	}
+	m.untilState("bbbb", complete)
+	m.untilState("cccc", stopped)
+	client := nusav1.NewAllocationsClient(m.conn())
+	if out, _ := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa"}); out != "up\nup\n" {
+		t.Errorf("its output is %q", out)
+	}
+}
+
 // TestEnvironment: variables, expansion and templates reach the command.
 func TestEnvironment(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()

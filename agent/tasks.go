@@ -205,6 +205,8 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 		t.Phase = reconcile.Ended
 		t.Finished, t.ExitCode, t.Reason, t.Message = time.Now(), -1, reconcile.ReasonStartFailed, "not adopted: "+err.Error()
 		a.setTask(do.Task, t)
+	case st.Cause == driver.CauseStopped && a.alloc.Want == reconcile.Run && a.act.Closing == nil:
+		e.resume(a, do)
 	case st.State == driver.Ended:
 		e.log.Info("exit was missed", "run", id, "exit_code", st.ExitCode)
 		e.over(a, do.Task, endOf(do.Run, t.Restarts, st))
@@ -216,6 +218,17 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 			return nil
 		})
 	}
+}
+
+// resume prepares the next run of a task that an agent stopped although it is
+// to run: the agent paused, or was killed before it had noted why it stopped
+// it, and then that is decided again. Neither is a failure of the task.
+func (e *engine) resume(a *alloc, do reconcile.Action) {
+	e.log.Info("runs anew", "alloc", do.Alloc, "task", do.Task, "run", do.Run+1)
+	t := a.act.Tasks[do.Task]
+	a.setTask(do.Task, reconcile.TaskActual{Phase: reconcile.Waiting, Run: do.Run + 1, Restarts: t.Restarts})
+	a.act.Started = time.Time{} // max_runtime is not of the time in between
+	noteEvent(a.detail(do.Task), time.Now(), "restarting", "it was stopped together with the agent")
 }
 
 // halt stops a run; its end is reported by who follows it.

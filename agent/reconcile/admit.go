@@ -28,6 +28,9 @@ type Host struct {
 	PortsInUse map[int]bool
 	// Leaving: nothing new, and what runs is stopped.
 	Leaving bool
+	// Pausing: what runs is stopped and nothing is decided; the next start goes
+	// on from there.
+	Pausing bool
 }
 
 // room is what is left of the host while a plan is made.

@@ -212,6 +212,8 @@ func (w *world) setHost(args map[string]string) {
 		switch k {
 		case "leaving":
 			w.host.Leaving = true
+		case "pausing":
+			w.host.Pausing = true
 		case "quota":
 			w.host.Quota = int(w.number(v))
 		case "sick":

@@ -144,6 +144,12 @@ type Input struct {
 // exactly once; the results come back as a changed Actual.
 func Make(in Input) Plan {
 	p := Plan{}
+	if in.Host.Pausing {
+		for _, a := range in.Allocs {
+			p.pause(a, in.Actual[a.ID])
+		}
+		return p
+	}
 	room := newRoom(in)
 	for _, a := range in.Allocs {
 		p.alloc(in, a, in.Actual[a.ID], room)
@@ -181,6 +187,31 @@ func (p *Plan) alloc(in Input, a Alloc, act Actual, room *room) {
 		return
 	}
 	p.run(in, a, act)
+}
+
+// pause stops what is live of an allocation and leaves it as it is otherwise.
+func (p *Plan) pause(a Alloc, act Actual) {
+	if act.End != nil {
+		return
+	}
+	for _, t := range a.Tasks {
+		switch ta := act.Tasks[t.Name]; ta.Phase {
+		case Unknown:
+			p.add(Action{Kind: Adopt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Message: "on record from before the agent's start"})
+		case Up:
+			p.add(Action{Kind: Halt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Message: "the agent pauses"})
+		}
+	}
+}
+
+// Quiet says whether nothing of an allocation runs, as far as is known.
+func Quiet(act Actual) bool {
+	for _, t := range act.Tasks {
+		if act.End == nil && (t.live() || t.Phase == Unknown) {
+			return false
+		}
+	}
+	return true
 }
 
 // admit answers to an allocation that is new here.

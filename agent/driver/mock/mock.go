@@ -287,6 +287,18 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 	return err
 }
 
+// Exit ends a run as if its command had exited by itself.
+func (d *Driver) Exit(id driver.ID, code int) error {
+	r, err := d.find(id)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r.end(driver.CauseExited, code, "")
+	return nil
+}
+
 // Renew: see driver.Driver.
 func (d *Driver) Renew(_ context.Context, id driver.ID, deadline time.Duration) error {
 	r, err := d.find(id)
