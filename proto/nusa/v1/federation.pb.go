@@ -1042,7 +1042,8 @@ type JobSummary struct {
 	// What the counts are about: the oldest wanted version, and the run, of the
 	// slots that the region holds of the job. The global tier counts instances
 	// of an earlier run as pending, and instances of an earlier version that
-	// start or run as outdated.
+	// start or run as outdated. -1 = it holds no slot that is to run, 0 = the
+	// region is too old to say.
 	Version       int64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
 	Run           int64 `protobuf:"varint,9,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -2438,7 +2438,7 @@ func (x *Slot) GetRun() int64 {
 type Job struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Spec  *JobSpec               `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// Grows by one with each changed submit.
+	// Grows by one with each submit that changes the job or begins a run.
 	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	// etcd revision of the record (or Raft index in its region): check-index.
 	Revision  int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`

@@ -137,9 +137,11 @@ func (x *IdempotencyRecord) GetResponse() *SubmitResponse {
 
 // ResultRecord is how a job ended: results/NAMESPACE/NAME.
 type ResultRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	Status        *JobStatus             `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Status  *JobStatus             `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// Job.run that ended so.
+	Run           int64 `protobuf:"varint,3,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -186,6 +188,13 @@ func (x *ResultRecord) GetStatus() *JobStatus {
 		return x.Status
 	}
 	return nil
+}
+
+func (x *ResultRecord) GetRun() int64 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
 }
 
 // CheckpointRecord is a part of a region's latest summaries:
@@ -269,10 +278,11 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\x05purge\x18\x02 \x01(\bR\x05purge\"j\n" +
 	"\x11IdempotencyRecord\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\fR\vfingerprint\x123\n" +
-	"\bresponse\x18\x02 \x01(\v2\x17.nusa.v1.SubmitResponseR\bresponse\"T\n" +
+	"\bresponse\x18\x02 \x01(\v2\x17.nusa.v1.SubmitResponseR\bresponse\"f\n" +
 	"\fResultRecord\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12*\n" +
-	"\x06status\x18\x02 \x01(\v2\x12.nusa.v1.JobStatusR\x06status\"\xbb\x01\n" +
+	"\x06status\x18\x02 \x01(\v2\x12.nusa.v1.JobStatusR\x06status\x12\x10\n" +
+	"\x03run\x18\x03 \x01(\x03R\x03run\"\xbb\x01\n" +
 	"\x10CheckpointRecord\x12-\n" +
 	"\bposition\x18\x01 \x01(\v2\x11.nusa.v1.PositionR\bposition\x12\x16\n" +
 	"\x06chunks\x18\x02 \x01(\x05R\x06chunks\x121\n" +
