@@ -79,19 +79,41 @@ func readRecord(dir string) (record, error) {
 	return r, readJSON(filepath.Join(dir, statusFile), &r)
 }
 
-func writeRecord(dir string, r record) error { return writeJSON(filepath.Join(dir, statusFile), r) }
+// writeRecord is durable for an end: its exit code must survive a loss of power,
+// or a batch task that has completed would run again. Before the end it need not
+// be, because nothing of a run survives that either, and a start must not wait
+// for the disk.
+func writeRecord(dir string, r record) error {
+	return replace(filepath.Join(dir, statusFile), r, r.State == driver.Ended)
+}
 
 // writeJSON replaces a file as a whole, so that a reader never sees a part.
-func writeJSON(path string, v any) error {
+func writeJSON(path string, v any) error { return replace(path, v, false) }
+
+func replace(path string, v any, durable bool) (err error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(tmp, path)
+	_, err = f.Write(data)
+	if durable && err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil || !durable {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func readJSON(path string, v any) error {
