@@ -77,41 +77,6 @@ func idempotency(key string, request []byte) state.Idempotency {
 	return state.Idempotency{Key: key, Request: hex.EncodeToString(h.Sum(nil)), ExpiresUnixNano: time.Now().Add(idempotencyKept).UnixNano()}
 }
 
-// checkSpec fills in defaults and refuses what is wrong, naming each field.
-func (l *leader) checkSpec(in *nusav1.JobSpec) (*nusav1.JobSpec, error) {
-	if in == nil {
-		return nil, serve.Invalid(&nusav1.Problem{Field: "spec", Message: "must be set"})
-	}
-	if n := proto.Size(in); n > job.MaxSize {
-		return nil, serve.Invalid(&nusav1.Problem{Field: "spec", Message: fmt.Sprintf("%d bytes, at most %d", n, job.MaxSize)})
-	}
-	spec := proto.CloneOf(in)
-	region := l.s.cfg.Region.GetName()
-	if name, at, found := strings.Cut(spec.GetName(), "@"); found && at == region {
-		spec.Name = name // the region's own name for it
-	}
-	job.Default(spec)
-	var wrong job.Errors
-	if err := job.Validate(spec); err != nil && !errors.As(err, &wrong) {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
-	}
-	if len(wrong) == 0 {
-		wrong = job.Unsupported(spec)
-	}
-	// An island knows no other regions, and cannot tell a slip of the pen.
-	if others := l.prober.others(); len(wrong) == 0 && len(others) > 0 {
-		known := []string{region}
-		for _, o := range others {
-			known = append(known, o.GetName())
-		}
-		wrong = job.UnknownRegions(spec, known)
-	}
-	if len(wrong) > 0 {
-		return nil, serve.Invalid(wrong.Proto()...)
-	}
-	return spec, nil
-}
-
 // SubmitMany submits one after the other.
 func (j jobs) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
 	for {

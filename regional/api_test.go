@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
@@ -148,6 +149,14 @@ func TestBadSubmits(t *testing.T) {
 		wide := spec("x", 1_000_000)
 		big := spec("x", 1)
 		big.Groups["web"].Tasks["main"].Env = map[string]string{"A": strings.Repeat("x", 1<<20)}
+		allow := spec("x", 1)
+		allow.Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: regionName}}}
+		near := spec("x", 1)
+		near.Groups["web"].Regions = &nusav1.RegionsSpec{Near: []*nusav1.Near{{Selector: &nusav1.RegionSelector{Name: "beta"}, MaxRtt: durationpb.New(time.Second)}}}
+		spread := spec("x", 1)
+		spread.Regions = &nusav1.RegionsSpec{Spread: &nusav1.RegionSpread{Min: 2}}
+		divide := spec("x", 1)
+		divide.Regions = &nusav1.RegionsSpec{Divide: nusav1.Divide_DIVIDE_EVEN}
 		for name, test := range map[string]struct {
 			spec  *nusav1.JobSpec
 			key   string
@@ -158,6 +167,10 @@ func TestBadSubmits(t *testing.T) {
 			"constraint": {many, "", "groups.web.constraints"},
 			"count":      {wide, "", "groups.web.count"},
 			"size":       {big, "", "spec"},
+			"allow":      {allow, "", "regions.allow"},
+			"near":       {near, "", "groups.web.regions.near"},
+			"spread":     {spread, "", "regions.spread"},
+			"divide":     {divide, "", "regions.divide"},
 			"key":        {spec("x", 1), strings.Repeat("k", 200), "idempotency_key"},
 		} {
 			_, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: test.spec, IdempotencyKey: test.key})
@@ -166,7 +179,9 @@ func TestBadSubmits(t *testing.T) {
 				t.Errorf("%s: %v, problems %v", name, err, problems)
 			}
 		}
-		if _, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: spec("a", 1), IdempotencyKey: "k"}); err != nil {
+		plain := spec("a", 1)
+		plain.Regions = &nusav1.RegionsSpec{} // says nothing, also with its defaults filled in
+		if _, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: plain, IdempotencyKey: "k"}); err != nil {
 			t.Error(err)
 		}
 		if _, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: spec("b", 1), IdempotencyKey: "k"}); status.Code(err) != codes.AlreadyExists {

@@ -1,0 +1,80 @@
+package regional
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// checkSpec fills in defaults and refuses what is wrong, naming each field.
+func (l *leader) checkSpec(in *nusav1.JobSpec) (*nusav1.JobSpec, error) {
+	if in == nil {
+		return nil, serve.Invalid(&nusav1.Problem{Field: "spec", Message: "must be set"})
+	}
+	if n := proto.Size(in); n > job.MaxSize {
+		return nil, serve.Invalid(&nusav1.Problem{Field: "spec", Message: fmt.Sprintf("%d bytes, at most %d", n, job.MaxSize)})
+	}
+	spec := proto.CloneOf(in)
+	region := l.s.cfg.Region.GetName()
+	if name, at, found := strings.Cut(spec.GetName(), "@"); found && at == region {
+		spec.Name = name // the region's own name for it
+	}
+	job.Default(spec)
+	var wrong job.Errors
+	if err := job.Validate(spec); err != nil && !errors.As(err, &wrong) {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if len(wrong) == 0 {
+		wrong = job.Unsupported(spec)
+	}
+	if len(wrong) == 0 {
+		wrong = placedElsewhere(spec, region)
+	}
+	if len(wrong) > 0 {
+		return nil, serve.Invalid(wrong.Proto()...)
+	}
+	return spec, nil
+}
+
+// placedElsewhere refuses what a spec says about other regions: a region's own
+// job runs there and nowhere else, and nothing of a spec is ignored. What
+// job.Default fills in says nothing.
+func placedElsewhere(spec *nusav1.JobSpec, region string) job.Errors {
+	out := regionsOf("regions", spec.GetRegions(), region)
+	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
+		out = append(out, regionsOf("groups."+name+".regions", spec.GetGroups()[name].GetRegions(), region)...)
+	}
+	return out
+}
+
+func regionsOf(field string, r *nusav1.RegionsSpec, region string) job.Errors {
+	var out job.Errors
+	for _, part := range []struct {
+		name string
+		set  bool
+	}{
+		{"allow", len(r.GetAllow()) > 0},
+		{"prefer", len(r.GetPrefer()) > 0},
+		{"near", len(r.GetNear()) > 0},
+		{"spread", r.GetSpread().GetMin() != 0 || r.GetSpread().GetMax() != 0},
+		{"divide", r.GetDivide() != nusav1.Divide_DIVIDE_UNSPECIFIED && r.GetDivide() != nusav1.Divide_DIVIDE_CAPACITY},
+	} {
+		if part.set {
+			out = append(out, job.Problem{
+				Field: field + "." + part.name, Reason: nusav1.Reason_REASON_UNSUPPORTED,
+				Message: fmt.Sprintf("a job of region %s's own runs there and in no other: take it out, or submit the job to the federation (without --region)", region),
+			})
+		}
+	}
+	return out
+}
