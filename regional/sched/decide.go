@@ -282,9 +282,27 @@ func (d *decision) kept(a *state.Alloc) {
 	case a.Moving:
 		d.rolls = append(d.rolls, roll{a, state.ReasonNodeDraining, "moved from " + a.NodeName})
 	}
-	if a.State != state.Running {
+	if !a.Serving() {
 		d.down++
+		d.prove(a)
 	}
+}
+
+// HealthyAfter is how long what a rollout or a failure brought must be up
+// without a restart until it counts as running. The first attempt of an
+// instance counts at once.
+const HealthyAfter = time.Second
+
+// prove looks whether an allocation has proved itself.
+func (d *decision) prove(a *state.Alloc) {
+	if a.State != state.Running || a.UpUnixNano == 0 || a.Moving || a.JobVersion != d.slot.JobVersion {
+		return
+	}
+	if due := a.UpUnixNano + int64(HealthyAfter); due > d.in.NowUnixNano {
+		d.wake(due)
+		return
+	}
+	d.plan.Proven = append(d.plan.Proven, Proven{AllocID: a.ID, Key: d.g.Key, Index: a.Index, UpUnixNano: a.UpUnixNano})
 }
 
 // roll stops instances that are to be replaced, so that at most max_parallel
@@ -295,7 +313,7 @@ func (d *decision) roll() {
 	}
 	budget := max(1, d.spec.MaxParallel) - d.down
 	for _, r := range d.rolls {
-		if r.alloc.State == state.Running {
+		if r.alloc.Serving() {
 			room := budget
 			if r.reason == state.ReasonSuperseded {
 				room -= d.exhausted

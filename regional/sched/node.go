@@ -57,6 +57,16 @@ func newTable(view *state.View) *table {
 	return t
 }
 
+// position finds a node by id.
+func (t *table) position(id string) (int32, bool) {
+	n, ok := t.view.Node(id)
+	if !ok {
+		return 0, false
+	}
+	pos, ok := t.byNum[n.Num]
+	return pos, ok
+}
+
 // take charges a node for one more instance.
 func (t *table) take(n *node, ask *state.Ask, job state.JobKey, ports []state.PortGrant, gpus []state.GPUGrant) {
 	n.stamp++

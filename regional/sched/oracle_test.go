@@ -73,6 +73,23 @@ func (o *oracle) score(n *state.Node, declined []string) (float64, bool) {
 	return s, true
 }
 
+// failures counts the failed attempts in a row of an instance by node.
+func (o *oracle) failures(inst state.Instance) map[string]int {
+	var all []*state.Alloc
+	for a := range o.view.Allocs() {
+		if a.Key() == o.key && a.Index == inst.Index && a.GroupHash == inst.Hash && !a.Declined &&
+			(a.State == state.Failed || a.State == state.Complete) {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(a, b *state.Alloc) int { return int(b.Epoch - a.Epoch) })
+	out := map[string]int{}
+	for i := 0; i < len(all) && i < int(inst.Failures); i++ {
+		out[all[i].NodeID]++
+	}
+	return out
+}
+
 func ratio(a, b int64) float64 {
 	if b == 0 {
 		return 0
@@ -172,10 +189,13 @@ func judge(t *rapid.T, in sched.Input, p *sched.Plan) {
 		job, _ := view.Job(pl.Key.JobKey(), pl.JobVersion)
 		if job.Type != state.System {
 			o := &oracle{view, pl.Key, &job.Group(pl.Key.Group).Ask}
-			declined := declinedNow(in, view.Instance(pl.Key, pl.Index))
+			inst := view.Instance(pl.Key, pl.Index)
+			declined := declinedNow(in, inst)
+			failed := o.failures(in.View.Instance(pl.Key, pl.Index))
 			best, chosen := math.Inf(-1), math.Inf(-1)
 			for n := range view.Nodes() {
 				if s, ok := o.score(n, declined); ok {
+					s -= 200_000 * float64(failed[n.ID])
 					best = max(best, s)
 					if n.ID == pl.NodeID {
 						chosen = s

@@ -72,10 +72,12 @@ func (d *decision) place(wants []state.Instance) {
 		}
 		inst := &wants[i]
 		exclude, until := d.in.excluded(inst)
-		pos := pk.best(exclude)
+		blamed := d.in.blamed(d.g.Key, inst)
+		pos := pk.choose(exclude, blamed)
 		switch {
 		case pos >= 0:
-			d.placeOn(pk, &d.nodes.nodes[pos], inst)
+			n := &d.nodes.nodes[pos]
+			d.placeOn(pk, n, inst, timesOn(blamed, n.ID))
 		case len(exclude) > 0:
 			d.wake(until)
 			d.unplaced(pk.ranking, []Range{{inst.Index, inst.Index + 1}}, exclude)
@@ -89,9 +91,12 @@ func (d *decision) place(wants []state.Instance) {
 	pk.done()
 }
 
-func (d *decision) placeOn(pk *picker, n *node, inst *state.Instance) {
+func (d *decision) placeOn(pk *picker, n *node, inst *state.Instance, failed int) {
 	here := pk.here[n.pos]
 	terms := pk.terms(n, pk.affinity[n.pos], here, pk.there[pk.bucket[n.pos]])
+	if failed > 0 {
+		terms = append(terms, failedTerm(failed))
+	}
 	why := "best of " + strconv.Itoa(pk.fitting) + " fitting nodes of " + strconv.Itoa(len(d.nodes.nodes)) + ": " + termsText(terms)
 	d.give(pk.class, n, inst, terms, why)
 	d.placed = append(d.placed, n.pos)

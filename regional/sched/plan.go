@@ -43,6 +43,14 @@ type Stop struct {
 	GiveUp   bool // its node is lost: it becomes lost at once
 }
 
+// Proven says that an allocation is up for long enough, see HealthyAfter.
+type Proven struct {
+	AllocID    string
+	Key        state.GroupKey
+	Index      int32
+	UpUnixNano int64
+}
+
 // Range is From ≤ i < To.
 type Range struct{ From, To int32 }
 
@@ -76,6 +84,7 @@ type Waiting struct {
 type Plan struct {
 	Stops    []Stop
 	Places   []Place
+	Proven   []Proven
 	Unplaced []Unplaced
 	Waiting  []Waiting
 	// Wake is how long after NowUnixNano something is due; 0 = nothing is.
@@ -85,7 +94,7 @@ type Plan struct {
 }
 
 // Empty says that the plan changes nothing.
-func (p *Plan) Empty() bool { return len(p.Stops) == 0 && len(p.Places) == 0 }
+func (p *Plan) Empty() bool { return len(p.Stops) == 0 && len(p.Places) == 0 && len(p.Proven) == 0 }
 
 // String prints the plan, a line for each entry.
 func (p *Plan) String() string {
@@ -105,6 +114,9 @@ func (p *Plan) String() string {
 		pl := &p.Places[i]
 		fmt.Fprintf(&b, "place %s[%d] v%d epoch %d on %s%s%s: %s\n",
 			pl.Key, pl.Index, pl.JobVersion, pl.Epoch, pl.NodeName, portText(pl.Ports), gpuText(pl.GPUs), pl.Why)
+	}
+	for _, h := range p.Proven {
+		fmt.Fprintf(&b, "proven %s[%d] %s\n", h.Key, h.Index, h.AllocID)
 	}
 	for i := range p.Unplaced {
 		u := &p.Unplaced[i]
@@ -196,6 +208,10 @@ func (p *Plan) Commands(newID func() string, perCommand int) []state.ApplyPlan {
 		g.Allocs = append(g.Allocs, state.PlaceAlloc{
 			ID: newID(), Index: pl.Index, NodeID: pl.NodeID, Ports: pl.Ports, GPUs: pl.GPUs, Why: pl.Why,
 		})
+	}
+	for _, h := range p.Proven {
+		c := last()
+		c.Proven = append(c.Proven, state.ProveAlloc{ID: h.AllocID, UpUnixNano: h.UpUnixNano})
 	}
 	return out
 }

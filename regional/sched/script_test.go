@@ -349,7 +349,8 @@ var allocStates = map[string]state.AllocState{
 	"failed": state.Failed, "stopped": state.Stopped, "declined": state.Failed,
 }
 
-// report ALLOC STATE [reason=] speaks for the allocation's node.
+// report ALLOC STATE [reason=] [restarts=] [down=yes] speaks for the
+// allocation's node.
 func (w *world) report(a args) state.Result {
 	al, ok := w.st.Alloc(a.word(1))
 	if !ok {
@@ -357,10 +358,12 @@ func (w *world) report(a args) state.Result {
 	}
 	return w.apply(state.Command{AgentReports: &state.AgentReports{NodeID: al.NodeID, Reports: []state.AllocReport{{
 		ID: al.ID, State: allocStates[a.word(2)], Declined: a.word(2) == "declined", Reason: state.Reason(a.keys["reason"]),
+		Restarts: int32(a.int("restarts", 0)), Down: a.keys["down"] != "",
 	}}}})
 }
 
-// settle lets every connected agent do what it is told.
+// settle lets every connected agent do what it is told, and what runs prove
+// itself.
 func (w *world) settle() {
 	for _, al := range slices.Collect(w.st.Allocs()) {
 		if !al.Live() || al.Disconnected {
@@ -371,6 +374,9 @@ func (w *world) settle() {
 			st = state.Stopped
 		}
 		w.apply(state.Command{AgentReports: &state.AgentReports{NodeID: al.NodeID, Reports: []state.AllocReport{{ID: al.ID, State: st}}}})
+		if now, ok := w.st.Alloc(al.ID); ok && now.Live() && now.Proving && now.UpUnixNano > 0 {
+			w.apply(state.Command{ApplyPlan: &state.ApplyPlan{Proven: []state.ProveAlloc{{ID: al.ID, UpUnixNano: now.UpUnixNano}}}})
+		}
 	}
 }
 

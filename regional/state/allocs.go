@@ -60,11 +60,12 @@ func (t *txn) freed(a *Alloc) {
 
 // judge draws the conclusion from an end that an agent reported: a batch
 // instance is done, an end that nobody asked for counts against the group's
-// reschedule policy. Ends of an older form of the group say nothing.
+// reschedule policy. Ends of an older form of the group, or of an earlier run,
+// say nothing.
 func (t *txn) judge(a *Alloc, asked bool) {
 	g := t.groupFor(a.Key())
 	in, known := t.insts.get(instKey{g.gid, a.Index})
-	if !known || in.Epoch != a.Epoch || in.Hash != a.GroupHash {
+	if !known || in.Epoch != a.Epoch || in.Hash != a.GroupHash || !sameRun(in.Run, a.Run) {
 		return
 	}
 	in = t.instance(g, a.Index)
@@ -99,6 +100,12 @@ func (t *txn) judge(a *Alloc, asked bool) {
 		return
 	}
 	in.NotBeforeUnixNano = t.now + int64(Backoff(policy, in.Failures))
+}
+
+// Failure says that the allocation ended by itself: its node is not the place
+// to try its instance again while there are others.
+func (a *Alloc) Failure() bool {
+	return (a.State == Failed || a.State == Complete) && !a.Declined && !forgiven(a.Reason)
 }
 
 // forgiven says that an end of the agent's doing is not the task's fault.

@@ -263,6 +263,7 @@ func (t *txn) recount(g *group, in *inst) {
 	in.wanted = wanted
 	in.steady = seen.steady(&in.Instance, slot, wanted)
 	in.shown = seen.shown(&in.Instance, wanted)
+	in.outdated = wanted && seen.best != nil && seen.best.State > Pending && seen.best.JobVersion != slot.JobVersion
 	in.counted = true
 	g.count(in, +1)
 }
@@ -284,6 +285,9 @@ func (g *group) count(in *inst, d int32) {
 	}
 	if !in.steady {
 		g.unsteady += d
+	}
+	if in.outdated {
+		g.outdated += d
 	}
 	g.byState[in.shown] += d
 }
@@ -325,11 +329,14 @@ func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 	case in.Finished():
 		return s.run == 0
 	}
-	return s.live == 1 && s.run == 1 && !s.moving && s.best.JobVersion == slot.JobVersion
+	proving := s.best != nil && s.best.Proving && s.best.UpUnixNano > 0
+	return s.live == 1 && s.run == 1 && !s.moving && !proving && s.best.JobVersion == slot.JobVersion
 }
 
 func (s *attempts) shown(in *Instance, wanted bool) AllocState {
 	switch {
+	case s.best != nil && s.best.State == Running && s.best.Proving && s.best.Desired == Run:
+		return Starting
 	case s.best != nil:
 		return s.best.State
 	case s.cut:

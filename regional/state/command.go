@@ -14,6 +14,9 @@ var (
 	ErrInvalid = errors.New("invalid command")
 	// ErrNotFound: no such job or allocation.
 	ErrNotFound = errors.New("not found")
+	// ErrStillWanted: a job cannot be run again, since it has not ended or runs
+	// for ever.
+	ErrStillWanted = errors.New("cannot run again")
 	// ErrStaleRevision: check-revision is not the stored one.
 	ErrStaleRevision = errors.New("stale revision")
 	// ErrKeyReused: the idempotency key was used for another request.
@@ -143,6 +146,14 @@ type ApplyOrders struct {
 type ApplyPlan struct {
 	Stops  []StopAlloc
 	Places []PlaceGroup
+	Proven []ProveAlloc
+}
+
+// ProveAlloc says that an allocation has proved itself: it is up since
+// UpUnixNano, long enough. Skipped if that is no longer so.
+type ProveAlloc struct {
+	ID         string
+	UpUnixNano int64
 }
 
 // StopAlloc wants an allocation stopped. An operator's stop of a single
@@ -194,6 +205,10 @@ type AllocReport struct {
 	Reason   Reason
 	Message  string
 	Tasks    []byte
+	// Restarts of its tasks so far; Down: a task of a running allocation has
+	// ended and is to be restarted.
+	Restarts int32
+	Down     bool
 }
 
 // AnswerSlots records parts of slots as given back (SlotRejected or
@@ -218,7 +233,10 @@ type SubmitLocalJob struct {
 	Job Job
 	// CheckRevision: 0 = do not check, -1 = must not exist.
 	CheckRevision int64
-	Idempotency   Idempotency
+	// Again runs a batch job again whose spec is the same and whose every
+	// instance has ended; ErrStillWanted otherwise.
+	Again       bool
+	Idempotency Idempotency
 }
 
 // StopLocalJob ends a job of the region's own; the record stays until purged.
@@ -267,6 +285,8 @@ type Result struct {
 	// Version and Revision of a local job after Submit or Stop.
 	Version  int64
 	Revision uint64
+	// Same says that the submitted job was stored already, and nothing begins.
+	Same bool
 	// Incarnation after the command.
 	Incarnation uint64
 	// Skipped parts of the command, in its order.

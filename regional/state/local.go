@@ -64,11 +64,18 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 	if err := checkRevision(key.In(t.cluster.Region), old, c.CheckRevision); err != nil {
 		return err
 	}
-	if known && !old.Stopped {
+	if err := t.mayRunAgain(old, c); err != nil {
+		return err
+	}
+	run := int64(t.index)
+	if known && !old.Stopped && !c.Again {
 		if have, ok := t.Job(key, old.Version); ok && bytes.Equal(have.Spec, c.Job.Spec) {
-			t.res.Version, t.res.Revision = old.Version, old.Revision
+			t.res.Version, t.res.Revision, t.res.Same = old.Version, old.Revision, true
 			t.remember(c.Idempotency)
 			return nil
+		}
+		if !t.localEnded(old) {
+			run = old.Run
 		}
 	}
 	if !known && t.locals.size >= MaxLocalJobs {
@@ -79,12 +86,45 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 	t.putJob(&job)
 	t.locals.set(t.own, str(key.Namespace+"/"+key.Job), &LocalJob{
 		Namespace: key.Namespace, Name: key.Job, Version: job.Version,
-		Revision: t.index, SubmittedUnixNano: t.now,
+		Revision: t.index, Run: run, SubmittedUnixNano: t.now,
 	})
-	t.localSlots(&job)
+	t.localSlots(&job, run)
 	t.res.Version, t.res.Revision = job.Version, t.index
 	t.remember(c.Idempotency)
 	return nil
+}
+
+// mayRunAgain judges SubmitLocalJob.Again.
+func (t *txn) mayRunAgain(old *LocalJob, c *SubmitLocalJob) error {
+	name := c.Job.Key.In(t.cluster.Region)
+	switch {
+	case !c.Again:
+		return nil
+	case c.Job.Type != Batch:
+		return fmt.Errorf("%w: job %s is no batch job: stop it, then run it", ErrStillWanted, name)
+	case old != nil && !old.Stopped && !t.localEnded(old):
+		return fmt.Errorf("%w: job %s has not ended: wait until it has, or stop it first", ErrStillWanted, name)
+	}
+	return nil
+}
+
+// localEnded says that a batch job of the region's own has ended.
+func (v *View) localEnded(l *LocalJob) bool {
+	job, ok := v.Job(l.Key(), l.Version)
+	return ok && job.Type == Batch && v.Ended(l.Key())
+}
+
+// Ended says that every wanted instance of a batch job has ended for good.
+func (v *View) Ended(key JobKey) bool {
+	some := false
+	for g := range v.JobGroups(key) {
+		n := g.Counts
+		if n.Pending+n.Starting+n.Running+n.Lost > 0 {
+			return false
+		}
+		some = some || g.Wanted > 0
+	}
+	return some
 }
 
 // nextVersion is above every version that is still referred to.
@@ -102,7 +142,7 @@ func (t *txn) nextVersion(key JobKey) int64 {
 
 // localSlots gives each group of the job its one slot, and takes those of
 // groups that the job no longer has.
-func (t *txn) localSlots(job *Job) {
+func (t *txn) localSlots(job *Job, run int64) {
 	for key := range collectKeys(t.JobGroups(job.Key)) {
 		if job.Group(key.Group) == nil {
 			t.stopSlots(key)
@@ -117,7 +157,7 @@ func (t *txn) localSlots(job *Job) {
 		key := GroupKey{job.Key.Namespace, job.Key.Job, spec.Name, true}
 		s := &Slot{
 			Namespace: key.Namespace, Job: key.Job, Group: key.Group, Local: true,
-			To: to, Generation: int64(t.index), Revision: int64(t.index), JobVersion: job.Version,
+			To: to, Generation: int64(t.index), Run: run, Revision: int64(t.index), JobVersion: job.Version,
 			Desired: Run, State: SlotAccepted, CommittedUnixNano: t.now,
 			CreateIndex: t.index, ModifyIndex: t.index,
 		}

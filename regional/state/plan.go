@@ -12,7 +12,21 @@ func (t *txn) applyPlan(c *ApplyPlan) error {
 	for i := range c.Places {
 		t.placeGroup(&c.Places[i])
 	}
+	for _, p := range c.Proven {
+		t.prove(p)
+	}
 	return nil
+}
+
+func (t *txn) prove(c ProveAlloc) {
+	old, ok := t.Alloc(c.ID)
+	if !ok || !old.Live() || !old.Proving || old.UpUnixNano != c.UpUnixNano {
+		t.skip(c.ID, ReasonStaleOrder, "it is not up since then")
+		return
+	}
+	a := *old
+	a.Proving = false
+	t.putAlloc(&a)
 }
 
 func (t *txn) stopAlloc(c *StopAlloc) {
@@ -96,15 +110,19 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	}
 	g = t.touch(g)
 	in := t.instance(g, c.Index)
+	// A first attempt is believed at once; one that follows a failure, or takes
+	// over from another version, is not.
+	proving := in.Failures > 0 || in.Reason == ReasonSuperseded || in.Reason == ReasonReschedulesExhausted
 	in.Epoch++
 	in.FreedUnixNano, in.NotBeforeUnixNano = 0, 0
-	in.Generation, in.Hash = slot.Generation, spec.Hash
+	in.Generation, in.Run, in.Hash = slot.Generation, slot.Run, spec.Hash
 	in.Reason, in.Message = "", ""
 	a := &Alloc{
 		ID: c.ID, Seq: t.nextSeq,
 		Namespace: g.key.Namespace, Job: g.key.Job, Group: g.key.Group, Local: g.key.Local,
 		Index: c.Index, NodeID: n.ID, NodeName: n.Name, NodeNum: n.Num,
-		JobVersion: job.Version, GroupHash: spec.Hash, Desired: Run, State: Pending, Charged: true,
+		JobVersion: job.Version, GroupHash: spec.Hash, Run: slot.Run, Proving: proving,
+		Desired: Run, State: Pending, Charged: true,
 		Generation: slot.Generation, Epoch: in.Epoch, Incarnation: t.cluster.Incarnation,
 		CreateIndex: t.index, Attempt: in.Failures, Resources: spec.Ask.Resources,
 		Dedicated: spec.Ask.Dedicated, Ports: c.Ports, GPUs: c.GPUs,

@@ -52,7 +52,9 @@ func (t *txn) report(n *Node, r *AllocReport) {
 		t.skip(r.ID, ReasonStaleOrder, "it is %s already, not %s", old.State, r.State)
 		return
 	}
-	if r.State == old.State && r.Message == old.Message && r.Reason == old.Reason && bytes.Equal(r.Tasks, old.Tasks) {
+	down := old.State == Running && old.UpUnixNano == 0
+	if r.State == old.State && r.Message == old.Message && r.Reason == old.Reason && bytes.Equal(r.Tasks, old.Tasks) &&
+		r.Restarts == old.Restarts && r.Down == down {
 		return
 	}
 	a := *old
@@ -62,6 +64,7 @@ func (t *txn) report(n *Node, r *AllocReport) {
 	}
 	if !r.State.Terminal() {
 		a.State = r.State
+		t.up(&a, r)
 		if a.Desired == Run {
 			a.Reason, a.Message = r.Reason, r.Message
 		}
@@ -69,6 +72,21 @@ func (t *txn) report(n *Node, r *AllocReport) {
 		return
 	}
 	t.reportEnd(&a, r)
+}
+
+// up notes since when the tasks are up. One that had to be restarted has to
+// prove itself anew.
+func (t *txn) up(a *Alloc, r *AllocReport) {
+	if a.State == Running && a.Desired == Run && (r.Down || r.Restarts > a.Restarts) {
+		a.Proving = true
+	}
+	switch {
+	case a.State != Running || r.Down:
+		a.UpUnixNano = 0
+	case a.UpUnixNano == 0 || r.Restarts != a.Restarts:
+		a.UpUnixNano = t.now
+	}
+	a.Restarts = r.Restarts
 }
 
 // reportEnd applies the end of a live allocation.

@@ -144,7 +144,7 @@ func (t *txn) putSlot(s Slot, job *Job, refusal string) {
 }
 
 func sameSlot(a, b *Slot) bool {
-	return a.To == b.To && a.Generation == b.Generation && a.Revision == b.Revision &&
+	return a.To == b.To && a.Generation == b.Generation && a.Revision == b.Revision && a.Run == b.Run &&
 		a.JobVersion == b.JobVersion && a.Desired == b.Desired && a.State == b.State
 }
 
@@ -231,8 +231,8 @@ func (s *Slot) Ranges() [][2]int32 {
 }
 
 // renew begins the attempts of a slot's instances anew where its generation
-// is new, and carries live allocations of an unchanged group over to its job
-// version.
+// is new, and all that they did where its run is; and it carries live
+// allocations of an unchanged group, of the same run, over to its job version.
 func (t *txn) renew(g *group, s *Slot, job *Job) {
 	hash := job.Group(g.key.Group).Hash
 	var indices []int32
@@ -242,13 +242,18 @@ func (t *txn) renew(g *group, s *Slot, job *Job) {
 		}
 	}
 	for _, i := range indices {
-		t.renewOne(g, s, hash, i)
+		t.renewOne(g, s, job, hash, i)
 		t.refresh(g, i)
 	}
 }
 
-func (t *txn) renewOne(g *group, s *Slot, hash uint64, index int32) {
+func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 	in := t.instance(g, index)
+	if !sameRun(in.Run, s.Run) {
+		in.Done, in.Reason, in.Message = false, "", ""
+		in.Generation = 0
+	}
+	in.Run = s.Run
 	if in.Generation != s.Generation {
 		in.Failures, in.NotBeforeUnixNano, in.Exhausted, in.Declined = 0, 0, false, nil
 		in.Generation = s.Generation
@@ -260,7 +265,7 @@ func (t *txn) renewOne(g *group, s *Slot, hash uint64, index int32) {
 	for a := range t.attempts(g.gid, index) {
 		version := a.JobVersion
 		switch {
-		case a.GroupHash == hash:
+		case a.GroupHash == hash && sameRun(a.Run, s.Run):
 			version = s.JobVersion
 		case version == s.JobVersion: // of a forgotten job of the same name
 			version = 0
@@ -272,9 +277,17 @@ func (t *txn) renewOne(g *group, s *Slot, hash uint64, index int32) {
 		}
 	}
 	for i := range change {
+		if _, kept := t.Job(job.Key, change[i].JobVersion); !kept { // the same spec, forgotten and submitted anew
+			forgotten := *job
+			forgotten.Version = change[i].JobVersion
+			t.putJob(&forgotten)
+		}
 		t.putAlloc(&change[i])
 	}
 }
+
+// sameRun: what is 0 was written before there were runs.
+func sameRun(a, b int64) bool { return a == b || a == 0 || b == 0 }
 
 func (t *txn) removeSlot(id string) {
 	key, from, ok := parseSlotID(id)

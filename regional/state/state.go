@@ -54,6 +54,7 @@ type group struct {
 	wanted   int32 // indices to run here
 	recorded int32 // of these, how many have an inst
 	unsteady int32 // insts that may need a decision
+	outdated int32 // instances that start or run in another version
 	allocs   int32 // ended ones included
 	byState  [8]int32
 }
@@ -62,8 +63,8 @@ type group struct {
 type inst struct {
 	own *owner
 	Instance
-	counted, wanted, steady bool
-	shown                   AllocState
+	counted, wanted, steady, outdated bool
+	shown                             AllocState
 }
 
 // use is what a node is charged for.

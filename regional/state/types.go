@@ -251,6 +251,8 @@ type LocalJob struct {
 	Version   int64
 	Stopped   bool
 	Purge     bool // forget it once everything has ended
+	// Run is the Raft index of the submit that began the present run.
+	Run int64
 	// Revision is the Raft index of the last change: the check-index.
 	Revision          uint64
 	SubmittedUnixNano int64
@@ -288,6 +290,9 @@ type Slot struct {
 	Local      bool
 	From, To   int32
 	Generation int64 // local jobs: the Raft index of the submit
+	// Run that the slot belongs to: what an instance did in another one counts
+	// no more. 0 = the global tier is too old to say.
+	Run        int64
 	Revision   int64
 	JobVersion int64
 	Desired    Desired
@@ -359,12 +364,21 @@ type Alloc struct {
 	// another job has now; the forgotten one is kept under it.
 	JobVersion int64
 	GroupHash  uint64
+	Run        int64 // of the slot, when it was placed
 	// Desired is Run or Stop; Stop once it has ended. An agent shall hold an
 	// order for every allocation of its node until that is purged.
 	Desired Desired
 	State   AllocState
 	// Disconnected is true while the node is lost: State is the last known.
 	Disconnected bool
+	// Proving: it replaced another version or a failed attempt, or its tasks had
+	// to be restarted. It counts as starting, and holds a rollout up, until it
+	// was up for a short while without a restart (sched.HealthyAfter).
+	Proving bool
+	// UpUnixNano is since when every task is up; 0 = one is not.
+	UpUnixNano int64
+	// Restarts of its tasks on its node.
+	Restarts int32
 	// Moving is true while its node drains: it is to be moved away.
 	Moving   bool
 	Declined bool // the agent refused it; State is Failed
@@ -400,6 +414,9 @@ func (a *Alloc) Key() GroupKey { return GroupKey{a.Namespace, a.Job, a.Group, a.
 // Live says that the allocation has not ended.
 func (a *Alloc) Live() bool { return !a.State.Terminal() }
 
+// Serving says that it runs and has nothing to prove.
+func (a *Alloc) Serving() bool { return a.State == Running && !a.Proving }
+
 // Shown is the state people see: lost while the node is lost.
 func (a *Alloc) Shown() AllocState {
 	if a.Disconnected && a.Live() {
@@ -411,9 +428,11 @@ func (a *Alloc) Shown() AllocState {
 // Instance is what is remembered of one index of a group across its attempts.
 type Instance struct {
 	Index int32
-	// Generation of the slot and hash of the group that what follows is about.
-	// A new generation starts the attempts anew, a new hash also what is done.
+	// Generation and run of the slot, and hash of the group, that what follows is
+	// about. A new generation starts the attempts anew, a new hash or run also
+	// what is done.
 	Generation int64
+	Run        int64
 	Hash       uint64
 	// Epoch of the newest attempt; 0 before the first.
 	Epoch int64
@@ -441,6 +460,9 @@ func (i *Instance) Finished() bool { return i.Done || i.Exhausted }
 // an attempt on a lost node is left.
 type Counts struct {
 	Pending, Starting, Running, Complete, Failed, Stopped, Lost int32
+	// Outdated are those of Starting and Running that are of another version
+	// than their slot wants.
+	Outdated int32
 }
 
 // Use is what the allocations of a node are charged for.

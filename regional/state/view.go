@@ -27,6 +27,7 @@ func (g *group) view() *GroupView {
 			Failed:   n[Failed],
 			Stopped:  n[Stopped],
 			Lost:     n[Lost],
+			Outdated: g.outdated,
 		},
 	}
 }
