@@ -1,0 +1,43 @@
+package reason
+
+import (
+	"strings"
+	"testing"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestEveryReasonHasWords: an internal name must not reach people.
+func TestEveryReasonHasWords(t *testing.T) {
+	for n, name := range nusav1.Reason_name {
+		r := nusav1.Reason(n)
+		if r == nusav1.Reason_REASON_UNSPECIFIED {
+			continue
+		}
+		if words[r] == "" {
+			t.Errorf("%s has no words", name)
+		}
+		if strings.Contains(strings.ReplaceAll(Text(r), "max_runtime", ""), "_") {
+			t.Errorf("%s is said as %q", name, Text(r))
+		}
+	}
+}
+
+func TestWith(t *testing.T) {
+	cpu := nusav1.Reason_REASON_INSUFFICIENT_CPU
+	for _, c := range []struct {
+		reason        nusav1.Reason
+		message, want string
+	}{
+		{0, "", ""},
+		{0, "because", "because"},
+		{cpu, "", "not enough cpu"},
+		{cpu, "needs 4 cores", "not enough cpu: needs 4 cores"},
+		{cpu, "not enough cpu: needs 4 cores", "not enough cpu: needs 4 cores"},
+		{999, "", "999"},
+	} {
+		if got := With(c.reason, c.message); got != c.want {
+			t.Errorf("With(%v, %q) = %q, want %q", c.reason, c.message, got, c.want)
+		}
+	}
+}
