@@ -90,6 +90,19 @@ func (o *oracle) failures(inst state.Instance) map[string]int {
 	return out
 }
 
+// penalty of a node for a failure on it: 4, and the greatest spread penalty.
+func (o *oracle) penalty() float64 {
+	values := map[string]float64{}
+	most := 0.0
+	for a := range o.view.Allocs() {
+		if n, ok := o.view.Node(a.NodeID); ok && o.ask.Spread != "" && a.Key() == o.key && a.Live() && a.Desired == state.Run && o.suits(n) {
+			values[o.value(n)]++
+			most = max(most, values[o.value(n)])
+		}
+	}
+	return 4 + most
+}
+
 func ratio(a, b int64) float64 {
 	if b == 0 {
 		return 0
@@ -191,11 +204,11 @@ func judge(t *rapid.T, in sched.Input, p *sched.Plan) {
 			o := &oracle{view, pl.Key, &job.Group(pl.Key.Group).Ask}
 			inst := view.Instance(pl.Key, pl.Index)
 			declined := declinedNow(in, inst)
-			failed := o.failures(in.View.Instance(pl.Key, pl.Index))
+			failed, penalty := o.failures(in.View.Instance(pl.Key, pl.Index)), o.penalty()
 			best, chosen := math.Inf(-1), math.Inf(-1)
 			for n := range view.Nodes() {
 				if s, ok := o.score(n, declined); ok {
-					s -= 200_000 * float64(failed[n.ID])
+					s -= penalty * float64(failed[n.ID])
 					best = max(best, s)
 					if n.ID == pl.NodeID {
 						chosen = s

@@ -95,7 +95,7 @@ func (d *decision) placeOn(pk *picker, n *node, inst *state.Instance, failed int
 	here := pk.here[n.pos]
 	terms := pk.terms(n, pk.affinity[n.pos], here, pk.there[pk.bucket[n.pos]])
 	if failed > 0 {
-		terms = append(terms, failedTerm(failed))
+		terms = append(terms, failedTerm(failed, pk.most()))
 	}
 	why := "best of " + strconv.Itoa(pk.fitting) + " fitting nodes of " + strconv.Itoa(len(d.nodes.nodes)) + ": " + termsText(terms)
 	d.give(pk.class, n, inst, terms, why)

@@ -6,12 +6,18 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// failedHere is the penalty of a node for each time that the instance failed
-// there: more than all other terms together can make up for (the spread's costs
-// at most MaxInstances), so that such a node is taken again only where no other
-// fits, and then the one where it failed least. Nomad's
-// node-reschedule-penalty, but never outweighed.
-const failedHere = -2 * state.MaxInstances
+// otherTerms is more than fit (0..1), affinity (-1..1) and anti-affinity
+// (-0.5..0) can make up for.
+const otherTerms = 4
+
+// failedHere is the penalty of a node on which the instance failed, for each
+// time: more than all other terms together can make up for, so that such a node
+// is taken again only where no other fits, and then the one where it failed
+// least. Nomad's node-reschedule-penalty, but never outweighed. most is the
+// greatest number of the group's instances on one spread value.
+func failedHere(times int, most int32) float64 {
+	return (spread(most) - otherTerms) * float64(times)
+}
 
 // blame is how often an instance failed on a node.
 type blame struct {
@@ -52,12 +58,12 @@ func timesOn(blamed []blame, node string) int {
 }
 
 // failedTerm is the part of a score for failures on the node.
-func failedTerm(times int) Term {
+func failedTerm(times int, most int32) Term {
 	detail := "failed here before"
 	if times > 1 {
 		detail = "failed here " + plural(times, "time")
 	}
-	return Term{Name: "reschedule", Value: failedHere * float64(times), Detail: detail}
+	return Term{Name: "reschedule", Value: failedHere(times, most), Detail: detail}
 }
 
 // choose is the best node for an instance, -1 if none fits: of those where it
@@ -80,10 +86,19 @@ func (p *picker) choose(exclude []string, blamed []blame) int32 {
 			continue
 		}
 		n := &p.table.nodes[pos]
-		s := p.base(n, p.affinity[pos]) + apart(p.here[pos]) + spread(p.there[p.bucket[pos]]) + failedHere*float64(b.times)
+		s := p.base(n, p.affinity[pos]) + apart(p.here[pos]) + spread(p.there[p.bucket[pos]]) + failedHere(b.times, p.most())
 		if best < 0 || s > score || s == score && pos < best {
 			best, score = pos, s
 		}
 	}
 	return best
+}
+
+// most is the greatest number of the group's instances on one spread value; 0
+// where the group has no spread.
+func (p *picker) most() int32 {
+	if p.Spread == "" || len(p.there) == 0 {
+		return 0
+	}
+	return slices.Max(p.there)
 }

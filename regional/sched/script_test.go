@@ -431,7 +431,9 @@ func (w *world) show(t *testing.T, a args) bool {
 		w.allocs()
 	case "counts":
 		for g := range w.st.Groups() {
-			fmt.Fprintf(&w.out, "%s wanted %d %+v\n", g.Key, g.Wanted, g.Counts)
+			c := g.Counts
+			fmt.Fprintf(&w.out, "%s wanted %d: %d pending, %d starting, %d running, %d complete, %d failed, %d stopped, %d lost, %d outdated\n",
+				g.Key, g.Wanted, c.Pending, c.Starting, c.Running, c.Complete, c.Failed, c.Stopped, c.Lost, c.Outdated)
 		}
 	default:
 		return false
