@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -59,13 +60,27 @@ func (j jobs) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.Su
 	}
 	r, err := l.seq.do(ctx, state.Command{SubmitLocalJob: &state.SubmitLocalJob{
 		Job:           *jobOf(spec, raw, true, 0),
-		CheckRevision: req.GetCheckRevision(),
-		Idempotency:   idempotency(req.GetIdempotencyKey(), raw),
+		CheckRevision: req.GetCheckRevision(), Again: req.GetAgain(),
+		Idempotency: idempotency(req.GetIdempotencyKey(), requestOf(raw, req.GetAgain())),
 	}})
 	if err != nil {
 		return nil, wireError(err)
 	}
-	return &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: r.Changed, Warnings: job.Warnings(spec)}, nil
+	out := &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: r.Changed && !r.Same, Warnings: job.Warnings(spec)}
+	if key := (state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: true}); r.Same {
+		if now, err := l.job(j.s.fsm.View(), key); err == nil && spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+			out.Warnings = append(out.Warnings, job.EndedAlready(now.GetStatus().GetState())...)
+		}
+	}
+	return out, nil
+}
+
+// requestOf tells requests under one idempotency key apart.
+func requestOf(raw []byte, again bool) []byte {
+	if again {
+		return append(slices.Clip(raw), 1)
+	}
+	return raw
 }
 
 func idempotency(key string, request []byte) state.Idempotency {
@@ -140,13 +155,13 @@ func (l *leader) job(view *state.View, k state.JobKey) (*nusav1.Job, error) {
 		}
 		version = own.Version
 		out.Revision, out.Stopped, out.Submitted = int64(own.Revision), own.Stopped, stamp(own.SubmittedUnixNano)
-		out.Region = l.s.cfg.Region.GetName()
+		out.Region, out.Run = l.s.cfg.Region.GetName(), own.Run
 	}
 	for g := range view.JobGroups(k) {
 		for _, s := range g.Slots {
 			version = max(version, s.JobVersion)
 			if !k.Local {
-				out.Revision = max(out.Revision, s.Revision)
+				out.Revision, out.Run = max(out.Revision, s.Revision), max(out.Run, s.Run)
 			}
 		}
 		out.Status.Groups[g.Key.Group] = l.groupStatus(view, g)
@@ -178,33 +193,35 @@ func (l *leader) groupStatus(view *state.View, g *state.GroupView) *nusav1.Group
 // sumUpJob answers how a job as a whole stands.
 func sumUpJob(j *nusav1.Job) {
 	var c nusav1.InstanceCounts
-	desired := int32(0)
+	desired, why := int32(0), ""
 	for _, name := range slices.Sorted(maps.Keys(j.GetStatus().GetGroups())) {
 		g := j.Status.Groups[name]
 		desired += g.GetDesired()
-		c.Pending += g.GetCounts().GetPending()
-		c.Starting += g.GetCounts().GetStarting()
-		c.Running += g.GetCounts().GetRunning()
-		c.Complete += g.GetCounts().GetComplete()
-		c.Failed += g.GetCounts().GetFailed()
-		c.Lost += g.GetCounts().GetLost()
-		if len(g.GetPending()) > 0 && j.Status.Message == "" {
-			p := g.Pending[0]
-			j.Status.Message = fmt.Sprintf("%s: %s", name, strings.ToLower(strings.TrimPrefix(p.GetReason().String(), "REASON_")))
-			if p.GetMessage() != "" {
-				j.Status.Message += ", " + p.GetMessage()
-			}
+		n := g.GetCounts()
+		c.Pending += n.GetPending()
+		c.Starting += n.GetStarting()
+		c.Running += n.GetRunning()
+		c.Complete += n.GetComplete()
+		c.Failed += n.GetFailed()
+		c.Lost += n.GetLost()
+		c.Outdated += n.GetOutdated()
+		if len(g.GetPending()) > 0 && why == "" {
+			why = name + ": " + reason.With(g.Pending[0].GetReason(), g.Pending[0].GetMessage())
 		}
 	}
-	live := c.Pending + c.Starting + c.Running
+	live := c.Pending + c.Starting + c.Running + c.Lost
 	batch := j.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH
+	message := ""
 	switch {
 	case j.GetStopped() && c.Starting+c.Running == 0:
-		j.Status.State = nusav1.JobState_JOB_STATE_STOPPED
+		j.Status.State, why = nusav1.JobState_JOB_STATE_STOPPED, ""
 	case j.GetStopped():
-		j.Status.State = nusav1.JobState_JOB_STATE_STOPPING
-	case c.Failed > 0 && live == 0:
-		j.Status.State = nusav1.JobState_JOB_STATE_FAILED
+		j.Status.State, why = nusav1.JobState_JOB_STATE_STOPPING, ""
+	case c.Failed > 0:
+		j.Status.State, message = nusav1.JobState_JOB_STATE_FAILED, fmt.Sprintf("%d of %d instances failed", c.Failed, desired)
+	case c.Outdated > 0:
+		j.Status.State, message = nusav1.JobState_JOB_STATE_STARTING, fmt.Sprintf("updating: %d of %d instances run version %d",
+			max(0, c.Running-c.Outdated), desired, j.GetVersion())
 	case batch && live == 0 && c.Complete > 0:
 		j.Status.State = nusav1.JobState_JOB_STATE_COMPLETE
 	case c.Pending+c.Lost > 0 || live+c.Complete == 0 && desired > 0:
@@ -214,6 +231,10 @@ func sumUpJob(j *nusav1.Job) {
 	default:
 		j.Status.State = nusav1.JobState_JOB_STATE_RUNNING
 	}
+	if message != "" && why != "" {
+		message += ": "
+	}
+	j.Status.Message = message + why
 }
 
 // Get answers one job.

@@ -22,6 +22,7 @@ var codesOf = []struct {
 	{state.ErrNotFound, codes.NotFound},
 	{state.ErrUnknownNode, codes.NotFound},
 	{state.ErrStaleRevision, codes.Aborted},
+	{state.ErrStillWanted, codes.FailedPrecondition},
 	{state.ErrKeyReused, codes.AlreadyExists},
 	{state.ErrFull, codes.ResourceExhausted},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},

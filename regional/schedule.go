@@ -183,12 +183,26 @@ func (s *scheduler) pending(key state.GroupKey) []state.Count {
 	var out []state.Count
 	for _, u := range plan.Unplaced {
 		if u.Key == key {
-			out = append(out, u.Counts...)
+			out = append(out, blockingFirst(&u)...)
 		}
 	}
 	for _, w := range plan.Waiting {
 		if w.Key == key {
 			out = append(out, state.Count{Reason: w.Reason, Count: instances(w.Ranges)})
+		}
+	}
+	return out
+}
+
+// blockingFirst are the counted reasons, the one that stands in the way first
+// and with its figures.
+func blockingFirst(u *sched.Unplaced) []state.Count {
+	out := []state.Count{{Reason: u.Reason, Message: u.Message, Count: instances(u.Ranges)}}
+	for _, c := range u.Counts {
+		if c.Reason == u.Reason {
+			out[0].Count = c.Count
+		} else {
+			out = append(out, c)
 		}
 	}
 	return out

@@ -278,9 +278,11 @@ func (ss *agentSession) reports(ctx context.Context, r *nusav1.AllocReports) err
 	cmd := &state.AgentReports{NodeID: ss.node.id, Position: state.Position(change.Position), Full: change.Full}
 	for _, item := range change.Upserts {
 		w := item.Value
+		restarts, down := unrest(w)
 		cmd.Reports = append(cmd.Reports, state.AllocReport{
 			ID: w.GetId(), State: state.AllocState(w.GetState()), Declined: w.GetDeclined(),
 			Reason: reasonFromWire(w.GetReason()), Message: w.GetMessage(), Tasks: tasksToStore(w.GetTasks()),
+			Restarts: restarts, Down: down,
 		})
 	}
 	if _, err := ss.l.do(ctx, state.Command{AgentReports: cmd}); err != nil && !errors.Is(err, state.ErrStalePosition) {

@@ -3,7 +3,6 @@ package regional
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -43,7 +42,7 @@ func groupOf(name string, g *nusav1.Group) state.Group {
 	node := g.GetDisconnect().GetNode()
 	out := state.Group{
 		Name:      name,
-		Hash:      groupHash(g),
+		Hash:      job.GroupHash(g),
 		Count:     g.GetCount(),
 		Ask:       askOf(g),
 		Singleton: g.GetSingleton(),
@@ -65,18 +64,6 @@ func groupOf(name string, g *nusav1.Group) state.Group {
 		out.KillTimeout = max(out.KillTimeout, t.GetKillTimeout().AsDuration())
 	}
 	return out
-}
-
-// groupHash covers what a running instance cannot take over: not the count,
-// nor the policies that only the scheduler reads.
-func groupHash(g *nusav1.Group) uint64 {
-	g = proto.CloneOf(g)
-	g.Count, g.Regions, g.Reschedule, g.Disconnect = nil, nil, nil, nil
-	g.Update, g.Spread, g.Affinities = nil, nil, nil
-	h := fnv.New64a()
-	raw, _ := stable.Marshal(g) // only invalid UTF-8 fails, which Validate refused
-	_, _ = h.Write(raw)
-	return h.Sum64()
 }
 
 func askOf(g *nusav1.Group) state.Ask {

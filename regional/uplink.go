@@ -383,7 +383,7 @@ func applyOrders(view *state.View, change link.Change[*nusav1.SlotOrder]) []*sta
 		s := w.GetSlot()
 		order := state.SlotOrder{Slot: state.Slot{
 			Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(), From: s.GetFrom(), To: s.GetTo(),
-			Generation: s.GetGeneration(), Revision: w.GetRevision(), JobVersion: s.GetJobVersion(),
+			Generation: s.GetGeneration(), Revision: w.GetRevision(), JobVersion: s.GetJobVersion(), Run: s.GetRun(),
 			Desired: state.Desired(s.GetDesired()), State: state.SlotState(s.GetState()),
 		}}
 		v := version{order.Slot.Key().JobKey(), s.GetJobVersion()}

@@ -304,6 +304,7 @@ func (l *leader) summary(view *state.View, k state.JobKey) *nusav1.JobSummary {
 		Groups: map[string]*nusav1.InstanceCounts{}, Reasons: map[string]*nusav1.GroupReasons{},
 		Incarnation: l.cluster.Incarnation, Index: view.Index(),
 	}
+	out.Version, out.Run = about(view, k)
 	for g := range view.JobGroups(k) {
 		out.Groups[g.Key.Group] = countsToWire(g.Counts)
 		if counts := l.reasons(view, g); len(counts) > 0 {
@@ -314,6 +315,32 @@ func (l *leader) summary(view *state.View, k state.JobKey) *nusav1.JobSummary {
 		return nil
 	}
 	return out
+}
+
+// about is the oldest version, and run, that slots of a job want here; -1 when
+// none wants any. A slot that is done stays in the version that it was done in.
+func about(view *state.View, k state.JobKey) (version, run int64) {
+	open, done, run := int64(-1), int64(-1), int64(-1)
+	for g := range view.JobGroups(k) {
+		for _, s := range g.Slots {
+			if s.Desired != state.Run {
+				continue
+			}
+			if run < 0 || s.Run < run {
+				run = s.Run
+			}
+			switch {
+			case s.State == state.SlotDone:
+				done = max(done, s.JobVersion)
+			case open < 0 || s.JobVersion < open:
+				open = s.JobVersion
+			}
+		}
+	}
+	if open < 0 {
+		open = done
+	}
+	return open, run
 }
 
 // reasons are why instances of a group are pending or have failed.

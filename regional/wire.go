@@ -45,7 +45,7 @@ func positionFromWire(p *nusav1.Position) state.Position {
 func countsToWire(c state.Counts) *nusav1.InstanceCounts {
 	return &nusav1.InstanceCounts{
 		Pending: c.Pending, Starting: c.Starting, Running: c.Running, Complete: c.Complete,
-		Failed: c.Failed, Stopped: c.Stopped, Lost: c.Lost,
+		Failed: c.Failed, Stopped: c.Stopped, Lost: c.Lost, Outdated: c.Outdated,
 	}
 }
 
@@ -68,7 +68,7 @@ func slotToWire(s *state.Slot, region string) *nusav1.Slot {
 	return &nusav1.Slot{
 		Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To, Region: region,
 		State: nusav1.SlotState(s.State), Desired: nusav1.SlotDesired(s.Desired),
-		Generation: s.Generation, JobVersion: s.JobVersion,
+		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
 	}
 }
 
@@ -87,6 +87,20 @@ func tasksToStore(tasks map[string]*nusav1.TaskState) []byte {
 	}
 	raw, _ := stable.Marshal(&nusav1.Allocation{Tasks: tasks}) // decoded from the wire: it encodes again
 	return raw
+}
+
+// unrest is how often tasks were restarted, and whether one of an allocation
+// that runs has ended and is to be restarted.
+func unrest(r *nusav1.AllocReport) (restarts int32, down bool) {
+	for _, t := range r.GetTasks() {
+		restarts += t.GetRestarts()
+		switch t.GetState() {
+		case nusav1.AllocState_ALLOC_STATE_RUNNING, nusav1.AllocState_ALLOC_STATE_COMPLETE:
+		default:
+			down = true
+		}
+	}
+	return restarts, down && r.GetState() == nusav1.AllocState_ALLOC_STATE_RUNNING
 }
 
 func tasksFromStore(raw []byte) map[string]*nusav1.TaskState {

@@ -247,13 +247,38 @@ type refusals struct {
 func (c *class) refusals(declined []string) *refusals {
 	f := &refusals{counts: c.countRefusals(declined), reason: state.ReasonNoFittingNode}
 	if len(f.counts) > 0 {
-		f.reason = f.counts[0].Reason
+		b := blocking(f.counts)
+		f.reason = b.Reason
+		if b.Reason == state.ReasonDeclined {
+			_, f.never = c.shortage(b.Reason)
+			f.message = fmt.Sprintf("%d nodes declined it", b.Count)
+			return f
+		}
 	}
 	f.message, f.never = c.shortage(f.reason)
-	if f.reason == state.ReasonDeclined {
-		f.message = fmt.Sprintf("%d nodes declined it", f.counts[0].Count)
-	}
 	return f
+}
+
+// blocking is the reason that stands in the way: the most frequent one of nodes
+// that would do otherwise, if there are any.
+func blocking(counts []state.Count) state.Count {
+	return slices.MinFunc(counts, func(a, b state.Count) int { // the first of equals, and they are sorted
+		return cmp.Compare(farFromFitting(a.Reason), farFromFitting(b.Reason))
+	})
+}
+
+// farFromFitting ranks what refuses a node: no room, or its agent's word, only
+// refuses those that would do.
+func farFromFitting(r state.Reason) int {
+	switch r {
+	case state.ReasonPoolMismatch, state.ReasonControlPlaneHost:
+		return 3
+	case state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned:
+		return 2
+	case state.ReasonConstraint, state.ReasonDriverMissing, state.ReasonCapabilityMissing:
+		return 1
+	}
+	return 0
 }
 
 // countRefusals counts why nodes do not take one more instance.

@@ -61,7 +61,8 @@ type Unplaced struct {
 	Generation int64
 	System     bool
 	Ranges     []Range // within one slot, ascending
-	// Reason is the one that stands against most nodes, or no_nodes.
+	// Reason is the one that stands in the way of most of the nodes that would do
+	// otherwise, or no_nodes.
 	Reason  state.Reason
 	Message string
 	// Counts over nodes, most frequent first.
