@@ -117,8 +117,8 @@ func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream grpc.ServerStre
 	if req.GetInterval() != nil {
 		interval = req.GetInterval().AsDuration()
 	}
-	if interval < time.Millisecond || interval > maxWatchInterval {
-		return serve.Invalid(&nusav1.Problem{Field: "interval", Message: "must be 1 ms to 1 min"})
+	if interval < 0 || interval > maxWatchInterval {
+		return serve.Invalid(&nusav1.Problem{Field: "interval", Message: "must be 0 to 1 min"})
 	}
 	l, err := j.s.leading()
 	if err != nil {
@@ -147,7 +147,9 @@ func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream grpc.ServerStre
 		if err := l.sendChanged(stream, dirty); err != nil {
 			return err
 		}
-		pause(stream.Context(), interval)
+		if interval > 0 {
+			pause(stream.Context(), interval)
+		}
 	}
 }
 

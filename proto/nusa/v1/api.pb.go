@@ -152,8 +152,8 @@ type WatchGroupsRequest struct {
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Only of jobs whose names begin so.
 	NamePrefix string `protobuf:"bytes,2,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
-	// Least time between two messages but those that belong together: 1 ms..1
-	// min, default 100 ms. The first change after a quiet time is sent at once.
+	// Least time between two messages but those that belong together: at most 1
+	// min, default 100 ms, 0 = none. A change after a quiet time is sent at once.
 	Interval      *durationpb.Duration `protobuf:"bytes,3,opt,name=interval,proto3" json:"interval,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
