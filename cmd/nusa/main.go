@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
 )
 
@@ -35,5 +36,6 @@ func newRoot() *cobra.Command {
 	root := client.Root()
 	root.AddCommand(client.Commands()...)
 	root.AddCommand(globalCommand(), regionalCommand(), agentCommand(), devCommand(), demoCommand(), configCommand())
+	root.AddCommand(bench.Command(func(ctx context.Context, args []string) int { return client.ExecuteArgs(ctx, newRoot(), args) }))
 	return root
 }

@@ -1,0 +1,242 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// agentsPerConn is how many agents share a connection at most; a server
+	// takes 1024 streams on one.
+	agentsPerConn = 512
+	// leastConns are used by more agents than that.
+	leastConns = 8
+	// greetings are under way at a time.
+	greetings = 256
+	// beatEvery is how often each connection's heartbeats that are due are sent.
+	beatEvery = 50 * time.Millisecond
+	// defaultLease and defaultStats are used until a master has said others.
+	defaultLease, defaultStats = 10 * time.Second, 5 * time.Second
+)
+
+// fleet is the simulated agents. They share few connections, one goroutine
+// each, and everything they say that is the same for all.
+type fleet struct {
+	net            network.Net
+	region, prefix string
+	noAck          bool
+	capacity       *nusav1.Resources
+	agents         []*agent
+	greeting       chan struct{} // as many as greet now
+	connected      atomic.Int64  // agents that have a session with the master
+	lease          atomic.Int64  // nanoseconds
+	statsEvery     atomic.Int64
+
+	stats *nusav1.AgentMessage
+	tasks map[nusav1.AllocState]map[string]*nusav1.TaskState
+
+	mu     sync.Mutex
+	master string
+	conns  map[string][]*grpc.ClientConn
+}
+
+// newFleet makes agents that find the master through addr. Their nodes have
+// room for the instances, and half as many again.
+func newFleet(n int, region, prefix, addr string, instances int, noAck bool) *fleet {
+	f := &fleet{
+		net: network.Host(), region: region, prefix: prefix, noAck: noAck, master: addr,
+		capacity: nodeCapacity(n, instances),
+		greeting: make(chan struct{}, greetings), conns: map[string][]*grpc.ClientConn{},
+		stats: sampleStats(),
+		tasks: map[nusav1.AllocState]map[string]*nusav1.TaskState{},
+	}
+	for _, s := range []nusav1.AllocState{nusav1.AllocState_ALLOC_STATE_RUNNING, nusav1.AllocState_ALLOC_STATE_STOPPED} {
+		f.tasks[s] = map[string]*nusav1.TaskState{taskName: {State: s, Started: timestamppb.Now()}}
+	}
+	f.intervals(defaultLease, defaultStats)
+	for i := range n {
+		f.agents = append(f.agents, newAgent(f, i))
+	}
+	return f
+}
+
+// nodeCapacity is 64 cores and 256 GiB, or more where that would not do.
+func nodeCapacity(nodes, instances int) *nusav1.Resources {
+	each := int64(1)
+	if nodes > 0 {
+		each = int64(instances)*3/2/int64(nodes) + 2
+	}
+	return &nusav1.Resources{
+		CpuMilli: max(64_000, each*askCPU), MemoryBytes: max(256<<30, each*askMemory), DiskBytes: 4 << 40,
+	}
+}
+
+// run keeps the agents in session until ctx ends; then they say goodbye.
+func (f *fleet) run(ctx context.Context) error {
+	defer f.close()
+	// The sessions outlive ctx by the goodbye.
+	base, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	g, sessions := errgroup.WithContext(base)
+	for _, a := range f.agents {
+		g.Go(func() error { return a.run(sessions) })
+	}
+	lanes := f.lanes()
+	for lane := range lanes {
+		g.Go(func() error {
+			f.beat(sessions, lane, lanes)
+			return nil
+		})
+	}
+	g.Go(func() error {
+		select {
+		case <-sessions.Done():
+		case <-ctx.Done():
+			for _, a := range f.agents {
+				a.beat((*agent).sendGoodbye)
+			}
+			end()
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// beat sends one lane's heartbeats and statistics, spread over their intervals.
+func (f *fleet) beat(ctx context.Context, lane, lanes int) {
+	var mine []*agent
+	for i := lane; i < len(f.agents); i += lanes {
+		mine = append(mine, f.agents[i])
+	}
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	leases, stats := rota{n: len(mine)}, rota{n: len(mine)}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, i := range leases.due(beatEvery, time.Duration(f.lease.Load())/3) {
+			mine[i].beat((*agent).sendLease)
+		}
+		for _, i := range stats.due(beatEvery, time.Duration(f.statsEvery.Load())) {
+			mine[i].beat((*agent).sendStats)
+		}
+	}
+}
+
+// rota gives each of n its turn once an interval.
+type rota struct {
+	n, next int
+	owed    float64
+}
+
+// due are those whose turn came in the time that passed.
+func (r *rota) due(passed, interval time.Duration) []int {
+	r.owed += float64(r.n) * passed.Seconds() / interval.Seconds()
+	var out []int
+	for ; r.owed >= 1; r.owed-- {
+		out = append(out, r.next)
+		r.next = (r.next + 1) % r.n
+	}
+	return out
+}
+
+func (f *fleet) intervals(lease, stats time.Duration) {
+	if lease > 0 {
+		f.lease.Store(int64(lease))
+	}
+	if stats > 0 {
+		f.statsEvery.Store(int64(stats))
+	}
+}
+
+// lanes is how many connections the agents share.
+func (f *fleet) lanes() int {
+	return min(len(f.agents), max(leastConns, (len(f.agents)+agentsPerConn-1)/agentsPerConn))
+}
+
+// conn is agent n's connection to the master, as far as it is known.
+func (f *fleet) conn(n int) (*grpc.ClientConn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conns[f.master] == nil {
+		for range f.lanes() {
+			c, err := serve.Dial(f.net, f.master, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
+			if err != nil {
+				return nil, err
+			}
+			f.conns[f.master] = append(f.conns[f.master], c)
+		}
+	}
+	all := f.conns[f.master]
+	return all[n%len(all)], nil
+}
+
+// setMaster notes whom a server, or who started the servers, names as master.
+func (f *fleet) setMaster(addr string) {
+	if addr == "" {
+		return // it does not know either
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.master = addr
+}
+
+func (f *fleet) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, conns := range f.conns {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}
+}
+
+// enter waits for a turn to greet; false when ctx ended before.
+func (f *fleet) enter(ctx context.Context) bool {
+	select {
+	case f.greeting <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (f *fleet) leave() { <-f.greeting }
+
+// backoff between two sessions, as an agent's first ones.
+func (f *fleet) backoff() time.Duration {
+	return 50*time.Millisecond + rand.N(100*time.Millisecond)
+}
+
+// await waits until every agent has its session.
+func (f *fleet) await(ctx context.Context, progress func(connected int)) error {
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
+	for {
+		n := int(f.connected.Load())
+		if n == len(f.agents) {
+			return nil
+		}
+		progress(n)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d simulated agents have a session: %w", n, len(f.agents), context.Cause(ctx))
+		case <-poll.C:
+		}
+	}
+}

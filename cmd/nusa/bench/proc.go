@@ -1,0 +1,126 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// tick is the unit of CPU times in /proc: USER_HZ is 100 on every
+// architecture that Go runs on.
+const tick = 10 * time.Millisecond
+
+// cpuTime of a process so far, user and system.
+func cpuTime(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseStat(data)
+}
+
+// parseStat reads utime and stime, the fields 14 and 15 of proc(5). The second
+// field, a name in parentheses, may hold anything.
+func parseStat(data []byte) (time.Duration, error) {
+	const afterName = 11 // utime, counted from the field after the name
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < afterName+2 {
+		return 0, fmt.Errorf("/proc/PID/stat has only %d fields after the name", len(fields))
+	}
+	user, err := strconv.ParseInt(fields[afterName], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/PID/stat: %w", err)
+	}
+	system, err := strconv.ParseInt(fields[afterName+1], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/PID/stat: %w", err)
+	}
+	return time.Duration(user+system) * tick, nil
+}
+
+// peakRSS of a process since its start, in MB.
+func peakRSS(pid int) (float64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	return parsePeak(data)
+}
+
+func parsePeak(status []byte) (float64, error) {
+	for line := range strings.Lines(string(status)) {
+		value, found := strings.CutPrefix(line, "VmHWM:")
+		if !found {
+			continue
+		}
+		kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 64)
+		if err != nil {
+			return 0, fmt.Errorf("VmHWM: %w", err)
+		}
+		return round(kib*1024/1e6, 1), nil
+	}
+	return 0, fmt.Errorf("/proc/PID/status has no VmHWM: the process has ended")
+}
+
+// ownCPU is what this process used so far.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// filesystems whose files are in memory: fsync says nothing there.
+const (
+	tmpfsMagic = 0x01021994
+	ramfsMagic = 0x858458f6
+)
+
+// filesystem names the kind of file system that a folder is on, and whether
+// fsync there means a disk.
+func filesystem(dir string) (name string, durable bool, err error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return "", false, fmt.Errorf("--dir %s: %w", dir, err)
+	}
+	known := map[int64]string{
+		tmpfsMagic: "tmpfs", ramfsMagic: "ramfs", 0xef53: "ext4", 0x58465342: "xfs",
+		0x9123683e: "btrfs", 0x794c7630: "overlay", 0x2fc12fc1: "zfs", 0x6969: "nfs",
+	}
+	kind := int64(s.Type)
+	name, found := known[kind]
+	if !found {
+		name = fmt.Sprintf("0x%x", kind)
+	}
+	return name, kind != tmpfsMagic && kind != ramfsMagic, nil
+}
+
+// syncTimes writes blocks as a log would, each followed by fsync.
+func syncTimes(dir string) (Quantiles, error) {
+	const blocks, size = 100, 4 << 10
+	f, err := os.OpenFile(filepath.Join(dir, "fsync"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return Quantiles{}, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	block := make([]byte, size)
+	var all []time.Duration
+	for range blocks {
+		start := time.Now()
+		if _, err := f.Write(block); err != nil {
+			return Quantiles{}, err
+		}
+		if err := f.Sync(); err != nil {
+			return Quantiles{}, err
+		}
+		all = append(all, time.Since(start))
+	}
+	return quantiles(all), nil
+}

@@ -1,0 +1,372 @@
+package bench
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// throughputInterval is how often a watch is sent where the number counts
+	// and not each latency.
+	throughputInterval = 5 * time.Millisecond
+	// settle is what passes before idle CPU is measured.
+	settle = time.Second
+	// cleanWithin is how long stopping and purging may take on a region that
+	// goes on.
+	cleanWithin = time.Minute
+	// infoWithin bounds the first call to a region that is said to run.
+	infoWithin = 5 * time.Second
+	// loadGC is the load generator's GOGC: it shall not take the processors
+	// away from what it measures.
+	loadGC = 400
+)
+
+// run is one measurement.
+type run struct {
+	o       Options
+	r       *Result
+	prefix  string
+	region  string
+	cluster *cluster // nil with Against
+	master  *server
+	fleet   *fleet
+	load    *load
+	boards  []*board
+}
+
+// Region measures a region. The result may come with an error: then it says how
+// far the measurement came. Nothing is left behind when it returns.
+func Region(ctx context.Context, o Options) (*Result, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(loadGC))
+	m := &run{o: o, prefix: "bench-" + randomName(), r: &Result{
+		Nodes: o.Nodes, Jobs: o.Jobs, Count: o.Count, Concurrency: o.Concurrency, Connections: o.Connections,
+		Servers: o.Servers, Rate: o.Rate, Stream: o.Stream, NoAck: o.NoAck, Warmup: o.Warmup,
+		FSync: true, // servers have no way to be without
+	}}
+	addr, err := m.find(ctx)
+	if m.cluster != nil {
+		defer m.cluster.close()
+	}
+	if err == nil {
+		err = m.connect(ctx, addr)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	if len(m.boards) == 0 {
+		return nil, err
+	}
+	return m.r, err
+}
+
+func randomName() string {
+	b := make([]byte, 4)
+	for i := range b {
+		b[i] = byte(rand.IntN(256))
+	}
+	return hex.EncodeToString(b)
+}
+
+// find starts servers, or looks at those that run.
+func (m *run) find(ctx context.Context) (string, error) {
+	if m.o.Against != "" {
+		return m.o.Against, m.look(ctx)
+	}
+	var err error
+	if m.r.Filesystem, m.r.FSync, err = filesystem(m.o.Dir); err != nil {
+		return "", err
+	}
+	if m.o.Profile != "" {
+		if err := os.MkdirAll(m.o.Profile, 0o700); err != nil {
+			return "", fmt.Errorf("--profile: %w", err)
+		}
+	}
+	m.o.progress("starting %d servers", m.o.Servers)
+	if m.cluster, err = startCluster(m.o); err != nil {
+		return "", err
+	}
+	m.region = regionName
+	sync, err := syncTimes(m.cluster.dir)
+	if err != nil {
+		return "", fmt.Errorf("--dir: %w", err)
+	}
+	m.r.DiskSyncMS = &sync
+	if m.master, err = m.cluster.master(ctx); err != nil {
+		return "", err
+	}
+	return m.master.addr, nil
+}
+
+// look asks a running server which region it is of.
+func (m *run) look(ctx context.Context) error {
+	conn, err := serve.Dial(network.Host(), m.o.Against)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, infoWithin)
+	defer cancel()
+	info, err := nusav1.NewSystemClient(conn).Info(ctx, &nusav1.InfoRequest{})
+	if err != nil {
+		return fmt.Errorf("--against %s: %w", m.o.Against, err)
+	}
+	if info.GetRole() != "regional" {
+		return fmt.Errorf("--against %s: is a %s server, not a regional one", m.o.Against, info.GetRole())
+	}
+	m.region, m.r.Servers = info.GetRegion(), 0
+	return nil
+}
+
+// connect brings agents and callers, measures, and takes them away again.
+func (m *run) connect(ctx context.Context, addr string) (err error) {
+	if m.load, err = newLoad(m.o, addr); err != nil {
+		return err
+	}
+	defer m.load.close()
+	m.fleet = newFleet(m.o.Nodes, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
+	agents, leave := context.WithCancel(context.WithoutCancel(ctx))
+	defer leave()
+	// The first failure of an agent ends the measurement, not the other way
+	// round: agents are needed until all is cleaned up.
+	g, agents := errgroup.WithContext(agents)
+	g.Go(func() error { return m.fleet.run(agents) })
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(agents, func() { cancel(context.Cause(agents)) })
+	defer stop()
+	err = m.measure(ctx, addr)
+	if m.o.Against != "" {
+		err = errors.Join(err, m.clean(context.WithoutCancel(ctx)))
+	}
+	stop()
+	leave()
+	if failed := g.Wait(); failed != nil {
+		err = failed // what followed from it says less
+	}
+	return err
+}
+
+// measure is the measurement itself, step by step.
+func (m *run) measure(ctx context.Context, addr string) error {
+	start := time.Now()
+	limited, cancel := context.WithTimeoutCause(ctx, m.o.Timeout, fmt.Errorf("not within --timeout %s", m.o.Timeout))
+	defer cancel()
+	if err := m.fleet.await(limited, func(n int) { m.o.progress("%d of %d agents connected", n, m.o.Nodes) }); err != nil {
+		return err
+	}
+	m.r.AgentsConnectSeconds = seconds(time.Since(start))
+	if m.o.Warmup > 0 {
+		m.o.progress("warming up")
+		if err := m.warm(ctx); err != nil {
+			return fmt.Errorf("warm up: %w", err)
+		}
+	}
+	m.o.progress("counting empty calls")
+	var err error
+	if m.r.EmptyCallsPerS, err = m.load.empty(ctx); err != nil {
+		return err
+	}
+	if err := m.timed(ctx); err != nil {
+		return err
+	}
+	if m.o.Idle > 0 {
+		if err := m.idle(ctx); err != nil {
+			return err
+		}
+	}
+	if m.o.Restart {
+		return m.restart(ctx)
+	}
+	return nil
+}
+
+// warm places a few jobs of one instance.
+func (m *run) warm(ctx context.Context) error {
+	l := &load{o: m.o, conns: m.load.conns, groups: groups(1)}
+	l.o.Rate = 0
+	return m.submit(ctx, l, newBoard(m.prefix+"w-", m.o.Warmup, 1), throughputInterval, nil)
+}
+
+// timed is what the result is about.
+func (m *run) timed(ctx context.Context) error {
+	interval := throughputInterval
+	if m.o.Rate > 0 {
+		interval = 0
+	}
+	before, placed, after := cpuMark{}, cpuMark{}, cpuMark{}
+	marks := map[string]*cpuMark{"begun": &before, "placed": &placed, "acknowledged": &after}
+	b := newBoard(m.prefix+"-", m.o.Jobs, m.o.Count)
+	err := m.submit(ctx, m.load, b, interval, func(event string) error {
+		if m.cluster == nil {
+			return nil
+		}
+		var err error
+		if *marks[event], err = m.cluster.mark(); m.o.Profile == "" {
+			return err
+		}
+		switch event {
+		case "begun":
+			m.cluster.signal(syscall.SIGUSR1)
+		case "acknowledged":
+			m.cluster.signal(syscall.SIGUSR2)
+		}
+		return err
+	})
+	b.fill(m.r)
+	m.r.Retries = int(m.load.retries.Load())
+	if m.cluster == nil || err != nil {
+		return err
+	}
+	return m.resources(before, placed, after)
+}
+
+// submit watches and submits the jobs of a board, and waits until all is placed
+// and acknowledged; it tells at "begun", "placed" and "acknowledged".
+func (m *run) submit(ctx context.Context, l *load, b *board, interval time.Duration, tell func(string) error) error {
+	m.boards = append(m.boards, b)
+	if tell == nil {
+		tell = func(string) error { return nil }
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	g.Go(func() error { return b.watch(watched, l.client(0), interval) })
+	g.Go(func() error {
+		defer unwatch()
+		if err := await(ctx, b.synced); err != nil {
+			return err
+		}
+		if err := tell("begun"); err != nil {
+			return err
+		}
+		submitting := make(chan error, 1)
+		g.Go(func() error { submitting <- l.submit(ctx, b); return nil })
+		g.Go(func() error { m.show(watched, b); return nil })
+		if err := m.follow(ctx, b, submitting, tell); err != nil {
+			placed, running := b.sums()
+			return fmt.Errorf("%d of %d instances placed, %d acknowledged: %w", placed, b.jobs*b.count, running, err)
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// follow waits for the submits to be answered, placed and acknowledged.
+func (m *run) follow(ctx context.Context, b *board, submitting <-chan error, tell func(string) error) error {
+	if err := <-submitting; err != nil {
+		return cause(ctx, err)
+	}
+	if err := await(ctx, b.placed); err != nil {
+		return err
+	}
+	if err := tell("placed"); err != nil {
+		return err
+	}
+	if !m.o.NoAck {
+		if err := await(ctx, b.running); err != nil {
+			return err
+		}
+	}
+	return tell("acknowledged")
+}
+
+func await(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// cause is why ctx ended, if it did, else err.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// show reports progress until ctx ends.
+func (m *run) show(ctx context.Context, b *board) {
+	const every = 200 * time.Millisecond
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			placed, running := b.sums()
+			m.o.progress("%d placed, %d acknowledged of %d", placed, running, b.jobs*b.count)
+		}
+	}
+}
+
+// clean stops and purges all jobs on a region that goes on, and waits until
+// their instances have ended.
+func (m *run) clean(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
+	defer cancel()
+	m.o.progress("stopping and purging the jobs")
+	for _, b := range m.boards {
+		left := newBoard(b.prefix, b.jobs, b.count)
+		if err := m.cleanBoard(ctx, left); err != nil {
+			return fmt.Errorf("stop and purge the jobs %s*: %w", strings.TrimSuffix(b.prefix, "-"), err)
+		}
+	}
+	return nil
+}
+
+func (m *run) cleanBoard(ctx context.Context, b *board) error {
+	g, ctx := errgroup.WithContext(ctx)
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	g.Go(func() error { return b.watch(watched, m.load.client(0), throughputInterval) })
+	g.Go(func() error {
+		defer unwatch()
+		if err := await(ctx, b.synced); err != nil {
+			return err
+		}
+		if err := m.load.purge(ctx, b, m.region); err != nil {
+			return cause(ctx, err)
+		}
+		poll := time.NewTicker(pollEvery)
+		defer poll.Stop()
+		for b.alive() > 0 {
+			if err := awaitTick(ctx, poll.C); err != nil {
+				return fmt.Errorf("%d instances still run: %w", b.alive(), err)
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+func awaitTick(ctx context.Context, tick <-chan time.Time) error {
+	select {
+	case <-tick:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
