@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 )
 
 // palette colours text, or does not: pipes and NO_COLOR get none.
@@ -43,9 +44,18 @@ func (p palette) state(text string) string {
 	return text
 }
 
-// fit cuts a line to a width; colours have none.
+// fit cuts a line so that it does not wrap in so many columns; colours have
+// none. One column stays free, where terminals differ about wrapping, and the
+// wider of two measures counts: not every terminal joins what makes up an
+// emoji.
 func fit(line string, width int) string {
-	return lipgloss.NewStyle().Inline(true).MaxWidth(width).Render(line)
+	most := max(width-1, 1)
+	for n := most; n > 1; n-- {
+		if cut := ansi.Truncate(line, n, "…"); ansi.StringWidthWc(cut) <= most {
+			return cut
+		}
+	}
+	return "…"
 }
 
 // table aligns columns by what is seen: colours have no width. Columns whose
@@ -72,6 +82,18 @@ func (t *table) dropEmpty(heads ...string) {
 			}
 		}
 	}
+}
+
+// dropBlank removes columns without any text: there a 0 says something.
+func (t *table) dropBlank(head string) {
+	for _, r := range t.rows {
+		for i, h := range t.heads {
+			if strings.TrimPrefix(h, ">") == head && r[i] != "" {
+				return
+			}
+		}
+	}
+	t.dropEmpty(head)
 }
 
 func (t *table) empty(column int) bool {
