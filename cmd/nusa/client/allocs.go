@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,9 +26,9 @@ func allocList(s *settings) *cobra.Command {
 	var jobArg, node string
 	var all bool
 	c := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List allocations: instances on nodes", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List allocations: instances on nodes", Args: takes(),
 		RunE: s.run(func(c *caller, _ []string) error {
-			req := &nusav1.ListAllocationsRequest{NodeId: node, Region: c.region, All: all}
+			req := &nusav1.ListAllocationsRequest{Region: c.region, All: all}
 			switch {
 			case jobArg != "":
 				ref, err := c.ref(jobArg)
@@ -40,17 +41,29 @@ func allocList(s *settings) *cobra.Command {
 			}
 			ctx, cancel := c.call()
 			defer cancel()
+			if node != "" {
+				n, err := c.nodes().Get(ctx, &nusav1.GetNodeRequest{Id: node, Region: c.region})
+				if err != nil {
+					return err
+				}
+				req.NodeId = n.GetId()
+			}
 			resp, err := c.allocs().List(ctx, req)
 			if err != nil {
 				return err
 			}
 			c.partial(resp.GetErrors())
+			if len(resp.GetAllocations()) == 0 {
+				if err := c.exists(ctx, req); err != nil {
+					return err
+				}
+			}
 			if resp.GetTruncated() {
 				c.warn("there are more: narrow it with --job, --node or --region")
 			}
 			return c.print(resp, func(w io.Writer) {
 				if len(resp.GetAllocations()) == 0 {
-					fmt.Fprintln(w, "no allocations")
+					fmt.Fprintln(w, c.noAllocs(jobArg, node, all))
 					return
 				}
 				c.view().allocList(w, resp.GetAllocations(), true)
@@ -59,23 +72,96 @@ func allocList(s *settings) *cobra.Command {
 	}
 	s.bindRegion(c, "only this region's")
 	c.Flags().StringVar(&jobArg, "job", "", "only this job's")
-	c.Flags().StringVar(&node, "node", "", "only this node's, by id")
+	c.Flags().StringVar(&node, "node", "", "only this node's, by name or id")
 	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
 	return c
 }
 
+// exists fails when the job or the region of a filter that matched nothing is
+// not there at all.
+func (c *caller) exists(ctx context.Context, req *nusav1.ListAllocationsRequest) error {
+	if req.GetJob().GetName() != "" {
+		if _, err := c.jobs().Get(ctx, &nusav1.GetJobRequest{Job: req.GetJob()}); err != nil {
+			return err
+		}
+	}
+	if req.GetRegion() != "" {
+		if _, err := c.regions().Get(ctx, &nusav1.GetRegionRequest{Name: req.GetRegion()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noAllocs says what was asked for in vain, and what to do next.
+func (c *caller) noAllocs(jobArg, node string, all bool) string {
+	var of []string
+	next := c.nusa + " job run FILE starts some"
+	if c.namespace != "" && jobArg == "" {
+		of, next = append(of, "in namespace "+c.namespace), fmt.Sprintf("%s job list -n %s shows its jobs", c.nusa, c.namespace)
+	}
+	if c.region != "" {
+		of, next = append(of, "in region "+c.region), fmt.Sprintf("%s region status %s shows the region", c.nusa, c.region)
+	}
+	if node != "" {
+		of, next = append(of, "on node "+node), fmt.Sprintf("%s node status %s shows the node", c.nusa, node)
+	}
+	if jobArg != "" {
+		of, next = append(of, "of job "+jobArg), fmt.Sprintf("%s job status %s shows the job", c.nusa, jobArg)
+	}
+	what := strings.Join(append([]string{"no allocations"}, of...), " ")
+	if !all {
+		what = strings.Replace(what, "no ", "no live ", 1)
+		next = "--all shows those that have ended; " + next
+	}
+	return what + "; " + next
+}
+
 func (v view) allocList(w io.Writer, allocs []*nusav1.Allocation, jobs bool) {
-	t := newTable("ALLOC", "JOB", "INSTANCE", "REGION", "NODE", "STATE", ">VERSION", ">AGE", "PORTS", "MESSAGE")
+	t := newTable("ALLOC", "JOB", "INSTANCE", "REGION", "NODE", "STATE", ">EXIT", ">VERSION", ">AGE", "PORTS", "MESSAGE")
 	for _, a := range allocs {
 		name := ""
 		if jobs {
 			name = jobName(a.GetNamespace(), a.GetJob(), "")
 		}
-		t.row(shortID(a.GetId()), name, instance(a), a.GetRegion(), nodeOf(a), v.state(allocState(a)), fmt.Sprint(a.GetJobVersion()),
+		t.row(shortID(a.GetId()), name, instance(a), a.GetRegion(), nodeOf(a), v.state(allocState(a)), exits(a), fmt.Sprint(a.GetJobVersion()),
 			v.since(a.GetCreated()), ports(a.GetPorts()), clip(why(a.GetReason(), a.GetMessage())))
 	}
+	t.dropBlank("EXIT")
 	t.dropEmpty("JOB", "PORTS", "MESSAGE")
 	t.write(w, v.palette)
+}
+
+// exits is how an allocation's tasks ended: "0", or what is not a plain 0 by
+// task, "init=3 side=signal 9"; "" before its end.
+func exits(a *nusav1.Allocation) string {
+	if a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
+		return ""
+	}
+	var parts []string
+	ended := false
+	for _, name := range slices.Sorted(maps.Keys(a.GetTasks())) {
+		t := a.GetTasks()[name]
+		if t.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
+			continue
+		}
+		ended = true
+		code := count(t.GetExitCode())
+		if t.GetSignal() != 0 {
+			code = "signal " + count(t.GetSignal())
+		}
+		if code == "0" {
+			continue
+		}
+		if len(a.GetTasks()) > 1 {
+			code = name + "=" + code
+		}
+		parts = append(parts, code)
+	}
+	if ended && len(parts) == 0 {
+		return "0"
+	}
+	return strings.Join(parts, " ")
 }
 
 func instance(a *nusav1.Allocation) string { return fmt.Sprintf("%s[%d]", a.GetGroup(), a.GetIndex()) }
@@ -105,7 +191,7 @@ func ports(p map[string]int32) string {
 
 func allocStatus(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "status ID", Short: "Show one allocation, its tasks and what happened to them", Args: cobra.ExactArgs(1),
+		Use: "status ID", Short: "Show one allocation, its tasks and what happened to them", Args: takes("ID"),
 		RunE: s.run(func(c *caller, args []string) error {
 			if err := checkID(args[0]); err != nil {
 				return err
@@ -137,8 +223,8 @@ func (v view) allocStatus(w io.Writer, a *nusav1.Allocation) {
 		}
 	}
 	add("id", a.GetId())
-	add("why", why(a.GetReason(), oneLine(a.GetMessage())))
-	add("placed", oneLine(a.GetPlacedBecause()))
+	add("why", why(a.GetReason(), a.GetMessage()))
+	add("placed", plain(a.GetPlacedBecause()))
 	add("version", fmt.Sprintf("%d, attempt %d", a.GetJobVersion(), a.GetAttempt()+1))
 	add("epoch", fmt.Sprintf("%d.%d", a.GetGeneration(), a.GetEpoch()))
 	if a.GetCreated() != nil {
@@ -164,7 +250,7 @@ func (v view) task(w io.Writer, name string, t *nusav1.TaskState) {
 	if t.GetRestarts() > 0 {
 		line = append(line, plural(t.GetRestarts(), "restart"))
 	}
-	if r := why(t.GetReason(), oneLine(t.GetMessage())); r != "" {
+	if r := why(t.GetReason(), t.GetMessage()); r != "" {
 		line = append(line, r)
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.Join(line, gap))
@@ -173,7 +259,7 @@ func (v view) task(w io.Writer, name string, t *nusav1.TaskState) {
 	}
 	events := newTable(">", "", "")
 	for _, e := range t.GetEvents() {
-		events.row(v.faint(v.since(e.GetTime())+" ago"), e.GetType(), oneLine(e.GetMessage()))
+		events.row(v.faint(v.since(e.GetTime())+" ago"), e.GetType(), plain(e.GetMessage()))
 	}
 	events.writeBody(w, v.palette)
 }
@@ -194,7 +280,7 @@ func resources(r *nusav1.Resources) string {
 
 func allocStop(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "stop ID", Short: "Stop one allocation; the scheduler replaces it", Args: cobra.ExactArgs(1),
+		Use: "stop ID", Short: "Stop one allocation; the scheduler replaces it", Args: takes("ID"),
 		RunE: s.run(func(c *caller, args []string) error {
 			if err := checkID(args[0]); err != nil {
 				return err
@@ -217,7 +303,7 @@ func allocLogs(s *settings) *cobra.Command {
 	var follow, onlyOut, onlyErr bool
 	var tail int64
 	c := &cobra.Command{
-		Use: "logs ID", Short: "Show what a task wrote to stdout and stderr", Args: cobra.ExactArgs(1),
+		Use: "logs ID", Short: "Show what a task wrote to stdout and stderr", Args: takes("ID"),
 		Long: "Writes a task's stdout to standard output and its stderr to standard error. With -f it goes on until the task ends.",
 		RunE: s.run(func(c *caller, args []string) error {
 			if err := checkID(args[0]); err != nil {

@@ -25,6 +25,7 @@ const (
 	exitDone     = 0
 	exitFail     = 1
 	exitWaiting  = 2 // accepted, but not placed or not healthy in time
+	exitUnknown  = 2 // perhaps accepted: 1 would promise that nothing was changed
 	planChanges  = 1
 	planError    = 255
 	errorCodeKey = "nusa-error-code" // annotation: exit code of errors, if not 1
@@ -45,14 +46,16 @@ func Root() *cobra.Command {
 		Long: `Nusa schedules jobs over a federation of regions: it knows how far they are
 from one another, what each can still fit, and says why it chose.
 
-Exit codes: 0 done; 1 error; 2 accepted, but not placed or not healthy within
---timeout. job plan: 0 no change, 1 changes, 255 error.`,
+Exit codes: 0 done; 1 error; 2 accepted (or perhaps so, when no answer came), but
+not placed or not healthy within --timeout. job plan: 0 no change, 1 changes,
+255 error.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       serve.Version,
 		Args:          cobra.ArbitraryArgs,
 		RunE:          helpOrUnknown,
 	}
+	root.SetFlagErrorFunc(flagError)
 	root.AddGroup(
 		&cobra.Group{ID: groupWork, Title: "Work:"},
 		&cobra.Group{ID: groupLook, Title: "Look:"},
@@ -79,6 +82,7 @@ func Commands() []*cobra.Command {
 // Execute runs the command that the process's arguments name and answers the
 // exit code. Errors go to standard error.
 func Execute(ctx context.Context, root *cobra.Command) int {
+	callMe(root, program(os.Args[0]))
 	return ExecuteArgs(ctx, root, os.Args[1:])
 }
 

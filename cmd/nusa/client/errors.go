@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
+	"unicode"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -47,8 +49,27 @@ func errorLines(err error) []string {
 	return []string{oneLine(err.Error())}
 }
 
+// oneLine makes one line of a text, without what could move a cursor.
 func oneLine(s string) string {
-	return strings.Join(strings.Fields(s), " ")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.Join(strings.Fields(s), " "))
+}
+
+var identifier = regexp.MustCompile(`[a-z]+(_[a-z]+)+`)
+
+// plain is oneLine with reasons in words: servers write "no_capacity" in their
+// messages.
+func plain(s string) string {
+	return identifier.ReplaceAllStringFunc(oneLine(s), func(id string) string {
+		if _, known := nusav1.Reason_value["REASON_"+strings.ToUpper(id)]; known {
+			return strings.ReplaceAll(id, "_", " ")
+		}
+		return id
+	})
 }
 
 // readable says of a gRPC error what happened and what to do.
@@ -57,15 +78,17 @@ func (s *settings) readable(err error) error {
 	if err == nil || !ok {
 		return err
 	}
-	e := &callError{message: st.Message(), problems: serve.Problems(err), cause: err}
+	e := &callError{message: plain(st.Message()), problems: serve.Problems(err), cause: err}
 	// An error that stands in another: keep what was said around it.
 	if st.Code() == codes.Unknown || errors.As(err, new(*exitError)) {
 		return err
 	}
 	switch st.Code() {
 	case codes.Unavailable:
-		if cause, found := dialing(st.Message()); found {
-			e.message = fmt.Sprintf("cannot reach %s (%s): is `nusa dev` running? set --addr or NUSA_ADDR", s.addr, cause)
+		if lost(err) {
+			e.message = fmt.Sprintf("the connection to %s was lost: try again", s.addr)
+		} else if cause, found := dialing(st.Message()); found {
+			e.message = fmt.Sprintf("cannot reach %s (%s): is `%s dev` running? set --addr or NUSA_ADDR", s.addr, cause, s.nusa)
 		} else {
 			e.message += ": try again in a few seconds"
 		}
@@ -81,7 +104,7 @@ func (s *settings) readable(err error) error {
 			e.message = fmt.Sprintf("%s does not know this call (%s): is it a Nusa server of this version?", s.addr, e.message)
 		}
 	case codes.Aborted:
-		e.message += ": read it again (nusa job plan) and repeat"
+		e.message += fmt.Sprintf(": read it again (%s job plan) and repeat", s.nusa)
 	}
 	return e
 }
@@ -98,6 +121,15 @@ func dialing(message string) (string, bool) {
 		}
 	}
 	return "no gRPC answer there", true
+}
+
+// lost says that a call's connection broke, so that the call may have had its
+// effect. A connection that was never made is not lost.
+func lost(err error) bool {
+	m := status.Convert(err).Message()
+	_, transport := dialing(m)
+	return status.Code(err) == codes.Unavailable && transport &&
+		!strings.Contains(m, "Error while dialing") && !strings.Contains(m, "server preface")
 }
 
 // transient says that a stream ended for a reason that may pass.

@@ -3,16 +3,14 @@ package client
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
+	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
@@ -25,16 +23,33 @@ type fake struct {
 	nusav1.UnimplementedJobsServer
 	nusav1.UnimplementedSystemServer
 	*notes
-	watches int // of the job "broken"
+	watches int             // of the job "broken"
+	breaks  int             // submits of the job "flaky" whose connection is lost
+	stored  *nusav1.JobSpec // of the job "stored"
+	drop    func()          // breaks every connection
 }
 
 // notes are what all of the fake's services share.
 type notes struct {
 	addr     string
+	mu       sync.Mutex // of requests, and of fake.breaks
 	requests []proto.Message
 }
 
-func (n *notes) note(m proto.Message) { n.requests = append(n.requests, m) }
+func (n *notes) note(m proto.Message) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.requests = append(n.requests, m)
+}
+
+// taken are the requests since the last time.
+func (n *notes) taken() []proto.Message {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := n.requests
+	n.requests = nil
+	return out
+}
 
 // newFake serves until the test ends, on a loopback port.
 func newFake(t *testing.T) *fake {
@@ -44,6 +59,8 @@ func newFake(t *testing.T) *fake {
 		t.Fatal(err)
 	}
 	f := &fake{notes: &notes{addr: l.Addr().String()}}
+	conns := &connections{Listener: l}
+	f.drop = conns.drop
 	s := grpc.NewServer(grpc.WaitForHandlers(true))
 	nusav1.RegisterJobsServer(s, f)
 	nusav1.RegisterAllocationsServer(s, allocServer{notes: f.notes})
@@ -53,7 +70,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterEventsServer(s, eventServer{notes: f.notes})
 	nusav1.RegisterSystemServer(s, f)
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
+	go func() { ended <- s.Serve(conns) }()
 	t.Cleanup(func() {
 		s.Stop()
 		if err := <-ended; err != nil {
@@ -61,6 +78,32 @@ func newFake(t *testing.T) *fake {
 		}
 	})
 	return f
+}
+
+// connections remembers what was accepted.
+type connections struct {
+	net.Listener
+	mu  sync.Mutex
+	all []net.Conn
+}
+
+func (c *connections) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		c.mu.Lock()
+		c.all = append(c.all, conn)
+		c.mu.Unlock()
+	}
+	return conn, err
+}
+
+func (c *connections) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.all {
+		conn.Close()
+	}
+	c.all = nil
 }
 
 // run executes a command line and answers what it printed and its exit code.
@@ -75,8 +118,19 @@ func (f *fake) run(ctx context.Context, stdin string, args ...string) (out, errO
 	return o.String(), e.String(), code
 }
 
+// breaking says that this submit's connection is to break: the last attempt's
+// is not.
+func (f *fake) breaking() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.breaks++
+	return f.breaks%submitAttempts != 0
+}
+
 func (f *fake) Submit(ctx context.Context, r *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
 	f.note(r)
+	// Servers fill in the defaults, too.
+	job.Default(r.GetSpec())
 	switch r.GetSpec().GetName() {
 	case "refused":
 		return nil, serve.Invalid(
@@ -88,6 +142,19 @@ func (f *fake) Submit(ctx context.Context, r *nusav1.SubmitRequest) (*nusav1.Sub
 		return nil, status.Error(codes.Aborted, "check_revision is 3 and the job's revision is 9")
 	case "full":
 		return nil, status.Error(codes.ResourceExhausted, "the queue of submits is full (1024)")
+	case "flaky", "gone":
+		if r.GetSpec().GetName() == "gone" || f.breaking() {
+			f.drop()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	case "ended", "endedbadly":
+		if !r.GetAgain() {
+			return &nusav1.SubmitResponse{Version: 2, Revision: 12, Warnings: append(job.Warnings(r.GetSpec()), "every instance has ended: set again to run it again")}, nil
+		}
+		return &nusav1.SubmitResponse{Version: 2, Revision: 13, Warnings: job.Warnings(r.GetSpec())}, nil
+	case "fresh":
+		return &nusav1.SubmitResponse{Version: 1, Revision: 12, Changed: true, Warnings: job.Warnings(r.GetSpec())}, nil
 	case "slow":
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -140,6 +207,22 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 		return send(jobIn(name, 3, nusav1.JobState_JOB_STATE_PENDING, nil))
 	case "batch":
 		return send(waiting, running, complete)
+	case "ended":
+		// What the run before left comes first.
+		complete.Revision = 12
+		rerun := jobIn(name, 2, nusav1.JobState_JOB_STATE_PENDING, &nusav1.InstanceCounts{Pending: 2})
+		rerun.Revision = 13
+		finished := jobIn(name, 2, nusav1.JobState_JOB_STATE_COMPLETE, &nusav1.InstanceCounts{Complete: 2})
+		finished.Revision = 13
+		return send(complete, rerun, finished)
+	case "endedbadly":
+		return send(failed)
+	case "update":
+		half := jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 2, Outdated: 1})
+		none := jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 2, Outdated: 2})
+		return send(none, half, running)
+	case "halfway":
+		return send(jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 2, Outdated: 1}))
 	case "purged":
 		return status.Error(codes.NotFound, "job default/purged does not exist")
 	case "broken":
@@ -161,14 +244,32 @@ func (f *fake) Plan(_ context.Context, r *nusav1.PlanRequest) (*nusav1.PlanRespo
 		return nil, status.Error(codes.Unavailable, "etcd has no quorum: 1 of 3 members answer")
 	}
 	p := samplePlan()
-	if r.GetSpec().GetName() == "fresh" {
+	stopped := &nusav1.DiffLine{Field: "stopped", Old: "true"}
+	switch r.GetSpec().GetName() {
+	case "fresh":
+		// As the servers do it: with every default.
+		job.Default(r.GetSpec())
 		p.Revision, p.Diff = 0, job.Diff(nil, r.GetSpec())
+	case "stopped":
+		p.Diff = []*nusav1.DiffLine{stopped}
+	case "changed":
+		p.Diff = append(p.Diff, stopped)
 	}
 	return p, nil
 }
 
 func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, error) {
 	f.note(r)
+	switch r.GetJob().GetName() {
+	case "stored":
+		return &nusav1.Job{Spec: f.stored}, nil
+	case "idle":
+		return jobIn("idle", 1, nusav1.JobState_JOB_STATE_PENDING, nil), nil
+	case "ended":
+		j := jobIn("ended", 2, nusav1.JobState_JOB_STATE_COMPLETE, &nusav1.InstanceCounts{Complete: 2})
+		j.Spec = storedSpec("ended")
+		return j, nil
+	}
 	if r.GetJob().GetName() != "api" {
 		return nil, status.Errorf(codes.NotFound, "job %s does not exist", refName(r.GetJob()))
 	}
@@ -180,6 +281,9 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 
 func (f *fake) List(_ context.Context, r *nusav1.ListJobsRequest) (*nusav1.ListJobsResponse, error) {
 	f.note(r)
+	if len(r.GetLabels()) > 0 || r.GetNamespace() == "empty" {
+		return &nusav1.ListJobsResponse{}, nil
+	}
 	j := sampleJob()
 	j.Submitted = nil
 	if r.GetPageToken() == "" {
@@ -198,6 +302,12 @@ func (f *fake) Stop(_ context.Context, r *nusav1.StopJobRequest) (*nusav1.StopJo
 func (f *fake) Explain(_ context.Context, r *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
 	f.note(r)
 	e := sampleExplanation()
+	switch r.GetJob().GetName() {
+	case "new":
+		return &nusav1.Explanation{}, nil
+	case "island":
+		e.Age = nil
+	}
 	if r.GetRegion() == "" {
 		e.Groups[0].Nodes = nil
 	}
@@ -214,149 +324,4 @@ func (f *fake) Adopt(_ context.Context, r *nusav1.AdoptRequest) (*nusav1.SubmitR
 
 func (f *fake) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, error) {
 	return &nusav1.InfoResponse{Role: "global", Name: "g1", Version: "1.2.3"}, nil
-}
-
-type allocServer struct {
-	nusav1.UnimplementedAllocationsServer
-	*notes
-}
-
-func (f allocServer) List(_ context.Context, r *nusav1.ListAllocationsRequest) (*nusav1.ListAllocationsResponse, error) {
-	f.note(r)
-	a := sampleAlloc()
-	a.Created = nil
-	return &nusav1.ListAllocationsResponse{Allocations: []*nusav1.Allocation{a}, Truncated: r.GetAll()}, nil
-}
-
-func (f allocServer) Get(_ context.Context, r *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
-	if r.GetId() != "11112222" {
-		return nil, status.Errorf(codes.NotFound, "no allocation %s", r.GetId())
-	}
-	a := sampleAlloc()
-	a.Created, a.Tasks["server"].Events = nil, nil
-	return a, nil
-}
-
-func (f allocServer) Stop(ctx context.Context, r *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
-	return f.Get(ctx, r)
-}
-
-func (f allocServer) Logs(r *nusav1.LogsRequest, s grpc.ServerStreamingServer[nusav1.LogChunk]) error {
-	f.note(r)
-	if r.GetStdout() {
-		if err := s.Send(&nusav1.LogChunk{Data: []byte("one\ntwo\n")}); err != nil {
-			return err
-		}
-	}
-	if r.GetStderr() {
-		return s.Send(&nusav1.LogChunk{Stderr: true, Data: []byte("oh\n")})
-	}
-	return nil
-}
-
-type regionServer struct {
-	nusav1.UnimplementedRegionsServer
-	*notes
-}
-
-func (f regionServer) Define(_ context.Context, r *nusav1.DefineRegionRequest) (*nusav1.Region, error) {
-	f.note(r)
-	return &nusav1.Region{Definition: r.GetDefinition(), State: nusav1.RegionState_REGION_STATE_DEFINED, Revision: 7}, nil
-}
-
-func (f regionServer) List(context.Context, *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
-	return &nusav1.ListRegionsResponse{Regions: sampleRegions()}, nil
-}
-
-func (f regionServer) Get(_ context.Context, r *nusav1.GetRegionRequest) (*nusav1.Region, error) {
-	f.note(r)
-	for _, region := range sampleRegions() {
-		if region.GetDefinition().GetName() == r.GetName() {
-			region.MasterAddress = f.addr
-			return region, nil
-		}
-	}
-	return nil, status.Errorf(codes.NotFound, "there is no region %q", r.GetName())
-}
-
-func (f regionServer) Cordon(ctx context.Context, r *nusav1.CordonRegionRequest) (*nusav1.Region, error) {
-	f.note(r)
-	return f.Get(ctx, &nusav1.GetRegionRequest{Name: r.GetName()})
-}
-
-func (f regionServer) Remove(_ context.Context, r *nusav1.GetRegionRequest) (*nusav1.RemoveRegionResponse, error) {
-	if r.GetName() == "japaneast" {
-		return nil, status.Error(codes.FailedPrecondition, "region japaneast owns 3 slots: stop or move them first")
-	}
-	return &nusav1.RemoveRegionResponse{}, nil
-}
-
-type nodeServer struct {
-	nusav1.UnimplementedNodesServer
-	*notes
-}
-
-func (f nodeServer) List(_ context.Context, r *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
-	f.note(r)
-	return &nusav1.ListNodesResponse{Nodes: sampleNodes(), Errors: []*nusav1.PartialError{{Region: "eastus", Message: "deadline\nexceeded"}}}, nil
-}
-
-func (f nodeServer) Get(_ context.Context, r *nusav1.GetNodeRequest) (*nusav1.Node, error) {
-	n := sampleNodes()[0]
-	n.Registered, n.Inventory.Facts.BootTime = nil, nil
-	return n, nil
-}
-
-func (f nodeServer) Drain(_ context.Context, r *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
-	f.note(r)
-	return sampleNodes()[0], nil
-}
-
-func (f nodeServer) Cordon(_ context.Context, r *nusav1.CordonNodeRequest) (*nusav1.Node, error) {
-	f.note(r)
-	return sampleNodes()[0], nil
-}
-
-type topologyServer struct {
-	nusav1.UnimplementedTopologyServer
-	*notes
-}
-
-func (f topologyServer) Get(context.Context, *nusav1.GetTopologyRequest) (*nusav1.TopologyTree, error) {
-	return sampleTree(), nil
-}
-
-func (f topologyServer) Matrix(context.Context, *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
-	return sampleMatrix(), nil
-}
-
-func (f topologyServer) Path(context.Context, *nusav1.PathRequest) (*nusav1.PathResponse, error) {
-	return samplePaths(), nil
-}
-
-func (f topologyServer) Nearest(_ context.Context, r *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
-	f.note(r)
-	return sampleNearest(), nil
-}
-
-func (f topologyServer) Watch(_ *nusav1.MatrixRequest, s grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
-	return errors.Join(s.Send(sampleMatrix()), s.Send(&nusav1.MatrixResponse{Edges: []*nusav1.Edge{
-		edge("japaneast", "eastus", 170*time.Millisecond, nusav1.EdgeState_EDGE_STATE_OK, nusav1.RTTSource_RTT_SOURCE_MEASURED),
-	}}))
-}
-
-type eventServer struct {
-	nusav1.UnimplementedEventsServer
-	*notes
-}
-
-func (f eventServer) Watch(r *nusav1.WatchEventsRequest, s grpc.ServerStreamingServer[nusav1.Event]) error {
-	return errors.Join(
-		s.Send(&nusav1.Event{Token: "1", Reset_: r.GetToken() != "", Type: "job.submitted", Subject: "default/api", Message: "version 2"}),
-		s.Send(&nusav1.Event{Token: "2", Type: "node.lost", Subject: "japaneast/n1"}))
-}
-
-func edge(from, to string, p50 time.Duration, state nusav1.EdgeState, source nusav1.RTTSource) *nusav1.Edge {
-	return &nusav1.Edge{From: from, To: to, State: state, Source: source, P50: durationpb.New(p50), P90: durationpb.New(p50 + p50/10), P99: durationpb.New(p50 + p50/5),
-		Min: durationpb.New(p50 - p50/20), Jitter: durationpb.New(p50 / 100), Loss: 0.015, Samples: 20, Age: durationpb.New(12 * time.Second), Method: "udp"}
 }

@@ -124,9 +124,11 @@ func trimZero(a time.Duration, unit string, b time.Duration, small string) strin
 type view struct {
 	palette
 	now time.Time
+	// nusa is how hints name the binary.
+	nusa string
 }
 
-func (c *caller) view() view { return view{c.style, time.Now()} }
+func (c *caller) view() view { return view{c.style, time.Now(), c.nusa} }
 
 // since is the age of a wall-clock time of a server, by this machine's clock.
 func (v view) since(t *timestamppb.Timestamp) string {
@@ -208,6 +210,7 @@ func jobName(namespace, name, region string) string {
 
 // why joins a reason and its message for one cell.
 func why(r nusav1.Reason, message string) string {
+	message = plain(message)
 	switch reason := word(r); {
 	case reason == "":
 		return message

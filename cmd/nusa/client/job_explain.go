@@ -15,7 +15,7 @@ import (
 func jobExplain(s *settings) *cobra.Command {
 	var group string
 	c := &cobra.Command{
-		Use: "explain JOB", Short: "Say for every region, or node, why instances are or are not there", Args: cobra.ExactArgs(1),
+		Use: "explain JOB", Short: "Say for every region, or node, why instances are or are not there", Args: takes("JOB"),
 		Long: `Shows the latest decision about a job: every region, taken or refused, why, the
 terms of its score and how old the inputs were. With --region that region and
 every node of it.`,
@@ -32,7 +32,7 @@ every node of it.`,
 				return err
 			}
 			return c.print(e, func(w io.Writer) {
-				fmt.Fprintf(w, "%s%sdecided %s ago\n", c.style.bold(refName(ref)), gap, age(e.GetAge()))
+				fmt.Fprintf(w, "%s%s%s\n", c.style.bold(refName(ref)), gap, decided(e))
 				c.view().explanation(w, only(e, c.region))
 			})
 		}),
@@ -40,6 +40,18 @@ every node of it.`,
 	s.bindRegion(c, "explain this region and its nodes")
 	c.Flags().StringVar(&group, "group", "", "only this group")
 	return c
+}
+
+// decided says when the decision was taken. One without an age was made for
+// this answer, from the present inputs.
+func decided(e *nusav1.Explanation) string {
+	switch {
+	case len(e.GetGroups()) == 0:
+		return "not decided yet"
+	case e.GetAge().AsDuration() <= 0:
+		return "computed now"
+	}
+	return "decided " + age(e.GetAge()) + " ago"
 }
 
 // only leaves out the other regions, when one was asked about.
@@ -127,7 +139,7 @@ func (v view) verdicts(w io.Writer, heads []string, all []verdict) {
 
 // because is the reason of a refusal, or what spoke for it.
 func (v view) because(r verdict) string {
-	text := why(r.reason, oneLine(r.message))
+	text := why(r.reason, r.message)
 	switch r.reason {
 	case nusav1.Reason_REASON_LOWER_SCORE:
 		return text
@@ -135,7 +147,7 @@ func (v view) because(r verdict) string {
 		var details []string
 		for _, t := range r.terms {
 			if t.GetDetail() != "" {
-				details = append(details, oneLine(t.GetDetail()))
+				details = append(details, plain(t.GetDetail()))
 			}
 		}
 		if len(details) > 0 {

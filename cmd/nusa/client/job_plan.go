@@ -9,17 +9,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
-
-// maxNewLines is how much of a new job's file is repeated in its plan.
-const maxNewLines = 12
 
 func jobPlan(s *settings) *cobra.Command {
 	var region string
 	var explain bool
 	c := &cobra.Command{
-		Use: "plan FILE", Short: "Show what a submit would change, and where instances would go", Args: cobra.ExactArgs(1),
+		Use: "plan FILE", Short: "Show what a submit would change, and where instances would go", Args: takes("FILE"),
 		Long:        "A dry run: what job run would change and where instances would go. Nothing is stored.\n\nExit codes: 0 no change, 1 changes, 255 error.",
 		Annotations: map[string]string{errorCodeKey: fmt.Sprint(planError)},
 		RunE: s.run(func(c *caller, args []string) error {
@@ -34,6 +32,10 @@ func jobPlan(s *settings) *cobra.Command {
 				}
 				defer done()
 			}
+			written := map[string]bool{}
+			for _, d := range job.Diff(nil, spec) {
+				written[d.GetField()] = true
+			}
 			ctx, cancel := c.call()
 			defer cancel()
 			plan, err := c.jobs().Plan(ctx, &nusav1.PlanRequest{Spec: spec})
@@ -41,7 +43,7 @@ func jobPlan(s *settings) *cobra.Command {
 				return err
 			}
 			err = c.print(plan, func(w io.Writer) {
-				c.view().plan(w, jobName(namespaceOf(spec), spec.GetName(), region), args[0], plan)
+				c.view().plan(w, planned{jobName(namespaceOf(spec), spec.GetName(), region), c.submitFlags(region) + " " + fileArg(args[0]), written}, plan)
 				if explain {
 					c.view().explanation(w, plan.GetExplanation())
 				}
@@ -60,22 +62,42 @@ func jobPlan(s *settings) *cobra.Command {
 	return c
 }
 
-func (v view) plan(w io.Writer, name, file string, p *nusav1.PlanResponse) {
+// planned is what a plan is of: the job's name, how to submit it, and the
+// fields that its author wrote.
+type planned struct {
+	name, submit string
+	written      map[string]bool
+}
+
+// stoppedField is the line of a diff that says that the stored job is stopped.
+const stoppedField = "stopped"
+
+func (v view) plan(w io.Writer, of planned, p *nusav1.PlanResponse) {
+	diff := slices.DeleteFunc(slices.Clone(p.GetDiff()), func(d *nusav1.DiffLine) bool { return d.GetField() == stoppedField })
+	starts := ""
+	if len(diff) < len(p.GetDiff()) {
+		starts = "it is stopped and would start again"
+	}
 	switch {
 	case len(p.GetDiff()) == 0:
-		fmt.Fprintf(w, "%s: no change\n", v.bold(name))
+		fmt.Fprintf(w, "%s: no change\n", v.bold(of.name))
 	case p.GetRevision() == 0:
-		fmt.Fprintf(w, "%s: a new job\n", v.bold(name))
-		v.diff(w, p.GetDiff(), maxNewLines)
+		fmt.Fprintf(w, "%s: a new job\n", v.bold(of.name))
+		v.newJob(w, diff, of.written)
+	case len(diff) == 0:
+		fmt.Fprintf(w, "%s: %s, unchanged\n", v.bold(of.name), v.wait(starts))
+	case starts != "":
+		fmt.Fprintf(w, "%s: %s, with %s\n", v.bold(of.name), v.wait(starts), plural(len(diff), "change"))
+		v.diff(w, diff)
 	default:
-		fmt.Fprintf(w, "%s: %s\n", v.bold(name), plural(len(p.GetDiff()), "change"))
-		v.diff(w, p.GetDiff(), len(p.GetDiff()))
+		fmt.Fprintf(w, "%s: %s\n", v.bold(of.name), plural(len(diff), "change"))
+		v.diff(w, diff)
 	}
 	if len(p.GetSlots()) > 0 {
 		fmt.Fprintln(w)
 		t := newTable("SLOT", ">INSTANCES", "REGION", "WHY")
 		for _, s := range p.GetSlots() {
-			t.row(slotName(s), count(s.GetTo()-s.GetFrom()), s.GetRegion(), oneLine(s.GetPlacedBecause()))
+			t.row(slotName(s), count(s.GetTo()-s.GetFrom()), s.GetRegion(), plain(s.GetPlacedBecause()))
 		}
 		t.write(w, v.palette)
 	}
@@ -85,24 +107,37 @@ func (v view) plan(w io.Writer, name, file string, p *nusav1.PlanResponse) {
 		}
 	}
 	for _, warning := range p.GetWarnings() {
-		fmt.Fprintf(w, "%s%s\n", v.wait("warning: "), oneLine(warning))
+		fmt.Fprintf(w, "%s%s\n", v.wait("warning: "), plain(warning))
 	}
 	if len(p.GetDiff()) > 0 {
 		check := fmt.Sprint(p.GetRevision())
 		if p.GetRevision() == 0 {
 			check = "-1"
 		}
-		fmt.Fprintf(w, "\nto do just this: nusa job run --check-revision %s %s\n", check, file)
+		fmt.Fprintf(w, "\nto do just this: %s job run --check-revision %s%s\n", v.nusa, check, of.submit)
 	}
 }
 
-// diff shows at most most lines.
-func (v view) diff(w io.Writer, lines []*nusav1.DiffLine, most int) {
-	for i, d := range lines {
-		if i == most {
-			fmt.Fprintf(w, "  %s\n", v.faint(fmt.Sprintf("and %d more fields", len(lines)-i)))
-			return
-		}
+// submitFlags are the flags of a plan that the submit needs as well.
+func (c *caller) submitFlags(region string) string {
+	flags := c.namespaceFlag()
+	if region != "" {
+		flags += " --region " + region
+	}
+	return flags
+}
+
+// newJob shows every field that the author wrote; defaults are counted.
+func (v view) newJob(w io.Writer, diff []*nusav1.DiffLine, written map[string]bool) {
+	own := slices.DeleteFunc(slices.Clone(diff), func(d *nusav1.DiffLine) bool { return !written[d.GetField()] })
+	v.diff(w, own)
+	if folded := len(diff) - len(own); folded > 0 {
+		fmt.Fprintf(w, "  %s\n", v.faint(fmt.Sprintf("and %s; %s job validate --full shows them", plural(folded, "default"), v.nusa)))
+	}
+}
+
+func (v view) diff(w io.Writer, lines []*nusav1.DiffLine) {
+	for _, d := range lines {
 		old, next := clip(d.GetOld()), clip(d.GetNew())
 		switch {
 		case d.GetOld() == "":

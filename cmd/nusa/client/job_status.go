@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -14,7 +15,7 @@ import (
 
 func jobStatus(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "status JOB", Short: "Show a job, where it is and what it waits for", Args: cobra.ExactArgs(1),
+		Use: "status JOB", Short: "Show a job, where it is and what it waits for", Args: takes("JOB"),
 		RunE: s.run(func(c *caller, args []string) error {
 			ref, err := c.ref(args[0])
 			if err != nil {
@@ -31,20 +32,51 @@ func jobStatus(s *settings) *cobra.Command {
 			}
 			v := c.view()
 			v.jobStatus(c.out, j)
-			allocs, err := c.allocs().List(ctx, &nusav1.ListAllocationsRequest{Job: ref})
-			if err != nil {
-				// The job's own answer stands; that its parts are not seen is said.
-				c.warn("allocations: %s", oneLine(c.readable(err).Error()))
-				return nil
-			}
-			c.partial(allocs.GetErrors())
-			if len(allocs.GetAllocations()) > 0 {
-				c.printf("\n")
-				v.allocList(c.out, allocs.GetAllocations(), false)
-			}
-			return nil
+			return c.statusAllocs(ctx, ref, j.GetStatus().GetState())
 		}),
 	}
+}
+
+const (
+	// endedShown is how many allocations of a job that has ended are shown.
+	endedShown = 10
+	// endedAsked is how many of them are looked at: the server's most.
+	endedAsked = 10_000
+)
+
+// statusAllocs shows a job's live allocations; of a job that has ended the
+// latest ones.
+func (c *caller) statusAllocs(ctx context.Context, ref *nusav1.JobRef, state nusav1.JobState) error {
+	req := &nusav1.ListAllocationsRequest{Job: ref}
+	switch state {
+	case nusav1.JobState_JOB_STATE_COMPLETE, nusav1.JobState_JOB_STATE_FAILED, nusav1.JobState_JOB_STATE_STOPPED:
+		req.All, req.Limit = true, endedAsked
+	}
+	resp, err := c.allocs().List(ctx, req)
+	if err != nil {
+		// The job's own answer stands; that its parts are not seen is said.
+		c.warn("allocations: %s", oneLine(c.readable(err).Error()))
+		return nil
+	}
+	c.partial(resp.GetErrors())
+	allocs := resp.GetAllocations()
+	if len(allocs) == 0 {
+		return nil
+	}
+	c.printf("\n")
+	if !req.All {
+		c.view().allocList(c.out, allocs, false)
+		return nil
+	}
+	slices.SortStableFunc(allocs, func(a, b *nusav1.Allocation) int {
+		return b.GetCreated().AsTime().Compare(a.GetCreated().AsTime())
+	})
+	shown := allocs[:min(len(allocs), endedShown)]
+	c.view().allocList(c.out, shown, false)
+	if len(shown) < len(allocs) {
+		c.printf("%s\n", c.style.faint(fmt.Sprintf("the latest %d of %d; %s alloc list --all --job %s shows all", len(shown), len(allocs), c.nusa, refArg(ref))))
+	}
+	return nil
 }
 
 // progress is a job's state on one line.
@@ -62,6 +94,9 @@ func (v view) progress(j *nusav1.Job) string {
 		if c.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", c.n, v.state(c.what)))
 		}
+	}
+	if r := sum.rollout(); r != "" {
+		parts = append(parts, v.wait(r))
 	}
 	line := strings.Join(parts, "  ")
 	if sum.unowned > 0 {
@@ -103,21 +138,21 @@ func (v view) jobStatus(w io.Writer, j *nusav1.Job) {
 	}
 	fmt.Fprintln(w, strings.Join(head, gap))
 	if s.GetMessage() != "" {
-		fmt.Fprintln(w, oneLine(s.GetMessage()))
+		fmt.Fprintln(w, plain(s.GetMessage()))
 	}
 	if len(s.GetGroups()) == 0 {
 		return
 	}
 	fmt.Fprintln(w)
-	t := newTable("GROUP", ">DESIRED", ">PENDING", ">STARTING", ">RUNNING", ">COMPLETE", ">FAILED", ">STOPPED", ">LOST", ">NO REGION")
+	t := newTable("GROUP", ">DESIRED", ">PENDING", ">STARTING", ">RUNNING", ">OUTDATED", ">COMPLETE", ">FAILED", ">STOPPED", ">LOST", ">NO REGION")
 	names := slices.Sorted(maps.Keys(s.GetGroups()))
 	for _, name := range names {
 		g := s.GetGroups()[name]
 		c := g.GetCounts()
-		t.row(name, count(g.GetDesired()), count(c.GetPending()), count(c.GetStarting()), count(c.GetRunning()), count(c.GetComplete()),
+		t.row(name, count(g.GetDesired()), count(c.GetPending()), count(c.GetStarting()), count(c.GetRunning()), count(c.GetOutdated()), count(c.GetComplete()),
 			count(c.GetFailed()), count(c.GetStopped()), count(c.GetLost()), count(g.GetUnowned()))
 	}
-	t.dropEmpty("PENDING", "STARTING", "COMPLETE", "FAILED", "STOPPED", "LOST", "NO REGION")
+	t.dropEmpty("PENDING", "STARTING", "OUTDATED", "COMPLETE", "FAILED", "STOPPED", "LOST", "NO REGION")
 	t.write(w, v.palette)
 	for _, name := range names {
 		for _, p := range s.GetGroups()[name].GetPending() {
@@ -125,7 +160,7 @@ func (v view) jobStatus(w io.Writer, j *nusav1.Job) {
 			if what == "" {
 				what = "instance"
 			}
-			fmt.Fprintf(w, "%s waits: %s: %s\n", name, plural(p.GetCount(), what), why(p.GetReason(), oneLine(p.GetMessage())))
+			fmt.Fprintf(w, "%s waits: %s: %s\n", name, plural(p.GetCount(), what), why(p.GetReason(), p.GetMessage()))
 		}
 	}
 	v.slots(w, s, names)
@@ -136,10 +171,10 @@ func (v view) slots(w io.Writer, s *nusav1.JobStatus, groups []string) {
 	for _, name := range groups {
 		for _, slot := range s.GetGroups()[name].GetSlots() {
 			reason := slot.GetPlacedBecause()
-			if r := why(slot.GetReason(), oneLine(slot.GetMessage())); r != "" {
+			if r := why(slot.GetReason(), slot.GetMessage()); r != "" {
 				reason = r
 			}
-			t.row(slotName(slot), slot.GetRegion(), v.state(slotState(slot)), fmt.Sprint(slot.GetJobVersion()), oneLine(reason))
+			t.row(slotName(slot), slot.GetRegion(), v.state(slotState(slot)), fmt.Sprint(slot.GetJobVersion()), plain(reason))
 		}
 	}
 	if len(t.rows) == 0 {

@@ -17,7 +17,7 @@ import (
 func jobCommand() *cobra.Command {
 	s := &settings{}
 	c := noun("job", "Submit jobs, see where they run and why",
-		jobInit(), jobValidate(s), jobPlan(s), jobRun(s), jobStatus(s), jobList(s), jobExplain(s), jobStop(s), jobAdopt(s))
+		jobInit(), jobValidate(s), jobPlan(s), jobRun(s), jobStatus(s), jobList(s), jobExport(s), jobExplain(s), jobStop(s), jobAdopt(s))
 	s.bind(c)
 	s.bindNamespace(c)
 	return c
@@ -30,7 +30,7 @@ func jobInit() *cobra.Command {
 		Use:   "init [FILE]",
 		Short: "Write a commented job file to start from",
 		Long:  "Writes a commented job file (job.yaml, - is standard output). It does not overwrite a file without --force.",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  takes("[FILE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			jobType, ok := job.ParseType(kind)
 			if !ok {
@@ -69,7 +69,7 @@ func jobInit() *cobra.Command {
 			if err := f.Close(); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s written; next: nusa job validate %s, nusa job run %s\n", file, file, file)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s written; next: %s job validate %s, %s job run %s\n", file, Program(cmd), file, Program(cmd), file)
 			return nil
 		},
 	}
@@ -85,7 +85,7 @@ func jobValidate(s *settings) *cobra.Command {
 		Use:   "validate FILE",
 		Short: "Check a job file, without a server",
 		Long:  "Checks a job file (- is standard input) without a server. With --full it prints the job with every default filled in.",
-		Args:  cobra.ExactArgs(1),
+		Args:  takes("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := readJob(cmd, args[0], s.namespace)
 			if err != nil {
@@ -161,7 +161,7 @@ func readJob(cmd *cobra.Command, file, namespace string) (*nusav1.JobSpec, error
 func jobList(s *settings) *cobra.Command {
 	var labels map[string]string
 	c := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List jobs", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List jobs of every namespace, or of one", Args: takes(),
 		RunE: s.run(func(c *caller, _ []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
@@ -178,16 +178,34 @@ func jobList(s *settings) *cobra.Command {
 				}
 			}
 			c.partial(all.GetErrors())
-			return c.print(all, func(w io.Writer) { c.view().jobList(w, all.GetJobs()) })
+			return c.print(all, func(w io.Writer) { c.view().jobList(w, all.GetJobs(), c.noJobs(labels)) })
 		}),
 	}
 	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only jobs with this label, KEY=VALUE")
 	return c
 }
 
-func (v view) jobList(w io.Writer, jobs []*nusav1.Job) {
+// noJobs says what was asked for in vain, and what to do next.
+func (c *caller) noJobs(labels map[string]string) string {
+	what, other := "no jobs", ""
+	if len(labels) > 0 {
+		what, other = what+" with the labels "+labelText(labels), fmt.Sprintf("%s job list%s shows all", c.nusa, c.namespaceFlag())
+	}
+	if c.namespace != "" {
+		what += " in namespace " + c.namespace
+		if other == "" {
+			other = fmt.Sprintf("without --namespace and NUSA_NAMESPACE, %s job list shows all", c.nusa)
+		}
+	}
+	if other == "" {
+		other = fmt.Sprintf("submit one with: %s job run FILE", c.nusa)
+	}
+	return what + "; " + other
+}
+
+func (v view) jobList(w io.Writer, jobs []*nusav1.Job, none string) {
 	if len(jobs) == 0 {
-		fmt.Fprintln(w, "no jobs; submit one with: nusa job run FILE")
+		fmt.Fprintln(w, none)
 		return
 	}
 	t := newTable("JOB", "TYPE", "STATE", ">RUNNING", "REGIONS", ">VERSION", ">AGE", "MESSAGE")
@@ -195,7 +213,7 @@ func (v view) jobList(w io.Writer, jobs []*nusav1.Job) {
 		sum, regions := totals(j.GetStatus())
 		t.row(jobName(j.GetSpec().GetNamespace(), j.GetSpec().GetName(), j.GetRegion()), word(j.GetSpec().GetType()),
 			v.state(word(j.GetStatus().GetState())), fmt.Sprintf("%d/%d", sum.alive(), sum.desired), orDash(regions),
-			fmt.Sprint(j.GetVersion()), v.since(j.GetSubmitted()), j.GetStatus().GetMessage())
+			fmt.Sprint(j.GetVersion()), v.since(j.GetSubmitted()), plain(j.GetStatus().GetMessage()))
 	}
 	t.dropEmpty("MESSAGE")
 	t.write(w, v.palette)
@@ -203,7 +221,15 @@ func (v view) jobList(w io.Writer, jobs []*nusav1.Job) {
 
 // tally sums a job's groups up.
 type tally struct {
-	desired, pending, starting, running, complete, failed, stopped, lost, unowned int32
+	desired, pending, starting, running, complete, failed, stopped, lost, unowned, outdated int32
+}
+
+// rollout is how far an update has come, "" when every instance has it.
+func (t tally) rollout() string {
+	if t.outdated == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d updated", max(t.starting+t.running+t.complete-t.outdated, 0), t.desired)
 }
 
 // alive are instances that run or have done their work.
@@ -217,6 +243,7 @@ func (t *tally) add(c *nusav1.InstanceCounts) {
 	t.failed += c.GetFailed()
 	t.stopped += c.GetStopped()
 	t.lost += c.GetLost()
+	t.outdated += c.GetOutdated()
 }
 
 // totals are the counts of all groups, and how many instances each region has:
@@ -248,7 +275,7 @@ func jobStop(s *settings) *cobra.Command {
 	var purge bool
 	var check int64
 	c := &cobra.Command{
-		Use: "stop JOB", Short: "Stop every instance of a job", Args: cobra.ExactArgs(1),
+		Use: "stop JOB", Short: "Stop every instance of a job", Args: takes("JOB"),
 		Long: "Stops every instance of a job. Its record stays, so that it can be looked at and run again, until it is stopped with --purge.",
 		RunE: s.run(func(c *caller, args []string) error {
 			ref, err := c.ref(args[0])
@@ -262,7 +289,7 @@ func jobStop(s *settings) *cobra.Command {
 				return err
 			}
 			return c.print(resp, func(w io.Writer) {
-				fmt.Fprintf(w, "%s is stopping (revision %d); follow it with: nusa job status %s\n", refName(ref), resp.GetRevision(), args[0])
+				fmt.Fprintf(w, "%s is stopping (revision %d); follow it with: %s job status %s\n", refName(ref), resp.GetRevision(), c.nusa, refArg(ref))
 			})
 		}),
 	}
@@ -275,7 +302,7 @@ func refName(r *nusav1.JobRef) string { return jobName(r.GetNamespace(), r.GetNa
 
 func jobAdopt(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "adopt NAME@REGION", Short: "Hand a region's own job to the global tier", Args: cobra.ExactArgs(1),
+		Use: "adopt NAME@REGION", Short: "Hand a region's own job to the global tier", Args: takes("NAME@REGION"),
 		RunE: s.run(func(c *caller, args []string) error {
 			ref, err := c.ref(args[0])
 			if err != nil {

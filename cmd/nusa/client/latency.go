@@ -31,7 +31,7 @@ func latencyCommand() *cobra.Command {
 	var percentile int
 	var watch bool
 	c := &cobra.Command{
-		Use: "latency", Short: "Show the measured round trips between regions", Args: cobra.NoArgs,
+		Use: "latency", Short: "Show the measured round trips between regions", Args: takes(),
 		Long: `Shows round trips in milliseconds: each row is the region that measured, each
 column the one it probed. A value is plain when it was measured, ~ when it is
 predicted from network coordinates, ≈ when it is estimated from the distance;

@@ -20,7 +20,7 @@ func nodeCommand() *cobra.Command {
 func nodeList(s *settings) *cobra.Command {
 	var pool string
 	c := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List nodes", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List nodes", Args: takes(),
 		RunE: s.run(func(c *caller, _ []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
@@ -29,7 +29,7 @@ func nodeList(s *settings) *cobra.Command {
 				return err
 			}
 			c.partial(resp.GetErrors())
-			return c.print(resp, func(w io.Writer) { c.view().nodeList(w, resp.GetNodes()) })
+			return c.print(resp, func(w io.Writer) { c.view().nodeList(w, resp.GetNodes(), c.noNodes(pool)) })
 		}),
 	}
 	s.bindRegion(c, "only this region's")
@@ -37,9 +37,24 @@ func nodeList(s *settings) *cobra.Command {
 	return c
 }
 
-func (v view) nodeList(w io.Writer, nodes []*nusav1.Node) {
+// noNodes says what was asked for in vain, and what to do next.
+func (c *caller) noNodes(pool string) string {
+	what := "no nodes"
+	if pool != "" {
+		what += " in pool " + pool
+	}
+	if c.region != "" {
+		what += " in region " + c.region
+	}
+	if what == "no nodes" {
+		return fmt.Sprintf("no nodes; start an agent with: %s agent", c.nusa)
+	}
+	return fmt.Sprintf("%s; %s node list shows all", what, c.nusa)
+}
+
+func (v view) nodeList(w io.Writer, nodes []*nusav1.Node, none string) {
 	if len(nodes) == 0 {
-		fmt.Fprintln(w, "no nodes; start an agent with: nusa agent")
+		fmt.Fprintln(w, none)
 		return
 	}
 	t := newTable("NODE", "NAME", "REGION", "STATE", "POOL", ">CPU", ">MEMORY", ">CPU USED", ">MEMORY USED", ">ALLOCS", ">STATS")
@@ -78,7 +93,7 @@ func (v view) nodeState(n *nusav1.Node) string {
 
 func nodeStatus(s *settings) *cobra.Command {
 	c := &cobra.Command{
-		Use: "status NODE", Short: "Show a node: machine, drivers, use", Args: cobra.ExactArgs(1),
+		Use: "status NODE", Short: "Show a node: machine, drivers, use", Args: takes("NODE"),
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
@@ -106,7 +121,7 @@ func (v view) nodeStatus(w io.Writer, n *nusav1.Node) {
 	add("description", oneLine(inv.GetDescription()))
 	add("address", n.GetAddress())
 	add("pool", inv.GetPool())
-	add("labels", labels(inv.GetLabels()))
+	add("labels", labelText(inv.GetLabels()))
 	add("version", inv.GetVersion())
 	if n.GetRegistered() != nil {
 		add("registered", v.since(n.GetRegistered())+" ago")
@@ -143,7 +158,7 @@ func (v view) drivers(w io.Writer, drivers []*nusav1.DriverInfo) {
 	fmt.Fprintln(w)
 	t := newTable("DRIVER", "HEALTH", "VERSION", "CAN", "MESSAGE")
 	for _, d := range drivers {
-		t.row(d.GetName(), v.health(d.GetHealthy()), d.GetVersion(), strings.Join(d.GetCapabilities(), " "), oneLine(d.GetMessage()))
+		t.row(d.GetName(), v.health(d.GetHealthy()), d.GetVersion(), strings.Join(d.GetCapabilities(), " "), plain(d.GetMessage()))
 	}
 	t.dropEmpty("VERSION", "MESSAGE")
 	t.write(w, v.palette)
@@ -195,7 +210,7 @@ func networkUse(s *nusav1.NodeStats) string {
 func nodeDrain(s *settings) *cobra.Command {
 	var off bool
 	c := &cobra.Command{
-		Use: "drain NODE", Short: "Move a node's work away; --off ends the drain", Args: cobra.ExactArgs(1),
+		Use: "drain NODE", Short: "Move a node's work away; --off ends the drain", Args: takes("NODE"),
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
@@ -204,11 +219,7 @@ func nodeDrain(s *settings) *cobra.Command {
 				return err
 			}
 			return c.print(n, func(w io.Writer) {
-				if off {
-					fmt.Fprintf(w, "node %s takes new work again\n", nodeName(n))
-					return
-				}
-				fmt.Fprintf(w, "node %s is draining: %s moving elsewhere\n", nodeName(n), plural(n.GetAllocations(), "allocation"))
+				fmt.Fprintf(w, "node %s %s\n", nodeName(n), nodeNow(n, c.nusa))
 			})
 		}),
 	}
@@ -217,17 +228,44 @@ func nodeDrain(s *settings) *cobra.Command {
 	return c
 }
 
+// nodeNow is what a node does with work at present: lifting one hindrance may
+// leave another.
+func nodeNow(n *nusav1.Node, nusa string) string {
+	var parts []string
+	if n.GetDraining() {
+		left := "nothing is left on it"
+		if n.GetAllocations() > 0 {
+			left = plural(n.GetAllocations(), "allocation") + " moving elsewhere"
+		}
+		parts = append(parts, fmt.Sprintf("is draining: %s (%s node drain %s --off ends that)", left, nusa, n.GetName()))
+	}
+	if n.GetCordoned() {
+		text := "takes no new work; what runs there goes on"
+		if n.GetDraining() {
+			text = fmt.Sprintf("is cordoned (%s node uncordon %s ends that)", nusa, n.GetName())
+		}
+		parts = append(parts, text)
+	}
+	if s := n.GetState(); s != nusav1.NodeState_NODE_STATE_READY && s != nusav1.NodeState_NODE_STATE_UNSPECIFIED {
+		parts = append(parts, "is "+word(s)+" and takes no work until it is back")
+	}
+	if len(parts) == 0 {
+		return "takes new work"
+	}
+	return strings.Join(parts, ", and ")
+}
+
 func nodeName(n *nusav1.Node) string {
 	return fmt.Sprintf("%s (%s in %s)", n.GetName(), shortID(n.GetId()), n.GetRegion())
 }
 
 func nodeCordon(s *settings, cordon bool) *cobra.Command {
-	use, short, done := "cordon NODE", "Give a node no new work", "takes no new work; what runs there goes on"
+	use, short := "cordon NODE", "Give a node no new work"
 	if !cordon {
-		use, short, done = "uncordon NODE", "Let a node take new work again", "takes new work again"
+		use, short = "uncordon NODE", "Let a node take new work again"
 	}
 	c := &cobra.Command{
-		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		Use: use, Short: short, Args: takes("NODE"),
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
@@ -235,7 +273,7 @@ func nodeCordon(s *settings, cordon bool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(n, func(w io.Writer) { fmt.Fprintf(w, "node %s %s\n", nodeName(n), done) })
+			return c.print(n, func(w io.Writer) { fmt.Fprintf(w, "node %s %s\n", nodeName(n), nodeNow(n, c.nusa)) })
 		}),
 	}
 	s.bindRegion(c, "region of the node, when its name is not unique")

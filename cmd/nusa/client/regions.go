@@ -24,10 +24,13 @@ func regionDefine(s *settings) *cobra.Command {
 	var file string
 	var check int64
 	c := &cobra.Command{
-		Use: "define -f FILE", Short: "Create regions, or replace their definitions", Args: cobra.NoArgs,
+		Use: "define -f FILE", Short: "Create regions, or replace their definitions", Args: takes(),
 		Long:    "Reads region definitions, separated by ---, from a file (- is standard input). All are checked before the first is sent.",
 		Example: "  nusa region define -f examples/region.yaml",
 		RunE: s.run(func(c *caller, _ []string) error {
+			if file == "" {
+				return fmt.Errorf("--file: name a file with definitions, or - for standard input; see %s --help", c.cmd.CommandPath())
+			}
 			data, err := c.readFile(file)
 			if err != nil {
 				return err
@@ -57,15 +60,13 @@ func regionDefine(s *settings) *cobra.Command {
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "file with definitions (required)")
 	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored region's revision is this; -1: unless there is none")
-	// The flag was defined just above.
-	_ = c.MarkFlagRequired("file")
 	return c
 }
 
 func regionList(s *settings) *cobra.Command {
 	var labels map[string]string
 	c := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List regions", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List regions", Args: takes(),
 		RunE: s.run(func(c *caller, _ []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
@@ -73,16 +74,26 @@ func regionList(s *settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(resp, func(w io.Writer) { c.view().regionList(w, resp.GetRegions()) })
+			return c.print(resp, func(w io.Writer) {
+				if len(resp.GetRegions()) == 0 && len(labels) > 0 {
+					fmt.Fprintf(w, "no regions with the labels %s; %s region list shows all\n", labelText(labels), c.nusa)
+					return
+				}
+				c.view().regionList(w, resp.GetRegions())
+			})
 		}),
 	}
 	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only regions with this label, KEY=VALUE")
 	return c
 }
 
+func (v view) noRegions() string {
+	return fmt.Sprintf("no regions; define one with: %s region define -f FILE, or start its servers", v.nusa)
+}
+
 func (v view) regionList(w io.Writer, regions []*nusav1.Region) {
 	if len(regions) == 0 {
-		fmt.Fprintln(w, "no regions; define one with: nusa region define -f FILE, or start its servers")
+		fmt.Fprintln(w, v.noRegions())
 		return
 	}
 	t := newTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU", ">CPU FREE", ">MEMORY FREE", ">QUEUE", "MASTER", ">REPORT", "LOCATION")
@@ -93,7 +104,7 @@ func (v view) regionList(w io.Writer, regions []*nusav1.Region) {
 			cells = []string{nodesOf(rep), count(live(rep)), percent(rep.GetUtilisation().GetCpu()), cores(rep.GetFree().GetCpuMilli()), size(rep.GetFree().GetMemoryBytes()), count(rep.GetQueueLength())}
 		}
 		row := append([]string{r.GetDefinition().GetName(), v.regionState(r)}, cells...)
-		t.row(append(row, orDash(r.GetMaster()), age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName())...)
+		t.row(append(row, masterOf(r), age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName())...)
 	}
 	t.dropEmpty("QUEUE", "LOCATION")
 	t.write(w, v.palette)
@@ -105,6 +116,19 @@ func (v view) regionState(r *nusav1.Region) string {
 		state += ", " + v.wait("cordoned")
 	}
 	return state
+}
+
+// away says that what is known of a region's servers is not of now.
+func away(r *nusav1.Region) bool {
+	return r.GetState() != nusav1.RegionState_REGION_STATE_CONNECTED
+}
+
+// masterOf is a region's master; nobody knows it while the region is away.
+func masterOf(r *nusav1.Region) string {
+	if away(r) {
+		return "-"
+	}
+	return orDash(r.GetMaster())
 }
 
 // nodesOf is ready/all nodes.
@@ -121,7 +145,7 @@ func live(r *nusav1.RegionReport) int32 {
 	return a["pending"] + a["starting"] + a["running"]
 }
 
-func labels(l map[string]string) string {
+func labelText(l map[string]string) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(l)) {
 		parts = append(parts, k+"="+l[k])
@@ -131,7 +155,7 @@ func labels(l map[string]string) string {
 
 func regionStatus(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "status REGION", Short: "Show a region's aggregate, how old it is, and what still fits", Args: cobra.ExactArgs(1),
+		Use: "status REGION", Short: "Show a region's aggregate, how old it is, and what still fits", Args: takes("REGION"),
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
@@ -157,22 +181,36 @@ func (v view) regionStatus(w io.Writer, r *nusav1.Region) {
 	if l := d.GetLocation(); l != nil {
 		add("location", strings.TrimSpace(fmt.Sprintf("%s %.2f,%.2f", l.GetName(), l.GetLatitude(), l.GetLongitude())))
 	}
-	add("labels", labels(d.GetLabels()))
+	add("labels", labelText(d.GetLabels()))
 	add("defined by", map[bool]string{true: "an operator", false: "itself"}[r.GetDefinedByOperator()])
 	if r.GetClusterId() != "" {
 		add("cluster", fmt.Sprintf("%s, incarnation %d, term %d, fence %d", shortID(r.GetClusterId()), r.GetIncarnation(), r.GetTerm(), r.GetFence()))
 	}
-	add("master", strings.TrimSpace(r.GetMaster()+" "+r.GetMasterAddress()))
+	master := "master"
+	if away(r) {
+		master = "last master"
+	}
+	add(master, strings.TrimSpace(r.GetMaster()+" "+r.GetMasterAddress()))
 	t.writeBody(w, v.palette)
 	if len(r.GetServers()) > 0 {
 		fmt.Fprintln(w)
 		servers := newTable("SERVER", "ROLE", "HEALTH", "ADDRESS", "VERSION")
 		for _, s := range r.GetServers() {
-			servers.row(s.GetId(), map[bool]string{true: "master", false: "follower"}[s.GetLeader()], v.health(s.GetHealthy()), s.GetAddress(), s.GetVersion())
+			role, health := v.server(r, s)
+			servers.row(s.GetId(), role, health, s.GetAddress(), s.GetVersion())
 		}
 		servers.write(w, v.palette)
 	}
 	v.report(w, r)
+}
+
+// server is a server's role and health; while its region is away both are
+// unknown.
+func (v view) server(r *nusav1.Region, s *nusav1.RegionalServer) (role, health string) {
+	if away(r) {
+		return "server", v.wait("unknown")
+	}
+	return map[bool]string{true: "master", false: "follower"}[s.GetLeader()], v.health(s.GetHealthy())
 }
 
 func (v view) health(healthy bool) string {
@@ -222,12 +260,12 @@ func allocCounts(m map[string]int32) string {
 }
 
 func regionCordon(s *settings, cordon bool) *cobra.Command {
-	use, short, done := "cordon REGION", "Give a region no new work", "takes no new work; what runs there goes on"
+	use, short := "cordon REGION", "Give a region no new work"
 	if !cordon {
-		use, short, done = "uncordon REGION", "Let a region take new work again", "takes new work again"
+		use, short = "uncordon REGION", "Let a region take new work again"
 	}
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		Use: use, Short: short, Args: takes("REGION"),
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
@@ -235,14 +273,25 @@ func regionCordon(s *settings, cordon bool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(r, func(w io.Writer) { fmt.Fprintf(w, "region %s %s\n", args[0], done) })
+			return c.print(r, func(w io.Writer) { fmt.Fprintf(w, "region %s %s\n", args[0], regionNow(r)) })
 		}),
 	}
 }
 
+// regionNow is what a region does with work at present.
+func regionNow(r *nusav1.Region) string {
+	switch {
+	case r.GetCordoned():
+		return "takes no new work; what runs there goes on"
+	case away(r):
+		return "is not cordoned, and takes new work when it is connected: now it is " + word(r.GetState())
+	}
+	return "takes new work"
+}
+
 func regionRemove(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "remove REGION", Aliases: []string{"rm"}, Short: "Forget a region that owns no work", Args: cobra.ExactArgs(1),
+		Use: "remove REGION", Aliases: []string{"rm"}, Short: "Forget a region that owns no work", Args: takes("REGION"),
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()

@@ -54,16 +54,19 @@ func TestRendering(t *testing.T) {
 	all := []rendering{
 		{"job status", func(v view, w io.Writer) { v.jobStatus(w, sampleJob()) }},
 		{"job progress", func(v view, w io.Writer) { fmt.Fprintln(w, v.progress(sampleJob())) }},
-		{"job list", func(v view, w io.Writer) { v.jobList(w, []*nusav1.Job{sampleJob()}) }},
-		{"job list, empty", func(v view, w io.Writer) { v.jobList(w, nil) }},
-		{"job plan", func(v view, w io.Writer) { v.plan(w, "default/api", "api.yaml", samplePlan()) }},
+		{"job list", func(v view, w io.Writer) { v.jobList(w, []*nusav1.Job{sampleJob()}, "") }},
+		{"job status, an update under way", func(v view, w io.Writer) { v.jobStatus(w, sampleUpdate()) }},
+		{"job progress, an update under way", func(v view, w io.Writer) { fmt.Fprintln(w, v.progress(sampleUpdate())) }},
+		{"job plan", func(v view, w io.Writer) { v.plan(w, planned{name: "default/api", submit: " api.yaml"}, samplePlan()) }},
 		{"job explain", func(v view, w io.Writer) { v.explanation(w, sampleExplanation()) }},
 		{"alloc list", func(v view, w io.Writer) { v.allocList(w, sampleAllocs(), true) }},
 		{"alloc status", func(v view, w io.Writer) { v.allocStatus(w, sampleAlloc()) }},
 		{"region list", func(v view, w io.Writer) { v.regionList(w, sampleRegions()) }},
 		{"region status", func(v view, w io.Writer) { v.regionStatus(w, sampleRegions()[0]) }},
+		{"region status, disconnected", func(v view, w io.Writer) { v.regionStatus(w, sampleAway()) }},
+		{"region list, disconnected", func(v view, w io.Writer) { v.regionList(w, []*nusav1.Region{sampleAway()}) }},
 		{"region status without a report", func(v view, w io.Writer) { v.regionStatus(w, sampleRegions()[1]) }},
-		{"node list", func(v view, w io.Writer) { v.nodeList(w, sampleNodes()) }},
+		{"node list", func(v view, w io.Writer) { v.nodeList(w, sampleNodes(), "") }},
 		{"node status", func(v view, w io.Writer) { v.nodeStatus(w, sampleNodes()[0]) }},
 		{"node status, lost", func(v view, w io.Writer) { v.nodeStatus(w, sampleNodes()[1]) }},
 		{"latency", func(v view, w io.Writer) { v.latency(w, sampleMatrix(), "", 50) }},
@@ -79,7 +82,7 @@ func TestRendering(t *testing.T) {
 		var b strings.Builder
 		for _, r := range all {
 			fmt.Fprintf(&b, "=== %s\n", r.name)
-			r.show(view{palette{colour}, noon}, &b)
+			r.show(view{palette{colour}, noon, "nusa"}, &b)
 		}
 		text := b.String()
 		if strings.Contains(text, "\x1b") != colour {
@@ -98,8 +101,8 @@ func TestRendering(t *testing.T) {
 func TestColourHasNoWidth(t *testing.T) {
 	render := func(on bool) string {
 		var b strings.Builder
-		v := view{palette{on}, noon}
-		v.nodeList(&b, sampleNodes())
+		v := view{palette{on}, noon, "nusa"}
+		v.nodeList(&b, sampleNodes(), "")
 		v.explanation(&b, sampleExplanation())
 		return b.String()
 	}
@@ -123,7 +126,22 @@ func strip(s string) string {
 func TestFit(t *testing.T) {
 	p := palette{true}
 	line := p.good("running") + "  2 " + p.wait("pending") + " waits: " + strings.Repeat("x", 100)
-	if got := strip(fit(line, 20)); got != "running  2 pending w" {
-		t.Errorf("got %q", got)
+	for _, c := range []struct {
+		line  string
+		width int
+		want  string
+	}{
+		{line, 20, "running  2 pending…"},
+		{line, 200, strip(line)},
+		{line, 1, "…"}, {line, 0, "…"}, {line, -3, "…"},
+		{"世界世界", 8, "世界世…"},
+		{"世界世界", 9, "世界世界"},
+		// What one terminal shows in two columns another shows in six.
+		{"👨‍👩‍👧xyz", 6, "…"},
+		{"e\u0301xyz", 5, "e\u0301xyz"},
+	} {
+		if got := strip(fit(c.line, c.width)); got != c.want {
+			t.Errorf("%q in %d columns: got %q, want %q", strip(c.line), c.width, got, c.want)
+		}
 	}
 }

@@ -1,12 +1,14 @@
 package client
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -37,6 +39,22 @@ func sampleJob() *nusav1.Job {
 					{Group: "web", From: 6, To: 8, Region: "eastus", State: nusav1.SlotState_SLOT_STATE_ACCEPTED, Desired: nusav1.SlotDesired_SLOT_DESIRED_STOP, JobVersion: 2, Reason: nusav1.Reason_REASON_OUT_OF_RANGE, Message: "scaled down"}}},
 		}},
 	}
+}
+
+// sampleUpdate is a rollout of which four of six instances have been replaced.
+func sampleUpdate() *nusav1.Job {
+	j := sampleJob()
+	c := &nusav1.InstanceCounts{Starting: 1, Running: 5, Outdated: 2}
+	j.Status = &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_STARTING, Groups: map[string]*nusav1.GroupStatus{"web": {
+		Desired: 6, Counts: c, Regions: map[string]*nusav1.InstanceCounts{"japaneast": c}}}}
+	return j
+}
+
+// sampleAway is a region whose session has ended.
+func sampleAway() *nusav1.Region {
+	r := sampleRegions()[0]
+	r.State, r.Cordoned = nusav1.RegionState_REGION_STATE_DISCONNECTED, false
+	return r
 }
 
 func samplePlan() *nusav1.PlanResponse {
@@ -161,4 +179,36 @@ func sampleNearest() *nusav1.NearestResponse {
 		{Region: "japaneast", Rtt: lasting(69 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_MEASURED, State: nusav1.EdgeState_EDGE_STATE_OK},
 		{Region: "westus", Rtt: lasting(180 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_ESTIMATED, State: nusav1.EdgeState_EDGE_STATE_UNKNOWN},
 	}}
+}
+
+// storedSpec is what a server keeps of the job file hello.
+func storedSpec(name string) *nusav1.JobSpec {
+	spec, err := job.Parse(fmt.Appendf(nil, hello, name, "batch"), "hello.yaml")
+	if err != nil {
+		panic(err)
+	}
+	job.Default(spec)
+	return spec
+}
+
+// endedAllocs are n allocations, the oldest first, of a batch job.
+func endedAllocs(n int) []*nusav1.Allocation {
+	var out []*nusav1.Allocation
+	for i := range n {
+		a := sampleAlloc()
+		a.Id, a.Index, a.Ports = fmt.Sprintf("%08d-0000", i), int32(i), nil
+		a.Created = timestamppb.New(time.Now().Add(time.Duration(i-n) * time.Hour))
+		a.State = nusav1.AllocState_ALLOC_STATE_COMPLETE
+		a.Tasks = map[string]*nusav1.TaskState{"t": {State: nusav1.AllocState_ALLOC_STATE_COMPLETE}}
+		switch i {
+		case n - 1:
+			a.State = nusav1.AllocState_ALLOC_STATE_FAILED
+			a.Tasks["t"] = &nusav1.TaskState{State: nusav1.AllocState_ALLOC_STATE_FAILED, ExitCode: 3}
+		case n - 2:
+			a.State = nusav1.AllocState_ALLOC_STATE_FAILED
+			a.Tasks["side"] = &nusav1.TaskState{State: nusav1.AllocState_ALLOC_STATE_FAILED, Signal: 9}
+		}
+		out = append(out, a)
+	}
+	return out
 }

@@ -28,6 +28,8 @@ type settings struct {
 	region    string
 	output    string
 	timeout   time.Duration
+	// nusa is how hints name this binary.
+	nusa string
 }
 
 // bind adds the flags to a noun, for all of its verbs.
@@ -50,7 +52,7 @@ func (s *settings) bind(cmd *cobra.Command) {
 }
 
 func (s *settings) bindNamespace(cmd *cobra.Command) {
-	cmd.PersistentFlags().StringVarP(&s.namespace, "namespace", "n", envOr("NUSA_NAMESPACE", ""), "namespace of jobs (NUSA_NAMESPACE, else "+job.DefaultNamespace+")")
+	cmd.PersistentFlags().StringVarP(&s.namespace, "namespace", "n", envOr("NUSA_NAMESPACE", ""), "namespace of jobs (NUSA_NAMESPACE, else "+job.DefaultNamespace+"; lists: else every one)")
 }
 
 // bindRegion adds --region to one verb; its meaning differs.
@@ -82,6 +84,7 @@ type caller struct {
 func (s *settings) run(f func(c *caller, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c := &caller{settings: s, cmd: cmd, ctx: cmd.Context(), out: cmd.OutOrStdout()}
+		s.nusa = Program(cmd)
 		c.terminal = isTerminal(c.out)
 		c.style = palette{on: c.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 		conn, err := dial(s.addr)
@@ -120,9 +123,29 @@ func terminalWidth(w io.Writer) int {
 	return 80
 }
 
-// call is the context of one call with an answer.
+// patience is how long a call may take before a person is told what it waits
+// for.
+const patience = time.Second
+
+// call is the context of one call with an answer. On a terminal a call that
+// takes long says whom it waits for.
 func (c *caller) call() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(c.ctx, c.timeout)
+	if !isTerminal(c.cmd.ErrOrStderr()) {
+		return ctx, cancel
+	}
+	notice := time.AfterFunc(patience, func() {
+		c.warn("waiting for %s, at most %s (Ctrl-C ends it)", c.addr, job.FormatDuration(c.timeout))
+	})
+	return ctx, func() { notice.Stop(); cancel() }
+}
+
+// namespaceFlag repeats --namespace, if it was given, in a hint.
+func (c *caller) namespaceFlag() string {
+	if f := c.cmd.Flag("namespace"); f != nil && f.Changed {
+		return " -n " + c.namespace
+	}
+	return ""
 }
 
 func (c *caller) jobs() nusav1.JobsClient          { return nusav1.NewJobsClient(c.conn) }
@@ -138,7 +161,7 @@ func (c *caller) printf(format string, args ...any) { fmt.Fprintf(c.out, format,
 // partial tells which regions did not answer.
 func (c *caller) partial(errs []*nusav1.PartialError) {
 	for _, e := range errs {
-		c.warn("region %s did not answer, its part is missing: %s", e.GetRegion(), oneLine(e.GetMessage()))
+		c.warn("region %s did not answer, its part is missing: %s", e.GetRegion(), plain(e.GetMessage()))
 	}
 }
 

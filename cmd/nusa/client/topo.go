@@ -25,7 +25,7 @@ func topologyCommand() *cobra.Command {
 func topologyShow(s *settings) *cobra.Command {
 	var nodes bool
 	c := &cobra.Command{
-		Use: "show", Short: "Show global servers, regions, their servers and nodes", Args: cobra.NoArgs,
+		Use: "show", Short: "Show global servers, regions, their servers and nodes", Args: takes(),
 		RunE: s.run(func(c *caller, _ []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
@@ -78,11 +78,8 @@ func (v view) tree(w io.Writer, t *nusav1.TopologyTree) {
 		}
 		b := branch{text: strings.Join(text, gap)}
 		for _, s := range r.GetServers() {
-			role := "server"
-			if s.GetLeader() {
-				role = "master"
-			}
-			b.sub = append(b.sub, branch{text: strings.Join([]string{role + " " + s.GetId(), v.health(s.GetHealthy()), s.GetAddress()}, gap)})
+			role, health := v.server(r, s)
+			b.sub = append(b.sub, branch{text: strings.Join([]string{role + " " + s.GetId(), health, s.GetAddress()}, gap)})
 		}
 		for _, n := range t.GetNodes() {
 			if n.GetRegion() == name {
@@ -101,7 +98,7 @@ func topologyNearest(s *settings) *cobra.Command {
 	var limit, percentile int
 	var location string
 	c := &cobra.Command{
-		Use: "nearest [REGION]", Short: "List regions by their round trip from a region or a place", Args: cobra.MaximumNArgs(1),
+		Use: "nearest [REGION]", Short: "List regions by their round trip from a region or a place", Args: takes("[REGION]"),
 		Long:    "Lists regions by round trip, the worse of both directions, from a region or (--location) from coordinates.",
 		Example: "  nusa topology nearest southeastasia\n  nusa topology nearest --location -6.2,106.8",
 		RunE: s.run(func(c *caller, args []string) error {
@@ -163,7 +160,7 @@ func (v view) nearest(w io.Writer, from string, percentile int, resp *nusav1.Nea
 func topologyPath(s *settings) *cobra.Command {
 	var k, percentile int
 	c := &cobra.Command{
-		Use: "path FROM TO", Short: "Find the k best paths between two regions, relays included", Args: cobra.ExactArgs(2),
+		Use: "path FROM TO", Short: "Find the k best paths between two regions, relays included", Args: takes("FROM", "TO"),
 		RunE: s.run(func(c *caller, args []string) error {
 			if err := checkPercentile(percentile); err != nil {
 				return err
@@ -202,7 +199,7 @@ func eventsCommand() *cobra.Command {
 	s := &settings{}
 	var token string
 	c := &cobra.Command{
-		Use: "events", Short: "Follow what happens", Args: cobra.NoArgs,
+		Use: "events", Short: "Follow what happens", Args: takes(),
 		Long: "Prints events as they happen, until Ctrl-C. With --token it goes on after an earlier event (-o json shows tokens) and says so when that is too long ago.",
 		RunE: s.run(func(c *caller, _ []string) error {
 			stream, err := nusav1.NewEventsClient(c.conn).Watch(c.ctx, &nusav1.WatchEventsRequest{Token: token})
@@ -235,7 +232,7 @@ func (p palette) event(w io.Writer, e *nusav1.Event) {
 			return
 		}
 	}
-	line := fmt.Sprintf("%-20s  %-28s  %s", e.GetType(), e.GetSubject(), oneLine(e.GetMessage()))
+	line := fmt.Sprintf("%-20s  %-28s  %s", e.GetType(), e.GetSubject(), plain(e.GetMessage()))
 	fmt.Fprintf(w, "%s  %s\n", p.faint(e.GetTime().AsTime().Local().Format(time.TimeOnly)), strings.TrimRight(line, " "))
 }
 
@@ -243,7 +240,7 @@ func versionCommand() *cobra.Command {
 	s := &settings{}
 	var server bool
 	c := &cobra.Command{
-		Use: "version", Short: "Print the version of this binary, and with --server of the server", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version of this binary, and with --server of the server", Args: takes(),
 		RunE: s.run(func(c *caller, _ []string) error {
 			own := &nusav1.InfoResponse{Role: "client", Version: serve.Version}
 			if !server {

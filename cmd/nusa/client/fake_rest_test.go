@@ -1,0 +1,203 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// The fake's services besides Jobs.
+
+type allocServer struct {
+	nusav1.UnimplementedAllocationsServer
+	*notes
+}
+
+func (f allocServer) List(_ context.Context, r *nusav1.ListAllocationsRequest) (*nusav1.ListAllocationsResponse, error) {
+	f.note(r)
+	if r.GetNodeId() == "none" || r.GetJob().GetName() == "nope" || r.GetJob().GetName() == "idle" || r.GetRegion() == "nowhere" || r.GetRegion() == "jakarta" || r.GetJob().GetNamespace() == "empty" {
+		return &nusav1.ListAllocationsResponse{}, nil
+	}
+	if r.GetJob().GetName() == "ended" {
+		return &nusav1.ListAllocationsResponse{Allocations: endedAllocs(12)}, nil
+	}
+	a := sampleAlloc()
+	a.Created = nil
+	return &nusav1.ListAllocationsResponse{Allocations: []*nusav1.Allocation{a}, Truncated: r.GetAll()}, nil
+}
+
+func (f allocServer) Get(_ context.Context, r *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
+	if r.GetId() != "11112222" {
+		return nil, status.Errorf(codes.NotFound, "no allocation %s", r.GetId())
+	}
+	a := sampleAlloc()
+	a.Created, a.Tasks["server"].Events = nil, nil
+	return a, nil
+}
+
+func (f allocServer) Stop(ctx context.Context, r *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
+	return f.Get(ctx, r)
+}
+
+func (f allocServer) Logs(r *nusav1.LogsRequest, s grpc.ServerStreamingServer[nusav1.LogChunk]) error {
+	f.note(r)
+	if r.GetStdout() {
+		if err := s.Send(&nusav1.LogChunk{Data: []byte("one\ntwo\n")}); err != nil {
+			return err
+		}
+	}
+	if r.GetStderr() {
+		return s.Send(&nusav1.LogChunk{Stderr: true, Data: []byte("oh\n")})
+	}
+	return nil
+}
+
+type regionServer struct {
+	nusav1.UnimplementedRegionsServer
+	*notes
+}
+
+func (f regionServer) Define(_ context.Context, r *nusav1.DefineRegionRequest) (*nusav1.Region, error) {
+	f.note(r)
+	return &nusav1.Region{Definition: r.GetDefinition(), State: nusav1.RegionState_REGION_STATE_DEFINED, Revision: 7}, nil
+}
+
+func (f regionServer) List(_ context.Context, r *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
+	if len(r.GetLabels()) > 0 {
+		return &nusav1.ListRegionsResponse{}, nil
+	}
+	return &nusav1.ListRegionsResponse{Regions: sampleRegions()}, nil
+}
+
+func (f regionServer) Get(_ context.Context, r *nusav1.GetRegionRequest) (*nusav1.Region, error) {
+	f.note(r)
+	for _, region := range sampleRegions() {
+		if region.GetDefinition().GetName() == r.GetName() {
+			region.MasterAddress = f.addr
+			return region, nil
+		}
+	}
+	return nil, status.Errorf(codes.NotFound, "there is no region %q", r.GetName())
+}
+
+func (f regionServer) Cordon(ctx context.Context, r *nusav1.CordonRegionRequest) (*nusav1.Region, error) {
+	f.note(r)
+	region, err := f.Get(ctx, &nusav1.GetRegionRequest{Name: r.GetName()})
+	if err == nil {
+		region.Cordoned = r.GetCordon()
+	}
+	return region, err
+}
+
+func (f regionServer) Remove(_ context.Context, r *nusav1.GetRegionRequest) (*nusav1.RemoveRegionResponse, error) {
+	if r.GetName() == "japaneast" {
+		return nil, status.Error(codes.FailedPrecondition, "region japaneast owns 3 slots: stop or move them first")
+	}
+	return &nusav1.RemoveRegionResponse{}, nil
+}
+
+type nodeServer struct {
+	nusav1.UnimplementedNodesServer
+	*notes
+}
+
+func (f nodeServer) List(_ context.Context, r *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
+	f.note(r)
+	if r.GetPool() == "none" || r.GetRegion() == "jakarta" {
+		return &nusav1.ListNodesResponse{}, nil
+	}
+	return &nusav1.ListNodesResponse{Nodes: sampleNodes(), Errors: []*nusav1.PartialError{{Region: "eastus", Message: "deadline\nexceeded"}}}, nil
+}
+
+func (f nodeServer) Get(_ context.Context, r *nusav1.GetNodeRequest) (*nusav1.Node, error) {
+	n := sampleNodes()[0]
+	switch r.GetId() {
+	case "none":
+		n.Id = "none"
+	case "nowhere":
+		return nil, status.Errorf(codes.NotFound, "there is no node %q", r.GetId())
+	}
+	n.Registered, n.Inventory.Facts.BootTime = nil, nil
+	return n, nil
+}
+
+func (f nodeServer) Drain(_ context.Context, r *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
+	f.note(r)
+	n := sampleNodes()[0]
+	n.Draining = r.GetDrain()
+	return f.as(n, r.GetId()), nil
+}
+
+// as is a node in the state that its name says.
+func (f nodeServer) as(n *nusav1.Node, name string) *nusav1.Node {
+	n.Name = name
+	switch name {
+	case "draining":
+		n.Draining, n.Allocations = true, 1
+	case "cordoned":
+		n.Cordoned = true
+	case "lost":
+		n.State = nusav1.NodeState_NODE_STATE_LOST
+	}
+	return n
+}
+
+func (f nodeServer) Cordon(_ context.Context, r *nusav1.CordonNodeRequest) (*nusav1.Node, error) {
+	f.note(r)
+	n := sampleNodes()[0]
+	n.Draining, n.Cordoned = false, r.GetCordon()
+	return f.as(n, r.GetId()), nil
+}
+
+type topologyServer struct {
+	nusav1.UnimplementedTopologyServer
+	*notes
+}
+
+func (f topologyServer) Get(context.Context, *nusav1.GetTopologyRequest) (*nusav1.TopologyTree, error) {
+	return sampleTree(), nil
+}
+
+func (f topologyServer) Matrix(context.Context, *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
+	return sampleMatrix(), nil
+}
+
+func (f topologyServer) Path(context.Context, *nusav1.PathRequest) (*nusav1.PathResponse, error) {
+	return samplePaths(), nil
+}
+
+func (f topologyServer) Nearest(_ context.Context, r *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
+	f.note(r)
+	return sampleNearest(), nil
+}
+
+func (f topologyServer) Watch(_ *nusav1.MatrixRequest, s grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
+	return errors.Join(s.Send(sampleMatrix()), s.Send(&nusav1.MatrixResponse{Edges: []*nusav1.Edge{
+		edge("japaneast", "eastus", 170*time.Millisecond, nusav1.EdgeState_EDGE_STATE_OK, nusav1.RTTSource_RTT_SOURCE_MEASURED),
+	}}))
+}
+
+type eventServer struct {
+	nusav1.UnimplementedEventsServer
+	*notes
+}
+
+func (f eventServer) Watch(r *nusav1.WatchEventsRequest, s grpc.ServerStreamingServer[nusav1.Event]) error {
+	return errors.Join(
+		s.Send(&nusav1.Event{Token: "1", Reset_: r.GetToken() != "", Type: "job.submitted", Subject: "default/api", Message: "version 2"}),
+		s.Send(&nusav1.Event{Token: "2", Type: "node.lost", Subject: "japaneast/n1"}),
+		s.Send(&nusav1.Event{Token: "3", Type: "node.cordoned", Subject: "southeastasia/southeastasia-agent-1", Message: "by an operator"}),
+		s.Send(&nusav1.Event{Token: "4", Type: "slot.returned", Subject: "default/api", Message: "web[0-1] by japaneast no_capacity"}))
+}
+
+func edge(from, to string, p50 time.Duration, state nusav1.EdgeState, source nusav1.RTTSource) *nusav1.Edge {
+	return &nusav1.Edge{From: from, To: to, State: state, Source: source, P50: durationpb.New(p50), P90: durationpb.New(p50 + p50/10), P99: durationpb.New(p50 + p50/5),
+		Min: durationpb.New(p50 - p50/20), Jitter: durationpb.New(p50 / 100), Loss: 0.015, Samples: 20, Age: durationpb.New(12 * time.Second), Method: "udp"}
+}

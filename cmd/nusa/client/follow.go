@@ -1,0 +1,275 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// redraw is how often the progress line shows the time that passed.
+	redraw = 100 * time.Millisecond
+	// rewatch is the pause before a broken watch is tried again.
+	rewatch = 300 * time.Millisecond
+)
+
+// follower watches a job until it is where it should be.
+type follower struct {
+	*caller
+	ref     *nusav1.JobRef
+	version int64
+	batch   bool
+	began   time.Time
+	timeout time.Duration
+	// since is the revision of the submit when that began another run: older
+	// status is of the run before.
+	since int64
+	// unchanged: the submit changed nothing, so that the job may have ended
+	// long ago.
+	unchanged bool
+	// held warnings are shown unless the job has ended already: then the wait
+	// says better what to do.
+	held []string
+	file string
+
+	latest  *nusav1.Job
+	already bool   // it had ended when the watch began
+	shown   string // the last line, for those without a terminal
+}
+
+// watched is one message, or the end, of a watch.
+type watched struct {
+	job *nusav1.Job
+	err error
+}
+
+func (f *follower) wait() error {
+	ctx, cancel := context.WithTimeout(f.ctx, f.timeout-time.Since(f.began))
+	defer cancel()
+	updates := make(chan watched)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.watch(ctx, updates)
+	}()
+	defer func() { cancel(); <-done }()
+	tick := time.NewTicker(redraw)
+	defer tick.Stop()
+	for {
+		select {
+		case u := <-updates:
+			if u.err != nil {
+				f.endLine()
+				return f.failed(u.err)
+			}
+			if u.job.GetVersion() < f.version || u.job.GetRevision() < f.since {
+				continue // from before the submit
+			}
+			f.take(u.job)
+			if ended, err := f.ended(); ended {
+				return err
+			}
+		case <-tick.C:
+			if f.terminal {
+				f.draw()
+			}
+		case <-ctx.Done():
+			f.endLine()
+			return f.late()
+		}
+	}
+}
+
+// take shows an update.
+func (f *follower) take(j *nusav1.Job) {
+	if f.latest == nil {
+		state := j.GetStatus().GetState()
+		f.already = f.unchanged && f.batch && (state == nusav1.JobState_JOB_STATE_COMPLETE || state == nusav1.JobState_JOB_STATE_FAILED)
+		if !f.already {
+			f.warnings(f.held)
+		}
+	}
+	f.latest = j
+	f.draw()
+}
+
+// watch sends updates until ctx ends, and takes a broken stream up again.
+func (f *follower) watch(ctx context.Context, to chan<- watched) {
+	send := func(u watched) bool {
+		select {
+		case to <- u:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for {
+		stream, err := f.jobs().Watch(ctx, &nusav1.GetJobRequest{Job: f.ref})
+		for err == nil {
+			var j *nusav1.Job
+			if j, err = stream.Recv(); err == nil && !send(watched{job: j}) {
+				return
+			}
+		}
+		if !transient(err) && !errors.Is(err, io.EOF) {
+			send(watched{err: err})
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rewatch):
+		}
+	}
+}
+
+// failed: the job was accepted, so what goes wrong now is not its refusal.
+func (f *follower) failed(err error) error {
+	switch status.Code(err) {
+	case codes.DeadlineExceeded:
+		return f.late()
+	case codes.Canceled:
+		return f.late()
+	case codes.NotFound:
+		return fmt.Errorf("%s was purged", refName(f.ref))
+	}
+	return f.readable(err)
+}
+
+// ended says whether the wait is over, and how.
+func (f *follower) ended() (bool, error) {
+	j := f.latest
+	state := j.GetStatus().GetState()
+	switch {
+	case j.GetVersion() > f.version:
+		f.endLine()
+		return true, fmt.Errorf("%s was changed by another submit: version %d has replaced %d", refName(f.ref), j.GetVersion(), f.version)
+	case j.GetStopped():
+		f.endLine()
+		return true, fmt.Errorf("%s was stopped", refName(f.ref))
+	case state == nusav1.JobState_JOB_STATE_FAILED:
+		f.endLine()
+		next := fmt.Sprintf("see %s job status %s", f.nusa, f.arg())
+		if f.already {
+			next += ", run it again with " + f.again()
+		}
+		return true, &exitError{exitWaiting, fmt.Errorf("%s failed%s: %s", refName(f.ref), because(j), next)}
+	case !f.current():
+		return false, nil
+	case f.batch && state == nusav1.JobState_JOB_STATE_COMPLETE, !f.batch && state == nusav1.JobState_JOB_STATE_RUNNING:
+		f.endLine()
+		return true, f.finish()
+	}
+	return false, nil
+}
+
+// current: every slot and every instance is of this version, none of an older
+// one.
+func (f *follower) current() bool {
+	for _, g := range f.latest.GetStatus().GetGroups() {
+		if g.GetCounts().GetOutdated() > 0 {
+			return false
+		}
+		for _, s := range g.GetSlots() {
+			if s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetJobVersion() < f.version {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (f *follower) finish() error {
+	return f.print(f.latest, func(w io.Writer) {
+		sum, regions := totals(f.latest.GetStatus())
+		verb := "is running"
+		if f.batch {
+			verb = "is complete"
+		}
+		if regions != "" {
+			regions = " (" + regions + ")"
+		}
+		what := plural(sum.alive(), "instance") + regions
+		if f.already {
+			fmt.Fprintf(w, "%s had completed already: %s; run it again with %s\n", refName(f.ref), what, f.again())
+			return
+		}
+		fmt.Fprintf(w, "%s %s: %s after %s\n", refName(f.ref), f.style.good(verb), what, human(time.Since(f.began)))
+	})
+}
+
+// again is the command that runs an ended job once more.
+func (f *follower) again() string {
+	command := f.nusa + " job run --again"
+	if f.ref.GetRegion() != "" {
+		command += " --region " + f.ref.GetRegion()
+	}
+	return command + f.namespaceFlag() + " " + fileArg(f.file)
+}
+
+// late: the time is up, or the user does not wait any longer.
+func (f *follower) late() error {
+	if f.interrupted() {
+		return &exitError{exitWaiting, fmt.Errorf("no longer waiting; %s goes on: %s job status %s", refName(f.ref), f.nusa, f.arg())}
+	}
+	state := "its state is not known"
+	if f.latest != nil {
+		state = "it is " + word(f.latest.GetStatus().GetState()) + because(f.latest)
+	}
+	return &exitError{exitWaiting, fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job explain %s", refName(f.ref), f.timeout, state, f.nusa, f.arg())}
+}
+
+// arg is how the job is named in a further command.
+func (f *follower) arg() string { return refArg(f.ref) }
+
+// because is " (message)", or nothing.
+func because(j *nusav1.Job) string {
+	message := plain(j.GetStatus().GetMessage())
+	if message == "" {
+		sum, _ := totals(j.GetStatus())
+		message = sum.rollout()
+	}
+	if message == "" {
+		if p := pending(j.GetStatus()); p != "" {
+			message = p
+		}
+	}
+	if message == "" {
+		return ""
+	}
+	return " (" + message + ")"
+}
+
+// draw shows the progress: over the line on a terminal, else a new line when
+// something has changed.
+func (f *follower) draw() {
+	if f.output != "table" || f.latest == nil {
+		return
+	}
+	line := f.view().progress(f.latest)
+	elapsed := human(time.Since(f.began))
+	if f.terminal {
+		// A line that wraps could not be drawn over.
+		line = fit(f.style.faint(fmt.Sprintf("%6s", elapsed))+" "+line, terminalWidth(f.out))
+		f.printf("\r\x1b[K%s", line)
+		return
+	}
+	if line != f.shown {
+		f.shown = line
+		f.printf("%6s %s\n", elapsed, line)
+	}
+}
+
+// endLine leaves the line that is drawn over.
+func (f *follower) endLine() {
+	if f.terminal && f.output == "table" && f.latest != nil {
+		f.printf("\n")
+	}
+}

@@ -1,0 +1,117 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestHintsNameTheBinary: as it was called, so that they can be copied.
+func TestHintsNameTheBinary(t *testing.T) {
+	for arg0, want := range map[string]string{
+		"nusa": "nusa", "./bin/nusa": "./bin/nusa", "/opt/nusa-1.2/nusa": "/opt/nusa-1.2/nusa", "other": "nusa", "": "nusa",
+	} {
+		if got := program(arg0); got != want {
+			t.Errorf("called %q, the hints say %q, want %q", arg0, got, want)
+		}
+	}
+	f := newFake(t)
+	for _, c := range []struct{ stdin, line, want string }{
+		{"", "job list -l a=b", "; ./bin/nusa job list shows all"},
+		{"", "job status", "usage: ./bin/nusa job status JOB"},
+		{"", "job run --help", "  ./bin/nusa job run hello.yaml\n"},
+		{"", "nonsense", "unknown command \"nonsense\" of ./bin/nusa"},
+		{fmt.Sprintf(hello, "api", "service"), "job plan -", "to do just this: ./bin/nusa job run"},
+		{fmt.Sprintf(hello, "ended", "batch"), "job run -", "run it again with ./bin/nusa job run --again FILE"},
+	} {
+		root := Root()
+		root.AddCommand(Commands()...)
+		callMe(root, "./bin/nusa")
+		var out strings.Builder
+		root.SetOut(&out)
+		root.SetErr(&out)
+		root.SetIn(strings.NewReader(c.stdin))
+		args := strings.Fields(c.line)
+		if len(args) > 1 {
+			args = append(args, "--addr", f.addr)
+		}
+		ExecuteArgs(context.Background(), root, args)
+		if !strings.Contains(out.String(), c.want) {
+			t.Errorf("%s: %q is not in:\n%s", c.line, c.want, out.String())
+		}
+	}
+}
+
+// TestSubmitIsRetriedUnderOneKey: a connection that breaks during a submit
+// does not submit twice, and two calls are two submits.
+func TestSubmitIsRetriedUnderOneKey(t *testing.T) {
+	f := newFake(t)
+	keys := func(args ...string) []string {
+		_, errOut, code := f.run(context.Background(), fmt.Sprintf(hello, "flaky", "batch"), append([]string{"job", "run", "-", "-d", "--addr", f.addr}, args...)...)
+		if code != 0 {
+			t.Fatalf("exit code %d, %s", code, errOut)
+		}
+		var out []string
+		for _, r := range f.taken() {
+			submit := r.(*nusav1.SubmitRequest)
+			if submit.GetAgain() != (len(args) == 1) {
+				t.Errorf("%v: again is %v", args, submit.GetAgain())
+			}
+			out = append(out, submit.GetIdempotencyKey())
+		}
+		return out
+	}
+	first, second, own := keys(), keys("--again"), keys("--idempotency-key", "mine")
+	for _, k := range [][]string{first, second, own} {
+		if len(k) != submitAttempts || k[0] == "" || k[1] != k[0] || k[2] != k[0] {
+			t.Errorf("the keys were %q, want %d times the same one", k, submitAttempts)
+		}
+	}
+	if first[0] == second[0] || own[0] != "mine" {
+		t.Errorf("the keys were %q, %q and %q", first[0], second[0], own[0])
+	}
+}
+
+// TestExportIsUnchanged: what job export writes of an example, job run - takes,
+// and it is the stored spec again.
+func TestExportIsUnchanged(t *testing.T) {
+	files, err := filepath.Glob("../../../examples/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFake(t)
+	seen := 0
+	for _, file := range files {
+		if filepath.Base(file) == "region.yaml" {
+			continue
+		}
+		seen++
+		if _, errOut, code := f.run(context.Background(), "", "job", "run", "-d", file, "--addr", f.addr); code != 0 {
+			t.Fatalf("%s: %s", file, errOut)
+		}
+		stored := f.taken()[0].(*nusav1.SubmitRequest).GetSpec()
+		f.stored = stored
+		for _, format := range []string{"yaml", "json"} {
+			text, errOut, code := f.run(context.Background(), "", "job", "export", "stored", "-o", format, "--addr", f.addr)
+			if code != 0 {
+				t.Fatalf("%s: %s", file, errOut)
+			}
+			f.taken() // the export's
+			if _, errOut, code := f.run(context.Background(), text, "job", "run", "-d", "-", "--addr", f.addr); code != 0 {
+				t.Fatalf("%s: %s\n%s", file, errOut, text)
+			}
+			if again := f.taken()[0].(*nusav1.SubmitRequest).GetSpec(); !proto.Equal(stored, again) {
+				t.Errorf("%s as %s: got %v\nwant %v", file, format, again, stored)
+			}
+		}
+	}
+	if seen < 3 {
+		t.Errorf("only %d examples", seen)
+	}
+}
