@@ -7,15 +7,19 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Verdict says how a node fares for one more instance of a group.
+// Verdict says how a node fares for an instance of a group: one that it has
+// already is scored without itself, as when it was placed.
 type Verdict struct {
 	NodeID   string
 	NodeName string
-	Taken    int32        // live instances of the group there
-	Reason   state.Reason // empty: it would do
-	Message  string       // figures: "needs 500m cpu, 300m free of 4"
-	Score    float64
-	Terms    []Term
+	Taken    int32 // live instances of the group there
+	// Reason is empty where the node would do. One that has instances has a
+	// reason only if others wait that it does not take, or if it would no longer
+	// do for its own.
+	Reason  state.Reason
+	Message string // figures: "needs 500m cpu, 300m free of 4"
+	Score   float64
+	Terms   []Term
 }
 
 // Explain answers for every node, best first, the refused ones after them by
@@ -46,60 +50,158 @@ func ExplainAsk(in Input, job *state.Job, group string) []Verdict {
 	}
 	key := state.GroupKey{Namespace: job.Key.Namespace, Job: job.Key.Job, Group: group, Local: job.Key.Local}
 	t := newTable(in.View)
-	c := newClass(t, in.Funcs, &spec.Ask, job.Key)
-	here, there := map[string]int32{}, map[string]int32{}
+	e := &explainer{class: newClass(t, in.Funcs, &spec.Ask, job.Key), here: map[string]int32{}, there: map[string]int32{}, last: map[string]*state.Alloc{}}
 	for a := range in.View.GroupAllocs(key) {
 		if pos, ok := t.byNum[a.NodeNum]; ok && a.Live() && a.Desired == state.Run {
-			here[a.NodeID]++
-			if n := &t.nodes[pos]; c.refuseStatus(n) == "" && c.refuseKind(n) == "" {
-				there[c.value(n)]++
+			e.here[a.NodeID]++
+			e.last[a.NodeID] = a
+			if n := &t.nodes[pos]; e.refuseStatus(n) == "" && e.refuseKind(n) == "" {
+				e.there[e.value(n)]++
 			}
 		}
 	}
-	declined := declinedBy(in, key)
+	if job.Type != state.System {
+		e.burdens(in, key)
+	}
 	out := make([]Verdict, 0, len(t.nodes))
 	for i := range t.nodes {
-		n := &t.nodes[i]
-		v := Verdict{NodeID: n.ID, NodeName: n.Name, Taken: here[n.ID], Reason: c.refuse(n)}
-		switch {
-		case v.Reason != "":
-			v.Message = c.describe(n, v.Reason)
-		case declined[n.ID] != "":
-			v.Reason, v.Message = state.ReasonDeclined, declined[n.ID]
-		default:
-			v.Terms = c.terms(n, c.affinity(n), here[n.ID], there[c.value(n)])
-			for _, term := range v.Terms {
-				v.Score += term.Value
-			}
-		}
-		out = append(out, v)
+		out = append(out, e.verdict(&t.nodes[i]))
 	}
 	slices.SortStableFunc(out, func(a, b Verdict) int {
-		if af, bf := a.Reason == "", b.Reason == ""; af != bf {
-			if af {
-				return -1
-			}
+		ab, bb := a.Taken > 0 || a.Reason == "", b.Taken > 0 || b.Reason == ""
+		switch {
+		case ab && bb:
+			return cmp.Compare(b.Score, a.Score)
+		case ab:
+			return -1
+		case bb:
 			return 1
 		}
-		return cmp.Compare(b.Score, a.Score)
+		return 0
 	})
 	return out
 }
 
-// declinedBy are the nodes that declined an instance which still waits.
-func declinedBy(in Input, key state.GroupKey) map[string]string {
-	out := map[string]string{}
+// explainer looks at nodes for one group.
+type explainer struct {
+	*class
+	here  map[string]int32        // the group's instances by node
+	there map[string]int32        // and by spread value
+	last  map[string]*state.Alloc // one of them by node
+	// waits says that instances are wanted and have no node; declined and failed
+	// are what they met, by node.
+	waits    bool
+	declined map[string]string
+	failed   map[string]int
+}
+
+// verdict is about one more instance, or the one that the node has.
+func (e *explainer) verdict(n *node) Verdict {
+	v := Verdict{NodeID: n.ID, NodeName: n.Name, Taken: e.here[n.ID]}
+	refuse := func(n *node, r state.Reason) { v.Reason, v.Message = r, e.describe(n, r) }
+	if r := cmp.Or(e.refuseStatus(n), e.refuseKind(n)); r != "" {
+		refuse(n, r)
+		return v
+	}
+	seen, here, there := n, v.Taken, e.there[e.value(n)]
+	if v.Taken > 0 {
+		seen, here, there = without(n, e.last[n.ID]), here-1, there-1
+	}
+	if r := e.refuseRoom(seen); r != "" {
+		refuse(seen, r)
+		return v
+	}
+	r := state.Reason("")
+	if v.Taken > 0 && e.waits {
+		r = e.refuseRoom(n)
+	}
+	switch {
+	case r != "":
+		refuse(n, r)
+	case e.declined[n.ID] != "":
+		v.Reason, v.Message = state.ReasonDeclined, e.declined[n.ID]
+	}
+	v.Terms = e.terms(seen, e.affinity(seen), here, there)
+	if times := e.failed[n.ID]; times > 0 {
+		v.Terms = append(v.Terms, failedTerm(times, e.most()))
+	}
+	for _, term := range v.Terms {
+		v.Score += term.Value
+	}
+	return v
+}
+
+// most is the greatest number of the group's instances on one spread value; 0
+// where the group has no spread.
+func (e *explainer) most() int32 {
+	most := int32(0)
+	if e.Spread != "" {
+		for _, n := range e.there {
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
+// without is the node as if it did not have an allocation that it is charged
+// for.
+func without(n *node, a *state.Alloc) *node {
+	m := *n
+	m.free = n.free.Add(a.Resources)
+	m.allocs--
+	m.ports = slices.DeleteFunc(slices.Clone(n.ports), func(port int32) bool {
+		return slices.ContainsFunc(a.Ports, func(g state.PortGrant) bool { return g.Port == port })
+	})
+	m.gpu = slices.Clone(n.gpu)
+	for _, g := range a.GPUs {
+		if i := slices.IndexFunc(n.GPUs, func(d state.GPU) bool { return d.ID == g.Device }); i >= 0 {
+			m.gpu[i] -= g.ShareMilli
+		}
+	}
+	if a.Dedicated {
+		m.dedicated--
+	}
+	return &m
+}
+
+// burdens notes what the group's waiting instances met.
+func (e *explainer) burdens(in Input, key state.GroupKey) {
+	g, ok := in.View.Group(key)
+	if !ok {
+		return // a dry run of a new one: nothing is there that could wait
+	}
+	missing := g.Wanted
+	live := map[int32]bool{}
+	for a := range in.View.GroupAllocs(key) {
+		if a.Live() {
+			live[a.Index] = true
+		}
+	}
+	e.declined, e.failed = map[string]string{}, map[string]int{}
 	for inst := range in.View.Instances(key) {
-		exclude, _ := in.excluded(&inst)
-		if inst.FreedUnixNano == 0 || inst.Finished() {
+		slot := state.SlotOf(g.Slots, inst.Index)
+		switch wanted := slot != nil && slot.Wants(inst.Index); {
+		case !wanted:
+			delete(live, inst.Index)
+			continue
+		case inst.Finished():
+			if !live[inst.Index] {
+				missing--
+			}
+			continue
+		case inst.FreedUnixNano == 0 || live[inst.Index]:
 			continue
 		}
+		for _, b := range in.blamed(key, &inst) {
+			e.failed[b.node] = max(e.failed[b.node], b.times)
+		}
+		exclude, _ := in.excluded(&inst)
 		for _, id := range exclude {
-			out[id] = "its agent declined a waiting instance: " + string(inst.Reason)
+			e.declined[id] = "its agent declined an instance that waits"
 			if inst.Message != "" {
-				out[id] += ", " + inst.Message
+				e.declined[id] += ": " + inst.Message
 			}
 		}
 	}
-	return out
+	e.waits = missing > int32(len(live))
 }

@@ -16,6 +16,8 @@ type oracle struct {
 	view *state.View
 	key  state.GroupKey
 	ask  *state.Ask
+	// without is an allocation to look away from.
+	without *state.Alloc
 }
 
 // score is what a node is worth for one more instance; false if it cannot take
@@ -26,6 +28,9 @@ func (o *oracle) score(n *state.Node, declined []string) (float64, bool) {
 	ports := map[int32]bool{}
 	gpu := map[string]int32{}
 	for a := range o.view.Allocs() {
+		if o.without != nil && a.ID == o.without.ID {
+			continue
+		}
 		if a.Key() == o.key && a.Live() && a.Desired == state.Run {
 			if m, ok := o.view.Node(a.NodeID); ok && o.suits(m) && o.value(m) == o.value(n) {
 				sameValue++
@@ -201,7 +206,7 @@ func judge(t *rapid.T, in sched.Input, p *sched.Plan) {
 		view := fork.Snapshot()
 		job, _ := view.Job(pl.Key.JobKey(), pl.JobVersion)
 		if job.Type != state.System {
-			o := &oracle{view, pl.Key, &job.Group(pl.Key.Group).Ask}
+			o := &oracle{view: view, key: pl.Key, ask: &job.Group(pl.Key.Group).Ask}
 			inst := view.Instance(pl.Key, pl.Index)
 			declined := declinedNow(in, inst)
 			failed, penalty := o.failures(in.View.Instance(pl.Key, pl.Index)), o.penalty()
@@ -227,7 +232,7 @@ func judge(t *rapid.T, in sched.Input, p *sched.Plan) {
 	view := fork.Snapshot()
 	for _, u := range p.Unplaced {
 		job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
-		o := &oracle{view, u.Key, &job.Group(u.Key.Group).Ask}
+		o := &oracle{view: view, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
 		if u.System {
 			continue
 		}

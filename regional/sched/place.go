@@ -171,7 +171,7 @@ func (d *decision) systemSlot(insts []state.Instance) {
 	t := d.table()
 	c := newClass(t, d.in.Funcs, &d.spec.Ask, d.g.Key.JobKey())
 	var full Unplaced
-	counts := map[state.Reason]int32{}
+	refused := newTally(c)
 	for i := range t.nodes {
 		n := &t.nodes[i]
 		index := int32(n.Num)
@@ -197,16 +197,16 @@ func (d *decision) systemSlot(insts []state.Instance) {
 		}
 		if r := c.refuse(n); r != "" {
 			full.Ranges = addIndex(full.Ranges, index)
-			counts[r]++
+			refused.add(n, r)
 			continue
 		}
 		d.give(c, n, &inst, c.terms(n, 0, 0, 0), "a system job runs on every fitting node")
 	}
 	if len(full.Ranges) > 0 {
 		slices.SortFunc(full.Ranges, func(a, b Range) int { return cmp.Compare(a.From, b.From) })
-		full.Counts = sortCounts(counts)
+		full.Counts = refused.counts(false)
 		full.System = true
-		d.addUnplaced(full, full.Counts[0].Reason, "nodes that fit otherwise have no room")
+		d.addUnplaced(full, full.Counts[0].Reason, full.Counts[0].Message)
 	}
 }
 
@@ -214,151 +214,4 @@ func (d *decision) addUnplaced(u Unplaced, reason state.Reason, message string) 
 	u.Key, u.JobVersion, u.Generation = d.g.Key, d.job.Version, d.slot.Generation
 	u.Reason, u.Message = reason, message
 	d.plan.Unplaced = append(d.plan.Unplaced, u)
-}
-
-// unplaced explains instances that no node takes.
-func (d *decision) unplaced(r *ranking, ranges []Range, declined []string) {
-	u := Unplaced{Ranges: ranges}
-	if len(d.nodes.nodes) == 0 {
-		d.addUnplaced(u, state.ReasonNoNodes, "the region has no nodes")
-		return
-	}
-	if len(declined) > 0 {
-		f := r.refusals(declined)
-		u.Counts, u.Never = f.counts, f.never
-		d.addUnplaced(u, f.reason, f.message)
-		return
-	}
-	if r.refused == nil || r.refusedAt != len(r.table.changed) {
-		r.refused, r.refusedAt = r.refusals(nil), len(r.table.changed)
-	}
-	u.Counts, u.Never = r.refused.counts, r.refused.never
-	d.addUnplaced(u, r.refused.reason, r.refused.message)
-}
-
-// refusals is why no node takes one more instance of a class.
-type refusals struct {
-	counts  []state.Count
-	reason  state.Reason
-	message string
-	never   bool
-}
-
-func (c *class) refusals(declined []string) *refusals {
-	f := &refusals{counts: c.countRefusals(declined), reason: state.ReasonNoFittingNode}
-	if len(f.counts) > 0 {
-		b := blocking(f.counts)
-		f.reason = b.Reason
-		if b.Reason == state.ReasonDeclined {
-			_, f.never = c.shortage(b.Reason)
-			f.message = fmt.Sprintf("%d nodes declined it", b.Count)
-			return f
-		}
-	}
-	f.message, f.never = c.shortage(f.reason)
-	return f
-}
-
-// blocking is the reason that stands in the way: the most frequent one of nodes
-// that would do otherwise, if there are any.
-func blocking(counts []state.Count) state.Count {
-	return slices.MinFunc(counts, func(a, b state.Count) int { // the first of equals, and they are sorted
-		return cmp.Compare(farFromFitting(a.Reason), farFromFitting(b.Reason))
-	})
-}
-
-// farFromFitting ranks what refuses a node: no room, or its agent's word, only
-// refuses those that would do.
-func farFromFitting(r state.Reason) int {
-	switch r {
-	case state.ReasonPoolMismatch, state.ReasonControlPlaneHost:
-		return 3
-	case state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned:
-		return 2
-	case state.ReasonConstraint, state.ReasonDriverMissing, state.ReasonCapabilityMissing:
-		return 1
-	}
-	return 0
-}
-
-// countRefusals counts why nodes do not take one more instance.
-func (c *class) countRefusals(declined []string) []state.Count {
-	counts := map[state.Reason]int32{}
-	for i := range c.table.nodes {
-		n := &c.table.nodes[i]
-		r := c.refuse(n)
-		if r == "" && slices.Contains(declined, n.ID) {
-			r = state.ReasonDeclined
-		}
-		if r != "" {
-			counts[r]++
-		}
-	}
-	return sortCounts(counts)
-}
-
-// sortCounts puts the most frequent reason first, equals by name.
-func sortCounts(counts map[state.Reason]int32) []state.Count {
-	out := make([]state.Count, 0, len(counts))
-	for r, n := range counts {
-		out = append(out, state.Count{Reason: r, Count: n})
-	}
-	slices.SortFunc(out, func(a, b state.Count) int {
-		if a.Count != b.Count {
-			return cmp.Compare(b.Count, a.Count)
-		}
-		return strings.Compare(string(a.Reason), string(b.Reason))
-	})
-	return out
-}
-
-// shortage says in figures what is missing for a reason, and whether no node
-// would take the instance even when it is empty.
-func (c *class) shortage(r state.Reason) (message string, never bool) {
-	never = true
-	var free, empty state.Resources
-	var example *node
-	suited := 0 // nodes of the right kind
-	for i := range c.table.nodes {
-		n := &c.table.nodes[i]
-		if c.refuse(n) == r {
-			if example == nil {
-				example = n
-			}
-			free = largest(free, n.free)
-		}
-		e := emptied(n)
-		if c.refuseStatus(&e) != "" || c.refuseKind(&e) != "" {
-			continue
-		}
-		suited++
-		empty = largest(empty, n.Capacity)
-		never = never && c.refuseRoom(&e) != ""
-	}
-	need := c.Resources
-	short := func(what string, reason state.Reason, need, free, empty int64, text func(int64) string) bool {
-		switch {
-		case never && suited > 0 && need > empty:
-			message = fmt.Sprintf("needs %s %s, the largest of %d suited nodes has %s", text(need), what, suited, text(empty))
-		case r == reason:
-			message = fmt.Sprintf("needs %s %s, the most free where it is short is %s", text(need), what, text(free))
-		}
-		return message != ""
-	}
-	switch {
-	case short("cpu", state.ReasonInsufficientCPU, need.CPUMilli, free.CPUMilli, empty.CPUMilli, milli):
-	case short("memory", state.ReasonInsufficientMemory, need.MemoryBytes, free.MemoryBytes, empty.MemoryBytes, size):
-	case short("disk", state.ReasonInsufficientDisk, need.DiskBytes, free.DiskBytes, empty.DiskBytes, size):
-	case example != nil:
-		message = "for example " + example.Name + ": " + c.describe(example, r)
-	}
-	return message, never
-}
-
-func largest(a, b state.Resources) state.Resources {
-	return state.Resources{
-		CPUMilli:    max(a.CPUMilli, b.CPUMilli),
-		MemoryBytes: max(a.MemoryBytes, b.MemoryBytes),
-		DiskBytes:   max(a.DiskBytes, b.DiskBytes),
-	}
 }

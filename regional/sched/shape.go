@@ -185,3 +185,11 @@ func Sum(view *state.View) Totals {
 	}
 	return t
 }
+
+func largest(a, b state.Resources) state.Resources {
+	return state.Resources{
+		CPUMilli:    max(a.CPUMilli, b.CPUMilli),
+		MemoryBytes: max(a.MemoryBytes, b.MemoryBytes),
+		DiskBytes:   max(a.DiskBytes, b.DiskBytes),
+	}
+}
