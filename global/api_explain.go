@@ -2,10 +2,12 @@ package global
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -27,7 +29,10 @@ func (j *jobsAPI) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.Plan
 	}
 	k := keyOf(spec)
 	out := &nusav1.PlanResponse{Unplaced: map[string]int32{}, Warnings: job.Warnings(spec)}
-	snapshot, slots := a.dryRun(k, spec, out)
+	snapshot, slots, err := a.dryRun(k, spec, out)
+	if err != nil {
+		return nil, apiError(err)
+	}
 	plan := place.MakePlan(snapshot)
 	out.Slots = slotsAfter(slots, plan, k)
 	out.Explanation = &nusav1.Explanation{Age: durationpb.New(0)}
@@ -43,30 +48,35 @@ func (j *jobsAPI) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.Plan
 	return out, nil
 }
 
-// dryRun is the snapshot with a job as it would be, and the slots it has now;
-// out gets the difference to the stored job.
-func (a *active) dryRun(k jobKey, spec *nusav1.JobSpec, out *nusav1.PlanResponse) (place.Snapshot, []region.Slot) {
+// dryRun is the snapshot with a job as a submit would leave it, and its slots
+// then; out gets the difference to the stored job.
+func (a *active) dryRun(k jobKey, spec *nusav1.JobSpec, out *nusav1.PlanResponse) (place.Snapshot, []region.Slot, error) {
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+	if err != nil {
+		return place.Snapshot{}, nil, fmt.Errorf("encode the job: %w", err)
+	}
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	rec := &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}
-	var slots []region.Slot
-	if stored := a.st.jobs[k]; stored != nil && stored.rec != nil {
-		old := stored.rec.GetJob()
-		out.Revision, rec.Job.Version = stored.rev, old.GetVersion()
-		slots = stored.sortedSlots()
-		if old.GetStopped() {
-			out.Diff = append(out.Diff, &nusav1.DiffLine{Field: "stopped", Old: "true"})
-		}
-		out.Diff = append(out.Diff, job.Diff(old.GetSpec(), spec)...)
-		if len(out.Diff) > 0 {
-			rec.Job.Version++
-		}
-	} else {
-		out.Diff = job.Diff(nil, spec)
+	old, rev := a.st.jobRecord(k)
+	out.Revision = rev
+	if old.GetJob().GetStopped() {
+		out.Diff = append(out.Diff, &nusav1.DiffLine{Field: "stopped", Old: "true"})
 	}
-	dry := planJob(rec, a.st.revision+1)
+	out.Diff = append(out.Diff, job.Diff(old.GetJob().GetSpec(), spec)...)
+	t := newTx(a.st) // thrown away
+	resp, err := t.submit(k, &nusav1.SubmitRequest{Spec: spec}, encoded)
+	if err != nil {
+		return place.Snapshot{}, nil, err
+	}
+	out.Warnings = append(resp.GetWarnings(), out.Warnings...)
+	if resp.GetChanged() {
+		rev = a.st.revision + 1
+	}
+	rec, _ := t.job(k)
+	dry, slots := planJob(rec, rev), t.slots(k, "")
+	sortSlots(slots)
 	dry.Slots = slots
-	return a.st.explainSnapshot(k, dry), slots
+	return a.st.explainSnapshot(k, dry), slots, nil
 }
 
 // explainSnapshot is the present snapshot with one job, which is explained in

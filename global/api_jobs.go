@@ -187,7 +187,7 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 			return t.deleteJob(k)
 		}
 		next := proto.CloneOf(old)
-		next.Job.Stopped = true
+		next.Job.Stopped, next.Job.Run = true, runOf(old, rev)
 		next.Purge = next.Purge || req.GetPurge()
 		return t.putJob(k, next)
 	})

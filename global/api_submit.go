@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -73,7 +75,7 @@ func (a *active) beginSubmit(ctx context.Context, req *nusav1.SubmitRequest) (fi
 	}
 	var fingerprint []byte
 	if key != "" {
-		fingerprint = fingerprintOf(encoded, req.GetCheckRevision())
+		fingerprint = fingerprintOf(encoded, req.GetCheckRevision(), req.GetAgain())
 		if resp, err := a.answeredBefore(ctx, key, fingerprint); resp != nil || err != nil {
 			return func(context.Context) (*nusav1.SubmitResponse, error) { return resp, err }, nil
 		}
@@ -104,7 +106,7 @@ func (a *active) beginSubmit(ctx context.Context, req *nusav1.SubmitRequest) (fi
 			return nil, err
 		}
 		a.submitted(k, resp, revision)
-		resp.Warnings = job.Warnings(spec)
+		resp.Warnings = append(resp.Warnings, job.Warnings(spec)...)
 		return resp, nil
 	}, nil
 }
@@ -146,18 +148,33 @@ func (a *active) checkSpec(spec *nusav1.JobSpec) error {
 	return nil
 }
 
-// submit puts the job, unless the stored one is the same.
+// submit puts the job, unless the stored one is the same and goes on. It
+// decides whether a run begins, see Job.run.
 func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav1.SubmitResponse, error) {
 	old, rev := t.job(k)
 	if err := checkRevision("job "+k.String(), req.GetCheckRevision(), old != nil, rev); err != nil {
 		return nil, err
 	}
-	if old != nil && !old.GetJob().GetStopped() && bytes.Equal(t.spec(k), encoded) {
-		return &nusav1.SubmitResponse{Version: old.GetJob().GetVersion(), Revision: rev}, nil
+	ended := t.ended(k)
+	if err := mayRunAgain(k, req, old, ended); err != nil {
+		return nil, err
+	}
+	present := old != nil && !old.GetJob().GetStopped()
+	if present && !req.GetAgain() && bytes.Equal(t.spec(k), encoded) {
+		return &nusav1.SubmitResponse{Version: old.GetJob().GetVersion(), Revision: rev, Warnings: job.EndedAlready(ended)}, nil
 	}
 	rec := &nusav1.JobRecord{Job: &nusav1.Job{
 		Spec: req.GetSpec(), Version: old.GetJob().GetVersion() + 1, Submitted: timestamppb.New(time.Now()),
 	}}
+	obsolete := t.obsolete(k, old.GetJob().GetSpec(), rec.GetJob().GetSpec())
+	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED && len(obsolete) <= dropMost {
+		rec.Job.Run = runOf(old, rev)
+	} else {
+		obsolete = t.done(k)
+	}
+	if err := t.changeSlots(obsolete[:min(len(obsolete), dropMost)]); err != nil {
+		return nil, err
+	}
 	if err := t.putJob(k, rec); err != nil {
 		return nil, err
 	}
@@ -165,6 +182,84 @@ func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 		return nil, err
 	}
 	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true}, nil
+}
+
+// dropMost is how many slots a submit drops at most, so that it fits into a
+// transaction. Where more are done, the placer rewrites the others, for the
+// regions that have them; that needs a run of its own.
+const dropMost = 100
+
+// mayRunAgain judges SubmitRequest.again.
+func mayRunAgain(k jobKey, req *nusav1.SubmitRequest, old *nusav1.JobRecord, ended nusav1.JobState) error {
+	switch {
+	case !req.GetAgain():
+		return nil
+	case req.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH:
+		return status.Errorf(codes.FailedPrecondition, "job %s is no batch job: stop it, then run it", k)
+	case old != nil && !old.GetJob().GetStopped() && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED:
+		return status.Errorf(codes.FailedPrecondition, "job %s has not ended: wait until it has, or stop it first", k)
+	}
+	return nil
+}
+
+// ended says how a batch job ended whose every instance has; unspecified for
+// all others. Its slots say it for good, what the regions said last a moment
+// earlier.
+func (t *tx) ended(k jobKey) nusav1.JobState {
+	rec, _ := t.job(k)
+	stored := rec.GetJob()
+	if stored.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || stored.GetStopped() {
+		return nusav1.JobState_JOB_STATE_UNSPECIFIED
+	}
+	left, failed := int32(0), false
+	for _, g := range stored.GetSpec().GetGroups() {
+		left += g.GetCount()
+	}
+	some := left > 0
+	for _, s := range t.slots(k, "") {
+		if s.State == region.Done && s.Desired == region.DesiredRun && s.OfRun(runOf(rec, t.st.revisionOf(k))) {
+			left, failed = left-int32(s.Count()), failed || s.Reason != ""
+		}
+	}
+	switch j := t.st.jobs[k]; {
+	case some && left <= 0 && failed:
+		return nusav1.JobState_JOB_STATE_FAILED
+	case some && left <= 0:
+		return nusav1.JobState_JOB_STATE_COMPLETE
+	case j != nil && j.rec == rec:
+		if s := j.status(); ended(s.GetState()) && allEnded(s) {
+			return s.GetState()
+		}
+	}
+	return nusav1.JobState_JOB_STATE_UNSPECIFIED
+}
+
+// revisionOf is the revision of a job's stored record.
+func (st *state) revisionOf(k jobKey) int64 {
+	_, rev := st.jobRecord(k)
+	return rev
+}
+
+// done are the changes that drop a job's done slots: nothing runs in them.
+func (t *tx) done(k jobKey) []region.Change {
+	var out []region.Change
+	for _, s := range t.slots(k, "") {
+		if s.State == region.Done {
+			out = append(out, region.Change{Delete: true, Slot: s})
+		}
+	}
+	slices.SortFunc(out, func(a, b region.Change) int { return strings.Compare(a.Slot.Key(), b.Slot.Key()) })
+	return out
+}
+
+// obsolete are those of groups whose work is another one in the new spec: it is
+// to be done anew.
+func (t *tx) obsolete(k jobKey, old, next *nusav1.JobSpec) []region.Change {
+	return slices.DeleteFunc(t.done(k), func(c region.Change) bool {
+		was, is := old.GetGroups()[c.Slot.Group], next.GetGroups()[c.Slot.Group]
+		same := old.GetType() == next.GetType() && was != nil && is != nil && job.GroupHash(was) == job.GroupHash(is)
+		return same || is == nil // which the placer stops
+	})
 }
 
 // checkRevision is the check of SubmitRequest.check_revision.
@@ -181,9 +276,12 @@ func checkRevision(what string, check int64, exists bool, revision int64) error 
 }
 
 // fingerprintOf tells requests under one idempotency key apart.
-func fingerprintOf(encoded []byte, check int64) []byte {
+func fingerprintOf(encoded []byte, check int64, again bool) []byte {
 	h := sha256.New()
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(check)))
+	if again {
+		h.Write([]byte("again"))
+	}
 	h.Write(encoded)
 	return h.Sum(nil)
 }

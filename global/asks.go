@@ -29,7 +29,7 @@ func planJob(rec *nusav1.JobRecord, revision int64) place.Job {
 	j := rec.GetJob()
 	spec := j.GetSpec()
 	out := place.Job{
-		Namespace: spec.GetNamespace(), Name: spec.GetName(), Version: j.GetVersion(),
+		Namespace: spec.GetNamespace(), Name: spec.GetName(), Version: j.GetVersion(), Run: runOf(rec, revision),
 		Type:     place.JobType(enumWord(spec.GetType().String(), "JOB_TYPE_")),
 		Priority: int(spec.GetPriority()), Revision: revision, Stopped: j.GetStopped(),
 	}

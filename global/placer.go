@@ -359,7 +359,7 @@ func (a *active) results(ctx context.Context) error {
 			continue
 		}
 		status := j.status()
-		rec := &nusav1.ResultRecord{Version: j.rec.GetJob().GetVersion(), Status: status}
+		rec := &nusav1.ResultRecord{Version: j.rec.GetJob().GetVersion(), Run: runOf(j.rec, j.rev), Status: status}
 		if ended(status.GetState()) && !proto.Equal(rec, j.result) {
 			out = append(out, result{k, rec})
 		}
@@ -367,8 +367,8 @@ func (a *active) results(ctx context.Context) error {
 	a.st.mu.Unlock()
 	for i, r := range out {
 		_, err := a.commit.do(ctx, func(t *tx) error {
-			if rec, _ := t.job(r.key); rec == nil {
-				return nil
+			if rec, rev := t.job(r.key); rec == nil || runOf(rec, rev) != r.rec.GetRun() {
+				return nil // it was purged, or another run has begun
 			}
 			return t.putBlind(r.key.result(), r.rec, 0)
 		})

@@ -97,6 +97,15 @@ func newRecord(key string) proto.Message {
 	return nil
 }
 
+// runOf is the run of a job whose record has that revision (0 = that of the
+// transaction that writes it).
+func runOf(rec *nusav1.JobRecord, revision int64) int64 {
+	if run := rec.GetJob().GetRun(); run != 0 {
+		return run
+	}
+	return revision
+}
+
 // slotFromProto reads a stored slot. The write that offered it could not know
 // its own revision, so a generation of 0 is that of the record.
 func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
@@ -106,7 +115,7 @@ func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 		System:     strings.Contains(key, "@"),
 		State:      region.SlotState(enumWord(s.GetState().String(), "SLOT_STATE_")),
 		Desired:    region.Desired(enumWord(s.GetDesired().String(), "SLOT_DESIRED_")),
-		Generation: s.GetGeneration(), Revision: revision, JobVersion: s.GetJobVersion(),
+		Generation: s.GetGeneration(), Revision: revision, JobVersion: s.GetJobVersion(), Run: s.GetRun(),
 		Reason: reasonWord(s.GetReason()), Message: s.GetMessage(), PlacedBecause: s.GetPlacedBecause(),
 	}
 	if out.Generation == 0 {
@@ -121,7 +130,7 @@ func slotToProto(s region.Slot) *nusav1.Slot {
 		From: int32(s.From), To: int32(s.To), Region: s.Region,
 		State:      nusav1.SlotState(enumValue(nusav1.SlotState_value, "SLOT_STATE_", string(s.State))),
 		Desired:    nusav1.SlotDesired(enumValue(nusav1.SlotDesired_value, "SLOT_DESIRED_", string(s.Desired))),
-		Generation: s.Generation, JobVersion: s.JobVersion,
+		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
 		Reason: reasonEnum(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
 	}
 }

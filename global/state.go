@@ -265,7 +265,7 @@ func (j *jobState) needsPlacer(s region.Slot) bool {
 	if j.rec == nil || j.rec.GetJob().GetStopped() {
 		return s.Desired == region.DesiredRun
 	}
-	return s.JobVersion != j.rec.GetJob().GetVersion()
+	return s.JobVersion != j.rec.GetJob().GetVersion() || !s.OfRun(runOf(j.rec, j.rev))
 }
 
 func (st *state) orderRemoved(s region.Slot, revision int64) {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -17,20 +18,23 @@ func (j *jobState) view() *nusav1.Job {
 	rec := j.rec.GetJob()
 	return &nusav1.Job{
 		Spec: rec.GetSpec(), Version: rec.GetVersion(), Revision: j.rev, Stopped: rec.GetStopped(),
-		Submitted: rec.GetSubmitted(), Status: j.status(),
+		Submitted: rec.GetSubmitted(), Status: j.status(), Run: runOf(j.rec, j.rev),
 	}
 }
 
-// status sums up slots and summaries. mu is held. The stored result of a job
+// status sums up slots and summaries. mu is held. The stored result of a run
 // that has ended stands in for regions that no longer answer.
 func (j *jobState) status() *nusav1.JobStatus {
 	spec := j.rec.GetJob().GetSpec()
 	out := &nusav1.JobStatus{Groups: make(map[string]*nusav1.GroupStatus, len(spec.GetGroups()))}
+	behind := false
 	for name, g := range spec.GetGroups() {
-		out.Groups[name] = j.groupStatus(name, g, spec.GetType())
+		group, late := j.groupStatus(name, g, spec.GetType())
+		out.Groups[name] = group
+		behind = behind || late
 	}
-	out.State, out.Message = j.stateOf(out.Groups)
-	if r := j.result; r != nil && r.GetVersion() == j.rec.GetJob().GetVersion() && !j.rec.GetJob().GetStopped() && !ended(out.State) {
+	out.State, out.Message = j.stateOf(out.Groups, behind)
+	if r := j.result; j.standsIn(r) && !ended(out.State) {
 		kept := proto.CloneOf(r.GetStatus())
 		for name, g := range kept.GetGroups() {
 			g.Slots = out.Groups[name].GetSlots()
@@ -40,52 +44,113 @@ func (j *jobState) status() *nusav1.JobStatus {
 	return out
 }
 
+// standsIn says that a result is that of the present version and run.
+func (j *jobState) standsIn(r *nusav1.ResultRecord) bool {
+	job := j.rec.GetJob()
+	return r != nil && !job.GetStopped() && r.GetVersion() == job.GetVersion() &&
+		(r.GetRun() == 0 || r.GetRun() == runOf(j.rec, j.rev))
+}
+
 func ended(s nusav1.JobState) bool {
 	return s == nusav1.JobState_JOB_STATE_COMPLETE || s == nusav1.JobState_JOB_STATE_FAILED
 }
 
-func (j *jobState) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType) *nusav1.GroupStatus {
-	out := &nusav1.GroupStatus{Counts: &nusav1.InstanceCounts{}, Regions: map[string]*nusav1.InstanceCounts{}}
-	owned := map[string]int32{}
+// allEnded says that no instance is left that may change.
+func allEnded(s *nusav1.JobStatus) bool {
+	for _, g := range s.GetGroups() {
+		if c := g.GetCounts(); c.GetPending()+c.GetStarting()+c.GetRunning()+c.GetLost() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// owned is what a region owns of a group.
+type owned struct {
+	instances int32
+	// open says that some of it is not done: the region has to speak of the
+	// present version.
+	open bool
+}
+
+// groupStatus counts a group. behind says that a region has not spoken of the
+// present version yet.
+func (j *jobState) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType) (out *nusav1.GroupStatus, behind bool) {
+	out = &nusav1.GroupStatus{Counts: &nusav1.InstanceCounts{}, Regions: map[string]*nusav1.InstanceCounts{}}
+	owners := map[string]owned{}
 	for _, s := range j.sortedSlots() {
 		if s.Group != name {
 			continue
 		}
 		out.Slots = append(out.Slots, slotToProto(s))
 		if s.Desired == region.DesiredRun {
-			owned[s.Region] += int32(s.Count())
+			o := owners[s.Region]
+			owners[s.Region] = owned{o.instances + int32(s.Count()), o.open || s.State != region.Done}
 		}
 	}
 	system := kind == nusav1.JobType_JOB_TYPE_SYSTEM
 	total := int32(0)
-	for _, r := range slices.Sorted(maps.Keys(owned)) {
-		counts := proto.CloneOf(j.summaries[r].GetGroups()[name])
-		if counts == nil {
-			counts = &nusav1.InstanceCounts{}
-		}
+	for _, r := range slices.Sorted(maps.Keys(owners)) {
+		counts, late := j.regionCounts(j.summaries[r], name, owners[r].open)
+		behind = behind || late
 		// What the region does not count yet waits for it.
-		if missing := owned[r] - live(counts); missing > 0 && (!system || live(counts) == 0) {
+		if missing := owners[r].instances - live(counts); missing > 0 && (!system || live(counts) == 0) {
 			counts.Pending += missing
 		}
 		out.Regions[r] = counts
 		addCounts(out.Counts, counts)
-		total += owned[r]
-		if counts.GetPending()+counts.GetFailed()+counts.GetLost() > 0 {
-			out.Pending = append(out.Pending, j.summaries[r].GetReasons()[name].GetReasons()...)
+		total += owners[r].instances
+		if counts.GetPending()+counts.GetFailed()+counts.GetLost()+counts.GetOutdated() > 0 && !late {
+			out.Pending = append(out.Pending, inRegion(r, j.summaries[r].GetReasons()[name].GetReasons())...)
 		}
 	}
 	if system {
 		out.Desired = live(out.Counts)
-		return out
+		return out, behind
 	}
 	out.Desired = g.GetCount()
 	if j.rec.GetJob().GetStopped() {
-		return out
+		return out, behind
 	}
 	out.Unowned = max(0, out.Desired-total)
 	out.Counts.Pending += out.Unowned
 	if out.Unowned > 0 {
 		out.Pending = append(out.Pending, countsToProto(j.explained[name].Pending)...)
+	}
+	return out, behind
+}
+
+// regionCounts is what a region's latest summary says about a group in the
+// present version and run. What was in an earlier run counts no more; what
+// starts or runs in an earlier version is outdated, and what failed in it is
+// tried again.
+func (j *jobState) regionCounts(sum *nusav1.JobSummary, group string, open bool) (counts *nusav1.InstanceCounts, behind bool) {
+	counts = proto.CloneOf(sum.GetGroups()[group])
+	if counts == nil {
+		counts = &nusav1.InstanceCounts{}
+	}
+	job := j.rec.GetJob()
+	switch tells := sum.GetVersion() != 0 || sum.GetRun() != 0; {
+	case job.GetStopped() || !tells:
+	case sum.GetRun() > 0 && sum.GetRun() != runOf(j.rec, j.rev), sum.GetVersion() < 0:
+		return &nusav1.InstanceCounts{}, true
+	case open && sum.GetVersion() < job.GetVersion():
+		counts.Outdated = counts.GetStarting() + counts.GetRunning()
+		counts.Pending, counts.Failed = counts.GetPending()+counts.GetFailed(), 0
+		return counts, true
+	}
+	return counts, false
+}
+
+// inRegion puts the region's name before what it says.
+func inRegion(name string, said []*nusav1.CountedReason) []*nusav1.CountedReason {
+	out := make([]*nusav1.CountedReason, len(said))
+	for i, c := range said {
+		out[i] = proto.CloneOf(c)
+		out[i].Message = name
+		if c.GetMessage() != "" {
+			out[i].Message += ": " + c.GetMessage()
+		}
 	}
 	return out
 }
@@ -104,11 +169,12 @@ func addCounts(to, c *nusav1.InstanceCounts) {
 	to.Failed += c.GetFailed()
 	to.Stopped += c.GetStopped()
 	to.Lost += c.GetLost()
+	to.Outdated += c.GetOutdated()
 }
 
 // stateOf sums groups up as job.proto defines the states, with one line about
 // what is in the way.
-func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus) (nusav1.JobState, string) {
+func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus, behind bool) (nusav1.JobState, string) {
 	job := j.rec.GetJob()
 	if job.GetStopped() {
 		if len(j.slots) > 0 {
@@ -126,6 +192,9 @@ func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus) (nusav1.JobSta
 	switch {
 	case sum.Failed > 0:
 		return nusav1.JobState_JOB_STATE_FAILED, firstReason(groups, fmt.Sprintf("%d of %d instances failed", sum.Failed, desired))
+	case sum.Outdated > 0, behind && sum.Pending+sum.Lost == 0:
+		return nusav1.JobState_JOB_STATE_STARTING, firstReason(groups, fmt.Sprintf("updating: %d of %d instances run version %d",
+			max(0, sum.Running-sum.Outdated), desired, job.GetVersion()))
 	case batch && sum.Complete >= desired:
 		return nusav1.JobState_JOB_STATE_COMPLETE, ""
 	case sum.Pending+sum.Lost > 0, job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_SYSTEM && len(j.slots) == 0:
@@ -136,15 +205,12 @@ func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus) (nusav1.JobSta
 	return nusav1.JobState_JOB_STATE_RUNNING, ""
 }
 
-// firstReason adds the first reason, in order of the groups, to a summary.
+// firstReason adds the first reason, in order of the groups, to a summary: each
+// group's list begins with what is in the way.
 func firstReason(groups map[string]*nusav1.GroupStatus, summary string) string {
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		if pending := groups[name].GetPending(); len(pending) > 0 {
-			text := pending[0].GetMessage()
-			if text == "" {
-				text = reasonWord(pending[0].GetReason())
-			}
-			return fmt.Sprintf("%s: %s: %s", summary, name, text)
+			return fmt.Sprintf("%s: %s: %s", summary, name, reason.With(pending[0].GetReason(), pending[0].GetMessage()))
 		}
 	}
 	return summary

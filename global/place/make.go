@@ -123,7 +123,7 @@ func (j *Job) correct(s *region.Slot, r *Region) (kind Kind, reason, why string)
 		return Stop, ReasonSuperseded, fmt.Sprintf("version %d is a %s job", j.Version, j.Type)
 	case !s.System && s.From >= g.Count:
 		return Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", g.Count)
-	case s.JobVersion != j.Version && s.State != region.Done:
+	case s.JobVersion != j.Version && s.State != region.Done, !s.OfRun(j.Run):
 		if r == nil || allowed(g.Regions.Allow, r) {
 			return Update, "", fmt.Sprintf("version %d → %d", s.JobVersion, j.Version)
 		}
@@ -192,7 +192,7 @@ func (p *planner) act(j *Job, s *region.Slot) {
 	kind, reason, why := j.correct(s, p.at(s))
 	a := Action{
 		Kind: kind, Namespace: j.Namespace, Job: j.Name, Group: s.Group, From: s.From, To: s.To,
-		Region: s.Region, JobVersion: s.JobVersion, Slot: *s, System: s.System, Reason: reason, Why: why,
+		Region: s.Region, JobVersion: s.JobVersion, Run: j.Run, Slot: *s, System: s.System, Reason: reason, Why: why,
 	}
 	outside := false
 	if g := j.group(s.Group); g != nil && !s.System {

@@ -33,6 +33,7 @@ type Action struct {
 	From, To   int
 	Region     string
 	JobVersion int64
+	Run        int64
 	// Slot is the stored slot that is acted on; zero for Offer.
 	Slot region.Slot
 	// System marks the slot of a system job.
@@ -49,12 +50,13 @@ func (a Action) Changes() []region.Change {
 		return []region.Change{{Slot: region.Slot{
 			Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: a.From, To: a.To,
 			Region: a.Region, System: a.System, State: region.Offered, Desired: region.DesiredRun,
-			JobVersion: a.JobVersion, PlacedBecause: a.Why,
+			JobVersion: a.JobVersion, Run: a.Run, PlacedBecause: a.Why,
 		}}}
 	case Update:
 		changes := region.StopPart(a.Slot, a.To, a.Slot.To, region.DesiredStop)
 		kept := a.Slot
 		kept.To, kept.State, kept.Generation, kept.JobVersion = a.To, region.Offered, 0, a.JobVersion
+		kept.Run = a.Run
 		kept.Reason, kept.Message = "", ""
 		if len(changes) == 0 {
 			return []region.Change{{Slot: kept}}

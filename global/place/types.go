@@ -114,7 +114,9 @@ const (
 type Job struct {
 	Namespace, Name string
 	Version         int64
-	Type            JobType
+	// Run: slots of another one are rewritten, see region.Slot.
+	Run  int64
+	Type JobType
 	// Priority 0..100, higher first.
 	Priority int
 	// Revision orders jobs of equal priority: etcd revision of the submit.

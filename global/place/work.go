@@ -210,7 +210,7 @@ func (w *work) take(n int) (out [][2]int) {
 func (p *planner) offer(w *work, c *candidate, from, to int) {
 	p.plan.Actions = append(p.plan.Actions, Action{
 		Kind: Offer, Namespace: w.job.Namespace, Job: w.job.Name, Group: w.group.Name, From: from, To: to,
-		Region: p.snap.Regions[c.index].Name, JobVersion: w.job.Version, System: w.job.Type == System,
+		Region: p.snap.Regions[c.index].Name, JobVersion: w.job.Version, Run: w.job.Run, System: w.job.Type == System,
 		Why: c.why(),
 	})
 }

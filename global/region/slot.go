@@ -75,6 +75,9 @@ type Slot struct {
 	// compare of the next one; 0 = not stored.
 	Revision   int64
 	JobVersion int64
+	// Run of the job that the slot belongs to: the etcd revision of the submit
+	// that began it. 0 = written before there were runs.
+	Run int64
 	// Reason and Message of the latest answer that says more than yes.
 	Reason, Message string
 	// PlacedBecause says in one line why this region.
@@ -95,6 +98,9 @@ func (s Slot) Key() string {
 func (s Slot) WireKey() string {
 	return s.Namespace + "/" + s.Job + "/" + s.Group + "/" + strconv.Itoa(s.From)
 }
+
+// OfRun says that the slot belongs to a run.
+func (s Slot) OfRun(run int64) bool { return s.Run == run || s.Run == 0 || run == 0 }
 
 // Count is the number of indices.
 func (s Slot) Count() int { return s.To - s.From }

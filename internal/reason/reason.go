@@ -51,7 +51,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_MAX_RUNTIME:           "it ran longer than max_runtime",
 	nusav1.Reason_REASON_LEASE_EXPIRED:         "contact was lost for longer than its lease",
 	nusav1.Reason_REASON_RESTARTS_EXHAUSTED:    "it failed more often than restart.attempts",
-	nusav1.Reason_REASON_RESCHEDULES_EXHAUSTED: "it failed on more nodes than reschedule.attempts",
+	nusav1.Reason_REASON_RESCHEDULES_EXHAUSTED: "it failed more often than reschedule.attempts",
 	nusav1.Reason_REASON_AGENT_BUSY:            "the agent is too busy",
 	nusav1.Reason_REASON_AGENT_LEAVING:         "the agent is leaving",
 	nusav1.Reason_REASON_STALE_ORDER:           "a newer order took its place",
