@@ -53,6 +53,9 @@ func (p pretend) Start(ctx context.Context, t driver.Task) error {
 	for key, value := range t.Env {
 		if name, ok := strings.CutPrefix(key, "SIM_"); ok {
 			t.Config[strings.ToLower(name)] = value
+			if n, err := strconv.Atoi(value); err == nil {
+				t.Config[strings.ToLower(name)] = float64(n)
+			}
 		}
 	}
 	return p.Driver.Start(ctx, t)
