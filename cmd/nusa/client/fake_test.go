@@ -150,7 +150,7 @@ func (f *fake) Submit(ctx context.Context, r *nusav1.SubmitRequest) (*nusav1.Sub
 		}
 	case "ended", "endedbadly":
 		if !r.GetAgain() {
-			return &nusav1.SubmitResponse{Version: 2, Revision: 12, Warnings: append(job.Warnings(r.GetSpec()), "every instance has ended: set again to run it again")}, nil
+			return &nusav1.SubmitResponse{Version: 2, Revision: 12, Warnings: append(job.Warnings(r.GetSpec()), "it has completed already; run it again with nusa job run --again FILE")}, nil
 		}
 		return &nusav1.SubmitResponse{Version: 2, Revision: 13, Warnings: job.Warnings(r.GetSpec())}, nil
 	case "fresh":
@@ -238,7 +238,7 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 
 func (f *fake) Plan(_ context.Context, r *nusav1.PlanRequest) (*nusav1.PlanResponse, error) {
 	switch r.GetSpec().GetName() {
-	case "same":
+	case "same", "halted":
 		return &nusav1.PlanResponse{Revision: 9}, nil
 	case "quorum":
 		return nil, status.Error(codes.Unavailable, "etcd has no quorum: 1 of 3 members answer")
@@ -261,6 +261,10 @@ func (f *fake) Plan(_ context.Context, r *nusav1.PlanRequest) (*nusav1.PlanRespo
 func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, error) {
 	f.note(r)
 	switch r.GetJob().GetName() {
+	case "halted":
+		return &nusav1.Job{Spec: storedSpec("halted"), Stopped: true, Region: r.GetJob().GetRegion()}, nil
+	case "same":
+		return &nusav1.Job{Spec: storedSpec("same"), Region: r.GetJob().GetRegion()}, nil
 	case "stored":
 		return &nusav1.Job{Spec: f.stored}, nil
 	case "idle":
@@ -306,7 +310,8 @@ func (f *fake) Explain(_ context.Context, r *nusav1.ExplainRequest) (*nusav1.Exp
 	case "new":
 		return &nusav1.Explanation{}, nil
 	case "island":
-		e.Age = nil
+		e.Age, e.Groups[0].Regions = nil, nil
+		return e, nil
 	}
 	if r.GetRegion() == "" {
 		e.Groups[0].Nodes = nil

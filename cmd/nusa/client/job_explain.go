@@ -74,11 +74,15 @@ func (v view) explanation(w io.Writer, e *nusav1.Explanation) {
 		for _, r := range g.GetRegions() {
 			regions = append(regions, verdict{[]string{r.GetRegion()}, r.GetTaken(), count(r.GetFits()), r.GetReason(), r.GetMessage(), r.GetScore(), r.GetTerms(), r.GetInputs()})
 		}
-		v.verdicts(w, []string{"REGION"}, regions)
+		if len(regions) > 0 {
+			v.verdicts(w, []string{"REGION"}, regions)
+		}
 		if len(g.GetNodes()) == 0 {
 			continue
 		}
-		fmt.Fprintln(w)
+		if len(regions) > 0 {
+			fmt.Fprintln(w)
+		}
 		var nodes []verdict
 		for _, n := range g.GetNodes() {
 			nodes = append(nodes, verdict{[]string{n.GetNodeName(), shortID(n.GetNodeId())}, n.GetTaken(), "", n.GetReason(), n.GetMessage(), n.GetScore(), n.GetTerms(), n.GetInputs()})

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -42,6 +43,9 @@ func jobPlan(s *settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := c.planStart(ctx, spec, region, plan); err != nil {
+				return err
+			}
 			err = c.print(plan, func(w io.Writer) {
 				c.view().plan(w, planned{jobName(namespaceOf(spec), spec.GetName(), region), c.submitFlags(region) + " " + fileArg(args[0]), written}, plan)
 				if explain {
@@ -71,6 +75,23 @@ type planned struct {
 
 // stoppedField is the line of a diff that says that the stored job is stopped.
 const stoppedField = "stopped"
+
+// planStart adds to a region's plan what the global tier's says by itself: that
+// the stored job is stopped, so that a submit of the same starts it again.
+func (c *caller) planStart(ctx context.Context, spec *nusav1.JobSpec, region string, plan *nusav1.PlanResponse) error {
+	isLine := func(d *nusav1.DiffLine) bool { return d.GetField() == stoppedField }
+	if region == "" || plan.GetRevision() == 0 || slices.ContainsFunc(plan.GetDiff(), isLine) {
+		return nil
+	}
+	j, err := c.jobs().Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: namespaceOf(spec), Name: spec.GetName(), Region: region}})
+	if err != nil {
+		return err
+	}
+	if j.GetStopped() {
+		plan.Diff = append(plan.Diff, &nusav1.DiffLine{Field: stoppedField, Old: "true"})
+	}
+	return nil
+}
 
 func (v view) plan(w io.Writer, of planned, p *nusav1.PlanResponse) {
 	diff := slices.DeleteFunc(slices.Clone(p.GetDiff()), func(d *nusav1.DiffLine) bool { return d.GetField() == stoppedField })
@@ -107,7 +128,7 @@ func (v view) plan(w io.Writer, of planned, p *nusav1.PlanResponse) {
 		}
 	}
 	for _, warning := range p.GetWarnings() {
-		fmt.Fprintf(w, "%s%s\n", v.wait("warning: "), plain(warning))
+		fmt.Fprintf(w, "%s%s\n", v.wait("warning: "), called(plain(warning), v.nusa))
 	}
 	if len(p.GetDiff()) > 0 {
 		check := fmt.Sprint(p.GetRevision())

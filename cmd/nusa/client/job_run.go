@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -120,6 +121,8 @@ func (r *submission) submit(c *caller, ref *nusav1.JobRef, spec *nusav1.JobSpec)
 		switch {
 		case err == nil:
 			return resp, nil
+		case !sent && c.conn.GetState() == connectivity.Connecting:
+			return nil, err // it never left
 		case code == codes.DeadlineExceeded, code == codes.Canceled:
 			return nil, r.unknown(c, ref, err)
 		case lost(err):
@@ -175,7 +178,7 @@ func news(resp *nusav1.SubmitResponse, spec *nusav1.JobSpec) []string {
 
 func (c *caller) warnings(all []string) {
 	for _, w := range all {
-		fmt.Fprintln(c.cmd.ErrOrStderr(), c.style.wait("warning: ")+plain(w))
+		fmt.Fprintln(c.cmd.ErrOrStderr(), c.style.wait("warning: ")+called(plain(w), c.nusa))
 	}
 }
 

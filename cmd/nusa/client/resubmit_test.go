@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,6 +28,7 @@ func TestHintsNameTheBinary(t *testing.T) {
 		{"", "job status", "usage: ./bin/nusa job status JOB"},
 		{"", "job run --help", "  ./bin/nusa job run hello.yaml\n"},
 		{"", "nonsense", "unknown command \"nonsense\" of ./bin/nusa"},
+		{fmt.Sprintf(hello, "ended", "batch"), "job run -d -", "run it again with ./bin/nusa job run --again FILE"},
 		{fmt.Sprintf(hello, "api", "service"), "job plan -", "to do just this: ./bin/nusa job run"},
 		{fmt.Sprintf(hello, "ended", "batch"), "job run -", "run it again with ./bin/nusa job run --again FILE"},
 	} {
@@ -113,5 +115,20 @@ func TestExportIsUnchanged(t *testing.T) {
 	}
 	if seen < 3 {
 		t.Errorf("only %d examples", seen)
+	}
+}
+
+// TestNeverSent: a server that takes the connection and says nothing has not
+// been sent the job, so nothing is unknown.
+func TestNeverSent(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	f := &fake{}
+	_, errOut, code := f.run(context.Background(), fmt.Sprintf(hello, "a", "service"), "job", "run", "-", "--timeout", "300ms", "--addr", mute.Addr().String())
+	if code != exitFail || !strings.Contains(errOut, "no answer from") || strings.Contains(errOut, "may have been accepted") {
+		t.Errorf("exit code %d, %s", code, errOut)
 	}
 }

@@ -46,6 +46,11 @@ func callMe(root *cobra.Command, name string) {
 // Program is how a command's hints should name the binary.
 func Program(cmd *cobra.Command) string { return cmd.Root().CommandPath() }
 
+// called puts the binary's name, as it was called, into a server's hint.
+func called(text, name string) string {
+	return strings.ReplaceAll(text, " nusa job ", " "+name+" job ")
+}
+
 // takes checks the arguments of a command by their names; one in [] may be
 // left out.
 func takes(names ...string) cobra.PositionalArgs {
