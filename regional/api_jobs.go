@@ -69,7 +69,7 @@ func (j jobs) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.Su
 	out := &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: r.Changed && !r.Same, Warnings: job.Warnings(spec)}
 	if key := (state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: true}); r.Same {
 		if now, err := l.job(j.s.fsm.View(), key); err == nil && spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH {
-			out.Warnings = append(out.Warnings, job.EndedAlready(now.GetStatus().GetState())...)
+			out.Warnings = append(job.EndedAlready(now.GetStatus().GetState()), out.Warnings...)
 		}
 	}
 	return out, nil
