@@ -2,12 +2,15 @@ package regional
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
@@ -15,38 +18,103 @@ import (
 )
 
 // Explain says for every node why instances are or are not there, for any job
-// that has instances in this region.
+// that has instances in this region, or whose spec comes along.
 func (j jobs) Explain(_ context.Context, req *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
 	l, err := j.s.leading()
 	if err != nil {
 		return nil, err
 	}
-	view := j.s.fsm.View()
+	view, region := j.s.fsm.View(), j.s.cfg.Region.GetName()
 	k, err := l.findJob(view, req.GetJob())
+	if status.Code(err) == codes.NotFound && req.GetSpec() != nil {
+		return l.explainElsewhere(view, req)
+	}
 	if err != nil {
 		return nil, err
 	}
-	in := l.input(view)
 	out := &nusav1.Explanation{}
+	now := l.input(view)
+	decided := int64(0)
 	for g := range view.JobGroups(k) {
-		if req.GetGroup() != "" && g.Key.Group != req.GetGroup() {
+		if req.GetGroup() != "" && g.Key.Group != req.GetGroup() || len(g.Slots) == 0 {
 			continue
 		}
-		unplaced := int32(0)
-		if plan := l.sched.plan(); plan != nil {
-			for _, u := range plan.Unplaced {
-				if u.Key == g.Key {
-					unplaced += instances(u.Ranges)
-				}
-			}
-		}
-		out.Groups = append(out.Groups, &nusav1.GroupExplanation{
-			Group: g.Key.Group, Desired: g.Wanted, Unplaced: unplaced,
-			Nodes: l.verdicts(sched.Explain(in, g.Key)),
-		})
+		e, at := l.explainGroup(now, g)
+		out.Groups = append(out.Groups, e)
+		decided = max(decided, at)
 	}
 	if req.GetGroup() != "" && len(out.Groups) == 0 {
-		return nil, status.Errorf(codes.NotFound, "job %s has no group %q here", k.In(l.s.cfg.Region.GetName()), req.GetGroup())
+		return nil, status.Errorf(codes.NotFound, "job %s has no group %q here", k.In(region), req.GetGroup())
+	}
+	if decided > 0 {
+		out.Age = durationpb.New(time.Duration(max(0, now.NowUnixNano-decided)))
+	}
+	return out, nil
+}
+
+// explainGroup explains one group, and when it was decided about last: by the
+// newest plan while something of it waits, else when its newest instance was
+// placed.
+func (l *leader) explainGroup(in sched.Input, g *state.GroupView) (*nusav1.GroupExplanation, int64) {
+	out := &nusav1.GroupExplanation{Group: g.Key.Group, Desired: g.Wanted}
+	plan, decided := l.sched.planned()
+	reasons := l.sched.pending(g.Key)
+	waiting := int32(0)
+	if plan != nil {
+		out.Unplaced, waiting = plan.Lacking(g.Key)
+	}
+	live := map[int32]bool{}
+	placed := int64(0)
+	for a := range in.View.GroupAllocs(g.Key) {
+		if a.Live() && a.Desired == state.Run {
+			live[a.Index] = true
+			placed = max(placed, a.CreatedUnixNano)
+		}
+	}
+	verdict := &nusav1.RegionVerdict{Region: l.s.cfg.Region.GetName(), Taken: int32(len(live))}
+	if job, found := in.View.Job(g.Key.JobKey(), newestVersion(g)); found && job.Group(g.Key.Group) != nil {
+		verdict.Fits = int32(len(live) + sched.FitCount(in, &job.Group(g.Key.Group).Ask, maxFit-len(live)))
+		if job.Type == state.System { // its instances are nodes: those without room are wanted too
+			out.Desired = int32(len(live)) + out.Unplaced + waiting
+			verdict.Fits = int32(len(live))
+		}
+	}
+	if len(reasons) > 0 {
+		verdict.Reason, verdict.Message = reasonToWire(reasons[0].Reason), reasons[0].Message
+		placed = decided
+	}
+	out.Regions = []*nusav1.RegionVerdict{verdict}
+	out.Nodes = l.verdicts(sched.Explain(in, g.Key))
+	return out, placed
+}
+
+func newestVersion(g *state.GroupView) int64 {
+	version := int64(0)
+	for _, s := range g.Slots {
+		version = max(version, s.JobVersion)
+	}
+	return version
+}
+
+// explainElsewhere explains a job of the federation of which nothing is here:
+// how each node would fare.
+func (l *leader) explainElsewhere(view *state.View, req *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
+	if n := proto.Size(req.GetSpec()); n > job.MaxSize {
+		return nil, serve.Invalid(&nusav1.Problem{Field: "spec", Message: fmt.Sprintf("%d bytes, at most %d", n, job.MaxSize)})
+	}
+	spec := proto.CloneOf(req.GetSpec())
+	job.Default(spec)
+	if err := job.Validate(spec); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	candidate := jobOf(spec, nil, false, 0)
+	out := &nusav1.Explanation{Age: durationpb.New(0)}
+	for _, g := range candidate.Groups {
+		if req.GetGroup() == "" || g.Name == req.GetGroup() {
+			out.Groups = append(out.Groups, &nusav1.GroupExplanation{
+				Group: g.Name, Nodes: l.verdicts(sched.ExplainAsk(l.input(view), candidate, g.Name)),
+			})
+		}
 	}
 	return out, nil
 }
@@ -85,7 +153,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 		return nil, err
 	}
 	out := &nusav1.PlanResponse{
-		Diff: job.Diff(stored, spec), Warnings: job.Warnings(spec), Revision: revision,
+		Diff: l.planDiff(view, stored, spec), Warnings: job.Warnings(spec), Revision: revision,
 		Unplaced: map[string]int32{}, Explanation: &nusav1.Explanation{},
 	}
 	candidate := jobOf(spec, raw, true, 0)
@@ -102,9 +170,13 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 			out.Slots = append(out.Slots, slotToWire(s, l.s.cfg.Region.GetName()))
 		}
 		ge := &nusav1.GroupExplanation{Group: g.Key.Group, Desired: g.Wanted}
-		for _, u := range plan.Unplaced {
-			if u.Key == g.Key {
-				ge.Unplaced += instances(u.Ranges)
+		ge.Unplaced, _ = plan.Lacking(g.Key)
+		if candidate.Type == state.System { // its instances are nodes
+			ge.Desired += ge.Unplaced
+			for _, p := range plan.Places {
+				if p.Key == g.Key {
+					ge.Desired++
+				}
 			}
 		}
 		if ge.Unplaced > 0 {
@@ -114,6 +186,15 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 		out.Explanation.Groups = append(out.Explanation.Groups, ge)
 	}
 	return out, nil
+}
+
+// planDiff is what a submit would change: a stopped job would run again.
+func (l *leader) planDiff(view *state.View, stored, spec *nusav1.JobSpec) []*nusav1.DiffLine {
+	var out []*nusav1.DiffLine
+	if own, found := view.LocalJob(spec.GetNamespace(), spec.GetName()); found && own.Stopped {
+		out = append(out, &nusav1.DiffLine{Field: "stopped", Old: "true"})
+	}
+	return append(out, job.Diff(stored, spec)...)
 }
 
 // planned adds the plan's placements to the verdicts.

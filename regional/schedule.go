@@ -30,7 +30,8 @@ type scheduler struct {
 
 	mu sync.Mutex
 	// last is the newest plan: reasons of what is pending.
-	last *sched.Plan
+	last         *sched.Plan
+	lastUnixNano int64
 	// settled is the greatest revision of slots that are placed as far as they
 	// can be: what a report charges for.
 	settled int64
@@ -90,7 +91,7 @@ func (s *scheduler) round(ctx context.Context) (time.Duration, error) {
 			return 0, fmt.Errorf("commit what is given back: %w", err)
 		}
 	}
-	s.note(in.View, plan)
+	s.note(in, plan)
 	switch {
 	case plan.More:
 		s.poke()
@@ -138,7 +139,8 @@ func (s *scheduler) commit(ctx context.Context, plan *sched.Plan) (changed bool,
 }
 
 // note remembers the plan for those who ask why, and how far slots are settled.
-func (s *scheduler) note(view *state.View, plan *sched.Plan) {
+func (s *scheduler) note(in sched.Input, plan *sched.Plan) {
+	view := in.View
 	settled := int64(0)
 	if plan.Empty() && !view.Cluster().OrdersIncomplete {
 		for slot := range view.Slots() {
@@ -148,7 +150,7 @@ func (s *scheduler) note(view *state.View, plan *sched.Plan) {
 		}
 	}
 	s.mu.Lock()
-	s.last = plan
+	s.last, s.lastUnixNano = plan, in.NowUnixNano
 	s.settled = max(s.settled, settled)
 	s.mu.Unlock()
 	explained := map[state.GroupKey]struct{}{}
@@ -161,11 +163,12 @@ func (s *scheduler) note(view *state.View, plan *sched.Plan) {
 	s.l.uplink.explained(explained)
 }
 
-// plan is the newest plan; nil before the first.
-func (s *scheduler) plan() *sched.Plan {
+// planned is the newest plan and the time that it was made for; nil before the
+// first.
+func (s *scheduler) planned() (*sched.Plan, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.last
+	return s.last, s.lastUnixNano
 }
 
 func (s *scheduler) settledRevision() int64 {
@@ -174,9 +177,16 @@ func (s *scheduler) settledRevision() int64 {
 	return s.settled
 }
 
+// waitText says what instances wait for that are due later.
+var waitText = map[state.Reason]string{
+	state.ReasonBackoff:  "it failed and waits before the next attempt",
+	state.ReasonNodeLost: "its node is silent, and it is not to be replaced yet",
+	state.ReasonDeclined: "its node declined it and is asked again soon",
+}
+
 // pending are the counted reasons of a group's instances without a node.
 func (s *scheduler) pending(key state.GroupKey) []state.Count {
-	plan := s.plan()
+	plan, _ := s.planned()
 	if plan == nil {
 		return nil
 	}
@@ -188,7 +198,7 @@ func (s *scheduler) pending(key state.GroupKey) []state.Count {
 	}
 	for _, w := range plan.Waiting {
 		if w.Key == key {
-			out = append(out, state.Count{Reason: w.Reason, Count: instances(w.Ranges)})
+			out = append(out, state.Count{Reason: w.Reason, Count: sched.Instances(w.Ranges), Message: waitText[w.Reason]})
 		}
 	}
 	return out
@@ -197,7 +207,7 @@ func (s *scheduler) pending(key state.GroupKey) []state.Count {
 // blockingFirst are the counted reasons, the one that stands in the way first
 // and with its figures.
 func blockingFirst(u *sched.Unplaced) []state.Count {
-	out := []state.Count{{Reason: u.Reason, Message: u.Message, Count: instances(u.Ranges)}}
+	out := []state.Count{{Reason: u.Reason, Message: u.Message, Count: sched.Instances(u.Ranges)}}
 	for _, c := range u.Counts {
 		if c.Reason == u.Reason {
 			out[0].Count = c.Count
@@ -210,24 +220,16 @@ func blockingFirst(u *sched.Unplaced) []state.Count {
 
 // queueLength is how many instances wait for a node.
 func (s *scheduler) queueLength() int32 {
-	plan := s.plan()
+	plan, _ := s.planned()
 	if plan == nil {
 		return 0
 	}
 	n := int32(0)
 	for _, u := range plan.Unplaced {
-		n += instances(u.Ranges)
+		n += sched.Instances(u.Ranges)
 	}
 	for _, w := range plan.Waiting {
-		n += instances(w.Ranges)
-	}
-	return n
-}
-
-func instances(ranges []sched.Range) int32 {
-	n := int32(0)
-	for _, r := range ranges {
-		n += r.To - r.From
+		n += sched.Instances(w.Ranges)
 	}
 	return n
 }

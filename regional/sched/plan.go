@@ -181,6 +181,31 @@ func addIndex(ranges []Range, i int32) []Range {
 	return append(ranges, Range{i, i + 1})
 }
 
+// Lacking is how many instances of a group fit no node, and how many wait for
+// their time.
+func (p *Plan) Lacking(key state.GroupKey) (unplaced, waiting int32) {
+	for _, u := range p.Unplaced {
+		if u.Key == key {
+			unplaced += Instances(u.Ranges)
+		}
+	}
+	for _, w := range p.Waiting {
+		if w.Key == key {
+			waiting += Instances(w.Ranges)
+		}
+	}
+	return unplaced, waiting
+}
+
+// Instances counts the indices of ranges.
+func Instances(ranges []Range) int32 {
+	n := int32(0)
+	for _, r := range ranges {
+		n += r.To - r.From
+	}
+	return n
+}
+
 // Commands turns the plan into log commands of at most perCommand (≥ 1)
 // entries each. newID makes a UUID for each allocation, in the plan's order.
 func (p *Plan) Commands(newID func() string, perCommand int) []state.ApplyPlan {

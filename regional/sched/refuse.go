@@ -33,7 +33,7 @@ func (d *decision) unplaced(r *ranking, ranges []Range, declined []string) {
 type refusals struct {
 	// counts over nodes, the most frequent reason first, each with its figures.
 	counts []state.Count
-	// reason and message are the first of counts.
+	// reason and message are those of the one that stands in the way.
 	reason  state.Reason
 	message string
 	// never says that no node would take it even when it is empty.
@@ -60,9 +60,32 @@ func (c *class) refusals(declined []string) *refusals {
 	}
 	f.counts = t.counts(f.never)
 	if len(f.counts) > 0 {
-		f.reason, f.message = f.counts[0].Reason, f.counts[0].Message
+		b := blocking(f.counts)
+		f.reason, f.message = b.Reason, b.Message
 	}
 	return f
+}
+
+// blocking is the reason that stands in the way: the most frequent one of nodes
+// that would do otherwise, if there are any.
+func blocking(counts []state.Count) state.Count {
+	return slices.MinFunc(counts, func(a, b state.Count) int { // the first of equals, and they are sorted
+		return cmp.Compare(farFromFitting(a.Reason), farFromFitting(b.Reason))
+	})
+}
+
+// farFromFitting ranks what refuses a node: no room, or its agent's word, only
+// refuses those that would do.
+func farFromFitting(r state.Reason) int {
+	switch r {
+	case state.ReasonPoolMismatch, state.ReasonControlPlaneHost:
+		return 3
+	case state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned:
+		return 2
+	case state.ReasonConstraint, state.ReasonDriverMissing, state.ReasonCapabilityMissing:
+		return 1
+	}
+	return 0
 }
 
 // tally counts the nodes that refuse an instance of a class, by reason.

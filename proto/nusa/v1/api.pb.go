@@ -1185,7 +1185,10 @@ type ExplainRequest struct {
 	// Also explain that region's nodes.
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	// Only this group.
-	Group         string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	Group string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	// For regions: explain this job of the federation also where none of it is
+	// held. The global tier sends it; clients need not.
+	Spec          *JobSpec `protobuf:"bytes,4,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1239,6 +1242,13 @@ func (x *ExplainRequest) GetGroup() string {
 		return x.Group
 	}
 	return ""
+}
+
+func (x *ExplainRequest) GetSpec() *JobSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
 }
 
 // Explanation is the latest decision about a job, with its inputs.
@@ -3961,11 +3971,12 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x05purge\x18\x02 \x01(\bR\x05purge\x12%\n" +
 	"\x0echeck_revision\x18\x03 \x01(\x03R\rcheckRevision\"-\n" +
 	"\x0fStopJobResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\x87\x01\n" +
 	"\x0eExplainRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x14\n" +
-	"\x05group\x18\x03 \x01(\tR\x05group\"m\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12$\n" +
+	"\x04spec\x18\x04 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"m\n" +
 	"\vExplanation\x121\n" +
 	"\x06groups\x18\x01 \x03(\v2\x19.nusa.v1.GroupExplanationR\x06groups\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xbc\x01\n" +
@@ -4322,117 +4333,118 @@ var file_nusa_v1_api_proto_depIdxs = []int32{
 	15, // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,  // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,  // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	20, // 18: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	64, // 19: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
-	21, // 20: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
-	22, // 21: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	70, // 22: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
-	23, // 23: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	24, // 24: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	70, // 25: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
-	23, // 26: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	24, // 27: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	64, // 28: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	8,  // 29: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	71, // 30: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	15, // 31: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	62, // 32: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	72, // 33: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	63, // 34: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	73, // 35: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	74, // 36: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15, // 37: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	0,  // 38: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,  // 39: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	64, // 40: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	64, // 41: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	64, // 42: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	64, // 43: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	64, // 44: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	64, // 45: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	47, // 46: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	73, // 47: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	74, // 48: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15, // 49: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	44, // 50: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	52, // 51: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	64, // 52: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,  // 53: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	75, // 54: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	55, // 55: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	64, // 56: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,  // 57: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,  // 58: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	76, // 59: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	5,  // 60: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,  // 61: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,  // 62: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12, // 63: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13, // 64: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16, // 65: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18, // 66: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	25, // 67: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12, // 68: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,  // 69: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	26, // 70: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	28, // 71: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	28, // 72: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	29, // 73: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	31, // 74: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	33, // 75: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	34, // 76: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	36, // 77: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	37, // 78: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	36, // 79: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	34, // 80: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	39, // 81: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	41, // 82: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	42, // 83: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	43, // 84: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	45, // 85: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	48, // 86: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	50, // 87: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	53, // 88: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	48, // 89: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	56, // 90: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	58, // 91: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	6,  // 92: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,  // 93: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10, // 94: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	69, // 95: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14, // 96: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17, // 97: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19, // 98: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,  // 99: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	69, // 100: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,  // 101: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	27, // 102: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	71, // 103: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	71, // 104: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	30, // 105: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	32, // 106: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	73, // 107: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	35, // 108: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	73, // 109: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	73, // 110: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	38, // 111: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	73, // 112: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	40, // 113: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	74, // 114: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	74, // 115: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	74, // 116: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	46, // 117: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	49, // 118: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	51, // 119: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	54, // 120: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	49, // 121: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	57, // 122: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	59, // 123: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	92, // [92:124] is the sub-list for method output_type
-	60, // [60:92] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	66, // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	20, // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
+	64, // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	21, // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
+	22, // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
+	70, // 23: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	23, // 24: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	24, // 25: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
+	70, // 26: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	23, // 27: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	24, // 28: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
+	64, // 29: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	8,  // 30: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
+	71, // 31: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	15, // 32: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	62, // 33: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	72, // 34: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	63, // 35: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	73, // 36: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	74, // 37: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15, // 38: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	0,  // 39: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,  // 40: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	64, // 41: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	64, // 42: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	64, // 43: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	64, // 44: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	64, // 45: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	64, // 46: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	47, // 47: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	73, // 48: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	74, // 49: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15, // 50: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	44, // 51: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	52, // 52: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	64, // 53: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,  // 54: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	75, // 55: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	55, // 56: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	64, // 57: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,  // 58: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,  // 59: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	76, // 60: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	5,  // 61: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,  // 62: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,  // 63: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12, // 64: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13, // 65: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16, // 66: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18, // 67: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	25, // 68: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12, // 69: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,  // 70: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	26, // 71: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	28, // 72: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	28, // 73: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	29, // 74: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	31, // 75: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	33, // 76: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	34, // 77: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	36, // 78: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	37, // 79: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	36, // 80: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	34, // 81: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	39, // 82: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	41, // 83: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	42, // 84: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	43, // 85: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	45, // 86: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	48, // 87: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	50, // 88: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	53, // 89: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	48, // 90: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	56, // 91: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	58, // 92: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	6,  // 93: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,  // 94: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10, // 95: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	69, // 96: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14, // 97: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17, // 98: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19, // 99: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,  // 100: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	69, // 101: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,  // 102: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	27, // 103: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	71, // 104: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	71, // 105: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	30, // 106: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	32, // 107: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	73, // 108: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	35, // 109: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	73, // 110: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	73, // 111: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	38, // 112: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	73, // 113: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	40, // 114: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	74, // 115: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	74, // 116: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	74, // 117: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	46, // 118: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	49, // 119: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	51, // 120: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	54, // 121: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	49, // 122: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	57, // 123: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	59, // 124: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	93, // [93:125] is the sub-list for method output_type
+	61, // [61:93] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }

@@ -1,0 +1,118 @@
+package regional_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestExplainOfALocalJob: the region's verdict, how old the decision is, and
+// every node; what is taken is scored as it was when it was placed.
+func TestExplainOfALocalJob(t *testing.T) {
+	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+		plan, err := jobs.Plan(ctx, &nusav1.PlanRequest{Spec: spec("web", 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := plan.GetExplanation().GetGroups()[0].GetNodes()[0].GetScore()
+		w.submit(1, spec("web", 1))
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
+		time.Sleep(5 * time.Minute)
+		e, err := jobs.Explain(ctx, &nusav1.ExplainRequest{Job: ref("web")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := e.GetGroups()[0]
+		if age := e.GetAge().AsDuration(); age < 5*time.Minute || age > 6*time.Minute {
+			t.Errorf("decided %v ago", age)
+		}
+		if r := g.GetRegions(); len(r) != 1 || r[0].GetRegion() != regionName || r[0].GetTaken() != 1 || r[0].GetFits() != 8 || r[0].GetReason() != 0 {
+			t.Errorf("the region's verdict: %v", r)
+		}
+		if n := g.GetNodes(); len(n) != 1 || n[0].GetTaken() != 1 || n[0].GetReason() != 0 || n[0].GetScore() != before {
+			t.Errorf("scored %v before it was placed, now %v", before, n)
+		}
+		w.submit(1, spec("web", 9))
+		w.eventually("the region is full", func() bool { return w.running(1)["n1"] == 8 })
+		if e, err = jobs.Explain(ctx, &nusav1.ExplainRequest{Job: ref("web")}); err != nil {
+			t.Fatal(err)
+		}
+		r := e.GetGroups()[0].GetRegions()[0]
+		if r.GetTaken() != 8 || r.GetReason() != nusav1.Reason_REASON_INSUFFICIENT_CPU || r.GetMessage() != "needs 500m cpu, n1 has 0 free" {
+			t.Errorf("the verdict of a full region: %v", r)
+		}
+		j, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref("web")})
+		if err != nil || strings.Contains(j.GetStatus().GetMessage(), "_") || !strings.Contains(j.GetStatus().GetMessage(), r.GetMessage()) {
+			t.Errorf("status %q, %v", j.GetStatus().GetMessage(), err)
+		}
+	})
+}
+
+// TestExplainOfWhatIsElsewhere: a region also says how its nodes would fare for
+// a job of which it has nothing.
+func TestExplainOfWhatIsElsewhere(t *testing.T) {
+	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+		big := spec("far", 1)
+		big.Groups["web"].Tasks["main"].Resources.CpuMilli = 64_000
+		ref := &nusav1.JobRef{Namespace: "default", Name: "far"}
+		if _, err := jobs.Explain(ctx, &nusav1.ExplainRequest{Job: ref}); status.Code(err) != codes.NotFound {
+			t.Errorf("an unknown job: %v", err)
+		}
+		e, err := jobs.Explain(ctx, &nusav1.ExplainRequest{Job: ref, Spec: big})
+		if err != nil || len(e.GetGroups()) != 1 || len(e.GetGroups()[0].GetNodes()) != 1 {
+			t.Fatalf("%v, %v", e, err)
+		}
+		if n := e.GetGroups()[0].GetNodes()[0]; n.GetTaken() != 0 || n.GetMessage() != "needs 64 cpu, 4 free of 4" {
+			t.Errorf("%v", n)
+		}
+	})
+}
+
+// TestExplainOfASystemJob counts nodes: those that have it, and those that
+// should but have no room.
+func TestExplainOfASystemJob(t *testing.T) {
+	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+		w.agent("n2", runs)
+		w.eventually("both nodes are there", func() bool { return w.node(1, "n2").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		fill := spec("fill", 1)
+		fill.Groups["web"].Tasks["main"].Resources.CpuMilli = 4000
+		w.submit(1, fill)
+		w.eventually("one node is full", func() bool { return len(w.running(1)) == 1 })
+		s := spec("log", 0)
+		s.Type, s.Groups["web"].Count = nusav1.JobType_JOB_TYPE_SYSTEM, nil
+		plan, err := jobs.Plan(ctx, &nusav1.PlanRequest{Spec: s})
+		if g := plan.GetExplanation().GetGroups(); err != nil || g[0].GetDesired() != 2 || g[0].GetUnplaced() != 1 {
+			t.Errorf("plan: %v, %v", g, err)
+		}
+		w.submit(1, s)
+		w.eventually("it runs on the other", func() bool { return len(w.running(1)) == 2 })
+		e, err := jobs.Explain(ctx, &nusav1.ExplainRequest{Job: ref("log")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := e.GetGroups()[0]
+		if g.GetDesired() != 2 || g.GetUnplaced() != 1 || len(g.GetNodes()) != 2 || g.GetRegions()[0].GetTaken() != 1 {
+			t.Errorf("%v", g)
+		}
+	})
+}
+
+// TestPlanOfAStoppedJob: to run again is a change.
+func TestPlanOfAStoppedJob(t *testing.T) {
+	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+		w.submit(1, spec("web", 1))
+		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: ref("web")}); err != nil {
+			t.Fatal(err)
+		}
+		plan, err := jobs.Plan(ctx, &nusav1.PlanRequest{Spec: spec("web", 1)})
+		if err != nil || len(plan.GetDiff()) != 1 || plan.GetDiff()[0].GetField() != "stopped" || plan.GetDiff()[0].GetOld() != "true" {
+			t.Errorf("%v, %v", plan.GetDiff(), err)
+		}
+	})
+}
