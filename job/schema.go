@@ -138,16 +138,17 @@ func join(path, key string) string {
 func nearest(name string, known []string) string {
 	best, least := "", min(max((len(name)+1)/3, 1), 3)+1
 	for _, k := range known {
-		if d := distance(strings.ToLower(name), k); d < least {
+		if d := Distance(strings.ToLower(name), k); d < least {
 			best, least = k, d
 		}
 	}
 	return best
 }
 
-// distance is the number of letters to add, drop, change or swap with their
-// neighbour to make b of a (optimal string alignment).
-func distance(a, b string) int {
+// Distance is the number of letters to add, drop, change or swap with their
+// neighbour to make b of a (optimal string alignment); the length of an a of
+// more than 64 bytes.
+func Distance(a, b string) int {
 	if len(a) > 64 {
 		return len(a)
 	}

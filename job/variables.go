@@ -77,7 +77,7 @@ func variableHint(name string, known []string) string {
 	}
 	best, least := "", 4
 	for _, k := range known {
-		if d := distance(name, k); d < least {
+		if d := Distance(name, k); d < least {
 			best, least = k, d
 		}
 	}

@@ -2,147 +2,250 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/dev"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// devFlags binds what `nusa dev` and `nusa demo` share.
-func devFlags(cmd *cobra.Command, o *dev.Options, logLevel *string) {
+// devRun is what `nusa dev` and `nusa demo` share.
+type devRun struct {
+	dev.Options
+	logLevel string
+	list     bool
+}
+
+// wanHelp is about --wan; in both commands' help.
+const wanHelp = `
+The round trips between the regions are those of a measured table: --wan azure
+(51 regions), none (those of loopback), or a CSV file of your own: the first row
+and the first column are the regions' names, a row is where a round trip starts,
+the cells are milliseconds; a blank cell or - means no connection and # begins a
+comment. Its regions are then the default of --regions.
+
+  from,jakarta,tokyo
+  jakarta,,80.5
+  tokyo,81,
+`
+
+func (d *devRun) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Regions, "regions", dev.DefaultRegions, "regions, by the names of the round-trip table")
-	f.IntVar(&o.Servers, "servers", 1, "regional servers in each region, 1..5")
-	f.IntVar(&o.Agents, "agents", 3, "agents in each region, 1..50")
-	f.StringVar(&o.WAN, "wan", "azure", "round trips between the regions: azure, none, or a CSV matrix FILE in ms")
-	f.IntVar(&o.Port, "port", 7600, "first port; a hundred are used for the global server and for each region")
-	f.StringVar(logLevel, "log-level", "warn", "of the roles, on standard error: debug, info, warn or error")
-	cmd.Args = cobra.NoArgs
+	f.StringSliceVar(&d.Regions, "regions", nil, "regions, by the names of the round-trip table (default "+strings.Join(dev.DefaultRegions, ",")+", or those of the --wan file)")
+	f.IntVar(&d.Servers, "servers", 1, "regional servers in each region, 1..5")
+	f.IntVar(&d.Agents, "agents", 3, "agents in each region, 1..50")
+	f.StringVar(&d.WAN, "wan", "azure", "round trips between the regions: azure, none, or a CSV matrix FILE in ms")
+	f.BoolVar(&d.list, "list-regions", false, "print the regions of the round-trip table and start nothing")
+	f.IntVar(&d.Port, "port", 7600, "first port; a hundred are used for the global server and for each region")
+	f.StringVar(&d.logLevel, "log-level", "warn", "of the roles, on standard error: debug, info, warn or error")
+	cmd.Args = noArguments
 }
 
 func devCommand() *cobra.Command {
-	var o dev.Options
-	var logLevel string
+	var d devRun
 	cmd := &cobra.Command{
 		Use:     "dev",
 		Short:   "Run a whole federation in this process: try Nusa on one machine",
 		GroupID: rolesGroup,
 		Long: `Runs one global server with embedded etcd and, for each region, its servers and
-agents, over real sockets on loopback. The round trips between the regions are
-those of a measured table (--wan). Ctrl-C ends everything, tasks included.`,
+agents, over real sockets on loopback. Ctrl-C ends everything, tasks included.
+
+With --data-dir the jobs are there again at the next start, and their tasks run
+anew. It is started with the regions and servers it was made with; agents may
+differ: the work of those that are gone is placed elsewhere.
+` + wanHelp,
 		Example: "  nusa dev\n  nusa dev --regions southeastasia,westeurope --servers 3 --data-dir ./federation",
 	}
-	devFlags(cmd, &o, &logLevel)
-	cmd.Flags().StringVar(&o.DataDir, "data-dir", "", "keep jobs and nodes here for the next start (default: a temporary directory)")
+	d.bind(cmd)
+	cmd.Flags().StringVar(&d.DataDir, "data-dir", "", "keep jobs and nodes here for the next start (default: a temporary directory)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		out := cmd.OutOrStdout()
-		o.Ready = func(f dev.Federation) { announce(out, o, f) }
-		return runDev(cmd.Context(), o, logLevel)
+		d.Ready = func(f dev.Federation) { announce(cmd, f) }
+		ctx, done := whileRead(cmd.Context(), os.Stdout)
+		defer done()
+		return d.run(ctx, cmd)
 	}
 	return cmd
 }
 
-func runDev(ctx context.Context, o dev.Options, logLevel string) (err error) {
-	if o.Logger, err = serve.NewLogger(logLevel, "text", os.Stderr); err != nil {
+// run the federation, or list the regions it may have.
+func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
+	if d.list {
+		return listRegions(cmd.OutOrStdout(), d.WAN)
+	}
+	if d.Logger, err = serve.NewLogger(d.logLevel, "text", os.Stderr); err != nil {
 		return fmt.Errorf("--log-level: %w", err)
 	}
+	if d.Regions, err = list(cmd, "regions", d.Regions); err != nil {
+		return err
+	}
 	// Options read a zero as "the default"; a flag that says zero means it.
-	for flag, value := range map[string]int{"--servers": o.Servers, "--agents": o.Agents, "--port": o.Port} {
-		if value == 0 {
-			return fmt.Errorf("%s: must be at least 1", flag)
+	for flag, value := range map[string]*int{"servers": &d.Servers, "agents": &d.Agents, "port": &d.Port} {
+		switch {
+		case !cmd.Flags().Changed(flag):
+			*value = 0
+		case *value == 0:
+			return fmt.Errorf("--%s: must be at least 1", flag)
 		}
 	}
-	o.Version = serve.Version
-	return dev.Run(ctx, o)
+	d.Version = serve.Version
+	err = dev.Run(ctx, d.Options)
+	if err == nil && errors.Is(context.Cause(ctx), errNoReader) {
+		return errNoReader
+	}
+	return err
 }
 
-func announce(w io.Writer, o dev.Options, f dev.Federation) {
-	fmt.Fprintf(w, "Nusa federation ready in %s: %d regions, %d servers, %d agents, round trips: %s\n",
-		f.Started.Round(10*time.Millisecond), len(o.Regions), len(o.Regions)*o.Servers, len(o.Regions)*o.Agents, f.WAN)
-	fmt.Fprintf(w, "  API   %s\n  HTTP  http://%s/metrics\n  data  %s\n\nIn another terminal:\n", f.Addr, f.HTTP, f.DataDir)
-	prefix := ""
-	if f.Addr != client.DefaultAddr {
-		prefix = "export NUSA_ADDR=" + f.Addr + "\n  "
+func listRegions(w io.Writer, name string) error {
+	table, err := dev.Table(name)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(w, "  %snusa job run examples/hello.yaml\n  nusa latency\n\nCtrl-C stops everything.\n", prefix)
+	if table == nil {
+		return fmt.Errorf("--wan %s: has no table, regions may have any names", name)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, region := range table.Regions() {
+		place := ""
+		if r, ok := wan.AzureRegion(region); ok {
+			place = "\t" + r.Location.Name + ", " + r.Labels["continent"]
+		}
+		fmt.Fprintf(t, "%s%s\n", region, place)
+	}
+	return t.Flush()
+}
+
+// announce says once, as one write, that the federation is ready and what to
+// type next.
+func announce(cmd *cobra.Command, f dev.Federation) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Nusa federation ready in %s: %d regions, %d servers, %d agents, round trips: %s\n",
+		f.Started.Round(10*time.Millisecond), len(f.Regions), f.Servers, f.Agents, f.WAN)
+	fmt.Fprintf(&b, "  API   %s\n  HTTP  http://%s/metrics\n  data  %s\n\nIn another terminal:\n", f.Addr, f.HTTP, f.DataDir)
+	fmt.Fprintf(&b, "%s  %[2]s job run examples/hello.yaml\n  %[2]s latency\n\nCtrl-C stops everything.\n", address(f), program(cmd))
+	fmt.Fprint(cmd.OutOrStdout(), b.String())
+}
+
+// program is how hints name this binary: as it was called.
+func program(cmd *cobra.Command) string { return cmd.Root().CommandPath() }
+
+// address is the line that a terminal needs before it finds the federation.
+func address(f dev.Federation) string {
+	if f.Addr == client.DefaultAddr {
+		return ""
+	}
+	return "  export NUSA_ADDR=" + f.Addr + "\n"
 }
 
 func demoCommand() *cobra.Command {
-	var o dev.Options
-	var logLevel, file string
+	var d devRun
+	var file string
 	cmd := &cobra.Command{
 		Use:     "demo",
 		Short:   "Show a federation at work: start one, run a job, explain it",
 		GroupID: rolesGroup,
 		Long: `Starts what 'nusa dev' starts, with a temporary data directory, runs a job in it
 and shows what an operator would look at, each with the command that shows it.
-On a terminal the federation then stays until Ctrl-C.`,
+On a terminal the federation then stays until Ctrl-C.
+` + wanHelp,
 	}
-	devFlags(cmd, &o, &logLevel)
+	d.bind(cmd)
 	cmd.Flags().StringVar(&file, "file", "examples/hello.yaml", "job file to run")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if _, err := os.Stat(file); err != nil {
-			return fmt.Errorf("--file: %w: run this in a checkout or name a job file", err)
+		if d.list {
+			return d.run(cmd.Context(), cmd)
 		}
-		ctx, cancel := context.WithCancel(cmd.Context())
+		name, err := jobName(file)
+		if err != nil {
+			return err
+		}
+		ctx, done := whileRead(cmd.Context(), os.Stdout)
+		defer done()
+		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		out := cmd.OutOrStdout()
-		shown := make(chan error, 1)
-		o.Ready = func(f dev.Federation) {
-			announce(out, o, f)
-			go func() {
+		var show errgroup.Group
+		d.Ready = func(f dev.Federation) {
+			announce(cmd, f)
+			show.Go(func() error {
 				defer cancel()
-				shown <- show(ctx, out, f, o.Regions[0], file)
-			}()
+				return demonstrate(ctx, cmd, f, file, name)
+			})
 		}
-		if err := runDev(ctx, o, logLevel); err != nil {
-			return err
+		err = d.run(ctx, cmd)
+		cancel()
+		if shown := show.Wait(); err == nil {
+			return shown
 		}
-		select {
-		case err := <-shown:
-			return err
-		default:
-			return nil // ended before the federation was ready
-		}
+		return err
 	}
 	return cmd
 }
 
-// show runs the commands an operator would and, on a terminal, waits for the
+// jobName reads the name of the job in a file, before anything is started for
+// it.
+func jobName(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		return "", fmt.Errorf("--file %s: %w: run this in a checkout or name a job file", file, err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, job.MaxSize+1))
+	if err != nil {
+		return "", fmt.Errorf("--file: %w", err)
+	}
+	spec, err := job.Parse(text, file)
+	return spec.GetName(), err
+}
+
+// demonstrate runs the commands an operator would and, on a terminal, waits for the
 // end of ctx.
-func show(ctx context.Context, w io.Writer, f dev.Federation, region, file string) error {
-	steps := []struct{ why, line string }{
-		{"Submit a job and watch it become running processes", "job run " + file},
-		{"Why those regions?", "job explain hello"},
-		{"And why those nodes of one of them?", "job explain hello --region " + region},
-		{"The nodes", "node list"},
-		{"The measured round trips", "latency"},
+func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file, name string) error {
+	w, first, nusa := cmd.OutOrStdout(), f.Names[0], program(cmd)
+	steps := []struct {
+		why  string
+		args []string
+	}{
+		{"Submit a job and watch it become running processes", []string{"job", "run", file}},
+		{"Why those regions?", []string{"job", "explain", name}},
+		{"And why those nodes of one of them?", []string{"job", "explain", name, "--region", first}},
+		{"The nodes", []string{"node", "list"}},
+		{"The measured round trips", []string{"latency"}},
 	}
 	for _, s := range steps {
-		fmt.Fprintf(w, "\n# %s\n$ nusa %s\n", s.why, s.line)
-		args := append(strings.Fields(s.line), "--addr", f.Addr)
-		if code := client.ExecuteArgs(ctx, newRoot(), args); code != 0 {
+		line := nusa + " " + strings.Join(s.args, " ")
+		fmt.Fprintf(w, "\n# %s\n$ %s\n", s.why, line)
+		root := newRoot()
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: nusa}
+		if code := client.ExecuteArgs(ctx, root, append(s.args, "--addr", f.Addr)); code != 0 {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("nusa %s ended with exit code %d", s.line, code)
+			return fmt.Errorf("%s ended with exit code %d", line, code)
 		}
 	}
 	fmt.Fprintf(w, `
 # Try next, in another terminal
-  bin/nusa alloc list                       # then: bin/nusa alloc logs -f ID
-  bin/nusa job plan examples/batch.yaml     # what a submit would do
-  bin/nusa topology nearest westeurope
-  bin/nusa job stop hello
-`)
+%s  %[2]s alloc list                       # then: %[2]s alloc logs -f ID
+  %[2]s job plan examples/batch.yaml     # what a submit would do
+  %[2]s topology nearest %s
+  %[2]s job stop %s
+`, address(f), nusa, first, name)
 	if !term.IsTerminal(os.Stdout.Fd()) {
 		return nil
 	}

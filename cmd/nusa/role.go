@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -28,7 +29,7 @@ func (r *role) bind(cmd *cobra.Command) {
 	f.StringVar(&r.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&r.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&r.dataDir, "data-dir", "", "where this role keeps its state; one role, one directory (required)")
-	cmd.Args = cobra.NoArgs
+	cmd.Args = noArguments
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := load(cmd.Flags(), r.configFile); err != nil {
 			return err
@@ -51,6 +52,29 @@ func load(flags *pflag.FlagSet, file string) error {
 		return fmt.Errorf("--config: %w", err)
 	}
 	return err
+}
+
+// noArguments refuses what is not a flag.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q: this command takes no arguments; see %s --help", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// list drops the blanks of a list flag, as in "a,,b" and "a,b,". A flag that is
+// given and names nothing is refused: perhaps a variable was empty.
+func list(cmd *cobra.Command, flag string, values []string) ([]string, error) {
+	var out []string
+	for _, v := range values {
+		if v = strings.TrimSpace(v); v != "" {
+			out = append(out, v)
+		}
+	}
+	if len(out) == 0 && cmd.Flags().Changed(flag) {
+		return nil, fmt.Errorf("--%s: names nothing; leave it out for the default", flag)
+	}
+	return out, nil
 }
 
 // configCommand checks settings without running anything.

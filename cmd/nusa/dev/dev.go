@@ -20,7 +20,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/facts"
 	"github.com/nusa-scheduler/nusa/global"
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/regional"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // Bounds of a federation that still fits the port plan and one machine.
@@ -28,7 +30,7 @@ const (
 	maxRegions = 20
 	maxServers = 5
 	maxAgents  = 50
-	// portsPerRegion leaves each of maxServers servers ten ports.
+	// portsPerRegion leaves each of maxServers servers portsPerServer ports.
 	portsPerRegion = 100
 	portsPerServer = 10
 )
@@ -39,11 +41,14 @@ var DefaultRegions = []string{"southeastasia", "japaneast", "westeurope", "eastu
 // Options of a federation. Zero values mean the defaults.
 type Options struct {
 	// Regions by name; the global server stands in the first one's place.
-	// Default DefaultRegions.
+	// Default: those of an earlier start in DataDir, else those of the WAN's
+	// file, else DefaultRegions.
 	Regions []string
-	// Servers and Agents of each region. Defaults 1 and 3.
+	// Servers and Agents of each region. Defaults: 1, or that of an earlier start
+	// in DataDir, and 3.
 	Servers, Agents int
-	// DataDir keeps everything. Empty: a temporary one, removed at the end.
+	// DataDir keeps everything; what it was made with, regions and servers, it is
+	// started with again. Empty: a temporary one, removed at the end.
 	DataDir string
 	// WAN is "azure" (default), "none", or a CSV matrix file.
 	WAN string
@@ -62,26 +67,24 @@ type Options struct {
 type Federation struct {
 	// Addr is the global server's gRPC address, HTTP its health address.
 	Addr, HTTP string
-	// Regions maps a region to its first server's gRPC address.
+	// Regions maps a region to its first server's gRPC address; Names are the
+	// regions in the order of their ports.
 	Regions map[string]string
-	DataDir string
+	Names   []string
+	// Servers and Agents in all regions together.
+	Servers, Agents int
+	DataDir         string
 	// WAN is what the round trips are those of.
 	WAN     string
 	Started time.Duration
 }
 
-func (o Options) withDefaults() (Options, error) {
-	if len(o.Regions) == 0 {
-		o.Regions = DefaultRegions
-	}
-	if o.Servers == 0 {
-		o.Servers = 1
-	}
+func (o Options) withDefaults() Options {
 	if o.Agents == 0 {
 		o.Agents = 3
 	}
 	if o.WAN == "" {
-		o.WAN = "azure"
+		o.WAN = wanAzure
 	}
 	if o.Port == 0 {
 		o.Port = 7600
@@ -89,31 +92,44 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	seen := map[string]bool{}
-	for _, r := range o.Regions {
-		if seen[r] {
-			return o, fmt.Errorf("--regions: %s is named twice", r)
+	return o
+}
+
+// complete fills in the shape and checks everything.
+func (o Options) complete(table *topology.Table) (_ Options, err error) {
+	if len(o.Regions) == 0 {
+		if o.Regions, err = o.defaultRegions(table); err != nil {
+			return o, err
 		}
-		seen[r] = true
 	}
-	switch {
-	case len(o.Regions) > maxRegions:
-		return o, fmt.Errorf("--regions: %d regions, at most %d fit one process", len(o.Regions), maxRegions)
+	if o.Servers == 0 {
+		o.Servers = 1
+	}
+	switch ports := portsPerRegion * (len(o.Regions) + 1); {
 	case o.Servers < 1 || o.Servers > maxServers:
 		return o, fmt.Errorf("--servers: %d is not 1..%d", o.Servers, maxServers)
 	case o.Agents < 1 || o.Agents > maxAgents:
 		return o, fmt.Errorf("--agents: %d is not 1..%d", o.Agents, maxAgents)
-	case o.Port < 1024 || o.Port+portsPerRegion*(len(o.Regions)+1) > 65535:
-		return o, fmt.Errorf("--port: %d leaves no room for %d ports up to 65535", o.Port, portsPerRegion*(len(o.Regions)+1))
+	case o.Port < 1024 || o.Port+ports > 65535:
+		return o, fmt.Errorf("--port: %d is not within 1024..%d, which leaves room for %d ports", o.Port, 65535-ports, ports)
 	}
-	return o, nil
+	return o, o.checkRegions(table)
 }
 
 // Run starts a federation and blocks until ctx ends (nil) or a role fails.
-// Everything it started, tasks included, has ended when it returns.
+// Everything it started, tasks included, has ended when it returns. A data
+// directory of another role, or of another shape (ErrShape), is refused.
 func Run(ctx context.Context, opts Options) (err error) {
-	o, err := opts.withDefaults()
+	o := opts.withDefaults()
+	table, err := Table(o.WAN)
 	if err != nil {
+		return err
+	}
+	// Before a directory is made for what cannot run.
+	if o, err = o.recall(); err != nil {
+		return err
+	}
+	if o, err = o.complete(table); err != nil {
 		return err
 	}
 	if o.DataDir == "" {
@@ -122,10 +138,18 @@ func Run(ctx context.Context, opts Options) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(o.DataDir)) }()
 	}
-	sockets, end, err := emulate(o)
+	dir, err := serve.OpenDataDir(o.DataDir, "dev", "")
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	if err := o.checkPorts(ctx); err != nil {
+		return err
+	}
+	if err := o.remember(); err != nil {
+		return err
+	}
+	sockets, end := emulate(table)
 	defer end()
 	f := &federation{Options: o, net: sockets, begin: time.Now()}
 	return f.run(ctx)
@@ -185,8 +209,8 @@ func (f *federation) global(ctx context.Context, ready chan<- global.Addresses) 
 		Name:     "global-1",
 		DataDir:  filepath.Join(f.DataDir, "global-1"),
 		GRPCAddr: f.addr(0, 0, 0),
-		HTTPAddr: f.addr(0, 0, 1),
-		Etcd:     global.Etcd{ClientAddr: f.addr(0, 0, 2), PeerAddr: f.addr(0, 0, 3)},
+		HTTPAddr: f.addr(0, 0, portGlobalHTTP),
+		Etcd:     global.Etcd{ClientAddr: f.addr(0, 0, portEtcdClient), PeerAddr: f.addr(0, 0, portEtcdPeer)},
 		Net:      f.net(f.Regions[0]),
 		Logger:   f.Logger.With("server", "global-1"),
 		Region:   f.Regions[0],
@@ -202,12 +226,12 @@ func (f *federation) regional(ctx context.Context, i, s int, region, globalAddr 
 		Region:          definition(region),
 		Name:            name,
 		DataDir:         filepath.Join(f.DataDir, name),
-		GRPCAddr:        f.addr(i+1, s, 0),
-		RaftAddr:        f.addr(i+1, s, 1),
-		GossipAddr:      f.addr(i+1, s, 2),
-		ProbeAddr:       f.addr(i+1, s, 3),
-		HTTPAddr:        f.addr(i+1, s, 4),
-		Join:            []string{f.addr(i+1, 0, 2)},
+		GRPCAddr:        f.addr(i+1, s, portGRPC),
+		RaftAddr:        f.addr(i+1, s, portRaft),
+		GossipAddr:      f.addr(i+1, s, portGossip),
+		ProbeAddr:       f.addr(i+1, s, portProbe),
+		HTTPAddr:        f.addr(i+1, s, portHTTP),
+		Join:            []string{f.addr(i+1, 0, portGossip)},
 		BootstrapExpect: f.Servers,
 		Global:          []string{globalAddr},
 		Net:             f.net(region),
@@ -222,7 +246,7 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 	name := fmt.Sprintf("%s-agent-%d", region, a+1)
 	var servers []string
 	for s := range f.Servers {
-		servers = append(servers, f.addr(i+1, s, 0))
+		servers = append(servers, f.addr(i+1, s, portGRPC))
 	}
 	total := len(f.Regions) * f.Agents
 	// The machine's dynamic ports are shared as its capacity is.
@@ -244,15 +268,9 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 		Logger:          f.Logger.With("agent", name),
 		Facts:           source,
 		Version:         f.Version,
-		LeaveOnShutdown: true,
+		PauseOnShutdown: true,
 	})
 	return wrap(name, err)
-}
-
-// addr is the port plan: hundred 0 is the global server's, hundred i+1 region
-// i's, ten of it for each server.
-func (f *federation) addr(hundred, server, offset int) string {
-	return fmt.Sprintf("127.0.0.1:%d", f.Port+hundred*portsPerRegion+server*portsPerServer+offset)
 }
 
 func wrap(name string, err error) error {

@@ -1,10 +1,7 @@
 package dev
 
 import (
-	"fmt"
 	"maps"
-	"os"
-	"strings"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -13,46 +10,13 @@ import (
 )
 
 // emulate returns the sockets of each region, and how to end the emulation.
-func emulate(o Options) (sockets func(region string) network.Net, end func(), err error) {
-	var table *topology.Table
-	switch o.WAN {
-	case "none":
-		return func(string) network.Net { return network.Host() }, func() {}, nil
-	case "azure":
-		table = wan.Azure()
-	default:
-		if table, err = readTable(o.WAN); err != nil {
-			return nil, nil, err
-		}
-	}
-	for _, r := range o.Regions {
-		if !table.Has(r) {
-			return nil, nil, fmt.Errorf("--regions: the round-trip table %q has no region %q; it has %s", o.WAN, r, summary(table.Regions()))
-		}
+// Without a table they are the host's own.
+func emulate(table *topology.Table) (sockets func(region string) network.Net, end func()) {
+	if table == nil {
+		return func(string) network.Net { return network.Host() }, func() {}
 	}
 	w := wan.New(wan.Config{Table: table})
-	return w.Net, w.Close, nil
-}
-
-func readTable(path string) (*topology.Table, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("--wan: neither azure nor none nor a readable file: %w", err)
-	}
-	defer f.Close()
-	table, err := topology.ParseTable(f)
-	if err != nil {
-		return nil, fmt.Errorf("--wan: %s: %w", path, err)
-	}
-	return table, nil
-}
-
-func summary(names []string) string {
-	const most = 60
-	if len(names) > most {
-		return strings.Join(names[:most], ", ") + ", …"
-	}
-	return strings.Join(names, ", ")
+	return w.Net, w.Close
 }
 
 // definition is what the region says about itself at its first contact: known

@@ -43,10 +43,11 @@ func (f *federation) awaitReady(ctx context.Context, addr global.Addresses) erro
 	if f.Ready != nil {
 		fed := Federation{
 			Addr: addr.GRPC, HTTP: addr.HTTP, DataDir: f.DataDir, WAN: f.WAN,
-			Regions: map[string]string{}, Started: time.Since(f.begin),
+			Servers: len(f.Options.Regions) * f.Servers, Agents: len(f.Options.Regions) * f.Agents,
+			Regions: map[string]string{}, Names: f.Options.Regions, Started: time.Since(f.begin),
 		}
 		for i, r := range f.Regions {
-			fed.Regions[r] = f.addr(i+1, 0, 0)
+			fed.Regions[r] = f.addr(i+1, 0, portGRPC)
 		}
 		f.Ready(fed)
 	}

@@ -1,0 +1,76 @@
+package dev
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ErrShape: the data directory holds a federation of another shape.
+var ErrShape = errors.New("a federation of another shape")
+
+// shapeFile remembers the shape in the data directory.
+const shapeFile = "shape.json"
+
+// shape is what cannot change between the starts of a federation: Raft groups
+// of another size would wait for their members for ever, and regions that are
+// gone would keep their work. Agents may come and go.
+type shape struct {
+	// Regions in the order of their ports.
+	Regions []string `json:"regions"`
+	// Servers of each region.
+	Servers int `json:"servers"`
+}
+
+// recall fills in what is not said from an earlier start in the data directory,
+// and refuses what contradicts it.
+func (o Options) recall() (Options, error) {
+	if o.DataDir == "" {
+		return o, nil
+	}
+	path := filepath.Join(o.DataDir, shapeFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return o, nil
+	}
+	var was shape
+	if err == nil {
+		err = json.Unmarshal(text, &was)
+	}
+	if err != nil {
+		return o, fmt.Errorf("data directory: %s: %w", path, err)
+	}
+	if o.Servers != 0 && o.Servers != was.Servers {
+		return o, fmt.Errorf("--servers %d: %w: %s was made with %d servers in each region: start it with --servers %d, or choose another --data-dir",
+			o.Servers, ErrShape, o.DataDir, was.Servers, was.Servers)
+	}
+	same := slices.Equal(slices.Sorted(slices.Values(o.Regions)), slices.Sorted(slices.Values(was.Regions)))
+	if len(o.Regions) > 0 && !same {
+		return o, fmt.Errorf("--regions: %w: %s was made with %s: start it with the same regions, or choose another --data-dir",
+			ErrShape, o.DataDir, strings.Join(was.Regions, ","))
+	}
+	o.Regions, o.Servers = was.Regions, was.Servers
+	return o, nil
+}
+
+// remember writes the shape for the next start.
+func (o Options) remember() error {
+	text, err := json.MarshalIndent(shape{Regions: o.Regions, Servers: o.Servers}, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(o.DataDir, shapeFile)
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package dev
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/topology"
+	"github.com/nusa-scheduler/nusa/topology/wan"
+)
+
+// Names of tables that are not files.
+const (
+	wanAzure = "azure"
+	wanNone  = "none"
+)
+
+// Table is the round-trip table that --wan names: "azure", "none" (a nil table)
+// or a CSV file.
+func Table(name string) (*topology.Table, error) {
+	switch name {
+	case wanNone:
+		return nil, nil
+	case wanAzure, "":
+		return wan.Azure(), nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		return nil, fmt.Errorf("--wan %s: neither %s nor %s nor a readable file: %w", name, wanAzure, wanNone, err)
+	}
+	defer f.Close()
+	table, err := topology.ParseTable(f)
+	if err != nil {
+		return nil, fmt.Errorf("--wan: %s: %w", name, err)
+	}
+	return table, nil
+}
+
+// defaultRegions are those of a file, or DefaultRegions.
+func (o Options) defaultRegions(table *topology.Table) ([]string, error) {
+	if o.WAN == wanAzure || o.WAN == wanNone {
+		return DefaultRegions, nil
+	}
+	regions := table.Regions()
+	if len(regions) > maxRegions {
+		return nil, fmt.Errorf("--wan: %s has %d regions and at most %d fit one process: name some of them with --regions", o.WAN, len(regions), maxRegions)
+	}
+	return regions, nil
+}
+
+// checkRegions refuses names that make no region, or that the table lacks.
+func (o Options) checkRegions(table *topology.Table) error {
+	seen := map[string]bool{}
+	for _, r := range o.Regions {
+		switch {
+		case !job.ValidName(r):
+			return fmt.Errorf("--regions: %q is not a name of a region: lower-case letters, digits and dashes", r)
+		case seen[r]:
+			return fmt.Errorf("--regions: %s is named twice", r)
+		case table != nil && !table.Has(r):
+			return fmt.Errorf("--regions: the round-trip table %q has no region %q%s", o.WAN, r, near(r, table.Regions()))
+		}
+		seen[r] = true
+	}
+	if len(o.Regions) > maxRegions {
+		return fmt.Errorf("--regions: %d regions, at most %d fit one process", len(o.Regions), maxRegions)
+	}
+	return nil
+}
+
+// suggested is how many names are offered instead of an unknown one.
+const suggested = 3
+
+// near is what may have been meant, and how to see all names.
+func near(name string, known []string) string {
+	const all = "--list-regions prints all"
+	likely := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return unlikeness(name, k) > max(3, len(name)/2) })
+	if len(likely) == 0 {
+		return ": " + all
+	}
+	slices.SortStableFunc(likely, func(a, b string) int {
+		return cmp.Or(cmp.Compare(unlikeness(name, a), unlikeness(name, b)), cmp.Compare(a, b))
+	})
+	return fmt.Sprintf(", did you mean %s? %s", strings.Join(likely[:min(len(likely), suggested)], ", "), all)
+}
+
+// unlikeness of a name to a region's: 0 for its place ("singapore") or a part
+// of the name ("europe"), else the letters to change.
+func unlikeness(name, region string) int {
+	name = strings.ToLower(name)
+	if r, ok := wan.AzureRegion(region); ok && strings.EqualFold(r.Location.Name, name) {
+		return 0
+	}
+	if len(name) > 2 && strings.Contains(region, name) {
+		return 0
+	}
+	return job.Distance(name, region)
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// errNoReader: the end of a pipe that was written to is gone, as in
+// `nusa dev | head -1`.
+var errNoReader = errors.New("nobody reads the output any more, so everything was stopped")
+
+// readerCheck is how often the reader is looked for. A federation writes little:
+// without looking it would notice much later, or never.
+const readerCheck = 500 * time.Millisecond
+
+// whileRead returns a context that ends, with errNoReader as its cause, when
+// nobody can read out any more. From here on SIGPIPE does not end the process,
+// which would leave tasks and a temporary directory behind: a write just fails.
+// The signal is taken, not ignored, because tasks would inherit that. done
+// frees what it needs.
+func whileRead(ctx context.Context, out *os.File) (_ context.Context, done func()) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(readerCheck)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			fds := []unix.PollFd{{Fd: int32(out.Fd())}}
+			if n, err := unix.Poll(fds, 0); err == nil && n > 0 && fds[0].Revents&unix.POLLERR != 0 {
+				cancel(errNoReader)
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil); <-ended }
+}
