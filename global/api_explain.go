@@ -150,10 +150,12 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 	}
 	ctx, cancel := context.WithTimeout(ctx, regionDeadline)
 	defer cancel()
-	nodes, err := nusav1.NewJobsClient(conn).Explain(ctx, req)
+	nodes, err := nusav1.NewJobsClient(conn).Explain(ctx, &nusav1.ExplainRequest{
+		Job: req.GetJob(), Region: req.GetRegion(), Group: req.GetGroup(), Spec: a.specOf(k),
+	})
 	switch {
 	case status.Code(err) == codes.NotFound:
-		return out, nil // nothing of the job was ever offered to that region
+		return out, nil // nothing of the job is there, and the region is of an older version
 	case err != nil:
 		return nil, err
 	}
@@ -164,6 +166,17 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 		}
 	}
 	return out, nil
+}
+
+// specOf is a job's stored spec, nil if there is none: a region can explain its
+// nodes by it though nothing of the job is there.
+func (a *active) specOf(k jobKey) *nusav1.JobSpec {
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	if j := a.st.jobs[k]; j != nil && j.rec != nil {
+		return proto.CloneOf(j.rec.GetJob().GetSpec())
+	}
+	return nil
 }
 
 func (a *active) explain(k jobKey, group string) (*nusav1.Explanation, error) {
