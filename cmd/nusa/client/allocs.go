@@ -63,7 +63,7 @@ func allocList(s *settings) *cobra.Command {
 			}
 			return c.print(resp, func(w io.Writer) {
 				if len(resp.GetAllocations()) == 0 {
-					fmt.Fprintln(w, c.noAllocs(jobArg, node, all))
+					fmt.Fprintln(w, c.noAllocs(jobArg, node, all, unseen(resp.GetErrors())))
 					return
 				}
 				c.view().allocList(w, resp.GetAllocations(), true)
@@ -94,7 +94,7 @@ func (c *caller) exists(ctx context.Context, req *nusav1.ListAllocationsRequest)
 }
 
 // noAllocs says what was asked for in vain, and what to do next.
-func (c *caller) noAllocs(jobArg, node string, all bool) string {
+func (c *caller) noAllocs(jobArg, node string, all bool, unseen string) string {
 	var of []string
 	next := c.nusa + " job run FILE starts some"
 	if c.namespace != "" && jobArg == "" {
@@ -114,7 +114,7 @@ func (c *caller) noAllocs(jobArg, node string, all bool) string {
 		what = strings.Replace(what, "no ", "no live ", 1)
 		next = "--all shows those that have ended; " + next
 	}
-	return what + "; " + next
+	return what + unseen + "; " + next
 }
 
 func (v view) allocList(w io.Writer, allocs []*nusav1.Allocation, jobs bool) {

@@ -87,7 +87,9 @@ func (s *settings) readable(err error) error {
 	case codes.Unavailable:
 		if lost(err) {
 			e.message = fmt.Sprintf("the connection to %s was lost: try again", s.addr)
-		} else if cause, found := dialing(st.Message()); found {
+		} else if cause, found := dialing(st.Message()); found && s.master != "" {
+			e.message = fmt.Sprintf("cannot reach %s, the last known master of region %s (%s): give another of its servers with --addr", s.addr, s.master, cause)
+		} else if found {
 			e.message = fmt.Sprintf("cannot reach %s (%s): is `%s dev` running? set --addr or NUSA_ADDR", s.addr, cause, s.nusa)
 		} else {
 			e.message += ": try again in a few seconds"

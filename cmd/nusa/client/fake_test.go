@@ -285,6 +285,9 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 
 func (f *fake) List(_ context.Context, r *nusav1.ListJobsRequest) (*nusav1.ListJobsResponse, error) {
 	f.note(r)
+	if r.GetNamespace() == "unseen" {
+		return &nusav1.ListJobsResponse{Errors: []*nusav1.PartialError{{Region: "westeurope", Message: "no session"}}}, nil
+	}
 	if len(r.GetLabels()) > 0 || r.GetNamespace() == "empty" {
 		return &nusav1.ListJobsResponse{}, nil
 	}

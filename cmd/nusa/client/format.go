@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -209,14 +210,4 @@ func jobName(namespace, name, region string) string {
 }
 
 // why joins a reason and its message for one cell.
-func why(r nusav1.Reason, message string) string {
-	message = plain(message)
-	switch reason := word(r); {
-	case reason == "":
-		return message
-	case message == "" || strings.EqualFold(message, reason):
-		return reason
-	default:
-		return reason + ": " + message
-	}
-}
+func why(r nusav1.Reason, message string) string { return reason.With(r, plain(message)) }

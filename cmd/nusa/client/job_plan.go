@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -180,7 +181,7 @@ func clip(s string) string {
 	return s
 }
 
-// refusals counts why regions refuse a group: ": rtt too high in 3 regions".
+// refusals counts why regions refuse a group: ": 3 regions: no node fits".
 func refusals(e *nusav1.Explanation, group string) string {
 	counts := map[nusav1.Reason]int{}
 	for _, g := range e.GetGroups() {
@@ -195,10 +196,10 @@ func refusals(e *nusav1.Explanation, group string) string {
 	}
 	var parts []string
 	for _, r := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%s in %s", word(r), plural(counts[r], "region")))
+		parts = append(parts, fmt.Sprintf("%s: %s", plural(counts[r], "region"), reason.Text(r)))
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return ": " + strings.Join(parts, ", ")
+	return ": " + strings.Join(parts, "; ")
 }

@@ -237,6 +237,6 @@ func (c *caller) redial(region string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	c.conn, c.addr = conn, r.GetMasterAddress()
+	c.conn, c.addr, c.master = conn, r.GetMasterAddress(), region
 	return func() { conn.Close() }, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -113,8 +114,8 @@ func (v view) progress(j *nusav1.Job) string {
 	return line
 }
 
-// pending is why instances wait: "rtt too high in 3 regions, no capacity in 1
-// region".
+// pending is why instances wait: "3 regions: no node fits; 1 region: it is not
+// connected".
 func pending(s *nusav1.JobStatus) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(s.GetGroups())) {
@@ -123,10 +124,10 @@ func pending(s *nusav1.JobStatus) string {
 			if what == "" {
 				what = "instance"
 			}
-			parts = append(parts, fmt.Sprintf("%s in %s", word(p.GetReason()), plural(p.GetCount(), what)))
+			parts = append(parts, fmt.Sprintf("%s: %s", plural(p.GetCount(), what), reason.Text(p.GetReason())))
 		}
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, "; ")
 }
 
 func (v view) jobStatus(w io.Writer, j *nusav1.Job) {
@@ -170,11 +171,11 @@ func (v view) slots(w io.Writer, s *nusav1.JobStatus, groups []string) {
 	t := newTable("SLOT", "REGION", "STATE", ">VERSION", "WHY")
 	for _, name := range groups {
 		for _, slot := range s.GetGroups()[name].GetSlots() {
-			reason := slot.GetPlacedBecause()
+			because := plain(slot.GetPlacedBecause())
 			if r := why(slot.GetReason(), slot.GetMessage()); r != "" {
-				reason = r
+				because = r
 			}
-			t.row(slotName(slot), slot.GetRegion(), v.state(slotState(slot)), fmt.Sprint(slot.GetJobVersion()), plain(reason))
+			t.row(slotName(slot), slot.GetRegion(), v.state(slotState(slot)), fmt.Sprint(slot.GetJobVersion()), because)
 		}
 	}
 	if len(t.rows) == 0 {

@@ -178,7 +178,7 @@ func jobList(s *settings) *cobra.Command {
 				}
 			}
 			c.partial(all.GetErrors())
-			return c.print(all, func(w io.Writer) { c.view().jobList(w, all.GetJobs(), c.noJobs(labels)) })
+			return c.print(all, func(w io.Writer) { c.view().jobList(w, all.GetJobs(), c.noJobs(labels, unseen(all.GetErrors()))) })
 		}),
 	}
 	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only jobs with this label, KEY=VALUE")
@@ -186,7 +186,7 @@ func jobList(s *settings) *cobra.Command {
 }
 
 // noJobs says what was asked for in vain, and what to do next.
-func (c *caller) noJobs(labels map[string]string) string {
+func (c *caller) noJobs(labels map[string]string, unseen string) string {
 	what, other := "no jobs", ""
 	if len(labels) > 0 {
 		what, other = what+" with the labels "+labelText(labels), fmt.Sprintf("%s job list%s shows all", c.nusa, c.namespaceFlag())
@@ -200,7 +200,7 @@ func (c *caller) noJobs(labels map[string]string) string {
 	if other == "" {
 		other = fmt.Sprintf("submit one with: %s job run FILE", c.nusa)
 	}
-	return what + "; " + other
+	return what + unseen + "; " + other
 }
 
 func (v view) jobList(w io.Writer, jobs []*nusav1.Job, none string) {

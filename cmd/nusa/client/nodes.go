@@ -29,7 +29,7 @@ func nodeList(s *settings) *cobra.Command {
 				return err
 			}
 			c.partial(resp.GetErrors())
-			return c.print(resp, func(w io.Writer) { c.view().nodeList(w, resp.GetNodes(), c.noNodes(pool)) })
+			return c.print(resp, func(w io.Writer) { c.view().nodeList(w, resp.GetNodes(), c.noNodes(pool, unseen(resp.GetErrors()))) })
 		}),
 	}
 	s.bindRegion(c, "only this region's")
@@ -38,7 +38,7 @@ func nodeList(s *settings) *cobra.Command {
 }
 
 // noNodes says what was asked for in vain, and what to do next.
-func (c *caller) noNodes(pool string) string {
+func (c *caller) noNodes(pool, unseen string) string {
 	what := "no nodes"
 	if pool != "" {
 		what += " in pool " + pool
@@ -46,6 +46,7 @@ func (c *caller) noNodes(pool string) string {
 	if c.region != "" {
 		what += " in region " + c.region
 	}
+	what += unseen
 	if what == "no nodes" {
 		return fmt.Sprintf("no nodes; start an agent with: %s agent", c.nusa)
 	}

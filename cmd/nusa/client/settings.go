@@ -30,6 +30,9 @@ type settings struct {
 	timeout   time.Duration
 	// nusa is how hints name this binary.
 	nusa string
+	// master is of which region the server is that is talked to, "" unless it
+	// was looked up.
+	master string
 }
 
 // bind adds the flags to a noun, for all of its verbs.
@@ -157,6 +160,14 @@ func (c *caller) warn(format string, args ...any) {
 	fmt.Fprintf(c.cmd.ErrOrStderr(), "nusa: "+format+"\n", args...)
 }
 func (c *caller) printf(format string, args ...any) { fmt.Fprintf(c.out, format, args...) }
+
+// unseen is what to add to "nothing there" when not everything was seen.
+func unseen(errs []*nusav1.PartialError) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	return " where an answer came from"
+}
 
 // partial tells which regions did not answer.
 func (c *caller) partial(errs []*nusav1.PartialError) {
