@@ -250,7 +250,7 @@ func (a *active) tick() {
 		var effects []region.Effect
 		r.life, effects = region.Step(st.region, r.life, now, region.Tick{})
 		r.end(effects)
-		kept := slices.DeleteFunc(r.returned, func(ret returned) bool { return ret.forgotten(now) })
+		kept := slices.DeleteFunc(r.returned, func(ret returned) bool { return st.forgotten(ret, now) })
 		forgot = forgot || len(kept) < len(r.returned)
 		r.returned = kept
 		if newColumns && r.session != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/reason"
 )
 
 const (
@@ -30,6 +31,8 @@ type returned struct {
 	times int
 	// hold is how long the group is held back, counted from at.
 	hold time.Duration
+	// words: only what was said counts, the region began a new session since.
+	words bool
 }
 
 // refused remembers an answer that gives work back, for the placer; taking the
@@ -41,7 +44,8 @@ func (st *state) refused(from string, answer region.Answer, interval time.Durati
 	}
 	ret := returned{at: st.clock(), times: 1, Returned: place.Returned{
 		Namespace: answer.Namespace, Job: answer.Job, Group: answer.Group, Region: from,
-		Reason: answer.Reason, Message: answer.Message, Counts: answer.Counts, ReportSequence: r.reportNum,
+		Reason: answer.Reason, Message: reason.With(reasonEnum(answer.Reason), answer.Message),
+		Counts: answer.Counts, ReportSequence: r.reportNum,
 	}}
 	if j := st.jobs[jobKey{answer.Namespace, answer.Job}]; j != nil {
 		for _, g := range j.plan.Groups {
@@ -60,12 +64,13 @@ func (r *regionState) remember(ret returned, interval time.Duration) {
 		return old.Namespace == ret.Namespace && old.Job == ret.Job && old.Group == ret.Group
 	}
 	if i := slices.IndexFunc(r.returned, same); i >= 0 {
-		old := r.returned[i]
-		ret.times, ret.hold = old.times, old.hold
-		// Without a report since it was not offered again: another part of the
-		// same refusal.
-		if ret.ReportSequence > old.ReportSequence {
-			ret.times++
+		if old := r.returned[i]; !old.words {
+			ret.times, ret.hold = old.times, old.hold
+			// Without a report since it was not offered again: another part of the
+			// same refusal.
+			if ret.ReportSequence > old.ReportSequence {
+				ret.times++
+			}
 		}
 		r.returned = slices.Delete(r.returned, i, i+1)
 	}
@@ -85,15 +90,29 @@ func (r returned) declined() bool {
 }
 
 // forgotten: a group that was held back has as long again, and a minute, to be
-// declined once more.
-func (r returned) forgotten(now time.Duration) bool { return now-r.at > 2*r.hold+returnedFor }
+// declined once more. The words are kept while the job waits: nobody else says
+// what it waits for.
+func (st *state) forgotten(r returned, now time.Duration) bool {
+	_, pending := st.pending[jobKey{r.Namespace, r.Job}]
+	return !pending && now-r.at > 2*r.hold+returnedFor
+}
+
+// onlyWords forgets refusals but for their words. mu is held.
+func (r *regionState) onlyWords() {
+	for i := range r.returned {
+		r.returned[i].words = true
+	}
+}
 
 // forPlacer is the refusal as it counts now.
 func (r returned) forPlacer(now time.Duration) place.Returned {
 	out := r.Returned
 	out.HeldFor = max(0, r.hold-(now-r.at))
-	if now-r.at > returnedFor {
+	if r.words || now-r.at > returnedFor {
 		out.Ask = 0
+	}
+	if r.words {
+		out.HeldFor = 0
 	}
 	return out
 }

@@ -366,7 +366,7 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 	r.end(effects)
 	r.life, r.session = next, s
 	r.master, r.masterAddr, r.servers, r.version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
-	r.returned = nil // a new session: what it refused before may fit now
+	r.onlyWords() // a new session: what it refused before may fit now
 	s.cursor = r.orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
 	s.shapesDirty, s.columnDirty = true, true
 	s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: &nusav1.GlobalWelcome{

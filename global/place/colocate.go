@@ -172,10 +172,11 @@ func (p *planner) refuseForOthers(works []*work) (inUse int) {
 	}
 	all := make([]together, len(p.snap.Regions))
 	for _, w := range works {
-		for _, c := range w.candidates {
+		for i := range w.candidates {
+			c := &w.candidates[i]
 			t := &all[c.index]
 			if c.reason != "" && t.by == nil {
-				t.by, t.reason = w, c.reason
+				t.by, t.reason = w, p.message(w.group, c)
 			}
 			t.score += c.score
 			t.inUse = t.inUse || c.owned > 0

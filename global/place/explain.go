@@ -72,36 +72,64 @@ func (w *work) taken(p *planner, c *candidate) int {
 	return w.owned[p.snap.Regions[c.index].Name] + w.given[c.index]
 }
 
+// wordsKept is of how many regions the words are told with a counted reason.
+const wordsKept = 3
+
 // pending counts the reasons for what is left: regions by why they take no
-// (more) instances, nodes by why they could not run what was returned.
+// (more) instances, with their own words, and nodes by why they could not run
+// what was returned. What the regions say that would do otherwise comes first:
+// that is what stands in the way.
 func (p *planner) pending(w *work) []region.CountedReason {
-	regions, nodes := map[string]int{}, map[string]int{}
+	type counted struct {
+		region.CountedReason
+		rank, words int
+	}
+	regions, nodes := map[string]*counted{}, map[string]int{}
 	for i := range w.candidates {
 		c := &w.candidates[i]
 		reason := c.reason
-		if reason == "" {
+		switch {
+		case reason == "" && w.kept > 0:
+			reason = ReasonSpreadLimit
+		case reason == "":
 			reason = ReasonNoCapacity // it took what it could
-			if w.kept > 0 {
-				reason = ReasonSpreadLimit
-			}
-		}
-		regions[reason]++
-		if c.reason == ReasonReturnedRecently {
+		case c.returned != nil:
+			reason = cmp.Or(c.returned.Reason, reason)
 			for _, n := range c.returned.Counts {
 				nodes[n.Reason] += n.Count
 			}
 		}
+		e := regions[reason]
+		if e == nil {
+			e = &counted{CountedReason: region.CountedReason{Reason: reason, What: "region"}, rank: c.rank()}
+			regions[reason] = e
+		}
+		e.Count++
+		if e.rank = min(e.rank, c.rank()); c.returned == nil || e.words > wordsKept {
+			continue
+		}
+		switch e.words++; {
+		case e.words > wordsKept:
+			e.Message += "; and others"
+		case e.words > 1:
+			e.Message += "; "
+			fallthrough
+		default:
+			e.Message += p.snap.Regions[c.index].Name + ": " + c.returned.words()
+		}
 	}
-	var out []region.CountedReason
-	for reason, n := range regions {
-		out = append(out, region.CountedReason{Reason: reason, Count: n, What: "region"})
-	}
-	for reason, n := range nodes {
-		out = append(out, region.CountedReason{Reason: reason, Count: n, What: "node"})
-	}
-	slices.SortFunc(out, func(a, b region.CountedReason) int {
-		return cmp.Or(cmp.Compare(b.What, a.What), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
+	sorted := slices.SortedFunc(maps.Values(regions), func(a, b *counted) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
 	})
+	var out []region.CountedReason
+	for _, c := range sorted {
+		out = append(out, c.CountedReason)
+	}
+	for _, reason := range slices.SortedFunc(maps.Keys(nodes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(nodes[b], nodes[a]), cmp.Compare(a, b))
+	}) {
+		out = append(out, region.CountedReason{Reason: reason, Count: nodes[reason], What: "node"})
+	}
 	if w.kept > 0 {
 		out = append([]region.CountedReason{{
 			Reason: ReasonSpreadLimit, Count: min(w.kept, w.n), What: "instance",
@@ -112,6 +140,24 @@ func (p *planner) pending(w *work) []region.CountedReason {
 		out = append(out, region.CountedReason{Reason: ReasonNoCapacity, Count: w.n, What: "instance", Message: "the federation has no regions"})
 	}
 	return out
+}
+
+// rank says how far a region is from taking an instance.
+func (c *candidate) rank() int {
+	switch c.reason {
+	case ReasonNotAllowed:
+		return 5
+	case ReasonCordoned, ReasonLost:
+		return 4
+	case ReasonRTTTooHigh, ReasonRTTUnknown, ReasonRTTStale:
+		return 3
+	case ReasonDisconnected, ReasonNoReport:
+		return 2
+	}
+	if c.returned != nil {
+		return 0
+	}
+	return 1
 }
 
 func (p *planner) verdict(w *work, c *candidate) RegionVerdict {

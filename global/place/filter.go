@@ -49,8 +49,10 @@ func (p *planner) filter(w *work, c *candidate) {
 		c.reason = ReasonReturnedRecently
 		return
 	}
+	c.returned = nil
 	if c.fits == 0 {
 		c.reason = ReasonNoCapacity
+		c.returned = p.said[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]
 	}
 }
 
@@ -152,7 +154,7 @@ func (p *planner) message(g *Group, c *candidate) string {
 	case ReasonColocation:
 		return c.beside
 	case ReasonReturnedRecently:
-		text := "it gave this work back: " + joinWords(c.returned.Reason, c.returned.Message)
+		text := "it gave this work back: " + c.returned.words()
 		if left := c.returned.HeldFor; left > 0 {
 			text += fmt.Sprintf("; it is asked again in %s", left.Round(time.Second))
 		}
@@ -161,6 +163,8 @@ func (p *planner) message(g *Group, c *candidate) string {
 		switch {
 		case r.NodesReady == 0:
 			return "no node is ready"
+		case c.returned != nil:
+			return "it has no room still; it gave this work back: " + c.returned.words()
 		case c.exact:
 			return "fits no further instance, by an exact count"
 		}
@@ -169,11 +173,9 @@ func (p *planner) message(g *Group, c *candidate) string {
 	return ""
 }
 
-func joinWords(reason, message string) string {
-	if message == "" {
-		return cmp.Or(reason, "no reason given")
-	}
-	return cmp.Or(reason, "no reason given") + " (" + message + ")"
+// words are the region's own, or the reason as words.
+func (r *Returned) words() string {
+	return cmp.Or(r.Message, strings.ReplaceAll(r.Reason, "_", " "), "no reason given")
 }
 
 // askIn is a key of the memory of returns.
@@ -192,6 +194,19 @@ func heldBack(all []Returned) map[groupIn]*Returned {
 		r := &all[i]
 		k := groupIn{r.Namespace, r.Job, r.Group, r.Region}
 		if old := out[k]; r.HeldFor > 0 && (old == nil || r.HeldFor > old.HeldFor) {
+			out[k] = r
+		}
+	}
+	return out
+}
+
+// said indexes what regions said of a group last.
+func said(all []Returned) map[groupIn]*Returned {
+	out := make(map[groupIn]*Returned, len(all))
+	for i := range all {
+		r := &all[i]
+		k := groupIn{r.Namespace, r.Job, r.Group, r.Region}
+		if old := out[k]; old == nil || r.ReportSequence >= old.ReportSequence {
 			out[k] = r
 		}
 	}

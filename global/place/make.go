@@ -15,13 +15,14 @@ type planner struct {
 	distances *distances
 	returned  map[askIn]*Returned
 	held      map[groupIn]*Returned
+	said      map[groupIn]*Returned
 	plan      Plan
 }
 
 // MakePlan decides. Its cost grows with the jobs that need work times the
 // regions, and only slightly with quiet jobs.
 func MakePlan(s Snapshot) Plan {
-	p := &planner{snap: s, ledger: newLedger(s.Regions), distances: newDistances(s), returned: recall(s.Returned), held: heldBack(s.Returned)}
+	p := &planner{snap: s, ledger: newLedger(s.Regions), distances: newDistances(s), returned: recall(s.Returned), held: heldBack(s.Returned), said: said(s.Returned)}
 	p.assume()
 	for _, j := range jobsToDo(s.Jobs) {
 		p.decide(j)

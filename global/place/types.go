@@ -17,9 +17,9 @@ type Snapshot struct {
 	Regions []Region
 	// Jobs in any order, each namespace/name once. Quiet jobs cost little.
 	Jobs []Job
-	// Returned is the memory of rejected and returned work. The shell bounds it
-	// and forgets an entry when its region starts a new session, or after a
-	// minute, and while HeldFor lasts.
+	// Returned is the memory of rejected and returned work. The shell bounds it.
+	// An entry counts until its region starts a new session, for a minute, and
+	// while HeldFor lasts; its words for as long as the job is pending.
 	Returned []Returned
 	// Topology answers distances; of both directions the worse counts. Nil =
 	// nothing is known.
@@ -86,10 +86,12 @@ type Resources struct {
 // subscribes the asks of pending groups first.
 type Returned struct {
 	Namespace, Job, Group string
-	// Ask is the hash of what was returned; 0 = only HeldFor counts.
-	Ask     uint64
-	Region  string
-	Reason  string
+	// Ask is the hash of what was returned; 0 = only HeldFor counts, and where
+	// that is 0 only the words.
+	Ask    uint64
+	Region string
+	Reason string
+	// Message says it in the region's words; Reason need not be read with it.
 	Message string
 	Counts  []region.CountedReason
 	// ReportSequence is the region's at the time of the return. A later one may
