@@ -58,6 +58,8 @@ func (a *agent) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-a.f.leaving:
+			return nil
 		case <-retry.C:
 		}
 		if err := a.session(ctx); err != nil {
@@ -251,9 +253,15 @@ func (a *agent) sendLease() error {
 // sendStats sends statistics. a.mu is held.
 func (a *agent) sendStats() error { return a.stream.Send(a.f.stats) }
 
-// sendGoodbye leaves the region. a.mu is held.
+// sendGoodbye leaves the region: when that has taken it, it ends the stream.
+// a.mu is held.
 func (a *agent) sendGoodbye() error {
-	return a.stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Goodbye{Goodbye: &nusav1.Goodbye{Message: "the measurement has ended"}}})
+	err := a.stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Goodbye{Goodbye: &nusav1.Goodbye{Message: "the measurement has ended"}}})
+	if err == nil {
+		err = a.stream.CloseSend()
+	}
+	a.stream = nil
+	return err
 }
 
 func wirePosition(p link.Position) *nusav1.Position {

@@ -123,7 +123,7 @@ func (m *run) restart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("after the master was killed: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, m.o.Timeout, fmt.Errorf("not within --timeout %s", m.o.Timeout))
+	ctx, cancel := within(ctx, m.o.Timeout, fmt.Errorf("not within --timeout %s", m.o.Timeout))
 	defer cancel()
 	if err := m.fleet.await(ctx, func(n int) { m.o.progress("%d of %d agents are back", n, m.o.Nodes) }); err != nil {
 		return err

@@ -27,6 +27,8 @@ const (
 	greetings = 256
 	// beatEvery is how often each connection's heartbeats that are due are sent.
 	beatEvery = 50 * time.Millisecond
+	// goodbyeWithin is how long a region may take to hear that all leave.
+	goodbyeWithin = 5 * time.Second
 	// defaultLease and defaultStats are used until a master has said others.
 	defaultLease, defaultStats = 10 * time.Second, 5 * time.Second
 )
@@ -37,12 +39,15 @@ type fleet struct {
 	net            network.Net
 	region, prefix string
 	noAck          bool
-	capacity       *nusav1.Resources
-	agents         []*agent
-	greeting       chan struct{} // as many as greet now
-	connected      atomic.Int64  // agents that have a session with the master
-	lease          atomic.Int64  // nanoseconds
-	statsEvery     atomic.Int64
+	// polite agents say goodbye, to a region that goes on.
+	polite     bool
+	leaving    chan struct{} // closed when they have
+	capacity   *nusav1.Resources
+	agents     []*agent
+	greeting   chan struct{} // as many as greet now
+	connected  atomic.Int64  // agents that have a session with the master
+	lease      atomic.Int64  // nanoseconds
+	statsEvery atomic.Int64
 
 	stats *nusav1.AgentMessage
 	tasks map[nusav1.AllocState]map[string]*nusav1.TaskState
@@ -58,7 +63,7 @@ func newFleet(n int, region, prefix, addr string, instances int, noAck bool) *fl
 	f := &fleet{
 		net: network.Host(), region: region, prefix: prefix, noAck: noAck, master: addr,
 		capacity: nodeCapacity(n, instances),
-		greeting: make(chan struct{}, greetings), conns: map[string][]*grpc.ClientConn{},
+		leaving:  make(chan struct{}), greeting: make(chan struct{}, greetings), conns: map[string][]*grpc.ClientConn{},
 		stats: sampleStats(),
 		tasks: map[nusav1.AllocState]map[string]*nusav1.TaskState{},
 	}
@@ -83,7 +88,7 @@ func nodeCapacity(nodes, instances int) *nusav1.Resources {
 	}
 }
 
-// run keeps the agents in session until ctx ends; then they say goodbye.
+// run keeps the agents in session until ctx ends; polite ones then say goodbye.
 func (f *fleet) run(ctx context.Context) error {
 	defer f.close()
 	// The sessions outlive ctx by the goodbye.
@@ -104,14 +109,34 @@ func (f *fleet) run(ctx context.Context) error {
 		select {
 		case <-sessions.Done():
 		case <-ctx.Done():
-			for _, a := range f.agents {
-				a.beat((*agent).sendGoodbye)
-			}
+			f.goodbye(sessions)
 			end()
 		}
 		return nil
 	})
 	return g.Wait()
+}
+
+// goodbye returns when the region has ended every session for it, or is too
+// slow to.
+func (f *fleet) goodbye(ctx context.Context) {
+	close(f.leaving)
+	if !f.polite {
+		return
+	}
+	for _, a := range f.agents {
+		a.beat((*agent).sendGoodbye)
+	}
+	ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
+	defer cancel()
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
+	for f.connected.Load() > 0 && ctx.Err() == nil {
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // beat sends one lane's heartbeats and statistics, spread over their intervals.

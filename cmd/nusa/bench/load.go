@@ -25,8 +25,8 @@ const (
 	// outstanding submits at fixed times at most; beyond that the next ones are
 	// late, which their latencies show.
 	outstanding = 8192
-	// emptyFor is how long empty calls are counted.
-	emptyFor = 2 * time.Second
+	// defaultEmpty is how long empty calls are counted.
+	defaultEmpty = 2 * time.Second
 	// retryAfter a refusal because a queue was full, or no master was there.
 	retryAfter = 5 * time.Millisecond
 )
@@ -64,22 +64,19 @@ func (l *load) client(i int) nusav1.JobsClient {
 
 // empty counts calls that do nothing, a second, by as many callers.
 func (l *load) empty(ctx context.Context) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, emptyFor)
-	defer cancel()
 	var calls atomic.Int64
 	start := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range l.o.Concurrency {
 		client := nusav1.NewSystemClient(l.conns[i%len(l.conns)])
 		g.Go(func() error {
-			for {
-				if _, err := client.Info(ctx, &nusav1.InfoRequest{}); ctx.Err() != nil {
-					return nil
-				} else if err != nil {
-					return fmt.Errorf("empty call: %w", err)
+			for time.Since(start) < l.o.emptyFor {
+				if _, err := client.Info(ctx, &nusav1.InfoRequest{}); err != nil {
+					return fmt.Errorf("empty call: %w", cause(ctx, err))
 				}
 				calls.Add(1)
 			}
+			return nil
 		})
 	}
 	err := g.Wait()
@@ -120,8 +117,8 @@ func (l *load) calls(ctx context.Context, b *board) error {
 }
 
 // paced submits at fixed times, whether or not the earlier ones are answered.
-func (l *load) paced(ctx context.Context, b *board) error {
-	g, ctx := errgroup.WithContext(ctx)
+func (l *load) paced(parent context.Context, b *board) error {
+	g, ctx := errgroup.WithContext(parent)
 	g.SetLimit(outstanding)
 	start := time.Now().Add(10 * time.Millisecond)
 	for i := range b.jobs {
@@ -133,7 +130,7 @@ func (l *load) paced(ctx context.Context, b *board) error {
 		client := l.client(i)
 		g.Go(func() error { return l.one(ctx, client, b, i) })
 	}
-	return errors.Join(g.Wait(), ctx.Err())
+	return errors.Join(g.Wait(), parent.Err())
 }
 
 // sleepUntil a time, by the kernel's timer: one of Go's may come a millisecond

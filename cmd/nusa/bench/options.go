@@ -55,6 +55,8 @@ type Options struct {
 	Profile string
 	// Executable is what serves `regional …`; default: this program.
 	Executable string
+	// emptyFor is how long empty calls are counted. 0 = 2 s.
+	emptyFor time.Duration
 	// Progress shows a line of text; "" ends it. May be nil.
 	Progress func(string)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
@@ -23,6 +24,8 @@ const (
 	// throughputInterval is how often a watch is sent where the number counts
 	// and not each latency.
 	throughputInterval = 5 * time.Millisecond
+	// connectWithin is how long all agents may take to register.
+	connectWithin = 2 * time.Minute
 	// settle is what passes before idle CPU is measured.
 	settle = time.Second
 	// cleanWithin is how long stopping and purging may take on a region that
@@ -45,7 +48,10 @@ type run struct {
 	master  *server
 	fleet   *fleet
 	load    *load
-	boards  []*board
+	// boards are all that was submitted, to be purged.
+	boards []*board
+	// begun: there is something to tell.
+	begun bool
 }
 
 // Region measures a region. The result may come with an error: then it says how
@@ -53,6 +59,9 @@ type run struct {
 func Region(ctx context.Context, o Options) (*Result, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
+	}
+	if o.emptyFor == 0 {
+		o.emptyFor = defaultEmpty
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(loadGC))
 	m := &run{o: o, prefix: "bench-" + randomName(), r: &Result{
@@ -70,7 +79,7 @@ func Region(ctx context.Context, o Options) (*Result, error) {
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
-	if len(m.boards) == 0 {
+	if !m.begun {
 		return nil, err
 	}
 	return m.r, err
@@ -125,7 +134,8 @@ func (m *run) look(ctx context.Context) error {
 	defer cancel()
 	info, err := nusav1.NewSystemClient(conn).Info(ctx, &nusav1.InfoRequest{})
 	if err != nil {
-		return fmt.Errorf("--against %s: %w", m.o.Against, err)
+		why := status.Convert(err).Message()
+		return fmt.Errorf("--against %s: no regional server answers there: %s", m.o.Against, strings.Trim(why[strings.LastIndex(why, ": ")+1:], " \""))
 	}
 	if info.GetRole() != "regional" {
 		return fmt.Errorf("--against %s: is a %s server, not a regional one", m.o.Against, info.GetRole())
@@ -141,6 +151,7 @@ func (m *run) connect(ctx context.Context, addr string) (err error) {
 	}
 	defer m.load.close()
 	m.fleet = newFleet(m.o.Nodes, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
+	m.fleet.polite = m.o.Against != ""
 	agents, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	// The first failure of an agent ends the measurement, not the other way
@@ -166,7 +177,7 @@ func (m *run) connect(ctx context.Context, addr string) (err error) {
 // measure is the measurement itself, step by step.
 func (m *run) measure(ctx context.Context, addr string) error {
 	start := time.Now()
-	limited, cancel := context.WithTimeoutCause(ctx, m.o.Timeout, fmt.Errorf("not within --timeout %s", m.o.Timeout))
+	limited, cancel := within(ctx, connectWithin, fmt.Errorf("not within %s", connectWithin))
 	defer cancel()
 	if err := m.fleet.await(limited, func(n int) { m.o.progress("%d of %d agents connected", n, m.o.Nodes) }); err != nil {
 		return err
@@ -229,6 +240,7 @@ func (m *run) timed(ctx context.Context) error {
 		}
 		return err
 	})
+	m.begun = true
 	b.fill(m.r)
 	m.r.Retries = int(m.load.retries.Load())
 	if m.cluster == nil || err != nil {
@@ -244,7 +256,7 @@ func (m *run) submit(ctx context.Context, l *load, b *board, interval time.Durat
 	if tell == nil {
 		tell = func(string) error { return nil }
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
+	ctx, cancel := within(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	watched, unwatch := context.WithCancel(ctx)
@@ -289,6 +301,17 @@ func (m *run) follow(ctx context.Context, b *board, submitting <-chan error, tel
 	return tell("acknowledged")
 }
 
+// within ends ctx with a cause after a time. It sets no deadline: servers would
+// know that too, and their word for it might come first.
+func within(ctx context.Context, d time.Duration, late error) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(d, func() { cancel(late) })
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
 func await(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -325,7 +348,7 @@ func (m *run) show(ctx context.Context, b *board) {
 // clean stops and purges all jobs on a region that goes on, and waits until
 // their instances have ended.
 func (m *run) clean(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
+	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
 	defer cancel()
 	m.o.progress("stopping and purging the jobs")
 	for _, b := range m.boards {

@@ -139,7 +139,11 @@ func (r *Result) table(w io.Writer) error {
 	case r.Rate > 0:
 		how = fmt.Sprintf("%g a second", r.Rate)
 	}
-	row("load", "%d jobs × %d on %d nodes, %s, %d servers", r.Jobs, r.Count, r.Nodes, how, r.Servers)
+	where := "a running region"
+	if r.Servers > 0 {
+		where = fmt.Sprintf("%d servers", r.Servers)
+	}
+	row("load", "%d jobs × %d on %d nodes, %s, %s", r.Jobs, r.Count, r.Nodes, how, where)
 	row("placed", "%d in %.3f s: %.0f /s", r.Placed, r.Seconds, r.PlacementsPerS)
 	row("acknowledged", "%d in %.3f s: %.0f /s", r.Acknowledged, r.AcknowledgedSeconds, r.AcknowledgedPerS)
 	row("submit to placed", "%s", r.SubmitToPlacedMS)
@@ -171,5 +175,11 @@ func (r *Result) table(w io.Writer) error {
 }
 
 func (q Quantiles) String() string {
-	return fmt.Sprintf("p50 %.3g ms, p90 %.3g ms, p99 %.3g ms, max %.3g ms", q.P50, q.P90, q.P99, q.Max)
+	ms := func(v float64) string {
+		if v >= 100 {
+			return fmt.Sprintf("%.0f ms", v)
+		}
+		return fmt.Sprintf("%.3g ms", v)
+	}
+	return fmt.Sprintf("p50 %s, p90 %s, p99 %s, max %s", ms(q.P50), ms(q.P90), ms(q.P99), ms(q.Max))
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -104,6 +105,8 @@ func (s *server) start() error {
 	defer log.Close()
 	s.cmd = exec.Command(s.exe, s.args...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
+	// Settings of the operator's own servers are not for these.
+	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NUSA_") })
 	// Of a group of its own, so that Ctrl-C does not stop it before this process
 	// has; and it does not outlive this process.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -176,7 +179,7 @@ func (c *cluster) close() {
 
 // master waits until one of the servers says that it leads.
 func (c *cluster) master(ctx context.Context) (*server, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, masterWithin, fmt.Errorf("the servers elected no master within %s", masterWithin))
+	ctx, cancel := within(ctx, masterWithin, fmt.Errorf("the servers elected no master within %s", masterWithin))
 	defer cancel()
 	clients := make([]nusav1.SystemClient, len(c.servers))
 	for i, s := range c.servers {

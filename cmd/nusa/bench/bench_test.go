@@ -1,0 +1,468 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+// TestMain is also the servers that tests start as processes: this program with
+// the arguments of `nusa regional`.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "regional" {
+		if err := serveRegional(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// serveRegional knows the flags that a cluster uses.
+func serveRegional(args []string) error {
+	var region, join string
+	var level, http string
+	cfg := regional.Config{Raft: regional.FastRaft()}
+	f := flag.NewFlagSet("regional", flag.ContinueOnError)
+	f.StringVar(&region, "region", "", "")
+	f.StringVar(&cfg.Name, "name", "", "")
+	f.StringVar(&cfg.DataDir, "data-dir", "", "")
+	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "", "")
+	f.StringVar(&cfg.RaftAddr, "raft-addr", "", "")
+	f.StringVar(&cfg.GossipAddr, "gossip-addr", "", "")
+	f.StringVar(&cfg.ProbeAddr, "probe-addr", "", "")
+	f.StringVar(&http, "http-addr", "", "")
+	f.StringVar(&level, "log-level", "", "")
+	f.StringVar(&join, "join", "", "")
+	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	cfg.Region, cfg.HTTPAddr, cfg.Join = &nusav1.RegionDefinition{Name: region}, http, []string{join}
+	return regional.Run(context.Background(), cfg)
+}
+
+// options of a small measurement.
+func options(t *testing.T) Options {
+	return Options{
+		Nodes: 20, Jobs: 30, Count: 3, Concurrency: 4, Connections: 2, Servers: 1, Warmup: 5,
+		Timeout: 30 * time.Second, Dir: t.TempDir(), Executable: os.Args[0], emptyFor: 50 * time.Millisecond,
+	}
+}
+
+// inProcess runs a region of one server and answers its address.
+func inProcess(t *testing.T) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- regional.Run(ctx, regional.Config{
+			Region: &nusav1.RegionDefinition{Name: "alpha"}, Name: "s1", InMemory: true, Raft: regional.FastRaft(),
+			GRPCAddr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0", ProbeAddr: "127.0.0.1:0", HTTPAddr: "-",
+			NodeLease: time.Second, StatsInterval: 100 * time.Millisecond,
+			Ready: func(a regional.Addresses) { ready <- a.GRPC },
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the region ended with %v", err)
+		}
+	})
+	select {
+	case addr := <-ready:
+		awaitMaster(t, addr)
+		return addr
+	case err := <-ended:
+		t.Fatalf("the region did not start: %v", err)
+	}
+	return ""
+}
+
+func awaitMaster(t *testing.T, addr string) {
+	t.Helper()
+	s := &server{name: "s1", addr: addr, exited: make(chan struct{})}
+	if _, err := (&cluster{servers: []*server{s}}).master(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAgainstARunningRegion(t *testing.T) {
+	addr := inProcess(t)
+	for name, change := range map[string]func(*Options){
+		"unary":  func(*Options) {},
+		"stream": func(o *Options) { o.Stream = true },
+		"rate":   func(o *Options) { o.Rate = 200 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t)
+			o.Against = addr
+			change(&o)
+			r, err := Region(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := o.instances()
+			if r.Placed != want || r.Acknowledged != want {
+				t.Errorf("placed %d, acknowledged %d of %d", r.Placed, r.Acknowledged, want)
+			}
+			if r.Seconds <= 0 || r.PlacementsPerS <= 0 || r.AcknowledgedPerS <= 0 || r.EmptyCallsPerS <= 0 || r.SubmitToPlacedMS.P50 <= 0 || r.SubmitMS.Max <= 0 {
+				t.Errorf("figures are missing: %+v", r)
+			}
+			if o.Rate > 0 && r.Seconds < float64(o.Jobs-1)/o.Rate {
+				t.Errorf("%d jobs at %g a second were placed within %g s", o.Jobs, o.Rate, r.Seconds)
+			}
+			if r.ServerCPUUSPerPlacement != nil || r.ServerPeakRSSMB != nil {
+				t.Error("there are figures of processes that it cannot know")
+			}
+			leftBehind(t, addr)
+		})
+	}
+}
+
+// leftBehind fails if jobs or ready nodes are still there.
+func leftBehind(t *testing.T, addr string) {
+	t.Helper()
+	conn, err := serve.Dial(network.Host(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	jobs, err := nusav1.NewJobsClient(conn).List(t.Context(), &nusav1.ListJobsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(jobs.GetJobs()); n > 0 {
+		t.Errorf("%d jobs are left, such as %s", n, jobs.GetJobs()[0].GetSpec().GetName())
+	}
+	nodes, err := nusav1.NewNodesClient(conn).List(t.Context(), &nusav1.ListNodesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes.GetNodes() {
+		if n.GetState() == nusav1.NodeState_NODE_STATE_READY {
+			t.Errorf("node %s has not said goodbye", n.GetName())
+		}
+	}
+}
+
+// TestAgentsKeepTheirSessions: leases and statistics come in time, so that no
+// node is ever lost.
+func TestAgentsKeepTheirSessions(t *testing.T) {
+	addr := inProcess(t)
+	const nodes = 10
+	f := newFleet(nodes, "alpha", "bench-lease", addr, 1, false)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.run(ctx) }()
+	if err := f.await(ctx, func(int) {}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := serve.Dial(network.Host(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// Two leases long: a node without heartbeats would be lost by then.
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for range 20 {
+		<-tick.C
+		got, err := nusav1.NewNodesClient(conn).List(ctx, &nusav1.ListNodesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range got.GetNodes() {
+			if n.GetState() != nusav1.NodeState_NODE_STATE_READY {
+				t.Fatalf("node %s is %s", n.GetName(), n.GetState())
+			}
+		}
+	}
+	got, err := nusav1.NewNodesClient(conn).List(ctx, &nusav1.ListNodesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range got.GetNodes() {
+		if age := n.GetStatsAge().AsDuration(); n.GetStats() == nil || age > 500*time.Millisecond {
+			t.Errorf("node %s: statistics are %s old", n.GetName(), age)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOwnServers(t *testing.T) {
+	o := options(t)
+	o.Idle, o.Restart = 50*time.Millisecond, true
+	r, err := Region(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Placed != o.instances() || r.Acknowledged != o.instances() {
+		t.Errorf("placed %d, acknowledged %d of %d", r.Placed, r.Acknowledged, o.instances())
+	}
+	if r.ServerPeakRSSMB == nil || *r.ServerPeakRSSMB < 1 || r.ServerCPUUSPerPlacement == nil || len(r.PerServer) != 1 || !r.PerServer[0].Master {
+		t.Errorf("figures of the server are missing: %+v", r)
+	}
+	if r.Idle == nil || r.Idle.Seconds <= 0 {
+		t.Errorf("idle: %+v", r.Idle)
+	}
+	if r.Restart == nil || r.Restart.ElectedMS <= 0 || r.Restart.PlacedMS < r.Restart.ElectedMS || r.Restart.AgentsBackMS < r.Restart.PlacedMS {
+		t.Errorf("restart: %+v", r.Restart)
+	}
+	empty(t, o.Dir)
+}
+
+// empty fails if the servers' folder is left behind.
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) > 0 {
+		t.Errorf("%s is left behind", left[0].Name())
+	}
+}
+
+// TestInterrupt: whenever it is interrupted, no process and no file is left.
+func TestInterrupt(t *testing.T) {
+	o := options(t)
+	o.Jobs, o.Rate, o.Warmup = 10_000, 10, 0 // longer than any test
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := make(chan int, 1)
+	o.Progress = func(string) {
+		if pids := children(t, o.Dir); len(pids) > 0 {
+			select {
+			case seen <- pids[0]:
+			default:
+			}
+			cancel()
+		}
+	}
+	_, err := Region(ctx, o)
+	if err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("error %v", err)
+	}
+	pid := <-seen
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("process %d is left behind: %v", pid, err)
+	}
+	empty(t, o.Dir)
+}
+
+// children are the processes that work in a folder.
+func children(t *testing.T, dir string) []int {
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []int
+	for _, file := range all {
+		line, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(line, []byte(dir+"/nusa-bench-")) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(file, "/proc/%d/cmdline", &pid); err == nil {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+func TestAServerThatDoesNotStart(t *testing.T) {
+	o := options(t)
+	o.Executable = "/bin/false"
+	_, err := Region(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "server s1 has ended") {
+		t.Errorf("error %v", err)
+	}
+	empty(t, o.Dir)
+}
+
+// TestTimeout: what does not fit is told, with how far it came.
+func TestTimeout(t *testing.T) {
+	addr := inProcess(t)
+	o := options(t)
+	o.Against, o.Nodes, o.Timeout, o.Warmup = addr, 0, 300*time.Millisecond, 0 // nobody to run them
+	r, err := Region(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "0 of 90 instances placed") || !strings.Contains(err.Error(), "--timeout 300ms") {
+		t.Errorf("error %v", err)
+	}
+	if r == nil || r.Placed != 0 || r.SubmitMS.Max <= 0 {
+		t.Errorf("result %+v", r)
+	}
+	leftBehind(t, addr)
+}
+
+func TestFlags(t *testing.T) {
+	dir := t.TempDir()
+	for args, want := range map[string]string{
+		"--nodes 0":                          "--nodes: 0 is not 1..20000",
+		"--jobs 0":                           "--jobs: 0 is not 1..1000000",
+		"--count -1":                         "--count: -1 is not 1..1000000",
+		"--concurrency 0":                    "--concurrency: 0 is not 1..4096",
+		"--connections 65":                   "--connections: 65 is not 1..64",
+		"--servers 2":                        "--servers: 2 is not 1 or 3",
+		"--rate -1":                          "--rate: -1 is not 0..100000",
+		"--rate 5 --stream":                  "--rate: is for unary calls, so it does not go with --stream",
+		"--timeout 0s":                       "--timeout: 0s is not more than 0",
+		"--idle -1s":                         "--idle: -1s is less than 0",
+		"--jobs 1000000 --count 3":           "--jobs, --count: 3000000 instances, at most 2000000",
+		"--nodes 1 --jobs 6000":              "--nodes: 6000 instances on 1 nodes are more than 5000 each",
+		"--dir " + dir + "/none":             `--dir: "` + dir + `/none" is not a folder`,
+		"--against here":                     `--against: "here" is not host:port`,
+		"--against 127.0.0.1:1 --restart":    "--restart: kills servers, so it is not for a region that runs already (--against)",
+		"--against 127.0.0.1:1 --idle 1s":    "--idle: needs servers on this machine, so it does not go with --against",
+		"--against 127.0.0.1:1 --profile x":  "--profile: needs servers on this machine, so it does not go with --against",
+		"--against 127.0.0.1:1 --no-ack":     "--no-ack: the jobs could not be stopped again, so it does not go with --against",
+		"--against 127.0.0.1:1 --nodes 0":    "--against 127.0.0.1:1: no regional server answers there: connection refused",
+		"-o yaml":                            `--output: "yaml" is not one of table, json`,
+		"--timeout 1s --duration 1s":         "if any flags in the group [timeout duration] are set none of the others can be; [duration timeout] were all set",
+		"--nodes many":                       `invalid argument "many" for "--nodes" flag: strconv.ParseInt: parsing "many": invalid syntax`,
+		"--nodes 20000 --count 2 --jobs 1.5": `invalid argument "1.5" for "--jobs" flag: strconv.ParseInt: parsing "1.5": invalid syntax`,
+	} {
+		cmd := Command(nil)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(append([]string{"region"}, strings.Fields(args)...))
+		if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("%s:\n got %v\nwant %s", args, err, want)
+		}
+	}
+}
+
+func TestQuantiles(t *testing.T) {
+	ms := func(n int) []time.Duration {
+		var out []time.Duration
+		for i := n; i > 0; i-- { // the greatest first
+			out = append(out, time.Duration(i)*time.Millisecond)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		of   []time.Duration
+		want Quantiles
+	}{
+		{nil, Quantiles{}},
+		{ms(1), Quantiles{1, 1, 1, 1}},
+		{ms(2), Quantiles{1, 2, 2, 2}},
+		{ms(10), Quantiles{5, 9, 10, 10}},
+		{ms(100), Quantiles{50, 90, 99, 100}},
+		{ms(1000), Quantiles{500, 900, 990, 1000}},
+		{[]time.Duration{1_234_567}, Quantiles{1.234, 1.234, 1.234, 1.234}},
+	} {
+		if got := quantiles(slices.Clone(c.of)); got != c.want {
+			t.Errorf("%d durations: %+v, want %+v", len(c.of), got, c.want)
+		}
+	}
+}
+
+func TestProc(t *testing.T) {
+	// The name of a process may hold blanks and parentheses.
+	used, err := parseStat([]byte("42 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 7 0 0 20 0 9"))
+	if err != nil || used != 1570*time.Millisecond {
+		t.Errorf("CPU time %s, %v", used, err)
+	}
+	if _, err := parseStat([]byte("42 (a) S 1 2")); err == nil {
+		t.Error("a short line is no error")
+	}
+	peak, err := parsePeak([]byte("Name:\ta\nVmHWM:\t    2000 kB\nThreads: 1\n"))
+	if err != nil || peak != 2 {
+		t.Errorf("peak %g, %v", peak, err)
+	}
+	if _, err := parsePeak([]byte("Name:\ta\n")); err == nil {
+		t.Error("no VmHWM is no error")
+	}
+	if rss, err := peakRSS(os.Getpid()); err != nil || rss < 1 {
+		t.Errorf("this process: %g MB, %v", rss, err)
+	}
+	if _, err := cpuTime(os.Getpid()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRota(t *testing.T) {
+	r := rota{n: 7}
+	turns := map[int]int{}
+	for range 600 { // 600 × 50 ms are 10 × 3 s
+		for _, i := range r.due(50*time.Millisecond, 3*time.Second) {
+			turns[i]++
+		}
+	}
+	for i := range 7 {
+		if turns[i] < 9 || turns[i] > 10 {
+			t.Errorf("agent %d had %d turns in 10 intervals", i, turns[i])
+		}
+	}
+}
+
+func TestOutput(t *testing.T) {
+	rss, cpu, until := 123.4, 38.5, 30.25
+	full := &Result{
+		Nodes: 5000, Jobs: 3000, Count: 1, Placed: 3000, Acknowledged: 2999, Seconds: 60.0021, PlacementsPerS: 50,
+		SubmitToPlacedMS: Quantiles{0.75, 1.2, 2.9, 112.7}, ServerPeakRSSMB: &rss, ServerCPUUSPerPlacement: &cpu,
+		EmptyCallsPerS: 61234.5, FSync: true, AcknowledgedSeconds: 60.004, AcknowledgedPerS: 49.9,
+		SubmitMS: Quantiles{0.4, 0.5, 1, 2}, Retries: 1, ServerCPUUSPerPlacementUntilPlaced: &until, LoadCPUSeconds: 1.5,
+		AgentsConnectSeconds: 2.5, Servers: 3, Concurrency: 16, Connections: 4, Rate: 50, Warmup: 100,
+		Filesystem: "ext4", DiskSyncMS: &Quantiles{0.2, 0.3, 1, 2},
+		PerServer: []ServerFigures{{"s1", true, 123.4, 0.1}, {"s2", false, 80, 0.02}},
+		Idle:      &IdleFigures{10, 0.1}, Restart: &RestartFigures{2000, 2100, 100, 2500},
+	}
+	against := &Result{Nodes: 0, Jobs: 10, Count: 2, Placed: 20, Acknowledged: 20, Seconds: 1, PlacementsPerS: 20, FSync: true, Concurrency: 4, Stream: true}
+	var got bytes.Buffer
+	for _, r := range []*Result{full, against} {
+		for _, output := range []string{"json", "table"} {
+			if err := r.print(&got, output); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const file = "testdata/output.txt"
+	if *update {
+		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+	}
+	var keys map[string]any
+	if err := json.Unmarshal(bytes.SplitN(got.Bytes(), []byte("\n"), 2)[0], &keys); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []string{
+		"nodes", "jobs", "count", "placed", "acknowledged", "seconds", "placements_per_s", "submit_to_placed_ms",
+		"server_peak_rss_mb", "server_cpu_us_per_placement", "empty_calls_per_s", "fsync",
+	} {
+		if _, found := keys[k]; !found {
+			t.Errorf("the JSON lacks %q, which scripts rely on", k)
+		}
+	}
+}
