@@ -199,6 +199,12 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 	switch name {
 	case "stuck":
 		return send(waiting)
+	case "flapping":
+		flapping, err := f.Get(s.Context(), r)
+		if err != nil {
+			return err
+		}
+		return send(flapping)
 	case "fails":
 		return send(waiting, failed)
 	case "stopped":
@@ -261,6 +267,11 @@ func (f *fake) Plan(_ context.Context, r *nusav1.PlanRequest) (*nusav1.PlanRespo
 func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, error) {
 	f.note(r)
 	switch r.GetJob().GetName() {
+	case "flapping":
+		j := jobIn("flapping", 2, nusav1.JobState_JOB_STATE_PENDING, &nusav1.InstanceCounts{Pending: 2})
+		j.Status.Groups["web"].Pending = []*nusav1.CountedReason{
+			{Reason: nusav1.Reason_REASON_BACKOFF, Count: 1, Message: "japaneast: it failed"}, {Reason: nusav1.Reason_REASON_BACKOFF, Count: 1, Message: "eastus: it failed"}}
+		return j, nil
 	case "halted":
 		return &nusav1.Job{Spec: storedSpec("halted"), Stopped: true, Region: r.GetJob().GetRegion()}, nil
 	case "same":

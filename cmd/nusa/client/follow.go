@@ -223,7 +223,11 @@ func (f *follower) late() error {
 	if f.latest != nil {
 		state = "it is " + word(f.latest.GetStatus().GetState()) + because(f.latest)
 	}
-	return &exitError{exitWaiting, fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job explain %s", refName(f.ref), f.timeout, state, f.nusa, f.arg())}
+	verb := "explain"
+	if failing(f.latest.GetStatus()) {
+		verb = "status"
+	}
+	return &exitError{exitWaiting, fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job %s %s", refName(f.ref), f.timeout, state, f.nusa, verb, f.arg())}
 }
 
 // arg is how the job is named in a further command.

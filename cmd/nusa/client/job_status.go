@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ func jobStatus(s *settings) *cobra.Command {
 			}
 			v := c.view()
 			v.jobStatus(c.out, j)
-			return c.statusAllocs(ctx, ref, j.GetStatus().GetState())
+			return c.statusAllocs(ctx, ref, j.GetStatus())
 		}),
 	}
 }
@@ -47,9 +48,9 @@ const (
 
 // statusAllocs shows a job's live allocations; of a job that has ended the
 // latest ones.
-func (c *caller) statusAllocs(ctx context.Context, ref *nusav1.JobRef, state nusav1.JobState) error {
+func (c *caller) statusAllocs(ctx context.Context, ref *nusav1.JobRef, s *nusav1.JobStatus) error {
 	req := &nusav1.ListAllocationsRequest{Job: ref}
-	switch state {
+	switch s.GetState() {
 	case nusav1.JobState_JOB_STATE_COMPLETE, nusav1.JobState_JOB_STATE_FAILED, nusav1.JobState_JOB_STATE_STOPPED:
 		req.All, req.Limit = true, endedAsked
 	}
@@ -61,12 +62,19 @@ func (c *caller) statusAllocs(ctx context.Context, ref *nusav1.JobRef, state nus
 	}
 	c.partial(resp.GetErrors())
 	allocs := resp.GetAllocations()
-	if len(allocs) == 0 {
+	if len(allocs) > 0 {
+		c.printf("\n")
+	}
+	if !req.All {
+		if len(allocs) > 0 {
+			c.view().allocList(c.out, allocs, false)
+		}
+		if failing(s) {
+			c.printf("\n%s\n", c.style.faint(fmt.Sprintf("%s alloc list --all --job %s shows those that failed", c.nusa, refArg(ref))))
+		}
 		return nil
 	}
-	c.printf("\n")
-	if !req.All {
-		c.view().allocList(c.out, allocs, false)
+	if len(allocs) == 0 {
 		return nil
 	}
 	slices.SortStableFunc(allocs, func(a, b *nusav1.Allocation) int {
@@ -117,17 +125,35 @@ func (v view) progress(j *nusav1.Job) string {
 // pending is why instances wait: "3 regions: no node fits; 1 region: it is not
 // connected".
 func pending(s *nusav1.JobStatus) string {
-	var parts []string
+	type kind struct{ text, what string }
+	counts := map[kind]int32{}
+	var order []kind
 	for _, name := range slices.Sorted(maps.Keys(s.GetGroups())) {
 		for _, p := range s.GetGroups()[name].GetPending() {
-			what := p.GetWhat()
-			if what == "" {
-				what = "instance"
+			k := kind{reason.Text(p.GetReason()), cmp.Or(p.GetWhat(), "instance")}
+			if counts[k] == 0 {
+				order = append(order, k)
 			}
-			parts = append(parts, fmt.Sprintf("%s: %s", plural(p.GetCount(), what), reason.Text(p.GetReason())))
+			counts[k] += p.GetCount()
 		}
 	}
+	var parts []string
+	for _, k := range order {
+		parts = append(parts, fmt.Sprintf("%s: %s", plural(counts[k], k.what), k.text))
+	}
 	return strings.Join(parts, "; ")
+}
+
+// failing says that instances are tried again after they failed.
+func failing(s *nusav1.JobStatus) bool {
+	for _, g := range s.GetGroups() {
+		for _, p := range g.GetPending() {
+			if p.GetReason() == nusav1.Reason_REASON_BACKOFF {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (v view) jobStatus(w io.Writer, j *nusav1.Job) {
@@ -157,11 +183,7 @@ func (v view) jobStatus(w io.Writer, j *nusav1.Job) {
 	t.write(w, v.palette)
 	for _, name := range names {
 		for _, p := range s.GetGroups()[name].GetPending() {
-			what := p.GetWhat()
-			if what == "" {
-				what = "instance"
-			}
-			fmt.Fprintf(w, "%s waits: %s: %s\n", name, plural(p.GetCount(), what), why(p.GetReason(), p.GetMessage()))
+			fmt.Fprintf(w, "%s waits: %s: %s\n", name, plural(p.GetCount(), cmp.Or(p.GetWhat(), "instance")), why(p.GetReason(), p.GetMessage()))
 		}
 	}
 	v.slots(w, s, names)
