@@ -46,13 +46,13 @@ func (o Options) recall() (Options, error) {
 		return o, fmt.Errorf("data directory: %s: %w", path, err)
 	}
 	if o.Servers != 0 && o.Servers != was.Servers {
-		return o, fmt.Errorf("--servers %d: %w: %s was made with %d servers in each region: start it with --servers %d, or choose another --data-dir",
-			o.Servers, ErrShape, o.DataDir, was.Servers, was.Servers)
+		return o, fmt.Errorf("--servers %d: %s holds %w, made with --servers %d: start it with that, or choose another --data-dir",
+			o.Servers, o.DataDir, ErrShape, was.Servers)
 	}
 	same := slices.Equal(slices.Sorted(slices.Values(o.Regions)), slices.Sorted(slices.Values(was.Regions)))
 	if len(o.Regions) > 0 && !same {
-		return o, fmt.Errorf("--regions: %w: %s was made with %s: start it with the same regions, or choose another --data-dir",
-			ErrShape, o.DataDir, strings.Join(was.Regions, ","))
+		return o, fmt.Errorf("--regions: %s holds %w, made with --regions %s: start it with those, or choose another --data-dir",
+			o.DataDir, ErrShape, strings.Join(was.Regions, ","))
 	}
 	o.Regions, o.Servers = was.Regions, was.Servers
 	return o, nil

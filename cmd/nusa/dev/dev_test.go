@@ -2,9 +2,12 @@ package dev_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -164,12 +167,99 @@ func TestHello(t *testing.T) {
 	}
 
 	stop()
-	_, conn, _ = start(t, opts)
+	refusedShapes(t, opts.DataDir)
+	opts.Regions = nil // remembered
+	fed, conn, _ := start(t, opts)
+	if len(fed.Names) != 3 || fed.Agents != 6 {
+		t.Errorf("the second start has %d agents in %v", fed.Agents, fed.Names)
+	}
 	until(t, conn, "near", nusav1.JobState_JOB_STATE_RUNNING)
+	sameRunning(t, conn, allocs.GetAllocations())
 	if _, err := nusav1.NewJobsClient(conn).Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "near"}}); err != nil {
 		t.Fatal(err)
 	}
 	until(t, conn, "near", nusav1.JobState_JOB_STATE_STOPPED)
+}
+
+// refusedShapes: what cannot be started in the data directory of three regions
+// with one server each.
+func refusedShapes(t *testing.T, dir string) {
+	t.Helper()
+	for _, c := range []struct {
+		opts dev.Options
+		want error
+	}{
+		{dev.Options{DataDir: dir, Servers: 3}, dev.ErrShape},
+		{dev.Options{DataDir: dir, Regions: []string{"southeastasia"}}, dev.ErrShape},
+		{dev.Options{DataDir: filepath.Join(dir, "global-1")}, serve.ErrOtherRole},
+	} {
+		if err := dev.Run(t.Context(), c.opts); !errors.Is(err, c.want) {
+			t.Errorf("%+v: %v, want %v", c.opts, err, c.want)
+		}
+	}
+}
+
+// sameRunning waits until each allocation runs a new process, and nothing else
+// was made for it.
+func sameRunning(t *testing.T, conn *grpc.ClientConn, want []*nusav1.Allocation) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for {
+		got, err := nusav1.NewAllocationsClient(conn).List(t.Context(), &nusav1.ListAllocationsRequest{
+			Job: &nusav1.JobRef{Namespace: "default", Name: "near"}, All: true})
+		running := 0
+		for _, a := range got.GetAllocations() {
+			same := slices.ContainsFunc(want, func(w *nusav1.Allocation) bool { return w.GetId() == a.GetId() && w.GetNodeId() == a.GetNodeId() })
+			if !same {
+				t.Fatalf("after the restart there is another allocation: %v", a)
+			}
+			if task := a.GetTasks()["hello"]; task.GetState() == nusav1.AllocState_ALLOC_STATE_RUNNING && len(task.GetEvents()) > 1 {
+				running++
+			}
+		}
+		if running == len(want) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%d of %d run anew: %v, %v", running, len(want), got, err)
+		}
+	}
+}
+
+// TestRefused: mistakes name the flag and what would do, and start nothing.
+func TestRefused(t *testing.T) {
+	port := freePorts(t, 3)
+	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	table := filepath.Join(t.TempDir(), "rtt.csv")
+	if err := os.WriteFile(table, []byte("from,jakarta,tokyo\njakarta,,80\ntokyo,81,\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, o := range map[string]dev.Options{
+		"did you mean southeastasia, ":            {Regions: []string{"southeastasi"}},
+		"did you mean southeastasia? --list":      {Regions: []string{"singapore"}},
+		"did you mean northeurope, westeurope? ":  {Regions: []string{"europe"}},
+		`no region "xyzzy": --list-regions`:       {Regions: []string{"xyzzy"}},
+		"eastus is named twice":                   {Regions: []string{"eastus", "eastus"}},
+		"not a name of a region":                  {Regions: []string{"East US"}, WAN: "none"},
+		`.csv" has no region "eastus"`:            {Regions: []string{"eastus"}, WAN: table},
+		"no/such: neither azure nor none nor":     {WAN: "no/such"},
+		"--servers: 6 is not 1..5":                {Servers: 6},
+		"--agents: -1 is not 1..50":               {Agents: -1},
+		"--port: 65000 is not within 1024..64935": {Port: 65000},
+		fmt.Sprintf("127.0.0.1:%d is in use (another nusa dev?): choose another first port", port): {Port: port, WAN: table},
+	} {
+		if err := dev.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%+v: %v, want %q", o, err, want)
+		}
+	}
 }
 
 func firstLog(t *testing.T, conn *grpc.ClientConn, id string) string {

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+)
+
+// TestWhileRead: a pipe whose reader goes ends the context and says why; one
+// that is read, or a file, does not.
+func TestWhileRead(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	file, err := os.Create(t.TempDir() + "/out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	toFile, done := whileRead(t.Context(), file)
+	defer done()
+	ctx, done := whileRead(t.Context(), w)
+	defer done()
+	if _, err := w.WriteString("heard\n"); err != nil || ctx.Err() != nil {
+		t.Fatalf("while it is read: %v, %v", err, ctx.Err())
+	}
+	r.Close()
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the reader's end is not noticed")
+	}
+	if !errors.Is(context.Cause(ctx), errNoReader) {
+		t.Errorf("ended because of %v", context.Cause(ctx))
+	}
+	// Without whileRead this would end the process.
+	if _, err := w.WriteString("unheard\n"); err == nil {
+		t.Error("a write without a reader succeeds")
+	}
+	if toFile.Err() != nil {
+		t.Errorf("writing to a file ended: %v", context.Cause(toFile))
+	}
+}
