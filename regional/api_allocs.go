@@ -45,21 +45,26 @@ func (a allocations) List(_ context.Context, req *nusav1.ListAllocationsRequest)
 	}
 	limit = min(limit, maxAllocsListed)
 	view := a.s.fsm.View()
+	node := ""
+	if id := req.GetNodeId(); id != "" {
+		n, err := nodes{s: a.s}.findNode(view, id, "")
+		if err != nil {
+			return nil, err
+		}
+		node = n.ID
+	}
 	wanted := func(*state.Alloc) bool { return true }
 	if req.GetJob().GetName() != "" {
 		k, err := l.findJob(view, req.GetJob())
-		if status.Code(err) == codes.NotFound {
-			return out, nil // nothing of it is here
-		}
 		if err != nil {
-			return nil, err
+			return nil, err // also that nothing of it is here
 		}
 		wanted = func(x *state.Alloc) bool { return x.Key().JobKey() == k }
 	} else if ns := req.GetJob().GetNamespace(); ns != "" {
 		wanted = func(x *state.Alloc) bool { return x.Namespace == ns }
 	}
 	for x := range view.Allocs() {
-		if !req.GetAll() && !x.Live() || req.GetNodeId() != "" && x.NodeID != req.GetNodeId() || !wanted(x) {
+		if !req.GetAll() && !x.Live() || node != "" && x.NodeID != node || !wanted(x) {
 			continue
 		}
 		if len(out.Allocations) == limit {

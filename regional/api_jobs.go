@@ -337,9 +337,9 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 	return &nusav1.StopJobResponse{Revision: int64(r.Revision)}, nil
 }
 
-// Adopt is the global tier's.
+// Adopt will be the global tier's.
 func (j jobs) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
-	return nil, status.Error(codes.FailedPrecondition, "a job is adopted by the global tier: ask a global server")
+	return nil, status.Error(codes.Unimplemented, "job adopt is not supported yet: a region's own job stays its own, submit it to the federation under another name")
 }
 
 // Watch sends the job at once and after each change.

@@ -53,7 +53,7 @@ func (n nodes) findNode(view *state.View, id, region string) (*state.Node, error
 	}
 	switch len(found) {
 	case 0:
-		return nil, status.Errorf(codes.NotFound, "no node is called %q and no id begins so", id)
+		return nil, status.Errorf(codes.NotFound, "no node of region %q is called %q, and no id begins so: `nusa node list` shows them", n.s.cfg.Region.GetName(), id)
 	case 1:
 		return found[0], nil
 	}
@@ -76,25 +76,42 @@ func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node,
 
 // Drain moves work away, or ends that.
 func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
-	return n.change(ctx, req.GetId(), req.GetRegion(), func(id string) state.Command {
+	check := func(x *state.Node) error {
+		if !req.GetDrain() && !x.Draining && x.Cordoned {
+			return status.Errorf(codes.FailedPrecondition, "node %s is not being drained, it is cordoned: uncordon it to let it take work again", x.Name)
+		}
+		return nil
+	}
+	return n.change(ctx, req.GetId(), req.GetRegion(), check, func(id string) state.Command {
 		return state.Command{DrainNode: &state.DrainNode{ID: id, Drain: req.GetDrain()}}
 	})
 }
 
 // Cordon keeps new work away, or ends that.
 func (n nodes) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusav1.Node, error) {
-	return n.change(ctx, req.GetId(), req.GetRegion(), func(id string) state.Command {
+	check := func(x *state.Node) error {
+		if !req.GetCordon() && !x.Cordoned && x.Draining {
+			return status.Errorf(codes.FailedPrecondition, "node %s is not cordoned, it is being drained: end the drain to let it take work again", x.Name)
+		}
+		return nil
+	}
+	return n.change(ctx, req.GetId(), req.GetRegion(), check, func(id string) state.Command {
 		return state.Command{CordonNode: &state.CordonNode{ID: id, Cordon: req.GetCordon()}}
 	})
 }
 
-func (n nodes) change(ctx context.Context, id, region string, command func(id string) state.Command) (*nusav1.Node, error) {
+// change commits a command about a node that check allows, and answers the node
+// as it is then: cordoned and draining tell whether it takes work.
+func (n nodes) change(ctx context.Context, id, region string, check func(*state.Node) error, command func(id string) state.Command) (*nusav1.Node, error) {
 	l, err := n.s.leading()
 	if err != nil {
 		return nil, err
 	}
 	x, err := n.findNode(n.s.fsm.View(), id, region)
 	if err != nil {
+		return nil, err
+	}
+	if err := check(x); err != nil {
 		return nil, err
 	}
 	if _, err := l.seq.do(ctx, command(x.ID)); err != nil {

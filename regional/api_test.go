@@ -320,6 +320,58 @@ func TestCordonKeepsNewWorkAway(t *testing.T) {
 		if _, err := nodes.Drain(ctx, &nusav1.DrainNodeRequest{Id: "nobody", Drain: true}); status.Code(err) != codes.NotFound {
 			t.Errorf("an unknown node: %v", err)
 		}
+		allocs := nusav1.NewAllocationsClient(w.conn(1))
+		for what, req := range map[string]*nusav1.ListAllocationsRequest{
+			"node": {NodeId: "nobody"}, "job": {Job: &nusav1.JobRef{Name: "nope"}},
+		} {
+			if _, err := allocs.List(ctx, req); status.Code(err) != codes.NotFound {
+				t.Errorf("allocations of an unknown %s: %v", what, err)
+			}
+		}
+		if list, err := allocs.List(ctx, &nusav1.ListAllocationsRequest{NodeId: "n1"}); err != nil || len(list.GetAllocations()) != 1 {
+			t.Errorf("allocations by the node's name: %v, %v", list, err)
+		}
+	})
+}
+
+// TestOddNodeChanges: what would not let the node take work is refused, and
+// says what would.
+func TestOddNodeChanges(t *testing.T) {
+	one(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
+		nodes := nusav1.NewNodesClient(w.conn(1))
+		cordon := func(on bool) (*nusav1.Node, error) {
+			return nodes.Cordon(ctx, &nusav1.CordonNodeRequest{Id: "n1", Cordon: on})
+		}
+		drain := func(on bool) (*nusav1.Node, error) {
+			return nodes.Drain(ctx, &nusav1.DrainNodeRequest{Id: "n1", Drain: on})
+		}
+		for i, step := range []struct {
+			change            func(bool) (*nusav1.Node, error)
+			on, refused       bool
+			cordoned, drained bool
+		}{
+			{change: cordon},
+			{change: drain},
+			{change: cordon, on: true, cordoned: true},
+			{change: drain, refused: true, cordoned: true},
+			{change: drain, on: true, cordoned: true, drained: true},
+			{change: cordon, drained: true},
+			{change: cordon, refused: true, drained: true},
+			{change: drain},
+		} {
+			n, err := step.change(step.on)
+			if step.refused {
+				if status.Code(err) != codes.FailedPrecondition {
+					t.Errorf("step %d: %v", i, err)
+				}
+				n = w.node(1, "n1")
+			} else if err != nil {
+				t.Errorf("step %d: %v", i, err)
+			}
+			if n.GetCordoned() != step.cordoned || n.GetDraining() != step.drained {
+				t.Errorf("step %d: %v", i, n)
+			}
+		}
 	})
 }
 

@@ -93,7 +93,7 @@ func (c *class) refuseRoom(n *node) state.Reason {
 		return state.ReasonInsufficientMemory
 	case c.Resources.DiskBytes > n.free.DiskBytes:
 		return state.ReasonInsufficientDisk
-	case n.InstanceQuota > 0 && n.allocs >= n.InstanceQuota:
+	case n.allocs >= n.MaxAllocs():
 		return state.ReasonInstanceQuota
 	}
 	if len(c.units) > 0 {
@@ -168,7 +168,7 @@ func (c *class) describe(n *node, r state.Reason) string {
 	case state.ReasonInsufficientDisk:
 		return fmt.Sprintf("needs %s disk, %s free of %s", size(need.DiskBytes), size(n.free.DiskBytes), size(n.Capacity.DiskBytes))
 	case state.ReasonInstanceQuota:
-		return fmt.Sprintf("runs %d of at most %d instances", n.allocs, n.InstanceQuota)
+		return fmt.Sprintf("runs %d of at most %d instances", n.allocs, n.MaxAllocs())
 	case state.ReasonInsufficientGPU:
 		return c.describeGPUs(n)
 	case state.ReasonPortConflict:

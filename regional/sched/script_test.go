@@ -420,6 +420,14 @@ func (w *world) show(t *testing.T, a args) bool {
 		}
 	case "explain":
 		w.explain(in, w.jobs[a.word(1)])
+	case "apply-counted": // as apply, and only the numbers
+		p := sched.Make(in)
+		for _, c := range p.Commands(w.newID, 1000) {
+			for _, s := range w.apply(state.Command{ApplyPlan: &c}).Skipped {
+				t.Errorf("skipped %v", s)
+			}
+		}
+		fmt.Fprintf(&w.out, "%d placed\n", len(p.Places))
 	case "fit":
 		ask := w.jobs[a.word(1)].Groups[0].Ask
 		fmt.Fprintf(&w.out, "%d fit\n", sched.FitCount(in, &ask, 1000))

@@ -54,9 +54,7 @@ func (c *class) fits(n *node, limit int) int {
 			k = min(k, p[0]/p[1])
 		}
 	}
-	if n.InstanceQuota > 0 {
-		k = min(k, int64(n.InstanceQuota-n.allocs))
-	}
+	k = min(k, int64(n.MaxAllocs()-n.allocs))
 	if c.static > 0 {
 		k = min(k, 1)
 	}
@@ -121,7 +119,7 @@ func Bins(view *state.View, limit int) []Bin {
 func binsBy(view *state.View, step int) map[binKey]*Bin {
 	bins := map[binKey]*Bin{}
 	for n, u := range view.NodesInUse() {
-		if !n.Eligible() || u.Dedicated > 0 || n.InstanceQuota > 0 && u.Allocs >= n.InstanceQuota {
+		if !n.Eligible() || u.Dedicated > 0 || u.Allocs >= n.MaxAllocs() {
 			continue
 		}
 		free := n.Capacity.Sub(u.Resources)

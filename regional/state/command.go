@@ -37,6 +37,10 @@ const (
 	MaxLocalJobs = 100_000
 	// MaxNodes of a region; more is ErrFull.
 	MaxNodes = 65_536
+	// MaxNodeAllocs that a node is charged for at once: nothing more is placed
+	// there. With those that have ended and are kept for their logs it stays
+	// below the 10,000 orders that an agent takes.
+	MaxNodeAllocs = 8192
 	// MaxInstances is the greatest To of a slot.
 	MaxInstances = 100_000
 )

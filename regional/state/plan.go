@@ -154,7 +154,7 @@ func (t *txn) holds(n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
 		return ReasonInsufficientMemory
 	case need.DiskBytes > free.DiskBytes:
 		return ReasonInsufficientDisk
-	case n.InstanceQuota > 0 && u.Allocs >= n.InstanceQuota:
+	case u.Allocs >= n.MaxAllocs():
 		return ReasonInstanceQuota
 	case u.Dedicated > 0 && u.DedicatedJob != job:
 		return ReasonDedicated

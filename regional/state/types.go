@@ -83,7 +83,7 @@ type Node struct {
 	Capacity      Resources
 	Drivers       []Driver
 	GPUs          []GPU
-	InstanceQuota int32 // allocations at most; 0 = unlimited
+	InstanceQuota int32 // allocations at most; 0 = MaxNodeAllocs
 	PortMin       int32 // dynamic ports, ends included; 0,0 = none
 	PortMax       int32
 	ControlPlane  bool // hosts the control plane: takes no work
@@ -108,6 +108,15 @@ type Node struct {
 // Eligible says that the node may take new work as far as its status goes.
 func (n *Node) Eligible() bool {
 	return n.Status == NodeReady && !n.Cordoned && !n.Draining && !n.ControlPlane
+}
+
+// MaxAllocs is how many allocations the node may be charged for at once: its
+// quota, and never more than MaxNodeAllocs.
+func (n *Node) MaxAllocs() int32 {
+	if n.InstanceQuota > 0 {
+		return min(n.InstanceQuota, MaxNodeAllocs)
+	}
+	return MaxNodeAllocs
 }
 
 // JobKey names a job. Local jobs (name@region) live in a namespace of their
