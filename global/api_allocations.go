@@ -51,9 +51,16 @@ func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRe
 	}
 	conns, errs := a.reach(names)
 	lists, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (*nusav1.ListAllocationsResponse, error) {
-		return nusav1.NewAllocationsClient(c.conn).List(ctx, req)
+		part, err := nusav1.NewAllocationsClient(c.conn).List(ctx, req)
+		if status.Code(err) == codes.NotFound {
+			return nil, nil // it does not know the job, or the node
+		}
+		return part, err
 	})
 	out := &nusav1.ListAllocationsResponse{Errors: append(errs, failed...)}
+	if err := a.nowhere(req, lists, len(out.Errors) > 0); err != nil {
+		return nil, err
+	}
 	for _, part := range lists {
 		out.Allocations = append(out.Allocations, part.GetAllocations()...)
 		out.Errors = append(out.Errors, part.GetErrors()...)
@@ -68,6 +75,27 @@ func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRe
 		out.Allocations, out.Truncated = out.Allocations[:limit], true
 	}
 	return out, nil
+}
+
+// nowhere is NOT_FOUND when every region was asked and none knows the job or the
+// node that the request names.
+func (a *active) nowhere(req *nusav1.ListAllocationsRequest, lists []*nusav1.ListAllocationsResponse, unsure bool) error {
+	if unsure || len(lists) == 0 || slices.ContainsFunc(lists, func(l *nusav1.ListAllocationsResponse) bool { return l != nil }) {
+		return nil
+	}
+	if id := req.GetNodeId(); id != "" {
+		return status.Errorf(codes.NotFound, "no node is called %q and no id begins so: `nusa node list` shows them", id)
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return err
+	}
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	if j := a.st.jobs[k]; j != nil && j.rec != nil {
+		return nil // it has no instance yet, or none any more
+	}
+	return noJob(k)
 }
 
 // allocationRegions are the regions to ask, nil for all: the named one, or
