@@ -209,5 +209,12 @@ func jobName(namespace, name, region string) string {
 	return full
 }
 
-// why joins a reason and its message for one cell.
-func why(r nusav1.Reason, message string) string { return reason.With(r, plain(message)) }
+// why joins a reason and its message for one cell; some messages say the reason
+// themselves.
+func why(r nusav1.Reason, message string) string {
+	message = plain(message)
+	if text := reason.Text(r); text != "" && strings.Contains(message, text) {
+		return message
+	}
+	return reason.With(r, message)
+}

@@ -78,7 +78,7 @@ func sampleExplanation() *nusav1.Explanation {
 				Inputs: []*nusav1.InputAge{{Name: "report", Age: lasting(4200 * time.Millisecond)}}},
 			{Region: "japaneast", Taken: 1, Fits: 1, Score: 45.62, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: -0.5}, {Name: "near", Value: 26.12, Detail: "p50 68 ms measured to southeastasia"}, {Name: "sticky", Value: 10}},
 				Inputs: []*nusav1.InputAge{{Name: "report", Age: lasting(time.Second)}, {Name: "rtt southeastasia", Age: lasting(24 * time.Second)}}},
-			{Region: "westus", Fits: 5, Reason: nusav1.Reason_REASON_LOWER_SCORE, Message: "12.0, the last taken has 45.6", Score: 12, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: 12}}},
+			{Region: "westus", Fits: 5, Reason: nusav1.Reason_REASON_LOWER_SCORE, Message: "would do; others are better: 12.0, the last taken has 45.6", Score: 12, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: 12}}},
 			{Region: "eastus", Fits: 24, Reason: nusav1.Reason_REASON_RTT_TOO_HIGH, Message: "p50 224 ms measured to southeastasia,\nat most 80 ms is required"},
 			{Region: "frankfurt", Reason: nusav1.Reason_REASON_REGION_DISCONNECTED},
 		},
