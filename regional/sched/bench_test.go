@@ -9,8 +9,11 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
+// benchAsk is what every instance of a benchmark asks for.
+var benchAsk = state.Ask{Pool: "default", Resources: state.Resources{CPUMilli: 100, MemoryBytes: 64 << 20}}
+
 // benchRegion is a state with nodes and slots that want instances: jobs × count.
-func benchRegion(nodes, jobs, count int, spread string) *state.State {
+func benchRegion(nodes, jobs, count int, ask state.Ask) *state.State {
 	s := state.New()
 	index := uint64(0)
 	do := func(c state.Command) {
@@ -21,9 +24,13 @@ func benchRegion(nodes, jobs, count int, spread string) *state.State {
 		}
 	}
 	for i := range nodes {
+		disk := "ssd"
+		if i%4 == 0 {
+			disk = "hdd"
+		}
 		do(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{
 			ID: fmt.Sprintf("node-%05d", i), Name: fmt.Sprintf("node-%05d", i), Pool: "default",
-			Labels:   map[string]string{"rack": fmt.Sprint(i % 20)},
+			Labels:   map[string]string{"rack": fmt.Sprint(i % 20), "disk": disk},
 			Capacity: state.Resources{CPUMilli: 64_000, MemoryBytes: 256 << 30, DiskBytes: 1 << 40},
 		}}})
 	}
@@ -32,50 +39,106 @@ func benchRegion(nodes, jobs, count int, spread string) *state.State {
 		do(state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
 			Slot: state.Slot{Namespace: "default", Job: name, Group: "g", To: int32(count), Generation: 1, JobVersion: 1, Desired: state.Run},
 			Job: &state.Job{Version: 1, Type: state.Service, Groups: []state.Group{{
-				Name: "g", Hash: 1, Ask: state.Ask{Pool: "default", Spread: spread, Resources: state.Resources{CPUMilli: 100, MemoryBytes: 64 << 20}},
+				Name: "g", Hash: 1, Ask: ask,
 			}}},
 		}}}})
 	}
 	return s
 }
 
+// benchNodes are the sizes of region over which the cost of a placement is to
+// stay nearly the same.
+var benchNodes = []int{100, 1_000, 5_000, 10_000}
+
+// benchShapes are the kinds of work: the same number of instances, asked for
+// in different ways.
+var benchShapes = []struct {
+	name        string
+	jobs, count int
+	ask         func(*state.Ask)
+}{
+	{"one-job", 1, 10_000, func(*state.Ask) {}},
+	{"many-jobs", 10_000, 1, func(*state.Ask) {}},
+	{"constraint", 10_000, 1, func(a *state.Ask) { a.Constraints = []string{"disk=ssd"} }},
+	{"affinity", 100, 100, func(a *state.Ask) { a.Affinities = []state.Affinity{{Expr: "disk=ssd", Weight: 50}} }},
+	{"spread", 100, 100, func(a *state.Ask) { a.Spread = "rack" }},
+	// As few as one evaluation of a job has elsewhere: what a plan costs before
+	// its first placement is not hidden by their number.
+	{"few", 1, 300, func(*state.Ask) {}},
+	{"few-spread", 1, 300, func(a *state.Ask) { a.Spread = "rack" }},
+	{"single", 1, 1, func(*state.Ask) {}},
+}
+
+// BenchmarkPlan is one plan for everything that waits. Compare ns/placement of
+// one shape over the numbers of nodes.
 func BenchmarkPlan(b *testing.B) {
-	for _, c := range []struct {
-		nodes, jobs, count int
-		spread             string
-	}{
-		{100, 10_000, 1, ""}, {1_000, 10_000, 1, ""}, {5_000, 10_000, 1, ""}, {10_000, 10_000, 1, ""},
-		{5_000, 100, 100, ""}, {10_000, 1, 10_000, ""}, {5_000, 100, 100, "rack"},
-	} {
-		b.Run(fmt.Sprintf("nodes=%d/jobs=%d/count=%d/spread=%s", c.nodes, c.jobs, c.count, c.spread), func(b *testing.B) {
-			view := benchRegion(c.nodes, c.jobs, c.count, c.spread).Snapshot()
-			placed := 0
+	for _, shape := range benchShapes {
+		ask := benchAsk
+		shape.ask(&ask)
+		for _, nodes := range benchNodes {
+			b.Run(fmt.Sprintf("%s=%dx%d/nodes=%d", shape.name, shape.jobs, shape.count, nodes), func(b *testing.B) {
+				view := benchRegion(nodes, shape.jobs, shape.count, ask).Snapshot()
+				placed := 0
+				b.ReportAllocs()
+				for b.Loop() {
+					p := sched.Make(sched.Input{View: view, NowUnixNano: int64(time.Hour), Funcs: testFuncs})
+					placed += len(p.Places)
+				}
+				if want := shape.jobs * shape.count * b.N; placed != want {
+					b.Fatalf("%d of %d instances placed", placed, want)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(placed), "ns/placement")
+			})
+		}
+	}
+}
+
+// BenchmarkQuiet is a plan of a region in which nothing is to be done.
+func BenchmarkQuiet(b *testing.B) {
+	for _, nodes := range benchNodes {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			s := benchRegion(nodes, 1_000, 10, benchAsk)
+			view := s.Snapshot()
+			plan := sched.Make(sched.Input{View: view, NowUnixNano: int64(time.Hour), Funcs: testFuncs})
+			for i, c := range benchCommands(plan) {
+				s.Apply(view.Index()+uint64(i)+1, state.Command{ApplyPlan: &c, NowUnixNano: int64(time.Hour)})
+			}
+			view = s.Snapshot()
 			b.ReportAllocs()
 			for b.Loop() {
-				p := sched.Make(sched.Input{View: view, NowUnixNano: int64(time.Hour), Funcs: testFuncs})
-				placed += len(p.Places)
+				if p := sched.Make(sched.Input{View: view, NowUnixNano: int64(time.Hour), Funcs: testFuncs}); !p.Empty() {
+					b.Fatal("something is to be done")
+				}
 			}
-			b.ReportMetric(float64(placed)/b.Elapsed().Seconds(), "placements/s")
 		})
 	}
+}
+
+func benchCommands(p *sched.Plan) []state.ApplyPlan {
+	id := 0
+	return p.Commands(func() string { id++; return fmt.Sprintf("%032d", id*7919) }, 256)
 }
 
 // BenchmarkApply is what a plan costs the state, a snapshot after each entry.
 func BenchmarkApply(b *testing.B) {
 	for _, count := range []int{1, 100} {
-		b.Run(fmt.Sprintf("nodes=5000/count=%d", count), func(b *testing.B) {
-			view := benchRegion(5_000, 10_000/count, count, "").Snapshot()
-			p := sched.Make(sched.Input{View: view, NowUnixNano: int64(time.Hour), Funcs: testFuncs})
-			id := 0
-			plans := p.Commands(func() string { id++; return fmt.Sprintf("%032d", id*7919) }, 256)
-			for b.Loop() {
-				s := view.Fork()
-				for i := range plans {
-					s.Apply(view.Index()+uint64(i)+1, state.Command{ApplyPlan: &plans[i]})
-					s.Snapshot()
+		for _, nodes := range []int{1_000, 10_000} {
+			b.Run(fmt.Sprintf("%dx%d/nodes=%d", 10_000/count, count, nodes), func(b *testing.B) {
+				view := benchRegion(nodes, 10_000/count, count, benchAsk).Snapshot()
+				p := sched.Make(sched.Input{View: view, NowUnixNano: int64(time.Hour), Funcs: testFuncs})
+				plans := benchCommands(p)
+				b.ReportAllocs()
+				for b.Loop() {
+					s := view.Fork()
+					for i := range plans {
+						if r := s.Apply(view.Index()+uint64(i)+1, state.Command{ApplyPlan: &plans[i]}); len(r.Skipped) > 0 {
+							b.Fatalf("not applied: %+v", r.Skipped[0])
+						}
+						s.Snapshot()
+					}
 				}
-			}
-			b.ReportMetric(float64(len(p.Places)*b.N)/b.Elapsed().Seconds(), "placements/s")
-		})
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(len(p.Places)*b.N), "ns/placement")
+			})
+		}
 	}
 }
