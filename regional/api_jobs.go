@@ -268,7 +268,7 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 	}
 	for g := range view.Groups() {
 		// Of a purged job ended allocations are left for a while.
-		if !g.Key.Local {
+		if !g.Key.Local && !req.GetOwn() {
 			keys[g.Key.JobKey()] = true
 		}
 	}

@@ -893,7 +893,9 @@ type ListJobsRequest struct {
 	// 1..1000, default 1000.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// From the previous answer.
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only jobs that are a region's own (name@region).
+	Own           bool `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -954,6 +956,13 @@ func (x *ListJobsRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListJobsRequest) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
 }
 
 // ListJobsResponse is a page of jobs, without specs' task bodies left out:
@@ -1256,7 +1265,9 @@ type Explanation struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Groups []*GroupExplanation    `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
 	// When the decision was taken, as an age.
-	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
+	Age *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
+	// Empty, or how this differs from the decision: "as if placed now".
+	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1303,6 +1314,13 @@ func (x *Explanation) GetAge() *durationpb.Duration {
 		return x.Age
 	}
 	return nil
+}
+
+func (x *Explanation) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
 }
 
 // GroupExplanation explains one group.
@@ -3949,13 +3967,14 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x03old\x18\x02 \x01(\tR\x03old\x12\x10\n" +
 	"\x03new\x18\x03 \x01(\tR\x03new\"2\n" +
 	"\rGetJobRequest\x12!\n" +
-	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\"\xdd\x01\n" +
+	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\"\xef\x01\n" +
 	"\x0fListJobsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12<\n" +
 	"\x06labels\x18\x02 \x03(\v2$.nusa.v1.ListJobsRequest.LabelsEntryR\x06labels\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tR\tpageToken\x1a9\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x10\n" +
+	"\x03own\x18\x05 \x01(\bR\x03own\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x01\n" +
@@ -3976,10 +3995,11 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x14\n" +
 	"\x05group\x18\x03 \x01(\tR\x05group\x12$\n" +
-	"\x04spec\x18\x04 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"m\n" +
+	"\x04spec\x18\x04 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\x81\x01\n" +
 	"\vExplanation\x121\n" +
 	"\x06groups\x18\x01 \x03(\v2\x19.nusa.v1.GroupExplanationR\x06groups\x12+\n" +
-	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xbc\x01\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\xbc\x01\n" +
 	"\x10GroupExplanation\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\adesired\x18\x02 \x01(\x05R\adesired\x12\x1a\n" +

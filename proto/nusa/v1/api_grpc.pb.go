@@ -57,7 +57,8 @@ type JobsClient interface {
 	// Plan is a dry run: what Submit would change and where it would go.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
 	Get(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
-	// List answers sorted by namespace and name.
+	// List answers sorted by namespace and name: the federation's jobs, then each
+	// region's own.
 	List(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	// Stop ends every instance; the record stays until purged.
 	Stop(ctx context.Context, in *StopJobRequest, opts ...grpc.CallOption) (*StopJobResponse, error)
@@ -221,7 +222,8 @@ type JobsServer interface {
 	// Plan is a dry run: what Submit would change and where it would go.
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
 	Get(context.Context, *GetJobRequest) (*Job, error)
-	// List answers sorted by namespace and name.
+	// List answers sorted by namespace and name: the federation's jobs, then each
+	// region's own.
 	List(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	// Stop ends every instance; the record stays until purged.
 	Stop(context.Context, *StopJobRequest) (*StopJobResponse, error)

@@ -763,7 +763,8 @@ type Region struct {
 	Servers []*RegionalServer `protobuf:"bytes,11,rep,name=servers,proto3" json:"servers,omitempty"`
 	// The latest report; absent before the first.
 	Report *RegionReport `protobuf:"bytes,12,opt,name=report,proto3" json:"report,omitempty"`
-	// Age of that report at the time of the answer.
+	// Age of that report at the time of the answer; absent when it is unknown,
+	// since the report is older than the reign of the active global server.
 	ReportAge *durationpb.Duration `protobuf:"bytes,13,opt,name=report_age,json=reportAge,proto3" json:"report_age,omitempty"`
 	// etcd revision of the stored record.
 	Revision      int64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -907,8 +908,9 @@ type RegionalServer struct {
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// UDP and TCP address that answers latency probes.
 	ProbeAddress string `protobuf:"bytes,3,opt,name=probe_address,json=probeAddress,proto3" json:"probe_address,omitempty"`
-	Leader       bool   `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"`
-	Healthy      bool   `protobuf:"varint,5,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// Both are unknown while the region is disconnected, and false then.
+	Leader  bool `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	Healthy bool `protobuf:"varint,5,opt,name=healthy,proto3" json:"healthy,omitempty"`
 	// The build's version.
 	Version       string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
