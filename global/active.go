@@ -36,6 +36,10 @@ type active struct {
 	ctx    context.Context
 	end    context.CancelCauseFunc
 	hellos keyedLock
+	// renew shows the store that this server is still the elected one; until
+	// heldUntil, on Config.Clock, nobody else can be. Guarded by the state's lock.
+	renew     func(context.Context) error
+	heldUntil time.Duration
 	// streams numbers the regions' streams.
 	streams atomic.Uint64
 	woken   chan struct{} // wakes the placer; capacity 1
@@ -74,6 +78,7 @@ func (a *active) run() error {
 	g.Go(func() error { return a.placeLoop(ctx) })
 	g.Go(func() error { return a.checkpointLoop(ctx) })
 	g.Go(func() error { return a.tickLoop(ctx) })
+	g.Go(func() error { return a.renewLoop(ctx) })
 	a.wakePlacer()
 	return g.Wait()
 }
@@ -131,11 +136,11 @@ func (st *state) restore(r *regionState) {
 	whole := int(r.checkpoint[0].GetChunks()) == len(r.checkpoint)
 	for _, c := range r.checkpoint {
 		for _, sum := range c.GetSummaries() {
-			r.inboxKeys[summaryKey(sum)] = struct{}{}
+			r.inboxKeys[summaryKey(r.name, sum)] = struct{}{}
 			st.applySummary(r, sum)
 		}
 		if c.GetReport() != nil {
-			r.report, r.reportAt = c.GetReport(), st.clock()
+			r.report, r.reportAt, r.reportOld = c.GetReport(), st.clock(), true
 		}
 		whole = whole && proto.Equal(c.GetPosition(), r.checkpoint[0].GetPosition())
 	}
@@ -271,6 +276,38 @@ func (st *state) summary(key, region string) *nusav1.JobSummary {
 	if j := st.jobs[jobKey{namespace, name}]; j != nil {
 		return j.summaries[region]
 	}
+	return nil
+}
+
+// renewLoop extends the time until which nobody else can be elected. A failure
+// is for the election to judge; meanwhile that time runs out, and no lease is
+// granted after it.
+func (a *active) renewLoop(ctx context.Context) error {
+	tick := time.NewTicker(a.cfg.ElectionTTL / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if err := a.hold(ctx); err != nil {
+			a.log.Debug("no proof of being the active server", "error", err)
+		}
+	}
+}
+
+// hold asks the store whether this server is still the elected one.
+func (a *active) hold(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ElectionTTL)
+	defer cancel()
+	began := a.cfg.Clock()
+	if err := a.renew(ctx); err != nil {
+		return err
+	}
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	a.heldUntil = max(a.heldUntil, began+a.cfg.ElectionTTL)
 	return nil
 }
 

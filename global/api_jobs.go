@@ -93,30 +93,42 @@ func (j *jobsAPI) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav
 		return nil, invalid("limit", fmt.Sprintf("must be 1..%d", maxListLimit))
 	}
 	out := &nusav1.ListJobsResponse{}
-	func() {
-		a.st.mu.Lock()
-		defer a.st.mu.Unlock()
-		var keys []jobKey
-		for k, found := range a.st.jobs {
-			if found.rec != nil && (req.GetNamespace() == "" || req.GetNamespace() == k.namespace) &&
-				k.String() > req.GetPageToken() && hasLabels(found.rec.GetJob().GetSpec().GetLabels(), req.GetLabels()) {
-				keys = append(keys, k)
-			}
-		}
-		slices.SortFunc(keys, func(x, y jobKey) int { return strings.Compare(x.String(), y.String()) })
-		if len(keys) > limit {
-			keys = keys[:limit]
-			out.NextPageToken = keys[limit-1].String()
-		}
-		for _, k := range keys {
-			out.Jobs = append(out.Jobs, a.st.jobs[k].view())
-		}
-	}()
-	if req.GetPageToken() == "" {
-		own, errs := a.localJobs(ctx, req)
-		out.Jobs, out.Errors = append(out.Jobs, own...), errs
+	from, own := strings.CutPrefix(req.GetPageToken(), ownToken)
+	if !own && !req.GetOwn() {
+		out.Jobs, out.NextPageToken = a.federationJobs(req, limit)
+		from = ""
+	}
+	if out.NextPageToken == "" {
+		a.localJobs(ctx, req, from, limit, out)
 	}
 	return out, nil
+}
+
+// ownToken begins the page tokens behind the federation's jobs: then come a
+// region's name, and from a zero byte on a token of that region.
+const ownToken = "@"
+
+// federationJobs are at most limit of the federation's jobs, and the token of
+// the next page.
+func (a *active) federationJobs(req *nusav1.ListJobsRequest, limit int) (out []*nusav1.Job, next string) {
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	var keys []jobKey
+	for k, found := range a.st.jobs {
+		if found.rec != nil && (req.GetNamespace() == "" || req.GetNamespace() == k.namespace) &&
+			k.String() > req.GetPageToken() && hasLabels(found.rec.GetJob().GetSpec().GetLabels(), req.GetLabels()) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(x, y jobKey) int { return strings.Compare(x.String(), y.String()) })
+	if len(keys) > limit {
+		keys = keys[:limit]
+		next = keys[limit-1].String()
+	}
+	for _, k := range keys {
+		out = append(out, a.st.jobs[k].view())
+	}
+	return out, next
 }
 
 func hasLabels(have, want map[string]string) bool {
@@ -128,27 +140,75 @@ func hasLabels(have, want map[string]string) bool {
 	return true
 }
 
-// localJobs lists the jobs that are a region's own (name@region), of those
-// regions that have any.
-func (a *active) localJobs(ctx context.Context, req *nusav1.ListJobsRequest) ([]*nusav1.Job, []*nusav1.PartialError) {
-	names := []string{}
+// localJobs adds the jobs that are a region's own (name@region) to a page, of
+// those regions that have any: all are asked at once, and what does not fit is
+// asked for again with the next page.
+func (a *active) localJobs(ctx context.Context, req *nusav1.ListJobsRequest, from string, limit int, out *nusav1.ListJobsResponse) {
+	first, token, _ := strings.Cut(from, "\x00")
+	ask := func(ctx context.Context, c regionConn, limit int) (*nusav1.ListJobsResponse, error) {
+		page := &nusav1.ListJobsRequest{Namespace: req.GetNamespace(), Labels: req.GetLabels(), Limit: int32(limit), Own: true}
+		if c.name == first {
+			page.PageToken = token
+		}
+		resp, err := nusav1.NewJobsClient(c.conn).List(ctx, page)
+		if err == nil {
+			resp.Jobs = slices.DeleteFunc(resp.Jobs, func(found *nusav1.Job) bool { return found.GetRegion() == "" })
+		}
+		return resp, err
+	}
+	type answer struct {
+		from regionConn
+		page *nusav1.ListJobsResponse
+	}
+	conns, errs := a.reach(a.withOwnJobs(first))
+	left := limit - len(out.GetJobs())
+	answers, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (answer, error) {
+		page, err := ask(ctx, c, max(1, left))
+		return answer{c, page}, err
+	})
+	out.Errors = append(errs, failed...)
+	for _, got := range answers {
+		left := limit - len(out.GetJobs())
+		if left == 0 && len(got.page.GetJobs()) > 0 {
+			out.NextPageToken = ownToken + got.from.name
+			if got.from.name == first {
+				out.NextPageToken += "\x00" + token
+			}
+			return
+		}
+		page := got.page
+		if len(page.GetJobs()) > left {
+			again, missing := askAll(ctx, []regionConn{got.from}, func(ctx context.Context, c regionConn) (*nusav1.ListJobsResponse, error) {
+				return ask(ctx, c, left)
+			})
+			if out.Errors = append(out.Errors, missing...); len(again) == 0 {
+				continue
+			}
+			page = again[0]
+		}
+		out.Jobs = append(out.Jobs, page.GetJobs()...)
+		out.Errors = append(out.Errors, page.GetErrors()...)
+		if page.GetNextPageToken() != "" {
+			out.NextPageToken = ownToken + got.from.name + "\x00" + page.GetNextPageToken()
+			return
+		}
+	}
+}
+
+// withOwnJobs are the regions that have jobs of their own, from a name on.
+func (a *active) withOwnJobs(first string) []string {
 	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	names := []string{}
 	for _, name := range a.st.regionNames() {
 		for key := range a.st.regions[name].inboxKeys {
-			if strings.HasSuffix(key, localSuffix) {
+			if name >= first && strings.HasSuffix(key, "@"+name) {
 				names = append(names, name)
 				break
 			}
 		}
 	}
-	a.st.mu.Unlock()
-	conns, errs := a.reach(names)
-	lists, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) ([]*nusav1.Job, error) {
-		resp, err := nusav1.NewJobsClient(c.conn).List(ctx, &nusav1.ListJobsRequest{Namespace: req.GetNamespace(), Labels: req.GetLabels()})
-		own := slices.DeleteFunc(resp.GetJobs(), func(found *nusav1.Job) bool { return found.GetRegion() == "" })
-		return own, err
-	})
-	return slices.Concat(lists...), append(errs, failed...)
+	return names
 }
 
 // Stop implements nusav1.JobsServer.

@@ -108,7 +108,12 @@ func (n *nodesAPI) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nu
 	if err != nil {
 		return nil, err
 	}
-	return nusav1.NewNodesClient(c.conn).Drain(ctx, &nusav1.DrainNodeRequest{Id: node.GetId(), Region: c.name, Drain: req.GetDrain()})
+	out, err := nusav1.NewNodesClient(c.conn).Drain(ctx, &nusav1.DrainNodeRequest{Id: node.GetId(), Region: c.name, Drain: req.GetDrain()})
+	if err != nil {
+		return nil, err
+	}
+	a.st.events.add("node.drained", c.name+"/"+out.GetName(), "%t", req.GetDrain())
+	return out, nil
 }
 
 // Cordon implements nusav1.NodesServer.
@@ -121,5 +126,10 @@ func (n *nodesAPI) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return nusav1.NewNodesClient(c.conn).Cordon(ctx, &nusav1.CordonNodeRequest{Id: node.GetId(), Region: c.name, Cordon: req.GetCordon()})
+	out, err := nusav1.NewNodesClient(c.conn).Cordon(ctx, &nusav1.CordonNodeRequest{Id: node.GetId(), Region: c.name, Cordon: req.GetCordon()})
+	if err != nil {
+		return nil, err
+	}
+	a.st.events.add("node.cordoned", c.name+"/"+out.GetName(), "%t", req.GetCordon())
+	return out, nil
 }

@@ -97,6 +97,11 @@ func (s *server) reign(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.renew = election.Renew
+	if err := a.hold(ctx); err != nil {
+		a.end(err)
+		return err
+	}
 	watching, cancel := context.WithCancel(a.ctx)
 	defer cancel()
 	ended := make(chan struct{})

@@ -422,7 +422,7 @@ func (a *active) lease(s *session, id uint64) {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
 	r := a.st.regions[s.region]
-	if r == nil || a.ctx.Err() != nil {
+	if r == nil || a.ctx.Err() != nil || a.cfg.Clock() >= a.heldUntil {
 		return // a successor may count on no lease that it did not see begin
 	}
 	next, effects := region.Step(a.st.region, r.life, a.st.clock(), region.LeaseRequested{Stream: s.number, ID: id})

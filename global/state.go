@@ -89,8 +89,11 @@ type regionState struct {
 	session *session
 	orders  *link.Outbox[*nusav1.SlotOrder]
 
-	report     *nusav1.RegionReport
-	reportAt   time.Duration
+	report   *nusav1.RegionReport
+	reportAt time.Duration
+	// reportOld: it comes from a checkpoint, and is older than reportAt by who
+	// knows how much.
+	reportOld  bool
 	reportNum  uint64 // reports received over all sessions
 	master     string
 	masterAddr string

@@ -244,7 +244,17 @@ func (st *state) regionView(r *regionState) *nusav1.Region {
 	}
 	if r.report != nil {
 		out.Report = r.report
+	}
+	if r.report != nil && !r.reportOld {
 		out.ReportAge = durationpb.New(st.clock() - r.reportAt)
+	}
+	if r.session == nil {
+		out.Servers = nil
+		for _, s := range r.servers {
+			s = proto.CloneOf(s)
+			s.Leader, s.Healthy = false, false // nobody knows
+			out.Servers = append(out.Servers, s)
+		}
 	}
 	return out
 }

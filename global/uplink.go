@@ -84,7 +84,7 @@ func (a *active) report(s *session, rep *nusav1.RegionReport) {
 	if r == nil || r.session != s {
 		return
 	}
-	r.report, r.reportAt = rep, st.clock()
+	r.report, r.reportAt, r.reportOld = rep, st.clock(), false
 	r.reportNum++
 	r.dirty = true
 	r.stamp = st.notify()
@@ -144,17 +144,15 @@ func (a *active) serversChanged(s *session, servers []*nusav1.RegionalServer) {
 	}
 }
 
-// summaryKey names a summary in its set, as regions do: "namespace/job", and
-// "@local" behind it for the region's own jobs.
-func summaryKey(s *nusav1.JobSummary) string {
+// summaryKey names a summary in its region's set, as regions do: by
+// "namespace/job", and with "@region" for the region's own jobs.
+func summaryKey(region string, s *nusav1.JobSummary) string {
 	key := s.GetNamespace() + "/" + s.GetJob()
 	if s.GetLocal() {
-		key += localSuffix
+		key += "@" + region
 	}
 	return key
 }
-
-const localSuffix = "@local"
 
 // summaries takes a batch of the region's summaries, and acknowledges it.
 func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
@@ -170,7 +168,7 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 		Position: link.Position{Epoch: in.GetPosition().GetEpoch(), Sequence: in.GetPosition().GetSequence()},
 	}
 	for _, sum := range in.GetSummaries() {
-		batch.Items = append(batch.Items, link.Item[*nusav1.JobSummary]{Key: summaryKey(sum), Value: sum})
+		batch.Items = append(batch.Items, link.Item[*nusav1.JobSummary]{Key: summaryKey(s.region, sum), Value: sum})
 	}
 	change, complete, err := s.inbox.Add(batch, maps.Keys(r.inboxKeys))
 	if err != nil {

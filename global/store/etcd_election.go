@@ -128,6 +128,16 @@ func (l *etcdElection) Guard() Compare { return l.guard }
 // Lost implements Election.
 func (l *etcdElection) Lost() <-chan struct{} { return l.session.Done() }
 
+// Renew implements Election.
+func (l *etcdElection) Renew(ctx context.Context) error {
+	ctx, cancel := l.e.op(ctx)
+	defer cancel()
+	if _, err := l.e.client.KeepAliveOnce(ctx, l.session.Lease()); err != nil {
+		return fmt.Errorf("renew the candidacy: %w", l.e.typed(err))
+	}
+	return nil
+}
+
 // Resign implements Election.
 func (l *etcdElection) Resign(ctx context.Context) error {
 	if err := l.withdraw(ctx); err != nil {

@@ -128,6 +128,17 @@ func (e *memoryElection) Guard() Compare { return Create(e.key, e.rev) }
 // Lost implements Election.
 func (e *memoryElection) Lost() <-chan struct{} { return e.lost }
 
+// Renew implements Election.
+func (e *memoryElection) Renew(ctx context.Context) error {
+	if err := e.c.connected(ctx); err != nil {
+		return err
+	}
+	if !e.renew() {
+		return fmt.Errorf("renew the candidacy: %w", ErrCompareFailed)
+	}
+	return nil
+}
+
 // Resign implements Election.
 func (e *memoryElection) Resign(context.Context) error {
 	e.withdraw()

@@ -140,6 +140,10 @@ type Election interface {
 	// Lost is closed when leadership is lost, or can no longer be shown to be
 	// held.
 	Lost() <-chan struct{}
+	// Renew shows that this candidate lives: when it succeeds, nobody else is
+	// elected for the ttl from when the call began. What keeps the candidate's
+	// key alive does so by itself; this is for who must know until when.
+	Renew(ctx context.Context) error
 	// Resign gives leadership up at once, so that a successor need not wait
 	// for the ttl.
 	Resign(ctx context.Context) error
