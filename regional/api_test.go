@@ -417,3 +417,17 @@ func TestLatencyIsMeasuredAndTold(t *testing.T) {
 		}
 	})
 }
+
+// TestSilentSessionEnds: who opens a session and says nothing holds nothing.
+func TestSilentSessionEnds(t *testing.T) {
+	one(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
+		began := time.Now()
+		stream, err := nusav1.NewDispatchClient(w.conn(1)).Session(ctx)
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if took := time.Since(began); status.Code(err) != codes.DeadlineExceeded || took > 11*time.Second {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
+}

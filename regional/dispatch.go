@@ -1,12 +1,17 @@
 package regional
 
 import (
+	"time"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
+
+// helloWithin is how long an agent may take to say who it is.
+const helloWithin = 10 * time.Second
 
 // dispatch is the service that agents dial.
 type dispatch struct {
@@ -16,13 +21,9 @@ type dispatch struct {
 
 // Session serves an agent on the master, and tells it who that is elsewhere.
 func (d dispatch) Session(stream agentStream) error {
-	first, err := stream.Recv()
+	hello, err := d.hello(stream)
 	if err != nil {
 		return err
-	}
-	hello := first.GetHello()
-	if hello == nil {
-		return status.Error(codes.FailedPrecondition, "the first message of a session must be a hello")
 	}
 	l, changed := d.s.standing.now()
 	if l != nil {
@@ -43,6 +44,32 @@ func (d dispatch) Session(stream agentStream) error {
 			// This server is the master now: the agent comes with a new hello.
 			return stream.Send(d.s.standbyMessage())
 		}
+	}
+}
+
+// hello is the first message of a session.
+func (d dispatch) hello(stream agentStream) (*nusav1.AgentHello, error) {
+	type received struct {
+		m   *nusav1.AgentMessage
+		err error
+	}
+	first := make(chan received, 1)
+	d.s.streams.Go(func() { // ends with the stream
+		m, err := stream.Recv()
+		first <- received{m, err}
+	})
+	slow := time.NewTimer(helloWithin)
+	defer slow.Stop()
+	select {
+	case r := <-first:
+		if r.err == nil && r.m.GetHello() == nil {
+			return nil, status.Error(codes.FailedPrecondition, "the first message of a session must be a hello")
+		}
+		return r.m.GetHello(), r.err
+	case <-slow.C:
+		return nil, status.Errorf(codes.DeadlineExceeded, "no hello within %v", helloWithin)
+	case <-d.s.stopping:
+		return nil, status.Error(codes.Unavailable, "this server stops")
 	}
 }
 

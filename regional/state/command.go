@@ -187,15 +187,22 @@ type PlaceAlloc struct {
 	Why    string // one line
 }
 
-// AgentReports are a node's words on its allocations.
+// AgentReports are a node's words on its allocations: a whole link.Change or a
+// part of one.
 type AgentReports struct {
 	NodeID string
-	// Position after this batch; a batch before the stored position of the
-	// same epoch is ErrStalePosition: acknowledge the stored one.
+	// Position after the whole change, in each of its parts; stored unless More.
+	// A part before the stored position of the same epoch is ErrStalePosition:
+	// acknowledge the stored one.
 	Position Position
-	// Full says that Reports are everything the agent holds: charged
-	// allocations that have ended (lost ones) and are not mentioned are
-	// released.
+	// More says that the change goes on in the next command.
+	More bool
+	// Released are allocations that have ended, which the node's full set does
+	// not mention: it is no longer charged for them.
+	Released []string
+	// Full says that Reports, in this one command, are everything the agent
+	// holds: charged allocations that have ended (lost ones) and are not
+	// mentioned are released.
 	Full    bool
 	Reports []AllocReport
 }

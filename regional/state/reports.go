@@ -14,7 +14,7 @@ func (t *txn) agentReports(c *AgentReports) error {
 	if c.Position.Epoch == have.Epoch && c.Position.Sequence < have.Sequence {
 		return fmt.Errorf("%w: %d of node %s, stored %d", ErrStalePosition, c.Position.Sequence, n.Name, have.Sequence)
 	}
-	if c.Position != have {
+	if !c.More && c.Position != have {
 		t.reports.set(t.own, str(c.NodeID), c.Position)
 		t.res.Changed = true
 	}
@@ -26,7 +26,26 @@ func (t *txn) agentReports(c *AgentReports) error {
 	if c.Full {
 		t.releaseOthers(n, mentioned)
 	}
+	for _, id := range c.Released {
+		if old, ok := t.Alloc(id); ok && old.NodeID == n.ID && old.Charged && !old.Live() {
+			a := *old
+			a.Charged = false
+			t.putAlloc(&a)
+		}
+	}
 	return nil
+}
+
+// Unmentioned are the allocations that a node is charged for though they have
+// ended, and that it does not mention among all that it holds: those to release.
+func (v *View) Unmentioned(nodeID string, mentioned func(id string) bool) []string {
+	var out []string
+	for a := range v.NodeAllocs(nodeID) {
+		if a.Charged && !a.Live() && !mentioned(a.ID) {
+			out = append(out, a.ID)
+		}
+	}
+	return out
 }
 
 func (t *txn) report(n *Node, r *AllocReport) {

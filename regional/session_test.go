@@ -1,0 +1,63 @@
+package regional
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// TestReportsFitEntries: a node's full set of reports, whatever its size, goes
+// into commands that fit, and only the last one stores the position and what
+// is released.
+func TestReportsFitEntries(t *testing.T) {
+	st := state.New()
+	apply := func(c state.Command) {
+		t.Helper()
+		if r := st.Apply(st.Index()+1, c); r.Err != nil || len(r.Skipped) > 0 {
+			t.Fatalf("%v, %v", r.Err, r.Skipped)
+		}
+	}
+	apply(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n", Name: "n", Pool: "default", Capacity: state.Resources{CPUMilli: 1}}}})
+	job := state.Job{Key: state.JobKey{Namespace: "default", Job: "j", Local: true}, Type: state.Service, Groups: []state.Group{{Name: "g", Count: 1, Ask: state.Ask{Pool: "default"}}}}
+	apply(state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: job}})
+	key := state.GroupKey{Namespace: "default", Job: "j", Group: "g", Local: true}
+	apply(state.Command{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{Key: key, JobVersion: 1, Allocs: []state.PlaceAlloc{{ID: "forgotten", NodeID: "n"}}}}}})
+	apply(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "n", Status: state.NodeLost}})
+	apply(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "forgotten", GiveUp: true}}}})
+	if u := st.Use("n"); u.Allocs != 1 {
+		t.Fatalf("charged for %d", u.Allocs)
+	}
+
+	change := link.Change[*nusav1.AllocReport]{Full: true, Position: link.Position{Epoch: "e", Sequence: 7}}
+	for i := range 10_000 {
+		id := fmt.Sprintf("00000000-0000-0000-0000-%012d", i)
+		change.Upserts = append(change.Upserts, link.Item[*nusav1.AllocReport]{Key: id, Value: &nusav1.AllocReport{
+			Id: id, State: nusav1.AllocState_ALLOC_STATE_RUNNING, Message: strings.Repeat("m", i%200),
+		}})
+	}
+	cmds := agentReports(st.Snapshot(), "n", change)
+	total := 0
+	for i, c := range cmds {
+		raw, err := encodeCommand(&state.Command{AgentReports: c})
+		if err != nil || len(raw) > maxEntry {
+			t.Errorf("command %d of %d has %d bytes, %v", i, len(cmds), len(raw), err)
+		}
+		if last := i == len(cmds)-1; c.More == last || (len(c.Released) > 0) != last {
+			t.Errorf("command %d of %d: more %v, releases %v", i, len(cmds), c.More, c.Released)
+		}
+		total += len(c.Reports)
+		if r := st.Apply(st.Index()+1, state.Command{AgentReports: c}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		if stored := st.Reports("n").Sequence == 7; stored == c.More {
+			t.Errorf("after command %d of %d the position is stored: %v", i, len(cmds), stored)
+		}
+	}
+	if total != 10_000 || len(cmds) < 2 || st.Use("n").Allocs != 0 {
+		t.Errorf("%d reports in %d commands, charged for %d", total, len(cmds), st.Use("n").Allocs)
+	}
+}
