@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -28,6 +29,26 @@ func TestIslandRemembersNoChanges(t *testing.T) {
 	u.explained(map[state.GroupKey]struct{}{{Namespace: "default", Job: "b", Group: "web"}: {}})
 	if len(u.dirty)+len(u.unplaced) > 0 {
 		t.Errorf("%d jobs and %d groups are remembered", len(u.dirty), len(u.unplaced))
+	}
+}
+
+// A scheduler that plans in vain rests as long as that took; what it could place
+// does not wait.
+func TestSchedulerRests(t *testing.T) {
+	vain := []sched.Unplaced{{Reason: state.ReasonInsufficientCPU}}
+	for _, c := range []struct {
+		plan       sched.Plan
+		took, want time.Duration
+	}{
+		{sched.Plan{}, time.Minute, 0},
+		{sched.Plan{Places: make([]sched.Place, 9)}, time.Minute, 0},
+		{sched.Plan{Unplaced: vain}, 70 * time.Millisecond, 70 * time.Millisecond},
+		{sched.Plan{Unplaced: vain}, time.Minute, maxRest},
+		{sched.Plan{Unplaced: vain, More: true}, time.Minute, 0},
+	} {
+		if got := restAfter(&c.plan, c.took); got != c.want {
+			t.Errorf("%+v took %v: rest %v, want %v", c.plan, c.took, got, c.want)
+		}
 	}
 }
 

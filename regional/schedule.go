@@ -19,6 +19,8 @@ const (
 	// staleRetry is the rest after a plan of which nothing held: it must not
 	// become a busy loop.
 	staleRetry = 100 * time.Millisecond
+	// maxRest bounds the rest of a scheduler that plans in vain.
+	maxRest = time.Second
 )
 
 // scheduler plans over the committed state whenever that changed, and commits
@@ -46,6 +48,17 @@ func (s *scheduler) poke() {
 	}
 }
 
+// restAfter is how long to rest after a round: as long as its planning took,
+// while there are instances that fit nowhere. Each report of an agent frees
+// something, and with thousands of them every plan looks at all the rest again:
+// what is freed meanwhile is planned at once. What fits never waits for that.
+func restAfter(plan *sched.Plan, took time.Duration) time.Duration {
+	if plan.More || len(plan.Unplaced) == 0 {
+		return 0
+	}
+	return min(took, maxRest)
+}
+
 // run plans until ctx ends.
 func (s *scheduler) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
@@ -57,11 +70,15 @@ func (s *scheduler) run(ctx context.Context) error {
 		case <-s.wake:
 		case <-timer.C:
 		}
-		next, err := s.round(ctx)
+		next, rest, err := s.round(ctx)
 		if err != nil {
 			return ignoreEnd(ctx, err)
 		}
 		timer.Stop()
+		if rest > 0 {
+			pause(ctx, rest)
+			next = max(next-rest, min(next, 1))
+		}
 		if next > 0 {
 			timer.Reset(next)
 		}
@@ -74,13 +91,15 @@ func (l *leader) input(view *state.View) sched.Input {
 }
 
 // round makes one plan and commits it. It answers after how long something is
-// due; what it commits wakes it by itself.
-func (s *scheduler) round(ctx context.Context) (time.Duration, error) {
+// due, and how long to rest in any case; what it commits wakes it by itself.
+func (s *scheduler) round(ctx context.Context) (next, rest time.Duration, err error) {
+	began := time.Now()
 	in := s.l.input(s.l.s.fsm.View())
 	plan := sched.Make(in)
+	rest = restAfter(plan, time.Since(began))
 	changed, err := s.commit(ctx, plan)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	back, again := accept.Return(accept.Input{
 		View: in.View, Unplaced: plan.Unplaced, LinkUp: s.l.uplink.up(),
@@ -88,7 +107,7 @@ func (s *scheduler) round(ctx context.Context) (time.Duration, error) {
 	})
 	if back != nil {
 		if r, err := s.l.do(ctx, state.Command{AnswerSlots: back}); err != nil && r.Err == nil {
-			return 0, fmt.Errorf("commit what is given back: %w", err)
+			return 0, 0, fmt.Errorf("commit what is given back: %w", err)
 		}
 	}
 	s.note(in, plan)
@@ -96,9 +115,9 @@ func (s *scheduler) round(ctx context.Context) (time.Duration, error) {
 	case plan.More:
 		s.poke()
 	case !plan.Empty() && !changed:
-		return staleRetry, nil
+		return staleRetry, rest, nil
 	}
-	return earliest(plan.Wake, again), nil
+	return earliest(plan.Wake, again), rest, nil
 }
 
 func earliest(a, b time.Duration) time.Duration {
