@@ -8,10 +8,10 @@ TOOL     := GOFLAGS=-buildvcs=false $(GO) tool -modfile=tools/go.mod
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VERSION)
 
-.PHONY: build demo test race check proto integration bench clean help
+.PHONY: build demo test race check proto integration bench bench-quick clean help
 
 help: ## what there is
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/nusa
 	@mkdir -p bin
@@ -39,6 +39,12 @@ proto: ## generated code from proto/
 
 integration: build ## real processes: deploy/local, kill -9 and recovery
 	$(GO) test -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/...
+
+bench: build ## every benchmark, into bench/RESULTS.md: about ten minutes of a quiet machine
+	$(GO) run ./bench -out bench/RESULTS.md
+
+bench-quick: build ## that every benchmark still works, in a minute; its figures mean nothing
+	$(GO) run ./bench -quick
 
 clean: ## built files
 	rm -rf bin

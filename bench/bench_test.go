@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+func TestPage(t *testing.T) {
+	lines, err := parseCore([]byte(`goos: linux
+BenchmarkPlan/one-job=1x10000/nodes=100-2   	 46	 25791377 ns/op	 2579 ns/placement	21691792 B/op	 60050 allocs/op
+BenchmarkQuiet/nodes=100-2   	 1	 1712 ns/op	 304 B/op	 3 allocs/op
+PASS
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu, rss := 38.51, 377.7
+	result := func(perS float64) *bench.Result {
+		return &bench.Result{
+			PlacementsPerS: perS, AcknowledgedPerS: 12_345, SubmitToPlacedMS: bench.Quantiles{P50: 0.7512, P99: 1234},
+			ServerCPUUSPerPlacement: &cpu, ServerPeakRSSMB: &rss, EmptyCallsPerS: 60_001, Filesystem: "ext4",
+			DiskSyncMS: &bench.Quantiles{P50: 0.2, P90: 0.3, P99: 1, Max: 2},
+			Idle:       &bench.IdleFigures{CPUCores: 0.0312}, Restart: &bench.RestartFigures{ElectedMS: 2000, PlacedMS: 2100.4, PlacedAfterElectedMS: 100.4, AgentsBackMS: 2500},
+		}
+	}
+	rate := result(50)
+	rate.Rate, rate.Idle, rate.Restart = 50, nil, nil
+	p := page{
+		machine: machine{cpu: "EPYC", kernel: "6.12", goVersion: "go1.26", commit: "v1", cores: 2, memoryGB: 25.2},
+		began:   time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), took: 61_400 * time.Millisecond, runs: 2,
+		measured: []measured{
+			{scenario{args: "--nodes 1", goal: "≥ 25,000", met: placed(25_000), nomad: "3–4 /s"}, []*bench.Result{result(26_000), result(24_999.6)}},
+			{scenario{args: "--rate 50", goal: "≤ 0.8 / 3 ms", met: within(0.8, 2000), nomad: "9 ms"}, []*bench.Result{rate, rate}},
+		},
+		core: lines,
+	}
+	var got bytes.Buffer
+	p.print(&got)
+	const file = "testdata/page.md"
+	if *update {
+		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+	}
+}
+
+func TestNoBenchmark(t *testing.T) {
+	if _, err := parseCore([]byte("PASS\n")); err == nil {
+		t.Error("a run without benchmarks is no error")
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+)
+
+// scenario is one run of `nusa bench region`.
+type scenario struct {
+	args string
+	// goal in words, and whether a result reaches it; nil = none is set.
+	goal string
+	met  func(*bench.Result) bool
+	// nomad is the figure to compare with, "" = none was measured.
+	nomad string
+}
+
+func (s scenario) fields() []string {
+	return append([]string{"bench", "region", "-o", "json"}, strings.Fields(s.args)...)
+}
+
+// Nomad's figures: HashiCorp Nomad 2.0.5, built from source, one server, two
+// cores, its log on disk, simulated nodes over its RPC, 16 callers; ranges of
+// two to three runs.
+const (
+	nomadNote = "HashiCorp Nomad 2.0.5, built from source, one server, two cores, its log on disk, simulated nodes over its RPC, 16 callers, ranges of 2–3 runs"
+	latency   = "submit → placed p50 / p99 "
+)
+
+func placed(atLeast float64) func(*bench.Result) bool {
+	return func(r *bench.Result) bool { return r.PlacementsPerS >= atLeast }
+}
+
+func within(p50, p99 float64) func(*bench.Result) bool {
+	return func(r *bench.Result) bool { return r.SubmitToPlacedMS.P50 <= p50 && r.SubmitToPlacedMS.P99 <= p99 }
+}
+
+// full is the set of which RESULTS.md tells.
+func full() []scenario {
+	out := []scenario{
+		{
+			args: "--nodes 5000 --jobs 100000 --count 1 --concurrency 64",
+			goal: "≥ 25,000 placed /s, ≤ 40 µs of server CPU each",
+			met: func(r *bench.Result) bool {
+				return r.PlacementsPerS >= 25_000 && *r.ServerCPUUSPerPlacement <= 40
+			},
+		},
+		{args: "--nodes 5000 --jobs 100000 --count 1 --concurrency 16", goal: "≥ 10,000 placed /s", met: placed(10_000)},
+		{args: "--nodes 5000 --jobs 100000 --count 1 --stream", goal: "≥ 60,000 placed /s", met: placed(60_000)},
+		{
+			args: "--nodes 10000 --jobs 1 --count 100000 --idle 30s --restart",
+			goal: "≥ 250,000 placed /s, ≥ 60,000 acknowledged /s, ≤ 400 MB, idle ≤ 0.12 core, restart ≤ 1 s after election, ≤ 3 s in all",
+			met: func(r *bench.Result) bool {
+				return r.PlacementsPerS >= 250_000 && r.AcknowledgedPerS >= 60_000 && *r.ServerPeakRSSMB <= 400 &&
+					r.Idle.CPUCores <= 0.12 && r.Restart.PlacedAfterElectedMS <= 1000 && r.Restart.PlacedMS <= 3000
+			},
+		},
+		{args: "--nodes 5000 --jobs 1000 --count 100", goal: "≥ 150,000 placed /s", met: placed(150_000)},
+		{
+			args: "--nodes 5000 --jobs 3000 --rate 50", goal: latency + "≤ 0.8 / 3 ms", met: within(0.8, 3),
+			nomad: latency + "9.0–11.2 / 21–26 ms",
+		},
+		{args: "--nodes 5000 --jobs 3000 --rate 50 --servers 3", goal: latency + "≤ 1.5 / 6 ms", met: within(1.5, 6)},
+		{args: "--nodes 5000 --jobs 100000 --count 1 --concurrency 64 --servers 3"},
+		{args: "--nodes 5000 --jobs 100000 --count 1 --stream --servers 3"},
+		{args: "--nodes 10000 --jobs 1 --count 100000 --servers 3 --restart"},
+		{args: "--nodes 5000 --jobs 1000 --count 100 --servers 3"},
+	}
+	return append(out, compared()...)
+}
+
+// compared are Nomad's own loads at Nomad's own sizes.
+func compared() []scenario {
+	var out []scenario
+	add := func(jobs, count int, nodes []int, nomad []string) {
+		for i, n := range nodes {
+			out = append(out, scenario{args: fmt.Sprintf("--nodes %d --jobs %d --count %d", n, jobs, count), nomad: nomad[i]})
+		}
+	}
+	sizes := []int{100, 1000, 5000}
+	add(10_000, 1, append(sizes, 10_000), []string{
+		"234–335 placed /s, 230–256 acknowledged /s, 4.4–6.5 ms of CPU each",
+		"237–319 placed /s, 130–161 acknowledged /s, 4.7–6.3 ms of CPU each",
+		"143–203 placed /s, 63–79 acknowledged /s, 7.3–10.3 ms of CPU each", "",
+	})
+	add(1, 10_000, sizes, []string{"842–935 placed /s", "968–1,149 placed /s", "977–1,055 placed /s"})
+	add(100, 100, sizes, []string{"732–907 placed /s", "926–1,007 placed /s", "896–1,046 placed /s"})
+	return append(out,
+		scenario{args: "--nodes 100 --jobs 500 --rate 50", nomad: latency + "2.8–4.2 / 10–12 ms"},
+		scenario{args: "--nodes 1000 --jobs 500 --rate 50", nomad: latency + "4.9–5.5 / 14–22 ms"},
+	)
+}
+
+// quick is enough to see that every way of measuring works.
+func quick() []scenario {
+	return []scenario{
+		{args: "--nodes 200 --jobs 1000 --count 1"},
+		{args: "--nodes 200 --jobs 1000 --count 1 --stream --concurrency 4"},
+		{args: "--nodes 200 --jobs 1 --count 2000 --idle 1s --restart"},
+		{args: "--nodes 200 --jobs 100 --rate 50"},
+		{args: "--nodes 100 --jobs 200 --servers 3 --restart"},
+		{args: "--nodes 100 --jobs 500 --no-ack"},
+	}
+}

@@ -1,0 +1,150 @@
+// Command bench runs the benchmarks one after the other and writes their
+// figures, with the machine they are of, as a page: `make bench`.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	o := options{}
+	flag.StringVar(&o.nusa, "nusa", "bin/nusa", "the program to measure")
+	flag.StringVar(&o.out, "out", "", "file to write; empty: standard output")
+	flag.BoolVar(&o.quick, "quick", false, "only see that everything works, within a minute")
+	flag.IntVar(&o.runs, "runs", 1, "runs of each measurement: figures become ranges")
+	flag.StringVar(&o.only, "only", "", "regular expression: only measurements whose arguments match, and no Go benchmarks")
+	flag.Parse()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	nusa, out, only string
+	quick           bool
+	runs            int
+}
+
+// measured is a scenario and the results of its runs.
+type measured struct {
+	scenario
+	results []*bench.Result
+}
+
+// run measures everything and writes the page. A benchmark that fails is an
+// error, one that is slow is not.
+func run(ctx context.Context, o options) error {
+	if o.runs < 1 || o.runs > 100 || flag.NArg() > 0 {
+		return errors.New("-runs must be 1..100, and there are no other arguments")
+	}
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	if _, err := os.Stat(o.nusa); err != nil {
+		return fmt.Errorf("-nusa: %w: run `make build` first", err)
+	}
+	began := time.Now()
+	set := full()
+	if o.quick {
+		set = quick()
+	}
+	p := page{machine: thisMachine(ctx), began: began, runs: o.runs}
+	for _, s := range set {
+		if !only.MatchString(s.args) {
+			continue
+		}
+		m := measured{scenario: s}
+		for range o.runs {
+			r, err := o.region(ctx, s)
+			if err != nil {
+				return fmt.Errorf("nusa bench region %s: %w", s.args, err)
+			}
+			m.results = append(m.results, r)
+		}
+		p.measured = append(p.measured, m)
+	}
+	if o.only == "" {
+		if p.core, err = core(ctx, o.quick); err != nil {
+			return err
+		}
+	}
+	p.took = time.Since(began)
+	return o.write(p)
+}
+
+func (o options) write(p page) error {
+	var text bytes.Buffer
+	p.print(&text)
+	if o.out == "" {
+		_, err := io.Copy(os.Stdout, &text)
+		return err
+	}
+	return os.WriteFile(o.out, text.Bytes(), 0o644)
+}
+
+// region runs one scenario.
+func (o options) region(ctx context.Context, s scenario) (*bench.Result, error) {
+	fmt.Fprintf(os.Stderr, "nusa bench region %s\n", s.args)
+	out, err := command(ctx, o.nusa, s.fields()...)
+	if err != nil {
+		return nil, err
+	}
+	r := &bench.Result{}
+	if err := json.Unmarshal(out, r); err != nil {
+		return nil, fmt.Errorf("its output is no result: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "  %.0f placed /s, %.0f acknowledged /s\n", r.PlacementsPerS, r.AcknowledgedPerS)
+	return r, nil
+}
+
+// core runs the Go benchmarks of what decides.
+func core(ctx context.Context, quick bool) ([]coreLine, error) {
+	benchtime := "500ms"
+	if quick {
+		benchtime = "1x"
+	}
+	fmt.Fprintln(os.Stderr, "go test -bench . ./regional/sched")
+	out, err := command(ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchtime", benchtime, "-timeout", "20m", "./regional/sched")
+	if err != nil {
+		return nil, err
+	}
+	lines, err := parseCore(out)
+	if err != nil {
+		return nil, err
+	}
+	return lines, nil
+}
+
+// command runs a program. It is asked to end when ctx does, so that it can
+// clean up.
+func command(ctx context.Context, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 30 * time.Second
+	cmd.Stderr = os.Stderr
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Run(); err != nil {
+		os.Stderr.Write(out.Bytes())
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return out.Bytes(), nil
+}
