@@ -88,7 +88,7 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if d.Logger, err = serve.NewLogger(d.logLevel, "text", os.Stderr); err != nil {
 		return fmt.Errorf("--log-level: %w", err)
 	}
-	if d.Regions, err = list(cmd, "regions", d.Regions); err != nil {
+	if d.Regions, err = list(cmd.Flags(), "regions", d.Regions); err != nil {
 		return err
 	}
 	// Options read a zero as "the default"; a flag that says zero means it.

@@ -22,8 +22,9 @@ type role struct {
 	logger                                   *slog.Logger
 }
 
-// bind adds the shared flags; before RunE every flag has its final value.
-func (r *role) bind(cmd *cobra.Command) {
+// bind adds the shared flags; before RunE every flag has its final value and was
+// looked at, those that are required too.
+func (r *role) bind(cmd *cobra.Command, required ...string) {
 	f := cmd.Flags()
 	f.StringVar(&r.configFile, "config", "", "YAML file of settings; keys are the flags' names (env NUSA_CONFIG)")
 	f.StringVar(&r.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -32,6 +33,9 @@ func (r *role) bind(cmd *cobra.Command) {
 	cmd.Args = noArguments
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := load(cmd.Flags(), r.configFile); err != nil {
+			return err
+		}
+		if err := checkFlags(cmd.Flags(), required...); err != nil {
 			return err
 		}
 		var err error
@@ -51,30 +55,10 @@ func load(flags *pflag.FlagSet, file string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--config: %w", err)
 	}
-	return err
-}
-
-// noArguments refuses what is not a flag.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%q: this command takes no arguments; see %s --help", args[0], cmd.CommandPath())
+	if err != nil { // perhaps several, one a line
+		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
-}
-
-// list drops the blanks of a list flag, as in "a,,b" and "a,b,". A flag that is
-// given and names nothing is refused: perhaps a variable was empty.
-func list(cmd *cobra.Command, flag string, values []string) ([]string, error) {
-	var out []string
-	for _, v := range values {
-		if v = strings.TrimSpace(v); v != "" {
-			out = append(out, v)
-		}
-	}
-	if len(out) == 0 && cmd.Flags().Changed(flag) {
-		return nil, fmt.Errorf("--%s: names nothing; leave it out for the default", flag)
-	}
-	return out, nil
 }
 
 // configCommand checks settings without running anything.

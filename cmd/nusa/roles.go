@@ -18,6 +18,9 @@ import (
 
 const rolesGroup = "roles"
 
+// maxServers is how many servers a region has at most.
+const maxServers = 9
+
 func globalCommand() *cobra.Command {
 	var r role
 	var cfg global.Config
@@ -27,7 +30,7 @@ func globalCommand() *cobra.Command {
 		GroupID: rolesGroup,
 		Example: "  nusa global --name g1 --data-dir /var/lib/nusa/global\n  nusa global --name g2 --data-dir /var/lib/nusa/global --etcd-endpoints 10.0.0.1:7602",
 	}
-	r.bind(cmd)
+	r.bind(cmd, "data-dir")
 	f := cmd.Flags()
 	f.StringVar(&cfg.Name, "name", hostname(), "name of this server, unique among the global ones")
 	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7600", "address of the API and of the regions' streams")
@@ -59,7 +62,7 @@ func regionalCommand() *cobra.Command {
 		GroupID: rolesGroup,
 		Example: "  nusa regional --region jakarta --name jkt-1 --location -6.2,106.8 --label jurisdiction=id \\\n    --data-dir /var/lib/nusa/regional --bootstrap-expect 3 --join 10.0.0.1:7612 --global 198.51.100.10:7600",
 	}
-	r.bind(cmd)
+	r.bind(cmd, "region", "data-dir")
 	f := cmd.Flags()
 	f.StringVar(&cfg.Region.Name, "region", "", "name of the region (required)")
 	f.StringVar(&location, "location", "", "latitude,longitude of the region in degrees")
@@ -79,6 +82,9 @@ func regionalCommand() *cobra.Command {
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "most latency probes a second (default 100)")
 	f.BoolVar(&fast, "fast-raft", false, "notice a dead master in half a second; for servers on one machine or rack")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cfg.BootstrapExpect < 1 || cfg.BootstrapExpect > maxServers {
+			return fmt.Errorf("--bootstrap-expect: %d is not 1..%d", cfg.BootstrapExpect, maxServers)
+		}
 		var err error
 		if cfg.Region.Labels, err = keyValues("--label", labels); err != nil {
 			return err
@@ -108,7 +114,7 @@ func agentCommand() *cobra.Command {
 		GroupID: rolesGroup,
 		Example: "  nusa agent --region jakarta --servers 10.0.0.1:7610,10.0.0.2:7610 --label disk=ssd --data-dir /var/lib/nusa/agent",
 	}
-	r.bind(cmd)
+	r.bind(cmd, "region", "servers", "data-dir")
 	f := cmd.Flags()
 	f.StringVar(&cfg.Region, "region", "", "name of the region (required)")
 	f.StringVar(&cfg.Name, "name", hostname(), "name of this node")

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -265,7 +266,14 @@ func describe(f *pflag.Flag, err error) string {
 	case secret(f):
 		return "must be " + kind(f)
 	}
-	return fmt.Sprintf("must be %s: %v", kind(f), err)
+	var number *strconv.NumError
+	if errors.As(err, &number) && errors.Is(err, strconv.ErrRange) {
+		return fmt.Sprintf("%s is out of range", number.Num)
+	}
+	if errors.As(err, &number) { // its own words are those of a library
+		return fmt.Sprintf("must be %s, not %q", kind(f), number.Num)
+	}
+	return fmt.Sprintf("must be %s: %s", kind(f), strings.TrimPrefix(err.Error(), "time: "))
 }
 
 // kind names what the flag takes, for an operator.

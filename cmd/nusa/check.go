@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nusa-scheduler/nusa/internal/config"
+	"github.com/nusa-scheduler/nusa/job"
+)
+
+// noArguments refuses what is not a flag.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q: this command takes no arguments; see %s --help", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// list drops the blanks of a list flag, as in "a,,b" and "a,b,". A flag that is
+// given and names nothing is refused: perhaps a variable was empty.
+func list(flags *pflag.FlagSet, flag string, values []string) ([]string, error) {
+	var out []string
+	for _, v := range values {
+		if v = strings.TrimSpace(v); v != "" {
+			out = append(out, v)
+		}
+	}
+	if len(out) == 0 && flags.Changed(flag) {
+		return nil, fmt.Errorf("--%s: there is no name in it (an empty variable?)", flag)
+	}
+	return out, nil
+}
+
+// checkFlags refuses what a role would notice late, never, or in words without
+// the flag: what is required and missing, names, addresses, lists with nothing
+// in them, negative numbers.
+func checkFlags(flags *pflag.FlagSet, required ...string) error {
+	for _, name := range required {
+		if flags.Lookup(name).Value.String() == "" || flags.Lookup(name).Value.String() == "[]" {
+			return fmt.Errorf("--%s is required (or %s, or %s in the --config file)", name, config.EnvName(name), name)
+		}
+	}
+	var first error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if err := checkFlag(flags, f); first == nil {
+			first = err
+		}
+	})
+	return first
+}
+
+func checkFlag(flags *pflag.FlagSet, f *pflag.Flag) error {
+	value := f.Value.String()
+	items, many := f.Value.(pflag.SliceValue)
+	switch {
+	case f.Name == "region" && !job.ValidName(value):
+		return fmt.Errorf("--region: %q is not a name of a region: lower-case letters, digits and dashes", value)
+	case strings.HasSuffix(f.Name, "-addr") && value != "" && value != "-":
+		return hostPort(f.Name, value)
+	case strings.HasPrefix(value, "-") && (f.Value.Type() == "duration" || strings.HasPrefix(f.Value.Type(), "int")):
+		return fmt.Errorf("--%s: %s is negative", f.Name, value)
+	case many:
+		named, err := list(flags, f.Name, items.GetSlice())
+		if err != nil {
+			return err
+		}
+		for _, item := range named {
+			if !slices.Contains([]string{"join", "global", "servers", "etcd-endpoints"}, f.Name) {
+				break // not of addresses
+			}
+			if err := hostPort(f.Name, item); err != nil {
+				return err
+			}
+		}
+		return items.Replace(named)
+	}
+	return nil
+}
+
+// hostPort refuses an address that nothing can be reached or opened at.
+func hostPort(flag, address string) error {
+	bare := address
+	if _, rest, url := strings.Cut(address, "://"); url {
+		bare = strings.TrimSuffix(rest, "/")
+	}
+	_, port, err := net.SplitHostPort(bare)
+	if err != nil {
+		return fmt.Errorf("--%s: %q is not host:port", flag, address)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("--%s: %q: %q is not a port of 0..65535", flag, address, port)
+	} else if n == 0 && !strings.HasSuffix(flag, "-addr") {
+		return fmt.Errorf("--%s: %q: port 0 cannot be reached", flag, address)
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+)
+
+// TestMistakes: each is refused in one line that names the flag, before
+// anything starts or a directory is made. `config validate` looks at the same.
+func TestMistakes(t *testing.T) {
+	for line, want := range map[string]string{
+		"global":   "--data-dir is required (or NUSA_DATA_DIR,",
+		"global x": `"x": this command takes no arguments; see nusa config validate global --help`,
+		"global --data-dir d --grpc-addr localhost":                    `--grpc-addr: "localhost" is not host:port`,
+		"global --data-dir d --http-addr h:99999":                      `"99999" is not a port`,
+		"global --data-dir d --etcd-endpoints http://h":                `--etcd-endpoints: "http://h" is not host:port`,
+		"global --data-dir d --election-ttl -5s":                       "--election-ttl: -5s is negative",
+		"regional --data-dir d":                                        "--region is required",
+		"regional --data-dir d --region East":                          `--region: "East" is not a name`,
+		"regional --data-dir d --region a --join h:1,,foo,":            `--join: "foo" is not host:port`,
+		"regional --data-dir d --region a --global h:0":                "port 0 cannot be reached",
+		"agent --data-dir d --region a":                                "--servers is required",
+		"agent --data-dir d --region a --servers ,,":                   "--servers: there is no name in it",
+		"agent --data-dir d --region a --servers h:1 --reserve-cpu -5": "--reserve-cpu: -5 is negative",
+	} {
+		root := newRoot()
+		root.SetOut(io.Discard)
+		root.SetArgs(append([]string{"config", "validate"}, strings.Fields(line)...))
+		if err := root.ExecuteContext(context.Background()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+	var out strings.Builder
+	root := newRoot()
+	root.SetOut(&out)
+	root.SetArgs(strings.Fields("config validate agent --data-dir d --region a --servers h:1,,h:2, --http-addr -"))
+	if err := root.ExecuteContext(context.Background()); err != nil || !strings.Contains(out.String(), `servers: ["h:1", "h:2"] # flag`) {
+		t.Errorf("blanks in a list: %v, %s", err, out.String())
+	}
+}
