@@ -68,7 +68,7 @@ func ParseRegions(data []byte, filename string) ([]*nusav1.RegionDefinition, err
 func documents(data []byte, filename string) ([]*doc.Node, error) {
 	problem := Problem{File: filename, Line: 1, Column: 1}
 	if len(data) > MaxSize {
-		problem.Message = "longer than " + FormatBytes(MaxSize) + ", the limit of a job"
+		problem.Message = "more than " + FormatBytes(MaxSize) + ", the limit of a job"
 		return nil, Errors{problem}
 	}
 	docs, err := doc.Read(data, strings.EqualFold(filepath.Ext(filename), ".json"))

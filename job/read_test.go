@@ -147,7 +147,7 @@ func TestSizeLimit(t *testing.T) {
 		t.Errorf("a job of exactly the limit: %v", err)
 	}
 	_, err := Parse([]byte(base+"#"+strings.Repeat("x", MaxSize-len(base))), "a.yaml")
-	if err == nil || err.Error() != "a.yaml:1:1: longer than 1MiB, the limit of a job" {
+	if err == nil || err.Error() != "a.yaml:1:1: more than 1MiB, the limit of a job" {
 		t.Errorf("a job over 1 MiB: %v", err)
 	}
 	big := &nusav1.JobSpec{Name: "a", Labels: map[string]string{"x": strings.Repeat("x", MaxSize)}}

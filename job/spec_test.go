@@ -75,6 +75,10 @@ groups.web.tasks.tcp.driver: not supported yet: incus (process is)`)
 	if got.Error() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
+	spec.Groups["web"].Tasks["tcp"].Driver = "proces"
+	if slip := Unsupported(spec).Error(); !strings.HasSuffix(slip, `groups.web.tasks.tcp.driver: there is no driver "proces", did you mean "process"?`) {
+		t.Errorf("a slip of the pen: %s", slip)
+	}
 	for _, p := range got.Proto() {
 		if p.GetReason() != nusav1.Reason_REASON_UNSUPPORTED || p.GetField() == "" {
 			t.Errorf("%v has no reason or field", p)

@@ -7,6 +7,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
+// drivers that are planned or there: a slip of the pen is told from a wish.
+var drivers = []string{"docker", "incus", "process"}
+
 // Unsupported names what is valid and has no engine yet: refuse a submit with
 // these. Empty when all of the spec is supported.
 func Unsupported(spec *nusav1.JobSpec) Errors {
@@ -27,7 +30,11 @@ func Unsupported(spec *nusav1.JobSpec) Errors {
 			t, at := g.GetTasks()[name], join(join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()
 			if t.GetDriver() != "process" {
-				refuse(true, join(at, "driver"), fmt.Sprintf(": %s (process is)", clip(t.GetDriver())))
+				p := Problem{Field: join(at, "driver"), Message: fmt.Sprintf("not supported yet: %s (process is)", clip(t.GetDriver())), Reason: nusav1.Reason_REASON_UNSUPPORTED}
+				if nearest(t.GetDriver(), drivers) == "process" {
+					p.Message = fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers))
+				}
+				out = append(out, p)
 				continue
 			}
 			refuse(len(g.GetVolumes()) > 0, join(p, "volumes"), by)
