@@ -148,6 +148,12 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 	if err != nil {
 		return nil, err
 	}
+	// A region of which nothing was ever offered to knows the job by this.
+	req = proto.CloneOf(req)
+	a.st.mu.Lock()
+	rec, _ := a.st.jobRecord(k)
+	a.st.mu.Unlock()
+	req.Spec = rec.GetJob().GetSpec()
 	ctx, cancel := context.WithTimeout(ctx, regionDeadline)
 	defer cancel()
 	nodes, err := nusav1.NewJobsClient(conn).Explain(ctx, &nusav1.ExplainRequest{
@@ -179,61 +185,132 @@ func (a *active) specOf(k jobKey) *nusav1.JobSpec {
 	return nil
 }
 
+// asIfNew is what an explanation says of itself whose decision is not held any
+// more.
+const asIfNew = "the decision is no longer held: as if placed now, without its own instances"
+
 func (a *active) explain(k jobKey, group string) (*nusav1.Explanation, error) {
 	now := a.st.clock()
-	held, status, snapshot, err := a.lastDecision(k, group)
+	last, err := a.lastDecision(k, group)
 	if err != nil {
 		return nil, err
 	}
-	if len(snapshot.Jobs) > 0 {
-		for _, g := range place.MakePlan(snapshot).Groups {
-			if _, have := held[g.Group]; !have && g.Namespace == k.namespace && g.Job == k.name {
-				held[g.Group] = explained{GroupExplanation: g, at: now}
+	out := &nusav1.Explanation{}
+	if len(last.snapshot.Jobs) > 0 {
+		for _, g := range place.MakePlan(last.snapshot).Groups {
+			if _, have := last.held[g.Group]; !have && g.Namespace == k.namespace && g.Job == k.name {
+				last.held[g.Group] = explained{GroupExplanation: g, at: now}
+				out.Note = last.note
 			}
 		}
 	}
-	out := &nusav1.Explanation{}
 	oldest := now
-	for _, name := range sortedKeys(held) {
+	for _, name := range sortedKeys(last.held) {
 		if group != "" && name != group {
 			continue
 		}
-		e := held[name]
+		e := last.held[name]
 		oldest = min(oldest, e.at)
 		g := groupToProto(e.GroupExplanation)
-		// What is unplaced may have changed since the decision.
-		if s := status.GetGroups()[name]; s != nil {
-			g.Unplaced = s.GetUnowned()
-		}
+		last.asItIs(g)
 		out.Groups = append(out.Groups, g)
 	}
 	out.Age = durationpb.New(now - oldest)
 	return out, nil
 }
 
-// lastDecision is what is held about a job's groups, its status, and a
+// lastDecision is what is held about a job's groups, how the job is, and a
 // snapshot to decide the rest anew (empty if nothing is missing).
-func (a *active) lastDecision(k jobKey, group string) (map[string]explained, *nusav1.JobStatus, place.Snapshot, error) {
+type lastDecision struct {
+	held     map[string]explained
+	status   *nusav1.JobStatus
+	system   bool
+	snapshot place.Snapshot
+	note     string
+}
+
+func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
 	st := a.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	j := st.jobs[k]
 	if j == nil || j.rec == nil {
-		return nil, nil, place.Snapshot{}, noJob(k)
+		return lastDecision{}, noJob(k)
 	}
 	if group != "" && j.rec.GetJob().GetSpec().GetGroups()[group] == nil {
-		return nil, nil, place.Snapshot{}, invalid("group", "job "+k.String()+" has no group "+group)
+		return lastDecision{}, invalid("group", "job "+k.String()+" has no group "+group)
 	}
-	held := map[string]explained{}
+	out := lastDecision{held: map[string]explained{}, status: j.status(), system: j.plan.Type == place.System}
 	for name, e := range j.explained {
 		if e.full {
-			held[name] = e
+			out.held[name] = e
 		}
 	}
-	if len(held) < len(j.plan.Groups) {
-		return held, j.status(), st.explainSnapshot(k, j.forPlacer()), nil
+	switch {
+	case len(out.held) == len(j.plan.Groups):
+	case out.waits():
+		out.snapshot = st.explainSnapshot(k, j.forPlacer())
+	default:
+		out.snapshot, out.note = st.withoutOwn(j), asIfNew
 	}
-	return held, j.status(), place.Snapshot{}, nil
+	return out, nil
+}
+
+// waits says that instances have no region: what stands in the way is wanted.
+func (d *lastDecision) waits() bool {
+	for _, g := range d.status.GetGroups() {
+		if g.GetUnowned() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutOwn is a snapshot in which nothing of the job is placed: the room that
+// its instances take is free again, where it is counted exactly. mu is held.
+func (st *state) withoutOwn(j *jobState) place.Snapshot {
+	dry := j.plan
+	dry.Stopped = false
+	out := st.explainSnapshot(j.key, dry)
+	for _, g := range j.plan.Groups {
+		for _, r := range out.Regions {
+			c := j.summaries[r.Name].GetGroups()[g.Name]
+			if n, exact := r.Fits[g.Ask.Hash()]; exact {
+				r.Fits[g.Ask.Hash()] = n + int(c.GetStarting()+c.GetRunning())
+			}
+		}
+	}
+	return out
+}
+
+// asItIs puts the present numbers into an explanation: who has how many may
+// have changed since, and those of a system job are nodes, which only the
+// regions know.
+func (d *lastDecision) asItIs(g *nusav1.GroupExplanation) {
+	s := d.status.GetGroups()[g.GetGroup()]
+	if s == nil {
+		return
+	}
+	g.Desired, g.Unplaced = s.GetDesired(), s.GetUnowned()
+	if d.status.GetState() == nusav1.JobState_JOB_STATE_STOPPED {
+		g.Desired = 0
+	}
+	owned := map[string]int32{}
+	for _, slot := range s.GetSlots() {
+		if slot.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN {
+			owned[slot.GetRegion()] += slot.GetTo() - slot.GetFrom()
+		}
+	}
+	if d.system {
+		g.Unplaced = s.GetCounts().GetPending()
+		for r := range owned {
+			c := s.GetRegions()[r]
+			owned[r] = live(c) - c.GetPending()
+		}
+	}
+	for _, r := range g.GetRegions() {
+		r.Taken = owned[r.GetRegion()]
+	}
 }
 
 // groupToProto shows a decision; ages of inputs are those of its moment.
