@@ -234,6 +234,10 @@ func (g *Group) missing() []string {
 	return slices.Sorted(maps.Keys(want))
 }
 
+// Unanswered are the gossip addresses, configured or once seen, at which no
+// server is alive now; sorted.
+func (g *Group) Unanswered() []string { return g.missing() }
+
 func (g *Group) alive() []Member {
 	return slices.DeleteFunc(g.Members(), func(m Member) bool { return !m.Alive })
 }

@@ -152,11 +152,14 @@ func (g *Group) Run(ctx context.Context) error {
 	defer g.DeregisterObserver(obs)
 	retry := time.NewTicker(time.Second)
 	defer retry.Stop()
+	var wait patience
 	for {
 		changed := g.cfg.Gossip.Changed()
-		if err := g.form(); err != nil {
+		formation, err := g.form()
+		if err != nil {
 			return err
 		}
+		g.complain(&wait, formation)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -172,15 +175,15 @@ func (g *Group) Run(ctx context.Context) error {
 }
 
 // form publishes what this server would form a group with, and forms it once
-// all agree.
-func (g *Group) form() error {
+// all agree. The answer says why not; it is empty where there is a group.
+func (g *Group) form() (Formation, error) {
 	local := g.cfg.Gossip.Local()
 	belongs := g.existing || len(g.GetConfiguration().Configuration().Servers) > 0
 	next := local
 	next.Bootstrapped, next.Cluster = belongs, g.cfg.Cluster()
 	if belongs {
 		next.Candidates = ""
-		return g.cfg.Gossip.SetLocal(next)
+		return Formation{}, g.cfg.Gossip.SetLocal(next)
 	}
 	var seen []Candidate
 	for _, m := range g.cfg.Gossip.Members() {
@@ -190,12 +193,8 @@ func (g *Group) form() error {
 	}
 	f := Form(g.cfg.ID, seen, g.cfg.Expect, g.cfg.Others && len(seen) < 2)
 	next.Candidates = f.Hash
-	if err := g.cfg.Gossip.SetLocal(next); err != nil {
-		return err
-	}
-	if !f.Ready {
-		g.cfg.Logger.Debug("no group formed yet", "reason", f.Why)
-		return nil
+	if err := g.cfg.Gossip.SetLocal(next); err != nil || !f.Ready {
+		return f, err
 	}
 	var c raft.Configuration
 	for _, s := range f.Servers {
@@ -203,10 +202,10 @@ func (g *Group) form() error {
 	}
 	g.cfg.Logger.Info("forming the region's group", "servers", len(c.Servers))
 	if err := g.BootstrapCluster(c).Error(); err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
-		return fmt.Errorf("form the Raft group: %w", err)
+		return f, fmt.Errorf("form the Raft group: %w", err)
 	}
 	next.Bootstrapped = true
-	return g.cfg.Gossip.SetLocal(next)
+	return f, g.cfg.Gossip.SetLocal(next)
 }
 
 // KeepMembers brings the Raft configuration in line with gossip, again and

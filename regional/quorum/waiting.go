@@ -1,0 +1,88 @@
+package quorum
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+const (
+	// firstWord is how long a server waits for others before it says so: what an
+	// election or a start of all of them takes needs no word.
+	firstWord = 3 * time.Second
+	// sayEvery is how often it says it again.
+	sayEvery = 10 * time.Second
+)
+
+// patience says when it is time to speak of a wait.
+type patience struct {
+	since, said time.Time
+}
+
+// due notes whether the server waits, and answers whether to say so now.
+func (p *patience) due(waiting bool, now time.Time) bool {
+	if !waiting {
+		*p = patience{}
+		return false
+	}
+	if p.since.IsZero() {
+		p.since = now
+	}
+	if now.Sub(p.since) < firstWord || !p.said.IsZero() && now.Sub(p.said) < sayEvery {
+		return false
+	}
+	p.said = now
+	return true
+}
+
+// complain says now and then why there is no master: no group could be formed
+// yet, or too few of its voters are there.
+func (g *Group) complain(p *patience, f Formation) {
+	leader, _ := g.LeaderWithID()
+	if !p.due(leader == "", time.Now()) {
+		return
+	}
+	var found []string
+	names := map[string]string{}
+	for _, m := range g.cfg.Gossip.Members() {
+		if m.Alive {
+			found = append(found, m.Name)
+			names[m.ID] = m.Name
+		}
+	}
+	voters := g.GetConfiguration().Configuration().Servers
+	if len(voters) == 0 {
+		todo := "start the other servers, each with the gossip address of one of those found (join), or set bootstrap_expect to how many there are"
+		if len(found) >= g.cfg.Expect {
+			todo = "if this goes on, look at the other servers' logs"
+		}
+		g.cfg.Logger.Warn("waiting for servers to form the region's group with: no jobs can be taken yet",
+			"found", found, "expect", g.cfg.Expect, "missing", max(0, g.cfg.Expect-len(found)),
+			"no_answer_from", g.cfg.Gossip.Unanswered(), "reason", f.Why, "todo", todo)
+		return
+	}
+	here, missing := present(voters, names)
+	if len(here) >= majority(len(voters)) {
+		g.cfg.Logger.Warn("the region has no master: an election is under way",
+			"voters", len(voters), "here", here, "missing", missing)
+		return
+	}
+	g.cfg.Logger.Warn("the region has no quorum: nothing can be decided, what runs goes on",
+		"voters", len(voters), "needed", majority(len(voters)), "here", here, "missing", missing,
+		"no_answer_from", g.cfg.Gossip.Unanswered(),
+		"todo", "start the missing servers again with their data directories; this one must be able to reach them")
+}
+
+// present sorts voters into those that gossip names as alive, by name, and the
+// others, by id and address.
+func present(voters []raft.Server, alive map[string]string) (here, missing []string) {
+	for _, v := range voters {
+		if name, ok := alive[string(v.ID)]; ok {
+			here = append(here, name)
+			continue
+		}
+		missing = append(missing, fmt.Sprintf("%s at %s", v.ID, v.Address))
+	}
+	return here, missing
+}
