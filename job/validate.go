@@ -26,10 +26,17 @@ func ValidateRegion(def *nusav1.RegionDefinition) error { return validateRegion(
 
 // ValidName says whether s is fit for the name of a job, namespace, region,
 // group or task: 1..63 of [a-z0-9-], starting with a letter.
-func ValidName(s string) bool { return name.MatchString(s) }
+func ValidName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !(c >= 'a' && c <= 'z' || i > 0 && (c >= '0' && c <= '9' || c == '-')) {
+			return false
+		}
+	}
+	return len(s) >= 1 && len(s) <= 63
+}
 
 var (
-	name     = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 	label    = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]{0,62}$`)
 	variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
 )
@@ -51,10 +58,33 @@ const (
 	maxRegions  = 1000 // regions.spread
 )
 
-// checker collects problems.
-type checker struct{ errs Errors }
+// checker collects problems. A quiet one only finds out whether there are any,
+// and makes no paths: nearly all specs have none.
+type checker struct {
+	errs  Errors
+	quiet bool
+	wrong bool
+}
+
+func (c *checker) join(path, key string) string {
+	if c.quiet {
+		return ""
+	}
+	return join(path, key)
+}
+
+// under is join for several plain fields at once: ".update.canary".
+func (c *checker) under(path, fields string) string {
+	if c.quiet {
+		return ""
+	}
+	return path + fields
+}
 
 func (c *checker) fail(path, format string, args ...any) {
+	if c.wrong = true; c.quiet {
+		return
+	}
 	c.errs = append(c.errs, Problem{Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -62,14 +92,14 @@ func (c *checker) name(path, s string) {
 	switch {
 	case s == "":
 		c.fail(path, "is missing")
-	case !name.MatchString(s):
+	case !ValidName(s):
 		c.fail(path, "%q is not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter", clip(s))
 	}
 }
 
 // key checks a name that is part of the path.
 func (c *checker) key(path, s string) {
-	if !name.MatchString(s) {
+	if !ValidName(s) {
 		c.fail(path, "not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter")
 	}
 }
@@ -128,7 +158,7 @@ func (c *checker) text(path, s string, most int) {
 func (c *checker) labels(path string, labels map[string]string) {
 	c.count(path, len(labels), MaxLabels, "labels")
 	for _, k := range sorted(labels) {
-		p := join(path, k)
+		p := c.join(path, k)
 		if len(k) == 0 || len(k) > 63 {
 			c.fail(p, "a label's key has 1 to 63 bytes")
 		} else {
@@ -150,10 +180,19 @@ func present[T any](m *T) *T {
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func validate(spec *nusav1.JobSpec) Errors {
-	c := &checker{}
+	c := &checker{quiet: true}
+	if c.job(spec); !c.wrong {
+		return nil
+	}
+	c = &checker{}
+	c.job(spec)
+	return c.errs
+}
+
+func (c *checker) job(spec *nusav1.JobSpec) {
 	if n := proto.Size(spec); n > MaxSize {
 		c.fail("", "the job is %d bytes, the limit is %s", n, FormatBytes(MaxSize))
-		return c.errs
+		return
 	}
 	c.name("name", spec.GetName())
 	if spec.GetNamespace() != "" {
@@ -170,11 +209,10 @@ func validate(spec *nusav1.JobSpec) Errors {
 	}
 	c.count("groups", len(spec.GetGroups()), MaxGroups, "groups")
 	for _, k := range sorted(spec.GetGroups()) {
-		c.group(join("groups", k), k, spec.GetGroups()[k], spec)
+		c.group(c.join("groups", k), k, spec.GetGroups()[k], spec)
 	}
 	c.spreads(spec)
 	c.colocate(spec)
-	return c.errs
 }
 
 // known refuses enumeration values that this version has no meaning for.
@@ -216,33 +254,33 @@ func (c *checker) regions(path string, r *nusav1.RegionsSpec) {
 	if r == nil {
 		return
 	}
-	c.count(join(path, "allow"), len(r.GetAllow()), MaxSelectors, "entries")
+	c.count(c.join(path, "allow"), len(r.GetAllow()), MaxSelectors, "entries")
 	for i, s := range r.GetAllow() {
 		c.selector(fmt.Sprintf("%s.allow[%d]", path, i), s, "name")
 	}
-	c.count(join(path, "prefer"), len(r.GetPrefer()), MaxSelectors, "entries")
+	c.count(c.join(path, "prefer"), len(r.GetPrefer()), MaxSelectors, "entries")
 	weighted := false
 	for i, p := range r.GetPrefer() {
 		at := fmt.Sprintf("%s.prefer[%d]", path, i)
 		c.selector(at, p.GetSelector(), "name")
-		c.weight(join(at, "weight"), p.GetWeight())
+		c.weight(c.join(at, "weight"), p.GetWeight())
 		weighted = weighted || p.GetWeight() > 0
 	}
-	c.count(join(path, "near"), len(r.GetNear()), MaxSelectors, "entries")
+	c.count(c.join(path, "near"), len(r.GetNear()), MaxSelectors, "entries")
 	for i, n := range r.GetNear() {
 		c.near(fmt.Sprintf("%s.near[%d]", path, i), n)
 	}
 	if s := r.GetSpread(); s != nil {
-		p := join(path, "spread")
-		c.number(join(p, "min"), s.GetMin(), 0, maxRegions)
-		c.number(join(p, "max"), s.GetMax(), 0, maxRegions)
+		p := c.join(path, "spread")
+		c.number(c.join(p, "min"), s.GetMin(), 0, maxRegions)
+		c.number(c.join(p, "max"), s.GetMax(), 0, maxRegions)
 		if s.GetMax() > 0 && s.GetMin() > s.GetMax() {
-			c.fail(join(p, "min"), "%d is more than max, %d", s.GetMin(), s.GetMax())
+			c.fail(c.join(p, "min"), "%d is more than max, %d", s.GetMin(), s.GetMax())
 		}
 	}
-	c.known(join(path, "divide"), r.GetDivide())
+	c.known(c.join(path, "divide"), r.GetDivide())
 	if r.GetDivide() == nusav1.Divide_DIVIDE_WEIGHTED && !weighted {
-		c.fail(join(path, "divide"), "weighted needs a positive weight in prefer")
+		c.fail(c.join(path, "divide"), "weighted needs a positive weight in prefer")
 	}
 }
 
@@ -263,9 +301,9 @@ func (c *checker) selector(path string, s *nusav1.RegionSelector, field string) 
 		return
 	}
 	if s.GetName() != "" {
-		c.name(join(path, field), s.GetName())
+		c.name(c.join(path, field), s.GetName())
 	}
-	c.labels(join(path, "labels"), s.GetLabels())
+	c.labels(c.join(path, "labels"), s.GetLabels())
 }
 
 func (c *checker) near(path string, n *nusav1.Near) {
@@ -274,7 +312,7 @@ func (c *checker) near(path string, n *nusav1.Near) {
 	case n.Location != nil && s != nil:
 		c.fail(path, "give one of region, labels and location")
 	case n.Location != nil:
-		c.location(join(path, "location"), n.GetLocation())
+		c.location(c.join(path, "location"), n.GetLocation())
 	case s.GetName() != "" && len(s.GetLabels()) > 0:
 		c.fail(path, "give one of region, labels and location")
 	case s.GetName() == "" && len(s.GetLabels()) == 0:
@@ -284,27 +322,27 @@ func (c *checker) near(path string, n *nusav1.Near) {
 	}
 	switch {
 	case n.MaxRtt != nil:
-		c.duration(join(path, "max_rtt"), n.MaxRtt, time.Microsecond, maxRTT)
+		c.duration(c.join(path, "max_rtt"), n.MaxRtt, time.Microsecond, maxRTT)
 	case n.GetRequired():
-		c.fail(join(path, "max_rtt"), "is missing: required needs a bound")
+		c.fail(c.join(path, "max_rtt"), "is missing: required needs a bound")
 	}
 	if !slices.Contains([]int32{0, 50, 90, 99}, n.GetPercentile()) {
-		c.fail(join(path, "percentile"), "%d is not one of 50, 90, 99", n.GetPercentile())
+		c.fail(c.join(path, "percentile"), "%d is not one of 50, 90, 99", n.GetPercentile())
 	}
-	c.known(join(path, "unknown"), n.GetUnknown())
+	c.known(c.join(path, "unknown"), n.GetUnknown())
 	if n.Weight != nil {
-		c.number(join(path, "weight"), n.GetWeight(), 0, 100)
+		c.number(c.join(path, "weight"), n.GetWeight(), 0, 100)
 	}
 }
 
 func (c *checker) location(path string, l *nusav1.Location) {
 	if !(l.GetLatitude() >= -90 && l.GetLatitude() <= 90) {
-		c.fail(join(path, "latitude"), "%v is not within -90..90", l.GetLatitude())
+		c.fail(c.join(path, "latitude"), "%v is not within -90..90", l.GetLatitude())
 	}
 	if !(l.GetLongitude() >= -180 && l.GetLongitude() <= 180) {
-		c.fail(join(path, "longitude"), "%v is not within -180..180", l.GetLongitude())
+		c.fail(c.join(path, "longitude"), "%v is not within -180..180", l.GetLongitude())
 	}
-	c.text(join(path, "name"), l.GetName(), 128)
+	c.text(c.join(path, "name"), l.GetName(), 128)
 }
 
 func validateRegion(def *nusav1.RegionDefinition) Errors {

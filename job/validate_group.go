@@ -19,35 +19,35 @@ func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	c.instances(p, g, spec)
 	c.expressions(p, g)
 	if g.GetPool() != "" {
-		c.name(join(p, "pool"), g.GetPool())
+		c.name(c.join(p, "pool"), g.GetPool())
 	}
-	c.regions(join(p, "regions"), g.GetRegions())
-	c.disconnect(join(p, "disconnect"), g)
-	c.ports(join(p, "ports"), g.GetPorts())
-	c.volumes(join(p, "volumes"), g.GetVolumes())
-	c.duration(join(p, "max_runtime"), g.GetMaxRuntime(), 0, maxDuration)
+	c.regions(c.join(p, "regions"), g.GetRegions())
+	c.disconnect(c.join(p, "disconnect"), g)
+	c.ports(c.join(p, "ports"), g.GetPorts())
+	c.volumes(c.join(p, "volumes"), g.GetVolumes())
+	c.duration(c.join(p, "max_runtime"), g.GetMaxRuntime(), 0, maxDuration)
 	if r := g.GetReschedule(); r != nil {
-		at := join(p, "reschedule")
+		at := c.join(p, "reschedule")
 		if r.Attempts != nil {
-			c.number(join(at, "attempts"), r.GetAttempts(), 0, maxAttempts)
+			c.number(c.join(at, "attempts"), r.GetAttempts(), 0, maxAttempts)
 		}
-		c.duration(at+".backoff.from", r.GetBackoff().GetFrom(), 0, maxDuration)
-		c.duration(at+".backoff.to", r.GetBackoff().GetTo(), 0, maxDuration)
+		c.duration(c.under(at, ".backoff.from"), r.GetBackoff().GetFrom(), 0, maxDuration)
+		c.duration(c.under(at, ".backoff.to"), r.GetBackoff().GetTo(), 0, maxDuration)
 		from, to := r.GetBackoff().GetFrom(), r.GetBackoff().GetTo()
 		if from != nil && to != nil && from.AsDuration() > to.AsDuration() {
-			c.fail(at+".backoff.from", "%s is more than to, %s", FormatDuration(from.AsDuration()), FormatDuration(to.AsDuration()))
+			c.fail(c.under(at, ".backoff.from"), "%s is more than to, %s", FormatDuration(from.AsDuration()), FormatDuration(to.AsDuration()))
 		}
 	}
 	if u := g.GetUpdate(); u != nil {
-		c.number(p+".update.max_parallel", u.GetMaxParallel(), 0, MaxCount)
-		c.number(p+".update.canary", u.GetCanary(), 0, MaxCount)
+		c.number(c.under(p, ".update.max_parallel"), u.GetMaxParallel(), 0, MaxCount)
+		c.number(c.under(p, ".update.canary"), u.GetCanary(), 0, MaxCount)
 	}
 	if len(g.GetTasks()) == 0 {
-		c.fail(join(p, "tasks"), "is missing: a group has at least one task")
+		c.fail(c.join(p, "tasks"), "is missing: a group has at least one task")
 	}
-	c.count(join(p, "tasks"), len(g.GetTasks()), MaxTasks, "tasks")
+	c.count(c.join(p, "tasks"), len(g.GetTasks()), MaxTasks, "tasks")
 	for _, k := range sorted(g.GetTasks()) {
-		c.task(join(join(p, "tasks"), k), k, g.GetTasks()[k], g)
+		c.task(c.join(c.join(p, "tasks"), k), k, g.GetTasks()[k], g)
 	}
 }
 
@@ -56,15 +56,15 @@ func (c *checker) instances(p string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	system := spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM
 	switch {
 	case system && g.Count != nil:
-		c.fail(join(p, "count"), "a system job has one instance on every fitting node: leave count out")
+		c.fail(c.join(p, "count"), "a system job has one instance on every fitting node: leave count out")
 	case g.Count != nil:
-		c.number(join(p, "count"), g.GetCount(), 0, MaxCount)
+		c.number(c.join(p, "count"), g.GetCount(), 0, MaxCount)
 	}
 	if system && g.GetSingleton() {
-		c.fail(join(p, "singleton"), "a system job runs on every fitting node")
+		c.fail(c.join(p, "singleton"), "a system job runs on every fitting node")
 	}
 	if least := g.GetRegions().GetSpread().GetMin(); !system && least > instances(g) && instances(g) > 0 {
-		c.fail(p+".regions.spread.min", "more regions, %d, than instances, %d", least, instances(g))
+		c.fail(c.under(p, ".regions.spread.min"), "more regions, %d, than instances, %d", least, instances(g))
 	}
 }
 
@@ -90,20 +90,20 @@ func instances(g *nusav1.Group) int32 {
 }
 
 func (c *checker) expressions(p string, g *nusav1.Group) {
-	at := join(p, "constraints")
+	at := c.join(p, "constraints")
 	c.count(at, len(g.GetConstraints()), MaxConstraints, "constraints")
 	for i, s := range g.GetConstraints()[:min(len(g.GetConstraints()), MaxConstraints)] {
 		c.expression(fmt.Sprintf("%s[%d]", at, i), expr.Bool, s)
 	}
-	at = join(p, "affinities")
+	at = c.join(p, "affinities")
 	c.count(at, len(g.GetAffinities()), MaxAffinities, "affinities")
 	for i, a := range g.GetAffinities()[:min(len(g.GetAffinities()), MaxAffinities)] {
 		item := fmt.Sprintf("%s[%d]", at, i)
-		c.expression(join(item, "expression"), expr.Bool, a.GetExpression())
-		c.weight(join(item, "weight"), a.GetWeight())
+		c.expression(c.join(item, "expression"), expr.Bool, a.GetExpression())
+		c.weight(c.join(item, "weight"), a.GetWeight())
 	}
 	if g.GetSpread() != nil {
-		c.expression(p+".spread.by", expr.String, g.GetSpread().GetBy())
+		c.expression(c.under(p, ".spread.by"), expr.String, g.GetSpread().GetBy())
 	}
 }
 
@@ -119,29 +119,29 @@ func (c *checker) disconnect(p string, g *nusav1.Group) {
 		name  string
 		level *nusav1.DisconnectLevel
 	}{{"node", d.GetNode()}, {"region", d.GetRegion()}} {
-		at := join(p, l.name)
-		c.duration(join(at, "after"), l.level.GetAfter(), time.Second, maxDuration)
-		c.known(join(at, "running"), l.level.GetRunning())
+		at := c.join(p, l.name)
+		c.duration(c.join(at, "after"), l.level.GetAfter(), time.Second, maxDuration)
+		c.known(c.join(at, "running"), l.level.GetRunning())
 	}
 	if g.GetSingleton() && d.GetNode().GetRunning() == nusav1.Running_RUNNING_KEEP {
-		c.fail(p+".node.running", "a singleton stops when its node loses contact: keep would allow two")
+		c.fail(c.under(p, ".node.running"), "a singleton stops when its node loses contact: keep would allow two")
 	}
-	c.known(join(p, "reconcile"), d.GetReconcile())
+	c.known(c.join(p, "reconcile"), d.GetReconcile())
 }
 
 func (c *checker) ports(p string, ports map[string]*nusav1.Port) {
 	c.count(p, len(ports), MaxPorts, "ports")
 	owner := map[int32]string{}
 	for _, k := range sorted(ports) {
-		at := join(p, k)
+		at := c.join(p, k)
 		if !label.MatchString(k) {
 			c.fail(at, "not a port's name: 1 to 63 of letters, digits and _, starting with a letter")
 		}
-		c.number(join(at, "to"), ports[k].GetTo(), 0, 65535)
+		c.number(c.join(at, "to"), ports[k].GetTo(), 0, 65535)
 		static := ports[k].GetStatic()
-		c.number(join(at, "static"), static, 0, 65535)
+		c.number(c.join(at, "static"), static, 0, 65535)
 		if other, taken := owner[static]; taken && static != 0 {
-			c.fail(join(at, "static"), "%d is the port of %s too", static, other)
+			c.fail(c.join(at, "static"), "%d is the port of %s too", static, other)
 		}
 		owner[static] = k
 	}
@@ -150,45 +150,45 @@ func (c *checker) ports(p string, ports map[string]*nusav1.Port) {
 func (c *checker) volumes(p string, volumes map[string]*nusav1.Volume) {
 	c.count(p, len(volumes), MaxVolumes, "volumes")
 	for _, k := range sorted(volumes) {
-		at, v := join(p, k), volumes[k]
+		at, v := c.join(p, k), volumes[k]
 		c.key(at, k)
 		if !path.IsAbs(v.GetSource()) || path.Clean(v.GetSource()) != v.GetSource() {
-			c.fail(join(at, "source"), "%q is not a clean absolute path of the host", clip(v.GetSource()))
+			c.fail(c.join(at, "source"), "%q is not a clean absolute path of the host", clip(v.GetSource()))
 		}
-		c.text(join(at, "source"), v.GetSource(), 4096)
+		c.text(c.join(at, "source"), v.GetSource(), 4096)
 		if v.GetTarget() != "" && path.Clean(v.GetTarget()) != v.GetTarget() {
-			c.fail(join(at, "target"), "%q is not a clean path", clip(v.GetTarget()))
+			c.fail(c.join(at, "target"), "%q is not a clean path", clip(v.GetTarget()))
 		}
-		c.text(join(at, "target"), v.GetTarget(), 4096)
+		c.text(c.join(at, "target"), v.GetTarget(), 4096)
 	}
 }
 
 func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group) {
 	t = present(t)
 	c.key(p, key)
-	c.name(join(p, "driver"), t.GetDriver())
-	c.config(join(p, "config"), t)
-	c.resources(join(p, "resources"), t.GetResources())
-	c.env(join(p, "env"), t.GetEnv())
+	c.name(c.join(p, "driver"), t.GetDriver())
+	c.config(c.join(p, "config"), t)
+	c.resources(c.join(p, "resources"), t.GetResources())
+	c.env(c.join(p, "env"), t.GetEnv())
 	c.files(p, t)
 	c.references(p, t, g)
-	c.check(join(p, "check"), t.GetCheck(), g)
+	c.check(c.join(p, "check"), t.GetCheck(), g)
 	if l := t.GetLogs(); l != nil {
 		if l.GetFiles() != 0 {
-			c.number(p+".logs.files", l.GetFiles(), 1, 100)
+			c.number(c.under(p, ".logs.files"), l.GetFiles(), 1, 100)
 		}
 		if l.GetSizeBytes() != 0 {
-			between(c, p+".logs.size", l.GetSizeBytes(), minLogSize, maxLogSize, FormatBytes)
+			between(c, c.under(p, ".logs.size"), l.GetSizeBytes(), minLogSize, maxLogSize, FormatBytes)
 		}
 	}
-	c.duration(join(p, "kill_timeout"), t.GetKillTimeout(), 0, maxKill)
+	c.duration(c.join(p, "kill_timeout"), t.GetKillTimeout(), 0, maxKill)
 	if r := t.GetRestart(); r != nil {
-		at := join(p, "restart")
+		at := c.join(p, "restart")
 		if r.Attempts != nil {
-			c.number(join(at, "attempts"), r.GetAttempts(), 0, maxAttempts)
+			c.number(c.join(at, "attempts"), r.GetAttempts(), 0, maxAttempts)
 		}
-		c.duration(join(at, "window"), r.GetWindow(), time.Second, maxDuration)
-		c.duration(join(at, "delay"), r.GetDelay(), 0, maxDuration)
+		c.duration(c.join(at, "window"), r.GetWindow(), time.Second, maxDuration)
+		c.duration(c.join(at, "delay"), r.GetDelay(), 0, maxDuration)
 	}
 }
 
@@ -196,26 +196,26 @@ func (c *checker) resources(p string, r *nusav1.Resources) {
 	if r == nil {
 		return
 	}
-	between(c, join(p, "cpu"), r.GetCpuMilli(), 0, maxCPU, FormatCPU)
-	memory := join(p, "memory")
+	between(c, c.join(p, "cpu"), r.GetCpuMilli(), 0, maxCPU, FormatCPU)
+	memory := c.join(p, "memory")
 	switch m := r.GetMemoryBytes(); {
 	case m > 0 && m < minMemory:
 		c.fail(memory, "%d bytes is less than 1MiB, the least: was a unit meant, as in %dMiB?", m, m)
 	default:
 		between(c, memory, m, 0, maxMemory, FormatBytes)
 	}
-	between(c, join(p, "disk"), r.GetDiskBytes(), 0, maxDisk, FormatBytes)
+	between(c, c.join(p, "disk"), r.GetDiskBytes(), 0, maxDisk, FormatBytes)
 	g := r.GetGpu()
 	if g == nil {
 		return
 	}
-	at := join(p, "gpu")
-	c.number(join(at, "count"), g.GetCount(), 0, maxGPUs)
-	between(c, join(at, "share"), g.GetShareMilli(), 0, 1000, integer[int32])
+	at := c.join(p, "gpu")
+	c.number(c.join(at, "count"), g.GetCount(), 0, maxGPUs)
+	between(c, c.join(at, "share"), g.GetShareMilli(), 0, 1000, integer[int32])
 	if g.GetCount() > 1 && g.GetShareMilli() > 0 && g.GetShareMilli() < 1000 {
-		c.fail(join(at, "share"), "a part of a device is asked for with count 0 or 1, not %d", g.GetCount())
+		c.fail(c.join(at, "share"), "a part of a device is asked for with count 0 or 1, not %d", g.GetCount())
 	}
-	c.count(join(at, "model"), len(g.GetModels()), MaxSelectors, "models")
+	c.count(c.join(at, "model"), len(g.GetModels()), MaxSelectors, "models")
 	for i, m := range g.GetModels() {
 		c.text(fmt.Sprintf("%s.model[%d]", at, i), m, 128)
 	}
@@ -224,7 +224,7 @@ func (c *checker) resources(p string, r *nusav1.Resources) {
 func (c *checker) env(p string, env map[string]string) {
 	c.count(p, len(env), MaxEnv, "variables")
 	for _, k := range sorted(env) {
-		at := join(p, k)
+		at := c.join(p, k)
 		switch {
 		case !variable.MatchString(k):
 			c.fail(at, "not a variable's name: letters, digits and _, not starting with a digit")
@@ -237,30 +237,30 @@ func (c *checker) env(p string, env map[string]string) {
 
 // files checks what is put into the allocation folder before the start.
 func (c *checker) files(p string, t *nusav1.Task) {
-	at := join(p, "templates")
+	at := c.join(p, "templates")
 	c.count(at, len(t.GetTemplates()), MaxTemplates, "templates")
 	for i, f := range t.GetTemplates() {
 		item := fmt.Sprintf("%s[%d]", at, i)
-		c.text(join(item, "text"), f.GetText(), maxText)
-		c.inside(join(item, "to"), f.GetTo())
+		c.text(c.join(item, "text"), f.GetText(), maxText)
+		c.inside(c.join(item, "to"), f.GetTo())
 		if strings.HasSuffix(f.GetTo(), "/") {
-			c.fail(join(item, "to"), "%q is a folder: name the file", clip(f.GetTo()))
+			c.fail(c.join(item, "to"), "%q is a folder: name the file", clip(f.GetTo()))
 		}
 	}
-	at = join(p, "artifacts")
+	at = c.join(p, "artifacts")
 	c.count(at, len(t.GetArtifacts()), MaxArtifacts, "artifacts")
 	for i, a := range t.GetArtifacts() {
 		item := fmt.Sprintf("%s[%d]", at, i)
-		c.text(join(item, "source"), a.GetSource(), 4096)
+		c.text(c.join(item, "source"), a.GetSource(), 4096)
 		if u, err := url.Parse(a.GetSource()); err != nil || u.Scheme == "" || u.Host == "" && u.Scheme != "file" {
-			c.fail(join(item, "source"), "%q is not an address such as https://host/file", clip(a.GetSource()))
+			c.fail(c.join(item, "source"), "%q is not an address such as https://host/file", clip(a.GetSource()))
 		}
 		if sum, ok := strings.CutPrefix(a.GetChecksum(), "sha256:"); a.GetChecksum() != "" && !(ok && len(sum) == 64 && isHex(sum)) {
-			c.fail(join(item, "checksum"), "must be sha256: and 64 hexadecimal digits")
+			c.fail(c.join(item, "checksum"), "must be sha256: and 64 hexadecimal digits")
 		}
-		c.inside(join(item, "to"), a.GetTo())
+		c.inside(c.join(item, "to"), a.GetTo())
 	}
-	at = join(p, "secrets")
+	at = c.join(p, "secrets")
 	c.count(at, len(t.GetSecrets()), MaxSecrets, "secrets")
 	for i, s := range t.GetSecrets() {
 		item := fmt.Sprintf("%s[%d]", at, i)
@@ -295,24 +295,24 @@ func (c *checker) check(p string, k *nusav1.Check, g *nusav1.Group) {
 	port, at := "", ""
 	switch {
 	case k.GetHttp() != nil:
-		port, at = k.GetHttp().GetPort(), p+".http.port"
+		port, at = k.GetHttp().GetPort(), c.under(p, ".http.port")
 		if path := k.GetHttp().GetPath(); path != "" && !strings.HasPrefix(path, "/") {
-			c.fail(p+".http.path", "%q does not start with /", clip(path))
+			c.fail(c.under(p, ".http.path"), "%q does not start with /", clip(path))
 		}
-		c.text(p+".http.path", k.GetHttp().GetPath(), 1024)
+		c.text(c.under(p, ".http.path"), k.GetHttp().GetPath(), 1024)
 	case k.GetTcp() != nil:
-		port, at = k.GetTcp().GetPort(), p+".tcp.port"
+		port, at = k.GetTcp().GetPort(), c.under(p, ".tcp.port")
 	case k.GetCommand() != nil:
 		if len(k.GetCommand().GetCommand()) == 0 {
-			c.fail(join(p, "command"), "is empty")
+			c.fail(c.join(p, "command"), "is empty")
 		}
-		c.count(join(p, "command"), len(k.GetCommand().GetCommand()), maxArgs, "arguments")
+		c.count(c.join(p, "command"), len(k.GetCommand().GetCommand()), maxArgs, "arguments")
 	default:
 		c.fail(p, "has no kind: one of http, tcp, command")
 	}
 	if at != "" && g.GetPorts()[port] == nil {
 		c.fail(at, "the group has no port %q%s", clip(port), didYouMean(port, sorted(g.GetPorts())))
 	}
-	c.duration(join(p, "interval"), k.GetInterval(), time.Second, 24*time.Hour)
-	c.duration(join(p, "timeout"), k.GetTimeout(), time.Millisecond, time.Hour)
+	c.duration(c.join(p, "interval"), k.GetInterval(), time.Second, 24*time.Hour)
+	c.duration(c.join(p, "timeout"), k.GetTimeout(), time.Millisecond, time.Hour)
 }
