@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"sync"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 
@@ -24,18 +25,28 @@ const maxEntry = 256 << 10
 // program that this one cannot read.
 var errFormat = errors.New("unknown format")
 
-// handle is the msgpack dialect: fields by name, so that a version may add
-// some, and maps in order, so that equal values have equal bytes.
-func handle() *codec.MsgpackHandle {
+// dialect is the msgpack that is spoken: fields by name, so that a version may
+// add some, and maps in order, so that equal values have equal bytes. It keeps
+// what it learns about types, so everybody shares this one.
+var dialect = newDialect()
+
+func newDialect() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
 	h.Canonical = true
 	return h
 }
 
+// encoders are kept with their buffers: one is several times the size of what
+// it encodes.
+var encoders = sync.Pool{New: func() any { return codec.NewEncoderBytes(new([]byte), dialect) }}
+
 // encodeCommand is one command as it stands in an entry.
 func encodeCommand(cmd *state.Command) ([]byte, error) {
-	var out []byte
-	if err := codec.NewEncoderBytes(&out, handle()).Encode(cmd); err != nil {
+	enc := encoders.Get().(*codec.Encoder)
+	defer encoders.Put(enc)
+	out := make([]byte, 0, 512)
+	enc.ResetBytes(&out)
+	if err := enc.Encode(cmd); err != nil {
 		return nil, fmt.Errorf("encode a command: %w", err)
 	}
 	return out, nil
@@ -71,7 +82,7 @@ func decodeEntry(entry []byte) ([]state.Command, error) {
 			return nil, fmt.Errorf("%w: log entry is cut short", errFormat)
 		}
 		var cmd state.Command
-		if err := codec.NewDecoderBytes(rest[used:used+int(n)], handle()).Decode(&cmd); err != nil {
+		if err := codec.NewDecoderBytes(rest[used:used+int(n)], dialect).Decode(&cmd); err != nil {
 			return nil, fmt.Errorf("%w: log entry: %w", errFormat, err)
 		}
 		out = append(out, cmd)
@@ -86,7 +97,7 @@ func writeSnapshot(w io.Writer, view *state.View) error {
 	if err := buf.WriteByte(formatVersion); err != nil {
 		return err
 	}
-	enc := codec.NewEncoder(buf, handle())
+	enc := codec.NewEncoder(buf, dialect)
 	for r := range view.Records() {
 		if err := enc.Encode(&r); err != nil {
 			return err
@@ -110,7 +121,7 @@ func readSnapshot(r io.Reader) (*state.State, error) {
 
 func records(in *bufio.Reader) iter.Seq2[state.Record, error] {
 	return func(yield func(state.Record, error) bool) {
-		dec := codec.NewDecoder(in, handle())
+		dec := codec.NewDecoder(in, dialect)
 		for {
 			if _, err := in.Peek(1); errors.Is(err, io.EOF) {
 				return
