@@ -212,6 +212,9 @@ func (v *View) Use(nodeID string) Use {
 	return Use{}
 }
 
+// UseOf is as Use, by the node's Num.
+func (v *View) UseOf(num uint32) Use { return v.useOf(num) }
+
 func (v *View) useOf(num uint32) Use {
 	if u, ok := v.uses.get(u64(num)); ok {
 		return u.Use
