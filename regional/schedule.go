@@ -27,8 +27,9 @@ const (
 // its plans. Plans and grants follow one another, so a plan never needs to
 // guess what is on its way.
 type scheduler struct {
-	l    *leader
-	wake chan struct{} // room for one
+	l       *leader
+	wake    chan struct{} // room for one
+	planner *sched.Planner
 
 	mu sync.Mutex
 	// last is the newest plan: reasons of what is pending.
@@ -39,7 +40,9 @@ type scheduler struct {
 	settled int64
 }
 
-func newScheduler(l *leader) *scheduler { return &scheduler{l: l, wake: make(chan struct{}, 1)} }
+func newScheduler(l *leader) *scheduler {
+	return &scheduler{l: l, wake: make(chan struct{}, 1), planner: sched.NewPlanner()}
+}
 
 func (s *scheduler) poke() {
 	select {
@@ -95,7 +98,7 @@ func (l *leader) input(view *state.View) sched.Input {
 func (s *scheduler) round(ctx context.Context) (next, rest time.Duration, err error) {
 	began := time.Now()
 	in := s.l.input(s.l.s.fsm.View())
-	plan := sched.Make(in)
+	plan := s.planner.Make(in)
 	rest = restAfter(plan, time.Since(began))
 	changed, err := s.commit(ctx, plan)
 	if err != nil {

@@ -39,20 +39,22 @@ const defaultMaxPlaces = 10_000
 
 // planner grows one plan over all groups that may need a decision.
 type planner struct {
-	in       Input
-	plan     *Plan
-	nodes    *table // made when first needed
-	rankings map[string]*ranking
-	here     []int32 // scratch of pickers, all zeroes
-	wakeAt   int64
+	*Planner
+	in     Input
+	plan   *Plan
+	wakeAt int64
 }
 
 // Make makes the plan: groups by priority, then by age.
-func Make(in Input) *Plan {
+func Make(in Input) *Plan { return NewPlanner().Make(in) }
+
+// Make is as the function of that name, whatever was planned before.
+func (k *Planner) Make(in Input) *Plan {
 	if in.MaxPlaces <= 0 {
 		in.MaxPlaces = defaultMaxPlaces
 	}
-	p := &planner{in: in, plan: &Plan{}, rankings: map[string]*ranking{}}
+	k.current = false
+	p := &planner{Planner: k, in: in, plan: &Plan{}}
 	for g := range in.View.Unsettled() {
 		p.group(g)
 		if p.plan.More {
@@ -63,14 +65,6 @@ func Make(in Input) *Plan {
 		p.plan.Wake = time.Duration(p.wakeAt - in.NowUnixNano)
 	}
 	return p.plan
-}
-
-func (p *planner) table() *table {
-	if p.nodes == nil {
-		p.nodes = newTable(p.in.View)
-		p.here = make([]int32, len(p.nodes.nodes))
-	}
-	return p.nodes
 }
 
 // decision is about one group.

@@ -22,6 +22,8 @@ type node struct {
 	dedicatedJob state.JobKey
 	// planned are the jobs that this plan puts here.
 	planned []state.JobKey
+	// checked is the number of the update that looked at it last.
+	checked uint64
 	// ownPorts and ownGPU: the slices are copies of the view's.
 	ownPorts, ownGPU bool
 }
@@ -33,9 +35,14 @@ type table struct {
 	byNum map[uint32]int32
 	// dedicatedJobs have dedicated allocations somewhere.
 	dedicatedJobs map[state.JobKey]bool
-	// changed lists the positions of nodes that the plan placed something on,
-	// in order: whoever keeps an index over nodes catches up with it.
+	// changed lists the positions of nodes on which something is free, or used,
+	// that was not before, in order: whoever keeps an index over nodes catches up
+	// with it.
 	changed []int32
+	// settled is how much of changed is older than the plan in the making, and
+	// updates how many views there were.
+	settled int
+	updates uint64
 }
 
 func newTable(view *state.View) *table {
@@ -65,6 +72,48 @@ func (t *table) position(id string) (int32, bool) {
 	}
 	pos, ok := t.byNum[n.Num]
 	return pos, ok
+}
+
+// update brings the table from the view, and the plan, before to the present
+// view, which has the same nodes.
+func (t *table) update(view *state.View) {
+	touched := t.changed[t.settled:]
+	old := t.view
+	t.view = view
+	t.updates++
+	for num := range view.UsesSince(old) {
+		if pos, ok := t.byNum[num]; ok {
+			t.look(&t.nodes[pos])
+		}
+	}
+	for _, pos := range touched { // of a plan that was not carried out
+		t.look(&t.nodes[pos])
+	}
+	t.settled = len(t.changed)
+}
+
+// look compares a node with the view. It differs from what was planned if the
+// plan did not come true, or something else did.
+func (t *table) look(n *node) {
+	if n.checked == t.updates {
+		return
+	}
+	n.checked = t.updates
+	u := t.view.UseOf(n.Num)
+	free := n.Capacity.Sub(u.Resources)
+	// Only this plan adds allocations, so as many as it meant are those it meant.
+	same := len(n.planned) > 0 && n.free == free && n.allocs == u.Allocs && n.dedicated == u.Dedicated && n.dedicatedJob == u.DedicatedJob &&
+		slices.Equal(n.ports, u.Ports) && slices.Equal(n.gpu, u.GPUMilli)
+	n.free, n.allocs, n.dedicated, n.dedicatedJob = free, u.Allocs, u.Dedicated, u.DedicatedJob
+	n.ports, n.gpu, n.ownPorts, n.ownGPU = u.Ports, u.GPUMilli, false, false
+	n.planned = n.planned[:0]
+	if n.dedicated > 0 {
+		t.dedicatedJobs[n.dedicatedJob] = true
+	}
+	if !same {
+		n.stamp++
+		t.changed = append(t.changed, n.pos)
+	}
 }
 
 // take charges a node for one more instance.

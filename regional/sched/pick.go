@@ -67,6 +67,18 @@ func newRanking(c *class) *ranking {
 	return r
 }
 
+// push puts a node among those of its bucket. Entries that went out of date
+// below the top are dropped when they are as many as the others.
+func (r *ranking) push(e entry) {
+	h := &r.heaps[r.bucket[e.pos]]
+	if len(*h) == cap(*h) && len(*h) > 64 {
+		fresh := slices.DeleteFunc(*h, func(e entry) bool { return e.stamp != r.table.nodes[e.pos].stamp || !r.room[e.pos] })
+		fresh.build()
+		*h = slices.Grow(fresh, len(fresh)+64)
+	}
+	h.push(e)
+}
+
 func (r *ranking) entry(n *node) entry {
 	r.pushed[n.pos] = n.stamp + 1
 	return entry{r.base(n, r.affinity[n.pos]), n.pos, n.stamp}
@@ -77,23 +89,23 @@ func (r *ranking) catchUp() {
 	for _, pos := range r.table.changed[r.seen:] {
 		n := &r.table.nodes[pos]
 		if r.check(n) && r.pushed[pos] != n.stamp+1 {
-			r.heaps[r.bucket[pos]].push(r.entry(n))
+			r.push(r.entry(n))
 		}
 	}
 	r.seen = len(r.table.changed)
 }
 
-// check finds out whether a changed node still has room.
+// check finds out whether a changed node has room.
 func (r *ranking) check(n *node) bool {
-	if !r.room[n.pos] {
-		return false
-	}
-	if r.refuseRoom(n) != "" {
-		r.room[n.pos] = false
+	had, has := r.room[n.pos], r.kind[n.pos] && r.refuseRoom(n) == ""
+	switch {
+	case had && !has:
 		r.fitting--
-		return false
+	case has && !had:
+		r.fitting++
 	}
-	return true
+	r.room[n.pos] = has
+	return has
 }
 
 // picker chooses nodes for the instances of one group.
@@ -186,7 +198,7 @@ func (p *picker) putBack(e entry) {
 		p.local[p.bucket[e.pos]].push(e)
 		return
 	}
-	p.heaps[p.bucket[e.pos]].push(e)
+	p.push(e)
 }
 
 func (p *picker) pushLocal(n *node) {
@@ -206,7 +218,7 @@ func (p *picker) took(n *node) {
 func (p *picker) done() {
 	for _, e := range p.aside {
 		if e.stamp == p.table.nodes[e.pos].stamp && p.room[e.pos] {
-			p.heaps[p.bucket[e.pos]].push(e)
+			p.push(e)
 		}
 	}
 	p.catchUp()

@@ -10,43 +10,44 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// ranking finds or makes the index of nodes for an ask. Jobs that have
-// dedicated instances see other nodes than the rest.
-func (p *planner) ranking(ask *state.Ask, job state.JobKey) *ranking {
-	t := p.table()
-	if !ask.Dedicated && !t.dedicatedJobs[job] {
-		job = state.JobKey{}
-	}
-	key := askKey(ask, job)
-	r, ok := p.rankings[key]
-	if !ok {
-		r = newRanking(newClass(t, p.in.Funcs, ask, job))
-		p.rankings[key] = r
-	}
-	return r
-}
-
 // askKey is equal for asks that see the same nodes with the same scores.
-func askKey(a *state.Ask, job state.JobKey) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d %d %d %q %t %q %q", a.Resources.CPUMilli, a.Resources.MemoryBytes, a.Resources.DiskBytes,
-		a.Pool, a.Dedicated, a.Spread, job)
+func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
+	num := func(ns ...int64) {
+		for _, n := range ns {
+			b = append(strconv.AppendInt(b, n, 10), ' ')
+		}
+	}
+	str := func(ss ...string) {
+		num(int64(len(ss)))
+		for _, s := range ss {
+			num(int64(len(s)))
+			b = append(b, s...)
+		}
+	}
+	num(a.Resources.CPUMilli, a.Resources.MemoryBytes, a.Resources.DiskBytes)
+	str(a.Pool, a.Spread, job.Namespace, job.Job)
+	b = strconv.AppendBool(b, a.Dedicated)
+	b = strconv.AppendBool(b, job.Local)
+	num(int64(len(a.GPUs)))
 	for _, g := range a.GPUs {
-		fmt.Fprintf(&b, " g%d %d %q", g.Count, g.ShareMilli, g.Models)
+		num(int64(g.Count), int64(g.ShareMilli))
+		str(g.Models...)
 	}
+	num(int64(len(a.Drivers)))
 	for _, d := range a.Drivers {
-		fmt.Fprintf(&b, " d%q %q", d.Name, d.Capabilities)
+		str(d.Name)
+		str(d.Capabilities...)
 	}
-	for _, c := range a.Constraints {
-		fmt.Fprintf(&b, " c%q", c)
-	}
+	str(a.Constraints...)
+	num(int64(len(a.Affinities)))
 	for _, f := range a.Affinities {
-		fmt.Fprintf(&b, " a%d %q", f.Weight, f.Expr)
+		num(int64(f.Weight))
+		str(f.Expr)
 	}
 	for _, port := range a.Ports {
-		fmt.Fprintf(&b, " p%d", port.Static)
+		num(int64(port.Static))
 	}
-	return b.String()
+	return b
 }
 
 // place finds nodes for instances of the slot looked at.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -71,6 +72,7 @@ func TestRandomLife(t *testing.T) {
 		}
 		seen := map[string]state.AllocState{}
 		jobs, late := 0, &sched.Plan{}
+		planner := sched.NewPlanner()
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
 			jobs = w.randomStep(t, nodes, jobs)
 			in := w.input()
@@ -78,6 +80,11 @@ func TestRandomLife(t *testing.T) {
 			p := sched.Make(in)
 			if q := sched.Make(in); q.String() != p.String() {
 				t.Fatalf("two plans of one view:\n%s\n%s", p, q)
+			}
+			if rapid.Bool().Draw(t, "kept") { // not at each step: it catches up with several
+				if q := planner.Make(in); !reflect.DeepEqual(p, q) {
+					t.Fatalf("a planner that has seen earlier views plans otherwise:\n%s\n%s", p, q)
+				}
 			}
 			if err := sched.Check(in, p); err != nil {
 				t.Fatalf("%v\n%s", err, p)
