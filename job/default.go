@@ -58,6 +58,10 @@ func defaultRegions(r *nusav1.RegionsSpec) {
 		}
 		or(&n.Percentile, defaultPercentile)
 		orPtr(&n.Weight, defaultNearWeight)
+		if l := n.GetLocation(); l != nil {
+			l.Latitude += 0 // the equator is written in two ways: -0 becomes 0
+			l.Longitude += 0
+		}
 		if n.Required {
 			or(&n.Unknown, nusav1.Unknown_UNKNOWN_REFUSE)
 		}
