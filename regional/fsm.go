@@ -13,19 +13,17 @@ import (
 
 // fsm is the committed state as Raft sees it. It applies, it does not judge.
 type fsm struct {
-	// st is written by Raft's one goroutine only.
-	st *state.State
-
 	mu      sync.Mutex
 	view    *state.View
 	changed chan struct{} // closed and replaced at every change
-	failed  error
-	broken  chan struct{} // closed when failed is set
+	// foreseen are the outcomes of entries on their way, in the order of the log.
+	foreseen []foreseen
+	failed   error
+	broken   chan struct{} // closed when failed is set
 }
 
 func newFSM() *fsm {
-	st := state.New()
-	return &fsm{st: st, view: st.Snapshot(), changed: make(chan struct{}), broken: make(chan struct{})}
+	return &fsm{view: state.New().Snapshot(), changed: make(chan struct{}), broken: make(chan struct{})}
 }
 
 // View is the committed state.
@@ -53,13 +51,36 @@ func (f *fsm) Err() error {
 	return f.failed
 }
 
-func (f *fsm) publish() {
-	view := f.st.Snapshot()
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// publish makes a view the committed one. mu is held.
+func (f *fsm) publish(view *state.View) {
 	f.view = view
 	close(f.changed)
 	f.changed = make(chan struct{})
+}
+
+// foresee notes the outcome of an entry that is about to be proposed.
+func (f *fsm) foresee(x foreseen) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.foreseen = append(f.foreseen, x)
+}
+
+// fulfil takes over the outcome that was foreseen for an entry, if it is this
+// one, after the state that it was foreseen from.
+func (f *fsm) fulfil(l *raft.Log) ([]state.Result, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.foreseen) == 0 {
+		return nil, false
+	}
+	x := f.foreseen[0]
+	if len(l.Data) == 0 || x.data != &l.Data[0] || x.index != l.Index || x.from != f.view {
+		f.foreseen = nil // nor will those that follow from it be
+		return nil, false
+	}
+	f.foreseen = f.foreseen[1:]
+	f.publish(x.to)
+	return x.results, true
 }
 
 func (f *fsm) fail(err error) error {
@@ -72,31 +93,30 @@ func (f *fsm) fail(err error) error {
 	return err
 }
 
-// Apply answers with a []state.Result, one a command, or with an error after
-// which nothing is applied any more.
+// Apply answers with an applied, one result a command, or with an error after
+// which nothing is applied any more. Called by Raft's one goroutine.
 func (f *fsm) Apply(l *raft.Log) any {
 	if err := f.Err(); err != nil {
 		return err
+	}
+	if results, ok := f.fulfil(l); ok {
+		return applied{results, true}
 	}
 	cmds, err := decodeEntry(l.Data)
 	if err != nil {
 		return f.fail(fmt.Errorf("log index %d: %w", l.Index, err))
 	}
-	var results []state.Result
-	switch len(cmds) {
-	case 0:
-	case 1:
-		results = []state.Result{f.st.Apply(l.Index, cmds[0])}
-	default:
-		results = f.st.Apply(l.Index, state.Command{NowUnixNano: cmds[0].NowUnixNano, Batch: cmds}).Batch
-	}
+	st := f.View().Fork()
+	results := applyCommands(st, l.Index, cmds)
 	for _, r := range results {
 		if errors.Is(r.Err, state.ErrUnknownCommand) {
 			return f.fail(fmt.Errorf("log index %d: %w: run the build that wrote it", l.Index, r.Err))
 		}
 	}
-	f.publish()
-	return results
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.publish(st.Snapshot())
+	return applied{results: results}
 }
 
 // Snapshot costs nothing: a view never changes.
@@ -114,8 +134,10 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	if err != nil {
 		return f.fail(err)
 	}
-	f.st = st
-	f.publish()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.foreseen = nil
+	f.publish(st.Snapshot())
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,35 +125,55 @@ func TestSnapshotAndRestore(t *testing.T) {
 	}
 }
 
+// fakeLog is a log whose entries the test commits, through an FSM.
+type fakeLog struct {
+	fsm     *fsm
+	last    atomic.Uint64
+	applied chan *future
+}
+
+func newFakeLog(f *fsm) *fakeLog { return &fakeLog{fsm: f, applied: make(chan *future, 64)} }
+
+func (l *fakeLog) LastIndex() uint64 { return l.last.Load() }
+
+func (l *fakeLog) Apply(data []byte, _ time.Duration) raft.ApplyFuture {
+	f := &future{log: l, index: l.last.Add(1), data: data, done: make(chan error, 1)}
+	l.applied <- f
+	return f
+}
+
 // future is an entry that the test commits.
 type future struct {
 	raft.ApplyFuture
-	data []byte
-	done chan any // []state.Result or error
-	resp any
+	log   *fakeLog
+	index uint64
+	data  []byte
+	done  chan error
+	resp  any
 }
 
-func (f *future) Error() error {
-	switch r := (<-f.done).(type) {
-	case error:
-		return r
-	default:
-		f.resp = r
-		return nil
+// commit applies the entry as it is, or as another server reads it.
+func (f *future) commit(asRead bool) {
+	data := f.data
+	if asRead {
+		data = bytes.Clone(data)
 	}
+	f.resp = f.log.fsm.Apply(&raft.Log{Index: f.index, Data: data})
+	f.done <- nil
 }
+
+func (f *future) Error() error  { return <-f.done }
 func (f *future) Response() any { return f.resp }
 
+func nothingToDo(*state.View) decision { return decision{} }
+
 func TestSequencerBatchesAndSettles(t *testing.T) {
-	applied := make(chan *future, 64)
+	fsm := newFSM()
+	log := newFakeLog(fsm)
 	var told [][]state.Result
-	q := newSequencer(func(data []byte, _ time.Duration) raft.ApplyFuture {
-		f := &future{data: data, done: make(chan any, 1)}
-		applied <- f
-		return f
-	}, func(r []state.Result) { told = append(told, r) })
+	q := newSequencer(log, fsm, nothingToDo, func(r []state.Result) { told = append(told, r) })
 	var waiting []*proposal
-	const n = 300 // more than one entry takes
+	const n = maxBatch + 50 // more than one entry takes
 	for i := range n {
 		p, err := q.start(sample(fmt.Sprint(i)))
 		if err != nil {
@@ -164,8 +185,7 @@ func TestSequencerBatchesAndSettles(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- q.run(ctx) }()
-	first, second := <-applied, <-applied // the second does not wait for the first
-	index := uint64(0)
+	first, second := <-log.applied, <-log.applied // the second does not wait for the first
 	for _, f := range []*future{first, second} {
 		cmds, err := decodeEntry(f.data)
 		if err != nil {
@@ -174,30 +194,25 @@ func TestSequencerBatchesAndSettles(t *testing.T) {
 		if len(f.data) > maxEntry+len(cmds)*5+1 {
 			t.Errorf("an entry of %d bytes", len(f.data))
 		}
-		var rs []state.Result
-		for range cmds {
-			index++
-			rs = append(rs, state.Result{Revision: index})
-		}
-		f.done <- rs
+		f.commit(false)
 	}
 	for i, p := range waiting {
-		r, err := p.wait(ctx)
-		if err != nil || r.Revision != uint64(i+1) {
+		if r, err := p.wait(ctx); err != nil || !r.Changed {
 			t.Fatalf("command %d: %+v, %v", i, r, err)
 		}
 	}
+	if got := fsm.View().NodeCount(); got != n {
+		t.Errorf("%d nodes, want %d", got, n)
+	}
 	// One is refused by the state, one is on its way when leadership is lost,
 	// one never leaves the queue.
-	refused, _ := q.start(sample("refused"))
-	f := <-applied
-	f.done <- []state.Result{{Err: state.ErrFull}}
-	if _, err := refused.wait(ctx); !errors.Is(err, state.ErrFull) {
+	refused, _ := q.start(state.Command{RemoveNode: &state.RemoveNode{ID: "unknown"}})
+	(<-log.applied).commit(false)
+	if _, err := refused.wait(ctx); !errors.Is(err, state.ErrUnknownNode) {
 		t.Errorf("refused: %v", err)
 	}
 	flying, _ := q.start(sample("flying"))
-	f = <-applied
-	f.done <- error(raft.ErrLeadershipLost)
+	(<-log.applied).done <- raft.ErrLeadershipLost
 	if _, err := flying.wait(ctx); !errors.Is(err, ErrUnknownOutcome) {
 		t.Errorf("flying: %v", err)
 	}
@@ -212,8 +227,79 @@ func TestSequencerBatchesAndSettles(t *testing.T) {
 	}
 }
 
+// TestSequencerFollowsWhatRaftDoes: an entry of Raft's own between ours, or one
+// that comes back as other bytes, voids what was foreseen; nothing is lost, the
+// state is that of a server which only reads the log, and the sequencer soon
+// foresees again.
+func TestSequencerFollowsWhatRaftDoes(t *testing.T) {
+	fsm, reader := newFSM(), newFSM()
+	log := newFakeLog(fsm)
+	q := newSequencer(log, fsm, func(v *state.View) decision {
+		var d decision // cordons every node, one command each
+		for n := range v.Nodes() {
+			if !n.Cordoned {
+				d.commands = append(d.commands, state.Command{CordonNode: &state.CordonNode{ID: n.ID, Cordon: true}})
+			}
+		}
+		return d
+	}, func([]state.Result) {})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- q.run(ctx) }()
+	foreseen := 0
+	for i := range 60 {
+		if i%7 == 3 {
+			log.last.Add(1) // a new server, say
+		}
+		p, err := q.start(sample(fmt.Sprint(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for settled := false; !settled; {
+			select {
+			case f := <-log.applied:
+				reader.Apply(&raft.Log{Index: f.index, Data: bytes.Clone(f.data)})
+				f.commit(i%11 == 5)
+				if f.resp.(applied).foreseen {
+					foreseen++
+				}
+			case o := <-p.done:
+				if o.err != nil || !o.result.Changed {
+					t.Fatalf("command %d: %+v", i, o)
+				}
+				settled = true
+			}
+		}
+	}
+	cancel()
+	for open := true; open; {
+		select {
+		case f := <-log.applied:
+			reader.Apply(&raft.Log{Index: f.index, Data: bytes.Clone(f.data)})
+			f.commit(false)
+		case err := <-ended:
+			if err != nil {
+				t.Fatal(err)
+			}
+			open = false
+		}
+	}
+	for n := range fsm.View().Nodes() {
+		if !n.Cordoned {
+			t.Errorf("nothing was decided about node %s", n.ID)
+		}
+	}
+	if fsm.View().NodeCount() != 60 || fsm.View().Hash() != reader.View().Hash() {
+		t.Errorf("%d nodes; state %x, a reader of the log has %x", fsm.View().NodeCount(), fsm.View().Hash(), reader.View().Hash())
+	}
+	if foreseen < 30 {
+		t.Errorf("only %d entries came as foreseen", foreseen)
+	}
+}
+
 func TestSequencerIsBounded(t *testing.T) {
-	q := newSequencer(nil, nil)
+	f := newFSM()
+	q := newSequencer(newFakeLog(f), f, nothingToDo, nil)
 	for i := range queueLimit {
 		if _, err := q.start(sample("x")); err != nil {
 			t.Fatalf("command %d: %v", i, err)

@@ -116,7 +116,7 @@ func (s *server) leadership(ctx context.Context) error {
 	l.sched = newScheduler(l)
 	l.uplink = newUplink(l)
 	l.prober = newProber(l)
-	l.seq = newSequencer(s.quorum.Apply, l.committed)
+	l.seq = newSequencer(s.quorum, s.fsm, l.sched.decide, l.committed)
 	g.Go(func() error { return l.seq.run(ctx) })
 	g.Go(func() error { return l.work(ctx, g) })
 	err := g.Wait()
@@ -140,7 +140,7 @@ func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
 	l.s.setLeader(l)
 	g.Go(func() error { return l.verify.run(ctx) })
 	g.Go(func() error { return l.agents.watch(ctx) })
-	g.Go(func() error { return l.sched.run(ctx) })
+	l.sched.begin()
 	g.Go(func() error { return l.uplink.run(ctx) })
 	g.Go(func() error { return l.prober.run(ctx) })
 	g.Go(func() error { return l.s.quorum.KeepMembers(ctx) })
@@ -181,7 +181,6 @@ func (l *leader) committed(results []state.Result) {
 		return
 	}
 	l.agents.changed(nodes)
-	l.sched.poke()
 	l.uplink.changed(groups)
 	l.watch.changed(groups)
 }

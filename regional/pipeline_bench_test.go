@@ -29,11 +29,11 @@ func BenchmarkPipeline(b *testing.B) {
 				index := uint64(0)
 				apply := func(entry []byte) []state.Result {
 					index++
-					r, ok := f.Apply(&raft.Log{Index: index, Data: entry}).([]state.Result)
+					r, ok := f.Apply(&raft.Log{Index: index, Data: entry}).(applied)
 					if !ok {
 						b.Fatal("apply")
 					}
-					return r
+					return r.results
 				}
 				enc := func(c state.Command) []byte {
 					c.NowUnixNano = int64(time.Hour)

@@ -1,10 +1,8 @@
 package regional
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/accept"
@@ -23,13 +21,14 @@ const (
 	maxRest = time.Second
 )
 
-// scheduler plans over the committed state whenever that changed, and commits
-// its plans. Plans and grants follow one another, so a plan never needs to
-// guess what is on its way.
+// scheduler plans over the state as it will be, and answers with the commands
+// that carry the plan out. Plans follow one another in the order of the log, so
+// a plan never needs to guess what is on its way.
 type scheduler struct {
 	l       *leader
-	wake    chan struct{} // room for one
-	planner *sched.Planner
+	planner *sched.Planner // the sequencer's
+	// open: the office has begun, and plans are wanted.
+	open atomic.Bool
 
 	mu sync.Mutex
 	// last is the newest plan: reasons of what is pending.
@@ -40,52 +39,12 @@ type scheduler struct {
 	settled int64
 }
 
-func newScheduler(l *leader) *scheduler {
-	return &scheduler{l: l, wake: make(chan struct{}, 1), planner: sched.NewPlanner()}
-}
+func newScheduler(l *leader) *scheduler { return &scheduler{l: l, planner: sched.NewPlanner()} }
 
-func (s *scheduler) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// restAfter is how long to rest after a round: as long as its planning took,
-// while there are instances that fit nowhere. Each report of an agent frees
-// something, and with thousands of them every plan looks at all the rest again:
-// what is freed meanwhile is planned at once. What fits never waits for that.
-func restAfter(plan *sched.Plan, took time.Duration) time.Duration {
-	if plan.More || len(plan.Unplaced) == 0 {
-		return 0
-	}
-	return min(took, maxRest)
-}
-
-// run plans until ctx ends.
-func (s *scheduler) run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.wake:
-		case <-timer.C:
-		}
-		next, rest, err := s.round(ctx)
-		if err != nil {
-			return ignoreEnd(ctx, err)
-		}
-		timer.Stop()
-		if rest > 0 {
-			pause(ctx, rest)
-			next = max(next-rest, min(next, 1))
-		}
-		if next > 0 {
-			timer.Reset(next)
-		}
-	}
+// begin makes the first plan, and from then on one after each change.
+func (s *scheduler) begin() {
+	s.open.Store(true)
+	s.l.seq.poke()
 }
 
 // input is what a plan is made from.
@@ -93,36 +52,41 @@ func (l *leader) input(view *state.View) sched.Input {
 	return sched.Input{View: view, NowUnixNano: time.Now().UnixNano(), NodeLease: l.s.cfg.NodeLease, Funcs: l.exprs.funcs()}
 }
 
-// round makes one plan and commits it. It answers after how long something is
-// due, and how long to rest in any case; what it commits wakes it by itself.
-func (s *scheduler) round(ctx context.Context) (next, rest time.Duration, err error) {
+// decide makes a plan, and gives back to the global tier what fits nowhere. The
+// sequencer calls it.
+func (s *scheduler) decide(view *state.View) decision {
+	if !s.open.Load() {
+		return decision{}
+	}
 	began := time.Now()
-	in := s.l.input(s.l.s.fsm.View())
+	in := s.l.input(view)
 	plan := s.planner.Make(in)
-	rest = restAfter(plan, time.Since(began))
-	changed, err := s.commit(ctx, plan)
-	if err != nil {
-		return 0, 0, err
+	d := decision{retry: staleRetry, rest: restAfter(plan, time.Since(began)), settled: func() { s.note(in, plan) }}
+	for _, c := range plan.Commands(newID, perCommand) {
+		d.commands = append(d.commands, state.Command{ApplyPlan: &c})
 	}
 	back, again := accept.Return(accept.Input{
 		View: in.View, Unplaced: plan.Unplaced, LinkUp: s.l.uplink.up(),
 		NowUnixNano: in.NowUnixNano, Grace: accept.DefaultGrace,
 	})
 	if back != nil {
-		if r, err := s.l.do(ctx, state.Command{AnswerSlots: back}); err != nil && r.Err == nil {
-			return 0, 0, fmt.Errorf("commit what is given back: %w", err)
-		}
+		d.commands = append(d.commands, state.Command{AnswerSlots: back})
 	}
-	s.note(in, plan)
-	switch {
-	case plan.More:
-		s.poke()
-	case !plan.Empty() && !changed:
-		return staleRetry, rest, nil
-	}
-	return earliest(plan.Wake, again), rest, nil
+	d.again = earliest(plan.Wake, again)
+	return d
 }
 
+// restAfter is how long to rest after a plan: as long as it took, while there
+// are instances that fit nowhere. Each report of an agent frees something, and
+// with thousands of them every plan looks at all the rest again.
+func restAfter(plan *sched.Plan, took time.Duration) time.Duration {
+	if plan.More || len(plan.Unplaced) == 0 {
+		return 0
+	}
+	return min(took, maxRest)
+}
+
+// earliest is the lesser of two, where 0 is never.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -130,46 +94,12 @@ func earliest(a, b time.Duration) time.Duration {
 	return a
 }
 
-// commit proposes all entries of a plan at once and waits for them.
-func (s *scheduler) commit(ctx context.Context, plan *sched.Plan) (changed bool, err error) {
-	var waiting []*proposal
-	for _, c := range plan.Commands(newID, perCommand) {
-		p, err := s.l.seq.start(state.Command{ApplyPlan: &c})
-		if errors.Is(err, ErrQueueFull) {
-			break // the rest is planned again
-		}
-		if err != nil {
-			return changed, err
-		}
-		waiting = append(waiting, p)
-	}
-	for _, p := range waiting {
-		r, err := p.wait(ctx)
-		if r.Err != nil {
-			s.l.log.Warn("a plan was refused", "error", r.Err)
-			continue
-		}
-		if err != nil {
-			return changed, fmt.Errorf("commit a plan: %w", err)
-		}
-		changed = changed || r.Changed
-		for _, skip := range r.Skipped {
-			s.l.log.Debug("part of a plan no longer held", "id", skip.ID, "reason", skip.Reason, "message", skip.Message)
-		}
-	}
-	return changed, nil
-}
-
 // note remembers the plan for those who ask why, and how far slots are settled.
 func (s *scheduler) note(in sched.Input, plan *sched.Plan) {
 	view := in.View
 	settled := int64(0)
 	if plan.Empty() && !view.Cluster().OrdersIncomplete {
-		for slot := range view.Slots() {
-			if !slot.Local {
-				settled = max(settled, slot.Revision)
-			}
-		}
+		settled = view.SlotsRevision()
 	}
 	s.mu.Lock()
 	s.last, s.lastUnixNano = plan, in.NowUnixNano

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -31,11 +32,12 @@ const (
 	// inFlight bounds the entries proposed and not yet committed.
 	inFlight = 16
 	// maxBatch bounds the commands of one entry.
-	maxBatch = 256
+	maxBatch = 512
 )
 
 // proposal is one command on its way.
 type proposal struct {
+	cmd  state.Command
 	data []byte
 	done chan outcome // buffered: the sequencer never waits for its caller
 	// ended is closed when nothing is proposed any more and all that was
@@ -67,20 +69,71 @@ func (p *proposal) wait(ctx context.Context) (state.Result, error) {
 	return o.result, o.err
 }
 
-// sequencer is the one goroutine of a leadership that proposes commands: small
-// ones that wait together share a log entry, and entries follow one another
-// without waiting for their commit.
+// sequencer is the one goroutine of a leadership that proposes commands. Small
+// ones that wait together share a log entry, with what the scheduler decides
+// about them, and entries follow one another without waiting for their commit.
 type sequencer struct {
-	apply func(data []byte, timeout time.Duration) raft.ApplyFuture
+	log raftLog
+	fsm *fsm
+	// decide says what is to be done about a state.
+	decide func(*state.View) decision
 	// committed is told the results of each entry, in order, before those who
 	// wait for them.
 	committed func([]state.Result)
 	queue     chan *proposal
+	wake      chan struct{} // room for one
 	ended     chan struct{}
+
+	// astray: an entry did not come where it was foreseen. flying counts those
+	// not settled; drained, with room for one, tells that none is.
+	astray  atomic.Bool
+	flying  atomic.Int32
+	drained chan struct{}
+
+	// The following are the proposing goroutine's.
+	ahead *ahead
+	next  *proposal // that did not fit into the entry before
+	// due: something is to be decided, but not before then; zero = nothing is.
+	due time.Time
+	// rest: nothing is decided before then.
+	rest time.Time
 }
 
-func newSequencer(apply func([]byte, time.Duration) raft.ApplyFuture, committed func([]state.Result)) *sequencer {
-	return &sequencer{apply: apply, committed: committed, queue: make(chan *proposal, queueLimit), ended: make(chan struct{})}
+// raftLog is the log as a sequencer needs it.
+type raftLog interface {
+	Apply(data []byte, timeout time.Duration) raft.ApplyFuture
+	LastIndex() uint64
+}
+
+// decision is what a scheduler makes of a state.
+type decision struct {
+	// commands to propose next, each within an entry.
+	commands []state.Command
+	// again: ask again then, though nothing changes; 0 = only after a change.
+	again time.Duration
+	// rest: do not ask again before so long has passed.
+	rest time.Duration
+	// retry: ask again after so long if the commands change nothing.
+	retry time.Duration
+	// settled is called when all that the state holds, and the commands, are
+	// committed.
+	settled func()
+}
+
+func newSequencer(log raftLog, f *fsm, decide func(*state.View) decision, committed func([]state.Result)) *sequencer {
+	return &sequencer{
+		log: log, fsm: f, decide: decide, committed: committed,
+		queue: make(chan *proposal, queueLimit), wake: make(chan struct{}, 1),
+		ended: make(chan struct{}), drained: make(chan struct{}, 1),
+	}
+}
+
+// poke makes the sequencer decide although nothing was proposed.
+func (q *sequencer) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
 }
 
 // do commits a command and answers with its result. Error: that of the result,
@@ -100,7 +153,7 @@ func (q *sequencer) start(cmd state.Command) (*proposal, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proposal{data: data, done: make(chan outcome, 1), ended: q.ended}
+	p := &proposal{cmd: cmd, data: data, done: make(chan outcome, 1), ended: q.ended}
 	select {
 	case <-q.ended:
 		return nil, ErrNotLeader
@@ -114,12 +167,6 @@ func (q *sequencer) start(cmd state.Command) (*proposal, error) {
 	}
 }
 
-// entry is one log entry on its way.
-type entry struct {
-	future    raft.ApplyFuture
-	proposals []*proposal
-}
-
 // run proposes until ctx ends or leadership is lost, which is its error. All
 // that was proposed is answered then.
 func (q *sequencer) run(ctx context.Context) error {
@@ -129,8 +176,7 @@ func (q *sequencer) run(ctx context.Context) error {
 	var grp errgroup.Group
 	grp.Go(func() error {
 		defer close(flying)
-		q.propose(ctx, flying)
-		return nil
+		return q.propose(ctx, flying)
 	})
 	grp.Go(func() error {
 		var first error
@@ -138,6 +184,12 @@ func (q *sequencer) run(ctx context.Context) error {
 			if err := q.settle(e); err != nil && first == nil {
 				first = err
 				lost()
+			}
+			if q.flying.Add(-1) == 0 {
+				select {
+				case q.drained <- struct{}{}:
+				default:
+				}
 			}
 		}
 		return first
@@ -148,67 +200,210 @@ func (q *sequencer) run(ctx context.Context) error {
 }
 
 // propose gathers what waits into entries, until ctx ends.
-func (q *sequencer) propose(ctx context.Context, flying chan<- entry) {
-	var next *proposal
+func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
-		if next == nil {
+		if !q.due.IsZero() {
+			timer.Reset(time.Until(q.due))
+		}
+		e := entry{}
+		if q.next == nil {
 			select {
 			case <-ctx.Done():
-				return
-			case next = <-q.queue:
+				return nil
+			case q.next = <-q.queue:
+			case <-q.wake:
+				q.decideAt(time.Now())
+			case <-timer.C:
 			}
 		}
-		batch, size := []*proposal{next}, len(next.data)
-		next = nil
-	gather:
-		for len(batch) < maxBatch {
-			select {
-			case p := <-q.queue:
-				if size+len(p.data) > maxEntry {
-					next = p
-					break gather
-				}
-				batch, size = append(batch, p), size+len(p.data)
-			default:
-				break gather
-			}
+		timer.Stop()
+		if !q.ready(ctx) {
+			return nil
 		}
-		data := make([][]byte, len(batch))
-		for i, p := range batch {
-			data[i] = p.data
+		q.gather(&e)
+		if err := q.proceed(&e, flying); err != nil {
+			return err
 		}
-		// The other goroutine reads until this one ends.
-		flying <- entry{future: q.apply(joinEntry(data), 0), proposals: batch}
 	}
+}
+
+// decideAt notes when something is to be decided.
+func (q *sequencer) decideAt(t time.Time) {
+	if t.Before(q.rest) {
+		t = q.rest
+	}
+	if q.due.IsZero() || t.Before(q.due) {
+		q.due = t
+	}
+}
+
+// ready makes sure that there is a state ahead; false when ctx ended.
+func (q *sequencer) ready(ctx context.Context) bool {
+	if q.ahead != nil && !q.astray.Load() {
+		return true
+	}
+	for q.flying.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-q.drained:
+		}
+	}
+	q.astray.Store(false)
+	q.ahead = q.fsm.begin(q.log.LastIndex())
+	q.decideAt(time.Now())
+	return true
+}
+
+// gather takes what waits into an entry.
+func (q *sequencer) gather(e *entry) {
+	for len(e.proposals) < maxBatch {
+		if q.next == nil {
+			select {
+			case q.next = <-q.queue:
+			default:
+				return
+			}
+		}
+		if !e.add(q.next.data) {
+			return
+		}
+		e.proposals = append(e.proposals, q.next)
+		q.next = nil
+	}
+}
+
+// proceed proposes an entry, and what follows from it.
+func (q *sequencer) proceed(e *entry, flying chan<- entry) error {
+	cmds := make([]state.Command, len(e.proposals))
+	for i, p := range e.proposals {
+		cmds[i] = p.cmd
+	}
+	for _, r := range q.ahead.apply(cmds) {
+		if r.Changed {
+			q.decideAt(time.Now())
+		}
+	}
+	if now := time.Now(); !q.due.IsZero() && !q.due.After(now) {
+		q.due = time.Time{}
+		d := q.decide(q.ahead.view())
+		q.rest = time.Now().Add(d.rest)
+		if err := q.follow(d, e, flying); err != nil {
+			return err
+		}
+		e.settled = d.settled
+		if d.again > 0 {
+			q.decideAt(now.Add(d.again))
+		}
+	}
+	q.send(e, flying)
+	return nil
+}
+
+// follow adds what was decided, in entries of its own where one is full.
+func (q *sequencer) follow(d decision, e *entry, flying chan<- entry) error {
+	changed := len(d.commands) == 0
+	for _, cmd := range d.commands {
+		cmd.NowUnixNano = time.Now().UnixNano()
+		data, err := encodeCommand(&cmd)
+		if err != nil {
+			return err
+		}
+		if !e.add(data) {
+			q.send(e, flying)
+			*e = entry{}
+			e.add(data)
+		}
+		for _, r := range q.ahead.apply([]state.Command{cmd}) {
+			changed = changed || r.Changed
+		}
+	}
+	switch {
+	case !changed: // it must not become a busy loop
+		q.decideAt(time.Now().Add(d.retry))
+	case len(d.commands) > 0:
+		q.decideAt(time.Now()) // until there is nothing left
+	}
+	return nil
+}
+
+// send proposes an entry, or passes one on in which there is nothing.
+func (q *sequencer) send(e *entry, flying chan<- entry) {
+	if len(e.data) > 0 {
+		data := joinEntry(e.data)
+		q.ahead.seal(data)
+		e.future = q.log.Apply(data, 0)
+	} else if e.settled == nil {
+		return
+	}
+	q.flying.Add(1)
+	flying <- *e // who settles reads to the end
 }
 
 // settle waits for an entry and answers those who wait for it. Its error is
 // that leadership, or the server, is at its end.
 func (q *sequencer) settle(e entry) error {
-	err := e.future.Error()
-	var results []state.Result
+	err := e.wait()
 	if err == nil {
-		switch r := e.future.Response().(type) {
-		case []state.Result:
-			results = r
-		case error:
-			err = r
+		if e.future != nil {
+			q.committed(e.outcome.results)
+			if !e.outcome.foreseen {
+				q.astray.Store(true)
+			}
 		}
-	}
-	switch {
-	case err == nil:
-		q.committed(results)
+		if e.settled != nil {
+			e.settled()
+		}
 		for i, p := range e.proposals {
-			p.done <- outcome{result: results[i]}
+			p.done <- outcome{result: e.outcome.results[i]}
 		}
 		return nil
-	case errors.Is(err, raft.ErrNotLeader):
-		err = fmt.Errorf("%w: %w", ErrNotLeader, err)
-	default:
-		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	for _, p := range e.proposals {
 		p.done <- outcome{err: err}
 	}
 	return err
+}
+
+// entry is a log entry, in the making or on its way.
+type entry struct {
+	// data are its commands: those of proposals, then what was decided.
+	data      [][]byte
+	size      int
+	proposals []*proposal
+	settled   func()
+	future    raft.ApplyFuture // nil when there is nothing in it
+	outcome   applied
+}
+
+// add takes one more command; false when the entry is full.
+func (e *entry) add(data []byte) bool {
+	if len(e.data) > 0 && e.size+len(data) > maxEntry {
+		return false
+	}
+	e.data, e.size = append(e.data, data), e.size+len(data)
+	return true
+}
+
+// wait blocks until it is committed.
+func (e *entry) wait() error {
+	if e.future == nil {
+		return nil
+	}
+	err := e.future.Error()
+	if err == nil {
+		switch r := e.future.Response().(type) {
+		case applied:
+			e.outcome = r
+			return nil
+		case error:
+			err = r
+		}
+	}
+	if errors.Is(err, raft.ErrNotLeader) {
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 }

@@ -251,7 +251,7 @@ func (u *uplink) open(stream upStream, client nusav1.FederationClient, w *nusav1
 	ss := newUpSession(u, stream, client, w)
 	ss.cursor = u.summaries.Cursor(link.Position(positionFromWire(w.GetSummaries())))
 	u.session = ss
-	u.l.sched.poke() // what waits may be given back now
+	u.l.seq.poke() // what waits may be given back now
 	return ss
 }
 

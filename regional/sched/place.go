@@ -2,10 +2,8 @@ package sched
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
 )

@@ -171,10 +171,20 @@ func (t *txn) setSlots(g *group, slots []*Slot, job *Job) {
 		}
 	}
 	g.slots = slots
+	t.newestSlot(slots)
 	if g.typ != System {
 		g.wanted = wantedOf(slots)
 	}
 	t.refreshAll(g)
+}
+
+// newestSlot keeps SlotsRevision.
+func (v *View) newestSlot(slots []*Slot) {
+	for _, s := range slots {
+		if !s.Local {
+			v.slotsRevision = max(v.slotsRevision, s.Revision)
+		}
+	}
 }
 
 func (t *txn) refreshAll(g *group) {

@@ -221,6 +221,7 @@ func (r *restorer) group(rec *GroupRecord) {
 	for i := range rec.Slots {
 		g.slots = append(g.slots, &rec.Slots[i])
 	}
+	r.newestSlot(g.slots)
 	r.gids.set(r.own, str(rec.Key.String()), rec.GID)
 	r.groups.set(r.own, u64(rec.GID), g)
 }

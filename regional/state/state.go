@@ -37,6 +37,9 @@ type View struct {
 	unsettled tree[rank, struct{}]
 	keys      tree[str, *KeyRecord]
 
+	// slotsRevision is the greatest of a slot of the global tier's so far.
+	slotsRevision int64
+
 	byState   [8]int
 	allocated Resources
 }
@@ -199,6 +202,10 @@ func (v *View) NodesInUse() iter.Seq2[*Node, *Use] {
 		}
 	}
 }
+
+// SlotsRevision is the greatest revision of a slot of the global tier that this
+// state, or the snapshot it came from, has held.
+func (v *View) SlotsRevision() int64 { return v.slotsRevision }
 
 // NodeCount is the number of nodes.
 func (v *View) NodeCount() int { return v.nodes.size }
