@@ -118,7 +118,11 @@ func (a *agents) judge(ctx context.Context) error {
 		since := int64(0)
 		if status == state.NodeLost {
 			since = time.Now().Add(-silent).UnixNano()
+			a.l.events.Add("node.lost", n.Name, "silent for %v", silent.Round(time.Millisecond))
 			a.l.log.Warn("node is lost", "node", n.Name, "id", n.ID, "silent", silent.Round(time.Millisecond))
+		}
+		if status == state.NodeReady {
+			a.l.events.Add("node.ready", n.Name, "it is heard again")
 		}
 		p, err := a.l.seq.start(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.ID, Status: status, SinceUnixNano: since}})
 		if err != nil {

@@ -67,7 +67,11 @@ func (j jobs) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.Su
 		return nil, wireError(err)
 	}
 	out := &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: r.Changed && !r.Same, Warnings: job.Warnings(spec)}
-	if key := (state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: true}); r.Same {
+	key := state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: true}
+	if out.Changed {
+		l.events.Add("job.submitted", key.In(j.s.cfg.Region.GetName()), "version %d", r.Version)
+	}
+	if r.Same {
 		if now, err := l.job(j.s.fsm.View(), key); err == nil && spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH {
 			out.Warnings = append(job.EndedAlready(now.GetStatus().GetState()), out.Warnings...)
 		}
@@ -333,6 +337,9 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 	}})
 	if err != nil {
 		return nil, wireError(err)
+	}
+	if r.Changed {
+		l.events.Add("job.stopped", k.In(j.s.cfg.Region.GetName()), "purge %t", req.GetPurge())
 	}
 	return &nusav1.StopJobResponse{Revision: int64(r.Revision)}, nil
 }

@@ -82,7 +82,11 @@ func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1
 		}
 		return nil
 	}
-	return n.change(ctx, req.GetId(), req.GetRegion(), check, func(id string) state.Command {
+	event := [2]string{"node.undrained", "its drain has ended"}
+	if req.GetDrain() {
+		event = [2]string{"node.drained", "its work is moved away"}
+	}
+	return n.change(ctx, req.GetId(), req.GetRegion(), check, event, func(id string) state.Command {
 		return state.Command{DrainNode: &state.DrainNode{ID: id, Drain: req.GetDrain()}}
 	})
 }
@@ -95,14 +99,19 @@ func (n nodes) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusa
 		}
 		return nil
 	}
-	return n.change(ctx, req.GetId(), req.GetRegion(), check, func(id string) state.Command {
+	event := [2]string{"node.uncordoned", "it takes new work again"}
+	if req.GetCordon() {
+		event = [2]string{"node.cordoned", "it takes no new work"}
+	}
+	return n.change(ctx, req.GetId(), req.GetRegion(), check, event, func(id string) state.Command {
 		return state.Command{CordonNode: &state.CordonNode{ID: id, Cordon: req.GetCordon()}}
 	})
 }
 
 // change commits a command about a node that check allows, and answers the node
-// as it is then: cordoned and draining tell whether it takes work.
-func (n nodes) change(ctx context.Context, id, region string, check func(*state.Node) error, command func(id string) state.Command) (*nusav1.Node, error) {
+// as it is then: cordoned and draining tell whether it takes work. event is the
+// type and message of what is remembered of it.
+func (n nodes) change(ctx context.Context, id, region string, check func(*state.Node) error, event [2]string, command func(id string) state.Command) (*nusav1.Node, error) {
 	l, err := n.s.leading()
 	if err != nil {
 		return nil, err
@@ -114,8 +123,12 @@ func (n nodes) change(ctx context.Context, id, region string, check func(*state.
 	if err := check(x); err != nil {
 		return nil, err
 	}
-	if _, err := l.seq.do(ctx, command(x.ID)); err != nil {
+	r, err := l.seq.do(ctx, command(x.ID))
+	if err != nil {
 		return nil, wireError(err)
+	}
+	if r.Changed {
+		l.events.Add(event[0], x.Name, "%s", event[1])
 	}
 	return n.Get(ctx, &nusav1.GetNodeRequest{Id: x.ID})
 }

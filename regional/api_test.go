@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -371,6 +372,54 @@ func TestOddNodeChanges(t *testing.T) {
 			if n.GetCordoned() != step.cordoned || n.GetDraining() != step.drained {
 				t.Errorf("step %d: %v", i, n)
 			}
+		}
+	})
+}
+
+// TestEventsOfARegion: its own jobs and its nodes, resumed by token.
+func TestEventsOfARegion(t *testing.T) {
+	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+		client := nusav1.NewEventsClient(w.conn(1))
+		old, err := client.Watch(ctx, &nusav1.WatchEventsRequest{Token: "another-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reset, err := old.Recv()
+		if err != nil || !reset.GetReset_() {
+			t.Fatalf("%v, %v", reset, err)
+		}
+		nodes := nusav1.NewNodesClient(w.conn(1))
+		w.submit(1, spec("web", 1))
+		w.submit(1, spec("web", 1)) // changes nothing
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
+		for _, on := range []bool{true, false} {
+			if _, err := nodes.Cordon(ctx, &nusav1.CordonNodeRequest{Id: "n1", Cordon: on}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: ref("web"), Purge: true}); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("it is purged", func() bool {
+			_, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref("web")})
+			return status.Code(err) == codes.NotFound
+		})
+		w.agents[0].stop()
+		stream, err := client.Watch(ctx, &nusav1.WatchEventsRequest{Token: reset.GetToken()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for !slices.Contains(got, "node.lost n1") {
+			e, err := stream.Recv()
+			if err != nil {
+				t.Fatalf("%v after %q", err, got)
+			}
+			got = append(got, e.GetType()+" "+e.GetSubject())
+		}
+		want := []string{"job.submitted default/web@alpha", "node.cordoned n1", "node.uncordoned n1", "job.stopped default/web@alpha", "job.purged default/web@alpha", "node.lost n1"}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nusa-scheduler/nusa/internal/history"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -47,6 +48,8 @@ type leader struct {
 	// elected is when this leadership began, on Config.Clock.
 	elected time.Duration
 
+	// events is what happened in this office; made before anybody can ask.
+	events *history.Ring
 	seq    *sequencer
 	verify *verifier
 	agents *agents
@@ -137,7 +140,9 @@ func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
 	l.cluster = l.s.fsm.View().Cluster()
 	l.epoch = fmt.Sprintf("%s/%d/%d", l.cluster.ID, l.cluster.Incarnation, l.term)
 	l.log.Info("this server is the master", "cluster", l.cluster.ID, "incarnation", l.cluster.Incarnation)
+	l.events = history.New(l.epoch)
 	l.s.setLeader(l)
+	l.events.Add("master.elected", l.s.cfg.Name, "term %d", l.term)
 	g.Go(func() error { return l.verify.run(ctx) })
 	g.Go(func() error { return l.agents.watch(ctx) })
 	l.sched.begin()
@@ -176,6 +181,9 @@ func (l *leader) committed(results []state.Result) {
 		changed = changed || r.Changed
 		nodes = append(nodes, r.Nodes...)
 		groups = append(groups, r.Groups...)
+		for _, k := range r.Purged {
+			l.events.Add("job.purged", k.In(l.s.cfg.Region.GetName()), "forgotten")
+		}
 	}
 	if !changed {
 		return
@@ -229,6 +237,9 @@ func (l *leader) purge(ctx context.Context) error {
 			r, err := l.do(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: id}})
 			if err != nil && r.Err == nil { // it may have come back at this moment
 				return ignoreEnd(ctx, fmt.Errorf("forget a node: %w", err))
+			}
+			if err == nil {
+				l.events.Add("node.removed", id, "it is gone for more than %v", goneKept)
 			}
 		}
 	}

@@ -305,5 +305,6 @@ func (s *server) register() {
 	nusav1.RegisterNodesServer(g, nodes{s: s})
 	nusav1.RegisterRegionsServer(g, regions{s: s})
 	nusav1.RegisterTopologyServer(g, topologies{s: s})
+	nusav1.RegisterEventsServer(g, events{s: s})
 	nusav1.RegisterSystemServer(g, system{s: s})
 }

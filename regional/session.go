@@ -148,6 +148,7 @@ func (ss *agentSession) register(ctx context.Context) error {
 		return fmt.Errorf("register node %s: %w", n.ID, err)
 	}
 	if !known {
+		ss.l.events.Add("node.registered", n.Name, "id %s, pool %s", n.ID, n.Pool)
 		ss.l.log.Info("node registered", "node", n.Name, "id", n.ID, "pool", n.Pool)
 	}
 	return nil
@@ -334,6 +335,7 @@ func (ss *agentSession) goodbye(ctx context.Context, g *nusav1.Goodbye) error {
 	ss.node.left = true
 	ss.node.mu.Unlock()
 	ss.l.log.Info("node leaves", "node", ss.hello.GetName(), "id", ss.node.id, "message", g.GetMessage())
+	ss.l.events.Add("node.left", ss.hello.GetName(), "%s", g.GetMessage())
 	_, err := ss.l.do(ctx, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeLeft}})
 	return err
 }

@@ -306,6 +306,8 @@ type Result struct {
 	Nodes []string
 	// Groups whose slots, counts or allocations changed, sorted by String.
 	Groups []GroupKey
+	// Purged are local jobs that the command forgot.
+	Purged []JobKey
 	// Batch has the results of a batch's commands.
 	Batch []Result
 }

@@ -2,7 +2,9 @@ package state
 
 import (
 	"iter"
+	"maps"
 	"slices"
+	"strings"
 )
 
 const defaultPurge = 10_000
@@ -63,7 +65,7 @@ func (t *txn) settleLocals() {
 			jobs[key.JobKey()] = struct{}{}
 		}
 	}
-	for key := range jobs { // in any order: they have nothing in common
+	for _, key := range slices.SortedFunc(maps.Keys(jobs), func(a, b JobKey) int { return strings.Compare(a.String(), b.String()) }) {
 		t.settleLocal(key)
 	}
 }
@@ -87,7 +89,7 @@ func (t *txn) settleLocal(key JobKey) {
 	}
 	if purge && gone {
 		t.locals.delete(t.own, str(l.Namespace+"/"+l.Name))
-		t.res.Changed = true
+		t.res.Changed, t.res.Purged = true, append(t.res.Purged, key)
 	}
 }
 
