@@ -115,7 +115,10 @@ func (p *planner) pending(w *work) []region.CountedReason {
 			e.Message += "; "
 			fallthrough
 		default:
-			e.Message += p.snap.Regions[c.index].Name + ": " + c.returned.words()
+			e.Message += p.snap.Regions[c.index].Name
+			if c.returned.Message != "" {
+				e.Message += ": " + c.returned.Message
+			}
 		}
 	}
 	sorted := slices.SortedFunc(maps.Values(regions), func(a, b *counted) int {

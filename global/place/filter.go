@@ -175,7 +175,7 @@ func (p *planner) message(g *Group, c *candidate) string {
 
 // words are the region's own, or the reason as words.
 func (r *Returned) words() string {
-	return cmp.Or(r.Message, strings.ReplaceAll(r.Reason, "_", " "), "no reason given")
+	return cmp.Or(r.Words, r.Message, strings.ReplaceAll(r.Reason, "_", " "), "no reason given")
 }
 
 // askIn is a key of the memory of returns.

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	       [cordoned] [lost] [noreport] [disconnected=DUR] [gone]   (again = changes it)
 //	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
 //	locate NAME LAT LON
-//	job NAME [type=…] [v=N] [prio=N] [rev=N] [stopped] [explain]   (again = changes it)
+//	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain]   (again = changes it)
 //	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
 //	      [near=SEL|@LAT/LON,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
 //	colocate JOB GROUP,GROUP
@@ -272,6 +272,8 @@ func (w *world) job(name string, args []string) error {
 			j.Type = JobType(value)
 		case "v":
 			j.Version = int64(n)
+		case "run":
+			j.Run = int64(n)
 		case "prio":
 			j.Priority = n
 		case "rev":

@@ -91,9 +91,10 @@ type Returned struct {
 	Ask    uint64
 	Region string
 	Reason string
-	// Message says it in the region's words; Reason need not be read with it.
-	Message string
-	Counts  []region.CountedReason
+	// Message has the region's figures; Words say it all for people, Reason
+	// included. Either may be empty.
+	Message, Words string
+	Counts         []region.CountedReason
 	// ReportSequence is the region's at the time of the return. A later one may
 	// be stored to hold the ask back for longer.
 	ReportSequence uint64

@@ -113,7 +113,8 @@ func (p *planner) judge(w *work) {
 // detailed says whether somebody will read how each region fared.
 func (p *planner) detailed(w *work) bool { return !p.snap.Terse || w.job.Explain }
 
-// rank sorts the candidates: not refused, best score, most room, name.
+// rank sorts the candidates: not refused, then nearest to it; best score, most
+// room, name.
 func (w *work) rank() {
 	slices.SortFunc(w.candidates, func(a, b candidate) int {
 		if (a.reason == "") != (b.reason == "") {
@@ -121,6 +122,9 @@ func (w *work) rank() {
 				return -1
 			}
 			return 1
+		}
+		if a.reason != "" && a.rank() != b.rank() {
+			return cmp.Compare(a.rank(), b.rank())
 		}
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.fits, a.fits), cmp.Compare(a.index, b.index))
 	})

@@ -1,0 +1,235 @@
+package global
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func batchJob(name string, count int32, change ...func(*nusav1.JobSpec)) *nusav1.JobSpec {
+	return testJob(name, count, append(change, func(j *nusav1.JobSpec) { j.Type = nusav1.JobType_JOB_TYPE_BATCH })...)
+}
+
+// otherWork changes what the group's tasks do.
+func otherWork(j *nusav1.JobSpec) {
+	for _, t := range j.GetGroups()["web"].GetTasks() {
+		t.Env = map[string]string{"STEP": "two"}
+	}
+}
+
+// TestRunsBeginInTheSubmit: the transaction that stores a job decides whether a
+// run begins, and drops the done slots with it.
+func TestRunsBeginInTheSubmit(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	r := s.joined("alpha")
+	const key = "default/sum/web/0"
+	// offered waits for another offer than the last one, and says that it is done.
+	var last *nusav1.Slot
+	offered := func(what string, done bool) *nusav1.Slot {
+		t.Helper()
+		slot := r.waitSlot(key, func(s *nusav1.Slot) bool { return accepted(s) && s.GetGeneration() != last.GetGeneration() })
+		if last = slot; done {
+			r.answer(answerTo(slot, nusav1.SlotState_SLOT_STATE_DONE))
+			r.waitSlot(key, inState(nusav1.SlotState_SLOT_STATE_DONE))
+		}
+		j, err := s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "sum"}})
+		if err != nil || slot.GetRun() == 0 || j.GetRun() != slot.GetRun() || slot.GetJobVersion() != j.GetVersion() {
+			t.Errorf("%s: slot %v of job at run %d version %d, %v", what, slot, j.GetRun(), j.GetVersion(), err)
+		}
+		return slot
+	}
+	again := func(spec *nusav1.JobSpec) (*nusav1.SubmitResponse, error) {
+		return s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: spec, Again: true})
+	}
+
+	first := s.submit(batchJob("sum", 2))
+	one := offered("the first run", false)
+	if one.GetRun() != first.GetRevision() {
+		t.Errorf("run %d of the submit at %d", one.GetRun(), first.GetRevision())
+	}
+	if _, err := again(batchJob("sum", 2)); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "stop it") {
+		t.Errorf("again while it runs: %v", err)
+	}
+	r.answer(answerTo(one, nusav1.SlotState_SLOT_STATE_DONE))
+	r.waitSlot(key, inState(nusav1.SlotState_SLOT_STATE_DONE))
+	same := s.submit(batchJob("sum", 2))
+	if same.GetChanged() || len(same.GetWarnings()) == 0 || !strings.Contains(same.GetWarnings()[0], "--again") {
+		t.Errorf("the same once more: %v", same)
+	}
+	if resp, err := again(batchJob("sum", 2)); err != nil || !resp.GetChanged() {
+		t.Errorf("again: %v, %v", resp, err)
+	}
+	if two := offered("again", true); two.GetRun() <= one.GetRun() {
+		t.Errorf("again is run %d after %d", two.GetRun(), one.GetRun())
+	}
+	before := last.GetRun()
+	s.submit(batchJob("sum", 2, otherWork))
+	if three := offered("changed after its end", false); three.GetRun() <= before {
+		t.Errorf("changed after its end is run %d after %d", three.GetRun(), before)
+	}
+	// In the middle of a run a change does not begin another.
+	before = last.GetRun()
+	s.submit(batchJob("sum", 2))
+	if four := offered("changed in the middle", false); four.GetRun() != before {
+		t.Errorf("changed in the middle is run %d after %d", four.GetRun(), before)
+	}
+	// What is done of it is to be done anew, unless the work is the same.
+	s.submit(batchJob("sum", 4))
+	r.waitSlot("default/sum/web/2", accepted)
+	last = r.waitSlot(key, accepted)
+	r.answer(answerTo(last, nusav1.SlotState_SLOT_STATE_DONE))
+	r.waitSlot(key, inState(nusav1.SlotState_SLOT_STATE_DONE))
+	s.submit(batchJob("sum", 5))
+	r.waitSlot("default/sum/web/4", accepted)
+	if slot := r.waitSlot(key, func(*nusav1.Slot) bool { return true }); slot.GetState() != nusav1.SlotState_SLOT_STATE_DONE {
+		t.Errorf("more of the same work: %v", slot)
+	}
+	s.submit(batchJob("sum", 5, otherWork))
+	if five := offered("other work in the middle", false); five.GetRun() != before {
+		t.Errorf("other work in the middle is run %d after %d", five.GetRun(), before)
+	}
+	if _, err := s.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "sum"}}); err != nil {
+		t.Fatal(err)
+	}
+	s.submit(batchJob("sum", 5, otherWork))
+	if six := offered("after a stop", false); six.GetRun() <= before {
+		t.Errorf("after a stop it is run %d after %d", six.GetRun(), before)
+	}
+	if _, err := again(testJob("api", 1)); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("again of a service: %v", err)
+	}
+}
+
+// TestCountsAreJudgedByRunAndVersion: counts about an earlier run or version
+// never stand for the present one.
+func TestCountsAreJudgedByRunAndVersion(t *testing.T) {
+	const run, version = 70, 3
+	counts := func(c *nusav1.InstanceCounts) map[string]*nusav1.InstanceCounts {
+		return map[string]*nusav1.InstanceCounts{"web": c}
+	}
+	service, batch := nusav1.JobType_JOB_TYPE_SERVICE, nusav1.JobType_JOB_TYPE_BATCH
+	for _, c := range []struct {
+		name    string
+		kind    nusav1.JobType
+		sum     *nusav1.JobSummary
+		done    bool
+		want    nusav1.JobState
+		message string
+	}{
+		{"nothing said", service, nil, false, nusav1.JobState_JOB_STATE_PENDING, "6 of 6 instances wait"},
+		{"present", service, &nusav1.JobSummary{Version: version, Run: run, Groups: counts(&nusav1.InstanceCounts{Running: 6})}, false, nusav1.JobState_JOB_STATE_RUNNING, ""},
+		{"of a region that cannot say", service, &nusav1.JobSummary{Groups: counts(&nusav1.InstanceCounts{Running: 6})}, false, nusav1.JobState_JOB_STATE_RUNNING, ""},
+		{"an earlier version", service, &nusav1.JobSummary{Version: 2, Run: run, Groups: counts(&nusav1.InstanceCounts{Running: 6})}, false, nusav1.JobState_JOB_STATE_STARTING, "updating: 0 of 6 instances run version 3"},
+		{"on the way", service, &nusav1.JobSummary{Version: version, Run: run, Groups: counts(&nusav1.InstanceCounts{Running: 5, Pending: 1, Outdated: 3})}, false, nusav1.JobState_JOB_STATE_STARTING, "updating: 2 of 6 instances run version 3"},
+		{"failures of an earlier version", service, &nusav1.JobSummary{Version: 2, Run: run, Groups: counts(&nusav1.InstanceCounts{Running: 5, Failed: 1})}, false, nusav1.JobState_JOB_STATE_STARTING, "updating: 0 of 6 instances run version 3"},
+		{"failures of this one", service, &nusav1.JobSummary{Version: version, Run: run, Groups: counts(&nusav1.InstanceCounts{Running: 5, Failed: 1, Outdated: 5})}, false, nusav1.JobState_JOB_STATE_FAILED, "1 of 6 instances failed"},
+		{"complete", batch, &nusav1.JobSummary{Version: version, Run: run, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_COMPLETE, ""},
+		{"complete in an earlier run", batch, &nusav1.JobSummary{Version: 2, Run: 60, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_PENDING, "6 of 6 instances wait"},
+		{"complete before a purge", batch, &nusav1.JobSummary{Version: version, Run: 60, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_PENDING, "6 of 6 instances wait"},
+		{"left over without a slot", batch, &nusav1.JobSummary{Version: -1, Run: -1, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_PENDING, "6 of 6 instances wait"},
+		{"complete in an earlier version", batch, &nusav1.JobSummary{Version: 2, Run: run, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_STARTING, "updating: 0 of 6 instances run version 3"},
+		{"done in an earlier version", batch, &nusav1.JobSummary{Version: 2, Run: run, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, true, nusav1.JobState_JOB_STATE_COMPLETE, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			spec := testJob("api", 6)
+			spec.Type = c.kind
+			slot := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 6, Region: "alpha", Desired: region.DesiredRun, State: region.Accepted, Run: run, JobVersion: version}
+			if c.done {
+				slot.State = region.Done
+			}
+			j := &jobState{
+				rec: &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: version, Run: run}}, rev: 99,
+				slots: map[string]region.Slot{slot.Key(): slot}, summaries: map[string]*nusav1.JobSummary{},
+				// How an earlier run ended stands for nothing either.
+				result: &nusav1.ResultRecord{Version: version, Run: 60, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_COMPLETE}},
+			}
+			if c.sum != nil {
+				j.summaries["alpha"] = c.sum
+			}
+			if got := j.status(); got.GetState() != c.want || got.GetMessage() != c.message {
+				t.Errorf("%v %q, want %v %q", got.GetState(), got.GetMessage(), c.want, c.message)
+			}
+		})
+	}
+}
+
+// TestNoLeaseOnADoubtfulReign: once the candidacy has run out by the clock
+// nothing is granted, though nobody has said yet that it is lost.
+func TestNoLeaseOnADoubtfulReign(t *testing.T) {
+	var now time.Duration
+	clock := func() time.Duration { return now }
+	var fails error
+	cfg := &Config{Clock: clock, ElectionTTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+	a := &active{cfg: cfg, log: cfg.Logger, ctx: t.Context(), st: newState("e", clock, 10*time.Second),
+		renew: func(context.Context) error { now += time.Second; return fails }} // the answer takes a second
+	a.st.apply(regionKey("alpha"), &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "c"}, 1)
+	r := a.st.regions["alpha"]
+	r.life, _ = region.Step(a.st.region, r.life, now, region.Hello{Stream: 7, ClusterID: "c", Incarnation: 1, Term: 1})
+	s := &session{a: a, number: 7, region: "alpha", out: make(chan *nusav1.GlobalMessage, 8)}
+	granted := func() bool {
+		before := len(s.out)
+		a.lease(s, 1)
+		return len(s.out) > before
+	}
+	if granted() {
+		t.Error("granted before the first proof")
+	}
+	if err := a.hold(t.Context()); err != nil || !granted() {
+		t.Errorf("not granted after a proof, %v", err)
+	}
+	fails = fmt.Errorf("no answer")
+	if err := a.hold(t.Context()); err == nil || !granted() {
+		t.Errorf("not granted within the time, %v", err)
+	}
+	now = 3 * time.Second // counted from when the last proof was asked for
+	if granted() {
+		t.Error("granted when a successor may be active")
+	}
+	fails = nil
+	if err := a.hold(t.Context()); err != nil || !granted() {
+		t.Errorf("not granted after another proof, %v", err)
+	}
+}
+
+// TestWhatARegionSaidStays: its words outlive its next report, which only says
+// that nothing fits.
+func TestWhatARegionSaidStays(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	r := s.joined("alpha", func(r *fakeRegion) {
+		r.script = func(s *nusav1.Slot) []*nusav1.SlotAnswer {
+			a := answerTo(s, nusav1.SlotState_SLOT_STATE_RETURNED)
+			a.Reason, a.Message = nusav1.Reason_REASON_INSUFFICIENT_MEMORY, "needs 64 GiB memory, the most free is 12 GiB"
+			return []*nusav1.SlotAnswer{a}
+		}
+	})
+	// A region that is left out is named last, however many there are.
+	s.joined("beta")
+	s.joined("gamma")
+	s.submit(testJob("api", 2, func(j *nusav1.JobSpec) {
+		j.Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: "alpha"}}}
+	}))
+	said := func(j *nusav1.Job) bool {
+		return j.GetStatus().GetMessage() == "2 of 2 instances wait: web: not enough memory: alpha: needs 64 GiB memory, the most free is 12 GiB"
+	}
+	s.waitJob("api", "region's words", said)
+	r.mu.Lock()
+	r.fits = 0
+	rep := r.report()
+	r.mu.Unlock()
+	r.send(rep)
+	s.waitReport("alpha")
+	e, err := s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "api"}})
+	if err != nil || !strings.Contains(e.GetGroups()[0].GetRegions()[0].GetMessage(), "64 GiB") {
+		t.Errorf("explained as %v, %v", e, err)
+	}
+	s.waitJob("api", "region's words after a report", said)
+}
