@@ -94,6 +94,7 @@ func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, inv *inv
 		node:    node{id: st.node, region: cfg.Region, allocsDir: dir.Path("allocs"), path: taskPath()},
 		reports: newReports(st), keeper: newKeeper(st), inventory: inv, metrics: newMetrics(),
 		portsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
+		keptLogs:   cfg.KeptLogs,
 		events:     make(chan func(), maxEvents), ready: make(chan struct{}), changed: newPulse(), allocs: map[string]*alloc{},
 	}
 	c := inv.get().GetCapacity()

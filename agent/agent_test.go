@@ -15,6 +15,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
@@ -385,6 +387,44 @@ func TestLeave(t *testing.T) {
 	}
 	if m.goodbyes != 1 || len(drv.Running()) != 0 {
 		t.Errorf("%d goodbyes, running %v", m.goodbyes, drv.Running())
+	}
+}
+
+// TestKeptLogs: of what has ended only so much output is kept, the latest.
+func TestKeptLogs(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	c := testConfig(t, t.TempDir(), drv, m.addr)
+	c.KeptLogs = 10
+	runAgent(t, c)
+	size := func(id string) int64 {
+		n, err := drv.Size(t.Context(), driver.ID{Alloc: id, Task: "main", Run: 1})
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	for i, id := range []string{"aaaa", "bbbb", "cccc"} {
+		m.order(testOrder(id, uint64(i+1), "mock", map[string]any{"stdout": "1234567", "run_time": "1ms"}, batch))
+		m.untilState(id, complete)
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(patience); size("aaaa")+size("bbbb") > 0; {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("kept are %d, %d, %d bytes", size("aaaa"), size("bbbb"), size("cccc"))
+		}
+	}
+	if size("cccc") != 7 {
+		t.Errorf("of the latest %d bytes are kept", size("cccc"))
+	}
+	stream, err := nusav1.NewAllocationsClient(m.conn()).Logs(t.Context(), &nusav1.LogsRequest{Allocation: "aaaa"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "not kept any more") {
+		t.Errorf("the log of the oldest: %v", err)
 	}
 }
 

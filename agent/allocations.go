@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -151,17 +152,25 @@ func (s *allocations) Logs(req *nusav1.LogsRequest, out nusav1.Allocations_LogsS
 	emit := func(c driver.LogChunk) error {
 		return out.Send(&nusav1.LogChunk{Stderr: c.Stderr, Data: slices.Clone(c.Data)})
 	}
-	next := 0
+	next, gone := 0, error(nil)
 	for {
 		run, err := s.awaitRun(ctx, req, next)
-		if err != nil || run.id.Run == 0 {
+		if err != nil {
 			return err
+		}
+		if run.id.Run == 0 {
+			return gone
 		}
 		if next == 0 && o.TailBytes == 0 {
 			run.id.Run = max(1, run.id.Run-keptRuns+1)
 		}
 		next = run.id.Run + 1
-		if err := run.driver.Logs(ctx, run.id, o, emit); err != nil {
+		err = run.driver.Logs(ctx, run.id, o, emit)
+		gone = nil
+		switch {
+		case errors.Is(err, driver.ErrNotFound) && ctx.Err() == nil: // perhaps of a later run
+			gone = status.Errorf(codes.NotFound, "logs: the output of run %s is not kept any more", run.id)
+		case err != nil:
 			return logError(ctx, err)
 		}
 		o.TailBytes = 0 // of later runs: everything

@@ -58,6 +58,9 @@ type Config struct {
 	// PortMin..PortMax are the dynamic ports, ends included. Default
 	// 20000..32000.
 	PortMin, PortMax int
+	// KeptLogs bounds, in bytes, the output kept of allocations that have ended;
+	// the oldest goes first. Default 1 GiB. What runs is bounded by its job file.
+	KeptLogs int64
 	// ControlPlane: this node also runs servers and takes no work unless told.
 	ControlPlane bool
 	// LeaveOnShutdown stops every task at the end and says goodbye, so that the
@@ -114,6 +117,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: --description has %d bytes, at most 256", errConfig, len(c.Description))
 	case c.LeaveOnShutdown && c.PauseOnShutdown:
 		return c, fmt.Errorf("%w: it either leaves or pauses at shutdown", errConfig)
+	case c.KeptLogs < 0:
+		return c, fmt.Errorf("%w: --kept-logs is negative", errConfig)
 	case c.InstanceQuota < 0:
 		return c, fmt.Errorf("%w: --instance-quota %d is negative", errConfig, c.InstanceQuota)
 	case c.PortMin < 0 || c.PortMax > 65535 || c.PortMin > c.PortMax:
@@ -130,6 +135,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.PortMax == 0 {
 		c.PortMin, c.PortMax = 20000, 32000
+	}
+	if c.KeptLogs == 0 {
+		c.KeptLogs = defaultKeptLogs
 	}
 	if c.Share == 0 {
 		c.Share = 1

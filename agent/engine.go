@@ -52,6 +52,11 @@ type engine struct {
 	// portsInUse says which host ports somebody else has open.
 	portsInUse func(ports []int) map[int]bool
 
+	// keptLogs bounds the output of allocations that have ended, in bytes;
+	// trimming: it is being looked at, trimAgain: once more after that.
+	keptLogs            int64
+	trimming, trimAgain bool
+
 	events chan func()
 	// ready is closed when everything on record was looked at and its reports
 	// are there: before, a session would show a master less than there is.
@@ -99,6 +104,7 @@ func (e *engine) run(ctx context.Context) error {
 			return errors.Join(err, e.tasks.Wait())
 		}
 		if first {
+			e.trimSoon()
 			close(e.ready)
 		}
 		timer.Stop()
@@ -370,6 +376,7 @@ func (e *engine) publish() error {
 		if err := e.keeper.flush(); err != nil {
 			return err
 		}
+		e.trimSoon()
 	}
 	for id, rep := range changed {
 		a := e.allocs[id]

@@ -59,6 +59,8 @@ type Driver interface {
 	// and ends: at once, or with Follow when the run has ended and all of its
 	// output was emitted. An error of emit ends it and is returned.
 	Logs(ctx context.Context, id ID, o LogOptions, emit func(LogChunk) error) error
+	// Size is how many bytes the kept output of a run takes. Unknown: 0.
+	Size(ctx context.Context, id ID) (int64, error)
 	// Remove forgets a run that has ended, with its logs. Unknown: nil.
 	Remove(ctx context.Context, id ID) error
 }

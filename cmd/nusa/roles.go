@@ -107,7 +107,7 @@ func agentCommand() *cobra.Command {
 	var cfg agent.Config
 	var labels []string
 	var share int
-	var reserveCPU, reserveMiB int64
+	var reserveCPU, reserveMiB, keptMiB int64
 	cmd := &cobra.Command{
 		Use:     "agent",
 		Short:   "Run an agent: carries out the work of one node",
@@ -125,6 +125,7 @@ func agentCommand() *cobra.Command {
 	f.StringSliceVar(&labels, "label", nil, "key=value label of the node; repeat or separate by commas")
 	f.Int64Var(&reserveCPU, "reserve-cpu", 0, "thousandths of a core kept from the scheduler")
 	f.Int64Var(&reserveMiB, "reserve-memory", 0, "MiB of memory kept from the scheduler")
+	f.Int64Var(&keptMiB, "kept-logs", 1024, "most MiB of output kept of allocations that have ended, the oldest goes first")
 	f.IntVar(&cfg.InstanceQuota, "instance-quota", 0, "most allocations at a time; 0 = no bound")
 	f.IntVar(&cfg.PortMin, "port-min", 20000, "first dynamic port")
 	f.IntVar(&cfg.PortMax, "port-max", 32000, "last dynamic port")
@@ -140,6 +141,10 @@ func agentCommand() *cobra.Command {
 		if share < 1 || share > 1000 {
 			return fmt.Errorf("--share: %d is not 1..1000", share)
 		}
+		if keptMiB < 1 || keptMiB > 1<<30 {
+			return fmt.Errorf("--kept-logs: %d is not 1..%d", keptMiB, 1<<30)
+		}
+		cfg.KeptLogs = keptMiB << 20
 		cfg.Share = 1 / float64(share)
 		cfg.Reserve = driver.Resources{CPUMilli: reserveCPU, MemoryBytes: reserveMiB << 20}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version

@@ -195,6 +195,9 @@ func (s *suite) exits() {
 		s.t.Fatalf("ended as %+v", st)
 	}
 	out, err := s.logs(t.ID, driver.LogOptions{Stdout: true, Stderr: true})
+	if n, err := s.Driver.Size(s.ctx, t.ID); n != int64(len("to out\nto err\n")) || err != nil {
+		s.t.Errorf("the size of its output is %d, %v", n, err)
+	}
 	if out != "to out\n" || err != "to err\n" {
 		s.t.Fatalf("stdout %q, stderr %q", out, err)
 	}
@@ -361,6 +364,9 @@ func (s *suite) remove() {
 	}
 	if _, err := s.Driver.Status(s.ctx, t.ID); !errors.Is(err, driver.ErrNotFound) {
 		s.t.Fatalf("status of a removed run: %v", err)
+	}
+	if n, err := s.Driver.Size(s.ctx, t.ID); n != 0 || err != nil {
+		s.t.Errorf("the size of a removed run is %d, %v", n, err)
 	}
 }
 

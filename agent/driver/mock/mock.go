@@ -352,6 +352,17 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	return err
 }
 
+// Size: see driver.Driver.
+func (d *Driver) Size(_ context.Context, id driver.ID) (int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.runs[id]
+	if r == nil {
+		return 0, nil
+	}
+	return int64(len(r.behaviour.stdout) + len(r.behaviour.stderr)), nil
+}
+
 // Remove: see driver.Driver.
 func (d *Driver) Remove(_ context.Context, id driver.ID) error {
 	d.mu.Lock()

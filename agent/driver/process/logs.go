@@ -50,6 +50,25 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	return supervise.Watch(ctx, dir, send)
 }
 
+// Size: see driver.Driver.
+func (d *Driver) Size(_ context.Context, id driver.ID) (int64, error) {
+	entries, err := os.ReadDir(d.runDir(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for _, e := range entries {
+		// A file may be rotated away meanwhile.
+		if fi, err := e.Info(); err == nil && fi.Mode().IsRegular() && (strings.HasPrefix(e.Name(), "stdout.") || strings.HasPrefix(e.Name(), "stderr.")) {
+			sum += fi.Size()
+		}
+	}
+	return sum, nil
+}
+
 // tail reads one stream through its rotated files NAME.0, NAME.1, ….
 type tail struct {
 	dir, name string

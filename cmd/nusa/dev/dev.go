@@ -268,6 +268,7 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 		Logger:          f.Logger.With("agent", name),
 		Facts:           source,
 		Version:         f.Version,
+		KeptLogs:        1 << 30 / int64(total),
 		PauseOnShutdown: true,
 	})
 	return wrap(name, err)
