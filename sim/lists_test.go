@@ -1,0 +1,128 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/sim"
+)
+
+// TestListPagesThroughRegions: the regions' own jobs come after the
+// federation's, page by page, and one that is purged is gone soon.
+func TestListPagesThroughRegions(t *testing.T) {
+	inBubble(t, sim.Options{Regions: []string{"alpha", "beta", "gamma"}}, func(t *testing.T, f *sim.Federation) {
+		var want []string
+		for _, name := range []string{"one", "two", "zoo"} {
+			mustSubmit(t, f.Global(1), service(name, 1), false)
+			want = append(want, name)
+		}
+		for region, count := range map[string]int{"alpha": 5, "gamma": 2} {
+			for i := range count {
+				mustSubmit(t, f.Server(region, 1), service(fmt.Sprintf("own-%d", i), 1), false)
+			}
+		}
+		for i := range 5 {
+			want = append(want, fmt.Sprintf("own-%d@alpha", i))
+		}
+		want = append(want, "own-0@gamma", "own-1@gamma")
+		jobs := nusav1.NewJobsClient(f.Global(1))
+		list := func(ctx context.Context, limit int32) (names []string, err error) {
+			token := ""
+			for range 20 {
+				page, err := jobs.List(ctx, &nusav1.ListJobsRequest{Limit: limit, PageToken: token})
+				if err != nil || len(page.GetErrors()) > 0 || len(page.GetJobs()) > int(limit) {
+					return nil, fmt.Errorf("%d jobs of at most %d, errors %v, %w", len(page.GetJobs()), limit, page.GetErrors(), err)
+				}
+				for _, j := range page.GetJobs() {
+					name := j.GetSpec().GetName()
+					if j.GetRegion() != "" {
+						name += "@" + j.GetRegion()
+					}
+					names = append(names, name)
+				}
+				if token = page.GetNextPageToken(); token == "" {
+					return names, nil
+				}
+			}
+			return nil, fmt.Errorf("no end: %v", names)
+		}
+		for limit := range int32(12) {
+			f.Eventually(10*time.Second, "list", func(ctx context.Context) error {
+				names, err := list(ctx, limit+1)
+				if err == nil && !slices.Equal(names, want) {
+					err = fmt.Errorf("by %d: %v, want %v", limit+1, names, want)
+				}
+				return err
+			})
+		}
+		// The newest goes within a second of its last instance.
+		ref := &nusav1.JobRef{Namespace: "default", Name: "own-0", Region: "alpha"}
+		f.Eventually(10*time.Second, "running", func(ctx context.Context) error {
+			j, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref})
+			if err == nil && j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_RUNNING {
+				err = fmt.Errorf("%v", j.GetStatus())
+			}
+			return err
+		})
+		if _, err := jobs.Stop(t.Context(), &nusav1.StopJobRequest{Job: ref, Purge: true}); err != nil {
+			t.Fatal(err)
+		}
+		f.Eventually(3*time.Second, "purged", func(ctx context.Context) error {
+			names, err := list(ctx, 100)
+			if err == nil && (len(names) != len(want)-1 || slices.Contains(names, "own-0@alpha")) {
+				err = fmt.Errorf("%v", names)
+			}
+			return err
+		})
+	})
+}
+
+// TestExplainSaysWhatIs: also for system jobs, for batch jobs that have ended,
+// and by a server that took no part in the decision.
+func TestExplainSaysWhatIs(t *testing.T) {
+	inBubble(t, sim.Options{Globals: 2}, func(t *testing.T, f *sim.Federation) {
+		f.Submit(strings.ReplaceAll(service("everywhere", 1, "type: system"), "count: 1\n", "\n"))
+		f.Submit(batch("sum"))
+		f.Submit(service("web", 3))
+		explained := func(name string, desired int32, note string) func(context.Context) error {
+			return func(ctx context.Context) error {
+				e, err := nusav1.NewJobsClient(f.Global(f.Active())).Explain(ctx, &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: name}})
+				if err != nil {
+					return err
+				}
+				if len(e.GetGroups()) != 1 || len(e.GetGroups()[0].GetRegions()) != 2 {
+					return fmt.Errorf("%v", e)
+				}
+				g, taken, scored := e.GetGroups()[0], int32(0), 0
+				for _, r := range g.GetRegions() {
+					taken += r.GetTaken()
+					if len(r.GetTerms()) > 0 {
+						scored++
+					}
+				}
+				if g.GetDesired() != desired || g.GetUnplaced() != 0 || taken != desired || scored == 0 || !strings.Contains(e.GetNote(), note) || note == "" && e.GetNote() != "" {
+					return fmt.Errorf("%d desired, %d unplaced, %d taken, %d scored, want %d: %v", g.GetDesired(), g.GetUnplaced(), taken, scored, desired, e)
+				}
+				return nil
+			}
+		}
+		jobs := []struct {
+			name    string
+			desired int32
+		}{{"everywhere", 4}, {"sum", 3}, {"web", 3}}
+		for _, j := range jobs {
+			f.Eventually(10*time.Second, "explain "+j.name, explained(j.name, j.desired, ""))
+		}
+		time.Sleep(10 * time.Second)
+		f.Kill(fmt.Sprintf("global-%d", f.Active()))
+		f.AwaitRegions()
+		for _, j := range jobs {
+			f.Eventually(10*time.Second, "explain "+j.name+" by the next server", explained(j.name, j.desired, "as if placed now"))
+		}
+	})
+}
