@@ -332,8 +332,14 @@ func testElection(t *testing.T, b backend, s store.Store) {
 		t.Fatalf("two are elected: %v", r)
 	default:
 	}
+	if err := one.Renew(ctx); err != nil {
+		t.Errorf("the elected one cannot show that it is: %v", err)
+	}
 	if err := one.Resign(ctx); err != nil {
 		t.Fatal(err)
+	}
+	if err := one.Renew(ctx); err == nil {
+		t.Error("one that resigned shows that it is elected")
 	}
 	two := <-second
 	if two.err != nil {
