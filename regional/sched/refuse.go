@@ -178,7 +178,7 @@ func (t *tally) message(r state.Reason, b *refusedBy, never bool) string {
 				most = text
 			}
 		}
-		return most + " on " + plural(b.exprs[most], "node")
+		return most + " (" + plural(b.exprs[most], "node") + ")"
 	case state.ReasonDeclined:
 		return plural(b.nodes, "node") + " declined it, such as " + b.example.Name
 	}
