@@ -12,6 +12,7 @@ import (
 func TestMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"global":   "--data-dir is required (or NUSA_DATA_DIR,",
+		"regionl":  `"regionl" is not a role: global, regional and agent are`,
 		"global x": `"x": this command takes no arguments; see nusa config validate global --help`,
 		"global --data-dir d --grpc-addr localhost":                    `--grpc-addr: "localhost" is not host:port`,
 		"global --data-dir d --http-addr h:99999":                      `"99999" is not a port`,

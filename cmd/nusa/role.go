@@ -63,13 +63,24 @@ func load(flags *pflag.FlagSet, file string) error {
 
 // configCommand checks settings without running anything.
 func configCommand() *cobra.Command {
-	group := &cobra.Command{Use: "config", Short: "Check the settings of a role", GroupID: rolesGroup}
+	only := func(what string) func(*cobra.Command, []string) error {
+		return func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return fmt.Errorf("%q is not %s; see %s --help", args[0], what, cmd.CommandPath())
+		}
+	}
+	group := &cobra.Command{Use: "config", Short: "Check the settings of a role", GroupID: rolesGroup,
+		Args: cobra.ArbitraryArgs, RunE: only("a command of config: validate is")}
 	validate := &cobra.Command{
 		Use:   "validate ROLE [flags of the role]",
 		Short: "Print the effective settings of a role, each with its source",
 		Long: `Reads flags, NUSA_* variables and --config FILE as 'nusa global', 'nusa regional'
 or 'nusa agent' would, prints the effective settings and where each comes from,
 and starts nothing. Exit code 1 names every fault with its file and line.`,
+		Args:    cobra.ArbitraryArgs,
+		RunE:    only("a role: global, regional and agent are"),
 		Example: "  nusa config validate regional --config /etc/nusa/regional.yaml",
 	}
 	for _, role := range []*cobra.Command{globalCommand(), regionalCommand(), agentCommand()} {
