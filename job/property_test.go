@@ -133,7 +133,7 @@ func anyRegions(t *rapid.T) *nusav1.RegionsSpec {
 	if rapid.Bool().Draw(t, "near") {
 		n := &nusav1.Near{Selector: selector(), Percentile: rapid.SampledFrom([]int32{0, 50, 90, 99}).Draw(t, "percentile"), MaxRtt: durationpb.New(40 * time.Millisecond), Required: rapid.Bool().Draw(t, "required")}
 		n.Unknown = nusav1.Unknown(rapid.IntRange(0, 3).Draw(t, "unknown"))
-		r.Near = append(r.Near, n, &nusav1.Near{Location: &nusav1.Location{Latitude: rapid.Float64Range(-90, 90).Draw(t, "latitude") + 0, /* -0 has no text of its own */ Longitude: 1e-7}})
+		r.Near = append(r.Near, n, &nusav1.Near{Location: &nusav1.Location{Latitude: rapid.Float64Range(-90, 90).Draw(t, "latitude") + 0 /* -0 has no text of its own */, Longitude: 1e-7}})
 	}
 	if rapid.Bool().Draw(t, "spread") {
 		r.Spread = &nusav1.RegionSpread{Max: rapid.Int32Range(0, 5).Draw(t, "max")}
