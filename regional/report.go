@@ -16,6 +16,8 @@ const (
 	maxBins = 64
 	// maxFit bounds an exact fit count: no group has more instances.
 	maxFit = state.MaxInstances
+	// maxWhy bounds, in bytes, why an ask fits nowhere.
+	maxWhy = 256
 	// reportShare bounds the time spent on urgent reports: one tenth.
 	reportShare = 10
 )
@@ -110,7 +112,12 @@ func (l *leader) makeReport(subs []subscription) *nusav1.RegionReport {
 	}
 	in := l.input(view)
 	for _, s := range subs {
-		r.Shape.Fits = append(r.Shape.Fits, &nusav1.FitCount{Ask: s.hash, Count: int32(sched.FitCount(in, s.ask, maxFit))})
+		fit := &nusav1.FitCount{Ask: s.hash, Count: int32(sched.FitCount(in, s.ask, maxFit))}
+		if fit.Count == 0 {
+			reason, message := sched.WhyNone(in, s.ask)
+			fit.Reason, fit.Message = reasonToWire(reason), strings.ToValidUTF8(message[:min(len(message), maxWhy)], "")
+		}
+		r.Shape.Fits = append(r.Shape.Fits, fit)
 	}
 	for _, b := range sched.Bins(view, maxBins) {
 		r.Shape.Bins = append(r.Shape.Bins, &nusav1.ShapeBin{Nodes: b.Nodes, Pool: b.Pool, Free: resourcesToWire(b.Free)})

@@ -17,6 +17,16 @@ func FitCount(in Input, ask *state.Ask, max int) int {
 	return fitCounts(newTable(in.View), in.Funcs, ask, max)
 }
 
+// WhyNone says what stands in the way of an ask that FitCount is 0 for.
+func WhyNone(in Input, ask *state.Ask) (state.Reason, string) {
+	t := newTable(in.View)
+	if len(t.nodes) == 0 {
+		return state.ReasonNoNodes, "the region has no nodes"
+	}
+	f := newClass(t, in.Funcs, ask, state.JobKey{}).refusals(nil)
+	return f.reason, f.message
+}
+
 // FitCounts is FitCount for several asks over one look at the nodes.
 func FitCounts(in Input, asks []*state.Ask, max int) []int {
 	t := newTable(in.View)

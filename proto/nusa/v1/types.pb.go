@@ -1280,8 +1280,11 @@ func (x *RegionShape) GetBins() []*ShapeBin {
 type FitCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Hash of the ask, as in ShapeSubscription.
-	Ask           uint64 `protobuf:"varint,1,opt,name=ask,proto3" json:"ask,omitempty"`
-	Count         int32  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	Ask   uint64 `protobuf:"varint,1,opt,name=ask,proto3" json:"ask,omitempty"`
+	Count int32  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// Of a count of 0: what stands in the way, with figures of at most 256 bytes.
+	Reason        Reason `protobuf:"varint,3,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1328,6 +1331,20 @@ func (x *FitCount) GetCount() int32 {
 		return x.Count
 	}
 	return 0
+}
+
+func (x *FitCount) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *FitCount) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
 }
 
 // ShapeBin is a group of nodes with about the same free vector.
@@ -3025,10 +3042,12 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"networkOut\"[\n" +
 	"\vRegionShape\x12%\n" +
 	"\x04fits\x18\x01 \x03(\v2\x11.nusa.v1.FitCountR\x04fits\x12%\n" +
-	"\x04bins\x18\x02 \x03(\v2\x11.nusa.v1.ShapeBinR\x04bins\"2\n" +
+	"\x04bins\x18\x02 \x03(\v2\x11.nusa.v1.ShapeBinR\x04bins\"u\n" +
 	"\bFitCount\x12\x10\n" +
 	"\x03ask\x18\x01 \x01(\x04R\x03ask\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x05R\x05count\"\\\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\x12'\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\\\n" +
 	"\bShapeBin\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12&\n" +
 	"\x04free\x18\x02 \x01(\v2\x12.nusa.v1.ResourcesR\x04free\x12\x12\n" +
@@ -3352,45 +3371,46 @@ var file_nusa_v1_types_proto_depIdxs = []int32{
 	5,  // 13: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
 	14, // 14: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
 	15, // 15: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
-	5,  // 16: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
-	2,  // 17: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
-	17, // 18: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	23, // 19: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	35, // 20: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
-	5,  // 21: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	36, // 22: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	5,  // 23: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	32, // 24: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	18, // 25: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	19, // 26: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	20, // 27: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	21, // 28: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	22, // 29: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	36, // 30: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	24, // 31: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	25, // 32: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	35, // 33: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	4,  // 34: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
-	3,  // 35: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
-	0,  // 36: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	33, // 37: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	5,  // 38: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	34, // 39: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	36, // 40: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	36, // 41: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	3,  // 42: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	36, // 43: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	36, // 44: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 45: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	28, // 46: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	36, // 47: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 48: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	27, // 49: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	0,  // 16: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
+	5,  // 17: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
+	2,  // 18: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
+	17, // 19: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
+	23, // 20: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	35, // 21: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	5,  // 22: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
+	36, // 23: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	5,  // 24: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
+	32, // 25: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	18, // 26: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	19, // 27: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	20, // 28: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	21, // 29: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	22, // 30: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	36, // 31: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	24, // 32: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	25, // 33: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	35, // 34: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	4,  // 35: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
+	3,  // 36: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
+	0,  // 37: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
+	33, // 38: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	5,  // 39: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	34, // 40: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	36, // 41: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	36, // 42: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	3,  // 43: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	36, // 44: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	36, // 45: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 46: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	28, // 47: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	36, // 48: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 49: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	27, // 50: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	51, // [51:51] is the sub-list for method output_type
+	51, // [51:51] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }
