@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
@@ -174,6 +175,14 @@ func (st *state) planRegion(r *regionState, now time.Duration) place.Region {
 	out.Fits = make(map[uint64]int, len(rep.GetShape().GetFits()))
 	for _, f := range rep.GetShape().GetFits() {
 		out.Fits[f.GetAsk()] = int(f.GetCount())
+		if f.GetCount() == 0 && f.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
+			if out.Short == nil {
+				out.Short = map[uint64]place.Returned{}
+			}
+			out.Short[f.GetAsk()] = place.Returned{
+				Region: r.name, Reason: reasonWord(f.GetReason()), Message: f.GetMessage(), Words: reason.With(f.GetReason(), f.GetMessage()),
+			}
+		}
 	}
 	for _, b := range rep.GetShape().GetBins() {
 		out.Bins = append(out.Bins, place.Bin{Nodes: max(0, int(b.GetNodes())), Free: planResources(b.GetFree()), Pool: b.GetPool()})

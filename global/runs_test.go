@@ -233,3 +233,37 @@ func TestWhatARegionSaidStays(t *testing.T) {
 	}
 	s.waitJob("api", "region's words after a report", said)
 }
+
+// TestWhyNothingFitsIsReported: a job that was never offered says what the
+// regions report, not only that they have no room.
+func TestWhyNothingFitsIsReported(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	r := s.joined("alpha", func(r *fakeRegion) { r.fits = 0 })
+	s.waitReport("alpha")
+	s.submit(testJob("api", 2))
+	r.wait("subscription", func() bool { return len(r.shapes.GetAsks()) == 1 })
+	r.mu.Lock()
+	rep := r.report()
+	r.mu.Unlock()
+	fit := rep.GetReport().GetShape().GetFits()[0]
+	fit.Reason, fit.Message = nusav1.Reason_REASON_CONSTRAINT, `for example n1: constraint node.os == "plan9" is false`
+	r.send(rep)
+	s.waitJob("api", "region's words", func(j *nusav1.Job) bool {
+		return j.GetStatus().GetMessage() == `2 of 2 instances wait: web: a constraint does not match: alpha: for example n1: constraint node.os == "plan9" is false`
+	})
+}
+
+// TestNewVersionKeepsTheExplanation: what put the instances where they are is
+// still the decision, with its scores, when a new version left them there.
+func TestNewVersionKeepsTheExplanation(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	r := s.joined("alpha")
+	s.submit(testJob("api", 2))
+	first := r.waitSlot("default/api/web/0", accepted)
+	s.submit(testJob("api", 2, otherWork))
+	r.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool { return accepted(s) && s.GetGeneration() != first.GetGeneration() })
+	e, err := s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "api"}})
+	if err != nil || e.GetNote() != "" || e.GetAge().AsDuration() <= 0 || len(e.GetGroups()[0].GetRegions()[0].GetTerms()) == 0 {
+		t.Errorf("%v, %v", e, err)
+	}
+}

@@ -191,7 +191,8 @@ func (st *state) applyJob(k jobKey, rec *nusav1.JobRecord, revision int64) {
 		st.forgive(k)
 	}
 	st.dropAsks(j)
-	j.rec, j.rev, j.explained = rec, revision, nil
+	j.rec, j.rev = rec, revision
+	j.keepExplained(rec)
 	j.stamp = st.notify()
 	st.pending[k] = struct{}{}
 	if rec == nil {
@@ -206,6 +207,19 @@ func (st *state) applyJob(k jobKey, rec *nusav1.JobRecord, revision int64) {
 	}
 	if rec.GetPurge() {
 		st.purge[k] = struct{}{}
+	}
+}
+
+// keepExplained keeps the decisions that put instances where they are: a new
+// version leaves them there, and what it needs is explained anew.
+func (j *jobState) keepExplained(rec *nusav1.JobRecord) {
+	groups := rec.GetJob().GetSpec().GetGroups()
+	for name, e := range j.explained {
+		if e.Pending = nil; groups[name] == nil {
+			delete(j.explained, name)
+			continue
+		}
+		j.explained[name] = e
 	}
 }
 

@@ -76,6 +76,9 @@ func (a *active) report(s *session, rep *nusav1.RegionReport) {
 	if shape := rep.GetShape(); shape != nil {
 		shape.Fits = shape.Fits[:min(len(shape.Fits), maxFits)]
 		shape.Bins = shape.Bins[:min(len(shape.Bins), maxBins)]
+		for _, f := range shape.Fits {
+			f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), maxMessage)], "")
+		}
 	}
 	st := a.st
 	st.mu.Lock()

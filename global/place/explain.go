@@ -183,7 +183,10 @@ func (p *planner) verdict(w *work, c *candidate) RegionVerdict {
 		v.Terms = c.terms
 		v.Message = fmt.Sprintf("would do; regions.spread.max is %d", w.group.Regions.SpreadMax)
 	case ReasonNoCapacity:
-		if v.Taken > 0 {
+		switch {
+		case v.Taken > 0 && c.returned != nil:
+			v.Reason, v.Message = "", fmt.Sprintf("keeps %d, and has no room for more: %s", v.Taken, v.Message)
+		case v.Taken > 0:
 			v.Reason, v.Message = "", fmt.Sprintf("keeps %d and %s", v.Taken, v.Message)
 		}
 	}

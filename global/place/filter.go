@@ -53,6 +53,9 @@ func (p *planner) filter(w *work, c *candidate) {
 	if c.fits == 0 {
 		c.reason = ReasonNoCapacity
 		c.returned = p.said[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]
+		if short, now := r.Short[w.hash]; now {
+			c.returned = &short
+		}
 	}
 }
 
@@ -164,7 +167,7 @@ func (p *planner) message(g *Group, c *candidate) string {
 		case r.NodesReady == 0:
 			return "no node is ready"
 		case c.returned != nil:
-			return "it has no room still; it gave this work back: " + c.returned.words()
+			return c.returned.words()
 		case c.exact:
 			return "fits no further instance, by an exact count"
 		}

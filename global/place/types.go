@@ -53,6 +53,8 @@ type Region struct {
 	SlotsRevision int64
 	// Fits are exact counts by Ask.Hash for subscribed asks.
 	Fits map[uint64]int
+	// Short says of asks that fit nowhere why, in the region's words.
+	Short map[uint64]Returned
 	// Bins estimate every other ask; see Bin.
 	Bins []Bin
 	// Free and Capacity are totals over ready nodes, for the score only.
