@@ -1,6 +1,7 @@
 package global
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -262,5 +263,53 @@ func TestBatchCompletes(t *testing.T) {
 	j, err := next.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "sum"}})
 	if err != nil || j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_COMPLETE || len(j.GetStatus().GetGroups()["web"].GetSlots()) != 1 {
 		t.Errorf("after the takeover: %v, %v", j.GetStatus(), err)
+	}
+}
+
+// TestWhatNobodyKnowsIsNotShown: the health of the servers of a region that is
+// cut off, and the age of a report from before the reign.
+func TestWhatNobodyKnowsIsNotShown(t *testing.T) {
+	f := newFederation()
+	s := f.start(t, "g1")
+	r := s.joined("alpha")
+	s.waitReport("alpha")
+	look := func(s *testServer, ok func(*nusav1.Region) bool) *nusav1.Region {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), testWait)
+		defer cancel()
+		watch, err := nusav1.NewRegionsClient(s.conn).Watch(ctx, &nusav1.ListRegionsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			got, err := watch.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok(got) {
+				return got
+			}
+		}
+	}
+	is := func(want nusav1.RegionState) func(*nusav1.Region) bool {
+		return func(r *nusav1.Region) bool { return r.GetState() == want && r.GetReport() != nil }
+	}
+	there := look(s, is(nusav1.RegionState_REGION_STATE_CONNECTED))
+	if srv := there.GetServers(); len(srv) != 1 || !srv[0].GetHealthy() || !srv[0].GetLeader() || there.GetReportAge() == nil {
+		t.Errorf("connected: %v", there)
+	}
+	other := f.mem.Client()
+	defer other.Close()
+	waitKey(t, other, checkpointKey("alpha", 0))
+	r.leave()
+	gone := look(s, is(nusav1.RegionState_REGION_STATE_DISCONNECTED))
+	if srv := gone.GetServers(); len(srv) != 1 || srv[0].GetHealthy() || srv[0].GetLeader() || gone.GetReportAge() == nil {
+		t.Errorf("disconnected: %v", gone)
+	}
+	s.stop()
+	next := f.start(t, "g2")
+	waitActive(t, next)
+	if restored := look(next, is(nusav1.RegionState_REGION_STATE_DISCONNECTED)); restored.GetReportAge() != nil {
+		t.Errorf("a restored report has an age: %v", restored)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -210,7 +211,11 @@ func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus, behind bool) (
 func firstReason(groups map[string]*nusav1.GroupStatus, summary string) string {
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		if pending := groups[name].GetPending(); len(pending) > 0 {
-			return fmt.Sprintf("%s: %s: %s", summary, name, reason.With(pending[0].GetReason(), pending[0].GetMessage()))
+			said, more, _ := strings.Cut(pending[0].GetMessage(), "; ") // one region's words are enough for a line
+			if more != "" {
+				said += "; and more regions say so"
+			}
+			return fmt.Sprintf("%s: %s: %s", summary, name, reason.With(pending[0].GetReason(), said))
 		}
 	}
 	return summary
