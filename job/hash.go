@@ -3,6 +3,7 @@ package job
 import (
 	"hash/fnv"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -10,9 +11,14 @@ import (
 )
 
 // policies are the fields that only the schedulers read.
-var policies = map[protoreflect.Name]bool{
-	"count": true, "regions": true, "reschedule": true, "disconnect": true,
-	"update": true, "spread": true, "affinities": true,
+var policies = numbersOf("count", "regions", "reschedule", "disconnect", "update", "spread", "affinities")
+
+func numbersOf(names ...protoreflect.Name) map[protowire.Number]bool {
+	out := map[protowire.Number]bool{}
+	for _, n := range names {
+		out[(&nusav1.Group{}).ProtoReflect().Descriptor().Fields().ByName(n).Number()] = true
+	}
+	return out
 }
 
 // GroupHash covers what a running instance cannot take over from a changed
@@ -20,16 +26,17 @@ var policies = map[protoreflect.Name]bool{
 // count, nor the policies that only the schedulers read. Defaults must be
 // filled in. Equal at every tier.
 func GroupHash(g *nusav1.Group) uint64 {
-	// A shallow copy: only what is left out differs.
-	kept := &nusav1.Group{}
-	g.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if !policies[field.Name()] {
-			kept.ProtoReflect().Set(field, v)
-		}
-		return true
-	})
+	raw, _ := proto.MarshalOptions{Deterministic: true}.Marshal(g) // only invalid UTF-8 fails, which Validate refuses
 	h := fnv.New64a()
-	raw, _ := proto.MarshalOptions{Deterministic: true}.Marshal(kept) // only invalid UTF-8 fails, which Validate refuses
-	_, _ = h.Write(raw)
+	for len(raw) > 0 {
+		number, _, n := protowire.ConsumeField(raw)
+		if n < 0 {
+			break // never of bytes just encoded
+		}
+		if !policies[number] {
+			_, _ = h.Write(raw[:n])
+		}
+		raw = raw[n:]
+	}
 	return h.Sum64()
 }

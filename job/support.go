@@ -13,38 +13,53 @@ var drivers = []string{"docker", "incus", "process"}
 // Unsupported names what is valid and has no engine yet: refuse a submit with
 // these. Empty when all of the spec is supported.
 func Unsupported(spec *nusav1.JobSpec) Errors {
-	var out Errors
+	c := &checker{quiet: true}
+	if c.supported(spec); !c.wrong {
+		return nil
+	}
+	c = &checker{}
+	c.supported(spec)
+	return dedupe(c.errs)
+}
+
+func (c *checker) supported(spec *nusav1.JobSpec) {
 	refuse := func(cond bool, path, by string) {
 		if cond {
-			out = append(out, Problem{Field: path, Message: "not supported yet" + by, Reason: nusav1.Reason_REASON_UNSUPPORTED})
+			c.refuse(path, "not supported yet"+by)
 		}
 	}
 	for _, k := range sorted(spec.GetGroups()) {
-		g, p := spec.GetGroups()[k], join("groups", k)
-		refuse(g.GetSingleton(), join(p, "singleton"), "")
+		g, p := spec.GetGroups()[k], c.join("groups", k)
+		refuse(g.GetSingleton(), c.join(p, "singleton"), "")
 		stop := nusav1.Running_RUNNING_STOP
-		refuse(!g.GetSingleton() && g.GetDisconnect().GetRegion().GetRunning() == stop, p+".disconnect.region.running", ": stop")
-		refuse(g.GetUpdate().GetCanary() > 0, p+".update.canary", "")
-		refuse(g.GetUpdate().GetAutoRevert(), p+".update.auto_revert", "")
+		refuse(!g.GetSingleton() && g.GetDisconnect().GetRegion().GetRunning() == stop, c.under(p, ".disconnect.region.running"), ": stop")
+		refuse(g.GetUpdate().GetCanary() > 0, c.under(p, ".update.canary"), "")
+		refuse(g.GetUpdate().GetAutoRevert(), c.under(p, ".update.auto_revert"), "")
 		for _, name := range sorted(g.GetTasks()) {
-			t, at := g.GetTasks()[name], join(join(p, "tasks"), name)
+			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()
 			if t.GetDriver() != "process" {
-				p := Problem{Field: join(at, "driver"), Message: fmt.Sprintf("not supported yet: %s (process is)", clip(t.GetDriver())), Reason: nusav1.Reason_REASON_UNSUPPORTED}
+				text := fmt.Sprintf("not supported yet: %s (process is)", clip(t.GetDriver()))
 				if nearest(t.GetDriver(), drivers) == "process" {
-					p.Message = fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers))
+					text = fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers))
 				}
-				out = append(out, p)
+				c.refuse(c.join(at, "driver"), text)
 				continue
 			}
-			refuse(len(g.GetVolumes()) > 0, join(p, "volumes"), by)
-			refuse(t.GetResources().GetGpu().GetCount() > 0 || t.GetResources().GetGpu().GetShareMilli() > 0, at+".resources.gpu", by)
-			refuse(len(t.GetArtifacts()) > 0, join(at, "artifacts"), by)
-			refuse(len(t.GetSecrets()) > 0, join(at, "secrets"), by)
-			refuse(t.GetCheck() != nil, join(at, "check"), by)
+			refuse(len(g.GetVolumes()) > 0, c.join(p, "volumes"), by)
+			refuse(t.GetResources().GetGpu().GetCount() > 0 || t.GetResources().GetGpu().GetShareMilli() > 0, c.under(at, ".resources.gpu"), by)
+			refuse(len(t.GetArtifacts()) > 0, c.join(at, "artifacts"), by)
+			refuse(len(t.GetSecrets()) > 0, c.join(at, "secrets"), by)
+			refuse(t.GetCheck() != nil, c.join(at, "check"), by)
 		}
 	}
-	return dedupe(out)
+}
+
+// refuse notes what is valid, but has no engine.
+func (c *checker) refuse(path, message string) {
+	if c.wrong = true; !c.quiet {
+		c.errs = append(c.errs, Problem{Field: path, Message: message, Reason: nusav1.Reason_REASON_UNSUPPORTED})
+	}
 }
 
 // dedupe drops what several tasks of a group are refused for alike.
