@@ -42,7 +42,26 @@ func (a *agents) known(id string) *agentNode {
 	return a.nodes[id]
 }
 
-// changed notes that the orders of these nodes may differ now.
+// ordered passes new orders on, in the order of the log.
+func (a *agents) ordered(orders []*state.Alloc) {
+	for len(orders) > 0 {
+		id, some := orders[0].NodeID, 1
+		for some < len(orders) && orders[some].NodeID == id {
+			some++
+		}
+		if n := a.known(id); n != nil { // else its outbox is filled when it comes
+			n.mu.Lock()
+			n.order(orders[:some])
+			if n.session != nil {
+				n.session.poke()
+			}
+			n.mu.Unlock()
+		}
+		orders = orders[some:]
+	}
+}
+
+// changed notes that these nodes need not hold all that they were ordered to.
 func (a *agents) changed(ids []string) {
 	for _, id := range ids {
 		n := a.known(id)

@@ -139,8 +139,8 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 	if err != nil {
 		return nil, err
 	}
-	spec, err := l.checkSpec(req.GetSpec())
-	if err != nil {
+	spec := req.GetSpec()
+	if err := l.checkSpec(spec); err != nil {
 		return nil, err
 	}
 	raw, err := stable.Marshal(spec)

@@ -29,6 +29,8 @@ const (
 	watchEvery = 100 * time.Millisecond
 	// maxKey is the longest idempotency key.
 	maxKey = 128
+	// maxUnanswered bounds the submits of one stream that are under way.
+	maxUnanswered = 256
 	// maxListed is the page size of lists of jobs.
 	maxListed = 1000
 )
@@ -47,8 +49,43 @@ func (j jobs) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.Su
 	if err != nil {
 		return nil, err
 	}
-	spec, err := l.checkSpec(req.GetSpec())
-	if err != nil {
+	return l.beginSubmit(req)(ctx)
+}
+
+// finishSubmit waits for the answer to a submit.
+type finishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
+
+// beginSubmit judges everything about the input, so that a refusal changes
+// nothing, and queues the command. Submits take effect in the order in which
+// they began.
+func (l *leader) beginSubmit(req *nusav1.SubmitRequest) finishSubmit {
+	p, err := l.queueSubmit(req)
+	return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
+		if err != nil {
+			return nil, err
+		}
+		r, err := p.wait(ctx)
+		if err != nil {
+			return nil, wireError(err)
+		}
+		spec := req.GetSpec()
+		out := &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: r.Changed && !r.Same, Warnings: job.Warnings(spec)}
+		key := state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: true}
+		if out.Changed {
+			l.events.Add("job.submitted", key.In(l.s.cfg.Region.GetName()), "version %d", r.Version)
+		}
+		if r.Same && spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+			if now, err := l.job(l.s.fsm.View(), key); err == nil {
+				out.Warnings = append(job.EndedAlready(now.GetStatus().GetState()), out.Warnings...)
+			}
+		}
+		return out, nil
+	}
+}
+
+func (l *leader) queueSubmit(req *nusav1.SubmitRequest) (*proposal, error) {
+	spec := req.GetSpec()
+	if err := l.checkSpec(spec); err != nil {
 		return nil, err
 	}
 	if len(req.GetIdempotencyKey()) > maxKey {
@@ -58,7 +95,7 @@ func (j jobs) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.Su
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "encode the spec: %v", err)
 	}
-	r, err := l.seq.do(ctx, state.Command{SubmitLocalJob: &state.SubmitLocalJob{
+	p, err := l.seq.start(state.Command{SubmitLocalJob: &state.SubmitLocalJob{
 		Job:           *jobOf(spec, raw, true, 0),
 		CheckRevision: req.GetCheckRevision(), Again: req.GetAgain(),
 		Idempotency: idempotency(req.GetIdempotencyKey(), requestOf(raw, req.GetAgain())),
@@ -66,17 +103,7 @@ func (j jobs) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.Su
 	if err != nil {
 		return nil, wireError(err)
 	}
-	out := &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: r.Changed && !r.Same, Warnings: job.Warnings(spec)}
-	key := state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: true}
-	if out.Changed {
-		l.events.Add("job.submitted", key.In(j.s.cfg.Region.GetName()), "version %d", r.Version)
-	}
-	if r.Same {
-		if now, err := l.job(j.s.fsm.View(), key); err == nil && spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH {
-			out.Warnings = append(job.EndedAlready(now.GetStatus().GetState()), out.Warnings...)
-		}
-	}
-	return out, nil
+	return p, nil
 }
 
 // requestOf tells requests under one idempotency key apart.
@@ -96,25 +123,60 @@ func idempotency(key string, request []byte) state.Idempotency {
 	return state.Idempotency{Key: key, Request: hex.EncodeToString(h.Sum(nil)), ExpiresUnixNano: time.Now().Add(idempotencyKept).UnixNano()}
 }
 
-// SubmitMany submits one after the other.
+// SubmitMany submits each message and answers in order. Submits are under way
+// together, so they share log entries.
 func (j jobs) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
+	l, err := j.s.leading()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	waiting := make(chan finishSubmit, maxUnanswered)
+	received := make(chan error, 1)
+	// Ends with the stream, at the latest when this handler has returned.
+	go func() {
+		defer close(waiting)
+		for {
+			req, err := stream.Recv()
+			if err != nil {
+				received <- err
+				return
+			}
+			select {
+			case waiting <- l.beginSubmit(req):
+			case <-ctx.Done():
+				received <- ctx.Err()
+				return
+			}
+		}
+	}()
 	for {
-		req, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
+		select {
+		case <-l.ctx.Done():
+			return errNoMaster // also when the caller says nothing more
+		case finish, more := <-waiting:
+			if more {
+				if err := stream.Send(submitAnswer(finish(ctx))); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := <-received; !errors.Is(err, io.EOF) {
+				return err
+			}
 			return nil
 		}
-		if err != nil {
-			return err
-		}
-		out := &nusav1.SubmitManyResponse{}
-		if out.Response, err = j.Submit(stream.Context(), req); err != nil {
-			st := status.Convert(err)
-			out.Code, out.Error, out.Problems = int32(st.Code()), st.Message(), serve.Problems(err)
-		}
-		if err := stream.Send(out); err != nil {
-			return err
-		}
 	}
+}
+
+func submitAnswer(resp *nusav1.SubmitResponse, err error) *nusav1.SubmitManyResponse {
+	out := &nusav1.SubmitManyResponse{Response: resp}
+	if err != nil {
+		st := status.Convert(err)
+		out.Code, out.Error, out.Problems = int32(st.Code()), st.Message(), serve.Problems(err)
+	}
+	return out
 }
 
 // findJob is the job that a reference means: one of the region's own, or the

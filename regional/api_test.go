@@ -167,7 +167,7 @@ func TestBadSubmits(t *testing.T) {
 			"nameless":   {spec("", 1), "", "name"},
 			"constraint": {many, "", "groups.web.constraints"},
 			"count":      {wide, "", "groups.web.count"},
-			"size":       {big, "", "spec"},
+			"size":       {big, "", ""},
 			"allow":      {allow, "", "regions.allow"},
 			"near":       {near, "", "groups.web.regions.near"},
 			"spread":     {spread, "", "regions.spread"},

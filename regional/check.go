@@ -9,22 +9,18 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// checkSpec fills in defaults and refuses what is wrong, naming each field.
-func (l *leader) checkSpec(in *nusav1.JobSpec) (*nusav1.JobSpec, error) {
-	if in == nil {
-		return nil, serve.Invalid(&nusav1.Problem{Field: "spec", Message: "must be set"})
+// checkSpec fills in defaults and refuses what is wrong, naming each field. The
+// spec is the caller's own, of a request that nobody else reads.
+func (l *leader) checkSpec(spec *nusav1.JobSpec) error {
+	if spec == nil {
+		return serve.Invalid(&nusav1.Problem{Field: "spec", Message: "must be set"})
 	}
-	if n := proto.Size(in); n > job.MaxSize {
-		return nil, serve.Invalid(&nusav1.Problem{Field: "spec", Message: fmt.Sprintf("%d bytes, at most %d", n, job.MaxSize)})
-	}
-	spec := proto.CloneOf(in)
 	region := l.s.cfg.Region.GetName()
 	if name, at, found := strings.Cut(spec.GetName(), "@"); found && at == region {
 		spec.Name = name // the region's own name for it
@@ -32,7 +28,7 @@ func (l *leader) checkSpec(in *nusav1.JobSpec) (*nusav1.JobSpec, error) {
 	job.Default(spec)
 	var wrong job.Errors
 	if err := job.Validate(spec); err != nil && !errors.As(err, &wrong) {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	if len(wrong) == 0 {
 		wrong = job.Unsupported(spec)
@@ -41,9 +37,9 @@ func (l *leader) checkSpec(in *nusav1.JobSpec) (*nusav1.JobSpec, error) {
 		wrong = placedElsewhere(spec, region)
 	}
 	if len(wrong) > 0 {
-		return nil, serve.Invalid(wrong.Proto()...)
+		return serve.Invalid(wrong.Proto()...)
 	}
-	return spec, nil
+	return nil
 }
 
 // placedElsewhere refuses what a spec says about other regions: a region's own

@@ -56,7 +56,6 @@ type leader struct {
 	sched  *scheduler
 	uplink *uplink
 	prober *prober
-	groups *groupBytes
 	exprs  *exprs
 	watch  *groupWatches
 }
@@ -111,7 +110,7 @@ func (s *server) leadership(ctx context.Context) error {
 	})
 	l := &leader{
 		s: s, ctx: ctx, term: s.quorum.CurrentTerm(), elected: s.cfg.Clock(),
-		groups: &groupBytes{}, exprs: newExprs(s.cfg.Region.GetName()), watch: newGroupWatches(),
+		exprs: newExprs(s.cfg.Region.GetName()), watch: newGroupWatches(),
 		verify: newVerifier(func() error { return s.quorum.VerifyLeader().Error() }),
 	}
 	l.log = s.cfg.Logger.With("term", l.term)
@@ -175,10 +174,12 @@ func (l *leader) bootstrap(ctx context.Context) error {
 // order of the log.
 func (l *leader) committed(results []state.Result) {
 	changed := false
+	var orders []*state.Alloc
 	var nodes []string
 	var groups []state.GroupKey
 	for _, r := range results {
 		changed = changed || r.Changed
+		orders = append(orders, r.Orders...)
 		nodes = append(nodes, r.Nodes...)
 		groups = append(groups, r.Groups...)
 		for _, k := range r.Purged {
@@ -188,6 +189,7 @@ func (l *leader) committed(results []state.Result) {
 	if !changed {
 		return
 	}
+	l.agents.ordered(orders)
 	l.agents.changed(nodes)
 	l.uplink.changed(groups)
 	l.watch.changed(groups)

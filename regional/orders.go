@@ -2,7 +2,6 @@ package regional
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -41,9 +40,9 @@ type agentNode struct {
 	session *agentSession
 
 	outbox *link.Outbox[*state.Alloc]
-	// held are the order indices that the outbox has, by allocation.
-	held map[string]uint64
-	// dirty: the committed state has changed since the outbox was filled.
+	// filled is the index of the state that the outbox was filled from last.
+	filled uint64
+	// dirty: the outbox may hold what the committed state no longer has.
 	dirty bool
 }
 
@@ -53,6 +52,19 @@ type nodeStats struct {
 	age   time.Duration
 }
 
+// order adds orders to an outbox that is in line with the state before them.
+// n.mu is held.
+func (n *agentNode) order(orders []*state.Alloc) {
+	if n.outbox == nil || n.dirty {
+		return // fill is due, and finds them
+	}
+	for _, a := range orders {
+		if a.OrderIndex > n.filled {
+			n.outbox.PutAt(a.OrderIndex, a.ID, a)
+		}
+	}
+}
+
 // fill brings the outbox in line with the committed state: an order for the
 // allocations that the node is charged for, and for the latest that have ended,
 // numbered by the Raft index of the last change an agent must know. n.mu is
@@ -60,25 +72,27 @@ type nodeStats struct {
 func (n *agentNode) fill(view *state.View, epoch string) {
 	fresh := n.outbox == nil
 	if fresh {
-		n.outbox, n.held = link.NewOutbox[*state.Alloc](epoch, forgottenOrders), map[string]uint64{}
+		n.outbox = link.NewOutbox[*state.Alloc](epoch, forgottenOrders)
 	}
-	n.dirty = false
+	n.dirty, n.filled = false, view.Index()
 	var changed []*state.Alloc
-	gone := maps.Clone(n.held)
+	kept := map[string]bool{}
 	for _, a := range keeps(view, n.id) {
-		delete(gone, a.ID)
-		if n.held[a.ID] != a.OrderIndex {
+		kept[a.ID] = true
+		if old, held := n.outbox.Get(a.ID); !held || old.OrderIndex != a.OrderIndex {
 			changed = append(changed, a)
 		}
 	}
 	slices.SortStableFunc(changed, func(a, b *state.Alloc) int { return cmp.Compare(a.OrderIndex, b.OrderIndex) })
 	for _, a := range changed {
 		n.outbox.PutAt(a.OrderIndex, a.ID, a)
-		n.held[a.ID] = a.OrderIndex
 	}
-	for _, id := range slices.Sorted(maps.Keys(gone)) {
-		n.outbox.DeleteAt(view.Index(), id)
-		delete(n.held, id)
+	if n.outbox.Len() > len(kept) {
+		gone := slices.DeleteFunc(n.outbox.Keys(), func(id string) bool { return kept[id] })
+		slices.Sort(gone)
+		for _, id := range gone {
+			n.outbox.DeleteAt(view.Index(), id)
+		}
 	}
 	if fresh {
 		// What an earlier master removed is not known here.
@@ -108,7 +122,7 @@ func (l *leader) orderBatch(view *state.View, b link.Batch[*state.Alloc]) *nusav
 	}
 	for _, item := range b.Items {
 		a := item.Value
-		g, err := l.groups.get(view, a)
+		group, jobType, err := orderedGroup(view, a)
 		if err != nil {
 			// Forgotten since the outbox was filled: its removal follows.
 			l.log.Debug("order left out", "alloc", a.ID, "error", err)
@@ -116,7 +130,7 @@ func (l *leader) orderBatch(view *state.View, b link.Batch[*state.Alloc]) *nusav
 		}
 		out.Orders = append(out.Orders, &nusav1.AllocOrder{
 			Allocation: orderedAlloc(a, l.s.cfg.Region.GetName()),
-			Group:      g.group, JobType: g.jobType,
+			Group:      group, JobType: jobType,
 			Incarnation: a.Incarnation, Index: a.OrderIndex,
 		})
 	}
@@ -127,10 +141,10 @@ func (l *leader) orderBatch(view *state.View, b link.Batch[*state.Alloc]) *nusav
 func (l *leader) orderSize(view *state.View) func(link.Item[*state.Alloc]) int {
 	return func(item link.Item[*state.Alloc]) int {
 		const envelope = 512
-		g, err := l.groups.get(view, item.Value)
+		group, _, err := orderedGroup(view, item.Value)
 		if err != nil {
 			return envelope
 		}
-		return envelope + len(g.group)
+		return envelope + len(group)
 	}
 }

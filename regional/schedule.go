@@ -31,9 +31,11 @@ type scheduler struct {
 	open atomic.Bool
 
 	mu sync.Mutex
-	// last is the newest plan: reasons of what is pending.
+	// last is the newest plan: reasons of what is pending, by group once somebody
+	// has asked.
 	last         *sched.Plan
 	lastUnixNano int64
+	reasons      map[state.GroupKey][]state.Count
 	// settled is the greatest revision of slots that are placed as far as they
 	// can be: what a report charges for.
 	settled int64
@@ -102,7 +104,7 @@ func (s *scheduler) note(in sched.Input, plan *sched.Plan) {
 		settled = view.SlotsRevision()
 	}
 	s.mu.Lock()
-	s.last, s.lastUnixNano = plan, in.NowUnixNano
+	s.last, s.lastUnixNano, s.reasons = plan, in.NowUnixNano, nil
 	s.settled = max(s.settled, settled)
 	s.mu.Unlock()
 	explained := map[state.GroupKey]struct{}{}
@@ -138,20 +140,21 @@ var waitText = map[state.Reason]string{
 
 // pending are the counted reasons of a group's instances without a node.
 func (s *scheduler) pending(key state.GroupKey) []state.Count {
-	plan, _ := s.planned()
-	if plan == nil {
-		return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reasons == nil && s.last != nil {
+		s.reasons = reasonsOf(s.last)
 	}
-	var out []state.Count
+	return s.reasons[key]
+}
+
+func reasonsOf(plan *sched.Plan) map[state.GroupKey][]state.Count {
+	out := map[state.GroupKey][]state.Count{}
 	for _, u := range plan.Unplaced {
-		if u.Key == key {
-			out = append(out, blockingFirst(&u)...)
-		}
+		out[u.Key] = append(out[u.Key], blockingFirst(&u)...)
 	}
 	for _, w := range plan.Waiting {
-		if w.Key == key {
-			out = append(out, state.Count{Reason: w.Reason, Count: sched.Instances(w.Ranges), Message: waitText[w.Reason]})
-		}
+		out[w.Key] = append(out[w.Key], state.Count{Reason: w.Reason, Count: sched.Instances(w.Ranges), Message: waitText[w.Reason]})
 	}
 	return out
 }

@@ -28,7 +28,7 @@ var (
 const (
 	// queueLimit bounds the commands that wait to be proposed: each of ten
 	// thousand agents may have one on its way, and waits in turn beyond that.
-	queueLimit = 4096
+	queueLimit = 16_384
 	// inFlight bounds the entries proposed and not yet committed.
 	inFlight = 16
 	// maxBatch bounds the commands of one entry.

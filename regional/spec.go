@@ -6,9 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/job"
@@ -162,54 +162,66 @@ func resourcesOf(r *nusav1.Resources) state.Resources {
 	return state.Resources{CPUMilli: r.GetCpuMilli(), MemoryBytes: r.GetMemoryBytes(), DiskBytes: r.GetDiskBytes()}
 }
 
-// groupBytes remembers encoded groups, which every order carries: a job of
-// thousands of instances is decoded once.
-type groupBytes struct {
-	mu   sync.Mutex
-	held map[groupVersion]encodedGroup
-}
-
-type groupVersion struct {
-	key     state.GroupKey
-	version int64
-	// created tells a local job apart from an earlier one of the same name.
-	created uint64
-}
-
-type encodedGroup struct {
-	group   []byte
-	jobType string
-}
-
-// maxGroupBytes bounds the cache; beyond it everything is forgotten at once.
-const maxGroupBytes = 1024
-
-// get answers the encoded group of an allocation.
-func (c *groupBytes) get(view *state.View, a *state.Alloc) (encodedGroup, error) {
+// orderedGroup is the encoded group that an allocation is of, and the type of
+// its job.
+func orderedGroup(view *state.View, a *state.Alloc) (group []byte, jobType string, err error) {
 	j, found := view.Job(a.Key().JobKey(), a.JobVersion)
 	if !found {
-		return encodedGroup{}, fmt.Errorf("allocation %s: version %d of job %s is not stored", a.ID, a.JobVersion, a.Key().JobKey().In(view.Cluster().Region))
+		return nil, "", fmt.Errorf("allocation %s: version %d of job %s is not stored", a.ID, a.JobVersion, a.Key().JobKey().In(view.Cluster().Region))
 	}
-	at := groupVersion{a.Key(), a.JobVersion, j.CreateIndex}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if g, ok := c.held[at]; ok {
-		return g, nil
+	if group, err = groupIn(j.Spec, a.Group); err != nil {
+		return nil, "", fmt.Errorf("stored spec of job %s: %w", j.Key, err)
 	}
-	spec := &nusav1.JobSpec{}
-	if err := proto.Unmarshal(j.Spec, spec); err != nil {
-		return encodedGroup{}, fmt.Errorf("stored spec of job %s: %w", j.Key, err)
+	return group, jobTypeName(nusav1.JobType(j.Type)), nil
+}
+
+// groupsField is the number of JobSpec.groups.
+var groupsField = (&nusav1.JobSpec{}).ProtoReflect().Descriptor().Fields().ByName("groups").Number()
+
+// groupIn finds the bytes of a group in an encoded spec, without decoding it:
+// on the wire a map is a list of messages with the key as field 1 and the value
+// as field 2.
+func groupIn(spec []byte, name string) ([]byte, error) {
+	for len(spec) > 0 {
+		field, kind, n := protowire.ConsumeField(spec)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		if field == groupsField && kind == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(spec)
+			item, _ := protowire.ConsumeBytes(spec[tag:])
+			key, value, err := mapItem(item)
+			if err != nil {
+				return nil, err
+			}
+			if key == name {
+				return value, nil
+			}
+		}
+		spec = spec[n:]
 	}
-	raw, err := stable.Marshal(spec.GetGroups()[a.Group])
-	if err != nil {
-		return encodedGroup{}, fmt.Errorf("stored spec of job %s: %w", j.Key, err)
+	return nil, fmt.Errorf("it has no group %q", name)
+}
+
+func mapItem(b []byte) (key string, value []byte, err error) {
+	for len(b) > 0 {
+		field, kind, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return "", nil, protowire.ParseError(n)
+		}
+		if kind == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(b)
+			bytes, _ := protowire.ConsumeBytes(b[tag:])
+			switch field {
+			case 1:
+				key = string(bytes)
+			case 2:
+				value = bytes
+			}
+		}
+		b = b[n:]
 	}
-	g := encodedGroup{group: raw, jobType: jobTypeName(spec.GetType())}
-	if c.held == nil || len(c.held) >= maxGroupBytes {
-		c.held = map[groupVersion]encodedGroup{}
-	}
-	c.held[at] = g
-	return g, nil
+	return key, value, nil
 }
 
 func jobTypeName(t nusav1.JobType) string {

@@ -116,6 +116,17 @@ func (o *Outbox[V]) Get(key string) (V, bool) {
 	return e.value, held && !e.removed
 }
 
+// Keys of the set, in no order.
+func (o *Outbox[V]) Keys() []string {
+	out := make([]string, 0, o.live)
+	for key, e := range o.state {
+		if !e.removed {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
 // Len is the number of keys in the set.
 func (o *Outbox[V]) Len() int { return o.live }
 

@@ -31,10 +31,11 @@ func (t *txn) putAlloc(a *Alloc) {
 	t.refresh(g, a.Index)
 }
 
-// order marks that the agent has to know about a's change.
+// order marks that the agent has to know about a's change, which is about to be
+// stored.
 func (t *txn) order(a *Alloc) {
 	a.OrderIndex = t.index
-	t.orders[a.NodeID] = struct{}{}
+	t.res.Orders = append(t.res.Orders, a)
 }
 
 // end moves a live allocation to its end. A lost one stays charged until its

@@ -13,7 +13,7 @@ type txn struct {
 	index   uint64
 	now     int64
 	res     *Result
-	orders  map[string]struct{}
+	forget  map[string]struct{}
 	touched map[GroupKey]*group
 }
 
@@ -36,7 +36,7 @@ func (s *State) Apply(index uint64, cmd Command) Result {
 func (s *State) applyOne(index uint64, cmd *Command) Result {
 	res := Result{}
 	t := &txn{State: s, index: index, now: cmd.NowUnixNano, res: &res}
-	t.orders, t.touched = map[string]struct{}{}, map[GroupKey]*group{}
+	t.forget, t.touched = map[string]struct{}{}, map[GroupKey]*group{}
 	res.Err = t.dispatch(cmd)
 	t.finish()
 	return res
@@ -83,15 +83,15 @@ func (t *txn) finish() {
 		t.rank(g)
 	}
 	t.res.Incarnation = t.cluster.Incarnation
-	if len(t.orders) > 0 {
-		t.res.Nodes = slices.Sorted(maps.Keys(t.orders))
+	if len(t.forget) > 0 {
+		t.res.Nodes = slices.Sorted(maps.Keys(t.forget))
 	}
 	if len(t.touched) > 0 {
 		t.res.Groups = slices.SortedFunc(maps.Keys(t.touched), func(a, b GroupKey) int {
 			return strings.Compare(a.String(), b.String())
 		})
 	}
-	t.res.Changed = t.res.Changed || len(t.orders) > 0 || len(t.touched) > 0
+	t.res.Changed = t.res.Changed || len(t.res.Orders) > 0 || len(t.forget) > 0 || len(t.touched) > 0
 }
 
 func (t *txn) skip(id string, reason Reason, format string, args ...any) {

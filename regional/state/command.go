@@ -302,7 +302,11 @@ type Result struct {
 	Incarnation uint64
 	// Skipped parts of the command, in its order.
 	Skipped []Skip
-	// Nodes for which the orders changed (Alloc.OrderIndex, or purged), sorted.
+	// Orders are the allocations that an agent has to hear of, in the order of
+	// the command.
+	Orders []*Alloc
+	// Nodes with allocations that ended or were purged, which they need not hold
+	// any more; sorted.
 	Nodes []string
 	// Groups whose slots, counts or allocations changed, sorted by String.
 	Groups []GroupKey

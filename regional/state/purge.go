@@ -50,7 +50,7 @@ func (t *txn) purgeAllocs(before int64, limit int) {
 		t.byID.delete(t.own, str(a.ID))
 		t.byNode.delete(t.own, nodeAlloc{a.NodeNum, a.Seq})
 		t.ended.delete(t.own, d.key)
-		t.orders[a.NodeID] = struct{}{}
+		t.forget[a.NodeID] = struct{}{}
 		t.refresh(g, d.ref.index)
 	}
 }

@@ -126,7 +126,7 @@ func (t *txn) reportEnd(a *Alloc, r *AllocReport) {
 			a.Reason = ReasonDeclined
 		}
 	}
-	t.orders[a.NodeID] = struct{}{} // who reported it need not be told: no new order
+	t.forget[a.NodeID] = struct{}{} // who reported it need not be told: no new order
 	t.freed(a)
 	t.judge(a, asked)
 	t.putAlloc(a)

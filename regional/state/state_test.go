@@ -337,8 +337,8 @@ func TestStops(t *testing.T) {
 	giveUp := Command{ApplyPlan: &ApplyPlan{Stops: []StopAlloc{{ID: "a1", Reason: ReasonNodeLost, GiveUp: true}}}}
 	l.skipped(giveUp, ReasonStaleOrder) // the node is there
 	r := l.ok(testStop("a1"))
-	if !slices.Equal(r.Nodes, []string{"n1"}) {
-		t.Errorf("orders changed for %v", r.Nodes)
+	if a, _ := l.Alloc("a1"); !slices.Equal(r.Orders, []*Alloc{a}) || a.OrderIndex != a.ModifyIndex {
+		t.Errorf("orders %v for %+v", r.Orders, a)
 	}
 	l.skipped(testStop("a1"), ReasonStaleOrder)
 	l.ok(testReport("n1", AllocReport{ID: "a1", State: Stopped}))
