@@ -21,6 +21,9 @@ const rolesGroup = "roles"
 // maxServers is how many servers a region has at most.
 const maxServers = 9
 
+// heapBudget is up to how much heap a server collects garbage seldom.
+const heapBudget = 256 << 20
+
 func globalCommand() *cobra.Command {
 	var r role
 	var cfg global.Config
@@ -45,6 +48,7 @@ func globalCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a global.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
+		defer serve.PaceCollector(heapBudget)()
 		return global.Run(cmd.Context(), cfg)
 	}
 	return cmd
@@ -97,6 +101,7 @@ func regionalCommand() *cobra.Command {
 		}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a regional.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
+		defer serve.PaceCollector(heapBudget)()
 		return regional.Run(cmd.Context(), cfg)
 	}
 	return cmd
