@@ -27,11 +27,16 @@ func numbersOf(names ...protoreflect.Name) map[protowire.Number]bool {
 // filled in. Equal at every tier.
 func GroupHash(g *nusav1.Group) uint64 {
 	raw, _ := proto.MarshalOptions{Deterministic: true}.Marshal(g) // only invalid UTF-8 fails, which Validate refuses
+	return EncodedGroupHash(raw)
+}
+
+// EncodedGroupHash is GroupHash of a group that was encoded deterministically.
+func EncodedGroupHash(raw []byte) uint64 {
 	h := fnv.New64a()
 	for len(raw) > 0 {
 		number, _, n := protowire.ConsumeField(raw)
 		if n < 0 {
-			break // never of bytes just encoded
+			break // never of an encoded group
 		}
 		if !policies[number] {
 			_, _ = h.Write(raw[:n])

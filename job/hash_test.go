@@ -39,6 +39,9 @@ func TestGroupHash(t *testing.T) {
 		g := base()
 		c.change(g)
 		before := proto.CloneOf(g)
+		if raw, _ := (proto.MarshalOptions{Deterministic: true}).Marshal(g); EncodedGroupHash(raw) != GroupHash(g) {
+			t.Errorf("%s: another hash of its encoding", name)
+		}
 		if got := GroupHash(g); (got == want) != c.same {
 			t.Errorf("%s: hash %x, was %x", name, got, want)
 		}
