@@ -7,8 +7,10 @@ import (
 
 // putAlloc stores a new or changed allocation, which the caller gives away,
 // and keeps charges, indexes and counts in step.
-func (t *txn) putAlloc(a *Alloc) {
-	g := t.groupFor(a.Key())
+func (t *txn) putAlloc(a *Alloc) { t.putAllocOf(t.groupFor(a.Key()), a) }
+
+// putAllocOf is putAlloc where the group is at hand, which may be written to.
+func (t *txn) putAllocOf(g *group, a *Alloc) {
 	ref := allocKey{g.gid, a.Index, a.Seq}
 	a.ModifyIndex, a.ModifiedUnixNano = t.index, t.now
 	old, known := t.allocs.get(ref)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // txn applies one command.
@@ -14,7 +13,7 @@ type txn struct {
 	now     int64
 	res     *Result
 	forget  map[string]struct{}
-	touched map[GroupKey]*group
+	touched map[uint32]*group // by gid
 }
 
 // Apply changes the state by one committed command. Equal states, indices and
@@ -35,8 +34,13 @@ func (s *State) Apply(index uint64, cmd Command) Result {
 
 func (s *State) applyOne(index uint64, cmd *Command) Result {
 	res := Result{}
-	t := &txn{State: s, index: index, now: cmd.NowUnixNano, res: &res}
-	t.forget, t.touched = map[string]struct{}{}, map[GroupKey]*group{}
+	t := &s.txn
+	clear(t.forget)
+	clear(t.touched)
+	*t = txn{State: s, index: index, now: cmd.NowUnixNano, res: &res, forget: t.forget, touched: t.touched}
+	if t.touched == nil {
+		t.forget, t.touched = map[string]struct{}{}, map[uint32]*group{}
+	}
 	res.Err = t.dispatch(cmd)
 	t.finish()
 	return res
@@ -87,9 +91,11 @@ func (t *txn) finish() {
 		t.res.Nodes = slices.Sorted(maps.Keys(t.forget))
 	}
 	if len(t.touched) > 0 {
-		t.res.Groups = slices.SortedFunc(maps.Keys(t.touched), func(a, b GroupKey) int {
-			return strings.Compare(a.String(), b.String())
-		})
+		t.res.Groups = make([]GroupKey, 0, len(t.touched))
+		for _, g := range t.touched {
+			t.res.Groups = append(t.res.Groups, g.key)
+		}
+		slices.SortFunc(t.res.Groups, GroupKey.compare)
 	}
 	t.res.Changed = t.res.Changed || len(t.res.Orders) > 0 || len(t.forget) > 0 || len(t.touched) > 0
 }
@@ -122,7 +128,7 @@ func (t *txn) bump(c *BumpIncarnation) error {
 
 // touch is the group as this command may write to it.
 func (t *txn) touch(g *group) *group {
-	if have, ok := t.touched[g.key]; ok {
+	if have, ok := t.touched[g.gid]; ok {
 		return have
 	}
 	if g.own != t.own {
@@ -132,21 +138,18 @@ func (t *txn) touch(g *group) *group {
 		t.groups.set(t.own, u64(g.gid), g)
 	}
 	g.modify = t.index
-	t.touched[g.key] = g
+	t.touched[g.gid] = g
 	return g
 }
 
 // groupFor finds the group to write to, or begins one.
 func (t *txn) groupFor(key GroupKey) *group {
-	if g, ok := t.touched[key]; ok {
-		return g
-	}
 	if g, ok := t.View.group(key); ok {
 		return t.touch(g)
 	}
 	g := &group{own: t.own, gid: t.nextGID, key: key}
 	t.nextGID++
-	t.gids.set(t.own, str(key.String()), g.gid)
+	t.gids.set(t.own, key, g.gid)
 	t.groups.set(t.own, u64(g.gid), g)
 	return t.touch(g)
 }
@@ -158,7 +161,7 @@ func (t *txn) rank(g *group) {
 	if len(g.slots) == 0 && g.allocs == 0 {
 		t.unsettled.delete(t.own, r)
 		t.groups.delete(t.own, u64(g.gid))
-		t.gids.delete(t.own, str(g.key.String()))
+		t.gids.delete(t.own, g.key)
 		return
 	}
 	if g.unsettled() {

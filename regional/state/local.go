@@ -130,9 +130,8 @@ func (v *View) Ended(key JobKey) bool {
 // nextVersion is above every version that is still referred to.
 func (t *txn) nextVersion(key JobKey) int64 {
 	v := int64(1)
-	name := key.String()
-	for k := range t.jobs.from(jobVersion{name: name}) {
-		if k.name != name {
+	for k := range t.jobs.from(jobVersion{JobKey: key}) {
+		if k.JobKey != key {
 			break
 		}
 		v = k.version + 1

@@ -130,7 +130,7 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	}
 	t.nextSeq++
 	t.order(a)
-	t.putAlloc(a)
+	t.putAllocOf(g, a)
 	return "", nil
 }
 

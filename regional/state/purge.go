@@ -2,9 +2,7 @@ package state
 
 import (
 	"iter"
-	"maps"
 	"slices"
-	"strings"
 )
 
 const defaultPurge = 10_000
@@ -59,13 +57,14 @@ func (t *txn) purgeAllocs(before int64, limit int) {
 // that their jobs no longer have, at once when the last of them has ended: not
 // only a pass later. It looks at what the command touched.
 func (t *txn) settleLocals() {
-	jobs := map[JobKey]struct{}{}
-	for key, g := range t.touched {
-		if key.Local && len(g.slots) > 0 && g.wanted == 0 && !t.lives(g) {
-			jobs[key.JobKey()] = struct{}{}
+	var jobs []JobKey
+	for _, g := range t.touched {
+		if g.key.Local && len(g.slots) > 0 && g.wanted == 0 && !t.lives(g) {
+			jobs = append(jobs, g.key.JobKey())
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(jobs), func(a, b JobKey) int { return strings.Compare(a.String(), b.String()) }) {
+	slices.SortFunc(jobs, JobKey.compare)
+	for _, key := range slices.Compact(jobs) {
 		t.settleLocal(key)
 	}
 }
@@ -111,7 +110,7 @@ func (t *txn) lives(g *group) bool {
 // the jobs named.
 func (t *txn) purgeJobs(c *Purge) {
 	for _, u := range c.Jobs {
-		k := jobVersion{u.Key.String(), u.Version}
+		k := jobVersion{u.Key, u.Version}
 		if _, ok := t.jobs.get(k); ok && !t.changedSince(u.Key, c.SeenIndex) {
 			t.jobs.delete(t.own, k)
 			t.res.Changed = true

@@ -190,7 +190,7 @@ func (r *restorer) add(rec *Record) error {
 	case rec.Reports != nil:
 		r.reports.set(r.own, str(rec.Reports.NodeID), rec.Reports.Position)
 	case rec.Job != nil:
-		r.jobs.set(r.own, jobVersion{rec.Job.Key.String(), rec.Job.Version}, rec.Job)
+		r.jobs.set(r.own, jobVersion{rec.Job.Key, rec.Job.Version}, rec.Job)
 	case rec.Local != nil:
 		r.locals.set(r.own, str(rec.Local.Namespace+"/"+rec.Local.Name), rec.Local)
 	case rec.Key != nil:
@@ -222,12 +222,12 @@ func (r *restorer) group(rec *GroupRecord) {
 		g.slots = append(g.slots, &rec.Slots[i])
 	}
 	r.newestSlot(g.slots)
-	r.gids.set(r.own, str(rec.Key.String()), rec.GID)
+	r.gids.set(r.own, rec.Key, rec.GID)
 	r.groups.set(r.own, u64(rec.GID), g)
 }
 
 func (r *restorer) alloc(a *Alloc) error {
-	gid, ok := r.gids.get(str(a.Key().String()))
+	gid, ok := r.gids.get(a.Key())
 	if !ok {
 		return fmt.Errorf("%w: allocation %s has no group", ErrSnapshot, a.ID)
 	}

@@ -11,6 +11,7 @@ import (
 type State struct {
 	View
 	own *owner
+	txn txn // of the latest command, for its maps
 }
 
 // View is an immutable state; read it from any goroutine.
@@ -26,7 +27,7 @@ type View struct {
 	reports tree[str, Position]
 	jobs    tree[jobVersion, *Job]
 	locals  tree[str, *LocalJob]
-	gids    tree[str, uint32] // by GroupKey.String
+	gids    tree[GroupKey, uint32]
 	groups  tree[u64, *group] // by gid
 	insts   tree[instKey, *inst]
 	allocs  tree[allocKey, *Alloc]
@@ -85,15 +86,41 @@ type u64 uint64
 func (a u64) compare(b u64) int { return cmp.Compare(a, b) }
 
 type jobVersion struct {
-	name    string // JobKey.String
+	JobKey
 	version int64
 }
 
 func (a jobVersion) compare(b jobVersion) int {
-	if c := strings.Compare(a.name, b.name); c != 0 {
+	if c := a.JobKey.compare(b.JobKey); c != 0 {
 		return c
 	}
 	return cmp.Compare(a.version, b.version)
+}
+
+// compare orders jobs by namespace and name, a region's own after the
+// federation's of the same name.
+func (k JobKey) compare(o JobKey) int {
+	if c := strings.Compare(k.Namespace, o.Namespace); c != 0 {
+		return c
+	}
+	if c := strings.Compare(k.Job, o.Job); c != 0 {
+		return c
+	}
+	switch {
+	case k.Local == o.Local:
+		return 0
+	case o.Local:
+		return -1
+	}
+	return 1
+}
+
+// compare orders groups by job, then name.
+func (k GroupKey) compare(o GroupKey) int {
+	if c := k.JobKey().compare(o.JobKey()); c != 0 {
+		return c
+	}
+	return strings.Compare(k.Group, o.Group)
 }
 
 type instKey struct {
@@ -259,7 +286,7 @@ func (v *View) Reports(nodeID string) Position {
 
 // Job finds a version of a job.
 func (v *View) Job(key JobKey, version int64) (*Job, bool) {
-	return v.jobs.get(jobVersion{key.String(), version})
+	return v.jobs.get(jobVersion{key, version})
 }
 
 // LocalJob finds one of the region's own jobs.

@@ -33,7 +33,7 @@ func (g *group) view() *GroupView {
 }
 
 func (v *View) group(key GroupKey) (*group, bool) {
-	gid, ok := v.gids.get(str(key.String()))
+	gid, ok := v.gids.get(key)
 	if !ok {
 		return nil, false
 	}
@@ -49,18 +49,22 @@ func (v *View) Group(key GroupKey) (*GroupView, bool) {
 	return g.view(), true
 }
 
-// Groups yields every group that has slots or allocations, by String.
-func (v *View) Groups() iter.Seq[*GroupView] { return v.groupsWith("") }
+// Groups yields every group that has slots or allocations, by job and name.
+func (v *View) Groups() iter.Seq[*GroupView] {
+	return func(yield func(*GroupView) bool) {
+		for _, gid := range v.gids.all() {
+			if g, ok := v.groups.get(u64(gid)); ok && !yield(g.view()) {
+				return
+			}
+		}
+	}
+}
 
 // JobGroups yields the groups of one job by name.
 func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] {
-	return v.groupsWith(key.String() + "/")
-}
-
-func (v *View) groupsWith(prefix string) iter.Seq[*GroupView] {
 	return func(yield func(*GroupView) bool) {
-		for name, gid := range v.gids.from(str(prefix)) {
-			if !strings.HasPrefix(string(name), prefix) {
+		for k, gid := range v.gids.from(GroupKey{Namespace: key.Namespace, Job: key.Job, Local: key.Local}) {
+			if k.JobKey() != key {
 				return
 			}
 			if g, ok := v.groups.get(u64(gid)); ok && !yield(g.view()) {
