@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -14,10 +15,12 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
+var benchConfig, _ = structpb.NewStruct(map[string]any{"command": "/bin/true"})
+
 func benchSpec(name string) *nusav1.JobSpec {
 	return &nusav1.JobSpec{Name: name, Groups: map[string]*nusav1.Group{"main": {
 		Count: proto.Int32(1),
-		Tasks: map[string]*nusav1.Task{"main": {Driver: "mock", Resources: &nusav1.Resources{CpuMilli: 10, MemoryBytes: 16 << 20}}},
+		Tasks: map[string]*nusav1.Task{"main": {Driver: "process", Config: benchConfig, Resources: &nusav1.Resources{CpuMilli: 10, MemoryBytes: 16 << 20}}},
 	}}}
 }
 
@@ -46,7 +49,7 @@ func BenchmarkPipeline(b *testing.B) {
 				for i := range nodes {
 					apply(joinEntry([][]byte{enc(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{
 						ID: fmt.Sprintf("node-%05d", i), Name: fmt.Sprintf("node-%05d", i), Pool: "default",
-						Drivers:  []state.Driver{{Name: "mock", Healthy: true}},
+						Drivers:  []state.Driver{{Name: "process", Healthy: true}},
 						Capacity: state.Resources{CPUMilli: 64_000_000, MemoryBytes: 256 << 40, DiskBytes: 1 << 40}, Status: state.NodeReady,
 					}}})}))
 				}

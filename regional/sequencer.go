@@ -29,6 +29,10 @@ const (
 	// queueLimit bounds the commands that wait to be proposed: each of ten
 	// thousand agents may have one on its way, and waits in turn beyond that.
 	queueLimit = 16_384
+	// gatherBehind is how many entries are on their way at most when a new one
+	// is begun: one is written while the next is gathered, and the cost of an
+	// entry is shared by more commands the more there are.
+	gatherBehind = 1
 	// inFlight bounds the entries proposed and not yet committed.
 	inFlight = 16
 	// maxBatch bounds the commands of one entry.
@@ -85,10 +89,10 @@ type sequencer struct {
 	ended     chan struct{}
 
 	// astray: an entry did not come where it was foreseen. flying counts those
-	// not settled; drained, with room for one, tells that none is.
-	astray  atomic.Bool
-	flying  atomic.Int32
-	drained chan struct{}
+	// not settled; landed, with room for one, tells that one was.
+	astray atomic.Bool
+	flying atomic.Int32
+	landed chan struct{}
 
 	// The following are the proposing goroutine's.
 	ahead *ahead
@@ -124,7 +128,7 @@ func newSequencer(log raftLog, f *fsm, decide func(*state.View) decision, commit
 	return &sequencer{
 		log: log, fsm: f, decide: decide, committed: committed,
 		queue: make(chan *proposal, queueLimit), wake: make(chan struct{}, 1),
-		ended: make(chan struct{}), drained: make(chan struct{}, 1),
+		ended: make(chan struct{}), landed: make(chan struct{}, 1),
 	}
 }
 
@@ -185,11 +189,10 @@ func (q *sequencer) run(ctx context.Context) error {
 				first = err
 				lost()
 			}
-			if q.flying.Add(-1) == 0 {
-				select {
-				case q.drained <- struct{}{}:
-				default:
-				}
+			q.flying.Add(-1)
+			select {
+			case q.landed <- struct{}{}:
+			default:
 			}
 		}
 		return first
@@ -219,7 +222,8 @@ func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
 			}
 		}
 		timer.Stop()
-		if !q.ready(ctx) {
+		// Behind an entry that waits for the disks others gather.
+		if !q.fewFlying(ctx, gatherBehind) || !q.ready(ctx) {
 			return nil
 		}
 		q.gather(&e)
@@ -244,16 +248,25 @@ func (q *sequencer) ready(ctx context.Context) bool {
 	if q.ahead != nil && !q.astray.Load() {
 		return true
 	}
-	for q.flying.Load() > 0 {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-q.drained:
-		}
+	if !q.fewFlying(ctx, 0) {
+		return false
 	}
 	q.astray.Store(false)
 	q.ahead = q.fsm.begin(q.log.LastIndex())
 	q.decideAt(time.Now())
+	return true
+}
+
+// fewFlying waits until at most n entries are on their way; false when ctx
+// ended.
+func (q *sequencer) fewFlying(ctx context.Context, n int32) bool {
+	for q.flying.Load() > n {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-q.landed:
+		}
+	}
 	return true
 }
 

@@ -23,7 +23,7 @@ const selfFencing = "self_fencing"
 var stable = proto.MarshalOptions{Deterministic: true}
 
 // jobOf is what the state keeps of a spec whose defaults are filled in. raw is
-// its encoding.
+// its encoding, deterministic; nil for a job that is only asked about.
 func jobOf(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *state.Job {
 	j := &state.Job{
 		Key:      state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: local},
@@ -33,7 +33,13 @@ func jobOf(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *state.J
 		Spec:     raw,
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
-		j.Groups = append(j.Groups, groupOf(name, spec.GetGroups()[name]))
+		g := groupOf(name, spec.GetGroups()[name])
+		if encoded, err := groupIn(raw, name); err == nil {
+			g.Hash = job.EncodedGroupHash(encoded) // of what is encoded anyway
+		} else {
+			g.Hash = job.GroupHash(spec.GetGroups()[name])
+		}
+		j.Groups = append(j.Groups, g)
 	}
 	return j
 }
@@ -42,7 +48,6 @@ func groupOf(name string, g *nusav1.Group) state.Group {
 	node := g.GetDisconnect().GetNode()
 	out := state.Group{
 		Name:      name,
-		Hash:      job.GroupHash(g),
 		Count:     g.GetCount(),
 		Ask:       askOf(g),
 		Singleton: g.GetSingleton(),
