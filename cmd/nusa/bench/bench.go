@@ -52,6 +52,7 @@ jobs are stopped and purged afterwards.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Nodes, "nodes", 100, "simulated agents")
+	f.IntVar(&o.AgentsPerConnection, "agents-per-connection", 1, "agents that share a connection; real ones have their own")
 	f.IntVar(&o.Jobs, "jobs", 1000, "jobs to submit")
 	f.IntVar(&o.Count, "count", 1, "instances of each job")
 	f.Float64Var(&o.Rate, "rate", 0, "jobs a second, at fixed times; 0 = as fast as the callers can")

@@ -65,7 +65,7 @@ func serveRegional(args []string) error {
 // options of a small measurement.
 func options(t *testing.T) Options {
 	return Options{
-		Nodes: 20, Jobs: 30, Count: 3, Concurrency: 4, Connections: 2, Servers: 1, Warmup: 5,
+		Nodes: 20, AgentsPerConnection: 1, Jobs: 30, Count: 3, Concurrency: 4, Connections: 2, Servers: 1, Warmup: 5,
 		Timeout: 30 * time.Second, Dir: t.TempDir(), Executable: os.Args[0], emptyFor: 50 * time.Millisecond,
 	}
 }
@@ -171,7 +171,7 @@ func leftBehind(t *testing.T, addr string) {
 func TestAgentsKeepTheirSessions(t *testing.T) {
 	addr := inProcess(t)
 	const nodes = 10
-	f := newFleet(nodes, "alpha", "bench-lease", addr, 1, false)
+	f := newFleet(nodes, 1, "alpha", "bench-lease", addr, 1, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- f.run(ctx) }()

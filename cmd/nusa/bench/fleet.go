@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// agentsPerConn is how many agents share a connection at most; a server
-	// takes 1024 streams on one.
-	agentsPerConn = 512
-	// leastConns are used by more agents than that.
-	leastConns = 8
+	// maxAgentsPerConn is how many agents may share a connection: a server takes
+	// 1024 streams on one.
+	maxAgentsPerConn = 512
+	// lanes are the goroutines that send heartbeats.
+	lanes = 8
 	// greetings are under way at a time.
 	greetings = 256
-	// beatEvery is how often each connection's heartbeats that are due are sent.
+	// beatEvery is how often the heartbeats of a lane that are due are sent.
 	beatEvery = 50 * time.Millisecond
 	// goodbyeWithin is how long a region may take to hear that all leave.
 	goodbyeWithin = 5 * time.Second
@@ -33,9 +33,10 @@ const (
 	defaultLease, defaultStats = 10 * time.Second, 5 * time.Second
 )
 
-// fleet is the simulated agents. They share few connections, one goroutine
-// each, and everything they say that is the same for all.
+// fleet is the simulated agents: a goroutine each, and everything they say that
+// is the same for all.
 type fleet struct {
+	perConn        int // agents that share a connection
 	net            network.Net
 	region, prefix string
 	noAck          bool
@@ -59,9 +60,9 @@ type fleet struct {
 
 // newFleet makes agents that find the master through addr. Their nodes have
 // room for the instances, and half as many again.
-func newFleet(n int, region, prefix, addr string, instances int, noAck bool) *fleet {
+func newFleet(n, perConn int, region, prefix, addr string, instances int, noAck bool) *fleet {
 	f := &fleet{
-		net: network.Host(), region: region, prefix: prefix, noAck: noAck, master: addr,
+		perConn: max(1, perConn), net: network.Host(), region: region, prefix: prefix, noAck: noAck, master: addr,
 		capacity: nodeCapacity(n, instances),
 		leaving:  make(chan struct{}), greeting: make(chan struct{}, greetings), conns: map[string][]*grpc.ClientConn{},
 		stats: sampleStats(),
@@ -98,10 +99,9 @@ func (f *fleet) run(ctx context.Context) error {
 	for _, a := range f.agents {
 		g.Go(func() error { return a.run(sessions) })
 	}
-	lanes := f.lanes()
-	for lane := range lanes {
+	for lane := range min(lanes, len(f.agents)) {
 		g.Go(func() error {
-			f.beat(sessions, lane, lanes)
+			f.beat(sessions, lane)
 			return nil
 		})
 	}
@@ -140,7 +140,7 @@ func (f *fleet) goodbye(ctx context.Context) {
 }
 
 // beat sends one lane's heartbeats and statistics, spread over their intervals.
-func (f *fleet) beat(ctx context.Context, lane, lanes int) {
+func (f *fleet) beat(ctx context.Context, lane int) {
 	var mine []*agent
 	for i := lane; i < len(f.agents); i += lanes {
 		mine = append(mine, f.agents[i])
@@ -189,26 +189,24 @@ func (f *fleet) intervals(lease, stats time.Duration) {
 	}
 }
 
-// lanes is how many connections the agents share.
-func (f *fleet) lanes() int {
-	return min(len(f.agents), max(leastConns, (len(f.agents)+agentsPerConn-1)/agentsPerConn))
-}
-
 // conn is agent n's connection to the master, as far as it is known.
 func (f *fleet) conn(n int) (*grpc.ClientConn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.conns[f.master] == nil {
-		for range f.lanes() {
-			c, err := serve.Dial(f.net, f.master, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
-			if err != nil {
-				return nil, err
-			}
-			f.conns[f.master] = append(f.conns[f.master], c)
-		}
+	at := n / f.perConn
+	conns := f.conns[f.master]
+	if conns == nil {
+		conns = make([]*grpc.ClientConn, (len(f.agents)+f.perConn-1)/f.perConn)
+		f.conns[f.master] = conns
 	}
-	all := f.conns[f.master]
-	return all[n%len(all)], nil
+	if conns[at] == nil {
+		c, err := serve.Dial(f.net, f.master, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
+		if err != nil {
+			return nil, err
+		}
+		conns[at] = c
+	}
+	return conns[at], nil
 }
 
 // setMaster notes whom a server, or who started the servers, names as master.
@@ -226,7 +224,9 @@ func (f *fleet) close() {
 	defer f.mu.Unlock()
 	for _, conns := range f.conns {
 		for _, c := range conns {
-			_ = c.Close()
+			if c != nil {
+				_ = c.Close()
+			}
 		}
 	}
 }

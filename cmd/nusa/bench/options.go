@@ -24,6 +24,8 @@ const (
 type Options struct {
 	// Nodes are simulated agents; 0 only with Against.
 	Nodes int
+	// AgentsPerConnection share one; 1 = each has its own, as real ones have.
+	AgentsPerConnection int
 	// Jobs of Count instances each.
 	Jobs, Count int
 	// Rate of submits a second, at fixed times; 0 = closed loop.
@@ -92,6 +94,7 @@ func (o *Options) validate() error {
 		{"--concurrency", o.Concurrency, 1, maxConcurrency},
 		{"--connections", o.Connections, 1, 64},
 		{"--warmup", o.Warmup, 0, 100_000},
+		{"--agents-per-connection", o.AgentsPerConnection, 1, maxAgentsPerConn},
 	} {
 		if n.value < n.from || n.value > n.to {
 			return fmt.Errorf("%s: %d is not %d..%d", n.flag, n.value, n.from, n.to)

@@ -150,7 +150,7 @@ func (m *run) connect(ctx context.Context, addr string) (err error) {
 		return err
 	}
 	defer m.load.close()
-	m.fleet = newFleet(m.o.Nodes, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
+	m.fleet = newFleet(m.o.Nodes, m.o.AgentsPerConnection, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
 	m.fleet.polite = m.o.Against != ""
 	agents, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
