@@ -43,6 +43,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_CONTROL_PLANE_HOST:  "the node hosts the control plane",
 	nusav1.Reason_REASON_NO_FITTING_NODE:     "no node fits",
 	nusav1.Reason_REASON_NO_NODES:            "the region has no nodes",
+	nusav1.Reason_REASON_RESERVED:            "the node is kept for an instance that has waited longer",
 
 	nusav1.Reason_REASON_UNSUPPORTED:           "it cannot be run there",
 	nusav1.Reason_REASON_START_FAILED:          "it did not start",

@@ -29,6 +29,7 @@ const (
 	ReasonControlPlaneHost     Reason = "control_plane_host"
 	ReasonNoFittingNode        Reason = "no_fitting_node"
 	ReasonNoNodes              Reason = "no_nodes"
+	ReasonReserved             Reason = "reserved"
 	ReasonLowerScore           Reason = "lower_score"
 	ReasonExited               Reason = "exited"
 	ReasonLeaseExpired         Reason = "lease_expired"

@@ -68,6 +68,7 @@ const (
 	Reason_REASON_CONTROL_PLANE_HOST  Reason = 36 // the node hosts the control plane
 	Reason_REASON_NO_FITTING_NODE     Reason = 37 // no node of the region passes every filter
 	Reason_REASON_NO_NODES            Reason = 38 // the region has no nodes at all
+	Reason_REASON_RESERVED            Reason = 39 // the node is kept for an instance that has waited longer
 	// Task level (agent, driver).
 	Reason_REASON_UNSUPPORTED           Reason = 50 // the driver cannot do what the task asks
 	Reason_REASON_START_FAILED          Reason = 51 // the driver could not start the task
@@ -126,6 +127,7 @@ var (
 		36: "REASON_CONTROL_PLANE_HOST",
 		37: "REASON_NO_FITTING_NODE",
 		38: "REASON_NO_NODES",
+		39: "REASON_RESERVED",
 		50: "REASON_UNSUPPORTED",
 		51: "REASON_START_FAILED",
 		52: "REASON_EXITED",
@@ -179,6 +181,7 @@ var (
 		"REASON_CONTROL_PLANE_HOST":    36,
 		"REASON_NO_FITTING_NODE":       37,
 		"REASON_NO_NODES":              38,
+		"REASON_RESERVED":              39,
 		"REASON_UNSUPPORTED":           50,
 		"REASON_START_FAILED":          51,
 		"REASON_EXITED":                52,
@@ -3220,7 +3223,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\x05R\x06column\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12'\n" +
-	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xae\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xc3\n" +
 	"\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
@@ -3256,7 +3259,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x0fREASON_DECLINED\x10#\x12\x1d\n" +
 	"\x19REASON_CONTROL_PLANE_HOST\x10$\x12\x1a\n" +
 	"\x16REASON_NO_FITTING_NODE\x10%\x12\x13\n" +
-	"\x0fREASON_NO_NODES\x10&\x12\x16\n" +
+	"\x0fREASON_NO_NODES\x10&\x12\x13\n" +
+	"\x0fREASON_RESERVED\x10'\x12\x16\n" +
 	"\x12REASON_UNSUPPORTED\x102\x12\x17\n" +
 	"\x13REASON_START_FAILED\x103\x12\x11\n" +
 	"\rREASON_EXITED\x104\x12\x1b\n" +
