@@ -14,9 +14,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// formatVersion is the first byte of every log entry and snapshot. A reader
-// knows this one and the one before it, if there was one.
-const formatVersion = 1
+// formatVersion is the first byte of every log entry and snapshot: 1 had fields
+// by name, 2 has them by place. A reader knows this one and the one before it, if there was one.
+const formatVersion = 2
 
 // maxEntry is how much a log entry may hold; a single command may be larger.
 const maxEntry = 256 << 10
@@ -25,14 +25,16 @@ const maxEntry = 256 << 10
 // program that this one cannot read.
 var errFormat = errors.New("unknown format")
 
-// dialect is the msgpack that is spoken: fields by name, so that a version may
-// add some, and maps in order, so that equal values have equal bytes. It keeps
-// what it learns about types, so everybody shares this one.
+// dialect is the msgpack that is spoken: a struct is the list of its fields, so
+// that a version may add some at the end (testdata/log_format.txt), and maps are
+// in order, so that equal values have equal bytes. Field names would be two
+// thirds of the log. It keeps what it learns about types, so everybody shares
+// this one.
 var dialect = newDialect()
 
 func newDialect() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
-	h.Canonical = true
+	h.Canonical, h.StructToArray = true, true
 	return h
 }
 
@@ -51,6 +53,8 @@ func encodeCommand(cmd *state.Command) ([]byte, error) {
 	}
 	return out, nil
 }
+
+func readable(version byte) bool { return version == formatVersion || version == formatVersion-1 }
 
 // joinEntry makes a log entry: the version, then each command with its length.
 func joinEntry(commands [][]byte) []byte {
@@ -72,7 +76,7 @@ func decodeEntry(entry []byte) ([]state.Command, error) {
 	if len(entry) == 0 {
 		return nil, fmt.Errorf("%w: empty log entry", errFormat)
 	}
-	if entry[0] != formatVersion {
+	if !readable(entry[0]) {
 		return nil, fmt.Errorf("%w: log entry of version %d, this build reads %d: run the build that wrote it", errFormat, entry[0], formatVersion)
 	}
 	var out []state.Command
@@ -113,7 +117,7 @@ func readSnapshot(r io.Reader) (*state.State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read a snapshot: %w", err)
 	}
-	if version != formatVersion {
+	if !readable(version) {
 		return nil, fmt.Errorf("%w: snapshot of version %d, this build reads %d: run the build that wrote it", errFormat, version, formatVersion)
 	}
 	return state.Restore(records(in))

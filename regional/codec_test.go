@@ -1,0 +1,93 @@
+package regional
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-msgpack/v2/codec"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata")
+
+// TestLogFormat: fields are read by their place, so a type of the log or of
+// snapshots may only get new ones at its end. testdata/log_format.txt says what
+// is written today.
+func TestLogFormat(t *testing.T) {
+	const file = "testdata/log_format.txt"
+	types := map[string][]string{}
+	collect(types, reflect.TypeFor[state.Command]())
+	collect(types, reflect.TypeFor[state.Record]())
+	var out strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		fmt.Fprintf(&out, "%s: %s\n", name, strings.Join(types[name], ", "))
+	}
+	before, err := os.ReadFile(file)
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(before)) {
+		name, fields, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if now := strings.Join(types[name], ", "); now != fields && !strings.HasPrefix(now, fields+", ") {
+			t.Errorf("%s was written as\n  %s\nand would be read as\n  %s\nAdd fields at the end, or bump formatVersion and read both.", name, fields, now)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if out.String() != string(before) {
+		t.Errorf("%s is not up to date: run go test ./regional -run TestLogFormat -update", file)
+	}
+}
+
+// collect lists the fields of a struct and of those in it.
+func collect(out map[string][]string, t reflect.Type) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		collect(out, t.Elem())
+	case reflect.Struct:
+		if _, seen := out[t.Name()]; seen {
+			return
+		}
+		out[t.Name()] = nil
+		for f := range fieldsOf(t) {
+			out[t.Name()] = append(out[t.Name()], f.Name+" "+f.Type.String())
+			collect(out, f.Type)
+		}
+	}
+}
+
+func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range t.NumField() {
+			if f := t.Field(i); f.IsExported() && !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// TestReadsTheFormatBefore: version 1 wrote fields by name.
+func TestReadsTheFormatBefore(t *testing.T) {
+	old := newDialect()
+	old.StructToArray = false
+	cmd := sample("n1")
+	var raw []byte
+	if err := codec.NewEncoderBytes(&raw, old).Encode(&cmd); err != nil {
+		t.Fatal(err)
+	}
+	entry := joinEntry([][]byte{raw})
+	entry[0] = 1
+	back, err := decodeEntry(entry)
+	if err != nil || len(back) != 1 || !reflect.DeepEqual(back[0].UpsertNode.Node.Labels, cmd.UpsertNode.Node.Labels) || back[0].UpsertNode.Node.Capacity != cmd.UpsertNode.Node.Capacity {
+		t.Errorf("read %+v, %v", back, err)
+	}
+}
