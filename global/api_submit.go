@@ -167,9 +167,13 @@ func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 		Spec: req.GetSpec(), Version: old.GetJob().GetVersion() + 1, Submitted: timestamppb.New(time.Now()),
 	}}
 	obsolete := t.obsolete(k, old.GetJob().GetSpec(), rec.GetJob().GetSpec())
-	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED && len(obsolete) <= dropMost {
+	switch goesOn := present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED; {
+	case goesOn && len(obsolete) > dropMost:
+		// A run of its own would do the work of unchanged groups again.
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s has done so much (%d slots, at most %d) of what the change makes new that it cannot go on: wait until it has ended, or stop it, then run it again", k, len(obsolete), dropMost)
+	case goesOn:
 		rec.Job.Run = runOf(old, rev)
-	} else {
+	default:
 		obsolete = t.done(k)
 	}
 	if err := t.changeSlots(obsolete[:min(len(obsolete), dropMost)]); err != nil {
@@ -185,8 +189,8 @@ func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 }
 
 // dropMost is how many slots a submit drops at most, so that it fits into a
-// transaction. Where more are done, the placer rewrites the others, for the
-// regions that have them; that needs a run of its own.
+// transaction. Of a run that has ended the placer rewrites the others, for the
+// regions that have them.
 const dropMost = 100
 
 // mayRunAgain judges SubmitRequest.again.

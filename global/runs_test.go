@@ -10,8 +10,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -265,5 +267,52 @@ func TestNewVersionKeepsTheExplanation(t *testing.T) {
 	e, err := s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "api"}})
 	if err != nil || e.GetNote() != "" || e.GetAge().AsDuration() <= 0 || len(e.GetGroups()[0].GetRegions()[0].GetTerms()) == 0 {
 		t.Errorf("%v, %v", e, err)
+	}
+}
+
+// TestTooMuchDoneForOneChange: a change in the middle of a run drops the done
+// slots of the group that it changes, or is refused when they do not fit into
+// one transaction; it never does the work of other groups again.
+func TestTooMuchDoneForOneChange(t *testing.T) {
+	for slots, want := range map[int]codes.Code{dropMost: codes.OK, dropMost + 1: codes.FailedPrecondition} {
+		spec := batchJob("sum", 1)
+		group := func(n int) *nusav1.Group {
+			g := proto.CloneOf(spec.Groups["web"])
+			g.Count = proto.Int32(int32(n))
+			return g
+		}
+		spec.Groups = map[string]*nusav1.Group{"web": group(slots), "other": group(1), "going": group(1)}
+		job.Default(spec)
+		st := newState("e", func() time.Duration { return 0 }, time.Second)
+		k := keyOf(spec)
+		st.mu.Lock()
+		st.apply(k.record(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}, 5)
+		put := func(group string, i int, state nusav1.SlotState) {
+			st.apply(fmt.Sprintf("%s%s/%s/%d", slotPrefix, k, group, i), &nusav1.Slot{
+				Namespace: k.namespace, Job: k.name, Group: group, From: int32(i), To: int32(i + 1), Region: "r",
+				State: state, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 1, Run: 5, Generation: 6,
+			}, 6)
+		}
+		for i := range slots {
+			put("web", i, nusav1.SlotState_SLOT_STATE_DONE)
+		}
+		put("other", 0, nusav1.SlotState_SLOT_STATE_DONE)
+		put("going", 0, nusav1.SlotState_SLOT_STATE_ACCEPTED)
+		next := proto.CloneOf(spec)
+		otherWork(next)
+		change := newTx(st)
+		_, err := change.submit(k, &nusav1.SubmitRequest{Spec: next}, []byte("other"))
+		rec, _ := change.job(k)
+		left := map[string]int{}
+		for _, s := range change.slots(k, "") {
+			left[s.Group]++
+		}
+		st.mu.Unlock()
+		if status.Code(err) != want {
+			t.Errorf("%d slots: %v, want %v", slots, err, want)
+		}
+		if want == codes.OK && (rec.GetJob().GetRun() != 5 || left["web"] != 0 || left["other"] != 1 || left["going"] != 1) {
+			t.Errorf("%d slots: run %d, slots left %v", slots, rec.GetJob().GetRun(), left)
+		}
 	}
 }
