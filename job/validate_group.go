@@ -310,7 +310,7 @@ func (c *checker) check(p string, k *nusav1.Check, g *nusav1.Group) {
 	default:
 		c.fail(p, "has no kind: one of http, tcp, command")
 	}
-	if at != "" && g.GetPorts()[port] == nil {
+	if (k.GetHttp() != nil || k.GetTcp() != nil) && g.GetPorts()[port] == nil {
 		c.fail(at, "the group has no port %q%s", clip(port), didYouMean(port, sorted(g.GetPorts())))
 	}
 	c.duration(c.join(p, "interval"), k.GetInterval(), time.Second, 24*time.Hour)
