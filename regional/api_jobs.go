@@ -69,9 +69,9 @@ func (l *leader) beginSubmit(req *nusav1.SubmitRequest) finishSubmit {
 			return nil, wireError(err)
 		}
 		spec := req.GetSpec()
-		out := &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: r.Changed && !r.Same, Warnings: job.Warnings(spec)}
+		out := &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: !r.Same, Warnings: job.Warnings(spec)}
 		key := state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: true}
-		if out.Changed {
+		if r.Changed && !r.Same {
 			l.events.Add("job.submitted", key.In(l.s.cfg.Region.GetName()), "version %d", r.Version)
 		}
 		if r.Same && spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH {
@@ -98,7 +98,7 @@ func (l *leader) queueSubmit(req *nusav1.SubmitRequest) (*proposal, error) {
 	p, err := l.seq.start(state.Command{SubmitLocalJob: &state.SubmitLocalJob{
 		Job:           *jobOf(spec, raw, true, 0),
 		CheckRevision: req.GetCheckRevision(), Again: req.GetAgain(),
-		Idempotency: idempotency(req.GetIdempotencyKey(), requestOf(raw, req.GetAgain())),
+		Idempotency: idempotency(req, raw),
 	}})
 	if err != nil {
 		return nil, wireError(err)
@@ -106,21 +106,18 @@ func (l *leader) queueSubmit(req *nusav1.SubmitRequest) (*proposal, error) {
 	return p, nil
 }
 
-// requestOf tells requests under one idempotency key apart.
-func requestOf(raw []byte, again bool) []byte {
-	if again {
-		return append(slices.Clip(raw), 1)
-	}
-	return raw
-}
-
-func idempotency(key string, request []byte) state.Idempotency {
-	if key == "" {
+// idempotency tells requests under one key apart by all that they ask for.
+func idempotency(req *nusav1.SubmitRequest, raw []byte) state.Idempotency {
+	if req.GetIdempotencyKey() == "" {
 		return state.Idempotency{}
 	}
 	h := fnv.New128a()
-	_, _ = h.Write(request)
-	return state.Idempotency{Key: key, Request: hex.EncodeToString(h.Sum(nil)), ExpiresUnixNano: time.Now().Add(idempotencyKept).UnixNano()}
+	_, _ = h.Write(raw)
+	_, _ = fmt.Fprintf(h, "%d %t", req.GetCheckRevision(), req.GetAgain())
+	return state.Idempotency{
+		Key: req.GetIdempotencyKey(), Request: hex.EncodeToString(h.Sum(nil)),
+		ExpiresUnixNano: time.Now().Add(idempotencyKept).UnixNano(),
+	}
 }
 
 // SubmitMany submits each message and answers in order. Submits are under way

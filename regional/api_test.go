@@ -182,8 +182,13 @@ func TestBadSubmits(t *testing.T) {
 		}
 		plain := spec("a", 1)
 		plain.Regions = &nusav1.RegionsSpec{} // says nothing, also with its defaults filled in
-		if _, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: plain, IdempotencyKey: "k"}); err != nil {
-			t.Error(err)
+		for range 2 { // and a retry, which says what the first one did
+			if r, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: plain, IdempotencyKey: "k"}); err != nil || !r.GetChanged() {
+				t.Errorf("%v, %v", r, err)
+			}
+		}
+		if _, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: plain, CheckRevision: 1, IdempotencyKey: "k"}); status.Code(err) != codes.AlreadyExists {
+			t.Errorf("a key used for another check: %v", err)
 		}
 		if _, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: spec("b", 1), IdempotencyKey: "k"}); status.Code(err) != codes.AlreadyExists {
 			t.Errorf("a key used for another request: %v", err)

@@ -20,13 +20,13 @@ func (t *txn) repeated(c Idempotency) (bool, error) {
 	if k.Idempotency.Request != c.Request {
 		return false, fmt.Errorf("%w: %q", ErrKeyReused, c.Key)
 	}
-	t.res.Version, t.res.Revision = k.Version, k.Revision
+	t.res.Version, t.res.Revision, t.res.Same = k.Version, k.Revision, k.Same
 	return true, nil
 }
 
 func (t *txn) remember(c Idempotency) {
 	if c.Key != "" {
-		t.keys.set(t.own, str(c.Key), &KeyRecord{c, t.res.Version, t.res.Revision})
+		t.keys.set(t.own, str(c.Key), &KeyRecord{c, t.res.Version, t.res.Revision, t.res.Same})
 		t.res.Changed = true
 	}
 }

@@ -622,11 +622,13 @@ func TestLocalJobs(t *testing.T) {
 	}
 	l.fails(submit("b", 2, -1, ""), ErrStaleRevision)
 	l.fails(submit("b", 2, 0, "k1"), ErrKeyReused)
-	if r := l.ok(submit("a", 2, -1, "k1")); r.Changed || r.Revision != first.Revision {
+	if r := l.ok(submit("a", 2, -1, "k1")); r.Changed || r.Same || r.Revision != first.Revision {
 		t.Errorf("a retry: %+v", r)
 	}
-	if r := l.ok(submit("a", 2, 0, "")); r.Changed || r.Version != 1 {
-		t.Errorf("the same spec: %+v", r)
+	for range 2 { // and a retry
+		if r := l.ok(submit("a", 2, 0, "k2")); !r.Same || r.Version != 1 {
+			t.Errorf("the same spec: %+v", r)
+		}
 	}
 	if r := l.ok(submit("b", 3, int64(first.Revision), "")); r.Version != 2 {
 		t.Errorf("another spec: %+v", r)
