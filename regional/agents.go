@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,8 +44,11 @@ func (a *agents) known(id string) *agentNode {
 	return a.nodes[id]
 }
 
-// ordered passes new orders on, in the order of the log.
+// ordered passes new orders on, in the order of the log; all that an entry has
+// for a node at once, since it shares a number (link.Outbox.PutAt). The slice is
+// given away.
 func (a *agents) ordered(orders []*state.Alloc) {
+	slices.SortStableFunc(orders, func(a, b *state.Alloc) int { return strings.Compare(a.NodeID, b.NodeID) })
 	for len(orders) > 0 {
 		id, some := orders[0].NodeID, 1
 		for some < len(orders) && orders[some].NodeID == id {

@@ -1,0 +1,66 @@
+package regional
+
+import (
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// TestOrdersOfOneEntry: an entry names node A, then B often, then A again, and
+// A's session reads as soon as it is woken; when the connection breaks then, the
+// agent resumes from what it has stored and lacks nothing.
+func TestOrdersOfOneEntry(t *testing.T) {
+	lost := 0
+	const rounds = 300
+	for range rounds {
+		a := newAgents(nil)
+		n := &agentNode{id: "A", outbox: link.NewOutbox[*state.Alloc]("e", 16)}
+		m := &agentNode{id: "B", outbox: link.NewOutbox[*state.Alloc]("e", 16)}
+		a.nodes["A"], a.nodes["B"] = n, m
+		ss := &agentSession{node: n, wake: make(chan struct{}, 1)}
+		n.session, ss.cursor = ss, n.outbox.Cursor(link.Position{})
+		got := map[string]bool{}
+		var stored link.Position
+		done := make(chan struct{})
+		go func() { // the sender: one batch, then the stream breaks
+			defer close(done)
+			<-ss.wake
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			for {
+				b, more := ss.cursor.NextWithin(512, 1<<20, func(link.Item[*state.Alloc]) int { return 1 })
+				if !more {
+					return
+				}
+				for _, i := range b.Items {
+					got[i.Key] = true
+				}
+				stored = b.Position
+			}
+		}()
+		orders := []*state.Alloc{{ID: "a1", NodeID: "A", OrderIndex: 7}}
+		for range 500 {
+			orders = append(orders, &state.Alloc{ID: "b", NodeID: "B", OrderIndex: 7})
+		}
+		orders = append(orders, &state.Alloc{ID: "a2", NodeID: "A", OrderIndex: 7})
+		a.ordered(orders)
+		<-done
+		c := n.outbox.Cursor(stored) // the agent comes back
+		for {
+			b, more := c.Next(512)
+			if !more {
+				break
+			}
+			for _, i := range b.Items {
+				got[i.Key] = true
+			}
+		}
+		if !got["a2"] {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("the order a2 was lost in %d of %d", lost, rounds)
+	}
+}
