@@ -297,6 +297,39 @@ func TestSequencerFollowsWhatRaftDoes(t *testing.T) {
 	}
 }
 
+// TestNothingSettlesAfterAFailure: a decision behind an entry that fails was
+// about a state that never came.
+func TestNothingSettlesAfterAFailure(t *testing.T) {
+	f := newFSM()
+	log := newFakeLog(f)
+	called := make(chan int, 64)
+	polls := make(chan int, 64)
+	q := newSequencer(log, f, func(v *state.View) decision {
+		n := v.NodeCount()
+		polls <- n
+		return decision{settled: func() { called <- n }}
+	}, func([]state.Result) {})
+	ended := make(chan error, 1)
+	go func() { ended <- q.run(context.Background()) }()
+	q.poke()
+	for <-polls != 0 {
+	}
+	p, _ := q.start(sample("x"))
+	<-polls
+	fu := <-log.applied
+	q.poke() // a second decision, nothing to propose
+	<-polls
+	fu.done <- raft.ErrLeadershipLost
+	<-p.done
+	<-ended
+	close(called)
+	for n := range called {
+		if n > f.View().NodeCount() {
+			t.Errorf("settled called for a state of %d nodes, committed are %d", n, f.View().NodeCount())
+		}
+	}
+}
+
 func TestSequencerIsBounded(t *testing.T) {
 	f := newFSM()
 	q := newSequencer(newFakeLog(f), f, nothingToDo, nil)
@@ -307,6 +340,20 @@ func TestSequencerIsBounded(t *testing.T) {
 	}
 	if _, err := q.start(sample("x")); !errors.Is(err, ErrQueueFull) {
 		t.Errorf("one more: %v", err)
+	}
+	// Large commands fill it sooner.
+	q = newSequencer(newFakeLog(f), f, nothingToDo, nil)
+	large := state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{Spec: make([]byte, 1<<20)}}}
+	full := 0
+	for range queueBytes>>20 + 1 {
+		if _, err := q.start(large); errors.Is(err, ErrQueueFull) {
+			full++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if full == 0 || full > 2 {
+		t.Errorf("%d of %d commands of 1 MiB were refused", full, queueBytes>>20+1)
 	}
 }
 

@@ -29,6 +29,8 @@ const (
 	// queueLimit bounds the commands that wait to be proposed: each of ten
 	// thousand agents may have one on its way, and waits in turn beyond that.
 	queueLimit = 16_384
+	// queueBytes bounds them too: each also holds what it was encoded from.
+	queueBytes = 64 << 20
 	// gatherBehind is how many entries are on their way at most when a new one
 	// is begun: one is written while the next is gathered, and the cost of an
 	// entry is shared by more commands the more there are.
@@ -85,6 +87,7 @@ type sequencer struct {
 	// wait for them.
 	committed func([]state.Result)
 	queue     chan *proposal
+	bytes     atomic.Int64  // of the commands in the queue
 	wake      chan struct{} // room for one
 	ended     chan struct{}
 
@@ -163,10 +166,15 @@ func (q *sequencer) start(cmd state.Command) (*proposal, error) {
 		return nil, ErrNotLeader
 	default:
 	}
+	if n := q.bytes.Add(int64(len(data))); n > queueBytes {
+		q.bytes.Add(-int64(len(data)))
+		return nil, fmt.Errorf("%w: commands of %d MiB wait", ErrQueueFull, queueBytes>>20)
+	}
 	select {
 	case q.queue <- p:
 		return p, nil
 	default:
+		q.bytes.Add(-int64(len(data)))
 		return nil, fmt.Errorf("%w: %d commands wait", ErrQueueFull, queueLimit)
 	}
 }
@@ -185,6 +193,9 @@ func (q *sequencer) run(ctx context.Context) error {
 	grp.Go(func() error {
 		var first error
 		for e := range flying { // to the end, so that everybody is answered
+			if first != nil {
+				e.settled = nil // it was decided about a state that never came
+			}
 			if err := q.settle(e); err != nil && first == nil {
 				first = err
 				lost()
@@ -216,6 +227,7 @@ func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
 			case <-ctx.Done():
 				return nil
 			case q.next = <-q.queue:
+				q.left()
 			case <-q.wake:
 				q.decideAt(time.Now())
 			case <-timer.C:
@@ -232,6 +244,9 @@ func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
 		}
 	}
 }
+
+// left notes that next has left the queue.
+func (q *sequencer) left() { q.bytes.Add(-int64(len(q.next.data))) }
 
 // decideAt notes when something is to be decided.
 func (q *sequencer) decideAt(t time.Time) {
@@ -276,6 +291,7 @@ func (q *sequencer) gather(e *entry) {
 		if q.next == nil {
 			select {
 			case q.next = <-q.queue:
+				q.left()
 			default:
 				return
 			}
@@ -366,7 +382,7 @@ func (q *sequencer) settle(e entry) error {
 				q.astray.Store(true)
 			}
 		}
-		if e.settled != nil {
+		if e.settled != nil && !q.astray.Load() {
 			e.settled()
 		}
 		for i, p := range e.proposals {

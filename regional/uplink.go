@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -52,9 +53,11 @@ type upStream = grpc.BidiStreamingClient[nusav1.RegionMessage, nusav1.GlobalMess
 type uplink struct {
 	l *leader
 
-	mu      sync.Mutex
-	session *upSession // nil while there is none
-	subs    []subscription
+	// session is nil while there is none.
+	session atomic.Pointer[upSession]
+
+	mu   sync.Mutex
+	subs []subscription
 	// summaries are the jobs' counts, nil before run and where there is no
 	// global tier; dirty ones are summed up when sent.
 	summaries *link.Outbox[*nusav1.JobSummary]
@@ -74,13 +77,9 @@ func newUplink(l *leader) *uplink {
 }
 
 // up says whether a session with the global tier stands.
-func (u *uplink) up() bool { return u.current() != nil }
+func (u *uplink) up() bool { return u.session.Load() != nil }
 
-func (u *uplink) current() *upSession {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.session
-}
+func (u *uplink) current() *upSession { return u.session.Load() }
 
 // changed notes groups whose slots, counts or allocations changed.
 func (u *uplink) changed(groups []state.GroupKey) {
@@ -92,7 +91,7 @@ func (u *uplink) changed(groups []state.GroupKey) {
 	for _, g := range groups {
 		u.dirty[g.JobKey()] = struct{}{}
 	}
-	ss := u.session
+	ss := u.session.Load()
 	u.mu.Unlock()
 	if ss != nil {
 		ss.note(func() { ss.answers, ss.critical = true, true })
@@ -115,7 +114,7 @@ func (u *uplink) explained(groups map[state.GroupKey]struct{}) {
 	}
 	quiet := len(u.unplaced) == 0 && len(groups) == 0
 	u.unplaced = groups
-	ss := u.session
+	ss := u.session.Load()
 	u.mu.Unlock()
 	if ss != nil && !quiet {
 		ss.poke()
@@ -250,17 +249,13 @@ func (u *uplink) open(stream upStream, client nusav1.FederationClient, w *nusav1
 	defer u.mu.Unlock()
 	ss := newUpSession(u, stream, client, w)
 	ss.cursor = u.summaries.Cursor(link.Position(positionFromWire(w.GetSummaries())))
-	u.session = ss
+	u.session.Store(ss)
 	u.l.seq.poke() // what waits may be given back now
 	return ss
 }
 
 func (u *uplink) close(ss *upSession) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.session == ss {
-		u.session = nil
-	}
+	u.session.CompareAndSwap(ss, nil)
 }
 
 // run sends and receives until one of them fails or ctx ends, then says

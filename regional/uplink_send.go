@@ -272,13 +272,21 @@ func (ss *upSession) more() bool {
 // sumUp brings the summaries in line with the committed state.
 func (u *uplink) sumUp() {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	// Read under the lock: a change noted as dirty before is in this view.
+	dirty := u.dirty
+	u.dirty = map[state.JobKey]struct{}{}
+	u.mu.Unlock()
+	// Read now: a change noted as dirty before is in this view. Not under the
+	// lock, which whoever commits waits for.
 	view := u.l.s.fsm.View()
-	keys := slices.SortedFunc(maps.Keys(u.dirty), compareJobs)
-	clear(u.dirty)
-	for _, k := range keys {
-		s := u.l.summary(view, k)
+	keys := slices.SortedFunc(maps.Keys(dirty), compareJobs)
+	sums := make([]*nusav1.JobSummary, len(keys))
+	for i, k := range keys {
+		sums[i] = u.l.summary(view, k)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i, k := range keys {
+		s := sums[i]
 		key := k.Namespace + "/" + jobName(k.Job, k.Local, u.l.s.cfg.Region.GetName())
 		old, held := u.summaries.Get(key)
 		switch {
