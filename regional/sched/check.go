@@ -12,8 +12,8 @@ import (
 // ErrPlan is wrapped by every error of Check.
 var ErrPlan = errors.New("plan breaks a rule")
 
-// Check says whether a plan over-commits a node, doubles an instance or breaks
-// a filter. It applies the plan to a fork of the view and looks at each
+// Check says whether a plan over-commits a node, doubles an instance, breaks a
+// filter or puts something on a node that is kept from it. It applies the plan to a fork of the view and looks at each
 // placement by itself; it shares no code with Make.
 func Check(in Input, p *Plan) error {
 	var errs []error
@@ -21,6 +21,9 @@ func Check(in Input, p *Plan) error {
 		if err := checkPlace(in, &p.Places[i]); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if err := checkKept(in, p); err != nil {
+		errs = append(errs, err)
 	}
 	n := 0
 	newID := func() string { n++; return "check-" + strconv.Itoa(n) }
@@ -32,6 +35,25 @@ func Check(in Input, p *Plan) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkKept looks for placements on nodes that are kept for earlier groups.
+func checkKept(in Input, p *Plan) error {
+	if len(p.Kept) == 0 {
+		return nil
+	}
+	order := map[state.GroupKey]int{}
+	for g := range in.View.Unsettled() {
+		order[g.Key] = len(order)
+	}
+	for _, k := range p.Kept {
+		for i := range p.Places {
+			if pl := &p.Places[i]; pl.NodeID == k.NodeID && order[pl.Key] > order[k.Key] {
+				return fmt.Errorf("%w: %s[%d] on %s, which is kept for %s[%d]", ErrPlan, pl.Key, pl.Index, k.NodeName, k.Key, k.Index)
+			}
+		}
+	}
+	return nil
 }
 
 func checkPlace(in Input, p *Place) error {

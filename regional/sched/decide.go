@@ -43,6 +43,10 @@ type planner struct {
 	in     Input
 	plan   *Plan
 	wakeAt int64
+	// claims of instances for which nodes are to be kept, in the order of the
+	// plan; heard is how many have got theirs.
+	claims []claim
+	heard  int
 }
 
 // Make makes the plan: groups by priority, then by age.
@@ -54,12 +58,19 @@ func (k *Planner) Make(in Input) *Plan {
 		in.MaxPlaces = defaultMaxPlaces
 	}
 	k.current = false
+	k.made++
+	if k.nodes != nil {
+		k.nodes.kept = nil
+	}
 	p := &planner{Planner: k, in: in, plan: &Plan{}}
 	for g := range in.View.Unsettled() {
 		p.group(g)
 		if p.plan.More {
 			break
 		}
+	}
+	if p.heard > 0 {
+		p.plan.Kept = p.nodes.kept
 	}
 	if p.wakeAt > 0 {
 		p.plan.Wake = time.Duration(p.wakeAt - in.NowUnixNano)
@@ -93,6 +104,8 @@ type decision struct {
 	// nodes that it puts instances on.
 	stopped map[string]bool
 	placed  []int32
+	// own claims: they bind the groups that come later.
+	own []claim
 }
 
 // todo are the instances of one slot that need a node.
@@ -142,6 +155,7 @@ func (p *planner) group(g *state.GroupView) {
 		d.enter(next.slot)
 		d.place(next.wants)
 	}
+	d.claimed()
 	p.plan.Waiting = append(p.plan.Waiting, d.waits...)
 }
 

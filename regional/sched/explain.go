@@ -63,6 +63,7 @@ func ExplainAsk(in Input, job *state.Job, group string) []Verdict {
 	if job.Type != state.System {
 		e.burdens(in, key)
 	}
+	t.kept = keptBefore(in, key, job.Priority)
 	out := make([]Verdict, 0, len(t.nodes))
 	for i := range t.nodes {
 		out = append(out, e.verdict(&t.nodes[i]))
@@ -120,6 +121,8 @@ func (e *explainer) verdict(n *node) Verdict {
 		refuse(n, r)
 	case e.declined[n.ID] != "":
 		v.Reason, v.Message = state.ReasonDeclined, e.declined[n.ID]
+	case (v.Taken == 0 || e.waits) && e.table.keeps(n.pos) != nil:
+		refuse(n, state.ReasonReserved)
 	}
 	v.Terms = e.terms(seen, e.affinity(seen), here, there)
 	if times := e.failed[n.ID]; times > 0 {

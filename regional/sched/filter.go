@@ -127,15 +127,13 @@ func (c *class) refusePorts(n *node) state.Reason {
 	return ""
 }
 
-// emptied is the node as if nothing ran on it and everybody let it work.
-func emptied(n *node) node {
-	e := *n
-	kind := *n.Node
-	kind.Status, kind.Cordoned, kind.Draining = state.NodeReady, false, false
-	e.Node = &kind
-	e.free, e.allocs, e.ports, e.gpu = n.Capacity, 0, nil, make([]int32, len(n.GPUs))
-	e.dedicated, e.planned = 0, nil
-	return e
+// refuseEmpty is refuseRoom as if nothing ran on the node.
+func (c *class) refuseEmpty(n *node) state.Reason {
+	empty := node{Node: n.Node, pos: n.pos, free: n.Capacity}
+	if len(c.units) > 0 {
+		empty.gpu = make([]int32, len(n.GPUs))
+	}
+	return c.refuseRoom(&empty)
 }
 
 // describe is the message of a refusal, with figures.
@@ -175,6 +173,8 @@ func (c *class) describe(n *node, r state.Reason) string {
 		return c.describeConflict(n)
 	case state.ReasonPortsExhausted:
 		return fmt.Sprintf("needs %d dynamic ports, %d free of %d..%d", len(c.Ports)-c.static, n.dynamicFree(), n.PortMin, n.PortMax)
+	case state.ReasonReserved:
+		return c.table.keeps(n.pos).forWhom(c.table.view.Cluster().Region)
 	}
 	return ""
 }

@@ -24,6 +24,9 @@ type node struct {
 	planned []state.JobKey
 	// checked is the number of the update that looked at it last.
 	checked uint64
+	// newest is when something was put here last, of what is still here; 0 = to
+	// be looked up.
+	newest int64
 	// ownPorts and ownGPU: the slices are copies of the view's.
 	ownPorts, ownGPU bool
 }
@@ -39,6 +42,8 @@ type table struct {
 	// that was not before, in order: whoever keeps an index over nodes catches up
 	// with it.
 	changed []int32
+	// kept are the nodes that the plan in the making keeps.
+	kept []Kept
 	// settled is how much of changed is older than the plan in the making, and
 	// updates how many views there were.
 	settled int
@@ -106,7 +111,7 @@ func (t *table) look(n *node) {
 		slices.Equal(n.ports, u.Ports) && slices.Equal(n.gpu, u.GPUMilli)
 	n.free, n.allocs, n.dedicated, n.dedicatedJob = free, u.Allocs, u.Dedicated, u.DedicatedJob
 	n.ports, n.gpu, n.ownPorts, n.ownGPU = u.Ports, u.GPUMilli, false, false
-	n.planned = n.planned[:0]
+	n.planned, n.newest = n.planned[:0], 0
 	if n.dedicated > 0 {
 		t.dedicatedJobs[n.dedicatedJob] = true
 	}

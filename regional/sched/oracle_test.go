@@ -1,13 +1,11 @@
 package sched_test
 
 import (
-	"fmt"
 	"math"
 	"slices"
+	"time"
 
-	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
-	"pgregory.net/rapid"
 )
 
 // The oracle knows the rules by itself: it looks at every node of a view, with
@@ -18,6 +16,8 @@ type oracle struct {
 	ask  *state.Ask
 	// without is an allocation to look away from.
 	without *state.Alloc
+	// empty looks away from all of them.
+	empty bool
 }
 
 // score is what a node is worth for one more instance; false if it cannot take
@@ -28,7 +28,7 @@ func (o *oracle) score(n *state.Node, declined []string) (float64, bool) {
 	ports := map[int32]bool{}
 	gpu := map[string]int32{}
 	for a := range o.view.Allocs() {
-		if o.without != nil && a.ID == o.without.ID {
+		if o.empty || o.without != nil && a.ID == o.without.ID {
 			continue
 		}
 		if a.Key() == o.key && a.Live() && a.Desired == state.Run {
@@ -124,6 +124,15 @@ func (o *oracle) suits(n *state.Node) bool {
 	if n.Status != state.NodeReady || n.Cordoned || n.Draining || n.ControlPlane || n.Pool != o.ask.Pool {
 		return false
 	}
+	for _, need := range o.ask.Drivers {
+		has := false
+		for _, d := range n.Drivers {
+			has = has || d.Name == need.Name && d.Healthy && len(lacking(need.Capabilities, d.Capabilities)) == 0
+		}
+		if !has {
+			return false
+		}
+	}
 	for _, c := range o.ask.Constraints {
 		if ok, err := testFuncs.Match(c, n); !ok || err != nil {
 			return false
@@ -152,17 +161,27 @@ func (o *oracle) portsFit(n *state.Node, used map[int32]bool) bool {
 	return dynamic <= 0
 }
 
-// gpusFit tries every assignment.
-func (o *oracle) gpusFit(n *state.Node, used map[string]int32) bool {
-	var units []state.GPUAsk
+func lacking(need, have []string) []string {
+	return slices.DeleteFunc(slices.Clone(need), func(s string) bool { return slices.Contains(have, s) })
+}
+
+// gpuParts are the devices and parts of devices that are asked for.
+func (o *oracle) gpuParts() (units []state.GPUAsk) {
 	for _, g := range o.ask.GPUs {
-		for range g.Count {
+		if g.Count <= 1 && g.ShareMilli > 0 && g.ShareMilli < 1000 {
+			units = append(units, g)
+			continue
+		}
+		for range max(g.Count, g.ShareMilli/1000) {
 			units = append(units, state.GPUAsk{ShareMilli: 1000, Models: g.Models})
 		}
-		if g.Count == 0 {
-			units = append(units, g)
-		}
 	}
+	return units
+}
+
+// gpusFit tries every assignment.
+func (o *oracle) gpusFit(n *state.Node, used map[string]int32) bool {
+	units := o.gpuParts()
 	var try func(i int) bool
 	try = func(i int) bool {
 		if i == len(units) {
@@ -184,62 +203,52 @@ func (o *oracle) gpusFit(n *state.Node, used map[string]int32) bool {
 	return try(0)
 }
 
-// judge walks through a plan: each choice must be as good as the oracle's best
-// at that point, and what is unplaced must fit nowhere when its turn came.
-// Resources only shrink within a plan, so the end of it is a fair time to ask.
-func judge(t *rapid.T, in sched.Input, p *sched.Plan) {
-	fork := in.View.Fork()
-	index := in.View.Index()
-	apply := func(c state.ApplyPlan) {
-		index++
-		if r := fork.Apply(index, state.Command{NowUnixNano: in.NowUnixNano, ApplyPlan: &c}); len(r.Skipped) > 0 {
-			t.Fatalf("skipped: %v\n%s", r.Skipped, p)
-		}
-	}
-	var stops sched.Plan
-	stops.Stops = p.Stops
-	for _, c := range stops.Commands(nil, 1000) {
-		apply(c)
-	}
-	for i := range p.Places {
-		pl := &p.Places[i]
-		view := fork.Snapshot()
-		job, _ := view.Job(pl.Key.JobKey(), pl.JobVersion)
-		if job.Type != state.System {
-			o := &oracle{view: view, key: pl.Key, ask: &job.Group(pl.Key.Group).Ask}
-			inst := view.Instance(pl.Key, pl.Index)
-			declined := declinedNow(in, inst)
-			failed, penalty := o.failures(in.View.Instance(pl.Key, pl.Index)), o.penalty()
-			best, chosen := math.Inf(-1), math.Inf(-1)
-			for n := range view.Nodes() {
-				if s, ok := o.score(n, declined); ok {
-					s -= penalty * float64(failed[n.ID])
-					best = max(best, s)
-					if n.ID == pl.NodeID {
-						chosen = s
-					}
-				}
-			}
-			if chosen < best-1e-9 || math.IsInf(best, -1) || math.Abs(pl.Score-chosen) > 1e-9 {
-				t.Fatalf("%s[%d] on %s is worth %v (said %v), the best %v\n%s", pl.Key, pl.Index, pl.NodeName, chosen, pl.Score, best, p)
-			}
-		}
-		one := sched.Plan{Places: []sched.Place{*pl}}
-		for _, c := range one.Commands(func() string { return fmt.Sprint("judge", i) }, 1) {
-			apply(c)
-		}
-	}
-	view := fork.Snapshot()
-	for _, u := range p.Unplaced {
-		job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
-		o := &oracle{view: view, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
-		if u.System {
-			continue
-		}
-		for n := range view.Nodes() {
-			if _, ok := o.score(n, declinedNow(in, view.Instance(u.Key, u.Ranges[0].From))); ok {
-				t.Fatalf("%s %v would fit %s\n%s", u.Key, u.Ranges, n.Name, p)
+// lack is the greatest share of a node's resource that must still be freed for
+// one more instance.
+func (o *oracle) lack(n *state.Node) float64 {
+	free, need := n.Capacity, o.ask.Resources
+	gpu, needGPU := int64(len(n.GPUs)*1000), int64(0)
+	for a := range o.view.NodeAllocs(n.ID) {
+		if a.Charged {
+			free = free.Sub(a.Resources)
+			for _, g := range a.GPUs {
+				gpu -= int64(g.ShareMilli)
 			}
 		}
 	}
+	if o.ask.Dedicated {
+		need = n.Capacity
+	}
+	for _, u := range o.gpuParts() {
+		needGPU += int64(u.ShareMilli)
+	}
+	all := [][3]int64{
+		{need.CPUMilli, free.CPUMilli, n.Capacity.CPUMilli}, {need.MemoryBytes, free.MemoryBytes, n.Capacity.MemoryBytes},
+		{need.DiskBytes, free.DiskBytes, n.Capacity.DiskBytes},
+	}
+	if needGPU > 0 {
+		all = append(all, [3]int64{needGPU, gpu, int64(len(n.GPUs) * 1000)})
+	}
+	most := -1.0
+	for _, of := range all {
+		if of[2] > 0 {
+			most = max(most, float64(of[0]-of[1])/float64(of[2]))
+		}
+	}
+	return most
+}
+
+// late says that something was put on a node after the choice of one began, for
+// an instance without a node since then.
+func (o *oracle) late(n *state.Node, since, now int64) bool {
+	began := since + int64(time.Minute)
+	for hold := int64(10 * time.Minute); began+hold <= now; hold *= 2 {
+		began += hold
+	}
+	for a := range o.view.NodeAllocs(n.ID) {
+		if a.Charged && a.CreatedUnixNano > began {
+			return true
+		}
+	}
+	return false
 }

@@ -20,9 +20,13 @@ type ranking struct {
 	heaps []entries
 	// seen of table.changed.
 	seen int
-	// refused is kept while nothing was placed since refusedAt.
-	refused   *refusals
-	refusedAt int
+	// refused is true while nothing was placed since refusedAt, and the same nodes
+	// are kept; of which plan and how many says refusedKept.
+	refused     *refusals
+	refusedAt   int
+	refusedKept uint64
+	// takes says that a node would take an instance when it is empty, once asked.
+	asked, takes bool
 }
 
 type entry struct {
@@ -180,6 +184,12 @@ func (p *picker) top(h *entries, b int, exclude []string, skipped *[]entry) *ent
 		switch {
 		case e.stamp != n.stamp || !p.room[e.pos]:
 			h.pop()
+		case len(p.table.kept) > 0 && p.table.keeps(e.pos) != nil:
+			// For the rest of the group: a local entry has its shared one aside, or
+			// done finds that its node has changed.
+			if e := h.pop(); isShared {
+				p.aside = append(p.aside, e)
+			}
 		case isShared && p.here[e.pos] > 0:
 			p.aside = append(p.aside, h.pop())
 			p.pushLocal(n)

@@ -64,6 +64,7 @@ func (d *decision) place(wants []state.Instance) {
 		pk.count(pos)
 	}
 	var none Unplaced
+	own := len(d.own)
 	for i := range wants {
 		if len(d.plan.Places) >= d.in.MaxPlaces {
 			d.plan.More = true
@@ -73,6 +74,12 @@ func (d *decision) place(wants []state.Instance) {
 		exclude, until := d.in.excluded(inst)
 		blamed := d.in.blamed(d.g.Key, inst)
 		pos := pk.choose(exclude, blamed)
+		if pos >= 0 && d.reserve() {
+			pos = pk.choose(exclude, blamed)
+		}
+		if pos < 0 && len(d.own) < own+maxKept {
+			d.claim(claim{class: pk.class, ranking: pk.ranking}, inst)
+		}
 		switch {
 		case pos >= 0:
 			n := &d.nodes.nodes[pos]
@@ -96,7 +103,7 @@ func (d *decision) placeOn(pk *picker, n *node, inst *state.Instance, failed int
 	if failed > 0 {
 		terms = append(terms, failedTerm(failed, pk.most()))
 	}
-	why := "best of " + strconv.Itoa(pk.fitting) + " fitting nodes of " + strconv.Itoa(len(d.nodes.nodes)) + ": " + termsText(terms)
+	why := "best of " + strconv.Itoa(pk.choices()) + " fitting nodes of " + strconv.Itoa(len(d.nodes.nodes)) + ": " + termsText(terms)
 	d.give(pk.class, n, inst, terms, why)
 	d.placed = append(d.placed, n.pos)
 	pk.took(n)
@@ -194,7 +201,17 @@ func (d *decision) systemSlot(insts []state.Instance) {
 			d.plan.More = true
 			return
 		}
-		if r := c.refuse(n); r != "" {
+		r := c.refuse(n)
+		if r == "" {
+			d.reserve()
+			if t.keeps(n.pos) != nil {
+				r = state.ReasonReserved
+			}
+		}
+		if r != "" {
+			if c.refuseEmpty(n) == "" {
+				d.claim(claim{class: c, pos: n.pos}, &inst)
+			}
 			full.Ranges = addIndex(full.Ranges, index)
 			refused.add(n, r)
 			continue
@@ -205,7 +222,8 @@ func (d *decision) systemSlot(insts []state.Instance) {
 		slices.SortFunc(full.Ranges, func(a, b Range) int { return cmp.Compare(a.From, b.From) })
 		full.Counts = refused.counts(false)
 		full.System = true
-		d.addUnplaced(full, full.Counts[0].Reason, full.Counts[0].Message)
+		why := blocking(full.Counts)
+		d.addUnplaced(full, why.Reason, why.Message)
 	}
 }
 

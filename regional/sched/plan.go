@@ -88,6 +88,8 @@ type Plan struct {
 	Proven   []Proven
 	Unplaced []Unplaced
 	Waiting  []Waiting
+	// Kept are the nodes that were withheld from what comes later in the plan.
+	Kept []Kept
 	// Wake is how long after NowUnixNano something is due; 0 = nothing is.
 	Wake time.Duration
 	// More says that MaxPlaces was reached: plan again at once.
@@ -132,6 +134,10 @@ func (p *Plan) String() string {
 	}
 	for _, w := range p.Waiting {
 		fmt.Fprintf(&b, "wait %s[%s]: %s\n", w.Key, rangesText(w.Ranges), w.Reason)
+	}
+	for i := range p.Kept {
+		k := &p.Kept[i]
+		fmt.Fprintf(&b, "keep %s for %s[%d]: it has waited %s\n", k.NodeName, k.Key, k.Index, k.waited())
 	}
 	if p.Wake > 0 {
 		fmt.Fprintf(&b, "wake in %s\n", p.Wake)

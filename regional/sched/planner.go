@@ -20,8 +20,10 @@ type Planner struct {
 	rankings map[string]*ranking
 	here     []int32 // scratch of pickers, all zeroes
 	key      []byte  // scratch of askKey
-	// current says that nodes are those of the plan in the making.
+	// current says that nodes are those of the plan in the making, made how many
+	// plans there were.
 	current bool
+	made    uint64
 }
 
 // NewPlanner knows nothing yet.

@@ -35,27 +35,31 @@ func declinedNow(in sched.Input, inst state.Instance) (out []string) {
 
 var (
 	pools  = rapid.SampledFrom([]string{"", "", "", "pool=b"})
+	hosts  = rapid.SampledFrom([]string{"", "", "", "", "", "control=yes", "disk=1", "drivers=docker", "drivers=docker:exec,!vm", "drivers=vm"})
 	racks  = rapid.SampledFrom([]string{"", "labels=rack:a", "labels=rack:b,disk:ssd", "labels=rack:c,disk:hdd"})
-	gpus   = rapid.SampledFrom([]string{"", "", "gpus=t4", "gpus=t4,a100,a100"})
+	gpus   = rapid.SampledFrom([]string{"", "", "gpus=t4", "gpus=t4,a100,h100", "gpus=a100,a100"})
 	quotas = rapid.SampledFrom([]string{"", "", "", "quota=2"})
 )
 
 func drawNode(t *rapid.T, id string) string {
-	return fmt.Sprintf("node %s cpu=%d mem=%d ports=20000,2000%d %s %s %s %s", id,
+	return fmt.Sprintf("node %s cpu=%d mem=%d ports=20000,2000%d %s %s %s %s %s", id,
 		rapid.IntRange(1, 4).Draw(t, "cpu")*1000, rapid.IntRange(1, 4).Draw(t, "mem")*1024, rapid.IntRange(0, 5).Draw(t, "ports"),
-		pools.Draw(t, "pool"), racks.Draw(t, "rack"), gpus.Draw(t, "gpus"), quotas.Draw(t, "quota"))
+		pools.Draw(t, "pool"), racks.Draw(t, "rack"), gpus.Draw(t, "gpus"), quotas.Draw(t, "quota"), hosts.Draw(t, "host"))
 }
 
 func drawJob(t *rapid.T, name string, version int) string {
 	pick := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
-	return fmt.Sprintf("job %s g v=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s", name, version,
-		rapid.IntRange(1, 15).Draw(t, "cpu")*100, rapid.IntRange(1, 15).Draw(t, "mem")*100,
+	// Some need most of a node: they wait until one is kept for them.
+	cpu := rapid.SampledFrom([]int{1, 1, 2, 2, 3, 5, 8, 10, 12, 15, 20, 30, 40}).Draw(t, "cpu")
+	return fmt.Sprintf("job %s g v=%d priority=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s %s %s", name, version,
+		40+10*(int(name[len(name)-1])%3), cpu*100, rapid.IntRange(1, 15).Draw(t, "mem")*100,
+		pick("disk", "", "", "", "disk=2"), pick("drivers", "", "", "", "", "drivers=docker", "drivers=docker:exec", "drivers=vm"),
 		pick("type", "", "", "type=batch", "type=system"),
-		pick("spread", "", "", "spread=rack"), pick("pool", "", "", "", "pool=b"),
+		pick("spread", "", "", "spread=rack", "spread=disk"), pick("pool", "", "", "", "pool=b"),
 		pick("constraint", "", "", "constraints=disk:ssd", "constraints=disk!:ssd"),
 		pick("affinity", "", "", "affinities=disk:ssd@50", "affinities=rack:a@-20,disk:hdd@70"),
-		pick("ports", "", "", "ports=http", "ports=http:8080,rpc", "ports=a,b"),
-		pick("gpus", "", "", "", "gpus=1", "gpus=300m@t4", "gpus=500m,1@a100"),
+		pick("ports", "", "", "ports=http", "ports=http:8080,rpc", "ports=a,b", "ports=a,b:20001", "ports=a:20000,b:20000"),
+		pick("gpus", "", "", "", "gpus=1", "gpus=300m@t4", "gpus=500m,1@a100", "gpus=500m,500m,1@t4", "gpus=2@a100|h100"),
 		pick("dedicated", "", "", "", "dedicated=yes"),
 		pick("disconnect", "", "", "replace=no", "running=stop", "reconcile=replacement", "singleton=yes"),
 		pick("update", "", "parallel=3", "attempts=1"))
@@ -89,8 +93,7 @@ func TestRandomLife(t *testing.T) {
 			if err := sched.Check(in, p); err != nil {
 				t.Fatalf("%v\n%s", err, p)
 			}
-			judge(t, in, p)
-			w.judgeExplain(t, in)
+			w.judgeExplain(judgePlan(t, in, p))
 			w.judgeShape(t, in)
 			switch rapid.IntRange(0, 4).Draw(t, "apply") {
 			case 0:
@@ -188,7 +191,7 @@ func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 	case 7:
 		w.must(t, "settle")
 	case 8:
-		w.must(t, rapid.SampledFrom([]string{"tick 3s", "tick 20s", "tick 1m"}).Draw(t, "tick"))
+		w.must(t, rapid.SampledFrom([]string{"tick 3s", "tick 20s", "tick 1m", "tick 1m", "tick 11m"}).Draw(t, "tick"))
 	case 9:
 		w.must(t, "remove "+node)
 	case 10, 11:
@@ -414,7 +417,12 @@ func summary(s *state.State) string {
 
 // judgeExplain: the verdicts agree with the oracle, node by node: a node that
 // has an instance is judged without it.
-func (w *world) judgeExplain(t *rapid.T, in sched.Input) {
+func (w *world) judgeExplain(j *judge) {
+	t, in := j.T, j.in
+	unsettled := map[state.GroupKey]int{}
+	for g := range in.View.Unsettled() {
+		unsettled[g.Key] = len(unsettled) + 1
+	}
 	for g := range in.View.Groups() {
 		if len(g.Slots) == 0 {
 			continue
@@ -432,6 +440,13 @@ func (w *world) judgeExplain(t *rapid.T, in sched.Input) {
 				}
 			}
 			s, ok := o.score(n, nil)
+			kept := slices.ContainsFunc(j.kept, func(k keeper) bool {
+				before := unsettled[k.key] < unsettled[g.Key]
+				if unsettled[g.Key] == 0 {
+					before = k.priority >= job.Priority
+				}
+				return k.node == n.ID && before
+			})
 			for _, term := range v.Terms {
 				if term.Name == "reschedule" {
 					s += term.Value // judge has looked at it
@@ -441,7 +456,9 @@ func (w *world) judgeExplain(t *rapid.T, in sched.Input) {
 			case v.Taken != taken:
 			case ok && math.Abs(s-v.Score) > 1e-9:
 			case !ok && v.Reason == "":
-			case ok && v.Reason != "" && v.Reason != state.ReasonDeclined && (taken == 0 || more):
+			case v.Reason == state.ReasonReserved && !kept:
+			case ok && kept && taken == 0 && v.Reason == "":
+			case ok && v.Reason != "" && v.Reason != state.ReasonDeclined && v.Reason != state.ReasonReserved && (taken == 0 || more):
 			case v.Reason != "" && v.Message == "":
 			default:
 				continue

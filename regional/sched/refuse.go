@@ -21,9 +21,9 @@ func (d *decision) unplaced(r *ranking, ranges []Range, declined []string) {
 	switch {
 	case len(declined) > 0:
 		f = r.refusals(declined)
-	case f == nil || r.refusedAt != len(r.table.changed):
+	case f == nil || r.refusedAt != len(r.table.changed) || r.refusedKept != d.keptMark():
 		f = r.refusals(nil)
-		r.refused, r.refusedAt = f, len(r.table.changed)
+		r.refused, r.refusedAt, r.refusedKept = f, len(r.table.changed), d.keptMark()
 	}
 	u.Counts, u.Never = f.counts, f.never
 	d.addUnplaced(u, f.reason, f.message)
@@ -46,16 +46,19 @@ func (c *class) refusals(declined []string) *refusals {
 	for i := range c.table.nodes {
 		n := &c.table.nodes[i]
 		r := c.refuse(n)
-		if r == "" && slices.Contains(declined, n.ID) {
+		switch {
+		case r != "":
+		case slices.Contains(declined, n.ID):
 			r = state.ReasonDeclined
+		case c.table.keeps(n.pos) != nil:
+			r = state.ReasonReserved
 		}
 		if r != "" {
 			t.add(n, r)
 		}
-		e := emptied(n)
-		if c.refuseStatus(&e) == "" && c.refuseKind(&e) == "" {
+		if !n.ControlPlane && c.refuseKind(n) == "" {
 			t.suited(n)
-			f.never = f.never && c.refuseRoom(&e) != ""
+			f.never = f.never && c.refuseEmpty(n) != ""
 		}
 	}
 	f.counts = t.counts(f.never)
@@ -75,9 +78,11 @@ func blocking(counts []state.Count) state.Count {
 }
 
 // farFromFitting ranks what refuses a node: no room, or its agent's word, only
-// refuses those that would do.
+// refuses those that would do, and one that is kept has even room.
 func farFromFitting(r state.Reason) int {
 	switch r {
+	case state.ReasonReserved:
+		return -1
 	case state.ReasonPoolMismatch, state.ReasonControlPlaneHost:
 		return 3
 	case state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned:

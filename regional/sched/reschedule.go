@@ -82,7 +82,7 @@ func (p *picker) choose(exclude []string, blamed []blame) int32 {
 	best, score := int32(-1), 0.0
 	for _, b := range blamed {
 		pos, ok := p.table.position(b.node)
-		if !ok || !p.room[pos] || slices.Contains(exclude, b.node) {
+		if !ok || !p.room[pos] || slices.Contains(exclude, b.node) || p.table.keeps(pos) != nil {
 			continue
 		}
 		n := &p.table.nodes[pos]

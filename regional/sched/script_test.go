@@ -304,7 +304,7 @@ func (w *world) define(a args) {
 		amount, model, _ := strings.Cut(g, "@")
 		var gpu state.GPUAsk
 		if model != "" {
-			gpu.Models = []string{model}
+			gpu.Models = strings.Split(model, "|")
 		}
 		n, _ := strconv.Atoi(strings.TrimSuffix(amount, "m"))
 		if strings.HasSuffix(amount, "m") {

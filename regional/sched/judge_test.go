@@ -1,0 +1,219 @@
+package sched_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"pgregory.net/rapid"
+)
+
+// keeper is a node that is kept, by the oracle's rule.
+type keeper struct {
+	node     string
+	key      state.GroupKey
+	index    int32
+	priority int32
+	waited   time.Duration
+}
+
+// judge is the oracle's walk through one plan.
+type judge struct {
+	*rapid.T
+	in    sched.Input
+	plan  *sched.Plan
+	fork  *state.State
+	index uint64
+	// kept from groups that come later, claims how many instances asked for it.
+	kept   []keeper
+	claims int
+}
+
+// judgePlan goes through the groups in the plan's order: each choice must be as
+// good as the oracle's best at that point, what is unplaced must fit nowhere,
+// and what has waited long keeps a node from those that come later.
+func judgePlan(t *rapid.T, in sched.Input, p *sched.Plan) *judge {
+	j := &judge{T: t, in: in, plan: p, fork: in.View.Fork(), index: in.View.Index()}
+	stops := sched.Plan{Stops: p.Stops}
+	for _, c := range stops.Commands(nil, 1000) {
+		j.apply(c)
+	}
+	places, unplaced := p.Places, slices.Clone(p.Unplaced)
+	for g := range in.View.Unsettled() {
+		for len(places) > 0 && places[0].Key == g.Key {
+			j.place(&places[0])
+			places = places[1:]
+		}
+		var mine []sched.Unplaced
+		unplaced = slices.DeleteFunc(unplaced, func(u sched.Unplaced) bool {
+			if u.Key == g.Key {
+				mine = append(mine, u)
+			}
+			return u.Key == g.Key
+		})
+		view := j.fork.Snapshot()
+		for _, u := range mine {
+			j.unplaced(view, g, u)
+		}
+		j.claim(view, g, mine)
+	}
+	if len(places)+len(unplaced) > 0 {
+		t.Fatalf("out of order: %v %v\n%s", places, unplaced, p)
+	}
+	for i, k := range p.Kept {
+		if i >= len(j.kept) || (keeper{k.NodeID, k.Key, k.Index, j.kept[i].priority, k.Waited}) != j.kept[i] {
+			t.Fatalf("%+v is kept, the oracle keeps %+v\n%s", k, j.kept, p)
+		}
+	}
+	return j
+}
+
+func (j *judge) apply(c state.ApplyPlan) {
+	j.index++
+	if r := j.fork.Apply(j.index, state.Command{NowUnixNano: j.in.NowUnixNano, ApplyPlan: &c}); len(r.Skipped) > 0 {
+		j.Fatalf("skipped: %v\n%s", r.Skipped, j.plan)
+	}
+}
+
+// isKept says that a node is kept for an instance of an earlier group.
+func (j *judge) isKept(node string) bool {
+	return slices.ContainsFunc(j.kept, func(k keeper) bool { return k.node == node })
+}
+
+func (j *judge) place(pl *sched.Place) {
+	view := j.fork.Snapshot()
+	job, _ := view.Job(pl.Key.JobKey(), pl.JobVersion)
+	o := &oracle{view: view, key: pl.Key, ask: &job.Group(pl.Key.Group).Ask}
+	inst := view.Instance(pl.Key, pl.Index)
+	declined := declinedNow(j.in, inst)
+	failed, penalty := o.failures(j.in.View.Instance(pl.Key, pl.Index)), o.penalty()
+	best, chosen, choices := math.Inf(-1), math.Inf(-1), 0
+	for n := range view.Nodes() {
+		s, ok := o.score(n, declined)
+		if !ok || j.isKept(n.ID) {
+			continue
+		}
+		choices++
+		s -= penalty * float64(failed[n.ID])
+		best = max(best, s)
+		if n.ID == pl.NodeID {
+			chosen = s
+		}
+	}
+	switch {
+	case job.Type == state.System:
+		if n, _ := view.Node(pl.NodeID); math.IsInf(chosen, -1) || int32(n.Num) != pl.Index {
+			j.Fatalf("%s[%d] does not fit %s\n%s", pl.Key, pl.Index, pl.NodeName, j.plan)
+		}
+	case chosen < best-1e-9 || math.IsInf(best, -1) || math.Abs(pl.Score-chosen) > 1e-9:
+		j.Fatalf("%s[%d] on %s is worth %v (said %v), the best %v of %d\n%s", pl.Key, pl.Index, pl.NodeName, chosen, pl.Score, best, choices, j.plan)
+	}
+	one := sched.Plan{Places: []sched.Place{*pl}}
+	for _, c := range one.Commands(func() string { return fmt.Sprint("judge", j.index) }, 1) {
+		j.apply(c)
+	}
+}
+
+// unplaced must fit nowhere at the end of its group, but where a node is kept.
+func (j *judge) unplaced(view *state.View, g *state.GroupView, u sched.Unplaced) {
+	job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
+	o := &oracle{view: view, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
+	var reserved int32
+	for _, i := range indices(u.Ranges) {
+		inst, fits := view.Instance(u.Key, i), int32(0)
+		for n := range view.Nodes() {
+			if u.System && int32(n.Num) != i {
+				continue
+			}
+			if _, ok := o.score(n, declinedNow(j.in, inst)); ok && !j.isKept(n.ID) {
+				j.Fatalf("%s[%d] would fit %s\n%s", u.Key, i, n.Name, j.plan)
+			} else if ok {
+				fits++
+			}
+		}
+		if reserved += fits; !u.System {
+			reserved = fits
+		}
+	}
+	said := int32(0)
+	for _, c := range u.Counts {
+		if c.Reason == state.ReasonReserved {
+			said = c.Count
+		}
+		if c.Message == "" {
+			j.Fatalf("%s: %s is not explained", u.Key, c.Reason)
+		}
+	}
+	if len(g.Slots) == 1 && said != reserved {
+		j.Fatalf("%s: %d nodes are kept, said %d\n%s", u.Key, reserved, said, j.plan)
+	}
+}
+
+func indices(ranges []sched.Range) (out []int32) {
+	for _, r := range ranges {
+		for i := r.From; i < r.To; i++ {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// claim keeps nodes for the instances of a group that have waited for a minute.
+func (j *judge) claim(view *state.View, g *state.GroupView, unplaced []sched.Unplaced) {
+	type waiting struct {
+		sched.Unplaced
+		index int32
+	}
+	var all []waiting
+	for _, u := range unplaced {
+		for _, i := range indices(u.Ranges) {
+			all = append(all, waiting{u, i})
+		}
+	}
+	slices.SortFunc(all, func(a, b waiting) int { return int(a.index - b.index) })
+	limit := max(1, min(4, view.NodeCount()/8))
+	for _, u := range all {
+		since := view.Instance(u.Key, u.index).FreedUnixNano
+		for _, s := range g.Slots {
+			if s.Generation == u.Generation && s.JobVersion == u.JobVersion && s.Wants(u.index) {
+				since = max(since, s.CommittedUnixNano)
+			}
+			if u.System && s.Generation == u.Generation {
+				since = max(since, s.CommittedUnixNano)
+			}
+		}
+		waited := time.Duration(j.in.NowUnixNano - since)
+		if waited < time.Minute || j.claims == limit {
+			continue
+		}
+		job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
+		o := &oracle{view: view, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
+		bare := &oracle{view: view, key: u.Key, ask: o.ask, empty: true}
+		takers := 0
+		best := keeper{key: u.Key, index: u.index, priority: job.Priority, waited: waited}
+		var lack float64
+		var late bool
+		for n := range view.Nodes() { // by id
+			if _, ok := bare.score(n, nil); !ok || u.System && int32(n.Num) != u.index {
+				continue
+			}
+			takers++
+			if j.isKept(n.ID) {
+				continue
+			}
+			nl, nt := o.lack(n), o.late(n, since, j.in.NowUnixNano)
+			if best.node == "" || late && !nt || late == nt && nl < lack {
+				best.node, lack, late = n.ID, nl, nt
+			}
+		}
+		if takers > 0 {
+			j.claims++
+		}
+		if best.node != "" {
+			j.kept = append(j.kept, best)
+		}
+	}
+}
