@@ -1332,7 +1332,9 @@ type GroupExplanation struct {
 	// Every region of the federation, best first.
 	Regions []*RegionVerdict `protobuf:"bytes,4,rep,name=regions,proto3" json:"regions,omitempty"`
 	// With `region`: every node of it, best first.
-	Nodes         []*NodeVerdict `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Nodes []*NodeVerdict `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Why instances are unplaced or wait, what stands in the way first.
+	Pending       []*CountedReason `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1398,6 +1400,13 @@ func (x *GroupExplanation) GetRegions() []*RegionVerdict {
 func (x *GroupExplanation) GetNodes() []*NodeVerdict {
 	if x != nil {
 		return x.Nodes
+	}
+	return nil
+}
+
+func (x *GroupExplanation) GetPending() []*CountedReason {
+	if x != nil {
+		return x.Pending
 	}
 	return nil
 }
@@ -3999,13 +4008,14 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\vExplanation\x121\n" +
 	"\x06groups\x18\x01 \x03(\v2\x19.nusa.v1.GroupExplanationR\x06groups\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\"\xbc\x01\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\xee\x01\n" +
 	"\x10GroupExplanation\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\adesired\x18\x02 \x01(\x05R\adesired\x12\x1a\n" +
 	"\bunplaced\x18\x03 \x01(\x05R\bunplaced\x120\n" +
 	"\aregions\x18\x04 \x03(\v2\x16.nusa.v1.RegionVerdictR\aregions\x12*\n" +
-	"\x05nodes\x18\x05 \x03(\v2\x14.nusa.v1.NodeVerdictR\x05nodes\"\xff\x01\n" +
+	"\x05nodes\x18\x05 \x03(\v2\x14.nusa.v1.NodeVerdictR\x05nodes\x120\n" +
+	"\apending\x18\x06 \x03(\v2\x16.nusa.v1.CountedReasonR\apending\"\xff\x01\n" +
 	"\rRegionVerdict\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05taken\x18\x02 \x01(\x05R\x05taken\x12\x12\n" +
@@ -4326,13 +4336,14 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*Problem)(nil),                 // 67: nusa.v1.Problem
 	(*Slot)(nil),                    // 68: nusa.v1.Slot
 	(*Job)(nil),                     // 69: nusa.v1.Job
-	(Reason)(0),                     // 70: nusa.v1.Reason
-	(*Allocation)(nil),              // 71: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 72: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 73: nusa.v1.Region
-	(*Node)(nil),                    // 74: nusa.v1.Node
-	(*Location)(nil),                // 75: nusa.v1.Location
-	(*timestamppb.Timestamp)(nil),   // 76: google.protobuf.Timestamp
+	(*CountedReason)(nil),           // 70: nusa.v1.CountedReason
+	(Reason)(0),                     // 71: nusa.v1.Reason
+	(*Allocation)(nil),              // 72: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 73: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 74: nusa.v1.Region
+	(*Node)(nil),                    // 75: nusa.v1.Node
+	(*Location)(nil),                // 76: nusa.v1.Location
+	(*timestamppb.Timestamp)(nil),   // 77: google.protobuf.Timestamp
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
 	64, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
@@ -4358,113 +4369,114 @@ var file_nusa_v1_api_proto_depIdxs = []int32{
 	64, // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
 	21, // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
 	22, // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	70, // 23: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
-	23, // 24: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	24, // 25: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	70, // 26: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
-	23, // 27: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	24, // 28: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	64, // 29: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	8,  // 30: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	71, // 31: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	15, // 32: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	62, // 33: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	72, // 34: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	63, // 35: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	73, // 36: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	74, // 37: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15, // 38: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	0,  // 39: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,  // 40: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	64, // 41: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	64, // 42: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	64, // 43: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	64, // 44: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	64, // 45: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	64, // 46: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	47, // 47: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	73, // 48: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	74, // 49: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15, // 50: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	44, // 51: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	52, // 52: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	64, // 53: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,  // 54: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	75, // 55: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	55, // 56: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	64, // 57: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,  // 58: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,  // 59: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	76, // 60: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	5,  // 61: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,  // 62: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,  // 63: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12, // 64: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13, // 65: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16, // 66: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18, // 67: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	25, // 68: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12, // 69: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,  // 70: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	26, // 71: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	28, // 72: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	28, // 73: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	29, // 74: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	31, // 75: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	33, // 76: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	34, // 77: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	36, // 78: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	37, // 79: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	36, // 80: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	34, // 81: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	39, // 82: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	41, // 83: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	42, // 84: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	43, // 85: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	45, // 86: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	48, // 87: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	50, // 88: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	53, // 89: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	48, // 90: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	56, // 91: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	58, // 92: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	6,  // 93: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,  // 94: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10, // 95: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	69, // 96: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14, // 97: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17, // 98: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19, // 99: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,  // 100: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	69, // 101: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,  // 102: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	27, // 103: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	71, // 104: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	71, // 105: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	30, // 106: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	32, // 107: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	73, // 108: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	35, // 109: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	73, // 110: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	73, // 111: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	38, // 112: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	73, // 113: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	40, // 114: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	74, // 115: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	74, // 116: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	74, // 117: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	46, // 118: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	49, // 119: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	51, // 120: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	54, // 121: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	49, // 122: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	57, // 123: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	59, // 124: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	93, // [93:125] is the sub-list for method output_type
-	61, // [61:93] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	70, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	71, // 24: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	23, // 25: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	24, // 26: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
+	71, // 27: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	23, // 28: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	24, // 29: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
+	64, // 30: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	8,  // 31: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
+	72, // 32: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	15, // 33: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	62, // 34: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	73, // 35: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	63, // 36: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	74, // 37: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	75, // 38: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15, // 39: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	0,  // 40: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,  // 41: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	64, // 42: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	64, // 43: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	64, // 44: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	64, // 45: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	64, // 46: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	64, // 47: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	47, // 48: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	74, // 49: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	75, // 50: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15, // 51: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	44, // 52: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	52, // 53: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	64, // 54: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,  // 55: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	76, // 56: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	55, // 57: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	64, // 58: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,  // 59: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,  // 60: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	77, // 61: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	5,  // 62: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,  // 63: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,  // 64: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12, // 65: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13, // 66: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16, // 67: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18, // 68: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	25, // 69: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12, // 70: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,  // 71: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	26, // 72: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	28, // 73: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	28, // 74: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	29, // 75: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	31, // 76: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	33, // 77: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	34, // 78: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	36, // 79: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	37, // 80: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	36, // 81: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	34, // 82: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	39, // 83: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	41, // 84: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	42, // 85: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	43, // 86: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	45, // 87: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	48, // 88: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	50, // 89: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	53, // 90: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	48, // 91: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	56, // 92: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	58, // 93: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	6,  // 94: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,  // 95: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10, // 96: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	69, // 97: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14, // 98: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17, // 99: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19, // 100: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,  // 101: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	69, // 102: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,  // 103: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	27, // 104: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	72, // 105: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	72, // 106: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	30, // 107: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	32, // 108: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	74, // 109: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	35, // 110: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	74, // 111: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	74, // 112: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	38, // 113: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	74, // 114: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	40, // 115: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	75, // 116: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	75, // 117: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	75, // 118: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	46, // 119: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	49, // 120: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	51, // 121: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	54, // 122: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	49, // 123: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	57, // 124: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	59, // 125: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	94, // [94:126] is the sub-list for method output_type
+	62, // [62:94] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }

@@ -426,7 +426,8 @@ const (
 	JobState_JOB_STATE_UNSPECIFIED JobState = 0
 	// Some instances have no owner or no node yet.
 	JobState_JOB_STATE_PENDING JobState = 1
-	// Every instance has a node; not all run yet.
+	// Every instance has a node; not all run yet, or what is no longer wanted has
+	// not stopped yet.
 	JobState_JOB_STATE_STARTING JobState = 2
 	// Every instance runs (batch: or has completed).
 	JobState_JOB_STATE_RUNNING JobState = 3
@@ -2704,7 +2705,11 @@ type InstanceCounts struct {
 	Lost     int32                  `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
 	// Of those that start or run: how many still do so in an older version of
 	// the job than the wanted one. A rollout has ended when there are none.
-	Outdated      int32 `protobuf:"varint,8,opt,name=outdated,proto3" json:"outdated,omitempty"`
+	Outdated int32 `protobuf:"varint,8,opt,name=outdated,proto3" json:"outdated,omitempty"`
+	// Instances that start, run or are lost, and that nobody wants any more: they
+	// are being stopped. Counted nowhere else. In a JobSummary 0: there they
+	// count as what they do.
+	Stopping      int32 `protobuf:"varint,9,opt,name=stopping,proto3" json:"stopping,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2795,13 +2800,20 @@ func (x *InstanceCounts) GetOutdated() int32 {
 	return 0
 }
 
+func (x *InstanceCounts) GetStopping() int32 {
+	if x != nil {
+		return x.Stopping
+	}
+	return 0
+}
+
 // CountedReason is a reason and how many of what it concerns.
 type CountedReason struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Reason  Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Count   int32                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	Message string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// "region" or "node".
+	// "region", "node" or "instance".
 	What          string `protobuf:"bytes,4,opt,name=what,proto3" json:"what,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3084,7 +3096,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x05slots\x18\x06 \x03(\v2\r.nusa.v1.SlotR\x05slots\x1aS\n" +
 	"\fRegionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\"\xde\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\"\xfa\x01\n" +
 	"\x0eInstanceCounts\x12\x18\n" +
 	"\apending\x18\x01 \x01(\x05R\apending\x12\x1a\n" +
 	"\bstarting\x18\x02 \x01(\x05R\bstarting\x12\x18\n" +
@@ -3093,7 +3105,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x06failed\x18\x05 \x01(\x05R\x06failed\x12\x18\n" +
 	"\astopped\x18\x06 \x01(\x05R\astopped\x12\x12\n" +
 	"\x04lost\x18\a \x01(\x05R\x04lost\x12\x1a\n" +
-	"\boutdated\x18\b \x01(\x05R\boutdated\"|\n" +
+	"\boutdated\x18\b \x01(\x05R\boutdated\x12\x1a\n" +
+	"\bstopping\x18\t \x01(\x05R\bstopping\"|\n" +
 	"\rCountedReason\x12'\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x18\n" +
