@@ -2802,6 +2802,103 @@ func (x *CordonNodeRequest) GetCordon() bool {
 	return false
 }
 
+type RemoveNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Region        string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeRequest) Reset() {
+	*x = RemoveNodeRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeRequest) ProtoMessage() {}
+
+func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
+func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *RemoveNodeRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RemoveNodeRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+type RemoveNodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node as it was.
+	Node          *Node `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeResponse) Reset() {
+	*x = RemoveNodeResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeResponse) ProtoMessage() {}
+
+func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
+func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *RemoveNodeResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
 // Edge is a directed pair of regions: `from` probes `to`.
 type Edge struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2831,7 +2928,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +2940,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +2953,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Edge) GetFrom() string {
@@ -2967,7 +3064,7 @@ type GetTopologyRequest struct {
 
 func (x *GetTopologyRequest) Reset() {
 	*x = GetTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2979,7 +3076,7 @@ func (x *GetTopologyRequest) String() string {
 func (*GetTopologyRequest) ProtoMessage() {}
 
 func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2992,7 +3089,7 @@ func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
 func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetTopologyRequest) GetNodes() bool {
@@ -3016,7 +3113,7 @@ type TopologyTree struct {
 
 func (x *TopologyTree) Reset() {
 	*x = TopologyTree{}
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +3125,7 @@ func (x *TopologyTree) String() string {
 func (*TopologyTree) ProtoMessage() {}
 
 func (x *TopologyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +3138,7 @@ func (x *TopologyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyTree.ProtoReflect.Descriptor instead.
 func (*TopologyTree) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TopologyTree) GetServers() []*GlobalServer {
@@ -3085,7 +3182,7 @@ type GlobalServer struct {
 
 func (x *GlobalServer) Reset() {
 	*x = GlobalServer{}
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3097,7 +3194,7 @@ func (x *GlobalServer) String() string {
 func (*GlobalServer) ProtoMessage() {}
 
 func (x *GlobalServer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3110,7 +3207,7 @@ func (x *GlobalServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalServer.ProtoReflect.Descriptor instead.
 func (*GlobalServer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GlobalServer) GetName() string {
@@ -3151,7 +3248,7 @@ type MatrixRequest struct {
 
 func (x *MatrixRequest) Reset() {
 	*x = MatrixRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3260,7 @@ func (x *MatrixRequest) String() string {
 func (*MatrixRequest) ProtoMessage() {}
 
 func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3176,7 +3273,7 @@ func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixRequest.ProtoReflect.Descriptor instead.
 func (*MatrixRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *MatrixRequest) GetFrom() string {
@@ -3197,7 +3294,7 @@ type MatrixResponse struct {
 
 func (x *MatrixResponse) Reset() {
 	*x = MatrixResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3209,7 +3306,7 @@ func (x *MatrixResponse) String() string {
 func (*MatrixResponse) ProtoMessage() {}
 
 func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3222,7 +3319,7 @@ func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixResponse.ProtoReflect.Descriptor instead.
 func (*MatrixResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MatrixResponse) GetRegions() []string {
@@ -3253,7 +3350,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3265,7 +3362,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3278,7 +3375,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PathRequest) GetFrom() string {
@@ -3318,7 +3415,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3427,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3440,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -3366,7 +3463,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3475,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3488,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Path) GetRegions() []string {
@@ -3428,7 +3525,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3440,7 +3537,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3453,7 +3550,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -3493,7 +3590,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3505,7 +3602,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3518,7 +3615,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -3540,7 +3637,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3649,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3565,7 +3662,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -3606,7 +3703,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3618,7 +3715,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3631,7 +3728,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -3659,7 +3756,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3671,7 +3768,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3684,7 +3781,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Event) GetToken() string {
@@ -3737,7 +3834,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3749,7 +3846,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3762,7 +3859,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
 }
 
 type InfoResponse struct {
@@ -3781,7 +3878,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3793,7 +3890,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3806,7 +3903,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -3863,7 +3960,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3875,7 +3972,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4121,7 +4218,12 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x11CordonNodeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x16\n" +
-	"\x06cordon\x18\x03 \x01(\bR\x06cordon\"\xf0\x03\n" +
+	"\x06cordon\x18\x03 \x01(\bR\x06cordon\";\n" +
+	"\x11RemoveNodeRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06region\x18\x02 \x01(\tR\x06region\"7\n" +
+	"\x12RemoveNodeResponse\x12!\n" +
+	"\x04node\x18\x01 \x01(\v2\r.nusa.v1.NodeR\x04node\"\xf0\x03\n" +
 	"\x04Edge\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12(\n" +
@@ -4234,12 +4336,13 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x03Get\x12\x19.nusa.v1.GetRegionRequest\x1a\x0f.nusa.v1.Region\x127\n" +
 	"\x06Cordon\x12\x1c.nusa.v1.CordonRegionRequest\x1a\x0f.nusa.v1.Region\x12B\n" +
 	"\x06Remove\x12\x19.nusa.v1.GetRegionRequest\x1a\x1d.nusa.v1.RemoveRegionResponse\x127\n" +
-	"\x05Watch\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x0f.nusa.v1.Region0\x012\xdd\x01\n" +
+	"\x05Watch\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x0f.nusa.v1.Region0\x012\xa0\x02\n" +
 	"\x05Nodes\x12=\n" +
 	"\x04List\x12\x19.nusa.v1.ListNodesRequest\x1a\x1a.nusa.v1.ListNodesResponse\x12-\n" +
 	"\x03Get\x12\x17.nusa.v1.GetNodeRequest\x1a\r.nusa.v1.Node\x121\n" +
 	"\x05Drain\x12\x19.nusa.v1.DrainNodeRequest\x1a\r.nusa.v1.Node\x123\n" +
-	"\x06Cordon\x12\x1a.nusa.v1.CordonNodeRequest\x1a\r.nusa.v1.Node2\xaf\x02\n" +
+	"\x06Cordon\x12\x1a.nusa.v1.CordonNodeRequest\x1a\r.nusa.v1.Node\x12A\n" +
+	"\x06Remove\x12\x1a.nusa.v1.RemoveNodeRequest\x1a\x1b.nusa.v1.RemoveNodeResponse2\xaf\x02\n" +
 	"\bTopology\x129\n" +
 	"\x03Get\x12\x1b.nusa.v1.GetTopologyRequest\x1a\x15.nusa.v1.TopologyTree\x129\n" +
 	"\x06Matrix\x12\x16.nusa.v1.MatrixRequest\x1a\x17.nusa.v1.MatrixResponse\x123\n" +
@@ -4264,7 +4367,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                  // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                  // 1: nusa.v1.RTTSource
@@ -4310,173 +4413,178 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*GetNodeRequest)(nil),          // 41: nusa.v1.GetNodeRequest
 	(*DrainNodeRequest)(nil),        // 42: nusa.v1.DrainNodeRequest
 	(*CordonNodeRequest)(nil),       // 43: nusa.v1.CordonNodeRequest
-	(*Edge)(nil),                    // 44: nusa.v1.Edge
-	(*GetTopologyRequest)(nil),      // 45: nusa.v1.GetTopologyRequest
-	(*TopologyTree)(nil),            // 46: nusa.v1.TopologyTree
-	(*GlobalServer)(nil),            // 47: nusa.v1.GlobalServer
-	(*MatrixRequest)(nil),           // 48: nusa.v1.MatrixRequest
-	(*MatrixResponse)(nil),          // 49: nusa.v1.MatrixResponse
-	(*PathRequest)(nil),             // 50: nusa.v1.PathRequest
-	(*PathResponse)(nil),            // 51: nusa.v1.PathResponse
-	(*Path)(nil),                    // 52: nusa.v1.Path
-	(*NearestRequest)(nil),          // 53: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),         // 54: nusa.v1.NearestResponse
-	(*NearRegion)(nil),              // 55: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),      // 56: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                   // 57: nusa.v1.Event
-	(*InfoRequest)(nil),             // 58: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),            // 59: nusa.v1.InfoResponse
-	nil,                             // 60: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                             // 61: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),       // 62: nusa.v1.ExecRequest.Start
-	nil,                             // 63: nusa.v1.ListRegionsRequest.LabelsEntry
-	(*durationpb.Duration)(nil),     // 64: google.protobuf.Duration
-	(*InstanceCounts)(nil),          // 65: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                 // 66: nusa.v1.JobSpec
-	(*Problem)(nil),                 // 67: nusa.v1.Problem
-	(*Slot)(nil),                    // 68: nusa.v1.Slot
-	(*Job)(nil),                     // 69: nusa.v1.Job
-	(*CountedReason)(nil),           // 70: nusa.v1.CountedReason
-	(Reason)(0),                     // 71: nusa.v1.Reason
-	(*Allocation)(nil),              // 72: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 73: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 74: nusa.v1.Region
-	(*Node)(nil),                    // 75: nusa.v1.Node
-	(*Location)(nil),                // 76: nusa.v1.Location
-	(*timestamppb.Timestamp)(nil),   // 77: google.protobuf.Timestamp
+	(*RemoveNodeRequest)(nil),       // 44: nusa.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),      // 45: nusa.v1.RemoveNodeResponse
+	(*Edge)(nil),                    // 46: nusa.v1.Edge
+	(*GetTopologyRequest)(nil),      // 47: nusa.v1.GetTopologyRequest
+	(*TopologyTree)(nil),            // 48: nusa.v1.TopologyTree
+	(*GlobalServer)(nil),            // 49: nusa.v1.GlobalServer
+	(*MatrixRequest)(nil),           // 50: nusa.v1.MatrixRequest
+	(*MatrixResponse)(nil),          // 51: nusa.v1.MatrixResponse
+	(*PathRequest)(nil),             // 52: nusa.v1.PathRequest
+	(*PathResponse)(nil),            // 53: nusa.v1.PathResponse
+	(*Path)(nil),                    // 54: nusa.v1.Path
+	(*NearestRequest)(nil),          // 55: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),         // 56: nusa.v1.NearestResponse
+	(*NearRegion)(nil),              // 57: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),      // 58: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                   // 59: nusa.v1.Event
+	(*InfoRequest)(nil),             // 60: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),            // 61: nusa.v1.InfoResponse
+	nil,                             // 62: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                             // 63: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),       // 64: nusa.v1.ExecRequest.Start
+	nil,                             // 65: nusa.v1.ListRegionsRequest.LabelsEntry
+	(*durationpb.Duration)(nil),     // 66: google.protobuf.Duration
+	(*InstanceCounts)(nil),          // 67: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                 // 68: nusa.v1.JobSpec
+	(*Problem)(nil),                 // 69: nusa.v1.Problem
+	(*Slot)(nil),                    // 70: nusa.v1.Slot
+	(*Job)(nil),                     // 71: nusa.v1.Job
+	(*CountedReason)(nil),           // 72: nusa.v1.CountedReason
+	(Reason)(0),                     // 73: nusa.v1.Reason
+	(*Allocation)(nil),              // 74: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 75: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 76: nusa.v1.Region
+	(*Node)(nil),                    // 77: nusa.v1.Node
+	(*Location)(nil),                // 78: nusa.v1.Location
+	(*timestamppb.Timestamp)(nil),   // 79: google.protobuf.Timestamp
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	64, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	66, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,  // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,  // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	65, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	66, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	67, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	68, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,  // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	67, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	66, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	69, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	68, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	11, // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	68, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	60, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	70, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	62, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	19, // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
 	8,  // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	61, // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	69, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	63, // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	71, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	15, // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,  // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,  // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	66, // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	68, // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	20, // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	64, // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	66, // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
 	21, // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
 	22, // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	70, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
-	71, // 24: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	72, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	73, // 24: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
 	23, // 25: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	24, // 26: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	71, // 27: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	73, // 27: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
 	23, // 28: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	24, // 29: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	64, // 30: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	66, // 30: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
 	8,  // 31: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	72, // 32: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	74, // 32: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
 	15, // 33: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	62, // 34: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	73, // 35: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	63, // 36: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	74, // 37: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	75, // 38: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	64, // 34: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	75, // 35: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	65, // 36: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	76, // 37: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	77, // 38: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
 	15, // 39: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	0,  // 40: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,  // 41: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	64, // 42: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	64, // 43: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	64, // 44: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	64, // 45: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	64, // 46: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	64, // 47: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	47, // 48: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	74, // 49: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	75, // 50: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15, // 51: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	44, // 52: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	52, // 53: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	64, // 54: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,  // 55: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	76, // 56: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	55, // 57: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	64, // 58: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,  // 59: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,  // 60: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	77, // 61: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	5,  // 62: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,  // 63: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,  // 64: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12, // 65: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13, // 66: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16, // 67: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18, // 68: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	25, // 69: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12, // 70: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,  // 71: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	26, // 72: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	28, // 73: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	28, // 74: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	29, // 75: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	31, // 76: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	33, // 77: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	34, // 78: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	36, // 79: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	37, // 80: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	36, // 81: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	34, // 82: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	39, // 83: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	41, // 84: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	42, // 85: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	43, // 86: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	45, // 87: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	48, // 88: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	50, // 89: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	53, // 90: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	48, // 91: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	56, // 92: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	58, // 93: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	6,  // 94: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,  // 95: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10, // 96: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	69, // 97: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14, // 98: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17, // 99: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19, // 100: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,  // 101: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	69, // 102: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,  // 103: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	27, // 104: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	72, // 105: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	72, // 106: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	30, // 107: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	32, // 108: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	74, // 109: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	35, // 110: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	74, // 111: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	74, // 112: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	38, // 113: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	74, // 114: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	40, // 115: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	75, // 116: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	75, // 117: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	75, // 118: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	46, // 119: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	49, // 120: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	51, // 121: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	54, // 122: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	49, // 123: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	57, // 124: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	59, // 125: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	94, // [94:126] is the sub-list for method output_type
-	62, // [62:94] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	77, // 40: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,  // 41: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,  // 42: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	66, // 43: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	66, // 44: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	66, // 45: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	66, // 46: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	66, // 47: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	66, // 48: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	49, // 49: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	76, // 50: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	77, // 51: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15, // 52: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	46, // 53: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	54, // 54: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	66, // 55: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,  // 56: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	78, // 57: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	57, // 58: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	66, // 59: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,  // 60: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,  // 61: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	79, // 62: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	5,  // 63: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,  // 64: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,  // 65: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12, // 66: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13, // 67: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16, // 68: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18, // 69: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	25, // 70: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12, // 71: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,  // 72: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	26, // 73: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	28, // 74: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	28, // 75: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	29, // 76: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	31, // 77: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	33, // 78: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	34, // 79: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	36, // 80: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	37, // 81: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	36, // 82: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	34, // 83: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	39, // 84: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	41, // 85: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	42, // 86: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	43, // 87: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	44, // 88: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	47, // 89: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	50, // 90: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	52, // 91: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	55, // 92: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	50, // 93: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	58, // 94: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	60, // 95: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	6,  // 96: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,  // 97: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10, // 98: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	71, // 99: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14, // 100: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17, // 101: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19, // 102: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,  // 103: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	71, // 104: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,  // 105: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	27, // 106: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	74, // 107: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	74, // 108: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	30, // 109: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	32, // 110: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	76, // 111: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	35, // 112: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	76, // 113: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	76, // 114: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	38, // 115: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	76, // 116: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	40, // 117: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	77, // 118: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	77, // 119: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	77, // 120: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	45, // 121: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	48, // 122: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	51, // 123: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	53, // 124: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	56, // 125: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	51, // 126: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	59, // 127: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	61, // 128: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	96, // [96:129] is the sub-list for method output_type
+	63, // [63:96] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -4492,7 +4600,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   62,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   7,
 		},

@@ -1091,19 +1091,24 @@ const (
 	Nodes_Get_FullMethodName    = "/nusa.v1.Nodes/Get"
 	Nodes_Drain_FullMethodName  = "/nusa.v1.Nodes/Drain"
 	Nodes_Cordon_FullMethodName = "/nusa.v1.Nodes/Cordon"
+	Nodes_Remove_FullMethodName = "/nusa.v1.Nodes/Remove"
 )
 
 // NodesClient is the client API for Nodes service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Nodes are looked at, cordoned and drained.
+// Nodes are looked at, cordoned, drained and forgotten.
 type NodesClient interface {
 	List(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	Get(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*Node, error)
 	// Drain moves work away; with `drain` false it ends the drain.
 	Drain(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*Node, error)
 	Cordon(ctx context.Context, in *CordonNodeRequest, opts ...grpc.CallOption) (*Node, error)
+	// Remove forgets a node that will not come back: what it is believed to run
+	// is lost from then on, and replaced. FAILED_PRECONDITION unless the node is
+	// lost or has left. Its agent, should it return, registers anew.
+	Remove(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
 }
 
 type nodesClient struct {
@@ -1154,17 +1159,31 @@ func (c *nodesClient) Cordon(ctx context.Context, in *CordonNodeRequest, opts ..
 	return out, nil
 }
 
+func (c *nodesClient) Remove(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveNodeResponse)
+	err := c.cc.Invoke(ctx, Nodes_Remove_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodesServer is the server API for Nodes service.
 // All implementations must embed UnimplementedNodesServer
 // for forward compatibility.
 //
-// Nodes are looked at, cordoned and drained.
+// Nodes are looked at, cordoned, drained and forgotten.
 type NodesServer interface {
 	List(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	Get(context.Context, *GetNodeRequest) (*Node, error)
 	// Drain moves work away; with `drain` false it ends the drain.
 	Drain(context.Context, *DrainNodeRequest) (*Node, error)
 	Cordon(context.Context, *CordonNodeRequest) (*Node, error)
+	// Remove forgets a node that will not come back: what it is believed to run
+	// is lost from then on, and replaced. FAILED_PRECONDITION unless the node is
+	// lost or has left. Its agent, should it return, registers anew.
+	Remove(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)
 	mustEmbedUnimplementedNodesServer()
 }
 
@@ -1186,6 +1205,9 @@ func (UnimplementedNodesServer) Drain(context.Context, *DrainNodeRequest) (*Node
 }
 func (UnimplementedNodesServer) Cordon(context.Context, *CordonNodeRequest) (*Node, error) {
 	return nil, status.Error(codes.Unimplemented, "method Cordon not implemented")
+}
+func (UnimplementedNodesServer) Remove(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Remove not implemented")
 }
 func (UnimplementedNodesServer) mustEmbedUnimplementedNodesServer() {}
 func (UnimplementedNodesServer) testEmbeddedByValue()               {}
@@ -1280,6 +1302,24 @@ func _Nodes_Cordon_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Nodes_Remove_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodesServer).Remove(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Nodes_Remove_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodesServer).Remove(ctx, req.(*RemoveNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Nodes_ServiceDesc is the grpc.ServiceDesc for Nodes service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1302,6 +1342,10 @@ var Nodes_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Cordon",
 			Handler:    _Nodes_Cordon_Handler,
+		},
+		{
+			MethodName: "Remove",
+			Handler:    _Nodes_Remove_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1434,7 +1434,12 @@ type Node struct {
 	Allocations int32                  `protobuf:"varint,12,opt,name=allocations,proto3" json:"allocations,omitempty"`
 	Registered  *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=registered,proto3" json:"registered,omitempty"`
 	// Regional Raft index of the last change.
-	ModifyIndex   uint64 `protobuf:"varint,14,opt,name=modify_index,json=modifyIndex,proto3" json:"modify_index,omitempty"`
+	ModifyIndex uint64 `protobuf:"varint,14,opt,name=modify_index,json=modifyIndex,proto3" json:"modify_index,omitempty"`
+	// Since the region last heard it, at least: a new master counts from its
+	// election. Unset while it is heard, and once it has left. A node is lost
+	// when this exceeds the node lease; until then its state, and that of its
+	// allocations, is the last known.
+	Silent        *durationpb.Duration `protobuf:"bytes,15,opt,name=silent,proto3" json:"silent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1565,6 +1570,13 @@ func (x *Node) GetModifyIndex() uint64 {
 		return x.ModifyIndex
 	}
 	return 0
+}
+
+func (x *Node) GetSilent() *durationpb.Duration {
+	if x != nil {
+		return x.Silent
+	}
+	return nil
 }
 
 // NodeInventory is what does not change from second to second. Sent at
@@ -2498,6 +2510,8 @@ type Allocation struct {
 	Incarnation uint64 `protobuf:"varint,24,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Why this node: one line.
 	PlacedBecause string `protobuf:"bytes,25,opt,name=placed_because,json=placedBecause,proto3" json:"placed_because,omitempty"`
+	// `Node.silent` of its node, if it lives: while set, the state is the last known.
+	NodeSilent    *durationpb.Duration `protobuf:"bytes,26,opt,name=node_silent,json=nodeSilent,proto3" json:"node_silent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2707,6 +2721,13 @@ func (x *Allocation) GetPlacedBecause() string {
 	return ""
 }
 
+func (x *Allocation) GetNodeSilent() *durationpb.Duration {
+	if x != nil {
+		return x.NodeSilent
+	}
+	return nil
+}
+
 // TaskState is one task of an allocation.
 type TaskState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2721,7 +2742,10 @@ type TaskState struct {
 	Reason   Reason                 `protobuf:"varint,7,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message  string                 `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
 	// The latest at most 10 events.
-	Events        []*TaskEvent `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`
+	Events []*TaskEvent `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`
+	// Which run of its command this is about, 1 = the first; an agent that comes
+	// back, too, begins another. 0 before the first.
+	Run           int32 `protobuf:"varint,10,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2817,6 +2841,13 @@ func (x *TaskState) GetEvents() []*TaskEvent {
 		return x.Events
 	}
 	return nil
+}
+
+func (x *TaskState) GetRun() int32 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
 }
 
 // TaskEvent is one thing that happened to a task.
@@ -3054,7 +3085,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\bShapeBin\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12&\n" +
 	"\x04free\x18\x02 \x01(\v2\x12.nusa.v1.ResourcesR\x04free\x12\x12\n" +
-	"\x04pool\x18\x03 \x01(\tR\x04pool\"\x89\x04\n" +
+	"\x04pool\x18\x03 \x01(\tR\x04pool\"\xbc\x04\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -3072,7 +3103,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"registered\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"registered\x12!\n" +
-	"\fmodify_index\x18\x0e \x01(\x04R\vmodifyIndex\"\xb0\x04\n" +
+	"\fmodify_index\x18\x0e \x01(\x04R\vmodifyIndex\x121\n" +
+	"\x06silent\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x06silent\"\xb0\x04\n" +
 	"\rNodeInventory\x12.\n" +
 	"\bcapacity\x18\x01 \x01(\v2\x12.nusa.v1.ResourcesR\bcapacity\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12:\n" +
@@ -3164,7 +3196,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"packetsOut\x12\x16\n" +
 	"\x06errors\x18\x06 \x01(\x04R\x06errors\x12\"\n" +
 	"\rin_per_second\x18\a \x01(\x01R\vinPerSecond\x12$\n" +
-	"\x0eout_per_second\x18\b \x01(\x01R\foutPerSecond\"\xf9\a\n" +
+	"\x0eout_per_second\x18\b \x01(\x01R\foutPerSecond\"\xb5\b\n" +
 	"\n" +
 	"Allocation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
@@ -3195,7 +3227,9 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\fcreate_index\x18\x16 \x01(\x04R\vcreateIndex\x12!\n" +
 	"\fmodify_index\x18\x17 \x01(\x04R\vmodifyIndex\x12 \n" +
 	"\vincarnation\x18\x18 \x01(\x04R\vincarnation\x12%\n" +
-	"\x0eplaced_because\x18\x19 \x01(\tR\rplacedBecause\x1aL\n" +
+	"\x0eplaced_because\x18\x19 \x01(\tR\rplacedBecause\x12:\n" +
+	"\vnode_silent\x18\x1a \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"nodeSilent\x1aL\n" +
 	"\n" +
 	"TasksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
@@ -3203,7 +3237,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xe4\x02\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xf6\x02\n" +
 	"\tTaskState\x12)\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x13.nusa.v1.AllocStateR\x05state\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x16\n" +
@@ -3213,7 +3247,9 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\bfinished\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bfinished\x12'\n" +
 	"\x06reason\x18\a \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\b \x01(\tR\amessage\x12*\n" +
-	"\x06events\x18\t \x03(\v2\x12.nusa.v1.TaskEventR\x06events\"i\n" +
+	"\x06events\x18\t \x03(\v2\x12.nusa.v1.TaskEventR\x06events\x12\x10\n" +
+	"\x03run\x18\n" +
+	" \x01(\x05R\x03run\"i\n" +
 	"\tTaskEvent\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -3383,38 +3419,40 @@ var file_nusa_v1_types_proto_depIdxs = []int32{
 	35, // 21: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
 	5,  // 22: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
 	36, // 23: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	5,  // 24: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	32, // 25: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	18, // 26: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	19, // 27: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	20, // 28: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	21, // 29: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	22, // 30: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	36, // 31: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	24, // 32: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	25, // 33: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	35, // 34: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	4,  // 35: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
-	3,  // 36: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
-	0,  // 37: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	33, // 38: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	5,  // 39: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	34, // 40: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	36, // 41: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	36, // 42: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	3,  // 43: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	36, // 44: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	36, // 45: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 46: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	28, // 47: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	36, // 48: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 49: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	27, // 50: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	51, // [51:51] is the sub-list for method output_type
-	51, // [51:51] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	35, // 24: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	5,  // 25: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
+	32, // 26: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	18, // 27: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	19, // 28: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	20, // 29: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	21, // 30: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	22, // 31: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	36, // 32: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	24, // 33: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	25, // 34: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	35, // 35: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	4,  // 36: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
+	3,  // 37: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
+	0,  // 38: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
+	33, // 39: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	5,  // 40: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	34, // 41: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	36, // 42: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	36, // 43: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	35, // 44: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	3,  // 45: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	36, // 46: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	36, // 47: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 48: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	28, // 49: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	36, // 50: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 51: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	27, // 52: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	53, // [53:53] is the sub-list for method output_type
+	53, // [53:53] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }
