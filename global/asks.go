@@ -164,7 +164,7 @@ func (st *state) subscriptions() []uint64 {
 func (st *state) planRegion(r *regionState, now time.Duration) place.Region {
 	out := place.Region{
 		Name: r.name, Labels: r.rec.GetDefinition().GetLabels(), Cordoned: r.rec.GetCordoned(),
-		Connected: r.session != nil, DisconnectedFor: r.life.DisconnectedFor(now),
+		Connected: r.session != nil, Unborn: r.rec.GetClusterId() == "", DisconnectedFor: r.life.DisconnectedFor(now),
 		ReportSequence: r.reportNum,
 	}
 	rep := r.report

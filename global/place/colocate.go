@@ -26,7 +26,7 @@ func (p *planner) placeSet(works []*work) {
 		}
 	}
 	for _, w := range works {
-		w.stayBeside(works)
+		p.stayBeside(w, works)
 	}
 }
 
@@ -65,7 +65,7 @@ func (w *work) homes() map[int]bool {
 
 // stayBeside refuses the regions that miss one of the other groups. Groups
 // that are nowhere yet forbid nothing.
-func (w *work) stayBeside(works []*work) {
+func (p *planner) stayBeside(w *work, works []*work) {
 	for _, other := range works {
 		homes := other.homes()
 		if other == w || len(homes) == 0 {
@@ -79,13 +79,13 @@ func (w *work) stayBeside(works []*work) {
 			}
 		}
 	}
-	w.rank()
+	p.sort(w)
 }
 
 // placeBeside places a group where all the others are.
 func (p *planner) placeBeside(w *work, works []*work) {
 	p.judge(w)
-	w.stayBeside(works)
+	p.stayBeside(w, works)
 	options, elsewhere := w.options()
 	spec := w.group.Regions
 	spec.SpreadMin = max(spec.SpreadMin, len(options)) // none of them may miss it
@@ -125,7 +125,7 @@ func (p *planner) placeBundle(works []*work) {
 		}
 		counts = append(counts, option{fits: n, weight: c.weight})
 	}
-	lead.rank()
+	p.sort(lead)
 	spec, total := bundleSpec(works, lead), lead.n
 	out := division{spec: spec, desired: lead.desired(), n: total, usedElsewhere: usedElsewhere, chunk: chunk}.divide(counts)
 	for _, w := range works {
@@ -199,7 +199,7 @@ func (p *planner) refuseForOthers(works []*work) (inUse int) {
 				c.score = score(c.terms)
 			}
 		}
-		w.rank()
+		p.sort(w)
 	}
 	for _, t := range all {
 		if t.inUse {

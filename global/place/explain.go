@@ -26,10 +26,13 @@ func (p *planner) explain(w *work) {
 			w.candidates[i] = then
 		}
 	}
-	w.rank()
+	p.sort(w)
 	p.leftOver(w)
-	if w.n > 0 {
+	switch {
+	case w.n > 0:
 		e.Pending = p.pending(w)
+	case w.job.Type == System:
+		e.Pending = p.full(w)
 	}
 	if p.detailed(w) {
 		e.Regions = make([]RegionVerdict, 0, len(w.candidates))
@@ -50,12 +53,7 @@ func (p *planner) explain(w *work) {
 
 // leftOver gives a reason to the regions that would do and got nothing.
 func (p *planner) leftOver(w *work) {
-	used := 0
-	for _, c := range w.candidates {
-		if w.taken(p, &c) > 0 {
-			used++
-		}
-	}
+	used := p.used(w)
 	for i := range w.candidates {
 		c := &w.candidates[i]
 		if c.reason != "" || w.taken(p, c) > 0 {
@@ -72,27 +70,60 @@ func (w *work) taken(p *planner, c *candidate) int {
 	return w.owned[p.snap.Regions[c.index].Name] + w.given[c.index]
 }
 
-// wordsKept is of how many regions the words are told with a counted reason.
+// wordsKept is of how many regions the words, or the names, are told with a
+// counted reason.
 const wordsKept = 3
+
+// stands is a reason in the making: how many regions have it, and which.
+type stands struct {
+	region.CountedReason
+	rank        int
+	said, named []string
+}
+
+// tell adds a region, with its own words if it has said any.
+func (s *stands) tell(name string, c *candidate, r *Region) {
+	s.Count++
+	switch {
+	case c.returned != nil && c.returned.Message != "":
+		s.said = append(s.said, name+": "+c.returned.Message)
+	case c.returned != nil:
+		s.said = append(s.said, name)
+	case c.reason == ReasonDisconnected && r.Unborn:
+		s.named = append(s.named, name+" (never connected)")
+	default:
+		s.named = append(s.named, name)
+	}
+}
+
+// message is the words of a few regions; where none has said any, the names.
+func (s *stands) message() string {
+	all, between := s.said, "; "
+	if len(all) == 0 {
+		all, between = s.named, ", "
+	}
+	if len(all) > wordsKept {
+		return strings.Join(all[:wordsKept], between) + between + "and others"
+	}
+	return strings.Join(all, between)
+}
 
 // pending counts the reasons for what is left: regions by why they take no
 // (more) instances, with their own words, and nodes by why they could not run
 // what was returned. What the regions say that would do otherwise comes first:
 // that is what stands in the way.
 func (p *planner) pending(w *work) []region.CountedReason {
-	type counted struct {
-		region.CountedReason
-		rank, words int
-	}
-	regions, nodes := map[string]*counted{}, map[string]int{}
+	regions, nodes := map[string]*stands{}, map[string]int{}
 	for i := range w.candidates {
 		c := &w.candidates[i]
 		reason := c.reason
 		switch {
 		case reason == "" && w.kept > 0:
-			reason = ReasonSpreadLimit
+			continue // it does its part, and what is kept is said by itself
 		case reason == "":
 			reason = ReasonNoCapacity // it took what it could
+		case c.far == ReasonRTTTooHigh && reason != ReasonNotAllowed && reason != ReasonLost:
+			reason = c.far // what else keeps it away does not matter
 		case c.returned != nil:
 			reason = cmp.Or(c.returned.Reason, reason)
 			for _, n := range c.returned.Counts {
@@ -101,43 +132,31 @@ func (p *planner) pending(w *work) []region.CountedReason {
 		}
 		e := regions[reason]
 		if e == nil {
-			e = &counted{CountedReason: region.CountedReason{Reason: reason, What: "region"}, rank: c.rank()}
+			e = &stands{CountedReason: region.CountedReason{Reason: reason, What: "region"}, rank: p.rank(c)}
 			regions[reason] = e
 		}
-		e.Count++
-		if e.rank = min(e.rank, c.rank()); c.returned == nil || e.words > wordsKept {
-			continue
-		}
-		switch e.words++; {
-		case e.words > wordsKept:
-			e.Message += "; and others"
-		case e.words > 1:
-			e.Message += "; "
-			fallthrough
-		default:
-			e.Message += p.snap.Regions[c.index].Name
-			if c.returned.Message != "" {
-				e.Message += ": " + c.returned.Message
-			}
-		}
+		e.rank = min(e.rank, p.rank(c))
+		e.tell(p.snap.Regions[c.index].Name, c, &p.snap.Regions[c.index])
 	}
-	sorted := slices.SortedFunc(maps.Values(regions), func(a, b *counted) int {
+	sorted := slices.SortedFunc(maps.Values(regions), func(a, b *stands) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
 	})
 	var out []region.CountedReason
-	for _, c := range sorted {
-		out = append(out, c.CountedReason)
+	if w.kept > 0 {
+		out = append(out, region.CountedReason{
+			Reason: ReasonSpreadLimit, Count: min(w.kept, w.n), What: "instance",
+			Message: fmt.Sprintf("regions.spread.min is %d and %s can take some: the share of the missing regions waits",
+				w.group.Regions.SpreadMin, howMany(p.used(w), "region")),
+		})
+	}
+	for _, s := range sorted {
+		s.Message = s.message()
+		out = append(out, s.CountedReason)
 	}
 	for _, reason := range slices.SortedFunc(maps.Keys(nodes), func(a, b string) int {
 		return cmp.Or(cmp.Compare(nodes[b], nodes[a]), cmp.Compare(a, b))
 	}) {
 		out = append(out, region.CountedReason{Reason: reason, Count: nodes[reason], What: "node"})
-	}
-	if w.kept > 0 {
-		out = append([]region.CountedReason{{
-			Reason: ReasonSpreadLimit, Count: min(w.kept, w.n), What: "instance",
-			Message: fmt.Sprintf("regions.spread.min is %d: the share of the missing regions waits", w.group.Regions.SpreadMin),
-		}}, out...)
 	}
 	if len(p.snap.Regions) == 0 {
 		out = append(out, region.CountedReason{Reason: ReasonNoCapacity, Count: w.n, What: "instance", Message: "the federation has no regions"})
@@ -145,19 +164,65 @@ func (p *planner) pending(w *work) []region.CountedReason {
 	return out
 }
 
-// rank says how far a region is from taking an instance.
-func (c *candidate) rank() int {
-	switch c.reason {
-	case ReasonNotAllowed:
-		return 5
-	case ReasonCordoned, ReasonLost:
-		return 4
-	case ReasonRTTTooHigh, ReasonRTTUnknown, ReasonRTTStale:
-		return 3
-	case ReasonDisconnected, ReasonNoReport:
-		return 2
+// used is how many regions have instances of the group after this plan.
+func (p *planner) used(w *work) int {
+	n := 0
+	for i := range w.candidates {
+		if w.taken(p, &w.candidates[i]) > 0 {
+			n++
+		}
 	}
-	if c.returned != nil {
+	return n
+}
+
+func howMany(n int, what string) string {
+	if n == 1 {
+		return "only 1 " + what
+	}
+	return fmt.Sprintf("only %d %ss", n, what)
+}
+
+// full counts the nodes of regions that a system job does without, since none
+// of them has room, by what they lack.
+func (p *planner) full(w *work) []region.CountedReason {
+	nodes := map[string]int{}
+	for i := range w.candidates {
+		c, r := &w.candidates[i], &p.snap.Regions[w.candidates[i].index]
+		if c.reason != ReasonNoCapacity || w.taken(p, c) > 0 || r.NodesReady == 0 {
+			continue
+		}
+		// Nodes that it is not meant for are not missing.
+		if c.returned != nil && strings.HasPrefix(c.returned.Reason, "insufficient_") {
+			nodes[c.returned.Reason] += r.NodesReady
+		}
+	}
+	var out []region.CountedReason
+	for _, reason := range slices.Sorted(maps.Keys(nodes)) {
+		out = append(out, region.CountedReason{Reason: reason, Count: nodes[reason], What: "node"})
+	}
+	return out
+}
+
+// rank says how far a region is from taking an instance: first those that
+// would do but for what they said, then those that an operator or a link keeps
+// from it, then those that are too far away, and last those that were never
+// there or that the job does not want.
+func (p *planner) rank(c *candidate) int {
+	unborn := p.snap.Regions[c.index].Unborn
+	switch {
+	case c.reason == ReasonNotAllowed:
+		return 7
+	case c.reason == ReasonLost, c.reason == ReasonDisconnected && unborn:
+		return 6
+	case c.reason == c.far && c.far != "", c.far == ReasonRTTTooHigh:
+		return 5
+	case c.reason == ReasonDisconnected:
+		return 4
+	case c.reason == ReasonCordoned:
+		return 3
+	case c.reason == ReasonNoReport:
+		return 2
+	case c.returned != nil:
 		return 0
 	}
 	return 1

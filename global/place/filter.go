@@ -26,16 +26,18 @@ func (p *planner) filter(w *work, c *candidate) {
 		c.reason = ReasonDisconnected
 	case !r.HasReport:
 		c.reason = ReasonNoReport
-	default:
-		for i := range g.Regions.Near {
-			n, t := &g.Regions.Near[i], w.near[i][c.index]
-			if !n.Required || c.reason != "" {
-				continue
-			}
-			if c.reason = n.refuses(t); c.reason != "" {
-				c.near, c.distance = n, n.judged(t)
-			}
+	}
+	for i := range g.Regions.Near {
+		n, t := &g.Regions.Near[i], w.near[i][c.index]
+		if !n.Required || c.far != "" {
+			continue
 		}
+		if c.far = n.refuses(t); c.far != "" {
+			c.near, c.distance = n, n.judged(t)
+		}
+	}
+	if c.reason == "" {
+		c.reason = c.far
 	}
 	if c.reason != "" {
 		return
@@ -149,6 +151,9 @@ func (p *planner) message(g *Group, c *candidate) string {
 	case ReasonLost:
 		return "declared lost; its work has other owners"
 	case ReasonDisconnected:
+		if r.Unborn {
+			return "never connected"
+		}
 		return "no session for " + r.DisconnectedFor.Round(time.Second).String()
 	case ReasonNoReport:
 		return "connected, no report of its capacity yet"
@@ -169,9 +174,9 @@ func (p *planner) message(g *Group, c *candidate) string {
 		case c.returned != nil:
 			return c.returned.words()
 		case c.exact:
-			return "fits no further instance, by an exact count"
+			return "none of its nodes has room for one more"
 		}
-		return "fits no further instance, by its histogram of free nodes"
+		return "none of its nodes seems to have room for one more, going by their free cpu, memory and disk"
 	}
 	return ""
 }

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //
 //	region NAME [fits=N] [fits.GROUP=N] [bins=NODESxCPU/MEM[@POOL],…] [labels=k:v,…]
 //	       [free=CPU/MEM] [capacity=CPU/MEM] [nodes=N] [age=DUR] [seq=N] [slots=REV]
-//	       [cordoned] [lost] [noreport] [disconnected=DUR] [gone]   (again = changes it)
+//	       [cordoned] [lost] [noreport] [disconnected=DUR] [unborn] [gone]   (again = changes it)
 //	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
 //	locate NAME LAT LON
 //	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain]   (again = changes it)
@@ -203,6 +203,8 @@ func (w *world) region(name string, args []string) error {
 			r.Lost = true
 		case key == "noreport":
 			r.HasReport = false
+		case key == "unborn":
+			r.Connected, r.Unborn = false, true
 		case key == "disconnected":
 			r.Connected, r.DisconnectedFor = dur == 0, dur
 		case key == "gone":

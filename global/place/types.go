@@ -39,6 +39,8 @@ type Region struct {
 	Connected bool
 	// Lost: a verdict gave its work away.
 	Lost bool
+	// Unborn: no cluster has ever presented itself under this name.
+	Unborn bool
 	// DisconnectedFor is how long there has been no session.
 	DisconnectedFor time.Duration
 

@@ -36,7 +36,9 @@ type candidate struct {
 	index int // in Snapshot.Regions
 	// reason is why it is refused, empty if it is not.
 	reason string
-	// near and distance are the bound that refused it.
+	// far is the reason of a required near that refuses it, be it the first
+	// that does or not; near and distance are the bound.
+	far      string
 	near     *Near
 	distance target
 	// returned is what it gave back.
@@ -107,15 +109,15 @@ func (p *planner) judge(w *work) {
 			c.score = score(c.terms)
 		}
 	}
-	w.rank()
+	p.sort(w)
 }
 
 // detailed says whether somebody will read how each region fared.
 func (p *planner) detailed(w *work) bool { return !p.snap.Terse || w.job.Explain }
 
-// rank sorts the candidates: not refused, then nearest to it; best score, most
+// sort sorts the candidates: not refused, then nearest to it; best score, most
 // room, name.
-func (w *work) rank() {
+func (p *planner) sort(w *work) {
 	slices.SortFunc(w.candidates, func(a, b candidate) int {
 		if (a.reason == "") != (b.reason == "") {
 			if a.reason == "" {
@@ -123,8 +125,8 @@ func (w *work) rank() {
 			}
 			return 1
 		}
-		if a.reason != "" && a.rank() != b.rank() {
-			return cmp.Compare(a.rank(), b.rank())
+		if a.reason != "" && p.rank(&a) != p.rank(&b) {
+			return cmp.Compare(p.rank(&a), p.rank(&b))
 		}
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.fits, a.fits), cmp.Compare(a.index, b.index))
 	})
