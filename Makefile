@@ -8,7 +8,7 @@ TOOL     := GOFLAGS=-buildvcs=false $(GO) tool -modfile=tools/go.mod
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VERSION)
 
-.PHONY: build demo test race check proto integration bench bench-quick clean help
+.PHONY: build demo test race check proto oracle integration bench bench-quick clean help
 
 help: ## what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,11 @@ check: ## format, vet, staticcheck, protos
 
 proto: ## generated code from proto/
 	$(TOOL) buf generate
+
+oracle: ## plans of 100,000 random regions against a brute-force oracle: some minutes
+	$(GO) test ./regional/sched -run '^TestOracle$$' -rapid.checks=100000 -count=1 -timeout 2h -v
+	$(GO) test ./regional/sched -run '^TestNoStarvation$$' -rapid.checks=10000 -count=1 -timeout 2h -v
+	$(GO) test ./regional/sched -run '^TestRandomLife$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
 integration: build ## real processes: deploy/local, kill -9 and recovery
 	$(GO) test -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/...

@@ -176,7 +176,8 @@ func (j *judge) claim(view *state.View, g *state.GroupView, unplaced []sched.Unp
 	slices.SortFunc(all, func(a, b waiting) int { return int(a.index - b.index) })
 	limit := max(1, min(4, view.NodeCount()/8))
 	for _, u := range all {
-		since := view.Instance(u.Key, u.index).FreedUnixNano
+		job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
+		since := j.gone(job.Group(u.Key.Group), u.Key, u.index)
 		for _, s := range g.Slots {
 			if s.Generation == u.Generation && s.JobVersion == u.JobVersion && s.Wants(u.index) {
 				since = max(since, s.CommittedUnixNano)
@@ -189,7 +190,6 @@ func (j *judge) claim(view *state.View, g *state.GroupView, unplaced []sched.Unp
 		if waited < time.Minute || j.claims == limit {
 			continue
 		}
-		job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
 		o := &oracle{view: view, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
 		bare := &oracle{view: view, key: u.Key, ask: o.ask, empty: true}
 		takers := 0
@@ -216,4 +216,25 @@ func (j *judge) claim(view *state.View, g *state.GroupView, unplaced []sched.Unp
 			j.kept = append(j.kept, best)
 		}
 	}
+}
+
+// gone is when the newest attempt ended, or was to be replaced because its node
+// was lost.
+func (j *judge) gone(spec *state.Group, key state.GroupKey, index int32) int64 {
+	gone := j.in.View.Instance(key, index).FreedUnixNano
+	for a := range j.in.View.InstanceAllocs(key, index) {
+		n, ok := j.in.View.Node(a.NodeID)
+		if !ok || !a.Live() {
+			continue
+		}
+		after := spec.Disconnect.After
+		if n.Status == state.NodeLeft {
+			after = 0
+		}
+		if spec.Singleton || spec.Disconnect.StopRunning {
+			after = max(after, j.in.NodeLease*102/100+spec.KillTimeout)
+		}
+		gone = max(gone, n.StatusUnixNano+int64(after))
+	}
+	return gone
 }

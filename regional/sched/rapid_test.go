@@ -59,7 +59,7 @@ func drawJob(t *rapid.T, name string, version int) string {
 		pick("constraint", "", "", "constraints=disk:ssd", "constraints=disk!:ssd"),
 		pick("affinity", "", "", "affinities=disk:ssd@50", "affinities=rack:a@-20,disk:hdd@70"),
 		pick("ports", "", "", "ports=http", "ports=http:8080,rpc", "ports=a,b", "ports=a,b:20001", "ports=a:20000,b:20000"),
-		pick("gpus", "", "", "", "gpus=1", "gpus=300m@t4", "gpus=500m,1@a100", "gpus=500m,500m,1@t4", "gpus=2@a100|h100"),
+		pick("gpus", "", "", "", "gpus=1", "gpus=300m@t4", "gpus=500m,1@a100", "gpus=500m,500m,1@t4", "gpus=2@a100|h100", "gpus=1:400m@t4|a100,1000m"),
 		pick("dedicated", "", "", "", "dedicated=yes"),
 		pick("disconnect", "", "", "replace=no", "running=stop", "reconcile=replacement", "singleton=yes"),
 		pick("update", "", "parallel=3", "attempts=1"))
@@ -463,7 +463,7 @@ func (w *world) judgeExplain(j *judge) {
 			default:
 				continue
 			}
-			t.Fatalf("%s: %s has %d and is worth %v %v, takes one more %v, explained as %+v", g.Key, v.NodeName, taken, s, ok, more, v)
+			t.Fatalf("%s: %s has %d and is worth %v %v, takes one more %v, explained as %+v, kept %+v\n%s", g.Key, v.NodeName, taken, s, ok, more, v, j.kept, j.plan)
 		}
 	}
 }

@@ -40,7 +40,8 @@ type claim struct {
 	pos     int32
 	key     state.GroupKey
 	index   int32
-	// since is when it was without a node first.
+	// since is when its slot came, its last attempt ended, or it was to be
+	// replaced because that is on a lost node.
 	since int64
 }
 
@@ -48,7 +49,16 @@ type claim struct {
 // and an empty node would take it.
 func (d *decision) claim(c claim, inst *state.Instance) {
 	c.since = max(d.slot.CommittedUnixNano, inst.FreedUnixNano)
-	if d.in.NowUnixNano < c.since+int64(ReserveAfter) || len(d.claims) == maxKept || c.ranking != nil && !c.ranking.everTakes() {
+	due := func() bool { return d.in.NowUnixNano >= c.since+int64(ReserveAfter) }
+	if !due() || len(d.claims) == maxKept || c.ranking != nil && !c.ranking.everTakes() {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(d.live, inst.Index, func(a *state.Alloc, i int32) int { return cmp.Compare(a.Index, i) })
+	for ; at < len(d.live) && d.live[at].Index == inst.Index; at++ { // on lost nodes
+		gone, _ := d.due(d.spec, d.live[at])
+		c.since = max(c.since, gone)
+	}
+	if !due() {
 		return
 	}
 	c.key, c.index = d.g.Key, inst.Index
@@ -258,12 +268,8 @@ func keptBefore(in Input, key state.GroupKey, priority int32) []Kept {
 	return p.nodes.kept
 }
 
-// mayClaim is false for groups that certainly have no claim: it is cheap.
+// mayClaim is false for groups that certainly have no claim, and cheap.
 func (in *Input) mayClaim(g *state.GroupView) bool {
-	c := &g.Counts
-	if g.Unplaced+c.Complete+c.Failed+c.Stopped+c.Lost == 0 {
-		return false
-	}
 	return slices.ContainsFunc(g.Slots, func(s *state.Slot) bool {
 		return s.Desired == state.Run && in.NowUnixNano >= s.CommittedUnixNano+int64(ReserveAfter)
 	})

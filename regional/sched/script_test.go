@@ -300,11 +300,15 @@ func (w *world) define(a args) {
 		n, _ := strconv.Atoi(static)
 		ask.Ports = append(ask.Ports, state.PortAsk{Label: label, Static: int32(n)})
 	}
-	for _, g := range a.list("gpus") { // count or share"m", "@" model
+	for _, g := range a.list("gpus") { // count, share"m", or count":"share"m", and "@" model"|"model
 		amount, model, _ := strings.Cut(g, "@")
 		var gpu state.GPUAsk
 		if model != "" {
 			gpu.Models = strings.Split(model, "|")
+		}
+		if count, share, ok := strings.Cut(amount, ":"); ok {
+			n, _ := strconv.Atoi(count)
+			gpu.Count, amount = int32(n), share
 		}
 		n, _ := strconv.Atoi(strings.TrimSuffix(amount, "m"))
 		if strings.HasSuffix(amount, "m") {
