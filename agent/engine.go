@@ -436,7 +436,7 @@ func (e *engine) begun(a *alloc, name string, run int, at time.Time) {
 	}
 	d := a.detail(name)
 	d.State, d.Started, d.Finished = nusav1.AllocState_ALLOC_STATE_RUNNING, timestamppb.New(at), nil
-	d.Reason, d.Message = nusav1.Reason_REASON_UNSPECIFIED, ""
+	d.Reason, d.Message, d.Run = nusav1.Reason_REASON_UNSPECIFIED, "", int32(run)
 	noteEvent(d, at, "started", fmt.Sprintf("run %d", run))
 }
 

@@ -147,9 +147,11 @@ func TestPause(t *testing.T) {
 	m.untilState("aaaa", running)
 	m.untilState("bbbb", complete)
 	m.untilState("cccc", running)
+	polled(t, "the command to begin", func() bool { return lines(starts) == 1 })
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
+	paused := time.Now()
 	m.mu.Lock()
 	if m.goodbyes != 0 || m.reports["aaaa"].GetState() != running || m.reports["cccc"].GetState() != running {
 		t.Errorf("%d goodbyes, reports %v", m.goodbyes, m.reports)
@@ -168,14 +170,40 @@ func TestPause(t *testing.T) {
 		task := m.reports["aaaa"].GetTasks()["main"]
 		return m.reports["aaaa"].GetState() == running && task.GetState() == running && task.GetRestarts() == 0
 	})
-	if text, err = os.ReadFile(starts); err != nil || strings.Count(string(text), "\n") != 2 {
-		t.Errorf("started as processes %q: %v", text, err)
+	m.mu.Lock()
+	if task := m.reports["aaaa"].GetTasks()["main"]; task.GetRun() != 2 || task.GetStarted().AsTime().Before(paused) {
+		t.Errorf("its second run, after %v, is reported as %v", paused, task)
 	}
+	m.mu.Unlock()
+	polled(t, "the command to begin anew", func() bool { return lines(starts) == 2 })
 	m.untilState("bbbb", complete)
 	m.untilState("cccc", stopped)
 	client := nusav1.NewAllocationsClient(m.conn())
-	if out, _ := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa"}); out != "up\nup\n" {
-		t.Errorf("its output is %q", out)
+	polled(t, "the output of both runs", func() bool {
+		out, _ := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa"})
+		return out == "up\nup\n"
+	})
+}
+
+// lines of a file; 0 if it cannot be read.
+func lines(path string) int {
+	text, _ := os.ReadFile(path)
+	return strings.Count(string(text), "\n")
+}
+
+// polled waits for what nobody reports: a running command's own doing comes
+// after its start was reported.
+func polled(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited in vain for %s", what)
+		}
 	}
 }
 
@@ -218,7 +246,7 @@ func TestRestartPolicy(t *testing.T) {
 	c.SupervisorArgv = []string{self, "supervise"}
 	runAgent(t, c)
 	r := m.untilState("aaaa", failed)
-	if r.GetReason() != nusav1.Reason_REASON_RESTARTS_EXHAUSTED || r.GetTasks()["main"].GetRestarts() != 2 || len(r.GetTasks()["main"].GetEvents()) != 8 {
+	if r.GetReason() != nusav1.Reason_REASON_RESTARTS_EXHAUSTED || r.GetTasks()["main"].GetRestarts() != 2 || r.GetTasks()["main"].GetRun() != 3 || len(r.GetTasks()["main"].GetEvents()) != 8 {
 		t.Errorf("ended as %v", r)
 	}
 	if out, _ := readLogs(t, nusav1.NewAllocationsClient(m.conn()), &nusav1.LogsRequest{Allocation: "aaaa", Follow: true}); out != "run\nrun\n" {
