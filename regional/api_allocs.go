@@ -71,7 +71,7 @@ func (a allocations) List(_ context.Context, req *nusav1.ListAllocationsRequest)
 			out.Truncated = true
 			break
 		}
-		out.Allocations = append(out.Allocations, allocToWire(x, region))
+		out.Allocations = append(out.Allocations, l.alloc(view, x))
 	}
 	return out, nil
 }
@@ -96,14 +96,25 @@ func findAlloc(view *state.View, prefix string) (*state.Alloc, error) {
 
 // Get answers one allocation.
 func (a allocations) Get(_ context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
-	if _, err := a.s.leading(); err != nil {
-		return nil, err
-	}
-	x, err := findAlloc(a.s.fsm.View(), req.GetId())
+	l, err := a.s.leading()
 	if err != nil {
 		return nil, err
 	}
-	return allocToWire(x, a.s.cfg.Region.GetName()), nil
+	view := a.s.fsm.View()
+	x, err := findAlloc(view, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return l.alloc(view, x), nil
+}
+
+// alloc is an allocation with the silence of its node, while it lives there.
+func (l *leader) alloc(view *state.View, x *state.Alloc) *nusav1.Allocation {
+	out := allocToWire(x, l.s.cfg.Region.GetName())
+	if n, found := view.Node(x.NodeID); found && x.Live() {
+		out.NodeSilent = l.agents.silence(n)
+	}
+	return out
 }
 
 // Stop ends one allocation; the scheduler replaces it.

@@ -2,16 +2,23 @@ package regional
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// nodes looks at the region's nodes, cordons and drains them.
+// noticedSilence is the part of the node lease (1/3) after which a node with a
+// session is called silent: a healthy one speaks several times within it.
+const noticedSilence = 3
+
+// nodes looks at the region's nodes, cordons, drains and forgets them.
 type nodes struct {
 	nusav1.UnimplementedNodesServer
 	s *server
@@ -31,7 +38,7 @@ func (n nodes) List(_ context.Context, req *nusav1.ListNodesRequest) (*nusav1.Li
 	view := n.s.fsm.View()
 	for x := range view.Nodes() {
 		if req.GetPool() == "" || x.Pool == req.GetPool() {
-			out.Nodes = append(out.Nodes, nodeToWire(view, x, region, l.agents.statsOf(x.ID)))
+			out.Nodes = append(out.Nodes, l.node(view, x))
 		}
 	}
 	return out, nil
@@ -71,7 +78,41 @@ func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node,
 	if err != nil {
 		return nil, err
 	}
-	return nodeToWire(view, x, n.s.cfg.Region.GetName(), l.agents.statsOf(x.ID)), nil
+	return l.node(view, x), nil
+}
+
+// node is a node with what this master knows beyond the log: its statistics and
+// its silence.
+func (l *leader) node(view *state.View, x *state.Node) *nusav1.Node {
+	out := nodeToWire(view, x, l.s.cfg.Region.GetName(), l.agents.statsOf(x.ID))
+	out.Silent = l.agents.silence(x)
+	return out
+}
+
+// silence is for how long at least a node that should speak has not been heard;
+// nil while it is heard. Its last known state says nothing of that until its
+// lease has run out.
+func (a *agents) silence(x *state.Node) *durationpb.Duration {
+	if x.Status == state.NodeLeft {
+		return nil // it said so
+	}
+	heard := a.l.elected // nothing yet in this leadership
+	session := false
+	if held := a.known(x.ID); held != nil {
+		held.mu.Lock()
+		defer held.mu.Unlock()
+		if held.busy > 0 {
+			return nil // what it says waits to be read
+		}
+		heard, session = held.heard, held.session != nil
+	}
+	silent := max(a.l.s.cfg.Clock()-heard, 0)
+	if x.Status == state.NodeLost { // perhaps an earlier master noticed
+		silent = max(silent, time.Since(time.Unix(0, x.StatusUnixNano)))
+	} else if session && silent <= a.l.s.cfg.NodeLease/noticedSilence {
+		return nil
+	}
+	return durationpb.New(silent)
 }
 
 // Drain moves work away, or ends that.
@@ -106,6 +147,37 @@ func (n nodes) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusa
 	return n.change(ctx, req.GetId(), req.GetRegion(), check, event, func(id string) state.Command {
 		return state.Command{CordonNode: &state.CordonNode{ID: id, Cordon: req.GetCordon()}}
 	})
+}
+
+// Remove forgets a node that is lost or has left.
+func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusav1.RemoveNodeResponse, error) {
+	l, err := n.s.leading()
+	if err != nil {
+		return nil, err
+	}
+	view := n.s.fsm.View()
+	x, err := n.findNode(view, req.GetId(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	was := l.node(view, x)
+	_, err = l.seq.do(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: x.ID}})
+	switch {
+	case errors.Is(err, state.ErrNodeReady):
+		return nil, n.removeLater(was)
+	case err != nil:
+		return nil, wireError(err)
+	}
+	l.events.Add("node.removed", x.Name, "an operator removed it")
+	return &nusav1.RemoveNodeResponse{Node: was}, nil
+}
+
+// removeLater is why a node cannot be removed while it is ready.
+func (n nodes) removeLater(x *nusav1.Node) error {
+	if x.GetSilent() != nil {
+		return status.Errorf(codes.FailedPrecondition, "node %s is silent, but not lost before it was silent for %v: try again then", x.GetName(), n.s.cfg.NodeLease)
+	}
+	return status.Errorf(codes.FailedPrecondition, "node %s is ready: only one that is lost or has left can be removed; drain it and stop its agent first", x.GetName())
 }
 
 // change commits a command about a node that check allows, and answers the node

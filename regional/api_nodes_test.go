@@ -1,0 +1,87 @@
+package regional_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestSilentNode: a node whose agent is gone is still ready until its lease has
+// run out, and shown as silent meanwhile, with what it runs; then it is lost
+// and can be removed.
+func TestSilentNode(t *testing.T) {
+	one(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
+		nodes, allocs := nusav1.NewNodesClient(w.conn(1)), nusav1.NewAllocationsClient(w.conn(1))
+		w.submit(1, spec("web", 1))
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
+		id := w.allocs(1, false)[0].GetId()
+		time.Sleep(time.Minute)
+		if n := w.node(1, "n1"); n.GetSilent() != nil {
+			t.Errorf("a node that is heard is silent for %v", n.GetSilent().AsDuration())
+		}
+		if _, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "drain it") {
+			t.Errorf("a ready node is removed: %v", err)
+		}
+
+		w.agents[0].stop()
+		gone := time.Now()
+		time.Sleep(2 * time.Second) // the lease is 3 s
+		n, err := nodes.Get(ctx, &nusav1.GetNodeRequest{Id: "n1"})
+		if silent := n.GetSilent().AsDuration(); err != nil || n.GetState() != nusav1.NodeState_NODE_STATE_READY || silent < 2*time.Second || silent > 3*time.Second {
+			t.Errorf("2 s after its agent ended: %v, silent %v, %v", n.GetState(), silent, err)
+		}
+		a, err := allocs.Get(ctx, &nusav1.GetAllocationRequest{Id: id})
+		if err != nil || a.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING || a.GetNodeSilent().AsDuration() < 2*time.Second {
+			t.Errorf("what it ran: %v, silent %v, %v", a.GetState(), a.GetNodeSilent().AsDuration(), err)
+		}
+		if list := w.allocs(1, false); len(list) != 1 || list[0].GetNodeSilent() == nil {
+			t.Errorf("the list: %v", list)
+		}
+		if _, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "silent for 3s") {
+			t.Errorf("a silent node is removed: %v", err)
+		}
+
+		w.eventually("it is lost", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_LOST })
+		time.Sleep(time.Minute)
+		silent, since := w.node(1, "n1").GetSilent().AsDuration(), time.Since(gone)
+		if silent < since || silent > since+time.Second {
+			t.Errorf("lost: silent %v, its agent ended %v ago", silent, since)
+		}
+		removed, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"})
+		if err != nil || removed.GetNode().GetName() != "n1" {
+			t.Fatalf("remove: %v, %v", removed, err)
+		}
+		if _, err := nodes.Get(ctx, &nusav1.GetNodeRequest{Id: "n1"}); status.Code(err) != codes.NotFound {
+			t.Errorf("the removed node: %v", err)
+		}
+		if _, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"}); status.Code(err) != codes.NotFound {
+			t.Errorf("removed twice: %v", err)
+		}
+	})
+}
+
+// TestSilentSinceTheElection: a new master has not heard a node yet, and says
+// so although the log calls it ready.
+func TestSilentSinceTheElection(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		for i := range 3 {
+			w.server(i+1, 1)
+		}
+		first := w.master(1, 2, 3)
+		w.agent("n1", runs)
+		w.eventually("the node is ready", func() bool { return w.node(first, "n1").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		w.agents[0].stop()
+		w.stop(first)
+		next := w.master(slices.DeleteFunc([]int{1, 2, 3}, func(i int) bool { return i == first })...)
+		if n := w.node(next, "n1"); n.GetState() != nusav1.NodeState_NODE_STATE_READY || n.GetSilent() == nil {
+			t.Errorf("under the next master it is %v, silent %v", n.GetState(), n.GetSilent())
+		}
+	})
+}
