@@ -124,7 +124,7 @@ func (v view) allocList(w io.Writer, allocs []*nusav1.Allocation, jobs bool) {
 		if jobs {
 			name = jobName(a.GetNamespace(), a.GetJob(), "")
 		}
-		t.row(shortID(a.GetId()), name, instance(a), a.GetRegion(), nodeOf(a), v.state(allocState(a)), exits(a), fmt.Sprint(a.GetJobVersion()),
+		t.row(shortID(a.GetId()), name, instance(a), a.GetRegion(), nodeOf(a), v.allocNow(a), exits(a), fmt.Sprint(a.GetJobVersion()),
 			v.since(a.GetCreated()), ports(a.GetPorts()), clip(why(a.GetReason(), a.GetMessage())))
 	}
 	t.dropBlank("EXIT")
@@ -181,6 +181,15 @@ func allocState(a *nusav1.Allocation) string {
 	return word(a.GetState())
 }
 
+// allocNow is its state, and for how long its node has not confirmed that.
+func (v view) allocNow(a *nusav1.Allocation) string {
+	now := v.state(allocState(a))
+	if a.GetNodeSilent() != nil {
+		now += ", " + v.wait("silent "+age(a.GetNodeSilent()))
+	}
+	return now
+}
+
 func ports(p map[string]int32) string {
 	var parts []string
 	for _, label := range slices.Sorted(maps.Keys(p)) {
@@ -215,7 +224,7 @@ func checkID(id string) error {
 }
 
 func (v view) allocStatus(w io.Writer, a *nusav1.Allocation) {
-	fmt.Fprintln(w, strings.Join([]string{v.bold(shortID(a.GetId())), jobName(a.GetNamespace(), a.GetJob(), ""), instance(a), v.state(allocState(a)), "on " + nodeOf(a), "in " + a.GetRegion()}, gap))
+	fmt.Fprintln(w, strings.Join([]string{v.bold(shortID(a.GetId())), jobName(a.GetNamespace(), a.GetJob(), ""), instance(a), v.allocNow(a), "on " + nodeOf(a), "in " + a.GetRegion()}, gap))
 	t := newTable("", "")
 	add := func(name, value string) {
 		if value != "" {
@@ -246,6 +255,8 @@ func (v view) task(w io.Writer, name string, t *nusav1.TaskState) {
 			end = fmt.Sprintf("ended by signal %d", t.GetSignal())
 		}
 		line = append(line, end)
+	} else if t.GetRun() > 0 && t.GetStarted() != nil {
+		line = append(line, fmt.Sprintf("started %s ago, run %d", v.since(t.GetStarted()), t.GetRun()))
 	}
 	if t.GetRestarts() > 0 {
 		line = append(line, plural(t.GetRestarts(), "restart"))

@@ -121,6 +121,7 @@ func TestRequests(t *testing.T) {
 		{"node list --region eastus --pool gpu", &nusav1.ListNodesRequest{Region: "eastus", Pool: "gpu"}},
 		{"node drain n1 --region eastus", &nusav1.DrainNodeRequest{Id: "n1", Region: "eastus", Drain: true}},
 		{"node drain n1 --off", &nusav1.DrainNodeRequest{Id: "n1"}},
+		{"node remove lost --region japaneast", &nusav1.RemoveNodeRequest{Id: "lost", Region: "japaneast"}},
 		{"node cordon n1", &nusav1.CordonNodeRequest{Id: "n1", Cordon: true}},
 		{"node uncordon n1", &nusav1.CordonNodeRequest{Id: "n1"}},
 		{"topology nearest --location=-6.2,106.8 -k 3 -p 99", &nusav1.NearestRequest{Location: &nusav1.Location{Latitude: -6.2, Longitude: 106.8}, Limit: 3, Percentile: 99}},

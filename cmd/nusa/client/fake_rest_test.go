@@ -38,7 +38,7 @@ func (f allocServer) Get(_ context.Context, r *nusav1.GetAllocationRequest) (*nu
 		return nil, status.Errorf(codes.NotFound, "no allocation %s", r.GetId())
 	}
 	a := sampleAlloc()
-	a.Created, a.Tasks["server"].Events = nil, nil
+	a.Created, a.Tasks["server"].Events, a.Tasks["server"].Started = nil, nil, nil
 	return a, nil
 }
 
@@ -157,6 +157,14 @@ func (f nodeServer) Cordon(_ context.Context, r *nusav1.CordonNodeRequest) (*nus
 	n := sampleNodes()[0]
 	n.Draining, n.Cordoned = false, r.GetCordon()
 	return f.as(n, r.GetId()), nil
+}
+
+func (f nodeServer) Remove(_ context.Context, r *nusav1.RemoveNodeRequest) (*nusav1.RemoveNodeResponse, error) {
+	f.note(r)
+	if r.GetId() != "lost" {
+		return nil, status.Errorf(codes.FailedPrecondition, "node %s is ready: only one that is lost or has left can be removed; drain it and stop its agent first", r.GetId())
+	}
+	return &nusav1.RemoveNodeResponse{Node: f.as(sampleNodes()[0], r.GetId())}, nil
 }
 
 type topologyServer struct {

@@ -12,7 +12,8 @@ import (
 
 func nodeCommand() *cobra.Command {
 	s := &settings{}
-	c := noun("node", "Look at nodes, drain and cordon them", nodeList(s), nodeStatus(s), nodeDrain(s), nodeCordon(s, true), nodeCordon(s, false))
+	c := noun("node", "Look at nodes, drain, cordon and remove them",
+		nodeList(s), nodeStatus(s), nodeDrain(s), nodeCordon(s, true), nodeCordon(s, false), nodeRemove(s))
 	s.bind(c)
 	return c
 }
@@ -83,6 +84,9 @@ func memoryUsed(n *nusav1.Node) string {
 
 func (v view) nodeState(n *nusav1.Node) string {
 	parts := []string{v.state(word(n.GetState()))}
+	if n.GetSilent() != nil {
+		parts = append(parts, v.wait("silent "+age(n.GetSilent())))
+	}
 	if n.GetDraining() {
 		parts = append(parts, v.wait("draining"))
 	}
@@ -275,6 +279,26 @@ func nodeCordon(s *settings, cordon bool) *cobra.Command {
 				return err
 			}
 			return c.print(n, func(w io.Writer) { fmt.Fprintf(w, "node %s %s\n", nodeName(n), nodeNow(n, c.nusa)) })
+		}),
+	}
+	s.bindRegion(c, "region of the node, when its name is not unique")
+	return c
+}
+
+func nodeRemove(s *settings) *cobra.Command {
+	c := &cobra.Command{
+		Use: "remove NODE", Short: "Forget a node that is lost or has left, and will not come back", Args: takes("NODE"),
+		Long: `Forgets a node that is lost or has left: what it is believed to run is lost from
+then on, and replaced. Without this a node is forgotten once it is gone for 72
+hours. If its agent does come back, it is a new node, and stops what it runs.`,
+		RunE: s.run(func(c *caller, args []string) error {
+			ctx, cancel := c.call()
+			defer cancel()
+			resp, err := c.nodes().Remove(ctx, &nusav1.RemoveNodeRequest{Id: args[0], Region: c.region})
+			if err != nil {
+				return err
+			}
+			return c.print(resp, func(w io.Writer) { fmt.Fprintf(w, "node %s is removed\n", nodeName(resp.GetNode())) })
 		}),
 	}
 	s.bindRegion(c, "region of the node, when its name is not unique")

@@ -96,7 +96,7 @@ func sampleAlloc() *nusav1.Allocation {
 		Generation: 118, Epoch: 2, Attempt: 1, Created: ago(12 * time.Minute), PlacedBecause: "best of 3 fitting nodes of 5: fit 0.62",
 		Resources: &nusav1.Resources{CpuMilli: 1500, MemoryBytes: 256 << 20, DiskBytes: 1 << 30}, Ports: map[string]int32{"http": 20001, "admin": 9000},
 		Tasks: map[string]*nusav1.TaskState{
-			"server": {State: nusav1.AllocState_ALLOC_STATE_RUNNING, Restarts: 2, Events: []*nusav1.TaskEvent{
+			"server": {State: nusav1.AllocState_ALLOC_STATE_RUNNING, Restarts: 2, Run: 3, Started: ago(5 * time.Second), Events: []*nusav1.TaskEvent{
 				{Time: ago(11 * time.Minute), Type: "started", Message: "run 1"}, {Time: ago(45 * time.Second), Type: "restarted", Message: "exit code 1"}}},
 			"init": {State: nusav1.AllocState_ALLOC_STATE_FAILED, ExitCode: 3, Reason: nusav1.Reason_REASON_EXITED, Message: "exit code 3"},
 			"side": {State: nusav1.AllocState_ALLOC_STATE_STOPPED, Signal: 9},
@@ -109,6 +109,7 @@ func sampleAllocs() []*nusav1.Allocation {
 	lost.Id, lost.Index, lost.State, lost.Ports = "99998888-7777", 5, nusav1.AllocState_ALLOC_STATE_LOST, nil
 	lost.Reason, lost.Message, lost.NodeName, lost.Created = nusav1.Reason_REASON_NODE_LOST, "silent for 30s", "", ago(75*time.Hour)
 	stopping := sampleAlloc()
+	stopping.NodeSilent = lasting(5 * time.Second)
 	stopping.Id, stopping.Desired, stopping.Ports = "55554444-7777", nusav1.AllocDesired_ALLOC_DESIRED_STOP, nil
 	return []*nusav1.Allocation{sampleAlloc(), stopping, lost}
 }
@@ -141,7 +142,7 @@ func sampleNodes() []*nusav1.Node {
 					Disks: []*nusav1.DiskFacts{{Device: "/dev/sda1", Mount: "/", FsType: "ext4", TotalBytes: 500 << 30}}, Networks: []*nusav1.NetworkFacts{{Name: "eth0", Addresses: []string{"10.0.1.1/24"}}}}},
 			Stats: &nusav1.NodeStats{Cpu: 0.25, Load1: 2.5, MemoryUsedBytes: 8 << 30, MemoryAvailableBytes: 24 << 30, Disks: []*nusav1.DiskStats{{Mount: "/", UsedBytes: 50 << 30, TotalBytes: 500 << 30}}, Networks: []*nusav1.NetworkStats{{InPerSecond: 2048, OutPerSecond: 100}}},
 		},
-		{Id: "ddddeeee-ffff", Name: "n2-世界", Region: "japaneast", State: nusav1.NodeState_NODE_STATE_LOST, Cordoned: true, Inventory: &nusav1.NodeInventory{Capacity: &nusav1.Resources{CpuMilli: 500, MemoryBytes: 1 << 30}, Pool: "gpu"}},
+		{Id: "ddddeeee-ffff", Name: "n2-世界", Region: "japaneast", State: nusav1.NodeState_NODE_STATE_LOST, Silent: lasting(5 * time.Minute), Cordoned: true, Inventory: &nusav1.NodeInventory{Capacity: &nusav1.Resources{CpuMilli: 500, MemoryBytes: 1 << 30}, Pool: "gpu"}},
 	}
 }
 
