@@ -454,6 +454,10 @@ func (r *regionNodes) List(context.Context, *nusav1.ListNodesRequest) (*nusav1.L
 	return &nusav1.ListNodesResponse{Nodes: []*nusav1.Node{{Id: "n-" + r.region, Name: "node", Region: r.region}}}, nil
 }
 
+func (r *regionNodes) Remove(_ context.Context, req *nusav1.RemoveNodeRequest) (*nusav1.RemoveNodeResponse, error) {
+	return &nusav1.RemoveNodeResponse{Node: &nusav1.Node{Id: req.GetId(), Name: "node", Region: r.region}}, nil
+}
+
 // serveTunnels makes a fake region answer tunnel requests.
 func (s *testServer) serveTunnels(r *fakeRegion, ids ...string) {
 	name := r.hello.GetDefinition().GetName()
@@ -529,6 +533,10 @@ func TestCallsGoThroughTunnels(t *testing.T) {
 	nodes, err := nusav1.NewNodesClient(s.conn).List(ctx, &nusav1.ListNodesRequest{})
 	if err != nil || len(nodes.GetNodes()) != 2 || nodes.GetNodes()[0].GetRegion() != "alpha" || len(nodes.GetErrors()) != 1 {
 		t.Errorf("nodes %v, %v", nodes, err)
+	}
+	removed, err := nusav1.NewNodesClient(s.conn).Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n-beta", Region: "beta"})
+	if err != nil || removed.GetNode().GetId() != "n-beta" || removed.GetNode().GetRegion() != "beta" {
+		t.Errorf("removed %v, %v", removed, err)
 	}
 	tree, err := nusav1.NewTopologyClient(s.conn).Get(ctx, &nusav1.GetTopologyRequest{Nodes: true})
 	if err != nil || len(tree.GetRegions()) != 3 || len(tree.GetNodes()) != 2 || len(tree.GetServers()) != 1 {
