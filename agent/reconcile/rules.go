@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -73,7 +74,7 @@ func restartMessage(r Restart, t TaskActual) string {
 func describe(t TaskActual) string {
 	switch {
 	case t.Reason == ReasonStartFailed:
-		return "did not start: " + t.Message
+		return "did not start: " + strings.TrimPrefix(t.Message, "task did not start: ") // the driver's error begins so
 	case t.Reason == ReasonUnsupported:
 		return "cannot run: " + t.Message
 	case t.Reason == ReasonLeaseExpired:
