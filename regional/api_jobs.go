@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
@@ -241,10 +242,11 @@ func (l *leader) job(view *state.View, k state.JobKey) (*nusav1.Job, error) {
 }
 
 func (l *leader) groupStatus(view *state.View, g *state.GroupView) *nusav1.GroupStatus {
-	counts := countsToWire(g.Counts)
+	c := countsToWire(g.Counts)
+	counts.Settle(c, g.Wanted)
 	region := l.s.cfg.Region.GetName()
 	out := &nusav1.GroupStatus{
-		Desired: g.Wanted, Counts: counts, Regions: map[string]*nusav1.InstanceCounts{region: counts},
+		Desired: g.Wanted, Counts: c, Regions: map[string]*nusav1.InstanceCounts{region: c},
 		Pending: l.reasons(view, g),
 	}
 	for _, s := range g.Slots {
@@ -260,14 +262,7 @@ func sumUpJob(j *nusav1.Job) {
 	for _, name := range slices.Sorted(maps.Keys(j.GetStatus().GetGroups())) {
 		g := j.Status.Groups[name]
 		desired += g.GetDesired()
-		n := g.GetCounts()
-		c.Pending += n.GetPending()
-		c.Starting += n.GetStarting()
-		c.Running += n.GetRunning()
-		c.Complete += n.GetComplete()
-		c.Failed += n.GetFailed()
-		c.Lost += n.GetLost()
-		c.Outdated += n.GetOutdated()
+		counts.Add(&c, g.GetCounts())
 		if len(g.GetPending()) > 0 && why == "" {
 			why = name + ": " + reason.With(g.Pending[0].GetReason(), g.Pending[0].GetMessage())
 		}
@@ -276,19 +271,21 @@ func sumUpJob(j *nusav1.Job) {
 	batch := j.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH
 	message := ""
 	switch {
-	case j.GetStopped() && c.Starting+c.Running == 0:
+	case j.GetStopped() && c.Starting+c.Running+c.Stopping == 0:
 		j.Status.State, why = nusav1.JobState_JOB_STATE_STOPPED, ""
 	case j.GetStopped():
-		j.Status.State, why = nusav1.JobState_JOB_STATE_STOPPING, ""
+		j.Status.State, why = nusav1.JobState_JOB_STATE_STOPPING, beingStopped(c.Starting+c.Running+c.Stopping)
 	case c.Failed > 0:
 		j.Status.State, message = nusav1.JobState_JOB_STATE_FAILED, fmt.Sprintf("%d of %d instances failed", c.Failed, desired)
 	case c.Outdated > 0:
 		j.Status.State, message = nusav1.JobState_JOB_STATE_STARTING, fmt.Sprintf("updating: %d of %d instances run version %d",
 			max(0, c.Running-c.Outdated), desired, j.GetVersion())
-	case batch && live == 0 && c.Complete > 0:
+	case batch && live+c.Stopping == 0 && c.Complete > 0:
 		j.Status.State = nusav1.JobState_JOB_STATE_COMPLETE
 	case c.Pending+c.Lost > 0 || live+c.Complete == 0 && desired > 0:
 		j.Status.State = nusav1.JobState_JOB_STATE_PENDING
+	case c.Stopping > 0:
+		j.Status.State, why = nusav1.JobState_JOB_STATE_STARTING, beingStopped(c.Stopping)
 	case c.Starting > 0:
 		j.Status.State = nusav1.JobState_JOB_STATE_STARTING
 	default:
@@ -298,6 +295,13 @@ func sumUpJob(j *nusav1.Job) {
 		message += ": "
 	}
 	j.Status.Message = message + why
+}
+
+func beingStopped(n int32) string {
+	if n == 1 {
+		return "1 instance is being stopped"
+	}
+	return fmt.Sprintf("%d instances are being stopped", n)
 }
 
 // Get answers one job.

@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -354,12 +356,20 @@ func about(view *state.View, k state.JobKey) (version, run int64) {
 // reasons are why instances of a group are pending or have failed.
 func (l *leader) reasons(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
 	out := reasonsToWire(l.sched.pending(g.Key), "node")
-	if g.Counts.Failed == 0 {
+	again := slices.IndexFunc(out, func(c *nusav1.CountedReason) bool { return c.GetReason() == nusav1.Reason_REASON_BACKOFF })
+	if again >= 0 {
+		out[again].What, out[again].Message = "instance", ""
+	}
+	if again < 0 && g.Counts.Failed == 0 {
 		return out
 	}
 	failed := map[state.Reason]*nusav1.CountedReason{}
+	var last *state.Instance // of those that are tried again, the one due last
 	for i := range view.Instances(g.Key) {
 		if !i.Exhausted {
+			if i.NotBeforeUnixNano > 0 && i.Reason != "" && (last == nil || i.NotBeforeUnixNano > last.NotBeforeUnixNano) {
+				last = &i
+			}
 			continue
 		}
 		if c := failed[i.Reason]; c != nil {
@@ -367,6 +377,9 @@ func (l *leader) reasons(view *state.View, g *state.GroupView) []*nusav1.Counted
 			continue
 		}
 		failed[i.Reason] = &nusav1.CountedReason{Reason: reasonToWire(i.Reason), Count: 1, Message: i.Message, What: "instance"}
+	}
+	if again >= 0 && last != nil {
+		out[again].Message = "last failure: " + cmp.Or(last.Message, reason.Text(reasonToWire(last.Reason)))
 	}
 	for _, r := range slices.Sorted(maps.Keys(failed)) {
 		out = append(out, failed[r])
