@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,13 +88,11 @@ func (c *class) refuseRoom(n *node) state.Reason {
 	case n.dedicated > 0 && n.dedicatedJob != c.job,
 		c.Dedicated && c.table.shared(n, c.job):
 		return state.ReasonDedicated
-	case c.Resources.CPUMilli > n.free.CPUMilli:
-		return state.ReasonInsufficientCPU
-	case c.Resources.MemoryBytes > n.free.MemoryBytes:
-		return state.ReasonInsufficientMemory
-	case c.Resources.DiskBytes > n.free.DiskBytes:
-		return state.ReasonInsufficientDisk
-	case n.allocs >= n.MaxAllocs():
+	}
+	if r := c.shortOf(n.free); r != "" {
+		return r
+	}
+	if n.allocs >= n.MaxAllocs() {
 		return state.ReasonInstanceQuota
 	}
 	if len(c.units) > 0 {
@@ -107,8 +106,20 @@ func (c *class) refuseRoom(n *node) state.Reason {
 	return ""
 }
 
+// shortOf is the first resource that there is not enough of.
+func (c *class) shortOf(free state.Resources) state.Reason {
+	switch {
+	case c.Resources.CPUMilli > free.CPUMilli:
+		return state.ReasonInsufficientCPU
+	case c.Resources.MemoryBytes > free.MemoryBytes:
+		return state.ReasonInsufficientMemory
+	case c.Resources.DiskBytes > free.DiskBytes:
+		return state.ReasonInsufficientDisk
+	}
+	return ""
+}
+
 func (c *class) refusePorts(n *node) state.Reason {
-	inRange := 0
 	for i, p := range c.Ports {
 		if p.Static == 0 {
 			continue
@@ -117,14 +128,23 @@ func (c *class) refusePorts(n *node) state.Reason {
 		if twice || !n.freePort(p.Static) {
 			return state.ReasonPortConflict
 		}
-		if p.Static >= n.PortMin && p.Static <= n.PortMax {
-			inRange++
-		}
 	}
-	if dynamic := len(c.Ports) - c.static; dynamic > 0 && n.dynamicFree()-inRange < dynamic {
+	if dynamic := len(c.Ports) - c.static; dynamic > 0 && c.dynamicLeft(n) < dynamic {
 		return state.ReasonPortsExhausted
 	}
 	return ""
+}
+
+// dynamicLeft is how many ports of the node's dynamic range are free besides
+// the static ones that are asked for.
+func (c *class) dynamicLeft(n *node) int {
+	left := n.dynamicFree()
+	for _, p := range c.Ports {
+		if p.Static != 0 && p.Static >= n.PortMin && p.Static <= n.PortMax {
+			left--
+		}
+	}
+	return left
 }
 
 // refuseEmpty is refuseRoom as if nothing ran on the node.
@@ -134,6 +154,11 @@ func (c *class) refuseEmpty(n *node) state.Reason {
 		empty.gpu = make([]int32, len(n.GPUs))
 	}
 	return c.refuseRoom(&empty)
+}
+
+// emptied is the node as if nothing ran on it.
+func (n *node) emptied() *node {
+	return &node{Node: n.Node, pos: n.pos, free: n.Capacity, gpu: make([]int32, len(n.GPUs))}
 }
 
 // describe is the message of a refusal, with figures.
@@ -168,11 +193,11 @@ func (c *class) describe(n *node, r state.Reason) string {
 	case state.ReasonInstanceQuota:
 		return fmt.Sprintf("runs %d of at most %d instances", n.allocs, n.MaxAllocs())
 	case state.ReasonInsufficientGPU:
-		return c.describeGPUs(n)
+		return "needs gpu " + c.needGPU() + ", free: " + freeGPUs(n)
 	case state.ReasonPortConflict:
 		return c.describeConflict(n)
 	case state.ReasonPortsExhausted:
-		return fmt.Sprintf("needs %d dynamic ports, %d free of %d..%d", len(c.Ports)-c.static, n.dynamicFree(), n.PortMin, n.PortMax)
+		return fmt.Sprintf("needs %s, %d free of %d..%d", plural(len(c.Ports)-c.static, "dynamic port"), max(0, c.dynamicLeft(n)), n.PortMin, n.PortMax)
 	case state.ReasonReserved:
 		return c.table.keeps(n.pos).forWhom(c.table.view.Cluster().Region)
 	}
@@ -210,26 +235,63 @@ func (c *class) describeConstraint(n *node) string {
 	return ""
 }
 
-func (c *class) describeGPUs(n *node) string {
+// needGPU is what is asked of devices: "2 a100 + 500m".
+func (c *class) needGPU() string {
 	var need []string
-	for _, u := range c.units {
-		s := milli(int64(u.milli))
-		if u.milli == 1000 {
-			s = "1"
+	for i := 0; i < len(c.units); {
+		u, k := c.units[i], i
+		for i < len(c.units) && c.units[i].milli == u.milli && slices.Equal(c.units[i].models, u.models) {
+			i++
+		}
+		text := strconv.Itoa(i - k)
+		switch {
+		case u.milli < 1000 && i-k == 1:
+			text = milli(int64(u.milli))
+		case u.milli < 1000:
+			text += " × " + milli(int64(u.milli))
 		}
 		if len(u.models) > 0 {
-			s += " " + strings.Join(u.models, "|")
+			text += " " + strings.Join(u.models, "|")
 		}
-		need = append(need, s)
+		need = append(need, text)
 	}
+	return strings.Join(need, " + ")
+}
+
+// freeGPUs are the devices of a node with what is free of each, whole ones of a
+// model together: "2 a100, 500m t4".
+func freeGPUs(n *node) string {
 	var free []string
+	whole := map[string]int{}
 	for i, d := range n.GPUs {
-		free = append(free, d.Model+" "+milli(int64(1000-n.gpu[i])))
+		if n.gpu[i] == 0 {
+			whole[d.Model]++
+		}
+	}
+	for _, model := range slices.Sorted(maps.Keys(whole)) {
+		free = append(free, strconv.Itoa(whole[model])+" "+model)
+	}
+	for i, d := range n.GPUs {
+		if n.gpu[i] > 0 && n.gpu[i] < 1000 {
+			free = append(free, milli(int64(1000-n.gpu[i]))+" "+d.Model)
+		}
 	}
 	if len(free) == 0 {
-		free = []string{"none"}
+		return "none"
 	}
-	return "needs gpu " + strings.Join(need, " + ") + ", free: " + strings.Join(free, ", ")
+	return strings.Join(free, ", ")
+}
+
+// freeGPU is how much is free of the devices that the class accepts, in
+// thousandths of one.
+func (c *class) freeGPU(n *node) int64 {
+	free := int64(0)
+	for i, d := range n.GPUs {
+		if slices.ContainsFunc(c.units, func(u gpuUnit) bool { return len(u.models) == 0 || slices.Contains(u.models, d.Model) }) {
+			free += int64(1000 - n.gpu[i])
+		}
+	}
+	return free
 }
 
 func (c *class) describeConflict(n *node) string {

@@ -211,8 +211,10 @@ func (o *oracle) lack(n *state.Node) float64 {
 	for a := range o.view.NodeAllocs(n.ID) {
 		if a.Charged {
 			free = free.Sub(a.Resources)
-			for _, g := range a.GPUs {
-				gpu -= int64(g.ShareMilli)
+			for _, g := range a.GPUs { // on devices that are still there
+				if slices.ContainsFunc(n.GPUs, func(d state.GPU) bool { return d.ID == g.Device }) {
+					gpu -= int64(g.ShareMilli)
+				}
 			}
 		}
 	}

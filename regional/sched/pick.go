@@ -25,8 +25,11 @@ type ranking struct {
 	refused     *refusals
 	refusedAt   int
 	refusedKept uint64
-	// takes says that a node would take an instance when it is empty, once asked.
+	// takes says that a node takes an instance when it is empty, once asked.
 	asked, takes bool
+	// never is why no node ever does, once looked for.
+	looked bool
+	never  *refusals
 }
 
 type entry struct {

@@ -220,7 +220,7 @@ func (d *decision) systemSlot(insts []state.Instance) {
 	}
 	if len(full.Ranges) > 0 {
 		slices.SortFunc(full.Ranges, func(a, b Range) int { return cmp.Compare(a.From, b.From) })
-		full.Counts = refused.counts(false)
+		full.Counts = refused.counts()
 		full.System = true
 		why := blocking(full.Counts)
 		d.addUnplaced(full, why.Reason, why.Message)

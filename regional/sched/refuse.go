@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -17,13 +18,19 @@ func (d *decision) unplaced(r *ranking, ranges []Range, declined []string) {
 		d.addUnplaced(u, state.ReasonNoNodes, "the region has no nodes")
 		return
 	}
-	f := r.refused
+	if !r.looked {
+		r.looked, r.never = true, r.hopeless()
+	}
+	f := r.never
 	switch {
+	case f != nil:
 	case len(declined) > 0:
 		f = r.refusals(declined)
-	case f == nil || r.refusedAt != len(r.table.changed) || r.refusedKept != d.keptMark():
+	case r.refused == nil || r.refusedAt != len(r.table.changed) || r.refusedKept != d.keptMark():
 		f = r.refusals(nil)
 		r.refused, r.refusedAt, r.refusedKept = f, len(r.table.changed), d.keptMark()
+	default:
+		f = r.refused
 	}
 	u.Counts, u.Never = f.counts, f.never
 	d.addUnplaced(u, f.reason, f.message)
@@ -40,8 +47,16 @@ type refusals struct {
 	never bool
 }
 
+func (t *tally) refusals() *refusals {
+	f := &refusals{reason: state.ReasonNoFittingNode, message: "no node fits", never: t.never, counts: t.counts()}
+	if len(f.counts) > 0 {
+		b := blocking(f.counts)
+		f.reason, f.message = b.Reason, b.Message
+	}
+	return f
+}
+
 func (c *class) refusals(declined []string) *refusals {
-	f := &refusals{reason: state.ReasonNoFittingNode, message: "no node fits", never: true}
 	t := newTally(c)
 	for i := range c.table.nodes {
 		n := &c.table.nodes[i]
@@ -56,17 +71,40 @@ func (c *class) refusals(declined []string) *refusals {
 		if r != "" {
 			t.add(n, r)
 		}
-		if !n.ControlPlane && c.refuseKind(n) == "" {
-			t.suited(n)
-			f.never = f.never && c.refuseEmpty(n) != ""
+	}
+	return t.refusals()
+}
+
+// hopeless is why no node would take an instance even if nothing ran on it and
+// everybody let it work; nil if one would. Nodes of the right kind count with
+// what they lack then, whatever is in the way now: with what none of them has
+// enough of, if there is such a thing.
+func (c *class) hopeless() *refusals {
+	t := newTally(c)
+	t.never = true
+	var most state.Resources
+	for i := range c.table.nodes {
+		n := &c.table.nodes[i]
+		if n.ControlPlane || c.refuseKind(n) != "" {
+			continue
 		}
+		if c.refuseEmpty(n) == "" {
+			return nil
+		}
+		t.suited++
+		most = largest(most, n.Capacity)
 	}
-	f.counts = t.counts(f.never)
-	if len(f.counts) > 0 {
-		b := blocking(f.counts)
-		f.reason, f.message = b.Reason, b.Message
+	short := c.shortOf(most)
+	for i := range c.table.nodes {
+		n := &c.table.nodes[i]
+		if n.ControlPlane || c.refuseKind(n) != "" {
+			t.add(n, c.refuse(n))
+			continue
+		}
+		empty := n.emptied()
+		t.add(empty, cmp.Or(short, c.refuseRoom(empty)))
 	}
-	return f
+	return t.refusals()
 }
 
 // blocking is the reason that stands in the way: the most frequent one of nodes
@@ -97,9 +135,10 @@ func farFromFitting(r state.Reason) int {
 type tally struct {
 	*class
 	by map[state.Reason]*refusedBy
-	// largest nodes of the right kind, by what they have when empty; nil before
-	// the first.
-	cpu, memory, disk *node
+	// never: nodes of the right kind, of which there are suited, are as if they
+	// were empty.
+	never  bool
+	suited int
 }
 
 // refusedBy are the nodes that refuse for one reason.
@@ -120,45 +159,40 @@ func (t *tally) add(n *node, r state.Reason) {
 		t.by[r] = b
 	}
 	b.nodes++
-	switch r {
-	case state.ReasonInsufficientCPU:
-		b.closer(n, func(n *node) int64 { return n.free.CPUMilli })
-	case state.ReasonInsufficientMemory:
-		b.closer(n, func(n *node) int64 { return n.free.MemoryBytes })
-	case state.ReasonInsufficientDisk:
-		b.closer(n, func(n *node) int64 { return n.free.DiskBytes })
-	case state.ReasonConstraint:
+	if r == state.ReasonConstraint {
 		if b.exprs == nil {
 			b.exprs = map[string]int{}
 		}
 		b.exprs[t.describeConstraint(n)]++
+		return
 	}
-}
-
-func (b *refusedBy) closer(n *node, has func(*node) int64) {
-	if has(n) > has(b.example) {
+	if t.has(n, r) > t.has(b.example, r) {
 		b.example = n
 	}
 }
 
-// suited notes a node of the right kind.
-func (t *tally) suited(n *node) {
-	larger := func(have **node, has func(*node) int64) {
-		if *have == nil || has(n) > has(*have) {
-			*have = n
-		}
+// has is how much is free on a node of what it lacks.
+func (c *class) has(n *node, r state.Reason) int64 {
+	switch r {
+	case state.ReasonInsufficientCPU:
+		return n.free.CPUMilli
+	case state.ReasonInsufficientMemory:
+		return n.free.MemoryBytes
+	case state.ReasonInsufficientDisk:
+		return n.free.DiskBytes
+	case state.ReasonInsufficientGPU:
+		return c.freeGPU(n)
+	case state.ReasonPortsExhausted:
+		return int64(c.dynamicLeft(n))
 	}
-	larger(&t.cpu, func(n *node) int64 { return n.Capacity.CPUMilli })
-	larger(&t.memory, func(n *node) int64 { return n.Capacity.MemoryBytes })
-	larger(&t.disk, func(n *node) int64 { return n.Capacity.DiskBytes })
+	return 0
 }
 
-// counts puts the most frequent reason first, equals by name. never says that
-// no node would do even when it is empty: then the largest one is named.
-func (t *tally) counts(never bool) []state.Count {
+// counts puts the most frequent reason first, equals by name.
+func (t *tally) counts() []state.Count {
 	out := make([]state.Count, 0, len(t.by))
 	for r, b := range t.by {
-		out = append(out, state.Count{Reason: r, Count: int32(b.nodes), Message: t.message(r, b, never)})
+		out = append(out, state.Count{Reason: r, Count: int32(b.nodes), Message: t.message(r, b)})
 	}
 	slices.SortFunc(out, func(a, b state.Count) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(string(a.Reason), string(b.Reason)))
@@ -167,15 +201,8 @@ func (t *tally) counts(never bool) []state.Count {
 }
 
 // message says what was asked and what the closest node has.
-func (t *tally) message(r state.Reason, b *refusedBy, never bool) string {
-	need, free := t.Resources, b.example.free
+func (t *tally) message(r state.Reason, b *refusedBy) string {
 	switch r {
-	case state.ReasonInsufficientCPU:
-		return b.shortOf("cpu", milli, need.CPUMilli, free.CPUMilli, never, t.cpu, func(n *node) int64 { return n.Capacity.CPUMilli })
-	case state.ReasonInsufficientMemory:
-		return b.shortOf("memory", size, need.MemoryBytes, free.MemoryBytes, never, t.memory, func(n *node) int64 { return n.Capacity.MemoryBytes })
-	case state.ReasonInsufficientDisk:
-		return b.shortOf("disk", size, need.DiskBytes, free.DiskBytes, never, t.disk, func(n *node) int64 { return n.Capacity.DiskBytes })
 	case state.ReasonConstraint:
 		most := ""
 		for _, text := range slices.Sorted(maps.Keys(b.exprs)) {
@@ -187,6 +214,17 @@ func (t *tally) message(r state.Reason, b *refusedBy, never bool) string {
 	case state.ReasonDeclined:
 		return plural(b.nodes, "node") + " declined it, such as " + b.example.Name
 	}
+	if need, has := t.figures(b.example, r); need != "" {
+		switch {
+		case t.never && b.nodes == t.suited:
+			return "needs " + need + ", the largest node that suits otherwise, " + b.example.Name + ", has " + has
+		case t.never: // others lack something else
+			return "needs " + need + ", the largest of " + plural(b.nodes, "node") + ", " + b.example.Name + ", has " + has
+		case b.nodes == 1:
+			return "needs " + need + ", " + b.example.Name + " has " + has + " free"
+		}
+		return "needs " + need + ", the most free of " + plural(b.nodes, "node") + " is " + has + " on " + b.example.Name
+	}
 	where := b.example.Name
 	if b.nodes > 1 {
 		where += fmt.Sprintf(" and %d more", b.nodes-1)
@@ -194,13 +232,24 @@ func (t *tally) message(r state.Reason, b *refusedBy, never bool) string {
 	return t.describe(b.example, r) + " (" + where + ")"
 }
 
-func (b *refusedBy) shortOf(what string, text func(int64) string, need, free int64, never bool, largest *node, has func(*node) int64) string {
-	ask := "needs " + text(need) + " " + what + ", "
-	switch {
-	case never && largest != nil && need > has(largest):
-		return ask + "the largest node that suits otherwise, " + largest.Name + ", has " + text(has(largest))
-	case b.nodes == 1:
-		return ask + b.example.Name + " has " + text(free) + " free"
+// figures are what is asked of a resource and what is free of it on a node;
+// empty for other reasons.
+func (c *class) figures(n *node, r state.Reason) (need, has string) {
+	switch r {
+	case state.ReasonInsufficientCPU:
+		return milli(c.Resources.CPUMilli) + " cpu", milli(n.free.CPUMilli)
+	case state.ReasonInsufficientMemory:
+		return size(c.Resources.MemoryBytes) + " memory", size(n.free.MemoryBytes)
+	case state.ReasonInsufficientDisk:
+		return size(c.Resources.DiskBytes) + " disk", size(n.free.DiskBytes)
+	case state.ReasonInsufficientGPU:
+		return "gpu " + c.needGPU(), freeGPUs(n)
+	case state.ReasonPortsExhausted:
+		has = strconv.Itoa(max(0, c.dynamicLeft(n)))
+		if n.PortMax > 0 {
+			has += " of " + strconv.Itoa(int(n.PortMin)) + ".." + strconv.Itoa(int(n.PortMax))
+		}
+		return plural(len(c.Ports)-c.static, "dynamic port"), has
 	}
-	return ask + "the most free of " + plural(b.nodes, "node") + " is " + text(free) + " on " + b.example.Name
+	return "", ""
 }

@@ -23,7 +23,11 @@ func WhyNone(in Input, ask *state.Ask) (state.Reason, string) {
 	if len(t.nodes) == 0 {
 		return state.ReasonNoNodes, "the region has no nodes"
 	}
-	f := newClass(t, in.Funcs, ask, state.JobKey{}).refusals(nil)
+	c := newClass(t, in.Funcs, ask, state.JobKey{})
+	f := c.hopeless()
+	if f == nil {
+		f = c.refusals(nil)
+	}
 	return f.reason, f.message
 }
 
