@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -61,6 +62,9 @@ type Options struct {
 	Version string
 	// Ready is called once every region is connected and every node is ready.
 	Ready func(Federation)
+	// Waiting is called with what is not ready yet after 3 s, and then every 10 s,
+	// until Ready. Nil: that is not said.
+	Waiting func(text string)
 }
 
 // Federation says how to reach a running one.
@@ -151,7 +155,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	sockets, end := emulate(table)
 	defer end()
-	f := &federation{Options: o, net: sockets, begin: time.Now()}
+	f := &federation{Options: o, net: sockets, begin: time.Now(), waiting: newWaiting(o.Regions, o.Agents)}
 	return f.run(ctx)
 }
 
@@ -159,6 +163,9 @@ type federation struct {
 	Options
 	net   func(region string) network.Net
 	begin time.Time
+	// waiting is told of by a goroutine that told ends, and waits for.
+	waiting *waiting
+	told    func()
 }
 
 // run starts the tiers from the top, because a region's first contact is then
@@ -173,11 +180,15 @@ func (f *federation) run(ctx context.Context) error {
 	// A failure above ends the agents too.
 	context.AfterFunc(upper, stopLower)
 
+	f.told = f.tellWaiting(lower)
+	defer f.told()
+
 	globalReady := make(chan global.Addresses, 1)
 	g.Go(func() error { return f.global(upper, globalReady) })
 	var addr global.Addresses
 	select {
 	case addr = <-globalReady:
+		f.waiting.globalReady()
 	case <-upper.Done():
 		return g.Wait()
 	case <-ctx.Done():
@@ -202,6 +213,20 @@ func (f *federation) run(ctx context.Context) error {
 	err := agents.Wait()
 	stopUpper()
 	return errors.Join(err, g.Wait())
+}
+
+// tellWaiting tells what the start waits for, until it is ended.
+func (f *federation) tellWaiting(ctx context.Context) (end func()) {
+	if f.Waiting == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	telling.Go(func() { f.waiting.tell(ctx, f.Waiting) })
+	return func() {
+		cancel()
+		telling.Wait()
+	}
 }
 
 func (f *federation) global(ctx context.Context, ready chan<- global.Addresses) error {

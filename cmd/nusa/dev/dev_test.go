@@ -215,7 +215,7 @@ func sameRunning(t *testing.T, conn *grpc.ClientConn, want []*nusav1.Allocation)
 			if !same {
 				t.Fatalf("after the restart there is another allocation: %v", a)
 			}
-			if task := a.GetTasks()["hello"]; task.GetState() == nusav1.AllocState_ALLOC_STATE_RUNNING && len(task.GetEvents()) > 1 {
+			if task := a.GetTasks()["hello"]; task.GetState() == nusav1.AllocState_ALLOC_STATE_RUNNING && task.GetRun() > 1 {
 				running++
 			}
 		}
@@ -242,7 +242,17 @@ func TestRefused(t *testing.T) {
 	if err := os.WriteFile(table, []byte("from,jakarta,tokyo\njakarta,,80\ntokyo,81,\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	apart := filepath.Join(t.TempDir(), "apart.csv")
+	if err := os.WriteFile(apart, []byte("from,jakarta,tokyo,lima\njakarta,,80.5,-\ntokyo,81,,20\nlima,,20,\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	islands := filepath.Join(t.TempDir(), "islands.csv")
+	if err := os.WriteFile(islands, []byte("from,jakarta,tokyo,lima\njakarta,,80.5,\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for want, o := range map[string]dev.Options{
+		"no connection from lima to jakarta: the global server is beside the first region, jakarta, and every region connects to it; fill in these cells, or begin with another region: --regions tokyo,jakarta,lima": {WAN: apart},
+		"no connection from tokyo and lima to jakarta: the global server is beside the first region, jakarta, and every region connects to it; fill in these cells":                                                   {WAN: islands},
 		"did you mean southeastasia, ":            {Regions: []string{"southeastasi"}},
 		"did you mean southeastasia? --list":      {Regions: []string{"singapore"}},
 		"did you mean northeurope, westeurope? ":  {Regions: []string{"europe"}},

@@ -40,6 +40,7 @@ func (f *federation) awaitReady(ctx context.Context, addr global.Addresses) erro
 	if err != nil {
 		return fmt.Errorf("watch the regions come up: %w", err)
 	}
+	f.told()
 	if f.Ready != nil {
 		fed := Federation{
 			Addr: addr.GRPC, HTTP: addr.HTTP, DataDir: f.DataDir, WAN: f.WAN,
@@ -61,18 +62,14 @@ func (f *federation) watchRegions(ctx context.Context, client nusav1.RegionsClie
 	if err != nil {
 		return err
 	}
-	waiting := map[string]bool{}
-	for _, r := range f.Regions {
-		waiting[r] = true
-	}
-	for len(waiting) > 0 {
+	for {
 		r, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		if r.GetState() == nusav1.RegionState_REGION_STATE_CONNECTED && int(r.GetReport().GetNodesReady()) >= f.Agents {
-			delete(waiting, r.GetDefinition().GetName())
+		connected := r.GetState() == nusav1.RegionState_REGION_STATE_CONNECTED
+		if f.waiting.region(r.GetDefinition().GetName(), connected, int(r.GetReport().GetNodesReady())) {
+			return nil
 		}
 	}
-	return nil
 }

@@ -74,7 +74,41 @@ func (o Options) checkRegions(table *topology.Table) error {
 	if len(o.Regions) > maxRegions {
 		return fmt.Errorf("--regions: %d regions, at most %d fit one process", len(o.Regions), maxRegions)
 	}
-	return nil
+	return o.checkConnected(table)
+}
+
+// checkConnected refuses regions that could never reach the global server,
+// which is beside the first one: each connects to it.
+func (o Options) checkConnected(table *topology.Table) error {
+	if table == nil {
+		return nil
+	}
+	first := o.Regions[0]
+	away := cutOff(table, o.Regions, first)
+	if len(away) == 0 {
+		return nil
+	}
+	hint := "fill in these cells"
+	for i, other := range o.Regions {
+		if len(cutOff(table, o.Regions, other)) == 0 {
+			order := append([]string{other}, slices.Delete(slices.Clone(o.Regions), i, i+1)...)
+			hint += ", or begin with another region: --regions " + strings.Join(order, ",")
+			break
+		}
+	}
+	return fmt.Errorf("--wan %s: no connection from %s to %s: the global server is beside the first region, %[3]s, and every region connects to it; %s",
+		o.WAN, strings.Join(away, " and "), first, hint)
+}
+
+// cutOff are the regions that have no connection to one.
+func cutOff(table *topology.Table, regions []string, to string) []string {
+	var out []string
+	for _, r := range regions {
+		if _, connected := table.RTT(r, to); !connected {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // suggested is how many names are offered instead of an unknown one.

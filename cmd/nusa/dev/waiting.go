@@ -1,0 +1,87 @@
+package dev
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A start that takes longer than waitFirst says what it waits for, and again
+// each waitAgain.
+const (
+	waitFirst = 3 * time.Second
+	waitAgain = 10 * time.Second
+)
+
+// waiting is what a start still waits for. It is safe for concurrent use.
+type waiting struct {
+	agents int // of each region
+
+	mu      sync.Mutex
+	global  bool // also for the global server
+	regions []string
+	// nodes that are ready, of the regions that are connected.
+	nodes map[string]int
+}
+
+func newWaiting(regions []string, agents int) *waiting {
+	return &waiting{agents: agents, global: true, regions: regions, nodes: map[string]int{}}
+}
+
+// globalReady notes that the global server serves.
+func (w *waiting) globalReady() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.global = false
+}
+
+// region notes how a region is, and reports whether all are ready.
+func (w *waiting) region(name string, connected bool, nodes int) (all bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.nodes, name)
+	if connected {
+		w.nodes[name] = nodes
+	}
+	return len(w.missing()) == 0
+}
+
+// missing names what is not ready; w.mu is held.
+func (w *waiting) missing() []string {
+	if w.global {
+		return []string{"the global server"}
+	}
+	var out []string
+	for _, r := range w.regions {
+		nodes, connected := w.nodes[r]
+		switch {
+		case !connected:
+			out = append(out, "region "+r+" (not connected to the global server yet)")
+		case nodes < w.agents:
+			out = append(out, fmt.Sprintf("region %s (%d of %d nodes ready)", r, nodes, w.agents))
+		}
+	}
+	return out
+}
+
+// tell says what is missing while that takes long, until ctx ends.
+func (w *waiting) tell(ctx context.Context, say func(string)) {
+	next := time.NewTimer(waitFirst)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		}
+		w.mu.Lock()
+		missing := w.missing()
+		w.mu.Unlock()
+		if len(missing) > 0 {
+			say("waiting for " + strings.Join(missing, ", "))
+		}
+		next.Reset(waitAgain)
+	}
+}
