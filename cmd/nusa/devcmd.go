@@ -65,7 +65,9 @@ agents, over real sockets on loopback. Ctrl-C ends everything, tasks included.
 
 With --data-dir the jobs are there again at the next start, and their tasks run
 anew. It is started with the regions and servers it was made with; agents may
-differ: the work of those that are gone is placed elsewhere.
+differ. Those that are gone count as silent at first: they are lost after 10 s,
+and what they ran is placed elsewhere 30 s after the start, or when the job's
+disconnect.node.after says. node list shows them until node remove, or 72 h.
 ` + wanHelp,
 		Example: "  nusa dev\n  nusa dev --regions southeastasia,westeurope --servers 3 --data-dir ./federation",
 	}
@@ -100,6 +102,7 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 			return fmt.Errorf("--%s: must be at least 1", flag)
 		}
 	}
+	d.Waiting = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
 	d.Version = serve.Version
 	err = dev.Run(ctx, d.Options)
 	if err == nil && errors.Is(context.Cause(ctx), errNoReader) {
@@ -134,7 +137,7 @@ func announce(cmd *cobra.Command, f dev.Federation) {
 	fmt.Fprintf(&b, "Nusa federation ready in %s: %d regions, %d servers, %d agents, round trips: %s\n",
 		f.Started.Round(10*time.Millisecond), len(f.Regions), f.Servers, f.Agents, f.WAN)
 	fmt.Fprintf(&b, "  API   %s\n  HTTP  http://%s/metrics\n  data  %s\n\nIn another terminal:\n", f.Addr, f.HTTP, f.DataDir)
-	fmt.Fprintf(&b, "%s  %[2]s job run examples/hello.yaml\n  %[2]s latency\n\nCtrl-C stops everything.\n", address(f), program(cmd))
+	fmt.Fprintf(&b, "%[1]s  %[2]s job run examples/hello.yaml\n  %[2]s latency\n\nCtrl-C stops everything.\n", address(f), program(cmd))
 	fmt.Fprint(cmd.OutOrStdout(), b.String())
 }
 
@@ -239,17 +242,22 @@ func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file
 			return fmt.Errorf("%s ended with exit code %d", line, code)
 		}
 	}
-	fmt.Fprintf(w, `
-# Try next, in another terminal
-%s  %[2]s alloc list                       # then: %[2]s alloc logs -f ID
-  %[2]s job plan examples/batch.yaml     # what a submit would do
-  %[2]s topology nearest %s
-  %[2]s job stop %s
-`, address(f), nusa, first, name)
+	fmt.Fprint(w, tryNext(f, nusa, name))
 	if !term.IsTerminal(os.Stdout.Fd()) {
 		return nil
 	}
 	fmt.Fprintln(w, "\nThe federation stays up. Ctrl-C stops everything.")
 	<-ctx.Done()
 	return nil
+}
+
+// tryNext are commands for whoever has seen the demo of a job.
+func tryNext(f dev.Federation, nusa, job string) string {
+	return fmt.Sprintf(`
+# Try next, in another terminal
+%[1]s  %[2]s alloc list                       # then: %[2]s alloc logs -f ID
+  %[2]s job plan examples/batch.yaml     # what a submit would do
+  %[2]s topology nearest %[3]s
+  %[2]s job stop %[4]s
+`, address(f), nusa, f.Names[0], job)
 }
