@@ -28,7 +28,7 @@ declare -A LABELS=([southeastasia]=jurisdiction=sg [westeurope]=jurisdiction=eu 
 GLOBALS="127.0.0.1:$BASE,127.0.0.1:$((BASE + 5))"
 
 names() {
-  echo global-1 global-2
+  printf '%s\n' global-1 global-2
   for r in "${REGIONS[@]}"; do
     for s in 1 2 3; do echo "$r-server-$s"; done
     for a in 1 2; do echo "$r-agent-$a"; done
@@ -65,8 +65,15 @@ arguments() {
       echo agent --name "$name" --region "$region" --shared-machine local --share 6 --leave-on-shutdown \
         --http-addr "127.0.0.1:$(port "$region" $((n + 4)) 0)" \
         --servers "127.0.0.1:$(port "$region" 1 0),127.0.0.1:$(port "$region" 2 0),127.0.0.1:$(port "$region" 3 0)" ;;
-    *) echo "no process is called $name; there are: $(names | tr '\n' ' ')" >&2; return 1 ;;
   esac
+}
+
+known() { # NAME → is it one of ours? Else say which are.
+  local all
+  all=$(names)
+  grep -qxF -e "$1" <<<"$all" && return
+  echo "no process is called $1; there are: ${all//$'\n'/ }" >&2
+  return 1
 }
 
 alive() { # PID file → is that process ours and running?
@@ -113,7 +120,7 @@ ready() { # wait until every region is connected and every agent is a ready node
 case ${1:-} in
   start)
     [ -x "$NUSA" ] || { echo "no binary at $NUSA: run 'make build' first" >&2; exit 1; }
-    if [ -n "${2:-}" ]; then launch "$2"; exit; fi
+    if [ -n "${2:-}" ]; then known "$2" && launch "$2"; exit; fi
     for n in $(names); do launch "$n"; done
     ready
     echo "ready: try  $NUSA --addr 127.0.0.1:$BASE region list" ;;
@@ -124,7 +131,10 @@ case ${1:-} in
     for n in $(names); do case $n in *-server-*) halt "$n" TERM ;; esac; done
     halt global-2 TERM
     halt global-1 TERM ;;
-  kill) halt "${2:?which process?}" KILL ;;
+  kill)
+    known "${2:?which process?}"
+    alive "$DIR/run/$2.pid" || { echo "$2 does not run" >&2; exit 1; }
+    halt "$2" KILL ;;
   status)
     for n in $(names); do
       if alive "$DIR/run/$n.pid"; then echo "$n running $(cat "$DIR/run/$n.pid")"; else echo "$n stopped"; fi

@@ -85,6 +85,25 @@ func (f *federation) script(args ...string) string {
 	return string(out)
 }
 
+// TestUnknownProcess: a mistyped name is refused, and the right ones are named;
+// what does not run cannot be killed.
+func TestUnknownProcess(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"kill nosuch", "no process is called nosuch; there are: global-1 global-2 southeastasia-server-1 "},
+		{"start nosuch", "no process is called nosuch; there are: "},
+		{"kill global-1", "global-1 does not run"},
+		{"kill", "which process?"},
+	} {
+		cmd := exec.Command("./federation.sh", strings.Fields(c.args)...)
+		// Any program will do: none is started.
+		cmd.Env = append(os.Environ(), "NUSA=/bin/sh", "NUSA_DIR="+t.TempDir())
+		out, err := cmd.CombinedOutput()
+		if exit, ended := err.(*exec.ExitError); !ended || exit.ExitCode() != 1 || !strings.Contains(string(out), c.want) {
+			t.Errorf("federation.sh %s: %v, %q, want %q", c.args, err, out, c.want)
+		}
+	}
+}
+
 // dumpLogs shows the end of each process's log.
 func (f *federation) dumpLogs() {
 	files, _ := filepath.Glob(filepath.Join(f.dir, "log", "*.log"))
