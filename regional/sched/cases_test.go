@@ -35,7 +35,7 @@ func TestOracle(t *testing.T) {
 			in := w.input()
 			p := planner.Make(in)
 			if fresh := sched.Make(in); !reflect.DeepEqual(p, fresh) {
-				t.Fatalf("a planner that has seen earlier views plans otherwise:\n%s\n%s", p, fresh)
+				t.Fatalf("a planner that has seen earlier views plans otherwise:\n%s", p.Diff(fresh))
 			}
 			if err := sched.Check(in, p); err != nil {
 				t.Fatalf("%v\n%s", err, p)

@@ -151,6 +151,28 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
+// Diff lists what differs from another plan, a line for each entry: "- " before
+// those of the other one, "+ " before those of p. Empty if they are equal.
+func (p *Plan) Diff(old *Plan) string {
+	count := map[string]int{}
+	for l := range strings.Lines(p.String()) {
+		count[l]++
+	}
+	var b strings.Builder
+	for l := range strings.Lines(old.String()) {
+		if count[l]--; count[l] < 0 {
+			b.WriteString("- " + l)
+		}
+	}
+	for l := range strings.Lines(p.String()) {
+		if count[l] > 0 {
+			count[l]--
+			b.WriteString("+ " + l)
+		}
+	}
+	return b.String()
+}
+
 func portText(ports []state.PortGrant) string {
 	var b strings.Builder
 	for _, p := range ports {
