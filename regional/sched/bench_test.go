@@ -114,6 +114,36 @@ func BenchmarkQuiet(b *testing.B) {
 	}
 }
 
+// BenchmarkKept is a plan of one small instance while large ones wait, for which
+// nodes are kept: what every plan of a busy region costs as long as they do.
+func BenchmarkKept(b *testing.B) {
+	for _, nodes := range benchNodes {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			half, whole := benchAsk, benchAsk
+			half.Resources.CPUMilli, whole.Resources.CPUMilli = 33_000, 64_000
+			s := benchRegion(nodes, 1, nodes, half)
+			now := int64(time.Hour)
+			for i, c := range benchCommands(sched.Make(sched.Input{View: s.Snapshot(), NowUnixNano: now, Funcs: testFuncs})) {
+				s.Apply(s.Index()+uint64(i)+1, state.Command{ApplyPlan: &c, NowUnixNano: now})
+			}
+			for i, ask := range []state.Ask{whole, whole, whole, whole, benchAsk} {
+				s.Apply(s.Index()+1, state.Command{NowUnixNano: now, ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
+					Slot: state.Slot{Namespace: "default", Job: fmt.Sprint("late-", i), Group: "g", To: 1, Generation: 1, JobVersion: 1, Desired: state.Run},
+					Job:  &state.Job{Version: 1, Type: state.Service, Groups: []state.Group{{Name: "g", Hash: 1, Ask: ask}}},
+				}}, More: true}})
+			}
+			in := sched.Input{View: s.Snapshot(), NowUnixNano: now + int64(2*time.Minute), Funcs: testFuncs}
+			planner := sched.NewPlanner()
+			b.ReportAllocs()
+			for b.Loop() {
+				if p := planner.Make(in); len(p.Places) != 1 || len(p.Kept) != 4 {
+					b.Fatalf("%d placed, %d nodes kept", len(p.Places), len(p.Kept))
+				}
+			}
+		})
+	}
+}
+
 func benchCommands(p *sched.Plan) []state.ApplyPlan {
 	id := 0
 	return p.Commands(func() string { id++; return fmt.Sprintf("%032d", id*7919) }, 256)
