@@ -92,7 +92,7 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	}
 	if s.gossip, err = gossip.Listen(ctx, gossip.Config{
 		Net: cfg.Net, Listen: cfg.GossipAddr, Advertise: cfg.Advertise, Region: cfg.Region.GetName(),
-		Key: cfg.GossipKey, Join: slices.Concat(cfg.Join, s.peers.saved), Fast: cfg.Raft.fast(), Logger: cfg.Logger,
+		Key: cfg.GossipKey, Join: slices.Concat(cfg.Join, s.peers.saved), Fast: cfg.Raft.fast(), Logger: serve.QuietAfter(ctx, cfg.Logger),
 	}); err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func (s *server) run(ctx context.Context) error {
 		Heartbeat: s.cfg.Raft.Heartbeat, Election: s.cfg.Raft.Election,
 		LeaderLease: s.cfg.Raft.LeaderLease, Commit: s.cfg.Raft.Commit,
 		ReplaceAfter: 5 * s.cfg.Raft.Heartbeat, DeadAfter: s.cfg.DeadServerAfter,
-		Gossip: s.gossip, FSM: s.fsm, Logger: s.cfg.Logger,
+		Gossip: s.gossip, FSM: s.fsm, Logger: serve.QuietAfter(ctx, s.cfg.Logger),
 		Cluster: func() string { return s.fsm.View().Cluster().ID },
 	})
 	if err != nil {

@@ -1,0 +1,54 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+)
+
+// QuietAfter returns a logger for a library that does not know when its user
+// ends: once ctx has, what it warns of, such as connections that others or we
+// have closed, is only worth a debug line.
+func QuietAfter(ctx context.Context, l *slog.Logger) *slog.Logger {
+	return slog.New(quiet{Handler: l.Handler(), ended: ctx.Done()})
+}
+
+type quiet struct {
+	slog.Handler
+	ended <-chan struct{}
+}
+
+// level is what a record of that level counts as now.
+func (q quiet) level(l slog.Level) slog.Level {
+	select {
+	case <-q.ended:
+		return min(l, slog.LevelDebug)
+	default:
+		return l
+	}
+}
+
+// Enabled implements slog.Handler.
+func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
+	return q.Handler.Enabled(ctx, q.level(l))
+}
+
+// Handle implements slog.Handler.
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = q.level(r.Level)
+	if !q.Handler.Enabled(ctx, r.Level) {
+		return nil // it ended since it was asked
+	}
+	return q.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler {
+	q.Handler = q.Handler.WithAttrs(attrs)
+	return q
+}
+
+// WithGroup implements slog.Handler.
+func (q quiet) WithGroup(name string) slog.Handler {
+	q.Handler = q.Handler.WithGroup(name)
+	return q
+}
