@@ -175,7 +175,7 @@ func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusa
 // removeLater is why a node cannot be removed while it is ready.
 func (n nodes) removeLater(x *nusav1.Node) error {
 	if x.GetSilent() != nil {
-		return status.Errorf(codes.FailedPrecondition, "node %s is silent, but not lost before it was silent for %v: try again then", x.GetName(), n.s.cfg.NodeLease)
+		return status.Errorf(codes.FailedPrecondition, "node %s is silent, but lost only once that is %v: try again then", x.GetName(), n.s.cfg.NodeLease)
 	}
 	return status.Errorf(codes.FailedPrecondition, "node %s is ready: only one that is lost or has left can be removed; drain it and stop its agent first", x.GetName())
 }
