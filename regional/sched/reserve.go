@@ -19,7 +19,7 @@ const ReserveAfter = time.Minute
 // maxKept bounds the nodes that a plan keeps, and with them what keeping costs.
 const maxKept = 4
 
-// firstHold is for how long the choice of a node lasts at least; see chosenAt.
+// firstHold is for how long the choice of a node lasts at least; see chosen.
 const firstHold = 10 * time.Minute
 
 // Kept is a node that a plan puts nothing on that comes after an instance
@@ -113,7 +113,8 @@ func (p *planner) nodeFor(c *claim) int32 {
 		}
 		return c.pos
 	}
-	began := chosenAt(c.since+int64(ReserveAfter), p.in.NowUnixNano)
+	began, ends := chosen(c.since+int64(ReserveAfter), p.in.NowUnixNano)
+	p.wake(ends) // who is refused may be placed when it is another node
 	best, least, disturbed := int32(-1), 0.0, false
 	for i := range t.nodes {
 		n := &t.nodes[i]
@@ -132,16 +133,17 @@ func (p *planner) nodeFor(c *claim) int32 {
 	return best
 }
 
-// chosenAt is when the choice of a node began that holds now: when the instance
-// became due, and anew after 10 minutes, then 20, 40 and so on, because the
-// node may run what never ends. So an instance that fits an empty node gets one
+// chosen is when the choice of a node began that holds now, and when it ends:
+// from when the instance became due, and anew after 10 minutes, then 20, 40 and
+// so on, because the node may run what never ends. So an instance that fits an empty node gets one
 // within the longest time T that others run, or within 3 T if that is longer
 // than firstHold.
-func chosenAt(due, now int64) int64 {
-	for hold := int64(firstHold); now-due >= hold && hold > 0; hold *= 2 {
+func chosen(due, now int64) (began, ends int64) {
+	hold := int64(firstHold)
+	for ; now-due >= hold; hold *= 2 {
 		due += hold
 	}
-	return due
+	return due, due + hold
 }
 
 // lack is how much of a node must still be freed for one more instance, as a
