@@ -133,3 +133,21 @@ func (n *nodesAPI) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*
 	a.st.events.add("node.cordoned", c.name+"/"+out.GetName(), "%t", req.GetCordon())
 	return out, nil
 }
+
+// Remove implements nusav1.NodesServer.
+func (n *nodesAPI) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusav1.RemoveNodeResponse, error) {
+	a, err := n.s.current()
+	if err != nil {
+		return nil, err
+	}
+	c, node, err := a.node(ctx, req.GetId(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	out, err := nusav1.NewNodesClient(c.conn).Remove(ctx, &nusav1.RemoveNodeRequest{Id: node.GetId(), Region: c.name})
+	if err != nil {
+		return nil, err
+	}
+	a.st.events.add("node.removed", c.name+"/"+out.GetNode().GetName(), "by an operator")
+	return out, nil
+}
