@@ -3,8 +3,12 @@ package main
 import (
 	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
 )
 
 // TestMistakes: each is refused in one line that names the flag, before
@@ -39,5 +43,22 @@ func TestMistakes(t *testing.T) {
 	root.SetArgs(strings.Fields("config validate agent --data-dir d --region a --servers h:1,,h:2, --http-addr -"))
 	if err := root.ExecuteContext(context.Background()); err != nil || !strings.Contains(out.String(), `servers: ["h:1", "h:2"] # flag`) {
 		t.Errorf("blanks in a list: %v, %s", err, out.String())
+	}
+}
+
+// TestFaultsOfAFile: each has its line, with nothing between them.
+func TestFaultsOfAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "n.yaml")
+	if err := os.WriteFile(file, []byte("regoin: a\nbootstrap-expect: many\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root := newRoot()
+	var out strings.Builder
+	root.SetOut(io.Discard)
+	root.SetErr(&out)
+	code := client.ExecuteArgs(t.Context(), root, []string{"config", "validate", "regional", "--config", file})
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if code != 1 || len(lines) != 2 || !strings.HasPrefix(lines[0], "nusa: "+file+":1:1: regoin: ") || !strings.HasPrefix(lines[1], "nusa: "+file+":2:") {
+		t.Errorf("exit code %d, %q", code, out.String())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
 	"github.com/nusa-scheduler/nusa/internal/config"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
@@ -55,8 +56,8 @@ func load(flags *pflag.FlagSet, file string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--config: %w", err)
 	}
-	if err != nil { // perhaps several, one a line
-		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	if err != nil {
+		return client.Faults(strings.Split(err.Error(), "\n"))
 	}
 	return nil
 }

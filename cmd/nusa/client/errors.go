@@ -27,12 +27,25 @@ type callError struct {
 func (e *callError) Error() string { return e.message }
 func (e *callError) Unwrap() error { return e.cause }
 
+// Faults are several things wrong with one input, a line each.
+type Faults []string
+
+func (f Faults) Error() string { return strings.Join(f, "\n") }
+
 // errorLines are the lines of an error: one, or one for each problem of an
 // input.
 func errorLines(err error) []string {
 	var problems job.Errors
 	if errors.As(err, &problems) {
 		return strings.Split(problems.Error(), "\n")
+	}
+	var faults Faults
+	if errors.As(err, &faults) {
+		var out []string
+		for _, f := range faults {
+			out = append(out, oneLine(f))
+		}
+		return out
 	}
 	var call *callError
 	if errors.As(err, &call) && len(call.problems) > 0 {
