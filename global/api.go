@@ -106,7 +106,11 @@ func (a *active) dial(name string) (*grpc.ClientConn, error) {
 
 // noRegion names the regions that there are. mu is held.
 func (st *state) noRegion(field, name string) error {
-	return invalid(field, fmt.Sprintf("region %q does not exist; there are %s", name, listNames(st.regionNames())))
+	what := "region "
+	if field == "region" {
+		what = "" // the field says so
+	}
+	return invalid(field, fmt.Sprintf("%s%q does not exist; there are %s", what, name, listNames(st.regionNames())))
 }
 
 // listNames prints at most ten names.

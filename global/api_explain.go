@@ -12,6 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -292,6 +293,9 @@ func (d *lastDecision) asItIs(g *nusav1.GroupExplanation) {
 		return
 	}
 	g.Desired, g.Unplaced = s.GetDesired(), s.GetUnowned()
+	if said := s.GetPending(); len(said) > 0 || g.Unplaced == 0 {
+		g.Pending = said // also what regions say of the instances that they have
+	}
 	if d.status.GetState() == nusav1.JobState_JOB_STATE_STOPPED {
 		g.Desired = 0
 	}
@@ -305,7 +309,7 @@ func (d *lastDecision) asItIs(g *nusav1.GroupExplanation) {
 		g.Unplaced = s.GetCounts().GetPending()
 		for r := range owned {
 			c := s.GetRegions()[r]
-			owned[r] = live(c) - c.GetPending()
+			owned[r] = counts.Live(c) - c.GetPending()
 		}
 	}
 	for _, r := range g.GetRegions() {
@@ -315,7 +319,7 @@ func (d *lastDecision) asItIs(g *nusav1.GroupExplanation) {
 
 // groupToProto shows a decision; ages of inputs are those of its moment.
 func groupToProto(g place.GroupExplanation) *nusav1.GroupExplanation {
-	out := &nusav1.GroupExplanation{Group: g.Group, Desired: int32(g.Desired), Unplaced: int32(g.Unplaced)}
+	out := &nusav1.GroupExplanation{Group: g.Group, Desired: int32(g.Desired), Unplaced: int32(g.Unplaced), Pending: countsToProto(g.Pending)}
 	for _, v := range g.Regions {
 		r := &nusav1.RegionVerdict{
 			Region: v.Region, Taken: int32(v.Taken), Fits: int32(v.Fits),

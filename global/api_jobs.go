@@ -257,7 +257,11 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 	if stored != 0 {
 		return &nusav1.StopJobResponse{Revision: stored}, nil
 	}
-	a.st.events.add("job.stopped", k.String(), "purge %t", req.GetPurge())
+	how := "its instances are being stopped"
+	if req.GetPurge() {
+		how += ", then it is forgotten"
+	}
+	a.st.events.add("job.stopped", k.String(), "%s", how)
 	a.log.Info("job stopped", "job", k.String(), "purge", req.GetPurge())
 	return &nusav1.StopJobResponse{Revision: revision}, nil
 }

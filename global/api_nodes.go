@@ -112,7 +112,7 @@ func (n *nodesAPI) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nu
 	if err != nil {
 		return nil, err
 	}
-	a.st.events.add("node.drained", c.name+"/"+out.GetName(), "%t", req.GetDrain())
+	a.st.events.add("node."+lifted(req.GetDrain(), "draining", "undrained"), c.name+"/"+out.GetName(), "by an operator")
 	return out, nil
 }
 
@@ -130,7 +130,7 @@ func (n *nodesAPI) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	a.st.events.add("node.cordoned", c.name+"/"+out.GetName(), "%t", req.GetCordon())
+	a.st.events.add("node."+lifted(req.GetCordon(), "cordoned", "uncordoned"), c.name+"/"+out.GetName(), "by an operator")
 	return out, nil
 }
 

@@ -127,7 +127,7 @@ func (g *regionsAPI) Cordon(ctx context.Context, req *nusav1.CordonRegionRequest
 		return nil, apiError(err)
 	}
 	if changed {
-		a.st.events.add("region.cordoned", name, "%t", req.GetCordon())
+		a.st.events.add("region."+lifted(req.GetCordon(), "cordoned", "uncordoned"), name, "by an operator")
 	}
 	return a.known(name)
 }

@@ -276,7 +276,7 @@ func checkRevision(what string, check int64, exists bool, revision int64) error 
 	case !exists:
 		return status.Errorf(codes.Aborted, "%s does not exist, but revision %d was asked for", what, check)
 	}
-	return status.Errorf(codes.Aborted, "%s is at revision %d, not %d: somebody changed it; look again", what, revision, check)
+	return status.Errorf(codes.Aborted, "%s is at revision %d, not %d: somebody changed it", what, revision, check)
 }
 
 // fingerprintOf tells requests under one idempotency key apart.

@@ -2,6 +2,8 @@ package global
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -9,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -41,6 +44,45 @@ func (r *eventRing) add(kind, subject, format string, args ...any) {
 	r.next++
 	close(r.changed)
 	r.changed = make(chan struct{})
+}
+
+// lifted is one word for what was set and one for what was taken back.
+func lifted(set bool, yes, no string) string {
+	if set {
+		return yes
+	}
+	return no
+}
+
+// silent tells of nodes that a region lost or has again, by its reports.
+func (r *eventRing) silent(name string, was, is *nusav1.RegionReport) {
+	switch d := is.GetNodesLost() - was.GetNodesLost(); {
+	case was == nil && is.GetNodesLost() == 0 || d == 0:
+	case d > 0:
+		r.add("node.lost", name, "%d more silent, %d in all; %d ready", d, is.GetNodesLost(), is.GetNodesReady())
+	default:
+		r.add("node.back", name, "%d no longer silent or forgotten, %d still are; %d ready", -d, is.GetNodesLost(), is.GetNodesReady())
+	}
+}
+
+// troubled tells of instances of a job that a region lost, or gave up, by its
+// summaries.
+func (r *eventRing) troubled(from, subject string, was, is *nusav1.JobSummary) {
+	for _, group := range slices.Sorted(maps.Keys(is.GetGroups())) {
+		old, now := was.GetGroups()[group], is.GetGroups()[group]
+		if n := now.GetFailed() - old.GetFailed(); n > 0 {
+			why := ""
+			for _, c := range is.GetReasons()[group].GetReasons() {
+				if c.GetWhat() == "instance" && c.GetReason() != nusav1.Reason_REASON_BACKOFF {
+					why = ": " + reason.With(c.GetReason(), c.GetMessage())
+				}
+			}
+			r.add("instance.failed", subject, "%s: %d at %s will not be tried again%s", group, n, from, why)
+		}
+		if n := now.GetLost() - old.GetLost(); n > 0 {
+			r.add("instance.lost", subject, "%s: %d at %s on silent nodes", group, n, from)
+		}
+	}
 }
 
 func (r *eventRing) token(n uint64) string { return r.epoch + "-" + strconv.FormatUint(n, 10) }

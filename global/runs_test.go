@@ -164,6 +164,53 @@ func TestCountsAreJudgedByRunAndVersion(t *testing.T) {
 	}
 }
 
+// TestWhatIsStillStopping: what a scale-down leaves over is no part of what
+// runs, and the job is not running before it is gone.
+func TestWhatIsStillStopping(t *testing.T) {
+	slot := func(from, to int, at string, desired region.Desired) region.Slot {
+		return region.Slot{Namespace: "default", Job: "api", Group: "web", From: from, To: to, Region: at, Desired: desired, State: region.Accepted, Run: 7, JobVersion: 2}
+	}
+	says := func(running int32) *nusav1.JobSummary {
+		return &nusav1.JobSummary{Version: 2, Run: 7, Groups: map[string]*nusav1.InstanceCounts{"web": {Running: running}}}
+	}
+	for _, c := range []struct {
+		name    string
+		stopped bool
+		slots   []region.Slot
+		sums    map[string]*nusav1.JobSummary
+		want    nusav1.JobState
+		message string
+		running int32
+	}{
+		{"in the same region", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun), slot(1, 3, "alpha", region.DesiredStop)},
+			map[string]*nusav1.JobSummary{"alpha": says(3)}, nusav1.JobState_JOB_STATE_STARTING, "2 instances are being stopped", 1},
+		{"in another", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun), slot(1, 2, "beta", region.DesiredStop)},
+			map[string]*nusav1.JobSummary{"alpha": says(1), "beta": says(1)}, nusav1.JobState_JOB_STATE_STARTING, "1 instance is being stopped", 1},
+		{"taken back", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun), slot(1, 2, "beta", region.DesiredRevoke)},
+			map[string]*nusav1.JobSummary{"alpha": says(1), "beta": says(1)}, nusav1.JobState_JOB_STATE_STARTING, "1 instance is being stopped", 1},
+		{"gone, and not confirmed", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun), slot(1, 3, "alpha", region.DesiredStop)},
+			map[string]*nusav1.JobSummary{"alpha": says(1)}, nusav1.JobState_JOB_STATE_STARTING, "region alpha has still to confirm that what it had has stopped", 1},
+		{"confirmed", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun)},
+			map[string]*nusav1.JobSummary{"alpha": says(1)}, nusav1.JobState_JOB_STATE_RUNNING, "", 1},
+		{"a stopped job", true, []region.Slot{slot(0, 1, "alpha", region.DesiredStop), slot(1, 3, "alpha", region.DesiredStop)},
+			map[string]*nusav1.JobSummary{"alpha": says(3)}, nusav1.JobState_JOB_STATE_STOPPING, "3 instances are being stopped", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := &jobState{
+				rec: &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 1), Version: 2, Run: 7, Stopped: c.stopped}}, rev: 9,
+				slots: map[string]region.Slot{}, summaries: c.sums,
+			}
+			for _, s := range c.slots {
+				j.slots[s.Key()] = s
+			}
+			got := j.status()
+			if running := got.GetGroups()["web"].GetCounts().GetRunning(); got.GetState() != c.want || got.GetMessage() != c.message || running != c.running {
+				t.Errorf("%v %q with %d running, want %v %q with %d", got.GetState(), got.GetMessage(), running, c.want, c.message, c.running)
+			}
+		})
+	}
+}
+
 // TestNoLeaseOnADoubtfulReign: once the candidacy has run out by the clock
 // nothing is granted, though nobody has said yet that it is lost.
 func TestNoLeaseOnADoubtfulReign(t *testing.T) {

@@ -247,6 +247,7 @@ func (st *state) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		delete(j.slots, key)
 		if had {
 			st.orderRemoved(old, revision)
+			st.ended[k] = struct{}{} // perhaps it was only waited for
 		}
 		st.pending[k] = struct{}{}
 		st.forget(j)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -33,6 +34,11 @@ func (j *jobState) status() *nusav1.JobStatus {
 		group, late := j.groupStatus(name, g, spec.GetType())
 		out.Groups[name] = group
 		behind = behind || late
+	}
+	for _, s := range j.slots {
+		if out.Groups[s.Group] == nil { // the job has no such group any more
+			out.Groups[s.Group], _ = j.groupStatus(s.Group, &nusav1.Group{}, spec.GetType())
+		}
 	}
 	out.State, out.Message = j.stateOf(out.Groups, behind)
 	if r := j.result; j.standsIn(r) && !ended(out.State) {
@@ -84,29 +90,42 @@ func (j *jobState) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType
 			continue
 		}
 		out.Slots = append(out.Slots, slotToProto(s))
+		o := owners[s.Region]
 		if s.Desired == region.DesiredRun {
-			o := owners[s.Region]
-			owners[s.Region] = owned{o.instances + int32(s.Count()), o.open || s.State != region.Done}
+			o = owned{o.instances + int32(s.Count()), o.open || s.State != region.Done}
 		}
+		owners[s.Region] = o
 	}
 	system := kind == nusav1.JobType_JOB_TYPE_SYSTEM
 	total := int32(0)
 	for _, r := range slices.Sorted(maps.Keys(owners)) {
-		counts, late := j.regionCounts(j.summaries[r], name, owners[r].open)
+		o := owners[r]
+		if o.instances == 0 {
+			if left := leftAt(j.summaries[r].GetGroups()[name]); left > 0 {
+				out.Regions[r] = &nusav1.InstanceCounts{Stopping: left}
+				out.Counts.Stopping += left
+			}
+			continue
+		}
+		c, late := j.regionCounts(j.summaries[r], name, o.open)
 		behind = behind || late
 		// What the region does not count yet waits for it.
-		if missing := owners[r].instances - live(counts); missing > 0 && (!system || live(counts) == 0) {
-			counts.Pending += missing
+		if missing := o.instances - counts.Live(c); missing > 0 && (!system || counts.Live(c) == 0) {
+			c.Pending += missing
 		}
-		out.Regions[r] = counts
-		addCounts(out.Counts, counts)
-		total += owners[r].instances
-		if counts.GetPending()+counts.GetFailed()+counts.GetLost()+counts.GetOutdated() > 0 && !late {
+		if !system { // of a system job only the region knows how many
+			counts.Settle(c, o.instances)
+		}
+		out.Regions[r] = c
+		counts.Add(out.Counts, c)
+		total += o.instances
+		if system || c.GetPending()+c.GetFailed()+c.GetLost()+c.GetOutdated() > 0 && !late {
 			out.Pending = append(out.Pending, inRegion(r, j.summaries[r].GetReasons()[name].GetReasons())...)
 		}
 	}
 	if system {
-		out.Desired = live(out.Counts)
+		out.Desired = counts.Live(out.Counts)
+		out.Pending = append(out.Pending, countsToProto(j.explained[name].Pending)...)
 		return out, behind
 	}
 	out.Desired = g.GetCount()
@@ -121,14 +140,19 @@ func (j *jobState) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType
 	return out, behind
 }
 
+// leftAt is how many instances still live in a region that is to run none.
+func leftAt(c *nusav1.InstanceCounts) int32 {
+	return c.GetStarting() + c.GetRunning() + c.GetLost()
+}
+
 // regionCounts is what a region's latest summary says about a group in the
 // present version and run. What was in an earlier run counts no more; what
 // starts or runs in an earlier version is outdated, and what failed in it is
 // tried again.
-func (j *jobState) regionCounts(sum *nusav1.JobSummary, group string, open bool) (counts *nusav1.InstanceCounts, behind bool) {
-	counts = proto.CloneOf(sum.GetGroups()[group])
-	if counts == nil {
-		counts = &nusav1.InstanceCounts{}
+func (j *jobState) regionCounts(sum *nusav1.JobSummary, group string, open bool) (c *nusav1.InstanceCounts, behind bool) {
+	c = proto.CloneOf(sum.GetGroups()[group])
+	if c == nil {
+		c = &nusav1.InstanceCounts{}
 	}
 	job := j.rec.GetJob()
 	switch tells := sum.GetVersion() != 0 || sum.GetRun() != 0; {
@@ -136,11 +160,11 @@ func (j *jobState) regionCounts(sum *nusav1.JobSummary, group string, open bool)
 	case sum.GetRun() > 0 && sum.GetRun() != runOf(j.rec, j.rev), sum.GetVersion() < 0:
 		return &nusav1.InstanceCounts{}, true
 	case open && sum.GetVersion() < job.GetVersion():
-		counts.Outdated = counts.GetStarting() + counts.GetRunning()
-		counts.Pending, counts.Failed = counts.GetPending()+counts.GetFailed(), 0
-		return counts, true
+		c.Outdated = c.GetStarting() + c.GetRunning()
+		c.Pending, c.Failed = c.GetPending()+c.GetFailed(), 0
+		return c, true
 	}
-	return counts, false
+	return c, false
 }
 
 // inRegion puts the region's name before what it says.
@@ -156,39 +180,23 @@ func inRegion(name string, said []*nusav1.CountedReason) []*nusav1.CountedReason
 	return out
 }
 
-// live is how many instances the counts speak of, those that somebody wanted
-// stopped left out.
-func live(c *nusav1.InstanceCounts) int32 {
-	return c.GetPending() + c.GetStarting() + c.GetRunning() + c.GetComplete() + c.GetFailed() + c.GetLost()
-}
-
-func addCounts(to, c *nusav1.InstanceCounts) {
-	to.Pending += c.GetPending()
-	to.Starting += c.GetStarting()
-	to.Running += c.GetRunning()
-	to.Complete += c.GetComplete()
-	to.Failed += c.GetFailed()
-	to.Stopped += c.GetStopped()
-	to.Lost += c.GetLost()
-	to.Outdated += c.GetOutdated()
-}
-
 // stateOf sums groups up as job.proto defines the states, with one line about
 // what is in the way.
 func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus, behind bool) (nusav1.JobState, string) {
 	job := j.rec.GetJob()
 	if job.GetStopped() {
 		if len(j.slots) > 0 {
-			return nusav1.JobState_JOB_STATE_STOPPING, fmt.Sprintf("%d slots are not confirmed stopped", len(j.slots))
+			return nusav1.JobState_JOB_STATE_STOPPING, j.stopping(groups)
 		}
 		return nusav1.JobState_JOB_STATE_STOPPED, ""
 	}
 	var sum nusav1.InstanceCounts
 	desired := int32(0)
 	for _, g := range groups {
-		addCounts(&sum, g.GetCounts())
+		counts.Add(&sum, g.GetCounts())
 		desired += g.GetDesired()
 	}
+	stopping := j.stopping(groups)
 	batch := job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH
 	switch {
 	case sum.Failed > 0:
@@ -196,14 +204,63 @@ func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus, behind bool) (
 	case sum.Outdated > 0, behind && sum.Pending+sum.Lost == 0:
 		return nusav1.JobState_JOB_STATE_STARTING, firstReason(groups, fmt.Sprintf("updating: %d of %d instances run version %d",
 			max(0, sum.Running-sum.Outdated), desired, job.GetVersion()))
-	case batch && sum.Complete >= desired:
+	case batch && sum.Complete >= desired && stopping == "":
 		return nusav1.JobState_JOB_STATE_COMPLETE, ""
 	case sum.Pending+sum.Lost > 0, job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_SYSTEM && len(j.slots) == 0:
 		return nusav1.JobState_JOB_STATE_PENDING, firstReason(groups, fmt.Sprintf("%d of %d instances wait", sum.Pending+sum.Lost, desired))
-	case sum.Starting > 0:
-		return nusav1.JobState_JOB_STATE_STARTING, ""
+	case sum.Starting > 0, stopping != "":
+		return nusav1.JobState_JOB_STATE_STARTING, stopping
+	}
+	if job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_SYSTEM {
+		return nusav1.JobState_JOB_STATE_RUNNING, withoutNodes(groups)
 	}
 	return nusav1.JobState_JOB_STATE_RUNNING, ""
+}
+
+// withoutNodes says of a system job how many nodes it does without, and why:
+// "5 of 15 nodes; 10 nodes: not enough cpu". "" when it is on all that it is
+// meant for.
+func withoutNodes(groups map[string]*nusav1.GroupStatus) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		g, nodes := groups[name], map[nusav1.Reason]int32{}
+		total := g.GetDesired()
+		for _, c := range g.GetPending() {
+			if c.GetWhat() == "node" {
+				nodes[c.GetReason()] += c.GetCount()
+				total += c.GetCount()
+			}
+		}
+		if len(nodes) == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%s on %d of %d nodes", name, g.GetDesired(), total)
+		for _, r := range slices.Sorted(maps.Keys(nodes)) {
+			text += fmt.Sprintf("; %d: %s", nodes[r], reason.Text(r))
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// stopping says what has still to stop, "" when nothing has.
+func (j *jobState) stopping(groups map[string]*nusav1.GroupStatus) string {
+	left := int32(0)
+	for _, g := range groups {
+		left += g.GetCounts().GetStopping()
+	}
+	if left == 1 {
+		return "1 instance is being stopped"
+	}
+	if left > 1 {
+		return fmt.Sprintf("%d instances are being stopped", left)
+	}
+	for _, s := range j.sortedSlots() {
+		if s.Desired != region.DesiredRun || j.rec.GetJob().GetStopped() {
+			return "region " + s.Region + " has still to confirm that what it had has stopped"
+		}
+	}
+	return ""
 }
 
 // firstReason adds the first reason, in order of the groups, to a summary: each

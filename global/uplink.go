@@ -87,6 +87,7 @@ func (a *active) report(s *session, rep *nusav1.RegionReport) {
 	if r == nil || r.session != s {
 		return
 	}
+	st.events.silent(r.name, r.report, rep)
 	r.report, r.reportAt, r.reportOld = rep, st.clock(), false
 	r.reportNum++
 	r.dirty = true
@@ -215,6 +216,9 @@ func (st *state) applySummary(r *regionState, sum *nusav1.JobSummary) {
 		return
 	}
 	j.summaries[r.name] = sum
+	if !st.loading {
+		st.events.troubled(r.name, k.String(), old, sum)
+	}
 	j.stamp = st.notify()
 	if j.rec.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
 		st.ended[k] = struct{}{}
