@@ -125,7 +125,7 @@ func (v view) allocList(w io.Writer, allocs []*nusav1.Allocation, jobs bool) {
 			name = jobName(a.GetNamespace(), a.GetJob(), "")
 		}
 		t.row(shortID(a.GetId()), name, instance(a), a.GetRegion(), nodeOf(a), v.allocNow(a), exits(a), fmt.Sprint(a.GetJobVersion()),
-			v.since(a.GetCreated()), ports(a.GetPorts()), clip(why(a.GetReason(), a.GetMessage())))
+			v.since(a.GetCreated()), ports(a.GetPorts()), shorten(why(a.GetReason(), a.GetMessage()), clipped))
 	}
 	t.dropBlank("EXIT")
 	t.dropEmpty("JOB", "PORTS", "MESSAGE")

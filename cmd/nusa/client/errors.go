@@ -74,6 +74,10 @@ func oneLine(s string) string {
 
 var identifier = regexp.MustCompile(`[a-z]+(_[a-z]+)+`)
 
+// advised is what servers say to do at the end of a message: it is said here
+// for all of them.
+var advised = regexp.MustCompile(`[:;,] (retry|look again)$`)
+
 // plain is oneLine with reasons in words: servers write "no_capacity" in their
 // messages.
 func plain(s string) string {
@@ -91,7 +95,7 @@ func (s *settings) readable(err error) error {
 	if err == nil || !ok {
 		return err
 	}
-	e := &callError{message: plain(st.Message()), problems: serve.Problems(err), cause: err}
+	e := &callError{message: advised.ReplaceAllString(plain(st.Message()), ""), problems: serve.Problems(err), cause: err}
 	// An error that stands in another: keep what was said around it.
 	if st.Code() == codes.Unknown || errors.As(err, new(*exitError)) {
 		return err
@@ -119,7 +123,7 @@ func (s *settings) readable(err error) error {
 			e.message = fmt.Sprintf("%s does not know this call (%s): is it a Nusa server of this version?", s.addr, e.message)
 		}
 	case codes.Aborted:
-		e.message += fmt.Sprintf(": read it again (%s job plan) and repeat", s.nusa)
+		e.message += ": look at it again and repeat"
 	}
 	return e
 }

@@ -160,6 +160,9 @@ func (f *follower) ended() (bool, error) {
 		if f.already {
 			next += ", run it again with " + f.again()
 		}
+		if err := f.asItIs(); err != nil {
+			return true, err
+		}
 		return true, &exitError{exitWaiting, fmt.Errorf("%s failed%s: %s", refName(f.ref), because(j), next)}
 	case !f.current():
 		return false, nil
@@ -171,19 +174,29 @@ func (f *follower) ended() (bool, error) {
 }
 
 // current: every slot and every instance is of this version, none of an older
-// one.
+// one, and nothing is there that is not wanted.
 func (f *follower) current() bool {
 	for _, g := range f.latest.GetStatus().GetGroups() {
-		if g.GetCounts().GetOutdated() > 0 {
+		c := g.GetCounts()
+		if c.GetOutdated()+c.GetStopping() > 0 || c.GetStarting()+c.GetRunning() > g.GetDesired() {
 			return false
 		}
 		for _, s := range g.GetSlots() {
-			if s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetJobVersion() < f.version {
+			if unwanted(s) || s.GetJobVersion() < f.version {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// asItIs prints the job where what is printed is for programs: they get it
+// however the wait ends.
+func (f *follower) asItIs() error {
+	if f.output == "table" || f.latest == nil {
+		return nil
+	}
+	return f.print(f.latest, nil)
 }
 
 func (f *follower) finish() error {
@@ -201,6 +214,9 @@ func (f *follower) finish() error {
 			fmt.Fprintf(w, "%s had completed already: %s; run it again with %s\n", refName(f.ref), what, f.again())
 			return
 		}
+		if m := plain(f.latest.GetStatus().GetMessage()); m != "" {
+			what += ": " + m
+		}
 		fmt.Fprintf(w, "%s %s: %s after %s\n", refName(f.ref), f.style.good(verb), what, human(time.Since(f.began)))
 	})
 }
@@ -216,6 +232,9 @@ func (f *follower) again() string {
 
 // late: the time is up, or the user does not wait any longer.
 func (f *follower) late() error {
+	if err := f.asItIs(); err != nil {
+		return err
+	}
 	if f.interrupted() {
 		return &exitError{exitWaiting, fmt.Errorf("no longer waiting; %s goes on: %s job status %s", refName(f.ref), f.nusa, f.arg())}
 	}
@@ -224,7 +243,7 @@ func (f *follower) late() error {
 		state = "it is " + word(f.latest.GetStatus().GetState()) + because(f.latest)
 	}
 	verb := "explain"
-	if failing(f.latest.GetStatus()) {
+	if sum, _ := totals(f.latest.GetStatus()); sum.stopping > 0 || failing(f.latest.GetStatus()) {
 		verb = "status"
 	}
 	return &exitError{exitWaiting, fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job %s %s", refName(f.ref), f.timeout, state, f.nusa, verb, f.arg())}

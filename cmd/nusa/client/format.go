@@ -127,9 +127,17 @@ type view struct {
 	now time.Time
 	// nusa is how hints name the binary.
 	nusa string
+	// width of the terminal in columns; 0 = there is none.
+	width int
 }
 
-func (c *caller) view() view { return view{c.style, time.Now(), c.nusa} }
+func (c *caller) view() view {
+	v := view{palette: c.style, now: time.Now(), nusa: c.nusa}
+	if c.terminal {
+		v.width = terminalWidth(c.out)
+	}
+	return v
+}
 
 // since is the age of a wall-clock time of a server, by this machine's clock.
 func (v view) since(t *timestamppb.Timestamp) string {
@@ -213,7 +221,8 @@ func jobName(namespace, name, region string) string {
 // themselves.
 func why(r nusav1.Reason, message string) string {
 	message = plain(message)
-	if text := reason.Text(r); text != "" && strings.Contains(message, text) {
+	// "it exited" and "task t exited with code 7".
+	if text := strings.TrimPrefix(reason.Text(r), "it "); text != "" && strings.Contains(message, text) {
 		return message
 	}
 	return reason.With(r, message)

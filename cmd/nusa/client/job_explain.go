@@ -33,6 +33,9 @@ every node of it.`,
 			}
 			return c.print(e, func(w io.Writer) {
 				fmt.Fprintf(w, "%s%s%s\n", c.style.bold(refName(ref)), gap, decided(e))
+				if e.GetNote() != "" {
+					fmt.Fprintf(w, "%s\n", c.style.wait(plain(e.GetNote())))
+				}
 				c.view().explanation(w, only(e, c.region))
 			})
 		}),
@@ -70,6 +73,7 @@ func (v view) explanation(w io.Writer, e *nusav1.Explanation) {
 	for _, g := range e.GetGroups() {
 		placed := g.GetDesired() - g.GetUnplaced()
 		fmt.Fprintf(w, "\n%s: %d of %s placed\n", v.bold("group "+g.GetGroup()), placed, plural(g.GetDesired(), "instance"))
+		v.waits(w, "  ", g.GetPending())
 		var regions []verdict
 		for _, r := range g.GetRegions() {
 			regions = append(regions, verdict{[]string{r.GetRegion()}, r.GetTaken(), count(r.GetFits()), r.GetReason(), r.GetMessage(), r.GetScore(), r.GetTerms(), r.GetInputs()})

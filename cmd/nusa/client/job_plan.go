@@ -47,8 +47,12 @@ func jobPlan(s *settings) *cobra.Command {
 			if err := c.planStart(ctx, spec, region, plan); err != nil {
 				return err
 			}
+			at := region
+			if at == "" {
+				at = c.regionOf(ctx)
+			}
 			err = c.print(plan, func(w io.Writer) {
-				c.view().plan(w, planned{jobName(namespaceOf(spec), spec.GetName(), region), c.submitFlags(region) + " " + fileArg(args[0]), written}, plan)
+				c.view().plan(w, planned{jobName(namespaceOf(spec), spec.GetName(), at), c.submitFlags(region) + " " + fileArg(args[0]), written}, plan)
 				if explain {
 					c.view().explanation(w, plan.GetExplanation())
 				}
@@ -119,13 +123,18 @@ func (v view) plan(w io.Writer, of planned, p *nusav1.PlanResponse) {
 		fmt.Fprintln(w)
 		t := newTable("SLOT", ">INSTANCES", "REGION", "WHY")
 		for _, s := range p.GetSlots() {
-			t.row(slotName(s), count(s.GetTo()-s.GetFrom()), s.GetRegion(), plain(s.GetPlacedBecause()))
+			because := plain(s.GetPlacedBecause())
+			if unwanted(s) {
+				because = v.wait(slotState(s))
+			}
+			t.row(slotName(s), count(s.GetTo()-s.GetFrom()), s.GetRegion(), because)
 		}
 		t.write(w, v.palette)
 	}
 	for _, g := range slices.Sorted(maps.Keys(p.GetUnplaced())) {
 		if n := p.GetUnplaced()[g]; n > 0 {
 			fmt.Fprintf(w, "%s\n", v.wait(fmt.Sprintf("%s of %s would stay pending%s", plural(n, "instance"), g, refusals(p.GetExplanation(), g))))
+			v.waits(w, "  ", pendingOf(p.GetExplanation(), g))
 		}
 	}
 	for _, warning := range p.GetWarnings() {
@@ -174,15 +183,41 @@ func (v view) diff(w io.Writer, lines []*nusav1.DiffLine) {
 
 func clip(s string) string {
 	s = strings.ReplaceAll(strings.TrimSpace(s), "\n", "⏎")
-	const most = 80
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
+	if r := []rune(s); len(r) > clipped {
+		return string(r[:clipped]) + "…"
 	}
 	return s
 }
 
+// clipped is of how many characters a long text is shown in one cell.
+const clipped = 80
+
+// shorten leaves out the middle of a text: what is wrong begins it, and the
+// cause ends it.
+func shorten(s string, most int) string {
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	head := most / 3
+	return string(r[:head]) + "…" + string(r[len(r)-(most-head-1):])
+}
+
+// pendingOf is why instances of a group would have no place.
+func pendingOf(e *nusav1.Explanation, group string) []*nusav1.CountedReason {
+	for _, g := range e.GetGroups() {
+		if g.GetGroup() == group {
+			return g.GetPending()
+		}
+	}
+	return nil
+}
+
 // refusals counts why regions refuse a group: ": 3 regions: no node fits".
 func refusals(e *nusav1.Explanation, group string) string {
+	if len(pendingOf(e, group)) > 0 {
+		return ":" // each on a line of its own
+	}
 	counts := map[nusav1.Reason]int{}
 	for _, g := range e.GetGroups() {
 		if g.GetGroup() != group {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -81,6 +82,11 @@ func (r *submission) run(c *caller, args []string) error {
 	resp, err := r.submit(c, ref, spec)
 	if err != nil {
 		return err
+	}
+	if r.region == "" {
+		ctx, cancel := c.call()
+		ref.Region = c.regionOf(ctx)
+		cancel()
 	}
 	warnings := news(resp, spec)
 	if r.detach {
@@ -219,6 +225,16 @@ func namespaceOf(spec *nusav1.JobSpec) string {
 		return ns
 	}
 	return job.DefaultNamespace
+}
+
+// regionOf is the region of the server that is talked to, whose own jobs are
+// NAME@REGION; "" for one of the global tier, or one that does not say.
+func (c *caller) regionOf(ctx context.Context) string {
+	info, err := nusav1.NewSystemClient(c.conn).Info(ctx, &nusav1.InfoRequest{})
+	if err != nil || info.GetRole() != "regional" {
+		return ""
+	}
+	return info.GetRegion()
 }
 
 // redial asks where a region's master is and goes on with that one, whose API

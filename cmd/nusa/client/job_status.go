@@ -98,10 +98,14 @@ func (v view) progress(j *nusav1.Job) string {
 		what string
 	}{
 		{max(sum.pending, sum.unowned), "pending"}, {sum.starting, "starting"}, {sum.running, "running"},
-		{sum.complete, "complete"}, {sum.failed, "failed"}, {sum.lost, "lost"},
+		{sum.complete, "complete"}, {sum.failed, "failed"}, {sum.lost, "lost"}, {sum.stopping, "stopping"},
 	} {
+		of := ""
+		if c.what == "running" && sum.stopping > 0 {
+			of = fmt.Sprintf(" of %d", sum.desired)
+		}
 		if c.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", c.n, v.state(c.what)))
+			parts = append(parts, fmt.Sprintf("%d%s %s", c.n, of, v.state(c.what)))
 		}
 	}
 	if r := sum.rollout(); r != "" {
@@ -130,7 +134,11 @@ func pending(s *nusav1.JobStatus) string {
 	var order []kind
 	for _, name := range slices.Sorted(maps.Keys(s.GetGroups())) {
 		for _, p := range s.GetGroups()[name].GetPending() {
-			k := kind{reason.Text(p.GetReason()), cmp.Or(p.GetWhat(), "instance")}
+			text := reason.Text(p.GetReason())
+			if p.GetReason() == nusav1.Reason_REASON_BACKOFF && p.GetMessage() != "" {
+				text = plain(p.GetMessage()) // what failed last
+			}
+			k := kind{text, cmp.Or(p.GetWhat(), "instance")}
 			if counts[k] == 0 {
 				order = append(order, k)
 			}
@@ -171,22 +179,27 @@ func (v view) jobStatus(w io.Writer, j *nusav1.Job) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := newTable("GROUP", ">DESIRED", ">PENDING", ">STARTING", ">RUNNING", ">OUTDATED", ">COMPLETE", ">FAILED", ">STOPPED", ">LOST", ">NO REGION")
+	t := newTable("GROUP", ">DESIRED", ">PENDING", ">STARTING", ">RUNNING", ">OUTDATED", ">STOPPING", ">COMPLETE", ">FAILED", ">STOPPED", ">LOST", ">NO REGION")
 	names := slices.Sorted(maps.Keys(s.GetGroups()))
 	for _, name := range names {
 		g := s.GetGroups()[name]
 		c := g.GetCounts()
-		t.row(name, count(g.GetDesired()), count(c.GetPending()), count(c.GetStarting()), count(c.GetRunning()), count(c.GetOutdated()), count(c.GetComplete()),
+		t.row(name, count(g.GetDesired()), count(c.GetPending()), count(c.GetStarting()), count(c.GetRunning()), count(c.GetOutdated()), count(c.GetStopping()), count(c.GetComplete()),
 			count(c.GetFailed()), count(c.GetStopped()), count(c.GetLost()), count(g.GetUnowned()))
 	}
-	t.dropEmpty("PENDING", "STARTING", "OUTDATED", "COMPLETE", "FAILED", "STOPPED", "LOST", "NO REGION")
+	t.dropEmpty("PENDING", "STARTING", "OUTDATED", "STOPPING", "COMPLETE", "FAILED", "STOPPED", "LOST", "NO REGION")
 	t.write(w, v.palette)
 	for _, name := range names {
-		for _, p := range s.GetGroups()[name].GetPending() {
-			fmt.Fprintf(w, "%s waits: %s: %s\n", name, plural(p.GetCount(), cmp.Or(p.GetWhat(), "instance")), why(p.GetReason(), p.GetMessage()))
-		}
+		v.waits(w, name+" waits: ", s.GetGroups()[name].GetPending())
 	}
 	v.slots(w, s, names)
+}
+
+// waits are counted reasons, one a line.
+func (v view) waits(w io.Writer, head string, reasons []*nusav1.CountedReason) {
+	for _, p := range reasons {
+		fmt.Fprintf(w, "%s%s: %s\n", head, plural(p.GetCount(), cmp.Or(p.GetWhat(), "instance")), why(p.GetReason(), p.GetMessage()))
+	}
 }
 
 func (v view) slots(w io.Writer, s *nusav1.JobStatus, groups []string) {
@@ -205,6 +218,11 @@ func (v view) slots(w io.Writer, s *nusav1.JobStatus, groups []string) {
 	}
 	fmt.Fprintln(w)
 	t.write(w, v.palette)
+}
+
+// unwanted: the slot is being taken back.
+func unwanted(s *nusav1.Slot) bool {
+	return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_STOP || s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE
 }
 
 func slotState(s *nusav1.Slot) string {

@@ -213,15 +213,16 @@ func (v view) jobList(w io.Writer, jobs []*nusav1.Job, none string) {
 		sum, regions := totals(j.GetStatus())
 		t.row(jobName(j.GetSpec().GetNamespace(), j.GetSpec().GetName(), j.GetRegion()), word(j.GetSpec().GetType()),
 			v.state(word(j.GetStatus().GetState())), fmt.Sprintf("%d/%d", sum.alive(), sum.desired), orDash(regions),
-			fmt.Sprint(j.GetVersion()), v.since(j.GetSubmitted()), plain(j.GetStatus().GetMessage()))
+			fmt.Sprint(j.GetVersion()), v.since(j.GetSubmitted()), shorten(plain(j.GetStatus().GetMessage()), clipped))
 	}
 	t.dropEmpty("MESSAGE")
+	t.narrow(v.width)
 	t.write(w, v.palette)
 }
 
 // tally sums a job's groups up.
 type tally struct {
-	desired, pending, starting, running, complete, failed, stopped, lost, unowned, outdated int32
+	desired, pending, starting, running, complete, failed, stopped, lost, unowned, outdated, stopping int32
 }
 
 // rollout is how far an update has come, "" when every instance has it.
@@ -244,6 +245,7 @@ func (t *tally) add(c *nusav1.InstanceCounts) {
 	t.stopped += c.GetStopped()
 	t.lost += c.GetLost()
 	t.outdated += c.GetOutdated()
+	t.stopping += c.GetStopping()
 }
 
 // totals are the counts of all groups, and how many instances each region has:

@@ -52,7 +52,11 @@ func regionDefine(s *settings) *cobra.Command {
 				}
 				out.Regions = append(out.Regions, r)
 				if c.output == "table" {
-					c.printf("region %s defined (revision %d), %s\n", d.GetName(), r.GetRevision(), c.style.state(word(r.GetState())))
+					state := c.style.state(word(r.GetState()))
+					if r.GetState() == nusav1.RegionState_REGION_STATE_DEFINED {
+						state = "its servers have never connected"
+					}
+					c.printf("region %s defined (revision %d): %s\n", d.GetName(), r.GetRevision(), state)
 				}
 			}
 			return c.print(out, func(io.Writer) {})
@@ -112,6 +116,9 @@ func (v view) regionList(w io.Writer, regions []*nusav1.Region) {
 
 func (v view) regionState(r *nusav1.Region) string {
 	state := v.state(word(r.GetState()))
+	if state == "" {
+		state = v.faint("not known here") // one region's server is asked about another
+	}
 	if r.GetCordoned() {
 		state += ", " + v.wait("cordoned")
 	}
@@ -220,6 +227,18 @@ func (v view) health(healthy bool) string {
 	return v.bad("unhealthy")
 }
 
+// reportAge says how old a region's report is: of one of an earlier reign
+// nobody knows.
+func reportAge(r *nusav1.Region) string {
+	switch {
+	case r.GetReportAge() != nil:
+		return "report of " + age(r.GetReportAge()) + " ago"
+	case r.GetState() == nusav1.RegionState_REGION_STATE_CONNECTED:
+		return "present report"
+	}
+	return "report of unknown age"
+}
+
 func (v view) report(w io.Writer, r *nusav1.Region) {
 	rep := r.GetReport()
 	if rep == nil {
@@ -227,7 +246,7 @@ func (v view) report(w io.Writer, r *nusav1.Region) {
 		return
 	}
 	fmt.Fprintf(w, "\n%s: %d ready, %d lost, %d draining, %d cordoned nodes; %s queued; allocations: %s\n",
-		v.bold("report of "+age(r.GetReportAge())+" ago"), rep.GetNodesReady(), rep.GetNodesLost(), rep.GetNodesDraining(), rep.GetNodesCordoned(),
+		v.bold(reportAge(r)), rep.GetNodesReady(), rep.GetNodesLost(), rep.GetNodesDraining(), rep.GetNodesCordoned(),
 		plural(rep.GetQueueLength(), "instance"), allocCounts(rep.GetAllocations()))
 	t := newTable("", ">CAPACITY", ">ALLOCATED", ">FREE", ">USED")
 	u, c, a, f := rep.GetUtilisation(), rep.GetCapacity(), rep.GetAllocated(), rep.GetFree()

@@ -82,7 +82,7 @@ func TestRendering(t *testing.T) {
 		var b strings.Builder
 		for _, r := range all {
 			fmt.Fprintf(&b, "=== %s\n", r.name)
-			r.show(view{palette{colour}, noon, "nusa"}, &b)
+			r.show(view{palette{colour}, noon, "nusa", 0}, &b)
 		}
 		text := b.String()
 		if strings.Contains(text, "\x1b") != colour {
@@ -101,7 +101,7 @@ func TestRendering(t *testing.T) {
 func TestColourHasNoWidth(t *testing.T) {
 	render := func(on bool) string {
 		var b strings.Builder
-		v := view{palette{on}, noon, "nusa"}
+		v := view{palette{on}, noon, "nusa", 0}
 		v.nodeList(&b, sampleNodes(), "")
 		v.explanation(&b, sampleExplanation())
 		return b.String()

@@ -47,6 +47,9 @@ func (s *settings) bind(cmd *cobra.Command) {
 		default:
 			return fmt.Errorf("--output: %q is not one of table, json, yaml", s.output)
 		}
+		if s.namespace != "" && !job.ValidName(s.namespace) {
+			return fmt.Errorf("--namespace: %q is not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter", s.namespace)
+		}
 		if s.timeout <= 0 {
 			return fmt.Errorf("--timeout: %s is not more than 0", s.timeout)
 		}

@@ -96,6 +96,27 @@ func (t *table) dropBlank(head string) {
 	t.dropEmpty(head)
 }
 
+// narrow shortens the last column, to no less than a few words, so that lines
+// do not wrap in so many columns; 0 = they may be of any length.
+func (t *table) narrow(width int) {
+	const words = 24
+	last := len(t.heads) - 1
+	if width <= 0 || last < 1 {
+		return
+	}
+	left := width - 1
+	for i := range last {
+		most := lipgloss.Width(strings.TrimPrefix(t.heads[i], ">"))
+		for _, r := range t.rows {
+			most = max(most, lipgloss.Width(r[i]))
+		}
+		left -= most + len(gap)
+	}
+	for _, r := range t.rows {
+		r[last] = shorten(r[last], max(words, left))
+	}
+}
+
 func (t *table) empty(column int) bool {
 	for _, r := range t.rows {
 		if r[column] != "" && r[column] != "0" && r[column] != "-" {

@@ -74,10 +74,13 @@ func (v view) tree(w io.Writer, t *nusav1.TopologyTree) {
 			text = append(text, l.GetName())
 		}
 		if r.GetReport() != nil {
-			text = append(text, plural(r.GetReport().GetNodesReady(), "node")+" ready", v.faint("report "+age(r.GetReportAge())+" ago"))
+			text = append(text, plural(r.GetReport().GetNodesReady(), "node")+" ready", v.faint(reportAge(r)))
 		}
 		b := branch{text: strings.Join(text, gap)}
 		for _, s := range r.GetServers() {
+			if s.GetId() == "" && s.GetAddress() == "" {
+				continue // only a probe address, as regions know one another
+			}
 			role, health := v.server(r, s)
 			b.sub = append(b.sub, branch{text: strings.Join([]string{role + " " + s.GetId(), health, s.GetAddress()}, gap)})
 		}
@@ -200,7 +203,17 @@ func eventsCommand() *cobra.Command {
 	var token string
 	c := &cobra.Command{
 		Use: "events", Short: "Follow what happens", Args: takes(),
-		Long: "Prints events as they happen, until Ctrl-C. With --token it goes on after an earlier event (-o json shows tokens) and says so when that is too long ago.",
+		Long: `Prints events as they happen, until Ctrl-C:
+
+  job       submitted, stopped, purged; a batch job complete or failed
+  slot      instances offered to a region, accepted, returned, stopped, done
+  instance  given up after its last attempt, or lost with its node
+  node      silent or back, cordoned, drained, removed
+  region    defined, connected, disconnected, cordoned, removed
+
+Each attempt of an instance is in: alloc list --all. A region's own server tells
+of its own jobs and nodes. With --token it goes on after an earlier event (-o
+json shows tokens) and says so when that is too long ago.`,
 		RunE: s.run(func(c *caller, _ []string) error {
 			stream, err := nusav1.NewEventsClient(c.conn).Watch(c.ctx, &nusav1.WatchEventsRequest{Token: token})
 			if err != nil {
