@@ -87,9 +87,10 @@ func (j *judge) place(pl *sched.Place) {
 	view := j.fork.Snapshot()
 	job, _ := view.Job(pl.Key.JobKey(), pl.JobVersion)
 	o := &oracle{view: view, key: pl.Key, ask: &job.Group(pl.Key.Group).Ask}
-	inst := view.Instance(pl.Key, pl.Index)
+	// As before the plan: what it gives up on lost nodes has not ended yet.
+	inst := j.in.View.Instance(pl.Key, pl.Index)
 	declined := declinedNow(j.in, inst)
-	failed, penalty := o.failures(j.in.View.Instance(pl.Key, pl.Index)), o.penalty()
+	failed, penalty := o.failures(inst), o.penalty()
 	best, chosen, choices := math.Inf(-1), math.Inf(-1), 0
 	for n := range view.Nodes() {
 		s, ok := o.score(n, declined)
@@ -123,7 +124,7 @@ func (j *judge) unplaced(view *state.View, g *state.GroupView, u sched.Unplaced)
 	o := &oracle{view: view, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
 	var reserved int32
 	for _, i := range indices(u.Ranges) {
-		inst, fits := view.Instance(u.Key, i), int32(0)
+		inst, fits := j.in.View.Instance(u.Key, i), int32(0)
 		for n := range view.Nodes() {
 			if u.System && int32(n.Num) != i {
 				continue
