@@ -182,7 +182,7 @@ func TestBadSubmits(t *testing.T) {
 		}
 		plain := spec("a", 1)
 		plain.Regions = &nusav1.RegionsSpec{} // says nothing, also with its defaults filled in
-		for range 2 { // and a retry, which says what the first one did
+		for range 2 {                         // and a retry, which says what the first one did
 			if r, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: plain, IdempotencyKey: "k"}); err != nil || !r.GetChanged() {
 				t.Errorf("%v, %v", r, err)
 			}

@@ -122,6 +122,7 @@ func (s *server) leadership(ctx context.Context) error {
 	g.Go(func() error { return l.seq.run(ctx) })
 	g.Go(func() error { return l.work(ctx, g) })
 	err := g.Wait()
+	l.agents.dismiss()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
@@ -18,18 +19,21 @@ func TestOrdersOfOneEntry(t *testing.T) {
 		n := &agentNode{id: "A", outbox: link.NewOutbox[*state.Alloc]("e", 16)}
 		m := &agentNode{id: "B", outbox: link.NewOutbox[*state.Alloc]("e", 16)}
 		a.nodes["A"], a.nodes["B"] = n, m
-		ss := &agentSession{node: n, wake: make(chan struct{}, 1)}
-		n.session, ss.cursor = ss, n.outbox.Cursor(link.Position{})
+		cursor := n.outbox.Cursor(link.Position{})
+		for _, more := cursor.Next(1); more; _, more = cursor.Next(1) {
+		}
 		got := map[string]bool{}
 		var stored link.Position
 		done := make(chan struct{})
 		go func() { // the sender: one batch, then the stream breaks
 			defer close(done)
-			<-ss.wake
-			n.mu.Lock()
+			for n.mu.Lock(); n.outbox.Len() == 0; n.mu.Lock() {
+				n.mu.Unlock()
+				runtime.Gosched()
+			}
 			defer n.mu.Unlock()
 			for {
-				b, more := ss.cursor.NextWithin(512, 1<<20, func(link.Item[*state.Alloc]) int { return 1 })
+				b, more := cursor.NextWithin(512, 1<<20, func(link.Item[*state.Alloc]) int { return 1 })
 				if !more {
 					return
 				}

@@ -34,18 +34,27 @@ const (
 
 type agentStream = grpc.BidiStreamingServer[nusav1.AgentMessage, nusav1.MasterMessage]
 
+// errSuperseded ends the stream of an agent that has opened another one.
+var errSuperseded = status.Error(codes.Aborted, "a newer session of the same node has taken over")
+
 // agentSession is one agent's stream on the master. The handler's goroutine
-// sends, a second one receives.
+// receives; there are thousands, so another one sends only while something is
+// due.
 type agentSession struct {
 	l      *leader
 	node   *agentNode
 	stream agentStream
 	hello  *nusav1.AgentHello
 	inbox  *link.Inbox[*nusav1.AllocReport] // only the receiver's
-	wake   chan struct{}                    // room for one
-	ended  chan error                       // room for two: the receiver's end, a successor
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// sending: somebody sends, or nobody may any more; again: and shall look once
+	// more.
+	sending, again bool
+	// due: the receiver has something to send.
+	due        bool
+	superseded bool
+
 	cursor  *link.Cursor[*state.Alloc]
 	ack     *nusav1.Position
 	grants  []uint64
@@ -54,10 +63,39 @@ type agentSession struct {
 	tunnel  *grpc.ClientConn
 }
 
+// poke has what is due sent by a goroutine of its own, if none does so already.
 func (ss *agentSession) poke() {
-	select {
-	case ss.wake <- struct{}{}:
-	default:
+	if ss.mayFlush() {
+		ss.l.s.streams.Go(ss.flush)
+	}
+}
+
+// mayFlush makes the caller the one that sends, unless there is one.
+func (ss *agentSession) mayFlush() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.sending {
+		ss.again = true
+		return false
+	}
+	ss.sending = true
+	return true
+}
+
+// flush sends until nothing is due. After an error nobody sends any more; who
+// receives finds out too.
+func (ss *agentSession) flush() {
+	for {
+		if err := ss.send(); err != nil {
+			return
+		}
+		ss.mu.Lock()
+		ss.sending, ss.again = ss.again, false
+		more := ss.sending
+		ss.mu.Unlock()
+		if !more {
+			return
+		}
 	}
 }
 
@@ -70,8 +108,7 @@ func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	}
 	ss := &agentSession{
 		l: a.l, node: a.node(hello.GetNodeId()), stream: stream, hello: hello,
-		inbox: link.NewInbox[*nusav1.AllocReport](maxReports),
-		wake:  make(chan struct{}, 1), ended: make(chan error, 2),
+		inbox: link.NewInbox[*nusav1.AllocReport](maxReports), sending: true, // the welcome goes first
 	}
 	ss.heard(+1)
 	err := ss.register(ctx)
@@ -84,22 +121,20 @@ func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	if err := stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Welcome{Welcome: a.l.welcome(hello.GetNodeId())}}); err != nil {
 		return err
 	}
-	a.l.s.streams.Go(func() { ss.ended <- ss.receive(ctx) })
-	ss.poke()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.l.ctx.Done():
-			// The agent looks for the new master by itself; name it if known.
-			return stream.Send(a.l.s.standbyMessage())
-		case err := <-ss.ended:
-			return wireError(err)
-		case <-ss.wake:
+	ss.flush()
+	return wireError(ss.receive(ctx))
+}
+
+// dismiss tells every agent that this server is the master no more.
+func (a *agents) dismiss() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range a.nodes {
+		n.mu.Lock()
+		if n.session != nil {
+			n.session.poke()
 		}
-		if err := ss.send(); err != nil {
-			return err
-		}
+		n.mu.Unlock()
 	}
 }
 
@@ -160,11 +195,24 @@ func (ss *agentSession) attach() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if old := n.session; old != nil {
-		old.end(status.Error(codes.Aborted, "a newer session of the same node has taken over"))
+		old.supersede()
 	}
 	n.session, n.left = ss, false
 	n.fill(ss.l.s.fsm.View(), ss.l.epoch)
 	ss.cursor = n.outbox.Cursor(link.Position(positionFromWire(ss.hello.GetOrders())))
+}
+
+// supersede ends the session at its next message: mostly its connection is dead.
+func (ss *agentSession) supersede() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.superseded = true
+}
+
+func (ss *agentSession) isSuperseded() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.superseded
 }
 
 func (ss *agentSession) detach() {
@@ -180,13 +228,6 @@ func (ss *agentSession) detach() {
 	ss.mu.Unlock()
 	if conn != nil {
 		_ = conn.Close()
-	}
-}
-
-func (ss *agentSession) end(err error) {
-	select {
-	case ss.ended <- err:
-	default: // it is ending already
 	}
 }
 
@@ -210,11 +251,17 @@ func (ss *agentSession) receive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if ss.isSuperseded() {
+			return errSuperseded
+		}
 		ss.heard(+1)
 		err = ss.handle(ctx, m)
 		ss.heard(-1)
 		if err != nil {
 			return err
+		}
+		if ss.isDue() && ss.mayFlush() {
+			ss.flush()
 		}
 	}
 }
@@ -256,13 +303,22 @@ func (ss *agentSession) handle(ctx context.Context, m *nusav1.AgentMessage) erro
 	return nil // of a newer protocol
 }
 
-// later changes what is to be sent and wakes the sender.
+// later changes what is to be sent; the receiver sends it when it has handled
+// its message.
 func (ss *agentSession) later(change func() error) error {
 	ss.mu.Lock()
-	err := change()
-	ss.mu.Unlock()
-	ss.poke()
-	return err
+	defer ss.mu.Unlock()
+	ss.due = true
+	return change()
+}
+
+// isDue says once that something is to be sent.
+func (ss *agentSession) isDue() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	due := ss.due
+	ss.due = false
+	return due
 }
 
 // reports commits what the agent says about its allocations, then acknowledges
@@ -340,8 +396,15 @@ func (ss *agentSession) goodbye(ctx context.Context, g *nusav1.Goodbye) error {
 	return err
 }
 
-// send sends all that is due.
+// send sends all that is due. When the office is over that is its last word: the
+// agent looks for the new master by itself.
 func (ss *agentSession) send() error {
+	if ss.l.ctx.Err() != nil {
+		if err := ss.stream.Send(ss.l.s.standbyMessage()); err != nil {
+			return err
+		}
+		return errNoMaster
+	}
 	ss.mu.Lock()
 	grants, ack, tunnels, servers := ss.grants, ss.ack, ss.tunnels, ss.servers
 	ss.grants, ss.ack, ss.tunnels, ss.servers = nil, nil, nil, false
@@ -422,6 +485,7 @@ func (a *agents) conn(nodeID string) (*grpc.ClientConn, error) {
 }
 
 func (ss *agentSession) requestTunnel(_ context.Context, id string) error {
+	defer ss.poke()
 	return ss.later(func() error {
 		if len(ss.tunnels) >= maxTunnelRequests {
 			return status.Error(codes.ResourceExhausted, "too many tunnel requests wait for this agent")

@@ -16,10 +16,11 @@ type verifier struct {
 	// round asks a quorum; its error says that this server leads no more.
 	round func() error
 	asked chan chan error
+	ended chan struct{} // closed when nobody answers any more
 }
 
 func newVerifier(round func() error) *verifier {
-	return &verifier{round: round, asked: make(chan chan error, verifyQueue)}
+	return &verifier{round: round, asked: make(chan chan error, verifyQueue), ended: make(chan struct{})}
 }
 
 // wait returns nil once leadership was verified after the call began.
@@ -27,12 +28,16 @@ func (v *verifier) wait(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
 	case v.asked <- answer:
+	case <-v.ended:
+		return ErrNotLeader
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	select {
 	case err := <-answer:
 		return err
+	case <-v.ended:
+		return ErrNotLeader
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -40,6 +45,7 @@ func (v *verifier) wait(ctx context.Context) error {
 
 // run answers until ctx ends or leadership cannot be verified.
 func (v *verifier) run(ctx context.Context) error {
+	defer close(v.ended)
 	for {
 		var waiting []chan error
 		select {

@@ -21,7 +21,7 @@ var ErrInUse = errors.New("data directory is in use by another process")
 const snapshotsKept = 2
 
 // logCache is how many recent log entries stay in memory for followers.
-const logCache = 512
+const logCache = 128
 
 // stores are where Raft keeps what it must not forget.
 type stores struct {
