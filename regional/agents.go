@@ -19,9 +19,16 @@ type agents struct {
 
 	mu    sync.Mutex
 	nodes map[string]*agentNode
+
+	// turns are the sessions that are to send, each there once.
+	turnMu sync.Mutex
+	turns  []*agentSession
+	wake   chan struct{} // room for one
 }
 
-func newAgents(l *leader) *agents { return &agents{l: l, nodes: map[string]*agentNode{}} }
+func newAgents(l *leader) *agents {
+	return &agents{l: l, nodes: map[string]*agentNode{}, wake: make(chan struct{}, 1)}
+}
 
 // node finds or makes what is held of a node. One not heard of yet in this
 // leadership counts as heard at its beginning: nobody is lost before one full

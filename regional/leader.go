@@ -145,6 +145,7 @@ func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
 	l.events.Add("master.elected", l.s.cfg.Name, "term %d", l.term)
 	g.Go(func() error { return l.verify.run(ctx) })
 	g.Go(func() error { return l.agents.watch(ctx) })
+	g.Go(func() error { return l.agents.deliver(ctx) })
 	l.sched.begin()
 	g.Go(func() error { return l.uplink.run(ctx) })
 	g.Go(func() error { return l.prober.run(ctx) })

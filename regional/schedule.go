@@ -17,6 +17,9 @@ const (
 	// staleRetry is the rest after a plan of which nothing held: it must not
 	// become a busy loop.
 	staleRetry = 100 * time.Millisecond
+	// maxPlaces bounds a plan: what else waits, such as the reports of agents, is
+	// to have its turn between the parts of a large one.
+	maxPlaces = 2048
 	// maxRest bounds the rest of a scheduler that plans in vain.
 	maxRest = time.Second
 )
@@ -62,6 +65,7 @@ func (s *scheduler) decide(view *state.View) decision {
 	}
 	began := time.Now()
 	in := s.l.input(view)
+	in.MaxPlaces = maxPlaces
 	plan := s.planner.Make(in)
 	d := decision{retry: staleRetry, rest: restAfter(plan, time.Since(began)), settled: func() { s.note(in, plan) }}
 	for _, c := range plan.Commands(newID, perCommand) {

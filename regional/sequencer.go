@@ -38,7 +38,7 @@ const (
 	// inFlight bounds the entries proposed and not yet committed.
 	inFlight = 16
 	// maxBatch bounds the commands of one entry.
-	maxBatch = 512
+	maxBatch = 1024
 )
 
 // proposal is one command on its way.

@@ -63,42 +63,6 @@ type agentSession struct {
 	tunnel  *grpc.ClientConn
 }
 
-// poke has what is due sent by a goroutine of its own, if none does so already.
-func (ss *agentSession) poke() {
-	if ss.mayFlush() {
-		ss.l.s.streams.Go(ss.flush)
-	}
-}
-
-// mayFlush makes the caller the one that sends, unless there is one.
-func (ss *agentSession) mayFlush() bool {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if ss.sending {
-		ss.again = true
-		return false
-	}
-	ss.sending = true
-	return true
-}
-
-// flush sends until nothing is due. After an error nobody sends any more; who
-// receives finds out too.
-func (ss *agentSession) flush() {
-	for {
-		if err := ss.send(); err != nil {
-			return
-		}
-		ss.mu.Lock()
-		ss.sending, ss.again = ss.again, false
-		more := ss.sending
-		ss.mu.Unlock()
-		if !more {
-			return
-		}
-	}
-}
-
 // serve is the master's end of an agent's stream, from its hello on.
 func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	ctx := stream.Context()
@@ -123,19 +87,6 @@ func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	}
 	ss.flush()
 	return wireError(ss.receive(ctx))
-}
-
-// dismiss tells every agent that this server is the master no more.
-func (a *agents) dismiss() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, n := range a.nodes {
-		n.mu.Lock()
-		if n.session != nil {
-			n.session.poke()
-		}
-		n.mu.Unlock()
-	}
 }
 
 // refuse answers why an agent may not come; nil if it may.

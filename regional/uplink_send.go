@@ -368,7 +368,7 @@ func (l *leader) reasons(view *state.View, g *state.GroupView) []*nusav1.Counted
 	for i := range view.Instances(g.Key) {
 		if !i.Exhausted {
 			if i.NotBeforeUnixNano > 0 && i.Reason != "" && (last == nil || i.NotBeforeUnixNano > last.NotBeforeUnixNano) {
-				last = &i
+				last = i
 			}
 			continue
 		}

@@ -97,7 +97,7 @@ type decision struct {
 	exhausted int32
 
 	rolls []roll
-	wants []state.Instance
+	wants []want
 	todo  []todo
 	waits []Waiting
 	// stopped are the allocations that this plan stops, placed the positions of
@@ -111,7 +111,21 @@ type decision struct {
 // todo are the instances of one slot that need a node.
 type todo struct {
 	slot  *state.Slot
-	wants []state.Instance
+	wants []want
+}
+
+// want is an instance that needs a node; nothing may be remembered of it.
+type want struct {
+	index int32
+	known *state.Instance
+}
+
+// instance is what is remembered, or that nothing is.
+func (w want) instance() *state.Instance {
+	if w.known != nil {
+		return w.known
+	}
+	return &state.Instance{Index: w.index}
 }
 
 // roll is a running instance that is to be replaced.
@@ -134,7 +148,7 @@ func (p *planner) group(g *state.GroupView) {
 		}
 	}
 	d.stopUnwanted()
-	insts := []state.Instance{}
+	var insts []*state.Instance
 	for in := range p.in.View.Instances(g.Key) {
 		insts = append(insts, in)
 	}
@@ -171,7 +185,7 @@ func (d *decision) enter(s *state.Slot) bool {
 }
 
 // rangeSlot decides about every wanted index of a service or batch slot.
-func (d *decision) rangeSlot(insts []state.Instance) {
+func (d *decision) rangeSlot(insts []*state.Instance) {
 	at, in := 0, 0
 	overlap := overlapping(d.g.Slots)
 	for _, r := range d.slot.Ranges() {
@@ -189,11 +203,11 @@ func (d *decision) rangeSlot(insts []state.Instance) {
 			for end < len(d.live) && d.live[end].Index == i {
 				end++
 			}
-			inst := state.Instance{Index: i}
+			w := want{index: i}
 			if in < len(insts) && insts[in].Index == i {
-				inst = insts[in]
+				w.known = insts[in]
 			}
-			d.index(inst, d.live[at:end])
+			d.index(w, d.live[at:end])
 		}
 	}
 }
@@ -210,7 +224,12 @@ func overlapping(slots []*state.Slot) bool {
 }
 
 // index decides about one wanted index with its live allocations.
-func (d *decision) index(inst state.Instance, live []*state.Alloc) {
+func (d *decision) index(w want, live []*state.Alloc) {
+	if w.known == nil && len(live) == 0 {
+		d.wants = append(d.wants, w)
+		return
+	}
+	inst := w.instance()
 	if inst.Finished() {
 		for _, a := range live {
 			d.stop(a, state.ReasonSuperseded, "the instance is finished")
@@ -239,7 +258,7 @@ func (d *decision) index(inst state.Instance, live []*state.Alloc) {
 	if inst.Failures > 0 || ourDoing(inst.Reason) {
 		d.down++
 	}
-	d.wants = append(d.wants, inst)
+	d.wants = append(d.wants, w)
 }
 
 // ourDoing says that an instance is down because of a rollout or a drain, or

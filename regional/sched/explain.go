@@ -195,10 +195,10 @@ func (e *explainer) burdens(in Input, key state.GroupKey) {
 		case inst.FreedUnixNano == 0 || live[inst.Index]:
 			continue
 		}
-		for _, b := range in.blamed(key, &inst) {
+		for _, b := range in.blamed(key, inst) {
 			e.failed[b.node] = max(e.failed[b.node], b.times)
 		}
-		exclude, _ := in.excluded(&inst)
+		exclude, _ := in.excluded(inst)
 		for _, id := range exclude {
 			e.declined[id] = "its agent declined an instance that waits"
 			if inst.Message != "" {

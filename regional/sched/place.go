@@ -49,7 +49,7 @@ func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
 }
 
 // place finds nodes for instances of the slot looked at.
-func (d *decision) place(wants []state.Instance) {
+func (d *decision) place(wants []want) {
 	if len(wants) == 0 {
 		return
 	}
@@ -70,7 +70,7 @@ func (d *decision) place(wants []state.Instance) {
 			d.plan.More = true
 			break
 		}
-		inst := &wants[i]
+		inst := wants[i].instance()
 		exclude, until := d.in.excluded(inst)
 		blamed := d.in.blamed(d.g.Key, inst)
 		pos := pk.choose(exclude, blamed)
@@ -165,8 +165,8 @@ func termsText(terms []Term) string {
 }
 
 // systemSlot decides about every node of the region.
-func (d *decision) systemSlot(insts []state.Instance) {
-	byIndex := make(map[int32]state.Instance, len(insts))
+func (d *decision) systemSlot(insts []*state.Instance) {
+	byIndex := make(map[int32]*state.Instance, len(insts))
 	for _, in := range insts {
 		byIndex[in.Index] = in
 	}
@@ -181,18 +181,16 @@ func (d *decision) systemSlot(insts []state.Instance) {
 	for i := range t.nodes {
 		n := &t.nodes[i]
 		index := int32(n.Num)
-		inst, ok := byIndex[index]
-		if !ok {
-			inst.Index = index
-		}
+		w := want{index, byIndex[index]}
+		inst := w.instance()
 		if len(live[index]) == 0 && (c.refuseStatus(n) != "" || c.refuseKind(n) != "") {
 			continue
 		}
-		if _, until := d.in.excluded(&inst); until > 0 { // its only node declined it
+		if _, until := d.in.excluded(inst); until > 0 { // its only node declined it
 			d.wait(index, state.ReasonDeclined, until)
 			continue
 		}
-		d.index(inst, live[index])
+		d.index(w, live[index])
 		if len(d.wants) == 0 {
 			continue
 		}
@@ -210,13 +208,13 @@ func (d *decision) systemSlot(insts []state.Instance) {
 		}
 		if r != "" {
 			if c.refuseEmpty(n) == "" {
-				d.claim(claim{class: c, pos: n.pos}, &inst)
+				d.claim(claim{class: c, pos: n.pos}, inst)
 			}
 			full.Ranges = addIndex(full.Ranges, index)
 			refused.add(n, r)
 			continue
 		}
-		d.give(c, n, &inst, c.terms(n, 0, 0, 0), "a system job runs on every fitting node")
+		d.give(c, n, inst, c.terms(n, 0, 0, 0), "a system job runs on every fitting node")
 	}
 	if len(full.Ranges) > 0 {
 		slices.SortFunc(full.Ranges, func(a, b Range) int { return cmp.Compare(a.From, b.From) })

@@ -102,15 +102,16 @@ func (v *View) Slots() iter.Seq[*Slot] {
 	}
 }
 
-// Instances yields the remembered instances of a group by index.
-func (v *View) Instances(key GroupKey) iter.Seq[Instance] {
-	return func(yield func(Instance) bool) {
+// Instances yields the remembered instances of a group by index; they must not
+// be written to.
+func (v *View) Instances(key GroupKey) iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
 		g, ok := v.group(key)
 		if !ok {
 			return
 		}
 		for _, in := range v.instsOf(g.gid) {
-			if !yield(in.Instance) {
+			if !yield(&in.Instance) {
 				return
 			}
 		}

@@ -1,0 +1,104 @@
+package regional
+
+import (
+	"context"
+	"slices"
+
+	"golang.org/x/time/rate"
+)
+
+// flushRate and flushBurst bound how many agents a second are sent to of a
+// master's own accord; what an agent asked for is answered at once.
+const flushRate, flushBurst = 10_000, 64
+
+// poke has what is due sent in its turn, if nobody is about to already.
+func (ss *agentSession) poke() {
+	if ss.mayFlush() {
+		ss.l.agents.enqueue(ss)
+	}
+}
+
+// mayFlush makes the caller the one that sends, unless there is one.
+func (ss *agentSession) mayFlush() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.sending {
+		ss.again = true
+		return false
+	}
+	ss.sending = true
+	return true
+}
+
+// flush sends until nothing is due. After an error nobody sends any more; who
+// receives finds out too.
+func (ss *agentSession) flush() {
+	for {
+		if err := ss.send(); err != nil {
+			return
+		}
+		ss.mu.Lock()
+		ss.sending, ss.again = ss.again, false
+		more := ss.sending
+		ss.mu.Unlock()
+		if !more {
+			return
+		}
+	}
+}
+
+// dismiss tells every agent that this server is the master no more.
+func (a *agents) dismiss() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range a.nodes {
+		n.mu.Lock()
+		if ss := n.session; ss != nil && ss.mayFlush() {
+			a.l.s.streams.Go(ss.flush)
+		}
+		n.mu.Unlock()
+	}
+	for _, ss := range a.take() {
+		a.l.s.streams.Go(ss.flush)
+	}
+}
+
+// enqueue gives a session, which is its sender's, its turn.
+func (a *agents) enqueue(ss *agentSession) {
+	a.turnMu.Lock()
+	a.turns = append(a.turns, ss)
+	a.turnMu.Unlock()
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take is who waits for a turn.
+func (a *agents) take() []*agentSession {
+	a.turnMu.Lock()
+	defer a.turnMu.Unlock()
+	turns := a.turns
+	a.turns = nil
+	return turns
+}
+
+// deliver has sessions send in their turn until ctx ends, at most flushRate a
+// second: when an entry concerns thousands of nodes, what more is decided
+// meanwhile travels in the same messages, and the deciding goes on.
+func (a *agents) deliver(ctx context.Context) error {
+	turns := rate.NewLimiter(flushRate, flushBurst)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.wake:
+		}
+		for some := range slices.Chunk(a.take(), flushBurst) {
+			_ = turns.WaitN(ctx, len(some)) // when ctx has ended the last word is sent
+			for _, ss := range some {
+				a.l.s.streams.Go(ss.flush)
+			}
+		}
+	}
+}
