@@ -159,6 +159,41 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// TestIsland: on a region's own server a job is named as it is known there.
+func TestIsland(t *testing.T) {
+	f := newFake(t)
+	f.island = "eastus"
+	out, errOut, code := f.run(context.Background(), fmt.Sprintf(hello, "api", "service"), "job", "run", "-", "--addr", f.addr)
+	if code != 0 || !strings.Contains(out, "default/api@eastus is running") {
+		t.Errorf("exit code %d, %s%s", code, out, errOut)
+	}
+	if j := f.taken(); len(j) == 0 {
+		t.Error("nothing was asked")
+	}
+}
+
+func TestShorten(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		most int
+		want string
+	}{
+		{"short", 5, "short"},
+		{"it failed: and the cause is here", 15, "it fa…e is here"},
+		{"", 3, ""},
+	} {
+		if got := shorten(c.text, c.most); got != c.want || len([]rune(got)) > c.most {
+			t.Errorf("%q to %d: %q, want %q", c.text, c.most, got, c.want)
+		}
+	}
+	table := newTable("JOB", "MESSAGE")
+	table.row("default/a", strings.Repeat("x", 100))
+	table.narrow(60)
+	if got := len([]rune(table.rows[0][1])); got != 48 {
+		t.Errorf("a message of %d columns in a line of 60", got)
+	}
+}
+
 // TestInterrupt: Ctrl-C while waiting says that the job goes on.
 func TestInterrupt(t *testing.T) {
 	f := newFake(t)

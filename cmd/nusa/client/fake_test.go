@@ -27,6 +27,7 @@ type fake struct {
 	breaks  int             // submits of the job "flaky" whose connection is lost
 	stored  *nusav1.JobSpec // of the job "stored"
 	drop    func()          // breaks every connection
+	island  string          // the region that it is a server of
 }
 
 // notes are what all of the fake's services share.
@@ -227,6 +228,18 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 		half := jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 2, Outdated: 1})
 		none := jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 2, Outdated: 2})
 		return send(none, half, running)
+	case "shrunk":
+		// As a region's own server of an older version counts, then as one does
+		// that tells what is being stopped.
+		surplus := jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 4})
+		leaving := jobIn(name, 2, nusav1.JobState_JOB_STATE_STARTING, &nusav1.InstanceCounts{Running: 2, Stopping: 2})
+		leaving.Status.Message = "2 instances are being stopped"
+		unconfirmed := jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 2})
+		unconfirmed.Status.Groups["web"].Slots = []*nusav1.Slot{{Group: "web", From: 2, To: 4, Desired: nusav1.SlotDesired_SLOT_DESIRED_STOP, JobVersion: 1}}
+		return send(surplus, leaving, unconfirmed, running)
+	case "everynode":
+		running.Status.Message = "web on 2 of 3 nodes; 1: not enough cpu"
+		return send(running)
 	case "halfway":
 		return send(jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 2, Outdated: 1}))
 	case "purged":
@@ -342,5 +355,8 @@ func (f *fake) Adopt(_ context.Context, r *nusav1.AdoptRequest) (*nusav1.SubmitR
 }
 
 func (f *fake) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, error) {
+	if f.island != "" {
+		return &nusav1.InfoResponse{Role: "regional", Name: "s1", Region: f.island}, nil
+	}
 	return &nusav1.InfoResponse{Role: "global", Name: "g1", Version: "1.2.3"}, nil
 }

@@ -214,10 +214,11 @@ func (f *follower) finish() error {
 			fmt.Fprintf(w, "%s had completed already: %s; run it again with %s\n", refName(f.ref), what, f.again())
 			return
 		}
+		line := fmt.Sprintf("%s %s: %s after %s", refName(f.ref), f.style.good(verb), what, human(time.Since(f.began)))
 		if m := plain(f.latest.GetStatus().GetMessage()); m != "" {
-			what += ": " + m
+			line += "; " + m
 		}
-		fmt.Fprintf(w, "%s %s: %s after %s\n", refName(f.ref), f.style.good(verb), what, human(time.Since(f.began)))
+		fmt.Fprintln(w, line)
 	})
 }
 

@@ -73,6 +73,7 @@ func samplePlan() *nusav1.PlanResponse {
 func sampleExplanation() *nusav1.Explanation {
 	return &nusav1.Explanation{Age: lasting(90 * time.Second), Groups: []*nusav1.GroupExplanation{{
 		Group: "web", Desired: 8, Unplaced: 1,
+		Pending: []*nusav1.CountedReason{{Reason: nusav1.Reason_REASON_SPREAD_LIMIT, Count: 1, What: "instance", Message: "regions.spread.min is 3 and only 2 regions can take some: the share of the missing regions waits"}},
 		Regions: []*nusav1.RegionVerdict{
 			{Region: "southeastasia", Taken: 6, Fits: 24, Message: "takes 6", Score: 70, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: 20, Detail: "66% of its cpu is free"}, {Name: "near", Value: 50, Detail: "it is the place"}},
 				Inputs: []*nusav1.InputAge{{Name: "report", Age: lasting(4200 * time.Millisecond)}}},
