@@ -1,0 +1,44 @@
+package global
+
+import (
+	"slices"
+	"testing"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestTroubleIsTold: what regions' reports and summaries say has happened is
+// told once.
+func TestTroubleIsTold(t *testing.T) {
+	r := newEventRing("e")
+	lost := func(n int32) *nusav1.RegionReport { return &nusav1.RegionReport{NodesLost: n, NodesReady: 5 - n} }
+	r.silent("alpha", nil, lost(0))
+	r.silent("alpha", lost(0), lost(2))
+	r.silent("alpha", lost(2), lost(2))
+	r.silent("alpha", lost(2), lost(1))
+	says := func(failed, lost int32) *nusav1.JobSummary {
+		return &nusav1.JobSummary{
+			Groups: map[string]*nusav1.InstanceCounts{"web": {Failed: failed, Lost: lost}},
+			Reasons: map[string]*nusav1.GroupReasons{"web": {Reasons: []*nusav1.CountedReason{
+				{Reason: nusav1.Reason_REASON_EXITED, Count: failed, What: "instance", Message: "task t exited with code 7"}}}},
+		}
+	}
+	r.troubled("alpha", "default/api", nil, says(0, 0))
+	r.troubled("alpha", "default/api", says(0, 0), says(1, 2))
+	r.troubled("alpha", "default/api", says(1, 2), says(1, 2))
+	r.troubled("alpha", "default/api", says(1, 2), says(0, 0))
+	all, _, _ := r.from(1)
+	var got []string
+	for _, e := range all {
+		got = append(got, e.GetType()+" "+e.GetSubject()+" "+e.GetMessage())
+	}
+	want := []string{
+		"node.lost alpha 2 more silent, 2 in all; 3 ready",
+		"node.back alpha 1 no longer silent or forgotten, 1 still are; 4 ready",
+		"instance.failed default/api web: 1 at alpha will not be tried again: it exited: task t exited with code 7",
+		"instance.lost default/api web: 2 at alpha on silent nodes",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
