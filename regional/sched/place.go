@@ -183,6 +183,9 @@ func (d *decision) systemSlot(insts []*state.Instance) {
 		index := int32(n.Num)
 		w := want{index, byIndex[index]}
 		inst := w.instance()
+		if n.Status != state.NodeReady {
+			continue // what runs there goes on when it is back
+		}
 		if len(live[index]) == 0 && (c.refuseStatus(n) != "" || c.refuseKind(n) != "") {
 			continue
 		}

@@ -263,9 +263,15 @@ func (t *txn) recount(g *group, in *inst) {
 	if g.typ == System && seen.live == 0 && !in.Finished() && in.Failures == 0 {
 		wanted = false // its node may take it or not: only sched knows
 	}
+	if g.typ == System && seen.cut {
+		wanted = false // a node that is gone is no fitting one
+	}
 	in.wanted = wanted
 	in.steady = seen.steady(&in.Instance, slot, wanted)
 	in.shown = seen.shown(&in.Instance, wanted)
+	if g.typ == System && seen.cut && seen.best == nil {
+		in.shown = 0 // nothing waits for it
+	}
 	in.outdated = wanted && seen.best != nil && seen.best.State > Pending && seen.best.JobVersion != slot.JobVersion
 	in.counted = true
 	g.count(in, +1)
