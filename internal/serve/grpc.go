@@ -46,7 +46,7 @@ func newGRPC(o Options) *grpc.Server {
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{m.stream}, o.Stream...)...),
 	}
 	if o.SmallBuffers {
-		opts = append(opts, grpc.ReadBufferSize(smallBuffer), grpc.WriteBufferSize(smallBuffer), grpc.SharedWriteBuffer(true))
+		opts = append(opts, grpc.ReadBufferSize(smallBuffer), grpc.WriteBufferSize(smallBuffer))
 	}
 	return grpc.NewServer(opts...)
 }
