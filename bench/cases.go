@@ -57,6 +57,9 @@ func full() []scenario {
 					r.Idle.CPUCores <= 0.12 && r.Restart.PlacedAfterElectedMS <= 1000 && r.Restart.PlacedMS <= 3000
 			},
 		},
+		{args: "--nodes 5000 --agents-per-connection 250 --jobs 100000 --count 1 --concurrency 64"},
+		{args: "--nodes 5000 --agents-per-connection 250 --jobs 100000 --count 1 --stream"},
+		{args: "--nodes 10000 --agents-per-connection 250 --jobs 1 --count 100000 --idle 20s"},
 		{args: "--nodes 5000 --jobs 1000 --count 100", goal: "≥ 150,000 placed /s", met: placed(150_000)},
 		{
 			args: "--nodes 5000 --jobs 3000 --rate 50", goal: latency + "≤ 0.8 / 3 ms", met: within(0.8, 3),

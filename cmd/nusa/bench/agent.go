@@ -235,12 +235,24 @@ func (a *agent) sendReports() error {
 	return nil
 }
 
-// beat sends what is due, if there is a session.
+// beat sends what is due, if there is a session. An agent that is about to say
+// something is heard anyway, and must not keep the others of its lane waiting.
 func (a *agent) beat(send func(*agent) error) {
-	a.mu.Lock()
+	if !a.mu.TryLock() {
+		return
+	}
 	defer a.mu.Unlock()
 	if a.stream != nil {
 		_ = send(a) // who receives finds out too
+	}
+}
+
+// bye says goodbye, if there is a session.
+func (a *agent) bye() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stream != nil {
+		_ = a.sendGoodbye()
 	}
 }
 

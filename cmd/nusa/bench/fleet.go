@@ -125,7 +125,7 @@ func (f *fleet) goodbye(ctx context.Context) {
 		return
 	}
 	for _, a := range f.agents {
-		a.beat((*agent).sendGoodbye)
+		a.bye()
 	}
 	ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
 	defer cancel()
