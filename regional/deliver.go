@@ -3,6 +3,7 @@ package regional
 import (
 	"context"
 	"slices"
+	"time"
 
 	"golang.org/x/time/rate"
 )
@@ -10,6 +11,10 @@ import (
 // flushRate and flushBurst bound how many agents a second are sent to of a
 // master's own accord; what an agent asked for is answered at once.
 const flushRate, flushBurst = 10_000, 64
+
+// holdOrders is how long orders are held back at most while a large job is being
+// planned part by part.
+const holdOrders = 500 * time.Millisecond
 
 // poke has what is due sent in its turn, if nobody is about to already.
 func (ss *agentSession) poke() {
@@ -93,6 +98,10 @@ func (a *agents) deliver(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-a.wake:
+		}
+		// What is decided is soon to be more: one message tells it all.
+		for held := time.Duration(0); held < holdOrders && a.l.sched.more.Load(); held += holdOrders / 50 {
+			pause(ctx, holdOrders/50)
 		}
 		for some := range slices.Chunk(a.take(), flushBurst) {
 			_ = turns.WaitN(ctx, len(some)) // when ctx has ended the last word is sent

@@ -32,6 +32,8 @@ type scheduler struct {
 	planner *sched.Planner // the sequencer's
 	// open: the office has begun, and plans are wanted.
 	open atomic.Bool
+	// more: the latest plan was a part of a larger one.
+	more atomic.Bool
 
 	mu sync.Mutex
 	// last is the newest plan: reasons of what is pending, by group once somebody
@@ -67,6 +69,7 @@ func (s *scheduler) decide(view *state.View) decision {
 	in := s.l.input(view)
 	in.MaxPlaces = maxPlaces
 	plan := s.planner.Make(in)
+	s.more.Store(plan.More)
 	d := decision{retry: staleRetry, rest: restAfter(plan, time.Since(began)), settled: func() { s.note(in, plan) }}
 	for _, c := range plan.Commands(newID, perCommand) {
 		d.commands = append(d.commands, state.Command{ApplyPlan: &c})
