@@ -34,7 +34,7 @@ const (
 	// MaxIdempotencyKeys are kept at once; more is ErrFull.
 	MaxIdempotencyKeys = 100_000
 	// MaxLocalJobs of the region's own; more is ErrFull.
-	MaxLocalJobs = 100_000
+	MaxLocalJobs = 250_000
 	// MaxNodes of a region; more is ErrFull.
 	MaxNodes = 65_536
 	// MaxNodeAllocs that a node is charged for at once: nothing more is placed
