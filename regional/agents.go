@@ -44,6 +44,20 @@ func (a *agents) node(id string) *agentNode {
 	return n
 }
 
+// hold finds, locked, what is held of a session's node: what there was when the
+// agent said hello may have been forgotten while it was being registered.
+func (a *agents) hold(ss *agentSession) *agentNode {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n := a.nodes[ss.node.id]; n != nil {
+		ss.node = n
+	} else {
+		a.nodes[ss.node.id] = ss.node
+	}
+	ss.node.mu.Lock() // before forget can look at it
+	return ss.node
+}
+
 // known finds what is held of a node; nil if nothing is.
 func (a *agents) known(id string) *agentNode {
 	a.mu.Lock()

@@ -68,3 +68,19 @@ func TestOrdersOfOneEntry(t *testing.T) {
 		t.Errorf("the order a2 was lost in %d of %d", lost, rounds)
 	}
 }
+
+// TestRegisteredMeanwhileForgotten: what is held of a node before it is
+// registered may be forgotten; its session is attached to what orders find.
+func TestRegisteredMeanwhileForgotten(t *testing.T) {
+	a := newAgents(&leader{})
+	ss := &agentSession{node: a.node("n1")}
+	delete(a.nodes, "n1") // as forget does
+	for range 2 {
+		n := a.hold(ss)
+		n.mu.Unlock()
+		if a.known("n1") != n || ss.node != n {
+			t.Fatal("the session's node is not the one that is known")
+		}
+		ss = &agentSession{node: &agentNode{id: "n1"}} // an orphan while another is held
+	}
+}

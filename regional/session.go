@@ -142,9 +142,9 @@ func (ss *agentSession) register(ctx context.Context) error {
 
 // attach makes this the node's session; an earlier one ends.
 func (ss *agentSession) attach() {
-	n := ss.node
-	n.mu.Lock()
+	n := ss.l.agents.hold(ss)
 	defer n.mu.Unlock()
+	n.heard = ss.l.s.cfg.Clock()
 	if old := n.session; old != nil {
 		old.supersede()
 	}
