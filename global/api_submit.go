@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -28,8 +27,6 @@ const (
 	maxIdempotencyKey = 128
 	idempotencyTTL    = 24 * time.Hour
 	auditTTL          = 30 * 24 * time.Hour
-	// unanswered bounds the submits of one stream that are under way.
-	unanswered = 256
 )
 
 // errAnswered ends a request whose idempotency key was used before: the
@@ -116,7 +113,7 @@ func (a *active) submitted(k jobKey, resp *nusav1.SubmitResponse, revision int64
 		resp.Revision = revision
 	}
 	if resp.GetChanged() {
-		a.st.events.add("job.submitted", k.String(), "version %d", resp.GetVersion())
+		a.st.events.Add("job.submitted", k.String(), "version %d", resp.GetVersion())
 		a.log.Info("job submitted", "job", k.String(), "version", resp.GetVersion(), "revision", revision)
 	}
 }
@@ -327,61 +324,20 @@ func (t *tx) audit(kind, subject, message string) error {
 }
 
 // SubmitMany implements nusav1.JobsServer: submits are under way together, so
-// they share transactions, and take effect and are answered in order.
+// they share transactions.
 func (j *jobsAPI) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
 	a, err := j.s.current()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	answers := make(chan finishSubmit, unanswered)
-	received := make(chan error, 1)
-	// Ends with the stream, at the latest when this handler has returned.
-	go func() {
-		defer close(answers)
-		for {
-			req, err := stream.Recv()
+	return serve.SubmitMany(stream, a.ctx.Done(), apiError(errNotActive), func(ctx context.Context, req *nusav1.SubmitRequest) serve.FinishSubmit {
+		finish, err := a.beginSubmit(ctx, req)
+		return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
 			if err != nil {
-				received <- err
-				return
+				return nil, apiError(err)
 			}
-			finish, err := a.beginSubmit(ctx, req)
-			if err != nil {
-				finish = func(context.Context) (*nusav1.SubmitResponse, error) { return nil, err }
-			}
-			select {
-			case answers <- finish:
-			case <-ctx.Done():
-				received <- ctx.Err()
-				return
-			}
+			resp, err := finish(ctx)
+			return resp, apiError(err)
 		}
-	}()
-	for {
-		select {
-		case <-a.ctx.Done():
-			return apiError(errNotActive) // also when the caller says nothing more
-		case finish, more := <-answers:
-			if more {
-				if err := stream.Send(submitAnswer(finish(ctx))); err != nil {
-					return err
-				}
-				continue
-			}
-			if err := <-received; !errors.Is(err, io.EOF) {
-				return apiError(err)
-			}
-			return nil
-		}
-	}
-}
-
-func submitAnswer(resp *nusav1.SubmitResponse, err error) *nusav1.SubmitManyResponse {
-	s := status.Convert(apiError(err))
-	out := &nusav1.SubmitManyResponse{Response: resp, Code: int32(s.Code()), Problems: serve.Problems(s.Err())}
-	if err != nil {
-		out.Error = s.Message()
-	}
-	return out
+	})
 }

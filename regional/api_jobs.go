@@ -3,10 +3,8 @@ package regional
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -30,8 +28,6 @@ const (
 	watchEvery = 100 * time.Millisecond
 	// maxKey is the longest idempotency key.
 	maxKey = 128
-	// maxUnanswered bounds the submits of one stream that are under way.
-	maxUnanswered = 256
 	// maxListed is the page size of lists of jobs.
 	maxListed = 1000
 )
@@ -53,13 +49,10 @@ func (j jobs) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.Su
 	return l.beginSubmit(req)(ctx)
 }
 
-// finishSubmit waits for the answer to a submit.
-type finishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
-
 // beginSubmit judges everything about the input, so that a refusal changes
 // nothing, and queues the command. Submits take effect in the order in which
 // they began.
-func (l *leader) beginSubmit(req *nusav1.SubmitRequest) finishSubmit {
+func (l *leader) beginSubmit(req *nusav1.SubmitRequest) serve.FinishSubmit {
 	p, err := l.queueSubmit(req)
 	return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
 		if err != nil {
@@ -121,60 +114,15 @@ func idempotency(req *nusav1.SubmitRequest, raw []byte) state.Idempotency {
 	}
 }
 
-// SubmitMany submits each message and answers in order. Submits are under way
-// together, so they share log entries.
+// SubmitMany submits each message and answers in order.
 func (j jobs) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
 	l, err := j.s.leading()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	waiting := make(chan finishSubmit, maxUnanswered)
-	received := make(chan error, 1)
-	// Ends with the stream, at the latest when this handler has returned.
-	go func() {
-		defer close(waiting)
-		for {
-			req, err := stream.Recv()
-			if err != nil {
-				received <- err
-				return
-			}
-			select {
-			case waiting <- l.beginSubmit(req):
-			case <-ctx.Done():
-				received <- ctx.Err()
-				return
-			}
-		}
-	}()
-	for {
-		select {
-		case <-l.ctx.Done():
-			return errNoMaster // also when the caller says nothing more
-		case finish, more := <-waiting:
-			if more {
-				if err := stream.Send(submitAnswer(finish(ctx))); err != nil {
-					return err
-				}
-				continue
-			}
-			if err := <-received; !errors.Is(err, io.EOF) {
-				return err
-			}
-			return nil
-		}
-	}
-}
-
-func submitAnswer(resp *nusav1.SubmitResponse, err error) *nusav1.SubmitManyResponse {
-	out := &nusav1.SubmitManyResponse{Response: resp}
-	if err != nil {
-		st := status.Convert(err)
-		out.Code, out.Error, out.Problems = int32(st.Code()), st.Message(), serve.Problems(err)
-	}
-	return out
+	return serve.SubmitMany(stream, l.ctx.Done(), errNoMaster, func(_ context.Context, req *nusav1.SubmitRequest) serve.FinishSubmit {
+		return l.beginSubmit(req)
+	})
 }
 
 // findJob is the job that a reference means: one of the region's own, or the

@@ -1,0 +1,76 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// maxUnanswered bounds the submits of one stream that are under way, as in
+// api.proto.
+const maxUnanswered = 256
+
+// FinishSubmit waits for the answer to a submit that has begun. Its error is a
+// gRPC status.
+type FinishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
+
+// SubmitMany serves a stream of submits: they begin in order, are under way
+// together, so that they share writes, and are answered in order. When over is
+// closed it ends with the error gone, also when the caller says nothing more.
+func SubmitMany(
+	stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse],
+	over <-chan struct{}, gone error, begin func(context.Context, *nusav1.SubmitRequest) FinishSubmit,
+) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	waiting := make(chan FinishSubmit, maxUnanswered)
+	received := make(chan error, 1)
+	// Ends with the stream, at the latest when this handler has returned.
+	go func() {
+		defer close(waiting)
+		for {
+			req, err := stream.Recv()
+			if err != nil {
+				received <- err
+				return
+			}
+			select {
+			case waiting <- begin(ctx, req):
+			case <-ctx.Done():
+				received <- ctx.Err()
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case <-over:
+			return gone
+		case finish, more := <-waiting:
+			if more {
+				if err := stream.Send(submitAnswer(finish(ctx))); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := <-received; !errors.Is(err, io.EOF) {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+func submitAnswer(resp *nusav1.SubmitResponse, err error) *nusav1.SubmitManyResponse {
+	s := status.Convert(err)
+	out := &nusav1.SubmitManyResponse{Response: resp, Code: int32(s.Code())}
+	if err != nil {
+		out.Error, out.Problems = s.Message(), Problems(err)
+	}
+	return out
+}
