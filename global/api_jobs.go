@@ -261,7 +261,7 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 	if req.GetPurge() {
 		how += ", then it is forgotten"
 	}
-	a.st.events.add("job.stopped", k.String(), "%s", how)
+	a.st.events.Add("job.stopped", k.String(), "%s", how)
 	a.log.Info("job stopped", "job", k.String(), "purge", req.GetPurge())
 	return &nusav1.StopJobResponse{Revision: revision}, nil
 }

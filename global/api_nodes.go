@@ -100,42 +100,38 @@ func (n *nodesAPI) Get(ctx context.Context, req *nusav1.GetNodeRequest) (*nusav1
 
 // Drain implements nusav1.NodesServer.
 func (n *nodesAPI) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
-	a, err := n.s.current()
-	if err != nil {
-		return nil, err
-	}
-	c, node, err := a.node(ctx, req.GetId(), req.GetRegion())
-	if err != nil {
-		return nil, err
-	}
-	out, err := nusav1.NewNodesClient(c.conn).Drain(ctx, &nusav1.DrainNodeRequest{Id: node.GetId(), Region: c.name, Drain: req.GetDrain()})
-	if err != nil {
-		return nil, err
-	}
-	a.st.events.add("node."+lifted(req.GetDrain(), "draining", "undrained"), c.name+"/"+out.GetName(), "by an operator")
-	return out, nil
+	kind := lifted(req.GetDrain(), "draining", "undrained")
+	return n.change(ctx, req, kind, func(c nusav1.NodesClient, id, region string) (*nusav1.Node, error) {
+		return c.Drain(ctx, &nusav1.DrainNodeRequest{Id: id, Region: region, Drain: req.GetDrain()})
+	})
 }
 
 // Cordon implements nusav1.NodesServer.
 func (n *nodesAPI) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusav1.Node, error) {
-	a, err := n.s.current()
-	if err != nil {
-		return nil, err
-	}
-	c, node, err := a.node(ctx, req.GetId(), req.GetRegion())
-	if err != nil {
-		return nil, err
-	}
-	out, err := nusav1.NewNodesClient(c.conn).Cordon(ctx, &nusav1.CordonNodeRequest{Id: node.GetId(), Region: c.name, Cordon: req.GetCordon()})
-	if err != nil {
-		return nil, err
-	}
-	a.st.events.add("node."+lifted(req.GetCordon(), "cordoned", "uncordoned"), c.name+"/"+out.GetName(), "by an operator")
-	return out, nil
+	kind := lifted(req.GetCordon(), "cordoned", "uncordoned")
+	return n.change(ctx, req, kind, func(c nusav1.NodesClient, id, region string) (*nusav1.Node, error) {
+		return c.Cordon(ctx, &nusav1.CordonNodeRequest{Id: id, Region: region, Cordon: req.GetCordon()})
+	})
 }
 
 // Remove implements nusav1.NodesServer.
 func (n *nodesAPI) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusav1.RemoveNodeResponse, error) {
+	var out *nusav1.RemoveNodeResponse
+	_, err := n.change(ctx, req, "removed", func(c nusav1.NodesClient, id, region string) (_ *nusav1.Node, err error) {
+		out, err = c.Remove(ctx, &nusav1.RemoveNodeRequest{Id: id, Region: region})
+		return out.GetNode(), err
+	})
+	return out, err
+}
+
+// change has the node's region change it, and notes that.
+func (n *nodesAPI) change(
+	ctx context.Context, req interface {
+		GetId() string
+		GetRegion() string
+	}, kind string,
+	do func(c nusav1.NodesClient, id, region string) (*nusav1.Node, error),
+) (*nusav1.Node, error) {
 	a, err := n.s.current()
 	if err != nil {
 		return nil, err
@@ -144,10 +140,10 @@ func (n *nodesAPI) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	out, err := nusav1.NewNodesClient(c.conn).Remove(ctx, &nusav1.RemoveNodeRequest{Id: node.GetId(), Region: c.name})
+	out, err := do(nusav1.NewNodesClient(c.conn), node.GetId(), c.name)
 	if err != nil {
 		return nil, err
 	}
-	a.st.events.add("node.removed", c.name+"/"+out.GetNode().GetName(), "by an operator")
+	a.st.events.Add("node."+kind, c.name+"/"+out.GetName(), "by an operator")
 	return out, nil
 }

@@ -61,7 +61,7 @@ func (g *regionsAPI) Define(ctx context.Context, req *nusav1.DefineRegionRequest
 	if err != nil {
 		return nil, apiError(err)
 	}
-	a.st.events.add("region.defined", name, "by an operator")
+	a.st.events.Add("region.defined", name, "by an operator")
 	return a.known(name)
 }
 
@@ -127,7 +127,7 @@ func (g *regionsAPI) Cordon(ctx context.Context, req *nusav1.CordonRegionRequest
 		return nil, apiError(err)
 	}
 	if changed {
-		a.st.events.add("region."+lifted(req.GetCordon(), "cordoned", "uncordoned"), name, "by an operator")
+		a.st.events.Add("region."+lifted(req.GetCordon(), "cordoned", "uncordoned"), name, "by an operator")
 	}
 	return a.known(name)
 }
@@ -157,7 +157,7 @@ func (g *regionsAPI) Remove(ctx context.Context, req *nusav1.GetRegionRequest) (
 	if err != nil {
 		return nil, apiError(err)
 	}
-	a.st.events.add("region.removed", name, "by an operator")
+	a.st.events.Add("region.removed", name, "by an operator")
 	return &nusav1.RemoveRegionResponse{}, nil
 }
 

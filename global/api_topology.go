@@ -220,9 +220,9 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 	if len(req.GetToken()) > 128 {
 		return invalid("token", "is none of ours")
 	}
-	next := a.st.events.position(req.GetToken())
+	next := a.st.events.After(req.GetToken())
 	for {
-		events, after, changed := a.st.events.from(next)
+		events, after, changed := a.st.events.From(next)
 		for _, ev := range events {
 			if err := stream.Send(ev); err != nil {
 				return err

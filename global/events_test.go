@@ -4,13 +4,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nusa-scheduler/nusa/internal/history"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // TestTroubleIsTold: what regions' reports and summaries say has happened is
 // told once.
 func TestTroubleIsTold(t *testing.T) {
-	r := newEventRing("e")
+	r := events{history.New("e")}
 	lost := func(n int32) *nusav1.RegionReport { return &nusav1.RegionReport{NodesLost: n, NodesReady: 5 - n} }
 	r.silent("alpha", nil, lost(0))
 	r.silent("alpha", lost(0), lost(2))
@@ -27,7 +28,7 @@ func TestTroubleIsTold(t *testing.T) {
 	r.troubled("alpha", "default/api", says(0, 0), says(1, 2))
 	r.troubled("alpha", "default/api", says(1, 2), says(1, 2))
 	r.troubled("alpha", "default/api", says(1, 2), says(0, 0))
-	all, _, _ := r.from(1)
+	all, _, _ := r.From(1)
 	var got []string
 	for _, e := range all {
 		got = append(got, e.GetType()+" "+e.GetSubject()+" "+e.GetMessage())

@@ -292,7 +292,7 @@ func (a *active) carryOut(ctx context.Context, actions []place.Action, jobs map[
 	defer a.st.mu.Unlock()
 	for _, act := range done {
 		k := jobKey{act.Namespace, act.Job}
-		a.st.events.add("slot."+pastTense(act.Kind), k.String(), "%s%s to %s: %s",
+		a.st.events.Add("slot."+pastTense(act.Kind), k.String(), "%s%s to %s: %s",
 			act.Group, region.FormatRange(act.From, act.To), act.Region, act.Why)
 	}
 	a.metrics.placed(done)
@@ -338,7 +338,7 @@ func (a *active) purge(ctx context.Context) error {
 			return fmt.Errorf("purge %s: %w", k, err)
 		}
 		if purged {
-			a.st.events.add("job.purged", k.String(), "forgotten")
+			a.st.events.Add("job.purged", k.String(), "forgotten")
 		}
 	}
 	return nil
@@ -381,7 +381,7 @@ func (a *active) results(ctx context.Context) error {
 			return fmt.Errorf("store the result of %s: %w", r.key, err)
 		}
 		state := enumWord(r.rec.GetStatus().GetState().String(), "JOB_STATE_")
-		a.st.events.add("job."+state, r.key.String(), "%s", r.rec.GetStatus().GetMessage())
+		a.st.events.Add("job."+state, r.key.String(), "%s", r.rec.GetStatus().GetMessage())
 	}
 	return nil
 }

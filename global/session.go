@@ -319,7 +319,7 @@ func (a *active) register(ctx context.Context, h *nusav1.RegionHello, hello regi
 		return apiError(fmt.Errorf("register region %s: %w", name, err))
 	}
 	if rec == nil {
-		a.st.events.add("region.registered", name, "the region presented itself, cluster %s", hello.ClusterID)
+		a.st.events.Add("region.registered", name, "the region presented itself, cluster %s", hello.ClusterID)
 	}
 	return nil
 }
@@ -376,7 +376,7 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 	}}})
 	s.opened.Store(true)
 	st.regionsChanged() // marks peers, of this session too
-	st.events.add("region.connected", s.region, "master %s, term %d", h.GetMaster(), h.GetTerm())
+	st.events.Add("region.connected", s.region, "master %s, term %d", h.GetMaster(), h.GetTerm())
 	a.log.Info("region connected", "region", s.region, "master", h.GetMaster(), "term", h.GetTerm(), "incarnation", h.GetIncarnation())
 	s.wake()
 	a.wakePlacer()
@@ -408,7 +408,7 @@ func (a *active) endSession(s *session, cause error) {
 	next, _ := region.Step(a.st.region, r.life, a.st.clock(), region.StreamEnded{Stream: s.number})
 	r.life, r.session = next, nil
 	r.stamp = a.st.notify()
-	a.st.events.add("region.disconnected", s.region, "its session ended: %v", cause)
+	a.st.events.Add("region.disconnected", s.region, "its session ended: %v", cause)
 	level := slog.LevelWarn
 	if errors.Is(cause, errGoodbye) || a.ctx.Err() != nil {
 		level = slog.LevelInfo // on purpose: theirs, or ours

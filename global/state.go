@@ -12,6 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/history"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -53,7 +54,7 @@ type state struct {
 	// recentKeys are idempotency keys written lately.
 	recentKeys recentSet
 	loading    bool
-	events     *eventRing
+	events     events
 	clock      func() time.Duration
 	region     region.Config
 }
@@ -116,7 +117,7 @@ func newState(epoch string, clock func() time.Duration, lease time.Duration) *st
 		jobs: map[jobKey]*jobState{}, regions: map[string]*regionState{}, asks: map[uint64]*askState{},
 		pending: map[jobKey]struct{}{}, recent: map[jobKey]struct{}{},
 		purge: map[jobKey]struct{}{}, ended: map[jobKey]struct{}{},
-		changed: make(chan struct{}), events: newEventRing(epoch), matrix: newMatrix(),
+		changed: make(chan struct{}), events: events{history.New(epoch)}, matrix: newMatrix(),
 	}
 }
 

@@ -61,7 +61,7 @@ func (a *active) answered(from string, applied []region.Answer) {
 	for _, answer := range applied {
 		subject := answer.Namespace + "/" + answer.Job
 		where := answer.Group + region.FormatRange(answer.From, answer.To)
-		a.st.events.add("slot."+string(answer.State), subject, "%s by %s %s", where, from, reason.With(reasonEnum(answer.Reason), answer.Message))
+		a.st.events.Add("slot."+string(answer.State), subject, "%s by %s %s", where, from, reason.With(reasonEnum(answer.Reason), answer.Message))
 		if answer.State == region.Rejected || answer.State == region.Returned {
 			a.log.Info("slot refused", "job", subject, "slot", where, "region", from, "state", string(answer.State), "reason", answer.Reason)
 		}
