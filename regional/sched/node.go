@@ -36,8 +36,9 @@ type table struct {
 	view  *state.View
 	nodes []node
 	byNum map[uint32]int32
-	// dedicatedJobs have dedicated allocations somewhere.
-	dedicatedJobs map[state.JobKey]bool
+	// dedicatedJobs counts the nodes that each job has dedicated allocations on;
+	// jobs without any are not there.
+	dedicatedJobs map[state.JobKey]int
 	// changed lists the positions of nodes on which something is free, or used,
 	// that was not before, in order: whoever keeps an index over nodes catches up
 	// with it.
@@ -53,18 +54,16 @@ type table struct {
 func newTable(view *state.View) *table {
 	t := &table{
 		view: view, nodes: make([]node, 0, view.NodeCount()),
-		byNum: make(map[uint32]int32, view.NodeCount()), dedicatedJobs: map[state.JobKey]bool{},
+		byNum: make(map[uint32]int32, view.NodeCount()), dedicatedJobs: map[state.JobKey]int{},
 	}
 	for n, u := range view.NodesInUse() {
 		pos := int32(len(t.nodes))
 		t.byNum[n.Num] = pos
 		t.nodes = append(t.nodes, node{
 			Node: n, pos: pos, free: n.Capacity.Sub(u.Resources), allocs: u.Allocs,
-			ports: u.Ports, gpu: u.GPUMilli, dedicated: u.Dedicated, dedicatedJob: u.DedicatedJob,
+			ports: u.Ports, gpu: u.GPUMilli,
 		})
-		if u.Dedicated > 0 {
-			t.dedicatedJobs[u.DedicatedJob] = true
-		}
+		t.dedicate(&t.nodes[pos], u.Dedicated, u.DedicatedJob)
 	}
 	return t
 }
@@ -109,12 +108,10 @@ func (t *table) look(n *node) {
 	// Only this plan adds allocations, so as many as it meant are those it meant.
 	same := len(n.planned) > 0 && n.free == free && n.allocs == u.Allocs && n.dedicated == u.Dedicated && n.dedicatedJob == u.DedicatedJob &&
 		slices.Equal(n.ports, u.Ports) && slices.Equal(n.gpu, u.GPUMilli)
-	n.free, n.allocs, n.dedicated, n.dedicatedJob = free, u.Allocs, u.Dedicated, u.DedicatedJob
+	n.free, n.allocs = free, u.Allocs
+	t.dedicate(n, u.Dedicated, u.DedicatedJob)
 	n.ports, n.gpu, n.ownPorts, n.ownGPU = u.Ports, u.GPUMilli, false, false
 	n.planned, n.newest = n.planned[:0], 0
-	if n.dedicated > 0 {
-		t.dedicatedJobs[n.dedicatedJob] = true
-	}
 	if !same {
 		n.stamp++
 		t.changed = append(t.changed, n.pos)
@@ -145,11 +142,23 @@ func (t *table) take(n *node, ask *state.Ask, job state.JobKey, ports []state.Po
 		}
 	}
 	if ask.Dedicated {
-		n.dedicated++
-		n.dedicatedJob = job
+		t.dedicate(n, n.dedicated+1, job)
 	}
 	n.planned = append(n.planned, job)
 	t.changed = append(t.changed, n.pos)
+}
+
+// dedicate notes how many dedicated allocations a node holds, and whose.
+func (t *table) dedicate(n *node, count int32, job state.JobKey) {
+	if n.dedicated > 0 {
+		if t.dedicatedJobs[n.dedicatedJob]--; t.dedicatedJobs[n.dedicatedJob] == 0 {
+			delete(t.dedicatedJobs, n.dedicatedJob)
+		}
+	}
+	n.dedicated, n.dedicatedJob = count, job
+	if count > 0 {
+		t.dedicatedJobs[job]++
+	}
 }
 
 // shared says that another job has something on the node.

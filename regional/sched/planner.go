@@ -69,7 +69,7 @@ func (p *planner) trim() {
 // dedicated instances see other nodes than the rest.
 func (p *planner) ranking(ask *state.Ask, job state.JobKey) *ranking {
 	t := p.table()
-	if !ask.Dedicated && !t.dedicatedJobs[job] {
+	if !ask.Dedicated && t.dedicatedJobs[job] == 0 {
 		job = state.JobKey{}
 	}
 	p.key = askKey(p.key[:0], ask, job)
