@@ -21,9 +21,10 @@ type agents struct {
 	nodes map[string]*agentNode
 
 	// turns are the sessions that are to send, each there once.
-	turnMu sync.Mutex
-	turns  []*agentSession
-	wake   chan struct{} // room for one
+	turnMu    sync.Mutex
+	turns     []*agentSession
+	dismissed bool
+	wake      chan struct{} // room for one
 }
 
 func newAgents(l *leader) *agents {

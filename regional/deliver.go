@@ -63,6 +63,9 @@ func (a *agents) dismiss() {
 		}
 		n.mu.Unlock()
 	}
+	a.turnMu.Lock()
+	a.dismissed = true
+	a.turnMu.Unlock()
 	for _, ss := range a.take() {
 		a.l.s.streams.Go(ss.flush)
 	}
@@ -71,8 +74,12 @@ func (a *agents) dismiss() {
 // enqueue gives a session, which is its sender's, its turn.
 func (a *agents) enqueue(ss *agentSession) {
 	a.turnMu.Lock()
+	defer a.turnMu.Unlock()
+	if a.dismissed { // nobody gives turns any more
+		a.l.s.streams.Go(ss.flush)
+		return
+	}
 	a.turns = append(a.turns, ss)
-	a.turnMu.Unlock()
 	select {
 	case a.wake <- struct{}{}:
 	default:

@@ -78,6 +78,7 @@ func (f *fsm) fulfil(l *raft.Log) ([]state.Result, bool) {
 		f.foreseen = nil // nor will those that follow from it be
 		return nil, false
 	}
+	f.foreseen[0] = foreseen{} // its views may go
 	f.foreseen = f.foreseen[1:]
 	f.publish(x.to)
 	return x.results, true
