@@ -97,11 +97,11 @@ func (v view) progress(j *nusav1.Job) string {
 		n    int32
 		what string
 	}{
-		{max(sum.pending, sum.unowned), "pending"}, {sum.starting, "starting"}, {sum.running, "running"},
-		{sum.complete, "complete"}, {sum.failed, "failed"}, {sum.lost, "lost"}, {sum.stopping, "stopping"},
+		{max(sum.Pending, sum.unowned), "pending"}, {sum.Starting, "starting"}, {sum.Running, "running"},
+		{sum.Complete, "complete"}, {sum.Failed, "failed"}, {sum.Lost, "lost"}, {sum.Stopping, "stopping"},
 	} {
 		of := ""
-		if c.what == "running" && sum.stopping > 0 {
+		if c.what == "running" && sum.Stopping > 0 {
 			of = fmt.Sprintf(" of %d", sum.desired)
 		}
 		if c.n > 0 {

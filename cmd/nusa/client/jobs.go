@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -222,45 +223,32 @@ func (v view) jobList(w io.Writer, jobs []*nusav1.Job, none string) {
 
 // tally sums a job's groups up.
 type tally struct {
-	desired, pending, starting, running, complete, failed, stopped, lost, unowned, outdated, stopping int32
+	*nusav1.InstanceCounts
+	desired, unowned int32
 }
 
 // rollout is how far an update has come, "" when every instance has it.
 func (t tally) rollout() string {
-	if t.outdated == 0 {
+	if t.Outdated == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d updated", max(t.starting+t.running+t.complete-t.outdated, 0), t.desired)
+	return fmt.Sprintf("%d of %d updated", max(t.Starting+t.Running+t.Complete-t.Outdated, 0), t.desired)
 }
 
 // alive are instances that run or have done their work.
-func (t tally) alive() int32 { return t.running + t.complete }
-
-func (t *tally) add(c *nusav1.InstanceCounts) {
-	t.pending += c.GetPending()
-	t.starting += c.GetStarting()
-	t.running += c.GetRunning()
-	t.complete += c.GetComplete()
-	t.failed += c.GetFailed()
-	t.stopped += c.GetStopped()
-	t.lost += c.GetLost()
-	t.outdated += c.GetOutdated()
-	t.stopping += c.GetStopping()
-}
+func (t tally) alive() int32 { return t.Running + t.Complete }
 
 // totals are the counts of all groups, and how many instances each region has:
 // "japaneast 1, southeastasia 3".
 func totals(s *nusav1.JobStatus) (tally, string) {
-	var sum tally
+	sum := tally{InstanceCounts: &nusav1.InstanceCounts{}}
 	regions := map[string]int32{}
 	for _, g := range s.GetGroups() {
 		sum.desired += g.GetDesired()
 		sum.unowned += g.GetUnowned()
-		sum.add(g.GetCounts())
+		counts.Add(sum.InstanceCounts, g.GetCounts())
 		for name, c := range g.GetRegions() {
-			var r tally
-			r.add(c)
-			regions[name] += r.pending + r.starting + r.running + r.complete
+			regions[name] += c.GetPending() + c.GetStarting() + c.GetRunning() + c.GetComplete()
 		}
 	}
 	var parts []string
