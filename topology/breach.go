@@ -1,0 +1,165 @@
+package topology
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	// WorthMovingDelta and WorthMovingShare are the hysteresis of moves for
+	// latency: a gain under 10 ms, or under a third of the present round trip,
+	// is no reason to move. Less is within what ordinary routing changes bring
+	// and take away again, and a move costs more.
+	WorthMovingDelta = 10 * time.Millisecond
+	WorthMovingShare = 3
+	// BreachSustain is how much longer a bound has to be broken than kept
+	// before the breach counts as sustained, and then the other way round
+	// before it is healed. Probes speak of windows of ten minutes, in which p99
+	// is the worst of some twenty samples: one outlier holds it up for ten
+	// minutes, so what is to be more than an outlier has to last longer.
+	BreachSustain = 15 * time.Minute
+	// BreachGap without evidence ends what was known of a breach: four probes
+	// at the default interval.
+	BreachGap = 2 * time.Minute
+)
+
+// WorthMoving reports whether a change of round trip is a reason to move.
+func WorthMoving(now, then time.Duration) bool {
+	gain := now - then
+	return gain >= WorthMovingDelta && gain >= now/WorthMovingShare
+}
+
+// Bound is what a distance is held against.
+type Bound struct {
+	// MaxRTT is kept by round trips up to and including it.
+	MaxRTT time.Duration
+	// Guesses: predicted and estimated distances are evidence too.
+	Guesses bool
+	// Stale: old measurements are evidence too.
+	Stale bool
+	// Sustain is BreachSustain where it is 0.
+	Sustain time.Duration
+}
+
+func (b Bound) sustain() time.Duration {
+	if b.Sustain > 0 {
+		return b.Sustain
+	}
+	return BreachSustain
+}
+
+// evidence reports whether a distance says anything about the bound. One that
+// is unreachable does not: it has no latency, and moving for that is not a
+// matter of latency but of failover.
+func (b Bound) evidence(d Distance) bool {
+	switch {
+	case !d.Known():
+		return false
+	case d.Source != Measured:
+		return b.Guesses
+	case d.State == Stale:
+		return b.Stale
+	}
+	return true
+}
+
+// BreachState says how a bound fares.
+type BreachState uint8
+
+const (
+	// Kept: not broken, or healed.
+	Kept BreachState = iota
+	// Broken, but not for long enough.
+	Broken
+	// Sustained: broken for long enough to act upon.
+	Sustained
+)
+
+func (s BreachState) String() string {
+	switch s {
+	case Kept:
+		return "kept"
+	case Broken:
+		return "broken"
+	case Sustained:
+		return "sustained"
+	}
+	return fmt.Sprintf("breach(%d)", uint8(s))
+}
+
+// Breach follows one bound through successive distances: a step function
+// without a clock. Time over the bound fills a balance and time within it
+// drains it; the breach is sustained once the balance reaches Bound.Sustain,
+// and healed once it is empty. So one good value among bad ones, or one bad one
+// among good ones, decides nothing, and a value that is over for less than half
+// of the time is never sustained. The zero value knows nothing.
+type Breach struct {
+	State BreachState
+	// Since is how long ago the bound broke: the time since State was last
+	// Kept. 0 if it is.
+	Since time.Duration
+	// Balance of time over and within the bound, 0..Bound.Sustain.
+	Balance time.Duration
+	// Worst distance since the bound broke.
+	Worst time.Duration
+	// Latest evidence, and Silent, the time since; meaningless unless Heard.
+	Latest time.Duration
+	Silent time.Duration
+	Heard  bool
+	// Over: the latest evidence broke the bound.
+	Over bool
+}
+
+// Step takes the distance as it is now, passed after the step before. Without
+// evidence nothing is counted, and after BreachGap of that all is forgotten.
+// Between two values on different sides of the bound nobody knows when it was
+// crossed, so that time counts for neither. A negative passed counts as 0.
+func (b Breach) Step(bound Bound, d Distance, passed time.Duration) Breach {
+	passed = max(passed, 0)
+	b.Silent += passed
+	if b.State != Kept {
+		b.Since += passed
+	}
+	if b.Heard && b.Silent >= BreachGap {
+		b = Breach{}
+	}
+	if !bound.evidence(d) {
+		return b
+	}
+	over := d.RTT > bound.MaxRTT
+	if b.Heard && over == b.Over {
+		if over {
+			b.Balance = min(b.Balance+b.Silent, bound.sustain())
+		} else {
+			b.Balance = max(b.Balance-b.Silent, 0)
+		}
+	}
+	b.Latest, b.Silent, b.Heard, b.Over = d.RTT, 0, true, over
+	if over {
+		b.Worst = max(b.Worst, d.RTT)
+	}
+	switch {
+	case b.Balance >= bound.sustain():
+		b.State = Sustained
+	case !over && b.Balance == 0:
+		b.State, b.Since, b.Worst = Kept, 0, 0
+	case b.State == Kept:
+		b.State = Broken
+	}
+	return b
+}
+
+// String prints "broken for 1m30s, 58.0ms now, 61.0ms at worst".
+func (b Breach) String() string {
+	switch {
+	case !b.Heard:
+		return "kept: nothing known"
+	case b.State == Kept:
+		return fmt.Sprintf("kept, %.1fms now", ms(b.Latest))
+	}
+	s := fmt.Sprintf("%s for %s, %.1fms now, %.1fms at worst", b.State, b.Since.Round(time.Second), ms(b.Latest), ms(b.Worst))
+	if !b.Over {
+		s += ", healing"
+	}
+	return s
+}
