@@ -105,7 +105,7 @@ func (t *topologyAPI) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.
 	if err != nil {
 		return nil, err
 	}
-	paths, err := v.Paths(req.GetFrom(), req.GetTo(), int(req.GetK()), p)
+	paths, err := topology.NewRouter(v, p).Paths(req.GetFrom(), req.GetTo(), topology.PathOptions{K: int(req.GetK())})
 	if err != nil {
 		return nil, apiError(err)
 	}

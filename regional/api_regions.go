@@ -211,8 +211,8 @@ func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.Pa
 	if err != nil {
 		return nil, err
 	}
-	k := min(max(int(req.GetK()), 1), 16)
-	paths, err := l.prober.view().Paths(req.GetFrom(), req.GetTo(), k, topology.Percentile(req.GetPercentile()))
+	router := topology.NewRouter(l.prober.view(), topology.Percentile(req.GetPercentile()))
+	paths, err := router.Paths(req.GetFrom(), req.GetTo(), topology.PathOptions{K: int(req.GetK())})
 	if err != nil {
 		return nil, status.Error(codes.NotFound, err.Error())
 	}

@@ -2,150 +2,462 @@ package topology
 
 import (
 	"fmt"
-	"math"
+	"slices"
+	"strings"
 	"time"
-
-	"gonum.org/v1/gonum/graph"
-	"gonum.org/v1/gonum/graph/iterator"
-	"gonum.org/v1/gonum/graph/path"
-	"gonum.org/v1/gonum/graph/simple"
 )
 
-// MaxPaths bounds k of Paths.
-const MaxPaths = 16
+const (
+	// MaxPaths bounds PathOptions.K.
+	MaxPaths = 16
+	// DefaultRelays is how many relays a path may have unless asked otherwise:
+	// on the Azure table one relay finds nearly all that is to be gained, and
+	// up to two are an array scan.
+	DefaultRelays = 2
+	// NoRelays as PathOptions.MaxRelays asks for the direct way only.
+	NoRelays = -1
+	// MaxRelays bounds PathOptions.MaxRelays.
+	MaxRelays = 6
+)
 
-// Paths are the k (1..MaxPaths, clamped) best loopless ways from one region to
-// another, the best first, relays included; fewer if there are fewer. Edges
-// that are unreachable or without a value are not used, and guesses only where
-// there is no way without them: the most optimistic of many guesses would else
-// beat every measurement. The error is ErrUnknownRegion.
-func (v *View) Paths(from, to string, k int, p Percentile) ([]Path, error) {
-	i, ok := v.index[from]
+// PathOptions say which paths are wanted. The zero value asks for the best one
+// by pure latency over at most DefaultRelays relays.
+type PathOptions struct {
+	// K is how many paths, 1..MaxPaths; clamped.
+	K int
+	// MaxRelays is how many relays a path may have: 1..MaxRelays, NoRelays, or
+	// 0 for DefaultRelays; clamped. Beyond DefaultRelays a search costs some
+	// ten times more.
+	MaxRelays int
+	// Weights of load and links; the zero value is pure latency.
+	Weights Weights
+}
+
+func (o PathOptions) k() int { return min(max(o.K, 1), MaxPaths) }
+
+func (o PathOptions) relays() int {
+	switch {
+	case o.MaxRelays < 0:
+		return 0
+	case o.MaxRelays == 0:
+		return DefaultRelays
+	}
+	return min(o.MaxRelays, MaxRelays)
+}
+
+// Path is a way through regions, both ends included.
+type Path struct {
+	Regions []string
+	// RTT is the sum over the edges at the router's percentile. Percentiles do
+	// not add up exactly: for relays read it as an upper estimate.
+	RTT time.Duration
+	// Upper is RTT with each guess at the upper end of its expected error; RTT
+	// itself where everything was measured.
+	Upper time.Duration
+	// Cost by which the path was chosen, part by part. Its RTT is the path's.
+	Cost Cost
+	// NoLoad lists the regions whose load was asked for by the weights and is
+	// not known: they count as idle.
+	NoLoad []string
+	// Source is the least trustworthy one along the way.
+	Source Source
+	// State is the worst one of the edges along the way: unknown if one is a
+	// guess, stale if one is.
+	State State
+}
+
+// Relays are the regions between the ends.
+func (p Path) Relays() []string {
+	if len(p.Regions) < 3 {
+		return nil
+	}
+	return p.Regions[1 : len(p.Regions)-1]
+}
+
+// String prints "a → relay → b 42.0ms", with what should make one doubt it.
+func (p Path) String() string {
+	s := fmt.Sprintf("%s %.1fms", strings.Join(p.Regions, " → "), ms(p.RTT))
+	switch {
+	case p.Source != Measured:
+		s += fmt.Sprintf(" (%s, up to %.1fms)", p.Source, ms(p.Upper))
+	case p.State == Stale:
+		s += " (stale)"
+	}
+	if p.Cost.Total() != p.RTT {
+		s += ", " + p.Cost.String()
+	}
+	return s
+}
+
+// noWay is the cost of what cannot be gone; sums of a few of them, shifted by
+// relayBits, do not overflow. maxHop bounds the cost of one edge: round trips
+// beyond an hour are nonsense that must not overflow either.
+const (
+	noWay     = int64(1) << 50
+	maxHop    = int64(time.Hour)
+	relayBits = 3
+)
+
+// Router finds paths over one view at one percentile. It keeps the round trips
+// as dense arrays: for n regions 8·n² bytes, and as much again for each kind of
+// guess that the view holds. Building one costs n² steps, so callers keep it as
+// long as its view. It is immutable and safe for concurrent use.
+type Router struct {
+	view *View
+	p    Percentile
+	n    int
+	// levels hold the round trips in ns, from*n+to: what was measured, then
+	// predictions too, then estimates too. A level that adds nothing is nil.
+	levels [3][]int64
+}
+
+// NewRouter builds a router. Percentile as for View.Distance.
+func NewRouter(v *View, p Percentile) *Router {
+	r := &Router{view: v, p: p, n: len(v.regions)}
+	r.levels[0] = v.roundTrips(p)
+	var found [3]bool
+	for i := range r.n {
+		for j := range r.n {
+			k := i*r.n + j
+			if i == j || v.at[k] > 0 {
+				continue
+			}
+			e := v.edge(i, j)
+			if e.Source == None {
+				continue
+			}
+			first := int(e.Source - Measured)
+			found[first] = true
+			for l := first; l < len(r.levels); l++ {
+				if r.levels[l] == nil {
+					r.levels[l] = slices.Clone(r.levels[0])
+				}
+				r.levels[l][k] = hopCost(e.RTT(p))
+			}
+		}
+	}
+	for l := 1; l < len(found); l++ {
+		if !found[l] {
+			r.levels[l] = nil
+		}
+	}
+	return r
+}
+
+// View is what the router was built from.
+func (r *Router) View() *View { return r.view }
+
+// Percentile is that of the router's round trips.
+func (r *Router) Percentile() Percentile { return r.p }
+
+// roundTrips are the measured ones that can be gone, in ns; noWay elsewhere and
+// from a region to itself.
+func (v *View) roundTrips(p Percentile) []int64 {
+	n := len(v.regions)
+	m := make([]int64, n*n)
+	for k, at := range v.at {
+		m[k] = noWay
+		if at > 0 && k/n != k%n {
+			if e := &v.edges[at-1]; e.State != Unreachable {
+				m[k] = hopCost(e.RTT(p))
+			}
+		}
+	}
+	return m
+}
+
+func hopCost(d time.Duration) int64 { return min(max(int64(d), 0), maxHop) }
+
+// Paths are the K best loopless ways from one region to another, the cheapest
+// first, then the one with fewer relays, then by names; fewer if there are
+// fewer. Edges that are unreachable or without a value are not used, and
+// guesses only where there is no way without them: the most optimistic of many
+// guesses would else beat every measurement. A region is at no cost from
+// itself. Errors are ErrUnknownRegion and ErrWeights.
+func (r *Router) Paths(from, to string, o PathOptions) ([]Path, error) {
+	i, ok := r.view.index[from]
 	if !ok {
 		return nil, fmt.Errorf("path from %q: %w", from, ErrUnknownRegion)
 	}
-	j, ok := v.index[to]
+	j, ok := r.view.index[to]
 	if !ok {
 		return nil, fmt.Errorf("path to %q: %w", to, ErrUnknownRegion)
 	}
+	w, err := o.Weights.compile(r.view)
+	if err != nil {
+		return nil, fmt.Errorf("path from %q to %q: %w", from, to, err)
+	}
 	if i == j {
-		return []Path{{Regions: []string{from}, Source: Measured, State: OK}}, nil
+		return []Path{r.path([]int{i}, nil, w)}, nil
 	}
-	k = min(max(k, 1), MaxPaths)
-	var paths []Path
-	for _, trusted := range []Source{Measured, Predicted, Estimated} {
-		g := newPathGraph(v, p, trusted)
-		for _, nodes := range path.YenKShortestPaths(g, k, math.Inf(1), simple.Node(i), simple.Node(j)) {
-			paths = append(paths, v.path(nodes, p))
+	for _, level := range r.levels {
+		if level == nil {
+			continue
 		}
-		if len(paths) > 0 {
-			break
+		s := search{n: r.n, from: i, to: j, cost: level, w: w}
+		var ways []way
+		if relays := o.relays(); relays <= 2 {
+			ways = s.scan(o.k(), relays)
+		} else {
+			ways = s.kBest(o.k(), relays)
 		}
+		if len(ways) == 0 {
+			continue
+		}
+		paths := make([]Path, len(ways))
+		for x, way := range ways {
+			paths[x] = r.path(way.nodes, level, w)
+		}
+		return paths, nil
 	}
-	return paths, nil
+	return nil, nil
 }
 
-func (v *View) path(nodes []graph.Node, p Percentile) Path {
-	result := Path{Regions: make([]string, len(nodes)), Source: Measured, State: OK}
-	for x, n := range nodes {
-		result.Regions[x] = v.regions[n.ID()].Name
+// path describes a way by the names of its regions.
+func (r *Router) path(nodes []int, level []int64, w *weighing) Path {
+	p := Path{Regions: make([]string, len(nodes)), Source: Measured, State: OK}
+	for x, node := range nodes {
+		name := r.view.regions[node].Name
+		p.Regions[x] = name
 		if x == 0 {
 			continue
 		}
-		e := v.edge(int(nodes[x-1].ID()), int(n.ID()))
-		result.RTT += e.RTT(p)
-		if e.Source.lessTrusted(result.Source) {
-			result.Source = e.Source
+		before := nodes[x-1]
+		rtt := level[before*r.n+node]
+		e := r.view.edge(before, node)
+		p.RTT += time.Duration(rtt)
+		p.Cost.Links += time.Duration(w.linkExtra(before, node, rtt))
+		if e.Source == Measured {
+			p.Upper += time.Duration(rtt)
+		} else {
+			p.Upper += time.Duration(hopCost(e.P90)) // see guess
 		}
-		if e.State != OK && result.State != Unknown {
-			result.State = e.State
+		if e.Source.lessTrusted(p.Source) {
+			p.Source = e.Source
+		}
+		if e.State != OK && p.State != Unknown {
+			p.State = e.State
+		}
+		if w == nil || w.price == nil {
+			continue
+		}
+		p.Cost.CPU += time.Duration(w.cpu[node])
+		p.Cost.Queue += time.Duration(w.price[node] - w.cpu[node])
+		if !w.known[node] {
+			p.NoLoad = append(p.NoLoad, name)
 		}
 	}
-	return result
+	p.Cost.RTT = p.RTT
+	return p
 }
 
-// pathGraph is the view as gonum wants it. Nodes come in index order, so equal
-// paths are found in the same order each time (gonum's own graphs are maps).
-type pathGraph struct {
-	n      int
-	weight []float64 // from*n+to, in ns; +Inf = no edge
+// search is one question for paths over one level of trust.
+type search struct {
+	n, from, to int
+	cost        []int64
+	w           *weighing // nil: none
+	buffer      []int64
 }
 
-var (
-	_ graph.Directed = pathGraph{}
-	_ path.Weighted  = pathGraph{}
-)
+// way is a path by indices of regions.
+type way struct {
+	cost  int64
+	nodes []int
+}
 
-// newPathGraph holds the edges whose source is at least as trusted.
-func newPathGraph(v *View, p Percentile, trusted Source) pathGraph {
-	g := pathGraph{n: len(v.regions)}
-	g.weight = make([]float64, g.n*g.n)
-	for i := range g.n {
-		for j := range g.n {
-			g.weight[i*g.n+j] = math.Inf(1)
-			if i == j {
-				continue
+// row is what each region costs from a; valid until the next call.
+func (s *search) row(a int) []int64 {
+	row := s.cost[a*s.n : (a+1)*s.n]
+	if s.w == nil {
+		return row
+	}
+	if s.buffer == nil {
+		s.buffer = make([]int64, s.n)
+	}
+	copy(s.buffer, row)
+	for b, price := range s.w.price {
+		s.buffer[b] += price
+	}
+	for _, l := range s.w.links[a] {
+		if row[l.to] < noWay {
+			s.buffer[l.to] += l.extra(row[l.to])
+		}
+	}
+	return s.buffer
+}
+
+// scan tries every way over at most two relays. Ways come in the order of
+// relays and names, and only a cheaper one displaces another, so ties are
+// settled by that order.
+func (s *search) scan(k, relays int) []way {
+	type short struct {
+		cost int64
+		via  [2]int32
+		n    int8
+	}
+	best := make([]short, 0, k+1)
+	worst := noWay
+	take := func(w short) {
+		at := len(best)
+		for at > 0 && best[at-1].cost > w.cost {
+			at--
+		}
+		best = slices.Insert(best, at, w)
+		best = best[:min(len(best), k)]
+		if len(best) == k {
+			worst = best[k-1].cost
+		}
+	}
+	head := slices.Clone(s.row(s.from))
+	if head[s.to] < worst {
+		take(short{cost: head[s.to]})
+	}
+	if relays == 0 {
+		head = nil
+	}
+	tail, least := s.column(s.to), noWay
+	for a, cost := range head {
+		if sum := cost + tail[a]; sum < worst {
+			take(short{cost: sum, via: [2]int32{int32(a)}, n: 1})
+		}
+		least = min(least, tail[a])
+	}
+	for a, start := range head {
+		if relays < 2 || a == s.to || start+least >= worst {
+			continue
+		}
+		row := s.row(a)
+		rest := tail[:len(row)]
+		limit := worst - start
+		for b, cost := range row {
+			if cost+rest[b] < limit {
+				take(short{cost: start + cost + rest[b], via: [2]int32{int32(a), int32(b)}, n: 2})
+				limit = worst - start
 			}
-			if e := v.edge(i, j); e.distance(p).Known() && !e.Source.lessTrusted(trusted) {
-				g.weight[i*g.n+j] = float64(max(e.RTT(p), time.Nanosecond))
+		}
+	}
+	ways := make([]way, len(best))
+	for x, w := range best {
+		nodes := []int{s.from}
+		for _, via := range w.via[:w.n] {
+			nodes = append(nodes, int(via))
+		}
+		ways[x] = way{w.cost, append(nodes, s.to)}
+	}
+	return ways
+}
+
+// column is what b costs from each region; noWay from both ends of the search,
+// which are no relays.
+func (s *search) column(b int) []int64 {
+	column := make([]int64, s.n)
+	for a := range column {
+		cost := s.cost[a*s.n+b]
+		column[a] = cost + s.w.linkExtra(a, b, cost) + s.w.priceOf(b)
+	}
+	column[s.from], column[s.to] = noWay, noWay
+	return column
+}
+
+// kBest is for more relays than a scan can try: Yen's algorithm ("Finding the
+// K Shortest Loopless Paths in a Network", Management Science 17, 1971) with
+// Lawler's partition (Management Science 18, 1972), so that no way is found
+// twice. A class is all ways that begin with a prefix and do not go on to
+// certain regions; taking its best way splits the rest into smaller classes.
+func (s *search) kBest(k, relays int) []way {
+	var open []class
+	add := func(prefix []int, banned []int) {
+		if w, ok := s.bestOf(prefix, banned, relays); ok {
+			c := class{way: w, prefix: len(prefix), banned: banned}
+			at, _ := slices.BinarySearchFunc(open, c, class.compare)
+			open = slices.Insert(open, at, c)
+		}
+	}
+	var found []way
+	add([]int{s.from}, nil)
+	for len(open) > 0 && len(found) < k {
+		c := open[0]
+		open = open[1:]
+		found = append(found, c.way)
+		for i := c.prefix; i < len(c.nodes); i++ {
+			banned := []int{c.nodes[i]}
+			if i == c.prefix {
+				banned = append(banned, c.banned...)
+			}
+			add(c.nodes[:i:i], banned)
+		}
+	}
+	return found
+}
+
+type class struct {
+	way          // its best
+	prefix int   // so many nodes of it are common
+	banned []int // what may not follow them
+}
+
+func (c class) compare(d class) int {
+	if c.cost != d.cost {
+		return int(min(max(c.cost-d.cost, -1), 1))
+	}
+	if len(c.nodes) != len(d.nodes) {
+		return len(c.nodes) - len(d.nodes)
+	}
+	return slices.Compare(c.nodes, d.nodes)
+}
+
+// bestOf is the best way of a class: by cost, then relays, then names. It
+// counts cost and hops in one number, so a loop is never worth while: without
+// it the way would have fewer hops at no more cost.
+func (s *search) bestOf(prefix, banned []int, relays int) (way, bool) {
+	hops := relays + 1 - (len(prefix) - 1)
+	if hops < 1 {
+		return way{}, false
+	}
+	outside := make([]bool, s.n)
+	for _, node := range prefix {
+		outside[node] = true
+	}
+	// left[h][a]: from a to the end in at most h hops.
+	left := make([][]int64, hops)
+	for h := range left {
+		left[h] = make([]int64, s.n)
+		for a := range left[h] {
+			switch {
+			case a == s.to:
+			case h == 0 || outside[a]:
+				left[h][a] = noWay << relayBits
+			default:
+				left[h][a], _ = step(s.row(a), left[h-1], nil)
 			}
 		}
 	}
-	return g
-}
-
-func (g pathGraph) at(x, y int64) float64 { return g.weight[int(x)*g.n+int(y)] }
-
-// nodes lists the nodes for which keep holds, by index.
-func (g pathGraph) nodes(keep func(id int64) bool) graph.Nodes {
-	var found []graph.Node
-	for id := range int64(g.n) {
-		if keep(id) {
-			found = append(found, simple.Node(id))
+	w := way{nodes: slices.Clone(prefix)}
+	for x := 1; x < len(prefix); x++ {
+		w.cost += s.row(prefix[x-1])[prefix[x]]
+	}
+	for h := hops - 1; ; h-- {
+		row := s.row(w.nodes[len(w.nodes)-1])
+		_, next := step(row, left[h], banned)
+		if next < 0 {
+			return way{}, false
+		}
+		w.nodes, w.cost, banned = append(w.nodes, next), w.cost+row[next], nil
+		if next == s.to {
+			return w, true
 		}
 	}
-	if len(found) == 0 {
-		return graph.Empty
+}
+
+// step is the best next region, the first one of equals, and what going on
+// there costs; -1 if there is none.
+func step(row, left []int64, banned []int) (int64, int) {
+	best, next := noWay<<relayBits, -1
+	left = left[:len(row)]
+	for b, cost := range row {
+		if sum := cost<<relayBits + 1 + left[b]; sum < best && !slices.Contains(banned, b) {
+			best, next = sum, b
+		}
 	}
-	return iterator.NewOrderedNodes(found)
-}
-
-func (g pathGraph) Node(id int64) graph.Node {
-	if id < 0 || id >= int64(g.n) {
-		return nil
-	}
-	return simple.Node(id)
-}
-
-func (g pathGraph) Nodes() graph.Nodes {
-	return g.nodes(func(int64) bool { return true })
-}
-
-func (g pathGraph) From(x int64) graph.Nodes {
-	return g.nodes(func(y int64) bool { return g.HasEdgeFromTo(x, y) })
-}
-
-func (g pathGraph) To(y int64) graph.Nodes {
-	return g.nodes(func(x int64) bool { return g.HasEdgeFromTo(x, y) })
-}
-
-func (g pathGraph) HasEdgeFromTo(x, y int64) bool { return !math.IsInf(g.at(x, y), 1) }
-
-func (g pathGraph) HasEdgeBetween(x, y int64) bool {
-	return g.HasEdgeFromTo(x, y) || g.HasEdgeFromTo(y, x)
-}
-
-func (g pathGraph) Edge(x, y int64) graph.Edge {
-	if !g.HasEdgeFromTo(x, y) {
-		return nil
-	}
-	return simple.Edge{F: simple.Node(x), T: simple.Node(y)}
-}
-
-func (g pathGraph) Weight(x, y int64) (float64, bool) {
-	if x == y {
-		return 0, true
-	}
-	w := g.at(x, y)
-	return w, !math.IsInf(w, 1)
+	return best, next
 }

@@ -1,8 +1,11 @@
 package topology
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,52 +14,121 @@ import (
 	"pgregory.net/rapid"
 )
 
-// allPaths is the brute force: every loopless way over usable edges.
-func allPaths(v *View, from, to string, p Percentile) []time.Duration {
-	var found []time.Duration
-	var walk func(at string, seen []string, sum time.Duration)
-	walk = func(at string, seen []string, sum time.Duration) {
-		if at == to {
-			found = append(found, sum)
+// oracle is the brute force: every loopless way over usable edges with at most
+// so many relays, its cost by the documented formula, in the documented order.
+func oracle(v *View, from, to string, p Percentile, relays int, w Weights) []Path {
+	var found []Path
+	var walk func(path Path)
+	walk = func(path Path) {
+		last := path.Regions[len(path.Regions)-1]
+		if last == to {
+			found = append(found, path)
+			return
+		}
+		if len(path.Regions) > relays+1 {
 			return
 		}
 		for _, next := range v.Regions() {
-			if e := v.Edge(at, next.Name); !slices.Contains(seen, next.Name) && e.Source != None && e.State != Unreachable {
-				walk(next.Name, append(slices.Clone(seen), next.Name), sum+e.RTT(p))
+			e := v.Edge(last, next.Name)
+			if slices.Contains(path.Regions, next.Name) || e.Source == None || e.State == Unreachable {
+				continue
 			}
+			longer := path
+			longer.Regions = append(slices.Clone(path.Regions), next.Name)
+			longer.RTT += e.RTT(p)
+			longer.Cost.RTT += e.RTT(p)
+			for _, l := range w.Links {
+				if l.From == last && l.To == next.Name {
+					longer.Cost.Links += time.Duration(math.Round(float64(e.RTT(p))*l.Factor)) - e.RTT(p)
+				}
+			}
+			load := w.Loads[next.Name]
+			longer.Cost.CPU += time.Duration(float64(w.CPU) * load.busy())
+			longer.Cost.Queue += time.Duration(float64(w.Queue) * load.queue())
+			walk(longer)
 		}
 	}
-	walk(from, []string{from}, 0)
-	slices.Sort(found)
+	walk(Path{Regions: []string{from}})
+	slices.SortFunc(found, func(a, b Path) int {
+		return cmp.Or(cmp.Compare(a.Cost.Total(), b.Cost.Total()), cmp.Compare(len(a.Regions), len(b.Regions)),
+			slices.Compare(a.Regions, b.Regions))
+	})
 	return found
 }
 
+func weightsGen(t *rapid.T, n int) Weights {
+	if !rapid.Bool().Draw(t, "weighed") {
+		return Weights{}
+	}
+	w := Weights{
+		CPU:   time.Duration(rapid.IntRange(0, 5).Draw(t, "cpu")) * msec,
+		Queue: time.Duration(rapid.IntRange(0, 5).Draw(t, "queue")) * msec,
+		Loads: map[string]Load{},
+	}
+	for i := range n {
+		if rapid.Bool().Draw(t, "loaded") {
+			w.Loads[fmt.Sprint("r", i)] = Load{
+				CPUMean: rapid.Float64Range(0, 1).Draw(t, "mean"), CPUVariance: rapid.Float64Range(0, 0.25).Draw(t, "variance"),
+				QueueMean: float64(rapid.IntRange(0, 4).Draw(t, "length")), QueueVariance: float64(rapid.IntRange(0, 4).Draw(t, "spread")),
+			}
+		}
+		if rapid.Bool().Draw(t, "linked") {
+			w.Links = append(w.Links, LinkWeight{fmt.Sprint("r", i), fmt.Sprint("r", (i+1)%n), rapid.SampledFrom([]float64{0, 0.5, 1, 3}).Draw(t, "factor")})
+		}
+	}
+	return w
+}
+
+// Whatever the number of relays, paths are those of the brute force, in its
+// order: round trips are drawn from few values, so that there are many ties.
 func TestPathsAreTheKBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 6).Draw(t, "n")
-		v := NewView(regionsOf(n), edgesGen(t, n))
-		k := rapid.IntRange(1, MaxPaths).Draw(t, "k")
+		var edges []Edge
+		for _, e := range edgesGen(t, n) {
+			if rapid.Bool().Draw(t, "tie") {
+				e.P50, e.P90, e.P99 = 5*msec, 10*msec, 15*msec
+			}
+			edges = append(edges, e)
+		}
+		v := NewView(regionsOf(n), edges)
+		o := PathOptions{
+			K:         rapid.IntRange(0, MaxPaths).Draw(t, "k"),
+			MaxRelays: rapid.IntRange(-1, MaxRelays).Draw(t, "relays"),
+			Weights:   weightsGen(t, n),
+		}
 		p := rapid.SampledFrom([]Percentile{50, 90, 99}).Draw(t, "p")
 		to := fmt.Sprint("r", rapid.IntRange(1, n-1).Draw(t, "to"))
-		paths, err := v.Paths("r0", to, k, p)
+		paths, err := NewRouter(v, p).Paths("r0", to, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := allPaths(v, "r0", to, p)
-		if len(paths) != min(k, len(want)) {
-			t.Fatalf("%d paths, want %d", len(paths), min(k, len(want)))
+		want := oracle(v, "r0", to, p, o.relays(), o.Weights)
+		if len(paths) != min(o.k(), len(want)) {
+			t.Fatalf("%d paths, want %d", len(paths), min(o.k(), len(want)))
 		}
 		for i, got := range paths {
-			if got.RTT != want[i] {
-				t.Fatalf("path %d %v takes %v, want %v", i, got.Regions, got.RTT, want[i])
+			if !slices.Equal(got.Regions, want[i].Regions) || got.RTT != want[i].RTT || got.Upper != got.RTT ||
+				got.Cost.Links != want[i].Cost.Links || got.Cost.Total()-want[i].Cost.Total() > 10 || want[i].Cost.Total()-got.Cost.Total() > 10 {
+				t.Fatalf("path %d: %v\nwant %v", i, got, want[i])
 			}
-			var sum time.Duration
-			for x := 1; x < len(got.Regions); x++ {
-				sum += v.Edge(got.Regions[x-1], got.Regions[x]).RTT(p)
-			}
-			if sum != got.RTT || got.Regions[0] != "r0" || got.Regions[len(got.Regions)-1] != to {
-				t.Fatalf("path %d %v says %v, its edges sum to %v", i, got.Regions, got.RTT, sum)
-			}
+		}
+	})
+}
+
+// The scan and the search for more relays answer alike where both can.
+func TestSearchesAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 12).Draw(t, "n")
+		v := NewView(regionsOf(n), edgesGen(t, n))
+		w, err := weightsGen(t, n).compile(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, relays := rapid.IntRange(1, MaxPaths).Draw(t, "k"), rapid.IntRange(0, 2).Draw(t, "relays")
+		s := search{n: n, from: 0, to: 1, cost: v.roundTrips(50), w: w}
+		if scan, yen := s.scan(k, relays), s.kBest(k, relays); len(scan)+len(yen) > 0 && !reflect.DeepEqual(scan, yen) {
+			t.Fatalf("scan %v\nyen %v", scan, yen)
 		}
 	})
 }
@@ -65,35 +137,108 @@ func TestPathNamesItsLeastTrustworthySource(t *testing.T) {
 	v := NewView(
 		[]Region{{Name: "a"}, {Name: "b", Location: singapore}, {Name: "c", Location: tokyo}, {Name: "d"}},
 		[]Edge{measured("a", "b", 10, OK), measured("c", "d", 10, Stale)})
-	paths, err := v.Paths("a", "d", 4, 50)
+	r := NewRouter(v, 50)
+	paths, err := r.Paths("a", "d", PathOptions{K: 4})
 	if err != nil || len(paths) != 1 {
 		t.Fatalf("paths %v, %v", paths, err)
 	}
-	if got := paths[0]; strings.Join(got.Regions, " ") != "a b c d" || got.Source != Estimated || got.State != Unknown {
+	got, e := paths[0], v.Edge("b", "c")
+	if strings.Join(got.Regions, " ") != "a b c d" || got.Source != Estimated || got.State != Unknown ||
+		got.RTT != 20*msec+e.P50 || got.Upper != 20*msec+e.P90 || got.Upper <= got.RTT {
 		t.Errorf("path %+v, want a b c d, estimated", got)
 	}
-	if paths, err := v.Paths("d", "a", 1, 50); err != nil || len(paths) != 0 {
+	if paths, err := r.Paths("d", "a", PathOptions{}); err != nil || len(paths) != 0 {
 		t.Errorf("a way from d, which nothing leaves: %v, %v", paths, err)
 	}
-	if _, err := v.Paths("a", "x", 1, 50); !errors.Is(err, ErrUnknownRegion) {
+	if _, err := r.Paths("a", "x", PathOptions{}); !errors.Is(err, ErrUnknownRegion) {
 		t.Errorf("path to a region that is not there: %v", err)
 	}
-	if paths, err := v.Paths("a", "a", 3, 50); err != nil || len(paths) != 1 || paths[0].RTT != 0 {
+	if _, err := r.Paths("x", "a", PathOptions{}); !errors.Is(err, ErrUnknownRegion) {
+		t.Errorf("path from a region that is not there: %v", err)
+	}
+	if paths, err := r.Paths("a", "a", PathOptions{K: 3}); err != nil || len(paths) != 1 || paths[0].RTT != 0 || paths[0].Source != Measured {
 		t.Errorf("path to itself: %v, %v", paths, err)
 	}
 }
 
 // The sum of two lucky guesses is no reason to leave a measured way.
 func TestPathsPreferMeasuredWays(t *testing.T) {
-	v := NewView(
-		[]Region{{Name: "a", Coordinate: at(0)}, {Name: "relay", Coordinate: at(0.01)}, {Name: "b", Coordinate: at(0.02)}},
-		[]Edge{measured("a", "b", 70, OK)})
-	paths, err := v.Paths("a", "b", 5, 50)
-	if err != nil || len(paths) != 1 || paths[0].Source != Measured || paths[0].RTT != 70*msec {
-		t.Errorf("a to b: %+v, %v; want the measured edge only", paths, err)
+	r := NewRouter(NewView(
+		[]Region{{Name: "a", Coordinate: at(0)}, {Name: "relay", Coordinate: at(0.01), Location: tokyo}, {Name: "b", Coordinate: at(0.02)}, {Name: "c", Location: tokyo}},
+		[]Edge{measured("a", "b", 70, OK), measured("a", "c", 70, Unreachable)}), 50)
+	for _, tc := range []struct {
+		from, to string
+		paths    int
+		source   Source
+	}{
+		{"a", "b", 1, Measured},
+		{"b", "a", 2, Predicted},
+		{"relay", "c", 1, Estimated},
+		{"a", "c", 2, Estimated}, // by the relay, after two kinds of guesses; not directly
+	} {
+		paths, err := r.Paths(tc.from, tc.to, PathOptions{K: 5})
+		if err != nil || len(paths) != tc.paths || paths[0].Source != tc.source {
+			t.Errorf("%s to %s: %v, %v; want %d paths, %s", tc.from, tc.to, paths, err, tc.paths, tc.source)
+		}
 	}
-	paths, err = v.Paths("b", "a", 5, 50)
-	if err != nil || len(paths) != 2 || paths[0].Source != Predicted {
-		t.Errorf("b to a: %+v, %v; want the predicted edge and relay", paths, err)
+}
+
+func TestPathsSurviveAbsurdRoundTrips(t *testing.T) {
+	huge := measured("a", "b", 0, OK)
+	huge.P50 = math.MaxInt64
+	below := measured("b", "c", -7, OK)
+	paths, err := NewRouter(NewView([]Region{{Name: "a"}, {Name: "b"}, {Name: "c"}}, []Edge{huge, below}), 50).
+		Paths("a", "c", PathOptions{MaxRelays: 4, Weights: Weights{Links: []LinkWeight{{"a", "b", MaxLinkFactor}}}})
+	if err != nil || len(paths) != 1 || paths[0].RTT != time.Hour || paths[0].Cost.Total() != time.Hour {
+		t.Errorf("%v, %v; want one hour and nothing below zero", paths, err)
+	}
+}
+
+func TestWeightsChooseAndShowTheirParts(t *testing.T) {
+	r := NewRouter(NewView([]Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}, []Edge{
+		measured("a", "b", 10, OK), measured("b", "d", 10, OK), measured("a", "c", 12, OK), measured("c", "d", 12, OK),
+	}), 50)
+	for _, tc := range []struct {
+		name string
+		w    Weights
+		want string
+		idle string
+	}{
+		{"pure latency", Weights{}, "a → b → d 20.0ms", ""},
+		{"loads without a weight", Weights{Loads: map[string]Load{"b": {CPUMean: 0.99}}}, "a → b → d 20.0ms", ""},
+		// ρ/(1−ρ)/2 = 2 at 0.8
+		{"a busy relay", Weights{CPU: 3 * msec, Loads: map[string]Load{"b": {CPUMean: 0.8}, "d": {CPUMean: 0.8}}},
+			"a → c → d 24.0ms, cost 30.0ms = rtt 24.0ms + cpu 6.0ms", "c"},
+		// 0.5/0.5 · (1 + 0.25/0.25)/2 = 1; the variance of d is cut to that
+		{"an uneven end", Weights{CPU: 3 * msec, Loads: map[string]Load{"b": {}, "d": {CPUMean: 0.5, CPUVariance: 0.25}}},
+			"a → b → d 20.0ms, cost 23.0ms = rtt 20.0ms + cpu 3.0ms", ""},
+		{"a long queue", Weights{Queue: 2 * msec, Loads: map[string]Load{"b": {QueueMean: 2, QueueVariance: 9}, "c": {}, "d": {QueueMean: 1}}},
+			"a → c → d 24.0ms, cost 26.0ms = rtt 24.0ms + queue 2.0ms", ""},
+		{"an avoided link", Weights{Links: []LinkWeight{{"a", "b", 1.5}, {"x", "b", 9}}}, "a → c → d 24.0ms", ""},
+		{"a preferred link", Weights{Links: []LinkWeight{{"c", "d", 7}, {"c", "d", 0.5}}}, "a → c → d 24.0ms, cost 18.0ms = rtt 24.0ms - links 6.0ms", ""},
+	} {
+		paths, err := r.Paths("a", "d", PathOptions{Weights: tc.w})
+		if err != nil || len(paths) != 1 || paths[0].String() != tc.want || strings.Join(paths[0].NoLoad, " ") != tc.idle {
+			t.Errorf("%s: %v, %v; want %s, %s idle", tc.name, paths, err, tc.want, tc.idle)
+		}
+	}
+}
+
+func TestWeightsOutOfBounds(t *testing.T) {
+	r := NewRouter(NewView(regionsOf(2), nil), 50)
+	for name, w := range map[string]Weights{
+		"cpu -1ns":        {CPU: -1},
+		"1m0.000000001s":  {Queue: MaxWeight + 1},
+		"factor NaN":      {Links: []LinkWeight{{"r0", "r1", math.NaN()}}},
+		"factor -1":       {Links: []LinkWeight{{"r0", "r1", -1}}},
+		"4097 links":      {Links: make([]LinkWeight, MaxLinks+1)},
+		"load of r1: cpu": {CPU: 1, Loads: map[string]Load{"r1": {CPUMean: 1.1}}},
+		"cpu variance":    {CPU: 1, Loads: map[string]Load{"r1": {CPUVariance: 0.3}}},
+		"queue mean NaN":  {Queue: 1, Loads: map[string]Load{"r1": {QueueMean: math.NaN()}}},
+		"queue variance":  {Queue: 1, Loads: map[string]Load{"r1": {QueueVariance: math.Inf(1)}}},
+	} {
+		if _, err := r.Paths("r0", "r1", PathOptions{Weights: w}); !errors.Is(err, ErrWeights) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

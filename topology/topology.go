@@ -1,7 +1,9 @@
 // Package topology answers how far regions are from one another: it holds
 // regions and the directed round-trip edges between them, says for every
-// answer whether it was measured, predicted or merely estimated, and finds
-// nearest regions and relay paths. It is pure: no clock, no I/O.
+// answer whether it was measured, predicted or merely estimated, finds nearest
+// regions and relay paths (Router), says what is odd in a matrix (Check), and
+// when a bound has been broken for long enough to move (Breach). It is pure: no
+// clock, no I/O.
 package topology
 
 import (
@@ -187,16 +189,4 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 type Neighbour struct {
 	Region   string
 	Distance Distance
-}
-
-// Path is a way through regions, both ends included.
-type Path struct {
-	Regions []string
-	// RTT is the sum over the edges at the asked percentile. Percentiles do
-	// not add up exactly: for relays read it as an upper estimate.
-	RTT time.Duration
-	// Source is the least trustworthy one along the way.
-	Source Source
-	// State is the worst one of the measured edges along the way.
-	State State
 }

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -146,6 +147,44 @@ func TestNearestRanksKnownBeforeUnknownBeforeUnreachable(t *testing.T) {
 	}
 }
 
+// Nearest lists every other region once, as its distances and names order them,
+// and a limit only cuts that.
+func TestNearestProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 8).Draw(t, "n")
+		v := NewView(regionsOf(n), edgesGen(t, n))
+		all := v.Nearest("r0", 0, 90)
+		if len(all) != n-1 {
+			t.Fatalf("%d regions near r0 of %d", len(all), n-1)
+		}
+		class := func(d Distance) int {
+			if d.State == Unreachable {
+				return 2
+			}
+			if d.Source == None {
+				return 1
+			}
+			return 0
+		}
+		for i, x := range all {
+			if x.Distance != v.Distance("r0", x.Region, 90) {
+				t.Fatalf("%v, its distance is %v", x, v.Distance("r0", x.Region, 90))
+			}
+			if i == 0 {
+				continue
+			}
+			before := all[i-1]
+			if cmp.Or(cmp.Compare(class(before.Distance), class(x.Distance)), cmp.Compare(before.Distance.RTT, x.Distance.RTT),
+				cmp.Compare(before.Region, x.Region)) >= 0 {
+				t.Fatalf("%v before %v", before, x)
+			}
+		}
+		if limit := rapid.IntRange(1, n).Draw(t, "limit"); !slices.Equal(v.Nearest("r0", limit, 90), all[:min(limit, n-1)]) {
+			t.Fatal("a limit changes the order")
+		}
+	})
+}
+
 // edgesGen draws edges among n regions r0..rn-1, each at most once.
 func edgesGen(t *rapid.T, n int) []Edge {
 	var edges []Edge
@@ -230,13 +269,14 @@ func TestViewKeepsNothingOfItsInput(t *testing.T) {
 
 func TestViewIsSafeForConcurrentUse(t *testing.T) {
 	v := sample()
+	r := NewRouter(v, 50)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
 				v.Distance("a", "b", 99)
 				v.Nearest("a", 0, 50)
-				if _, err := v.Paths("a", "b", 3, 50); err != nil {
+				if _, err := r.Paths("a", "b", PathOptions{K: 3}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -1,0 +1,316 @@
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Bounds and defaults of CheckOptions.
+const (
+	// MaxFindings bounds CheckOptions.Limit.
+	MaxFindings = 1000
+	// defaultFindings of a kind are listed unless asked otherwise.
+	defaultFindings = 20
+	// DefaultMinGain: less than a tenth is within what percentiles of ten
+	// minutes differ by from one window to the next.
+	DefaultMinGain = 0.1
+	// DefaultMinRatio and DefaultMinDelta: two directions of a round trip cross
+	// the same ways, so a quarter and 10 ms apart is worth a look.
+	DefaultMinRatio = 1.25
+	DefaultMinDelta = 10 * time.Millisecond
+	// DefaultMinLoss is one probe in twenty.
+	DefaultMinLoss = 0.05
+	// minLost probes have to be lost before a difference of loss is more than
+	// bad luck.
+	minLost = 3
+)
+
+// fibreSpeed in km/s: light in single-mode fibre, whose group index is 1.468 at
+// 1,550 nm (data sheets of ITU-T G.652 fibres). The customary 2/3 c is two in a
+// hundred less, and would call possible values impossible. Nothing measured is
+// faster than this along the great circle.
+const fibreSpeed = 299792.458 / 1.468
+
+// CheckOptions are the thresholds of a check; 0 is the default of each.
+type CheckOptions struct {
+	// Percentile of violations; asymmetries compare medians.
+	Percentile Percentile
+	// MinGain of a relay, 0..1, exclusive.
+	MinGain float64
+	// MinRatio (1..) and MinDelta of the medians of two directions; both have
+	// to be reached.
+	MinRatio float64
+	MinDelta time.Duration
+	// MinLoss is the difference of two directions' loss, 0..1.
+	MinLoss float64
+	// Limit of findings listed of each kind, 1..MaxFindings; clamped.
+	Limit int
+}
+
+func (o CheckOptions) defaults() CheckOptions {
+	o.MinGain = cmp.Or(o.MinGain, DefaultMinGain)
+	o.MinRatio = cmp.Or(o.MinRatio, DefaultMinRatio)
+	o.MinDelta = cmp.Or(o.MinDelta, DefaultMinDelta)
+	o.MinLoss = cmp.Or(o.MinLoss, DefaultMinLoss)
+	o.Limit = min(cmp.Or(max(o.Limit, 0), defaultFindings), MaxFindings)
+	return o
+}
+
+// Found are the worst findings of a kind, in order, and how many there are.
+type Found[T any] struct {
+	Total int
+	List  []T // at most the limit
+}
+
+// top keeps the first of what it is given, in the order of less, without
+// holding the rest.
+type top[T any] struct {
+	limit   int
+	compare func(a, b T) int
+	Found[T]
+}
+
+func (t *top[T]) add(x T) {
+	t.Total++
+	if len(t.List) == t.limit && t.compare(x, t.List[t.limit-1]) >= 0 {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(t.List, x, t.compare)
+	t.List = slices.Insert(t.List, at, x)
+	t.List = t.List[:min(len(t.List), t.limit)]
+}
+
+// Violation of the triangle inequality: a pair whose way over one relay is
+// shorter than the direct one. Everything in it was measured.
+type Violation struct {
+	From, Via, To string
+	// Direct and Relayed round trips at the asked percentile.
+	Direct, Relayed time.Duration
+	// Gain is 1 - Relayed/Direct, 0..1.
+	Gain float64
+	// State is the worst of the three edges'.
+	State State
+}
+
+// Violations are the measured directed pairs that gain more than minGain (0..1)
+// by the best single relay, by gain, then names; the first limit of them
+// (1..MaxFindings, clamped). Unreachable edges take no part. It costs n³ steps
+// for n regions: about a second for 1,000.
+func (v *View) Violations(p Percentile, minGain float64, limit int) Found[Violation] {
+	type hit struct {
+		from, via, to int
+		gain          float64
+	}
+	n := len(v.regions)
+	hits := top[hit]{limit: min(max(limit, 1), MaxFindings), compare: func(a, b hit) int {
+		return cmp.Or(cmp.Compare(b.gain, a.gain), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
+	}}
+	m := v.roundTrips(p)
+	best, via := make([]int64, n), make([]int32, n)
+	for i := range n {
+		direct := m[i*n : (i+1)*n]
+		bestRelays(m, direct, best, via, minGain)
+		for j, d := range direct {
+			if via[j] >= 0 {
+				hits.add(hit{i, int(via[j]), j, 1 - float64(best[j])/float64(d)})
+			}
+		}
+	}
+	out := Found[Violation]{Total: hits.Total}
+	for _, h := range hits.List {
+		x := Violation{
+			From: v.regions[h.from].Name, Via: v.regions[h.via].Name, To: v.regions[h.to].Name,
+			Direct:  time.Duration(m[h.from*n+h.to]),
+			Relayed: time.Duration(m[h.from*n+h.via] + m[h.via*n+h.to]),
+			Gain:    h.gain, State: OK,
+		}
+		for _, e := range []Edge{v.edge(h.from, h.to), v.edge(h.from, h.via), v.edge(h.via, h.to)} {
+			x.State = max(x.State, e.State)
+		}
+		out.List = append(out.List, x)
+	}
+	return out
+}
+
+// bestRelays fills in, for one row of the matrix m, the round trip by the best
+// single relay and its index, the first one of equals; -1 where none gains more
+// than minGain.
+func bestRelays(m, direct, best []int64, via []int32, minGain float64) {
+	n := len(direct)
+	for j, d := range direct {
+		// Relays count only below this: so the test that follows fails nearly
+		// always, and the processor learns that.
+		best[j], via[j] = 0, -1
+		if d < noWay {
+			best[j] = int64(math.Ceil(float64(d) * (1 - minGain)))
+		}
+	}
+	for a, head := range direct {
+		if head >= noWay {
+			continue
+		}
+		row := m[a*n : (a+1)*n]
+		best, via := best[:len(row)], via[:len(row)]
+		for j, rest := range row {
+			if sum := head + rest; sum < best[j] {
+				best[j], via[j] = sum, int32(a)
+			}
+		}
+	}
+}
+
+// Asymmetry is a pair whose two directions differ, both of them measured.
+type Asymmetry struct {
+	// Slow is the direction with the greater median, or loss if that differs.
+	Slow, Fast Edge
+	// Loss tells that it is the loss that differs, and not the median.
+	Loss bool
+}
+
+// Asymmetries are the pairs of regions whose two medians differ by at least
+// minDelta and minRatio, then those whose loss differs by at least minLoss and
+// three probes; by difference, then names. Limit as for Violations.
+func (v *View) Asymmetries(minRatio float64, minDelta time.Duration, minLoss float64, limit int) Found[Asymmetry] {
+	found := top[Asymmetry]{limit: min(max(limit, 1), MaxFindings), compare: func(a, b Asymmetry) int {
+		if a.Loss != b.Loss {
+			return cmp.Compare(rank01(a.Loss), rank01(b.Loss))
+		}
+		if a.Loss {
+			return cmp.Or(cmp.Compare(b.lossDelta(), a.lossDelta()), a.compareNames(b))
+		}
+		return cmp.Or(cmp.Compare(b.delta(), a.delta()), a.compareNames(b))
+	}}
+	v.measuredPairs(func(a, b *Edge) {
+		if a.State == Unreachable || b.State == Unreachable {
+			return
+		}
+		if a.P50 < b.P50 {
+			a, b = b, a
+		}
+		x := Asymmetry{Slow: *a, Fast: *b}
+		if x.delta() >= minDelta && float64(a.P50) >= minRatio*float64(b.P50) {
+			found.add(x)
+			return
+		}
+		if a.Loss < b.Loss {
+			x.Slow, x.Fast = x.Fast, x.Slow
+		}
+		x.Loss = true
+		if x.lossDelta() >= minLoss && lost(x.Slow)-lost(x.Fast) >= minLost {
+			found.add(x)
+		}
+	})
+	return found.Found
+}
+
+func rank01(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (a Asymmetry) delta() time.Duration { return a.Slow.P50 - a.Fast.P50 }
+
+func (a Asymmetry) lossDelta() float64 { return a.Slow.Loss - a.Fast.Loss }
+
+func (a Asymmetry) compareNames(b Asymmetry) int {
+	return cmp.Or(cmp.Compare(a.Slow.From, b.Slow.From), cmp.Compare(a.Slow.To, b.Slow.To))
+}
+
+// lost is how many probes of the window were not answered: Samples were.
+func lost(e Edge) float64 {
+	if e.Loss >= 1 {
+		return float64(max(e.Samples, minLost))
+	}
+	return float64(e.Samples) * e.Loss / (1 - e.Loss)
+}
+
+// measuredPairs calls f with both directions of each pair in which both were
+// measured, by names.
+func (v *View) measuredPairs(f func(a, b *Edge)) {
+	n := len(v.regions)
+	for i := range n {
+		for j := i + 1; j < n; j++ {
+			if there, back := v.at[i*n+j], v.at[j*n+i]; there > 0 && back > 0 {
+				f(&v.edges[there-1], &v.edges[back-1])
+			}
+		}
+	}
+}
+
+// Impossible is a round trip faster than light: a location is wrong, or
+// somebody nearer answers in the region's place.
+type Impossible struct {
+	Edge Edge
+	// RTT is the smallest one known of the edge.
+	RTT time.Duration
+	// Km between the two locations, and Light's round trip over that much fibre.
+	Km    float64
+	Light time.Duration
+}
+
+// FibreRTT is the least that a round trip between two places can take: light in
+// fibre (not the customary 2/3 c, which is a little slow) along the great circle.
+func FibreRTT(a, b Location) time.Duration {
+	return time.Duration(2 * GreatCircle(a, b) / fibreSpeed * float64(time.Second))
+}
+
+// impossible looks for round trips below FibreRTT, and for the fewest regions
+// whose location would explain them: greedily the one in most pairs.
+func (v *View) impossible(limit int) (Found[Impossible], []Suspect) {
+	found := top[Impossible]{limit: limit, compare: func(a, b Impossible) int {
+		return cmp.Or(cmp.Compare(b.Light-b.RTT, a.Light-a.RTT),
+			cmp.Compare(a.Edge.From, b.Edge.From), cmp.Compare(a.Edge.To, b.Edge.To))
+	}}
+	n := len(v.regions)
+	var pairs [][2]int
+	for k, at := range v.at {
+		a, b := v.regions[k/n].Location, v.regions[k%n].Location
+		if at == 0 || k/n == k%n || a == nil || b == nil {
+			continue
+		}
+		e := &v.edges[at-1]
+		rtt := e.P50
+		if e.Min > 0 {
+			rtt = min(rtt, e.Min)
+		}
+		if e.P50 <= 0 && e.State == Unreachable {
+			continue // never answered
+		}
+		if light := FibreRTT(*a, *b); rtt < light {
+			found.add(Impossible{Edge: *e, RTT: rtt, Km: GreatCircle(*a, *b), Light: light})
+			pairs = append(pairs, [2]int{k / n, k % n})
+		}
+	}
+	var suspects []Suspect
+	for len(pairs) > 0 && len(suspects) < limit {
+		count := make([]int, n)
+		for _, p := range pairs {
+			count[p[0]]++
+			count[p[1]]++
+		}
+		worst := 0
+		for i := range count {
+			if count[i] > count[worst] {
+				worst = i
+			}
+		}
+		suspects = append(suspects, Suspect{v.regions[worst].Name, count[worst]})
+		pairs = slices.DeleteFunc(pairs, func(p [2]int) bool { return p[0] == worst || p[1] == worst })
+	}
+	return found.Found, suspects
+}
+
+// Suspect is a region whose location would explain so many impossible values.
+type Suspect struct {
+	Region string
+	Edges  int
+}
+
+func (s Suspect) String() string {
+	return fmt.Sprintf("the location of %s would explain %d of them", s.Region, s.Edges)
+}

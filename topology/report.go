@@ -1,0 +1,221 @@
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Report is what a check of a view found. Each list is bounded by the options'
+// limit and has a total.
+type Report struct {
+	Options CheckOptions
+	Regions int
+	Pairs   PairCounts
+	// Violations: pairs that a relay would bring nearer. See View.Violations.
+	Violations Found[Violation]
+	// Asymmetries: pairs whose directions differ. See View.Asymmetries.
+	Asymmetries Found[Asymmetry]
+	// Cuts: pairs of which one side reaches the other and is not reached.
+	Cuts Found[Cut]
+	// Unreached: regions that some others, or all, cannot reach.
+	Unreached Found[Unreached]
+	// Stale edges, the oldest first.
+	Stale Found[Edge]
+	// Impossible values, the most impossible first, and whom to suspect.
+	Impossible Found[Impossible]
+	Suspects   []Suspect
+}
+
+// PairCounts are numbers of ordered pairs of regions by what is known of them.
+type PairCounts struct {
+	Measured, Stale, Unreachable, Predicted, Estimated, Unknown int
+}
+
+// Cut is a pair of which one direction answers and the other one does not.
+type Cut struct {
+	// Open answers, Shut is unreachable.
+	Open, Shut Edge
+}
+
+// Unreached is a region that others cannot reach.
+type Unreached struct {
+	Region string
+	// By are those that cannot reach it, by name, at most maxNamed; ByCount is
+	// how many they are and ReachedCount how many do reach it.
+	By           []string
+	ByCount      int
+	ReachedCount int
+}
+
+// maxNamed regions are named in one finding.
+const maxNamed = 8
+
+// Check looks for what is odd in a view: ways that a relay would shorten,
+// directions that differ, cuts, old values, impossible ones. Guesses are only
+// counted: nothing is concluded from them. It costs n³ steps for n regions.
+func Check(v *View, o CheckOptions) Report {
+	o = o.defaults()
+	r := Report{Options: o, Regions: len(v.regions)}
+	r.Violations = v.Violations(o.Percentile, o.MinGain, o.Limit)
+	r.Asymmetries = v.Asymmetries(o.MinRatio, o.MinDelta, o.MinLoss, o.Limit)
+	r.Cuts = v.cuts(o.Limit)
+	r.Unreached = v.unreached(o.Limit)
+	r.Impossible, r.Suspects = v.impossible(o.Limit)
+	stale := top[Edge]{limit: o.Limit, compare: func(a, b Edge) int {
+		return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	}}
+	for i := range v.regions {
+		for j := range v.regions {
+			if i == j {
+				continue
+			}
+			e := v.edge(i, j)
+			switch {
+			case e.Source == Predicted:
+				r.Pairs.Predicted++
+			case e.Source == Estimated:
+				r.Pairs.Estimated++
+			case e.Source == None:
+				r.Pairs.Unknown++
+			case e.State == Unreachable:
+				r.Pairs.Unreachable++
+			case e.State == Stale:
+				r.Pairs.Stale++
+				stale.add(e)
+			default:
+				r.Pairs.Measured++
+			}
+		}
+	}
+	r.Stale = stale.Found
+	return r
+}
+
+func (v *View) cuts(limit int) Found[Cut] {
+	found := top[Cut]{limit: limit, compare: func(a, b Cut) int {
+		return cmp.Or(cmp.Compare(a.Shut.From, b.Shut.From), cmp.Compare(a.Shut.To, b.Shut.To))
+	}}
+	v.measuredPairs(func(a, b *Edge) {
+		if a.State == Unreachable {
+			a, b = b, a
+		}
+		if b.State == Unreachable && a.State == OK {
+			found.add(Cut{Open: *a, Shut: *b})
+		}
+	})
+	return found.Found
+}
+
+// unreached lists first the regions that the most cannot reach.
+func (v *View) unreached(limit int) Found[Unreached] {
+	found := top[Unreached]{limit: limit, compare: func(a, b Unreached) int {
+		return cmp.Or(cmp.Compare(b.ByCount, a.ByCount), cmp.Compare(a.Region, b.Region))
+	}}
+	n := len(v.regions)
+	for to := range n {
+		u := Unreached{Region: v.regions[to].Name}
+		for from := range n {
+			at := v.at[from*n+to]
+			switch {
+			case at == 0 || from == to:
+			case v.edges[at-1].State == Unreachable:
+				u.ByCount++
+				if len(u.By) < maxNamed {
+					u.By = append(u.By, v.regions[from].Name)
+				}
+			case v.edges[at-1].State == OK:
+				u.ReachedCount++
+			}
+		}
+		if u.ByCount > 0 {
+			found.add(u)
+		}
+	}
+	return found.Found
+}
+
+// Quiet reports whether nothing was found.
+func (r Report) Quiet() bool {
+	return r.Violations.Total+r.Asymmetries.Total+r.Cuts.Total+r.Unreached.Total+r.Stale.Total+r.Impossible.Total == 0
+}
+
+// String prints the report, a line for each finding.
+func (r Report) String() string {
+	var b strings.Builder
+	n := r.Pairs
+	fmt.Fprintf(&b, "%d regions; ordered pairs: %d measured, %d stale, %d unreachable, %d predicted, %d estimated, %d unknown\n",
+		r.Regions, n.Measured, n.Stale, n.Unreachable, n.Predicted, n.Estimated, n.Unknown)
+	section(&b, fmt.Sprintf("pairs that gain more than %.0f%% by one relay", r.Options.MinGain*100), r.Violations)
+	section(&b, "pairs that differ by direction", r.Asymmetries)
+	section(&b, "pairs cut one way", r.Cuts)
+	section(&b, "regions out of reach for others", r.Unreached)
+	section(&b, "stale measurements", r.Stale)
+	section(&b, "measurements faster than light in fibre", r.Impossible)
+	for _, s := range r.Suspects {
+		fmt.Fprintf(&b, "  %s\n", s)
+	}
+	if r.Quiet() {
+		b.WriteString("nothing odd was found\n")
+	}
+	return b.String()
+}
+
+func section[T any](b *strings.Builder, title string, f Found[T]) {
+	if f.Total == 0 {
+		return
+	}
+	fmt.Fprintf(b, "%s: %d", title, f.Total)
+	if len(f.List) < f.Total {
+		fmt.Fprintf(b, ", the first %d", len(f.List))
+	}
+	b.WriteString("\n")
+	for _, x := range f.List {
+		fmt.Fprintf(b, "  %s\n", sentence(x))
+	}
+}
+
+func sentence(x any) string {
+	if e, ok := x.(Edge); ok {
+		return fmt.Sprintf("%s → %s: %.1fms, %s old", e.From, e.To, ms(e.P50), e.Age.Round(time.Second))
+	}
+	return fmt.Sprint(x)
+}
+
+// String prints "a → b: 100.0ms, by c 80.0ms: 20% less".
+func (x Violation) String() string {
+	s := fmt.Sprintf("%s → %s: %.1fms, by %s %.1fms: %.0f%% less", x.From, x.To, ms(x.Direct), x.Via, ms(x.Relayed), x.Gain*100)
+	if x.State == Stale {
+		s += " (partly stale)"
+	}
+	return s
+}
+
+// String prints what differs, and by how much.
+func (a Asymmetry) String() string {
+	if a.Loss {
+		return fmt.Sprintf("%s → %s loses %.0f%% of probes, back %.0f%%", a.Slow.From, a.Slow.To, a.Slow.Loss*100, a.Fast.Loss*100)
+	}
+	return fmt.Sprintf("%s → %s: %.1fms, back %.1fms: %.1fms more", a.Slow.From, a.Slow.To, ms(a.Slow.P50), ms(a.Fast.P50), ms(a.delta()))
+}
+
+func (c Cut) String() string {
+	return fmt.Sprintf("%s cannot reach %s, which reaches it in %.1fms: does it let probes in?", c.Shut.From, c.Shut.To, ms(c.Open.P50))
+}
+
+func (u Unreached) String() string {
+	by := strings.Join(u.By, ", ")
+	if more := u.ByCount - len(u.By); more > 0 {
+		by += fmt.Sprintf(" and %d more", more)
+	}
+	if u.ReachedCount == 0 {
+		return fmt.Sprintf("%s is reached by nobody; %s tried", u.Region, by)
+	}
+	return fmt.Sprintf("%s is reached by %d, but not by %s", u.Region, u.ReachedCount, by)
+}
+
+func (x Impossible) String() string {
+	return fmt.Sprintf("%s → %s: %.1fms over %.0f km, for which light in fibre takes %.1fms: a wrong location, or somebody nearer answers",
+		x.Edge.From, x.Edge.To, ms(x.RTT), x.Km, ms(x.Light))
+}

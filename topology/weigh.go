@@ -1,0 +1,232 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// ErrWeights: a weight or a load is out of its bounds; the text says which.
+var ErrWeights = errors.New("invalid weights")
+
+// Bounds of Weights.
+const (
+	// MaxWeight bounds Weights.CPU and Weights.Queue.
+	MaxWeight = time.Minute
+	// MaxLinkFactor and MaxLinks bound Weights.Links.
+	MaxLinkFactor = 1000.0
+	MaxLinks      = 4096
+	// maxPrice bounds what arriving at one region costs.
+	maxPrice = time.Hour
+	// maxBusy is the utilisation above which the waiting formula is cut: at 1
+	// it has no value.
+	maxBusy = 0.99
+)
+
+// Load is what is known of a region as the far end of an edge.
+type Load struct {
+	// CPUMean is the mean utilisation of the region's CPUs, 0..1.
+	CPUMean float64
+	// CPUVariance of that utilisation over time, 0..0.25.
+	CPUVariance float64
+	// QueueMean is the mean length of the region's virtual queue, 0..
+	QueueMean float64
+	// QueueVariance of that length, 0..
+	QueueVariance float64
+}
+
+// busy is the waiting factor of a queue with one server,
+//
+//	ρ/(1−ρ) · (1+C²)/2
+//
+// the mean waiting time in units of the mean service time by the
+// Pollaczek–Khinchine formula for M/G/1 (Kleinrock, Queueing Systems I, 1975,
+// section 5.6). ρ is CPUMean; C², by the formula the squared coefficient of
+// variation of service times, is CPUVariance/CPUMean² here: it stands in for
+// what nobody measures, so read the result as a penalty, not as a forecast. The
+// variance counts up to ρ·(1−ρ), the most that a value within 0..1 can have.
+func (l Load) busy() float64 {
+	rho := min(l.CPUMean, maxBusy)
+	if rho <= 0 {
+		return 0
+	}
+	variance := min(l.CPUVariance, rho*(1-rho))
+	return (rho + variance/rho) / (1 - rho) / 2 // as above; ρ² would underflow
+}
+
+// queue is the mean length plus one standard deviation. By Cantelli's
+// inequality the queue is longer than that at most half of the time, whatever
+// its distribution.
+func (l Load) queue() float64 { return l.QueueMean + math.Sqrt(l.QueueVariance) }
+
+func (l Load) check() error {
+	for _, f := range []struct {
+		what     string
+		value, m float64
+	}{
+		{"cpu mean", l.CPUMean, 1}, {"cpu variance", l.CPUVariance, 0.25},
+		{"queue mean", l.QueueMean, math.MaxFloat64}, {"queue variance", l.QueueVariance, math.MaxFloat64},
+	} {
+		if !(f.value >= 0 && f.value <= f.m) {
+			return fmt.Errorf("%s %v: must be 0..%v", f.what, f.value, f.m)
+		}
+	}
+	return nil
+}
+
+// LinkWeight makes one directed edge cost Factor times its round trip, 0 ..
+// MaxLinkFactor: above 1 it is avoided, below 1 preferred. What is reported as
+// round trip stays as it is.
+type LinkWeight struct {
+	From, To string
+	Factor   float64
+}
+
+// Weights say what an edge a → b costs beyond its round trip:
+//
+//	cost = rtt · factor(a → b) + CPU · busy(b) + Queue · queue(b)
+//
+// with busy = ρ/(1−ρ) · (1+C²)/2 and queue = mean + standard deviation of b's
+// Load, the load part being an hour at most. The cost of a path is the sum over
+// its edges: relays and the end pay, the start does not. The zero value is
+// pure latency.
+type Weights struct {
+	// CPU is what one mean service time costs at an arriving region, 0 ..
+	// MaxWeight: 1ms makes a region that is 80 % busy, without variance, cost
+	// 2 ms of round trip.
+	CPU time.Duration
+	// Queue is what one waiting in the virtual queue costs, 0 .. MaxWeight.
+	Queue time.Duration
+	// Loads by region; a region without one counts as idle, and a path says so.
+	// Regions that the view does not hold are ignored.
+	Loads map[string]Load
+	// Links, at most MaxLinks; of one given twice the later counts, and those
+	// of regions that the view does not hold are ignored.
+	Links []LinkWeight
+}
+
+// Cost of a path, part by part.
+type Cost struct {
+	// RTT is the sum of the round trips.
+	RTT time.Duration
+	// Links is what factors of links add to that; negative for preferred ones.
+	Links time.Duration
+	// CPU and Queue are what load adds.
+	CPU, Queue time.Duration
+}
+
+// Total is the sum of the parts.
+func (c Cost) Total() time.Duration { return c.RTT + c.Links + c.CPU + c.Queue }
+
+// String prints "cost 50.0ms = rtt 40.0ms + cpu 10.0ms", without parts that are 0.
+func (c Cost) String() string {
+	s := fmt.Sprintf("cost %.1fms = rtt %.1fms", ms(c.Total()), ms(c.RTT))
+	for _, part := range []struct {
+		name string
+		d    time.Duration
+	}{{"links", c.Links}, {"cpu", c.CPU}, {"queue", c.Queue}} {
+		switch {
+		case part.d > 0:
+			s += fmt.Sprintf(" + %s %.1fms", part.name, ms(part.d))
+		case part.d < 0:
+			s += fmt.Sprintf(" - %s %.1fms", part.name, ms(-part.d))
+		}
+	}
+	return s
+}
+
+// weighing is Weights by index of the view's regions. nil weighs nothing.
+type weighing struct {
+	price []int64 // CPU and queue, by region; nil if load does not count
+	cpu   []int64 // the CPU's part of it
+	known []bool  // the load is known
+	links map[int][]link
+}
+
+type link struct {
+	to     int
+	factor float64
+}
+
+// extra is what a link adds to a round trip.
+func (l link) extra(rtt int64) int64 {
+	return min(int64(math.Round(float64(rtt)*l.factor)), maxHop) - rtt
+}
+
+// compile checks the weights; nil if they are zero. The error is ErrWeights.
+func (w Weights) compile(v *View) (*weighing, error) {
+	if w.CPU < 0 || w.CPU > MaxWeight || w.Queue < 0 || w.Queue > MaxWeight {
+		return nil, fmt.Errorf("%w: cpu %s, queue %s: must be 0..%s", ErrWeights, w.CPU, w.Queue, MaxWeight)
+	}
+	if len(w.Links) > MaxLinks {
+		return nil, fmt.Errorf("%w: %d links: at most %d", ErrWeights, len(w.Links), MaxLinks)
+	}
+	c := &weighing{links: map[int][]link{}}
+	for _, l := range w.Links {
+		if !(l.Factor >= 0 && l.Factor <= MaxLinkFactor) {
+			return nil, fmt.Errorf("%w: link %s to %s: factor %v: must be 0..%v", ErrWeights, l.From, l.To, l.Factor, MaxLinkFactor)
+		}
+		c.set(v, l)
+	}
+	if w.CPU > 0 || w.Queue > 0 {
+		if err := c.load(v, w); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.links) == 0 && c.price == nil {
+		return nil, nil
+	}
+	return c, nil
+}
+
+func (c *weighing) set(v *View, l LinkWeight) {
+	from, okFrom := v.index[l.From]
+	to, okTo := v.index[l.To]
+	if !okFrom || !okTo {
+		return
+	}
+	for i := range c.links[from] {
+		if c.links[from][i].to == to {
+			c.links[from][i].factor = l.Factor
+			return
+		}
+	}
+	c.links[from] = append(c.links[from], link{to, l.Factor})
+}
+
+func (c *weighing) load(v *View, w Weights) error {
+	c.price, c.cpu = make([]int64, len(v.regions)), make([]int64, len(v.regions))
+	c.known = make([]bool, len(v.regions))
+	for i := range v.regions {
+		load, known := w.Loads[v.regions[i].Name]
+		if err := load.check(); err != nil {
+			return fmt.Errorf("%w: load of %s: %w", ErrWeights, v.regions[i].Name, err)
+		}
+		c.known[i] = known
+		cpu := min(float64(w.CPU)*load.busy(), float64(maxPrice))
+		queue := min(float64(w.Queue)*load.queue(), float64(maxPrice)-cpu)
+		c.cpu[i] = int64(cpu)
+		c.price[i] = int64(cpu) + int64(queue)
+	}
+	return nil
+}
+
+func (c *weighing) priceOf(region int) int64 {
+	if c == nil || c.price == nil {
+		return 0
+	}
+	return c.price[region]
+}
+
+func (c *weighing) linkExtra(from, to int, rtt int64) int64 {
+	if c == nil || rtt >= noWay {
+		return 0
+	}
+	for _, l := range c.links[from] {
+		if l.to == to {
+			return l.extra(rtt)
+		}
+	}
+	return 0
+}
