@@ -39,6 +39,7 @@ var cores = map[string][]string{
 	"agent/reconcile": {"topology", "agent/lease"},
 	"agent/lease":     {"topology"},
 	"internal/link":   {},
+	"topology/origin": {"topology"},
 }
 
 // forbiddenInCores are standard packages that would make a decision impure.

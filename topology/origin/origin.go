@@ -1,0 +1,336 @@
+// Package origin answers which region serves a client of a domain best, and by
+// which path: a table of domains and their origins, and a choice among those
+// over a router of the latency matrix. It is a pure core: the same view, client
+// and origins give the same choice, with its reasons.
+package origin
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// Bounds of origins.
+const (
+	MaxOrigins = 64
+	MaxWeight  = 1000.0
+	MinWeight  = 0.001
+)
+
+// entries is over how many regions near a client's location a path may begin:
+// more than one, since the nearest may be cut off.
+const entries = 3
+
+// Errors of a choice; the text says which.
+var (
+	ErrOrigin = errors.New("invalid origin")
+	ErrClient = errors.New("invalid client")
+)
+
+// Origin is a region that can serve a domain.
+type Origin struct {
+	Region string
+	// Weight is by how much the origin is liked, MinWeight..MaxWeight; 0 is 1.
+	// At 2 it counts as half as far as it is.
+	Weight float64
+	// Drained: it takes no clients for now.
+	Drained bool
+}
+
+func (o Origin) weight() float64 { return cmp.Or(o.Weight, 1) }
+
+// Client is who asks: in a region, or somewhere on the map. Just one is set.
+type Client struct {
+	Region   string
+	Location *topology.Location
+}
+
+// Policy of a choice. The zero value takes the nearest by pure latency.
+type Policy struct {
+	// Paths that may be used; K does not matter.
+	Paths topology.PathOptions
+	// MinRelayGain is what a relay has to bring, 0..1 of the direct way's cost,
+	// to be used where there is a direct way that is trusted as much; 0 is
+	// topology.DefaultMinGain.
+	MinRelayGain float64
+	// MaxRTT refuses origins that may be further; 0 is no limit. Of guesses the
+	// upper end counts.
+	MaxRTT time.Duration
+	// NoGuesses refuses ways that were not measured. A client on the map has
+	// only ever an estimate for the first leg, which this leaves aside.
+	NoGuesses bool
+	// Current origin of the client: it is kept unless another is worth moving
+	// to (topology.WorthMoving). Empty: none.
+	Current string
+}
+
+// Candidate is an origin as seen from the client.
+type Candidate struct {
+	Origin
+	// Distance is the direct one between client and origin, the worse direction.
+	Distance topology.Distance
+	// Access is the leg from a client's location to Path's first region.
+	Access topology.Distance
+	// Path to the origin; without regions if Refused.
+	Path topology.Path
+	// Cost is what is compared: access and path with guesses at the upper end
+	// of their error, and what load and links add.
+	Cost time.Duration
+	// Score is Cost divided by weight; the least wins.
+	Score time.Duration
+	// Refused: it cannot or may not serve this client.
+	Refused bool
+	// Why in words.
+	Why string
+}
+
+// Choice is which origin serves a client.
+type Choice struct {
+	// Candidate chosen; its Region is empty if none can serve, and Why says so.
+	Candidate
+	// Others in the order in which they would be taken, those refused last, by
+	// name.
+	Others []Candidate
+}
+
+// Choose says which of the origins serves a client best, and by which path.
+// Equal ones go by name. That none can serve is no error: the choice says why
+// for each. Errors are ErrOrigin, ErrTooMany, ErrClient,
+// topology.ErrUnknownRegion for the client's region, and topology.ErrWeights.
+func Choose(r *topology.Router, c Client, origins []Origin, p Policy) (Choice, error) {
+	if err := checkOrigins(origins); err != nil {
+		return Choice{}, err
+	}
+	starts, err := starts(r, c)
+	if err != nil {
+		return Choice{}, err
+	}
+	if p.MinRelayGain == 0 {
+		p.MinRelayGain = topology.DefaultMinGain
+	}
+	all := make([]Candidate, 0, len(origins))
+	for _, o := range origins {
+		candidate, err := judge(r, c, starts, o, p)
+		if err != nil {
+			return Choice{}, err
+		}
+		all = append(all, candidate)
+	}
+	slices.SortFunc(all, compare)
+	return choose(all, p), nil
+}
+
+func compare(a, b Candidate) int {
+	if a.Refused != b.Refused {
+		if a.Refused {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Region, b.Region))
+}
+
+// choose takes the first of what is sorted, or the current one.
+func choose(all []Candidate, p Policy) Choice {
+	if all[0].Refused {
+		return Choice{Candidate: Candidate{Why: "no origin can serve"}, Others: all}
+	}
+	at, kept := 0, ""
+	if i := slices.IndexFunc(all, func(c Candidate) bool { return c.Region == p.Current && !c.Refused }); i > 0 {
+		if !topology.WorthMoving(all[i].Score, all[0].Score) {
+			at, kept = i, fmt.Sprintf("kept: %s would gain only %s; ", all[0].Region, round(all[i].Score-all[0].Score))
+		}
+	}
+	chosen := all[at]
+	others := slices.Delete(slices.Clone(all), at, at+1)
+	for i := range others {
+		switch o := &others[i]; {
+		case o.Refused:
+		case o.Score < chosen.Score:
+			o.Why = fmt.Sprintf("%s nearer, not worth moving: %s", round(chosen.Score-o.Score), o.Why)
+		default:
+			o.Why = fmt.Sprintf("%s further: %s", round(o.Score-chosen.Score), o.Why)
+		}
+	}
+	chosen.Why = kept + chosen.Why
+	return Choice{Candidate: chosen, Others: others}
+}
+
+// start is a region in which a path may begin.
+type start struct {
+	region string
+	access topology.Distance
+	// upper is the access leg at the upper end of its error.
+	upper time.Duration
+}
+
+func starts(r *topology.Router, c Client) ([]start, error) {
+	v := r.View()
+	switch {
+	case (c.Region == "") == (c.Location == nil):
+		return nil, fmt.Errorf("%w: give either a region or a location", ErrClient)
+	case c.Location == nil:
+		if _, known := v.Region(c.Region); !known {
+			return nil, fmt.Errorf("client in %q: %w", c.Region, topology.ErrUnknownRegion)
+		}
+		return []start{{region: c.Region}}, nil
+	case !c.Location.Valid():
+		return nil, fmt.Errorf("%w: latitude must be -90..90 and longitude -180..180", ErrClient)
+	}
+	var all []start
+	for _, n := range v.NearestToLocation(*c.Location, entries, r.Percentile()) {
+		if n.Distance.Known() {
+			upper := v.DistanceToLocation(n.Region, *c.Location, 99)
+			all = append(all, start{n.Region, n.Distance, upper.RTT})
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: no region has a location to compare with", ErrClient)
+	}
+	return all, nil
+}
+
+// judge finds the best way to one origin, or why there is none.
+func judge(r *topology.Router, c Client, starts []start, o Origin, p Policy) (Candidate, error) {
+	v := r.View()
+	out := Candidate{Origin: o, Refused: true}
+	if c.Location != nil {
+		out.Distance = v.DistanceToLocation(o.Region, *c.Location, r.Percentile())
+	} else {
+		out.Distance = v.Distance(c.Region, o.Region, r.Percentile())
+	}
+	if _, known := v.Region(o.Region); !known {
+		out.Why = "is not a region of the topology"
+		return out, nil
+	}
+	if o.Drained {
+		out.Why = "is drained"
+		return out, nil
+	}
+	guessed, far := "", ""
+	for _, s := range starts {
+		path, why, err := way(r, s.region, o.Region, p)
+		if err != nil {
+			return out, err
+		}
+		upper, cost := s.upper+path.Upper, s.upper+costOf(path)
+		score := time.Duration(min(float64(cost)/o.weight(), float64(1<<62)))
+		switch {
+		case len(path.Regions) == 0:
+		case p.NoGuesses && path.Source != topology.Measured:
+			guessed = fmt.Sprintf("is only %s: %s", path.Source, path)
+		case p.MaxRTT > 0 && upper > p.MaxRTT:
+			far = fmt.Sprintf("is beyond %s: %s", p.MaxRTT, path)
+		case out.Refused || score < out.Score:
+			out.Refused, out.Path, out.Access, out.Cost, out.Score = false, path, s.access, cost, score
+			out.Why = why
+			if c.Location != nil {
+				out.Why = fmt.Sprintf("enters at %s, %s away; %s", s.region, s.access, why)
+			}
+		}
+	}
+	if out.Refused {
+		out.Why = cmp.Or(far, guessed, nowhere(starts, out.Distance))
+	} else if o.weight() != 1 {
+		out.Why += fmt.Sprintf("; weight %g makes %s of %s", o.weight(), round(out.Score), round(out.Cost))
+	}
+	return out, nil
+}
+
+// nowhere says why no way was found.
+func nowhere(starts []start, direct topology.Distance) string {
+	var from []string
+	for _, s := range starts {
+		from = append(from, s.region)
+	}
+	if direct.State == topology.Unreachable {
+		return fmt.Sprintf("is unreachable from %s, and no relay helps", strings.Join(from, ", "))
+	}
+	return fmt.Sprintf("no way from %s is known, not even by a guess", strings.Join(from, ", "))
+}
+
+// way is the best path between two regions: the direct one unless a relay is
+// worth it. Without regions: there is none.
+func way(r *topology.Router, from, to string, p Policy) (topology.Path, string, error) {
+	o := p.Paths
+	o.K = 1
+	paths, err := r.Paths(from, to, o)
+	if err != nil || len(paths) == 0 {
+		return topology.Path{}, "", err
+	}
+	best := paths[0]
+	if len(best.Regions) == 1 {
+		return best, "is in the same region", nil
+	}
+	if len(best.Relays()) == 0 {
+		return best, "directly " + best.String(), nil
+	}
+	o.MaxRelays = topology.NoRelays
+	paths, err = r.Paths(from, to, o)
+	if err != nil {
+		return topology.Path{}, "", err
+	}
+	if len(paths) == 0 {
+		return best, "by relay, there is no direct way: " + best.String(), nil
+	}
+	direct := paths[0]
+	if direct.Source != best.Source {
+		return best, fmt.Sprintf("by relay, the direct way is only %s: %s", direct.Source, best), nil
+	}
+	if float64(costOf(best)) >= (1-p.MinRelayGain)*float64(costOf(direct)) {
+		return direct, fmt.Sprintf("directly %s; relays bring under %.0f%%", direct, p.MinRelayGain*100), nil
+	}
+	return best, fmt.Sprintf("by relay %s instead of %s", best, round(direct.RTT)), nil
+}
+
+// costOf a path with its guesses at the upper end of their error: an optimistic
+// guess is to win against no measurement.
+func costOf(p topology.Path) time.Duration { return p.Upper + p.Cost.Total() - p.Cost.RTT }
+
+func checkOrigins(origins []Origin) error {
+	if len(origins) == 0 {
+		return fmt.Errorf("%w: none is given", ErrOrigin)
+	}
+	if len(origins) > MaxOrigins {
+		return fmt.Errorf("%w: %d origins, at most %d", ErrTooMany, len(origins), MaxOrigins)
+	}
+	seen := make(map[string]bool, len(origins))
+	for i, o := range origins {
+		switch {
+		case o.Region == "":
+			return fmt.Errorf("%w %d: names no region", ErrOrigin, i+1)
+		case seen[o.Region]:
+			return fmt.Errorf("%w %q: comes twice", ErrOrigin, o.Region)
+		case !(o.Weight == 0 || o.Weight >= MinWeight && o.Weight <= MaxWeight):
+			return fmt.Errorf("%w %q: weight %v: must be 0 (for 1) or %v..%v", ErrOrigin, o.Region, o.Weight, MinWeight, MaxWeight)
+		}
+		seen[o.Region] = true
+	}
+	return nil
+}
+
+// String prints the choice, its path and why, a line for each other origin.
+func (c Choice) String() string {
+	var b strings.Builder
+	if c.Region == "" {
+		b.WriteString(c.Why + "\n")
+	} else {
+		fmt.Fprintf(&b, "%s: %s\n", c.Region, c.Why)
+	}
+	for _, o := range c.Others {
+		word := "not"
+		if !o.Refused {
+			word = "then"
+		}
+		fmt.Fprintf(&b, "  %s %s: %s\n", word, o.Region, o.Why)
+	}
+	return b.String()
+}
+
+// round keeps tenths of a millisecond.
+func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
