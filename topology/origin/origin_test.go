@@ -96,6 +96,19 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// Equal scores: the nearer one, then by name.
+func TestTies(t *testing.T) {
+	var edges []topology.Edge
+	for _, e := range [][]topology.Edge{both("x", "c", 50, topology.OK), both("x", "b", 50, topology.OK), both("x", "a", 100, topology.OK)} {
+		edges = append(edges, e...)
+	}
+	r := topology.NewRouter(topology.NewView([]topology.Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "x"}}, edges), 50)
+	got, err := Choose(r, Client{Region: "x"}, []Origin{{Region: "c"}, {Region: "a", Weight: 2}, {Region: "b"}}, Policy{Paths: topology.PathOptions{MaxRelays: topology.NoRelays}})
+	if err != nil || got.Region != "b" || got.Others[0].Region != "c" || got.Others[1].Region != "a" || got.Score != got.Others[1].Score {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
 func TestLoadMovesClients(t *testing.T) {
 	p := Policy{Paths: topology.PathOptions{Weights: topology.Weights{Queue: 10 * msec,
 		Loads: map[string]topology.Load{"tyo": {QueueMean: 3}, "syd": {}, "sgp": {}}}}}
