@@ -40,6 +40,14 @@ PASS
 			{scenario{args: "--rate 50", goal: "≤ 0.8 / 3 ms", met: within(0.8, 2000), nomad: "9 ms"}, []*bench.Result{rate, rate}},
 		},
 		core: lines,
+		predicted: []predicted{
+			{table{name: "A", neighbours: 16, vivaldi: "0.1 / 0.4 / 2", median: 0.05, p90: 0.25, stretch: 1.1}, []*bench.TopologyResult{
+				{Regions: 51, MeasuredPairs: 806, UnmeasuredPairs: 1422, MedianRelativeError: 0.0214, P90RelativeError: 0.2, NearestStretch: 1, WithinStatedError: 0.8, FitSeconds: 0.1},
+				{MedianRelativeError: 0.0511, P90RelativeError: 0.1, NearestStretch: 1, WithinStatedError: 0.8, FitSeconds: 0.1},
+				{MedianRelativeError: 0.03, P90RelativeError: 0.15, NearestStretch: 1, WithinStatedError: 0.8, FitSeconds: 0.1},
+			}},
+			{table{name: "B", neighbours: 4, vivaldi: "1 / 1 / 1", p90: 0.25, stretch: 5}, []*bench.TopologyResult{{Regions: 2, MedianRelativeError: 1, NearestStretch: 4}}},
+		},
 	}
 	var got bytes.Buffer
 	p.print(&got)

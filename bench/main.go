@@ -28,7 +28,8 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "file to write; empty: standard output")
 	flag.BoolVar(&o.quick, "quick", false, "only see that everything works, within a minute")
 	flag.IntVar(&o.runs, "runs", 1, "runs of each measurement: figures become ranges")
-	flag.StringVar(&o.only, "only", "", "regular expression: only measurements whose arguments match, and no Go benchmarks")
+	flag.StringVar(&o.only, "only", "", "regular expression: only measurements of a region whose arguments match")
+	flag.BoolVar(&o.topologyOnly, "topology", false, "only predictions of round trips")
 	flag.Parse()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
@@ -39,6 +40,7 @@ func main() {
 type options struct {
 	nusa, out, only string
 	quick           bool
+	topologyOnly    bool
 	runs            int
 }
 
@@ -66,6 +68,9 @@ func run(ctx context.Context, o options) error {
 	if o.quick {
 		set = quick()
 	}
+	if o.topologyOnly {
+		set = nil
+	}
 	p := page{machine: thisMachine(ctx), began: began, runs: o.runs}
 	for _, s := range set {
 		if !only.MatchString(s.args) {
@@ -82,6 +87,11 @@ func run(ctx context.Context, o options) error {
 		p.measured = append(p.measured, m)
 	}
 	if o.only == "" {
+		if p.predicted, err = o.topologies(ctx); err != nil {
+			return err
+		}
+	}
+	if o.only == "" && !o.topologyOnly {
 		if p.core, err = core(ctx, o.quick); err != nil {
 			return err
 		}

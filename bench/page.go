@@ -26,6 +26,8 @@ type page struct {
 	runs     int
 	measured []measured
 	core     []coreLine
+
+	predicted []predicted
 }
 
 // machine is what the figures are of.
@@ -151,6 +153,7 @@ func (p page) print(w io.Writer) {
 	p.printRegion(w)
 	p.printAfter(w)
 	p.printCompared(w)
+	printPredicted(w, p.predicted)
 	p.printCore(w)
 }
 

@@ -1,14 +1,11 @@
 package topology
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -34,79 +31,34 @@ type Table struct {
 // Rows may come in another order than columns, and may be missing. At most
 // MaxTableRegions regions and MaxTableRTT a cell. The error is ErrTable.
 func ParseTable(r io.Reader) (*Table, error) {
-	in := csv.NewReader(r)
-	in.TrimLeadingSpace = true
-	in.Comment = '#'
-	head, err := in.Read()
-	if err != nil {
-		return nil, fmt.Errorf("%w: first row: %w", ErrTable, err)
-	}
-	names := make([]string, 0, len(head))
-	for _, name := range head[1:] {
-		names = append(names, strings.TrimSpace(name))
-	}
-	t, err := newTable(names)
+	m, err := ParseMatrix(r)
 	if err != nil {
 		return nil, err
 	}
-	seen := make([]bool, len(names))
-	for {
-		row, err := in.Read()
-		if errors.Is(err, io.EOF) {
-			return t, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrTable, err)
-		}
-		line, _ := in.FieldPos(0)
-		if err := t.parseRow(row, line, seen); err != nil {
-			return nil, err
-		}
+	t, err := newTable(m.Regions)
+	if err != nil {
+		return nil, err
 	}
-}
-
-func newTable(names []string) (*Table, error) {
-	if len(names) == 0 || len(names) > MaxTableRegions {
-		return nil, fmt.Errorf("%w: line 1: %d regions, want 1..%d", ErrTable, len(names), MaxTableRegions)
-	}
-	t := &Table{regions: names, index: make(map[string]int, len(names)), rtt: make([]time.Duration, len(names)*len(names))}
-	for i, name := range names {
-		if name == "" {
-			return nil, fmt.Errorf("%w: line 1: region %d has no name", ErrTable, i+1)
+	for _, c := range m.Cells {
+		if math.IsNaN(c.RTT) || c.RTT < 0 || c.RTT > ms(MaxTableRTT) {
+			return nil, fmt.Errorf("%w: line %d: %s to %s: \"%g\" is not a number of milliseconds within 0..%.0f",
+				ErrTable, c.Line, m.Regions[c.From], m.Regions[c.To], c.RTT, ms(MaxTableRTT))
 		}
-		if _, twice := t.index[name]; twice {
-			return nil, fmt.Errorf("%w: line 1: region %q comes twice", ErrTable, name)
-		}
-		t.index[name] = i
-	}
-	for i := range t.rtt {
-		t.rtt[i] = -1
+		t.rtt[c.From*len(t.regions)+c.To] = time.Duration(c.RTT * float64(time.Millisecond))
 	}
 	return t, nil
 }
 
-func (t *Table) parseRow(row []string, line int, seen []bool) error {
-	from, ok := t.index[strings.TrimSpace(row[0])]
-	if !ok {
-		return fmt.Errorf("%w: line %d: region %q is not in the first row", ErrTable, line, row[0])
+func newTable(names []string) (*Table, error) {
+	index, err := indexNames(names)
+	if err != nil {
+		return nil, err
 	}
-	if seen[from] {
-		return fmt.Errorf("%w: line %d: region %q comes twice", ErrTable, line, row[0])
+	t := &Table{regions: names, index: index, rtt: make([]time.Duration, len(names)*len(names))}
+	for i := range t.rtt {
+		t.rtt[i] = -1
 	}
-	seen[from] = true
-	for to, cell := range row[1:] {
-		cell = strings.TrimSpace(cell)
-		if cell == "" || cell == "-" {
-			continue
-		}
-		millis, err := strconv.ParseFloat(cell, 64)
-		if err != nil || math.IsNaN(millis) || millis < 0 || millis > ms(MaxTableRTT) {
-			return fmt.Errorf("%w: line %d: %s to %s: %q is not a number of milliseconds within 0..%.0f",
-				ErrTable, line, t.regions[from], t.regions[to], cell, ms(MaxTableRTT))
-		}
-		t.rtt[from*len(t.regions)+to] = time.Duration(millis * float64(time.Millisecond))
-	}
-	return nil
+	return t, nil
 }
 
 // Regions lists the names in the order of the first row.

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+)
+
+// table is a matrix of round trips to predict from.
+type table struct {
+	name, format string
+	neighbours   int
+	// file below the module, or below the folder of data.
+	file   string
+	ofData bool
+	// vivaldi is what the coordinates of Vivaldi reach with 8 dimensions and
+	// heights: median, p90, stretch.
+	vivaldi string
+	// goal: at most this median (0 = none is set), p90 and stretch.
+	median, p90, stretch float64
+}
+
+func tables() []table {
+	return []table{
+		{name: "Azure regions, 2025", format: "matrix", neighbours: 16, file: "topology/wan/data/azure_p50_2025-06.csv",
+			vivaldi: "0.079 / 0.42 / 1.1", median: 0.05, p90: 0.25, stretch: 1.1},
+		{name: "WonderNetwork cities, 2020", format: "plain", neighbours: 32, file: "wonder-rtt/matrix.csv", ofData: true,
+			vivaldi: "0.089 / 0.42 / 2.5", median: 0.05, p90: 0.25, stretch: 1.1},
+		{name: "PlanetLab hosts, first slice", format: "plain", neighbours: 32, file: "planetlab-rtt/PlanetLabData_01-09.tar.gz", ofData: true,
+			vivaldi: "0.095 / 0.52 / 65", p90: 0.26, stretch: 5},
+	}
+}
+
+// predicted is a table and its results, one a seed.
+type predicted struct {
+	table
+	results []*bench.TopologyResult
+}
+
+// topologies measures the tables that are there: one is part of the project,
+// others are looked for in a folder shared/data above, or in $NUSA_DATA.
+func (o options) topologies(ctx context.Context) ([]predicted, error) {
+	set, seeds := tables(), 5
+	if o.quick {
+		set, seeds = set[:1], 1
+	}
+	var out []predicted
+	for _, t := range set {
+		file := t.file
+		if t.ofData {
+			file = filepath.Join(dataFolder(), t.file)
+		}
+		if _, err := os.Stat(file); t.ofData && err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %s is not there, left out\n", t.name, t.file)
+			continue
+		}
+		p := predicted{table: t}
+		for seed := range seeds {
+			r, err := o.topology(ctx, t, file, seed+1)
+			if err != nil {
+				return nil, fmt.Errorf("nusa bench topology of %s: %w", t.name, err)
+			}
+			p.results = append(p.results, r)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// dataFolder is "" where there is none.
+func dataFolder() string {
+	if dir := os.Getenv("NUSA_DATA"); dir != "" {
+		return dir
+	}
+	dir, err := os.Getwd()
+	for err == nil && dir != filepath.Dir(dir) {
+		data := filepath.Join(dir, "shared", "data")
+		if info, err := os.Stat(data); err == nil && info.IsDir() {
+			return data
+		}
+		dir = filepath.Dir(dir)
+	}
+	return ""
+}
+
+func (o options) topology(ctx context.Context, t table, file string, seed int) (*bench.TopologyResult, error) {
+	fmt.Fprintf(os.Stderr, "nusa bench topology: %s, seed %d\n", t.name, seed)
+	if filepath.Ext(file) == ".gz" {
+		unpacked, err := unpackFirst(file)
+		if err != nil {
+			return nil, err
+		}
+		defer os.Remove(unpacked)
+		file = unpacked
+	}
+	out, err := command(ctx, o.nusa, "bench", "topology", "-o", "json", "--matrix", file, "--format", t.format,
+		"--neighbours", strconv.Itoa(t.neighbours), "--seed", strconv.Itoa(seed))
+	if err != nil {
+		return nil, err
+	}
+	r := &bench.TopologyResult{}
+	if err := json.Unmarshal(out, r); err != nil {
+		return nil, fmt.Errorf("its output is no result: %w", err)
+	}
+	return r, nil
+}
+
+// unpackFirst writes the file that comes first by name from an archive.
+func unpackFirst(archive string) (name string, err error) {
+	f, err := os.Open(archive)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	unzipped, err := gzip.NewReader(f)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", archive, err)
+	}
+	first, text := "", []byte(nil)
+	for in := tar.NewReader(unzipped); ; {
+		head, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", archive, err)
+		}
+		if head.Typeflag != tar.TypeReg || first != "" && head.Name >= first {
+			continue
+		}
+		if text, err = io.ReadAll(io.LimitReader(in, 64<<20)); err != nil {
+			return "", fmt.Errorf("%s: %w", archive, err)
+		}
+		first = head.Name
+	}
+	out, err := os.CreateTemp("", "nusa-bench-*.txt")
+	if err != nil {
+		return "", err
+	}
+	_, err = out.Write(text)
+	return out.Name(), errors.Join(err, out.Close())
+}
+
+// spread is the least, the middle and the greatest of the seeds.
+func (p predicted) spread(digits int, of func(*bench.TopologyResult) float64) string {
+	var all []float64
+	for _, r := range p.results {
+		all = append(all, of(r))
+	}
+	slices.Sort(all)
+	text := func(v float64) string { return strconv.FormatFloat(v, 'f', digits, 64) }
+	if least, most := text(all[0]), text(all[len(all)-1]); least != most {
+		return least + " · " + text(all[len(all)/2]) + " · " + most
+	}
+	return text(all[0])
+}
+
+// met: every seed reaches every goal.
+func (p predicted) met() bool {
+	return !slices.ContainsFunc(p.results, func(r *bench.TopologyResult) bool {
+		return p.median > 0 && r.MedianRelativeError > p.median || r.P90RelativeError > p.p90 || r.NearestStretch > p.stretch
+	})
+}
+
+func (p predicted) goal() string {
+	median := ""
+	if p.median > 0 {
+		median = fmt.Sprintf("≤ %.2f / ", p.median)
+	}
+	return fmt.Sprintf("%s≤ %.2f / ≤ %g", median, p.p90, p.stretch)
+}
+
+func printPredicted(w io.Writer, all []predicted) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\n## Round trips predicted\n\n`nusa bench topology …`: each region measures a few others, the rest is predicted;\n"+
+		"relative errors are over the pairs that were not measured. Least · middle · greatest\nof the seeds from 1. Vivaldi's figures are of 8 dimensions with heights, without\nchosen measurements.\n\n")
+	fmt.Fprint(w, "| table | regions | neighbours | pairs measured (chosen) | predicted | median error | p90 error | nearest stretch | within stated error | fit, s | Vivaldi | goal | reached |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, p := range all {
+		r, reached := p.results[0], "no"
+		if p.met() {
+			reached = "yes"
+		}
+		fmt.Fprintf(w, "| %s | %d | %d | %s (%d) | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n",
+			p.name, r.Regions, p.neighbours, number(float64(r.MeasuredPairs)), r.AdaptivePairs, number(float64(r.UnmeasuredPairs)),
+			p.spread(3, func(r *bench.TopologyResult) float64 { return r.MedianRelativeError }),
+			p.spread(3, func(r *bench.TopologyResult) float64 { return r.P90RelativeError }),
+			p.spread(2, func(r *bench.TopologyResult) float64 { return r.NearestStretch }),
+			p.spread(2, func(r *bench.TopologyResult) float64 { return r.WithinStatedError }),
+			p.spread(2, func(r *bench.TopologyResult) float64 { return r.FitSeconds }),
+			p.vivaldi, p.goal(), reached)
+	}
+}

@@ -1,0 +1,362 @@
+package bench
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/topology"
+	"github.com/nusa-scheduler/nusa/topology/predict"
+	"github.com/nusa-scheduler/nusa/topology/wan"
+)
+
+const (
+	// firstShare of the probes go to random partners.
+	firstShare = 0.8
+	// adaptiveRounds follow, each choosing by what the earlier ones found.
+	adaptiveRounds = 3
+)
+
+// TopologyOptions of a measurement.
+type TopologyOptions struct {
+	// Matrix is a file of round trips, Format its format: matrix, edges, plain.
+	Matrix, Format string
+	// Neighbours is how many others each region may probe.
+	Neighbours int
+	Seed       uint64
+}
+
+// TopologyResult is how well round trips were predicted that were not measured.
+type TopologyResult struct {
+	Regions int `json:"regions"`
+	// MeasuredPairs and UnmeasuredPairs are unordered pairs of regions of which
+	// the file has a believable round trip.
+	MeasuredPairs   int `json:"measured_pairs"`
+	UnmeasuredPairs int `json:"unmeasured_pairs"`
+	// MedianRelativeError and P90RelativeError are of |predicted − true| / true
+	// over the unmeasured pairs; 0 where there are none.
+	MedianRelativeError float64 `json:"median_relative_error"`
+	P90RelativeError    float64 `json:"p90_relative_error"`
+	// NearestStretch is the mean, over the regions, of the true round trip to
+	// the region thought nearest ÷ that to the nearest; 1 where there is none.
+	NearestStretch float64 `json:"nearest_stretch"`
+	// RejectedSamples of the whole file were not believed: impossible, or
+	// measured and far from what third regions allow.
+	RejectedSamples int `json:"rejected_samples"`
+
+	Neighbours int    `json:"neighbours"`
+	Seed       uint64 `json:"seed"`
+	// AdaptivePairs of the measured ones were chosen by what the others told.
+	AdaptivePairs int `json:"adaptive_pairs"`
+	// UnusablePairs were measured, and nothing of it was believed.
+	UnusablePairs int `json:"unusable_pairs"`
+	// WithinStatedError is the share of the unmeasured pairs whose error was
+	// below the one that was stated with the prediction, which aims at 0.8.
+	WithinStatedError float64 `json:"within_stated_error"`
+	// FitSeconds is how long the last fit took.
+	FitSeconds float64           `json:"fit_seconds"`
+	Rejected   []RejectedSamples `json:"rejected,omitempty"`
+}
+
+// RejectedSamples is how many were not believed for one reason.
+type RejectedSamples struct {
+	Why   string `json:"why"`
+	Count int    `json:"count"`
+	// FirstLine of the file that has one.
+	FirstLine int `json:"first_line"`
+}
+
+func topologyCommand() *cobra.Command {
+	o := TopologyOptions{}
+	var output string
+	cmd := &cobra.Command{
+		Use:   "topology",
+		Short: "Measure how well round trips that nobody measured are predicted",
+		Long: `Reads the round trips between regions from a file, lets each region measure a
+few others, predicts the rest and compares.
+
+Formats: matrix is CSV whose first row and first column are region names, a row
+is a source, in milliseconds, blank or "-" where nobody measured. edges is CSV
+with the columns src, dst, rtt_ms and optionally min_ms. plain is a square of
+numbers without names, set apart by commas or white space.
+
+A pair is unordered; its round trip is the mean of both directions. Each region
+may start --neighbours probes: four of five to random others, the rest, in three
+rounds, to those that may be its nearest and to the pairs whose prediction is
+least sure. So there are at most regions × neighbours measured pairs, each
+counted once; those of the three rounds are the adaptive ones.
+
+Errors are |predicted - true| / true over the pairs that were not measured. The
+nearest stretch is the mean over the regions of: true round trip to the region
+thought nearest ÷ true round trip to the nearest, where measured pairs are known
+as measured and the others as predicted.
+
+Round trips that cannot be true are not believed and counted as rejected: those
+that are no number, not above zero, above a minute, below their own min_ms,
+faster than light in fibre between Azure regions (whose names are known), three
+times and 20 ms off the opposite direction or other samples of the pair, and
+measured ones far outside what round trips to third regions allow.`,
+		Example: "  nusa bench topology --matrix azure.csv\n" +
+			"  nusa bench topology --matrix edges.csv --format edges --neighbours 32 --seed 7 -o json",
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Matrix, "matrix", "", "file of round trips in milliseconds")
+	f.StringVar(&o.Format, "format", "matrix", "of the file: matrix, edges or plain")
+	f.IntVar(&o.Neighbours, "neighbours", 16, "other regions that each may measure")
+	f.Uint64Var(&o.Seed, "seed", 1, "of what is random")
+	f.StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if output != "table" && output != "json" {
+			return fmt.Errorf("--output: %q is not one of table, json", output)
+		}
+		r, err := Topology(o)
+		if err != nil {
+			return err
+		}
+		return r.print(cmd.OutOrStdout(), output)
+	}
+	return cmd
+}
+
+// Topology measures what the options say. Errors name a flag, and the line of
+// a file that cannot be read.
+func Topology(o TopologyOptions) (*TopologyResult, error) {
+	parse, known := map[string]func(io.Reader) (*topology.Cells, error){
+		"matrix": topology.ParseMatrix, "edges": topology.ParseEdges, "plain": topology.ParsePlain,
+	}[o.Format]
+	switch {
+	case o.Matrix == "":
+		return nil, fmt.Errorf("--matrix: no file given")
+	case !known:
+		return nil, fmt.Errorf("--format: %q is not one of matrix, edges, plain", o.Format)
+	case o.Neighbours < 1:
+		return nil, fmt.Errorf("--neighbours: %d is not 1 or more", o.Neighbours)
+	}
+	file, err := os.Open(o.Matrix)
+	if err != nil {
+		return nil, fmt.Errorf("--matrix: %w", err)
+	}
+	defer file.Close()
+	cells, err := parse(file)
+	if err != nil {
+		return nil, fmt.Errorf("--matrix: %s: %w", o.Matrix, err)
+	}
+	return newProber(cells, o).run(), nil
+}
+
+// prober measures by looking into the file.
+type prober struct {
+	o         TopologyOptions
+	n         int
+	locations []*topology.Location
+	samples   []predict.Sample // all of the file
+	lines     []int            // of the samples
+	byPair    map[[2]int][]int // their indices, lower region first
+	known     []int            // those that were measured
+	tried     map[[2]int]bool
+	truth     []float64 // of all pairs i*n + j in ms, NaN = none
+	flaws     map[int]predict.Flaw
+	r         *TopologyResult
+}
+
+func newProber(cells *topology.Cells, o TopologyOptions) *prober {
+	n := len(cells.Regions)
+	p := &prober{
+		o: o, n: n, locations: make([]*topology.Location, n), byPair: map[[2]int][]int{}, tried: map[[2]int]bool{},
+		truth: make([]float64, n*n), flaws: map[int]predict.Flaw{},
+		r: &TopologyResult{Regions: n, Neighbours: o.Neighbours, Seed: o.Seed, NearestStretch: 1},
+	}
+	for i, name := range cells.Regions {
+		// Azure's short names are its display names without the spaces.
+		if region, ok := wan.AzureRegion(strings.ToLower(strings.ReplaceAll(name, " ", ""))); ok {
+			p.locations[i] = region.Location
+		}
+	}
+	for _, c := range cells.Cells {
+		if c.From == c.To {
+			continue // a matrix has a diagonal
+		}
+		pair := [2]int{min(c.From, c.To), max(c.From, c.To)}
+		p.byPair[pair] = append(p.byPair[pair], len(p.samples))
+		p.samples = append(p.samples, predict.Sample{From: c.From, To: c.To, RTT: c.RTT, Min: c.Min})
+		p.lines = append(p.lines, c.Line)
+	}
+	for i := range p.truth {
+		p.truth[i] = math.NaN()
+	}
+	pairs, rejected := predict.Clean(n, p.samples, p.locations)
+	for _, pair := range pairs {
+		p.truth[pair.A*n+pair.B], p.truth[pair.B*n+pair.A] = pair.RTT, pair.RTT
+	}
+	for _, r := range rejected {
+		p.flaws[r.Sample] = r.Flaw
+	}
+	return p
+}
+
+// run measures at random, then where the model would like it, and judges.
+func (p *prober) run() *TopologyResult {
+	can := func(a, b int) bool { return len(p.byPair[[2]int{a, b}]) > 0 && !p.tried[[2]int{a, b}] }
+	neighbours := min(p.o.Neighbours, p.n)
+	left := make([]int, p.n)
+	for i := range left {
+		left[i] = neighbours
+	}
+	model := p.fit()
+	for round := range 1 + adaptiveRounds {
+		quota := make([]int, p.n)
+		for i := range quota {
+			quota[i] = int(math.Ceil(firstShare * float64(neighbours)))
+			if round > 0 {
+				rounds := adaptiveRounds + 1 - round // with this one
+				quota[i] = (left[i] + rounds - 1) / rounds
+			}
+		}
+		probes := model.Next(quota, can)
+		for _, probe := range probes {
+			left[probe.From]--
+			pair := [2]int{min(probe.From, probe.To), max(probe.From, probe.To)}
+			p.tried[pair] = true
+			p.known = append(p.known, p.byPair[pair]...)
+		}
+		if round > 0 {
+			p.r.AdaptivePairs += len(probes)
+		}
+		if len(probes) > 0 {
+			model = p.fit()
+		}
+	}
+	p.judge(model)
+	return p.r
+}
+
+// fit learns from what was measured so far.
+func (p *prober) fit() *predict.Model {
+	samples := make([]predict.Sample, len(p.known))
+	for k, i := range p.known {
+		samples[k] = p.samples[i]
+	}
+	began := time.Now()
+	model := predict.Fit(p.n, samples, predict.Options{Seed: p.o.Seed, Locations: p.locations})
+	p.r.FitSeconds = seconds(time.Since(began))
+	return model
+}
+
+// judge compares the model with what the file says of the other pairs.
+func (p *prober) judge(model *predict.Model) {
+	for _, r := range model.Rejected() {
+		if i := p.known[r.Sample]; p.flaws[i] == "" {
+			p.flaws[i] = r.Flaw
+		}
+	}
+	p.countFlaws()
+	var errs []float64
+	within := 0
+	for i := range p.n {
+		for j := i + 1; j < p.n; j++ {
+			truth := p.truth[i*p.n+j]
+			if _, measured := model.Measured(i, j); measured {
+				p.r.MeasuredPairs++
+			} else if p.tried[[2]int{i, j}] {
+				p.r.UnusablePairs++
+				p.truth[i*p.n+j], p.truth[j*p.n+i] = math.NaN(), math.NaN()
+			} else if !math.IsNaN(truth) {
+				rtt, stated := model.RTT(i, j)
+				err := math.Abs(rtt.Seconds()*1000-truth) / truth
+				errs = append(errs, err)
+				if err <= stated {
+					within++
+				}
+			}
+		}
+	}
+	p.r.UnmeasuredPairs = len(errs)
+	if len(errs) > 0 {
+		slices.Sort(errs)
+		p.r.MedianRelativeError = round(nearestRank(errs, 0.5), 5)
+		p.r.P90RelativeError = round(nearestRank(errs, 0.9), 5)
+		p.r.WithinStatedError = round(float64(within)/float64(len(errs)), 4)
+	}
+	p.stretch(model)
+}
+
+// stretch asks each region for its nearest.
+func (p *prober) stretch(model *predict.Model) {
+	var sum float64
+	asked := 0
+	for i := range p.n {
+		chosen, nearest := -1, math.Inf(1)
+		least := time.Duration(math.MaxInt64)
+		for j := range p.n {
+			truth := p.truth[i*p.n+j]
+			if i == j || math.IsNaN(truth) {
+				continue
+			}
+			nearest = min(nearest, truth)
+			if rtt, _ := model.RTT(i, j); rtt < least {
+				least, chosen = rtt, j
+			}
+		}
+		if chosen >= 0 {
+			sum += p.truth[i*p.n+chosen] / nearest
+			asked++
+		}
+	}
+	if asked > 0 {
+		p.r.NearestStretch = round(sum/float64(asked), 4)
+	}
+}
+
+func (p *prober) countFlaws() {
+	p.r.RejectedSamples = len(p.flaws)
+	by := map[predict.Flaw]*RejectedSamples{}
+	for i, f := range p.flaws {
+		if by[f] == nil {
+			by[f] = &RejectedSamples{Why: string(f), FirstLine: p.lines[i]}
+		}
+		by[f].Count++
+		by[f].FirstLine = min(by[f].FirstLine, p.lines[i])
+	}
+	for _, r := range by {
+		p.r.Rejected = append(p.r.Rejected, *r)
+	}
+	slices.SortFunc(p.r.Rejected, func(x, y RejectedSamples) int { return cmp.Compare(x.Why, y.Why) })
+}
+
+// nearestRank is a quantile of sorted values.
+func nearestRank(sorted []float64, p float64) float64 {
+	return sorted[max(int(math.Ceil(p*float64(len(sorted)))), 1)-1]
+}
+
+func (r *TopologyResult) print(w io.Writer, output string) error {
+	if output == "json" {
+		data, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w, "%s\n", data)
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row("regions", "%d, each measures up to %d others, seed %d", r.Regions, r.Neighbours, r.Seed)
+	row("measured", "%d pairs, %d of them chosen by what the others told; %d more gave nothing to believe", r.MeasuredPairs, r.AdaptivePairs, r.UnusablePairs)
+	row("predicted", "%d pairs; one fit took %.2f s", r.UnmeasuredPairs, r.FitSeconds)
+	row("relative error", "median %.3f, p90 %.3f; %.0f%% within the stated error", r.MedianRelativeError, r.P90RelativeError, 100*r.WithinStatedError)
+	row("nearest stretch", "%.3f", r.NearestStretch)
+	row("rejected samples", "%d", r.RejectedSamples)
+	for _, f := range r.Rejected {
+		row("  "+f.Why, "%d, the first in line %d", f.Count, f.FirstLine)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,259 @@
+package topology
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// maxCells bounds what is read of a file: each direction of MaxTableRegions
+// regions four times over.
+const maxCells = 4 * MaxTableRegions * MaxTableRegions
+
+// Cell is one round trip as somebody wrote it down, in milliseconds. It may be
+// impossible: negative, not a number, infinite, zero.
+type Cell struct {
+	// From and To are indices into the regions.
+	From, To int
+	RTT      float64
+	// Min is the least round trip of the same measurement; 0 = not said.
+	Min float64
+	// Line of the file, from 1.
+	Line int
+}
+
+// Cells are round trips between regions in the order of the file, blanks left
+// out. Unlike a Table they may hold a pair more than once, and the impossible.
+type Cells struct {
+	Regions []string
+	Cells   []Cell
+}
+
+// ParseMatrix reads the format of ParseTable, but takes every number: it is for
+// the reader to say which can be a round trip. The error is ErrTable.
+func ParseMatrix(r io.Reader) (*Cells, error) {
+	in := newCSV(r)
+	head, err := in.Read()
+	if err != nil {
+		return nil, csvError(err)
+	}
+	m := &Cells{}
+	for _, name := range head[1:] {
+		m.Regions = append(m.Regions, strings.TrimSpace(name))
+	}
+	index, err := indexNames(m.Regions)
+	if err != nil {
+		return nil, err
+	}
+	seen := make([]bool, len(m.Regions))
+	for {
+		row, err := in.Read()
+		if errors.Is(err, io.EOF) {
+			return m, nil
+		}
+		if err != nil {
+			return nil, csvError(err)
+		}
+		line, _ := in.FieldPos(0)
+		from, ok := index[strings.TrimSpace(row[0])]
+		if !ok {
+			return nil, fmt.Errorf("%w: line %d: region %q is not in the first row", ErrTable, line, row[0])
+		}
+		if seen[from] {
+			return nil, fmt.Errorf("%w: line %d: region %q comes twice", ErrTable, line, row[0])
+		}
+		seen[from] = true
+		for to, cell := range row[1:] {
+			if err := m.add(from, to, cell, "", line); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// ParsePlain reads a square matrix of milliseconds without names, its numbers
+// set apart by commas or white space; regions are named by their position,
+// from "0". A "-" is not known, as is a blank between commas. The error is
+// ErrTable.
+func ParsePlain(r io.Reader) (*Cells, error) {
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, 1<<20)
+	m := &Cells{}
+	from, line := 0, 0
+	for in.Scan() {
+		line++
+		text := strings.TrimSpace(in.Text())
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		row := strings.Fields(text)
+		if strings.Contains(text, ",") {
+			row = strings.Split(text, ",")
+		}
+		if from == 0 {
+			for i := range row {
+				m.Regions = append(m.Regions, strconv.Itoa(i))
+			}
+			if _, err := indexNames(m.Regions); err != nil {
+				return nil, err
+			}
+		}
+		if len(row) != len(m.Regions) || from >= len(m.Regions) {
+			return nil, fmt.Errorf("%w: line %d: row %d has %d numbers, want a square of %d", ErrTable, line, from+1, len(row), len(m.Regions))
+		}
+		for to, cell := range row {
+			if err := m.add(from, to, cell, "", line); err != nil {
+				return nil, err
+			}
+		}
+		from++
+	}
+	switch err := in.Err(); {
+	case err != nil:
+		return nil, fmt.Errorf("%w: line %d: %w", ErrTable, line+1, err)
+	case from == 0:
+		return nil, fmt.Errorf("%w: line 1: the file is empty", ErrTable)
+	case from < len(m.Regions):
+		return nil, fmt.Errorf("%w: line %d: the file ends after row %d of %d", ErrTable, line, from, len(m.Regions))
+	}
+	return m, nil
+}
+
+// ParseEdges reads CSV with a header that names the columns src, dst, rtt_ms
+// and, if it likes, min_ms; others are ignored. A pair may come many times, a
+// blank is not known, and regions are in the order of their first mention. The
+// error is ErrTable.
+func ParseEdges(r io.Reader) (*Cells, error) {
+	in := newCSV(r)
+	head, err := in.Read()
+	if err != nil {
+		return nil, csvError(err)
+	}
+	column := map[string]int{"src": -1, "dst": -1, "rtt_ms": -1, "min_ms": -1}
+	for i, name := range head {
+		name = strings.ToLower(strings.TrimSpace(name))
+		if at, known := column[name]; known && at >= 0 {
+			return nil, fmt.Errorf("%w: line 1: column %q comes twice", ErrTable, name)
+		} else if known {
+			column[name] = i
+		}
+	}
+	for _, name := range []string{"src", "dst", "rtt_ms"} {
+		if column[name] < 0 {
+			return nil, fmt.Errorf("%w: line 1: no column %q, want src,dst,rtt_ms and optionally min_ms", ErrTable, name)
+		}
+	}
+	m, index := &Cells{}, map[string]int{}
+	for {
+		row, err := in.Read()
+		if errors.Is(err, io.EOF) {
+			return m, nil
+		}
+		if err != nil {
+			return nil, csvError(err)
+		}
+		line, _ := in.FieldPos(0)
+		var ends [2]int
+		for i, name := range []string{"src", "dst"} {
+			if ends[i], err = m.region(index, row[column[name]], line); err != nil {
+				return nil, err
+			}
+		}
+		least := ""
+		if column["min_ms"] >= 0 {
+			least = row[column["min_ms"]]
+		}
+		if err := m.add(ends[0], ends[1], row[column["rtt_ms"]], least, line); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// region finds or adds a name.
+func (m *Cells) region(index map[string]int, name string, line int) (int, error) {
+	name = strings.TrimSpace(name)
+	i, known := index[name]
+	switch {
+	case name == "":
+		return 0, fmt.Errorf("%w: line %d: a region has no name", ErrTable, line)
+	case !known && len(m.Regions) == MaxTableRegions:
+		return 0, fmt.Errorf("%w: line %d: more than %d regions", ErrTable, line, MaxTableRegions)
+	case !known:
+		i = len(m.Regions)
+		index[name] = i
+		m.Regions = append(m.Regions, name)
+	}
+	return i, nil
+}
+
+// add reads a cell, unless it is blank.
+func (m *Cells) add(from, to int, cell, least string, line int) error {
+	c := Cell{From: from, To: to, Line: line}
+	for _, field := range []struct {
+		text string
+		into *float64
+	}{{cell, &c.RTT}, {least, &c.Min}} {
+		text := strings.TrimSpace(field.text)
+		if text == "" || text == "-" {
+			if field.into == &c.RTT {
+				return nil
+			}
+			continue
+		}
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil && !errors.Is(err, strconv.ErrRange) { // beyond range it is infinite: a number, if an impossible one
+			return fmt.Errorf("%w: line %d: %s to %s: %q is not a number of milliseconds", ErrTable, line, m.Regions[from], m.Regions[to], text)
+		}
+		*field.into = v
+	}
+	if len(m.Cells) == maxCells {
+		return fmt.Errorf("%w: line %d: more than %d round trips", ErrTable, line, maxCells)
+	}
+	m.Cells = append(m.Cells, c)
+	return nil
+}
+
+func newCSV(r io.Reader) *csv.Reader {
+	b := bufio.NewReader(r)
+	if mark, _ := b.Peek(3); string(mark) == "\ufeff" {
+		_, _ = b.Discard(3)
+	}
+	in := csv.NewReader(b)
+	in.TrimLeadingSpace = true
+	in.Comment = '#'
+	return in
+}
+
+// csvError names the line of what package csv says.
+func csvError(err error) error {
+	var parse *csv.ParseError
+	switch {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: line 1: first row: the file is empty", ErrTable)
+	case errors.As(err, &parse):
+		return fmt.Errorf("%w: line %d: %w", ErrTable, parse.Line, parse.Err)
+	}
+	return fmt.Errorf("%w: %w", ErrTable, err)
+}
+
+// indexNames finds regions by name; each has one, and one only.
+func indexNames(names []string) (map[string]int, error) {
+	if len(names) == 0 || len(names) > MaxTableRegions {
+		return nil, fmt.Errorf("%w: line 1: %d regions, want 1..%d", ErrTable, len(names), MaxTableRegions)
+	}
+	index := make(map[string]int, len(names))
+	for i, name := range names {
+		if name == "" {
+			return nil, fmt.Errorf("%w: line 1: region %d has no name", ErrTable, i+1)
+		}
+		if _, twice := index[name]; twice {
+			return nil, fmt.Errorf("%w: line 1: region %q comes twice", ErrTable, name)
+		}
+		index[name] = i
+	}
+	return index, nil
+}
