@@ -147,6 +147,15 @@ func TestLossAndCutDropDatagrams(t *testing.T) {
 		if got := arrived(10); got != 10 {
 			t.Errorf("%d of 10 arrived after the heal", got)
 		}
+		w.CutOneWay("b", "a")
+		if got := arrived(10); got != 10 {
+			t.Errorf("%d of 10 arrived while only the way back is cut", got)
+		}
+		w.CutOneWay("a", "b")
+		if got := arrived(10); got != 0 {
+			t.Errorf("%d crossed the cut of one way", got)
+		}
+		w.Heal("a", "b")
 		from.WriteTo([]byte("on the way"), to.LocalAddr())
 		w.Cut("a", "b")
 		if got := arrived(0); got != 0 {

@@ -145,10 +145,17 @@ func (w *WAN) Cut(a, b string) { w.setCut(a, b, true) }
 // Heal undoes Cut: stalled streams go on where they were.
 func (w *WAN) Heal(a, b string) { w.setCut(a, b, false) }
 
-func (w *WAN) setCut(a, b string, cut bool) {
+// CutOneWay cuts the way from one region to another and leaves the way back:
+// datagrams vanish that way only. Streams stall both ways, since nothing is
+// acknowledged. Heal undoes it.
+func (w *WAN) CutOneWay(from, to string) { w.setCuts(true, pair{from, to}) }
+
+func (w *WAN) setCut(a, b string, cut bool) { w.setCuts(cut, pair{a, b}, pair{b, a}) }
+
+func (w *WAN) setCuts(cut bool, pairs ...pair) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, p := range []pair{{a, b}, {b, a}} {
+	for _, p := range pairs {
 		if cut {
 			w.cut[p] = true
 		} else {
@@ -185,11 +192,12 @@ func (w *WAN) closedLocked() bool {
 	}
 }
 
-// awaitPath returns when the pair is not cut; false if cancelled before.
+// awaitPath returns when the pair is cut in neither direction; false if
+// cancelled before.
 func (w *WAN) awaitPath(p pair, cancel <-chan struct{}) bool {
 	for {
 		w.mu.Lock()
-		cut, healed := w.cut[p], w.healed
+		cut, healed := w.cut[p] || w.cut[pair{p.to, p.from}], w.healed
 		w.mu.Unlock()
 		if !cut {
 			return true
