@@ -2,7 +2,9 @@ package probe
 
 import (
 	"cmp"
+	"container/heap"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +12,9 @@ import (
 
 // Limits of the plan. The zero value of a field is its default.
 type Limits struct {
-	// Budget in probes per second over all peers; default 100.
+	// Budget in probes per second over all peers, 0.01..1,000,000; default 100.
+	// It is never exceeded, whatever the number of peers and however many are
+	// lost.
 	Budget float64
 	// Interval between two probes of a peer in steady state; default 30 s. It
 	// grows when the budget binds: all peers still get their turn.
@@ -41,6 +45,12 @@ const (
 	// step.
 	jitterShare = 0.1
 
+	// steadyShare of the budget is what steady probing may take; the rest is
+	// for first probes and retries. evenShare of that goes round evenly, the
+	// rest by weight.
+	steadyShare = 0.9
+	evenShare   = 0.5
+
 	// silentUDP: after so many UDP probes without an answer TCP takes over;
 	// every udpRetry-th probe is still UDP, to see when it works again.
 	silentUDP = 3
@@ -48,9 +58,10 @@ const (
 )
 
 func (l Limits) withDefaults() Limits {
-	if l.Budget <= 0 {
+	if !(l.Budget > 0) {
 		l.Budget = defaultBudget
 	}
+	l.Budget = min(max(l.Budget, 0.01), 1e6)
 	if l.Interval <= 0 {
 		l.Interval = defaultInterval
 	}
@@ -71,7 +82,8 @@ type Probe struct {
 // and so is randomness (rnd gives 0..1). Not safe for concurrent use.
 type Plan struct {
 	limits Limits
-	peers  []planned // by name
+	peers  map[string]*planned
+	queue  queue
 	tokens float64
 	filled time.Time // when tokens was last right
 }
@@ -79,74 +91,140 @@ type Plan struct {
 // planned is what the plan knows of a peer.
 type planned struct {
 	next   Probe
-	quick  int // probes left at quickInterval
-	silent int // UDP probes sent since the last UDP answer
-	failed int // probes lost since the last answer
+	index  int // in the queue
+	weight float64
+	every  time.Duration // between probes in steady state
+	quick  int           // probes left at quickInterval
+	silent int           // UDP probes sent since the last UDP answer
+	failed int           // probes lost since the last answer
 	sent   int
 	tcp    bool // the latest TCP probe was answered
 }
 
 // NewPlan has no peers.
 func NewPlan(limits Limits) *Plan {
-	return &Plan{limits: limits.withDefaults()}
+	return &Plan{limits: limits.withDefaults(), peers: make(map[string]*planned)}
 }
 
-// Interval is the present one between two probes of a peer: longer than the
-// limit when the budget binds.
-func (p *Plan) Interval() time.Duration {
-	turn := time.Duration(float64(len(p.peers)) / p.limits.Budget * float64(time.Second))
-	return max(p.limits.Interval, turn)
+// Every is the present interval between two probes of a peer in steady state:
+// longer than the limit when the budget binds. 0 for a peer that is not known.
+func (p *Plan) Every(peer string) time.Duration {
+	if e := p.peers[peer]; e != nil {
+		return e.every
+	}
+	return 0
 }
+
+// Longest is the longest that any peer waits from one probe to the next, even
+// if all others are preferred, new or failing: the longest interval, and one
+// round over all peers.
+func (p *Plan) Longest() time.Duration {
+	n := float64(len(p.peers))
+	even := max(p.limits.Interval, seconds(n/(p.limits.Budget*steadyShare*evenShare)))
+	return seconds((1+jitterShare)*even.Seconds() + (n+1)/p.limits.Budget)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // SetPeers replaces the peers; those that stay keep their turn.
 func (p *Plan) SetPeers(names []string, now time.Time, rnd func() float64) {
+	p.refill(now)
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	peers := make([]planned, 0, len(names))
+	peers := make(map[string]*planned, len(names))
+	p.queue = p.queue[:0]
 	for _, name := range names {
-		if i, known := p.find(name); known {
-			peers = append(peers, p.peers[i])
-			continue
+		e := p.peers[name]
+		if e == nil {
+			at := now.Add(time.Duration(rnd() * float64(firstSpread)))
+			e = &planned{next: Probe{At: at, Peer: name, Method: UDP}, quick: quickProbes}
 		}
-		at := now.Add(time.Duration(rnd() * float64(firstSpread)))
-		peers = append(peers, planned{next: Probe{At: at, Peer: name, Method: UDP}, quick: quickProbes})
+		e.index = len(p.queue)
+		peers[name] = e
+		p.queue = append(p.queue, e)
 	}
 	p.peers = peers
+	heap.Init(&p.queue)
+	p.share()
 }
 
-func (p *Plan) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(p.peers, name, func(e planned, name string) int {
-		return strings.Compare(e.next.Peer, name)
+// Prefer says how much each peer matters, 0..1; peers that are not named have
+// 0. It counts when the budget binds: half of the steady probes go round
+// evenly, half in proportion to the weights, and no peer is probed more often
+// than the limit's interval. Probes already planned keep their time.
+func (p *Plan) Prefer(weights map[string]float64) {
+	for name, e := range p.peers {
+		e.weight = min(max(weights[name], 0), 1)
+		if math.IsNaN(e.weight) {
+			e.weight = 0
+		}
+	}
+	p.share()
+}
+
+// share works out the interval of each peer.
+func (p *Plan) share() {
+	steady := p.limits.Budget * steadyShare
+	most := 1 / p.limits.Interval.Seconds() // probes per second of one peer
+	n := float64(len(p.peers))
+	if n*most <= steady {
+		for _, e := range p.peers {
+			e.every = p.limits.Interval
+		}
+		return
+	}
+	rate := func(e *planned, scale float64) float64 { return evenShare*steady/n + scale*e.weight }
+	// The scale grows as peers reach the most and leave some of their part.
+	byWeight := make([]*planned, 0, len(p.peers))
+	for _, e := range p.peers {
+		byWeight = append(byWeight, e)
+	}
+	slices.SortFunc(byWeight, func(a, b *planned) int {
+		return cmp.Or(cmp.Compare(b.weight, a.weight), strings.Compare(a.next.Peer, b.next.Peer))
 	})
+	var weights float64
+	for _, e := range slices.Backward(byWeight) {
+		weights += e.weight
+	}
+	left, scale := (1-evenShare)*steady, 0.0
+	full := 0 // that many reach the most
+	for ; full < len(byWeight) && byWeight[full].weight > 0; full++ {
+		if scale = left / weights; rate(byWeight[full], scale) < most {
+			break
+		}
+		left -= most - rate(byWeight[full], 0)
+		weights -= byWeight[full].weight
+		scale = 0
+	}
+	if scale > 0 {
+		left = 0
+	}
+	rest := max(0, left) / max(1, n-float64(full)) // nobody is preferred, or all that are have the most
+	for i, e := range byWeight {
+		r := most
+		if i >= full {
+			r = min(most, rate(e, scale)+rest)
+		}
+		e.every = max(p.limits.Interval, seconds(1/r))
+	}
 }
 
 // Take gives the probes to send now, the longest due first, as far as the
 // budget goes, and the time to ask again; that is zero without peers.
 func (p *Plan) Take(now time.Time, rnd func() float64) (due []Probe, again time.Time) {
 	p.refill(now)
-	turn := make([]int, 0, 8)
-	for i := range p.peers {
-		if !p.peers[i].next.At.After(now) {
-			turn = append(turn, i)
-		}
-	}
-	slices.SortStableFunc(turn, func(a, b int) int {
-		return p.peers[a].next.At.Compare(p.peers[b].next.At)
-	})
-	for _, i := range turn {
-		if p.tokens < 1 {
-			break
-		}
+	for len(p.queue) > 0 && p.tokens >= 1 && !p.queue[0].next.At.After(now) {
 		p.tokens--
-		due = append(due, p.peers[i].next)
-		p.sent(&p.peers[i], now, rnd)
+		e := p.queue[0]
+		due = append(due, e.next)
+		p.sent(e, now, rnd)
+		heap.Fix(&p.queue, e.index)
 	}
-	for i := range p.peers {
-		if at := p.peers[i].next.At; again.IsZero() || at.Before(again) {
-			again = at
-		}
+	if len(p.queue) == 0 {
+		return nil, time.Time{}
 	}
-	if len(p.peers) > 0 && p.tokens < 1 {
-		wait := time.Duration((1 - p.tokens) / p.limits.Budget * float64(time.Second))
+	again = p.queue[0].next.At
+	if p.tokens < 1 {
+		wait := seconds((1 - p.tokens) / p.limits.Budget)
 		if refilled := now.Add(wait + time.Microsecond); again.Before(refilled) {
 			again = refilled
 		}
@@ -154,13 +232,20 @@ func (p *Plan) Take(now time.Time, rnd func() float64) (due []Probe, again time.
 	return due, again
 }
 
-// refill follows the token bucket; it holds a tenth of a second's budget.
+// refill follows the token bucket; it holds a tenth of a second's budget. Where
+// the clock was set back, so are the turns.
 func (p *Plan) refill(now time.Time) {
 	full := max(1, p.limits.Budget/10)
-	if p.filled.IsZero() {
+	gone := now.Sub(p.filled)
+	switch {
+	case p.filled.IsZero():
 		p.tokens = full
-	} else if gone := now.Sub(p.filled); gone > 0 {
+	case gone >= 0:
 		p.tokens = min(full, p.tokens+gone.Seconds()*p.limits.Budget)
+	default:
+		for _, e := range p.queue {
+			e.next.At = e.next.At.Add(gone)
+		}
 	}
 	p.filled = now
 }
@@ -172,7 +257,7 @@ func (p *Plan) sent(e *planned, now time.Time, rnd func() float64) {
 		e.silent++
 	}
 	e.quick = max(0, e.quick-1)
-	every := p.Interval()
+	every := e.every
 	switch {
 	case e.quick > 0:
 		every = quickInterval
@@ -197,11 +282,10 @@ func jittered(d time.Duration, rnd func() float64) time.Duration {
 // Answered notes an answer. A peer that had seemed gone is probed quickly
 // again.
 func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) {
-	i, ok := p.find(peer)
-	if !ok {
+	e := p.peers[peer]
+	if e == nil {
 		return
 	}
-	e := &p.peers[i]
 	if method == UDP {
 		e.silent = 0
 		e.next.Method = UDP
@@ -210,7 +294,7 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 	}
 	if e.failed >= UnreachableAfter {
 		e.quick = quickProbes
-		e.sooner(now.Add(jittered(quickInterval, rnd)))
+		p.sooner(e, now.Add(jittered(quickInterval, rnd)))
 	}
 	e.failed = 0
 }
@@ -218,11 +302,10 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 // Lost notes that a probe was not answered in time: the next goes to the next
 // address, and soon. Where TCP works a lost UDP probe says nothing of the peer.
 func (p *Plan) Lost(peer, lostMethod string, now time.Time, rnd func() float64) {
-	i, ok := p.find(peer)
-	if !ok {
+	e := p.peers[peer]
+	if e == nil {
 		return
 	}
-	e := &p.peers[i]
 	if lostMethod == TCP {
 		e.tcp = false
 	} else if e.tcp {
@@ -232,29 +315,42 @@ func (p *Plan) Lost(peer, lostMethod string, now time.Time, rnd func() float64) 
 	e.failed++
 	e.next.Address++
 	if e.failed <= retryProbes {
-		e.sooner(now.Add(jittered(retryInterval, rnd)))
+		p.sooner(e, now.Add(jittered(retryInterval, rnd)))
 	}
 }
 
 // sooner moves the next probe forward, never back.
-func (e *planned) sooner(at time.Time) {
+func (p *Plan) sooner(e *planned, at time.Time) {
 	if at.Before(e.next.At) {
 		e.next.At = at
+		heap.Fix(&p.queue, e.index)
 	}
 }
 
 // Upcoming lists each peer's next probe, the earliest first.
 func (p *Plan) Upcoming() []Probe {
-	all := make([]Probe, 0, len(p.peers))
-	for _, e := range p.peers {
+	all := make([]Probe, 0, len(p.queue))
+	for _, e := range p.queue {
 		all = append(all, e.next)
 	}
-	slices.SortStableFunc(all, func(a, b Probe) int {
-		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.Peer, b.Peer))
-	})
+	slices.SortFunc(all, earlier)
 	return all
 }
+
+func earlier(a, b Probe) int { return cmp.Or(a.At.Compare(b.At), strings.Compare(a.Peer, b.Peer)) }
 
 func (p Probe) String() string {
 	return fmt.Sprintf("%s %s address %d", p.Peer, p.Method, p.Address)
 }
+
+// queue is a heap, the earliest first, equal ones by name.
+type queue []*planned
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return earlier(q[i].next, q[j].next) < 0 }
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+func (q *queue) Push(x any) { *q = append(*q, x.(*planned)) } // for heap.Interface: SetPeers fills it
+func (q *queue) Pop() any   { panic("the plan's queue is only ever replaced as a whole") }

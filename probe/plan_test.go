@@ -3,6 +3,7 @@ package probe
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -26,6 +27,13 @@ type world struct {
 	events  []event
 	log     strings.Builder
 	sent    []Probe
+	took    []taken
+}
+
+// taken is when a probe was really sent.
+type taken struct {
+	name string
+	at   time.Time
 }
 
 type event struct {
@@ -53,6 +61,7 @@ func (w *world) run(until time.Duration) {
 		due, again := w.plan.Take(w.now, w.rnd.Float64)
 		for _, p := range due {
 			w.sent = append(w.sent, p)
+			w.took = append(w.took, taken{p.Peer, w.now})
 			w.send(p)
 		}
 		next := epoch.Add(until)
@@ -175,7 +184,7 @@ func TestPlanProperties(t *testing.T) {
 			names = append(names, fmt.Sprint("p", i))
 		}
 		w.setPeers(names...)
-		end := 4*time.Minute + 4*w.plan.Interval()
+		end := 4*time.Minute + 4*w.plan.Longest()
 		for part := range time.Duration(8) {
 			w.run(end * (part + 1) / 8)
 			if rapid.Bool().Draw(t, "churn") {
@@ -193,7 +202,7 @@ func TestPlanProperties(t *testing.T) {
 		}
 		for _, name := range names {
 			if seen[name] < 2 {
-				t.Fatalf("%s was probed %d times in %v (interval %v)", name, seen[name], end, w.plan.Interval())
+				t.Fatalf("%s was probed %d times in %v (longest %v)", name, seen[name], end, w.plan.Longest())
 			}
 		}
 	})
@@ -210,4 +219,140 @@ func TestPlanIsDeterministic(t *testing.T) {
 	if first, second := story(), story(); first != second {
 		t.Error("two equal runs differ")
 	}
+}
+
+// However peers are preferred, fail and come and go while the budget binds: it
+// is not exceeded, and each peer has its turn within the stated bound.
+func TestEveryPeerHasItsTurn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(Limits{
+			Budget:   rapid.Float64Range(0.5, 20).Draw(t, "budget"),
+			Interval: time.Duration(rapid.IntRange(1, 30).Draw(t, "interval")) * time.Second,
+		})
+		loss := rapid.Float64Range(0, 1).Draw(t, "loss")
+		w.answers = func(Probe, time.Duration) (time.Duration, bool) {
+			return time.Duration(w.rnd.IntN(900)) * time.Millisecond, w.rnd.Float64() >= loss
+		}
+		weights := map[string]float64{}
+		var names []string
+		for i := range rapid.IntRange(1, 60).Draw(t, "peers") {
+			names = append(names, fmt.Sprint("p", i))
+			weights[names[i]] = rapid.SampledFrom([]float64{0, 0, 0, 0.1, 1, 7, -1, math.NaN(), math.Inf(1)}).Draw(t, "weight")
+		}
+		w.setPeers(names...)
+		w.plan.Prefer(weights)
+		end := 6 * w.plan.Longest()
+		w.run(end)
+		last := map[string]time.Time{}
+		for _, p := range w.sent {
+			last[p.Peer] = epoch
+		}
+		for _, p := range w.took {
+			if gap := p.at.Sub(last[p.name]); gap > w.plan.Longest()+time.Second {
+				t.Fatalf("%s waited %v, the longest is said to be %v", p.name, gap, w.plan.Longest())
+			}
+			last[p.name] = p.at
+		}
+		for _, name := range names {
+			if gap := w.now.Sub(last[name]); last[name].IsZero() || gap > w.plan.Longest()+time.Second {
+				t.Fatalf("%s waited %v at the end", name, gap)
+			}
+		}
+		if most := w.plan.limits.Budget*(end.Seconds()+0.1) + 1; float64(len(w.sent)) > most {
+			t.Fatalf("%d probes in %v, the budget allows %.0f", len(w.sent), end, most)
+		}
+	})
+}
+
+// The intervals against a slow search for the same thing: half of the steady
+// budget evenly, half by weight, nobody more often than the interval.
+func TestSharesOfTheBudget(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limits := Limits{Budget: rapid.Float64Range(1, 20).Draw(t, "budget"), Interval: 10 * time.Second}
+		p := NewPlan(limits)
+		weights := map[string]float64{}
+		var names []string
+		for i := range rapid.IntRange(1, 400).Draw(t, "peers") {
+			names = append(names, fmt.Sprint("p", i))
+			weights[names[i]] = rapid.SampledFrom([]float64{0, 0, 0.01, 0.5, 1}).Draw(t, "weight")
+		}
+		p.SetPeers(names, epoch, func() float64 { return 0 })
+		p.Prefer(weights)
+		n, most, steady := float64(len(names)), 0.1, limits.Budget*steadyShare
+		spent := func(scale, rest float64) (sum float64) {
+			for _, name := range names {
+				sum += min(most, evenShare*steady/n+scale*weights[name]+rest)
+			}
+			return sum
+		}
+		search := func(f func(float64) float64) float64 {
+			low, high := 0.0, 1e4
+			for range 200 {
+				if mid := (low + high) / 2; f(mid) < min(steady, n*most) {
+					low = mid
+				} else {
+					high = mid
+				}
+			}
+			return high
+		}
+		scale, rest := search(func(s float64) float64 { return spent(s, 0) }), 0.0
+		if scale > 9999 { // whoever is preferred has the most
+			rest = search(func(r float64) float64 { return spent(scale, r) })
+		}
+		var sum float64
+		for _, name := range names {
+			want := min(most, evenShare*steady/n+scale*weights[name]+rest)
+			if n*most <= steady {
+				want = most
+			}
+			got := 1 / p.Every(name).Seconds()
+			if sum += got; math.Abs(got-want) > 1e-4*want {
+				t.Fatalf("%s of weight %v is probed %v times a second, want %v", name, weights[name], got, want)
+			}
+		}
+		if sum > steady*(1+1e-6) {
+			t.Fatalf("%v probes a second are planned, steady are %v", sum, steady)
+		}
+	})
+}
+
+// A clock that is set back or forward stops nobody, and lets nobody send more.
+func TestPlanOutlivesClockJumps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, rnd := NewPlan(Limits{Budget: 10}), rand.New(rand.NewPCG(3, 3))
+		names := []string{"a", "b", "c"}
+		p.SetPeers(names, epoch, rnd.Float64)
+		now, tokens := epoch, 2.0 // a tenth of a second's, and rounding
+		waited := map[string]time.Duration{}
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			step := time.Duration(rapid.IntRange(1, 2000).Draw(t, "step")) * time.Millisecond
+			jump := time.Duration(0)
+			if rapid.IntRange(0, 20).Draw(t, "jump") == 0 {
+				jump = time.Duration(rapid.Int64Range(-int64(48*time.Hour), int64(48*time.Hour)).Draw(t, "by"))
+			}
+			now, tokens = now.Add(step+jump), tokens+10*step.Seconds()+2
+			for _, name := range names {
+				if step+jump >= 0 { // a step back in time costs the step itself
+					waited[name] += step
+				}
+			}
+			due, again := p.Take(now, rnd.Float64)
+			if again.Before(now) && len(due) == 0 || again.After(now.Add(time.Hour)) {
+				t.Fatalf("at %v: ask again at %v", now, again)
+			}
+			for _, d := range due {
+				waited[d.Peer] = 0
+				p.Answered(d.Peer, d.Method, now, rnd.Float64)
+			}
+			if tokens -= float64(len(due)); tokens < 0 {
+				t.Fatalf("more probes than the budget allows")
+			}
+			for _, name := range names {
+				if waited[name] > p.Longest()+2*time.Second {
+					t.Fatalf("%s waits since %v", name, waited[name])
+				}
+			}
+		}
+	})
 }

@@ -1,6 +1,13 @@
 // Package probe measures round trips to other regions: a pure plan says whom
 // to probe when and how, a pure window says what the samples mean, the Prober
 // and the Responder are the shells that do it.
+//
+// A probe is a small UDP packet that is answered by one of the same size; a TCP
+// connect where UDP is blocked. Packets are authenticated with a key that the
+// regions of a federation share, numbered within a session, and answered once;
+// an answer tells which of the session's requests came, and so on which way the
+// others were lost. A connect proves nothing about who accepts it: its method,
+// "tcp", is part of every answer.
 package probe
 
 import (

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -29,9 +30,10 @@ type Config struct {
 	Net network.Net
 	// Bind is where the probing socket is opened; default "127.0.0.1:0".
 	Bind string
-	// Key authenticates probes and answers (HMAC-SHA256); nil is none. Both
-	// ends need the same.
-	Key []byte
+	// Keys authenticate probes and answers (HMAC-SHA256): probes are made with
+	// the first, answers may be made with any, so that a key can be replaced
+	// without a gap. Both ends need one in common; empty is none.
+	Keys [][]byte
 	// Limits of the plan.
 	Limits Limits
 	// Timeout after which a probe counts as lost; default 2 s.
@@ -41,6 +43,9 @@ type Config struct {
 	// Resolve turns "host:port" into an address that Net's packet conns
 	// accept; default: literal addresses, else net.ResolveUDPAddr.
 	Resolve func(ctx context.Context, addr string) (net.Addr, error)
+	// Heard says how long ago a region's own probe came here, false if none did:
+	// Responder.Heard. Optional.
+	Heard func(region string) (time.Duration, bool)
 	// Changed is called with an edge whose state changed or whose median moved
 	// noticeably. It is called from one goroutine and must not block.
 	Changed func(topology.Edge)
@@ -53,13 +58,24 @@ const (
 	// maxDials bounds the TCP probes and name look-ups under way; beyond it
 	// the probe is skipped.
 	maxDials = 64
-	// watchTick, watchFor: while a young probe is out the prober wakes this
-	// often to see how late it is woken: that is its own scheduling delay.
-	watchTick = 5 * time.Millisecond
-	watchFor  = time.Second
+	// Where the kernel does not say when answers came, the prober sees by how
+	// late it is woken what its own scheduling delay is. It wakes for that shortly before an answer is due, by this share of the
+	// round trip, and then again and again until it comes: every watchTick or,
+	// where that is longer, every watchShare of the time since the question,
+	// for watchFor in all. What is late by less is not set aside either.
+	watchTick  = 5 * time.Millisecond
+	watchShare = 1.0 / 16
+	watchFor   = time.Second
+	watchEarly = 1.0 / 32
 	// A median that moved by more than both is a noticeable change.
 	changeFloor = time.Millisecond
 	changeShare = 0.1
+	// A waking that is this late finds answers unread: for answerGrace nothing
+	// is held lost.
+	veryLate    = 100 * time.Millisecond
+	answerGrace = 20 * time.Millisecond
+	// weighEvery is how often the weights of the peers are worked out anew.
+	weighEvery = 5 * time.Second
 )
 
 // Prober measures the edges from one region. Make it with New; the methods are
@@ -67,32 +83,54 @@ const (
 type Prober struct {
 	cfg     Config
 	tracker *topology.Tracker
-	session uint64
+	id      uint64 // the region's
 	wake    chan struct{}
 
 	mu       sync.Mutex
 	rnd      *rand.Rand
 	plan     *Plan
 	peers    map[string]*peer
-	out      map[uint64]*outstanding // by sequence number
-	sequence uint64
+	dirty    []*peer // have changes that were not reported yet
+	out      map[ticket]*outstanding
+	probes   uint64 // sent
+	connects uint64 // of them by TCP
+	interest map[string]float64
+	weighed  time.Time // when the plan was last told weights
 	wakeAt   time.Time // when the loop wants to be woken
+	grace    time.Time // until then nothing is held lost
+	stamped  bool      // the kernel says when answers came
 }
+
+// ticket names a probe under way; TCP probes have session 0.
+type ticket struct{ session, sequence uint64 }
 
 // peer is what the prober holds of another region.
 type peer struct {
 	Peer
 	window   Window
 	reported topology.Edge
-	dirty    bool // has samples that were not reported yet
+	moved    time.Time // when its edge last changed noticeably
+	dirty    bool
+	gone     bool // not among the peers any more
+
+	// The session with the address that is probed now.
+	address  string
+	session  uint64
+	sequence uint64
+	// told is what the latest answer, to request toldAt, said of those before.
+	told   arrivals
+	toldAt uint64
 }
 
 // outstanding is a probe under way.
 type outstanding struct {
-	peer   string
+	ticket
+	peer   *peer
 	method string
 	sent   time.Time
-	delay  time.Duration
+	expect time.Duration // the round trip as it was lately; 0 if not known
+	late   time.Duration // until it was really sent
+	delay  time.Duration // by which the loop was woken late
 }
 
 // New makes a prober without peers.
@@ -115,20 +153,23 @@ func New(cfg Config) (*Prober, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	var session [8]byte
-	if _, err := crand.Read(session[:]); err != nil {
-		return nil, fmt.Errorf("prober: session number: %w", err)
-	}
 	return &Prober{
 		cfg:     cfg,
 		tracker: topology.NewTracker(cfg.Region),
-		session: binary.BigEndian.Uint64(session[:]),
+		id:      regionID(cfg.Region),
 		wake:    make(chan struct{}, 1),
 		rnd:     rand.New(rand.NewPCG(cfg.Seed, 0x70726f6265)),
 		plan:    NewPlan(cfg.Limits),
 		peers:   make(map[string]*peer),
-		out:     make(map[uint64]*outstanding),
+		out:     make(map[ticket]*outstanding),
 	}, nil
+}
+
+// randomSession is a number that others cannot guess, and not 0.
+func randomSession() uint64 {
+	var b [8]byte
+	_, _ = crand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:]) | 1
 }
 
 func resolve(_ context.Context, addr string) (net.Addr, error) {
@@ -158,14 +199,49 @@ func (p *Prober) SetPeers(peers []Peer) {
 		next[told.Name] = known
 		names = append(names, told.Name)
 	}
-	for name := range p.peers {
+	for name, known := range p.peers {
 		if next[name] == nil {
+			known.gone = true
 			p.tracker.Forget(name)
 		}
 	}
+	now := time.Now()
 	p.peers = next
-	p.plan.SetPeers(names, time.Now(), p.rnd.Float64)
+	p.plan.SetPeers(names, now, p.rnd.Float64)
+	p.weigh(now)
 	p.poke()
+}
+
+// Prefer says how much the edge to each peer matters to others, such as
+// placement, 0..1; peers that are not named have 0. Where the budget does not
+// allow for all every interval, such edges are probed more often, and so are
+// those that changed lately and those whose prediction is unsure.
+func (p *Prober) Prefer(interest map[string]float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.interest = maps.Clone(interest)
+	p.weighed = time.Time{}
+	p.poke()
+}
+
+// weigh tells the plan how much each peer matters: what others say, whether
+// the edge changed within the window, and how unsure a prediction would be,
+// in equal parts. p.mu is held.
+func (p *Prober) weigh(now time.Time) {
+	p.weighed = now
+	weights := make(map[string]float64, len(p.peers))
+	for name, known := range p.peers {
+		unsure := 1.0
+		if known.Coordinate != nil {
+			unsure = min(1, known.Coordinate.Error)
+		}
+		changed := 0.0
+		if !known.moved.IsZero() && now.Sub(known.moved) < WindowAge {
+			changed = 1
+		}
+		weights[name] = (min(1, max(0, p.interest[name])) + changed + unsure) / 3
+	}
+	p.plan.Prefer(weights)
 }
 
 // Edges are the measured edges to the peers, by name. Those of state Unknown
@@ -176,10 +252,21 @@ func (p *Prober) Edges() []topology.Edge {
 	now := time.Now()
 	edges := make([]topology.Edge, 0, len(p.peers))
 	for name, known := range p.peers {
-		edges = append(edges, known.window.Edge(p.cfg.Region, name, now, p.plan.Interval()))
+		edges = append(edges, p.edge(name, known, now))
 	}
 	slices.SortFunc(edges, func(a, b topology.Edge) int { return strings.Compare(a.To, b.To) })
 	return edges
+}
+
+// edge sums up what is known of one. p.mu is held.
+func (p *Prober) edge(name string, known *peer, now time.Time) topology.Edge {
+	every := p.plan.Every(name)
+	e := known.window.Edge(p.cfg.Region, name, now, every)
+	if e.State == topology.Unreachable && p.cfg.Heard != nil {
+		ago, ok := p.cfg.Heard(name)
+		e.Heard = ok && ago <= StaleIntervals*every
+	}
+	return e
 }
 
 // Coordinate is the region's present network coordinate.
@@ -192,6 +279,10 @@ func (p *Prober) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prober of %s: open %s: %w", p.cfg.Region, p.cfg.Bind, err)
 	}
+	read, stamped := receiver(conn)
+	p.mu.Lock()
+	p.stamped = stamped
+	p.mu.Unlock()
 	g, ctx := errgroup.WithContext(ctx)
 	var dials errgroup.Group
 	dials.SetLimit(maxDials)
@@ -199,7 +290,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		p.loop(ctx, conn, &dials)
 		return nil
 	})
-	g.Go(func() error { return p.read(ctx, conn) })
+	g.Go(func() error { return p.read(ctx, read) })
 	g.Go(func() error {
 		<-ctx.Done()
 		return conn.Close()
@@ -237,7 +328,9 @@ func (p *Prober) loop(ctx context.Context, conn net.PacketConn, dials *errgroup.
 			p.send(ctx, conn, dials, d)
 		}
 		for _, e := range p.changes(time.Now()) {
-			p.cfg.Changed(e)
+			if p.cfg.Changed != nil {
+				p.cfg.Changed(e)
+			}
 		}
 		timer.Reset(p.sleep(again))
 	}
@@ -248,9 +341,14 @@ func (p *Prober) step(now time.Time) (due []Probe, again time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wakeAt = time.Time{} // awake
-	for sequence, o := range p.out {
-		if o.method == UDP && now.Sub(o.sent) >= p.cfg.Timeout {
-			p.settle(sequence, Sample{Lost: true}, now)
+	if now.Sub(p.weighed) >= weighEvery {
+		p.weigh(now)
+	}
+	if !now.Before(p.grace) {
+		for _, o := range p.out {
+			if o.method == UDP && now.Sub(o.sent) >= p.cfg.Timeout {
+				p.settle(o, Sample{Lost: true}, now)
+			}
 		}
 	}
 	return p.plan.Take(now, p.rnd.Float64)
@@ -267,9 +365,12 @@ func (p *Prober) sleep(again time.Time) time.Duration {
 		again = now.Add(time.Hour) // nothing to do until poked
 	}
 	for _, o := range p.out {
-		look := o.sent.Add(p.cfg.Timeout)
-		if now.Sub(o.sent) < watchFor {
-			look = now.Add(watchTick)
+		look, watched := o.look(now)
+		if !watched || p.stamped {
+			look = o.sent.Add(p.cfg.Timeout)
+			if look.Before(p.grace) {
+				look = p.grace
+			}
 		}
 		if look.Before(again) {
 			again = look
@@ -277,6 +378,21 @@ func (p *Prober) sleep(again time.Time) time.Duration {
 	}
 	p.wakeAt = again
 	return max(0, again.Sub(now))
+}
+
+// look is when the loop should be awake for the probe; false if there is no
+// need any more.
+func (o *outstanding) look(now time.Time) (time.Time, bool) {
+	gone := now.Sub(o.sent)
+	first := o.sent.Add(o.expect - time.Duration(watchEarly*float64(o.expect)))
+	next := now.Add(max(watchTick, time.Duration(watchShare*float64(gone))))
+	switch {
+	case now.Before(first):
+		return first, true
+	case gone < watchFor:
+		return next, true
+	}
+	return time.Time{}, false
 }
 
 // noteDelay charges the lateness of this waking to the probes under way.
@@ -287,6 +403,9 @@ func (p *Prober) noteDelay(now time.Time) {
 		return
 	}
 	late := now.Sub(p.wakeAt)
+	if late > veryLate {
+		p.grace = now.Add(answerGrace)
+	}
 	for _, o := range p.out {
 		o.delay = max(o.delay, late)
 	}
@@ -294,23 +413,24 @@ func (p *Prober) noteDelay(now time.Time) {
 
 // changes are the edges to report.
 func (p *Prober) changes(now time.Time) []topology.Edge {
-	if p.cfg.Changed == nil {
-		return nil
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var changed []topology.Edge
-	for name, known := range p.peers {
-		if !known.dirty {
+	for _, known := range p.dirty {
+		known.dirty = false
+		if known.gone {
 			continue
 		}
-		known.dirty = false
-		e := known.window.Edge(p.cfg.Region, name, now, p.plan.Interval())
+		e := p.edge(known.Name, known, now)
 		if noticeable(known.reported, e) {
+			if known.reported.State != topology.Unknown {
+				known.moved = now
+			}
 			known.reported = e
 			changed = append(changed, e)
 		}
 	}
+	p.dirty = p.dirty[:0]
 	slices.SortFunc(changed, func(a, b topology.Edge) int { return strings.Compare(a.To, b.To) })
 	return changed
 }
@@ -322,25 +442,30 @@ func noticeable(was, is topology.Edge) bool {
 
 // settle ends a probe: its sample goes to the window, the plan and the
 // coordinate. mu is held.
-func (p *Prober) settle(sequence uint64, s Sample, now time.Time) {
-	o := p.out[sequence]
-	delete(p.out, sequence)
-	known := p.peers[o.peer]
-	if known == nil {
+func (p *Prober) settle(o *outstanding, s Sample, now time.Time) {
+	delete(p.out, o.ticket)
+	known := o.peer
+	if known.gone {
 		return // removed meanwhile
 	}
-	s.At, s.Method = o.sent, o.method
-	s.Delay = max(s.Delay, o.delay)
+	s.At, s.Method, s.Session, s.Sequence = o.sent, o.method, o.session, o.sequence
+	s.Delay = max(s.Delay, o.late, o.delay)
+	if s.Lost && o.session == known.session && o.sequence < known.toldAt {
+		s.Way = known.told.way(known.toldAt - o.sequence)
+	}
 	known.window.Add(s)
-	known.dirty = true
+	if !known.dirty && noticeable(known.reported, p.edge(known.Name, known, now)) {
+		known.dirty = true
+		p.dirty = append(p.dirty, known)
+	}
 	if s.Lost {
-		p.plan.Lost(o.peer, o.method, now, p.rnd.Float64)
+		p.plan.Lost(known.Name, o.method, now, p.rnd.Float64)
 		return
 	}
-	p.plan.Answered(o.peer, o.method, now, p.rnd.Float64)
+	p.plan.Answered(known.Name, o.method, now, p.rnd.Float64)
 	if known.Coordinate != nil && !s.delayed() {
-		if err := p.tracker.Update(o.peer, *known.Coordinate, s.RTT); err != nil {
-			p.cfg.Logger.Debug("coordinate not learned", "peer", o.peer, "error", err)
+		if err := p.tracker.Update(known.Name, *known.Coordinate, s.RTT); err != nil {
+			p.cfg.Logger.Debug("coordinate not learned", "peer", known.Name, "error", err)
 		}
 	}
 }

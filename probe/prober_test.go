@@ -10,14 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/sim/simnet"
 	"github.com/nusa-scheduler/nusa/topology"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // ip of the hosts of the simulated network.
 const hostA, hostB, hostC = "10.0.0.1", "10.0.0.2", "10.0.0.3"
@@ -65,6 +61,9 @@ func (s *stage) run(what string, run func(context.Context) error) {
 func (s *stage) responder(host string, cfg ResponderConfig) string {
 	s.t.Helper()
 	cfg.Net, cfg.Addr = s.net.Net(host), host+":0"
+	if cfg.Region == "" {
+		cfg.Region = map[string]string{hostA: "a", hostB: "b", hostC: "c"}[host]
+	}
 	r, err := Listen(s.ctx, cfg)
 	if err != nil {
 		s.t.Fatal(err)
@@ -165,8 +164,7 @@ func TestCutIsNoticedAndHealToo(t *testing.T) {
 
 func TestDeadServerIsReplacedByTheNextAddress(t *testing.T) {
 	onStage(t, func(s *stage) {
-		b, c := s.responder(hostB, ResponderConfig{}), s.responder(hostC, ResponderConfig{})
-		s.net.Net(hostB)
+		b, c := s.responder(hostB, ResponderConfig{}), s.responder(hostC, ResponderConfig{Region: "b"})
 		p := s.prober(hostA, Config{Seed: 1})
 		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b, c}}})
 		wait(5 * time.Second)
@@ -206,21 +204,25 @@ func TestTCPTakesOverWhereUDPIsSilent(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
+	k, x := []byte("key of the federation"), []byte("another key")
+	keys := func(all ...[]byte) [][]byte { return all }
 	for _, tc := range []struct {
 		name           string
-		prober, server []byte
+		prober, server [][]byte
 		method         string
 	}{
-		{"same key", []byte("k"), []byte("k"), UDP},
+		{"same key", keys(k), keys(k), UDP},
 		{"no key", nil, nil, UDP},
+		{"the responder has the new key already", keys(x), keys(k, x), UDP},
+		{"the prober has the new key already", keys(k, x), keys(x, k), UDP},
 		// A connect tells nothing and needs no key.
-		{"another key", []byte("k"), []byte("x"), TCP},
-		{"no key for a server with one", nil, []byte("k"), TCP},
+		{"another key", keys(k), keys(x), TCP},
+		{"no key for a server with one", nil, keys(k), TCP},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			onStage(t, func(s *stage) {
-				b := s.responder(hostB, ResponderConfig{Key: tc.server})
-				p := s.prober(hostA, Config{Key: tc.prober})
+				b := s.responder(hostB, ResponderConfig{Keys: tc.server})
+				p := s.prober(hostA, Config{Keys: tc.prober})
 				p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
 				wait(4 * time.Second)
 				if e := p.Edges()[0]; e.Method != tc.method || e.State != topology.OK {
@@ -229,6 +231,12 @@ func TestKeys(t *testing.T) {
 			})
 		})
 	}
+}
+
+// answer is the plainest one to a request.
+func (p packet) answer() packet {
+	p.kind, p.arrivals = kindAnswer, arrivals{span: 1, bits: 1}
+	return p
 }
 
 // fakePeer answers each request with what reply makes of it.
@@ -247,7 +255,7 @@ func (s *stage) fakePeer(host string, reply func(n int, p packet) [][]byte) stri
 			if err != nil {
 				return nil
 			}
-			p, err := decode(buf[:size], nil)
+			p, _, err := decode(buf[:size], nil, "b")
 			if err != nil {
 				return err
 			}
@@ -264,11 +272,11 @@ func (s *stage) fakePeer(host string, reply func(n int, p packet) [][]byte) stri
 func TestABusyResponderDoesNotInflateTheRoundTrip(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.fakePeer(hostB, func(n int, p packet) [][]byte {
-			if p.kind = kindAnswer; n%2 == 1 {
+			if p = p.answer(); n%2 == 1 {
 				p.held = 60 * msec
 				time.Sleep(p.held)
 			}
-			return [][]byte{p.encode(nil)}
+			return [][]byte{p.encode(nil, "b")}
 		})
 		p := s.prober(hostA, Config{Seed: 1})
 		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
@@ -285,20 +293,20 @@ func TestABusyProberSetsItsSamplesAside(t *testing.T) {
 		}
 		p.SetPeers([]Peer{{Name: "b", Addresses: []string{hostB + ":7613"}}})
 		sample := func(rtt, late time.Duration) {
-			sequence, o := p.begin("b", UDP)
+			o := p.begin("b", hostB+":7613", UDP)
 			wait(rtt)
 			now := time.Now()
 			p.mu.Lock()
 			p.wakeAt = now.Add(-late)
 			p.mu.Unlock()
 			p.noteDelay(now)
-			p.finish(sequence, Sample{RTT: now.Sub(o.sent)}, now)
+			p.finish(o, Sample{RTT: now.Sub(o.sent)}, now)
 		}
 		sample(40*msec, 0)
 		sample(45*msec, msec)
 		sample(140*msec, 80*msec)
-		if e := p.Edges()[0]; e.Samples != 2 || e.P99 != 45*msec {
-			t.Errorf("%s, want the two good samples", summary(e))
+		if e := p.Edges()[0]; e.Samples != 2 || e.P99 != 45*msec || e.SetAside != 1 {
+			t.Errorf("%s, %d set aside, want the two good samples and one", summary(e), e.SetAside)
 		}
 		p.mu.Lock()
 		p.wakeAt = time.Now().Add(-30 * msec)
@@ -312,12 +320,12 @@ func TestABusyProberSetsItsSamplesAside(t *testing.T) {
 func TestForeignAnswersAreIgnored(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.fakePeer(hostB, func(_ int, p packet) [][]byte {
-			reflected := p.encode(nil)
-			p.kind = kindAnswer
-			session, sequence := p, p
+			session, sequence, prober := p.answer(), p.answer(), p.answer()
 			session.session++
 			sequence.sequence += 1000
-			return [][]byte{reflected, session.encode(nil), sequence.encode(nil), []byte("noise"), nil}
+			prober.from++
+			return [][]byte{p.encode(nil, "b"), session.encode(nil, "b"), sequence.encode(nil, "b"), prober.encode(nil, "b"),
+				p.answer().encode(nil, "c"), p.answer().encode([]byte("a key"), "b"), []byte("noise"), nil}
 		})
 		p := s.prober(hostA, Config{Seed: 1})
 		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
@@ -331,8 +339,8 @@ func TestForeignAnswersAreIgnored(t *testing.T) {
 func TestAnswerTwiceCountsOnce(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.fakePeer(hostB, func(_ int, p packet) [][]byte {
-			p.kind = kindAnswer
-			return [][]byte{p.encode(nil), p.encode(nil)}
+			b := p.answer().encode(nil, "b")
+			return [][]byte{b, b}
 		})
 		p := s.prober(hostA, Config{Seed: 1})
 		p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})

@@ -20,23 +20,33 @@ import (
 type ResponderConfig struct {
 	// Net carries the probes.
 	Net network.Net
+	// Region that answers; packets for another are not.
+	Region string
 	// Addr to answer on, UDP and TCP; default "127.0.0.1:7613". Port 0 takes a
 	// port that is free for both.
 	Addr string
-	// Key authenticates probes and answers; nil is none.
-	Key []byte
-	// PerSource bounds the answers per second to one source host; default 200.
+	// Keys authenticate probes and answers (HMAC-SHA256): packets made with any
+	// of them are answered, with the same one; others are not. Empty is none.
+	Keys [][]byte
+	// PerSource bounds the answers per second to one source host, Total those
+	// to all; defaults 200 and 5,000.
 	PerSource float64
+	Total     float64
 	// Logger; default discards.
 	Logger *slog.Logger
 }
 
 const (
 	defaultPerSource = 200
-	// maxSources bounds the table of rate limits. When it is full, one that was
-	// quiet for sourceIdle makes room; if none was, a newcomer gets no answer.
+	defaultTotal     = 5000
+	// maxSources and sourceIdle bound the table of rate limits; hosts that find
+	// no room share one limit.
 	maxSources = 1024
 	sourceIdle = 10 * time.Second
+	// maxSessions and sessionIdle bound what is remembered of who probed. A
+	// prober of 30,000 regions comes to each less often than every ten minutes.
+	maxSessions = 4096
+	sessionIdle = 10 * time.Minute
 	// portTries: how often port 0 is tried until one is free for UDP and TCP.
 	portTries = 8
 	// acceptPause after an error that may pass, such as too many open files.
@@ -44,12 +54,27 @@ const (
 )
 
 // Responder answers probes: UDP packets with one of the same size, TCP
-// connects by accepting and closing.
+// connects by accepting and closing. What it does not answer it says nothing
+// to. A request is answered once: what is recorded and sent again is silently
+// dropped, for as long as its session is remembered; after that it costs one
+// answer of its own size, which no prober waits for.
 type Responder struct {
-	cfg     ResponderConfig
-	udp     net.PacketConn
-	tcp     net.Listener
-	sources sources
+	cfg    ResponderConfig
+	udp    net.PacketConn
+	tcp    net.Listener
+	limits limits
+
+	mu       sync.Mutex
+	sessions recent[sessionKey, *session]
+	heard    recent[uint64, time.Time] // by region
+}
+
+type sessionKey struct{ from, session uint64 }
+
+// session is what a responder remembers of a prober's.
+type session struct {
+	highest uint64
+	arrivals
 }
 
 // Listen opens the sockets; Run serves them.
@@ -60,10 +85,17 @@ func Listen(ctx context.Context, cfg ResponderConfig) (*Responder, error) {
 	if cfg.PerSource <= 0 {
 		cfg.PerSource = defaultPerSource
 	}
+	if cfg.Total <= 0 {
+		cfg.Total = defaultTotal
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Responder{cfg: cfg, sources: sources{limit: rate.Limit(cfg.PerSource), byHost: make(map[string]*source)}}
+	r := &Responder{
+		cfg: cfg, limits: newLimits(cfg.PerSource, cfg.Total),
+		sessions: newRecent[sessionKey, *session](maxSessions, sessionIdle),
+		heard:    newRecent[uint64, time.Time](maxSessions, sessionIdle),
+	}
 	_, port, err := net.SplitHostPort(cfg.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("probe responder address %q: %w", cfg.Addr, err)
@@ -116,29 +148,70 @@ func (r *Responder) Run(ctx context.Context) error {
 func (r *Responder) Close() error { return errors.Join(r.udp.Close(), r.tcp.Close()) }
 
 func (r *Responder) answer(ctx context.Context) error {
+	read, _ := receiver(r.udp)
 	buf := make([]byte, 2*packetSize)
 	for {
-		n, from, err := r.udp.ReadFrom(buf)
+		n, from, waited, err := read(buf)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return fmt.Errorf("receive: %w", err)
 		}
-		got := time.Now()
-		p, err := decode(buf[:n], r.cfg.Key)
-		if err != nil || p.kind != kindRequest {
-			r.cfg.Logger.Debug("probe ignored", "from", from, "error", err)
-			continue
-		}
-		if !r.sources.allow(from, got) {
-			continue
-		}
-		p.kind, p.held = kindAnswer, time.Since(got)
-		if _, err := r.udp.WriteTo(p.encode(r.cfg.Key), from); err != nil && ctx.Err() == nil {
-			r.cfg.Logger.Debug("probe not answered", "to", from, "error", err)
+		if reply := r.reply(buf[:n], from, time.Now().Add(-waited)); reply != nil {
+			if _, err := r.udp.WriteTo(reply, from); err != nil && ctx.Err() == nil {
+				r.cfg.Logger.Debug("probe not answered", "to", from, "error", err)
+			}
 		}
 	}
+}
+
+// reply is the answer to a packet that came at a time; nil for none. The order
+// matters: only who has the key can fill tables or use up limits.
+func (r *Responder) reply(b []byte, from net.Addr, got time.Time) []byte {
+	p, key, err := decode(b, r.cfg.Keys, r.cfg.Region)
+	if err != nil || p.kind != kindRequest {
+		r.cfg.Logger.Debug("probe ignored", "from", from, "error", err)
+		return nil
+	}
+	if !r.limits.allow(hostOf(from), got) {
+		return nil
+	}
+	around, fresh := r.note(p, got)
+	if !fresh {
+		r.cfg.Logger.Debug("probe ignored: it came before", "from", from)
+		return nil
+	}
+	p.kind, p.arrivals, p.held = kindAnswer, around, max(0, time.Since(got))
+	return p.encode(key, r.cfg.Region)
+}
+
+// note remembers that a request came; false if it came before.
+func (r *Responder) note(p packet, now time.Time) (arrivals, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := sessionKey{p.from, p.session}
+	s, known := r.sessions.get(key, now)
+	if !known {
+		s = &session{}
+		r.sessions.put(key, s, now) // without room it is answered, not remembered
+	}
+	around, fresh := s.note(&s.highest, p.sequence)
+	if fresh {
+		r.heard.put(p.from, now, now)
+	}
+	return around, fresh
+}
+
+// Heard is how long ago a probe of the region came here; false if none did
+// that is remembered. Where our own probes of that region are not answered, it
+// tells a way that is cut in one direction from one that is cut in both.
+func (r *Responder) Heard(region string) (time.Duration, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	at, ok := r.heard.get(regionID(region), now)
+	return max(0, now.Sub(at)), ok
 }
 
 func (r *Responder) accept(ctx context.Context) error {
@@ -164,48 +237,34 @@ func (r *Responder) accept(ctx context.Context) error {
 	}
 }
 
-// sources limits the answers to each host.
-type sources struct {
-	limit rate.Limit
-
-	mu     sync.Mutex
-	byHost map[string]*source
+// limits bound the answers to each host and to all. Not safe for concurrent
+// use.
+type limits struct {
+	each   rate.Limit
+	total  *rate.Limiter
+	byHost recent[string, *rate.Limiter]
+	others *rate.Limiter // of hosts that found no room
 }
 
-type source struct {
-	limiter *rate.Limiter
-	last    time.Time
-}
-
-func (s *sources) allow(from net.Addr, now time.Time) bool {
-	host := hostOf(from)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known, ok := s.byHost[host]
-	if !ok {
-		if len(s.byHost) >= maxSources && !s.makeRoom(now) {
-			return false
-		}
-		known = &source{limiter: rate.NewLimiter(s.limit, max(1, int(s.limit)))}
-		s.byHost[host] = known
+func newLimits(each, total float64) limits {
+	return limits{
+		each: rate.Limit(each), total: burstOfASecond(rate.Limit(total)),
+		byHost: newRecent[string, *rate.Limiter](maxSources, sourceIdle),
+		others: burstOfASecond(rate.Limit(each)),
 	}
-	known.last = now
-	return known.limiter.AllowN(now, 1)
 }
 
-// makeRoom forgets the source that was quiet for longest.
-func (s *sources) makeRoom(now time.Time) bool {
-	oldest, at := "", now.Add(-sourceIdle)
-	for host, known := range s.byHost {
-		if known.last.Before(at) {
-			oldest, at = host, known.last
+func burstOfASecond(l rate.Limit) *rate.Limiter { return rate.NewLimiter(l, max(1, int(l))) }
+
+func (l *limits) allow(host string, now time.Time) bool {
+	own, known := l.byHost.get(host, now)
+	if !known {
+		own = burstOfASecond(l.each)
+		if !l.byHost.put(host, own, now) {
+			own = l.others
 		}
 	}
-	if oldest == "" {
-		return false
-	}
-	delete(s.byHost, oldest)
-	return true
+	return own.AllowN(now, 1) && l.total.AllowN(now, 1)
 }
 
 func hostOf(addr net.Addr) string {

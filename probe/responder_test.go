@@ -3,15 +3,13 @@ package probe
 import (
 	"context"
 	"errors"
-
-	"net"
+	"fmt"
+	"math"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
@@ -54,13 +52,12 @@ func TestResponderDoesNotAmplify(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.responder(hostB, ResponderConfig{})
 		request := packet{kind: kindRequest, session: 1, sequence: 2}
-		answer := request
-		answer.kind = kindAnswer
-		if n, size := s.ask(hostC, b, request.encode(nil)); n != 1 || size != packetSize {
+		if n, size := s.ask(hostC, b, request.encode(nil, "b")); n != 1 || size != packetSize {
 			t.Errorf("a request: %d answers of %d bytes", n, size)
 		}
-		if n, _ := s.ask(hostC, b, answer.encode(nil), []byte{}, []byte("hello"), make([]byte, 1400), request.encode(nil)[:20]); n != 0 {
-			t.Errorf("answers and noise: %d answers", n)
+		if n, _ := s.ask(hostC, b, request.answer().encode(nil, "b"), []byte{}, []byte("hello"), make([]byte, 1400), request.encode(nil, "b")[:20],
+			packet{kind: kindRequest, session: 1, sequence: 3}.encode(nil, "a")); n != 0 {
+			t.Errorf("answers, noise and what is for another region: %d answers", n)
 		}
 	})
 }
@@ -70,45 +67,125 @@ func TestResponderLimitsEachSource(t *testing.T) {
 		b := s.responder(hostB, ResponderConfig{PerSource: 50})
 		var flood [][]byte
 		for i := range 180 {
-			flood = append(flood, packet{kind: kindRequest, sequence: uint64(i)}.encode(nil))
+			flood = append(flood, packet{kind: kindRequest, sequence: uint64(i + 1)}.encode(nil, "b"))
 		}
 		if n, _ := s.ask(hostC, b, flood...); n < 50 || n > 52 {
 			t.Errorf("%d answers to a flood, want the 50 of one second", n)
 		}
-		if n, _ := s.ask(hostA, b, flood[0]); n != 1 {
+		if n, _ := s.ask(hostA, b, request(1)); n != 1 {
 			t.Error("another source suffers from it")
 		}
 		wait(time.Second)
-		if n, _ := s.ask(hostC, b, flood[0]); n != 1 {
+		if n, _ := s.ask(hostC, b, request(2)); n != 1 {
 			t.Error("the source is not answered any more")
 		}
 	})
 }
 
-func TestSourceTableIsBounded(t *testing.T) {
-	s := sources{limit: rate.Limit(1), byHost: map[string]*source{}}
-	addr := func(i int) net.Addr {
-		return &net.UDPAddr{IP: net.IPv4(10, 1, byte(i>>8), byte(i)), Port: i}
+func request(session uint64) []byte {
+	return packet{kind: kindRequest, session: session, sequence: 1}.encode(nil, "b")
+}
+
+func TestResponderLimitsAllTogether(t *testing.T) {
+	onStage(t, func(s *stage) {
+		b := s.responder(hostB, ResponderConfig{PerSource: 60, Total: 100})
+		answers := 0
+		for host := range 4 {
+			var flood [][]byte
+			for i := range 60 {
+				flood = append(flood, request(uint64(1000*host+i)))
+			}
+			n, _ := s.ask(fmt.Sprint("10.0.1.", host), b, flood...)
+			answers += n
+		}
+		// The four floods took 0.8 s.
+		if answers < 100 || answers > 182 {
+			t.Errorf("%d answers, want 100 and those of 0.8 s", answers)
+		}
+	})
+}
+
+// What is recorded and sent again is answered no second time, and neither is
+// what comes out of order twice.
+func TestReplayedRequestsAreNotAnswered(t *testing.T) {
+	onStage(t, func(s *stage) {
+		key := []byte("key of the federation")
+		b := s.responder(hostB, ResponderConfig{Keys: [][]byte{key}})
+		at := func(sequence uint64) []byte {
+			return packet{kind: kindRequest, from: 1, session: 7, sequence: sequence}.encode(key, "b")
+		}
+		if n, _ := s.ask(hostA, b, at(3), at(5), at(4), at(100)); n != 4 {
+			t.Errorf("%d answers to four requests", n)
+		}
+		// 100 pushed everything up to 36 out of what is remembered.
+		if n, _ := s.ask(hostC, b, at(5), at(4), at(100), at(1), at(36)); n != 0 {
+			t.Errorf("%d answers to what was sent again, or is older than what is remembered", n)
+		}
+		if n, _ := s.ask(hostA, b, at(99), at(37), at(101)); n != 3 {
+			t.Errorf("%d answers to requests that came late but never before", n)
+		}
+	})
+}
+
+// The first answer to a session that is not remembered says nothing of the
+// requests before.
+func TestARestartedResponderBlamesNobody(t *testing.T) {
+	for _, tc := range []struct {
+		came []uint64
+		want arrivals
+	}{
+		{[]uint64{1}, arrivals{1, 0b1}},
+		{[]uint64{1, 2, 3}, arrivals{3, 0b111}},
+		{[]uint64{1, 4}, arrivals{4, 0b1001}},
+		{[]uint64{40}, arrivals{1, 0b1}},
+		{[]uint64{40, 42}, arrivals{3, 0b101}},
+		{[]uint64{1, 64}, arrivals{64, 1<<63 | 1}},
+		{[]uint64{1, 65}, arrivals{64, 1}},
+		{[]uint64{1, math.MaxUint64}, arrivals{64, 1}},
+		{[]uint64{1, 2, 5, 3}, arrivals{3, 0b111}}, // around 3, not 5
+	} {
+		var s session
+		var got arrivals
+		for _, sequence := range tc.came {
+			got, _ = s.note(&s.highest, sequence)
+		}
+		if got != tc.want {
+			t.Errorf("%d: %d bits %b, want %d bits %b", tc.came, got.span, got.bits, tc.want.span, tc.want.bits)
+		}
 	}
+}
+
+func TestTablesOfTheResponderAreBounded(t *testing.T) {
+	l := newLimits(1, 1e9)
+	host := func(i int) string { return fmt.Sprint("10.1.", i>>8, ".", i&255) }
 	for i := range maxSources {
-		if !s.allow(addr(i), epoch.Add(time.Duration(i))) {
+		if !l.allow(host(i), epoch.Add(time.Duration(i))) {
 			t.Fatalf("source %d was refused", i)
 		}
 	}
-	if s.allow(addr(maxSources), epoch.Add(time.Second)) {
-		t.Error("a newcomer got in while all are active")
+	if !l.allow("newcomer", epoch.Add(msec)) || l.allow("another", epoch.Add(msec)) {
+		t.Error("newcomers to a full table must share one limit")
 	}
-	if !s.allow(addr(maxSources), epoch.Add(sourceIdle+time.Second)) {
+	if l.allow(host(3), epoch.Add(msec)) {
+		t.Error("one host twice at once is over its limit")
+	}
+	if !l.allow("another", epoch.Add(sourceIdle+time.Second)) {
 		t.Error("no room was made although all are idle")
 	}
-	if len(s.byHost) != maxSources {
-		t.Errorf("%d sources held", len(s.byHost))
+	for i := range 10 * maxSources {
+		l.allow(host(i), epoch.Add(time.Duration(i)*time.Minute/maxSources))
 	}
-	if _, held := s.byHost["10.1.0.0"]; held {
-		t.Error("it was not the oldest that had to go")
+	if n := len(l.byHost.young) + len(l.byHost.old); n > 2*maxSources {
+		t.Errorf("%d sources held", n)
 	}
-	if s.allow(addr(maxSources), epoch.Add(sourceIdle+time.Second)) {
-		t.Error("one host twice at once is over its limit")
+	r := &Responder{sessions: newRecent[sessionKey, *session](maxSessions, sessionIdle), heard: newRecent[uint64, time.Time](maxSessions, sessionIdle)}
+	for i := range uint64(3 * maxSessions) {
+		if _, fresh := r.note(packet{from: i, session: i, sequence: 1}, epoch.Add(time.Duration(i)*time.Millisecond)); !fresh {
+			t.Fatalf("session %d is refused for want of room", i)
+		}
+	}
+	if n := len(r.sessions.young) + len(r.sessions.old) + len(r.heard.young) + len(r.heard.old); n > 4*maxSessions {
+		t.Errorf("%d sessions and regions held", n)
 	}
 }
 

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -23,7 +24,7 @@ func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *errgroup.
 	p.mu.Unlock()
 
 	if _, err := netip.ParseAddrPort(addr); err == nil && d.Method == UDP {
-		p.sendUDP(ctx, conn, d.Peer, addr)
+		p.sendUDP(ctx, conn, d.Peer, addr) // the loop goes on to watch it
 		return
 	}
 	started := dials.TryGo(func() error {
@@ -31,6 +32,7 @@ func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *errgroup.
 			p.probeTCP(ctx, d.Peer, addr)
 		} else {
 			p.sendUDP(ctx, conn, d.Peer, addr)
+			p.poke() // so that the loop watches it
 		}
 		return nil
 	})
@@ -39,22 +41,49 @@ func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *errgroup.
 	}
 }
 
-// begin notes a probe as under way from now.
-func (p *Prober) begin(peer, method string) (sequence uint64, o *outstanding) {
+// begin notes a probe as under way from now; nil if the peer has gone.
+func (p *Prober) begin(name, addr, method string) *outstanding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sequence++
-	o = &outstanding{peer: peer, method: method, sent: time.Now()}
-	p.out[p.sequence] = o
-	return p.sequence, o
+	known := p.peers[name]
+	if known == nil {
+		return nil
+	}
+	o := &outstanding{peer: known, method: method, expect: known.window.latest.RTT}
+	if usual := known.reported.P50; usual > 0 {
+		o.expect = min(o.expect, usual)
+	}
+	if method == UDP {
+		if known.address != addr {
+			known.address, known.session, known.sequence = addr, randomSession(), 0
+			known.told, known.toldAt = arrivals{}, 0
+		}
+		known.sequence++
+		o.ticket = ticket{known.session, known.sequence}
+	} else {
+		p.connects++
+		o.ticket = ticket{0, p.connects}
+	}
+	p.out[o.ticket] = o
+	p.probes++
+	o.sent = time.Now()
+	return o
 }
 
 // finish settles a probe that is still under way.
-func (p *Prober) finish(sequence uint64, s Sample, now time.Time) {
+func (p *Prober) finish(o *outstanding, s Sample, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.out[sequence] != nil {
-		p.settle(sequence, s, now)
+	if p.out[o.ticket] == o {
+		p.settle(o, s, now)
+		p.hurry()
+	}
+}
+
+// hurry wakes the loop if it would otherwise look too late, or may not have
+// seen what is new. mu is held.
+func (p *Prober) hurry() {
+	if len(p.dirty) > 0 || p.wakeAt.IsZero() || len(p.plan.queue) > 0 && p.plan.queue[0].next.At.Before(p.wakeAt) {
 		p.poke()
 	}
 }
@@ -62,35 +91,47 @@ func (p *Prober) finish(sequence uint64, s Sample, now time.Time) {
 // sendUDP sends a request; the answer comes to read, its absence to step.
 func (p *Prober) sendUDP(ctx context.Context, conn net.PacketConn, peer, addr string) {
 	to, err := p.cfg.Resolve(ctx, addr)
-	sequence, _ := p.begin(peer, UDP)
+	o := p.begin(peer, addr, UDP)
+	if o == nil {
+		return
+	}
 	if err == nil {
-		request := packet{kind: kindRequest, session: p.session, sequence: sequence}.encode(p.cfg.Key)
-		_, err = conn.WriteTo(request, to)
+		request := packet{kind: kindRequest, from: p.id, session: o.session, sequence: o.sequence}
+		_, err = conn.WriteTo(request.encode(signing(p.cfg.Keys), peer), to)
+		p.sentLate(o, time.Now())
 	}
 	if err != nil && ctx.Err() == nil {
 		p.cfg.Logger.Debug("probe not sent", "peer", peer, "address", addr, "error", err)
-		p.finish(sequence, Sample{Lost: true}, time.Now())
-		return
+		p.finish(o, Sample{Lost: true, Way: WayOut}, time.Now())
 	}
-	p.poke() // so that the loop watches this probe
+}
+
+// sentLate charges a probe with the time that it took to be sent.
+func (p *Prober) sentLate(o *outstanding, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o.late = now.Sub(o.sent)
 }
 
 // probeTCP measures a connect.
 func (p *Prober) probeTCP(ctx context.Context, peer, addr string) {
 	timed, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	sequence, o := p.begin(peer, TCP)
+	o := p.begin(peer, addr, TCP)
+	if o == nil {
+		return
+	}
 	p.poke()
 	conn, err := p.cfg.Net.Dial(timed, addr)
 	now := time.Now()
 	if err == nil {
 		conn.Close()
-		p.finish(sequence, Sample{RTT: now.Sub(o.sent), Delay: p.lateness(now)}, now)
+		p.finish(o, Sample{RTT: now.Sub(o.sent), Delay: p.lateness(now)}, now)
 		return
 	}
 	if ctx.Err() == nil {
 		p.cfg.Logger.Debug("connect probe failed", "peer", peer, "address", addr, "error", err)
-		p.finish(sequence, Sample{Lost: true}, now)
+		p.finish(o, Sample{Lost: true}, now)
 	}
 }
 
@@ -98,6 +139,10 @@ func (p *Prober) probeTCP(ctx context.Context, peer, addr string) {
 func (p *Prober) lateness(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.latenessLocked(now)
+}
+
+func (p *Prober) latenessLocked(now time.Time) time.Duration {
 	if p.wakeAt.IsZero() {
 		return 0
 	}
@@ -105,28 +150,57 @@ func (p *Prober) lateness(now time.Time) time.Duration {
 }
 
 // read takes answers.
-func (p *Prober) read(ctx context.Context, conn net.PacketConn) error {
+func (p *Prober) read(ctx context.Context, read receive) error {
 	buf := make([]byte, 2*packetSize)
 	for {
-		n, from, err := conn.ReadFrom(buf)
+		n, from, waited, err := read(buf)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return fmt.Errorf("receive: %w", err)
 		}
-		now := time.Now()
-		answer, err := decode(buf[:n], p.cfg.Key)
-		if err != nil || answer.kind != kindAnswer || answer.session != p.session {
+		if err := p.take(buf[:n], time.Now(), waited); err != nil {
 			p.cfg.Logger.Debug("answer ignored", "from", from, "error", err)
-			continue
 		}
-		late := p.lateness(now)
-		p.mu.Lock()
-		if o := p.out[answer.sequence]; o != nil && o.method == UDP {
-			p.settle(answer.sequence, Sample{RTT: now.Sub(o.sent), Delay: max(late, answer.held)}, now)
-			p.poke()
-		}
-		p.mu.Unlock()
 	}
+}
+
+var errNotAsked = errors.New("not an answer to a probe under way")
+
+// take settles the probe that a packet answers. Each is answered once: what is
+// sent again, late or made up finds no probe under way. Only such packets are
+// worth the work of checking the code. It had waited to be read.
+func (p *Prober) take(b []byte, now time.Time, waited time.Duration) error {
+	t, ok := ticketOf(b)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.out[t]
+	if !ok || o == nil || o.method != UDP {
+		return errNotAsked
+	}
+	answer, _, err := decode(b, p.cfg.Keys, o.peer.Name)
+	if err != nil {
+		return err
+	}
+	if answer.kind != kindAnswer || answer.from != p.id {
+		return errNotAsked
+	}
+	if rtt := now.Sub(o.sent); rtt < p.cfg.Timeout {
+		delay := max(p.latenessLocked(now), answer.held)
+		if p.stamped {
+			// The wait is known and taken off; how late the loop was is no matter.
+			rtt -= min(waited, rtt)
+			o.delay, delay = 0, max(waited, answer.held)
+		}
+		p.settle(o, Sample{RTT: rtt, Delay: delay}, now)
+	} else {
+		p.settle(o, Sample{Lost: true}, now) // it came, but nobody could wait for it
+	}
+	if known := o.peer; answer.session == known.session && answer.sequence > known.toldAt {
+		known.told, known.toldAt = answer.arrivals, answer.sequence
+		known.window.Learn(answer.session, answer.sequence, answer.arrivals)
+	}
+	p.hurry()
+	return nil
 }

@@ -3,11 +3,14 @@ package probe
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/sim/simnet"
 	"github.com/nusa-scheduler/nusa/topology"
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
@@ -31,7 +34,7 @@ func TestProbersMeasureTheAzureTable(t *testing.T) {
 	}
 	var peers []Peer
 	for _, region := range regions {
-		r, err := Listen(ctx, ResponderConfig{Net: w.Net(region), Addr: "127.0.0.1:0"})
+		r, err := Listen(ctx, ResponderConfig{Net: w.Net(region), Region: region, Addr: "127.0.0.1:0"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,4 +86,179 @@ func offEdges(probers []*Prober, each int) []string {
 		}
 	}
 	return off
+}
+
+// onWAN plays in virtual time between regions behind a table; every region has
+// a responder and a prober, which knows all the others.
+type onWAN struct {
+	*stage
+	wan     *wan.WAN
+	probers map[string]*Prober
+}
+
+func playOnWAN(t *testing.T, table *topology.Table, limits Limits, play func(w *onWAN)) {
+	t.Helper()
+	onStage(t, func(s *stage) {
+		// One host, so that a port names a region.
+		w := &onWAN{stage: s, wan: wan.New(wan.Config{Table: table, Inner: simnet.New(simnet.Options{}).Net("10.9.0.1"), Seed: 1}), probers: map[string]*Prober{}}
+		defer func() {
+			s.stop()
+			s.wg.Wait()
+			w.wan.Close()
+		}()
+		var peers []Peer
+		heard := map[string]func(string) (time.Duration, bool){}
+		for _, name := range table.Regions() {
+			r, err := Listen(s.ctx, ResponderConfig{Net: w.wan.Net(name), Region: name, Addr: "10.9.0.1:0", PerSource: 1000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.run("responder of "+name, r.Run)
+			heard[name] = r.Heard
+			peers = append(peers, Peer{Name: name, Addresses: []string{r.Addr()}})
+		}
+		for i, name := range table.Regions() {
+			p, err := New(Config{Region: name, Net: w.wan.Net(name), Bind: "10.9.0.1:0", Seed: uint64(i), Limits: limits, Heard: heard[name]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.run("prober of "+name, p.Run)
+			p.SetPeers(slices.DeleteFunc(slices.Clone(peers), func(to Peer) bool { _, ok := table.RTT(name, to.Name); return !ok }))
+			w.probers[name] = p
+		}
+		play(w)
+	})
+}
+
+func (w *onWAN) edge(from, to string) topology.Edge {
+	w.t.Helper()
+	for _, e := range w.probers[from].Edges() {
+		if e.To == to {
+			return e
+		}
+	}
+	w.t.Fatalf("no edge from %s to %s", from, to)
+	return topology.Edge{}
+}
+
+func threeRegions(t *testing.T) *topology.Table {
+	t.Helper()
+	return tableOf(t, map[[2]string]string{
+		{"a", "b"}: "40", {"b", "a"}: "60", {"a", "c"}: "10", {"c", "a"}: "10", {"b", "c"}: "25", {"c", "b"}: "25"})
+}
+
+// A way that is cut in one direction is unreachable both ways, since nothing
+// can be measured; that one end still hears the other tells which it is.
+func TestOneWayCutIsTold(t *testing.T) {
+	playOnWAN(t, threeRegions(t), Limits{}, func(w *onWAN) {
+		wait(5 * time.Second)
+		w.wan.CutOneWay("a", "b")
+		wait(2 * time.Minute)
+		ab, ba := w.edge("a", "b"), w.edge("b", "a")
+		if ab.State != topology.Unreachable || !ab.Heard || ba.State != topology.Unreachable || ba.Heard {
+			t.Errorf("a to b cut: a to b is %v, heard %v, b to a is %v, heard %v; want only a to hear", ab.State, ab.Heard, ba.State, ba.Heard)
+		}
+		w.wan.Heal("a", "b")
+		wait(time.Minute)
+		w.wan.Cut("a", "b")
+		wait(3 * time.Minute)
+		ab, ba = w.edge("a", "b"), w.edge("b", "a")
+		if ab.State != topology.Unreachable || ab.Heard || ba.State != topology.Unreachable || ba.Heard {
+			t.Errorf("cut both ways: a to b is %v, heard %v, b to a is %v, heard %v", ab.State, ab.Heard, ba.State, ba.Heard)
+		}
+		if ac := w.edge("a", "c"); ac.State != topology.OK || ac.Heard {
+			t.Errorf("a to c: %s", summary(ac))
+		}
+		w.wan.Heal("a", "b")
+		wait(time.Minute)
+		if ab, ba = w.edge("a", "b"), w.edge("b", "a"); ab.State != topology.OK || ba.State != topology.OK || ab.P50 != 40*msec || ba.P50 != 60*msec {
+			t.Errorf("healed: %s, %s", summary(ab), summary(ba))
+		}
+	})
+}
+
+// Loss is told per direction, from both ends alike.
+func TestAsymmetricLossIsTold(t *testing.T) {
+	playOnWAN(t, threeRegions(t), Limits{Interval: time.Second}, func(w *onWAN) {
+		w.wan.SetLoss("a", "b", 0.2)
+		w.wan.SetLoss("b", "a", 0.02)
+		var out, back, loss float64
+		const rounds = 40 // windows
+		for range rounds {
+			wait(WindowSize * time.Second)
+			ab, ba := w.edge("a", "b"), w.edge("b", "a")
+			out, back, loss = out+ab.LossOut+ba.LossBack, back+ab.LossBack+ba.LossOut, loss+ab.Loss+ba.Loss
+			checkEdge(t, ab)
+			checkEdge(t, ba)
+		}
+		out, back, loss = out/rounds/2, back/rounds/2, loss/rounds/2
+		t.Logf("lost from a to b %.3f, from b to a %.3f, of all %.3f", out, back, loss)
+		if math.Abs(out-0.2) > 0.02 || math.Abs(back-0.02) > 0.01 || loss-out-back > 0.01 {
+			t.Errorf("lost from a to b %.3f, from b to a %.3f, of all %.3f; want 0.2, 0.02 and their sum", out, back, loss)
+		}
+	})
+}
+
+// Without a machine in between, the medians are those of the table to the
+// nanosecond, also with loss: for all that Azure and IBM published.
+func TestMediansAreThoseOfTheTable(t *testing.T) {
+	tables := map[string]*topology.Table{"azure": wan.AzurePublished()}
+	if ibm := ibmTables(t); len(ibm) > 0 {
+		tables["ibm"] = ibm[len(ibm)-1]
+	} else {
+		t.Log("without IBM's table: it is not here")
+	}
+	for name, table := range tables {
+		t.Run(name, func(t *testing.T) {
+			playOnWAN(t, table, Limits{}, func(w *onWAN) {
+				for _, e := range table.Edges() {
+					w.wan.SetLoss(e.From, e.To, 0.025) // 5 % of the round trips
+				}
+				wait(5 * time.Minute)
+				for _, e := range table.Edges() {
+					if got := w.edge(e.From, e.To); got.P50 != e.P50 || got.Method == UDP && got.State != topology.OK {
+						t.Errorf("%s to %s: %s, want %v", e.From, e.To, summary(got), e.P50)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The changes by a fifth and more that IBM saw from one week to another, and
+// as many made-up ones, are shown well within a window of ten minutes.
+func TestIBMsChangesAreShown(t *testing.T) {
+	tables := ibmTables(t)
+	if len(tables) == 0 {
+		t.Skip("IBM's tables are not here: see ibmTables")
+	}
+	changed := 0
+	for week := 1; week < len(tables); week++ {
+		was, is := tables[week-1], tables[week]
+		var edges []topology.Edge
+		for _, e := range is.Edges() {
+			if before, ok := was.RTT(e.From, e.To); ok && e.From != e.To && (e.P50-before).Abs()*5 >= before {
+				edges = append(edges, e)
+			}
+		}
+		if len(edges) == 0 {
+			continue
+		}
+		changed += len(edges)
+		playOnWAN(t, was, Limits{}, func(w *onWAN) {
+			wait(15 * time.Minute)
+			for _, e := range edges {
+				w.wan.SetRTT(e.From, e.To, e.P50)
+			}
+			wait(WindowAge / 2)
+			for _, e := range edges {
+				if got := w.edge(e.From, e.To); got.P50 != e.P50 {
+					t.Errorf("week %d, %s to %s: %s, want %v", week, e.From, e.To, summary(got), e.P50)
+				}
+			}
+		})
+	}
+	if t.Logf("%d changes", changed); changed == 0 {
+		t.Error("no change was found: are the tables read?")
+	}
 }

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// WindowSize and WindowAge bound the samples that an edge speaks of. Ten
-	// minutes are 20 samples at the default interval: p99 is then the worst.
-	// Longer would hide a lasting change for too long.
+	// WindowSize and WindowAge bound the samples that an edge speaks of, its
+	// window. Ten minutes are 20 samples at the default interval: p99 is then
+	// the worst. A lasting change ends a window early: see changeRun.
 	WindowSize = 128
 	WindowAge  = 10 * time.Minute
 	// UnreachableAfter so many probes in a row were lost.
@@ -23,6 +23,21 @@ const (
 	// and by more than this share of the round trip, is set aside.
 	delayFloor = 2 * time.Millisecond
 	delayShare = 0.05
+	// A loss says nothing if the prober was itself delayed by this much: the
+	// answer may have come and been thrown away.
+	lossDelay = 250 * time.Millisecond
+
+	// changeRun samples in a row that are all beyond changeBy of the median
+	// before, in one direction, and beyond nine tenths of the samples before,
+	// are a lasting change: the window begins with them. Of a steady edge,
+	// however it is spread, that happens once in 100,000 samples a side.
+	changeRun   = 5
+	changeBy    = 1.15
+	changeLeast = 300 * time.Microsecond
+
+	// clockSlack: an answer that seems this much older than one that came
+	// before it shows that the clock was set back.
+	clockSlack = time.Minute
 
 	// jitterGain is that of RFC 3550, 6.4.1.
 	jitterGain = 1.0 / 16
@@ -38,11 +53,28 @@ type Sample struct {
 	Method string
 	// Delay by which the prober or the responder says that it was late itself.
 	Delay time.Duration
+	// Session and Sequence of its packet, to learn later where it was lost.
+	Session, Sequence uint64
+	// Way on which it was lost, as far as known.
+	Way Way
 }
+
+// Way on which a packet was lost.
+type Way uint8
+
+// Ways.
+const (
+	SomeWay Way = iota // not known
+	WayOut             // the question, from the prober to the responder
+	WayBack            // the answer
+)
 
 // delayed reports whether the sample says more about a busy machine than about
 // the network.
 func (s Sample) delayed() bool {
+	if s.Lost {
+		return s.Delay > lossDelay
+	}
 	return s.Delay > delayFloor && float64(s.Delay) > delayShare*float64(s.RTT)
 }
 
@@ -56,19 +88,22 @@ type Window struct {
 }
 
 // Add takes a settled sample; older ones beyond WindowSize are dropped. An
-// answer after the peer was unreachable starts afresh: the way may be another.
+// answer after the peer was unreachable starts afresh: the way may be another;
+// so does a lasting change.
 func (w *Window) Add(s Sample) {
-	if s.Lost {
+	switch {
+	case s.Lost && s.delayed():
+	case s.Lost:
 		// A loss is noticed late: what was answered since then counts more.
-		if !w.heard || s.At.After(w.latest.At) {
+		if since := w.latest.At.Sub(s.At); !w.heard || since < 0 || since > clockSlack {
 			w.lostRun++
 		}
-	} else {
+	default:
 		if w.lostRun >= UnreachableAfter {
 			w.samples = w.samples[:0]
 		}
 		w.lostRun = 0
-		if !w.heard || !s.arrival().Before(w.latest.arrival()) {
+		if since := w.latest.arrival().Sub(s.arrival()); !w.heard || since <= 0 || since > clockSlack {
 			w.latest, w.heard = s, true
 		}
 	}
@@ -76,6 +111,60 @@ func (w *Window) Add(s Sample) {
 		w.samples = slices.Delete(w.samples, 0, len(w.samples)-WindowSize+1)
 	}
 	w.samples = append(w.samples, s)
+	if !s.Lost && !s.delayed() {
+		w.restartOnChange(s.Method)
+	}
+}
+
+// restartOnChange drops what is older than a lasting change.
+func (w *Window) restartOnChange(method string) {
+	var clean []time.Duration
+	begin := 0 // index of the first sample of the run
+	run := 0
+	for i, s := range slices.Backward(w.samples) {
+		if s.Lost || s.delayed() || s.Method != method {
+			continue
+		}
+		if run++; run <= changeRun {
+			begin = i
+		}
+		clean = append(clean, s.RTT)
+	}
+	if len(clean) < 2*changeRun {
+		return // the median follows as fast
+	}
+	latest, before := clean[:changeRun], clean[changeRun:]
+	slices.Sort(before)
+	median := percentile(before, 50)
+	least, most := slices.Min(latest), slices.Max(latest)
+	up := float64(least) > changeBy*float64(median) && least-median > changeLeast && least > percentile(before, 90)
+	down := changeBy*float64(most) < float64(median) && median-most > changeLeast && most < percentile(before, 10)
+	if up || down {
+		w.samples = slices.Delete(w.samples, 0, begin)
+	}
+}
+
+// Learn takes what an answer to one request tells of the requests before it:
+// on which way those were lost that were not answered.
+func (w *Window) Learn(session, sequence uint64, a arrivals) {
+	for i := range slices.Backward(w.samples) {
+		s := &w.samples[i]
+		if s.Lost && s.Way == SomeWay && s.Session == session && s.Sequence < sequence {
+			s.Way = a.way(sequence - s.Sequence)
+		}
+	}
+}
+
+// way on which the request back by so many was lost, given that no answer came.
+func (a arrivals) way(back uint64) Way {
+	came, told := a.came(back)
+	switch {
+	case !told:
+		return SomeWay
+	case came:
+		return WayBack
+	}
+	return WayOut
 }
 
 func (s Sample) arrival() time.Time { return s.At.Add(s.RTT) }
@@ -105,7 +194,7 @@ func (w *Window) Edge(from, to string, now time.Time, interval time.Duration) to
 // nothing is younger: old numbers, marked by their age, beat none.
 func (w *Window) sumUp(e *topology.Edge, now time.Time) {
 	var clean, delayed []time.Duration
-	lost := 0
+	lost, ways := 0, [...]int{SomeWay: 0, WayOut: 0, WayBack: 0}
 	oldest := now.Add(-WindowAge)
 	if w.latest.At.Before(oldest) {
 		oldest = w.latest.At.Add(-WindowAge)
@@ -113,20 +202,25 @@ func (w *Window) sumUp(e *topology.Edge, now time.Time) {
 	for _, s := range w.samples {
 		switch {
 		case s.Method != e.Method || s.At.Before(oldest):
+		case s.Lost && s.delayed():
+			e.SetAside++
 		case s.Lost:
 			lost++
+			ways[s.Way]++
 		case s.delayed():
 			delayed = append(delayed, s.RTT)
 		default:
 			clean = append(clean, s.RTT)
 		}
 	}
-	if answered := len(clean) + len(delayed); answered+lost > 0 {
-		e.Loss = float64(lost) / float64(answered+lost)
+	if all := float64(len(clean) + len(delayed) + lost); all > 0 {
+		e.Loss, e.LossOut, e.LossBack = float64(lost)/all, float64(ways[WayOut])/all, float64(ways[WayBack])/all
 	}
 	use := clean
 	if len(use) == 0 {
 		use = delayed
+	} else {
+		e.SetAside += len(delayed)
 	}
 	e.Samples = len(use)
 	e.Jitter = jitter(use)

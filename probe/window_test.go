@@ -2,6 +2,7 @@ package probe
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -108,7 +109,8 @@ func TestWindowAgainstSort(t *testing.T) {
 		var at time.Duration
 		for range rapid.IntRange(1, 2*WindowSize).Draw(t, "n") {
 			at += time.Duration(rapid.IntRange(1, 20).Draw(t, "gap")) * time.Second
-			s := answered(at, time.Duration(rapid.IntRange(1, 500).Draw(t, "ms"))*msec)
+			// So near one another that nothing is a lasting change.
+			s := answered(at, time.Duration(rapid.IntRange(400, 450).Draw(t, "ms"))*msec)
 			if len(all) > 0 && !all[len(all)-1].Lost && rapid.IntRange(0, 9).Draw(t, "lost") == 0 {
 				s = lost(at) // never two in a row, so that the window is never restarted
 			}
@@ -161,4 +163,163 @@ func TestWindowIsBounded(t *testing.T) {
 	if len(w.samples) != WindowSize || cap(w.samples) > 2*WindowSize {
 		t.Errorf("holds %d samples in room for %d", len(w.samples), cap(w.samples))
 	}
+}
+
+// edgeAt is the edge right after the window's latest sample.
+func edgeAt(w *Window, at time.Duration) topology.Edge {
+	return w.Edge("a", "b", epoch.Add(at), defaultInterval)
+}
+
+// A lasting change by a fifth or more, up or down, shows in the median after
+// changeRun samples, whatever came before; at the default interval that is a
+// quarter of a window.
+func TestALastingChangeShows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var w Window
+		var at time.Duration
+		sample := func(rtt time.Duration) {
+			at += defaultInterval
+			noise := rapid.Float64Range(0.98, 1.02).Draw(t, "noise")
+			w.Add(answered(at, time.Duration(float64(rtt)*noise)))
+		}
+		was := time.Duration(rapid.IntRange(3, 400).Draw(t, "was")) * msec
+		by := rapid.Float64Range(1.2, 5).Draw(t, "by")
+		if rapid.Bool().Draw(t, "down") {
+			by = 1 / by
+		}
+		is := time.Duration(float64(was) * by)
+		for range rapid.IntRange(0, 2*WindowSize).Draw(t, "before") {
+			sample(was)
+		}
+		for range changeRun {
+			if rapid.IntRange(0, 9).Draw(t, "lost") == 0 {
+				at += retryInterval
+				w.Add(lost(at))
+			}
+			sample(is)
+		}
+		if got := edgeAt(&w, at+time.Second).P50; (got - is).Abs() > is/40 {
+			t.Fatalf("%v became %v, shown are %v after %d samples", was, is, got, changeRun)
+		}
+	})
+}
+
+// An edge does not flap: on a way that wavers, single samples that are off by
+// four times the deviation or far more, and single losses, change neither the
+// state nor, once the first samples are in, what is reported.
+func TestOutliersDoNotFlap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var w Window
+		var at time.Duration
+		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		base := rapid.Float64Range(2, 400).Draw(t, "ms")
+		sigma := base * rapid.Float64Range(0, 0.03).Draw(t, "sigma")
+		outlier := rapid.Float64Range(4, 100).Draw(t, "outlier")
+		every := rapid.IntRange(3, 20).Draw(t, "every")
+		var reported topology.Edge
+		for i := range 300 {
+			at += defaultInterval
+			rtt := base + sigma*max(-3, min(3, rnd.NormFloat64()))
+			switch {
+			case i%every == every-1 && rnd.IntN(3) == 0:
+				w.Add(lost(at))
+				at += retryInterval
+			case i%every == every-1 && rnd.IntN(2) == 0:
+				rtt += outlier * sigma
+			case i%every == every-1:
+				rtt = max(0.1, rtt-outlier*sigma)
+			}
+			w.Add(answered(at, time.Duration(rtt*1e6)))
+			e := edgeAt(&w, at+time.Second)
+			checkEdge(t, e)
+			if e.State != topology.OK {
+				t.Fatalf("sample %d: %s", i, summary(e))
+			}
+			switch {
+			case i < quickProbes:
+				reported = e
+			case noticeable(reported, e):
+				t.Fatalf("sample %d: reported as %s, now %s", i, summary(reported), summary(e))
+			}
+		}
+	})
+}
+
+// Losses of one direction are told apart once the responder's answers do.
+func TestLossPerWay(t *testing.T) {
+	var w Window
+	add := func(at, sequence int, lost bool) {
+		w.Add(Sample{At: epoch.Add(time.Duration(at) * time.Second), RTT: 50 * msec, Lost: lost, Method: UDP, Session: 1, Sequence: uint64(sequence)})
+	}
+	expect := func(loss, out, back float64) {
+		t.Helper()
+		if e := edgeAt(&w, 20*time.Second); e.Loss != loss || e.LossOut != out || e.LossBack != back {
+			t.Errorf("loss %v, out %v, back %v; want %v, %v, %v", e.Loss, e.LossOut, e.LossBack, loss, out, back)
+		}
+	}
+	add(0, 1, false)
+	add(1, 2, true)
+	add(2, 3, true)
+	expect(2./3, 0, 0) // nobody said yet
+	add(3, 4, false)
+	w.Learn(1, 4, arrivals{span: 4, bits: 0b1011}) // 3 came and 2 did not
+	expect(0.5, 0.25, 0.25)
+	add(4, 5, true)
+	add(5, 7, false)
+	w.Learn(2, 7, arrivals{span: 64, bits: 1}) // of another session
+	w.Learn(1, 7, arrivals{span: 1, bits: 1})  // of a responder that was restarted
+	expect(0.5, 1./6, 1./6)
+}
+
+// A loss while the prober itself did not run says nothing.
+func TestLossesOfABusyProberAreSetAside(t *testing.T) {
+	var w Window
+	w.Add(answered(0, 50*msec))
+	for i := range 5 {
+		s := lost(time.Duration(i) * time.Second)
+		s.Delay = time.Second
+		w.Add(s)
+	}
+	if e := edgeAt(&w, 6*time.Second); e.State != topology.OK || e.Loss != 0 || e.SetAside != 5 || e.Samples != 1 {
+		t.Errorf("%s, %d set aside", summary(e), e.SetAside)
+	}
+}
+
+// Whatever comes, also absurd round trips and a clock that is set to and fro,
+// gives an edge that can be; and afterwards the window works as ever.
+func TestWindowTakesAnything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var w Window
+		now := epoch
+		for range rapid.IntRange(0, 200).Draw(t, "n") {
+			switch rapid.IntRange(0, 9).Draw(t, "kind") {
+			case 0:
+				now = now.Add(time.Duration(rapid.Int64Range(-int64(24*time.Hour), int64(24*time.Hour)).Draw(t, "jump")))
+			case 1:
+				now = now.Add(time.Minute)
+			}
+			w.Add(Sample{
+				At: now, RTT: time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "rtt")),
+				Lost: rapid.Bool().Draw(t, "lost"), Method: rapid.SampledFrom([]string{UDP, TCP}).Draw(t, "method"),
+				Delay: time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "delay")),
+			})
+			checkEdge(t, w.Edge("a", "b", now, defaultInterval))
+		}
+		// The clock is set back a last time, by at least what counts as that.
+		at := now.Add(-3 * time.Hour)
+		for range UnreachableAfter {
+			at = at.Add(time.Second)
+			w.Add(Sample{At: at, Lost: true, Method: UDP})
+		}
+		if e := w.Edge("a", "b", at, defaultInterval); e.State != topology.Unreachable {
+			t.Fatalf("after %d losses: %s", UnreachableAfter, summary(e))
+		}
+		for range changeRun {
+			at = at.Add(time.Second)
+			w.Add(Sample{At: at, RTT: 50 * msec, Method: UDP})
+		}
+		if e := w.Edge("a", "b", at.Add(time.Second), defaultInterval); e.State != topology.OK || e.P50 != 50*msec || e.Method != UDP {
+			t.Fatalf("after %d answers: %s", changeRun, summary(e))
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"hash/fnv"
 	"time"
 )
 
@@ -14,18 +15,28 @@ import (
 //	0  magic "NuPr"
 //	4  version
 //	5  kind
-//	6  zero
-//	8  session: random per prober, tells its answers from others'
-//	16 sequence number
-//	24 answers: how long the responder held it, ns
-//	32 HMAC-SHA256 of all before, cut to 16 bytes; zero without a key
+//	6  answers: span, how many bits of "arrived" count, 1..64
+//	7  zero
+//	8  the prober's region, hashed
+//	16 session: random per prober and address, tells its answers from others'
+//	24 sequence number within the session, from 1
+//	32 answers: how long the responder held it, ns
+//	40 answers: arrived, bit i says that request sequence−i came
+//	48 HMAC-SHA256 of all before and of the responder's region, cut to 16 bytes
+//
+// The responder's region is in the code but not in the packet: what was meant
+// for one region is nothing to another, as after an address changed hands.
+// Without a key the code is made with the empty one, and guards that only.
 const (
-	packetSize = 48
-	macOffset  = 32
-	version    = 1
+	packetSize = 64
+	macOffset  = 48
+	version    = 2
 
 	kindRequest = 1
 	kindAnswer  = 2
+
+	// maxSpan is how many requests of a session a responder remembers.
+	maxSpan = 64
 )
 
 var magic = [4]byte{'N', 'u', 'P', 'r'}
@@ -33,51 +44,130 @@ var magic = [4]byte{'N', 'u', 'P', 'r'}
 var (
 	// ErrPacket: not a probe packet of a version that we speak.
 	ErrPacket = errors.New("not a probe packet")
-	// ErrKey: the packet was not made with our key.
+	// ErrKey: the packet was made with another key, or for another region.
 	ErrKey = errors.New("probe packet of another key")
 )
 
+// packet is a question or an answer.
 type packet struct {
 	kind     byte
+	from     uint64
 	session  uint64
 	sequence uint64
 	held     time.Duration
+	arrivals
 }
 
-func (p packet) encode(key []byte) []byte {
-	b := make([]byte, packetSize)
+// arrivals say which requests of a session came: bit i of bits is that of
+// sequence−i, for i < span.
+type arrivals struct {
+	span uint8
+	bits uint64
+}
+
+// regionID is what a packet says of its prober.
+func regionID(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return h.Sum64()
+}
+
+// encode makes the packet with a key for, or by, the responder of a region.
+func (p packet) encode(key []byte, responder string) []byte {
+	b := make([]byte, packetSize, packetSize+sha256.Size)
 	copy(b, magic[:])
-	b[4], b[5] = version, p.kind
-	binary.BigEndian.PutUint64(b[8:], p.session)
-	binary.BigEndian.PutUint64(b[16:], p.sequence)
-	binary.BigEndian.PutUint64(b[24:], uint64(max(p.held, 0)))
-	if key != nil {
-		copy(b[macOffset:], mac(key, b[:macOffset]))
-	}
+	b[4], b[5], b[6] = version, p.kind, p.span
+	binary.BigEndian.PutUint64(b[8:], p.from)
+	binary.BigEndian.PutUint64(b[16:], p.session)
+	binary.BigEndian.PutUint64(b[24:], p.sequence)
+	binary.BigEndian.PutUint64(b[32:], uint64(max(p.held, 0)))
+	binary.BigEndian.PutUint64(b[40:], p.bits)
+	copy(b[macOffset:], mac(key, responder, b[:macOffset]))
 	return b
 }
 
-func decode(b, key []byte) (packet, error) {
-	if len(b) != packetSize || [4]byte(b[:4]) != magic || b[4] != version {
-		return packet{}, ErrPacket
+// decode takes a packet made with any of the keys, and says with which.
+func decode(b []byte, keys [][]byte, responder string) (p packet, key []byte, err error) {
+	if len(b) != packetSize || [4]byte(b[:4]) != magic || b[4] != version || b[7] != 0 {
+		return packet{}, nil, ErrPacket
 	}
-	if key != nil && !hmac.Equal(b[macOffset:], mac(key, b[:macOffset])) {
-		return packet{}, ErrKey
-	}
-	p := packet{
+	p = packet{
 		kind:     b[5],
-		session:  binary.BigEndian.Uint64(b[8:]),
-		sequence: binary.BigEndian.Uint64(b[16:]),
-		held:     time.Duration(binary.BigEndian.Uint64(b[24:])),
+		from:     binary.BigEndian.Uint64(b[8:]),
+		session:  binary.BigEndian.Uint64(b[16:]),
+		sequence: binary.BigEndian.Uint64(b[24:]),
+		held:     time.Duration(binary.BigEndian.Uint64(b[32:])),
+		arrivals: arrivals{span: b[6], bits: binary.BigEndian.Uint64(b[40:])},
 	}
-	if p.held < 0 {
-		return packet{}, ErrPacket
+	switch {
+	case p.held < 0 || p.sequence == 0:
+		return packet{}, nil, ErrPacket
+	case p.kind == kindRequest && p.span == 0 && p.bits == 0 && p.held == 0:
+	case p.kind == kindAnswer && p.span >= 1 && p.span <= maxSpan && p.bits&1 == 1:
+	default:
+		return packet{}, nil, ErrPacket
 	}
-	return p, nil
+	if len(keys) == 0 {
+		keys = [][]byte{nil}
+	}
+	for _, key := range keys {
+		if hmac.Equal(b[macOffset:], mac(key, responder, b[:macOffset])) {
+			return p, key, nil
+		}
+	}
+	return packet{}, nil, ErrKey
 }
 
-func mac(key, text []byte) []byte {
+// ticketOf reads which probe a packet is about, unchecked.
+func ticketOf(b []byte) (t ticket, ok bool) {
+	if len(b) != packetSize {
+		return ticket{}, false
+	}
+	return ticket{binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint64(b[24:])}, true
+}
+
+func mac(key []byte, responder string, text []byte) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write(text)
+	h.Write([]byte(responder))
 	return h.Sum(nil)[:packetSize-macOffset]
+}
+
+// signing is the key to make packets with: the first.
+func signing(keys [][]byte) []byte {
+	if len(keys) == 0 {
+		return nil
+	}
+	return keys[0]
+}
+
+// note takes a request that came and gives what is then known around it; false
+// if it came before, or is too old to say. a speaks of highest.
+func (a *arrivals) note(highest *uint64, sequence uint64) (around arrivals, fresh bool) {
+	if a.span == 0 || sequence > *highest {
+		gap := sequence - *highest
+		switch {
+		case a.span == 0:
+			*a = arrivals{span: 1}
+		case gap >= maxSpan:
+			*a = arrivals{span: maxSpan}
+		default:
+			a.span, a.bits = uint8(min(uint64(a.span)+gap, maxSpan)), a.bits<<gap
+		}
+		a.bits |= 1
+		*highest = sequence
+		return *a, true
+	}
+	behind := *highest - sequence
+	if behind >= uint64(a.span) || a.bits>>behind&1 == 1 {
+		return arrivals{}, false
+	}
+	a.bits |= 1 << behind
+	return arrivals{span: a.span - uint8(behind), bits: a.bits >> behind}, true
+}
+
+// came says whether the request that is back by so many came; told is false if
+// the arrivals do not reach back that far.
+func (a arrivals) came(back uint64) (came, told bool) {
+	return back < uint64(a.span) && a.bits>>back&1 == 1, back < uint64(a.span)
 }

@@ -436,7 +436,7 @@ func TestLatencyIsMeasuredAndTold(t *testing.T) {
 		g := w.startGlobal()
 		defer g.stop()
 		ctx, cancel := context.WithCancel(context.Background())
-		r, err := probe.Listen(ctx, probe.ResponderConfig{Net: w.net.Net("10.2.0.1"), Addr: "10.2.0.1:7613"})
+		r, err := probe.Listen(ctx, probe.ResponderConfig{Net: w.net.Net("10.2.0.1"), Region: "beta", Addr: "10.2.0.1:7613"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -76,6 +76,12 @@ type Config struct {
 	// DeadServerAfter is how long a failed server stays a member when no
 	// replacement joined. Default 72 h.
 	DeadServerAfter time.Duration
+	// ProbeKeys authenticate latency probes between the regions of a federation:
+	// at least 16 bytes each. Probes are made with the first, and packets made
+	// with any are taken, so that a key is replaced in three steps: the new one
+	// second everywhere, then first, then alone. Empty: probes of anybody are
+	// answered.
+	ProbeKeys [][]byte
 	// ProbeRate bounds latency probes, a second. Default 100.
 	ProbeRate int
 
@@ -223,6 +229,11 @@ func (c Config) validate() error {
 	}
 	if n := len(c.GossipKey); n != 0 && n != 16 && n != 24 && n != 32 {
 		return bad("gossip_key", "%d bytes, must be 16, 24 or 32", n)
+	}
+	for i, key := range c.ProbeKeys {
+		if len(key) < 16 {
+			return bad("probe_key", "key %d has %d bytes, must have at least 16", i+1, len(key))
+		}
 	}
 	if c.NodeLease < 100*time.Millisecond {
 		return bad("node_lease", "%v is below 100ms", c.NodeLease)

@@ -36,6 +36,7 @@ func newProber(l *leader) *prober {
 		Region: l.s.cfg.Region.GetName(), Net: l.s.cfg.Net, Bind: net.JoinHostPort(host, "0"),
 		Limits: probe.Limits{Budget: float64(l.s.cfg.ProbeRate)},
 		Seed:   rand.Uint64(), Logger: l.s.cfg.Logger,
+		Keys: l.s.cfg.ProbeKeys, Heard: l.s.responder.Heard,
 		Changed: func(topology.Edge) { l.uplink.measured() },
 	})
 	return p

@@ -193,6 +193,7 @@ func TestBadStarts(t *testing.T) {
 		{"bad name", func(c *regional.Config) { c.Name = "a b" }, regional.ErrConfig, "name"},
 		{"expects none", func(c *regional.Config) { c.BootstrapExpect = -1 }, regional.ErrConfig, "bootstrap_expect"},
 		{"short key", func(c *regional.Config) { c.GossipKey = []byte("short") }, regional.ErrConfig, "gossip_key"},
+		{"short probe key", func(c *regional.Config) { c.ProbeKeys = [][]byte{make([]byte, 16), []byte("short")} }, regional.ErrConfig, "probe_key: key 2"},
 		{"everywhere without an address", func(c *regional.Config) { c.GRPCAddr = "0.0.0.0:0" }, regional.ErrConfig, "advertise"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -87,7 +87,9 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	if s.raftLis, err = serve.Listen(ctx, cfg.Net, cfg.RaftAddr, "--raft-addr"); err != nil {
 		return nil, err
 	}
-	if s.responder, err = probe.Listen(ctx, probe.ResponderConfig{Net: cfg.Net, Addr: cfg.ProbeAddr, Logger: cfg.Logger}); err != nil {
+	if s.responder, err = probe.Listen(ctx, probe.ResponderConfig{
+		Net: cfg.Net, Region: cfg.Region.GetName(), Addr: cfg.ProbeAddr, Keys: cfg.ProbeKeys, Logger: cfg.Logger,
+	}); err != nil {
 		return nil, fmt.Errorf("answer probes: %w", err)
 	}
 	if s.gossip, err = gossip.Listen(ctx, gossip.Config{

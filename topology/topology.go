@@ -131,12 +131,22 @@ type Edge struct {
 	Jitter time.Duration
 	// Loss is the share of unanswered probes of the window, 0..1.
 	Loss float64
+	// LossOut and LossBack are the parts of Loss that are known to have been
+	// lost on the way to To, and on the way back. What is left of Loss is not
+	// known: without an answer later on, nobody tells.
+	LossOut, LossBack float64
 	// Samples is the number of round trips behind the percentiles.
 	Samples int
+	// SetAside is the number of samples of the window that count for nothing
+	// because the prober or the responder was itself late.
+	SetAside int
 	// Age is the time since the latest answer; 0 where Source is not Measured.
 	Age time.Duration
 	// Method is "udp" or "tcp"; empty where Source is not Measured.
 	Method string
+	// Heard is set on an unreachable edge if To's own probes reach From: the
+	// way there is cut, or To does not answer, but the way back works.
+	Heard bool
 	// Error is the expected relative error of a predicted or estimated value,
 	// 0.. (0.2 = 20 %).
 	Error float64

@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent"
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/global"
+	"github.com/nusa-scheduler/nusa/internal/config"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional"
@@ -58,7 +59,7 @@ func regionalCommand() *cobra.Command {
 	var r role
 	cfg := regional.Config{Region: &nusav1.RegionDefinition{}}
 	var location string
-	var labels []string
+	var labels, probeKeys []string
 	var fast bool
 	cmd := &cobra.Command{
 		Use:     "regional",
@@ -84,6 +85,8 @@ func regionalCommand() *cobra.Command {
 	f.StringSliceVar(&cfg.Global, "global", nil, "gRPC addresses of global servers; none: the region is an island")
 	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "how long a node may be silent before it is lost (default 10s)")
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "most latency probes a second (default 100)")
+	f.StringSliceVar(&probeKeys, "probe-key", nil, "secret that the regions of the federation share for latency probes, 16 bytes or more; further ones are taken too, to replace it (default: none, anybody's probes are answered)")
+	config.MarkSecret(f, "probe-key")
 	f.BoolVar(&fast, "fast-raft", false, "notice a dead master in half a second; for servers on one machine or rack")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cfg.BootstrapExpect < 1 || cfg.BootstrapExpect > maxServers {
@@ -95,6 +98,9 @@ func regionalCommand() *cobra.Command {
 		}
 		if cfg.Region.Location, err = parseLocation(location); err != nil {
 			return err
+		}
+		for _, key := range probeKeys {
+			cfg.ProbeKeys = append(cfg.ProbeKeys, []byte(key))
 		}
 		if fast {
 			cfg.Raft = regional.FastRaft()

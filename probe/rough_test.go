@@ -1,0 +1,123 @@
+package probe
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func testProber(t testing.TB) *Prober {
+	t.Helper()
+	p, err := New(Config{Region: "a", Net: network.Host()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// checkEdge: what holds of any edge, whatever was measured.
+func checkEdge(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, e topology.Edge) {
+	t.Helper()
+	ordered := 0 <= e.Min && e.Min <= e.P50 && e.P50 <= e.P90 && e.P90 <= e.P99 && e.Jitter >= 0 && e.Age >= 0
+	counted := 0 <= e.Loss && e.Loss <= 1 && 0 <= e.LossOut && 0 <= e.LossBack && e.LossOut+e.LossBack <= e.Loss+1e-9 && e.Samples >= 0 && e.SetAside >= 0
+	if !ordered || !counted || e.State > topology.Unreachable {
+		t.Fatalf("an edge that cannot be: %+v", e)
+	}
+}
+
+// A prober that did not run for a while takes the answers that wait for it
+// before it calls anything lost.
+func TestAPauseLosesNothing(t *testing.T) {
+	p := testProber(t)
+	p.SetPeers([]Peer{{Name: "b", Addresses: []string{"10.0.0.2:7613"}}, {Name: "c", Addresses: []string{"10.0.0.3:7613"}}})
+	p.step(time.Now())
+	answered, silent := p.begin("b", "10.0.0.2:7613", UDP), p.begin("c", "10.0.0.3:7613", UDP)
+	p.sleep(time.Time{})
+	woken := answered.sent.Add(time.Minute)
+	p.noteDelay(woken)
+	p.step(woken)
+	if len(p.out) != 2 {
+		t.Fatalf("%d probes are under way, want both: their answers were not read yet", len(p.out))
+	}
+	answer := packet{from: p.id, session: answered.session, sequence: answered.sequence}.answer()
+	if err := p.take(answer.encode(nil, "b"), woken, 0); err != nil {
+		t.Error(err)
+	}
+	p.step(woken.Add(answerGrace))
+	if len(p.out) != 0 || silent.delay < time.Second {
+		t.Errorf("%d probes are under way, the prober was late by %v", len(p.out), silent.delay)
+	}
+	for _, e := range p.Edges() {
+		if e.Loss != 0 {
+			t.Errorf("%s: the prober was away, not the peer", summary(e))
+		}
+	}
+}
+
+// Peers come, go, and change their address while probes are under way.
+func TestPeersComeGoAndMove(t *testing.T) {
+	onStage(t, func(s *stage) {
+		b, c := s.responder(hostB, ResponderConfig{}), s.responder(hostC, ResponderConfig{Region: "b"})
+		p := s.prober(hostA, Config{Seed: 1})
+		at := func(addr string) []Peer { return []Peer{{Name: "b", Addresses: []string{addr}}} }
+		p.SetPeers(at(b))
+		wait(20 * msec) // the first is under way
+		p.SetPeers(nil)
+		wait(10 * time.Second)
+		if edges := p.Edges(); len(edges) != 0 {
+			t.Errorf("edges to nobody: %v", edges)
+		}
+		p.SetPeers(at(b))
+		wait(10 * time.Second)
+		if e := p.Edges()[0]; e.State != topology.OK || e.Loss != 0 || e.Samples != 5 {
+			t.Errorf("back: %s", summary(e))
+		}
+		s.net.Cut(hostA, hostB)
+		p.SetPeers(at(c))
+		wait(WindowAge)
+		if e := p.Edges()[0]; e.State != topology.OK || e.Loss != 0 || e.Samples < 15 {
+			t.Errorf("moved: %s", summary(e))
+		}
+		// The address is another region's now, which does not answer for b over
+		// UDP. A connect is answered by anybody, and says so: tcp.
+		s.net.Heal(hostA, hostB)
+		d := s.responder("10.0.0.4", ResponderConfig{Region: "d"})
+		p.SetPeers(at(d))
+		wait(2 * time.Minute)
+		if e := p.Edges()[0]; e.Method != TCP {
+			t.Errorf("answered by another region: %s", summary(e))
+		}
+		rnd := rand.New(rand.NewPCG(5, 5))
+		for range 200 {
+			var peers []Peer
+			for i := range rnd.IntN(5) {
+				peers = append(peers, Peer{Name: []string{"b", "c", "d", "e", "f"}[i], Addresses: []string{[]string{b, c, d, "10.0.0.9:1", "no address"}[rnd.IntN(5)]}})
+			}
+			p.SetPeers(peers)
+			p.Prefer(map[string]float64{"b": 1, "x": 1})
+			wait(time.Duration(rnd.IntN(4000)) * msec)
+			for _, e := range p.Edges() {
+				checkEdge(t, e)
+			}
+		}
+		p.SetPeers(at(c))
+		wait(WindowAge)
+		if e := p.Edges()[0]; e.State != topology.OK || e.Method != UDP || e.P50 != 40*msec {
+			t.Errorf("at last: %s", summary(e))
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.out) > 1 || len(p.peers) != 1 || len(p.plan.queue) != 1 || len(p.dirty) > 1 {
+			t.Errorf("still held: %d probes, %d peers, %d plans, %d to report", len(p.out), len(p.peers), len(p.plan.queue), len(p.dirty))
+		}
+	})
+}

@@ -1,0 +1,21 @@
+package probe
+
+import (
+	"net"
+	"time"
+)
+
+// maxWaited: a datagram that seems to have waited longer shows that the wall
+// clock was set.
+const maxWaited = time.Minute
+
+// receive reads a datagram and says how long it had waited to be read, as far
+// as that is known.
+type receive func(b []byte) (n int, from net.Addr, waited time.Duration, err error)
+
+func plainReceiver(c net.PacketConn) receive {
+	return func(b []byte) (int, net.Addr, time.Duration, error) {
+		n, from, err := c.ReadFrom(b)
+		return n, from, 0, err
+	}
+}

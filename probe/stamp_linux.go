@@ -1,0 +1,65 @@
+package probe
+
+import (
+	"encoding/binary"
+	"net"
+	"syscall"
+	"time"
+)
+
+// receiver reads from a socket. Of the host's own sockets the kernel says when
+// each datagram came (SO_TIMESTAMPNS): stamped is true, and what a busy
+// machine adds between that and the reading is known.
+func receiver(c net.PacketConn) (read receive, stamped bool) {
+	udp, ok := c.(*net.UDPConn)
+	if !ok || !askForStamps(udp) {
+		return plainReceiver(c), false
+	}
+	oob := make([]byte, 128)
+	return func(b []byte) (int, net.Addr, time.Duration, error) {
+		n, noob, _, from, err := udp.ReadMsgUDPAddrPort(b, oob)
+		if err != nil {
+			return 0, nil, 0, err
+		}
+		return n, net.UDPAddrFromAddrPort(from), waited(oob[:noob], time.Now()), nil
+	}, true
+}
+
+func askForStamps(c *net.UDPConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var refused error
+	err = raw.Control(func(fd uintptr) {
+		refused = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_TIMESTAMPNS, 1)
+	})
+	return err == nil && refused == nil
+}
+
+// waited is how long before now the kernel's stamp was made; 0 without one,
+// and when the wall clock was set meanwhile.
+func waited(oob []byte, now time.Time) time.Duration {
+	messages, err := syscall.ParseSocketControlMessage(oob)
+	if err != nil {
+		return 0
+	}
+	for _, m := range messages {
+		if m.Header.Level != syscall.SOL_SOCKET || m.Header.Type != syscall.SCM_TIMESTAMPNS {
+			continue
+		}
+		var came time.Time
+		switch order := binary.NativeEndian; len(m.Data) { // a struct timespec
+		case 16:
+			came = time.Unix(int64(order.Uint64(m.Data)), int64(order.Uint64(m.Data[8:])))
+		case 8:
+			came = time.Unix(int64(order.Uint32(m.Data)), int64(order.Uint32(m.Data[4:])))
+		default:
+			continue
+		}
+		if late := now.Round(0).Sub(came); late > 0 && late < maxWaited {
+			return late
+		}
+	}
+	return 0
+}
