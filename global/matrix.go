@@ -77,6 +77,7 @@ func (e measured) aged(from string, now time.Duration) topology.Edge {
 		P50: p.GetP50().AsDuration(), P90: p.GetP90().AsDuration(), P99: p.GetP99().AsDuration(),
 		Min: p.GetMin().AsDuration(), Jitter: p.GetJitter().AsDuration(), Loss: p.GetLoss(),
 		Samples: int(p.GetSamples()), Age: p.GetAge().AsDuration() + now - e.at, Method: p.GetMethod(),
+		LossOut: p.GetLossOut(), LossBack: p.GetLossBack(), SetAside: int(p.GetSetAside()), Heard: p.GetHeard(),
 	}
 	if out.State == topology.OK && out.Age > rowStale {
 		out.State = topology.Stale
@@ -126,6 +127,7 @@ func edgeToProto(e topology.Edge) *nusav1.Edge {
 	out := &nusav1.Edge{
 		From: e.From, To: e.To, State: nusav1.EdgeState(e.State), Source: nusav1.RTTSource(e.Source),
 		Loss: e.Loss, Samples: int32(e.Samples), Method: e.Method, Error: e.Error,
+		LossOut: e.LossOut, LossBack: e.LossBack, SetAside: int32(e.SetAside), Heard: e.Heard,
 	}
 	if e.Source == topology.None {
 		return out

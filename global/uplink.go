@@ -130,7 +130,8 @@ func sane(e *nusav1.Edge) bool {
 			return false
 		}
 	}
-	return e.GetLoss() >= 0 && e.GetLoss() <= 1 && e.GetAge().AsDuration() >= 0 // not NaN
+	share := func(f float64) bool { return f >= 0 && f <= 1 } // and not NaN
+	return share(e.GetLoss()) && share(e.GetLossOut()) && share(e.GetLossBack()) && e.GetAge().AsDuration() >= 0
 }
 
 // serversChanged takes the region's servers; peers probe them.

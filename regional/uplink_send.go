@@ -420,14 +420,15 @@ func (ss *upSession) sendLatency(now time.Time) (time.Time, error) {
 	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: row}})
 }
 
-// noticeable says whether an edge changed enough to be sent: its state, a tenth
-// and a millisecond of a percentile, or a point of loss.
+// noticeable says whether an edge changed enough to be sent: its state, whether
+// the other end is heard, a tenth and a millisecond of a percentile, or a point
+// of loss.
 func noticeable(was, is topology.Edge) bool {
 	moved := func(a, b time.Duration) bool {
 		d := (a - b).Abs()
 		return d > time.Millisecond && d > a/10
 	}
-	return was.State != is.State || was.Source != is.Source || was.Method != is.Method ||
+	return was.State != is.State || was.Heard != is.Heard || was.Source != is.Source || was.Method != is.Method ||
 		moved(was.P50, is.P50) || moved(was.P90, is.P90) || moved(was.P99, is.P99) ||
 		max(was.Loss-is.Loss, is.Loss-was.Loss) > 0.01
 }

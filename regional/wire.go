@@ -187,6 +187,7 @@ func edgeToWire(e topology.Edge) *nusav1.Edge {
 		P50: durationpb.New(e.P50), P90: durationpb.New(e.P90), P99: durationpb.New(e.P99),
 		Min: durationpb.New(e.Min), Jitter: durationpb.New(e.Jitter),
 		Loss: e.Loss, Samples: int32(e.Samples), Age: durationpb.New(e.Age), Method: e.Method, Error: e.Error,
+		LossOut: e.LossOut, LossBack: e.LossBack, SetAside: int32(e.SetAside), Heard: e.Heard,
 	}
 }
 
@@ -197,6 +198,7 @@ func edgeFromWire(e *nusav1.Edge) topology.Edge {
 		Min: e.GetMin().AsDuration(), Jitter: e.GetJitter().AsDuration(),
 		Loss: e.GetLoss(), Samples: int(e.GetSamples()), Age: e.GetAge().AsDuration(),
 		Method: e.GetMethod(), Error: e.GetError(),
+		LossOut: e.GetLossOut(), LossBack: e.GetLossBack(), SetAside: int(e.GetSetAside()), Heard: e.GetHeard(),
 	}
 }
 

@@ -35,7 +35,9 @@ func latencyCommand() *cobra.Command {
 		Long: `Shows round trips in milliseconds: each row is the region that measured, each
 column the one it probed. A value is plain when it was measured, ~ when it is
 predicted from network coordinates, ≈ when it is estimated from the distance;
-? marks a measurement that has become old.`,
+? marks a measurement that has become old. With --from, the loss says how much of
+it is known to be lost on the way out and on the way back, and "heard" marks a
+region that cannot be reached although its own probes arrive.`,
 		Example: "  nusa latency\n  nusa latency --from japaneast\n  nusa latency --percentile 99 --watch",
 		RunE: s.run(func(c *caller, _ []string) error {
 			if err := checkPercentile(percentile); err != nil {
@@ -248,6 +250,15 @@ func rtt(e *nusav1.Edge, percentile int) *durationpb.Duration {
 }
 
 // row shows every detail of what one region measured, nearest first.
+// loss is the share of probes lost and, where that is known, on which way.
+func loss(e *nusav1.Edge) string {
+	text := fmt.Sprintf("%.1f%%", e.GetLoss()*100)
+	if e.GetLossOut() > 0 || e.GetLossBack() > 0 {
+		text += fmt.Sprintf(" (%.1f out, %.1f back)", e.GetLossOut()*100, e.GetLossBack()*100)
+	}
+	return text
+}
+
 func (v view) row(w io.Writer, m *nusav1.MatrixResponse, from string, percentile int) {
 	edges := slices.Clone(m.GetEdges())
 	edges = slices.DeleteFunc(edges, func(e *nusav1.Edge) bool { return e.GetFrom() != from })
@@ -264,8 +275,12 @@ func (v view) row(w io.Writer, m *nusav1.MatrixResponse, from string, percentile
 			t.row(e.GetTo(), v.cell(e, 50), v.cell(e, 90), v.cell(e, 99), "-", "-", "-", count(e.GetSamples()), "-", e.GetMethod(), v.state(word(e.GetState())), source)
 			continue
 		}
-		t.row(e.GetTo(), v.cell(e, 50), v.cell(e, 90), v.cell(e, 99), millis(e.GetMin()), millis(e.GetJitter()), fmt.Sprintf("%.1f%%", e.GetLoss()*100),
-			count(e.GetSamples()), age(e.GetAge()), e.GetMethod(), v.state(word(e.GetState())), source)
+		state := v.state(word(e.GetState()))
+		if e.GetHeard() {
+			state += ", heard"
+		}
+		t.row(e.GetTo(), v.cell(e, 50), v.cell(e, 90), v.cell(e, 99), millis(e.GetMin()), millis(e.GetJitter()), loss(e),
+			count(e.GetSamples()), age(e.GetAge()), e.GetMethod(), state, source)
 	}
 	fmt.Fprintf(w, "from %s, ms\n\n", v.bold(from))
 	t.write(w, v.palette)

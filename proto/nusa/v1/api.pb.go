@@ -2921,7 +2921,17 @@ type Edge struct {
 	// "udp" | "tcp".
 	Method string `protobuf:"bytes,13,opt,name=method,proto3" json:"method,omitempty"`
 	// Predicted values: expected relative error, 0..
-	Error         float64 `protobuf:"fixed64,14,opt,name=error,proto3" json:"error,omitempty"`
+	Error float64 `protobuf:"fixed64,14,opt,name=error,proto3" json:"error,omitempty"`
+	// The parts of loss that are known to have happened on the way from `from`
+	// to `to`, and on the way back.
+	LossOut  float64 `protobuf:"fixed64,15,opt,name=loss_out,json=lossOut,proto3" json:"loss_out,omitempty"`
+	LossBack float64 `protobuf:"fixed64,16,opt,name=loss_back,json=lossBack,proto3" json:"loss_back,omitempty"`
+	// Samples of the window that count for nothing because the prober or the
+	// responder was itself late.
+	SetAside int32 `protobuf:"varint,17,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`
+	// Unreachable edges: the probes of `to` do reach `from`, so the way back
+	// works.
+	Heard         bool `protobuf:"varint,18,opt,name=heard,proto3" json:"heard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3052,6 +3062,34 @@ func (x *Edge) GetError() float64 {
 		return x.Error
 	}
 	return 0
+}
+
+func (x *Edge) GetLossOut() float64 {
+	if x != nil {
+		return x.LossOut
+	}
+	return 0
+}
+
+func (x *Edge) GetLossBack() float64 {
+	if x != nil {
+		return x.LossBack
+	}
+	return 0
+}
+
+func (x *Edge) GetSetAside() int32 {
+	if x != nil {
+		return x.SetAside
+	}
+	return 0
+}
+
+func (x *Edge) GetHeard() bool {
+	if x != nil {
+		return x.Heard
+	}
+	return false
 }
 
 type GetTopologyRequest struct {
@@ -4223,7 +4261,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\"7\n" +
 	"\x12RemoveNodeResponse\x12!\n" +
-	"\x04node\x18\x01 \x01(\v2\r.nusa.v1.NodeR\x04node\"\xf0\x03\n" +
+	"\x04node\x18\x01 \x01(\v2\r.nusa.v1.NodeR\x04node\"\xdb\x04\n" +
 	"\x04Edge\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12(\n" +
@@ -4239,7 +4277,11 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\asamples\x18\v \x01(\x05R\asamples\x12+\n" +
 	"\x03age\x18\f \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x16\n" +
 	"\x06method\x18\r \x01(\tR\x06method\x12\x14\n" +
-	"\x05error\x18\x0e \x01(\x01R\x05error\"*\n" +
+	"\x05error\x18\x0e \x01(\x01R\x05error\x12\x19\n" +
+	"\bloss_out\x18\x0f \x01(\x01R\alossOut\x12\x1b\n" +
+	"\tloss_back\x18\x10 \x01(\x01R\blossBack\x12\x1b\n" +
+	"\tset_aside\x18\x11 \x01(\x05R\bsetAside\x12\x14\n" +
+	"\x05heard\x18\x12 \x01(\bR\x05heard\"*\n" +
 	"\x12GetTopologyRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\bR\x05nodes\"\xbe\x01\n" +
 	"\fTopologyTree\x12/\n" +
