@@ -1,0 +1,197 @@
+package series
+
+import (
+	"errors"
+	"math"
+)
+
+// block is one series over one segment: cells[field*points+i].
+type block struct {
+	fields, points int
+	cells          []cell
+}
+
+func newBlock(fields, points int) block {
+	return block{fields: fields, points: points, cells: make([]cell, fields*points)}
+}
+
+func (b block) field(f int) []cell { return b.cells[f*b.points : (f+1)*b.points] }
+
+// widen gives the block at least so many fields.
+func (b block) widen(fields, points int) block {
+	if b.fields >= fields {
+		return b
+	}
+	cells := make([]cell, fields*points)
+	copy(cells, b.cells)
+	return block{fields: fields, points: points, cells: cells}
+}
+
+// has says whether window i holds a value of any field.
+func (b block) has(i int) bool {
+	for f := range b.fields {
+		if b.cells[f*b.points+i].n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// overlay puts the windows of a newer block of the same span over b's own, a
+// window at a time: what was measured later about a time is what counts.
+func (b block) overlay(newer block) block {
+	b = b.widen(newer.fields, newer.points)
+	for i := range newer.points {
+		if !newer.has(i) {
+			continue
+		}
+		for f := range b.fields {
+			c := cell{}
+			if f < newer.fields {
+				c = newer.cells[f*newer.points+i]
+			}
+			b.cells[f*b.points+i] = c
+		}
+	}
+	return b
+}
+
+// coarsen puts a block of a finer level over b, whose windows from the one
+// numbered first on are ratio of the finer ones each.
+func (b block) coarsen(finer block, first, ratio int) block {
+	folded := newBlock(finer.fields, b.points)
+	for f := range finer.fields {
+		from := finer.field(f)
+		for i := 0; i*ratio < finer.points; i++ {
+			folded.cells[f*b.points+first+i] = fold(from[i*ratio : (i+1)*ratio])
+		}
+	}
+	return b.overlay(folded)
+}
+
+var errBlock = errors.New("damaged block")
+
+// maxBlockFields bounds what damaged bytes can ask for, and a kind's fields.
+const maxBlockFields = 32
+
+// codec encodes and decodes the blocks of one level. It holds scratch only.
+type codec struct {
+	points int
+	full   int32 // values in a window without gap; 1: least, mean and greatest are one
+	a, b   []uint32
+}
+
+func newCodec(l level) *codec {
+	return &codec{points: l.points, full: int32(l.step), a: make([]uint32, l.points), b: make([]uint32, l.points)}
+}
+
+// encode appends the block to dst. For each field: how many values each window
+// lacks; the means, each as its difference from the one before; and at coarser
+// levels how far the least lies below and the greatest above.
+func (c *codec) encode(dst []byte, b block) []byte {
+	w := bitWriter{buf: append(dst, byte(b.fields))}
+	for f := range b.fields {
+		cells := b.field(f)
+		present, last := c.a[:0], ordinal(0)
+		for i, x := range cells {
+			c.b[i] = uint32(c.full - x.n)
+			if x.n > 0 {
+				present = append(present, zigzag(x.mean-last))
+				last = x.mean
+			}
+		}
+		w.column(c.b[:len(cells)])
+		if len(present) == 0 {
+			continue
+		}
+		w.put(present[0], rawBits)
+		w.column(present[1:])
+		if c.full == 1 {
+			continue
+		}
+		down, up := c.a[:0], c.b[:0]
+		for _, x := range cells {
+			if x.n > 0 {
+				down, up = append(down, uint32(x.mean-x.min)), append(up, uint32(x.max-x.mean))
+			}
+		}
+		w.column(down)
+		w.column(up)
+	}
+	return w.finish()
+}
+
+// decode reads a block. Errors: errBlock where the bytes are not one.
+func (c *codec) decode(data []byte) (block, error) {
+	if len(data) == 0 || data[0] > maxBlockFields {
+		return block{}, errBlock
+	}
+	b := newBlock(int(data[0]), c.points)
+	r := bitReader{buf: data[1:]}
+	for f := range b.fields {
+		cells := b.field(f)
+		r.column(c.a)
+		m := 0
+		for i, lacks := range c.a {
+			if lacks > uint32(c.full) {
+				return block{}, errBlock
+			}
+			if cells[i].n = c.full - int32(lacks); cells[i].n > 0 {
+				m++
+			}
+		}
+		if m == 0 {
+			continue
+		}
+		c.a[0] = r.get(rawBits)
+		r.column(c.a[1:m])
+		if err := c.means(cells, c.a[:m]); err != nil {
+			return block{}, err
+		}
+		if c.full > 1 {
+			down, up := c.a[:m], c.b[:m]
+			r.column(down)
+			r.column(up)
+			c.spreads(cells, down, up)
+		}
+	}
+	if r.short {
+		return block{}, errBlock
+	}
+	return b, nil
+}
+
+func (c *codec) means(cells []cell, deltas []uint32) error {
+	last, j := ordinal(0), 0
+	for i := range cells {
+		if cells[i].n == 0 {
+			continue
+		}
+		last += unzigzag(deltas[j])
+		j++
+		if last > maxOrdinal || last < -maxOrdinal {
+			return errBlock
+		}
+		cells[i].min, cells[i].mean, cells[i].max = last, last, last
+	}
+	return nil
+}
+
+func (c *codec) spreads(cells []cell, down, up []uint32) {
+	j := 0
+	for i := range cells {
+		if cells[i].n > 0 {
+			cells[i].min = max(cells[i].mean-ordinal(down[j]), -maxOrdinal)
+			cells[i].max = min(cells[i].mean+ordinal(up[j]), maxOrdinal)
+			j++
+		}
+	}
+}
+
+// point is a cell as callers see it.
+func (c cell) point() Point {
+	if c.n == 0 {
+		return Point{Mean: math.NaN(), Min: math.NaN(), Max: math.NaN()}
+	}
+	return Point{Count: int(c.n), Mean: toValue(c.mean), Min: toValue(c.min), Max: toValue(c.max)}
+}
