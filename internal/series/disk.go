@@ -1,0 +1,328 @@
+package series
+
+import (
+	"encoding/binary"
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Buckets of the file.
+var (
+	bucketMeta   = []byte("meta")     // format; fields/<kind> → names, by column
+	bucketSeries = []byte("series")   // id → kind, 0, key; its sequence is the next id
+	bucketData   = []byte("segments") // level, start, shard → segment
+	// bucketStale names the coarser segments that lack what was written since
+	// to finer ones: level, start, shard → nothing.
+	bucketStale = []byte("stale")
+
+	keyFormat = []byte("format")
+)
+
+// format is what this version writes and the only one that it reads.
+const format = "1"
+
+// shards divides the series, so that a segment is neither a few bytes nor more
+// than a megabyte or two, and making a coarser one takes some 50 ms.
+const shards = 16
+
+// segmentKey orders segments by level, then time.
+type segmentKey struct {
+	level int
+	start int64
+	shard uint32
+}
+
+const segmentKeyLen = 10
+
+func (k segmentKey) bytes() []byte {
+	b := make([]byte, 0, segmentKeyLen)
+	b = append(b, byte(k.level))
+	b = binary.BigEndian.AppendUint64(b, uint64(k.start))
+	return append(b, byte(k.shard))
+}
+
+func (k segmentKey) end() int64 { return k.start + levels[k.level].span() }
+
+// parent is the coarser segment over k; false for the coarsest.
+func (k segmentKey) parent() (segmentKey, bool) {
+	if k.level == coarsest {
+		return segmentKey{}, false
+	}
+	return segmentKey{k.level + 1, floorTo(k.start, levels[k.level+1].span()), k.shard}, true
+}
+
+func parseSegmentKey(b []byte) (segmentKey, bool) {
+	if len(b) != segmentKeyLen || int(b[0]) > coarsest || b[9] >= shards {
+		return segmentKey{}, false
+	}
+	k := segmentKey{int(b[0]), int64(binary.BigEndian.Uint64(b[1:])), uint32(b[9])}
+	return k, k.start >= 0 && k.start%levels[k.level].span() == 0
+}
+
+// pages reads and writes segments in a transaction.
+type pages struct {
+	data, stale *bolt.Bucket
+	codecs      [len(levels)]*codec
+	opened      map[segmentKey]segment // of one compaction or query
+	damaged     int                    // blocks and segments that could not be read
+}
+
+func newPages(tx *bolt.Tx) *pages {
+	p := &pages{data: tx.Bucket(bucketData), stale: tx.Bucket(bucketStale), opened: map[segmentKey]segment{}}
+	for i, l := range levels {
+		p.codecs[i] = newCodec(l)
+	}
+	return p
+}
+
+func (p *pages) open(k segmentKey) segment {
+	s, ok := p.opened[k]
+	if !ok {
+		var err error
+		if s, err = openSegment(p.data.Get(k.bytes())); err != nil {
+			p.damaged++
+		}
+		p.opened[k] = s
+	}
+	return s
+}
+
+// load reads the block of a series; what is damaged counts as absent.
+func (p *pages) load(k segmentKey, id uint32) block {
+	data, err := p.open(k).find(id)
+	if err == nil && data == nil {
+		return block{points: levels[k.level].points}
+	}
+	if err == nil {
+		var b block
+		if b, err = p.codecs[k.level].decode(data); err == nil {
+			return b
+		}
+	}
+	p.damaged++
+	return block{points: levels[k.level].points}
+}
+
+func (p *pages) isStale(k segmentKey) bool { return p.stale.Get(k.bytes()) != nil }
+
+// tailBlock is what memory holds of a series in one minute.
+type tailBlock struct {
+	start int64
+	block block
+}
+
+// assemble is a block as it would be if everything finer, tail included, had
+// been made coarser by now.
+func (p *pages) assemble(k segmentKey, id uint32, tail []tailBlock) block {
+	b := p.load(k, id)
+	if k.level == 0 {
+		for _, t := range tail {
+			if t.start == k.start {
+				b = b.overlay(t.block)
+			}
+		}
+		return b
+	}
+	inTail := func(t tailBlock) bool { return t.start >= k.start && t.start < k.end() }
+	if !p.isStale(k) && !slices.ContainsFunc(tail, inTail) {
+		return b
+	}
+	finer, step := levels[k.level-1], levels[k.level].step
+	for start := k.start; start < k.end(); start += finer.span() {
+		child := p.assemble(segmentKey{k.level - 1, start, k.shard}, id, tail)
+		if child.fields > 0 {
+			b = b.coarsen(child, int((start-k.start)/step), int(step/finer.step))
+		}
+	}
+	return b
+}
+
+// write puts a minute into the file, over what it has of the same time.
+func (p *pages) write(m *minute) error {
+	rows := make([]int, len(m.ids))
+	for i := range rows {
+		rows[i] = i
+	}
+	slices.SortFunc(rows, func(a, b int) int {
+		if d := int(m.ids[a]%shards) - int(m.ids[b]%shards); d != 0 {
+			return d
+		}
+		return int(int64(m.ids[a]) - int64(m.ids[b]))
+	})
+	for len(rows) > 0 {
+		k := segmentKey{0, m.start, m.ids[rows[0]] % shards}
+		n := slices.IndexFunc(rows, func(r int) bool { return m.ids[r]%shards != k.shard })
+		if n < 0 {
+			n = len(rows)
+		}
+		if err := p.writeShard(k, m, rows[:n]); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// writeShard writes rows, ascending in their ids.
+func (p *pages) writeShard(k segmentKey, m *minute, rows []int) error {
+	delete(p.opened, k)
+	old := p.open(k)
+	delete(p.opened, k)
+	var w segmentWriter
+	c, i := p.codecs[0], 0
+	for _, row := range rows {
+		id := m.ids[row]
+		b := m.block(row)
+		for ; i < old.n && old.id(i) < id; i++ {
+			w.add(old.id(i), c, p.load(k, old.id(i)))
+		}
+		if i < old.n && old.id(i) == id {
+			b = p.load(k, id).overlay(b)
+			i++
+		}
+		w.add(id, c, b)
+	}
+	for ; i < old.n; i++ {
+		w.add(old.id(i), c, p.load(k, old.id(i)))
+	}
+	delete(p.opened, k)
+	if err := p.data.Put(k.bytes(), w.bytes()); err != nil {
+		return err
+	}
+	for up, ok := k.parent(); ok; up, ok = up.parent() {
+		if p.isStale(up) {
+			continue
+		}
+		if err := p.stale.Put(up.bytes(), []byte{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextStale is the first coarser segment that ended and lacks something: the
+// finest first, so that whatever is made of it comes after.
+func (p *pages) nextStale(now int64) (segmentKey, bool) {
+	c := p.stale.Cursor()
+	for level := 1; level <= coarsest; level++ {
+		b, _ := c.Seek(segmentKey{level: level}.bytes())
+		if k, ok := parseSegmentKey(b); ok && k.level == level && k.end() <= now {
+			return k, true
+		}
+	}
+	return segmentKey{}, false
+}
+
+// compact brings a coarser segment up to date.
+func (p *pages) compact(k segmentKey) error {
+	clear(p.opened)
+	ids := map[uint32]bool{}
+	note := func(k segmentKey) {
+		s := p.open(k)
+		for i := range s.n {
+			ids[s.id(i)] = true
+		}
+	}
+	note(k)
+	for start := k.start; start < k.end(); start += levels[k.level-1].span() {
+		note(segmentKey{k.level - 1, start, k.shard})
+	}
+	var w segmentWriter
+	sorted := make([]uint32, 0, len(ids))
+	for id := range ids {
+		sorted = append(sorted, id)
+	}
+	slices.Sort(sorted)
+	for _, id := range sorted {
+		if b := p.assemble(k, id, nil); b.fields > 0 {
+			w.add(id, p.codecs[k.level], b)
+		}
+	}
+	clear(p.opened)
+	if err := p.stale.Delete(k.bytes()); err != nil || len(w.index) == 0 {
+		return err
+	}
+	return p.data.Put(k.bytes(), w.bytes())
+}
+
+// maxExpired bounds the segments that one transaction removes for their age: a
+// few minutes' worth.
+const maxExpired = 8 * shards
+
+// expire removes what is older than its level keeps, unless something coarser
+// still lacks it, and what lies ahead of the clock.
+func (p *pages) expire(now int64) error {
+	var gone []segmentKey
+	c := p.data.Cursor()
+	for level, l := range levels {
+		for b, _ := c.Seek(segmentKey{level: level}.bytes()); len(gone) < maxExpired; b, _ = c.Next() {
+			k, ok := parseSegmentKey(b)
+			if !ok || k.level != level || k.end() > l.covered(now) {
+				break
+			}
+			if up, ok := k.parent(); ok && p.isStale(up) {
+				continue
+			}
+			gone = append(gone, k)
+		}
+		ahead := segmentKey{level: level, start: ceilTo(now+1, l.span()) + l.span()}
+		for b, _ := c.Seek(ahead.bytes()); len(gone) < maxExpired; b, _ = c.Next() {
+			k, ok := parseSegmentKey(b)
+			if !ok || k.level != level {
+				break
+			}
+			gone = append(gone, k)
+		}
+	}
+	for _, k := range gone {
+		if err := p.remove(k); err != nil {
+			return err
+		}
+	}
+	return p.forgetAhead(now)
+}
+
+// forgetAhead drops the notes that segments ahead of the clock lack something:
+// nothing will be left to make them of.
+func (p *pages) forgetAhead(now int64) error {
+	c := p.stale.Cursor()
+	for level := 1; level <= coarsest; level++ {
+		span := levels[level].span()
+		from := segmentKey{level: level, start: ceilTo(now+1, span) + span}
+		for b, _ := c.Seek(from.bytes()); b != nil && int(b[0]) == level; b, _ = c.Seek(from.bytes()) {
+			if err := c.Delete(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *pages) remove(k segmentKey) error {
+	delete(p.opened, k)
+	return p.data.Delete(k.bytes())
+}
+
+// evict removes at least so many bytes of the oldest of the coarsest data, and
+// says how many segments that were.
+func (p *pages) evict(size int64) (int, error) {
+	var gone []segmentKey
+	c := p.data.Cursor()
+	for level := coarsest; level >= 0; level-- {
+		for b, v := c.Seek(segmentKey{level: level}.bytes()); b != nil && size > 0; b, v = c.Next() {
+			k, ok := parseSegmentKey(b)
+			if !ok || k.level != level {
+				break
+			}
+			gone = append(gone, k)
+			size -= int64(len(v) + segmentKeyLen)
+		}
+	}
+	for _, k := range gone {
+		if err := p.remove(k); err != nil {
+			return 0, err
+		}
+	}
+	return len(gone), nil
+}

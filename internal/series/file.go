@@ -1,0 +1,348 @@
+package series
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+const (
+	// growBy is by how much the file grows: bbolt's default of 16 MiB is more
+	// than a small federation ever keeps.
+	growBy = 1 << 20
+	// lockWait is how long Open waits for another process to let go of the file.
+	lockWait = 2 * time.Second
+	// asideFor is how long a damaged file is kept beside the new one.
+	asideFor = 7 * 24 * time.Hour
+)
+
+// errDamaged: the file is not what this package writes.
+var errDamaged = errors.New("damaged file")
+
+// fault is a panic over what was read. The stack is for the log: it tells a bad
+// disk from a bug.
+type fault struct {
+	what  string
+	stack []byte
+}
+
+func (f fault) Error() string { return errDamaged.Error() + ": " + f.what }
+func (f fault) Unwrap() error { return errDamaged }
+
+// file is the open database.
+type file struct {
+	path string
+	db   *bolt.DB
+	os   *os.File // db's, to let go of one that can no longer be closed
+}
+
+// guard runs what touches mapped pages. bbolt panics where pages make no sense,
+// and a page that the disk fails to read is a fault: both are a damaged file
+// here, not the end of a server.
+func guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fault{what: fmt.Sprint(r), stack: debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+// openFile opens or creates the database. Errors: errDamaged, or what keeps any
+// file from being opened there.
+func openFile(path string, limit int64, noSync bool) (*file, error) {
+	f := &file{path: path}
+	options := &bolt.Options{
+		Timeout: lockWait, FreelistType: bolt.FreelistMapType, MaxSize: int(limit), NoSync: noSync,
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			var err error
+			f.os, err = os.OpenFile(name, flag, mode)
+			return f.os, err
+		},
+	}
+	err := guard(func() (err error) {
+		f.db, err = bolt.Open(path, 0o600, options)
+		return err
+	})
+	if err == nil {
+		f.db.AllocSize = growBy
+		return f, nil
+	}
+	if f.os != nil {
+		f.os.Close()
+	}
+	var number syscall.Errno
+	switch {
+	case errors.Is(err, errDamaged):
+	case errors.Is(err, berrors.ErrTimeout):
+		err = errors.New("another process has it open")
+	case errors.As(err, &number) && number != syscall.EIO, errors.Is(err, fs.ErrPermission):
+	default:
+		err = fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return nil, err
+}
+
+// letGo closes the file even where the database is stuck in what it holds. The
+// mapping of a stuck one stays, which SetAside bounds.
+func (f *file) letGo() { f.os.Close() }
+
+// setAside renames the file, over one that was set aside before.
+func setAside(path string, now time.Time) error {
+	aside := path + ".damaged"
+	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_ = os.Chtimes(aside, now, now) // its age counts from here
+	return nil
+}
+
+// dropAside removes a damaged file that nobody looked at in time.
+func dropAside(path string, now time.Time) {
+	if info, err := os.Stat(path + ".damaged"); err == nil && now.Sub(info.ModTime()) > asideFor {
+		_ = os.Remove(path + ".damaged")
+	}
+}
+
+// check walks all keys and the heads of all segments, so that a file that was
+// cut short or overwritten is found out before anybody relies on it, and learns
+// when each series was last seen.
+func (f *file) check() (seen map[uint32]int64, newest int64, err error) {
+	seen = map[uint32]int64{}
+	err = f.view(func(tx *bolt.Tx) error {
+		info, err := f.os.Stat()
+		if err != nil {
+			return fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		if info.Size() < tx.Size() {
+			return fmt.Errorf("%w: %d bytes of %d are there", errDamaged, info.Size(), tx.Size())
+		}
+		for _, name := range [][]byte{bucketMeta, bucketSeries, bucketData, bucketStale} {
+			if tx.Bucket(name) == nil {
+				return fmt.Errorf("%w: it lacks the bucket %s", errDamaged, name)
+			}
+		}
+		if got := tx.Bucket(bucketMeta).Get(keyFormat); string(got) != format {
+			return fmt.Errorf("%w: it has the format %q, this version knows %q", errDamaged, got, format)
+		}
+		return tx.Bucket(bucketData).ForEach(func(b, v []byte) error {
+			k, ok := parseSegmentKey(b)
+			if !ok {
+				return fmt.Errorf("%w: it has the key %x", errDamaged, b)
+			}
+			newest = max(newest, k.end()-1)
+			s, _ := openSegment(v) // one bad segment is a gap, no reason to lose the others
+			for i := range s.n {
+				seen[s.id(i)] = max(seen[s.id(i)], k.end()-1)
+			}
+			return nil
+		})
+	})
+	return seen, newest, err
+}
+
+// begin makes the buckets of a new file. One that holds anything is left as it
+// is, for check to judge.
+func (f *file) begin() error {
+	empty := true
+	err := f.view(func(tx *bolt.Tx) error {
+		name, _ := tx.Cursor().First()
+		empty = name == nil
+		return nil
+	})
+	if err != nil || !empty {
+		return err
+	}
+	return f.update(func(tx *bolt.Tx) error {
+		for _, name := range [][]byte{bucketMeta, bucketSeries, bucketData, bucketStale} {
+			if _, err := tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		return tx.Bucket(bucketMeta).Put(keyFormat, []byte(format))
+	})
+}
+
+// register reads the series of the file and gives the kinds their columns.
+// Kinds that the program no longer has keep their series, to be asked for until
+// they expire.
+func (f *file) register(kinds []Kind, seen map[uint32]int64) (*registry, error) {
+	r := &registry{kinds: map[string]*kind{}, added: map[uint32]string{}}
+	err := f.update(func(tx *bolt.Tx) error {
+		meta, series := tx.Bucket(bucketMeta), tx.Bucket(bucketSeries)
+		c := meta.Cursor()
+		prefix := "fields/"
+		for b, v := c.Seek([]byte(prefix)); strings.HasPrefix(string(b), prefix); b, v = c.Next() {
+			r.know(string(b[len(prefix):]), strings.Split(string(v), "\x00"))
+		}
+		for _, want := range kinds {
+			k := r.know(want.Name, nil)
+			if !k.use(want.Fields) {
+				return fmt.Errorf("%w: the kind %s has had more than %d fields", errDamaged, want.Name, maxBlockFields)
+			}
+			if err := meta.Put([]byte(prefix+want.Name), []byte(strings.Join(k.stored, "\x00"))); err != nil {
+				return err
+			}
+		}
+		r.nextID = uint32(series.Sequence())
+		return series.ForEach(func(b, v []byte) error {
+			name, key, ok := strings.Cut(string(v), "\x00")
+			if len(b) != 4 || !ok || r.kinds[name] == nil {
+				return fmt.Errorf("%w: it has the series %q", errDamaged, v)
+			}
+			id := binary.BigEndian.Uint32(b)
+			r.nextID = max(r.nextID, id+1)
+			r.kinds[name].series[key] = &entry{id: id, seen: seen[id]}
+			r.count++
+			return nil
+		})
+	})
+	return r, err
+}
+
+// know returns a kind; a new one has the fields given.
+func (r *registry) know(name string, stored []string) *kind {
+	k := r.kinds[name]
+	if k == nil {
+		k = &kind{name: name, stored: stored, series: map[string]*entry{}}
+		k.use(stored)
+		r.kinds[name] = k
+	}
+	return k
+}
+
+// use maps fields to columns; new names get new columns. False: too many.
+func (k *kind) use(fields []string) bool {
+	k.fields, k.columns = fields, nil
+	for _, name := range fields {
+		column := -1
+		for i, s := range k.stored {
+			if s == name {
+				column = i
+			}
+		}
+		if column < 0 {
+			column = len(k.stored)
+			k.stored = append(k.stored, name)
+		}
+		k.columns = append(k.columns, column)
+	}
+	return len(k.stored) <= maxBlockFields
+}
+
+func checkKinds(kinds []Kind) error {
+	names := map[string]bool{}
+	for _, k := range kinds {
+		if k.Name == "" || names[k.Name] || strings.ContainsAny(k.Name, "\x00") || len(k.Name) > maxFieldName {
+			return fmt.Errorf("kind %q: names must be unique, 1 to %d bytes", k.Name, maxFieldName)
+		}
+		names[k.Name] = true
+		if len(k.Fields) == 0 || len(k.Fields) > maxBlockFields {
+			return fmt.Errorf("kind %s has %d fields: 1 to %d", k.Name, len(k.Fields), maxBlockFields)
+		}
+		fields := map[string]bool{}
+		for _, f := range k.Fields {
+			if f == "" || fields[f] || strings.ContainsAny(f, "\x00") || len(f) > maxFieldName {
+				return fmt.Errorf("kind %s, field %q: names must be unique, 1 to %d bytes", k.Name, f, maxFieldName)
+			}
+			fields[f] = true
+		}
+	}
+	return nil
+}
+
+// openChecked opens the file, sets a damaged one aside, and reads its series.
+func openChecked(path string, kinds []Kind, l Limits, noSync bool, now time.Time, damaged func(error)) (*file, *registry, int64, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, nil, 0, err
+	}
+	for attempt := 0; ; attempt++ {
+		f, r, newest, err := openOnce(path, kinds, l, noSync)
+		if err == nil || attempt > 0 || !errors.Is(err, errDamaged) {
+			return f, r, newest, err
+		}
+		damaged(err)
+		if err := setAside(path, now); err != nil {
+			return nil, nil, 0, err
+		}
+	}
+}
+
+func openOnce(path string, kinds []Kind, l Limits, noSync bool) (*file, *registry, int64, error) {
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() > l.Bytes {
+		if err := shrink(path, l.Bytes); err != nil {
+			return nil, nil, 0, err
+		}
+	}
+	f, err := openFile(path, l.Bytes, noSync)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	if err = f.begin(); err == nil {
+		var seen map[uint32]int64
+		var newest int64
+		var r *registry
+		if seen, newest, err = f.check(); err == nil {
+			if r, err = f.register(kinds, seen); err == nil {
+				return f, r, newest, nil
+			}
+		}
+	}
+	f.letGo()
+	return nil, nil, 0, err
+}
+
+// shrink copies a file that is larger than the bound, which was lowered, into
+// one that is not, less its oldest coarse data.
+func shrink(path string, limit int64) error {
+	old, err := openFile(path, 0, true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = guard(old.db.Close) }()
+	if _, _, err := old.check(); err != nil {
+		return err
+	}
+	err = old.update(func(tx *bolt.Tx) error {
+		_, err := newPages(tx).evict(usedBytes(tx) - limit*evictTo/100)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	fresh, err := openFile(path+".new", limit, true)
+	if err != nil {
+		return err
+	}
+	err = guard(func() error {
+		if err := bolt.Compact(fresh.db, old.db, growBy); err != nil {
+			return err
+		}
+		return errors.Join(fresh.db.Sync(), fresh.db.Close())
+	})
+	if err != nil {
+		fresh.letGo()
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// usedBytes is how much of the file is not free.
+func usedBytes(tx *bolt.Tx) int64 {
+	s := tx.DB().Stats()
+	return tx.Size() - int64(s.FreePageN+s.PendingPageN)*int64(tx.DB().Info().PageSize)
+}

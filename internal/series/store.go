@@ -1,0 +1,334 @@
+package series
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// maxClosed is how many whole minutes wait in memory for a slow disk.
+	maxClosed = 3
+	// maxSetAside is after how many damaged files in a process's life the disk
+	// is left alone.
+	maxSetAside = 3
+	// steadyFor is how many calls of Append the clock must not jump before what
+	// lies in its past or future is removed: one wrong reading must not cost a
+	// month of history.
+	steadyFor    = 720
+	jumpBack     = time.Minute
+	jumpForward  = time.Hour
+	warnAgain    = time.Hour
+	maintainEach = 12 * 60 // slots between removals of silent series: an hour
+)
+
+// Store is the history of one server. It is safe for concurrent use. A nil
+// *Store is one that keeps nothing: Append forgets, Query knows no series.
+type Store struct {
+	path   string
+	limits Limits
+	kinds  []Kind
+	log    *slog.Logger
+	noSync bool // tests
+
+	mu       sync.Mutex
+	closed   bool
+	reg      *registry
+	last     time.Time // of the last Append
+	slot     int64     // that it went to
+	steady   int       // calls since the clock jumped
+	seq      uint64
+	open     *minute
+	waiting  []*minute // closed, to be written, oldest first
+	writing  int       // so many of them are being written
+	spare    *minute
+	stats    Stats
+	lastWarn time.Time
+	tidied   int64 // slot of the last removal of silent series
+
+	fileMu sync.RWMutex
+	file   *file // nil after too many damaged ones
+
+	wake chan struct{}
+	done chan struct{}
+}
+
+// Open opens the store in the file at path, or creates it, with its folder. A
+// file that is damaged, or of another format, is renamed to path + ".damaged"
+// with a warning, and a new one begun; so errors are only those of the path
+// (no permission, no space, another process has it open) and of the kinds. A
+// server that gets one should log it and go on with a nil store.
+func Open(path string, kinds []Kind, limits Limits, log *slog.Logger) (*Store, error) {
+	s, err := open(path, kinds, limits, log, false)
+	if err != nil {
+		return nil, err
+	}
+	s.wake, s.done = make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(s.done)
+		for range s.wake {
+			s.cycle()
+		}
+	}()
+	return s, nil
+}
+
+func open(path string, kinds []Kind, limits Limits, log *slog.Logger, noSync bool) (*Store, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if err := checkKinds(kinds); err != nil {
+		return nil, fmt.Errorf("series in %s: %w", path, err)
+	}
+	s := &Store{path: path, limits: limits.withDefaults(), kinds: kinds, log: log, noSync: noSync, steady: steadyFor}
+	if err := s.openFile(); err != nil {
+		return nil, fmt.Errorf("series in %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// openFile opens the file and takes over what it knows.
+func (s *Store) openFile() error {
+	f, r, newest, err := openChecked(s.path, s.kinds, s.limits, s.noSync, time.Now(), s.warnDamaged)
+	if err != nil {
+		return err
+	}
+	s.file, s.reg = f, r
+	if newest > 0 {
+		s.slot, s.last = newest, timeOf(newest)
+	}
+	if over := r.count - s.limits.Series; over > 0 {
+		for _, q := range r.silentSince(1 << 62)[:over] {
+			r.remove(q.kind, q.key)
+		}
+	}
+	return nil
+}
+
+func (s *Store) warnDamaged(err error) {
+	s.stats.SetAside++
+	var f fault
+	if errors.As(err, &f) {
+		s.log.Warn("the stack of the fault", "stack", string(f.stack))
+	}
+	s.log.Warn("the file of the time series is damaged: it is set aside, history begins anew",
+		"path", s.path, "aside", s.path+".damaged", "err", err)
+}
+
+// Append takes what was measured at now; meant to be called each 5 s, once for
+// all that was measured. A second call in the same 5 s overwrites what the
+// first said of the same series. It does no I/O and does not keep samples.
+//
+// When the clock goes back, what is measured again about a time replaces what
+// was; when it goes forward, there is a gap.
+//
+// Errors: ErrTooManySeries and ErrSample (or both) when some samples were not
+// taken; ErrClosed.
+func (s *Store) Append(now time.Time, samples []Sample) error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	slot := nextSlot(now, s.last, s.slot)
+	if slot < 0 {
+		return fmt.Errorf("%w: the clock says %s", ErrSample, now)
+	}
+	if gap := now.Sub(s.last); !s.last.IsZero() && (gap < -jumpBack || gap > jumpForward) {
+		s.steady = 0
+	} else {
+		s.steady = min(s.steady+1, steadyFor)
+	}
+	s.last, s.slot = now, slot
+	if start := floorTo(slot, levels[0].span()); s.open == nil || s.open.start != start {
+		s.rotate(start)
+	}
+	s.tidy()
+
+	refused := refusal{limit: s.limits.Series}
+	var silent []quiet // looked for once a call
+	searched := false
+	room := func() bool {
+		if s.reg.count < s.limits.Series {
+			return true
+		}
+		if !searched {
+			silent, searched = s.reg.silentSince(slot-quietAfter), true
+		}
+		if len(silent) == 0 {
+			return false
+		}
+		s.reg.remove(silent[0].kind, silent[0].key)
+		silent = silent[1:]
+		return true
+	}
+	for i := range samples {
+		s.take(&samples[i], slot, room, &refused)
+	}
+	s.stats.Refused += uint64(refused.series)
+	return refused.err()
+}
+
+// take notes one sample in the open minute.
+func (s *Store) take(x *Sample, slot int64, room func() bool, refused *refusal) {
+	k := s.reg.kinds[x.Kind]
+	if k == nil || len(x.Values) != len(k.columns) || x.Key == "" || len(x.Key) > maxKey {
+		refused.samples++
+		refused.example = fmt.Sprintf("%s %.32q with %d values", x.Kind, x.Key, len(x.Values))
+		return
+	}
+	e := k.series[x.Key]
+	if e == nil {
+		if !slices.ContainsFunc(x.Values, func(v float64) bool { return toOrdinal(v) != none }) {
+			return
+		}
+		if !room() {
+			refused.series++
+			return
+		}
+		e = s.reg.add(k, strings.Clone(x.Key))
+	}
+	at := int(slot - s.open.start)
+	var any bool
+	for i, v := range x.Values {
+		o := toOrdinal(v)
+		if o == none && !any {
+			continue
+		}
+		if e.in != s.open.seq {
+			e.in, e.row = s.open.seq, s.open.row(e.id, len(k.stored))
+		}
+		if !any { // the first value: what an earlier call said of this slot goes
+			any = true
+			for f := range len(k.stored) {
+				s.open.set(e.row, f, at, none)
+			}
+		}
+		s.open.set(e.row, k.columns[i], at, o)
+	}
+	if any {
+		e.seen = slot
+	}
+}
+
+// rotate begins another minute and hands the open one to the writer.
+func (s *Store) rotate(start int64) {
+	if s.open != nil && len(s.open.ids) > 0 {
+		s.waiting = append(s.waiting, s.open)
+		s.open = nil
+		if len(s.waiting) > max(maxClosed, s.writing+1) {
+			s.waiting = slices.Delete(s.waiting, s.writing, s.writing+1)
+			s.stats.LostMinutes++
+		}
+	}
+	if s.open == nil {
+		if s.open = s.spare; s.open == nil {
+			s.open = &minute{}
+		}
+		s.spare = nil
+	}
+	s.seq++
+	s.open.reset(start, s.seq)
+	s.wakeWriter()
+}
+
+func (s *Store) wakeWriter() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is awake, or a test calls cycle itself
+	}
+}
+
+// tidy forgets, once an hour, series of which nothing is left.
+func (s *Store) tidy() {
+	if s.steady < steadyFor || s.slot-s.tidied < maintainEach && s.tidied <= s.slot {
+		return
+	}
+	s.tidied = s.slot
+	for _, q := range s.reg.silentSince(levels[coarsest].covered(s.slot)) {
+		s.reg.remove(q.kind, q.key)
+	}
+}
+
+// Keys returns the keys of a kind that begin with prefix, sorted. There are at
+// most Limits.Series.
+func (s *Store) Keys(kind, prefix string) []string {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	if k := s.reg.kinds[kind]; k != nil {
+		for key := range k.series {
+			if strings.HasPrefix(key, prefix) {
+				out = append(out, key)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Forget drops a series. What is measured of it later begins a new one. A crash
+// in the next minute may bring it back.
+func (s *Store) Forget(kind, key string) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.reg.kinds[kind]; k != nil {
+		s.reg.remove(k, key)
+	}
+}
+
+// Stats says how the store is.
+func (s *Store) Stats() Stats {
+	if s == nil {
+		return Stats{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.stats
+	out.Series = s.reg.count
+	return out
+}
+
+// Close writes what memory holds and closes the file. It returns why the last
+// write failed, if it did.
+func (s *Store) Close() error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	if s.open != nil {
+		s.rotate(s.open.start)
+	}
+	s.mu.Unlock()
+	if s.wake != nil {
+		close(s.wake)
+		<-s.done
+	}
+	s.cycle() // the minute that was open, if the writer was busy with another
+	s.fileMu.Lock()
+	defer s.fileMu.Unlock()
+	if s.file == nil {
+		return s.Stats().Failing
+	}
+	err := guard(s.file.db.Close)
+	s.file = nil
+	return errors.Join(s.Stats().Failing, err)
+}
