@@ -141,6 +141,17 @@ func TestSearchesAgree(t *testing.T) {
 	})
 }
 
+// So do they on a dense world, where most of a scan is skipped.
+func TestSearchesAgreeOnADenseWorld(t *testing.T) {
+	v := world(60)
+	for to := 1; to < 60; to++ {
+		s := search{n: 60, from: 0, to: to, cost: v.roundTrips(50)}
+		if scan, yen := s.scan(5, 2), s.kBest(5, 2); len(scan) != 5 || !reflect.DeepEqual(scan, yen) {
+			t.Fatalf("scan %v\nyen %v", scan, yen)
+		}
+	}
+}
+
 func TestPathNamesItsLeastTrustworthySource(t *testing.T) {
 	v := NewView(
 		[]Region{{Name: "a"}, {Name: "b", Location: singapore}, {Name: "c", Location: tokyo}, {Name: "d"}},
