@@ -58,13 +58,13 @@ type Pair struct {
 	RTT  float64
 }
 
-// Clean merges the samples of each pair, without those that cannot be true
-// whatever else was measured, and without the worse of two that contradict one
-// another. Pairs are in order, rejections in that of the samples. Samples from
-// a region to itself are ignored.
+// Clean merges the samples of each pair, without those that cannot be true: by
+// themselves, beside others of the pair, beside those to third regions. Pairs
+// are in order, rejections in that of the samples. Samples from a region to
+// itself are ignored.
 func Clean(regions int, samples []Sample, locations []*topology.Location) ([]Pair, []Rejection) {
-	var flaws []Rejection
-	reject := func(i int, f Flaw) { flaws = append(flaws, Rejection{i, f}) }
+	flaws := map[int]Flaw{}
+	reject := func(i int, f Flaw) { flaws[i] = f }
 	good := make([]int, 0, len(samples))
 	for i, s := range samples {
 		if f := s.flaw(regions); f != "" {
@@ -77,22 +77,31 @@ func Clean(regions int, samples []Sample, locations []*topology.Location) ([]Pai
 	slices.SortStableFunc(good, func(x, y int) int { return compareEnds(samples[x], samples[y]) })
 	var pairs []Pair
 	var disputed []dispute
-	for len(good) > 0 {
+	for rest := good; len(rest) > 0; {
 		end := 1
-		for end < len(good) && compareEnds(samples[good[0]], samples[good[end]]) == 0 {
+		for end < len(rest) && compareEnds(samples[rest[0]], samples[rest[end]]) == 0 {
 			end++
 		}
-		p, d := merge(samples, good[:end], reject)
-		good = good[end:]
+		p, d := merge(samples, rest[:end], reject)
+		rest = rest[end:]
 		if d != nil {
 			disputed = append(disputed, *d)
 		} else {
 			pairs = append(pairs, p)
 		}
 	}
-	pairs = settle(regions, pairs, disputed, reject)
-	slices.SortFunc(flaws, func(x, y Rejection) int { return x.Sample - y.Sample })
-	return pairs, flaws
+	pairs, strays := withoutStrays(regions, settle(regions, pairs, disputed, reject))
+	rejected := make([]Rejection, 0, len(flaws))
+	for i, s := range samples {
+		f := flaws[i]
+		if f == "" {
+			f = strays[[2]int{min(s.From, s.To), max(s.From, s.To)}]
+		}
+		if f != "" {
+			rejected = append(rejected, Rejection{i, f})
+		}
+	}
+	return pairs, rejected
 }
 
 // flaw is what makes the sample impossible by itself, "" = nothing.
@@ -295,6 +304,7 @@ func (w witnesses) flaw(p Pair) Flaw {
 func withoutStrays(regions int, pairs []Pair) (kept []Pair, strays map[[2]int]Flaw) {
 	third := newWitnesses(regions, pairs)
 	strays = map[[2]int]Flaw{}
+	kept = make([]Pair, 0, len(pairs))
 	for _, p := range pairs {
 		if f := third.flaw(p); f != "" {
 			strays[[2]int{p.A, p.B}] = f

@@ -13,7 +13,7 @@ const (
 	firstStep = 0.2 // of the fit, in units of the parameters
 	lastStep  = 0.001
 	// huberAt is the logarithmic error from which on an error pulls no harder.
-	huberAt = 0.07
+	huberAt = 0.06
 	// Pulls towards the start, as though so many errors of 1 spoke for it.
 	pullPoint, pullHeight, pullFactor = 0.3, 0.02, 0.5
 	startHeight                       = 0.05

@@ -8,7 +8,7 @@ import (
 
 const (
 	// maxAlike regions stand for one in a correction.
-	maxAlike = 12
+	maxAlike = 20
 	// alikeAt is the difference of two regions' rows, in logarithms, at which one
 	// counts a factor e less for the other.
 	alikeAt = 0.07

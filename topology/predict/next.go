@@ -12,9 +12,9 @@ const (
 	// enough samples tell where a region is; with fewer, what the model makes of
 	// it is no reason to choose its partners by.
 	enough = 4
-	// unsureShare is one in how many probes that go to the pairs of which the
-	// model is least sure; the others look for the nearest region.
-	unsureShare = 4
+	// One in unsureShare probes goes to the pairs of which the model is least
+	// sure; the others look for the nearest region.
+	unsureShare = 2
 )
 
 // Next names the most useful pairs to measure: each region may start quota
@@ -39,7 +39,7 @@ func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 			n.take(i, n.left[i], n.shuffled(&r))
 			continue
 		}
-		share := n.left[i] / unsureShare
+		share := (n.left[i] + i%unsureShare) / unsureShare // of single probes, every other region's
 		unsure += share
 		row := m.unlike[i*m.n : (i+1)*m.n]
 		order := n.shuffled(&r)

@@ -195,7 +195,7 @@ func TestProperties(t *testing.T) {
 		for i := range n {
 			for j := range n {
 				rtt, stated := m.RTT(i, j)
-				if rtt < minRTT || rtt > topology.MaxTableRTT || math.IsNaN(stated) || stated < 0 || stated > maxRatio {
+				if rtt < minRTT || rtt > topology.MaxTableRTT || math.IsNaN(stated) || stated < 0 || stated > maxError {
 					t.Fatalf("%d to %d: %v ± %g", i, j, rtt, stated)
 				}
 				back, statedBack := m.RTT(j, i)
@@ -233,9 +233,6 @@ func TestProperties(t *testing.T) {
 		}
 	})
 }
-
-// maxRatio: a stated error may be as great as the spread of all samples.
-const maxRatio = float64(topology.MaxTableRTT / minRTT)
 
 // TestNextFindsTheNearest: with some random probes and a few chosen ones every
 // region of many twins has measured its twin.

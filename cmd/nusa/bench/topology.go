@@ -21,7 +21,7 @@ import (
 
 const (
 	// firstShare of the probes go to random partners.
-	firstShare = 0.8
+	firstShare = 0.7
 	// adaptiveRounds follow, each choosing by what the earlier ones found.
 	adaptiveRounds = 3
 )
@@ -49,8 +49,8 @@ type TopologyResult struct {
 	// NearestStretch is the mean, over the regions, of the true round trip to
 	// the region thought nearest ÷ that to the nearest; 1 where there is none.
 	NearestStretch float64 `json:"nearest_stretch"`
-	// RejectedSamples of the whole file were not believed: impossible, or
-	// measured and far from what third regions allow.
+	// RejectedSamples of the whole file were not believed: impossible, or far
+	// from what others allow.
 	RejectedSamples int `json:"rejected_samples"`
 
 	Neighbours int    `json:"neighbours"`
@@ -90,8 +90,8 @@ with the columns src, dst, rtt_ms and optionally min_ms. plain is a square of
 numbers without names, set apart by commas or white space.
 
 A pair is unordered; its round trip is the mean of both directions. Each region
-may start --neighbours probes: four of five to random others, the rest, in three
-rounds, to those that may be its nearest and to the pairs whose prediction is
+may start --neighbours probes: 7 of 10 to random others, the rest, in three rounds,
+half to those that may be its nearest and half to the pairs whose prediction is
 least sure. So there are at most regions × neighbours measured pairs, each
 counted once; those of the three rounds are the adaptive ones.
 
@@ -104,7 +104,8 @@ Round trips that cannot be true are not believed and counted as rejected: those
 that are no number, not above zero, above a minute, below their own min_ms,
 faster than light in fibre between Azure regions (whose names are known), three
 times and 20 ms off the opposite direction or other samples of the pair, and
-measured ones far outside what round trips to third regions allow.`,
+those far outside what round trips to third regions allow. Such pairs are not
+judged by.`,
 		Example: "  nusa bench topology --matrix azure.csv\n" +
 			"  nusa bench topology --matrix edges.csv --format edges --neighbours 32 --seed 7 -o json",
 		Args: cobra.NoArgs,
