@@ -2,6 +2,7 @@ package predict
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -21,8 +22,9 @@ const (
 // probes (by region; missing = 0), and each pair is named once, whoever starts
 // it. can says which pairs are worth a try; nil = all. Measured pairs are left
 // out. Regions that know few others get random ones: those tell most about
-// where they are. The others get those that are most like them, for among these
-// is the nearest, and the pairs whose prediction is least sure.
+// where they are. The others get those that are near on the map and have a row
+// like theirs, for among these is the nearest, and the pairs whose prediction is
+// least sure.
 func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 	n := &next{m: m, can: can, left: make([]int, m.n), taken: make([]bool, m.n*m.n)}
 	copy(n.left, quota)
@@ -34,6 +36,7 @@ func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 	}
 	r := random(m.seed + uint64(len(m.pairs)) + 1)
 	var unsure int
+	score := make([]float64, m.n)
 	for i := range m.n {
 		if known[i] < enough {
 			n.take(i, n.left[i], n.shuffled(&r))
@@ -41,9 +44,11 @@ func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 		}
 		share := (n.left[i] + i%unsureShare) / unsureShare // of single probes, every other region's
 		unsure += share
-		row := m.unlike[i*m.n : (i+1)*m.n]
+		for k := range score {
+			score[k] = m.mapped[i*m.n+k] + math.Log(m.unlike[i*m.n+k]+1e-6)
+		}
 		order := n.shuffled(&r)
-		slices.SortFunc(order, func(x, y int) int { return cmp.Or(cmp.Compare(row[x], row[y]), x-y) })
+		slices.SortFunc(order, func(x, y int) int { return cmp.Or(cmp.Compare(score[x], score[y]), x-y) })
 		n.take(i, n.left[i]-share, order)
 	}
 	n.takeUnsure(unsure)

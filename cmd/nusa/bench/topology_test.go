@@ -57,8 +57,10 @@ func TestTopologyOfAzure(t *testing.T) {
 		if r.MedianRelativeError > 0.035 || r.P90RelativeError > 0.12 || r.NearestStretch > 1.05 {
 			t.Errorf("seed %d: median %.3f, p90 %.3f, stretch %.2f", seed, r.MedianRelativeError, r.P90RelativeError, r.NearestStretch)
 		}
-		if r.WithinStatedError < 0.7 || r.WithinStatedError > 0.95 {
-			t.Errorf("seed %d: %.2f of errors are within the stated one, want 0.8 or so", seed, r.WithinStatedError)
+		// More than the 0.8 that is aimed at, since the measured pairs that tell
+		// were chosen for being hard.
+		if r.WithinStatedError < 0.75 || r.WithinStatedError > 0.98 {
+			t.Errorf("seed %d: %.2f of errors are within the stated one, want 0.8 or more", seed, r.WithinStatedError)
 		}
 		if r.Regions != 51 || r.MeasuredPairs+r.UnmeasuredPairs != 1228 || r.MeasuredPairs < 51*8 || r.MeasuredPairs > 51*16 || r.RejectedSamples != 0 {
 			t.Errorf("seed %d: %+v", seed, *r)
