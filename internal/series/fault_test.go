@@ -312,10 +312,11 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := epoch
+	rng := rand.New(rand.NewPCG(13, 14))
 	tick := func() {
 		var samples []Sample
 		for k := range 400 {
-			samples = append(samples, Sample{"node", fmt.Sprint(k), []float64{rand.Float64(), rand.ExpFloat64()}})
+			samples = append(samples, Sample{"node", fmt.Sprint(k), []float64{rng.Float64(), rng.ExpFloat64()}})
 		}
 		if err := s.Append(now, samples); err != nil {
 			t.Fatal(err)
@@ -323,29 +324,28 @@ func TestFullDisk(t *testing.T) {
 		s.cycle()
 		now = now.Add(Base)
 	}
-	for i := 0; s.Stats().Failing == nil; i++ {
-		if tick(); i > 3000 {
+	// A write that fails once may find room the next time, among pages that are
+	// free by then; in the end none does.
+	for i := 0; s.Stats().LostMinutes == 0; i++ {
+		if tick(); i > 10_000 {
 			t.Fatal("the disk never fills up")
+		}
+		if err := s.Stats().Failing; err != nil && !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		if n := len(s.waiting); n > maxClosed {
+			t.Fatalf("%d minutes wait", n)
 		}
 	}
 	full := now
-	if !errors.Is(s.Stats().Failing, syscall.ENOSPC) {
-		t.Errorf("failing with %v", s.Stats().Failing)
-	}
-	for range 12 * 8 {
-		tick()
-	}
-	if n := len(s.waiting); n > maxClosed+1 {
-		t.Errorf("%d minutes wait", n)
-	}
-	if st := s.Stats(); st.LostMinutes == 0 || st.SetAside > 0 {
+	if st := s.Stats(); st.SetAside > 0 {
 		t.Errorf("%+v", st)
 	}
-	if n := strings.Count(said.String(), "could not be written"); n != 1 {
-		t.Errorf("said %d times", n)
+	if !strings.Contains(said.String(), "could not be written") {
+		t.Errorf("not said: %s", said)
 	}
 	// What was written is there, and the newest in memory.
-	got, err := s.Query("node", "7", full.Add(-5*time.Minute), now, Base)
+	got, err := s.Query("node", "7", full.Add(-10*time.Minute), now, Base)
 	if err != nil || got.Points[0][0].Count == 0 || got.Points[0][len(got.Points[0])-1].Count == 0 {
 		t.Errorf("%v %v", got, err)
 	}
