@@ -224,7 +224,8 @@ func (p *Plan) Take(now time.Time, rnd func() float64) (due []Probe, again time.
 	}
 	again = p.queue[0].next.At
 	if p.tokens < 1 {
-		wait := seconds((1 - p.tokens) / p.limits.Budget)
+		// A few at a time: a waking costs more than a probe.
+		wait := seconds((max(1, p.limits.Budget/20) - p.tokens) / p.limits.Budget)
 		if refilled := now.Add(wait + time.Microsecond); again.Before(refilled) {
 			again = refilled
 		}

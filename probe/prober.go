@@ -56,8 +56,9 @@ type Config struct {
 const (
 	defaultTimeout = 2 * time.Second
 	// maxDials bounds the TCP probes and name look-ups under way; beyond it
-	// the probe is skipped.
-	maxDials = 64
+	// the probe is skipped. It holds what the default budget sends into the
+	// void within the default time-out.
+	maxDials = 256
 	// Where the kernel does not say when answers came, the prober sees by how
 	// late it is woken what its own scheduling delay is. It wakes for that shortly before an answer is due, by this share of the
 	// round trip, and then again and again until it comes: every watchTick or,
@@ -366,7 +367,7 @@ func (p *Prober) sleep(again time.Time) time.Duration {
 	}
 	for _, o := range p.out {
 		look, watched := o.look(now)
-		if !watched || p.stamped {
+		if !watched || p.stamped && o.method == UDP {
 			look = o.sent.Add(p.cfg.Timeout)
 			if look.Before(p.grace) {
 				look = p.grace

@@ -206,6 +206,7 @@ func (r *Responder) note(p packet, now time.Time) (arrivals, bool) {
 // Heard is how long ago a probe of the region came here; false if none did
 // that is remembered. Where our own probes of that region are not answered, it
 // tells a way that is cut in one direction from one that is cut in both.
+// Without keys anybody can make it up.
 func (r *Responder) Heard(region string) (time.Duration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

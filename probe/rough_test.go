@@ -121,3 +121,35 @@ func TestPeersComeGoAndMove(t *testing.T) {
 		}
 	})
 }
+
+// Of many peers those that matter are probed more often: that others ask
+// about, that changed lately, whose coordinate says little.
+func TestWhatMattersIsProbedMoreOften(t *testing.T) {
+	p, err := New(Config{Region: "a", Net: network.Host(), Limits: Limits{Budget: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var peers []Peer
+	for i := range 100 {
+		peers = append(peers, Peer{Name: region(i), Addresses: []string{"10.0.0.1:1"}, Coordinate: &topology.Coordinate{}})
+	}
+	peers[3].Coordinate.Error = 1.5
+	p.SetPeers(peers)
+	p.Prefer(map[string]float64{region(1): 1, "nobody": 1})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.peers[region(2)].moved = now
+	p.weigh(now)
+	usual := p.plan.Every(region(50))
+	for i := range 4 {
+		// The three have the other half of the budget to themselves, so each is
+		// probed as often as any may be.
+		if every := p.plan.Every(region(i)); (i > 0) != (every < usual/2) || every < defaultInterval {
+			t.Errorf("peer %d every %v, an ordinary one every %v", i, every, usual)
+		}
+	}
+	if p.weigh(now.Add(WindowAge)); p.plan.Every(region(2)) != p.plan.Every(region(50)) {
+		t.Error("what changed long ago is still preferred")
+	}
+}
