@@ -35,30 +35,41 @@ func checkEdge(t interface {
 }
 
 // A prober that did not run for a while takes the answers that wait for it
-// before it calls anything lost.
+// before it calls anything lost; where it knows how long they waited it even
+// has their round trips. What was lost meanwhile does not count.
 func TestAPauseLosesNothing(t *testing.T) {
-	p := testProber(t)
-	p.SetPeers([]Peer{{Name: "b", Addresses: []string{"10.0.0.2:7613"}}, {Name: "c", Addresses: []string{"10.0.0.3:7613"}}})
-	p.step(time.Now())
-	answered, silent := p.begin("b", "10.0.0.2:7613", UDP), p.begin("c", "10.0.0.3:7613", UDP)
-	p.sleep(time.Time{})
-	woken := answered.sent.Add(time.Minute)
-	p.noteDelay(woken)
-	p.step(woken)
-	if len(p.out) != 2 {
-		t.Fatalf("%d probes are under way, want both: their answers were not read yet", len(p.out))
-	}
-	answer := packet{from: p.id, session: answered.session, sequence: answered.sequence}.answer()
-	if err := p.take(answer.encode(nil, "b"), woken, 0); err != nil {
-		t.Error(err)
-	}
-	p.step(woken.Add(answerGrace))
-	if len(p.out) != 0 || silent.delay < time.Second {
-		t.Errorf("%d probes are under way, the prober was late by %v", len(p.out), silent.delay)
-	}
-	for _, e := range p.Edges() {
-		if e.Loss != 0 {
-			t.Errorf("%s: the prober was away, not the peer", summary(e))
+	for _, stamped := range []bool{false, true} {
+		p := testProber(t)
+		p.stamped = stamped
+		p.SetPeers([]Peer{{Name: "b", Addresses: []string{"10.0.0.2:7613"}}, {Name: "c", Addresses: []string{"10.0.0.3:7613"}}})
+		p.step(time.Now())
+		answered, silent := p.begin("b", "10.0.0.2:7613", UDP), p.begin("c", "10.0.0.3:7613", UDP)
+		p.sleep(time.Time{})
+		woken := answered.sent.Add(time.Minute)
+		p.noteDelay(woken)
+		p.step(woken)
+		if len(p.out) != 2 {
+			t.Fatalf("%d probes are under way, want both: their answers were not read yet", len(p.out))
+		}
+		waited := time.Duration(0)
+		if stamped {
+			waited = time.Minute - 50*msec
+		}
+		answer := packet{from: p.id, session: answered.session, sequence: answered.sequence}.answer()
+		if err := p.take(answer.encode(nil, "b"), woken, waited); err != nil {
+			t.Error(err)
+		}
+		p.step(woken.Add(answerGrace))
+		if len(p.out) != 0 || silent.delay < time.Second {
+			t.Errorf("%d probes are under way, the prober was late by %v", len(p.out), silent.delay)
+		}
+		for i, e := range p.Edges() {
+			if e.Loss != 0 {
+				t.Errorf("%s: the prober was away, not the peer", summary(e))
+			}
+			if known := stamped && i == 0; known && e.P50 != 50*msec || !known && e.State != topology.Unknown {
+				t.Errorf("stamped %v: %s", stamped, summary(e))
+			}
 		}
 	}
 }

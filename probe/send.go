@@ -186,16 +186,16 @@ func (p *Prober) take(b []byte, now time.Time, waited time.Duration) error {
 	if answer.kind != kindAnswer || answer.from != p.id {
 		return errNotAsked
 	}
-	if rtt := now.Sub(o.sent); rtt < p.cfg.Timeout {
-		delay := max(p.latenessLocked(now), answer.held)
-		if p.stamped {
-			// The wait is known and taken off; how late the loop was is no matter.
-			rtt -= min(waited, rtt)
-			o.delay, delay = 0, max(waited, answer.held)
-		}
+	rtt, delay := now.Sub(o.sent), max(p.latenessLocked(now), answer.held)
+	if p.stamped {
+		// The wait is known and taken off; how late the loop was is no matter.
+		rtt -= min(waited, rtt)
+		o.delay, delay = 0, max(waited, answer.held)
+	}
+	if rtt < p.cfg.Timeout {
 		p.settle(o, Sample{RTT: rtt, Delay: delay}, now)
 	} else {
-		p.settle(o, Sample{Lost: true}, now) // it came, but nobody could wait for it
+		p.settle(o, Sample{Lost: true, Delay: delay}, now) // it came, but nobody could wait for it
 	}
 	if known := o.peer; answer.session == known.session && answer.sequence > known.toldAt {
 		known.told, known.toldAt = answer.arrivals, answer.sequence

@@ -225,8 +225,8 @@ func TestMediansAreThoseOfTheTable(t *testing.T) {
 	}
 }
 
-// The changes by a fifth and more that IBM saw from one week to another, and
-// as many made-up ones, are shown well within a window of ten minutes.
+// The changes by a fifth and more that IBM saw from one week to another are
+// shown well within a window of ten minutes.
 func TestIBMsChangesAreShown(t *testing.T) {
 	tables := ibmTables(t)
 	if len(tables) == 0 {
