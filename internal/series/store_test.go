@@ -186,13 +186,21 @@ func TestStoreAgainstOracle(t *testing.T) {
 				wide := time.Duration(rapid.Int64Range(0, int64(ago)).Draw(t, "wide"))
 				step := time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "step"))
 				for key := range o.cells {
-					got, err := s.Query("node", key, now.Add(-ago), now.Add(wide-ago), step)
+					got, err := s.Query("node", key, latest.Add(-ago), latest.Add(wide-ago), step)
 					must(err)
 					o.check(t, got)
 				}
 			}
 			if now.After(latest) {
 				latest = now
+			}
+		}
+		for _, ago := range []time.Duration{time.Hour, 20 * time.Hour, 72 * time.Hour} {
+			for key := range o.cells {
+				// What expired before the clock went back stays gone.
+				got, err := s.Query("node", key, latest.Add(-ago), latest, Base)
+				must(err)
+				o.check(t, got)
 			}
 		}
 		if st := s.Stats(); st.SetAside > 0 || st.LostMinutes > 0 || st.Failing != nil {
