@@ -29,6 +29,11 @@ const (
 	keepaliveTimeout = 5 * time.Second
 	// smallBuffer replaces gRPC's 32 KiB read and write buffers.
 	smallBuffer = 4 << 10
+	// streamWindow and connWindow are what a peer may send ahead of the reader.
+	// They are constant: gRPC's own guess of the bandwidth costs a ping for
+	// every message on a quiet stream, and there are thousands of those.
+	streamWindow = 512 << 10
+	connWindow   = 1 << 20
 )
 
 func newGRPC(o Options) *grpc.Server {
@@ -38,6 +43,8 @@ func newGRPC(o Options) *grpc.Server {
 		grpc.MaxSendMsgSize(maxReply),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(10 * time.Second),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepalivePing, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepalivePing / 2, PermitWithoutStream: true}),
 		// Handlers outlive Stop otherwise, and Run promises that all has ended.
@@ -63,6 +70,8 @@ func Dial(n network.Net, addr string, opts ...grpc.DialOption) (*grpc.ClientConn
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
 		grpc.WithNoProxy(),
 	}
