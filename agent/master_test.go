@@ -231,15 +231,17 @@ func (s *server) take(m *nusav1.AgentMessage, inbox *link.Inbox[*nusav1.AllocRep
 	defer s.changed.beat()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p := m.GetOrdersAck(); p != nil {
+		s.acked = corePosition(p)
+	}
+	if st := m.GetStats(); st != nil {
+		s.stats = append(s.stats, st)
+	}
 	switch k := m.GetKind().(type) {
 	case *nusav1.AgentMessage_Lease:
 		if !s.silent {
 			return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{Lease: &nusav1.LeaseGrant{Id: k.Lease.GetId(), Duration: durationpb.New(s.lease)}}}, nil
 		}
-	case *nusav1.AgentMessage_OrdersAck:
-		s.acked = corePosition(k.OrdersAck)
-	case *nusav1.AgentMessage_Stats:
-		s.stats = append(s.stats, k.Stats)
 	case *nusav1.AgentMessage_Inventory:
 		s.invs = append(s.invs, k.Inventory)
 	case *nusav1.AgentMessage_Goodbye:

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/serve"
@@ -67,7 +68,7 @@ type session struct {
 	ctx    context.Context
 
 	received chan *nusav1.MasterMessage
-	stats    chan *nusav1.NodeStats
+	stats    chan sample
 	inbox    *link.Inbox[*nusav1.AllocOrder]
 
 	// With the master only.
@@ -76,11 +77,22 @@ type session struct {
 	renewal  *time.Timer
 	watchdog *time.Timer
 	silence  time.Duration
+	// unsent are statistics, and stored a position of orders, that the next message
+	// takes along; measured: the master has had statistics.
+	unsent   sample
+	stored   *nusav1.Position
+	measured bool
 	// told is the inventory the master knows.
 	told *nusav1.NodeInventory
 	// elected: the server named itself as the master. It ends the stream once
 	// it is ready to be greeted as that.
 	elected bool
+}
+
+// sample is a measurement of the host, and when it was made.
+type sample struct {
+	stats *nusav1.NodeStats
+	at    time.Duration
 }
 
 // converse holds one session with a server until it ends, and says why.
@@ -100,7 +112,7 @@ func (p *pool) converse(parent context.Context, l *lane, addr string) error {
 	s := &session{
 		pool: p, lane: l, addr: addr, log: p.log.With("server", addr), client: nusav1.NewDispatchClient(conn),
 		end: end, group: group, ctx: ctx,
-		received: make(chan *nusav1.MasterMessage), stats: make(chan *nusav1.NodeStats),
+		received: make(chan *nusav1.MasterMessage), stats: make(chan sample),
 		inbox: link.NewInbox[*nusav1.AllocOrder](maxAllocs),
 	}
 	// Until the first message: a server that takes the connection and says
@@ -163,7 +175,7 @@ func (s *session) loop() error {
 				return err
 			}
 		case st := <-s.stats:
-			if err := s.send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Stats{Stats: st}}); err != nil {
+			if err := s.sampled(st); err != nil {
 				return err
 			}
 		case <-s.leaving:
@@ -174,7 +186,24 @@ func (s *session) loop() error {
 	}
 }
 
+// sampled keeps statistics for the next message. Only the first, for which
+// somebody may be waiting, and those that nothing took along travel alone.
+func (s *session) sampled(st sample) error {
+	alone := s.unsent.stats != nil || !s.measured
+	s.unsent, s.measured = st, true
+	if alone {
+		return s.send(&nusav1.AgentMessage{})
+	}
+	return nil
+}
+
+// send sends a message, and with it what waits to be taken along.
 func (s *session) send(m *nusav1.AgentMessage) error {
+	if st := s.unsent.stats; st != nil {
+		st.Age = durationpb.New(s.engine.clock() - s.unsent.at)
+		m.Stats, s.unsent = st, sample{}
+	}
+	m.OrdersAck, s.stored = s.stored, nil
 	if err := s.stream.Send(m); err != nil {
 		return fmt.Errorf("session ended: %w", err)
 	}
@@ -335,8 +364,8 @@ func (s *session) granted(g *nusav1.LeaseGrant) error {
 	return nil
 }
 
-// orders takes a batch; when a change is complete and stored it is
-// acknowledged.
+// orders takes a batch; when a change is complete and stored, the next message
+// acknowledges it.
 func (s *session) orders(m *nusav1.AllocOrders) error {
 	if !s.active {
 		return nil
@@ -360,7 +389,8 @@ func (s *session) orders(m *nusav1.AllocOrders) error {
 		return err
 	}
 	s.setPosition(change.Position)
-	return s.send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_OrdersAck{OrdersAck: wirePosition(change.Position)}})
+	s.stored = wirePosition(change.Position)
+	return nil
 }
 
 // sendReports sends what the master lacks.
@@ -400,7 +430,7 @@ func (s *session) sampleStats(every time.Duration) error {
 			s.log.Warn("no statistics of the host", "error", err)
 		} else {
 			select {
-			case s.stats <- st:
+			case s.stats <- sample{stats: st, at: s.engine.clock()}:
 			case <-s.ctx.Done():
 				return nil
 			}

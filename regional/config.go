@@ -66,7 +66,7 @@ type Config struct {
 	// Raft sets the election's speed.
 	Raft RaftTiming
 	// NodeLease is how long a node may be silent before it is lost. Default
-	// 10 s, at least 100 ms.
+	// 15 s, at least 100 ms; a third of it is the agents' heartbeat.
 	NodeLease time.Duration
 	// StatsInterval is how often agents send statistics. Default 5 s.
 	StatsInterval time.Duration
@@ -182,7 +182,7 @@ func (c Config) withDefaults() Config {
 	dur(&c.Raft.Election, c.Raft.Heartbeat)
 	dur(&c.Raft.LeaderLease, c.Raft.Heartbeat/2)
 	dur(&c.Raft.Commit, 50*time.Millisecond)
-	dur(&c.NodeLease, 10*time.Second)
+	dur(&c.NodeLease, 15*time.Second)
 	dur(&c.StatsInterval, 5*time.Second)
 	dur(&c.ReportInterval, 5*time.Second)
 	dur(&c.DeadServerAfter, 72*time.Hour)

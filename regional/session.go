@@ -218,6 +218,12 @@ func (ss *agentSession) receive(ctx context.Context) error {
 }
 
 func (ss *agentSession) handle(ctx context.Context, m *nusav1.AgentMessage) error {
+	if st := m.GetStats(); st != nil {
+		ss.node.mu.Lock()
+		ss.node.stats, ss.node.statsAt = st, ss.l.s.cfg.Clock()-max(st.GetAge().AsDuration(), 0)
+		ss.node.mu.Unlock()
+	}
+	// Of orders_ack nothing follows: the outbox resends by what the next hello says.
 	switch m := m.GetKind().(type) {
 	case *nusav1.AgentMessage_Lease:
 		// Granted only by who is sure to lead: see verifier.
@@ -233,11 +239,6 @@ func (ss *agentSession) handle(ctx context.Context, m *nusav1.AgentMessage) erro
 		})
 	case *nusav1.AgentMessage_Reports:
 		return ss.reports(ctx, m.Reports)
-	case *nusav1.AgentMessage_Stats:
-		ss.node.mu.Lock()
-		ss.node.stats, ss.node.statsAt = m.Stats, ss.l.s.cfg.Clock()
-		ss.node.mu.Unlock()
-		return nil
 	case *nusav1.AgentMessage_Inventory:
 		ss.hello.Inventory = m.Inventory
 		if refused := ss.l.refuse(ss.hello); refused != nil {
@@ -246,12 +247,10 @@ func (ss *agentSession) handle(ctx context.Context, m *nusav1.AgentMessage) erro
 		return ss.register(ctx)
 	case *nusav1.AgentMessage_Goodbye:
 		return ss.goodbye(ctx, m.Goodbye)
-	case *nusav1.AgentMessage_OrdersAck:
-		return nil // the outbox resends by what the next hello says
 	case *nusav1.AgentMessage_Hello:
 		return status.Error(codes.FailedPrecondition, "a second hello on a stream")
 	}
-	return nil // of a newer protocol
+	return nil // nothing else, or of a newer protocol
 }
 
 // later changes what is to be sent; the receiver sends it when it has handled

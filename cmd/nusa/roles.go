@@ -83,7 +83,7 @@ func regionalCommand() *cobra.Command {
 	f.StringSliceVar(&cfg.Join, "join", nil, "gossip addresses of any servers of the region")
 	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "servers that must see one another before a new region forms")
 	f.StringSliceVar(&cfg.Global, "global", nil, "gRPC addresses of global servers; none: the region is an island")
-	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "how long a node may be silent before it is lost (default 10s)")
+	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "how long a node may be silent before it is lost (default 15s)")
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "most latency probes a second (default 100)")
 	f.StringSliceVar(&probeKeys, "probe-key", nil, "secret that the regions of the federation share for latency probes, 16 bytes or more; further ones are taken too, to replace it (default: none, anybody's probes are answered)")
 	config.MarkSecret(f, "probe-key")

@@ -32,6 +32,7 @@ type agent struct {
 	stream   grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage] // nil without the master
 	cluster  string
 	lease    uint64
+	statsDue time.Duration // since statistics were sent; due at statsEvery
 	position link.Position
 	held     map[string]uint64 // index of the latest order, by allocation
 	reports  *link.Outbox[report]
@@ -155,10 +156,8 @@ func (a *agent) welcome(stream grpc.BidiStreamingClient[nusav1.AgentMessage, nus
 	defer a.mu.Unlock()
 	a.cluster, a.stream = w.GetClusterId(), stream
 	a.cursor = a.reports.Cursor(corePosition(w.GetReports()))
+	a.statsDue = time.Duration(a.f.statsEvery.Load())
 	if err := a.sendLease(); err != nil {
-		return err
-	}
-	if err := a.sendStats(); err != nil {
 		return err
 	}
 	return a.sendReports()
@@ -205,9 +204,6 @@ func (a *agent) orders(inbox *link.Inbox[*nusav1.AllocOrder], m *nusav1.AllocOrd
 	if a.stream == nil {
 		return nil
 	}
-	if err := a.stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_OrdersAck{OrdersAck: wirePosition(a.position)}}); err != nil {
-		return err
-	}
 	return a.sendReports()
 }
 
@@ -228,22 +224,22 @@ func (a *agent) sendReports() error {
 				Incarnation: item.Value.incarnation, Index: item.Value.index,
 			})
 		}
-		if err := a.stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Reports{Reports: m}}); err != nil {
+		if err := a.stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Reports{Reports: m}, OrdersAck: wirePosition(a.position)}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// beat sends what is due, if there is a session. An agent that is about to say
+// beat sends a heartbeat, if there is a session. An agent that is about to say
 // something is heard anyway, and must not keep the others of its lane waiting.
-func (a *agent) beat(send func(*agent) error) {
+func (a *agent) beat() {
 	if !a.mu.TryLock() {
 		return
 	}
 	defer a.mu.Unlock()
 	if a.stream != nil {
-		_ = send(a) // who receives finds out too
+		_ = a.sendLease() // who receives finds out too
 	}
 }
 
@@ -256,14 +252,17 @@ func (a *agent) bye() {
 	}
 }
 
-// sendLease asks for the lease, which is the heartbeat. a.mu is held.
+// sendLease asks for the lease, which is the heartbeat, and takes statistics
+// along when they are due. a.mu is held.
 func (a *agent) sendLease() error {
 	a.lease++
-	return a.stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: a.lease}}})
+	m := &nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: a.lease}}}
+	if every := time.Duration(a.f.statsEvery.Load()); a.statsDue >= every {
+		m.Stats, a.statsDue = a.f.stats, a.statsDue-every
+	}
+	a.statsDue += time.Duration(a.f.lease.Load()) / 3
+	return a.stream.Send(m)
 }
-
-// sendStats sends statistics. a.mu is held.
-func (a *agent) sendStats() error { return a.stream.Send(a.f.stats) }
 
 // sendGoodbye leaves the region: when that has taken it, it ends the stream.
 // a.mu is held.

@@ -50,7 +50,7 @@ type fleet struct {
 	lease      atomic.Int64  // nanoseconds
 	statsEvery atomic.Int64
 
-	stats *nusav1.AgentMessage
+	stats *nusav1.NodeStats
 	tasks map[nusav1.AllocState]map[string]*nusav1.TaskState
 
 	mu     sync.Mutex
@@ -147,7 +147,7 @@ func (f *fleet) beat(ctx context.Context, lane int) {
 	}
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
-	leases, stats := rota{n: len(mine)}, rota{n: len(mine)}
+	leases := rota{n: len(mine)}
 	for {
 		select {
 		case <-ctx.Done():
@@ -155,10 +155,7 @@ func (f *fleet) beat(ctx context.Context, lane int) {
 		case <-tick.C:
 		}
 		for _, i := range leases.due(beatEvery, time.Duration(f.lease.Load())/3) {
-			mine[i].beat((*agent).sendLease)
-		}
-		for _, i := range stats.due(beatEvery, time.Duration(f.statsEvery.Load())) {
-			mine[i].beat((*agent).sendStats)
+			mine[i].beat()
 		}
 	}
 }

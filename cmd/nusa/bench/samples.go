@@ -50,17 +50,17 @@ func (f *fleet) inventory(n int) *nusav1.NodeInventory {
 }
 
 // sampleStats are what every node sends each few seconds.
-func sampleStats() *nusav1.AgentMessage {
+func sampleStats() *nusav1.NodeStats {
 	cores := make([]float64, 64)
 	for i := range cores {
 		cores[i] = 0.25
 	}
-	return &nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Stats{Stats: &nusav1.NodeStats{
+	return &nusav1.NodeStats{
 		Cpu: 0.25, CpuPerCore: cores, MemoryUsedBytes: 64 << 30, MemoryAvailableBytes: 192 << 30,
 		Disks:    []*nusav1.DiskStats{{Mount: "/", UsedBytes: 48 << 30, TotalBytes: 480 << 30}, {Mount: "/srv", UsedBytes: 1 << 40, TotalBytes: 4 << 40}},
 		Networks: []*nusav1.NetworkStats{{Name: "eth0", BytesIn: 1 << 40, BytesOut: 1 << 39, PacketsIn: 1 << 32, PacketsOut: 1 << 31, InPerSecond: 1e6, OutPerSecond: 1e6}},
 		Load1:    16, Load5: 16, Load15: 16, Uptime: durationpb.New(1000 * 3600 * 1e9),
-	}}}
+	}
 }
 
 // groups of every job: all of them ask for the same, under different names.

@@ -22,19 +22,22 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// AgentMessage is what an agent says.
+// AgentMessage is what an agent says. What nobody waits for travels with what is
+// said anyway: a quiet agent sends one message a heartbeat.
 type AgentMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*AgentMessage_Hello
 	//	*AgentMessage_Lease
-	//	*AgentMessage_OrdersAck
 	//	*AgentMessage_Reports
-	//	*AgentMessage_Stats
 	//	*AgentMessage_Inventory
 	//	*AgentMessage_Goodbye
-	Kind          isAgentMessage_Kind `protobuf_oneof:"kind"`
+	Kind isAgentMessage_Kind `protobuf_oneof:"kind"`
+	// With any kind: orders up to here are in the local store.
+	OrdersAck *Position `protobuf:"bytes,3,opt,name=orders_ack,json=ordersAck,proto3" json:"orders_ack,omitempty"`
+	// With any kind, or alone: the newest statistics.
+	Stats         *NodeStats `protobuf:"bytes,5,opt,name=stats,proto3" json:"stats,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -94,28 +97,10 @@ func (x *AgentMessage) GetLease() *LeaseRequest {
 	return nil
 }
 
-func (x *AgentMessage) GetOrdersAck() *Position {
-	if x != nil {
-		if x, ok := x.Kind.(*AgentMessage_OrdersAck); ok {
-			return x.OrdersAck
-		}
-	}
-	return nil
-}
-
 func (x *AgentMessage) GetReports() *AllocReports {
 	if x != nil {
 		if x, ok := x.Kind.(*AgentMessage_Reports); ok {
 			return x.Reports
-		}
-	}
-	return nil
-}
-
-func (x *AgentMessage) GetStats() *NodeStats {
-	if x != nil {
-		if x, ok := x.Kind.(*AgentMessage_Stats); ok {
-			return x.Stats
 		}
 	}
 	return nil
@@ -139,6 +124,20 @@ func (x *AgentMessage) GetGoodbye() *Goodbye {
 	return nil
 }
 
+func (x *AgentMessage) GetOrdersAck() *Position {
+	if x != nil {
+		return x.OrdersAck
+	}
+	return nil
+}
+
+func (x *AgentMessage) GetStats() *NodeStats {
+	if x != nil {
+		return x.Stats
+	}
+	return nil
+}
+
 type isAgentMessage_Kind interface {
 	isAgentMessage_Kind()
 }
@@ -152,17 +151,8 @@ type AgentMessage_Lease struct {
 	Lease *LeaseRequest `protobuf:"bytes,2,opt,name=lease,proto3,oneof"`
 }
 
-type AgentMessage_OrdersAck struct {
-	// Orders are in the local store.
-	OrdersAck *Position `protobuf:"bytes,3,opt,name=orders_ack,json=ordersAck,proto3,oneof"`
-}
-
 type AgentMessage_Reports struct {
 	Reports *AllocReports `protobuf:"bytes,4,opt,name=reports,proto3,oneof"`
-}
-
-type AgentMessage_Stats struct {
-	Stats *NodeStats `protobuf:"bytes,5,opt,name=stats,proto3,oneof"`
 }
 
 type AgentMessage_Inventory struct {
@@ -178,11 +168,7 @@ func (*AgentMessage_Hello) isAgentMessage_Kind() {}
 
 func (*AgentMessage_Lease) isAgentMessage_Kind() {}
 
-func (*AgentMessage_OrdersAck) isAgentMessage_Kind() {}
-
 func (*AgentMessage_Reports) isAgentMessage_Kind() {}
-
-func (*AgentMessage_Stats) isAgentMessage_Kind() {}
 
 func (*AgentMessage_Inventory) isAgentMessage_Kind() {}
 
@@ -1051,16 +1037,16 @@ var File_nusa_v1_dispatch_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\n" +
-	"\x16nusa/v1/dispatch.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x18nusa/v1/federation.proto\x1a\x13nusa/v1/types.proto\"\xeb\x02\n" +
+	"\x16nusa/v1/dispatch.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x18nusa/v1/federation.proto\x1a\x13nusa/v1/types.proto\"\xe7\x02\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.nusa.v1.AgentHelloH\x00R\x05hello\x12-\n" +
-	"\x05lease\x18\x02 \x01(\v2\x15.nusa.v1.LeaseRequestH\x00R\x05lease\x122\n" +
-	"\n" +
-	"orders_ack\x18\x03 \x01(\v2\x11.nusa.v1.PositionH\x00R\tordersAck\x121\n" +
-	"\areports\x18\x04 \x01(\v2\x15.nusa.v1.AllocReportsH\x00R\areports\x12*\n" +
-	"\x05stats\x18\x05 \x01(\v2\x12.nusa.v1.NodeStatsH\x00R\x05stats\x126\n" +
+	"\x05lease\x18\x02 \x01(\v2\x15.nusa.v1.LeaseRequestH\x00R\x05lease\x121\n" +
+	"\areports\x18\x04 \x01(\v2\x15.nusa.v1.AllocReportsH\x00R\areports\x126\n" +
 	"\tinventory\x18\x06 \x01(\v2\x16.nusa.v1.NodeInventoryH\x00R\tinventory\x12,\n" +
-	"\agoodbye\x18\a \x01(\v2\x10.nusa.v1.GoodbyeH\x00R\agoodbyeB\x06\n" +
+	"\agoodbye\x18\a \x01(\v2\x10.nusa.v1.GoodbyeH\x00R\agoodbye\x120\n" +
+	"\n" +
+	"orders_ack\x18\x03 \x01(\v2\x11.nusa.v1.PositionR\tordersAck\x12(\n" +
+	"\x05stats\x18\x05 \x01(\v2\x12.nusa.v1.NodeStatsR\x05statsB\x06\n" +
 	"\x04kind\"\xda\x02\n" +
 	"\n" +
 	"AgentHello\x12\x17\n" +
@@ -1169,10 +1155,10 @@ var file_nusa_v1_dispatch_proto_goTypes = []any{
 	(*ServerList)(nil),          // 9: nusa.v1.ServerList
 	nil,                         // 10: nusa.v1.AllocReport.TasksEntry
 	(*LeaseRequest)(nil),        // 11: nusa.v1.LeaseRequest
-	(*Position)(nil),            // 12: nusa.v1.Position
-	(*NodeStats)(nil),           // 13: nusa.v1.NodeStats
-	(*NodeInventory)(nil),       // 14: nusa.v1.NodeInventory
-	(*Goodbye)(nil),             // 15: nusa.v1.Goodbye
+	(*NodeInventory)(nil),       // 12: nusa.v1.NodeInventory
+	(*Goodbye)(nil),             // 13: nusa.v1.Goodbye
+	(*Position)(nil),            // 14: nusa.v1.Position
+	(*NodeStats)(nil),           // 15: nusa.v1.NodeStats
 	(*Allocation)(nil),          // 16: nusa.v1.Allocation
 	(AllocState)(0),             // 17: nusa.v1.AllocState
 	(Reason)(0),                 // 18: nusa.v1.Reason
@@ -1187,18 +1173,18 @@ var file_nusa_v1_dispatch_proto_goTypes = []any{
 var file_nusa_v1_dispatch_proto_depIdxs = []int32{
 	1,  // 0: nusa.v1.AgentMessage.hello:type_name -> nusa.v1.AgentHello
 	11, // 1: nusa.v1.AgentMessage.lease:type_name -> nusa.v1.LeaseRequest
-	12, // 2: nusa.v1.AgentMessage.orders_ack:type_name -> nusa.v1.Position
-	4,  // 3: nusa.v1.AgentMessage.reports:type_name -> nusa.v1.AllocReports
-	13, // 4: nusa.v1.AgentMessage.stats:type_name -> nusa.v1.NodeStats
-	14, // 5: nusa.v1.AgentMessage.inventory:type_name -> nusa.v1.NodeInventory
-	15, // 6: nusa.v1.AgentMessage.goodbye:type_name -> nusa.v1.Goodbye
-	14, // 7: nusa.v1.AgentHello.inventory:type_name -> nusa.v1.NodeInventory
-	12, // 8: nusa.v1.AgentHello.orders:type_name -> nusa.v1.Position
+	4,  // 2: nusa.v1.AgentMessage.reports:type_name -> nusa.v1.AllocReports
+	12, // 3: nusa.v1.AgentMessage.inventory:type_name -> nusa.v1.NodeInventory
+	13, // 4: nusa.v1.AgentMessage.goodbye:type_name -> nusa.v1.Goodbye
+	14, // 5: nusa.v1.AgentMessage.orders_ack:type_name -> nusa.v1.Position
+	15, // 6: nusa.v1.AgentMessage.stats:type_name -> nusa.v1.NodeStats
+	12, // 7: nusa.v1.AgentHello.inventory:type_name -> nusa.v1.NodeInventory
+	14, // 8: nusa.v1.AgentHello.orders:type_name -> nusa.v1.Position
 	16, // 9: nusa.v1.AllocOrder.allocation:type_name -> nusa.v1.Allocation
 	2,  // 10: nusa.v1.AllocOrders.orders:type_name -> nusa.v1.AllocOrder
-	12, // 11: nusa.v1.AllocOrders.position:type_name -> nusa.v1.Position
+	14, // 11: nusa.v1.AllocOrders.position:type_name -> nusa.v1.Position
 	5,  // 12: nusa.v1.AllocReports.reports:type_name -> nusa.v1.AllocReport
-	12, // 13: nusa.v1.AllocReports.position:type_name -> nusa.v1.Position
+	14, // 13: nusa.v1.AllocReports.position:type_name -> nusa.v1.Position
 	17, // 14: nusa.v1.AllocReport.state:type_name -> nusa.v1.AllocState
 	18, // 15: nusa.v1.AllocReport.reason:type_name -> nusa.v1.Reason
 	10, // 16: nusa.v1.AllocReport.tasks:type_name -> nusa.v1.AllocReport.TasksEntry
@@ -1207,12 +1193,12 @@ var file_nusa_v1_dispatch_proto_depIdxs = []int32{
 	19, // 19: nusa.v1.MasterMessage.refused:type_name -> nusa.v1.Refused
 	20, // 20: nusa.v1.MasterMessage.lease:type_name -> nusa.v1.LeaseGrant
 	3,  // 21: nusa.v1.MasterMessage.orders:type_name -> nusa.v1.AllocOrders
-	12, // 22: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
+	14, // 22: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
 	21, // 23: nusa.v1.MasterMessage.tunnel:type_name -> nusa.v1.TunnelRequest
 	9,  // 24: nusa.v1.MasterMessage.servers:type_name -> nusa.v1.ServerList
 	22, // 25: nusa.v1.MasterWelcome.lease:type_name -> google.protobuf.Duration
 	22, // 26: nusa.v1.MasterWelcome.stats_interval:type_name -> google.protobuf.Duration
-	12, // 27: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
+	14, // 27: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
 	9,  // 28: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
 	9,  // 29: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
 	23, // 30: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
@@ -1238,9 +1224,7 @@ func file_nusa_v1_dispatch_proto_init() {
 	file_nusa_v1_dispatch_proto_msgTypes[0].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Lease)(nil),
-		(*AgentMessage_OrdersAck)(nil),
 		(*AgentMessage_Reports)(nil),
-		(*AgentMessage_Stats)(nil),
 		(*AgentMessage_Inventory)(nil),
 		(*AgentMessage_Goodbye)(nil),
 	}

@@ -2194,8 +2194,10 @@ type NodeStats struct {
 	Load15               float64                `protobuf:"fixed64,10,opt,name=load15,proto3" json:"load15,omitempty"`
 	Uptime               *durationpb.Duration   `protobuf:"bytes,11,opt,name=uptime,proto3" json:"uptime,omitempty"`
 	Tasks                int32                  `protobuf:"varint,12,opt,name=tasks,proto3" json:"tasks,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// How long ago it was measured when it was sent.
+	Age           *durationpb.Duration `protobuf:"bytes,13,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeStats) Reset() {
@@ -2310,6 +2312,13 @@ func (x *NodeStats) GetTasks() int32 {
 		return x.Tasks
 	}
 	return 0
+}
+
+func (x *NodeStats) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
 }
 
 // DiskStats is the use of one file system.
@@ -3164,7 +3173,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x10\n" +
 	"\x03mac\x18\x03 \x01(\tR\x03mac\x12\x10\n" +
-	"\x03mtu\x18\x04 \x01(\x05R\x03mtu\"\xb3\x03\n" +
+	"\x03mtu\x18\x04 \x01(\x05R\x03mtu\"\xe0\x03\n" +
 	"\tNodeStats\x12\x10\n" +
 	"\x03cpu\x18\x01 \x01(\x01R\x03cpu\x12 \n" +
 	"\fcpu_per_core\x18\x02 \x03(\x01R\n" +
@@ -3179,7 +3188,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x06load15\x18\n" +
 	" \x01(\x01R\x06load15\x121\n" +
 	"\x06uptime\x18\v \x01(\v2\x19.google.protobuf.DurationR\x06uptime\x12\x14\n" +
-	"\x05tasks\x18\f \x01(\x05R\x05tasks\"a\n" +
+	"\x05tasks\x18\f \x01(\x05R\x05tasks\x12+\n" +
+	"\x03age\x18\r \x01(\v2\x19.google.protobuf.DurationR\x03age\"a\n" +
 	"\tDiskStats\x12\x14\n" +
 	"\x05mount\x18\x01 \x01(\tR\x05mount\x12\x1d\n" +
 	"\n" +
@@ -3431,28 +3441,29 @@ var file_nusa_v1_types_proto_depIdxs = []int32{
 	24, // 33: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
 	25, // 34: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
 	35, // 35: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	4,  // 36: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
-	3,  // 37: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
-	0,  // 38: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	33, // 39: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	5,  // 40: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	34, // 41: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	36, // 42: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	36, // 43: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	35, // 44: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
-	3,  // 45: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	36, // 46: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	36, // 47: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 48: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	28, // 49: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	36, // 50: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 51: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	27, // 52: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	53, // [53:53] is the sub-list for method output_type
-	53, // [53:53] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	35, // 36: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	4,  // 37: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
+	3,  // 38: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
+	0,  // 39: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
+	33, // 40: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	5,  // 41: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	34, // 42: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	36, // 43: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	36, // 44: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	35, // 45: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	3,  // 46: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	36, // 47: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	36, // 48: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 49: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	28, // 50: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	36, // 51: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 52: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	27, // 53: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	54, // [54:54] is the sub-list for method output_type
+	54, // [54:54] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }
