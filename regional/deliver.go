@@ -14,7 +14,7 @@ const flushRate, flushBurst = 10_000, 64
 
 // holdOrders is how long orders are held back at most while a large job is being
 // planned part by part.
-const holdOrders = 500 * time.Millisecond
+const holdOrders = 2 * time.Second
 
 // poke has what is due sent in its turn, if nobody is about to already.
 func (ss *agentSession) poke() {

@@ -205,6 +205,7 @@ func (s *server) run(ctx context.Context) error {
 	start := func(name string, f func(context.Context) error) *part { return startPart(ctx, fail, name, f) }
 	gossips := start("gossip", s.gossip.Run)
 	group := start("group", s.quorum.Run)
+	snapshots := start("snapshots", s.quorum.KeepSnapshots)
 	watch := start("watch", s.watch)
 	probes := start("probe responder", s.responder.Run)
 	calls := start("API", s.serve.Run)
@@ -224,7 +225,7 @@ func (s *server) run(ctx context.Context) error {
 	calls.stop()
 	s.streams.Wait()
 	_ = s.tunnels.Close()
-	for _, p := range []*part{down, probes, watch, group, gossips} {
+	for _, p := range []*part{down, probes, watch, snapshots, group, gossips} {
 		p.stop()
 	}
 	if err := s.quorum.Close(); err != nil {

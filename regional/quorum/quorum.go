@@ -52,6 +52,7 @@ type Group struct {
 	*raft.Raft
 	cfg      Config
 	stores   stores
+	meter    *meter
 	trans    *raft.NetworkTransport
 	existing bool
 	// leaderChanged has room for one: a change is pending or it is not.
@@ -77,10 +78,11 @@ func Open(cfg Config) (*Group, error) {
 	c.LocalID = raft.ServerID(cfg.ID)
 	c.HeartbeatTimeout, c.ElectionTimeout = cfg.Heartbeat, cfg.Election
 	c.LeaderLeaseTimeout, c.CommitTimeout = cfg.LeaderLease, cfg.Commit
+	c.TrailingLogs = trailingEntries
 	c.ShutdownOnRemove = false // it waits for being added again
 	c.NoLegacyTelemetry = true
 	c.Logger = log
-	g := &Group{cfg: cfg, stores: st, existing: existing, leaderChanged: make(chan struct{}, 1)}
+	g := &Group{cfg: cfg, stores: st, meter: &meter{FSM: cfg.FSM, due: make(chan struct{}, 1)}, existing: existing, leaderChanged: make(chan struct{}, 1)}
 	book := &addresses{gossip: cfg.Gossip}
 	g.trans = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider: book,
@@ -89,12 +91,31 @@ func Open(cfg Config) (*Group, error) {
 		Timeout:               max(2*time.Second, 2*cfg.Heartbeat),
 		Logger:                log,
 	})
-	g.Raft, err = raft.NewRaft(c, cfg.FSM, st.log, st.stable, st.snapshots, g.trans)
+	g.Raft, err = raft.NewRaft(c, g.meter, st.log, st.stable, st.snapshots, g.trans)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start Raft: %w", err), g.trans.Close(), st.close())
 	}
 	book.raft.Store(g.Raft)
+	if err := g.hurry(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
 	return g, nil
+}
+
+// hurry lets a server that is its group's only voter stand at once: there is
+// nobody whose heartbeat it could wait for. Told of a shorter timeout, Raft looks
+// again whether it should stand.
+func (g *Group) hurry() error {
+	voters := g.GetConfiguration().Configuration().Servers
+	if len(voters) != 1 || voters[0].ID != raft.ServerID(g.cfg.ID) || voters[0].Suffrage != raft.Voter {
+		return nil
+	}
+	c := g.ReloadableConfig()
+	c.HeartbeatTimeout-- // shorter, by a nanosecond
+	if err := g.ReloadConfig(c); err != nil {
+		return fmt.Errorf("start Raft: %w", err)
+	}
+	return nil
 }
 
 // addresses finds a server's present address by its id, so that a server may

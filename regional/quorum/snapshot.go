@@ -1,0 +1,68 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+)
+
+const (
+	// snapshotAfter is how many bytes of entries a restart reads again at most,
+	// roughly: about a second of work. Raft's own threshold counts entries, which
+	// are a hundred bytes or a hundred kilobytes.
+	snapshotAfter = 32 << 20
+	// trailingEntries stay in the log behind a snapshot for followers that lag;
+	// those that lag more are sent the snapshot.
+	trailingEntries = 2048
+)
+
+// meter is an FSM that knows how much was applied since the latest snapshot.
+type meter struct {
+	raft.FSM
+	bytes atomic.Int64
+	due   chan struct{} // room for one
+}
+
+func (m *meter) Apply(l *raft.Log) any {
+	if m.bytes.Add(int64(len(l.Data))) > snapshotAfter {
+		select {
+		case m.due <- struct{}{}:
+		default:
+		}
+	}
+	return m.FSM.Apply(l)
+}
+
+func (m *meter) Snapshot() (raft.FSMSnapshot, error) {
+	m.bytes.Store(0)
+	select {
+	case <-m.due: // what it asked for is this
+	default:
+	}
+	return m.FSM.Snapshot()
+}
+
+func (m *meter) Restore(r io.ReadCloser) error {
+	m.bytes.Store(0)
+	return m.FSM.Restore(r)
+}
+
+// KeepSnapshots takes a snapshot whenever enough was applied since the latest,
+// until ctx ends.
+func (g *Group) KeepSnapshots(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-g.meter.due:
+		}
+		err := g.Snapshot().Error()
+		if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !errors.Is(err, raft.ErrRaftShutdown) {
+			// Asked again after as much more; Raft's own threshold stands too.
+			g.cfg.Logger.Warn("no snapshot was taken: a restart takes longer; is the disk full?", "error", err)
+		}
+	}
+}
