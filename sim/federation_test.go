@@ -342,7 +342,7 @@ func lose(t *testing.T, f *sim.Federation, n int, a, b string) (seen func() int)
 			}
 			f.Net.Cut(a, b)
 			f.Net.Break(a, b)
-			time.Sleep(15 * time.Second)
+			time.Sleep(20 * time.Second) // longer than a lease
 			f.Net.Heal(a, b)
 		}()
 	}
@@ -363,7 +363,7 @@ func TestLostAtEveryMessage(t *testing.T) {
 		ends func(f *sim.Federation) (a, b string)
 	}{
 		{"offers", 30, func(f *sim.Federation) (a, b string) { return f.GlobalIPs()[0], f.ServerIP("alpha", 1) }},
-		{"orders", 30, func(f *sim.Federation) (a, b string) { return f.ServerIP("alpha", 1), f.AgentIP("alpha", 1) }},
+		{"orders", 26, func(f *sim.Federation) (a, b string) { return f.ServerIP("alpha", 1), f.AgentIP("alpha", 1) }},
 	}
 	for _, link := range links {
 		for n := 1; n <= link.most; n++ {

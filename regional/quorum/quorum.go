@@ -76,7 +76,8 @@ func Open(cfg Config) (*Group, error) {
 	}
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(cfg.ID)
-	c.HeartbeatTimeout, c.ElectionTimeout = cfg.Heartbeat, cfg.Election
+	c.HeartbeatTimeout = cfg.Heartbeat + 1 // see hurry
+	c.ElectionTimeout = max(cfg.Election, c.HeartbeatTimeout)
 	c.LeaderLeaseTimeout, c.CommitTimeout = cfg.LeaderLease, cfg.Commit
 	c.TrailingLogs = trailingEntries
 	c.ShutdownOnRemove = false // it waits for being added again
@@ -111,7 +112,7 @@ func (g *Group) hurry() error {
 		return nil
 	}
 	c := g.ReloadableConfig()
-	c.HeartbeatTimeout-- // shorter, by a nanosecond
+	c.HeartbeatTimeout = g.cfg.Heartbeat
 	if err := g.ReloadConfig(c); err != nil {
 		return fmt.Errorf("start Raft: %w", err)
 	}
