@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 )
 
@@ -21,6 +22,11 @@ var (
 	ErrInvalid = errors.New("task not supported")
 	// ErrStart: the task could not be started; a retry may help.
 	ErrStart = errors.New("task did not start")
+	// ErrUnsupported: this engine, or this host, cannot do that; the missing
+	// capability says so beforehand.
+	ErrUnsupported = errors.New("not supported by this driver")
+	// ErrNotRunning: it can only be done while the run runs.
+	ErrNotRunning = errors.New("the task run is not running")
 )
 
 // Capabilities a driver may report. What is not reported is not enforced.
@@ -32,6 +38,11 @@ const (
 	CapMemoryLimit = "memory_limit"
 	// CapRecover: tasks outlive the agent and are adopted by the next one.
 	CapRecover = "recover"
+	// CapExec: Exec works; CapStats: Stats works; CapUpdate: Update changes the
+	// limits of what runs.
+	CapExec   = "exec"
+	CapStats  = "stats"
+	CapUpdate = "update"
 )
 
 // Driver runs tasks. A run is named by its ID and starts at most once in the
@@ -59,6 +70,16 @@ type Driver interface {
 	// and ends: at once, or with Follow when the run has ended and all of its
 	// output was emitted. An error of emit ends it and is returned.
 	Logs(ctx context.Context, id ID, o LogOptions, emit func(LogChunk) error) error
+	// Exec runs a further command where the task runs, with its environment, and
+	// returns once that has ended; a command that cannot be started is ErrStart.
+	// When ctx ends everything that it started is killed. Errors: ErrNotRunning,
+	// ErrUnsupported.
+	Exec(ctx context.Context, id ID, x Exec) (ExitStatus, error)
+	// Stats is what a run uses now. Errors: ErrNotRunning, ErrUnsupported.
+	Stats(ctx context.Context, id ID) (Stats, error)
+	// Update changes the limits of a run while it runs. Errors: ErrNotRunning,
+	// ErrUnsupported.
+	Update(ctx context.Context, id ID, r Resources) error
 	// Size is how many bytes the kept output of a run takes. Unknown: 0.
 	Size(ctx context.Context, id ID) (int64, error)
 	// Remove forgets a run that has ended, with its logs. Unknown: nil.
@@ -183,6 +204,39 @@ type Status struct {
 	Signal   int // that ended it, 0 = none
 	Cause    Cause
 	Message  string
+}
+
+// Exec is a further command in a running task.
+type Exec struct {
+	Command []string // at least one word
+	// TTY gives it a terminal of that size; Stderr is then not used.
+	TTY  bool
+	Size WindowSize
+	// Resize is received from until the command has ended; may be nil.
+	Resize <-chan WindowSize
+	// Stdin may be nil: the command reads end of file. A reader that blocks does
+	// not keep Exec from returning.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// WindowSize of a terminal in characters.
+type WindowSize struct{ Columns, Rows uint16 }
+
+// ExitStatus is how a command ended.
+type ExitStatus struct {
+	Code   int
+	Signal int // that ended it, 0 = none
+}
+
+// Stats are what a run uses. What an engine does not tell is negative.
+type Stats struct {
+	// CPU time used since the run started.
+	CPU time.Duration
+	// MemoryBytes in use, without the page cache where that can be told apart,
+	// and the most there was.
+	MemoryBytes, MemoryPeakBytes int64
+	Processes                    int
 }
 
 // MaxChunk is the greatest LogChunk in bytes.

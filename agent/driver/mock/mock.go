@@ -21,6 +21,8 @@ const maxOutput = 1 << 20
 // Driver runs pretended tasks. It keeps them while it exists, so an agent that
 // restarts with the same Driver adopts them.
 type Driver struct {
+	driver.Unsupported
+
 	cfg Config
 
 	mu   sync.Mutex

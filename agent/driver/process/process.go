@@ -21,6 +21,8 @@ import (
 
 // Driver runs processes. Make one with New.
 type Driver struct {
+	driver.Unsupported
+
 	cfg     Config
 	spawner *supervise.Spawner
 

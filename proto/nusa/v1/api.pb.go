@@ -3279,7 +3279,9 @@ func (x *GlobalServer) GetVersion() string {
 type MatrixRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only edges from this region.
-	From          string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// Watch: of an earlier answer, to go on from there.
+	Token         string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3321,11 +3323,24 @@ func (x *MatrixRequest) GetFrom() string {
 	return ""
 }
 
+func (x *MatrixRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
 // MatrixResponse has an edge for every ordered pair of distinct regions.
 type MatrixResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Regions       []string               `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
-	Edges         []*Edge                `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Regions []string               `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
+	Edges   []*Edge                `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
+	// Watch: this answer ends here. An answer that goes on from a token has only
+	// what changed since.
+	Token string `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	// Watch: the edges are all there are, since the token asked for is not held
+	// any more or there was none.
+	Reset_        bool `protobuf:"varint,4,opt,name=reset,proto3" json:"reset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3374,6 +3389,20 @@ func (x *MatrixResponse) GetEdges() []*Edge {
 	return nil
 }
 
+func (x *MatrixResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *MatrixResponse) GetReset_() bool {
+	if x != nil {
+		return x.Reset_
+	}
+	return false
+}
+
 type PathRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	From  string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
@@ -3381,7 +3410,10 @@ type PathRequest struct {
 	// 1..16, default 1.
 	K int32 `protobuf:"varint,3,opt,name=k,proto3" json:"k,omitempty"`
 	// 50, 90 or 99; default 50.
-	Percentile    int32 `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
+	Percentile int32 `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
+	// 0 = 2; -1 = none; at most 6.
+	MaxRelays     int32        `protobuf:"varint,5,opt,name=max_relays,json=maxRelays,proto3" json:"max_relays,omitempty"`
+	Weights       *PathWeights `protobuf:"bytes,6,opt,name=weights,proto3" json:"weights,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3444,6 +3476,78 @@ func (x *PathRequest) GetPercentile() int32 {
 	return 0
 }
 
+func (x *PathRequest) GetMaxRelays() int32 {
+	if x != nil {
+		return x.MaxRelays
+	}
+	return 0
+}
+
+func (x *PathRequest) GetWeights() *PathWeights {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
+// PathWeights price the load of the regions on the way; zero prices count
+// nothing. See the topology package for the formula.
+type PathWeights struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time that a region whose processors are half busy costs, as the far end of
+	// an edge.
+	Cpu *durationpb.Duration `protobuf:"bytes,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
+	// Time that one unit of a region's queue (its mean plus one standard
+	// deviation) costs.
+	Queue         *durationpb.Duration `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PathWeights) Reset() {
+	*x = PathWeights{}
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PathWeights) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PathWeights) ProtoMessage() {}
+
+func (x *PathWeights) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PathWeights.ProtoReflect.Descriptor instead.
+func (*PathWeights) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *PathWeights) GetCpu() *durationpb.Duration {
+	if x != nil {
+		return x.Cpu
+	}
+	return nil
+}
+
+func (x *PathWeights) GetQueue() *durationpb.Duration {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
 type PathResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Paths         []*Path                `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
@@ -3453,7 +3557,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +3569,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +3582,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -3494,14 +3598,25 @@ type Path struct {
 	Regions []string               `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
 	Rtt     *durationpb.Duration   `protobuf:"bytes,2,opt,name=rtt,proto3" json:"rtt,omitempty"`
 	// The least trustworthy source along the path.
-	Source        RTTSource `protobuf:"varint,3,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
+	Source RTTSource `protobuf:"varint,3,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
+	// The upper end of the stated error of guessed edges; rtt where there is none.
+	Upper *durationpb.Duration `protobuf:"bytes,4,opt,name=upper,proto3" json:"upper,omitempty"`
+	// The worst state of the measured edges along the path.
+	State EdgeState `protobuf:"varint,5,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
+	// What the path was ranked by: the round trip and the priced load.
+	Cost      *durationpb.Duration `protobuf:"bytes,6,opt,name=cost,proto3" json:"cost,omitempty"`
+	CostRtt   *durationpb.Duration `protobuf:"bytes,7,opt,name=cost_rtt,json=costRtt,proto3" json:"cost_rtt,omitempty"`
+	CostCpu   *durationpb.Duration `protobuf:"bytes,8,opt,name=cost_cpu,json=costCpu,proto3" json:"cost_cpu,omitempty"`
+	CostQueue *durationpb.Duration `protobuf:"bytes,9,opt,name=cost_queue,json=costQueue,proto3" json:"cost_queue,omitempty"`
+	// Regions whose load is not known; they count as idle.
+	NoLoad        []string `protobuf:"bytes,10,rep,name=no_load,json=noLoad,proto3" json:"no_load,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3513,7 +3628,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3526,7 +3641,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Path) GetRegions() []string {
@@ -3550,6 +3665,1387 @@ func (x *Path) GetSource() RTTSource {
 	return RTTSource_RTT_SOURCE_UNSPECIFIED
 }
 
+func (x *Path) GetUpper() *durationpb.Duration {
+	if x != nil {
+		return x.Upper
+	}
+	return nil
+}
+
+func (x *Path) GetState() EdgeState {
+	if x != nil {
+		return x.State
+	}
+	return EdgeState_EDGE_STATE_UNKNOWN
+}
+
+func (x *Path) GetCost() *durationpb.Duration {
+	if x != nil {
+		return x.Cost
+	}
+	return nil
+}
+
+func (x *Path) GetCostRtt() *durationpb.Duration {
+	if x != nil {
+		return x.CostRtt
+	}
+	return nil
+}
+
+func (x *Path) GetCostCpu() *durationpb.Duration {
+	if x != nil {
+		return x.CostCpu
+	}
+	return nil
+}
+
+func (x *Path) GetCostQueue() *durationpb.Duration {
+	if x != nil {
+		return x.CostQueue
+	}
+	return nil
+}
+
+func (x *Path) GetNoLoad() []string {
+	if x != nil {
+		return x.NoLoad
+	}
+	return nil
+}
+
+type CheckTopologyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 50, 90 or 99; default 50.
+	Percentile int32 `protobuf:"varint,1,opt,name=percentile,proto3" json:"percentile,omitempty"`
+	// Least share of the direct round trip that a detour must save to be listed;
+	// 0 = 0.1.
+	MinGain float64 `protobuf:"fixed64,2,opt,name=min_gain,json=minGain,proto3" json:"min_gain,omitempty"`
+	// Findings of a kind, 1..1000; default 20. The totals count all.
+	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckTopologyRequest) Reset() {
+	*x = CheckTopologyRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckTopologyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckTopologyRequest) ProtoMessage() {}
+
+func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckTopologyRequest.ProtoReflect.Descriptor instead.
+func (*CheckTopologyRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *CheckTopologyRequest) GetPercentile() int32 {
+	if x != nil {
+		return x.Percentile
+	}
+	return 0
+}
+
+func (x *CheckTopologyRequest) GetMinGain() float64 {
+	if x != nil {
+		return x.MinGain
+	}
+	return 0
+}
+
+func (x *CheckTopologyRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type CheckTopologyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The worst of each kind first, kinds by their weight.
+	Findings []*TopologyFinding `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`
+	// By kind, also those beyond the limit.
+	Totals  map[string]int32 `protobuf:"bytes,2,rep,name=totals,proto3" json:"totals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Regions int32            `protobuf:"varint,3,opt,name=regions,proto3" json:"regions,omitempty"`
+	// Ordered pairs that are measured.
+	Measured      int32 `protobuf:"varint,4,opt,name=measured,proto3" json:"measured,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckTopologyResponse) Reset() {
+	*x = CheckTopologyResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckTopologyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckTopologyResponse) ProtoMessage() {}
+
+func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckTopologyResponse.ProtoReflect.Descriptor instead.
+func (*CheckTopologyResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *CheckTopologyResponse) GetFindings() []*TopologyFinding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *CheckTopologyResponse) GetTotals() map[string]int32 {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+func (x *CheckTopologyResponse) GetRegions() int32 {
+	if x != nil {
+		return x.Regions
+	}
+	return 0
+}
+
+func (x *CheckTopologyResponse) GetMeasured() int32 {
+	if x != nil {
+		return x.Measured
+	}
+	return 0
+}
+
+// TopologyFinding is one oddity.
+type TopologyFinding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "impossible", "one_way", "unreachable", "one_sided", "stale", "asymmetric"
+	// or "detour".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	From string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To   string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	// Detours: the best relay.
+	Via string `protobuf:"bytes,4,opt,name=via,proto3" json:"via,omitempty"`
+	// The edge's round trip, and what it is compared with: that of the detour, of
+	// the other direction, or the least that light in fibre takes.
+	Rtt   *durationpb.Duration `protobuf:"bytes,5,opt,name=rtt,proto3" json:"rtt,omitempty"`
+	Other *durationpb.Duration `protobuf:"bytes,6,opt,name=other,proto3" json:"other,omitempty"`
+	// Detours: the share of the direct round trip that is saved.
+	Gain float64 `protobuf:"fixed64,7,opt,name=gain,proto3" json:"gain,omitempty"`
+	// In words.
+	Message       string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopologyFinding) Reset() {
+	*x = TopologyFinding{}
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopologyFinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopologyFinding) ProtoMessage() {}
+
+func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopologyFinding.ProtoReflect.Descriptor instead.
+func (*TopologyFinding) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *TopologyFinding) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *TopologyFinding) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *TopologyFinding) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *TopologyFinding) GetVia() string {
+	if x != nil {
+		return x.Via
+	}
+	return ""
+}
+
+func (x *TopologyFinding) GetRtt() *durationpb.Duration {
+	if x != nil {
+		return x.Rtt
+	}
+	return nil
+}
+
+func (x *TopologyFinding) GetOther() *durationpb.Duration {
+	if x != nil {
+		return x.Other
+	}
+	return nil
+}
+
+func (x *TopologyFinding) GetGain() float64 {
+	if x != nil {
+		return x.Gain
+	}
+	return 0
+}
+
+func (x *TopologyFinding) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type HistoryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "edge" | "node" | "pool".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Where it was measured; empty = wherever the question arrives, at a global
+	// server an error.
+	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	// Edges: the other region. Nodes: id, name or unique prefix. Pools: the name.
+	// Empty = all of the kind, at most 256.
+	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// Only these fields; empty = all.
+	Fields []string `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"`
+	// Default: the last hour.
+	From *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
+	To   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=to,proto3" json:"to,omitempty"`
+	// Distance of points; 0 = the finest with at most 300 points. At most 2,000
+	// points are answered.
+	Step *durationpb.Duration `protobuf:"bytes,7,opt,name=step,proto3" json:"step,omitempty"`
+	// Nodes and pools: also when memory or disk runs out.
+	Trend         bool `protobuf:"varint,8,opt,name=trend,proto3" json:"trend,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryRequest) Reset() {
+	*x = HistoryRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryRequest) ProtoMessage() {}
+
+func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
+func (*HistoryRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *HistoryRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *HistoryRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *HistoryRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *HistoryRequest) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *HistoryRequest) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *HistoryRequest) GetTo() *timestamppb.Timestamp {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *HistoryRequest) GetStep() *durationpb.Duration {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *HistoryRequest) GetTrend() bool {
+	if x != nil {
+		return x.Trend
+	}
+	return false
+}
+
+type HistoryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Series        []*HistorySeries       `protobuf:"bytes,1,rep,name=series,proto3" json:"series,omitempty"`
+	Errors        []*PartialError        `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryResponse) Reset() {
+	*x = HistoryResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryResponse) ProtoMessage() {}
+
+func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
+func (*HistoryResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *HistoryResponse) GetSeries() []*HistorySeries {
+	if x != nil {
+		return x.Series
+	}
+	return nil
+}
+
+func (x *HistoryResponse) GetErrors() []*PartialError {
+	if x != nil {
+		return x.Errors
+	}
+	return nil
+}
+
+// HistorySeries is one edge, node or pool over time.
+type HistorySeries struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Kind   string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Region string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	Key    string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// For people; empty = the key.
+	Name  string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	Start *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start,proto3" json:"start,omitempty"`
+	Step  *durationpb.Duration   `protobuf:"bytes,6,opt,name=step,proto3" json:"step,omitempty"`
+	// How finely it is kept where this was read.
+	Resolution    *durationpb.Duration `protobuf:"bytes,7,opt,name=resolution,proto3" json:"resolution,omitempty"`
+	Fields        []*HistoryField      `protobuf:"bytes,8,rep,name=fields,proto3" json:"fields,omitempty"`
+	Trends        []*HistoryTrend      `protobuf:"bytes,9,rep,name=trends,proto3" json:"trends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistorySeries) Reset() {
+	*x = HistorySeries{}
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistorySeries) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistorySeries) ProtoMessage() {}
+
+func (x *HistorySeries) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistorySeries.ProtoReflect.Descriptor instead.
+func (*HistorySeries) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *HistorySeries) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *HistorySeries) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *HistorySeries) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *HistorySeries) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HistorySeries) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *HistorySeries) GetStep() *durationpb.Duration {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *HistorySeries) GetResolution() *durationpb.Duration {
+	if x != nil {
+		return x.Resolution
+	}
+	return nil
+}
+
+func (x *HistorySeries) GetFields() []*HistoryField {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *HistorySeries) GetTrends() []*HistoryTrend {
+	if x != nil {
+		return x.Trends
+	}
+	return nil
+}
+
+// HistoryField is a field's values, a point a step; where count is 0 there is
+// none.
+type HistoryField struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "p50_ms", "loss", "cpu", "memory_used", …
+	Name          string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Mean          []float64 `protobuf:"fixed64,2,rep,packed,name=mean,proto3" json:"mean,omitempty"`
+	Min           []float64 `protobuf:"fixed64,3,rep,packed,name=min,proto3" json:"min,omitempty"`
+	Max           []float64 `protobuf:"fixed64,4,rep,packed,name=max,proto3" json:"max,omitempty"`
+	Count         []int32   `protobuf:"varint,5,rep,packed,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryField) Reset() {
+	*x = HistoryField{}
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryField) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryField) ProtoMessage() {}
+
+func (x *HistoryField) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryField.ProtoReflect.Descriptor instead.
+func (*HistoryField) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *HistoryField) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HistoryField) GetMean() []float64 {
+	if x != nil {
+		return x.Mean
+	}
+	return nil
+}
+
+func (x *HistoryField) GetMin() []float64 {
+	if x != nil {
+		return x.Min
+	}
+	return nil
+}
+
+func (x *HistoryField) GetMax() []float64 {
+	if x != nil {
+		return x.Max
+	}
+	return nil
+}
+
+func (x *HistoryField) GetCount() []int32 {
+	if x != nil {
+		return x.Count
+	}
+	return nil
+}
+
+// HistoryTrend says when a value reaches a limit if it goes on like this.
+type HistoryTrend struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Field string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	Limit float64                `protobuf:"fixed64,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Unknown trends have no time, only the reason.
+	Known         bool                   `protobuf:"varint,3,opt,name=known,proto3" json:"known,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	Earliest      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=earliest,proto3" json:"earliest,omitempty"`
+	Latest        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=latest,proto3" json:"latest,omitempty"`
+	Why           string                 `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryTrend) Reset() {
+	*x = HistoryTrend{}
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryTrend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryTrend) ProtoMessage() {}
+
+func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryTrend.ProtoReflect.Descriptor instead.
+func (*HistoryTrend) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *HistoryTrend) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *HistoryTrend) GetLimit() float64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *HistoryTrend) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *HistoryTrend) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *HistoryTrend) GetEarliest() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Earliest
+	}
+	return nil
+}
+
+func (x *HistoryTrend) GetLatest() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Latest
+	}
+	return nil
+}
+
+func (x *HistoryTrend) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// OriginRecord names the regions that serve a domain.
+type OriginRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "example.com", or "*.example.com" for every name below it; the most
+	// specific record counts. At most 253 bytes.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// 1..64, each region once.
+	Origins []*Origin     `protobuf:"bytes,2,rep,name=origins,proto3" json:"origins,omitempty"`
+	Policy  *OriginPolicy `protobuf:"bytes,3,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Set by the server.
+	Revision      int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OriginRecord) Reset() {
+	*x = OriginRecord{}
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OriginRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OriginRecord) ProtoMessage() {}
+
+func (x *OriginRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OriginRecord.ProtoReflect.Descriptor instead.
+func (*OriginRecord) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *OriginRecord) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *OriginRecord) GetOrigins() []*Origin {
+	if x != nil {
+		return x.Origins
+	}
+	return nil
+}
+
+func (x *OriginRecord) GetPolicy() *OriginPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *OriginRecord) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// Origin is one region that serves a domain.
+type Origin struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// 1..100; 0 = 1. How policies weigh it is said there.
+	Weight int32 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	// What clients connect to, passed on as it is; at most 253 bytes.
+	Address       string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Origin) Reset() {
+	*x = Origin{}
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Origin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Origin) ProtoMessage() {}
+
+func (x *Origin) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Origin.ProtoReflect.Descriptor instead.
+func (*Origin) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *Origin) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *Origin) GetWeight() int32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *Origin) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// OriginPolicy says how an origin is chosen.
+type OriginPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 50, 90 or 99; default 50.
+	Percentile int32 `protobuf:"varint,1,opt,name=percentile,proto3" json:"percentile,omitempty"`
+	// Farther origins are not chosen; 0 = any.
+	MaxRtt *durationpb.Duration `protobuf:"bytes,2,opt,name=max_rtt,json=maxRtt,proto3" json:"max_rtt,omitempty"`
+	// Relays on the path: 0 = 2, -1 = none, at most 6.
+	MaxRelays int32 `protobuf:"varint,3,opt,name=max_relays,json=maxRelays,proto3" json:"max_relays,omitempty"`
+	// Choose among guessed distances too; else only where nothing was measured.
+	Guesses       bool `protobuf:"varint,4,opt,name=guesses,proto3" json:"guesses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OriginPolicy) Reset() {
+	*x = OriginPolicy{}
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OriginPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OriginPolicy) ProtoMessage() {}
+
+func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OriginPolicy.ProtoReflect.Descriptor instead.
+func (*OriginPolicy) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *OriginPolicy) GetPercentile() int32 {
+	if x != nil {
+		return x.Percentile
+	}
+	return 0
+}
+
+func (x *OriginPolicy) GetMaxRtt() *durationpb.Duration {
+	if x != nil {
+		return x.MaxRtt
+	}
+	return nil
+}
+
+func (x *OriginPolicy) GetMaxRelays() int32 {
+	if x != nil {
+		return x.MaxRelays
+	}
+	return 0
+}
+
+func (x *OriginPolicy) GetGuesses() bool {
+	if x != nil {
+		return x.Guesses
+	}
+	return false
+}
+
+type SetOriginsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Record *OriginRecord          `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	// Refuse unless the stored record has this revision; 0 = whatever there is.
+	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetOriginsRequest) Reset() {
+	*x = SetOriginsRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOriginsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOriginsRequest) ProtoMessage() {}
+
+func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOriginsRequest.ProtoReflect.Descriptor instead.
+func (*SetOriginsRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *SetOriginsRequest) GetRecord() *OriginRecord {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
+func (x *SetOriginsRequest) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type ListOriginsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOriginsRequest) Reset() {
+	*x = ListOriginsRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOriginsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOriginsRequest) ProtoMessage() {}
+
+func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOriginsRequest.ProtoReflect.Descriptor instead.
+func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
+}
+
+type ListOriginsResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Records []*OriginRecord        `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	// Regions: how old their copy is, when the global tier cannot be asked.
+	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOriginsResponse) Reset() {
+	*x = ListOriginsResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOriginsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOriginsResponse) ProtoMessage() {}
+
+func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOriginsResponse.ProtoReflect.Descriptor instead.
+func (*ListOriginsResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *ListOriginsResponse) GetRecords() []*OriginRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *ListOriginsResponse) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+type RemoveOriginsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveOriginsRequest) Reset() {
+	*x = RemoveOriginsRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveOriginsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveOriginsRequest) ProtoMessage() {}
+
+func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveOriginsRequest.ProtoReflect.Descriptor instead.
+func (*RemoveOriginsRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *RemoveOriginsRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+type RemoveOriginsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveOriginsResponse) Reset() {
+	*x = RemoveOriginsResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveOriginsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveOriginsResponse) ProtoMessage() {}
+
+func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveOriginsResponse.ProtoReflect.Descriptor instead.
+func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
+}
+
+type ResolveOriginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A name, not a pattern.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// Where the client is: one of region and location.
+	Region        string    `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	Location      *Location `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveOriginRequest) Reset() {
+	*x = ResolveOriginRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveOriginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveOriginRequest) ProtoMessage() {}
+
+func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveOriginRequest.ProtoReflect.Descriptor instead.
+func (*ResolveOriginRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *ResolveOriginRequest) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *ResolveOriginRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *ResolveOriginRequest) GetLocation() *Location {
+	if x != nil {
+		return x.Location
+	}
+	return nil
+}
+
+type ResolveOriginResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The record that counted.
+	Record string        `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	Choice *OriginChoice `protobuf:"bytes,2,opt,name=choice,proto3" json:"choice,omitempty"`
+	// The other origins, best first, with why they were not chosen.
+	Others []*OriginChoice `protobuf:"bytes,3,rep,name=others,proto3" json:"others,omitempty"`
+	// How old the topology is that this rests on; regions without the global tier
+	// answer from what they last heard and measure themselves.
+	Age           *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveOriginResponse) Reset() {
+	*x = ResolveOriginResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveOriginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveOriginResponse) ProtoMessage() {}
+
+func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveOriginResponse.ProtoReflect.Descriptor instead.
+func (*ResolveOriginResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *ResolveOriginResponse) GetRecord() string {
+	if x != nil {
+		return x.Record
+	}
+	return ""
+}
+
+func (x *ResolveOriginResponse) GetChoice() *OriginChoice {
+	if x != nil {
+		return x.Choice
+	}
+	return nil
+}
+
+func (x *ResolveOriginResponse) GetOthers() []*OriginChoice {
+	if x != nil {
+		return x.Others
+	}
+	return nil
+}
+
+func (x *ResolveOriginResponse) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+// OriginChoice is an origin as seen by a client.
+type OriginChoice struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Region  string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Weight  int32                  `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
+	// From the client's region to the origin; empty if there is no way.
+	Path          *Path  `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	Why           string `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OriginChoice) Reset() {
+	*x = OriginChoice{}
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OriginChoice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OriginChoice) ProtoMessage() {}
+
+func (x *OriginChoice) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OriginChoice.ProtoReflect.Descriptor instead.
+func (*OriginChoice) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *OriginChoice) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *OriginChoice) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *OriginChoice) GetWeight() int32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *OriginChoice) GetPath() *Path {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *OriginChoice) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type NearestRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of region and location.
@@ -3563,7 +5059,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3575,7 +5071,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3588,7 +5084,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -3628,7 +5124,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3640,7 +5136,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3653,7 +5149,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -3675,7 +5171,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +5183,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +5196,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -3741,7 +5237,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3753,7 +5249,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3766,7 +5262,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -3794,7 +5290,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3806,7 +5302,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3819,7 +5315,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Event) GetToken() string {
@@ -3872,7 +5368,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3884,7 +5380,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3897,7 +5393,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
 }
 
 type InfoResponse struct {
@@ -3916,7 +5412,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +5424,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +5437,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -3998,7 +5494,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4010,7 +5506,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4293,25 +5789,146 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06active\x18\x03 \x01(\bR\x06active\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\tR\aversion\"#\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\"9\n" +
 	"\rMatrixRequest\x12\x12\n" +
-	"\x04from\x18\x01 \x01(\tR\x04from\"O\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\"{\n" +
 	"\x0eMatrixResponse\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12#\n" +
-	"\x05edges\x18\x02 \x03(\v2\r.nusa.v1.EdgeR\x05edges\"_\n" +
+	"\x05edges\x18\x02 \x03(\v2\r.nusa.v1.EdgeR\x05edges\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\tR\x05token\x12\x14\n" +
+	"\x05reset\x18\x04 \x01(\bR\x05reset\"\xae\x01\n" +
 	"\vPathRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\f\n" +
 	"\x01k\x18\x03 \x01(\x05R\x01k\x12\x1e\n" +
 	"\n" +
 	"percentile\x18\x04 \x01(\x05R\n" +
-	"percentile\"3\n" +
+	"percentile\x12\x1d\n" +
+	"\n" +
+	"max_relays\x18\x05 \x01(\x05R\tmaxRelays\x12.\n" +
+	"\aweights\x18\x06 \x01(\v2\x14.nusa.v1.PathWeightsR\aweights\"k\n" +
+	"\vPathWeights\x12+\n" +
+	"\x03cpu\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03cpu\x12/\n" +
+	"\x05queue\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05queue\"3\n" +
 	"\fPathResponse\x12#\n" +
-	"\x05paths\x18\x01 \x03(\v2\r.nusa.v1.PathR\x05paths\"y\n" +
+	"\x05paths\x18\x01 \x03(\v2\r.nusa.v1.PathR\x05paths\"\xc2\x03\n" +
 	"\x04Path\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12+\n" +
 	"\x03rtt\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03rtt\x12*\n" +
-	"\x06source\x18\x03 \x01(\x0e2\x12.nusa.v1.RTTSourceR\x06source\"\x8d\x01\n" +
+	"\x06source\x18\x03 \x01(\x0e2\x12.nusa.v1.RTTSourceR\x06source\x12/\n" +
+	"\x05upper\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05upper\x12(\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x12.nusa.v1.EdgeStateR\x05state\x12-\n" +
+	"\x04cost\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04cost\x124\n" +
+	"\bcost_rtt\x18\a \x01(\v2\x19.google.protobuf.DurationR\acostRtt\x124\n" +
+	"\bcost_cpu\x18\b \x01(\v2\x19.google.protobuf.DurationR\acostCpu\x128\n" +
+	"\n" +
+	"cost_queue\x18\t \x01(\v2\x19.google.protobuf.DurationR\tcostQueue\x12\x17\n" +
+	"\ano_load\x18\n" +
+	" \x03(\tR\x06noLoad\"g\n" +
+	"\x14CheckTopologyRequest\x12\x1e\n" +
+	"\n" +
+	"percentile\x18\x01 \x01(\x05R\n" +
+	"percentile\x12\x19\n" +
+	"\bmin_gain\x18\x02 \x01(\x01R\aminGain\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\"\x82\x02\n" +
+	"\x15CheckTopologyResponse\x124\n" +
+	"\bfindings\x18\x01 \x03(\v2\x18.nusa.v1.TopologyFindingR\bfindings\x12B\n" +
+	"\x06totals\x18\x02 \x03(\v2*.nusa.v1.CheckTopologyResponse.TotalsEntryR\x06totals\x12\x18\n" +
+	"\aregions\x18\x03 \x01(\x05R\aregions\x12\x1a\n" +
+	"\bmeasured\x18\x04 \x01(\x05R\bmeasured\x1a9\n" +
+	"\vTotalsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xe7\x01\n" +
+	"\x0fTopologyFinding\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x10\n" +
+	"\x03via\x18\x04 \x01(\tR\x03via\x12+\n" +
+	"\x03rtt\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03rtt\x12/\n" +
+	"\x05other\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05other\x12\x12\n" +
+	"\x04gain\x18\a \x01(\x01R\x04gain\x12\x18\n" +
+	"\amessage\x18\b \x01(\tR\amessage\"\x87\x02\n" +
+	"\x0eHistoryRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06region\x18\x02 \x01(\tR\x06region\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x16\n" +
+	"\x06fields\x18\x04 \x03(\tR\x06fields\x12.\n" +
+	"\x04from\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
+	"\x02to\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12-\n" +
+	"\x04step\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04step\x12\x14\n" +
+	"\x05trend\x18\b \x01(\bR\x05trend\"p\n" +
+	"\x0fHistoryResponse\x12.\n" +
+	"\x06series\x18\x01 \x03(\v2\x16.nusa.v1.HistorySeriesR\x06series\x12-\n" +
+	"\x06errors\x18\x02 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\"\xdb\x02\n" +
+	"\rHistorySeries\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06region\x18\x02 \x01(\tR\x06region\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x120\n" +
+	"\x05start\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12-\n" +
+	"\x04step\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04step\x129\n" +
+	"\n" +
+	"resolution\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"resolution\x12-\n" +
+	"\x06fields\x18\b \x03(\v2\x15.nusa.v1.HistoryFieldR\x06fields\x12-\n" +
+	"\x06trends\x18\t \x03(\v2\x15.nusa.v1.HistoryTrendR\x06trends\"p\n" +
+	"\fHistoryField\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04mean\x18\x02 \x03(\x01R\x04mean\x12\x10\n" +
+	"\x03min\x18\x03 \x03(\x01R\x03min\x12\x10\n" +
+	"\x03max\x18\x04 \x03(\x01R\x03max\x12\x14\n" +
+	"\x05count\x18\x05 \x03(\x05R\x05count\"\xfa\x01\n" +
+	"\fHistoryTrend\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x01R\x05limit\x12\x14\n" +
+	"\x05known\x18\x03 \x01(\bR\x05known\x12*\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x126\n" +
+	"\bearliest\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bearliest\x122\n" +
+	"\x06latest\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06latest\x12\x10\n" +
+	"\x03why\x18\a \x01(\tR\x03why\"\x9c\x01\n" +
+	"\fOriginRecord\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12)\n" +
+	"\aorigins\x18\x02 \x03(\v2\x0f.nusa.v1.OriginR\aorigins\x12-\n" +
+	"\x06policy\x18\x03 \x01(\v2\x15.nusa.v1.OriginPolicyR\x06policy\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\"R\n" +
+	"\x06Origin\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
+	"\x06weight\x18\x02 \x01(\x05R\x06weight\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\"\x9b\x01\n" +
+	"\fOriginPolicy\x12\x1e\n" +
+	"\n" +
+	"percentile\x18\x01 \x01(\x05R\n" +
+	"percentile\x122\n" +
+	"\amax_rtt\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06maxRtt\x12\x1d\n" +
+	"\n" +
+	"max_relays\x18\x03 \x01(\x05R\tmaxRelays\x12\x18\n" +
+	"\aguesses\x18\x04 \x01(\bR\aguesses\"^\n" +
+	"\x11SetOriginsRequest\x12-\n" +
+	"\x06record\x18\x01 \x01(\v2\x15.nusa.v1.OriginRecordR\x06record\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\x14\n" +
+	"\x12ListOriginsRequest\"s\n" +
+	"\x13ListOriginsResponse\x12/\n" +
+	"\arecords\x18\x01 \x03(\v2\x15.nusa.v1.OriginRecordR\arecords\x12+\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\".\n" +
+	"\x14RemoveOriginsRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\"\x17\n" +
+	"\x15RemoveOriginsResponse\"u\n" +
+	"\x14ResolveOriginRequest\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x16\n" +
+	"\x06region\x18\x02 \x01(\tR\x06region\x12-\n" +
+	"\blocation\x18\x03 \x01(\v2\x11.nusa.v1.LocationR\blocation\"\xba\x01\n" +
+	"\x15ResolveOriginResponse\x12\x16\n" +
+	"\x06record\x18\x01 \x01(\tR\x06record\x12-\n" +
+	"\x06choice\x18\x02 \x01(\v2\x15.nusa.v1.OriginChoiceR\x06choice\x12-\n" +
+	"\x06others\x18\x03 \x03(\v2\x15.nusa.v1.OriginChoiceR\x06others\x12+\n" +
+	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\x8d\x01\n" +
+	"\fOriginChoice\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06weight\x18\x03 \x01(\x05R\x06weight\x12!\n" +
+	"\x04path\x18\x04 \x01(\v2\r.nusa.v1.PathR\x04path\x12\x10\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\"\x8d\x01\n" +
 	"\x0eNearestRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12-\n" +
 	"\blocation\x18\x02 \x01(\v2\x11.nusa.v1.LocationR\blocation\x12\x14\n" +
@@ -4384,13 +6001,20 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x03Get\x12\x17.nusa.v1.GetNodeRequest\x1a\r.nusa.v1.Node\x121\n" +
 	"\x05Drain\x12\x19.nusa.v1.DrainNodeRequest\x1a\r.nusa.v1.Node\x123\n" +
 	"\x06Cordon\x12\x1a.nusa.v1.CordonNodeRequest\x1a\r.nusa.v1.Node\x12A\n" +
-	"\x06Remove\x12\x1a.nusa.v1.RemoveNodeRequest\x1a\x1b.nusa.v1.RemoveNodeResponse2\xaf\x02\n" +
+	"\x06Remove\x12\x1a.nusa.v1.RemoveNodeRequest\x1a\x1b.nusa.v1.RemoveNodeResponse2\xb5\x03\n" +
 	"\bTopology\x129\n" +
 	"\x03Get\x12\x1b.nusa.v1.GetTopologyRequest\x1a\x15.nusa.v1.TopologyTree\x129\n" +
 	"\x06Matrix\x12\x16.nusa.v1.MatrixRequest\x1a\x17.nusa.v1.MatrixResponse\x123\n" +
 	"\x04Path\x12\x14.nusa.v1.PathRequest\x1a\x15.nusa.v1.PathResponse\x12<\n" +
 	"\aNearest\x12\x17.nusa.v1.NearestRequest\x1a\x18.nusa.v1.NearestResponse\x12:\n" +
-	"\x05Watch\x12\x16.nusa.v1.MatrixRequest\x1a\x17.nusa.v1.MatrixResponse0\x012@\n" +
+	"\x05Watch\x12\x16.nusa.v1.MatrixRequest\x1a\x17.nusa.v1.MatrixResponse0\x01\x12F\n" +
+	"\x05Check\x12\x1d.nusa.v1.CheckTopologyRequest\x1a\x1e.nusa.v1.CheckTopologyResponse\x12<\n" +
+	"\aHistory\x12\x17.nusa.v1.HistoryRequest\x1a\x18.nusa.v1.HistoryResponse2\x99\x02\n" +
+	"\aOrigins\x128\n" +
+	"\x03Set\x12\x1a.nusa.v1.SetOriginsRequest\x1a\x15.nusa.v1.OriginRecord\x12A\n" +
+	"\x04List\x12\x1b.nusa.v1.ListOriginsRequest\x1a\x1c.nusa.v1.ListOriginsResponse\x12G\n" +
+	"\x06Remove\x12\x1d.nusa.v1.RemoveOriginsRequest\x1a\x1e.nusa.v1.RemoveOriginsResponse\x12H\n" +
+	"\aResolve\x12\x1d.nusa.v1.ResolveOriginRequest\x1a\x1e.nusa.v1.ResolveOriginResponse2@\n" +
 	"\x06Events\x126\n" +
 	"\x05Watch\x12\x1b.nusa.v1.WatchEventsRequest\x1a\x0e.nusa.v1.Event0\x012=\n" +
 	"\x06System\x123\n" +
@@ -4409,7 +6033,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                  // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                  // 1: nusa.v1.RTTSource
@@ -4464,169 +6088,239 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*MatrixRequest)(nil),           // 50: nusa.v1.MatrixRequest
 	(*MatrixResponse)(nil),          // 51: nusa.v1.MatrixResponse
 	(*PathRequest)(nil),             // 52: nusa.v1.PathRequest
-	(*PathResponse)(nil),            // 53: nusa.v1.PathResponse
-	(*Path)(nil),                    // 54: nusa.v1.Path
-	(*NearestRequest)(nil),          // 55: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),         // 56: nusa.v1.NearestResponse
-	(*NearRegion)(nil),              // 57: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),      // 58: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                   // 59: nusa.v1.Event
-	(*InfoRequest)(nil),             // 60: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),            // 61: nusa.v1.InfoResponse
-	nil,                             // 62: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                             // 63: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),       // 64: nusa.v1.ExecRequest.Start
-	nil,                             // 65: nusa.v1.ListRegionsRequest.LabelsEntry
-	(*durationpb.Duration)(nil),     // 66: google.protobuf.Duration
-	(*InstanceCounts)(nil),          // 67: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                 // 68: nusa.v1.JobSpec
-	(*Problem)(nil),                 // 69: nusa.v1.Problem
-	(*Slot)(nil),                    // 70: nusa.v1.Slot
-	(*Job)(nil),                     // 71: nusa.v1.Job
-	(*CountedReason)(nil),           // 72: nusa.v1.CountedReason
-	(Reason)(0),                     // 73: nusa.v1.Reason
-	(*Allocation)(nil),              // 74: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 75: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 76: nusa.v1.Region
-	(*Node)(nil),                    // 77: nusa.v1.Node
-	(*Location)(nil),                // 78: nusa.v1.Location
-	(*timestamppb.Timestamp)(nil),   // 79: google.protobuf.Timestamp
+	(*PathWeights)(nil),             // 53: nusa.v1.PathWeights
+	(*PathResponse)(nil),            // 54: nusa.v1.PathResponse
+	(*Path)(nil),                    // 55: nusa.v1.Path
+	(*CheckTopologyRequest)(nil),    // 56: nusa.v1.CheckTopologyRequest
+	(*CheckTopologyResponse)(nil),   // 57: nusa.v1.CheckTopologyResponse
+	(*TopologyFinding)(nil),         // 58: nusa.v1.TopologyFinding
+	(*HistoryRequest)(nil),          // 59: nusa.v1.HistoryRequest
+	(*HistoryResponse)(nil),         // 60: nusa.v1.HistoryResponse
+	(*HistorySeries)(nil),           // 61: nusa.v1.HistorySeries
+	(*HistoryField)(nil),            // 62: nusa.v1.HistoryField
+	(*HistoryTrend)(nil),            // 63: nusa.v1.HistoryTrend
+	(*OriginRecord)(nil),            // 64: nusa.v1.OriginRecord
+	(*Origin)(nil),                  // 65: nusa.v1.Origin
+	(*OriginPolicy)(nil),            // 66: nusa.v1.OriginPolicy
+	(*SetOriginsRequest)(nil),       // 67: nusa.v1.SetOriginsRequest
+	(*ListOriginsRequest)(nil),      // 68: nusa.v1.ListOriginsRequest
+	(*ListOriginsResponse)(nil),     // 69: nusa.v1.ListOriginsResponse
+	(*RemoveOriginsRequest)(nil),    // 70: nusa.v1.RemoveOriginsRequest
+	(*RemoveOriginsResponse)(nil),   // 71: nusa.v1.RemoveOriginsResponse
+	(*ResolveOriginRequest)(nil),    // 72: nusa.v1.ResolveOriginRequest
+	(*ResolveOriginResponse)(nil),   // 73: nusa.v1.ResolveOriginResponse
+	(*OriginChoice)(nil),            // 74: nusa.v1.OriginChoice
+	(*NearestRequest)(nil),          // 75: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),         // 76: nusa.v1.NearestResponse
+	(*NearRegion)(nil),              // 77: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),      // 78: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                   // 79: nusa.v1.Event
+	(*InfoRequest)(nil),             // 80: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),            // 81: nusa.v1.InfoResponse
+	nil,                             // 82: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                             // 83: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),       // 84: nusa.v1.ExecRequest.Start
+	nil,                             // 85: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                             // 86: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),     // 87: google.protobuf.Duration
+	(*InstanceCounts)(nil),          // 88: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                 // 89: nusa.v1.JobSpec
+	(*Problem)(nil),                 // 90: nusa.v1.Problem
+	(*Slot)(nil),                    // 91: nusa.v1.Slot
+	(*Job)(nil),                     // 92: nusa.v1.Job
+	(*CountedReason)(nil),           // 93: nusa.v1.CountedReason
+	(Reason)(0),                     // 94: nusa.v1.Reason
+	(*Allocation)(nil),              // 95: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 96: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 97: nusa.v1.Region
+	(*Node)(nil),                    // 98: nusa.v1.Node
+	(*timestamppb.Timestamp)(nil),   // 99: google.protobuf.Timestamp
+	(*Location)(nil),                // 100: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	66, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
-	4,  // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
-	8,  // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	67, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	68, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
-	6,  // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	69, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	68, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
-	11, // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	70, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	62, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
-	19, // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
-	8,  // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	63, // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	71, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
-	15, // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
-	8,  // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
-	8,  // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	68, // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
-	20, // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	66, // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
-	21, // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
-	22, // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	72, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
-	73, // 24: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
-	23, // 25: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	24, // 26: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	73, // 27: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
-	23, // 28: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	24, // 29: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	66, // 30: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	8,  // 31: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	74, // 32: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	15, // 33: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	64, // 34: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	75, // 35: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	65, // 36: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	76, // 37: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	77, // 38: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15, // 39: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	77, // 40: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,  // 41: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,  // 42: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	66, // 43: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	66, // 44: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	66, // 45: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	66, // 46: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	66, // 47: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	66, // 48: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	49, // 49: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	76, // 50: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	77, // 51: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15, // 52: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	46, // 53: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	54, // 54: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	66, // 55: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,  // 56: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	78, // 57: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	57, // 58: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	66, // 59: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,  // 60: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,  // 61: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	79, // 62: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	5,  // 63: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,  // 64: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,  // 65: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12, // 66: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13, // 67: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16, // 68: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18, // 69: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	25, // 70: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12, // 71: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,  // 72: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	26, // 73: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	28, // 74: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	28, // 75: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	29, // 76: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	31, // 77: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	33, // 78: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	34, // 79: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	36, // 80: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	37, // 81: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	36, // 82: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	34, // 83: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	39, // 84: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	41, // 85: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	42, // 86: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	43, // 87: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	44, // 88: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	47, // 89: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	50, // 90: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	52, // 91: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	55, // 92: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	50, // 93: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	58, // 94: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	60, // 95: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	6,  // 96: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,  // 97: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10, // 98: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	71, // 99: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14, // 100: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17, // 101: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19, // 102: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,  // 103: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	71, // 104: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,  // 105: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	27, // 106: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	74, // 107: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	74, // 108: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	30, // 109: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	32, // 110: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	76, // 111: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	35, // 112: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	76, // 113: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	76, // 114: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	38, // 115: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	76, // 116: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	40, // 117: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	77, // 118: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	77, // 119: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	77, // 120: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	45, // 121: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	48, // 122: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	51, // 123: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	53, // 124: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	56, // 125: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	51, // 126: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	59, // 127: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	61, // 128: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	96, // [96:129] is the sub-list for method output_type
-	63, // [63:96] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	87,  // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
+	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
+	88,  // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	89,  // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
+	90,  // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	89,  // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	11,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
+	91,  // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	82,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
+	8,   // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
+	83,  // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	92,  // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	15,  // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
+	8,   // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
+	8,   // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
+	89,  // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	20,  // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
+	87,  // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	21,  // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
+	22,  // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
+	93,  // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	94,  // 24: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	23,  // 25: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	24,  // 26: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
+	94,  // 27: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	23,  // 28: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	24,  // 29: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
+	87,  // 30: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	8,   // 31: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
+	95,  // 32: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	15,  // 33: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	84,  // 34: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	96,  // 35: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	85,  // 36: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	97,  // 37: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	98,  // 38: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15,  // 39: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	98,  // 40: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 41: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 42: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	87,  // 43: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	87,  // 44: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	87,  // 45: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	87,  // 46: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	87,  // 47: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	87,  // 48: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	49,  // 49: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	97,  // 50: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	98,  // 51: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15,  // 52: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	46,  // 53: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	53,  // 54: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	87,  // 55: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	87,  // 56: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	55,  // 57: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	87,  // 58: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 59: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	87,  // 60: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 61: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	87,  // 62: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	87,  // 63: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	87,  // 64: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	87,  // 65: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	58,  // 66: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	86,  // 67: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	87,  // 68: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	87,  // 69: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	99,  // 70: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	99,  // 71: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	87,  // 72: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	61,  // 73: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 74: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	99,  // 75: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	87,  // 76: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	87,  // 77: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	62,  // 78: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	63,  // 79: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	99,  // 80: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	99,  // 81: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	99,  // 82: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	65,  // 83: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	66,  // 84: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	87,  // 85: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	64,  // 86: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	64,  // 87: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	87,  // 88: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	100, // 89: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	74,  // 90: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	74,  // 91: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	87,  // 92: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	55,  // 93: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	100, // 94: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	77,  // 95: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	87,  // 96: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 97: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 98: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	99,  // 99: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	5,   // 100: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 101: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 102: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 103: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 104: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 105: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 106: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	25,  // 107: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 108: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 109: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	26,  // 110: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	28,  // 111: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	28,  // 112: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	29,  // 113: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	31,  // 114: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	33,  // 115: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	34,  // 116: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	36,  // 117: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	37,  // 118: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	36,  // 119: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	34,  // 120: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	39,  // 121: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	41,  // 122: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	42,  // 123: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	43,  // 124: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	44,  // 125: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	47,  // 126: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	50,  // 127: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	52,  // 128: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	75,  // 129: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	50,  // 130: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	56,  // 131: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	59,  // 132: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	67,  // 133: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	68,  // 134: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	70,  // 135: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	72,  // 136: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	78,  // 137: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	80,  // 138: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	6,   // 139: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 140: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 141: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	92,  // 142: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 143: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 144: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 145: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 146: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	92,  // 147: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 148: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	27,  // 149: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	95,  // 150: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	95,  // 151: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	30,  // 152: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	32,  // 153: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	97,  // 154: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	35,  // 155: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	97,  // 156: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	97,  // 157: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	38,  // 158: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	97,  // 159: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	40,  // 160: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	98,  // 161: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	98,  // 162: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	98,  // 163: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	45,  // 164: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	48,  // 165: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	51,  // 166: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	54,  // 167: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	76,  // 168: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	51,  // 169: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	57,  // 170: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	60,  // 171: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	64,  // 172: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	69,  // 173: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	71,  // 174: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	73,  // 175: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	79,  // 176: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	81,  // 177: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	139, // [139:178] is the sub-list for method output_type
+	100, // [100:139] is the sub-list for method input_type
+	100, // [100:100] is the sub-list for extension type_name
+	100, // [100:100] is the sub-list for extension extendee
+	0,   // [0:100] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -4642,9 +6336,9 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   64,
+			NumMessages:   85,
 			NumExtensions: 0,
-			NumServices:   7,
+			NumServices:   8,
 		},
 		GoTypes:           file_nusa_v1_api_proto_goTypes,
 		DependencyIndexes: file_nusa_v1_api_proto_depIdxs,

@@ -1358,6 +1358,8 @@ const (
 	Topology_Path_FullMethodName    = "/nusa.v1.Topology/Path"
 	Topology_Nearest_FullMethodName = "/nusa.v1.Topology/Nearest"
 	Topology_Watch_FullMethodName   = "/nusa.v1.Topology/Watch"
+	Topology_Check_FullMethodName   = "/nusa.v1.Topology/Check"
+	Topology_History_FullMethodName = "/nusa.v1.Topology/History"
 )
 
 // TopologyClient is the client API for Topology service.
@@ -1375,6 +1377,12 @@ type TopologyClient interface {
 	Nearest(ctx context.Context, in *NearestRequest, opts ...grpc.CallOption) (*NearestResponse, error)
 	// Watch sends the matrix, then each edge that changes noticeably.
 	Watch(ctx context.Context, in *MatrixRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MatrixResponse], error)
+	// Check lists what is odd about the matrix: detours that are shorter,
+	// asymmetries, cuts, stale and impossible edges.
+	Check(ctx context.Context, in *CheckTopologyRequest, opts ...grpc.CallOption) (*CheckTopologyResponse, error)
+	// History answers series from where they were measured: a region keeps those
+	// of its edges, nodes and pools.
+	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
 }
 
 type topologyClient struct {
@@ -1444,6 +1452,26 @@ func (c *topologyClient) Watch(ctx context.Context, in *MatrixRequest, opts ...g
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Topology_WatchClient = grpc.ServerStreamingClient[MatrixResponse]
 
+func (c *topologyClient) Check(ctx context.Context, in *CheckTopologyRequest, opts ...grpc.CallOption) (*CheckTopologyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckTopologyResponse)
+	err := c.cc.Invoke(ctx, Topology_Check_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *topologyClient) History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HistoryResponse)
+	err := c.cc.Invoke(ctx, Topology_History_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // TopologyServer is the server API for Topology service.
 // All implementations must embed UnimplementedTopologyServer
 // for forward compatibility.
@@ -1459,6 +1487,12 @@ type TopologyServer interface {
 	Nearest(context.Context, *NearestRequest) (*NearestResponse, error)
 	// Watch sends the matrix, then each edge that changes noticeably.
 	Watch(*MatrixRequest, grpc.ServerStreamingServer[MatrixResponse]) error
+	// Check lists what is odd about the matrix: detours that are shorter,
+	// asymmetries, cuts, stale and impossible edges.
+	Check(context.Context, *CheckTopologyRequest) (*CheckTopologyResponse, error)
+	// History answers series from where they were measured: a region keeps those
+	// of its edges, nodes and pools.
+	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
 	mustEmbedUnimplementedTopologyServer()
 }
 
@@ -1483,6 +1517,12 @@ func (UnimplementedTopologyServer) Nearest(context.Context, *NearestRequest) (*N
 }
 func (UnimplementedTopologyServer) Watch(*MatrixRequest, grpc.ServerStreamingServer[MatrixResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedTopologyServer) Check(context.Context, *CheckTopologyRequest) (*CheckTopologyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Check not implemented")
+}
+func (UnimplementedTopologyServer) History(context.Context, *HistoryRequest) (*HistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method History not implemented")
 }
 func (UnimplementedTopologyServer) mustEmbedUnimplementedTopologyServer() {}
 func (UnimplementedTopologyServer) testEmbeddedByValue()                  {}
@@ -1588,6 +1628,42 @@ func _Topology_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Topology_WatchServer = grpc.ServerStreamingServer[MatrixResponse]
 
+func _Topology_Check_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckTopologyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TopologyServer).Check(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Topology_Check_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TopologyServer).Check(ctx, req.(*CheckTopologyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Topology_History_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TopologyServer).History(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Topology_History_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TopologyServer).History(ctx, req.(*HistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Topology_ServiceDesc is the grpc.ServiceDesc for Topology service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1611,6 +1687,14 @@ var Topology_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Nearest",
 			Handler:    _Topology_Nearest_Handler,
 		},
+		{
+			MethodName: "Check",
+			Handler:    _Topology_Check_Handler,
+		},
+		{
+			MethodName: "History",
+			Handler:    _Topology_History_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -1619,6 +1703,232 @@ var Topology_ServiceDesc = grpc.ServiceDesc{
 			ServerStreams: true,
 		},
 	},
+	Metadata: "nusa/v1/api.proto",
+}
+
+const (
+	Origins_Set_FullMethodName     = "/nusa.v1.Origins/Set"
+	Origins_List_FullMethodName    = "/nusa.v1.Origins/List"
+	Origins_Remove_FullMethodName  = "/nusa.v1.Origins/Remove"
+	Origins_Resolve_FullMethodName = "/nusa.v1.Origins/Resolve"
+)
+
+// OriginsClient is the client API for Origins service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Origins say which regions serve a domain, and which of them a client should
+// be sent to. Regions hold them too and answer List and Resolve themselves.
+type OriginsClient interface {
+	// Set stores the record of a domain, replacing an earlier one.
+	Set(ctx context.Context, in *SetOriginsRequest, opts ...grpc.CallOption) (*OriginRecord, error)
+	List(ctx context.Context, in *ListOriginsRequest, opts ...grpc.CallOption) (*ListOriginsResponse, error)
+	Remove(ctx context.Context, in *RemoveOriginsRequest, opts ...grpc.CallOption) (*RemoveOriginsResponse, error)
+	// Resolve chooses an origin and the path to it for a client of a domain.
+	Resolve(ctx context.Context, in *ResolveOriginRequest, opts ...grpc.CallOption) (*ResolveOriginResponse, error)
+}
+
+type originsClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewOriginsClient(cc grpc.ClientConnInterface) OriginsClient {
+	return &originsClient{cc}
+}
+
+func (c *originsClient) Set(ctx context.Context, in *SetOriginsRequest, opts ...grpc.CallOption) (*OriginRecord, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(OriginRecord)
+	err := c.cc.Invoke(ctx, Origins_Set_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *originsClient) List(ctx context.Context, in *ListOriginsRequest, opts ...grpc.CallOption) (*ListOriginsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListOriginsResponse)
+	err := c.cc.Invoke(ctx, Origins_List_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *originsClient) Remove(ctx context.Context, in *RemoveOriginsRequest, opts ...grpc.CallOption) (*RemoveOriginsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveOriginsResponse)
+	err := c.cc.Invoke(ctx, Origins_Remove_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *originsClient) Resolve(ctx context.Context, in *ResolveOriginRequest, opts ...grpc.CallOption) (*ResolveOriginResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResolveOriginResponse)
+	err := c.cc.Invoke(ctx, Origins_Resolve_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// OriginsServer is the server API for Origins service.
+// All implementations must embed UnimplementedOriginsServer
+// for forward compatibility.
+//
+// Origins say which regions serve a domain, and which of them a client should
+// be sent to. Regions hold them too and answer List and Resolve themselves.
+type OriginsServer interface {
+	// Set stores the record of a domain, replacing an earlier one.
+	Set(context.Context, *SetOriginsRequest) (*OriginRecord, error)
+	List(context.Context, *ListOriginsRequest) (*ListOriginsResponse, error)
+	Remove(context.Context, *RemoveOriginsRequest) (*RemoveOriginsResponse, error)
+	// Resolve chooses an origin and the path to it for a client of a domain.
+	Resolve(context.Context, *ResolveOriginRequest) (*ResolveOriginResponse, error)
+	mustEmbedUnimplementedOriginsServer()
+}
+
+// UnimplementedOriginsServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedOriginsServer struct{}
+
+func (UnimplementedOriginsServer) Set(context.Context, *SetOriginsRequest) (*OriginRecord, error) {
+	return nil, status.Error(codes.Unimplemented, "method Set not implemented")
+}
+func (UnimplementedOriginsServer) List(context.Context, *ListOriginsRequest) (*ListOriginsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method List not implemented")
+}
+func (UnimplementedOriginsServer) Remove(context.Context, *RemoveOriginsRequest) (*RemoveOriginsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Remove not implemented")
+}
+func (UnimplementedOriginsServer) Resolve(context.Context, *ResolveOriginRequest) (*ResolveOriginResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Resolve not implemented")
+}
+func (UnimplementedOriginsServer) mustEmbedUnimplementedOriginsServer() {}
+func (UnimplementedOriginsServer) testEmbeddedByValue()                 {}
+
+// UnsafeOriginsServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to OriginsServer will
+// result in compilation errors.
+type UnsafeOriginsServer interface {
+	mustEmbedUnimplementedOriginsServer()
+}
+
+func RegisterOriginsServer(s grpc.ServiceRegistrar, srv OriginsServer) {
+	// If the following call panics, it indicates UnimplementedOriginsServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Origins_ServiceDesc, srv)
+}
+
+func _Origins_Set_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetOriginsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OriginsServer).Set(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Origins_Set_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OriginsServer).Set(ctx, req.(*SetOriginsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Origins_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListOriginsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OriginsServer).List(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Origins_List_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OriginsServer).List(ctx, req.(*ListOriginsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Origins_Remove_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveOriginsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OriginsServer).Remove(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Origins_Remove_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OriginsServer).Remove(ctx, req.(*RemoveOriginsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Origins_Resolve_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResolveOriginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OriginsServer).Resolve(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Origins_Resolve_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OriginsServer).Resolve(ctx, req.(*ResolveOriginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Origins_ServiceDesc is the grpc.ServiceDesc for Origins service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Origins_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "nusa.v1.Origins",
+	HandlerType: (*OriginsServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Set",
+			Handler:    _Origins_Set_Handler,
+		},
+		{
+			MethodName: "List",
+			Handler:    _Origins_List_Handler,
+		},
+		{
+			MethodName: "Remove",
+			Handler:    _Origins_Remove_Handler,
+		},
+		{
+			MethodName: "Resolve",
+			Handler:    _Origins_Resolve_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
 	Metadata: "nusa/v1/api.proto",
 }
 

@@ -1333,6 +1333,8 @@ type GlobalMessage struct {
 	//	*GlobalMessage_Shapes
 	//	*GlobalMessage_Tunnel
 	//	*GlobalMessage_Column
+	//	*GlobalMessage_Origins
+	//	*GlobalMessage_Matrix
 	Kind          isGlobalMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1456,6 +1458,24 @@ func (x *GlobalMessage) GetColumn() *LatencyColumn {
 	return nil
 }
 
+func (x *GlobalMessage) GetOrigins() *OriginTable {
+	if x != nil {
+		if x, ok := x.Kind.(*GlobalMessage_Origins); ok {
+			return x.Origins
+		}
+	}
+	return nil
+}
+
+func (x *GlobalMessage) GetMatrix() *CompactMatrix {
+	if x != nil {
+		if x, ok := x.Kind.(*GlobalMessage_Matrix); ok {
+			return x.Matrix
+		}
+	}
+	return nil
+}
+
 type isGlobalMessage_Kind interface {
 	isGlobalMessage_Kind()
 }
@@ -1498,6 +1518,16 @@ type GlobalMessage_Column struct {
 	Column *LatencyColumn `protobuf:"bytes,9,opt,name=column,proto3,oneof"`
 }
 
+type GlobalMessage_Origins struct {
+	// All origin records, sent at the beginning and when they change.
+	Origins *OriginTable `protobuf:"bytes,10,opt,name=origins,proto3,oneof"`
+}
+
+type GlobalMessage_Matrix struct {
+	// The whole matrix in short, rarely, for days without the global tier.
+	Matrix *CompactMatrix `protobuf:"bytes,11,opt,name=matrix,proto3,oneof"`
+}
+
 func (*GlobalMessage_Welcome) isGlobalMessage_Kind() {}
 
 func (*GlobalMessage_Refused) isGlobalMessage_Kind() {}
@@ -1516,6 +1546,112 @@ func (*GlobalMessage_Tunnel) isGlobalMessage_Kind() {}
 
 func (*GlobalMessage_Column) isGlobalMessage_Kind() {}
 
+func (*GlobalMessage_Origins) isGlobalMessage_Kind() {}
+
+func (*GlobalMessage_Matrix) isGlobalMessage_Kind() {}
+
+// OriginTable is every origin record.
+type OriginTable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Records       []*OriginRecord        `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OriginTable) Reset() {
+	*x = OriginTable{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OriginTable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OriginTable) ProtoMessage() {}
+
+func (x *OriginTable) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OriginTable.ProtoReflect.Descriptor instead.
+func (*OriginTable) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *OriginTable) GetRecords() []*OriginRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+// CompactMatrix is the median of every measured ordered pair, at most each five
+// minutes.
+type CompactMatrix struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1024.
+	Regions []string `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
+	// Row by row, in tenths of a millisecond, two bytes each, little-endian;
+	// 0xffff = not measured, or unreachable; longer ones are 0xfffe.
+	P50           []byte `protobuf:"bytes,2,opt,name=p50,proto3" json:"p50,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactMatrix) Reset() {
+	*x = CompactMatrix{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactMatrix) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactMatrix) ProtoMessage() {}
+
+func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactMatrix.ProtoReflect.Descriptor instead.
+func (*CompactMatrix) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CompactMatrix) GetRegions() []string {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+func (x *CompactMatrix) GetP50() []byte {
+	if x != nil {
+		return x.P50
+	}
+	return nil
+}
+
 // GlobalWelcome accepts a session.
 type GlobalWelcome struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -1532,7 +1668,7 @@ type GlobalWelcome struct {
 
 func (x *GlobalWelcome) Reset() {
 	*x = GlobalWelcome{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1680,7 @@ func (x *GlobalWelcome) String() string {
 func (*GlobalWelcome) ProtoMessage() {}
 
 func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1693,7 @@ func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalWelcome.ProtoReflect.Descriptor instead.
 func (*GlobalWelcome) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GlobalWelcome) GetSession() string {
@@ -1614,7 +1750,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1762,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1775,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Refused) GetMessage() string {
@@ -1666,7 +1802,7 @@ type PeerRegions struct {
 
 func (x *PeerRegions) Reset() {
 	*x = PeerRegions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1814,7 @@ func (x *PeerRegions) String() string {
 func (*PeerRegions) ProtoMessage() {}
 
 func (x *PeerRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1827,7 @@ func (x *PeerRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegions.ProtoReflect.Descriptor instead.
 func (*PeerRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PeerRegions) GetRegions() []*PeerRegion {
@@ -1709,13 +1845,19 @@ type PeerRegion struct {
 	Labels         map[string]string      `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ProbeAddresses []string               `protobuf:"bytes,4,rep,name=probe_addresses,json=probeAddresses,proto3" json:"probe_addresses,omitempty"`
 	Coordinate     *Coordinate            `protobuf:"bytes,5,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// How much placement asks about the pair, 0..1: such are probed more often
+	// where the budget does not reach for all.
+	Interest float64 `protobuf:"fixed64,6,opt,name=interest,proto3" json:"interest,omitempty"`
+	// Of its regional servers: whom to ask for its row while the global tier is
+	// away.
+	GrpcAddresses []string `protobuf:"bytes,7,rep,name=grpc_addresses,json=grpcAddresses,proto3" json:"grpc_addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PeerRegion) Reset() {
 	*x = PeerRegion{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1869,7 @@ func (x *PeerRegion) String() string {
 func (*PeerRegion) ProtoMessage() {}
 
 func (x *PeerRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1882,7 @@ func (x *PeerRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegion.ProtoReflect.Descriptor instead.
 func (*PeerRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PeerRegion) GetName() string {
@@ -1778,6 +1920,20 @@ func (x *PeerRegion) GetCoordinate() *Coordinate {
 	return nil
 }
 
+func (x *PeerRegion) GetInterest() float64 {
+	if x != nil {
+		return x.Interest
+	}
+	return 0
+}
+
+func (x *PeerRegion) GetGrpcAddresses() []string {
+	if x != nil {
+		return x.GrpcAddresses
+	}
+	return nil
+}
+
 // LatencyColumn are edges that end in the receiving region.
 type LatencyColumn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1788,7 +1944,7 @@ type LatencyColumn struct {
 
 func (x *LatencyColumn) Reset() {
 	*x = LatencyColumn{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +1956,7 @@ func (x *LatencyColumn) String() string {
 func (*LatencyColumn) ProtoMessage() {}
 
 func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +1969,7 @@ func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyColumn.ProtoReflect.Descriptor instead.
 func (*LatencyColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LatencyColumn) GetEdges() []*Edge {
@@ -1834,7 +1990,7 @@ type ShapeSubscriptions struct {
 
 func (x *ShapeSubscriptions) Reset() {
 	*x = ShapeSubscriptions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +2002,7 @@ func (x *ShapeSubscriptions) String() string {
 func (*ShapeSubscriptions) ProtoMessage() {}
 
 func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +2015,7 @@ func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscriptions.ProtoReflect.Descriptor instead.
 func (*ShapeSubscriptions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ShapeSubscriptions) GetAsks() []*ShapeSubscription {
@@ -1888,7 +2044,7 @@ type ShapeSubscription struct {
 
 func (x *ShapeSubscription) Reset() {
 	*x = ShapeSubscription{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +2056,7 @@ func (x *ShapeSubscription) String() string {
 func (*ShapeSubscription) ProtoMessage() {}
 
 func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +2069,7 @@ func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscription.ProtoReflect.Descriptor instead.
 func (*ShapeSubscription) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ShapeSubscription) GetAsk() uint64 {
@@ -1982,7 +2138,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2150,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2163,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TunnelRequest) GetId() string {
@@ -2132,7 +2288,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"adjustment\x18\x03 \x01(\x01R\n" +
 	"adjustment\x12\x16\n" +
-	"\x06height\x18\x04 \x01(\x01R\x06height\"\xd8\x03\n" +
+	"\x06height\x18\x04 \x01(\x01R\x06height\"\xbc\x04\n" +
 	"\rGlobalMessage\x122\n" +
 	"\awelcome\x18\x01 \x01(\v2\x16.nusa.v1.GlobalWelcomeH\x00R\awelcome\x12,\n" +
 	"\arefused\x18\x02 \x01(\v2\x10.nusa.v1.RefusedH\x00R\arefused\x12+\n" +
@@ -2142,8 +2298,16 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x05peers\x18\x06 \x01(\v2\x14.nusa.v1.PeerRegionsH\x00R\x05peers\x125\n" +
 	"\x06shapes\x18\a \x01(\v2\x1b.nusa.v1.ShapeSubscriptionsH\x00R\x06shapes\x120\n" +
 	"\x06tunnel\x18\b \x01(\v2\x16.nusa.v1.TunnelRequestH\x00R\x06tunnel\x120\n" +
-	"\x06column\x18\t \x01(\v2\x16.nusa.v1.LatencyColumnH\x00R\x06columnB\x06\n" +
-	"\x04kind\"\x81\x02\n" +
+	"\x06column\x18\t \x01(\v2\x16.nusa.v1.LatencyColumnH\x00R\x06column\x120\n" +
+	"\aorigins\x18\n" +
+	" \x01(\v2\x14.nusa.v1.OriginTableH\x00R\aorigins\x120\n" +
+	"\x06matrix\x18\v \x01(\v2\x16.nusa.v1.CompactMatrixH\x00R\x06matrixB\x06\n" +
+	"\x04kind\">\n" +
+	"\vOriginTable\x12/\n" +
+	"\arecords\x18\x01 \x03(\v2\x15.nusa.v1.OriginRecordR\arecords\";\n" +
+	"\rCompactMatrix\x12\x18\n" +
+	"\aregions\x18\x01 \x03(\tR\aregions\x12\x10\n" +
+	"\x03p50\x18\x02 \x01(\fR\x03p50\"\x81\x02\n" +
 	"\rGlobalWelcome\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12B\n" +
@@ -2155,7 +2319,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1c\n" +
 	"\tpermanent\x18\x02 \x01(\bR\tpermanent\"<\n" +
 	"\vPeerRegions\x12-\n" +
-	"\aregions\x18\x01 \x03(\v2\x13.nusa.v1.PeerRegionR\aregions\"\xa1\x02\n" +
+	"\aregions\x18\x01 \x03(\v2\x13.nusa.v1.PeerRegionR\aregions\"\xe4\x02\n" +
 	"\n" +
 	"PeerRegion\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12-\n" +
@@ -2164,7 +2328,9 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x0fprobe_addresses\x18\x04 \x03(\tR\x0eprobeAddresses\x123\n" +
 	"\n" +
 	"coordinate\x18\x05 \x01(\v2\x13.nusa.v1.CoordinateR\n" +
-	"coordinate\x1a9\n" +
+	"coordinate\x12\x1a\n" +
+	"\binterest\x18\x06 \x01(\x01R\binterest\x12%\n" +
+	"\x0egrpc_addresses\x18\a \x03(\tR\rgrpcAddresses\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
@@ -2200,7 +2366,7 @@ func file_nusa_v1_federation_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_federation_proto_rawDescData
 }
 
-var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_nusa_v1_federation_proto_goTypes = []any{
 	(*TunnelFrame)(nil),         // 0: nusa.v1.TunnelFrame
 	(*Position)(nil),            // 1: nusa.v1.Position
@@ -2220,89 +2386,95 @@ var file_nusa_v1_federation_proto_goTypes = []any{
 	(*LatencyRow)(nil),          // 15: nusa.v1.LatencyRow
 	(*Coordinate)(nil),          // 16: nusa.v1.Coordinate
 	(*GlobalMessage)(nil),       // 17: nusa.v1.GlobalMessage
-	(*GlobalWelcome)(nil),       // 18: nusa.v1.GlobalWelcome
-	(*Refused)(nil),             // 19: nusa.v1.Refused
-	(*PeerRegions)(nil),         // 20: nusa.v1.PeerRegions
-	(*PeerRegion)(nil),          // 21: nusa.v1.PeerRegion
-	(*LatencyColumn)(nil),       // 22: nusa.v1.LatencyColumn
-	(*ShapeSubscriptions)(nil),  // 23: nusa.v1.ShapeSubscriptions
-	(*ShapeSubscription)(nil),   // 24: nusa.v1.ShapeSubscription
-	(*TunnelRequest)(nil),       // 25: nusa.v1.TunnelRequest
-	nil,                         // 26: nusa.v1.JobSummary.GroupsEntry
-	nil,                         // 27: nusa.v1.JobSummary.ReasonsEntry
-	nil,                         // 28: nusa.v1.PeerRegion.LabelsEntry
-	(*RegionReport)(nil),        // 29: nusa.v1.RegionReport
-	(*RegionDefinition)(nil),    // 30: nusa.v1.RegionDefinition
-	(*RegionalServer)(nil),      // 31: nusa.v1.RegionalServer
-	(*durationpb.Duration)(nil), // 32: google.protobuf.Duration
-	(SlotState)(0),              // 33: nusa.v1.SlotState
-	(Reason)(0),                 // 34: nusa.v1.Reason
-	(*CountedReason)(nil),       // 35: nusa.v1.CountedReason
-	(*Slot)(nil),                // 36: nusa.v1.Slot
-	(*Edge)(nil),                // 37: nusa.v1.Edge
-	(*Location)(nil),            // 38: nusa.v1.Location
-	(*Resources)(nil),           // 39: nusa.v1.Resources
-	(*InstanceCounts)(nil),      // 40: nusa.v1.InstanceCounts
+	(*OriginTable)(nil),         // 18: nusa.v1.OriginTable
+	(*CompactMatrix)(nil),       // 19: nusa.v1.CompactMatrix
+	(*GlobalWelcome)(nil),       // 20: nusa.v1.GlobalWelcome
+	(*Refused)(nil),             // 21: nusa.v1.Refused
+	(*PeerRegions)(nil),         // 22: nusa.v1.PeerRegions
+	(*PeerRegion)(nil),          // 23: nusa.v1.PeerRegion
+	(*LatencyColumn)(nil),       // 24: nusa.v1.LatencyColumn
+	(*ShapeSubscriptions)(nil),  // 25: nusa.v1.ShapeSubscriptions
+	(*ShapeSubscription)(nil),   // 26: nusa.v1.ShapeSubscription
+	(*TunnelRequest)(nil),       // 27: nusa.v1.TunnelRequest
+	nil,                         // 28: nusa.v1.JobSummary.GroupsEntry
+	nil,                         // 29: nusa.v1.JobSummary.ReasonsEntry
+	nil,                         // 30: nusa.v1.PeerRegion.LabelsEntry
+	(*RegionReport)(nil),        // 31: nusa.v1.RegionReport
+	(*RegionDefinition)(nil),    // 32: nusa.v1.RegionDefinition
+	(*RegionalServer)(nil),      // 33: nusa.v1.RegionalServer
+	(*durationpb.Duration)(nil), // 34: google.protobuf.Duration
+	(SlotState)(0),              // 35: nusa.v1.SlotState
+	(Reason)(0),                 // 36: nusa.v1.Reason
+	(*CountedReason)(nil),       // 37: nusa.v1.CountedReason
+	(*Slot)(nil),                // 38: nusa.v1.Slot
+	(*Edge)(nil),                // 39: nusa.v1.Edge
+	(*OriginRecord)(nil),        // 40: nusa.v1.OriginRecord
+	(*Location)(nil),            // 41: nusa.v1.Location
+	(*Resources)(nil),           // 42: nusa.v1.Resources
+	(*InstanceCounts)(nil),      // 43: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
 	3,  // 0: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
 	6,  // 1: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
 	1,  // 2: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
 	8,  // 3: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
-	29, // 4: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
+	31, // 4: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
 	12, // 5: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
 	15, // 6: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
 	4,  // 7: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
 	5,  // 8: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
-	30, // 9: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
-	31, // 10: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
+	32, // 9: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
+	33, // 10: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
 	1,  // 11: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
-	31, // 12: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
-	32, // 13: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
+	33, // 12: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
+	34, // 13: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
 	9,  // 14: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
-	33, // 15: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
-	34, // 16: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
-	35, // 17: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	36, // 18: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	35, // 15: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
+	36, // 16: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
+	37, // 17: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
+	38, // 18: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
 	10, // 19: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
 	1,  // 20: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
 	13, // 21: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
 	1,  // 22: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	26, // 23: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	27, // 24: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	35, // 25: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	37, // 26: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	28, // 23: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	29, // 24: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	37, // 25: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	39, // 26: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
 	16, // 27: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	18, // 28: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	19, // 29: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	20, // 28: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	21, // 29: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
 	7,  // 30: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
 	11, // 31: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
 	1,  // 32: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	20, // 33: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	23, // 34: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	25, // 35: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	22, // 36: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	32, // 37: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	32, // 38: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	1,  // 39: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	21, // 40: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	38, // 41: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	28, // 42: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	16, // 43: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	37, // 44: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	24, // 45: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	39, // 46: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	40, // 47: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	14, // 48: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	2,  // 49: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	0,  // 50: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	17, // 51: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	0,  // 52: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	51, // [51:53] is the sub-list for method output_type
-	49, // [49:51] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	22, // 33: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	25, // 34: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	27, // 35: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	24, // 36: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	18, // 37: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	19, // 38: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	40, // 39: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	34, // 40: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	34, // 41: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	1,  // 42: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	23, // 43: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	41, // 44: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	30, // 45: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	16, // 46: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	39, // 47: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	26, // 48: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	42, // 49: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	43, // 50: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	14, // 51: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	2,  // 52: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	0,  // 53: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	17, // 54: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	0,  // 55: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	54, // [54:56] is the sub-list for method output_type
+	52, // [52:54] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }
@@ -2334,6 +2506,8 @@ func file_nusa_v1_federation_proto_init() {
 		(*GlobalMessage_Shapes)(nil),
 		(*GlobalMessage_Tunnel)(nil),
 		(*GlobalMessage_Column)(nil),
+		(*GlobalMessage_Origins)(nil),
+		(*GlobalMessage_Matrix)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2341,7 +2515,7 @@ func file_nusa_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_federation_proto_rawDesc), len(file_nusa_v1_federation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
