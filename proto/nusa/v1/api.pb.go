@@ -1334,7 +1334,10 @@ type GroupExplanation struct {
 	// With `region`: every node of it, best first.
 	Nodes []*NodeVerdict `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// Why instances are unplaced or wait, what stands in the way first.
-	Pending       []*CountedReason `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`
+	Pending []*CountedReason `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`
+	// How the bounds of `near` with required fare where instances run; only those
+	// that are not kept.
+	Bounds        []*NearBound `protobuf:"bytes,7,rep,name=bounds,proto3" json:"bounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1411,6 +1414,121 @@ func (x *GroupExplanation) GetPending() []*CountedReason {
 	return nil
 }
 
+func (x *GroupExplanation) GetBounds() []*NearBound {
+	if x != nil {
+		return x.Bounds
+	}
+	return nil
+}
+
+// NearBound is a bound on latency that instances in a region do not keep. They
+// are moved only once it is sustained: broken for 15 min longer than kept.
+type NearBound struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// "p99 at most 40ms to southeastasia".
+	Bound string `protobuf:"bytes,2,opt,name=bound,proto3" json:"bound,omitempty"`
+	// "broken" or "sustained".
+	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	// Since it broke.
+	Since *durationpb.Duration `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// The round trip as last measured, and at worst since it broke.
+	Latest *durationpb.Duration `protobuf:"bytes,5,opt,name=latest,proto3" json:"latest,omitempty"`
+	Worst  *durationpb.Duration `protobuf:"bytes,6,opt,name=worst,proto3" json:"worst,omitempty"`
+	// If it stays broken: until it is sustained.
+	SustainedIn *durationpb.Duration `protobuf:"bytes,7,opt,name=sustained_in,json=sustainedIn,proto3" json:"sustained_in,omitempty"`
+	// What follows, in words.
+	Message       string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NearBound) Reset() {
+	*x = NearBound{}
+	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NearBound) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NearBound) ProtoMessage() {}
+
+func (x *NearBound) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NearBound.ProtoReflect.Descriptor instead.
+func (*NearBound) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *NearBound) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *NearBound) GetBound() string {
+	if x != nil {
+		return x.Bound
+	}
+	return ""
+}
+
+func (x *NearBound) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *NearBound) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *NearBound) GetLatest() *durationpb.Duration {
+	if x != nil {
+		return x.Latest
+	}
+	return nil
+}
+
+func (x *NearBound) GetWorst() *durationpb.Duration {
+	if x != nil {
+		return x.Worst
+	}
+	return nil
+}
+
+func (x *NearBound) GetSustainedIn() *durationpb.Duration {
+	if x != nil {
+		return x.SustainedIn
+	}
+	return nil
+}
+
+func (x *NearBound) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // RegionVerdict says how a region fared.
 type RegionVerdict struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1431,7 +1549,7 @@ type RegionVerdict struct {
 
 func (x *RegionVerdict) Reset() {
 	*x = RegionVerdict{}
-	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	mi := &file_nusa_v1_api_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1561,7 @@ func (x *RegionVerdict) String() string {
 func (*RegionVerdict) ProtoMessage() {}
 
 func (x *RegionVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	mi := &file_nusa_v1_api_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1574,7 @@ func (x *RegionVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionVerdict.ProtoReflect.Descriptor instead.
 func (*RegionVerdict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RegionVerdict) GetRegion() string {
@@ -1532,7 +1650,7 @@ type NodeVerdict struct {
 
 func (x *NodeVerdict) Reset() {
 	*x = NodeVerdict{}
-	mi := &file_nusa_v1_api_proto_msgTypes[20]
+	mi := &file_nusa_v1_api_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1662,7 @@ func (x *NodeVerdict) String() string {
 func (*NodeVerdict) ProtoMessage() {}
 
 func (x *NodeVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[20]
+	mi := &file_nusa_v1_api_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1675,7 @@ func (x *NodeVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeVerdict.ProtoReflect.Descriptor instead.
 func (*NodeVerdict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NodeVerdict) GetNodeId() string {
@@ -1629,7 +1747,7 @@ type ScoreTerm struct {
 
 func (x *ScoreTerm) Reset() {
 	*x = ScoreTerm{}
-	mi := &file_nusa_v1_api_proto_msgTypes[21]
+	mi := &file_nusa_v1_api_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1759,7 @@ func (x *ScoreTerm) String() string {
 func (*ScoreTerm) ProtoMessage() {}
 
 func (x *ScoreTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[21]
+	mi := &file_nusa_v1_api_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1772,7 @@ func (x *ScoreTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreTerm.ProtoReflect.Descriptor instead.
 func (*ScoreTerm) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ScoreTerm) GetName() string {
@@ -1689,7 +1807,7 @@ type InputAge struct {
 
 func (x *InputAge) Reset() {
 	*x = InputAge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[22]
+	mi := &file_nusa_v1_api_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +1819,7 @@ func (x *InputAge) String() string {
 func (*InputAge) ProtoMessage() {}
 
 func (x *InputAge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[22]
+	mi := &file_nusa_v1_api_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +1832,7 @@ func (x *InputAge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputAge.ProtoReflect.Descriptor instead.
 func (*InputAge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *InputAge) GetName() string {
@@ -1743,7 +1861,7 @@ type AdoptRequest struct {
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[23]
+	mi := &file_nusa_v1_api_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1873,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[23]
+	mi := &file_nusa_v1_api_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1886,7 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AdoptRequest) GetNamespace() string {
@@ -1808,7 +1926,7 @@ type ListAllocationsRequest struct {
 
 func (x *ListAllocationsRequest) Reset() {
 	*x = ListAllocationsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[24]
+	mi := &file_nusa_v1_api_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1938,7 @@ func (x *ListAllocationsRequest) String() string {
 func (*ListAllocationsRequest) ProtoMessage() {}
 
 func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[24]
+	mi := &file_nusa_v1_api_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +1951,7 @@ func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsRequest.ProtoReflect.Descriptor instead.
 func (*ListAllocationsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListAllocationsRequest) GetJob() *JobRef {
@@ -1883,7 +2001,7 @@ type ListAllocationsResponse struct {
 
 func (x *ListAllocationsResponse) Reset() {
 	*x = ListAllocationsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[25]
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +2013,7 @@ func (x *ListAllocationsResponse) String() string {
 func (*ListAllocationsResponse) ProtoMessage() {}
 
 func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[25]
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +2026,7 @@ func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsResponse.ProtoReflect.Descriptor instead.
 func (*ListAllocationsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListAllocationsResponse) GetAllocations() []*Allocation {
@@ -1942,7 +2060,7 @@ type GetAllocationRequest struct {
 
 func (x *GetAllocationRequest) Reset() {
 	*x = GetAllocationRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2072,7 @@ func (x *GetAllocationRequest) String() string {
 func (*GetAllocationRequest) ProtoMessage() {}
 
 func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2085,7 @@ func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocationRequest.ProtoReflect.Descriptor instead.
 func (*GetAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetAllocationRequest) GetId() string {
@@ -1996,7 +2114,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2008,7 +2126,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2021,7 +2139,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LogsRequest) GetAllocation() string {
@@ -2077,7 +2195,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2207,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2220,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LogChunk) GetStderr() bool {
@@ -2131,7 +2249,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2261,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2274,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExecRequest) GetStart() *ExecRequest_Start {
@@ -2193,7 +2311,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2323,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2336,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExecResponse) GetStdout() []byte {
@@ -2260,7 +2378,7 @@ type DefineRegionRequest struct {
 
 func (x *DefineRegionRequest) Reset() {
 	*x = DefineRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2390,7 @@ func (x *DefineRegionRequest) String() string {
 func (*DefineRegionRequest) ProtoMessage() {}
 
 func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2403,7 @@ func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefineRegionRequest.ProtoReflect.Descriptor instead.
 func (*DefineRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DefineRegionRequest) GetDefinition() *RegionDefinition {
@@ -2312,7 +2430,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2324,7 +2442,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2337,7 +2455,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListRegionsRequest) GetLabels() map[string]string {
@@ -2356,7 +2474,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2486,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2499,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -2400,7 +2518,7 @@ type GetRegionRequest struct {
 
 func (x *GetRegionRequest) Reset() {
 	*x = GetRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2530,7 @@ func (x *GetRegionRequest) String() string {
 func (*GetRegionRequest) ProtoMessage() {}
 
 func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2543,7 @@ func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegionRequest.ProtoReflect.Descriptor instead.
 func (*GetRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetRegionRequest) GetName() string {
@@ -2446,7 +2564,7 @@ type CordonRegionRequest struct {
 
 func (x *CordonRegionRequest) Reset() {
 	*x = CordonRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2458,7 +2576,7 @@ func (x *CordonRegionRequest) String() string {
 func (*CordonRegionRequest) ProtoMessage() {}
 
 func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2471,7 +2589,7 @@ func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonRegionRequest.ProtoReflect.Descriptor instead.
 func (*CordonRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CordonRegionRequest) GetName() string {
@@ -2496,7 +2614,7 @@ type RemoveRegionResponse struct {
 
 func (x *RemoveRegionResponse) Reset() {
 	*x = RemoveRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2508,7 +2626,7 @@ func (x *RemoveRegionResponse) String() string {
 func (*RemoveRegionResponse) ProtoMessage() {}
 
 func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2521,7 +2639,7 @@ func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRegionResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
 }
 
 type ListNodesRequest struct {
@@ -2535,7 +2653,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2665,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2678,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListNodesRequest) GetRegion() string {
@@ -2587,7 +2705,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2717,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2730,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -2640,7 +2758,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2770,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2783,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetNodeRequest) GetId() string {
@@ -2693,7 +2811,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2705,7 +2823,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2718,7 +2836,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DrainNodeRequest) GetId() string {
@@ -2753,7 +2871,7 @@ type CordonNodeRequest struct {
 
 func (x *CordonNodeRequest) Reset() {
 	*x = CordonNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2883,7 @@ func (x *CordonNodeRequest) String() string {
 func (*CordonNodeRequest) ProtoMessage() {}
 
 func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2896,7 @@ func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonNodeRequest.ProtoReflect.Descriptor instead.
 func (*CordonNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CordonNodeRequest) GetId() string {
@@ -2812,7 +2930,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2824,7 +2942,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2837,7 +2955,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RemoveNodeRequest) GetId() string {
@@ -2864,7 +2982,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +2994,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +3007,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RemoveNodeResponse) GetNode() *Node {
@@ -2938,7 +3056,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2950,7 +3068,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2963,7 +3081,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Edge) GetFrom() string {
@@ -3102,7 +3220,7 @@ type GetTopologyRequest struct {
 
 func (x *GetTopologyRequest) Reset() {
 	*x = GetTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3232,7 @@ func (x *GetTopologyRequest) String() string {
 func (*GetTopologyRequest) ProtoMessage() {}
 
 func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3245,7 @@ func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
 func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetTopologyRequest) GetNodes() bool {
@@ -3151,7 +3269,7 @@ type TopologyTree struct {
 
 func (x *TopologyTree) Reset() {
 	*x = TopologyTree{}
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3281,7 @@ func (x *TopologyTree) String() string {
 func (*TopologyTree) ProtoMessage() {}
 
 func (x *TopologyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3176,7 +3294,7 @@ func (x *TopologyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyTree.ProtoReflect.Descriptor instead.
 func (*TopologyTree) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TopologyTree) GetServers() []*GlobalServer {
@@ -3220,7 +3338,7 @@ type GlobalServer struct {
 
 func (x *GlobalServer) Reset() {
 	*x = GlobalServer{}
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3350,7 @@ func (x *GlobalServer) String() string {
 func (*GlobalServer) ProtoMessage() {}
 
 func (x *GlobalServer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3363,7 @@ func (x *GlobalServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalServer.ProtoReflect.Descriptor instead.
 func (*GlobalServer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GlobalServer) GetName() string {
@@ -3288,7 +3406,7 @@ type MatrixRequest struct {
 
 func (x *MatrixRequest) Reset() {
 	*x = MatrixRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3300,7 +3418,7 @@ func (x *MatrixRequest) String() string {
 func (*MatrixRequest) ProtoMessage() {}
 
 func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3313,7 +3431,7 @@ func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixRequest.ProtoReflect.Descriptor instead.
 func (*MatrixRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MatrixRequest) GetFrom() string {
@@ -3347,7 +3465,7 @@ type MatrixResponse struct {
 
 func (x *MatrixResponse) Reset() {
 	*x = MatrixResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3359,7 +3477,7 @@ func (x *MatrixResponse) String() string {
 func (*MatrixResponse) ProtoMessage() {}
 
 func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3372,7 +3490,7 @@ func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixResponse.ProtoReflect.Descriptor instead.
 func (*MatrixResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MatrixResponse) GetRegions() []string {
@@ -3420,7 +3538,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3432,7 +3550,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3445,7 +3563,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PathRequest) GetFrom() string {
@@ -3506,7 +3624,7 @@ type PathWeights struct {
 
 func (x *PathWeights) Reset() {
 	*x = PathWeights{}
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3518,7 +3636,7 @@ func (x *PathWeights) String() string {
 func (*PathWeights) ProtoMessage() {}
 
 func (x *PathWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3531,7 +3649,7 @@ func (x *PathWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathWeights.ProtoReflect.Descriptor instead.
 func (*PathWeights) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PathWeights) GetCpu() *durationpb.Duration {
@@ -3557,7 +3675,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3569,7 +3687,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3582,7 +3700,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -3616,7 +3734,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +3746,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +3759,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Path) GetRegions() []string {
@@ -3729,7 +3847,7 @@ type CheckTopologyRequest struct {
 
 func (x *CheckTopologyRequest) Reset() {
 	*x = CheckTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3741,7 +3859,7 @@ func (x *CheckTopologyRequest) String() string {
 func (*CheckTopologyRequest) ProtoMessage() {}
 
 func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3754,7 +3872,7 @@ func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyRequest.ProtoReflect.Descriptor instead.
 func (*CheckTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CheckTopologyRequest) GetPercentile() int32 {
@@ -3793,7 +3911,7 @@ type CheckTopologyResponse struct {
 
 func (x *CheckTopologyResponse) Reset() {
 	*x = CheckTopologyResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +3923,7 @@ func (x *CheckTopologyResponse) String() string {
 func (*CheckTopologyResponse) ProtoMessage() {}
 
 func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +3936,7 @@ func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyResponse.ProtoReflect.Descriptor instead.
 func (*CheckTopologyResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CheckTopologyResponse) GetFindings() []*TopologyFinding {
@@ -3873,7 +3991,7 @@ type TopologyFinding struct {
 
 func (x *TopologyFinding) Reset() {
 	*x = TopologyFinding{}
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +4003,7 @@ func (x *TopologyFinding) String() string {
 func (*TopologyFinding) ProtoMessage() {}
 
 func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +4016,7 @@ func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyFinding.ProtoReflect.Descriptor instead.
 func (*TopologyFinding) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TopologyFinding) GetKind() string {
@@ -3983,7 +4101,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4113,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4126,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *HistoryRequest) GetKind() string {
@@ -4077,7 +4195,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4089,7 +4207,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4102,7 +4220,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *HistoryResponse) GetSeries() []*HistorySeries {
@@ -4139,7 +4257,7 @@ type HistorySeries struct {
 
 func (x *HistorySeries) Reset() {
 	*x = HistorySeries{}
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4151,7 +4269,7 @@ func (x *HistorySeries) String() string {
 func (*HistorySeries) ProtoMessage() {}
 
 func (x *HistorySeries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4164,7 +4282,7 @@ func (x *HistorySeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistorySeries.ProtoReflect.Descriptor instead.
 func (*HistorySeries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *HistorySeries) GetKind() string {
@@ -4246,7 +4364,7 @@ type HistoryField struct {
 
 func (x *HistoryField) Reset() {
 	*x = HistoryField{}
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4376,7 @@ func (x *HistoryField) String() string {
 func (*HistoryField) ProtoMessage() {}
 
 func (x *HistoryField) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4389,7 @@ func (x *HistoryField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryField.ProtoReflect.Descriptor instead.
 func (*HistoryField) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *HistoryField) GetName() string {
@@ -4326,7 +4444,7 @@ type HistoryTrend struct {
 
 func (x *HistoryTrend) Reset() {
 	*x = HistoryTrend{}
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4338,7 +4456,7 @@ func (x *HistoryTrend) String() string {
 func (*HistoryTrend) ProtoMessage() {}
 
 func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4351,7 +4469,7 @@ func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryTrend.ProtoReflect.Descriptor instead.
 func (*HistoryTrend) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *HistoryTrend) GetField() string {
@@ -4407,9 +4525,10 @@ func (x *HistoryTrend) GetWhy() string {
 type OriginRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "example.com", or "*.example.com" for every name below it; the most
-	// specific record counts. At most 253 bytes.
+	// specific record counts. At most 253 bytes of letters, digits, hyphens and
+	// dots, stored in lower case and without a last dot.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
-	// 1..64, each region once.
+	// 1..64, each region once; when it is set they must be known.
 	Origins []*Origin     `protobuf:"bytes,2,rep,name=origins,proto3" json:"origins,omitempty"`
 	Policy  *OriginPolicy `protobuf:"bytes,3,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Set by the server.
@@ -4420,7 +4539,7 @@ type OriginRecord struct {
 
 func (x *OriginRecord) Reset() {
 	*x = OriginRecord{}
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4432,7 +4551,7 @@ func (x *OriginRecord) String() string {
 func (*OriginRecord) ProtoMessage() {}
 
 func (x *OriginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4445,7 +4564,7 @@ func (x *OriginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginRecord.ProtoReflect.Descriptor instead.
 func (*OriginRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *OriginRecord) GetDomain() string {
@@ -4480,17 +4599,20 @@ func (x *OriginRecord) GetRevision() int64 {
 type Origin struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// 1..100; 0 = 1. How policies weigh it is said there.
-	Weight int32 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	// 0.001..1000; 0 = 1. By how much it is liked: at 2 it counts as half as far
+	// as it is.
+	Weight float64 `protobuf:"fixed64,2,opt,name=weight,proto3" json:"weight,omitempty"`
 	// What clients connect to, passed on as it is; at most 253 bytes.
-	Address       string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	// It takes no clients for now.
+	Drained       bool `protobuf:"varint,4,opt,name=drained,proto3" json:"drained,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4502,7 +4624,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4515,7 +4637,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Origin) GetRegion() string {
@@ -4525,7 +4647,7 @@ func (x *Origin) GetRegion() string {
 	return ""
 }
 
-func (x *Origin) GetWeight() int32 {
+func (x *Origin) GetWeight() float64 {
 	if x != nil {
 		return x.Weight
 	}
@@ -4539,24 +4661,36 @@ func (x *Origin) GetAddress() string {
 	return ""
 }
 
-// OriginPolicy says how an origin is chosen.
+func (x *Origin) GetDrained() bool {
+	if x != nil {
+		return x.Drained
+	}
+	return false
+}
+
+// OriginPolicy says how an origin is chosen. The default takes the nearest by
+// latency alone.
 type OriginPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 50, 90 or 99; default 50.
 	Percentile int32 `protobuf:"varint,1,opt,name=percentile,proto3" json:"percentile,omitempty"`
-	// Farther origins are not chosen; 0 = any.
+	// Farther origins are not chosen, of guessed distances the upper end counts;
+	// 0 = any, at most 1 min.
 	MaxRtt *durationpb.Duration `protobuf:"bytes,2,opt,name=max_rtt,json=maxRtt,proto3" json:"max_rtt,omitempty"`
 	// Relays on the path: 0 = 2, -1 = none, at most 6.
 	MaxRelays int32 `protobuf:"varint,3,opt,name=max_relays,json=maxRelays,proto3" json:"max_relays,omitempty"`
-	// Choose among guessed distances too; else only where nothing was measured.
-	Guesses       bool `protobuf:"varint,4,opt,name=guesses,proto3" json:"guesses,omitempty"`
+	// Do not choose an origin to which the way is only guessed. Else guesses
+	// count at the upper end of their error.
+	NoGuesses bool `protobuf:"varint,4,opt,name=no_guesses,json=noGuesses,proto3" json:"no_guesses,omitempty"`
+	// 0..1 of the direct way's cost that a relay must save to be used; 0 = 0.1.
+	MinRelayGain  float64 `protobuf:"fixed64,5,opt,name=min_relay_gain,json=minRelayGain,proto3" json:"min_relay_gain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OriginPolicy) Reset() {
 	*x = OriginPolicy{}
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4568,7 +4702,7 @@ func (x *OriginPolicy) String() string {
 func (*OriginPolicy) ProtoMessage() {}
 
 func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4581,7 +4715,7 @@ func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginPolicy.ProtoReflect.Descriptor instead.
 func (*OriginPolicy) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *OriginPolicy) GetPercentile() int32 {
@@ -4605,17 +4739,25 @@ func (x *OriginPolicy) GetMaxRelays() int32 {
 	return 0
 }
 
-func (x *OriginPolicy) GetGuesses() bool {
+func (x *OriginPolicy) GetNoGuesses() bool {
 	if x != nil {
-		return x.Guesses
+		return x.NoGuesses
 	}
 	return false
+}
+
+func (x *OriginPolicy) GetMinRelayGain() float64 {
+	if x != nil {
+		return x.MinRelayGain
+	}
+	return 0
 }
 
 type SetOriginsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Record *OriginRecord          `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
-	// Refuse unless the stored record has this revision; 0 = whatever there is.
+	// ABORTED unless the stored record has this revision; 0 = whatever there is,
+	// -1 = there must be none.
 	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4623,7 +4765,7 @@ type SetOriginsRequest struct {
 
 func (x *SetOriginsRequest) Reset() {
 	*x = SetOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4635,7 +4777,7 @@ func (x *SetOriginsRequest) String() string {
 func (*SetOriginsRequest) ProtoMessage() {}
 
 func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4648,7 +4790,7 @@ func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOriginsRequest.ProtoReflect.Descriptor instead.
 func (*SetOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SetOriginsRequest) GetRecord() *OriginRecord {
@@ -4673,7 +4815,7 @@ type ListOriginsRequest struct {
 
 func (x *ListOriginsRequest) Reset() {
 	*x = ListOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4685,7 +4827,7 @@ func (x *ListOriginsRequest) String() string {
 func (*ListOriginsRequest) ProtoMessage() {}
 
 func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4698,7 +4840,7 @@ func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsRequest.ProtoReflect.Descriptor instead.
 func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
 }
 
 type ListOriginsResponse struct {
@@ -4712,7 +4854,7 @@ type ListOriginsResponse struct {
 
 func (x *ListOriginsResponse) Reset() {
 	*x = ListOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4724,7 +4866,7 @@ func (x *ListOriginsResponse) String() string {
 func (*ListOriginsResponse) ProtoMessage() {}
 
 func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4737,7 +4879,7 @@ func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsResponse.ProtoReflect.Descriptor instead.
 func (*ListOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ListOriginsResponse) GetRecords() []*OriginRecord {
@@ -4755,15 +4897,19 @@ func (x *ListOriginsResponse) GetAge() *durationpb.Duration {
 }
 
 type RemoveOriginsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Domain        string                 `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in the record: a wildcard names its own record only. NOT_FOUND if there
+	// is none.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// As in SetOriginsRequest; not -1.
+	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RemoveOriginsRequest) Reset() {
 	*x = RemoveOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4775,7 +4921,7 @@ func (x *RemoveOriginsRequest) String() string {
 func (*RemoveOriginsRequest) ProtoMessage() {}
 
 func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4788,7 +4934,7 @@ func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RemoveOriginsRequest) GetDomain() string {
@@ -4796,6 +4942,13 @@ func (x *RemoveOriginsRequest) GetDomain() string {
 		return x.Domain
 	}
 	return ""
+}
+
+func (x *RemoveOriginsRequest) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 type RemoveOriginsResponse struct {
@@ -4806,7 +4959,7 @@ type RemoveOriginsResponse struct {
 
 func (x *RemoveOriginsResponse) Reset() {
 	*x = RemoveOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4818,7 +4971,7 @@ func (x *RemoveOriginsResponse) String() string {
 func (*RemoveOriginsResponse) ProtoMessage() {}
 
 func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4831,23 +4984,26 @@ func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
 }
 
 type ResolveOriginRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A name, not a pattern.
+	// A name, not a pattern. NOT_FOUND if no record covers it.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
 	// Where the client is: one of region and location.
-	Region        string    `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
-	Location      *Location `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	Region   string    `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	Location *Location `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	// Optional: the region of the origin that the client uses now. It is kept
+	// unless another is nearer by at least 10 ms and a third.
+	Current       string `protobuf:"bytes,4,opt,name=current,proto3" json:"current,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResolveOriginRequest) Reset() {
 	*x = ResolveOriginRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4859,7 +5015,7 @@ func (x *ResolveOriginRequest) String() string {
 func (*ResolveOriginRequest) ProtoMessage() {}
 
 func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4872,7 +5028,7 @@ func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginRequest.ProtoReflect.Descriptor instead.
 func (*ResolveOriginRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ResolveOriginRequest) GetDomain() string {
@@ -4896,12 +5052,21 @@ func (x *ResolveOriginRequest) GetLocation() *Location {
 	return nil
 }
 
+func (x *ResolveOriginRequest) GetCurrent() string {
+	if x != nil {
+		return x.Current
+	}
+	return ""
+}
+
 type ResolveOriginResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The record that counted.
-	Record string        `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	// The domain of the record that counted.
+	Record string `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	// Without a region if no origin can serve; why says so.
 	Choice *OriginChoice `protobuf:"bytes,2,opt,name=choice,proto3" json:"choice,omitempty"`
-	// The other origins, best first, with why they were not chosen.
+	// The other origins, best first, with why they were not chosen; those that
+	// cannot serve last, by name.
 	Others []*OriginChoice `protobuf:"bytes,3,rep,name=others,proto3" json:"others,omitempty"`
 	// How old the topology is that this rests on; regions without the global tier
 	// answer from what they last heard and measure themselves.
@@ -4912,7 +5077,7 @@ type ResolveOriginResponse struct {
 
 func (x *ResolveOriginResponse) Reset() {
 	*x = ResolveOriginResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4924,7 +5089,7 @@ func (x *ResolveOriginResponse) String() string {
 func (*ResolveOriginResponse) ProtoMessage() {}
 
 func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4937,7 +5102,7 @@ func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginResponse.ProtoReflect.Descriptor instead.
 func (*ResolveOriginResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ResolveOriginResponse) GetRecord() string {
@@ -4973,17 +5138,28 @@ type OriginChoice struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Region  string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Weight  int32                  `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
-	// From the client's region to the origin; empty if there is no way.
-	Path          *Path  `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
-	Why           string `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	Weight  float64                `protobuf:"fixed64,3,opt,name=weight,proto3" json:"weight,omitempty"`
+	// From the client's region, or the one at which a client on the map enters,
+	// to the origin; empty if refused.
+	Path *Path  `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	Why  string `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	// It cannot or may not serve this client.
+	Refused bool `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
+	// Of a client on the map: the region where the path begins and the estimated
+	// leg to it.
+	Access *NearRegion `protobuf:"bytes,7,opt,name=access,proto3" json:"access,omitempty"`
+	// Access and path, guesses at the upper end of their error, and what load
+	// adds.
+	Cost *durationpb.Duration `protobuf:"bytes,8,opt,name=cost,proto3" json:"cost,omitempty"`
+	// What was compared: cost divided by weight.
+	Score         *durationpb.Duration `protobuf:"bytes,9,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OriginChoice) Reset() {
 	*x = OriginChoice{}
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4995,7 +5171,7 @@ func (x *OriginChoice) String() string {
 func (*OriginChoice) ProtoMessage() {}
 
 func (x *OriginChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5008,7 +5184,7 @@ func (x *OriginChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginChoice.ProtoReflect.Descriptor instead.
 func (*OriginChoice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *OriginChoice) GetRegion() string {
@@ -5025,7 +5201,7 @@ func (x *OriginChoice) GetAddress() string {
 	return ""
 }
 
-func (x *OriginChoice) GetWeight() int32 {
+func (x *OriginChoice) GetWeight() float64 {
 	if x != nil {
 		return x.Weight
 	}
@@ -5046,6 +5222,34 @@ func (x *OriginChoice) GetWhy() string {
 	return ""
 }
 
+func (x *OriginChoice) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
+func (x *OriginChoice) GetAccess() *NearRegion {
+	if x != nil {
+		return x.Access
+	}
+	return nil
+}
+
+func (x *OriginChoice) GetCost() *durationpb.Duration {
+	if x != nil {
+		return x.Cost
+	}
+	return nil
+}
+
+func (x *OriginChoice) GetScore() *durationpb.Duration {
+	if x != nil {
+		return x.Score
+	}
+	return nil
+}
+
 type NearestRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of region and location.
@@ -5059,7 +5263,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5071,7 +5275,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5084,7 +5288,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -5124,7 +5328,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5136,7 +5340,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5149,7 +5353,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -5171,7 +5375,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5183,7 +5387,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5196,7 +5400,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -5237,7 +5441,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5249,7 +5453,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5262,7 +5466,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -5290,7 +5494,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5302,7 +5506,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5315,7 +5519,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Event) GetToken() string {
@@ -5368,7 +5572,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5380,7 +5584,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5393,7 +5597,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
 }
 
 type InfoResponse struct {
@@ -5412,7 +5616,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5424,7 +5628,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5437,7 +5641,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -5494,7 +5698,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5506,7 +5710,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5519,7 +5723,7 @@ func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Start.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Start) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29, 0}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30, 0}
 }
 
 func (x *ExecRequest_Start) GetAllocation() string {
@@ -5639,14 +5843,24 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\vExplanation\x121\n" +
 	"\x06groups\x18\x01 \x03(\v2\x19.nusa.v1.GroupExplanationR\x06groups\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\"\xee\x01\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\x9a\x02\n" +
 	"\x10GroupExplanation\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\adesired\x18\x02 \x01(\x05R\adesired\x12\x1a\n" +
 	"\bunplaced\x18\x03 \x01(\x05R\bunplaced\x120\n" +
 	"\aregions\x18\x04 \x03(\v2\x16.nusa.v1.RegionVerdictR\aregions\x12*\n" +
 	"\x05nodes\x18\x05 \x03(\v2\x14.nusa.v1.NodeVerdictR\x05nodes\x120\n" +
-	"\apending\x18\x06 \x03(\v2\x16.nusa.v1.CountedReasonR\apending\"\xff\x01\n" +
+	"\apending\x18\x06 \x03(\v2\x16.nusa.v1.CountedReasonR\apending\x12*\n" +
+	"\x06bounds\x18\a \x03(\v2\x12.nusa.v1.NearBoundR\x06bounds\"\xbc\x02\n" +
+	"\tNearBound\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
+	"\x05bound\x18\x02 \x01(\tR\x05bound\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12/\n" +
+	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\x121\n" +
+	"\x06latest\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06latest\x12/\n" +
+	"\x05worst\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05worst\x12<\n" +
+	"\fsustained_in\x18\a \x01(\v2\x19.google.protobuf.DurationR\vsustainedIn\x12\x18\n" +
+	"\amessage\x18\b \x01(\tR\amessage\"\xff\x01\n" +
 	"\rRegionVerdict\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05taken\x18\x02 \x01(\x05R\x05taken\x12\x12\n" +
@@ -5891,44 +6105,53 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12)\n" +
 	"\aorigins\x18\x02 \x03(\v2\x0f.nusa.v1.OriginR\aorigins\x12-\n" +
 	"\x06policy\x18\x03 \x01(\v2\x15.nusa.v1.OriginPolicyR\x06policy\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x03R\brevision\"R\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\"l\n" +
 	"\x06Origin\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
-	"\x06weight\x18\x02 \x01(\x05R\x06weight\x12\x18\n" +
-	"\aaddress\x18\x03 \x01(\tR\aaddress\"\x9b\x01\n" +
+	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x18\n" +
+	"\adrained\x18\x04 \x01(\bR\adrained\"\xc6\x01\n" +
 	"\fOriginPolicy\x12\x1e\n" +
 	"\n" +
 	"percentile\x18\x01 \x01(\x05R\n" +
 	"percentile\x122\n" +
 	"\amax_rtt\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06maxRtt\x12\x1d\n" +
 	"\n" +
-	"max_relays\x18\x03 \x01(\x05R\tmaxRelays\x12\x18\n" +
-	"\aguesses\x18\x04 \x01(\bR\aguesses\"^\n" +
+	"max_relays\x18\x03 \x01(\x05R\tmaxRelays\x12\x1d\n" +
+	"\n" +
+	"no_guesses\x18\x04 \x01(\bR\tnoGuesses\x12$\n" +
+	"\x0emin_relay_gain\x18\x05 \x01(\x01R\fminRelayGain\"^\n" +
 	"\x11SetOriginsRequest\x12-\n" +
 	"\x06record\x18\x01 \x01(\v2\x15.nusa.v1.OriginRecordR\x06record\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\"\x14\n" +
 	"\x12ListOriginsRequest\"s\n" +
 	"\x13ListOriginsResponse\x12/\n" +
 	"\arecords\x18\x01 \x03(\v2\x15.nusa.v1.OriginRecordR\arecords\x12+\n" +
-	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\".\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"J\n" +
 	"\x14RemoveOriginsRequest\x12\x16\n" +
-	"\x06domain\x18\x01 \x01(\tR\x06domain\"\x17\n" +
-	"\x15RemoveOriginsResponse\"u\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\x17\n" +
+	"\x15RemoveOriginsResponse\"\x8f\x01\n" +
 	"\x14ResolveOriginRequest\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12-\n" +
-	"\blocation\x18\x03 \x01(\v2\x11.nusa.v1.LocationR\blocation\"\xba\x01\n" +
+	"\blocation\x18\x03 \x01(\v2\x11.nusa.v1.LocationR\blocation\x12\x18\n" +
+	"\acurrent\x18\x04 \x01(\tR\acurrent\"\xba\x01\n" +
 	"\x15ResolveOriginResponse\x12\x16\n" +
 	"\x06record\x18\x01 \x01(\tR\x06record\x12-\n" +
 	"\x06choice\x18\x02 \x01(\v2\x15.nusa.v1.OriginChoiceR\x06choice\x12-\n" +
 	"\x06others\x18\x03 \x03(\v2\x15.nusa.v1.OriginChoiceR\x06others\x12+\n" +
-	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\x8d\x01\n" +
+	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xb4\x02\n" +
 	"\fOriginChoice\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
-	"\x06weight\x18\x03 \x01(\x05R\x06weight\x12!\n" +
+	"\x06weight\x18\x03 \x01(\x01R\x06weight\x12!\n" +
 	"\x04path\x18\x04 \x01(\v2\r.nusa.v1.PathR\x04path\x12\x10\n" +
-	"\x03why\x18\x05 \x01(\tR\x03why\"\x8d\x01\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\x12\x18\n" +
+	"\arefused\x18\x06 \x01(\bR\arefused\x12+\n" +
+	"\x06access\x18\a \x01(\v2\x13.nusa.v1.NearRegionR\x06access\x12-\n" +
+	"\x04cost\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04cost\x12/\n" +
+	"\x05score\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05score\"\x8d\x01\n" +
 	"\x0eNearestRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12-\n" +
 	"\blocation\x18\x02 \x01(\v2\x11.nusa.v1.LocationR\blocation\x12\x14\n" +
@@ -6033,7 +6256,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                  // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                  // 1: nusa.v1.RTTSource
@@ -6056,271 +6279,280 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*ExplainRequest)(nil),          // 18: nusa.v1.ExplainRequest
 	(*Explanation)(nil),             // 19: nusa.v1.Explanation
 	(*GroupExplanation)(nil),        // 20: nusa.v1.GroupExplanation
-	(*RegionVerdict)(nil),           // 21: nusa.v1.RegionVerdict
-	(*NodeVerdict)(nil),             // 22: nusa.v1.NodeVerdict
-	(*ScoreTerm)(nil),               // 23: nusa.v1.ScoreTerm
-	(*InputAge)(nil),                // 24: nusa.v1.InputAge
-	(*AdoptRequest)(nil),            // 25: nusa.v1.AdoptRequest
-	(*ListAllocationsRequest)(nil),  // 26: nusa.v1.ListAllocationsRequest
-	(*ListAllocationsResponse)(nil), // 27: nusa.v1.ListAllocationsResponse
-	(*GetAllocationRequest)(nil),    // 28: nusa.v1.GetAllocationRequest
-	(*LogsRequest)(nil),             // 29: nusa.v1.LogsRequest
-	(*LogChunk)(nil),                // 30: nusa.v1.LogChunk
-	(*ExecRequest)(nil),             // 31: nusa.v1.ExecRequest
-	(*ExecResponse)(nil),            // 32: nusa.v1.ExecResponse
-	(*DefineRegionRequest)(nil),     // 33: nusa.v1.DefineRegionRequest
-	(*ListRegionsRequest)(nil),      // 34: nusa.v1.ListRegionsRequest
-	(*ListRegionsResponse)(nil),     // 35: nusa.v1.ListRegionsResponse
-	(*GetRegionRequest)(nil),        // 36: nusa.v1.GetRegionRequest
-	(*CordonRegionRequest)(nil),     // 37: nusa.v1.CordonRegionRequest
-	(*RemoveRegionResponse)(nil),    // 38: nusa.v1.RemoveRegionResponse
-	(*ListNodesRequest)(nil),        // 39: nusa.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),       // 40: nusa.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),          // 41: nusa.v1.GetNodeRequest
-	(*DrainNodeRequest)(nil),        // 42: nusa.v1.DrainNodeRequest
-	(*CordonNodeRequest)(nil),       // 43: nusa.v1.CordonNodeRequest
-	(*RemoveNodeRequest)(nil),       // 44: nusa.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),      // 45: nusa.v1.RemoveNodeResponse
-	(*Edge)(nil),                    // 46: nusa.v1.Edge
-	(*GetTopologyRequest)(nil),      // 47: nusa.v1.GetTopologyRequest
-	(*TopologyTree)(nil),            // 48: nusa.v1.TopologyTree
-	(*GlobalServer)(nil),            // 49: nusa.v1.GlobalServer
-	(*MatrixRequest)(nil),           // 50: nusa.v1.MatrixRequest
-	(*MatrixResponse)(nil),          // 51: nusa.v1.MatrixResponse
-	(*PathRequest)(nil),             // 52: nusa.v1.PathRequest
-	(*PathWeights)(nil),             // 53: nusa.v1.PathWeights
-	(*PathResponse)(nil),            // 54: nusa.v1.PathResponse
-	(*Path)(nil),                    // 55: nusa.v1.Path
-	(*CheckTopologyRequest)(nil),    // 56: nusa.v1.CheckTopologyRequest
-	(*CheckTopologyResponse)(nil),   // 57: nusa.v1.CheckTopologyResponse
-	(*TopologyFinding)(nil),         // 58: nusa.v1.TopologyFinding
-	(*HistoryRequest)(nil),          // 59: nusa.v1.HistoryRequest
-	(*HistoryResponse)(nil),         // 60: nusa.v1.HistoryResponse
-	(*HistorySeries)(nil),           // 61: nusa.v1.HistorySeries
-	(*HistoryField)(nil),            // 62: nusa.v1.HistoryField
-	(*HistoryTrend)(nil),            // 63: nusa.v1.HistoryTrend
-	(*OriginRecord)(nil),            // 64: nusa.v1.OriginRecord
-	(*Origin)(nil),                  // 65: nusa.v1.Origin
-	(*OriginPolicy)(nil),            // 66: nusa.v1.OriginPolicy
-	(*SetOriginsRequest)(nil),       // 67: nusa.v1.SetOriginsRequest
-	(*ListOriginsRequest)(nil),      // 68: nusa.v1.ListOriginsRequest
-	(*ListOriginsResponse)(nil),     // 69: nusa.v1.ListOriginsResponse
-	(*RemoveOriginsRequest)(nil),    // 70: nusa.v1.RemoveOriginsRequest
-	(*RemoveOriginsResponse)(nil),   // 71: nusa.v1.RemoveOriginsResponse
-	(*ResolveOriginRequest)(nil),    // 72: nusa.v1.ResolveOriginRequest
-	(*ResolveOriginResponse)(nil),   // 73: nusa.v1.ResolveOriginResponse
-	(*OriginChoice)(nil),            // 74: nusa.v1.OriginChoice
-	(*NearestRequest)(nil),          // 75: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),         // 76: nusa.v1.NearestResponse
-	(*NearRegion)(nil),              // 77: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),      // 78: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                   // 79: nusa.v1.Event
-	(*InfoRequest)(nil),             // 80: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),            // 81: nusa.v1.InfoResponse
-	nil,                             // 82: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                             // 83: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),       // 84: nusa.v1.ExecRequest.Start
-	nil,                             // 85: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                             // 86: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),     // 87: google.protobuf.Duration
-	(*InstanceCounts)(nil),          // 88: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                 // 89: nusa.v1.JobSpec
-	(*Problem)(nil),                 // 90: nusa.v1.Problem
-	(*Slot)(nil),                    // 91: nusa.v1.Slot
-	(*Job)(nil),                     // 92: nusa.v1.Job
-	(*CountedReason)(nil),           // 93: nusa.v1.CountedReason
-	(Reason)(0),                     // 94: nusa.v1.Reason
-	(*Allocation)(nil),              // 95: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 96: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 97: nusa.v1.Region
-	(*Node)(nil),                    // 98: nusa.v1.Node
-	(*timestamppb.Timestamp)(nil),   // 99: google.protobuf.Timestamp
-	(*Location)(nil),                // 100: nusa.v1.Location
+	(*NearBound)(nil),               // 21: nusa.v1.NearBound
+	(*RegionVerdict)(nil),           // 22: nusa.v1.RegionVerdict
+	(*NodeVerdict)(nil),             // 23: nusa.v1.NodeVerdict
+	(*ScoreTerm)(nil),               // 24: nusa.v1.ScoreTerm
+	(*InputAge)(nil),                // 25: nusa.v1.InputAge
+	(*AdoptRequest)(nil),            // 26: nusa.v1.AdoptRequest
+	(*ListAllocationsRequest)(nil),  // 27: nusa.v1.ListAllocationsRequest
+	(*ListAllocationsResponse)(nil), // 28: nusa.v1.ListAllocationsResponse
+	(*GetAllocationRequest)(nil),    // 29: nusa.v1.GetAllocationRequest
+	(*LogsRequest)(nil),             // 30: nusa.v1.LogsRequest
+	(*LogChunk)(nil),                // 31: nusa.v1.LogChunk
+	(*ExecRequest)(nil),             // 32: nusa.v1.ExecRequest
+	(*ExecResponse)(nil),            // 33: nusa.v1.ExecResponse
+	(*DefineRegionRequest)(nil),     // 34: nusa.v1.DefineRegionRequest
+	(*ListRegionsRequest)(nil),      // 35: nusa.v1.ListRegionsRequest
+	(*ListRegionsResponse)(nil),     // 36: nusa.v1.ListRegionsResponse
+	(*GetRegionRequest)(nil),        // 37: nusa.v1.GetRegionRequest
+	(*CordonRegionRequest)(nil),     // 38: nusa.v1.CordonRegionRequest
+	(*RemoveRegionResponse)(nil),    // 39: nusa.v1.RemoveRegionResponse
+	(*ListNodesRequest)(nil),        // 40: nusa.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),       // 41: nusa.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),          // 42: nusa.v1.GetNodeRequest
+	(*DrainNodeRequest)(nil),        // 43: nusa.v1.DrainNodeRequest
+	(*CordonNodeRequest)(nil),       // 44: nusa.v1.CordonNodeRequest
+	(*RemoveNodeRequest)(nil),       // 45: nusa.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),      // 46: nusa.v1.RemoveNodeResponse
+	(*Edge)(nil),                    // 47: nusa.v1.Edge
+	(*GetTopologyRequest)(nil),      // 48: nusa.v1.GetTopologyRequest
+	(*TopologyTree)(nil),            // 49: nusa.v1.TopologyTree
+	(*GlobalServer)(nil),            // 50: nusa.v1.GlobalServer
+	(*MatrixRequest)(nil),           // 51: nusa.v1.MatrixRequest
+	(*MatrixResponse)(nil),          // 52: nusa.v1.MatrixResponse
+	(*PathRequest)(nil),             // 53: nusa.v1.PathRequest
+	(*PathWeights)(nil),             // 54: nusa.v1.PathWeights
+	(*PathResponse)(nil),            // 55: nusa.v1.PathResponse
+	(*Path)(nil),                    // 56: nusa.v1.Path
+	(*CheckTopologyRequest)(nil),    // 57: nusa.v1.CheckTopologyRequest
+	(*CheckTopologyResponse)(nil),   // 58: nusa.v1.CheckTopologyResponse
+	(*TopologyFinding)(nil),         // 59: nusa.v1.TopologyFinding
+	(*HistoryRequest)(nil),          // 60: nusa.v1.HistoryRequest
+	(*HistoryResponse)(nil),         // 61: nusa.v1.HistoryResponse
+	(*HistorySeries)(nil),           // 62: nusa.v1.HistorySeries
+	(*HistoryField)(nil),            // 63: nusa.v1.HistoryField
+	(*HistoryTrend)(nil),            // 64: nusa.v1.HistoryTrend
+	(*OriginRecord)(nil),            // 65: nusa.v1.OriginRecord
+	(*Origin)(nil),                  // 66: nusa.v1.Origin
+	(*OriginPolicy)(nil),            // 67: nusa.v1.OriginPolicy
+	(*SetOriginsRequest)(nil),       // 68: nusa.v1.SetOriginsRequest
+	(*ListOriginsRequest)(nil),      // 69: nusa.v1.ListOriginsRequest
+	(*ListOriginsResponse)(nil),     // 70: nusa.v1.ListOriginsResponse
+	(*RemoveOriginsRequest)(nil),    // 71: nusa.v1.RemoveOriginsRequest
+	(*RemoveOriginsResponse)(nil),   // 72: nusa.v1.RemoveOriginsResponse
+	(*ResolveOriginRequest)(nil),    // 73: nusa.v1.ResolveOriginRequest
+	(*ResolveOriginResponse)(nil),   // 74: nusa.v1.ResolveOriginResponse
+	(*OriginChoice)(nil),            // 75: nusa.v1.OriginChoice
+	(*NearestRequest)(nil),          // 76: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),         // 77: nusa.v1.NearestResponse
+	(*NearRegion)(nil),              // 78: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),      // 79: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                   // 80: nusa.v1.Event
+	(*InfoRequest)(nil),             // 81: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),            // 82: nusa.v1.InfoResponse
+	nil,                             // 83: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                             // 84: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),       // 85: nusa.v1.ExecRequest.Start
+	nil,                             // 86: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                             // 87: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),     // 88: google.protobuf.Duration
+	(*InstanceCounts)(nil),          // 89: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                 // 90: nusa.v1.JobSpec
+	(*Problem)(nil),                 // 91: nusa.v1.Problem
+	(*Slot)(nil),                    // 92: nusa.v1.Slot
+	(*Job)(nil),                     // 93: nusa.v1.Job
+	(*CountedReason)(nil),           // 94: nusa.v1.CountedReason
+	(Reason)(0),                     // 95: nusa.v1.Reason
+	(*Allocation)(nil),              // 96: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 97: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 98: nusa.v1.Region
+	(*Node)(nil),                    // 99: nusa.v1.Node
+	(*timestamppb.Timestamp)(nil),   // 100: google.protobuf.Timestamp
+	(*Location)(nil),                // 101: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	87,  // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	88,  // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	88,  // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	89,  // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	89,  // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	90,  // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	90,  // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	89,  // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	91,  // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	90,  // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	11,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	91,  // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	82,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	92,  // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	83,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
 	8,   // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	83,  // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	92,  // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	84,  // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	93,  // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	15,  // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,   // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,   // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	89,  // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	90,  // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	20,  // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	87,  // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
-	21,  // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
-	22,  // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	93,  // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
-	94,  // 24: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
-	23,  // 25: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	24,  // 26: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	94,  // 27: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
-	23,  // 28: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	24,  // 29: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	87,  // 30: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	8,   // 31: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	95,  // 32: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	15,  // 33: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	84,  // 34: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	96,  // 35: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	85,  // 36: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	97,  // 37: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	98,  // 38: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15,  // 39: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	98,  // 40: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 41: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 42: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	87,  // 43: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	87,  // 44: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	87,  // 45: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	87,  // 46: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	87,  // 47: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	87,  // 48: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	49,  // 49: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	97,  // 50: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	98,  // 51: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15,  // 52: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	46,  // 53: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	53,  // 54: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	87,  // 55: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	87,  // 56: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	55,  // 57: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	87,  // 58: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 59: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	87,  // 60: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 61: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	87,  // 62: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	87,  // 63: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	87,  // 64: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	87,  // 65: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	58,  // 66: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	86,  // 67: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	87,  // 68: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	87,  // 69: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	99,  // 70: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	99,  // 71: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	87,  // 72: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	61,  // 73: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 74: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	99,  // 75: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	87,  // 76: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	87,  // 77: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	62,  // 78: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	63,  // 79: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	99,  // 80: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	99,  // 81: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	99,  // 82: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	65,  // 83: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	66,  // 84: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	87,  // 85: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	64,  // 86: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	64,  // 87: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	87,  // 88: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	100, // 89: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	74,  // 90: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	74,  // 91: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	87,  // 92: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	55,  // 93: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	100, // 94: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	77,  // 95: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	87,  // 96: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 97: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 98: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	99,  // 99: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	5,   // 100: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 101: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 102: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 103: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 104: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 105: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 106: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	25,  // 107: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 108: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 109: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	26,  // 110: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	28,  // 111: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	28,  // 112: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	29,  // 113: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	31,  // 114: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	33,  // 115: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	34,  // 116: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	36,  // 117: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	37,  // 118: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	36,  // 119: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	34,  // 120: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	39,  // 121: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	41,  // 122: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	42,  // 123: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	43,  // 124: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	44,  // 125: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	47,  // 126: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	50,  // 127: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	52,  // 128: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	75,  // 129: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	50,  // 130: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	56,  // 131: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	59,  // 132: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	67,  // 133: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	68,  // 134: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	70,  // 135: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	72,  // 136: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	78,  // 137: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	80,  // 138: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	6,   // 139: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 140: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 141: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	92,  // 142: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 143: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 144: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 145: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 146: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	92,  // 147: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 148: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	27,  // 149: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	95,  // 150: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	95,  // 151: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	30,  // 152: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	32,  // 153: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	97,  // 154: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	35,  // 155: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	97,  // 156: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	97,  // 157: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	38,  // 158: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	97,  // 159: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	40,  // 160: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	98,  // 161: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	98,  // 162: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	98,  // 163: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	45,  // 164: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	48,  // 165: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	51,  // 166: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	54,  // 167: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	76,  // 168: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	51,  // 169: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	57,  // 170: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	60,  // 171: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	64,  // 172: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	69,  // 173: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	71,  // 174: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	73,  // 175: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	79,  // 176: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	81,  // 177: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	139, // [139:178] is the sub-list for method output_type
-	100, // [100:139] is the sub-list for method input_type
-	100, // [100:100] is the sub-list for extension type_name
-	100, // [100:100] is the sub-list for extension extendee
-	0,   // [0:100] is the sub-list for field type_name
+	88,  // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	22,  // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
+	23,  // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
+	94,  // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	21,  // 24: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
+	88,  // 25: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	88,  // 26: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	88,  // 27: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	88,  // 28: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	95,  // 29: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	24,  // 30: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	25,  // 31: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
+	95,  // 32: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	24,  // 33: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	25,  // 34: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
+	88,  // 35: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	8,   // 36: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
+	96,  // 37: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	15,  // 38: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	85,  // 39: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	97,  // 40: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	86,  // 41: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	98,  // 42: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	99,  // 43: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15,  // 44: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	99,  // 45: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 46: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 47: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	88,  // 48: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	88,  // 49: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	88,  // 50: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	88,  // 51: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	88,  // 52: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	88,  // 53: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	50,  // 54: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	98,  // 55: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	99,  // 56: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15,  // 57: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	47,  // 58: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	54,  // 59: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	88,  // 60: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	88,  // 61: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	56,  // 62: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	88,  // 63: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 64: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	88,  // 65: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 66: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	88,  // 67: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	88,  // 68: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	88,  // 69: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	88,  // 70: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	59,  // 71: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	87,  // 72: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	88,  // 73: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	88,  // 74: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	100, // 75: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	100, // 76: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	88,  // 77: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	62,  // 78: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 79: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	100, // 80: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	88,  // 81: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	88,  // 82: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	63,  // 83: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	64,  // 84: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	100, // 85: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	100, // 86: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	100, // 87: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	66,  // 88: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	67,  // 89: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	88,  // 90: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	65,  // 91: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	65,  // 92: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	88,  // 93: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	101, // 94: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	75,  // 95: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	75,  // 96: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	88,  // 97: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	56,  // 98: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	78,  // 99: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	88,  // 100: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	88,  // 101: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	101, // 102: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	78,  // 103: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	88,  // 104: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 105: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 106: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	100, // 107: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	5,   // 108: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 109: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 110: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 111: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 112: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 113: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 114: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	26,  // 115: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 116: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 117: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	27,  // 118: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	29,  // 119: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	29,  // 120: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 121: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	32,  // 122: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	34,  // 123: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	35,  // 124: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	37,  // 125: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	38,  // 126: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	37,  // 127: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	35,  // 128: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	40,  // 129: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	42,  // 130: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	43,  // 131: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	44,  // 132: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	45,  // 133: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	48,  // 134: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	51,  // 135: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	53,  // 136: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	76,  // 137: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	51,  // 138: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	57,  // 139: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	60,  // 140: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	68,  // 141: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	69,  // 142: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	71,  // 143: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	73,  // 144: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	79,  // 145: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	81,  // 146: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	6,   // 147: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 148: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 149: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	93,  // 150: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 151: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 152: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 153: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 154: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	93,  // 155: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 156: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	28,  // 157: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	96,  // 158: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	96,  // 159: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	31,  // 160: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	33,  // 161: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	98,  // 162: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	36,  // 163: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	98,  // 164: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	98,  // 165: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	39,  // 166: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	98,  // 167: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	41,  // 168: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	99,  // 169: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	99,  // 170: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	99,  // 171: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	46,  // 172: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	49,  // 173: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	52,  // 174: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	55,  // 175: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	77,  // 176: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	52,  // 177: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	58,  // 178: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	61,  // 179: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	65,  // 180: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	70,  // 181: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	72,  // 182: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	74,  // 183: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	80,  // 184: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	82,  // 185: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	147, // [147:186] is the sub-list for method output_type
+	108, // [108:147] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -6336,7 +6568,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   85,
+			NumMessages:   86,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

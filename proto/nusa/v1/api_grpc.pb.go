@@ -1720,7 +1720,8 @@ const (
 // Origins say which regions serve a domain, and which of them a client should
 // be sent to. Regions hold them too and answer List and Resolve themselves.
 type OriginsClient interface {
-	// Set stores the record of a domain, replacing an earlier one.
+	// Set stores the record of a domain, replacing an earlier one. At most 1,000
+	// records of 1 MiB together: RESOURCE_EXHAUSTED beyond.
 	Set(ctx context.Context, in *SetOriginsRequest, opts ...grpc.CallOption) (*OriginRecord, error)
 	List(ctx context.Context, in *ListOriginsRequest, opts ...grpc.CallOption) (*ListOriginsResponse, error)
 	Remove(ctx context.Context, in *RemoveOriginsRequest, opts ...grpc.CallOption) (*RemoveOriginsResponse, error)
@@ -1783,7 +1784,8 @@ func (c *originsClient) Resolve(ctx context.Context, in *ResolveOriginRequest, o
 // Origins say which regions serve a domain, and which of them a client should
 // be sent to. Regions hold them too and answer List and Resolve themselves.
 type OriginsServer interface {
-	// Set stores the record of a domain, replacing an earlier one.
+	// Set stores the record of a domain, replacing an earlier one. At most 1,000
+	// records of 1 MiB together: RESOURCE_EXHAUSTED beyond.
 	Set(context.Context, *SetOriginsRequest) (*OriginRecord, error)
 	List(context.Context, *ListOriginsRequest) (*ListOriginsResponse, error)
 	Remove(context.Context, *RemoveOriginsRequest) (*RemoveOriginsResponse, error)

@@ -1550,7 +1550,8 @@ func (*GlobalMessage_Origins) isGlobalMessage_Kind() {}
 
 func (*GlobalMessage_Matrix) isGlobalMessage_Kind() {}
 
-// OriginTable is every origin record.
+// OriginTable is every origin record, by domain, at most 1 MiB: it replaces the
+// one before.
 type OriginTable struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Records       []*OriginRecord        `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`

@@ -831,11 +831,12 @@ func (x *Preference) GetWeight() int32 {
 	return 0
 }
 
-// Near asks for network closeness; of both directions the worse counts.
+// Near asks for network closeness; of both directions the worse counts. A bound
+// that running instances break for long moves them, see NearBound.
 type Near struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One of: a region's name, region labels (the nearest match counts), or
-	// coordinates.
+	// One of: a region's name, region labels (the nearest match counts),
+	// coordinates, or a domain.
 	Selector *RegionSelector `protobuf:"bytes,1,opt,name=selector,proto3" json:"selector,omitempty"`
 	Location *Location       `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
 	// The bound for `required`, and the scale of the score otherwise.
@@ -846,7 +847,10 @@ type Near struct {
 	Required bool    `protobuf:"varint,5,opt,name=required,proto3" json:"required,omitempty"`
 	Unknown  Unknown `protobuf:"varint,6,opt,name=unknown,proto3,enum=nusa.v1.Unknown" json:"unknown,omitempty"`
 	// 0..100, default 50: share in the score.
-	Weight        *int32 `protobuf:"varint,7,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	Weight *int32 `protobuf:"varint,7,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	// A name whose record of origins tells the regions; the nearest that is not
+	// drained counts.
+	Domain        string `protobuf:"bytes,8,opt,name=domain,proto3" json:"domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -928,6 +932,13 @@ func (x *Near) GetWeight() int32 {
 		return *x.Weight
 	}
 	return 0
+}
+
+func (x *Near) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
 }
 
 // RegionSpread bounds how many regions a group uses. 0 = no bound.
@@ -2916,7 +2927,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"Preference\x123\n" +
 	"\bselector\x18\x01 \x01(\v2\x17.nusa.v1.RegionSelectorR\bselector\x12\x16\n" +
-	"\x06weight\x18\x02 \x01(\x05R\x06weight\"\xae\x02\n" +
+	"\x06weight\x18\x02 \x01(\x05R\x06weight\"\xc6\x02\n" +
 	"\x04Near\x123\n" +
 	"\bselector\x18\x01 \x01(\v2\x17.nusa.v1.RegionSelectorR\bselector\x12-\n" +
 	"\blocation\x18\x02 \x01(\v2\x11.nusa.v1.LocationR\blocation\x122\n" +
@@ -2926,7 +2937,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"percentile\x12\x1a\n" +
 	"\brequired\x18\x05 \x01(\bR\brequired\x12*\n" +
 	"\aunknown\x18\x06 \x01(\x0e2\x10.nusa.v1.UnknownR\aunknown\x12\x1b\n" +
-	"\x06weight\x18\a \x01(\x05H\x00R\x06weight\x88\x01\x01B\t\n" +
+	"\x06weight\x18\a \x01(\x05H\x00R\x06weight\x88\x01\x01\x12\x16\n" +
+	"\x06domain\x18\b \x01(\tR\x06domainB\t\n" +
 	"\a_weight\"2\n" +
 	"\fRegionSpread\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\x05R\x03min\x12\x10\n" +

@@ -5,8 +5,9 @@
 // source: nusa/v1/records.proto
 
 // What the global tier keeps in etcd, under /nusa/v1/. A value is one format
-// byte and one of these messages, or a Slot or Region of types.proto. N reads
-// what N-1 wrote; an unknown format byte is refused.
+// byte and one of these messages, a Slot or Region of types.proto, or an
+// OriginRecord of api.proto (origins/DOMAIN, without revision). N reads what
+// N-1 wrote; an unknown format byte is refused.
 
 package nusav1
 
