@@ -72,13 +72,14 @@ type Driver interface {
 	Logs(ctx context.Context, id ID, o LogOptions, emit func(LogChunk) error) error
 	// Exec runs a further command where the task runs, with its environment, and
 	// returns once that has ended; a command that cannot be started is ErrStart.
-	// When ctx ends everything that it started is killed. Errors: ErrNotRunning,
-	// ErrUnsupported.
+	// When ctx ends everything that it started is killed, and the error wraps the
+	// context's. Errors: ErrNotFound, ErrNotRunning, ErrUnsupported.
 	Exec(ctx context.Context, id ID, x Exec) (ExitStatus, error)
-	// Stats is what a run uses now. Errors: ErrNotRunning, ErrUnsupported.
-	Stats(ctx context.Context, id ID) (Stats, error)
-	// Update changes the limits of a run while it runs. Errors: ErrNotRunning,
+	// Stats is what a run uses now. Errors: ErrNotFound, ErrNotRunning,
 	// ErrUnsupported.
+	Stats(ctx context.Context, id ID) (Stats, error)
+	// Update changes the limits of a run while it runs. Errors: ErrNotFound,
+	// ErrNotRunning, ErrUnsupported.
 	Update(ctx context.Context, id ID, r Resources) error
 	// Size is how many bytes the kept output of a run takes. Unknown: 0.
 	Size(ctx context.Context, id ID) (int64, error)
@@ -225,8 +226,8 @@ type WindowSize struct{ Columns, Rows uint16 }
 
 // ExitStatus is how a command ended.
 type ExitStatus struct {
-	Code   int
-	Signal int // that ended it, 0 = none
+	Code   int // 128 + the signal where one ended it, as shells count
+	Signal int // that ended it, 0 = none or not known
 }
 
 // Stats are what a run uses. What an engine does not tell is negative.

@@ -33,6 +33,9 @@ type Subject struct {
 	Invalid map[string]any
 	// Broken is a config that fails to start.
 	Broken map[string]any
+	// Shell is a command that runs a script of the POSIX shell in a task; it
+	// needs cat, sleep and stty there. Required with driver.CapExec.
+	Shell func(script string) []string
 }
 
 // limit of one call in a test.
@@ -67,6 +70,13 @@ func Run(t *testing.T, s Subject) {
 		{"tail", (*suite).tail},
 		{"remove", (*suite).remove},
 		{"cancelled wait", (*suite).cancelled},
+		{"exec", (*suite).execOutput},
+		{"exec with input", (*suite).execInput},
+		{"exec refused", (*suite).execRefused},
+		{"exec killed", (*suite).execKilled},
+		{"exec with a terminal", (*suite).execTerminal},
+		{"stats", (*suite).stats},
+		{"update", (*suite).update},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
