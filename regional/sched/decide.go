@@ -114,13 +114,15 @@ type todo struct {
 	wants []want
 }
 
-// want is an instance that needs a node; nothing may be remembered of it.
+// want is an instance that needs a node, or the whole range of those up to `to`
+// of which nothing is remembered: a large job is planned in parts, and each
+// part looks at all that is left.
 type want struct {
-	index int32
-	known *state.Instance
+	index, to int32
+	known     *state.Instance
 }
 
-// instance is what is remembered, or that nothing is.
+// instance is what is remembered of the first, or that nothing is.
 func (w want) instance() *state.Instance {
 	if w.known != nil {
 		return w.known
@@ -203,9 +205,19 @@ func (d *decision) rangeSlot(insts []*state.Instance) {
 			for end < len(d.live) && d.live[end].Index == i {
 				end++
 			}
-			w := want{index: i}
+			w := want{index: i, to: i + 1}
 			if in < len(insts) && insts[in].Index == i {
 				w.known = insts[in]
+			}
+			if w.known == nil && at == end && !overlap {
+				w.to = r[1]
+				if in < len(insts) {
+					w.to = min(w.to, insts[in].Index)
+				}
+				if at < len(d.live) {
+					w.to = min(w.to, d.live[at].Index)
+				}
+				i = w.to - 1
 			}
 			d.index(w, d.live[at:end])
 		}

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strconv"
 
@@ -48,6 +49,22 @@ func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
 	return b
 }
 
+// partShare of a group's instances may be placed at once beyond MaxPlaces.
+const partShare = 8
+
+// each lists the instances one by one.
+func each(wants []want) iter.Seq[want] {
+	return func(yield func(want) bool) {
+		for _, w := range wants {
+			for i := w.index; i < w.to; i++ {
+				if !yield(want{i, i + 1, w.known}) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // place finds nodes for instances of the slot looked at.
 func (d *decision) place(wants []want) {
 	if len(wants) == 0 {
@@ -65,12 +82,15 @@ func (d *decision) place(wants []want) {
 	}
 	var none Unplaced
 	own := len(d.own)
-	for i := range wants {
-		if len(d.plan.Places) >= d.in.MaxPlaces {
+	// A part looks at all that its group has: parts grow with it, so that the
+	// looking grows with the job and not with its square.
+	most := max(d.in.MaxPlaces, len(d.live)/partShare)
+	for w := range each(wants) {
+		if len(d.plan.Places) >= most {
 			d.plan.More = true
 			break
 		}
-		inst := wants[i].instance()
+		inst := w.instance()
 		exclude, until := d.in.excluded(inst)
 		blamed := d.in.blamed(d.g.Key, inst)
 		pos := pk.choose(exclude, blamed)
@@ -181,7 +201,7 @@ func (d *decision) systemSlot(insts []*state.Instance) {
 	for i := range t.nodes {
 		n := &t.nodes[i]
 		index := int32(n.Num)
-		w := want{index, byIndex[index]}
+		w := want{index, index + 1, byIndex[index]}
 		inst := w.instance()
 		if n.Status != state.NodeReady {
 			continue // what runs there goes on when it is back

@@ -32,6 +32,7 @@ type Input struct {
 	// replaced only after NodeLease × 1.02 and its kill timeout.
 	NodeLease time.Duration
 	Funcs     Funcs
-	// MaxPlaces bounds a plan; 0 = 10,000. Plan.More says that it was reached.
+	// MaxPlaces bounds a plan, or an eighth of what a large group has does; 0 =
+	// 10,000. Plan.More says that it was reached.
 	MaxPlaces int
 }
