@@ -108,28 +108,6 @@ type decision struct {
 	own []claim
 }
 
-// todo are the instances of one slot that need a node.
-type todo struct {
-	slot  *state.Slot
-	wants []want
-}
-
-// want is an instance that needs a node, or the whole range of those up to `to`
-// of which nothing is remembered: a large job is planned in parts, and each
-// part looks at all that is left.
-type want struct {
-	index, to int32
-	known     *state.Instance
-}
-
-// instance is what is remembered of the first, or that nothing is.
-func (w want) instance() *state.Instance {
-	if w.known != nil {
-		return w.known
-	}
-	return &state.Instance{Index: w.index}
-}
-
 // roll is a running instance that is to be replaced.
 type roll struct {
 	alloc   *state.Alloc

@@ -2,7 +2,6 @@ package sched
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 	"strconv"
 
@@ -51,19 +50,6 @@ func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
 
 // partShare of a group's instances may be placed at once beyond MaxPlaces.
 const partShare = 8
-
-// each lists the instances one by one.
-func each(wants []want) iter.Seq[want] {
-	return func(yield func(want) bool) {
-		for _, w := range wants {
-			for i := w.index; i < w.to; i++ {
-				if !yield(want{i, i + 1, w.known}) {
-					return
-				}
-			}
-		}
-	}
-}
 
 // place finds nodes for instances of the slot looked at.
 func (d *decision) place(wants []want) {
