@@ -230,13 +230,15 @@ func lost(e Edge) float64 {
 }
 
 // measuredPairs calls f with both directions of each pair in which both were
-// measured, by names.
+// measured, by names. f must not keep them.
 func (v *View) measuredPairs(f func(a, b *Edge)) {
 	n := len(v.regions)
 	for i := range n {
 		for j := i + 1; j < n; j++ {
-			if there, back := v.at[i*n+j], v.at[j*n+i]; there > 0 && back > 0 {
-				f(&v.edges[there-1], &v.edges[back-1])
+			there, okThere := v.measured(i, j)
+			back, okBack := v.measured(j, i)
+			if okThere && okBack {
+				f(&there, &back)
 			}
 		}
 	}
@@ -268,22 +270,12 @@ func (v *View) impossible(limit int) (Found[Impossible], []Suspect) {
 	}}
 	n := len(v.regions)
 	var pairs [][2]int
-	for k, at := range v.at {
-		a, b := v.regions[k/n].Location, v.regions[k%n].Location
-		if at == 0 || k/n == k%n || a == nil || b == nil {
-			continue
-		}
-		e := &v.edges[at-1]
-		rtt := e.P50
-		if e.Min > 0 {
-			rtt = min(rtt, e.Min)
-		}
-		if e.P50 <= 0 && e.State == Unreachable {
-			continue // never answered
-		}
-		if light := FibreRTT(*a, *b); rtt < light {
-			found.add(Impossible{Edge: *e, RTT: rtt, Km: GreatCircle(*a, *b), Light: light})
-			pairs = append(pairs, [2]int{k / n, k % n})
+	for i := range n {
+		for j := range n {
+			if x, ok := v.impossibleEdge(i, j); ok {
+				found.add(x)
+				pairs = append(pairs, [2]int{i, j})
+			}
 		}
 	}
 	var suspects []Suspect
@@ -303,6 +295,60 @@ func (v *View) impossible(limit int) (Found[Impossible], []Suspect) {
 		pairs = slices.DeleteFunc(pairs, func(p [2]int) bool { return p[0] == worst || p[1] == worst })
 	}
 	return found.Found, suspects
+}
+
+// impossibleEdge tells whether a measured edge is faster than light.
+func (v *View) impossibleEdge(i, j int) (Impossible, bool) {
+	a, b := v.regions[i].Location, v.regions[j].Location
+	c := v.cell(i, j)
+	if c == nil || i == j || a == nil || b == nil || c.p50 <= 0 && c.state == Unreachable { // never answered
+		return Impossible{}, false
+	}
+	rtt := c.p50
+	if c.min > 0 {
+		rtt = min(rtt, c.min)
+	}
+	light := FibreRTT(*a, *b)
+	if rtt >= light {
+		return Impossible{}, false
+	}
+	e, _ := v.measured(i, j)
+	return Impossible{Edge: e, RTT: rtt, Km: GreatCircle(*a, *b), Light: light}, true
+}
+
+// Doubtful is a measurement that the predictor does not believe.
+type Doubtful struct {
+	Edge Edge
+	// Guess is what is predicted without it; Source None if nothing is.
+	Guess Edge
+}
+
+// doubtful lists what is not believed, except what is impossible, which is told
+// of as such: by how far it is from the guess.
+func (v *View) doubtful(limit int) Found[Doubtful] {
+	off := func(x Doubtful) time.Duration { return (x.Edge.P50 - x.Guess.P50).Abs() }
+	found := top[Doubtful]{limit: limit, compare: func(a, b Doubtful) int {
+		return cmp.Or(cmp.Compare(off(b), off(a)), cmp.Compare(a.Edge.From, b.Edge.From), cmp.Compare(a.Edge.To, b.Edge.To))
+	}}
+	n := len(v.regions)
+	for k := range v.doubts {
+		if _, told := v.impossibleEdge(k/n, k%n); told {
+			continue
+		}
+		if e, ok := v.measured(k/n, k%n); ok {
+			found.add(Doubtful{Edge: e, Guess: v.guessed(k/n, k%n)})
+		}
+	}
+	return found.Found
+}
+
+// String says what is doubted, why, and what is expected instead.
+func (x Doubtful) String() string {
+	s := fmt.Sprintf("%s → %s: %.1fms is %s", x.Edge.From, x.Edge.To, ms(x.Edge.P50), x.Edge.Doubt)
+	if x.Guess.Source != None {
+		s += fmt.Sprintf("; %s is %.1fms", x.Guess.Source, ms(x.Guess.P50))
+	}
+	return s
 }
 
 // Suspect is a region whose location would explain so many impossible values.

@@ -119,12 +119,12 @@ func NewRouter(v *View, p Percentile) *Router {
 	for i := range r.n {
 		for j := range r.n {
 			k := i*r.n + j
-			if i == j || v.at[k] > 0 {
+			if i == j || r.levels[0][k] != noWay {
 				continue
 			}
-			e := v.edge(i, j)
-			if e.Source == None {
-				continue
+			e := v.believed(i, j)
+			if e.Source == None || e.Source == Measured {
+				continue // not known, or unreachable
 			}
 			first := int(e.Source - Measured)
 			found[first] = true
@@ -150,17 +150,22 @@ func (r *Router) View() *View { return r.view }
 // Percentile is that of the router's round trips.
 func (r *Router) Percentile() Percentile { return r.p }
 
-// roundTrips are the measured ones that can be gone, in ns; noWay elsewhere and
-// from a region to itself.
+// roundTrips are the measured ones that can be gone, in ns; noWay elsewhere,
+// where a longer guess is believed instead, and from a region to itself.
 func (v *View) roundTrips(p Percentile) []int64 {
 	n := len(v.regions)
 	m := make([]int64, n*n)
-	for k, at := range v.at {
-		m[k] = noWay
-		if at > 0 && k/n != k%n {
-			if e := &v.edges[at-1]; e.State != Unreachable {
-				m[k] = hopCost(e.RTT(p))
+	for i := range n {
+		for j := range n {
+			m[i*n+j] = noWay
+			if c := v.cell(i, j); c != nil && i != j && c.state != Unreachable {
+				m[i*n+j] = hopCost(c.rtt(p))
 			}
+		}
+	}
+	for k := range v.doubts {
+		if v.believed(k/n, k%n).Source != Measured {
+			m[k] = noWay
 		}
 	}
 	return m
@@ -224,7 +229,7 @@ func (r *Router) path(nodes []int, level []int64, w *weighing) Path {
 		}
 		before := nodes[x-1]
 		rtt := level[before*r.n+node]
-		e := r.view.edge(before, node)
+		e := r.view.believed(before, node)
 		p.RTT += time.Duration(rtt)
 		p.Cost.Links += time.Duration(w.linkExtra(before, node, rtt))
 		if e.Source == Measured {

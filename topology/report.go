@@ -26,6 +26,8 @@ type Report struct {
 	// Impossible values, the most impossible first, and whom to suspect.
 	Impossible Found[Impossible]
 	Suspects   []Suspect
+	// Doubtful measurements, the farthest from what is expected first.
+	Doubtful Found[Doubtful]
 }
 
 // PairCounts are numbers of ordered pairs of regions by what is known of them.
@@ -63,6 +65,7 @@ func Check(v *View, o CheckOptions) Report {
 	r.Cuts = v.cuts(o.Limit)
 	r.Unreached = v.unreached(o.Limit)
 	r.Impossible, r.Suspects = v.impossible(o.Limit)
+	r.Doubtful = v.doubtful(o.Limit)
 	stale := top[Edge]{limit: o.Limit, compare: func(a, b Edge) int {
 		return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	}}
@@ -117,15 +120,15 @@ func (v *View) unreached(limit int) Found[Unreached] {
 	for to := range n {
 		u := Unreached{Region: v.regions[to].Name}
 		for from := range n {
-			at := v.at[from*n+to]
+			c := v.cell(from, to)
 			switch {
-			case at == 0 || from == to:
-			case v.edges[at-1].State == Unreachable:
+			case c == nil || from == to:
+			case c.state == Unreachable:
 				u.ByCount++
 				if len(u.By) < maxNamed {
 					u.By = append(u.By, v.regions[from].Name)
 				}
-			case v.edges[at-1].State == OK:
+			case v.stateOf(c) == OK:
 				u.ReachedCount++
 			}
 		}
@@ -138,7 +141,7 @@ func (v *View) unreached(limit int) Found[Unreached] {
 
 // Quiet reports whether nothing was found.
 func (r Report) Quiet() bool {
-	return r.Violations.Total+r.Asymmetries.Total+r.Cuts.Total+r.Unreached.Total+r.Stale.Total+r.Impossible.Total == 0
+	return r.Violations.Total+r.Asymmetries.Total+r.Cuts.Total+r.Unreached.Total+r.Stale.Total+r.Impossible.Total+r.Doubtful.Total == 0
 }
 
 // String prints the report, a line for each finding.
@@ -156,6 +159,7 @@ func (r Report) String() string {
 	for _, s := range r.Suspects {
 		fmt.Fprintf(&b, "  %s\n", s)
 	}
+	section(&b, "measurements that are not believed", r.Doubtful)
 	if r.Quiet() {
 		b.WriteString("nothing odd was found\n")
 	}

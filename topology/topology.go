@@ -84,7 +84,7 @@ const (
 	None Source = iota
 	// Measured by probes.
 	Measured
-	// Predicted from network coordinates.
+	// Predicted from what was measured of other pairs.
 	Predicted
 	// Estimated from great-circle distance.
 	Estimated
@@ -150,6 +150,8 @@ type Edge struct {
 	// Error is the expected relative error of a predicted or estimated value,
 	// 0.. (0.2 = 20 %).
 	Error float64
+	// Doubt says in words why a measurement is not believed; empty = it is.
+	Doubt string
 }
 
 // RTT is the round trip at a percentile.

@@ -2,7 +2,7 @@ package topology
 
 import (
 	"cmp"
-	"maps"
+	"iter"
 	"slices"
 	"time"
 )
@@ -12,50 +12,56 @@ import (
 type View struct {
 	regions []Region // by name
 	index   map[string]int
-	edges   []Edge
-	at      []int32 // from*n+to → 1 + index in edges, 0 = not measured
+	rows    [][]cell // from → to; nil = nothing measured from there
+	// now is when the view was taken, and stale the age beyond which a
+	// measurement is stale whatever its owner said; 0 = never.
+	now, stale time.Duration
+	predictor  Predictor
+	number     []int          // of each region in the predictor; -1 = unknown there
+	doubts     map[int]string // from*n+to → why
 }
+
+// Predictor answers for pairs that nobody measured, from all that was measured,
+// and says which measurements it does not believe. It is immutable and safe for
+// concurrent use. Package predict makes such answers.
+type Predictor interface {
+	// Number finds a region; -1 where the predictor can say nothing of it.
+	Number(region string) int
+	// RTT of two regions by number, and its expected relative error, 0..; false
+	// where nothing is known.
+	RTT(i, j int) (rtt time.Duration, relErr float64, ok bool)
+	// Doubts lists the measurements that are not believed.
+	Doubts() []Doubt
+}
+
+// Doubt is a measurement that is not believed, and why, in words.
+type Doubt struct{ From, To, Why string }
 
 // NewView builds a view. Of regions or edges given twice the later counts;
 // edges whose ends are not among the regions, edges of state Unknown and
 // coordinates that are not finite are left out. It keeps no reference to its
 // arguments.
 func NewView(regions []Region, edges []Edge) *View {
-	byName := make(map[string]Region, len(regions))
-	for _, r := range regions {
-		r.Labels = maps.Clone(r.Labels)
-		if r.Location != nil {
-			l := *r.Location
-			r.Location = &l
-		}
-		r.Coordinate = r.Coordinate.clone()
-		byName[r.Name] = r
-	}
-	v := &View{
-		regions: make([]Region, 0, len(byName)),
-		index:   make(map[string]int, len(byName)),
-		at:      make([]int32, len(byName)*len(byName)),
-	}
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		v.index[name] = len(v.regions)
-		v.regions = append(v.regions, byName[name])
-	}
-	v.edges = make([]Edge, 0, len(edges))
+	m := NewMatrix()
+	m.SetRegions(regions)
 	for _, e := range edges {
-		from, okFrom := v.index[e.From]
-		to, okTo := v.index[e.To]
-		if !okFrom || !okTo || e.State == Unknown || e.Source != Measured {
-			continue
-		}
-		v.edges = append(v.edges, e)
-		v.at[from*len(v.regions)+to] = int32(len(v.edges))
+		m.Set(e, 0)
 	}
-	return v
+	return m.View(0, 0, nil)
 }
 
 // Regions lists the regions by name. The caller must not change what their
 // pointers and maps refer to.
 func (v *View) Regions() []Region { return slices.Clone(v.regions) }
+
+// Names lists the regions' names in order.
+func (v *View) Names() []string {
+	names := make([]string, len(v.regions))
+	for i := range names {
+		names[i] = v.regions[i].Name
+	}
+	return names
+}
 
 // Region finds a region by name.
 func (v *View) Region(name string) (Region, bool) {
@@ -66,9 +72,10 @@ func (v *View) Region(name string) (Region, bool) {
 	return v.regions[i], true
 }
 
-// Edge is the best knowledge of from → to: measured, else predicted from
-// coordinates, else estimated from locations, else of source None. A region
-// is at distance 0 from itself unless that was measured.
+// Edge is the best knowledge of from → to: measured, else predicted by the
+// predictor, else from coordinates, else estimated from locations, else of
+// source None. A region is at distance 0 from itself unless that was measured.
+// A measurement that is not believed is shown as it is, with its doubt.
 func (v *View) Edge(from, to string) Edge {
 	i, okFrom := v.index[from]
 	j, okTo := v.index[to]
@@ -78,15 +85,72 @@ func (v *View) Edge(from, to string) Edge {
 	return v.edge(i, j)
 }
 
+// At is Edge by the regions' places in the order of names.
+func (v *View) At(i, j int) Edge { return v.edge(i, j) }
+
 func (v *View) edge(i, j int) Edge {
-	if k := v.at[i*len(v.regions)+j]; k > 0 {
-		return v.edges[k-1]
+	if e, ok := v.measured(i, j); ok {
+		return e
 	}
+	if i == j {
+		name := v.regions[i].Name
+		return Edge{From: name, To: name, State: OK, Source: Measured}
+	}
+	return v.guessed(i, j)
+}
+
+// measured is the edge as it was measured, if it was.
+func (v *View) measured(i, j int) (Edge, bool) {
+	c := v.cell(i, j)
+	if c == nil {
+		return Edge{}, false
+	}
+	e := c.edge(v.now)
+	e.From, e.To, e.State = v.regions[i].Name, v.regions[j].Name, v.stateOf(c)
+	if len(v.doubts) > 0 {
+		e.Doubt = v.doubts[i*len(v.regions)+j]
+	}
+	return e, true
+}
+
+// cell is nil where nothing was measured.
+func (v *View) cell(i, j int) *cell {
+	if row := v.rows[i]; row != nil && row[j].state != Unknown {
+		return &row[j]
+	}
+	return nil
+}
+
+func (v *View) stateOf(c *cell) State {
+	if c.state == OK && v.stale > 0 && v.now-c.seen > v.stale {
+		return Stale
+	}
+	return c.state
+}
+
+// believed is what answers rest on: the edge, unless it is doubted and the guess
+// that was made without it is longer. So a doubt never makes a way look better:
+// what is too long to be believed may still be true.
+func (v *View) believed(i, j int) Edge {
+	e := v.edge(i, j)
+	if e.Doubt == "" || e.State == Unreachable {
+		return e
+	}
+	if g := v.guessed(i, j); g.Source != None && g.P50 > e.P50 {
+		g.Doubt = e.Doubt
+		return g
+	}
+	return e
+}
+
+// guessed is the edge as if nobody had measured it.
+func (v *View) guessed(i, j int) Edge {
 	a, b := &v.regions[i], &v.regions[j]
 	e := Edge{From: a.Name, To: b.Name}
-	if i == j {
-		e.State, e.Source = OK, Measured
-		return e
+	if v.predictor != nil && v.number[i] >= 0 && v.number[j] >= 0 {
+		if rtt, relErr, ok := v.predictor.RTT(v.number[i], v.number[j]); ok {
+			return e.guess(Predicted, rtt, relErr)
+		}
 	}
 	if rtt, relErr, ok := predict(a.Coordinate, b.Coordinate); ok {
 		return e.guess(Predicted, rtt, relErr)
@@ -121,7 +185,7 @@ func (v *View) Distance(a, b string, p Percentile) Distance {
 }
 
 func (v *View) distance(i, j int, p Percentile) Distance {
-	there, back := v.edge(i, j), v.edge(j, i)
+	there, back := v.believed(i, j), v.believed(j, i)
 	return worse(there.distance(p), back.distance(p))
 }
 
@@ -215,12 +279,21 @@ func rank(all []Neighbour, limit int) []Neighbour {
 func (v *View) Matrix() []Edge {
 	n := len(v.regions)
 	all := make([]Edge, 0, n*n)
-	for i := range n {
-		for j := range n {
-			if i != j {
-				all = append(all, v.edge(i, j))
+	for e := range v.Edges() {
+		all = append(all, e)
+	}
+	return all
+}
+
+// Edges are those of Matrix one by one: the whole of 1,000 regions is 200 MB.
+func (v *View) Edges() iter.Seq[Edge] {
+	return func(yield func(Edge) bool) {
+		for i := range v.regions {
+			for j := range v.regions {
+				if i != j && !yield(v.edge(i, j)) {
+					return
+				}
 			}
 		}
 	}
-	return all
 }

@@ -3049,7 +3049,11 @@ type Edge struct {
 	SetAside int32 `protobuf:"varint,17,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`
 	// Unreachable edges: the probes of `to` do reach `from`, so the way back
 	// works.
-	Heard         bool `protobuf:"varint,18,opt,name=heard,proto3" json:"heard,omitempty"`
+	Heard bool `protobuf:"varint,18,opt,name=heard,proto3" json:"heard,omitempty"`
+	// Why the measurement is not believed, in words; empty = it is. The numbers
+	// are shown as they came, and distances and paths count the prediction where
+	// that is longer.
+	Doubt         string `protobuf:"bytes,19,opt,name=doubt,proto3" json:"doubt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3208,6 +3212,13 @@ func (x *Edge) GetHeard() bool {
 		return x.Heard
 	}
 	return false
+}
+
+func (x *Edge) GetDoubt() string {
+	if x != nil {
+		return x.Doubt
+	}
+	return ""
 }
 
 type GetTopologyRequest struct {
@@ -3612,11 +3623,11 @@ func (x *PathRequest) GetWeights() *PathWeights {
 // nothing. See the topology package for the formula.
 type PathWeights struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Time that a region whose processors are half busy costs, as the far end of
-	// an edge.
+	// Time that one mean service time costs at the far end of an edge, 0..1 min:
+	// with 1 ms a region that is 80 % busy, without variance, costs 2 ms.
 	Cpu *durationpb.Duration `protobuf:"bytes,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
 	// Time that one unit of a region's queue (its mean plus one standard
-	// deviation) costs.
+	// deviation) costs, 0..1 min.
 	Queue         *durationpb.Duration `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3970,8 +3981,9 @@ func (x *CheckTopologyResponse) GetMeasured() int32 {
 // TopologyFinding is one oddity.
 type TopologyFinding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "impossible", "one_way", "unreachable", "one_sided", "stale", "asymmetric"
-	// or "detour".
+	// "impossible" (faster than light), "location" (of `from`, which would explain
+	// impossible ones), "doubtful" (third regions contradict it), "one_way",
+	// "unreachable" (`to`, by others), "stale", "asymmetric" or "detour".
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	From string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	To   string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
@@ -5971,7 +5983,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\"7\n" +
 	"\x12RemoveNodeResponse\x12!\n" +
-	"\x04node\x18\x01 \x01(\v2\r.nusa.v1.NodeR\x04node\"\xdb\x04\n" +
+	"\x04node\x18\x01 \x01(\v2\r.nusa.v1.NodeR\x04node\"\xf1\x04\n" +
 	"\x04Edge\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12(\n" +
@@ -5991,7 +6003,8 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\bloss_out\x18\x0f \x01(\x01R\alossOut\x12\x1b\n" +
 	"\tloss_back\x18\x10 \x01(\x01R\blossBack\x12\x1b\n" +
 	"\tset_aside\x18\x11 \x01(\x05R\bsetAside\x12\x14\n" +
-	"\x05heard\x18\x12 \x01(\bR\x05heard\"*\n" +
+	"\x05heard\x18\x12 \x01(\bR\x05heard\x12\x14\n" +
+	"\x05doubt\x18\x13 \x01(\tR\x05doubt\"*\n" +
 	"\x12GetTopologyRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\bR\x05nodes\"\xbe\x01\n" +
 	"\fTopologyTree\x12/\n" +

@@ -1,0 +1,161 @@
+package topo
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// Bounds of requests.
+const (
+	// MaxRegions of a federation: what a list of near ones can hold.
+	MaxRegions = 1024
+	// maxName bounds the names of regions, nodes and pools, in bytes.
+	maxName = 253
+	// MaxPoints and maxFields bound a history.
+	MaxPoints = 2000
+	maxFields = 64
+	maxToken  = 128
+)
+
+func invalid(field, format string, args ...any) error {
+	return serve.Invalid(&nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// Percentile reads 50, 90 or 99; 0 is 50.
+func Percentile(p int32) (topology.Percentile, error) {
+	switch p {
+	case 0:
+		return 50, nil
+	case 50, 90, 99:
+		return topology.Percentile(p), nil
+	}
+	return 0, invalid("percentile", "%d: must be 50, 90 or 99; leave it out for 50", p)
+}
+
+// PathOptions reads a question for paths; whether its ends exist, and the load,
+// is for the caller to see.
+func PathOptions(req *nusav1.PathRequest) (topology.Percentile, topology.PathOptions, error) {
+	o := topology.PathOptions{K: int(req.GetK()), MaxRelays: int(req.GetMaxRelays())}
+	p, err := Percentile(req.GetPercentile())
+	switch {
+	case err != nil:
+		return 0, o, err
+	case o.K < 0 || o.K > topology.MaxPaths:
+		return 0, o, invalid("k", "%d: must be 1..%d; leave it out for 1", o.K, topology.MaxPaths)
+	case o.MaxRelays < topology.NoRelays || o.MaxRelays > topology.MaxRelays:
+		return 0, o, invalid("max_relays", "%d: must be 1..%d, or %d for none; leave it out for %d",
+			o.MaxRelays, topology.MaxRelays, topology.NoRelays, topology.DefaultRelays)
+	}
+	if o.Weights.CPU, err = weight("weights.cpu", req.GetWeights().GetCpu()); err != nil {
+		return 0, o, err
+	}
+	o.Weights.Queue, err = weight("weights.queue", req.GetWeights().GetQueue())
+	return p, o, err
+}
+
+func weight(field string, d *durationpb.Duration) (time.Duration, error) {
+	w := d.AsDuration()
+	if d.CheckValid() != nil && d != nil || w < 0 || w > topology.MaxWeight {
+		return 0, invalid(field, "must be 0s..%s; leave it out to count nothing", topology.MaxWeight)
+	}
+	return w, nil
+}
+
+// NearQuestion asks for the regions near a region or, if that is "", a location.
+type NearQuestion struct {
+	Region     string
+	Location   *topology.Location
+	Limit      int // 0 = all
+	Percentile topology.Percentile
+}
+
+// Nearest reads a question for near regions; home is the region that is meant
+// where neither region nor location is given, "" = none. Whether the region
+// exists is for the caller to see.
+func Nearest(req *nusav1.NearestRequest, home string) (NearQuestion, error) {
+	q := NearQuestion{Region: req.GetRegion(), Location: LocationFrom(req.GetLocation()), Limit: int(req.GetLimit())}
+	if q.Region == "" && q.Location == nil {
+		q.Region = home
+	}
+	var err error
+	q.Percentile, err = Percentile(req.GetPercentile())
+	switch {
+	case err != nil:
+		return q, err
+	case q.Limit < 0 || q.Limit > MaxRegions:
+		return q, invalid("limit", "%d: must be 1..%d; leave it out for all", q.Limit, MaxRegions)
+	case (q.Region == "") == (q.Location == nil):
+		return q, invalid("region", "give either a region or a location")
+	case q.Location != nil && !q.Location.Valid():
+		return q, invalid("location", "latitude must be -90..90 and longitude -180..180")
+	}
+	return q, nil
+}
+
+// In answers the question from a view that holds its region.
+func (q NearQuestion) In(v *topology.View) []topology.Neighbour {
+	if q.Region == "" {
+		return v.NearestToLocation(*q.Location, q.Limit, q.Percentile)
+	}
+	return v.Nearest(q.Region, q.Limit, q.Percentile)
+}
+
+// CheckOptions reads a question for what is odd.
+func CheckOptions(req *nusav1.CheckTopologyRequest) (topology.CheckOptions, error) {
+	p, err := Percentile(req.GetPercentile())
+	o := topology.CheckOptions{Percentile: p, MinGain: req.GetMinGain(), Limit: int(req.GetLimit())}
+	switch {
+	case err != nil:
+		return o, err
+	case !(o.MinGain >= 0 && o.MinGain < 1):
+		return o, invalid("min_gain", "%v: must be a share, 0 up to but not 1; leave it out for %v", o.MinGain, topology.DefaultMinGain)
+	case o.Limit < 0 || o.Limit > topology.MaxFindings:
+		return o, invalid("limit", "%d: must be 1..%d; leave it out for 20", o.Limit, topology.MaxFindings)
+	}
+	return o, nil
+}
+
+// Token refuses what cannot be a token of a watch.
+func Token(token string) error {
+	if len(token) > maxToken {
+		return invalid("token", "is none of ours: leave it out, and the answer begins anew")
+	}
+	return nil
+}
+
+// History refuses questions for history that nobody could answer. Which region
+// keeps what is asked for is for the caller to see.
+func History(req *nusav1.HistoryRequest) error {
+	from, to, step := req.GetFrom(), req.GetTo(), req.GetStep()
+	switch {
+	case !slices.Contains([]string{"edge", "node", "pool"}, req.GetKind()):
+		return invalid("kind", "%.32q: must be edge, node or pool", req.GetKind())
+	case len(req.GetRegion()) > maxName:
+		return invalid("region", "must be the name of a region")
+	case len(req.GetKey()) > maxName:
+		return invalid("key", "must be at most %d bytes: a region, a node or a pool", maxName)
+	case len(req.GetFields()) > maxFields:
+		return invalid("fields", "%d of them: at most %d; leave them out for all", len(req.GetFields()), maxFields)
+	case from != nil && from.CheckValid() != nil:
+		return invalid("from", "is no time")
+	case to != nil && to.CheckValid() != nil:
+		return invalid("to", "is no time")
+	case from != nil && to != nil && !from.AsTime().Before(to.AsTime()):
+		return invalid("from", "must be before to, %s", to.AsTime().UTC().Format(time.RFC3339))
+	case step != nil && (step.CheckValid() != nil || step.AsDuration() < 0):
+		return invalid("step", "must not be negative; leave it out for the finest with at most 300 points")
+	case step.AsDuration() > 0 && from != nil && to != nil && to.AsTime().Sub(from.AsTime())/step.AsDuration() > MaxPoints:
+		return invalid("step", "%s makes more than %d points; take a longer one or a shorter time", step.AsDuration(), MaxPoints)
+	}
+	if req.GetTrend() && req.GetKind() == "edge" {
+		return invalid("trend", "is of nodes and pools only: leave it out")
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+// Package topo is topology on the wire, the same at the global tier and in a
+// region: what a request may ask, and regions, edges, paths and findings to
+// proto and back. Errors of requests are statuses that name the field.
+package topo
+
+import (
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// Edge is an edge on the wire. What has no value has no durations, and what was
+// not measured has no minimum, jitter and age.
+func Edge(e topology.Edge) *nusav1.Edge {
+	out := &nusav1.Edge{
+		From: e.From, To: e.To, State: nusav1.EdgeState(e.State), Source: nusav1.RTTSource(e.Source),
+		Loss: e.Loss, Samples: int32(e.Samples), Method: e.Method, Error: e.Error,
+		LossOut: e.LossOut, LossBack: e.LossBack, SetAside: int32(e.SetAside), Heard: e.Heard, Doubt: e.Doubt,
+	}
+	if e.Source == topology.None {
+		return out
+	}
+	out.P50, out.P90, out.P99 = durationpb.New(e.P50), durationpb.New(e.P90), durationpb.New(e.P99)
+	if e.Source == topology.Measured {
+		out.Min, out.Jitter, out.Age = durationpb.New(e.Min), durationpb.New(e.Jitter), durationpb.New(e.Age)
+	}
+	return out
+}
+
+// EdgeFrom reads an edge.
+func EdgeFrom(e *nusav1.Edge) topology.Edge {
+	return topology.Edge{
+		From: e.GetFrom(), To: e.GetTo(), State: topology.State(e.GetState()), Source: topology.Source(e.GetSource()),
+		P50: e.GetP50().AsDuration(), P90: e.GetP90().AsDuration(), P99: e.GetP99().AsDuration(),
+		Min: e.GetMin().AsDuration(), Jitter: e.GetJitter().AsDuration(),
+		Loss: e.GetLoss(), Samples: int(e.GetSamples()), Age: e.GetAge().AsDuration(),
+		Method: e.GetMethod(), Error: e.GetError(), Doubt: e.GetDoubt(),
+		LossOut: e.GetLossOut(), LossBack: e.GetLossBack(), SetAside: int(e.GetSetAside()), Heard: e.GetHeard(),
+	}
+}
+
+// LocationFrom reads a location; nil for nil. It may be invalid.
+func LocationFrom(l *nusav1.Location) *topology.Location {
+	if l == nil {
+		return nil
+	}
+	return &topology.Location{Latitude: l.GetLatitude(), Longitude: l.GetLongitude(), Name: l.GetName()}
+}
+
+// CoordinateFrom reads a network coordinate; nil for nil.
+func CoordinateFrom(c *nusav1.Coordinate) *topology.Coordinate {
+	if c == nil {
+		return nil
+	}
+	return &topology.Coordinate{Vector: c.GetVector(), Error: c.GetError(), Adjustment: c.GetAdjustment(), Height: c.GetHeight()}
+}
+
+// Coordinate is a network coordinate on the wire; nil for nil.
+func Coordinate(c *topology.Coordinate) *nusav1.Coordinate {
+	if c == nil {
+		return nil
+	}
+	return &nusav1.Coordinate{Vector: c.Vector, Error: c.Error, Adjustment: c.Adjustment, Height: c.Height}
+}
+
+// Matrix is every edge of a view, or those from one region of it.
+func Matrix(v *topology.View, from string) *nusav1.MatrixResponse {
+	out := &nusav1.MatrixResponse{Regions: v.Names()}
+	for e := range v.Edges() {
+		if from == "" || e.From == from {
+			out.Edges = append(out.Edges, Edge(e))
+		}
+	}
+	return out
+}
+
+// Path is a path on the wire.
+func Path(p topology.Path) *nusav1.Path {
+	return &nusav1.Path{
+		Regions: p.Regions, Rtt: durationpb.New(p.RTT), Source: nusav1.RTTSource(p.Source),
+		Upper: durationpb.New(p.Upper), State: nusav1.EdgeState(p.State), Cost: durationpb.New(p.Cost.Total()),
+		CostRtt: durationpb.New(p.Cost.RTT), CostCpu: durationpb.New(p.Cost.CPU), CostQueue: durationpb.New(p.Cost.Queue),
+		NoLoad: p.NoLoad,
+	}
+}
+
+// Paths are paths on the wire.
+func Paths(paths []topology.Path) *nusav1.PathResponse {
+	out := &nusav1.PathResponse{}
+	for _, p := range paths {
+		out.Paths = append(out.Paths, Path(p))
+	}
+	return out
+}
+
+// Near are near regions on the wire.
+func Near(near []topology.Neighbour) *nusav1.NearestResponse {
+	out := &nusav1.NearestResponse{}
+	for _, n := range near {
+		out.Regions = append(out.Regions, &nusav1.NearRegion{
+			Region: n.Region, Rtt: durationpb.New(n.Distance.RTT),
+			Source: nusav1.RTTSource(n.Distance.Source), State: nusav1.EdgeState(n.Distance.State),
+		})
+	}
+	return out
+}

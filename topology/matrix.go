@@ -1,0 +1,188 @@
+package topology
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Matrix collects what regions measure, row by row. Views of it share what did
+// not change between them, so that taking one costs a step a region, and a row
+// that changes is copied once. For one goroutine at a time; views are free.
+type Matrix struct {
+	regions []Region // by name; replaced, never changed
+	index   map[string]int
+	rows    [][]cell
+	shared  []bool // a view holds the row
+}
+
+// cell is a measured edge in 72 bytes without pointers: a million of them are
+// held, copied and swept over.
+type cell struct {
+	p50, p90, p99, min, jitter time.Duration
+	// seen is when the latest answer came, on the clock of Set.
+	seen            time.Duration
+	loss, out, back uint32 // in lossUnit
+	samples, aside  uint16
+	state           State // Unknown = not measured
+	method          uint8
+	heard           bool
+}
+
+const lossUnit = 1e-9
+
+// methods by number.
+var methods = []string{"", "udp", "tcp"}
+
+// NewMatrix is without regions.
+func NewMatrix() *Matrix { return &Matrix{} }
+
+// SetRegions replaces the regions; of one given twice the later counts. What was
+// measured between those that stay is kept. Coordinates that are not finite are
+// left out. It keeps no reference to its argument.
+func (m *Matrix) SetRegions(regions []Region) {
+	byName := make(map[string]Region, len(regions))
+	for _, r := range regions {
+		r.Labels = maps.Clone(r.Labels)
+		if r.Location != nil {
+			l := *r.Location
+			r.Location = &l
+		}
+		r.Coordinate = r.Coordinate.clone()
+		byName[r.Name] = r
+	}
+	now := make([]Region, 0, len(byName))
+	index := make(map[string]int, len(byName))
+	was := make([]int, 0, len(byName)) // -1 = new
+	same := len(byName) == len(m.regions)
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		old, known := m.index[name]
+		if !known {
+			old = -1
+		}
+		same = same && old == len(now)
+		index[name] = len(now)
+		now, was = append(now, byName[name]), append(was, old)
+	}
+	m.regions = now
+	if same {
+		return
+	}
+	rows := make([][]cell, len(now))
+	for i, from := range was {
+		if from < 0 || m.rows[from] == nil {
+			continue
+		}
+		rows[i] = make([]cell, len(now))
+		for j, to := range was {
+			if to >= 0 {
+				rows[i][j] = m.rows[from][to]
+			}
+		}
+	}
+	m.index, m.rows, m.shared = index, rows, make([]bool, len(now))
+}
+
+// SetCoordinate moves a region in the coordinate space; nil, or one that is not
+// finite, takes it out of it.
+func (m *Matrix) SetCoordinate(region string, c *Coordinate) {
+	if i, ok := m.index[region]; ok {
+		m.regions = slices.Clone(m.regions)
+		m.regions[i].Coordinate = c.clone()
+	}
+}
+
+// Set takes a measured edge whose Age counts back from now, on any clock that
+// all calls share. Edges that were not measured, or whose ends are not known,
+// are ignored.
+func (m *Matrix) Set(e Edge, now time.Duration) {
+	i, okFrom := m.index[e.From]
+	j, okTo := m.index[e.To]
+	if !okFrom || !okTo || e.State == Unknown || e.Source != Measured {
+		return
+	}
+	m.row(i)[j] = cell{
+		p50: e.P50, p90: e.P90, p99: e.P99, min: e.Min, jitter: e.Jitter, seen: now - e.Age,
+		loss: lossOf(e.Loss), out: lossOf(e.LossOut), back: lossOf(e.LossBack),
+		samples: count(e.Samples), aside: count(e.SetAside), state: e.State,
+		method: uint8(max(0, slices.Index(methods, e.Method))), heard: e.Heard,
+	}
+}
+
+// Clear forgets what a region measured.
+func (m *Matrix) Clear(region string) {
+	if i, ok := m.index[region]; ok {
+		m.rows[i], m.shared[i] = nil, false
+	}
+}
+
+// row is a row to write to.
+func (m *Matrix) row(i int) []cell {
+	switch {
+	case m.rows[i] == nil:
+		m.rows[i] = make([]cell, len(m.regions))
+	case m.shared[i]:
+		m.rows[i] = slices.Clone(m.rows[i])
+	}
+	m.shared[i] = false
+	return m.rows[i]
+}
+
+// View is the present state: ages are as of now, an OK measurement older than
+// stale is Stale (0 = never), and what was not measured is predicted by p (nil =
+// by coordinates only).
+func (m *Matrix) View(now, stale time.Duration, p Predictor) *View {
+	v := &View{regions: m.regions, index: m.index, rows: slices.Clone(m.rows), now: now, stale: stale, predictor: p}
+	for i := range m.shared {
+		m.shared[i] = true
+	}
+	if p == nil {
+		return v
+	}
+	v.number = make([]int, len(v.regions))
+	for i := range v.number {
+		v.number[i] = p.Number(v.regions[i].Name)
+	}
+	for _, d := range p.Doubts() {
+		from, okFrom := v.index[d.From]
+		to, okTo := v.index[d.To]
+		if okFrom && okTo {
+			if v.doubts == nil {
+				v.doubts = map[int]string{}
+			}
+			v.doubts[from*len(v.regions)+to] = d.Why
+		}
+	}
+	return v
+}
+
+// edge is without ends and doubt.
+func (c *cell) edge(now time.Duration) Edge {
+	return Edge{
+		State: c.state, Source: Measured, P50: c.p50, P90: c.p90, P99: c.p99, Min: c.min, Jitter: c.jitter,
+		Loss: share(c.loss), LossOut: share(c.out), LossBack: share(c.back), Samples: int(c.samples), SetAside: int(c.aside),
+		Age: now - c.seen, Method: methods[c.method], Heard: c.heard,
+	}
+}
+
+func (c *cell) rtt(p Percentile) time.Duration {
+	switch {
+	case p <= 50:
+		return c.p50
+	case p <= 90:
+		return c.p90
+	}
+	return c.p99
+}
+
+func lossOf(share float64) uint32 {
+	if !(share > 0) {
+		return 0
+	}
+	return uint32(min(share, 1)/lossUnit + 0.5)
+}
+
+// share undoes lossOf; the division, unlike a product, is exact for 0.1.
+func share(loss uint32) float64 { return float64(loss) / (1 / lossUnit) }
+
+func count(n int) uint16 { return uint16(min(max(n, 0), 1<<16-1)) }
