@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -68,24 +69,33 @@ func enterCgroup(l Limits, attr *syscall.SysProcAttr) (c cgroup, err error) {
 	if c, err = makeCgroup(l); err != nil {
 		return c, err
 	}
+	return c, c.enter(attr)
+}
+
+// enter is enterCgroup for a group that is there. To be left also when it fails.
+func (c *cgroup) enter(attr *syscall.SysProcAttr) (err error) {
+	if len(c.dirs) == 0 {
+		return nil
+	}
 	if c.v2 {
 		if c.file, err = os.Open(c.dirs[0]); err != nil {
-			return c, err
+			return err
 		}
 		attr.UseCgroupFD, attr.CgroupFD = true, int(c.file.Fd())
-		return c, nil
+		return nil
 	}
+	c.back = nil
 	for _, dir := range c.dirs {
 		home, err := home(dir)
 		if err != nil {
-			return c, err
+			return err
 		}
 		if err := writeControl(dir, "tasks", "0"); err != nil {
-			return c, err
+			return err
 		}
 		c.back = append(c.back, home)
 	}
-	return c, nil
+	return nil
 }
 
 // home is the group this process is in now, of the same v1 hierarchy as dir.
@@ -122,7 +132,7 @@ func makeCgroup(l Limits) (cgroup, error) {
 		}
 		c.dirs = append(c.dirs, dir)
 	}
-	return c, c.limit(l)
+	return c, c.limit(Limits{}, l)
 }
 
 // delegate makes the controllers available below the parent, on v2.
@@ -138,32 +148,47 @@ func delegate(parent string) error {
 	return nil
 }
 
-func (c cgroup) limit(l Limits) error {
+// limit writes what differs between two limits; a new group has none.
+func (c cgroup) limit(from, to Limits) error {
+	if len(c.dirs) == 0 {
+		return errors.New("the run has no control groups")
+	}
 	memory, cpu := c.dirs[0], c.dirs[len(c.dirs)-1]
-	set := func(dir, v1, v2, value string) error {
-		if c.v2 {
-			return writeControl(dir, v2, value)
+	set := func(dir, v1, v2 string, value int64) error {
+		switch {
+		case !c.v2:
+			return writeControl(dir, v1, strconv.FormatInt(value, 10))
+		case value < 0:
+			return writeControl(dir, v2, "max")
 		}
-		return writeControl(dir, v1, value)
+		return writeControl(dir, v2, strconv.FormatInt(value, 10))
 	}
 	var errs []error
-	if l.MemoryBytes > 0 {
-		errs = append(errs, set(memory, "memory.limit_in_bytes", "memory.max", strconv.FormatInt(l.MemoryBytes, 10)))
+	if from.MemoryBytes != to.MemoryBytes {
+		errs = append(errs, set(memory, "memory.limit_in_bytes", "memory.max", cmp.Or(to.MemoryBytes, -1)))
 	}
-	if l.CPUMilli > 0 {
+	if from.CPUMilli != to.CPUMilli {
 		// A whole core weighs 1024 on v1 and the default 100 on v2.
-		shares, weight := max(2, l.CPUMilli*1024/1000), min(10000, max(1, l.CPUMilli/10))
+		milli := cmp.Or(to.CPUMilli, 1000)
+		shares, weight := max(2, milli*1024/1000), min(10000, max(1, milli/10))
 		if c.v2 {
-			errs = append(errs, writeControl(cpu, "cpu.weight", strconv.FormatInt(weight, 10)))
+			errs = append(errs, set(cpu, "", "cpu.weight", weight))
 		} else {
-			errs = append(errs, writeControl(cpu, "cpu.shares", strconv.FormatInt(shares, 10)))
+			errs = append(errs, set(cpu, "cpu.shares", "", shares))
 		}
 	}
-	if l.HardCPU && l.CPUMilli > 0 {
-		quota := max(1000, l.CPUMilli*cpuPeriod/1000)
-		errs = append(errs, set(cpu, "cpu.cfs_quota_us", "cpu.max", strconv.FormatInt(quota, 10)))
+	if from.quota() != to.quota() {
+		errs = append(errs, set(cpu, "cpu.cfs_quota_us", "cpu.max", to.quota()))
 	}
 	return errors.Join(errs...)
+}
+
+// quota is the CPU time of a period in microseconds; -1 = no hard limit.
+func (l Limits) quota() int64 {
+	if !l.HardCPU || l.CPUMilli <= 0 {
+		return -1
+	}
+	return max(1000, l.CPUMilli*cpuPeriod/1000)
 }
 
 // leave takes this thread out again.

@@ -28,15 +28,25 @@ type supervisor struct {
 	pipes  [2]*os.File // read ends of stdout and stderr
 	copied chan struct{}
 
-	stops  chan stopRequest
-	renews chan time.Duration
+	// credential of whom it runs as; nil = the agent's.
+	credential *syscall.Credential
+
+	stops   chan stopRequest
+	renews  chan time.Duration
+	updates chan updateRequest
 	// ended is closed when the final record is written.
 	ended   chan struct{}
 	grown   *broadcast
 	clients sync.WaitGroup
+	extras  extras
 }
 
 type stopRequest struct{ grace time.Duration }
+
+type updateRequest struct {
+	limits Limits
+	done   chan error // has room for the answer
+}
 
 // sweepEvery is how often the remains of a command are killed again until none
 // is left: a process may fork while it is being killed.
@@ -48,11 +58,13 @@ const pipeWait = time.Second
 func newSupervisor(spec Spec, rec record) *supervisor {
 	return &supervisor{
 		spec: spec, rec: rec,
-		copied: make(chan struct{}, 2),
-		stops:  make(chan stopRequest),
-		renews: make(chan time.Duration),
-		ended:  make(chan struct{}),
-		grown:  newBroadcast(),
+		copied:  make(chan struct{}, 2),
+		stops:   make(chan stopRequest),
+		renews:  make(chan time.Duration),
+		updates: make(chan updateRequest),
+		ended:   make(chan struct{}),
+		grown:   newBroadcast(),
+		extras:  extras{running: map[int]*extra{}},
 	}
 }
 
@@ -68,6 +80,7 @@ func (s *supervisor) start() error {
 		if attr.Credential, err = credential(s.spec.User); err != nil {
 			return err
 		}
+		s.credential = attr.Credential
 		if c := attr.Credential; c != nil && s.spec.Own != "" {
 			if err := os.Chown(s.spec.Own, int(c.Uid), int(c.Gid)); err != nil {
 				return err
@@ -158,6 +171,12 @@ func (s *supervisor) supervise(sock net.Listener) error {
 			kill = s.terminate(kill, r.grace)
 		case at := <-s.renews:
 			lease.set(at)
+		case u := <-s.updates:
+			err := s.cgroup.limit(s.spec.Limits, u.limits)
+			if err == nil {
+				s.spec.Limits = u.limits
+			}
+			u.done <- err
 		case <-lease.fired:
 			if cause == driver.CauseExited {
 				cause, message = driver.CauseLeaseExpired, "no renewal came before the lease ended"
@@ -169,6 +188,7 @@ func (s *supervisor) supervise(sock net.Listener) error {
 		}
 	}
 	s.sweep(alone)
+	s.extras.group.Wait()
 	s.drain()
 	if s.cgroup.outOfMemory() {
 		message = fmt.Sprintf("out of memory: the limit is %d bytes", s.spec.Limits.MemoryBytes)
@@ -178,11 +198,8 @@ func (s *supervisor) supervise(sock net.Listener) error {
 		State: driver.Ended, PID: s.rec.PID, Started: s.rec.Started, Finished: time.Now(),
 		Cause: cause, Message: message,
 	}
-	if ws.Signaled() {
-		s.rec.Signal, s.rec.ExitCode = int(ws.Signal()), 128+int(ws.Signal())
-	} else {
-		s.rec.ExitCode = ws.ExitStatus()
-	}
+	end := exitStatus(ws)
+	s.rec.ExitCode, s.rec.Signal = end.Code, end.Signal
 	if err := writeRecord(".", s.rec); err != nil {
 		return err
 	}
@@ -234,11 +251,21 @@ func (s *supervisor) reap() (<-chan syscall.WaitStatus, <-chan struct{}) {
 			case err != nil:
 				return // ECHILD: none left
 			case pid == s.rec.PID:
+				s.extras.close()
 				exited <- ws
+			default:
+				s.extras.reaped(pid, ws)
 			}
 		}
 	}()
 	return exited, alone
+}
+
+func exitStatus(ws syscall.WaitStatus) driver.ExitStatus {
+	if ws.Signaled() {
+		return driver.ExitStatus{Code: 128 + int(ws.Signal()), Signal: int(ws.Signal())}
+	}
+	return driver.ExitStatus{Code: ws.ExitStatus()}
 }
 
 // sweep kills what the command left behind until nothing is left.

@@ -64,6 +64,7 @@ func bury(dir string, rec record) (driver.Status, error) {
 		if st, err := readStat(rec.Session); err != nil || st.ticks == rec.SessionTicks {
 			killMatching(func(st stat) bool { return st.session == rec.Session })
 		}
+		killMatching(func(st stat) bool { return marked(st.pid, rec.mark()) })
 	}
 	Release(dir)
 	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // as it will be read
@@ -155,26 +156,44 @@ func call(ctx context.Context, dir string, req request) (reply, error) {
 
 // dial connects to the run's socket and sends the request. The path goes
 // through an open folder, because a socket's path may have only 108 bytes.
-func dial(ctx context.Context, dir string, req request) (net.Conn, error) {
+func dial(ctx context.Context, dir string, req request, files ...*os.File) (*net.UnixConn, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer folder.Close()
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socketFile))
+	c, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socketFile))
 	if err != nil {
 		return nil, err
 	}
-	line, err := json.Marshal(req)
-	if err == nil {
-		_, err = conn.Write(append(line, '\n'))
-	}
-	if err != nil {
+	conn := c.(*net.UnixConn)
+	if err := send(conn, req, files); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return conn, nil
+}
+
+// send a request, and files as descriptors that the supervisor gets its own of.
+func send(conn *net.UnixConn, req request, files []*os.File) error {
+	line, err := json.Marshal(req)
+	if err != nil {
+		return err
+	}
+	line = append(line, '\n')
+	n := 0
+	if len(files) > 0 {
+		var fds []int
+		for _, f := range files {
+			fds = append(fds, int(f.Fd()))
+		}
+		if n, _, err = conn.WriteMsgUnix(line, unix.UnixRights(fds...), nil); err != nil {
+			return err
+		}
+	}
+	_, err = conn.Write(line[n:])
+	return err
 }
 
 // Watch calls grown at once, and again when the log of the run in dir may have

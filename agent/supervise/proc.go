@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"errors"
+	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -15,6 +16,9 @@ type stat struct {
 	pid, parent, group, session int
 	state                       string
 	ticks                       uint64 // start time since boot
+	// cpu is its own time and that of its children that it has collected, in
+	// hundredths of a second; reaped is the second part.
+	cpu, reaped uint64
 }
 
 var errNoProcess = errors.New("no such process")
@@ -35,28 +39,77 @@ func readStat(pid int) (stat, error) {
 	st.group, _ = strconv.Atoi(f[2])
 	st.session, _ = strconv.Atoi(f[3])
 	st.ticks, _ = strconv.ParseUint(f[19], 10, 64)
+	for i, field := range f[11:15] { // utime, stime, cutime, cstime
+		n, _ := strconv.ParseUint(field, 10, 64)
+		st.cpu += n
+		if i >= 2 {
+			st.reaped += n
+		}
+	}
 	return st, nil
 }
 
 // killMatching kills every other process that matches and says how many there
 // were, zombies aside.
 func killMatching(match func(stat) bool) int {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return 0
-	}
 	n := 0
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		if st, err := readStat(pid); err == nil && st.state != "Z" && match(st) {
+	for st := range processes() {
+		if st.pid != os.Getpid() && st.state != "Z" && match(st) {
 			n++
-			_ = unix.Kill(pid, unix.SIGKILL)
+			_ = unix.Kill(st.pid, unix.SIGKILL)
 		}
 	}
 	return n
+}
+
+// processes are all of the host.
+func processes() iter.Seq[stat] {
+	return func(yield func(stat) bool) {
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err != nil {
+				continue
+			}
+			if st, err := readStat(pid); err == nil && !yield(st) {
+				return
+			}
+		}
+	}
+}
+
+// descendants of the processes that match, themselves left out unless they
+// match below another; no zombies.
+func descendants(all []stat, match func(stat) bool) []stat {
+	children := map[int][]stat{}
+	var next, out []stat
+	for _, st := range all {
+		children[st.parent] = append(children[st.parent], st)
+		if match(st) {
+			next = append(next, st)
+		}
+	}
+	for seen := map[int]bool{}; len(next) > 0; {
+		st := next[len(next)-1]
+		next = next[:len(next)-1]
+		for _, c := range children[st.pid] {
+			if !seen[c.pid] && c.state != "Z" {
+				seen[c.pid] = true
+				out, next = append(out, c), append(next, c)
+			}
+		}
+	}
+	return out
+}
+
+// marked: the process was started with the variable markExec, with a value that
+// begins so. Whose environment may not be read is not.
+func marked(pid int, value string) bool {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	return err == nil && strings.Contains("\x00"+string(data), "\x00"+markExec+"="+value)
 }
 
 // bootID changes with every boot of the host; "" where it cannot be read.

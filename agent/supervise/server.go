@@ -2,12 +2,15 @@ package supervise
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
@@ -16,16 +19,30 @@ import (
 type request struct {
 	// Op: "wait" answers when the run has ended; "stop" as wait, after asking it
 	// to end; "renew" answers at once; "watch" answers an empty line when the
-	// log has grown, and ends with the run.
+	// log has grown, and ends with the run; "exec" answers when a further command
+	// has ended, which is killed when the other side closes; "update" changes the
+	// limits.
 	Op       string        `json:"op"`
 	Grace    time.Duration `json:"grace,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"`
+	Limits   Limits        `json:"limits,omitzero"`
+	// Argv of a further command; its standard input, output and errors come as
+	// descriptors. TTY: they are one terminal, which becomes the command's own.
+	Argv []string `json:"argv,omitempty"`
+	TTY  bool     `json:"tty,omitempty"`
 }
+
+// maxRequest in bytes: a command of 64 KiB, each byte of it escaped.
+const maxRequest = 512 << 10
 
 // reply is the answer, one line.
 type reply struct {
 	Status driver.Status `json:"status"`
 	Error  string        `json:"error,omitempty"`
+	// NotRunning: it came too late, for the command has ended.
+	NotRunning bool `json:"not_running,omitempty"`
+	// Exit of a further command.
+	Exit driver.ExitStatus `json:"exit,omitzero"`
 }
 
 // maxClients bounds connections; the agent needs a few.
@@ -57,16 +74,15 @@ func (s *supervisor) serve(l net.Listener) {
 			defer s.clients.Done()
 			defer func() { <-slots }()
 			defer conn.Close()
-			s.handle(conn)
+			s.handle(conn.(*net.UnixConn))
 		}()
 	}
 }
 
-func (s *supervisor) handle(conn net.Conn) {
-	var req request
-	in := bufio.NewReader(io.LimitReader(conn, 4096))
-	line, err := in.ReadBytes('\n')
-	if err != nil || json.Unmarshal(line, &req) != nil {
+func (s *supervisor) handle(conn *net.UnixConn) {
+	req, files, err := readRequest(conn)
+	defer closeAll(files)
+	if err != nil {
 		return
 	}
 	switch req.Op {
@@ -85,11 +101,60 @@ func (s *supervisor) handle(conn net.Conn) {
 		case <-s.ended:
 			s.handleWait(conn)
 		}
+	case "update":
+		u := updateRequest{limits: req.Limits, done: make(chan error, 1)}
+		select {
+		case s.updates <- u:
+			respond(conn, failed(<-u.done))
+		case <-s.ended:
+			respond(conn, reply{NotRunning: true})
+		}
+	case "exec":
+		s.handleExec(conn, req, files)
 	case "watch":
 		s.handleWatch(conn)
 	default:
 		respond(conn, reply{Error: fmt.Sprintf("unknown operation %q", req.Op)})
 	}
+}
+
+// readRequest reads a line and the descriptors that came with its beginning.
+func readRequest(conn *net.UnixConn) (req request, files []*os.File, err error) {
+	buf, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(streams*4))
+	n, rightsLen, _, _, err := conn.ReadMsgUnix(buf, rights)
+	if err != nil {
+		return req, nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:rightsLen])
+	for i := range messages {
+		fds, _ := unix.ParseUnixRights(&messages[i])
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "stream"))
+		}
+	}
+	if err != nil {
+		return req, files, err
+	}
+	in := bufio.NewReader(io.MultiReader(bytes.NewReader(buf[:n]), io.LimitReader(conn, maxRequest)))
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return req, files, err
+	}
+	return req, files, json.Unmarshal(line, &req)
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// failed is the reply of something that has no other answer.
+func failed(err error) reply {
+	if err != nil {
+		return reply{Error: err.Error()}
+	}
+	return reply{}
 }
 
 // handleWait answers when the run has ended, or gives up with the client.

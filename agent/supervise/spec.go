@@ -65,6 +65,9 @@ type record struct {
 	SessionTicks uint64 `json:"session_ticks"`
 }
 
+// mark is how the values of markExec begin that the run's supervisor gives.
+func (r record) mark() string { return fmt.Sprintf("%d.%d.", r.Session, r.SessionTicks) }
+
 // WriteSpec puts the spec into an existing folder.
 func WriteSpec(dir string, s Spec) error { return writeJSON(filepath.Join(dir, specFile), s) }
 

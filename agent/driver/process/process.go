@@ -21,8 +21,6 @@ import (
 
 // Driver runs processes. Make one with New.
 type Driver struct {
-	driver.Unsupported
-
 	cfg     Config
 	spawner *supervise.Spawner
 
@@ -58,7 +56,7 @@ func (d *Driver) runDir(id driver.ID) string {
 
 // Fingerprint: processes always work; limits only where control groups do.
 func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
-	f := driver.Fingerprint{Healthy: true, Version: "1", Capabilities: []string{driver.CapRecover, driver.CapSelfFencing}}
+	f := driver.Fingerprint{Healthy: true, Version: "1", Capabilities: []string{driver.CapExec, driver.CapRecover, driver.CapSelfFencing, driver.CapStats}}
 	if _, err := exec.LookPath(d.cfg.SupervisorArgv[0]); err != nil {
 		return driver.Fingerprint{Message: fmt.Sprintf("no supervisor: %v", err)}
 	}
@@ -66,7 +64,10 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 		f.Message = fmt.Sprintf("CPU and memory are not limited: %v", err)
 		return f
 	}
-	f.Capabilities = []string{driver.CapCPULimit, driver.CapMemoryLimit, driver.CapRecover, driver.CapSelfFencing}
+	f.Capabilities = []string{
+		driver.CapCPULimit, driver.CapExec, driver.CapMemoryLimit, driver.CapRecover,
+		driver.CapSelfFencing, driver.CapStats, driver.CapUpdate,
+	}
 	return f
 }
 

@@ -37,19 +37,31 @@ func shell(script string) map[string]any {
 	return map[string]any{"command": "sh", "args": []any{"-c", script}}
 }
 
+// TestContract: with control groups, where there are any, and without.
 func TestContract(t *testing.T) {
-	dir := t.TempDir()
-	drivertest.Run(t, drivertest.Subject{
-		Driver:  newDriver(t, dir),
-		Reopen:  func(t *testing.T) driver.Driver { return newDriver(t, dir) },
-		Clock:   supervise.Boottime,
-		Sleeper: map[string]any{"command": "sleep", "args": []any{"3600"}},
-		Exiter: func(code int, out, err string) map[string]any {
-			return shell(fmt.Sprintf("printf %%s '%s'; printf %%s '%s' >&2; exit %d", out, err, code))
-		},
-		Invalid: map[string]any{"command": "true", "no_such_field": true},
-		Broken:  map[string]any{"command": "/no/such/file"},
-	})
+	for name, without := range map[string]bool{"limits": false, "no limits": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			open := func(t *testing.T) *Driver {
+				d := newDriver(t, dir)
+				d.cfg.NoLimits = without
+				return d
+			}
+			drivertest.Run(t, drivertest.Subject{
+				Driver:  open(t),
+				Reopen:  func(t *testing.T) driver.Driver { return open(t) },
+				Clock:   supervise.Boottime,
+				Sleeper: map[string]any{"command": "sleep", "args": []any{"3600"}},
+				Exiter: func(code int, out, err string) map[string]any {
+					return shell(fmt.Sprintf("printf %%s '%s'; printf %%s '%s' >&2; exit %d", out, err, code))
+				},
+				Invalid: map[string]any{"command": "true", "no_such_field": true},
+				Broken:  map[string]any{"command": "/no/such/file"},
+				Shell:   func(script string) []string { return []string{"sh", "-c", script} },
+			})
+		})
+	}
 }
 
 // TestLogsAcrossRotation: following, reading all and the tail go through

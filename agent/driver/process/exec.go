@@ -1,0 +1,255 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+)
+
+// drainWait is how long further output is waited for once a command has ended:
+// only what escaped its supervisor can still hold the streams.
+const drainWait = time.Second
+
+// Exec: see driver.Driver. The supervisor starts the command on streams whose
+// other ends are here.
+func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
+	if len(x.Command) == 0 || x.Command[0] == "" {
+		return driver.ExitStatus{}, fmt.Errorf("%w: exec: no command", driver.ErrInvalid)
+	}
+	s, err := open(x)
+	if err != nil {
+		return driver.ExitStatus{}, fmt.Errorf("%w: exec in run %s: %w", driver.ErrStart, id, err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.begin(x, cancel)
+	st, err := supervise.Exec(ctx, d.runDir(id), x.Command, x.TTY, s.child)
+	s.finish()
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause // of ctx, or of an output that cannot be written
+	}
+	if err != nil {
+		return driver.ExitStatus{}, fmt.Errorf("exec in run %s: %w", id, err)
+	}
+	return st, nil
+}
+
+// pair of an end that is read here and where that goes.
+type pair struct {
+	from *os.File
+	to   io.Writer
+}
+
+// terminals are the streams of a further command: its ends and ours.
+type terminals struct {
+	child    []*os.File
+	in       *os.File // nil = nothing to write
+	out      []pair
+	terminal *os.File // in and out at once
+	ended    chan struct{}
+	copies   sync.WaitGroup
+}
+
+// open makes a terminal or pipes. What has no other end is /dev/null.
+func open(x driver.Exec) (t *terminals, err error) {
+	t = &terminals{ended: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
+	if x.TTY {
+		slave, err := t.openTerminal(x.Size)
+		if err != nil {
+			return t, fmt.Errorf("terminal: %w", err)
+		}
+		// Each file is closed once.
+		for range 2 {
+			fd, err := unix.FcntlInt(slave.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				return t, err
+			}
+			t.child = append(t.child, os.NewFile(uintptr(fd), "terminal"))
+		}
+		t.in, t.out = t.terminal, []pair{{t.terminal, x.Stdout}}
+		return t, nil
+	}
+	if x.Stdin == nil {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return t, err
+		}
+		t.child = append(t.child, null)
+	} else {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return t, err
+		}
+		t.child, t.in = append(t.child, r), w
+	}
+	for _, to := range []io.Writer{x.Stdout, x.Stderr} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return t, err
+		}
+		t.child, t.out = append(t.child, w), append(t.out, pair{r, to})
+	}
+	return t, nil
+}
+
+// openTerminal makes a pseudoterminal of a size; the answer is the command's end.
+func (t *terminals) openTerminal(size driver.WindowSize) (*os.File, error) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	t.terminal = master
+	t.resize(size)
+	var number uint32
+	err = t.control(func(fd int) (err error) {
+		if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err == nil {
+			number, err = unix.IoctlGetUint32(fd, unix.TIOCGPTN)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	t.child = append(t.child, slave)
+	return slave, nil
+}
+
+func (t *terminals) control(f func(fd int) error) error {
+	raw, err := t.terminal.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	return errors.Join(raw.Control(func(fd uintptr) { failed = f(int(fd)) }), failed)
+}
+
+// resize tells the kernel, which tells the command.
+func (t *terminals) resize(size driver.WindowSize) {
+	_ = t.control(func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: size.Columns, Row: size.Rows})
+	})
+}
+
+// begin copies in both directions. An output that cannot be written ends all.
+func (t *terminals) begin(x driver.Exec, cancel context.CancelCauseFunc) {
+	if t.in != nil && x.Stdin != nil {
+		// Not waited for: its reader may block for ever.
+		go func() {
+			_, _ = io.Copy(t.in, x.Stdin)
+			if t.in != t.terminal {
+				t.in.Close()
+			}
+		}()
+	}
+	for _, p := range t.out {
+		t.copies.Go(func() {
+			if err := t.copy(p); err != nil {
+				cancel(fmt.Errorf("its output cannot be written: %w", err))
+			}
+		})
+	}
+	if t.terminal != nil && x.Resize != nil {
+		t.copies.Go(func() {
+			for {
+				select {
+				case size, ok := <-x.Resize:
+					if !ok {
+						return
+					}
+					t.resize(size)
+				case <-t.ended:
+					return
+				}
+			}
+		})
+	}
+}
+
+// copy up to the end of a stream: a terminal's is an error. Once the command has
+// ended it is also the end when nothing more comes for a while.
+func (t *terminals) copy(p pair) error {
+	buf := make([]byte, driver.MaxChunk)
+	ended := false
+	for {
+		n, err := p.from.Read(buf)
+		if n > 0 && p.to != nil {
+			if _, err := p.to.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) && !ended {
+			ended = true // finish has woken it
+		} else if err != nil {
+			return nil
+		}
+		if ended {
+			_ = p.from.SetReadDeadline(time.Now().Add(drainWait))
+		}
+	}
+}
+
+// finish waits until the output is with its writers.
+func (t *terminals) finish() {
+	close(t.ended)
+	for _, p := range t.out {
+		_ = p.from.SetReadDeadline(time.Unix(1, 0))
+	}
+	t.copies.Wait()
+	t.close()
+}
+
+// close closes every end that is here; closing twice does no harm.
+func (t *terminals) close() {
+	for _, f := range t.child {
+		f.Close()
+	}
+	for _, p := range t.out {
+		p.from.Close()
+	}
+	for _, f := range []*os.File{t.in, t.terminal} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// Stats: see driver.Driver.
+func (d *Driver) Stats(_ context.Context, id driver.ID) (driver.Stats, error) {
+	s, err := supervise.Usage(d.runDir(id))
+	if err != nil {
+		return driver.Stats{}, fmt.Errorf("run %s: %w", id, err)
+	}
+	return s, nil
+}
+
+// Update: see driver.Driver.
+func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
+	if err := d.usable(); err != nil {
+		return fmt.Errorf("%w: limits of run %s: %w", driver.ErrUnsupported, id, err)
+	}
+	err := supervise.Update(ctx, d.runDir(id), func(l *supervise.Limits) {
+		l.MemoryBytes, l.CPUMilli = r.MemoryBytes, r.CPUMilli
+	})
+	if err != nil {
+		return fmt.Errorf("run %s: %w", id, err)
+	}
+	return nil
+}

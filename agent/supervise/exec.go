@@ -1,0 +1,261 @@
+package supervise
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+const (
+	// markExec is the variable by which what a further command started is
+	// found, also when it has left the command's session.
+	markExec = "NUSA_EXEC"
+	// streams that a further command is given: input, output, errors.
+	streams = 3
+	// killWait is how long an answer is waited for after a further command was to
+	// be killed.
+	killWait = 5 * time.Second
+)
+
+// extras are the further commands of a run: it is the supervisor that starts
+// them, so that they cannot outlive the run, whatever becomes of the agent.
+type extras struct {
+	mu      sync.Mutex
+	count   int
+	over    bool // the run's own command has ended
+	running map[int]*extra
+	group   sync.WaitGroup
+}
+
+// extra is one of them: the leader of a session of its own.
+type extra struct {
+	pid    int
+	mark   string
+	exited chan syscall.WaitStatus // has room for the one value
+}
+
+// close refuses further commands from now on.
+func (x *extras) close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.over = true
+}
+
+// reaped takes note of the end of a child.
+func (x *extras) reaped(pid int, ws syscall.WaitStatus) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e := x.running[pid]; e != nil {
+		delete(x.running, pid)
+		e.exited <- ws
+	}
+}
+
+// handleExec runs a further command until it has ended, or the other side
+// closes, and answers once nothing of it is left.
+func (s *supervisor) handleExec(conn *net.UnixConn, req request, files []*os.File) {
+	if len(req.Argv) == 0 || len(files) != streams {
+		respond(conn, reply{Error: fmt.Sprintf("exec with %d words and %d streams", len(req.Argv), len(files))})
+		return
+	}
+	e, err := s.startExtra(req, files)
+	closeAll(files)
+	switch {
+	case errors.Is(err, driver.ErrNotRunning):
+		respond(conn, reply{NotRunning: true})
+		return
+	case err != nil:
+		respond(conn, failed(err))
+		return
+	}
+	defer s.extras.group.Done()
+	var ws syscall.WaitStatus
+	select {
+	case ws = <-e.exited:
+		e.sweep()
+	case <-closed(conn):
+		e.sweep()
+		ws = <-e.exited
+	}
+	respond(conn, reply{Exit: exitStatus(ws)})
+}
+
+// startExtra starts a further command as the run's own was: same user, folder,
+// environment and control group.
+func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
+	// The folder and, on v1, the control group are entered by this thread alone.
+	// It is never unlocked: it ends with this goroutine, when the command has, and
+	// were that not so the command would be killed.
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return nil, err
+	}
+	if err := unix.Chdir(s.spec.Dir); err != nil {
+		return nil, fmt.Errorf("folder %s: %w", s.spec.Dir, err)
+	}
+	path, err := lookPath(req.Argv[0], s.spec.Env, s.spec.Dir)
+	if err != nil {
+		return nil, err
+	}
+	attr := &syscall.SysProcAttr{Setsid: true, Setctty: req.TTY, Pdeathsig: syscall.SIGKILL, Credential: s.credential}
+	if req.TTY && s.credential != nil {
+		if err := files[0].Chown(int(s.credential.Uid), -1); err != nil {
+			return nil, err
+		}
+	}
+	group := s.cgroup
+	err = group.enter(attr)
+	defer group.leave()
+	if err != nil {
+		return nil, err
+	}
+	x := &s.extras
+	// Locked until it is known by its number, which reaped asks for.
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over {
+		return nil, driver.ErrNotRunning
+	}
+	x.count++
+	e := &extra{mark: fmt.Sprintf("%s%d.", s.rec.mark(), x.count), exited: make(chan syscall.WaitStatus, 1)}
+	env := append(slices.Clone(s.spec.Env), markExec+"="+e.mark)
+	if req.TTY && !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "TERM=") }) {
+		env = append(env, "TERM=xterm")
+	}
+	p, err := os.StartProcess(path, req.Argv, &os.ProcAttr{Env: env, Files: files, Sys: attr})
+	if err != nil {
+		return nil, err
+	}
+	e.pid = p.Pid
+	x.running[e.pid] = e
+	x.group.Add(1)
+	return e, p.Release()
+}
+
+// sweep kills the command and all that it started until nothing is left. All of
+// it are descendants of this process, the reaper of orphans; its own are those
+// of its session, those that have its mark, and what is below them. (Who clears
+// the environment, leaves the session and lets its parent die stays until the
+// end of the run.)
+func (e *extra) sweep() {
+	for {
+		ours := descendants(slices.Collect(processes()), func(st stat) bool { return st.pid == os.Getpid() })
+		own := func(st stat) bool { return st.session == e.pid || marked(st.pid, e.mark) }
+		found := descendants(ours, own)
+		for _, st := range ours {
+			if own(st) {
+				found = append(found, st)
+			}
+		}
+		for _, st := range found {
+			_ = unix.Kill(st.pid, unix.SIGKILL)
+		}
+		if len(found) == 0 {
+			return
+		}
+		time.Sleep(sweepEvery)
+	}
+}
+
+// Exec runs a further command in the run in dir until it has ended; when ctx
+// ends it is killed with all that it started. It takes over the files, which
+// become the command's standard input, output and errors. Errors:
+// driver.ErrNotFound, ErrNotRunning, ErrStart, those of ctx.
+func Exec(ctx context.Context, dir string, argv []string, tty bool, files []*os.File) (driver.ExitStatus, error) {
+	defer closeAll(files)
+	if err := Running(dir); err != nil {
+		return driver.ExitStatus{}, err
+	}
+	conn, err := dial(ctx, dir, request{Op: "exec", Argv: argv, TTY: tty}, files...)
+	closeAll(files)
+	if err != nil {
+		return driver.ExitStatus{}, gone(ctx, dir, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() {
+		_ = conn.CloseWrite()
+		_ = conn.SetReadDeadline(time.Now().Add(killWait))
+	})()
+	var rep reply
+	line, err := bufio.NewReader(conn).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &rep)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return driver.ExitStatus{}, ctx.Err()
+	case err != nil:
+		return driver.ExitStatus{}, gone(ctx, dir, err)
+	case rep.NotRunning:
+		return driver.ExitStatus{}, driver.ErrNotRunning
+	case rep.Error != "":
+		return driver.ExitStatus{}, fmt.Errorf("%w: %s", driver.ErrStart, rep.Error)
+	}
+	return rep.Exit, nil
+}
+
+// Update changes the limits of the run in dir while it runs. Errors:
+// driver.ErrNotFound, ErrNotRunning, and what the kernel refuses.
+func Update(ctx context.Context, dir string, change func(*Limits)) error {
+	if err := Running(dir); err != nil {
+		return err
+	}
+	spec, err := readSpec(dir)
+	if err != nil {
+		return err
+	}
+	if spec.Limits.Cgroup == "" {
+		return fmt.Errorf("%w: the run has no control groups", driver.ErrUnsupported)
+	}
+	change(&spec.Limits)
+	rep, err := call(ctx, dir, request{Op: "update", Limits: spec.Limits})
+	switch {
+	case err != nil:
+		return gone(ctx, dir, err)
+	case rep.NotRunning:
+		return driver.ErrNotRunning
+	case rep.Error != "":
+		return fmt.Errorf("change the limits: %s", rep.Error)
+	}
+	return nil
+}
+
+// Running is nil while the run in dir runs, else driver.ErrNotFound or
+// ErrNotRunning.
+func Running(dir string) error {
+	st, err := Query(dir)
+	if err == nil && st.State != driver.Running {
+		err = driver.ErrNotRunning
+	}
+	return err
+}
+
+// gone says why a supervisor did not answer: that the run has ended shows a
+// moment after the connection has broken.
+func gone(ctx context.Context, dir string, err error) error {
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for {
+		if err := Running(dir); err != nil {
+			return err
+		}
+		if pause(short) != nil {
+			return cmp.Or(ctx.Err(), fmt.Errorf("supervisor did not answer: %w", err))
+		}
+	}
+}

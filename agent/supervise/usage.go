@@ -1,0 +1,137 @@
+package supervise
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// Usage is what the run in dir uses now: as its control group counts it, and
+// where that does not, the sum over its processes. Errors: driver.ErrNotFound,
+// ErrNotRunning.
+func Usage(dir string) (driver.Stats, error) {
+	if err := Running(dir); err != nil {
+		return driver.Stats{}, err
+	}
+	rec, err := readRecord(dir)
+	if err != nil {
+		return driver.Stats{}, err
+	}
+	spec, err := readSpec(dir)
+	if err != nil {
+		return driver.Stats{}, err
+	}
+	s := existing(spec.Limits).usage()
+	if s.CPU >= 0 && s.Processes > 0 && s.MemoryBytes > 0 {
+		return s, nil
+	}
+	p := sum(rec.Session)
+	if s.CPU < 0 {
+		s.CPU = p.CPU
+	}
+	if s.Processes <= 0 {
+		s.Processes = p.Processes
+	}
+	if s.MemoryBytes <= 0 {
+		s.MemoryBytes = p.MemoryBytes
+	}
+	return s, Running(dir) // lest half of an end is taken for the whole
+}
+
+// sum is what the processes of a supervisor use, which are all of its
+// descendants. What has ended was collected by its parent, at last by the
+// supervisor, and counts on there.
+func sum(supervisor int) driver.Stats {
+	s := driver.Stats{MemoryPeakBytes: -1}
+	all := slices.Collect(processes())
+	var ticks uint64
+	for _, st := range descendants(all, func(st stat) bool {
+		if st.pid == supervisor {
+			ticks += st.reaped
+		}
+		return st.pid == supervisor
+	}) {
+		ticks += st.cpu
+		s.Processes++
+		s.MemoryBytes += private(st.pid)
+	}
+	s.CPU = time.Duration(ticks) * (time.Second / 100) // USER_HZ is 100 wherever Linux shows it
+	return s
+}
+
+// private is the memory of a process without the files that it has mapped, in
+// bytes (proc_pid_statm(5)).
+func private(pid int) int64 {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
+	f := strings.Fields(string(data))
+	if err != nil || len(f) < 3 {
+		return 0
+	}
+	resident, _ := strconv.ParseInt(f[1], 10, 64)
+	shared, _ := strconv.ParseInt(f[2], 10, 64)
+	return (resident - shared) * int64(os.Getpagesize())
+}
+
+// usage as the group counts it; what it does not is negative.
+func (c cgroup) usage() driver.Stats {
+	s := driver.Stats{CPU: -1, MemoryBytes: -1, MemoryPeakBytes: -1, Processes: -1}
+	if len(c.dirs) == 0 {
+		return s
+	}
+	memory, cpu := c.dirs[0], c.dirs[len(c.dirs)-1]
+	procs, err := os.ReadFile(filepath.Join(memory, "cgroup.procs"))
+	if err == nil {
+		s.Processes = len(strings.Fields(string(procs)))
+	}
+	used, cache, shmem := "memory.usage_in_bytes", "total_cache", "total_shmem"
+	peak := "memory.max_usage_in_bytes"
+	if c.v2 {
+		used, cache, shmem, peak = "memory.current", "file", "shmem", "memory.peak"
+		if usec, ok := keyed(filepath.Join(cpu, "cpu.stat"), "usage_usec"); ok {
+			s.CPU = time.Duration(usec) * time.Microsecond
+		}
+	} else if ns, ok := number(filepath.Join(cpu, "cpuacct.usage")); ok {
+		s.CPU = time.Duration(ns)
+	}
+	if all, ok := number(filepath.Join(memory, used)); ok {
+		// Shared memory counts as cache, but cannot be dropped.
+		stat := filepath.Join(memory, "memory.stat")
+		c, _ := keyed(stat, cache)
+		sh, _ := keyed(stat, shmem)
+		s.MemoryBytes = max(0, all-c+sh)
+	}
+	if most, ok := number(filepath.Join(memory, peak)); ok {
+		s.MemoryPeakBytes = max(most, s.MemoryBytes)
+	}
+	return s
+}
+
+// number in a file of its own.
+func number(path string) (int64, bool) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	return n, err == nil
+}
+
+// keyed is the number on the line of a file that begins with the key.
+func keyed(path, key string) (int64, bool) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		if value, ok := strings.CutPrefix(line, key+" "); ok {
+			n, err := strconv.ParseInt(value, 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
