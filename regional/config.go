@@ -85,6 +85,13 @@ type Config struct {
 	// ProbeRate bounds latency probes, a second. Default 100.
 	ProbeRate int
 
+	// HistorySeries and HistoryBytes bound what this server keeps of what it
+	// measured as the master: 31 days of edges, nodes and pools in a file of the
+	// data directory. Defaults 20,000 series and 3 GiB, at least 4 MiB; 31 days of
+	// a busy node take about 270 KB. A negative HistoryBytes keeps none.
+	HistorySeries int
+	HistoryBytes  int64
+
 	// InMemory keeps Raft's log in memory. For simulations only: such a server
 	// must never come back after it ended.
 	InMemory bool
@@ -143,6 +150,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	return run(ctx, cfg)
 }
+
+// minHistory is the least bound of the history's file, 4 MiB.
+const minHistory = 4 << 20
 
 var serverName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
 
@@ -240,6 +250,12 @@ func (c Config) validate() error {
 	}
 	if c.StatsInterval < 0 || c.ReportInterval < 0 {
 		return bad("stats_interval, report_interval", "must not be negative")
+	}
+	if c.HistorySeries < 0 {
+		return bad("history_series", "%d must not be negative", c.HistorySeries)
+	}
+	if c.HistoryBytes > 0 && c.HistoryBytes < minHistory {
+		return bad("history_bytes", "%d is below %d", c.HistoryBytes, minHistory)
 	}
 	if c.ProbeRate < 0 || c.ProbeRate > 10_000 {
 		return bad("probe_rate", "%d is not 1..10000", c.ProbeRate)

@@ -15,6 +15,7 @@
 //	schedule, exprs, spec   plan, commit, plan again
 //	uplink, uplink_send,    the global tier: orders down; answers, reports,
 //	report, prober          summaries and latency up
+//	history                 what was measured, over time
 //	api_*, wire, errors     the public API of the region
 //
 // regional/gossip finds servers; regional/quorum forms and keeps the Raft group.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,11 +35,13 @@ const (
 
 // world is a region under test.
 type world struct {
-	t       *testing.T
-	net     *simnet.Network
-	began   time.Time
-	expect  int
-	global  []string
+	t      *testing.T
+	net    *simnet.Network
+	began  time.Time
+	expect int
+	global []string
+	// disk is where servers keep their data; empty: in memory.
+	disk    string
 	log     *slog.Logger
 	servers map[string]*process
 	conns   map[string]*grpc.ClientConn
@@ -85,9 +88,13 @@ func (w *world) server(i int, join ...int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &process{cancel: cancel, ended: make(chan error, 1)}
 	ready := make(chan struct{})
+	name, dir := fmt.Sprintf("s%d", i), ""
+	if w.disk != "" {
+		dir = filepath.Join(w.disk, name)
+	}
 	go func() {
 		p.ended <- regional.Run(ctx, regional.Config{
-			Region: &nusav1.RegionDefinition{Name: regionName}, Name: fmt.Sprintf("s%d", i), InMemory: true,
+			Region: &nusav1.RegionDefinition{Name: regionName}, Name: name, InMemory: dir == "", DataDir: dir,
 			GRPCAddr: ip + ":7610", RaftAddr: ip + ":7611", GossipAddr: ip + ":7612", ProbeAddr: ip + ":7613", HTTPAddr: "-",
 			Join: addrs, BootstrapExpect: w.expect, Global: w.global, NodeLease: nodeLease,
 			Net: w.net.Net(ip), Clock: w.clock, Logger: w.log.With("server", i),
@@ -257,6 +264,7 @@ type fakeAgent struct {
 	id, name string
 	ip       string
 	react    func(*nusav1.AllocOrder) *nusav1.AllocReport
+	stats    func() *nusav1.NodeStats // with each heartbeat; nil: none
 	cancel   context.CancelFunc
 	done     chan struct{}
 
@@ -501,7 +509,13 @@ func (a *fakeAgent) speak(ctx context.Context, stream grpc.BidiStreamingClient[n
 			return
 		case <-a.wake:
 		case <-lease.C:
-			if stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: id}}}) != nil {
+			m := &nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: id}}}
+			a.held(func(a *fakeAgent) {
+				if a.stats != nil {
+					m.Stats = a.stats()
+				}
+			})
+			if stream.Send(m) != nil {
 				return
 			}
 		}

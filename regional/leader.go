@@ -151,6 +151,7 @@ func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return l.prober.run(ctx) })
 	g.Go(func() error { return l.s.quorum.KeepMembers(ctx) })
 	g.Go(func() error { return l.purge(ctx) })
+	g.Go(func() error { return l.record(ctx) })
 	<-ctx.Done()
 	l.s.setLeader(nil)
 	return nil

@@ -45,6 +45,7 @@ type server struct {
 
 	standing standing
 	peers    peers
+	history  keeper
 	// stopping is closed when streams without an end of their own must end.
 	stopping chan struct{}
 }
@@ -61,7 +62,8 @@ func run(ctx context.Context, cfg Config) error {
 
 // open takes what can be refused early: the data directory and every address.
 func open(ctx context.Context, cfg Config) (_ *server, err error) {
-	s := &server{cfg: cfg, fsm: newFSM(), standing: newStanding(), stopping: make(chan struct{})}
+	s := &server{cfg: cfg, fsm: newFSM(), standing: newStanding(), stopping: make(chan struct{}),
+		history: keeper{why: "its file is still being opened: retry"}}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -209,6 +211,7 @@ func (s *server) run(ctx context.Context) error {
 	watch := start("watch", s.watch)
 	probes := start("probe responder", s.responder.Run)
 	calls := start("API", s.serve.Run)
+	keeps := start("history", s.keepHistory)
 	down := start("tunnels", func(context.Context) error { return s.serveTunnels() })
 	office := start("master", s.lead)
 	if s.cfg.Ready != nil {
@@ -225,7 +228,7 @@ func (s *server) run(ctx context.Context) error {
 	calls.stop()
 	s.streams.Wait()
 	_ = s.tunnels.Close()
-	for _, p := range []*part{down, probes, watch, snapshots, group, gossips} {
+	for _, p := range []*part{keeps, down, probes, watch, snapshots, group, gossips} {
 		p.stop()
 	}
 	if err := s.quorum.Close(); err != nil {

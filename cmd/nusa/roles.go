@@ -60,6 +60,7 @@ func regionalCommand() *cobra.Command {
 	cfg := regional.Config{Region: &nusav1.RegionDefinition{}}
 	var location string
 	var labels, probeKeys []string
+	var historyMiB int64
 	var fast bool
 	cmd := &cobra.Command{
 		Use:     "regional",
@@ -85,6 +86,8 @@ func regionalCommand() *cobra.Command {
 	f.StringSliceVar(&cfg.Global, "global", nil, "gRPC addresses of global servers; none: the region is an island")
 	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "how long a node may be silent before it is lost (default 15s)")
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "most latency probes a second (default 100)")
+	f.IntVar(&cfg.HistorySeries, "history-series", 0, "most series of measured values that are kept: edges, nodes, pools (default 20000)")
+	f.Int64Var(&historyMiB, "history-mib", 3<<10, "most MiB of measured values that are kept, 4 or more; 0 keeps none")
 	f.StringSliceVar(&probeKeys, "probe-key", nil, "secret that the regions of the federation share for latency probes, 16 bytes or more; further ones are taken too, to replace it (default: none, anybody's probes are answered)")
 	config.MarkSecret(f, "probe-key")
 	f.BoolVar(&fast, "fast-raft", false, "notice a dead master in half a second; for servers on one machine or rack")
@@ -101,6 +104,14 @@ func regionalCommand() *cobra.Command {
 		}
 		for _, key := range probeKeys {
 			cfg.ProbeKeys = append(cfg.ProbeKeys, []byte(key))
+		}
+		switch {
+		case historyMiB == 0:
+			cfg.HistoryBytes = -1
+		case historyMiB < 4 || historyMiB > 1<<30:
+			return fmt.Errorf("--history-mib: %d is neither 0 nor 4..%d", historyMiB, 1<<30)
+		default:
+			cfg.HistoryBytes = historyMiB << 20
 		}
 		if fast {
 			cfg.Raft = regional.FastRaft()

@@ -1,0 +1,241 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/internal/series"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// maxHistorySeries bounds the series of an answer.
+	maxHistorySeries = 256
+	// maxHistoryPoints bounds the windows of an answer over all series and
+	// fields: 26 bytes each, 5 MB.
+	maxHistoryPoints = 200_000
+	// historyKept is a little more than what the store keeps.
+	historyKept = 32 * 24 * time.Hour
+)
+
+// runsOut are the fields that reach a limit, and the fields whose latest values
+// add up to it.
+var runsOut = map[string][]struct {
+	field string
+	limit []string
+}{
+	kindNode: {
+		{"memory_used", []string{"memory_used", "memory_available"}},
+		{"disk_used", []string{"disk_total"}},
+	},
+	kindPool: {
+		{"memory_used", []string{"memory_total"}},
+		{"disk_used", []string{"disk_total"}},
+		{"allocated_cpu", []string{"capacity_cpu"}},
+		{"allocated_memory", []string{"capacity_memory"}},
+	},
+}
+
+// historyRange is a question about history, checked.
+type historyRange struct {
+	from, to time.Time
+	step     time.Duration
+	fields   []string // of the kind, those asked for
+}
+
+// History answers what the master of this server's offices measured.
+func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*nusav1.HistoryResponse, error) {
+	if _, err := t.s.leading(); err != nil {
+		return nil, err
+	}
+	region := t.s.cfg.Region.GetName()
+	if r := req.GetRegion(); r != "" && r != region {
+		return nil, status.Errorf(codes.NotFound, "this is region %q, it keeps no history of region %q: ask there, or a global server", region, r)
+	}
+	q, err := historyQuestion(req, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	store, why := t.s.history.use()
+	if store == nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "no history here: %s", why)
+	}
+	keys, err := t.historyKeys(store, req)
+	if err != nil {
+		return nil, err
+	}
+	out := &nusav1.HistoryResponse{}
+	if total := len(keys); total > maxHistorySeries {
+		keys = keys[:maxHistorySeries]
+		out.Errors = append(out.Errors, &nusav1.PartialError{Region: region,
+			Message: fmt.Sprintf("%d of %d are answered: ask for one by its key", maxHistorySeries, total)})
+	}
+	q.fit(len(keys))
+	view := t.s.fsm.View()
+	for _, key := range keys {
+		if ctx.Err() != nil {
+			return nil, wireError(ctx.Err())
+		}
+		one, err := store.Query(req.GetKind(), key, q.from, q.to, q.step)
+		switch {
+		case errors.Is(err, series.ErrUnknown) && req.GetKey() == "":
+			continue // it was forgotten meanwhile
+		case errors.Is(err, series.ErrUnknown):
+			return nil, status.Errorf(codes.NotFound, "no history of %s %q in region %q", req.GetKind(), req.GetKey(), region)
+		case err != nil:
+			return nil, status.Errorf(codes.Unavailable, "history cannot be read: %v", err)
+		}
+		w := historyToWire(&one, q.fields)
+		w.Region = region
+		if n, found := view.Node(key); found && req.GetKind() == kindNode {
+			w.Name = n.Name
+		}
+		if req.GetTrend() {
+			w.Trends = historyTrends(&one)
+		}
+		out.Series = append(out.Series, w)
+	}
+	return out, nil
+}
+
+// historyQuestion checks what is asked and fills the defaults in.
+func historyQuestion(req *nusav1.HistoryRequest, now time.Time) (historyRange, error) {
+	bad := func(field, format string, args ...any) error {
+		return serve.Invalid(&nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
+	}
+	q := historyRange{from: now.Add(-time.Hour), to: now, step: req.GetStep().AsDuration(), fields: req.GetFields()}
+	i := slices.IndexFunc(historyKinds, func(k series.Kind) bool { return k.Name == req.GetKind() })
+	if i < 0 {
+		return q, bad("kind", "%q: must be edge, node or pool", req.GetKind())
+	}
+	all := historyKinds[i].Fields
+	for _, f := range q.fields {
+		if !slices.Contains(all, f) {
+			return q, bad("fields", "a %s has no %q, it has %s", req.GetKind(), f, strings.Join(all, ", "))
+		}
+	}
+	if len(q.fields) == 0 {
+		q.fields = all
+	}
+	if req.GetTo() != nil {
+		q.to = req.GetTo().AsTime()
+		q.from = q.to.Add(-time.Hour)
+	}
+	if req.GetFrom() != nil {
+		q.from = req.GetFrom().AsTime()
+	}
+	switch {
+	case !q.from.Before(q.to):
+		return q, bad("from", "must be before `to`")
+	case q.step < 0:
+		return q, bad("step", "must not be negative")
+	}
+	if oldest := now.Add(-historyKept); q.from.Before(oldest) {
+		q.from = oldest
+	}
+	if q.to.After(now) {
+		q.to = now
+	}
+	return q, nil
+}
+
+// fit widens the step so that so many series fit an answer.
+func (q *historyRange) fit(count int) {
+	points := maxHistoryPoints / max(count*len(q.fields), 1)
+	if span := q.to.Sub(q.from); points < series.MaxPoints && span > 0 {
+		// Two windows more than the range has whole ones may be touched.
+		q.step = max(q.step, span/time.Duration(max(points-2, 1)))
+	}
+}
+
+// historyKeys are the series that are meant.
+func (t topologies) historyKeys(store *series.Store, req *nusav1.HistoryRequest) ([]string, error) {
+	key := req.GetKey()
+	if key == "" {
+		return store.Keys(req.GetKind(), ""), nil
+	}
+	if req.GetKind() != kindNode {
+		return []string{key}, nil
+	}
+	n, err := nodes{s: t.s}.findNode(t.s.fsm.View(), key, "")
+	if err == nil {
+		return []string{n.ID}, nil
+	}
+	if status.Code(err) == codes.NotFound {
+		// The region may have forgotten a node whose history is still kept.
+		if known := store.Keys(kindNode, key); len(known) == 1 && (known[0] == key || len(key) >= minPrefix) {
+			return known, nil
+		}
+	}
+	return nil, err
+}
+
+// historyToWire is a series with the fields asked for; those that the file does
+// not know yet have no values.
+func historyToWire(s *series.Series, fields []string) *nusav1.HistorySeries {
+	out := &nusav1.HistorySeries{
+		Kind: s.Kind, Key: s.Key, Start: timestamppb.New(s.Start),
+		Step: durationpb.New(s.Step), Resolution: durationpb.New(s.Resolution),
+	}
+	for _, name := range fields {
+		points := s.Field(name)
+		f := &nusav1.HistoryField{
+			Name: name, Mean: make([]float64, len(points)), Min: make([]float64, len(points)),
+			Max: make([]float64, len(points)), Count: make([]int32, len(points)),
+		}
+		for i, p := range points {
+			if p.Count > 0 {
+				f.Mean[i], f.Min[i], f.Max[i], f.Count[i] = p.Mean, p.Min, p.Max, int32(p.Count)
+			}
+		}
+		out.Fields = append(out.Fields, f)
+	}
+	return out
+}
+
+// historyTrends says when what runs out does, by what the series shows.
+func historyTrends(s *series.Series) []*nusav1.HistoryTrend {
+	var out []*nusav1.HistoryTrend
+	for _, r := range runsOut[s.Kind] {
+		w := &nusav1.HistoryTrend{Field: r.field}
+		for _, name := range r.limit {
+			w.Limit += latest(s.Field(name))
+		}
+		if !(w.Limit > 0) {
+			w.Limit, w.Why = 0, "how much there is was not measured"
+			out = append(out, w)
+			continue
+		}
+		f := series.FitTrend(s.Start, s.Step, s.Field(r.field)).Reaches(w.Limit)
+		w.Known, w.Why = f.Known, f.Why
+		if f.Known {
+			w.At, w.Earliest = timestamppb.New(f.At), timestamppb.New(f.Earliest)
+			if !f.Latest.IsZero() {
+				w.Latest = timestamppb.New(f.Latest)
+			}
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// latest is the last value there is, NaN without any.
+func latest(points []series.Point) float64 {
+	for _, p := range slices.Backward(points) {
+		if p.Count > 0 {
+			return p.Mean
+		}
+	}
+	return math.NaN()
+}
