@@ -44,6 +44,7 @@ type active struct {
 	streams atomic.Uint64
 	woken   chan struct{} // wakes the placer; capacity 1
 	metrics *metrics
+	routers routers
 	// subscribed are the asks that regions were told, guarded by the state's
 	// lock.
 	subscribed []uint64
@@ -97,7 +98,7 @@ func (st *state) load(ctx context.Context, s store.Store) error {
 	defer st.mu.Unlock()
 	st.loading = true
 	defer func() { st.loading = false }()
-	for _, prefix := range []string{regionPrefix, jobPrefix, slotPrefix, resultPrefix, checkpointPrefix} {
+	for _, prefix := range []string{regionPrefix, jobPrefix, slotPrefix, resultPrefix, checkpointPrefix, originPrefix} {
 		type loaded struct {
 			kv  store.KV
 			msg proto.Message
@@ -125,7 +126,7 @@ func (st *state) load(ctx context.Context, s store.Store) error {
 		r.orders.ForgetUpTo(uint64(st.revision))
 		st.restore(r)
 	}
-	return nil
+	return st.gatherOrigins()
 }
 
 // restore takes a region's checkpoint as its latest summaries. mu is held.

@@ -36,6 +36,7 @@ func (s *server) register() {
 	nusav1.RegisterRegionsServer(s.web.GRPC, &regionsAPI{s: s})
 	nusav1.RegisterNodesServer(s.web.GRPC, &nodesAPI{s: s})
 	nusav1.RegisterTopologyServer(s.web.GRPC, &topologyAPI{s: s})
+	nusav1.RegisterOriginsServer(s.web.GRPC, &originsAPI{s: s})
 	nusav1.RegisterEventsServer(s.web.GRPC, &eventsAPI{s: s})
 	nusav1.RegisterSystemServer(s.web.GRPC, &systemAPI{s: s})
 }

@@ -86,6 +86,7 @@ func (st *state) explainSnapshot(k jobKey, j place.Job) place.Snapshot {
 	j.Explain = true
 	out := st.snapshotRegions()
 	out.Jobs, out.Terse = []place.Job{j}, true
+	out.Origins = st.serving(out.Jobs)
 	for other := range st.recent {
 		if o := st.jobs[other]; other != k && o != nil && o.rec != nil && st.uncharged(o) {
 			out.Jobs = append(out.Jobs, o.forPlacer())

@@ -95,6 +95,7 @@ func planRegions(r *nusav1.RegionsSpec) place.RegionsSpec {
 		if l := n.GetLocation(); l != nil {
 			near.Location = locationFromProto(l)
 		}
+		near.Domain = n.GetDomain()
 		out.Near = append(out.Near, near)
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/origins"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -37,7 +38,7 @@ func apiError(err error) error {
 		return serve.Invalid(problems.Proto()...)
 	case errors.Is(err, errQueueFull):
 		return retryable(codes.ResourceExhausted, err)
-	case errors.Is(err, errTooManyRegions):
+	case errors.Is(err, errTooManyRegions), errors.Is(err, origins.ErrTooMany):
 		return status.Error(codes.ResourceExhausted, err.Error())
 	case errors.Is(err, store.ErrTooLarge):
 		return status.Error(codes.InvalidArgument, err.Error())

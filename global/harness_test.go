@@ -207,6 +207,7 @@ type fakeRegion struct {
 	peers    *nusav1.PeerRegions
 	shapes   *nusav1.ShapeSubscriptions
 	column   *nusav1.LatencyColumn
+	origins  *nusav1.OriginTable
 	acked    *nusav1.Position
 	tunnels  []string
 	sequence uint64
@@ -299,6 +300,8 @@ func (r *fakeRegion) take(m *nusav1.GlobalMessage) []*nusav1.RegionMessage {
 		r.grants = append(r.grants, k.Lease)
 	case *nusav1.GlobalMessage_Peers:
 		r.peers = k.Peers
+	case *nusav1.GlobalMessage_Origins:
+		r.origins = k.Origins
 	case *nusav1.GlobalMessage_Column:
 		r.column = k.Column
 	case *nusav1.GlobalMessage_SummariesAck:

@@ -138,7 +138,7 @@ func (st *state) snapshot(keys []jobKey) (place.Snapshot, map[jobKey]lookedAt) {
 	if len(jobs) == 0 {
 		return out, nil
 	}
-	out.Terse = len(jobs) > fullPlanJobs
+	out.Terse, out.Origins = len(jobs) > fullPlanJobs, st.serving(out.Jobs)
 	for k := range st.recent {
 		j := st.jobs[k]
 		if _, also := jobs[k]; also || j == nil || j.rec == nil {

@@ -26,6 +26,7 @@ const (
 	resultPrefix     = root + "results/"
 	checkpointPrefix = root + "checkpoints/"
 	auditPrefix      = root + "audit/"
+	originPrefix     = root + "origins/"
 )
 
 // formatProto is the format byte of a value that is a protobuf message.
@@ -49,6 +50,8 @@ func slotJob(s region.Slot) jobKey { return jobKey{s.Namespace, s.Job} }
 func slotKey(s region.Slot) string { return slotPrefix + s.Key() }
 
 func regionKey(name string) string { return regionPrefix + name }
+
+func originKey(domain string) string { return originPrefix + domain }
 
 func checkpointKey(region string, chunk int) string {
 	return checkpointPrefix + region + "/" + strconv.Itoa(chunk)
@@ -93,6 +96,8 @@ func newRecord(key string) proto.Message {
 		return new(nusav1.ResultRecord)
 	case strings.HasPrefix(key, checkpointPrefix):
 		return new(nusav1.CheckpointRecord)
+	case strings.HasPrefix(key, originPrefix):
+		return new(nusav1.OriginRecord)
 	}
 	return nil
 }

@@ -65,12 +65,13 @@ type session struct {
 	epoch  uint64 // incarnation, for summaries
 
 	// Guarded by the state's lock. closed: the handler has returned.
-	closed      bool
-	cursor      *link.Cursor[*nusav1.SlotOrder]
-	acked       link.Position
-	peersDirty  bool
-	shapesDirty bool
-	columnDirty bool
+	closed       bool
+	cursor       *link.Cursor[*nusav1.SlotOrder]
+	acked        link.Position
+	peersDirty   bool
+	shapesDirty  bool
+	columnDirty  bool
+	originsDirty bool
 }
 
 func (s *session) wake() {
@@ -368,7 +369,7 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 	r.master, r.masterAddr, r.servers, r.version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
 	r.onlyWords() // a new session: what it refused before may fit now
 	s.cursor = r.orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
-	s.shapesDirty, s.columnDirty = true, true
+	s.shapesDirty, s.columnDirty, s.originsDirty = true, true, true
 	s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: &nusav1.GlobalWelcome{
 		Session: fmt.Sprintf("%s-%d", st.epoch, s.number), Lease: durationpb.New(a.cfg.Lease),
 		ReportInterval: durationpb.New(a.cfg.ReportInterval), Fence: next.Fence, Protocol: protocol,

@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/history"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/origins"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -35,6 +36,9 @@ type state struct {
 	jobs     map[jobKey]*jobState
 	regions  map[string]*regionState
 	matrix   matrix
+	// originRecords by domain, and the table of them.
+	originRecords map[string]originRecord
+	origins       *origins.Table
 	// asks of all jobs, for the shape subscriptions.
 	asks map[uint64]*askState
 	// pending are the jobs the placer has to look at.
@@ -118,6 +122,7 @@ func newState(epoch string, clock func() time.Duration, lease time.Duration) *st
 		pending: map[jobKey]struct{}{}, recent: map[jobKey]struct{}{},
 		purge: map[jobKey]struct{}{}, ended: map[jobKey]struct{}{},
 		changed: make(chan struct{}), events: events{history.New(epoch)}, matrix: newMatrix(),
+		originRecords: map[string]originRecord{},
 	}
 }
 
@@ -168,6 +173,9 @@ func (st *state) apply(key string, msg proto.Message, revision int64) {
 			j.result, j.resultRev = rec, revision
 			st.forget(j)
 		}
+	case strings.HasPrefix(key, originPrefix):
+		rec, _ := msg.(*nusav1.OriginRecord)
+		st.applyOrigin(key[len(originPrefix):], rec, revision)
 	case strings.HasPrefix(key, idemPrefix):
 		st.recentKeys.add(key)
 	case strings.HasPrefix(key, checkpointPrefix):

@@ -250,6 +250,11 @@ func (s *session) next() *nusav1.GlobalMessage {
 	case s.shapesDirty:
 		s.shapesDirty = false
 		return st.shapesMessage(s.a.subscribed)
+	case s.originsDirty:
+		s.originsDirty = false
+		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Origins{
+			Origins: &nusav1.OriginTable{Records: st.origins.Records()},
+		}}
 	case s.columnDirty:
 		s.columnDirty = false
 		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Column{

@@ -197,8 +197,14 @@ func TestHostileMessages(t *testing.T) {
 		"groups.g.tasks.t.driver: is missing":              func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"] = nil },
 		"groups.g.max_runtime: is not a duration":          func(s *nusav1.JobSpec) { s.Groups["g"].MaxRuntime = duration(1<<62, 0) },
 		"groups.g.max_runtime: -1s is negative":            func(s *nusav1.JobSpec) { s.Groups["g"].MaxRuntime = duration(-1, 0) },
-		`regions.near[0]: give one of region, labels and location`: func(s *nusav1.JobSpec) {
+		`regions.near[0]: give one of region, labels, location and domain`: func(s *nusav1.JobSpec) {
 			s.Regions = &nusav1.RegionsSpec{Near: []*nusav1.Near{{Selector: &nusav1.RegionSelector{}, Location: &nusav1.Location{}}}}
+		},
+		`regions.near[1]: give one of region, labels, location and domain`: func(s *nusav1.JobSpec) {
+			s.Regions = &nusav1.RegionsSpec{Near: []*nusav1.Near{{Domain: "a.com"}, {Domain: "a.com", Selector: &nusav1.RegionSelector{Name: "x"}}}}
+		},
+		`regions.near[0].domain: domain "*.a.com"`: func(s *nusav1.JobSpec) {
+			s.Regions = &nusav1.RegionsSpec{Near: []*nusav1.Near{{Domain: "*.a.com"}}}
 		},
 		"groups.g.constraints: 40 constraints, the limit is 32": func(s *nusav1.JobSpec) { s.Groups["g"].Constraints = repeat("true", 40) },
 		`groups["` + strings.Repeat("x", 60) + `…"]`:            func(s *nusav1.JobSpec) { s.Groups[strings.Repeat("x", 100)+"."] = s.Groups["g"] },

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
 // Validate checks every limit of a spec, defaulted or not. The error is of
@@ -317,15 +318,23 @@ func (c *checker) selector(path string, s *nusav1.RegionSelector, field string) 
 
 func (c *checker) near(path string, n *nusav1.Near) {
 	n = present(n)
-	switch s := n.GetSelector(); {
-	case n.Location != nil && s != nil:
-		c.fail(path, "give one of region, labels and location")
+	s, ways := n.GetSelector(), 0
+	for _, given := range []bool{n.Location != nil, s != nil, s.GetName() != "" && len(s.GetLabels()) > 0, n.GetDomain() != ""} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		c.fail(path, "give one of region, labels, location and domain")
 	case n.Location != nil:
 		c.location(c.join(path, "location"), n.GetLocation())
-	case s.GetName() != "" && len(s.GetLabels()) > 0:
-		c.fail(path, "give one of region, labels and location")
+	case n.GetDomain() != "":
+		if _, err := origin.ParseDomain(n.GetDomain()); err != nil {
+			c.fail(c.join(path, "domain"), "%v", err)
+		}
 	case s.GetName() == "" && len(s.GetLabels()) == 0:
-		c.fail(path, "is near to nothing: give region, labels or location")
+		c.fail(path, "is near to nothing: give region, labels, location or domain")
 	default:
 		c.selector(path, s, "region")
 	}

@@ -2,6 +2,8 @@ package place
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/topology"
@@ -28,16 +30,17 @@ type targets struct {
 type distances struct {
 	view    *topology.View
 	regions []Region
+	origins map[string][]string
 	known   map[string][]targets
 }
 
 func newDistances(s Snapshot) *distances {
-	return &distances{view: s.Topology, regions: s.Regions, known: map[string][]targets{}}
+	return &distances{view: s.Topology, regions: s.Regions, origins: s.Origins, known: map[string][]targets{}}
 }
 
 // of answers for a near clause: by index of the region.
 func (d *distances) of(n *Near) []targets {
-	key := fmt.Sprintf("%q %q %d", n.Selector.Name, n.Selector.Labels, n.Percentile)
+	key := fmt.Sprintf("%q %q %q %d", n.Selector.Name, n.Selector.Labels, n.Domain, n.Percentile)
 	if n.Location != nil {
 		key = fmt.Sprint(n.Location.Latitude, n.Location.Longitude, n.Percentile)
 	}
@@ -60,7 +63,11 @@ func (d *distances) measure(n *Near) []targets {
 		return all
 	}
 	for to := range d.regions {
-		if !n.Selector.matches(&d.regions[to]) {
+		if n.Domain != "" {
+			if !slices.Contains(d.origins[n.Domain], d.regions[to].Name) {
+				continue
+			}
+		} else if !n.Selector.matches(&d.regions[to]) {
 			continue
 		}
 		for from := range d.regions {
@@ -127,6 +134,8 @@ func (n *Near) say(t target) string {
 		if n.Location.Name != "" {
 			to = n.Location.Name
 		}
+	} else if n.Domain != "" {
+		to = strings.TrimPrefix(to+", an origin of "+n.Domain, ", ")
 	} else if to == "" {
 		to = "any region that matches " + n.Selector.String()
 	}

@@ -27,9 +27,10 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	       [cordoned] [lost] [noreport] [disconnected=DUR] [unborn] [gone]   (again = changes it)
 //	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
 //	locate NAME LAT LON
+//	origins DOMAIN REGION…
 //	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain]   (again = changes it)
 //	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
-//	      [near=SEL|@LAT/LON,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
+//	      [near=SEL|@LAT/LON|domain=NAME,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
 //	colocate JOB GROUP,GROUP
 //	answer JOB/GROUP FROM-TO REGION STATE [reason]
 //	plan | plan terse | apply     (apply carries out the latest plan)
@@ -97,6 +98,7 @@ type world struct {
 	edges    map[[2]string]topology.Edge
 	jobs     []*Job
 	returned []Returned
+	origins  map[string][]string
 	revision int64
 	last     Plan
 }
@@ -104,7 +106,7 @@ type world struct {
 func newWorld() *world {
 	return &world{
 		regions: map[string]*Region{}, fits: map[string]map[string]int{},
-		places: map[string]*topology.Location{}, edges: map[[2]string]topology.Edge{}, revision: 100,
+		places: map[string]*topology.Location{}, edges: map[[2]string]topology.Edge{}, origins: map[string][]string{}, revision: 100,
 	}
 }
 
@@ -119,6 +121,8 @@ func (w *world) run(words []string, out *strings.Builder) error {
 		lat, _ := strconv.ParseFloat(args[1], 64)
 		lon, _ := strconv.ParseFloat(args[2], 64)
 		w.places[args[0]] = &topology.Location{Latitude: lat, Longitude: lon, Name: args[0]}
+	case "origins":
+		w.origins[args[0]] = args[1:]
 	case "job":
 		return w.job(args[0], args[1:])
 	case "group":
@@ -369,8 +373,8 @@ func nearOf(s string) Near {
 		n.Location = &topology.Location{}
 		n.Location.Latitude, _ = strconv.ParseFloat(lat, 64)
 		n.Location.Longitude, _ = strconv.ParseFloat(lon, 64)
-	} else {
-		n.Selector = selectorOf(words[0])
+	} else if n.Domain, ok = strings.CutPrefix(words[0], "domain="); !ok {
+		n.Domain, n.Selector = "", selectorOf(words[0])
 	}
 	for _, word := range words[1:] {
 		k, numbered := strconv.Atoi(word[1:])
@@ -466,7 +470,7 @@ func (w *world) write(j *Job, changes []region.Change) {
 }
 
 func (w *world) snapshot() Snapshot {
-	s := Snapshot{Returned: w.returned}
+	s := Snapshot{Returned: w.returned, Origins: w.origins}
 	var vertices []topology.Region
 	for _, name := range slices.Sorted(maps.Keys(w.regions)) {
 		r := *w.regions[name]

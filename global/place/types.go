@@ -24,6 +24,9 @@ type Snapshot struct {
 	// Topology answers distances; of both directions the worse counts. Nil =
 	// nothing is known.
 	Topology *topology.View
+	// Origins are the regions that serve a domain, for Near.Domain; those that do
+	// not exist are ignored.
+	Origins map[string][]string
 	// Terse leaves out Plan.Groups' regions (scores and verdicts of each region)
 	// of jobs without Explain.
 	Terse bool
@@ -213,9 +216,11 @@ const (
 )
 
 // Near asks for network closeness to a region, to the nearest of the regions
-// with some labels, or to a point.
+// with some labels or of those that serve a domain, or to a point.
 type Near struct {
 	Selector Selector
+	// Domain, if not empty, is used instead of Selector, see Snapshot.Origins.
+	Domain string
 	// Location, if not nil, is used instead of Selector. There is no edge to a
 	// point: the estimate decides, whatever Unknown says.
 	Location *topology.Location

@@ -1,0 +1,252 @@
+package global
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/internal/origins"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+	"github.com/nusa-scheduler/nusa/topology/origin"
+)
+
+// originsAPI is the public Origins service.
+type originsAPI struct {
+	nusav1.UnimplementedOriginsServer
+	s *server
+}
+
+// Set implements nusav1.OriginsServer.
+func (o *originsAPI) Set(ctx context.Context, req *nusav1.SetOriginsRequest) (*nusav1.OriginRecord, error) {
+	a, err := o.s.current()
+	if err != nil {
+		return nil, err
+	}
+	changed, revision := false, int64(0)
+	var next *nusav1.OriginRecord
+	written, err := a.commit.do(ctx, func(t *tx) error {
+		known := func(name string) bool { r, _ := t.region(name); return r != nil }
+		var err error
+		if next, err = origins.Check(req.GetRecord(), known); err != nil {
+			return err
+		}
+		domain := next.GetDomain()
+		old, rev := t.origin(domain)
+		if err := checkRevision("origin record "+domain, req.GetRevision(), old != nil, rev); err != nil {
+			return err
+		}
+		if changed, revision = !proto.Equal(old, next), rev; !changed {
+			return nil
+		}
+		if err := t.audit("origins.set", domain, ""); err != nil {
+			return err
+		}
+		return t.putOrigin(next)
+	})
+	if err != nil {
+		return nil, apiError(err)
+	}
+	if changed || revision == 0 { // 0: the same record, set by another request of the transaction
+		revision = written
+	}
+	if changed {
+		a.st.events.Add("origins.set", next.GetDomain(), "by an operator, %s", listNames(regionsOf(next)))
+	}
+	next = proto.CloneOf(next)
+	next.Revision = revision
+	return next, nil
+}
+
+func regionsOf(rec *nusav1.OriginRecord) []string {
+	var out []string
+	for _, o := range rec.GetOrigins() {
+		out = append(out, o.GetRegion())
+	}
+	return out
+}
+
+// List implements nusav1.OriginsServer.
+func (o *originsAPI) List(context.Context, *nusav1.ListOriginsRequest) (*nusav1.ListOriginsResponse, error) {
+	a, err := o.s.current()
+	if err != nil {
+		return nil, err
+	}
+	a.st.mu.Lock()
+	defer a.st.mu.Unlock()
+	return &nusav1.ListOriginsResponse{Records: a.st.origins.Records(), Age: durationpb.New(0)}, nil
+}
+
+// Remove implements nusav1.OriginsServer.
+func (o *originsAPI) Remove(ctx context.Context, req *nusav1.RemoveOriginsRequest) (*nusav1.RemoveOriginsResponse, error) {
+	a, err := o.s.current()
+	if err != nil {
+		return nil, err
+	}
+	domain, err := origin.ParsePattern(req.GetDomain())
+	if err != nil {
+		return nil, invalid("domain", err.Error())
+	}
+	_, err = a.commit.do(ctx, func(t *tx) error {
+		old, revision := t.origin(domain)
+		if old == nil {
+			return status.Errorf(codes.NotFound, "there is no origin record %q", domain)
+		}
+		if err := checkRevision("origin record "+domain, req.GetRevision(), true, revision); err != nil {
+			return err
+		}
+		if err := t.audit("origins.removed", domain, ""); err != nil {
+			return err
+		}
+		return t.deleteOrigin(domain)
+	})
+	if err != nil {
+		return nil, apiError(err)
+	}
+	a.st.events.Add("origins.removed", domain, "by an operator")
+	return &nusav1.RemoveOriginsResponse{}, nil
+}
+
+// Resolve implements nusav1.OriginsServer.
+func (o *originsAPI) Resolve(_ context.Context, req *nusav1.ResolveOriginRequest) (*nusav1.ResolveOriginResponse, error) {
+	a, err := o.s.current()
+	if err != nil {
+		return nil, err
+	}
+	st := a.st
+	st.mu.Lock()
+	if name := req.GetRegion(); name != "" && st.regions[name] == nil {
+		defer st.mu.Unlock()
+		return nil, st.noRegion("region", name)
+	}
+	table, view := st.origins, st.topologyView()
+	age := st.clock() - st.matrix.viewAt
+	st.mu.Unlock()
+	out, err := table.Resolve(req, func(p topology.Percentile) *topology.Router { return a.routers.of(view, p) })
+	if err != nil {
+		return nil, err
+	}
+	out.Age = durationpb.New(age)
+	return out, nil
+}
+
+// origin is as job: a domain's record and the revision of the stored one.
+func (t *tx) origin(domain string) (*nusav1.OriginRecord, int64) {
+	if ch, ok := t.find(originKey(domain)); ok {
+		rec, _ := ch.msg.(*nusav1.OriginRecord)
+		return rec, 0
+	}
+	stored := t.st.originRecords[domain]
+	return stored.rec, stored.rev
+}
+
+// putOrigin stores a record, if there may be so many.
+func (t *tx) putOrigin(rec *nusav1.OriginRecord) error {
+	err := origins.Fits(func(yield func(*nusav1.OriginRecord) bool) {
+		for domain, stored := range t.st.originRecords {
+			if _, changed := t.find(originKey(domain)); !changed && domain != rec.GetDomain() && !yield(stored.rec) {
+				return
+			}
+		}
+		for _, ch := range t.changes {
+			if other, ok := ch.msg.(*nusav1.OriginRecord); ok && other.GetDomain() != rec.GetDomain() && !yield(other) {
+				return
+			}
+		}
+		yield(rec)
+	})
+	if err != nil {
+		return err
+	}
+	return t.set(txChange{key: originKey(rec.GetDomain()), msg: rec, known: t.st.originRecords[rec.GetDomain()].rev})
+}
+
+func (t *tx) deleteOrigin(domain string) error {
+	return t.set(txChange{key: originKey(domain), known: t.st.originRecords[domain].rev})
+}
+
+// originRecord is a stored record, without revision.
+type originRecord struct {
+	rec *nusav1.OriginRecord
+	rev int64
+}
+
+// applyOrigin takes a record; regions are told. mu is held.
+func (st *state) applyOrigin(domain string, rec *nusav1.OriginRecord, revision int64) {
+	if delete(st.originRecords, domain); rec != nil {
+		st.originRecords[domain] = originRecord{rec, revision}
+	}
+	if st.loading {
+		return // gathered at the end
+	}
+	if err := st.gatherOrigins(); err != nil {
+		return // it was checked before it was written; the table stays as it was
+	}
+	st.notify()
+	for _, r := range st.regions {
+		if r.session != nil {
+			r.session.originsDirty = true
+			r.session.wake()
+		}
+	}
+}
+
+// gatherOrigins makes the table of every record, with its revision. mu is held.
+func (st *state) gatherOrigins() error {
+	all := make([]*nusav1.OriginRecord, 0, len(st.originRecords))
+	for _, stored := range st.originRecords {
+		rec := proto.CloneOf(stored.rec)
+		rec.Revision = stored.rev
+		all = append(all, rec)
+	}
+	table, err := origins.NewTable(all)
+	if err != nil {
+		return err
+	}
+	st.origins = table
+	return nil
+}
+
+// serving are the regions of the domains that jobs want to be near. mu is held.
+func (st *state) serving(jobs []place.Job) map[string][]string {
+	var out map[string][]string
+	for _, j := range jobs {
+		for _, g := range j.Groups {
+			for _, n := range g.Regions.Near {
+				if n.Domain == "" || out[n.Domain] != nil {
+					continue
+				}
+				if out == nil {
+					out = map[string][]string{}
+				}
+				out[n.Domain] = st.origins.Serving(n.Domain)
+			}
+		}
+	}
+	return out
+}
+
+// routers keeps the router of the latest view for each percentile: building one
+// costs the square of the regions.
+type routers struct {
+	mu   sync.Mutex
+	view *topology.View
+	by   map[topology.Percentile]*topology.Router
+}
+
+func (r *routers) of(v *topology.View, p topology.Percentile) *topology.Router {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.view != v {
+		r.view, r.by = v, map[topology.Percentile]*topology.Router{}
+	}
+	if r.by[p] == nil {
+		r.by[p] = topology.NewRouter(v, p)
+	}
+	return r.by[p]
+}

@@ -1,0 +1,251 @@
+// Package origins is the records of which regions serve a domain, as they are
+// set, stored and told to regions, and who serves a client by them: the same at
+// the global tier and in a region on its own. The choice is topology/origin's.
+package origins
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+	"github.com/nusa-scheduler/nusa/topology/origin"
+)
+
+// Bounds of a federation's records. All of them travel in one message.
+const (
+	MaxRecords = 1000
+	MaxBytes   = 1 << 20
+	// MaxAddress is the longest address of an origin, in bytes.
+	MaxAddress = 253
+)
+
+// maxRTT is the most that a policy may ask for: no probe waits for longer.
+const maxRTT = time.Minute
+
+// ErrTooMany: the records would exceed MaxRecords or MaxBytes.
+var ErrTooMany = errors.New("too many origin records")
+
+// Check answers a record in its canonical form, without revision, or what is
+// wrong with it: an error INVALID_ARGUMENT with one problem per fault. known
+// says which regions there are; nil leaves that aside.
+func Check(rec *nusav1.OriginRecord, known func(region string) bool) (*nusav1.OriginRecord, error) {
+	var problems []*nusav1.Problem
+	fail := func(field, format string, args ...any) {
+		problems = append(problems, &nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
+	}
+	out := proto.CloneOf(rec)
+	if out == nil {
+		out = &nusav1.OriginRecord{}
+	}
+	out.Revision = 0
+	domain, err := origin.ParsePattern(out.GetDomain())
+	if err != nil {
+		fail("record.domain", "%v", err)
+	} else if out.Domain = domain; true {
+		if _, err := origin.NewTable([]origin.Record{{Pattern: domain, Origins: read(out)}}); err != nil {
+			fail("record.origins", "%v", err)
+		}
+	}
+	for i, o := range out.GetOrigins()[:min(len(out.GetOrigins()), origin.MaxOrigins)] {
+		at := fmt.Sprintf("record.origins[%d]", i)
+		if known != nil && o.GetRegion() != "" && !known(o.GetRegion()) {
+			fail(at+".region", "there is no region %q", clip(o.GetRegion()))
+		}
+		if len(o.GetAddress()) > MaxAddress || !utf8.ValidString(o.GetAddress()) {
+			fail(at+".address", "must be text of at most %d bytes", MaxAddress)
+		}
+	}
+	p := out.GetPolicy()
+	if !slices.Contains([]int32{0, 50, 90, 99}, p.GetPercentile()) {
+		fail("record.policy.percentile", "%d: must be 50, 90 or 99", p.GetPercentile())
+	}
+	if m := p.GetMaxRtt(); m != nil && (m.CheckValid() != nil || m.AsDuration() < 0 || m.AsDuration() > maxRTT) {
+		fail("record.policy.max_rtt", "must be 0..%s", maxRTT)
+	}
+	if n := p.GetMaxRelays(); n < topology.NoRelays || n > topology.MaxRelays {
+		fail("record.policy.max_relays", "%d: must be %d..%d", n, topology.NoRelays, topology.MaxRelays)
+	}
+	if g := p.GetMinRelayGain(); !(g >= 0 && g <= 1) {
+		fail("record.policy.min_relay_gain", "%v: must be 0..1", g)
+	}
+	if len(problems) > 0 {
+		return nil, serve.Invalid(problems...)
+	}
+	return out, nil
+}
+
+func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), 63)], "") }
+
+func read(rec *nusav1.OriginRecord) []origin.Origin {
+	out := make([]origin.Origin, 0, len(rec.GetOrigins()))
+	for _, o := range rec.GetOrigins() {
+		out = append(out, origin.Origin{Region: o.GetRegion(), Weight: o.GetWeight(), Drained: o.GetDrained()})
+	}
+	return out
+}
+
+// Table is a set of records. It is immutable and safe for concurrent use; the
+// nil one is empty.
+type Table struct {
+	table   *origin.Table
+	records map[string]*nusav1.OriginRecord
+}
+
+// NewTable takes records that Check passed; it keeps them. Errors are
+// ErrTooMany and those of origin.NewTable.
+func NewTable(records []*nusav1.OriginRecord) (*Table, error) {
+	if err := Fits(slices.Values(records)); err != nil {
+		return nil, err
+	}
+	t := &Table{records: make(map[string]*nusav1.OriginRecord, len(records))}
+	all := make([]origin.Record, 0, len(records))
+	for _, r := range records {
+		all = append(all, origin.Record{Pattern: r.GetDomain(), Origins: read(r)})
+		t.records[r.GetDomain()] = r
+	}
+	var err error
+	if t.table, err = origin.NewTable(all); err != nil {
+		return nil, fmt.Errorf("origin records: %w", err)
+	}
+	return t, nil
+}
+
+// Fits says whether so many records may be stored; the error is ErrTooMany.
+func Fits(records func(yield func(*nusav1.OriginRecord) bool)) error {
+	n, size := 0, 0
+	for r := range records {
+		n++
+		size += proto.Size(r) + 4 // its tag and length in the table
+	}
+	if n > MaxRecords || size > MaxBytes {
+		return fmt.Errorf("%w: %d of %d bytes together; at most %d of %d bytes", ErrTooMany, n, size, MaxRecords, MaxBytes)
+	}
+	return nil
+}
+
+// Records are all of them, by domain. The caller must not change them.
+func (t *Table) Records() []*nusav1.OriginRecord {
+	if t == nil {
+		return nil
+	}
+	out := make([]*nusav1.OriginRecord, 0, len(t.records))
+	for _, domain := range slices.Sorted(maps.Keys(t.records)) {
+		out = append(out, t.records[domain])
+	}
+	return out
+}
+
+// Match is the most specific record that covers a domain; nil if none does, or
+// it is no domain.
+func (t *Table) Match(domain string) *nusav1.OriginRecord {
+	rec, _ := t.match(domain)
+	return rec
+}
+
+func (t *Table) match(domain string) (*nusav1.OriginRecord, error) {
+	if t == nil {
+		if _, err := origin.ParseDomain(domain); err != nil {
+			return nil, err
+		}
+		return nil, origin.ErrNoRecord
+	}
+	found, err := t.table.Match(domain)
+	if err != nil {
+		return nil, err
+	}
+	return t.records[found.Pattern], nil
+}
+
+// Serving are the regions of a domain's record that are not drained, in the
+// record's order; nil if no record covers it.
+func (t *Table) Serving(domain string) []string {
+	var out []string
+	for _, o := range t.Match(domain).GetOrigins() {
+		if !o.GetDrained() {
+			out = append(out, o.GetRegion())
+		}
+	}
+	return out
+}
+
+// Resolve answers which origin serves a client. The view's router at a
+// percentile comes from router. Errors are statuses: NOT_FOUND where no record
+// covers the domain, INVALID_ARGUMENT for what is wrong with the request.
+func (t *Table) Resolve(req *nusav1.ResolveOriginRequest, router func(topology.Percentile) *topology.Router) (*nusav1.ResolveOriginResponse, error) {
+	rec, err := t.match(req.GetDomain())
+	switch {
+	case errors.Is(err, origin.ErrNoRecord):
+		return nil, status.Errorf(codes.NotFound, "no origin record covers %q", req.GetDomain())
+	case err != nil:
+		return nil, invalid("domain", err)
+	}
+	client := origin.Client{Region: req.GetRegion()}
+	if l := req.GetLocation(); l != nil {
+		client.Location = &topology.Location{Latitude: l.GetLatitude(), Longitude: l.GetLongitude(), Name: l.GetName()}
+	}
+	p := rec.GetPolicy()
+	r := router(topology.Percentile(p.GetPercentile()))
+	choice, err := origin.Choose(r, client, read(rec), origin.Policy{
+		Paths:        topology.PathOptions{MaxRelays: int(p.GetMaxRelays())},
+		MinRelayGain: p.GetMinRelayGain(), MaxRTT: p.GetMaxRtt().AsDuration(), NoGuesses: p.GetNoGuesses(), Current: req.GetCurrent(),
+	})
+	if err != nil {
+		field := "region"
+		if client.Region == "" && client.Location != nil {
+			field = "location"
+		}
+		return nil, invalid(field, err) // the record was checked
+	}
+	out := &nusav1.ResolveOriginResponse{Record: rec.GetDomain(), Choice: rendered(choice.Candidate, rec, client)}
+	for _, o := range choice.Others {
+		out.Others = append(out.Others, rendered(o, rec, client))
+	}
+	return out, nil
+}
+
+func invalid(field string, err error) error {
+	return serve.Invalid(&nusav1.Problem{Field: field, Message: err.Error()})
+}
+
+// rendered is a candidate on the wire.
+func rendered(c origin.Candidate, rec *nusav1.OriginRecord, client origin.Client) *nusav1.OriginChoice {
+	out := &nusav1.OriginChoice{Region: c.Region, Weight: c.Weight, Why: c.Why, Refused: c.Refused || c.Region == ""}
+	for _, o := range rec.GetOrigins() {
+		if o.GetRegion() == c.Region {
+			out.Address = o.GetAddress()
+		}
+	}
+	if out.Refused {
+		return out
+	}
+	out.Path = pathOf(c.Path)
+	out.Cost, out.Score = durationpb.New(c.Cost), durationpb.New(c.Score)
+	if client.Location != nil {
+		out.Access = &nusav1.NearRegion{
+			Region: c.Path.Regions[0], Rtt: durationpb.New(c.Access.RTT),
+			Source: nusav1.RTTSource(c.Access.Source), State: nusav1.EdgeState(c.Access.State),
+		}
+	}
+	return out
+}
+
+func pathOf(p topology.Path) *nusav1.Path {
+	return &nusav1.Path{
+		Regions: p.Regions, Rtt: durationpb.New(p.RTT), Source: nusav1.RTTSource(p.Source),
+		Upper: durationpb.New(p.Upper), State: nusav1.EdgeState(p.State), NoLoad: p.NoLoad,
+		Cost: durationpb.New(p.Cost.Total()), CostRtt: durationpb.New(p.Cost.RTT),
+		CostCpu: durationpb.New(p.Cost.CPU), CostQueue: durationpb.New(p.Cost.Queue),
+	}
+}
