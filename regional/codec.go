@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"runtime"
 	"sync"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
@@ -95,6 +96,10 @@ func decodeEntry(entry []byte) ([]state.Command, error) {
 	return out, nil
 }
 
+// snapshotTurn is after how many records, of some 10 µs each, the writer lets
+// others go first: decisions must not wait for the end of its time slice.
+const snapshotTurn = 32
+
 // writeSnapshot writes the version, then every record.
 func writeSnapshot(w io.Writer, view *state.View) error {
 	buf := bufio.NewWriterSize(w, 256<<10)
@@ -102,9 +107,13 @@ func writeSnapshot(w io.Writer, view *state.View) error {
 		return err
 	}
 	enc := codec.NewEncoder(buf, dialect)
+	n := 0
 	for r := range view.Records() {
 		if err := enc.Encode(&r); err != nil {
 			return err
+		}
+		if n++; n%snapshotTurn == 0 {
+			runtime.Gosched()
 		}
 	}
 	return buf.Flush()

@@ -1,0 +1,123 @@
+package regional
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// nowhere is a sink that only counts.
+type nowhere struct {
+	sink
+	bytes int
+}
+
+func (n *nowhere) Write(b []byte) (int, error) {
+	n.bytes += len(b)
+	return len(b), nil
+}
+
+// BenchmarkSnapshot takes snapshots of 100,000 allocations on 1,000 nodes while
+// jobs are placed one by one. snapshot-µs is how long the log waits for it; the
+// longest placement beside it and without it tell what the writing costs.
+func BenchmarkSnapshot(b *testing.B) {
+	f, index := newFSM(), uint64(0)
+	planner := sched.NewPlanner()
+	apply := func(cmds ...state.Command) {
+		var data [][]byte
+		for _, c := range cmds {
+			c.NowUnixNano = int64(time.Hour)
+			d, err := encodeCommand(&c)
+			if err != nil {
+				b.Fatal(err)
+			}
+			data = append(data, d)
+		}
+		index++
+		r, ok := f.Apply(&raft.Log{Index: index, Data: joinEntry(data)}).(applied)
+		if !ok {
+			b.Fatal("the entry was not applied")
+		}
+		for _, one := range r.results {
+			if one.Err != nil {
+				b.Fatal(one.Err)
+			}
+		}
+	}
+	place := func(name string, count int32) {
+		spec := benchSpec(name)
+		spec.Groups["main"].Count = proto.Int32(count)
+		job.Default(spec)
+		raw, err := stable.Marshal(spec)
+		if err != nil {
+			b.Fatal(err)
+		}
+		apply(state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: *jobOf(spec, raw, true, 0)}})
+		for more := true; more; {
+			plan := planner.Make(sched.Input{View: f.View(), NowUnixNano: int64(time.Hour)})
+			more = plan.More
+			for _, c := range plan.Commands(newID, perCommand) {
+				apply(state.Command{ApplyPlan: &c})
+			}
+		}
+	}
+	for i := range 1000 {
+		apply(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{
+			ID: fmt.Sprintf("node-%05d", i), Name: fmt.Sprintf("node-%05d", i), Pool: "default", Status: state.NodeReady,
+			Drivers:  []state.Driver{{Name: "process", Healthy: true}},
+			Capacity: state.Resources{CPUMilli: 64_000_000, MemoryBytes: 256 << 40, DiskBytes: 1 << 40},
+		}}})
+	}
+	place("large", 100_000)
+	n := 0
+	longest := func(until <-chan struct{}) (most time.Duration) {
+		for {
+			select {
+			case <-until:
+				return most
+			default:
+			}
+			n++
+			t := time.Now()
+			place(fmt.Sprintf("job-%06d", n), 1)
+			most = max(most, time.Since(t))
+		}
+	}
+	var pause, beside, alone, writing time.Duration
+	var size int
+	for b.Loop() {
+		t := time.Now()
+		s, err := f.Snapshot()
+		pause = max(pause, time.Since(t))
+		if err != nil {
+			b.Fatal(err)
+		}
+		done := make(chan struct{})
+		to := &nowhere{}
+		go func() {
+			defer close(done)
+			t := time.Now()
+			if err := s.Persist(to); err != nil {
+				b.Error(err)
+			}
+			writing = max(writing, time.Since(t))
+		}()
+		beside = max(beside, longest(done))
+		size = to.bytes
+		quiet := make(chan struct{})
+		time.AfterFunc(writing, func() { close(quiet) })
+		alone = max(alone, longest(quiet))
+	}
+	b.ReportMetric(float64(pause.Nanoseconds())/1e3, "snapshot-µs")
+	b.ReportMetric(beside.Seconds()*1e3, "longest-beside-ms")
+	b.ReportMetric(alone.Seconds()*1e3, "longest-alone-ms")
+	b.ReportMetric(writing.Seconds()*1e3, "writing-ms")
+	b.ReportMetric(float64(size)/1e6, "MB")
+}
