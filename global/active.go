@@ -52,6 +52,8 @@ type active struct {
 	columnStamp uint64
 	// peersAt is when peers were last sent for their coordinates' sake.
 	peersAt time.Duration
+	// interestAt is when it was last worked out what jobs ask about.
+	interestAt time.Duration
 }
 
 // newActive loads the records as of the election.
@@ -250,6 +252,10 @@ func (a *active) tick() {
 	newPeers := newColumns && now-a.peersAt >= a.cfg.CheckpointInterval
 	if newPeers {
 		a.peersAt = now
+	}
+	if st.interestDirty && now-a.interestAt >= a.cfg.CheckpointInterval {
+		a.interestAt = now
+		st.updateInterest()
 	}
 	forgot := false
 	for _, r := range st.regions {

@@ -188,6 +188,7 @@ func (st *state) applyOrigin(domain string, rec *nusav1.OriginRecord, revision i
 		return // it was checked before it was written; the table stays as it was
 	}
 	st.notify()
+	st.interestDirty = true
 	for _, r := range st.regions {
 		if r.session != nil {
 			r.session.originsDirty = true

@@ -128,3 +128,33 @@ func TestTooManyOrigins(t *testing.T) {
 		t.Errorf("%d records, %d refused, %v", len(list.GetRecords()), refused, err)
 	}
 }
+
+// TestInterest: regions are told which peers jobs ask about, soon after.
+func TestInterest(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	alpha, _, gamma := s.joined("alpha"), s.joined("beta"), s.joined("gamma")
+	interest := func(r *fakeRegion, in string) float64 {
+		for _, p := range r.peers.GetRegions() {
+			if p.GetName() == in {
+				return p.GetInterest()
+			}
+		}
+		return -1
+	}
+	alpha.wait("peers", func() bool { return interest(alpha, "gamma") == 0 && interest(alpha, "beta") == 0 })
+	s.submit(testJob("api", 1, func(j *nusav1.JobSpec) {
+		j.Regions = &nusav1.RegionsSpec{
+			Allow: []*nusav1.RegionSelector{{Name: "alpha"}},
+			Near:  []*nusav1.Near{{Selector: &nusav1.RegionSelector{Name: "gamma"}, MaxRtt: durationpb.New(time.Second), Required: true}},
+		}
+	}))
+	alpha.wait("interest", func() bool { return interest(alpha, "gamma") == 0.8 && interest(alpha, "beta") == 0 })
+	gamma.wait("interest", func() bool { return interest(gamma, "alpha") == 0.8 && interest(gamma, "beta") == 0 })
+	alpha.measure("gamma", 10*time.Millisecond)
+	alpha.waitSlot("default/api/web/0", accepted)
+	alpha.wait("more interest where it runs", func() bool { return interest(alpha, "gamma") == 1 })
+	if _, err := s.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "api"}}); err != nil {
+		t.Fatal(err)
+	}
+	gamma.wait("no interest", func() bool { return interest(gamma, "alpha") == 0 })
+}

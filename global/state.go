@@ -55,6 +55,10 @@ type state struct {
 	// explained are the jobs with full explanations, oldest first.
 	explained []jobKey
 	asksDirty bool
+	// near are the jobs with near rules; see near.go.
+	near          map[jobKey]struct{}
+	interest      map[string]map[string]float64
+	interestDirty bool
 	// recentKeys are idempotency keys written lately.
 	recentKeys recentSet
 	loading    bool
@@ -122,7 +126,7 @@ func newState(epoch string, clock func() time.Duration, lease time.Duration) *st
 		pending: map[jobKey]struct{}{}, recent: map[jobKey]struct{}{},
 		purge: map[jobKey]struct{}{}, ended: map[jobKey]struct{}{},
 		changed: make(chan struct{}), events: events{history.New(epoch)}, matrix: newMatrix(),
-		originRecords: map[string]originRecord{},
+		originRecords: map[string]originRecord{}, near: map[jobKey]struct{}{},
 	}
 }
 
@@ -200,6 +204,8 @@ func (st *state) applyJob(k jobKey, rec *nusav1.JobRecord, revision int64) {
 		st.forgive(k)
 	}
 	st.dropAsks(j)
+	delete(st.near, k)
+	st.interestDirty = true
 	j.rec, j.rev = rec, revision
 	j.keepExplained(rec)
 	j.stamp = st.notify()
@@ -213,6 +219,9 @@ func (st *state) applyJob(k jobKey, rec *nusav1.JobRecord, revision int64) {
 	j.plan = planJob(rec, revision)
 	if !rec.GetJob().GetStopped() {
 		st.addAsks(j)
+		if hasNear(j.plan) {
+			st.near[k] = struct{}{}
+		}
 	}
 	if rec.GetPurge() {
 		st.purge[k] = struct{}{}
@@ -251,6 +260,9 @@ func (st *state) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	j := st.job(k)
 	j.changes++
 	j.stamp = st.notify()
+	if _, near := st.near[k]; near {
+		st.interestDirty = true
+	}
 	old, had := j.slots[key]
 	if msg == nil {
 		delete(j.slots, key)
@@ -333,6 +345,7 @@ func (st *state) applyRegion(name string, rec *nusav1.Region, revision int64) {
 func (st *state) regionsChanged() {
 	st.notify()
 	st.matrix.stamp++
+	st.interestDirty = true
 	for _, r := range st.regions {
 		if r.session != nil {
 			r.session.peersDirty = true

@@ -287,7 +287,7 @@ func (st *state) peersMessage(to string) *nusav1.GlobalMessage {
 		}
 		p := &nusav1.PeerRegion{
 			Name: name, Location: r.rec.GetDefinition().GetLocation(), Labels: r.rec.GetDefinition().GetLabels(),
-			Coordinate: r.coordinate,
+			Coordinate: r.coordinate, Interest: st.interest[to][name],
 		}
 		for _, srv := range r.servers {
 			if srv.GetProbeAddress() != "" {

@@ -40,16 +40,29 @@ func newDistances(s Snapshot) *distances {
 
 // of answers for a near clause: by index of the region.
 func (d *distances) of(n *Near) []targets {
-	key := fmt.Sprintf("%q %q %q %d", n.Selector.Name, n.Selector.Labels, n.Domain, n.Percentile)
-	if n.Location != nil {
-		key = fmt.Sprint(n.Location.Latitude, n.Location.Longitude, n.Percentile)
-	}
+	key := fmt.Sprint(n.target(), n.Percentile)
 	all, ok := d.known[key]
 	if !ok {
 		all = d.measure(n)
 		d.known[key] = all
 	}
 	return all
+}
+
+// target names what is to be near; equal ones are the same places.
+func (n *Near) target() string {
+	if n.Location != nil {
+		return fmt.Sprint("@", n.Location.Latitude, ",", n.Location.Longitude)
+	}
+	return fmt.Sprintf("%q %q %q", n.Selector.Name, n.Selector.Labels, n.Domain)
+}
+
+// matches says whether a region, by index, is one to be near to.
+func (d *distances) matches(n *Near, i int) bool {
+	if n.Domain != "" {
+		return slices.Contains(d.origins[n.Domain], d.regions[i].Name)
+	}
+	return n.Selector.matches(&d.regions[i])
 }
 
 func (d *distances) measure(n *Near) []targets {
@@ -63,11 +76,7 @@ func (d *distances) measure(n *Near) []targets {
 		return all
 	}
 	for to := range d.regions {
-		if n.Domain != "" {
-			if !slices.Contains(d.origins[n.Domain], d.regions[to].Name) {
-				continue
-			}
-		} else if !n.Selector.matches(&d.regions[to]) {
+		if !d.matches(n, to) {
 			continue
 		}
 		for from := range d.regions {

@@ -1,0 +1,109 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+const (
+	// interestPairs bounds the ordered pairs that Interest answers. The broadest
+	// rules are left out first: what asks about everything prefers nothing.
+	interestPairs = 1 << 16
+	// softInterest is that of a soft rule of full weight; a required one decides
+	// more, and most where instances run whose bound may break.
+	softInterest     = 0.5
+	requiredInterest = 0.8
+)
+
+// Interest says how much the near rules of jobs ask about each pair of regions,
+// 0 < … ≤ 1, both ways; pairs that are not in it have 0. Of jobs that are
+// stopped nothing counts.
+func Interest(s Snapshot) map[string]map[string]float64 {
+	d := newDistances(s)
+	rules := map[string]*interest{}
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		for k := range j.Groups {
+			if g := &j.Groups[k]; !j.Stopped {
+				for n := range g.Regions.Near {
+					d.interested(rules, j, g, &g.Regions.Near[n])
+				}
+			}
+		}
+	}
+	out := map[string]map[string]float64{}
+	left := interestPairs
+	for _, key := range slices.SortedFunc(maps.Keys(rules), func(a, b string) int {
+		return cmp.Or(cmp.Compare(rules[a].pairs(), rules[b].pairs()), cmp.Compare(a, b))
+	}) {
+		r := rules[key]
+		if left -= r.pairs(); left < 0 {
+			break
+		}
+		for _, from := range r.from {
+			for _, to := range r.to {
+				raise(out, from, to, r.value(from))
+				raise(out, to, from, r.value(from))
+			}
+		}
+	}
+	return out
+}
+
+// interest of the groups that ask alike.
+type interest struct {
+	from, to []string
+	most     float64
+	// runs are the regions that run one of those that require it.
+	runs map[string]bool
+}
+
+func (r *interest) pairs() int { return 2 * len(r.from) * len(r.to) }
+
+func (r *interest) value(from string) float64 {
+	if r.runs[from] {
+		return 1
+	}
+	return r.most
+}
+
+// interested counts one rule of a group in.
+func (d *distances) interested(rules map[string]*interest, j *Job, g *Group, n *Near) {
+	if n.Location != nil || !n.Required && n.Weight <= 0 {
+		return // nobody probes a point
+	}
+	key := fmt.Sprintf("%v %s", g.Regions.Allow, n.target())
+	r := rules[key]
+	if r == nil {
+		r = &interest{runs: map[string]bool{}}
+		for i := range d.regions {
+			if allowed(g.Regions.Allow, &d.regions[i]) {
+				r.from = append(r.from, d.regions[i].Name)
+			}
+			if d.matches(n, i) {
+				r.to = append(r.to, d.regions[i].Name)
+			}
+		}
+		rules[key] = r
+	}
+	if !n.Required {
+		r.most = max(r.most, softInterest*float64(n.Weight)/100)
+		return
+	}
+	r.most = max(r.most, requiredInterest)
+	for _, s := range j.slotsOf(g.Name) {
+		r.runs[s.Region] = true
+	}
+}
+
+func raise(out map[string]map[string]float64, from, to string, value float64) {
+	if from == to || value <= 0 {
+		return
+	}
+	if out[from] == nil {
+		out[from] = map[string]float64{}
+	}
+	out[from][to] = max(out[from][to], value)
+}
