@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -42,22 +43,33 @@ func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 // ParseRegions reads one or more region definitions, separated by "---", and
 // checks them as ValidateRegion does. The error is of type Errors.
 func ParseRegions(data []byte, filename string) ([]*nusav1.RegionDefinition, error) {
+	return parseAll(data, filename, "region", func() *nusav1.RegionDefinition { return &nusav1.RegionDefinition{} }, validateRegion)
+}
+
+// ParseOrigins reads YAML or JSON of one or more origin records, one a document.
+// Errors are as those of ParseRegions.
+func ParseOrigins(data []byte, filename string) ([]*nusav1.OriginRecord, error) {
+	return parseAll(data, filename, "record", func() *nusav1.OriginRecord { return &nusav1.OriginRecord{} }, validateOrigins)
+}
+
+// parseAll reads a message from each document; it may stand below one key.
+func parseAll[M proto.Message](data []byte, filename, key string, fresh func() M, validate func(M) Errors) ([]M, error) {
 	docs, err := documents(data, filename)
 	if err != nil {
 		return nil, err
 	}
-	var out []*nusav1.RegionDefinition
+	var out []M
 	var errs Errors
 	for _, n := range docs {
-		def := &nusav1.RegionDefinition{}
+		m := fresh()
 		d := newDecoder(filename, n)
-		d.message(unwrap(n, "region"), def.ProtoReflect(), "")
+		d.message(unwrap(n, key), m.ProtoReflect(), "")
 		if len(d.errs) == 0 {
-			d.errs = validateRegion(def)
+			d.errs = validate(m)
 			d.locate()
 		}
 		errs = append(errs, d.errs...)
-		out = append(out, def)
+		out = append(out, m)
 	}
 	if err := errs.err(); err != nil {
 		return nil, err

@@ -184,6 +184,12 @@ func TestExamplesAndSamples(t *testing.T) {
 			}
 			continue
 		}
+		if filepath.Base(f) == "origins.yaml" {
+			if records, err := ParseOrigins(data, f); err != nil || len(records) != 2 {
+				t.Errorf("%d origin records, %v", len(records), err)
+			}
+			continue
+		}
 		spec, err := Parse(data, f)
 		if err != nil {
 			t.Errorf("%v", err)
