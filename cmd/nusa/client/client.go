@@ -67,12 +67,12 @@ not placed or not healthy within --timeout. job plan: 0 no change, 1 changes,
 // Commands are the client's commands, to be added to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
-		jobCommand(), allocCommand(), regionCommand(), nodeCommand(),
+		jobCommand(), allocCommand(), regionCommand(), nodeCommand(), originCommand(),
 		latencyCommand(), topologyCommand(), eventsCommand(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork
-		if i >= 4 {
+		if i >= 5 {
 			c.GroupID = groupLook
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
@@ -41,10 +42,15 @@ func TestCommands(t *testing.T) {
 	}
 	f := newFake(t)
 	dir := t.TempDir()
-	regions := filepath.Join(dir, "regions.yaml")
-	if err := os.WriteFile(regions, []byte("name: a\n---\nname: b\n"), 0o600); err != nil {
-		t.Fatal(err)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
+	write("regions.yaml", "name: a\n---\nname: b\n")
+	write("origins.yaml", "domain: www.example.com\norigins: [{region: eastus, weight: 2}, {region: japaneast}]\npolicy: {max_rtt: 80ms}\n---\ndomain: example.net\norigins: [{region: eastus}]\n")
+	write("units.yaml", "domain: www.example.com\norigins: [{region: eastus, wieght: 2}]\npolicy: {max_rtt: 80}\n")
 	names := strings.NewReplacer(f.addr, "ADDR", dir, "DIR")
 	var out strings.Builder
 	ran := 0
@@ -60,6 +66,9 @@ func TestCommands(t *testing.T) {
 		var args []string
 		stdin := ""
 		for _, a := range strings.Fields(command) {
+			if a == "{long}" {
+				a = strings.Repeat("long.", 60) + "example.com"
+			}
 			if name, kind, ok := jobFile(a); ok {
 				stdin, a = fmt.Sprintf(hello, name, kind), "-"
 			}
@@ -124,6 +133,14 @@ func TestRequests(t *testing.T) {
 		{"node remove lost --region japaneast", &nusav1.RemoveNodeRequest{Id: "lost", Region: "japaneast"}},
 		{"node cordon n1", &nusav1.CordonNodeRequest{Id: "n1", Cordon: true}},
 		{"node uncordon n1", &nusav1.CordonNodeRequest{Id: "n1"}},
+		{"topology path a b -k 5 --relays 0 -p 90", &nusav1.PathRequest{From: "a", To: "b", K: 5, MaxRelays: -1, Percentile: 90}},
+		{"topology path a b --cpu-weight 5ms", &nusav1.PathRequest{From: "a", To: "b", K: 3, MaxRelays: 2, Percentile: 50, Weights: &nusav1.PathWeights{Cpu: lasting(5 * time.Millisecond), Queue: lasting(0)}}},
+		{"topology check --limit 3 --min-gain 0.2", &nusav1.CheckTopologyRequest{Percentile: 50, Limit: 3, MinGain: 0.2}},
+		{"origin set *.Example.com --region a:2=host:1 --region b --drained b --max-rtt 80ms --relays 0 --no-guesses --check-revision -1", &nusav1.SetOriginsRequest{Revision: -1, Record: &nusav1.OriginRecord{
+			Domain: "*.Example.com", Origins: []*nusav1.Origin{{Region: "a", Weight: 2, Address: "host:1"}, {Region: "b", Drained: true}}, Revision: 7,
+			Policy: &nusav1.OriginPolicy{Percentile: 50, MaxRtt: lasting(80 * time.Millisecond), MaxRelays: -1, NoGuesses: true, MinRelayGain: 0.1}}}},
+		{"origin remove example.com --check-revision 3", &nusav1.RemoveOriginsRequest{Domain: "example.com", Revision: 3}},
+		{"origin resolve example.com --location=-6.2,106.8 --current a", &nusav1.ResolveOriginRequest{Domain: "example.com", Location: &nusav1.Location{Latitude: -6.2, Longitude: 106.8}, Current: "a"}},
 		{"topology nearest --location=-6.2,106.8 -k 3 -p 99", &nusav1.NearestRequest{Location: &nusav1.Location{Latitude: -6.2, Longitude: 106.8}, Limit: 3, Percentile: 99}},
 	} {
 		f.requests = nil

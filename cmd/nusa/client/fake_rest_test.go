@@ -167,34 +167,6 @@ func (f nodeServer) Remove(_ context.Context, r *nusav1.RemoveNodeRequest) (*nus
 	return &nusav1.RemoveNodeResponse{Node: f.as(sampleNodes()[0], r.GetId())}, nil
 }
 
-type topologyServer struct {
-	nusav1.UnimplementedTopologyServer
-	*notes
-}
-
-func (f topologyServer) Get(context.Context, *nusav1.GetTopologyRequest) (*nusav1.TopologyTree, error) {
-	return sampleTree(), nil
-}
-
-func (f topologyServer) Matrix(context.Context, *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
-	return sampleMatrix(), nil
-}
-
-func (f topologyServer) Path(context.Context, *nusav1.PathRequest) (*nusav1.PathResponse, error) {
-	return samplePaths(), nil
-}
-
-func (f topologyServer) Nearest(_ context.Context, r *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
-	f.note(r)
-	return sampleNearest(), nil
-}
-
-func (f topologyServer) Watch(_ *nusav1.MatrixRequest, s grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
-	return errors.Join(s.Send(sampleMatrix()), s.Send(&nusav1.MatrixResponse{Edges: []*nusav1.Edge{
-		edge("japaneast", "eastus", 170*time.Millisecond, nusav1.EdgeState_EDGE_STATE_OK, nusav1.RTTSource_RTT_SOURCE_MEASURED),
-	}}))
-}
-
 type eventServer struct {
 	nusav1.UnimplementedEventsServer
 	*notes

@@ -68,6 +68,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterRegionsServer(s, regionServer{notes: f.notes})
 	nusav1.RegisterNodesServer(s, nodeServer{notes: f.notes})
 	nusav1.RegisterTopologyServer(s, topologyServer{notes: f.notes})
+	nusav1.RegisterOriginsServer(s, originServer{notes: f.notes})
 	nusav1.RegisterEventsServer(s, eventServer{notes: f.notes})
 	nusav1.RegisterSystemServer(s, f)
 	ended := make(chan error, 1)

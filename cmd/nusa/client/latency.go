@@ -1,10 +1,13 @@
 package client
 
 import (
-	"errors"
+	"cmp"
+	"encoding/csv"
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,52 +17,58 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Marks of cells that are not plain measurements.
-const (
-	markPredicted   = "~"
-	markEstimated   = "≈"
-	markStale       = "?"
-	cellUnreachable = "×"
-	cellUnknown     = "·"
-	// wideMatrix is the number of regions above which columns are numbered.
-	wideMatrix = 8
-)
+// latencyOptions are the flags of nusa latency.
+type latencyOptions struct {
+	from       string
+	percentile int
+	watch      bool
+	all        bool
+	guesses    bool
+	history    bool
+	to         string
+	since      time.Duration
+}
 
 func latencyCommand() *cobra.Command {
 	s := &settings{}
-	var from string
-	var percentile int
-	var watch bool
+	o := latencyOptions{}
 	c := &cobra.Command{
-		Use: "latency", Short: "Show the measured round trips between regions", Args: takes(),
+		Use: "latency", Short: "Show the round trips between regions, and how they went", Args: takes(),
 		Long: `Shows round trips in milliseconds: each row is the region that measured, each
 column the one it probed. A value is plain when it was measured, ~ when it is
 predicted from network coordinates, ≈ when it is estimated from the distance;
-? marks a measurement that has become old. With --from, the loss says how much of
-it is known to be lost on the way out and on the way back, and "heard" marks a
-region that cannot be reached although its own probes arrive.`,
-		Example: "  nusa latency\n  nusa latency --from japaneast\n  nusa latency --percentile 99 --watch",
-		RunE: s.run(func(c *caller, _ []string) error {
-			if err := checkPercentile(percentile); err != nil {
-				return err
-			}
-			req := &nusav1.MatrixRequest{From: from}
-			if watch {
-				return c.watchMatrix(req, percentile)
-			}
-			ctx, cancel := c.call()
-			defer cancel()
-			m, err := c.topology().Matrix(ctx, req)
-			if err != nil {
-				return err
-			}
-			return c.print(m, func(w io.Writer) { c.view().latency(w, m, from, percentile) })
-		}),
+? marks a measurement that has become old, ! one that third regions contradict, ×
+a region that does not answer.
+
+Where a matrix is too wide, each region has a line that says what is near and
+what was not measured: --all shows the whole matrix in parts, --from one row with
+every detail. There, the loss says how much of it is known to be lost on the way
+out and on the way back, and "heard" marks a region that cannot be reached
+although its own probes arrive.
+
+-o csv writes a matrix that "nusa dev --wan FILE" and "nusa bench topology
+--matrix FILE" read: only what was measured, unless --guesses is given too.
+
+--history shows how the round trips that --region measured went over time.`,
+		Example: `  nusa latency
+  nusa latency --from japaneast
+  nusa latency --percentile 99 --watch
+  nusa latency -o csv > rtt.csv
+  nusa latency --history --region japaneast --since 24h
+  nusa latency --history --region japaneast --to eastus`,
+		RunE: s.run(func(c *caller, _ []string) error { return c.latency(o) }),
 	}
-	s.bind(c)
-	c.Flags().StringVar(&from, "from", "", "only what this region measured, with every detail")
-	c.Flags().IntVarP(&percentile, "percentile", "p", 50, "50, 90 or 99")
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "go on and show changes")
+	s.bind(c, "csv")
+	s.bindRegion(c, "with --history: the region that measured")
+	f := c.Flags()
+	f.StringVar(&o.from, "from", "", "only what this region measured, with every detail")
+	f.IntVarP(&o.percentile, "percentile", "p", 50, "50, 90 or 99")
+	f.BoolVarP(&o.watch, "watch", "w", false, "go on and show changes")
+	f.BoolVar(&o.all, "all", false, "the whole matrix, however wide")
+	f.BoolVar(&o.guesses, "guesses", false, "with -o csv: also what was only predicted or estimated")
+	f.BoolVar(&o.history, "history", false, "how it went over time, as the region keeps it")
+	f.StringVar(&o.to, "to", "", "with --history: only to this region, with every field")
+	bindSince(c, &o.since, "with --history: how far back")
 	return c
 }
 
@@ -70,173 +79,102 @@ func checkPercentile(p int) error {
 	return nil
 }
 
-// watchMatrix keeps the latest of every edge; on a terminal it draws over the
-// matrix, else it prints the edges that changed.
-func (c *caller) watchMatrix(req *nusav1.MatrixRequest, percentile int) error {
-	stream, err := c.topology().Watch(c.ctx, req)
-	if err != nil {
+// check refuses flags that have no meaning together.
+func (o latencyOptions) check(c *caller) error {
+	given := func(name string) bool { return c.cmd.Flags().Changed(name) }
+	for _, name := range []string{"to", "since", "region"} {
+		if given(name) && !o.history {
+			return fmt.Errorf("--%s is for --history", name)
+		}
+	}
+	switch {
+	case o.guesses && c.output != "csv":
+		return fmt.Errorf("--guesses is for -o csv: the table marks guesses")
+	case c.output == "csv" && (o.watch || o.history):
+		return fmt.Errorf("-o csv is for the matrix as it is: use -o json with --watch and --history")
+	case o.watch && o.history:
+		return fmt.Errorf("give one of --watch and --history")
+	case o.history && given("from") && given("region") && o.from != c.region:
+		return fmt.Errorf("--from and --region name two regions: give one")
+	}
+	return checkPercentile(o.percentile)
+}
+
+func (c *caller) latency(o latencyOptions) error {
+	if err := o.check(c); err != nil {
 		return err
 	}
-	whole := &nusav1.MatrixResponse{}
-	for {
-		m, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF), err != nil && c.interrupted():
-			return nil
-		case err != nil:
-			return err
-		}
-		first := len(whole.GetEdges()) == 0
-		merge(whole, m)
-		v := c.view()
-		err = c.printLine(m, func(w io.Writer) {
-			if c.terminal || first {
-				if c.terminal {
-					fmt.Fprint(w, "\x1b[H\x1b[2J")
-				}
-				v.latency(w, whole, req.GetFrom(), percentile)
-				return
-			}
-			for _, e := range m.GetEdges() {
-				fmt.Fprintf(w, "%s %s -> %s %s ms\n", v.now.Format(time.TimeOnly), e.GetFrom(), e.GetTo(), v.cell(e, percentile))
-			}
-		})
-		if err != nil {
-			return err
-		}
+	if o.history {
+		return c.latencyHistory(o)
 	}
+	req := &nusav1.MatrixRequest{From: o.from}
+	if o.watch {
+		return c.watchMatrix(req, o)
+	}
+	ctx, cancel := c.call()
+	defer cancel()
+	m, err := c.topology().Matrix(ctx, req)
+	switch {
+	case err != nil:
+		return err
+	case c.output == "csv":
+		return c.matrixCSV(m, o)
+	}
+	return c.print(m, func(w io.Writer) { c.view().latency(w, m, o) })
 }
 
-// merge puts what changed into the whole.
-func merge(whole, m *nusav1.MatrixResponse) {
-	if len(m.GetRegions()) > 0 {
-		whole.Regions = m.GetRegions()
-	}
-	for _, e := range m.GetEdges() {
-		i := slices.IndexFunc(whole.Edges, func(o *nusav1.Edge) bool { return o.GetFrom() == e.GetFrom() && o.GetTo() == e.GetTo() })
-		if i < 0 {
-			whole.Edges = append(whole.Edges, e)
-		} else {
-			whole.Edges[i] = e
-		}
-	}
-}
-
-func (v view) latency(w io.Writer, m *nusav1.MatrixResponse, from string, percentile int) {
-	if len(m.GetRegions()) == 0 {
-		fmt.Fprintln(w, "no regions")
-		return
-	}
-	if from != "" {
-		v.row(w, m, from, percentile)
-		return
-	}
-	v.matrix(w, m, percentile)
-}
-
-func (v view) matrix(w io.Writer, m *nusav1.MatrixResponse, percentile int) {
+// edgesOf finds edges by both ends.
+func edgesOf(m *nusav1.MatrixResponse) map[[2]string]*nusav1.Edge {
 	edges := map[[2]string]*nusav1.Edge{}
 	for _, e := range m.GetEdges() {
 		edges[[2]string{e.GetFrom(), e.GetTo()}] = e
 	}
-	numbered := len(m.GetRegions()) > wideMatrix
-	heads := []string{"FROM \\ TO"}
-	for i, r := range m.GetRegions() {
-		if numbered {
-			r = fmt.Sprint(i + 1)
+	return edges
+}
+
+// matrixCSV writes what topology.ParseTable reads: milliseconds, a blank where
+// nothing is known.
+func (c *caller) matrixCSV(m *nusav1.MatrixResponse, o latencyOptions) error {
+	edges := edgesOf(m)
+	w := csv.NewWriter(c.out)
+	rows := [][]string{append([]string{"from"}, m.GetRegions()...)}
+	guessed, nothing := 0, 0
+	for _, a := range m.GetRegions() {
+		if o.from != "" && a != o.from {
+			continue
 		}
-		heads = append(heads, ">"+r)
-	}
-	t := newTable(heads...)
-	for i, a := range m.GetRegions() {
-		name := a
-		if numbered {
-			name = fmt.Sprintf("%2d %s", i+1, a)
-		}
-		row := []string{name}
+		row := []string{a}
 		for _, b := range m.GetRegions() {
-			if a == b {
-				row = append(row, v.faint("-"))
-				continue
+			e := edges[[2]string{a, b}]
+			text := ""
+			switch {
+			case a == b:
+			case unknown(e) || e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE:
+				nothing++
+			case e.GetSource() != nusav1.RTTSource_RTT_SOURCE_MEASURED && !o.guesses:
+				guessed++
+			default:
+				text = exactMillis(rtt(e, o.percentile).AsDuration())
 			}
-			row = append(row, v.cell(edges[[2]string{a, b}], percentile))
+			row = append(row, text)
 		}
-		t.row(row...)
+		rows = append(rows, row)
 	}
-	fmt.Fprintf(w, "round trips, p%d in ms\n\n", percentile)
-	t.write(w, v.palette)
-	v.legend(w, m.GetEdges())
+	if err := w.WriteAll(rows); err != nil {
+		return err
+	}
+	if guessed > 0 {
+		c.warn("%s left blank since nobody measured them: --guesses fills them in", plural(guessed, "cell"))
+	}
+	if nothing > 0 {
+		c.warn("%s left blank: unreachable or unknown", plural(nothing, "cell"))
+	}
+	return nil
 }
 
-// legend explains the marks that are there, and the colours.
-func (v view) legend(w io.Writer, edges []*nusav1.Edge) {
-	var parts []string
-	add := func(there bool, text string) {
-		if there && !slices.Contains(parts, text) {
-			parts = append(parts, text)
-		}
-	}
-	add(true, "plain measured")
-	for _, e := range edges {
-		add(e.GetSource() == nusav1.RTTSource_RTT_SOURCE_PREDICTED, markPredicted+" predicted")
-		add(e.GetSource() == nusav1.RTTSource_RTT_SOURCE_ESTIMATED, markEstimated+" estimated")
-		add(e.GetState() == nusav1.EdgeState_EDGE_STATE_STALE, markStale+" stale")
-		add(e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE, cellUnreachable+" unreachable")
-		add(v.unknown(e), cellUnknown+" unknown")
-	}
-	fmt.Fprintf(w, "\n%s\n", v.faint(strings.Join(parts, "   ")))
-	if !v.on {
-		return
-	}
-	var scale []string
-	for _, s := range latencyScale {
-		scale = append(scale, v.paint(s.colour, s.text))
-	}
-	fmt.Fprintln(w, strings.Join(scale, gap))
-}
-
-// latencyScale are the colours of round trips, of 256; the bounds are what
-// people notice: one metropolis, one continent, one ocean, half the world.
-var latencyScale = []struct {
-	below  time.Duration
-	colour string
-	text   string
-}{
-	{30 * time.Millisecond, "42", "< 30"},
-	{80 * time.Millisecond, "112", "< 80"},
-	{150 * time.Millisecond, "220", "< 150"},
-	{250 * time.Millisecond, "208", "< 250"},
-	{1 << 62, "203", "≥ 250"},
-}
-
-func (v view) unknown(e *nusav1.Edge) bool {
-	return e.GetSource() == nusav1.RTTSource_RTT_SOURCE_UNSPECIFIED ||
-		e.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED && e.GetState() == nusav1.EdgeState_EDGE_STATE_UNKNOWN
-}
-
-// cell is an edge's round trip with its marks.
-func (v view) cell(e *nusav1.Edge, percentile int) string {
-	if e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE {
-		return v.bad(cellUnreachable)
-	}
-	if v.unknown(e) {
-		return v.faint(cellUnknown)
-	}
-	text := millis(rtt(e, percentile))
-	switch {
-	case e.GetSource() == nusav1.RTTSource_RTT_SOURCE_PREDICTED:
-		text = markPredicted + text
-	case e.GetSource() == nusav1.RTTSource_RTT_SOURCE_ESTIMATED:
-		text = markEstimated + text
-	case e.GetState() == nusav1.EdgeState_EDGE_STATE_STALE:
-		text += markStale
-	}
-	for _, s := range latencyScale {
-		if rtt(e, percentile).AsDuration() < s.below {
-			return v.paint(s.colour, text)
-		}
-	}
-	return text
+// exactMillis has microseconds at most: more is noise.
+func exactMillis(d time.Duration) string {
+	return strconv.FormatFloat(math.Round(float64(d)/float64(time.Microsecond))/1000, 'f', -1, 64)
 }
 
 func rtt(e *nusav1.Edge, percentile int) *durationpb.Duration {
@@ -249,7 +187,16 @@ func rtt(e *nusav1.Edge, percentile int) *durationpb.Duration {
 	return e.GetP50()
 }
 
-// row shows every detail of what one region measured, nearest first.
+func unknown(e *nusav1.Edge) bool {
+	return e.GetSource() == nusav1.RTTSource_RTT_SOURCE_UNSPECIFIED ||
+		e.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED && e.GetState() == nusav1.EdgeState_EDGE_STATE_UNKNOWN
+}
+
+// known says that an edge has a round trip to show.
+func known(e *nusav1.Edge) bool {
+	return !unknown(e) && e.GetState() != nusav1.EdgeState_EDGE_STATE_UNREACHABLE
+}
+
 // loss is the share of probes lost and, where that is known, on which way.
 func loss(e *nusav1.Edge) string {
 	text := fmt.Sprintf("%.1f%%", e.GetLoss()*100)
@@ -259,30 +206,49 @@ func loss(e *nusav1.Edge) string {
 	return text
 }
 
-func (v view) row(w io.Writer, m *nusav1.MatrixResponse, from string, percentile int) {
+// row shows every detail of what one region measured, nearest first.
+func (v view) row(w io.Writer, m *nusav1.MatrixResponse, o latencyOptions) {
 	edges := slices.Clone(m.GetEdges())
-	edges = slices.DeleteFunc(edges, func(e *nusav1.Edge) bool { return e.GetFrom() != from })
-	slices.SortStableFunc(edges, func(a, b *nusav1.Edge) int {
-		return int(rtt(a, percentile).AsDuration() - rtt(b, percentile).AsDuration())
-	})
-	t := newTable("TO", ">P50", ">P90", ">P99", ">MIN", ">JITTER", ">LOSS", ">SAMPLES", ">AGE", "METHOD", "STATE", "SOURCE")
+	edges = slices.DeleteFunc(edges, func(e *nusav1.Edge) bool { return e.GetFrom() != o.from })
+	if len(edges) == 0 {
+		fmt.Fprintf(w, "nothing is known from %s; %s latency shows which regions there are\n", o.from, v.nusa)
+		return
+	}
+	sortByRTT(edges, o.percentile)
+	t := newTable("TO", ">P50", ">P90", ">P99", ">MIN", ">JITTER", ">LOSS", ">SAMPLES", ">ASIDE", ">AGE", "METHOD", "STATE", "SOURCE")
 	for _, e := range edges {
 		source := word(e.GetSource())
 		if e.GetError() > 0 {
 			source += fmt.Sprintf(" ±%s", percent(e.GetError()))
 		}
-		if e.GetSource() != nusav1.RTTSource_RTT_SOURCE_MEASURED {
-			t.row(e.GetTo(), v.cell(e, 50), v.cell(e, 90), v.cell(e, 99), "-", "-", "-", count(e.GetSamples()), "-", e.GetMethod(), v.state(word(e.GetState())), source)
-			continue
-		}
 		state := v.state(word(e.GetState()))
 		if e.GetHeard() {
 			state += ", heard"
 		}
-		t.row(e.GetTo(), v.cell(e, 50), v.cell(e, 90), v.cell(e, 99), millis(e.GetMin()), millis(e.GetJitter()), loss(e),
-			count(e.GetSamples()), age(e.GetAge()), e.GetMethod(), state, source)
+		if e.GetDoubt() != "" {
+			source += ", not believed: " + plain(e.GetDoubt())
+		}
+		cells := []string{e.GetTo(), v.cell(e, 50), v.cell(e, 90), v.cell(e, 99), "-", "-", "-", "-", "-", "-", "-", state, source}
+		if e.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED {
+			copy(cells[4:], []string{millis(e.GetMin()), millis(e.GetJitter()), loss(e), count(e.GetSamples()), count(e.GetSetAside()), age(e.GetAge()), e.GetMethod()})
+		}
+		t.row(cells...)
 	}
-	fmt.Fprintf(w, "from %s, ms\n\n", v.bold(from))
+	t.dropEmpty("ASIDE")
+	fmt.Fprintf(w, "from %s, ms\n\n", v.bold(o.from))
 	t.write(w, v.palette)
 	v.legend(w, edges)
+}
+
+// sortByRTT puts the nearest first and what has no round trip last.
+func sortByRTT(edges []*nusav1.Edge, percentile int) {
+	far := func(e *nusav1.Edge) time.Duration {
+		if !known(e) {
+			return math.MaxInt64
+		}
+		return rtt(e, percentile).AsDuration()
+	}
+	slices.SortStableFunc(edges, func(a, b *nusav1.Edge) int {
+		return cmp.Or(cmp.Compare(far(a), far(b)), strings.Compare(a.GetTo(), b.GetTo()))
+	})
 }

@@ -12,8 +12,8 @@ import (
 
 func nodeCommand() *cobra.Command {
 	s := &settings{}
-	c := noun("node", "Look at nodes, drain, cordon and remove them",
-		nodeList(s), nodeStatus(s), nodeDrain(s), nodeCordon(s, true), nodeCordon(s, false), nodeRemove(s))
+	c := noun("node", "Look at nodes and their history, drain, cordon and remove them",
+		nodeList(s), nodeStatus(s), nodeDrain(s), nodeCordon(s, true), nodeCordon(s, false), nodeRemove(s), nodeHistory(s))
 	s.bind(c)
 	return c
 }

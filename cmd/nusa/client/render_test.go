@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -47,6 +48,8 @@ func TestRendering(t *testing.T) {
 	for i := range 10 {
 		wide.Regions = append(wide.Regions, fmt.Sprintf("region-%d", i+1))
 	}
+	in := func(columns int, v view) view { v.width = columns; return v }
+	p50 := latencyOptions{percentile: 50}
 	type rendering struct {
 		name string
 		show func(v view, w io.Writer)
@@ -69,14 +72,37 @@ func TestRendering(t *testing.T) {
 		{"node list", func(v view, w io.Writer) { v.nodeList(w, sampleNodes(), "") }},
 		{"node status", func(v view, w io.Writer) { v.nodeStatus(w, sampleNodes()[0]) }},
 		{"node status, lost", func(v view, w io.Writer) { v.nodeStatus(w, sampleNodes()[1]) }},
-		{"latency", func(v view, w io.Writer) { v.latency(w, sampleMatrix(), "", 50) }},
-		{"latency p99", func(v view, w io.Writer) { v.latency(w, sampleMatrix(), "", 99) }},
-		{"latency --from japaneast", func(v view, w io.Writer) { v.latency(w, sampleMatrix(), "japaneast", 50) }},
-		{"latency --from eastus", func(v view, w io.Writer) { v.latency(w, sampleMatrix(), "eastus", 50) }},
-		{"latency of many regions", func(v view, w io.Writer) { v.latency(w, wide, "", 50) }},
-		{"topology show", func(v view, w io.Writer) { v.tree(w, sampleTree()) }},
+		{"latency", func(v view, w io.Writer) { v.latency(w, sampleMatrix(), p50) }},
+		{"latency p99", func(v view, w io.Writer) { v.latency(w, sampleMatrix(), latencyOptions{percentile: 99}) }},
+		{"latency --from japaneast", func(v view, w io.Writer) {
+			v.latency(w, sampleMatrix(), latencyOptions{from: "japaneast", percentile: 50})
+		}},
+		{"latency --from eastus", func(v view, w io.Writer) {
+			v.latency(w, sampleMatrix(), latencyOptions{from: "eastus", percentile: 50})
+		}},
+		{"latency --from westus", func(v view, w io.Writer) {
+			v.latency(w, sampleMatrix(), latencyOptions{from: "westus", percentile: 50})
+		}},
+		{"latency of many regions", func(v view, w io.Writer) { v.latency(w, wide, p50) }},
+		{"topology show", func(v view, w io.Writer) { v.tree(w, sampleTree(), nodesShown) }},
 		{"topology nearest", func(v view, w io.Writer) { v.nearest(w, "southeastasia", 50, sampleNearest()) }},
 		{"topology path", func(v view, w io.Writer) { v.paths(w, samplePaths()) }},
+		{"latency in 40 columns", func(v view, w io.Writer) { in(40, v).latency(w, sampleMatrix(), p50) }},
+		{"latency in 24 columns", func(v view, w io.Writer) { in(24, v).latency(w, sampleMatrix(), p50) }},
+		{"latency --all in 24 columns", func(v view, w io.Writer) {
+			in(24, v).latency(w, sampleMatrix(), latencyOptions{percentile: 50, all: true})
+		}},
+		{"latency of 60 regions", func(v view, w io.Writer) { v.latency(w, federationOf(60), p50) }},
+		{"latency --history", func(v view, w io.Writer) { v.manySeries(w, sampleEdges(), []string{"p50_ms", "loss"}) }},
+		{"latency --history --to eastus", func(v view, w io.Writer) { v.oneSeries(w, sampleEdges()[0]) }},
+		{"topology show, two nodes of many", func(v view, w io.Writer) { v.tree(w, crowdedTree(), 2) }},
+		{"topology path, with load", func(v view, w io.Writer) { v.paths(w, sampleWeighed()) }},
+		{"topology check", func(v view, w io.Writer) { v.findings(w, sampleCheck()) }},
+		{"topology check, nothing", func(v view, w io.Writer) { v.findings(w, &nusav1.CheckTopologyResponse{Regions: 1}) }},
+		{"origin list", func(v view, w io.Writer) { v.originList(w, &nusav1.ListOriginsResponse{Records: sampleOrigins()}) }},
+		{"origin list, by a region alone", func(v view, w io.Writer) { v.originList(w, &nusav1.ListOriginsResponse{Age: lasting(3 * time.Minute)}) }},
+		{"origin resolve", func(v view, w io.Writer) { v.resolved(w, "www.example.com", "southeastasia", sampleResolved()) }},
+		{"node history", func(v view, w io.Writer) { v.oneSeries(w, sampleUse()) }},
 	}
 	for _, colour := range []bool{false, true} {
 		var b strings.Builder

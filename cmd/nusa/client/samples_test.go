@@ -154,35 +154,6 @@ func sampleTree() *nusav1.TopologyTree {
 	}
 }
 
-func sampleMatrix() *nusav1.MatrixResponse {
-	const ms = time.Millisecond
-	ok, stale, unreachable := nusav1.EdgeState_EDGE_STATE_OK, nusav1.EdgeState_EDGE_STATE_STALE, nusav1.EdgeState_EDGE_STATE_UNREACHABLE
-	measured, predicted, estimated := nusav1.RTTSource_RTT_SOURCE_MEASURED, nusav1.RTTSource_RTT_SOURCE_PREDICTED, nusav1.RTTSource_RTT_SOURCE_ESTIMATED
-	guess := edge("eastus", "japaneast", 158*ms, nusav1.EdgeState_EDGE_STATE_UNKNOWN, predicted)
-	guess.Error, guess.Samples, guess.Method = 0.12, 0, ""
-	return &nusav1.MatrixResponse{Regions: []string{"eastus", "japaneast", "southeastasia", "westus"}, Edges: []*nusav1.Edge{
-		guess, edge("eastus", "southeastasia", 224*ms, stale, measured), edge("eastus", "westus", 400*time.Microsecond, ok, measured),
-		edge("japaneast", "eastus", 163*ms, ok, measured), edge("japaneast", "southeastasia", 68400*time.Microsecond, ok, measured), edge("japaneast", "westus", 105*ms, ok, estimated),
-		edge("southeastasia", "eastus", 400*ms, unreachable, measured), edge("southeastasia", "japaneast", 69*ms, ok, measured),
-		{From: "southeastasia", To: "westus"},
-		edge("westus", "eastus", 7250*time.Microsecond, ok, measured), edge("westus", "japaneast", 254*ms, ok, measured),
-	}}
-}
-
-func samplePaths() *nusav1.PathResponse {
-	return &nusav1.PathResponse{Paths: []*nusav1.Path{
-		{Regions: []string{"southeastasia", "eastus"}, Rtt: lasting(224 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_MEASURED},
-		{Regions: []string{"southeastasia", "japaneast", "eastus"}, Rtt: lasting(231 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_PREDICTED},
-	}}
-}
-
-func sampleNearest() *nusav1.NearestResponse {
-	return &nusav1.NearestResponse{Regions: []*nusav1.NearRegion{
-		{Region: "japaneast", Rtt: lasting(69 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_MEASURED, State: nusav1.EdgeState_EDGE_STATE_OK},
-		{Region: "westus", Rtt: lasting(180 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_ESTIMATED, State: nusav1.EdgeState_EDGE_STATE_UNKNOWN},
-	}}
-}
-
 // storedSpec is what a server keeps of the job file hello.
 func storedSpec(name string) *nusav1.JobSpec {
 	spec, err := job.Parse(fmt.Appendf(nil, hello, name, "batch"), "hello.yaml")

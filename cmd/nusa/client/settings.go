@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,17 +36,17 @@ type settings struct {
 	master string
 }
 
-// bind adds the flags to a noun, for all of its verbs.
-func (s *settings) bind(cmd *cobra.Command) {
+// bind adds the flags to a noun, for all of its verbs. more are forms of output
+// besides those that every command has.
+func (s *settings) bind(cmd *cobra.Command, more ...string) {
+	formats := append([]string{"table", "json", "yaml"}, more...)
 	f := cmd.PersistentFlags()
 	f.StringVar(&s.addr, "addr", envOr("NUSA_ADDR", DefaultAddr), "server to talk to, host:port (NUSA_ADDR)")
 	f.DurationVar(&s.timeout, "timeout", defaultTimeout, "how long to wait for an answer")
-	f.StringVarP(&s.output, "output", "o", "table", "table, json or yaml")
+	f.StringVarP(&s.output, "output", "o", "table", strings.Join(formats[:len(formats)-1], ", ")+" or "+formats[len(formats)-1])
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
-		switch s.output {
-		case "table", "json", "yaml":
-		default:
-			return fmt.Errorf("--output: %q is not one of table, json, yaml", s.output)
+		if !slices.Contains(formats, s.output) {
+			return fmt.Errorf("--output: %q is not one of %s", s.output, strings.Join(formats, ", "))
 		}
 		if s.namespace != "" && !job.ValidName(s.namespace) {
 			return fmt.Errorf("--namespace: %q is not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter", s.namespace)
@@ -129,6 +130,16 @@ func terminalWidth(w io.Writer) int {
 	return 80
 }
 
+// terminalHeight is in lines, 24 when it is not known.
+func terminalHeight(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if _, height, err := term.GetSize(f.Fd()); err == nil && height > 0 {
+			return height
+		}
+	}
+	return 24
+}
+
 // patience is how long a call may take before a person is told what it waits
 // for.
 const patience = time.Second
@@ -159,6 +170,7 @@ func (c *caller) allocs() nusav1.AllocationsClient { return nusav1.NewAllocation
 func (c *caller) regions() nusav1.RegionsClient    { return nusav1.NewRegionsClient(c.conn) }
 func (c *caller) nodes() nusav1.NodesClient        { return nusav1.NewNodesClient(c.conn) }
 func (c *caller) topology() nusav1.TopologyClient  { return nusav1.NewTopologyClient(c.conn) }
+func (c *caller) origins() nusav1.OriginsClient    { return nusav1.NewOriginsClient(c.conn) }
 func (c *caller) warn(format string, args ...any) {
 	fmt.Fprintf(c.cmd.ErrOrStderr(), "nusa: "+format+"\n", args...)
 }

@@ -128,20 +128,58 @@ func (t *table) empty(column int) bool {
 
 const gap = "  "
 
-func (t *table) write(w io.Writer, p palette) {
-	widths := make([]int, len(t.heads))
-	heads := make([]string, len(t.heads))
+// widths of the columns.
+func (t *table) widths() []int {
+	out := make([]int, len(t.heads))
 	for i, h := range t.heads {
-		heads[i] = strings.TrimPrefix(h, ">")
-		widths[i] = lipgloss.Width(heads[i])
+		out[i] = lipgloss.Width(strings.TrimPrefix(h, ">"))
 	}
 	for _, r := range t.rows {
 		for i, cell := range r {
-			widths[i] = max(widths[i], lipgloss.Width(cell))
+			out[i] = max(out[i], lipgloss.Width(cell))
 		}
 	}
-	for i, h := range heads {
-		heads[i] = p.faint(h)
+	return out
+}
+
+// width is that of the longest line.
+func (t *table) width() int {
+	sum := -len(gap)
+	for _, w := range t.widths() {
+		sum += w + len(gap)
+	}
+	return sum
+}
+
+// blocks cuts a table into several that fit into so many columns, each with the
+// first column; 0 = one of any width. A column that does not fit at all has a
+// table of its own.
+func (t *table) blocks(width int) []*table {
+	if width <= 0 {
+		return []*table{t}
+	}
+	widths := t.widths()
+	var out []*table
+	for from := 1; from < len(widths); {
+		sum, to := widths[0], from
+		for to < len(widths) && (to == from || sum+len(gap)+widths[to] < width) {
+			sum += len(gap) + widths[to]
+			to++
+		}
+		b := &table{heads: append([]string{t.heads[0]}, t.heads[from:to]...)}
+		for _, r := range t.rows {
+			b.rows = append(b.rows, append([]string{r[0]}, r[from:to]...))
+		}
+		out, from = append(out, b), to
+	}
+	return out
+}
+
+func (t *table) write(w io.Writer, p palette) {
+	widths := t.widths()
+	heads := make([]string, len(t.heads))
+	for i, h := range t.heads {
+		heads[i] = p.faint(strings.TrimPrefix(h, ">"))
 	}
 	for _, r := range append([][]string{heads}, t.rows...) {
 		var b strings.Builder

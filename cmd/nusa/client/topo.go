@@ -4,29 +4,38 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
+// nodesShown of a region in a tree, unless all are asked for: what needs looking
+// at comes first.
+const nodesShown = 20
+
 func topologyCommand() *cobra.Command {
 	s := &settings{}
-	c := noun("topology", "See the federation as a tree, find near regions and paths", topologyShow(s), topologyNearest(s), topologyPath(s))
+	c := noun("topology", "See the federation as a tree, find near regions and paths, check the matrix",
+		topologyShow(s), topologyNearest(s), topologyPath(s), topologyCheck(s))
 	s.bind(c)
 	return c
 }
 
 func topologyShow(s *settings) *cobra.Command {
-	var nodes bool
+	var nodes, all, dot bool
 	c := &cobra.Command{
-		Use: "show", Short: "Show global servers, regions, their servers and nodes", Args: takes(),
+		Use: "show", Short: "Show global servers, regions, their servers and nodes, with their health", Args: takes(),
+		Long: `Shows the federation as a tree. Of a region with many nodes those that are not
+well come first and the others are counted; --all shows every one.
+
+--dot writes the same for Graphviz.`,
+		Example: "  nusa topology show\n  nusa topology show --nodes=false\n  nusa topology show --dot | dot -Tsvg > federation.svg",
 		RunE: s.run(func(c *caller, _ []string) error {
+			if dot && c.cmd.Flags().Changed("output") {
+				return errors.New("give one of --dot and --output")
+			}
 			ctx, cancel := c.call()
 			defer cancel()
 			t, err := c.topology().Get(ctx, &nusav1.GetTopologyRequest{Nodes: nodes})
@@ -34,10 +43,21 @@ func topologyShow(s *settings) *cobra.Command {
 				return err
 			}
 			c.partial(t.GetErrors())
-			return c.print(t, func(w io.Writer) { c.view().tree(w, t) })
+			if dot {
+				dotTree(c.out, t)
+				return nil
+			}
+			most := nodesShown
+			if all {
+				most = len(t.GetNodes())
+			}
+			return c.print(t, func(w io.Writer) { c.view().tree(w, t, most) })
 		}),
 	}
-	c.Flags().BoolVar(&nodes, "nodes", true, "also show each region's nodes")
+	f := c.Flags()
+	f.BoolVar(&nodes, "nodes", true, "also show each region's nodes")
+	f.BoolVar(&all, "all", false, fmt.Sprintf("every node, also of regions with more than %d", nodesShown))
+	f.BoolVar(&dot, "dot", false, "write a graph for Graphviz")
 	return c
 }
 
@@ -58,8 +78,14 @@ func (b branch) write(w io.Writer, prefix string) {
 	}
 }
 
-func (v view) tree(w io.Writer, t *nusav1.TopologyTree) {
-	root := branch{text: v.bold("federation")}
+// wellNode needs no looking at.
+func wellNode(n *nusav1.Node) bool {
+	return n.GetState() == nusav1.NodeState_NODE_STATE_READY && n.GetSilent() == nil && !n.GetDraining() && !n.GetCordoned()
+}
+
+// tree shows at most so many nodes of each region.
+func (v view) tree(w io.Writer, t *nusav1.TopologyTree, most int) {
+	root := branch{text: v.bold("federation") + gap + v.summary(t)}
 	for _, s := range t.GetServers() {
 		role := "stands by"
 		if s.GetActive() {
@@ -67,28 +93,16 @@ func (v view) tree(w io.Writer, t *nusav1.TopologyTree) {
 		}
 		root.sub = append(root.sub, branch{text: strings.Join([]string{"global " + s.GetName(), role, s.GetAddress(), v.faint(s.GetVersion())}, gap)})
 	}
+	nodes := map[string][]*nusav1.Node{}
+	for _, n := range t.GetNodes() {
+		nodes[n.GetRegion()] = append(nodes[n.GetRegion()], n)
+	}
 	for _, r := range t.GetRegions() {
-		name := r.GetDefinition().GetName()
-		text := []string{"region " + v.bold(name), v.regionState(r)}
-		if l := r.GetDefinition().GetLocation(); l.GetName() != "" {
-			text = append(text, l.GetName())
-		}
-		if r.GetReport() != nil {
-			text = append(text, plural(r.GetReport().GetNodesReady(), "node")+" ready", v.faint(reportAge(r)))
-		}
-		b := branch{text: strings.Join(text, gap)}
-		for _, s := range r.GetServers() {
-			if s.GetId() == "" && s.GetAddress() == "" {
-				continue // only a probe address, as regions know one another
-			}
-			role, health := v.server(r, s)
-			b.sub = append(b.sub, branch{text: strings.Join([]string{role + " " + s.GetId(), health, s.GetAddress()}, gap)})
-		}
-		for _, n := range t.GetNodes() {
-			if n.GetRegion() == name {
-				c := n.GetInventory().GetCapacity()
-				b.sub = append(b.sub, branch{text: strings.Join([]string{"node " + n.GetName(), shortID(n.GetId()), v.nodeState(n),
-					cores(c.GetCpuMilli()) + " cores", size(c.GetMemoryBytes()), plural(n.GetAllocations(), "allocation")}, gap)})
+		b := v.regionBranch(r)
+		b.sub = append(b.sub, v.nodeBranches(nodes[r.GetDefinition().GetName()], most)...)
+		for _, e := range t.GetErrors() {
+			if e.GetRegion() == r.GetDefinition().GetName() {
+				b.sub = append(b.sub, branch{text: v.bad("nodes not known: " + plain(e.GetMessage()))})
 			}
 		}
 		root.sub = append(root.sub, b)
@@ -97,182 +111,100 @@ func (v view) tree(w io.Writer, t *nusav1.TopologyTree) {
 	root.write(w, "")
 }
 
-func topologyNearest(s *settings) *cobra.Command {
-	var limit, percentile int
-	var location string
-	c := &cobra.Command{
-		Use: "nearest [REGION]", Short: "List regions by their round trip from a region or a place", Args: takes("[REGION]"),
-		Long:    "Lists regions by round trip, the worse of both directions, from a region or (--location) from coordinates.",
-		Example: "  nusa topology nearest southeastasia\n  nusa topology nearest --location -6.2,106.8",
-		RunE: s.run(func(c *caller, args []string) error {
-			if err := checkPercentile(percentile); err != nil {
-				return err
-			}
-			req := &nusav1.NearestRequest{Limit: int32(limit), Percentile: int32(percentile)}
-			from := location
-			switch {
-			case len(args) == 1 && location == "":
-				req.Region, from = args[0], args[0]
-			case len(args) == 0 && location != "":
-				var err error
-				if req.Location, err = parseLocation(location); err != nil {
-					return err
-				}
-			default:
-				return errors.New("give either a region or --location LATITUDE,LONGITUDE")
-			}
-			ctx, cancel := c.call()
-			defer cancel()
-			resp, err := c.topology().Nearest(ctx, req)
-			if err != nil {
-				return err
-			}
-			return c.print(resp, func(w io.Writer) { c.view().nearest(w, from, percentile, resp) })
-		}),
+// summary counts what is in a tree by its health.
+func (v view) summary(t *nusav1.TopologyTree) string {
+	var ready, lost, draining, cordoned int32
+	var parts []string
+	states := map[string]int{}
+	for _, r := range t.GetRegions() {
+		states[word(r.GetState())]++
+		rep := r.GetReport()
+		ready, lost = ready+rep.GetNodesReady(), lost+rep.GetNodesLost()
+		draining, cordoned = draining+rep.GetNodesDraining(), cordoned+rep.GetNodesCordoned()
 	}
-	c.Flags().IntVarP(&limit, "limit", "k", 10, "at most this many")
-	c.Flags().IntVarP(&percentile, "percentile", "p", 50, "50, 90 or 99")
-	c.Flags().StringVar(&location, "location", "", "LATITUDE,LONGITUDE in degrees")
-	return c
-}
-
-func parseLocation(s string) (*nusav1.Location, error) {
-	a, b, ok := strings.Cut(s, ",")
-	lat, err1 := strconv.ParseFloat(strings.TrimSpace(a), 64)
-	lon, err2 := strconv.ParseFloat(strings.TrimSpace(b), 64)
-	if !ok || err1 != nil || err2 != nil || !(lat >= -90 && lat <= 90) || !(lon >= -180 && lon <= 180) {
-		return nil, fmt.Errorf("--location: %q is not LATITUDE,LONGITUDE in degrees, such as -6.2,106.8", s)
-	}
-	return &nusav1.Location{Latitude: lat, Longitude: lon}, nil
-}
-
-func (v view) nearest(w io.Writer, from string, percentile int, resp *nusav1.NearestResponse) {
-	if len(resp.GetRegions()) == 0 {
-		fmt.Fprintln(w, "no region with a known distance")
-		return
-	}
-	fmt.Fprintf(w, "nearest to %s, p%d round trips\n\n", v.bold(from), percentile)
-	t := newTable("REGION", ">MS", "SOURCE", "STATE")
-	for _, r := range resp.GetRegions() {
-		e := &nusav1.Edge{P50: r.GetRtt(), P90: r.GetRtt(), P99: r.GetRtt(), Source: r.GetSource(), State: r.GetState()}
-		t.row(r.GetRegion(), v.cell(e, percentile), v.state(word(r.GetSource())), v.state(word(r.GetState())))
-	}
-	t.write(w, v.palette)
-}
-
-func topologyPath(s *settings) *cobra.Command {
-	var k, percentile int
-	c := &cobra.Command{
-		Use: "path FROM TO", Short: "Find the k best paths between two regions, relays included", Args: takes("FROM", "TO"),
-		RunE: s.run(func(c *caller, args []string) error {
-			if err := checkPercentile(percentile); err != nil {
-				return err
-			}
-			if k < 1 || k > 16 {
-				return fmt.Errorf("-k: %d is not within 1..16", k)
-			}
-			ctx, cancel := c.call()
-			defer cancel()
-			resp, err := c.topology().Path(ctx, &nusav1.PathRequest{From: args[0], To: args[1], K: int32(k), Percentile: int32(percentile)})
-			if err != nil {
-				return err
-			}
-			return c.print(resp, func(w io.Writer) { c.view().paths(w, resp) })
-		}),
-	}
-	c.Flags().IntVarP(&k, "paths", "k", 3, "how many")
-	c.Flags().IntVarP(&percentile, "percentile", "p", 50, "50, 90 or 99")
-	return c
-}
-
-func (v view) paths(w io.Writer, resp *nusav1.PathResponse) {
-	if len(resp.GetPaths()) == 0 {
-		fmt.Fprintln(w, "no path is known")
-		return
-	}
-	t := newTable(">RANK", ">MS", "PATH", "SOURCE")
-	for i, p := range resp.GetPaths() {
-		e := &nusav1.Edge{P50: p.GetRtt(), Source: p.GetSource(), State: nusav1.EdgeState_EDGE_STATE_OK}
-		t.row(count(i+1), v.cell(e, 50), strings.Join(p.GetRegions(), " → "), v.state(word(p.GetSource())))
-	}
-	t.write(w, v.palette)
-}
-
-func eventsCommand() *cobra.Command {
-	s := &settings{}
-	var token string
-	c := &cobra.Command{
-		Use: "events", Short: "Follow what happens", Args: takes(),
-		Long: `Prints events as they happen, until Ctrl-C:
-
-  job       submitted, stopped, purged; a batch job complete or failed
-  slot      instances offered to a region, accepted, returned, stopped, done
-  instance  given up after its last attempt, or lost with its node
-  node      silent or back, cordoned, drained, removed
-  region    defined, connected, disconnected, cordoned, removed
-
-Each attempt of an instance is in: alloc list --all. A region's own server tells
-of its own jobs and nodes. With --token it goes on after an earlier event (-o
-json shows tokens) and says so when that is too long ago.`,
-		RunE: s.run(func(c *caller, _ []string) error {
-			stream, err := nusav1.NewEventsClient(c.conn).Watch(c.ctx, &nusav1.WatchEventsRequest{Token: token})
-			if err != nil {
-				return err
-			}
-			for {
-				e, err := stream.Recv()
-				switch {
-				case errors.Is(err, io.EOF), err != nil && c.interrupted():
-					return nil
-				case err != nil:
-					return err
-				}
-				if err := c.printLine(e, func(w io.Writer) { c.style.event(w, e) }); err != nil {
-					return err
-				}
-			}
-		}),
-	}
-	s.bind(c)
-	c.Flags().StringVar(&token, "token", "", "go on after the event with this token")
-	return c
-}
-
-func (p palette) event(w io.Writer, e *nusav1.Event) {
-	if e.GetReset_() {
-		fmt.Fprintln(w, p.wait("(a gap: older events are no longer kept)"))
-		if e.GetType() == "" {
-			return
+	text := plural(len(t.GetRegions()), "region")
+	for _, s := range []string{"connected", "disconnected", "lost", "defined"} {
+		if states[s] > 0 && states[s] < len(t.GetRegions()) {
+			parts = append(parts, fmt.Sprintf("%d %s", states[s], v.state(s)))
+		} else if states[s] > 0 {
+			parts = append(parts, "all "+v.state(s))
 		}
 	}
-	line := fmt.Sprintf("%-20s  %-28s  %s", e.GetType(), e.GetSubject(), plain(e.GetMessage()))
-	fmt.Fprintf(w, "%s  %s\n", p.faint(e.GetTime().AsTime().Local().Format(time.TimeOnly)), strings.TrimRight(line, " "))
+	if len(parts) > 0 {
+		text += " (" + strings.Join(parts, ", ") + ")"
+	}
+	text += ", " + plural(ready, "node") + " ready"
+	for _, c := range []struct {
+		n    int32
+		what string
+	}{{lost, "lost"}, {draining, "draining"}, {cordoned, "cordoned"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %d %s", c.n, v.state(c.what))
+		}
+	}
+	return text
 }
 
-func versionCommand() *cobra.Command {
-	s := &settings{}
-	var server bool
-	c := &cobra.Command{
-		Use: "version", Short: "Print the version of this binary, and with --server of the server", Args: takes(),
-		RunE: s.run(func(c *caller, _ []string) error {
-			own := &nusav1.InfoResponse{Role: "client", Version: serve.Version}
-			if !server {
-				return c.print(own, func(w io.Writer) {
-					fmt.Fprintf(w, "nusa %s (%s, %s/%s)\n", serve.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-				})
-			}
-			ctx, cancel := c.call()
-			defer cancel()
-			info, err := nusav1.NewSystemClient(c.conn).Info(ctx, &nusav1.InfoRequest{})
-			if err != nil {
-				return err
-			}
-			return c.print(info, func(w io.Writer) {
-				fmt.Fprintf(w, "client %s\nserver %s  %s\n", serve.Version, info.GetVersion(), strings.Join(strings.Fields(info.GetRole()+" "+info.GetName()+" "+info.GetRegion()), " "))
-			})
-		}),
+func (v view) regionBranch(r *nusav1.Region) branch {
+	text := []string{"region " + v.bold(r.GetDefinition().GetName()), v.regionState(r)}
+	if l := r.GetDefinition().GetLocation(); l.GetName() != "" {
+		text = append(text, l.GetName())
 	}
-	s.bind(c)
-	c.Flags().BoolVar(&server, "server", false, "ask the server too")
-	return c
+	if rep := r.GetReport(); rep != nil {
+		nodes := plural(rep.GetNodesReady(), "node") + " ready"
+		if rep.GetNodesLost() > 0 {
+			nodes += ", " + v.bad(fmt.Sprintf("%d lost", rep.GetNodesLost()))
+		}
+		text = append(text, nodes, v.faint(reportAge(r)))
+	}
+	b := branch{text: strings.Join(text, gap)}
+	for _, s := range r.GetServers() {
+		if s.GetId() == "" && s.GetAddress() == "" {
+			continue // only a probe address, as regions know one another
+		}
+		role, health := v.server(r, s)
+		b.sub = append(b.sub, branch{text: strings.Join([]string{role + " " + s.GetId(), health, s.GetAddress()}, gap)})
+	}
+	return b
+}
+
+// nodeBranches are at most so many nodes, those that are not well first if that
+// is not all, and a line for the others.
+func (v view) nodeBranches(nodes []*nusav1.Node, most int) []branch {
+	shown, well := nodes, 0
+	if len(nodes) > most {
+		shown = nil
+		for _, well := range []bool{false, true} {
+			for _, n := range nodes {
+				if wellNode(n) == well && len(shown) < most {
+					shown = append(shown, n)
+				}
+			}
+		}
+	}
+	var out []branch
+	for _, n := range shown {
+		if wellNode(n) {
+			well++
+		}
+		c := n.GetInventory().GetCapacity()
+		out = append(out, branch{text: strings.Join([]string{"node " + n.GetName(), shortID(n.GetId()), v.nodeState(n),
+			cores(c.GetCpuMilli()) + " cores", size(c.GetMemoryBytes()), plural(n.GetAllocations(), "allocation")}, gap)})
+	}
+	if left := len(nodes) - len(shown); left > 0 {
+		all := 0
+		for _, n := range nodes {
+			if wellNode(n) {
+				all++
+			}
+		}
+		text := fmt.Sprintf("and %d more nodes, ", left)
+		if ill := left - (all - well); ill > 0 {
+			text += fmt.Sprintf("%d of them not well", ill)
+		} else {
+			text += "all of them ready"
+		}
+		out = append(out, branch{text: v.faint(text + ": --all shows every one")})
+	}
+	return out
 }

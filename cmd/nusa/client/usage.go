@@ -75,6 +75,7 @@ func takes(names ...string) cobra.PositionalArgs {
 var kinds = map[string]string{
 	"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "uint": "a whole number from 0",
 	"float64": "a number", "bool": "true or false", "duration": "a duration such as 500ms, 30s or 5m", "stringToString": "KEY=VALUE",
+	spanType: "a duration such as 500ms, 30m or 24h",
 }
 
 // flagError says in one line which flag is wrong, and what it takes.
@@ -83,6 +84,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	var required *pflag.ValueRequiredError
 	var unknown *pflag.NotExistError
 	switch {
+	case errors.As(err, &value) && value.GetFlag().Value.Type() == spanType:
+		return fmt.Errorf("--%s: %w", value.GetFlag().Name, value.Unwrap())
 	case errors.As(err, &value):
 		if kind, ok := kinds[value.GetFlag().Value.Type()]; ok {
 			return fmt.Errorf("--%s: %q is not %s", value.GetFlag().Name, value.GetValue(), kind)

@@ -1,0 +1,154 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// The fake's services Topology and Origins.
+
+func noRegion(field, name string) error {
+	return serve.Invalid(&nusav1.Problem{Field: field, Message: "there is no region \"" + name + "\""})
+}
+
+type topologyServer struct {
+	nusav1.UnimplementedTopologyServer
+	*notes
+}
+
+func (f topologyServer) Get(context.Context, *nusav1.GetTopologyRequest) (*nusav1.TopologyTree, error) {
+	return sampleTree(), nil
+}
+
+func (f topologyServer) Matrix(_ context.Context, r *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
+	m := sampleMatrix()
+	switch {
+	case r.GetFrom() == "mars":
+		return nil, noRegion("from", "mars")
+	case r.GetFrom() != "":
+		m.Edges = slices.DeleteFunc(m.Edges, func(e *nusav1.Edge) bool { return e.GetFrom() != r.GetFrom() })
+	}
+	return m, nil
+}
+
+func (f topologyServer) Path(_ context.Context, r *nusav1.PathRequest) (*nusav1.PathResponse, error) {
+	f.note(r)
+	if r.GetTo() == "mars" {
+		return nil, noRegion("to", "mars")
+	}
+	if r.GetWeights() != nil {
+		return sampleWeighed(), nil
+	}
+	return samplePaths(), nil
+}
+
+func (f topologyServer) Nearest(_ context.Context, r *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
+	f.note(r)
+	return sampleNearest(), nil
+}
+
+// Watch of everything breaks after two messages and goes on from the token; of
+// one region it begins anew.
+func (f topologyServer) Watch(r *nusav1.MatrixRequest, s grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
+	f.note(r)
+	news := func(ms int, token string) *nusav1.MatrixResponse {
+		return &nusav1.MatrixResponse{Token: token, Edges: []*nusav1.Edge{
+			edge("japaneast", "eastus", time.Duration(ms)*time.Millisecond, nusav1.EdgeState_EDGE_STATE_OK, nusav1.RTTSource_RTT_SOURCE_MEASURED)}}
+	}
+	whole := sampleMatrix()
+	whole.Token, whole.Reset_ = "1", true
+	switch {
+	case r.GetFrom() == "mars":
+		return noRegion("from", "mars")
+	case r.GetToken() == "2" && r.GetFrom() == "":
+		return s.Send(news(180, "3"))
+	case r.GetToken() != "":
+		return s.Send(whole)
+	}
+	if err := errors.Join(s.Send(whole), s.Send(news(170, "2"))); err != nil {
+		return err
+	}
+	return status.Error(codes.Unavailable, "this server is no longer active")
+}
+
+func (f topologyServer) Check(_ context.Context, r *nusav1.CheckTopologyRequest) (*nusav1.CheckTopologyResponse, error) {
+	f.note(r)
+	if r.GetPercentile() == 99 {
+		return &nusav1.CheckTopologyResponse{Regions: 4, Measured: 12}, nil
+	}
+	return sampleCheck(), nil
+}
+
+// History ends now: what is shown depends on that.
+func (f topologyServer) History(_ context.Context, r *nusav1.HistoryRequest) (*nusav1.HistoryResponse, error) {
+	f.note(r)
+	present := func(all ...*nusav1.HistorySeries) (*nusav1.HistoryResponse, error) {
+		for _, s := range all {
+			s.Start = timestamppb.New(time.Now().Add(-60 * s.GetStep().AsDuration()))
+			s.Trends = nil
+		}
+		return &nusav1.HistoryResponse{Series: all}, nil
+	}
+	switch {
+	case r.GetRegion() == "mars":
+		return nil, noRegion("region", "mars")
+	case r.GetKey() == "fresh":
+		return &nusav1.HistoryResponse{}, nil
+	case r.GetKind() == kindEdge && r.GetKey() != "":
+		return present(sampleEdges()[0])
+	case r.GetKind() == kindEdge:
+		return present(sampleEdges()...)
+	}
+	s := sampleUse()
+	s.Kind = r.GetKind()
+	return present(s)
+}
+
+type originServer struct {
+	nusav1.UnimplementedOriginsServer
+	*notes
+}
+
+func (f originServer) Set(_ context.Context, r *nusav1.SetOriginsRequest) (*nusav1.OriginRecord, error) {
+	f.note(r)
+	for _, o := range r.GetRecord().GetOrigins() {
+		if o.GetRegion() == "mars" {
+			return nil, noRegion("record.origins[0].region", "mars")
+		}
+	}
+	r.Record.Revision = 7
+	return r.GetRecord(), nil
+}
+
+func (f originServer) List(context.Context, *nusav1.ListOriginsRequest) (*nusav1.ListOriginsResponse, error) {
+	return &nusav1.ListOriginsResponse{Records: sampleOrigins()}, nil
+}
+
+func (f originServer) Remove(_ context.Context, r *nusav1.RemoveOriginsRequest) (*nusav1.RemoveOriginsResponse, error) {
+	f.note(r)
+	if r.GetDomain() == "none.example.com" {
+		return nil, status.Error(codes.NotFound, "there is no record of none.example.com")
+	}
+	return &nusav1.RemoveOriginsResponse{}, nil
+}
+
+func (f originServer) Resolve(_ context.Context, r *nusav1.ResolveOriginRequest) (*nusav1.ResolveOriginResponse, error) {
+	f.note(r)
+	switch {
+	case r.GetDomain() == "other.net":
+		return nil, status.Error(codes.NotFound, `no record covers the domain "other.net"`)
+	case r.GetRegion() == "island":
+		return &nusav1.ResolveOriginResponse{Record: "*.example.com", Choice: &nusav1.OriginChoice{Why: "no origin can serve"}, Others: sampleResolved().GetOthers()[1:]}, nil
+	}
+	return sampleResolved(), nil
+}

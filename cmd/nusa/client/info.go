@@ -1,0 +1,94 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func eventsCommand() *cobra.Command {
+	s := &settings{}
+	var token string
+	c := &cobra.Command{
+		Use: "events", Short: "Follow what happens", Args: takes(),
+		Long: `Prints events as they happen, until Ctrl-C:
+
+  job       submitted, stopped, purged; a batch job complete or failed
+  slot      instances offered to a region, accepted, returned, stopped, done
+  instance  given up after its last attempt, or lost with its node
+  node      silent or back, cordoned, drained, removed
+  region    defined, connected, disconnected, cordoned, removed
+
+Each attempt of an instance is in: alloc list --all. A region's own server tells
+of its own jobs and nodes. With --token it goes on after an earlier event (-o
+json shows tokens) and says so when that is too long ago.`,
+		RunE: s.run(func(c *caller, _ []string) error {
+			stream, err := nusav1.NewEventsClient(c.conn).Watch(c.ctx, &nusav1.WatchEventsRequest{Token: token})
+			if err != nil {
+				return err
+			}
+			for {
+				e, err := stream.Recv()
+				switch {
+				case errors.Is(err, io.EOF), err != nil && c.interrupted():
+					return nil
+				case err != nil:
+					return err
+				}
+				if err := c.printLine(e, func(w io.Writer) { c.style.event(w, e) }); err != nil {
+					return err
+				}
+			}
+		}),
+	}
+	s.bind(c)
+	c.Flags().StringVar(&token, "token", "", "go on after the event with this token")
+	return c
+}
+
+func (p palette) event(w io.Writer, e *nusav1.Event) {
+	if e.GetReset_() {
+		fmt.Fprintln(w, p.wait("(a gap: older events are no longer kept)"))
+		if e.GetType() == "" {
+			return
+		}
+	}
+	line := fmt.Sprintf("%-20s  %-28s  %s", e.GetType(), e.GetSubject(), plain(e.GetMessage()))
+	fmt.Fprintf(w, "%s  %s\n", p.faint(e.GetTime().AsTime().Local().Format(time.TimeOnly)), strings.TrimRight(line, " "))
+}
+
+func versionCommand() *cobra.Command {
+	s := &settings{}
+	var server bool
+	c := &cobra.Command{
+		Use: "version", Short: "Print the version of this binary, and with --server of the server", Args: takes(),
+		RunE: s.run(func(c *caller, _ []string) error {
+			own := &nusav1.InfoResponse{Role: "client", Version: serve.Version}
+			if !server {
+				return c.print(own, func(w io.Writer) {
+					fmt.Fprintf(w, "nusa %s (%s, %s/%s)\n", serve.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+				})
+			}
+			ctx, cancel := c.call()
+			defer cancel()
+			info, err := nusav1.NewSystemClient(c.conn).Info(ctx, &nusav1.InfoRequest{})
+			if err != nil {
+				return err
+			}
+			return c.print(info, func(w io.Writer) {
+				fmt.Fprintf(w, "client %s\nserver %s  %s\n", serve.Version, info.GetVersion(), strings.Join(strings.Fields(info.GetRole()+" "+info.GetName()+" "+info.GetRegion()), " "))
+			})
+		}),
+	}
+	s.bind(c)
+	c.Flags().BoolVar(&server, "server", false, "ask the server too")
+	return c
+}

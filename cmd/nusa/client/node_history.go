@@ -1,0 +1,56 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func nodeHistory(s *settings) *cobra.Command {
+	var pool string
+	var since time.Duration
+	c := &cobra.Command{
+		Use: "history [NODE]", Short: "Show how a node's or a pool's use went, and when something runs out", Args: takes("[NODE]"),
+		Long: `Shows what a region keeps of a node, or of a pool of nodes: a line over time for
+each value, from its least (▁) to its greatest (█), and the trend of memory and
+disk. "runs out in about 12 days (9–20)" is where a line through the values
+reaches the capacity, with the ends of its 99 % confidence interval; where
+there is no telling it says why. Without a node or a pool: all pools of --region.
+
+Regions keep every 5 seconds for an hour, each minute for a day and each ten
+minutes for 31 days.`,
+		Example: `  nusa node history node-1 --since 24h
+  nusa node history --pool default --region japaneast --since 7d
+  nusa node history node-1 -o json`,
+		RunE: s.run(func(c *caller, args []string) error {
+			if len(args) > 0 && pool != "" {
+				return errors.New("give either a node or --pool")
+			}
+			req := historyRequest(kindPool, c.region, pool, since)
+			req.Trend = true
+			if len(args) == 0 {
+				if pool == "" && c.region == "" {
+					return fmt.Errorf("name a node (%s node list shows them), or --pool and --region", c.nusa)
+				}
+				return c.history(req, since, []string{"cpu", "memory_used"})
+			}
+			// The region that keeps it; and what is wrong with the name.
+			ctx, cancel := c.call()
+			defer cancel()
+			n, err := c.nodes().Get(ctx, &nusav1.GetNodeRequest{Id: args[0], Region: c.region})
+			if err != nil {
+				return err
+			}
+			req.Kind, req.Region, req.Key = kindNode, n.GetRegion(), n.GetId()
+			return c.history(req, since, []string{"cpu", "memory_used"})
+		}),
+	}
+	s.bindRegion(c, "region of the node or pool")
+	c.Flags().StringVar(&pool, "pool", "", "a pool of nodes instead of one node")
+	bindSince(c, &since, "how far back")
+	return c
+}

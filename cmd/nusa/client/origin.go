@@ -1,0 +1,363 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+	"github.com/nusa-scheduler/nusa/topology/origin"
+)
+
+func originCommand() *cobra.Command {
+	s := &settings{}
+	c := noun("origin", "Say which regions serve a domain, and which one a client should use",
+		originSet(s), originList(s), originRemove(s), originResolve(s))
+	s.bind(c)
+	return c
+}
+
+// originOptions are the flags of origin set.
+type originOptions struct {
+	file       string
+	regions    []string
+	drained    []string
+	percentile int
+	maxRTT     time.Duration
+	relays     int
+	noGuesses  bool
+	minGain    float64
+	check      int64
+}
+
+func originSet(s *settings) *cobra.Command {
+	o := originOptions{}
+	c := &cobra.Command{
+		Use: "set [DOMAIN]", Short: "Store which regions serve a domain, replacing what was there", Args: takes("[DOMAIN]"),
+		Long: `Stores the record of a domain, or of every name below one (*.example.com), from
+flags or from a file of records separated by --- (- is standard input). All are
+checked before the first is sent. An origin of weight 2 counts as half as far as
+it is.`,
+		Example: `  nusa origin set www.example.com --region westeurope --region japaneast:2
+  nusa origin set '*.example.com' --region westeurope=203.0.113.7:443 --max-rtt 80ms
+  nusa origin set -f examples/origins.yaml`,
+		RunE: s.run(func(c *caller, args []string) error {
+			records, err := o.records(c, args)
+			if err != nil {
+				return err
+			}
+			return c.setOrigins(records, o.check)
+		}),
+	}
+	f := c.Flags()
+	f.StringVarP(&o.file, "file", "f", "", "file with records, instead of DOMAIN and flags")
+	f.StringArrayVar(&o.regions, "region", nil, "an origin, REGION[:WEIGHT][=ADDRESS]; give one for each")
+	f.StringArrayVar(&o.drained, "drained", nil, "one of these regions takes no clients for now")
+	f.IntVarP(&o.percentile, "percentile", "p", 50, "50, 90 or 99")
+	f.Var(&span{&o.maxRTT, func(d time.Duration) error {
+		if d > topology.MaxTableRTT {
+			return fmt.Errorf("is more than %s", job.FormatDuration(topology.MaxTableRTT))
+		}
+		return nil
+	}}, "max-rtt", "do not choose origins farther than this, such as 80ms; 0s = any")
+	f.IntVar(&o.relays, "relays", 2, "at most so many regions in between, 0 = none")
+	f.BoolVar(&o.noGuesses, "no-guesses", false, "choose only by what was measured")
+	f.Float64Var(&o.minGain, "min-relay-gain", topology.DefaultMinGain, "least share of the direct way that a relay must save")
+	f.Int64Var(&o.check, "check-revision", 0, "refuse unless the stored record's revision is this; -1: unless there is none")
+	return c
+}
+
+// records are those of the file, or the one of the flags.
+func (o originOptions) records(c *caller, args []string) ([]*nusav1.OriginRecord, error) {
+	if o.file == "" {
+		if len(args) == 0 || len(o.regions) == 0 {
+			return nil, fmt.Errorf("give a domain and --region for each origin, or -f FILE; see %s --help", c.cmd.CommandPath())
+		}
+		r, err := o.record(args[0])
+		return []*nusav1.OriginRecord{r}, err
+	}
+	for _, name := range []string{"region", "drained", "percentile", "max-rtt", "relays", "no-guesses", "min-relay-gain"} {
+		if len(args) > 0 || c.cmd.Flags().Changed(name) {
+			return nil, errors.New("give either -f FILE or a domain with its flags")
+		}
+	}
+	data, err := c.readFile(o.file)
+	if err != nil {
+		return nil, err
+	}
+	records, err := job.ParseOrigins(data, o.file)
+	if err == nil && o.check != 0 && len(records) > 1 {
+		err = fmt.Errorf("--check-revision is for one record, %s has %d", o.file, len(records))
+	}
+	return records, err
+}
+
+func (o originOptions) record(domain string) (*nusav1.OriginRecord, error) {
+	if err := checkPercentile(o.percentile); err != nil {
+		return nil, err
+	}
+	relays, err := wireRelays(o.relays)
+	if err != nil {
+		return nil, err
+	}
+	if !(o.minGain >= 0 && o.minGain <= 1) {
+		return nil, fmt.Errorf("--min-relay-gain: %g is not a share within 0..1", o.minGain)
+	}
+	r := &nusav1.OriginRecord{Domain: domain, Policy: &nusav1.OriginPolicy{Percentile: int32(o.percentile), MaxRelays: relays, NoGuesses: o.noGuesses, MinRelayGain: o.minGain}}
+	if o.maxRTT > 0 {
+		r.Policy.MaxRtt = durationpb.New(o.maxRTT)
+	}
+	if _, err := origin.ParsePattern(domain); err != nil {
+		return nil, err
+	}
+	for _, text := range o.regions {
+		one, err := parseOrigin(text)
+		if err != nil {
+			return nil, err
+		}
+		one.Drained = slices.Contains(o.drained, one.Region)
+		r.Origins = append(r.Origins, one)
+	}
+	for _, d := range o.drained {
+		if !slices.ContainsFunc(r.Origins, func(one *nusav1.Origin) bool { return one.Region == d }) {
+			return nil, fmt.Errorf("--drained: %q is none of the regions given with --region", d)
+		}
+	}
+	return r, job.ValidateOrigins(r)
+}
+
+// parseOrigin reads REGION[:WEIGHT][=ADDRESS].
+func parseOrigin(text string) (*nusav1.Origin, error) {
+	head, address, addressed := strings.Cut(text, "=")
+	region, weight, weighed := strings.Cut(head, ":")
+	o := &nusav1.Origin{Region: region, Address: address}
+	if !job.ValidName(region) || addressed && address == "" {
+		return nil, fmt.Errorf("--region: %q is not REGION[:WEIGHT][=ADDRESS], such as japaneast:2=203.0.113.7:443", text)
+	}
+	if weighed {
+		w, err := strconv.ParseFloat(weight, 64)
+		if err != nil || !(w >= origin.MinWeight && w <= origin.MaxWeight) {
+			return nil, fmt.Errorf("--region: %q: the weight %q is not a number within %g..%g", text, weight, origin.MinWeight, origin.MaxWeight)
+		}
+		o.Weight = w
+	}
+	return o, nil
+}
+
+func (c *caller) setOrigins(records []*nusav1.OriginRecord, check int64) error {
+	out := &nusav1.ListOriginsResponse{}
+	for _, r := range records {
+		r.Revision = 0 // of an exported record: --check-revision asks for one
+		ctx, cancel := c.call()
+		stored, err := c.origins().Set(ctx, &nusav1.SetOriginsRequest{Record: r, Revision: check})
+		cancel()
+		if err != nil {
+			return err
+		}
+		out.Records = append(out.Records, stored)
+		if c.output == "table" {
+			c.printf("%s is served by %s (revision %d)\n", stored.GetDomain(), originsText(stored), stored.GetRevision())
+		}
+	}
+	return c.print(out, func(io.Writer) {})
+}
+
+// originsText lists a record's regions, with weights other than 1.
+func originsText(r *nusav1.OriginRecord) string {
+	var parts []string
+	for _, o := range r.GetOrigins() {
+		text := o.GetRegion()
+		if w := o.GetWeight(); w != 0 && w != 1 {
+			text += ":" + number(w)
+		}
+		if o.GetAddress() != "" {
+			text += "=" + oneLine(o.GetAddress())
+		}
+		if o.GetDrained() {
+			text += " (drained)"
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func originList(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the records of domains", Args: takes(),
+		RunE: s.run(func(c *caller, _ []string) error {
+			ctx, cancel := c.call()
+			defer cancel()
+			resp, err := c.origins().List(ctx, &nusav1.ListOriginsRequest{})
+			if err != nil {
+				return err
+			}
+			return c.print(resp, func(w io.Writer) { c.view().originList(w, resp) })
+		}),
+	}
+}
+
+func (v view) originList(w io.Writer, resp *nusav1.ListOriginsResponse) {
+	if resp.GetAge() != nil {
+		fmt.Fprintf(w, "%s\n\n", v.wait("as the region last heard, "+age(resp.GetAge())+" ago"))
+	}
+	if len(resp.GetRecords()) == 0 {
+		fmt.Fprintf(w, "no records; store one with: %s origin set DOMAIN --region REGION\n", v.nusa)
+		return
+	}
+	t := newTable("DOMAIN", "POLICY", ">REVISION", "ORIGINS")
+	for _, r := range resp.GetRecords() {
+		t.row(r.GetDomain(), policyText(r.GetPolicy()), strconv.FormatInt(r.GetRevision(), 10), originsText(r))
+	}
+	t.write(w, v.palette)
+}
+
+// policyText says what is not as ever.
+func policyText(p *nusav1.OriginPolicy) string {
+	parts := []string{"nearest"}
+	if n := p.GetPercentile(); n != 0 && n != 50 {
+		parts[0] += fmt.Sprintf(" by p%d", n)
+	}
+	if d := p.GetMaxRtt().AsDuration(); d > 0 {
+		parts = append(parts, "within "+job.FormatDuration(d))
+	}
+	switch n := p.GetMaxRelays(); {
+	case n < 0:
+		parts = append(parts, "no relays")
+	case n > 0 && n != 2:
+		parts = append(parts, fmt.Sprintf("up to %s", plural(n, "relay")))
+	}
+	if g := p.GetMinRelayGain(); g > 0 && g != topology.DefaultMinGain {
+		parts = append(parts, "relays that save "+percent(g))
+	}
+	if p.GetNoGuesses() {
+		parts = append(parts, "measured only")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func originRemove(s *settings) *cobra.Command {
+	var check int64
+	c := &cobra.Command{
+		Use: "remove DOMAIN", Aliases: []string{"rm"}, Short: "Forget the record of a domain", Args: takes("DOMAIN"),
+		RunE: s.run(func(c *caller, args []string) error {
+			if _, err := origin.ParsePattern(args[0]); err != nil {
+				return err
+			}
+			ctx, cancel := c.call()
+			defer cancel()
+			resp, err := c.origins().Remove(ctx, &nusav1.RemoveOriginsRequest{Domain: args[0], Revision: check})
+			if err != nil {
+				return err
+			}
+			return c.print(resp, func(w io.Writer) { fmt.Fprintf(w, "the record of %s is forgotten\n", args[0]) })
+		}),
+	}
+	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored record's revision is this")
+	return c
+}
+
+func originResolve(s *settings) *cobra.Command {
+	var location, current string
+	c := &cobra.Command{
+		Use: "resolve DOMAIN", Short: "Choose the origin of a domain for a client, and say why", Args: takes("DOMAIN"),
+		Long: `Chooses which region should serve a client in a region, or (--location) somewhere
+on the map, and by which path. The exit code is 1 when no origin can serve it.`,
+		Example: `  nusa origin resolve www.example.com --region southeastasia
+  nusa origin resolve www.example.com --location -6.2,106.8
+  nusa origin resolve www.example.com --region eastus --current westeurope`,
+		RunE: s.run(func(c *caller, args []string) error {
+			if _, err := origin.ParseDomain(args[0]); err != nil {
+				return err
+			}
+			region := c.region
+			if location != "" && !c.cmd.Flags().Changed("region") {
+				region = "" // of NUSA_REGION
+			}
+			if (region == "") == (location == "") {
+				return errors.New("say where the client is: either --region or --location LATITUDE,LONGITUDE")
+			}
+			place, err := clientPlace(region, location)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := c.call()
+			defer cancel()
+			resp, err := c.origins().Resolve(ctx, &nusav1.ResolveOriginRequest{Domain: args[0], Region: region, Location: place, Current: current})
+			if err != nil {
+				return err
+			}
+			if err := c.print(resp, func(w io.Writer) { c.view().resolved(w, args[0], region+location, resp) }); err != nil {
+				return err
+			}
+			if resp.GetChoice().GetRegion() == "" {
+				return &exitError{code: exitFail}
+			}
+			return nil
+		}),
+	}
+	s.bindRegion(c, "where the client is")
+	c.Flags().StringVar(&location, "location", "", "where the client is, LATITUDE,LONGITUDE in degrees")
+	c.Flags().StringVar(&current, "current", "", "region of the origin that the client uses now: kept unless another is much nearer")
+	return c
+}
+
+func (v view) resolved(w io.Writer, domain, client string, resp *nusav1.ResolveOriginResponse) {
+	choice := resp.GetChoice()
+	by := ""
+	if resp.GetRecord() != "" && resp.GetRecord() != domain {
+		by = " (by the record of " + resp.GetRecord() + ")"
+	}
+	if choice.GetRegion() == "" {
+		fmt.Fprintf(w, "%s for a client at %s%s: %s\n", v.bad("no origin of "+domain), client, by, plain(choice.GetWhy()))
+	} else {
+		at := ""
+		if choice.GetAddress() != "" {
+			at = " at " + oneLine(choice.GetAddress())
+		}
+		fmt.Fprintf(w, "%s for a client at %s: %s%s%s\n", domain, client, v.good(choice.GetRegion()), at, by)
+	}
+	t := newTable("ORIGIN", ">MS", ">WEIGHT", ">SCORE", "PATH", "WHY")
+	var edges []*nusav1.Edge
+	for i, o := range append([]*nusav1.OriginChoice{choice}, resp.GetOthers()...) {
+		if o.GetRegion() == "" {
+			continue
+		}
+		ms, score, path, weight := "-", "-", "-", number(max(o.GetWeight(), 0))
+		if o.GetWeight() == 0 {
+			weight = "1"
+		}
+		if p := o.GetPath(); len(p.GetRegions()) > 0 {
+			e := pathEdge(p)
+			edges = append(edges, e)
+			ms, path = v.cell(e, 50), strings.Join(p.GetRegions(), " → ")
+			if o.GetScore() != nil {
+				score = millis(o.GetScore())
+			}
+		}
+		name := o.GetRegion()
+		if i == 0 {
+			name = v.good(name)
+		} else if o.GetRefused() {
+			name = v.faint(name)
+		}
+		t.row(name, ms, weight, score, path, plain(o.GetWhy()))
+	}
+	if len(t.rows) > 0 {
+		fmt.Fprintln(w)
+		t.narrow(v.width)
+		t.write(w, v.palette)
+	}
+	v.marks(w, edges)
+	if resp.GetAge() != nil {
+		fmt.Fprintf(w, "\n%s\n", v.faint("by a topology of "+age(resp.GetAge())+" ago"))
+	}
+}
