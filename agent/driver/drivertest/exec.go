@@ -169,9 +169,10 @@ func (s *suite) execTerminal() {
 		err error
 	}
 	done := make(chan end, 1)
+	// An engine may set the first size a moment after the start.
 	go func() {
 		st, err := s.Driver.Exec(s.ctx, t.ID, driver.Exec{
-			Command: s.Shell(`test -t 0 && test -t 1 && test -t 2 && stty size; until test "$(stty size)" = "40 100"; do sleep 0.05; done; echo resized; exec sleep 3600`),
+			Command: s.Shell(`test -t 0 && test -t 1 && test -t 2 && while case $(stty size 2>/dev/null) in ''|'0 0') ;; *) false ;; esac; do sleep 0.01; done; stty size; until test "$(stty size)" = "40 100"; do sleep 0.05; done; echo resized; exec sleep 3600`),
 			TTY:     true, Size: driver.WindowSize{Columns: 80, Rows: 24}, Resize: resize, Stdin: in, Stdout: w,
 		})
 		w.CloseWithError(cmp.Or(err, io.EOF))

@@ -1,0 +1,209 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// cpuPeriod of a hard limit in microseconds: the kernel's default.
+const cpuPeriod = 100_000
+
+// image makes sure that the task's image is there and fits, and returns what a
+// container takes over from it.
+func (d *Driver) image(ctx context.Context, c config) (client.ImageInspectResult, error) {
+	img, err := d.cli.ImageInspect(ctx, c.image)
+	absent := cerrdefs.IsNotFound(err)
+	switch {
+	case err != nil && !absent:
+		return img, d.refused("config.image", err)
+	case absent && c.pull == "never":
+		return img, fmt.Errorf("%w: config.image: %w (config.pull is never)", driver.ErrInvalid, err)
+	case absent || c.pull == "always":
+		if err := d.pull(ctx, c.image); err != nil {
+			return img, d.refused("config.image", err)
+		}
+		if img, err = d.cli.ImageInspect(ctx, c.image); err != nil {
+			return img, d.refused("config.image", err)
+		}
+	}
+	v, err := d.cli.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return img, d.refused("config.image", err)
+	}
+	if !runsOn(img.Architecture, v.Arch) {
+		return img, fmt.Errorf("%w: config.image: %s is for %s, the engine runs %s", driver.ErrInvalid, c.image, img.Architecture, v.Arch)
+	}
+	return img, nil
+}
+
+// runsOn says whether an architecture's programs run on another's processors.
+func runsOn(image, engine string) bool {
+	return image == "" || image == engine || image == "386" && engine == "amd64" || image == "arm" && engine == "arm64"
+}
+
+func (d *Driver) pull(ctx context.Context, image string) error {
+	res, err := d.cli.ImagePull(ctx, image, client.ImagePullOptions{})
+	if err != nil {
+		return err
+	}
+	defer res.Close()
+	return res.Wait(ctx)
+}
+
+// refused turns an engine's error into the start's: ErrInvalid for what it will
+// never do.
+func (d *Driver) refused(field string, err error) error {
+	kind := driver.ErrStart
+	if cerrdefs.IsNotFound(err) || cerrdefs.IsInvalidArgument(err) {
+		kind = driver.ErrInvalid
+	}
+	return fmt.Errorf("%w: %s: %w", kind, field, d.wrap(err))
+}
+
+// culprits are parts of an engine's messages and the field that they are about.
+var culprits = []struct{ words, field string }{
+	{"memory", "resources.memory"}, {"cpu", "resources.cpu"}, {"pids", "config.pids_limit"},
+	{"port is already allocated", "ports"}, {"address already in use", "ports"},
+	{"unable to find user", "config.user"}, {"unable to find group", "config.user"}, {"no matching entries in", "config.user"},
+	{"chdir to cwd", "config.dir"}, {"working directory", "config.dir"},
+	{"exec:", "config.command"}, {"exec format error", "config.command"}, {"no command specified", "config.command"},
+	{"mount", "volumes"}, {"label", "config.labels"},
+}
+
+// culprit is the field at fault; the engine does not name it.
+func culprit(message string) string {
+	lower := strings.ToLower(message)
+	for _, c := range culprits {
+		if strings.Contains(lower, c.words) {
+			return c.field
+		}
+	}
+	return "config"
+}
+
+// options of the task's container.
+func (d *Driver) options(t driver.Task, c config, img client.ImageInspectResult) client.ContainerCreateOptions {
+	cfg := &container.Config{
+		Image: c.image, User: c.user, WorkingDir: c.dir, Entrypoint: c.entrypoint, Labels: map[string]string{},
+	}
+	if cfg.WorkingDir == "" && (img.Config == nil || img.Config.WorkingDir == "") {
+		cfg.WorkingDir = t.Dir
+	}
+	if c.command != "" {
+		cfg.Cmd = []string{c.command}
+	}
+	cfg.Cmd = append(cfg.Cmd, c.args...)
+	for _, k := range slices.Sorted(maps.Keys(t.Env)) {
+		cfg.Env = append(cfg.Env, k+"="+t.Env[k])
+	}
+	maps.Copy(cfg.Labels, c.labels)
+	maps.Copy(cfg.Labels, map[string]string{
+		labelOwner: d.records.owner, labelAlloc: t.ID.Alloc, labelTask: t.ID.Task, labelRun: strconv.Itoa(t.ID.Run),
+	})
+	host := &container.HostConfig{
+		NetworkMode: container.NetworkMode(c.network), Privileged: c.privileged,
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		Resources:     resources(t.Resources, c.hardCPU),
+		Mounts:        mounts(t),
+		// The engine keeps both streams in one series of files.
+		LogConfig: container.LogConfig{Type: "json-file", Config: map[string]string{
+			"max-file": strconv.Itoa(max(1, t.Logs.Files)), "max-size": strconv.FormatInt(2*max(4096, t.Logs.SizeBytes), 10),
+		}},
+	}
+	host.PidsLimit = &c.pids
+	if c.network == "bridge" {
+		cfg.ExposedPorts, host.PortBindings = ports(t.Ports, c.udp)
+	}
+	return client.ContainerCreateOptions{Name: nameOf(t.ID), Config: cfg, HostConfig: host}
+}
+
+// resources as limits. There is no swap beyond the memory.
+func resources(r driver.Resources, hard bool) container.Resources {
+	var out container.Resources
+	if r.MemoryBytes > 0 {
+		out.Memory, out.MemorySwap = r.MemoryBytes, r.MemoryBytes // both alike: no swap
+	}
+	if hard && r.CPUMilli > 0 {
+		out.CPUPeriod, out.CPUQuota = cpuPeriod, max(1000, r.CPUMilli*cpuPeriod/1000)
+		return out
+	}
+	out.CPUShares = 1024 // of one core, the kernel's default
+	if r.CPUMilli > 0 {
+		out.CPUShares = min(max(2, r.CPUMilli*1024/1000), 262144)
+	}
+	return out
+}
+
+// mounts gives the task its folders under the paths that they have outside,
+// which its variables name, and its volumes.
+func mounts(t driver.Task) []mount.Mount {
+	out := []mount.Mount{bind(t.Dir, t.Dir, false), bind(t.AllocDir, t.AllocDir, false)}
+	for _, v := range t.Volumes {
+		target := v.Target
+		if target == "" {
+			target = filepath.Join(t.AllocDir, v.Name)
+		}
+		out = append(out, bind(v.Source, target, v.ReadOnly))
+	}
+	return out
+}
+
+func bind(source, target string, readOnly bool) mount.Mount {
+	return mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: readOnly}
+}
+
+func ports(list []driver.Port, udp []string) (network.PortSet, network.PortMap) {
+	set, bound := network.PortSet{}, network.PortMap{}
+	for _, p := range list {
+		protocols := []network.IPProtocol{network.TCP}
+		if slices.Contains(udp, p.Label) {
+			protocols = append(protocols, network.UDP)
+		}
+		for _, protocol := range protocols {
+			port, _ := network.PortFrom(uint16(p.To), protocol)
+			set[port] = struct{}{}
+			bound[port] = append(bound[port], network.PortBinding{HostIP: netip.IPv4Unspecified(), HostPort: strconv.Itoa(p.Host)})
+		}
+	}
+	return set, bound
+}
+
+// own gives the task's folder to the user of its container. A user that is a
+// name is known to the image only; then everybody may write there: nobody else
+// passes the private folders above.
+func own(dir, user string) error {
+	name, group, _ := strings.Cut(user, ":")
+	if name == "" || name == "root" || name == "0" {
+		return nil
+	}
+	uid, err := strconv.Atoi(name)
+	if err != nil {
+		return os.Chmod(dir, 0o777)
+	}
+	gid, err := strconv.Atoi(group)
+	if err != nil {
+		gid = -1
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, uid, gid)
+	})
+}

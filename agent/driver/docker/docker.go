@@ -1,0 +1,279 @@
+// Package docker is the driver that runs tasks as containers of a Docker
+// engine. The engine keeps the containers, their exit codes and their output;
+// this package keeps a small record of each run, so that a container starts at
+// most once, and its end stays known, whatever becomes of the agent, of the
+// engine and of the container.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// DefaultHost is where an engine listens unless told otherwise.
+const DefaultHost = "unix:///var/run/docker.sock"
+
+const (
+	// askLimit bounds a short question to the engine.
+	askLimit = 5 * time.Second
+	// again is the pause before a question is repeated.
+	again = 200 * time.Millisecond
+)
+
+// Labels of every container of ours; a job may not set labels that begin alike.
+const (
+	labelPrefix = "nusa."
+	labelOwner  = labelPrefix + "owner" // the data directory's random id
+	labelAlloc  = labelPrefix + "alloc"
+	labelTask   = labelPrefix + "task"
+	labelRun    = labelPrefix + "run"
+)
+
+// Config of a Driver.
+type Config struct {
+	// Dir keeps a record of each run. Required.
+	Dir string
+	// Host is the engine's address. Default DefaultHost. Bind mounts and exec
+	// need an engine on this machine.
+	Host string
+	// AllowPrivileged lets jobs ask for privileged containers, which are root on
+	// the host.
+	AllowPrivileged bool
+}
+
+// Driver runs containers. Make one with New.
+type Driver struct {
+	cfg     Config
+	cli     *client.Client
+	records *records
+
+	mu sync.Mutex
+	// starts in flight, so that Stop can end them.
+	starts map[driver.ID]*starting
+}
+
+// starting is a Start in flight.
+type starting struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// New returns a driver for the engine at cfg.Host, which need not be there yet.
+func New(cfg Config) (*Driver, error) {
+	if cfg.Host == "" {
+		cfg.Host = DefaultHost
+	}
+	cli, err := client.New(client.WithHost(cfg.Host))
+	if err != nil {
+		return nil, fmt.Errorf("docker engine %s: %w", cfg.Host, err)
+	}
+	recs, err := openRecords(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("records of containers: %w", err)
+	}
+	return &Driver{cfg: cfg, cli: cli, records: recs, starts: map[driver.ID]*starting{}}, nil
+}
+
+// Close ends the connections to the engine. What runs goes on.
+func (d *Driver) Close() { _ = d.cli.Close() }
+
+// Fingerprint asks the engine what it can do, and removes containers of ours
+// that nobody knows any more. There is no self fencing: what would have to
+// watch a container is the engine, which knows no leases.
+func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	res, err := d.cli.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return driver.Fingerprint{Message: d.wrap(err).Error()}
+	}
+	info := res.Info
+	f := driver.Fingerprint{Healthy: true, Version: info.ServerVersion, Capabilities: []string{driver.CapRecover, driver.CapStats, driver.CapUpdate}}
+	if info.OSType != runtime.GOOS {
+		return driver.Fingerprint{Version: info.ServerVersion, Message: fmt.Sprintf("the engine runs %s containers, the agent is for %s", info.OSType, runtime.GOOS)}
+	}
+	var missing []string
+	limit := func(can bool, capability, what string) {
+		switch {
+		case !can:
+			missing = append(missing, what)
+		case capability != "":
+			f.Capabilities = append(f.Capabilities, capability)
+		}
+	}
+	limit(info.CPUShares && info.CPUCfsQuota, driver.CapCPULimit, "CPU")
+	limit(info.MemoryLimit, driver.CapMemoryLimit, "memory")
+	limit(info.SwapLimit, "", "swap")
+	limit(info.PidsLimit, "", "processes")
+	if len(missing) > 0 {
+		f.Message = "this engine does not limit: " + strings.Join(missing, ", ")
+	}
+	if d.local() {
+		f.Capabilities = append(f.Capabilities, driver.CapExec)
+	}
+	slices.Sort(f.Capabilities)
+	d.sweep(ctx)
+	return f
+}
+
+// local: the engine's processes are this host's.
+func (d *Driver) local() bool { return strings.HasPrefix(d.cfg.Host, "unix://") }
+
+// wrap says which engine an error is of.
+func (d *Driver) wrap(err error) error {
+	return fmt.Errorf("docker engine at %s: %w", d.cfg.Host, err)
+}
+
+// sweep removes containers of ours without a record: what a hanging engine
+// made after the start was given up, or could not remove when it was told to.
+// A record is written before its container is made.
+func (d *Driver) sweep(ctx context.Context) {
+	list, err := d.cli.ContainerList(ctx, client.ContainerListOptions{All: true,
+		Filters: client.Filters{}.Add("label", labelOwner+"="+d.records.owner)})
+	if err != nil {
+		return // the next time
+	}
+	for _, c := range list.Items {
+		id, ok := runOf(c.Labels)
+		if _, known := d.records.get(id); ok && !known {
+			_ = d.discard(ctx, c.ID, false)
+		}
+	}
+}
+
+// discard removes a container, with force also one that runs. One that is not
+// there: nil.
+func (d *Driver) discard(ctx context.Context, container string, force bool) error {
+	_, err := d.cli.ContainerRemove(ctx, container, client.ContainerRemoveOptions{Force: force, RemoveVolumes: true})
+	if err == nil || cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	return d.wrap(err)
+}
+
+// Status: see driver.Driver. While the engine does not answer it is what was
+// known last: a container is not lost because its engine restarts.
+func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
+	st, _, err := d.status(ctx, id)
+	return st, err
+}
+
+// status says also whether the engine answered.
+func (d *Driver) status(ctx context.Context, id driver.ID) (st driver.Status, answered bool, err error) {
+	rec, ok := d.records.get(id)
+	switch {
+	case !ok || rec.End == nil && !rec.Begun:
+		return driver.Status{}, true, fmt.Errorf("run %s: %w", id, driver.ErrNotFound)
+	case rec.End != nil:
+		return *rec.End, true, nil
+	}
+	short, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	got, err := d.cli.ContainerInspect(short, rec.Container, client.ContainerInspectOptions{})
+	switch {
+	case cerrdefs.IsNotFound(err):
+		st, err := d.records.end(id, lost(rec))
+		return st, true, err
+	case ctx.Err() != nil:
+		return driver.Status{}, false, ctx.Err()
+	case err != nil:
+		return driver.Status{State: driver.Running, PID: rec.PID, Started: rec.Started, Message: d.wrap(err).Error()}, false, nil
+	}
+	st = statusOf(got.Container.State, rec)
+	switch {
+	case st.State == driver.Ended:
+		st, err = d.records.end(id, st)
+	case st.State == driver.Starting && d.inFlight(id) == nil:
+		// An agent died between its decision and the engine's: Start goes on.
+		return driver.Status{}, true, fmt.Errorf("run %s: %w", id, driver.ErrNotFound)
+	}
+	return st, true, err
+}
+
+// Wait: see driver.Driver. It outlasts restarts of the engine.
+func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
+	for {
+		st, answered, err := d.status(ctx, id)
+		if err != nil || st.State == driver.Ended {
+			return st, err
+		}
+		if answered && st.State == driver.Running {
+			rec, _ := d.records.get(id)
+			err = d.untilStopped(ctx, rec.Container)
+		}
+		if err != nil || !answered || st.State == driver.Starting {
+			if err := pause(ctx, again); err != nil {
+				return driver.Status{}, fmt.Errorf("run %s: %w", id, err)
+			}
+		}
+	}
+}
+
+// untilStopped returns nil once a container does not run.
+func (d *Driver) untilStopped(ctx context.Context, container string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	res := d.cli.ContainerWait(ctx, container, client.ContainerWaitOptions{})
+	select {
+	case <-res.Result:
+		return nil
+	case err := <-res.Error:
+		return err
+	}
+}
+
+// Renew: this driver does not fence.
+func (d *Driver) Renew(_ context.Context, id driver.ID, _ time.Duration) error {
+	return fmt.Errorf("%w: run %s: a container has no lease", driver.ErrInvalid, id)
+}
+
+// Remove: see driver.Driver. A container that the engine does not remove now is
+// swept later.
+func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
+	rec, ok := d.records.get(id)
+	if !ok {
+		return nil
+	}
+	st, _, err := d.status(ctx, id)
+	if err != nil && !errors.Is(err, driver.ErrNotFound) {
+		return err
+	}
+	if d.inFlight(id) != nil || err == nil && st.State != driver.Ended {
+		return fmt.Errorf("remove %s: it still runs", id)
+	}
+	short, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	if rec.Container != "" {
+		_ = d.discard(short, rec.Container, true)
+	}
+	return d.records.remove(id)
+}
+
+func (d *Driver) inFlight(id driver.ID) *starting {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.starts[id]
+}
+
+// pause waits; the context's error if that ended before.
+func pause(ctx context.Context, length time.Duration) error {
+	t := time.NewTimer(length)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,303 @@
+//go:build integration
+
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+)
+
+func open(t *testing.T, e *engine, dir string) *Driver {
+	t.Helper()
+	d, err := New(Config{Dir: dir, Host: e.host()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+func shell(script string) map[string]any {
+	return map[string]any{"image": "box:1", "command": "/bin/sh", "args": []any{"-c", script}}
+}
+
+// stoppable runs until it is asked to end.
+func stoppable(then string) map[string]any {
+	return shell("trap '" + then + "' TERM; while true; do sleep 0.02; done")
+}
+
+func TestContract(t *testing.T) {
+	e := newEngine(t)
+	dir := t.TempDir()
+	drivertest.Run(t, drivertest.Subject{
+		Driver:  open(t, e, dir),
+		Reopen:  func(t *testing.T) driver.Driver { return open(t, e, dir) },
+		Clock:   supervise.Boottime,
+		Sleeper: stoppable("exit 0"),
+		Exiter: func(code int, out, err string) map[string]any {
+			return shell(fmt.Sprintf("printf %%s '%s'; printf %%s '%s' >&2; exit %d", out, err, code))
+		},
+		Invalid: map[string]any{"image": "box:1", "no_such_field": true},
+		Broken:  map[string]any{"image": "box:1", "command": "/no/such/file"},
+		Shell:   func(script string) []string { return []string{"/bin/sh", "-c", script} },
+		Framed:  true,
+	})
+}
+
+// newTask of a test; what it leaves goes with the engine.
+func newTask(t *testing.T, config map[string]any) driver.Task {
+	t.Helper()
+	dir := t.TempDir()
+	task := driver.Task{
+		ID: driver.ID{Alloc: "11111111-1111-4111-8111-" + strconv.FormatInt(time.Now().UnixNano(), 36), Task: "main", Run: 1}, Config: config,
+		Env: map[string]string{"GREETING": "good day"}, Dir: filepath.Join(dir, "task"), AllocDir: filepath.Join(dir, "alloc"),
+		Resources: driver.Resources{CPUMilli: 100, MemoryBytes: 64 << 20}, Logs: driver.LogBounds{Files: 3, SizeBytes: 4096}, StopGrace: time.Second,
+	}
+	for _, d := range []string{task.Dir, task.AllocDir} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return task
+}
+
+func limited(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func output(t *testing.T, d *Driver, id driver.ID, o driver.LogOptions) string {
+	t.Helper()
+	var b strings.Builder
+	must(t, d.Logs(limited(t), id, o, func(c driver.LogChunk) error {
+		b.Write(c.Data)
+		return nil
+	}))
+	return b.String()
+}
+
+// TestTasks holds tasks to what they are promised, on one engine.
+func TestTasks(t *testing.T) {
+	e := newEngine(t)
+	d := open(t, e, t.TempDir())
+	t.Run("bad input", func(t *testing.T) { badInput(t, e, d) })
+	t.Run("environment", func(t *testing.T) { environment(t, e, d) })
+	t.Run("ports", func(t *testing.T) { portMapping(t, e, d) })
+	t.Run("limits", func(t *testing.T) { limits(t, d) })
+	t.Run("rotation", func(t *testing.T) { rotation(t, d) })
+	t.Run("following", func(t *testing.T) { following(t, d) })
+	t.Run("grace", func(t *testing.T) { grace(t, d) })
+}
+
+// badInput: the engine's own words, and the field at fault.
+func badInput(t *testing.T, e *engine, d *Driver) {
+	e.load(t, "foreign:1", map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH], map[string]any{})
+	for name, c := range map[string]struct {
+		config map[string]any
+		memory int64
+		ports  []driver.Port
+		kind   error
+		words  []string
+	}{
+		"no such image":  {config: map[string]any{"image": "none:1", "pull": "never"}, kind: driver.ErrInvalid, words: []string{"config.image", "No such image: none:1"}},
+		"no registry":    {config: map[string]any{"image": "127.0.0.1:1/none:1"}, kind: driver.ErrStart, words: []string{"config.image", "connection refused"}},
+		"not a name":     {config: map[string]any{"image": "UPPER CASE"}, kind: driver.ErrInvalid, words: []string{"config.image", "invalid reference format"}},
+		"architecture":   {config: map[string]any{"image": "foreign:1"}, kind: driver.ErrInvalid, words: []string{"config.image", "the engine runs " + runtime.GOARCH}},
+		"little memory":  {config: shell("true"), memory: 1 << 20, kind: driver.ErrInvalid, words: []string{"resources.memory", "Minimum memory limit allowed is 6MB"}},
+		"no command":     {config: map[string]any{"image": "box:1", "command": "nonesuch"}, kind: driver.ErrStart, words: []string{"config.command", `"nonesuch": executable file not found`}},
+		"not executable": {config: map[string]any{"image": "box:1", "command": "/bin"}, kind: driver.ErrStart, words: []string{"config.command", "permission denied"}},
+		"no such user":   {config: map[string]any{"image": "box:1", "command": "sh", "user": "nonesuch"}, kind: driver.ErrStart, words: []string{"config.user", "unable to find user nonesuch"}},
+		"privileged":     {config: map[string]any{"image": "box:1", "privileged": true}, kind: driver.ErrInvalid, words: []string{"config.privileged", "--docker-allow-privileged"}},
+		"port in use":    {config: shell("true"), ports: []driver.Port{{Label: "a", Host: 9999, To: 1}, {Label: "b", Host: 9999, To: 2}}, kind: driver.ErrStart, words: []string{"ports", "port is already allocated"}},
+	} {
+		task := newTask(t, c.config)
+		task.Resources.MemoryBytes, task.Ports = c.memory, c.ports
+		err := d.Start(limited(t), task)
+		if !errors.Is(err, c.kind) {
+			t.Errorf("%s: %v, want %v", name, err, c.kind)
+			continue
+		}
+		for _, w := range c.words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v, want it to say %q", name, err, w)
+			}
+		}
+		if st, err := d.Status(limited(t), task.ID); err == nil && st.State != driver.Ended {
+			t.Errorf("%s: afterwards %+v", name, st)
+		}
+		if _, err := e.client(t).ContainerInspect(limited(t), nameOf(task.ID), client.ContainerInspectOptions{}); err == nil {
+			t.Errorf("%s: a container is left", name)
+		}
+	}
+	none, err := New(Config{Dir: t.TempDir(), Host: "unix://" + t.TempDir() + "/none"})
+	must(t, err)
+	defer none.Close()
+	if f := none.Fingerprint(t.Context()); f.Healthy || !strings.Contains(f.Message, "no such file") && !strings.Contains(f.Message, "Cannot connect") && !strings.Contains(f.Message, "failed to connect") {
+		t.Errorf("without an engine: %+v", f)
+	}
+	if err := none.Start(limited(t), newTask(t, shell("true"))); !errors.Is(err, driver.ErrStart) {
+		t.Errorf("without an engine: %v", err)
+	}
+}
+
+func environment(t *testing.T, e *engine, d *Driver) {
+	task := newTask(t, shell(`echo "$GREETING"; id -u; pwd; echo kept >kept; cat shared; cat $ALLOC/vol/f; echo x >$ALLOC/vol/new || echo read-only`))
+	task.Config["user"] = "4711:4712"
+	task.Config["labels"] = map[string]any{"team": "blue"}
+	task.Env["ALLOC"] = task.AllocDir
+	vol := t.TempDir()
+	must(t, os.Chmod(filepath.Dir(vol), 0o755))
+	must(t, os.WriteFile(filepath.Join(vol, "f"), []byte("from the volume\n"), 0o644))
+	must(t, os.Chmod(task.AllocDir, 0o755))
+	must(t, os.WriteFile(filepath.Join(task.Dir, "shared"), []byte("from a template\n"), 0o600))
+	task.Volumes = []driver.Volume{{Name: "vol", Source: vol, ReadOnly: true}}
+	must(t, d.Start(limited(t), task))
+	if _, err := d.Wait(limited(t), task.ID); err != nil {
+		t.Fatal(err)
+	}
+	want := "good day\n4711\n" + task.Dir + "\nfrom a template\nfrom the volume\nread-only\n"
+	if got := output(t, d, task.ID, driver.LogOptions{Stdout: true}); got != want {
+		t.Errorf("it printed %q, want %q; stderr: %q", got, want, output(t, d, task.ID, driver.LogOptions{Stderr: true}))
+	}
+	if data, err := os.ReadFile(filepath.Join(task.Dir, "kept")); string(data) != "kept\n" {
+		t.Errorf("its file has %q: %v", data, err)
+	}
+	got, err := e.client(t).ContainerInspect(limited(t), nameOf(task.ID), client.ContainerInspectOptions{})
+	must(t, err)
+	labels := got.Container.Config.Labels
+	if labels["team"] != "blue" || labels[labelAlloc] != task.ID.Alloc || labels[labelOwner] == "" {
+		t.Errorf("its labels are %v", labels)
+	}
+}
+
+// portMapping: a host port reaches the container, over its own network and over
+// the host's.
+func portMapping(t *testing.T, e *engine, d *Driver) {
+	for network, to := range map[string]int{"bridge": 80, "host": 8101} {
+		task := newTask(t, shell(fmt.Sprintf("echo %s >index.html; exec /bin/httpd -f -p %d", network, to)))
+		task.Config["network"] = network
+		task.Ports = []driver.Port{{Label: "http", Host: map[string]int{"bridge": 8100, "host": 8101}[network], To: to}}
+		must(t, d.Start(limited(t), task))
+		var got []byte
+		for ctx := limited(t); ctx.Err() == nil && len(got) == 0; _ = pause(ctx, 10*time.Millisecond) {
+			_ = inNetwork(e.net, func() error {
+				conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", task.Ports[0].Host), time.Second)
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				fmt.Fprintf(conn, "GET /index.html HTTP/1.0\r\n\r\n")
+				got, err = io.ReadAll(conn)
+				return err
+			})
+		}
+		if !strings.HasSuffix(string(got), "\n"+network+"\n") {
+			t.Errorf("network %s: %q", network, got)
+		}
+		must(t, d.Stop(limited(t), task.ID, 0))
+	}
+}
+
+func limits(t *testing.T, d *Driver) {
+	task := newTask(t, shell("dd if=/dev/zero of=/dev/null bs=256M count=1"))
+	task.Resources.MemoryBytes = 32 << 20
+	must(t, d.Start(limited(t), task))
+	if st, err := d.Wait(limited(t), task.ID); err != nil || st.ExitCode != 137 || st.Signal != 9 || !strings.Contains(st.Message, "out of memory") {
+		t.Errorf("it ended as %+v: %v", st, err)
+	}
+	task = newTask(t, shell("i=0; while test $i -lt 20; do sleep 60 & i=$((i+1)); done; sleep 60"))
+	task.Config["pids_limit"] = 10.0
+	must(t, d.Start(limited(t), task))
+	if st, err := d.Wait(limited(t), task.ID); err != nil || st.ExitCode == 0 {
+		t.Errorf("with too many processes it ended as %+v: %v", st, err)
+	}
+}
+
+// rotation: the output is bounded, and its end is kept.
+func rotation(t *testing.T, d *Driver) {
+	task := newTask(t, shell("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; printf end"))
+	must(t, d.Start(limited(t), task))
+	if followed := output(t, d, task.ID, driver.LogOptions{Stdout: true, Stderr: true, Follow: true}); !strings.HasSuffix(followed, "line 2999\nend") {
+		t.Errorf("followed, it ends with %q", followed[max(0, len(followed)-100):])
+	}
+	kept := output(t, d, task.ID, driver.LogOptions{Stdout: true})
+	size, err := d.Size(limited(t), task.ID)
+	// A line is never split, so a file may be one line greater.
+	if !strings.HasSuffix(kept, "line 2999\nend") || err != nil || size == 0 || size > 2*3*4096+3*200 {
+		t.Errorf("%d bytes are kept in %d: %v", len(kept), size, err)
+	}
+	if tail := output(t, d, task.ID, driver.LogOptions{Stdout: true, TailBytes: 7}); tail != "999\nend" {
+		t.Errorf("the tail is %q", tail)
+	}
+}
+
+// following: who follows sees every byte once, with the engine's pauses in it.
+func following(t *testing.T, d *Driver) {
+	task := newTask(t, shell("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; sleep 0.1; printf end"))
+	task.Logs = driver.LogBounds{Files: 2, SizeBytes: 1 << 20}
+	var want strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&want, "line %d\n", i)
+	}
+	want.WriteString("end")
+	must(t, d.Start(limited(t), task))
+	for _, o := range []driver.LogOptions{{Stdout: true, Follow: true}, {Stdout: true, Follow: true, TailBytes: 1 << 30}, {Stdout: true}} {
+		if got := output(t, d, task.ID, o); got != want.String() {
+			t.Errorf("%+v: %d bytes, want %d", o, len(got), want.Len())
+		}
+	}
+}
+
+// grace: SIGTERM first, the exit code of who heeds it, SIGKILL for others.
+func grace(t *testing.T, d *Driver) {
+	for _, c := range []struct {
+		then         string
+		grace        time.Duration
+		code, signal int
+	}{{"exit 5", 20 * time.Second, 5, 0}, {"", 100 * time.Millisecond, 137, 9}, {"exit 5", 0, 137, 9}} {
+		task := newTask(t, stoppable(c.then+";echo asked"))
+		task.Config["args"] = []any{"-c", "trap '" + c.then + "' TERM; echo ready; while true; do sleep 0.02; done"}
+		must(t, d.Start(limited(t), task))
+		ready := errors.New("ready")
+		err := d.Logs(limited(t), task.ID, driver.LogOptions{Stdout: true, Follow: true}, func(driver.LogChunk) error { return ready })
+		if !errors.Is(err, ready) {
+			t.Fatal(err)
+		}
+		must(t, d.Stop(limited(t), task.ID, c.grace))
+		if st, err := d.Status(limited(t), task.ID); err != nil || st.State != driver.Ended || st.Cause != driver.CauseStopped || st.ExitCode != c.code || st.Signal != c.signal {
+			t.Errorf("trap %q, grace %s: %+v, %v", c.then, c.grace, st, err)
+		}
+	}
+}
+
+// signal the engine.
+func (e *engine) signal(t *testing.T, sig unix.Signal) {
+	t.Helper()
+	must(t, e.cmd.Process.Signal(sig))
+}

@@ -1,0 +1,255 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+const (
+	// lookEvery is how often it is asked whether a command has ended, which its
+	// output need not tell: its children may have it open.
+	lookEvery = 100 * time.Millisecond
+	// drainLimit is how long output is still read after that.
+	drainLimit = 500 * time.Millisecond
+	// killLimit is how long a command that was given up is tried to be killed.
+	killLimit = 2 * time.Second
+)
+
+// Exec: see driver.Driver.
+func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
+	if !d.local() {
+		return driver.ExitStatus{}, driver.ErrUnsupported // it could not be killed
+	}
+	rec, err := d.running(ctx, id)
+	if err != nil {
+		return driver.ExitStatus{}, err
+	}
+	made, err := d.cli.ExecCreate(ctx, rec.Container, client.ExecCreateOptions{
+		Cmd: x.Command, TTY: x.TTY, AttachStdin: x.Stdin != nil, AttachStdout: true, AttachStderr: !x.TTY,
+	})
+	if cerrdefs.IsConflict(err) || cerrdefs.IsNotFound(err) {
+		return driver.ExitStatus{}, fmt.Errorf("exec in %s: %w", id, driver.ErrNotRunning)
+	}
+	if err != nil {
+		return driver.ExitStatus{}, fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
+	}
+	conn, err := d.cli.ExecAttach(ctx, made.ID, client.ExecAttachOptions{TTY: x.TTY})
+	if err != nil {
+		d.killExec(made.ID, rec)
+		return driver.ExitStatus{}, fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	stop := make(chan struct{})
+	defer close(stop)
+	if x.Stdin != nil {
+		go func() {
+			_, _ = io.Copy(conn.Conn, x.Stdin)
+			_ = conn.CloseWrite()
+		}()
+	}
+	if x.TTY {
+		go d.resize(made.ID, x, stop)
+	}
+	go d.untilExecEnds(made.ID, stop, func() { _ = conn.Conn.SetReadDeadline(time.Now().Add(drainLimit)) })
+
+	said := &head{}
+	stdout, stderr := io.MultiWriter(orDiscard(x.Stdout), said), orDiscard(x.Stderr)
+	if x.TTY {
+		_, err = io.Copy(stdout, conn.Reader)
+	} else {
+		_, err = stdcopy.StdCopy(stdout, stderr, conn.Reader)
+	}
+	if ctx.Err() == nil && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+		var st driver.ExitStatus
+		if st, err = d.execStatus(ctx, made.ID, said); ctx.Err() == nil {
+			return st, err
+		}
+	}
+	// It was given up, or nobody takes its output.
+	d.killExec(made.ID, rec)
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return driver.ExitStatus{}, fmt.Errorf("exec in %s: %w", id, err)
+}
+
+func orDiscard(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}
+
+// head keeps the first bytes of what is written.
+type head struct{ bytes.Buffer }
+
+func (h *head) Write(p []byte) (int, error) {
+	h.Buffer.Write(p[:min(len(p), max(0, 1024-h.Len()))])
+	return len(p), nil
+}
+
+// running returns the record of a run that runs.
+func (d *Driver) running(ctx context.Context, id driver.ID) (record, error) {
+	st, answered, err := d.status(ctx, id)
+	switch {
+	case err != nil:
+		return record{}, err
+	case !answered:
+		return record{}, errors.New(st.Message)
+	case st.State != driver.Running:
+		return record{}, fmt.Errorf("run %s: %w", id, driver.ErrNotRunning)
+	}
+	rec, _ := d.records.get(id)
+	return rec, nil
+}
+
+// resize passes the sizes of the terminal on.
+func (d *Driver) resize(exec string, x driver.Exec, stop <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for size := x.Size; ; {
+		if size.Rows > 0 && size.Columns > 0 {
+			// At first it may not have begun.
+			for range 20 {
+				_, err := d.cli.ExecResize(ctx, exec, client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Columns)})
+				if err == nil || pause(ctx, lookEvery/10) != nil {
+					break
+				}
+			}
+		}
+		var ok bool
+		select {
+		case size, ok = <-x.Resize:
+			if !ok {
+				return
+			}
+		case <-stop:
+			return
+		}
+	}
+}
+
+// untilExecEnds calls ended once a command has ended.
+func (d *Driver) untilExecEnds(exec string, stop <-chan struct{}, ended func()) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), askLimit)
+		got, err := d.cli.ExecInspect(ctx, exec, client.ExecInspectOptions{})
+		cancel()
+		if err == nil && !got.Running && got.PID > 0 {
+			ended()
+			return
+		}
+	}
+}
+
+// execStatus is how a command ended whose output has.
+func (d *Driver) execStatus(ctx context.Context, exec string, said *head) (driver.ExitStatus, error) {
+	for {
+		got, err := d.cli.ExecInspect(ctx, exec, client.ExecInspectOptions{})
+		if err != nil {
+			return driver.ExitStatus{}, d.wrap(err)
+		}
+		if !got.Running {
+			code := got.ExitCode
+			if (code == 126 || code == 127) && got.PID == 0 {
+				return driver.ExitStatus{}, fmt.Errorf("%w: %s", driver.ErrStart, strings.TrimSpace(said.String()))
+			}
+			st := driver.ExitStatus{Code: code}
+			if n := code - 128; n > 0 && n < 65 {
+				st.Signal = n
+			}
+			return st, nil
+		}
+		if err := pause(ctx, lookEvery/10); err != nil {
+			return driver.ExitStatus{}, err
+		}
+	}
+}
+
+// killExec kills a command and all that it started. The engine cannot: it is
+// done on this host, where its processes are.
+func (d *Driver) killExec(exec string, rec record) {
+	ctx, cancel := context.WithTimeout(context.Background(), killLimit)
+	defer cancel()
+	for ctx.Err() == nil { // it may be about to begin
+		got, err := d.cli.ExecInspect(ctx, exec, client.ExecInspectOptions{})
+		if err != nil || !got.Running && got.PID > 0 {
+			return
+		}
+		if got.PID > 0 {
+			killTree(got.PID, rec.Container)
+		}
+		if pause(ctx, lookEvery/10) != nil {
+			return
+		}
+	}
+}
+
+// killTree kills a process of a container, its session and its descendants.
+func killTree(root int, container string) {
+	// The number may be another's by now: look where it belongs.
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", root))
+	if err != nil || !strings.Contains(string(groups), container) {
+		return
+	}
+	doomed := map[int]bool{root: true}
+	for grew := true; grew; {
+		grew = false
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return
+		}
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err != nil || doomed[pid] {
+				continue
+			}
+			if parent, session := family(pid); doomed[parent] || session == root {
+				// It stands still, so that it starts nothing unseen.
+				_ = unix.Kill(pid, unix.SIGSTOP)
+				doomed[pid], grew = true, true
+			}
+		}
+	}
+	for pid := range doomed {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
+// family is a process' parent and session, see proc_pid_stat(5).
+func family(pid int) (parent, session int) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0
+	}
+	text := string(data) // the name, in brackets, may itself have spaces
+	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(f) < 4 {
+		return 0, 0
+	}
+	parent, _ = strconv.Atoi(f[1])
+	session, _ = strconv.Atoi(f[3])
+	return parent, session
+}

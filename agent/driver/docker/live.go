@@ -1,0 +1,83 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// noLimit of memory: an update leaves alone what is 0, and the engine knows no
+// other way to say it.
+const noLimit = 1 << 62
+
+// Stats: see driver.Driver. The peak counts the page cache, and is only known
+// with control groups v1.
+func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) {
+	rec, err := d.running(ctx, id)
+	if err != nil {
+		return driver.Stats{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	res, err := d.cli.ContainerStats(ctx, rec.Container, client.ContainerStatsOptions{})
+	if err != nil {
+		return driver.Stats{}, d.wrap(err)
+	}
+	defer res.Body.Close()
+	var s container.StatsResponse
+	if err := json.NewDecoder(res.Body).Decode(&s); err != nil {
+		return driver.Stats{}, d.wrap(err)
+	}
+	if s.Read.IsZero() || s.PidsStats.Current == 0 && s.MemoryStats.Usage == 0 {
+		return driver.Stats{}, fmt.Errorf("run %s: %w", id, driver.ErrNotRunning)
+	}
+	cache, ok := s.MemoryStats.Stats["total_inactive_file"] // v1
+	if !ok {
+		cache = s.MemoryStats.Stats["inactive_file"]
+	}
+	out := driver.Stats{
+		CPU:             time.Duration(s.CPUStats.CPUUsage.TotalUsage),
+		MemoryBytes:     int64(s.MemoryStats.Usage - min(cache, s.MemoryStats.Usage)),
+		MemoryPeakBytes: -1, Processes: int(s.PidsStats.Current),
+	}
+	if s.MemoryStats.MaxUsage > 0 {
+		out.MemoryPeakBytes = int64(s.MemoryStats.MaxUsage)
+	}
+	return out, nil
+}
+
+// Update: see driver.Driver. CPU stays what it was made as: a share, or a cap.
+func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
+	rec, err := d.running(ctx, id)
+	if err != nil {
+		return err
+	}
+	got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
+	if err != nil {
+		return d.wrap(err)
+	}
+	hard := got.Container.HostConfig.CPUQuota > 0
+	want := resources(r, hard)
+	if r.MemoryBytes == 0 {
+		want.Memory, want.MemorySwap = noLimit, noLimit
+	}
+	if hard && r.CPUMilli == 0 {
+		want.CPUQuota = -1
+	}
+	_, err = d.cli.ContainerUpdate(ctx, rec.Container, client.ContainerUpdateOptions{Resources: &want})
+	switch {
+	case cerrdefs.IsConflict(err):
+		return fmt.Errorf("run %s: %w", id, driver.ErrNotRunning)
+	case err != nil:
+		return fmt.Errorf("%s: %w", culprit(err.Error()), d.wrap(err))
+	}
+	_, err = d.records.change(id, func(rec *record) { rec.MemoryBytes = r.MemoryBytes })
+	return err
+}

@@ -1,0 +1,181 @@
+package docker
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/client"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// Logs: see driver.Driver. The engine rotates the files and reads them. When it
+// breaks a stream off, this is read again and what was emitted is skipped, by
+// the engine's time stamps: nothing is emitted twice. What an engine leaves out
+// when it follows files that it rotates quickly is missing.
+func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
+	st, _, err := d.status(ctx, id)
+	if err != nil {
+		return err
+	}
+	rec, _ := d.records.get(id)
+	s := &splitter{emit: emit}
+	if o.TailBytes > 0 {
+		all := &splitter{emit: func(driver.LogChunk) error { return nil }}
+		if err := d.read(ctx, rec.Container, o, false, all); err != nil {
+			return fmt.Errorf("logs of %s: %w", id, err)
+		}
+		for i, n := range all.bytes {
+			s.skip[i] = max(0, n-o.TailBytes)
+		}
+	}
+	for o.Follow && st.State != driver.Ended {
+		_ = d.read(ctx, rec.Container, o, true, s) // what broke it off, Status tells
+		if s.err != nil || ctx.Err() != nil {
+			return cmp.Or(s.err, ctx.Err())
+		}
+		if st, _, err = d.status(ctx, id); err != nil {
+			return err
+		}
+		if st.State != driver.Ended {
+			if err := pause(ctx, again/10); err != nil {
+				return err
+			}
+		}
+	}
+	err = d.read(ctx, rec.Container, o, false, s)
+	if s.err != nil {
+		return s.err
+	}
+	if err != nil {
+		return fmt.Errorf("logs of %s: %w", id, err)
+	}
+	return nil
+}
+
+// read emits the container's output from the beginning. A container that is
+// gone has none.
+func (d *Driver) read(ctx context.Context, container string, o driver.LogOptions, follow bool, s *splitter) error {
+	if !o.Stdout && !o.Stderr {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	res, err := d.cli.ContainerLogs(ctx, container, client.ContainerLogsOptions{ShowStdout: o.Stdout, ShowStderr: o.Stderr, Follow: follow, Timestamps: true})
+	if cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return d.wrap(err)
+	}
+	defer res.Close()
+	s.again()
+	_, err = stdcopy.StdCopy(s.stream(0), s.stream(1), res)
+	if err != nil && s.err == nil {
+		return d.wrap(err)
+	}
+	return s.err
+}
+
+// splitter emits two streams in chunks, each message once however often they
+// are read from the beginning.
+type splitter struct {
+	emit  func(driver.LogChunk) error
+	skip  [2]int64    // bytes not to emit, from the beginning
+	bytes [2]int64    // emitted
+	at    [2]position // of the latest message read
+	done  [2]position // of the latest message that was dealt with
+	new   [2]bool     // what comes now was not dealt with
+	err   error       // of emit
+}
+
+// position of a message in a stream: its time, and which of that time it is,
+// since the parts of a long line have the same.
+type position struct {
+	time string // of fixed length, in UTC
+	n    int
+}
+
+// again: the streams are read from the beginning.
+func (s *splitter) again() {
+	s.at = [2]position{}
+	s.new = [2]bool{s.done[0].n == 0, s.done[1].n == 0}
+}
+
+func (s *splitter) stream(i int) io.Writer { return streamWriter{s, i} }
+
+type streamWriter struct {
+	s *splitter
+	i int
+}
+
+// Write takes one message: its time, a space, what was written.
+func (w streamWriter) Write(p []byte) (int, error) {
+	s, i := w.s, w.i
+	stamp, data, ok := bytes.Cut(p, []byte{' '})
+	if !ok {
+		return 0, fmt.Errorf("a message without a time: %q", p[:min(len(p), 64)])
+	}
+	at := &s.at[i]
+	if at.time != string(stamp) {
+		*at = position{time: string(stamp)}
+	}
+	at.n++
+	if !s.new[i] {
+		// Only until the first that is later: clocks are set back, too.
+		done := s.done[i]
+		if at.time < done.time || at.time == done.time && at.n <= done.n {
+			return len(p), nil
+		}
+		s.new[i] = true
+	}
+	s.done[i] = *at
+	skip := min(int64(len(data)), s.skip[i])
+	s.skip[i] -= skip
+	for rest := data[skip:]; len(rest) > 0; {
+		n := min(len(rest), driver.MaxChunk)
+		if s.err = s.emit(driver.LogChunk{Stderr: i == 1, Data: rest[:n]}); s.err != nil {
+			return 0, s.err
+		}
+		s.bytes[i] += int64(n)
+		rest = rest[n:]
+	}
+	return len(p), nil
+}
+
+// Size is that of the engine's files, with what frames the output there; 0
+// where they cannot be seen.
+func (d *Driver) Size(ctx context.Context, id driver.ID) (int64, error) {
+	rec, ok := d.records.get(id)
+	if !ok || rec.Container == "" {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
+	switch {
+	case cerrdefs.IsNotFound(err):
+		return 0, nil
+	case err != nil:
+		return 0, d.wrap(err)
+	case got.Container.LogPath == "" || !d.local():
+		return 0, nil
+	}
+	var sum int64
+	for n, path := 0, got.Container.LogPath; ; n++ {
+		if n > 0 {
+			path = fmt.Sprintf("%s.%d", got.Container.LogPath, n)
+		}
+		fi, err := os.Stat(path)
+		if err != nil {
+			return sum, nil
+		}
+		sum += fi.Size()
+	}
+}

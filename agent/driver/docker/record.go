@@ -1,0 +1,204 @@
+package docker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/moby/moby/api/types/container"
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// record is what is known of a run without its engine.
+type record struct {
+	// Container is the engine's id, "" until it is made.
+	Container string `json:"container,omitempty"`
+	// Begun: the engine was told to start it, so it is never made anew.
+	Begun bool `json:"begun,omitempty"`
+	// Stopping: Stop was called while it ran.
+	Stopping    bool      `json:"stopping,omitempty"`
+	PID         int       `json:"pid,omitempty"`
+	Started     time.Time `json:"started,omitzero"`
+	MemoryBytes int64     `json:"memory_bytes,omitempty"`
+	// End, once known, outlives the container.
+	End *driver.Status `json:"end,omitempty"`
+}
+
+// records are the files of a data directory: DIR/ALLOC/TASK.RUN.json, and
+// DIR/owner with a random name that marks our containers.
+type records struct {
+	dir   string
+	owner string
+	mu    sync.Mutex
+}
+
+func openRecords(dir string) (*records, error) {
+	if dir == "" {
+		return nil, errors.New("no folder for them")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	r := &records{dir: dir}
+	path := filepath.Join(dir, "owner")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		data = []byte(uuid.NewString())
+		err = replace(path, data)
+	}
+	r.owner = strings.TrimSpace(string(data))
+	if err == nil && r.owner == "" {
+		err = fmt.Errorf("%s is empty", path)
+	}
+	return r, err
+}
+
+func (r *records) path(id driver.ID) string {
+	return filepath.Join(r.dir, id.Alloc, fmt.Sprintf("%s.%d.json", id.Task, id.Run))
+}
+
+// get returns a run's record; false if there is none that can be read. A torn
+// one is none: the engine is asked for the container by its name.
+func (r *records) get(id driver.ID) (record, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.read(id)
+}
+
+func (r *records) read(id driver.ID) (record, bool) {
+	var rec record
+	data, err := os.ReadFile(r.path(id))
+	if err != nil || json.Unmarshal(data, &rec) != nil {
+		return record{}, false
+	}
+	return rec, true
+}
+
+// change rewrites a run's record durably, making it if need be.
+func (r *records) change(id driver.ID, f func(*record)) (record, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, _ := r.read(id)
+	f(&rec)
+	data, err := json.Marshal(rec)
+	if err != nil {
+		return rec, err
+	}
+	if err := os.MkdirAll(filepath.Dir(r.path(id)), 0o700); err != nil {
+		return rec, err
+	}
+	return rec, replace(r.path(id), data)
+}
+
+// end notes how a run ended and returns what is on record: the first end stays.
+func (r *records) end(id driver.ID, st driver.Status) (driver.Status, error) {
+	rec, err := r.change(id, func(rec *record) {
+		if rec.End == nil {
+			rec.End = &st
+		}
+	})
+	return *rec.End, err
+}
+
+func (r *records) remove(id driver.ID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := os.Remove(r.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(r.path(id))) // goes with its last run
+	return nil
+}
+
+// replace writes a file as a whole and durably.
+func replace(path string, data []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// nameOf is the container's name: the engine keeps it unique.
+func nameOf(id driver.ID) string { return fmt.Sprintf("nusa-%s-%s-%d", id.Alloc, id.Task, id.Run) }
+
+// runOf is the run that a container's labels name.
+func runOf(labels map[string]string) (driver.ID, bool) {
+	run, err := strconv.Atoi(labels[labelRun])
+	return driver.ID{Alloc: labels[labelAlloc], Task: labels[labelTask], Run: run}, err == nil
+}
+
+// statusOf reads an engine's state. An engine tells no signal apart from the
+// exit code 128 + signal that a shell would make of it, so such a code is taken
+// for a signal's.
+func statusOf(s *container.State, rec record) driver.Status {
+	st := driver.Status{State: driver.Running, PID: s.Pid, Started: timeOf(s.StartedAt)}
+	switch {
+	case s.Running || s.Paused || s.Restarting:
+		return st
+	case st.Started.IsZero() && s.Error == "":
+		st.State = driver.Starting
+		return st
+	}
+	st.State, st.PID, st.Finished, st.ExitCode = driver.Ended, rec.PID, timeOf(s.FinishedAt), s.ExitCode
+	if st.Finished.Before(st.Started) {
+		st.Finished = st.Started
+	}
+	if n := s.ExitCode - 128; n > 0 && n < 65 {
+		st.Signal = n
+	}
+	switch {
+	case st.Started.IsZero():
+		st.Started = rec.Started
+		st.Finished = rec.Started
+		st.Signal, st.Cause, st.Message = 0, driver.CauseStartFailed, s.Error
+	case rec.Stopping:
+		st.Cause, st.Message = driver.CauseStopped, "stopped by the agent"
+	case s.OOMKilled:
+		st.Message = fmt.Sprintf("out of memory: the limit is %d bytes", rec.MemoryBytes)
+	case s.Error != "":
+		st.Message = s.Error
+	}
+	return st
+}
+
+// lost ends a run whose container somebody removed.
+func lost(rec record) driver.Status {
+	st := driver.Status{State: driver.Ended, PID: rec.PID, Started: rec.Started, Finished: time.Now().UTC().Round(0),
+		ExitCode: 137, Signal: int(unix.SIGKILL), Cause: driver.CauseLost,
+		Message: fmt.Sprintf("container %.12s is gone from the engine; the exit code is unknown", rec.Container)}
+	if rec.Stopping {
+		st.Cause = driver.CauseStopped
+	}
+	return st
+}
+
+// timeOf an engine's text; its year 1 is none.
+func timeOf(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil || t.Year() <= 1 {
+		return time.Time{}
+	}
+	return t.UTC()
+}

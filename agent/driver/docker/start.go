@@ -1,0 +1,324 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+const (
+	// settle is how long a start that another agent has begun is waited for.
+	settle = 10 * time.Second
+	// killAgain is when a container that still runs is killed once more.
+	killAgain = 10 * time.Second
+)
+
+// Start: see driver.Driver.
+func (d *Driver) Start(ctx context.Context, t driver.Task) error {
+	c, err := parse(t)
+	if err == nil && c.privileged && !d.cfg.AllowPrivileged {
+		err = errors.New("config.privileged: this agent does not allow it (--docker-allow-privileged)")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
+	}
+	ctx, leave, err := d.enter(ctx, t.ID)
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	defer leave()
+	rec, known := d.records.get(t.ID)
+	switch {
+	case known && rec.End != nil:
+		return failure(*rec.End)
+	case known && rec.Begun:
+		return d.resume(ctx, t.ID, rec)
+	}
+	// The record comes first: what has none is swept.
+	if rec, err = d.records.change(t.ID, func(rec *record) { rec.MemoryBytes = t.Resources.MemoryBytes }); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	made, ran, err := d.create(ctx, t, c)
+	if err != nil {
+		if ctx.Err() == nil && !client.IsErrConnectionFailed(err) {
+			// Nothing was made, and a retry is free to try again.
+			err = errors.Join(err, d.records.remove(t.ID))
+		}
+		return err
+	}
+	rec, err = d.records.change(t.ID, func(rec *record) { rec.Container, rec.Begun = made, true })
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	if ran {
+		return d.resume(ctx, t.ID, rec)
+	}
+	return d.begin(ctx, t.ID, rec)
+}
+
+// failure turns a run that could not start into the error of its start.
+func failure(st driver.Status) error {
+	if st.Cause == driver.CauseStartFailed {
+		return fmt.Errorf("%w: %s", driver.ErrStart, st.Message)
+	}
+	return nil
+}
+
+// enter waits until this is the only Start of the run. The context ends when
+// Stop wants it to.
+func (d *Driver) enter(ctx context.Context, id driver.ID) (context.Context, func(), error) {
+	ctx, cancel := context.WithCancel(ctx)
+	mine := &starting{cancel: cancel, done: make(chan struct{})}
+	for {
+		d.mu.Lock()
+		other := d.starts[id]
+		if other == nil {
+			d.starts[id] = mine
+			d.mu.Unlock()
+			return ctx, func() {
+				d.mu.Lock()
+				delete(d.starts, id)
+				d.mu.Unlock()
+				cancel()
+				close(mine.done)
+			}, nil
+		}
+		d.mu.Unlock()
+		select {
+		case <-other.done:
+		case <-ctx.Done():
+			cancel()
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+// errTaken: the container's name is in use.
+var errTaken = errors.New("its name is taken by a container of somebody else")
+
+// create makes the container. One of ours that never ran and was left by a
+// start that was cut off is made anew; of one that ran, ran is true.
+func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made string, ran bool, err error) {
+	img, err := d.image(ctx, c)
+	if err != nil {
+		return "", false, err
+	}
+	user := c.user
+	if user == "" && img.Config != nil {
+		user = img.Config.User
+	}
+	if err := own(t.Dir, user); err != nil {
+		return "", false, fmt.Errorf("%w: config.user: %w", driver.ErrStart, err)
+	}
+	for range 3 {
+		res, err := d.cli.ContainerCreate(ctx, d.options(t, c, img))
+		if err == nil {
+			return res.ID, false, nil
+		}
+		if !cerrdefs.IsConflict(err) {
+			return "", false, d.refused(culprit(err.Error()), err)
+		}
+		got, err := d.cli.ContainerInspect(ctx, nameOf(t.ID), client.ContainerInspectOptions{})
+		if cerrdefs.IsNotFound(err) {
+			continue // it went meanwhile
+		}
+		if err != nil {
+			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
+		}
+		if got.Container.Config.Labels[labelOwner] != d.records.owner {
+			return "", false, fmt.Errorf("%w: %s: %w", driver.ErrStart, nameOf(t.ID), errTaken)
+		}
+		if !timeOf(got.Container.State.StartedAt).IsZero() {
+			return got.Container.ID, true, nil
+		}
+		if err := d.discard(ctx, got.Container.ID, false); err != nil {
+			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, err)
+		}
+	}
+	return "", false, fmt.Errorf("%w: %s: the engine neither makes it nor has it", driver.ErrStart, nameOf(t.ID))
+}
+
+// begin tells the engine to start a container that never ran. It does nothing
+// to one that runs.
+func (d *Driver) begin(ctx context.Context, id driver.ID, rec record) error {
+	_, err := d.cli.ContainerStart(ctx, rec.Container, client.ContainerStartOptions{})
+	switch {
+	case err == nil:
+		return d.begun(ctx, id, rec)
+	case ctx.Err() != nil || client.IsErrConnectionFailed(err):
+		// The engine may still do it: who gives up must Stop.
+		return fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
+	}
+	at := time.Now().UTC().Round(0)
+	st := driver.Status{State: driver.Ended, Started: at, Finished: at, ExitCode: 127, Cause: driver.CauseStartFailed,
+		Message: fmt.Sprintf("%s: %v", culprit(err.Error()), d.wrap(err))}
+	// Another request may have started it nevertheless: then it runs, or ran.
+	if got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{}); err == nil && !timeOf(got.Container.State.StartedAt).IsZero() && got.Container.State.Error == "" {
+		return d.begun(ctx, id, rec)
+	}
+	if st, err = d.records.end(id, st); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	_ = d.discard(ctx, rec.Container, false)
+	return failure(st)
+}
+
+// begun notes what is asked for while the engine does not answer.
+func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
+	got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
+	if err != nil {
+		return nil // it was started; Status will tell the rest
+	}
+	s := got.Container.State
+	_, err = d.records.change(id, func(rec *record) { rec.PID, rec.Started = s.Pid, timeOf(s.StartedAt) })
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	return nil
+}
+
+// resume goes on with a start that an agent before this one had begun: the
+// engine may be at it.
+func (d *Driver) resume(ctx context.Context, id driver.ID, rec record) error {
+	for until := time.Now().Add(settle); ; {
+		got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
+		switch {
+		case cerrdefs.IsNotFound(err):
+			st, err := d.records.end(id, lost(rec))
+			return cmp.Or(err, failure(st))
+		case err != nil:
+			return fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
+		}
+		st := statusOf(got.Container.State, rec)
+		switch {
+		case st.State == driver.Running:
+			return d.begun(ctx, id, rec)
+		case st.State == driver.Ended:
+			st, err := d.records.end(id, st)
+			return cmp.Or(err, failure(st))
+		case time.Now().After(until):
+			return d.begin(ctx, id, rec)
+		}
+		if err := pause(ctx, again); err != nil {
+			return fmt.Errorf("%w: %w", driver.ErrStart, err)
+		}
+	}
+}
+
+// Stop: see driver.Driver.
+func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
+	if s := d.inFlight(id); s != nil {
+		s.cancel()
+		select {
+		case <-s.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	rec, ok := d.records.get(id)
+	if !ok || rec.End != nil {
+		return nil
+	}
+	if !rec.Begun {
+		// Cut off before it was told to start: at most a container is there.
+		return d.undo(ctx, id)
+	}
+	got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
+	switch {
+	case cerrdefs.IsNotFound(err):
+		_, err := d.records.end(id, lost(rec))
+		return err
+	case err != nil:
+		return fmt.Errorf("stop %s: %w", id, d.wrap(err))
+	}
+	st := statusOf(got.Container.State, rec)
+	switch st.State {
+	case driver.Ended:
+		_, err := d.records.end(id, st)
+		return err
+	case driver.Starting:
+		// The engine may be about to start it. Removal waits for that.
+		if err := d.discard(ctx, rec.Container, true); err != nil {
+			return fmt.Errorf("stop %s: %w", id, err)
+		}
+		at := time.Now().UTC().Round(0)
+		_, err := d.records.end(id, driver.Status{State: driver.Ended, Started: at, Finished: at, ExitCode: 137, Signal: 9, Cause: driver.CauseStopped, Message: "stopped before it ran"})
+		return err
+	}
+	if _, err := d.records.change(id, func(rec *record) { rec.Stopping = true }); err != nil {
+		return err
+	}
+	if err := d.terminate(ctx, got.Container, grace); err != nil {
+		return fmt.Errorf("stop %s: %w", id, err)
+	}
+	_, _, err = d.status(ctx, id)
+	return err
+}
+
+// undo removes what a Start made that did not come to its end.
+func (d *Driver) undo(ctx context.Context, id driver.ID) error {
+	got, err := d.cli.ContainerInspect(ctx, nameOf(id), client.ContainerInspectOptions{})
+	switch {
+	case err != nil && !cerrdefs.IsNotFound(err):
+		return fmt.Errorf("stop %s: %w", id, d.wrap(err))
+	case err == nil && got.Container.Config.Labels[labelOwner] == d.records.owner:
+		if err := d.discard(ctx, got.Container.ID, true); err != nil {
+			return fmt.Errorf("stop %s: %w", id, err)
+		}
+	}
+	return d.records.remove(id)
+}
+
+// terminate asks a running container to end, by the image's own signal, kills
+// it after the grace, and returns once it does not run.
+func (d *Driver) terminate(ctx context.Context, c container.InspectResponse, grace time.Duration) error {
+	if grace > 0 {
+		if err := d.signal(ctx, c.ID, cmp.Or(c.Config.StopSignal, "SIGTERM")); err != nil {
+			return err
+		}
+		err := d.stopped(ctx, c.ID, grace)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
+	for {
+		if err := d.signal(ctx, c.ID, "SIGKILL"); err != nil {
+			return err
+		}
+		err := d.stopped(ctx, c.ID, killAgain)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// signal a container; one that does not run needs none.
+func (d *Driver) signal(ctx context.Context, container, name string) error {
+	_, err := d.cli.ContainerKill(ctx, container, client.ContainerKillOptions{Signal: name})
+	if err == nil || cerrdefs.IsConflict(err) || cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	return d.wrap(err)
+}
+
+// stopped waits at most so long until a container does not run.
+func (d *Driver) stopped(ctx context.Context, container string, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := d.untilStopped(ctx, container)
+	if cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
