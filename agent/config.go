@@ -12,11 +12,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/docker"
 	"github.com/nusa-scheduler/nusa/agent/driver/process"
 	"github.com/nusa-scheduler/nusa/agent/facts"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
@@ -81,7 +83,12 @@ type Config struct {
 	// Clock counts leases. Default: CLOCK_BOOTTIME; the process driver knows no
 	// other.
 	Clock func() time.Duration
-	// Drivers by name. Default: process, with SupervisorArgv.
+	// DockerHost is the Docker engine's address. Default: docker.DefaultHost,
+	// where there is such a socket or was one; "off" = no driver docker.
+	DockerHost string
+	// DockerPrivileged lets jobs run privileged containers.
+	DockerPrivileged bool
+	// Drivers by name. Default: process, with SupervisorArgv, and docker.
 	Drivers map[string]driver.Driver
 	// SupervisorArgv is how the process driver starts a supervisor. Default:
 	// this executable with "supervise".
@@ -174,6 +181,29 @@ func (c Config) withParts() (Config, error) {
 	}
 	p := process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv})
 	c.Drivers, c.closeDrivers = map[string]driver.Driver{"process": p}, p.Close
+	return c.withDocker()
+}
+
+// withDocker adds the driver docker, where there is an engine or was one: what
+// runs there has to be adopted, also when the engine starts after the agent.
+func (c Config) withDocker() (Config, error) {
+	dir := filepath.Join(c.DataDir, "docker")
+	if c.DockerHost == "" {
+		_, noSocket := os.Stat(strings.TrimPrefix(docker.DefaultHost, "unix://"))
+		_, never := os.Stat(dir)
+		if noSocket != nil && never != nil {
+			return c, nil
+		}
+	}
+	if c.DockerHost == "off" {
+		return c, nil
+	}
+	d, err := docker.New(docker.Config{Dir: dir, Host: c.DockerHost, AllowPrivileged: c.DockerPrivileged})
+	if err != nil {
+		return c, fmt.Errorf("%w: --docker-host: %w", errConfig, err)
+	}
+	closeOthers := c.closeDrivers
+	c.Drivers["docker"], c.closeDrivers = d, func() { d.Close(); closeOthers() }
 	return c, nil
 }
 

@@ -167,7 +167,9 @@ func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node node
 	allocDir := filepath.Join(node.allocsDir, a.GetId())
 	vars := variables(a, o.ports, name, allocDir, node)
 	env := maps.Clone(vars)
-	env["PATH"] = node.path
+	if t.GetDriver() == "process" { // an image has a PATH of its own
+		env["PATH"] = node.path
+	}
 	for k, v := range t.GetEnv() {
 		expanded, err := expand(v, vars)
 		if err != nil {

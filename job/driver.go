@@ -35,23 +35,43 @@ func ProcessConfigOf(t *nusav1.Task) ProcessConfig {
 	return out
 }
 
+// dockerFields of the config of a task of the driver docker;
+// examples/docker.yaml explains them.
+var dockerFields = []string{"image", "pull", "entrypoint", "command", "args", "user", "dir", "labels", "network", "udp", "pids_limit", "cpu_hard_limit", "privileged"}
+
 // config checks the settings of the drivers known here; those of other
 // drivers, plugins among them, are checked by the driver itself.
 func (c *checker) config(p string, t *nusav1.Task) {
-	if t.GetDriver() != "process" {
-		return
+	switch t.GetDriver() {
+	case "process":
+		c.processConfig(p, t)
+	case "docker": // what has to be there, and its values, the driver knows
+		for _, k := range sorted(t.GetConfig().GetFields()) {
+			c.knownField(join(p, k), k, dockerFields)
+		}
 	}
+}
+
+// knownField notes a field that is none of the known.
+func (c *checker) knownField(at, k string, known []string) bool {
+	if slices.Contains(known, k) {
+		return true
+	}
+	hint := didYouMean(k, known)
+	if hint == "" {
+		hint = ", known here are " + strings.Join(known, ", ")
+	}
+	c.fail(at, "unknown field%s", hint)
+	return false
+}
+
+func (c *checker) processConfig(p string, t *nusav1.Task) {
 	fields := t.GetConfig().GetFields()
 	known := []string{"command", "args", "user", "dir"}
 	for _, k := range sorted(fields) {
 		at := join(p, k)
 		switch {
-		case !slices.Contains(known, k):
-			hint := didYouMean(k, known)
-			if hint == "" {
-				hint = ", known here are " + strings.Join(known, ", ")
-			}
-			c.fail(at, "unknown field%s", hint)
+		case !c.knownField(at, k, known):
 		case k == "args":
 			c.args(at, fields[k])
 		default:

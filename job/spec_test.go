@@ -64,13 +64,13 @@ groups.cache.disconnect.region.running: not supported yet: stop
 groups.web.singleton: not supported yet
 groups.web.update.canary: not supported yet
 groups.web.update.auto_revert: not supported yet
-groups.web.tasks.command.driver: not supported yet: docker (process is)
+groups.web.tasks.command.check: not supported yet by driver docker
 groups.web.volumes: not supported yet by driver process
 groups.web.tasks.server.resources.gpu: not supported yet by driver process
 groups.web.tasks.server.artifacts: not supported yet by driver process
 groups.web.tasks.server.secrets: not supported yet by driver process
 groups.web.tasks.server.check: not supported yet by driver process
-groups.web.tasks.tcp.driver: not supported yet: incus (process is)`)
+groups.web.tasks.tcp.driver: not supported yet: incus (known here: docker, process)`)
 	got := Unsupported(spec)
 	if got.Error() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)

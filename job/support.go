@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -9,6 +10,9 @@ import (
 
 // drivers that are planned or there: a slip of the pen is told from a wish.
 var drivers = []string{"docker", "incus", "process"}
+
+// here are the drivers that are there.
+var here = []string{"docker", "process"}
 
 // Unsupported names what is valid and has no engine yet: refuse a submit with
 // these. Empty when all of the spec is supported.
@@ -38,15 +42,15 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 		for _, name := range sorted(g.GetTasks()) {
 			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()
-			if t.GetDriver() != "process" {
-				text := fmt.Sprintf("not supported yet: %s (process is)", clip(t.GetDriver()))
-				if nearest(t.GetDriver(), drivers) == "process" {
+			if !slices.Contains(here, t.GetDriver()) {
+				text := fmt.Sprintf("not supported yet: %s (known here: %s)", clip(t.GetDriver()), strings.Join(here, ", "))
+				if slices.Contains(here, nearest(t.GetDriver(), drivers)) {
 					text = fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers))
 				}
 				c.refuse(c.join(at, "driver"), text)
 				continue
 			}
-			refuse(len(g.GetVolumes()) > 0, c.join(p, "volumes"), by)
+			refuse(len(g.GetVolumes()) > 0 && t.GetDriver() == "process", c.join(p, "volumes"), by)
 			refuse(t.GetResources().GetGpu().GetCount() > 0 || t.GetResources().GetGpu().GetShareMilli() > 0, c.under(at, ".resources.gpu"), by)
 			refuse(len(t.GetArtifacts()) > 0, c.join(at, "artifacts"), by)
 			refuse(len(t.GetSecrets()) > 0, c.join(at, "secrets"), by)

@@ -154,6 +154,8 @@ func agentCommand() *cobra.Command {
 	f.BoolVar(&cfg.ControlPlane, "control-plane", false, "this node also runs servers and takes no work")
 	f.StringVar(&cfg.SharedMachine, "shared-machine", "", "name of the machine that several agents share")
 	f.IntVar(&share, "share", 1, "how many agents share the machine: this one offers that part of it")
+	f.StringVar(&cfg.DockerHost, "docker-host", "", "address of the Docker engine, such as unix:///run/docker.sock (default: the usual socket, where it is there); off = none")
+	f.BoolVar(&cfg.DockerPrivileged, "docker-allow-privileged", false, "let jobs run privileged containers, which are root on this machine")
 	f.BoolVar(&cfg.LeaveOnShutdown, "leave-on-shutdown", false, "say goodbye and stop every task when this agent is stopped")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error

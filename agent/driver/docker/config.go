@@ -13,7 +13,8 @@ import (
 // defaultPids bounds the processes of a container.
 const defaultPids = 4096
 
-// config is the task's `config` for this driver. README.md explains the keys.
+// config is the task's `config` for this driver; examples/docker.yaml explains
+// the keys.
 type config struct {
 	image      string // required
 	pull       string // if_absent | always | never
