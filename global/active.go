@@ -257,6 +257,7 @@ func (a *active) tick() {
 		a.interestAt = now
 		st.updateInterest()
 	}
+	st.followBreaches(now)
 	forgot := false
 	for _, r := range st.regions {
 		var effects []region.Effect

@@ -215,6 +215,7 @@ func (a *active) explain(k jobKey, group string) (*nusav1.Explanation, error) {
 		oldest = min(oldest, e.at)
 		g := groupToProto(e.GroupExplanation)
 		last.asItIs(g)
+		g.Bounds = last.bounds[name]
 		out.Groups = append(out.Groups, g)
 	}
 	out.Age = durationpb.New(now - oldest)
@@ -229,6 +230,7 @@ type lastDecision struct {
 	system   bool
 	snapshot place.Snapshot
 	note     string
+	bounds   map[string][]*nusav1.NearBound
 }
 
 func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
@@ -242,7 +244,7 @@ func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
 	if group != "" && j.rec.GetJob().GetSpec().GetGroups()[group] == nil {
 		return lastDecision{}, invalid("group", "job "+k.String()+" has no group "+group)
 	}
-	out := lastDecision{held: map[string]explained{}, status: j.status(), system: j.plan.Type == place.System}
+	out := lastDecision{held: map[string]explained{}, status: j.status(), system: j.plan.Type == place.System, bounds: j.bounds()}
 	for name, e := range j.explained {
 		if e.full {
 			out.held[name] = e

@@ -38,6 +38,7 @@ func planJob(rec *nusav1.JobRecord, revision int64) place.Job {
 		g := spec.GetGroups()[name]
 		out.Groups = append(out.Groups, place.Group{
 			Name: name, Count: int(g.GetCount()), Ask: planAsk(g), Regions: planRegions(job.RegionsOf(spec, name)),
+			MaxParallel: int(g.GetUpdate().GetMaxParallel()),
 			OnDisconnect: place.OnDisconnect{
 				After:   g.GetDisconnect().GetRegion().GetAfter().AsDuration(),
 				Stop:    g.GetDisconnect().GetRegion().GetRunning() == nusav1.Running_RUNNING_STOP,

@@ -1,19 +1,28 @@
 package global
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
+
+// replanBreach is how often a job with a sustained breach is planned again while
+// there is nowhere better: another region may have come nearer, or have room.
+const replanBreach = time.Minute
 
 // hasNear says whether a job's placement depends on round trips.
 func hasNear(j place.Job) bool {
 	return slices.ContainsFunc(j.Groups, func(g place.Group) bool { return len(g.Regions.Near) > 0 })
 }
 
-// nearSnapshot is what the near rules of jobs depend on, with those jobs and
-// their slots. mu is held.
+// nearSnapshot is what the near rules of jobs depend on. mu is held.
 func (st *state) nearSnapshot() place.Snapshot {
 	out := place.Snapshot{Topology: st.topologyView()}
 	for _, name := range st.regionNames() {
@@ -21,7 +30,7 @@ func (st *state) nearSnapshot() place.Snapshot {
 	}
 	for k := range st.near {
 		if j := st.jobs[k]; j != nil {
-			out.Jobs = append(out.Jobs, j.forPlacer())
+			out.Jobs = append(out.Jobs, j.plan)
 		}
 	}
 	out.Origins = st.serving(out.Jobs)
@@ -32,7 +41,12 @@ func (st *state) nearSnapshot() place.Snapshot {
 // told to the regions to which something else matters now. mu is held.
 func (st *state) updateInterest() {
 	st.interestDirty = false
-	next := place.Interest(st.nearSnapshot())
+	snapshot := st.nearSnapshot()
+	for i := range snapshot.Jobs {
+		j := &snapshot.Jobs[i]
+		j.Slots = st.jobs[jobKey{j.Namespace, j.Name}].sortedSlots()
+	}
+	next := place.Interest(snapshot)
 	for name, r := range st.regions {
 		if r.session != nil && !maps.Equal(st.interest[name], next[name]) {
 			r.session.peersDirty = true
@@ -40,4 +54,125 @@ func (st *state) updateInterest() {
 		}
 	}
 	st.interest = next
+}
+
+// followBreaches looks how the bounds of jobs fare; those whose breach is
+// sustained are planned anew. mu is held.
+func (st *state) followBreaches(now time.Duration) {
+	passed := now - st.followedAt
+	if st.followedAt == 0 {
+		passed = 0
+	}
+	st.followedAt = now
+	if len(st.near) == 0 {
+		return
+	}
+	snapshot := st.nearSnapshot()
+	follower := place.Follow(snapshot)
+	for i := range snapshot.Jobs {
+		job := snapshot.Jobs[i]
+		k := jobKey{job.Namespace, job.Name}
+		j := st.jobs[k]
+		job.Slots, job.Breaches = slices.Collect(maps.Values(j.slots)), j.breaches
+		next := follower.Step(&job, passed)
+		changed := st.breachEvents(k, j.breaches, next)
+		if j.breaches = next; !sustained(next) {
+			j.moves = nil
+			continue
+		}
+		underWay := slices.ContainsFunc(j.moves, func(m place.Move) bool { return m.UnderWay })
+		if changed || underWay || now-j.movesAt >= replanBreach {
+			st.pending[k] = struct{}{}
+		}
+	}
+}
+
+func sustained(all []place.Breach) bool {
+	return slices.ContainsFunc(all, func(b place.Breach) bool { return b.State == topology.Sustained })
+}
+
+// breachEvents tells of breaches that have become sustained, and of those that
+// are healed or gone, and says whether there were any.
+func (st *state) breachEvents(k jobKey, was, is []place.Breach) (changed bool) {
+	find := func(in []place.Breach, b place.Breach) bool {
+		return slices.ContainsFunc(in, func(o place.Breach) bool {
+			return o.Group == b.Group && o.Region == b.Region && o.Near == b.Near && o.State == topology.Sustained
+		})
+	}
+	for _, b := range is {
+		if b.State == topology.Sustained && !find(was, b) {
+			changed = true
+			st.events.Add("latency.breached", k.String(), "%s at %s, %s: %s", b.Group, b.Region, b.Near, b)
+		}
+	}
+	for _, b := range was {
+		if b.State == topology.Sustained && !find(is, b) {
+			changed = true
+			st.events.Add("latency.kept", k.String(), "%s at %s, %s: kept again, or nothing is known any more", b.Group, b.Region, b.Near)
+		}
+	}
+	return changed
+}
+
+// movesPlanned keeps what a plan said of sustained breaches. mu is held.
+func (st *state) movesPlanned(plan place.Plan, jobs map[jobKey]lookedAt, now time.Duration) {
+	for k := range jobs {
+		if j := st.jobs[k]; j != nil && len(j.breaches) > 0 {
+			j.moves, j.movesAt = nil, now
+		}
+	}
+	for _, m := range plan.Moves {
+		k := jobKey{m.Namespace, m.Job}
+		if _, asked := jobs[k]; asked && st.jobs[k] != nil {
+			st.jobs[k].moves = append(st.jobs[k].moves, m)
+		}
+	}
+}
+
+// down counts, by group, the instances that have an owner, shall run, and do
+// not. Those that are being revoked are not among them.
+func (j *jobState) down() map[string]int {
+	out := map[string]int{}
+	for name, g := range j.status().GetGroups() {
+		owned := g.GetDesired() - g.GetUnowned()
+		out[name] = max(0, int(owned-g.GetCounts().GetRunning()))
+	}
+	return out
+}
+
+// bounds are the breaches as Explain shows them, by group. mu is held.
+func (j *jobState) bounds() map[string][]*nusav1.NearBound {
+	out := map[string][]*nusav1.NearBound{}
+	for _, b := range j.breaches {
+		left := topology.BreachSustain - b.Balance
+		n := &nusav1.NearBound{
+			Region: b.Region, Bound: b.Near, State: b.State.String(), Since: durationpb.New(b.Since),
+			Latest: durationpb.New(b.Latest), Worst: durationpb.New(b.Worst), SustainedIn: durationpb.New(left),
+		}
+		switch {
+		case !j.runsAt(b.Group, b.Region):
+			n.Message = "nothing of it is there any more, and nothing comes until the bound is kept again"
+		case b.State == topology.Broken:
+			n.Message = fmt.Sprintf("stays for now: it counts once it was broken for %s more than kept", left.Round(time.Second))
+		default:
+			n.Message = "whether another region is better is seen next"
+		}
+		for _, m := range j.moves {
+			if b.State == topology.Sustained && m.Breach.Group == b.Group && m.Breach.Region == b.Region && m.Breach.Near == b.Near {
+				n.Message = m.Why
+			}
+		}
+		out[b.Group] = append(out[b.Group], n)
+	}
+	return out
+}
+
+// runsAt says whether a region owns instances of a group.
+func (j *jobState) runsAt(group, name string) bool {
+	for _, s := range j.slots {
+		if s.Group == group && s.Region == name {
+			return true
+		}
+	}
+	return false
 }

@@ -148,7 +148,9 @@ func (st *state) snapshot(keys []jobKey) (place.Snapshot, map[jobKey]lookedAt) {
 			delete(st.recent, k)
 			continue
 		}
-		out.Jobs = append(out.Jobs, j.forPlacer())
+		other := j.forPlacer()
+		other.Breaches = nil // its own turn comes
+		out.Jobs = append(out.Jobs, other)
 	}
 	return out, jobs
 }
@@ -181,6 +183,10 @@ func (st *state) uncharged(j *jobState) bool {
 func (j *jobState) forPlacer() place.Job {
 	out := j.plan
 	out.Slots = j.sortedSlots()
+	out.Breaches = j.breaches
+	if sustained(j.breaches) {
+		out.Down = j.down()
+	}
 	return out
 }
 
@@ -204,6 +210,7 @@ func (st *state) planned(plan place.Plan, jobs map[jobKey]lookedAt, full bool) {
 		unsettled[jobKey{act.Namespace, act.Job}] = true
 	}
 	now := st.clock()
+	st.movesPlanned(plan, jobs, now)
 	for _, g := range plan.Groups {
 		k := jobKey{g.Namespace, g.Job}
 		j := st.jobs[k]

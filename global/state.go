@@ -59,6 +59,8 @@ type state struct {
 	near          map[jobKey]struct{}
 	interest      map[string]map[string]float64
 	interestDirty bool
+	// followedAt is when breaches were last looked at.
+	followedAt time.Duration
 	// recentKeys are idempotency keys written lately.
 	recentKeys recentSet
 	loading    bool
@@ -86,6 +88,10 @@ type jobState struct {
 	// stamp is the state's at the latest change that a watch shows.
 	stamp     uint64
 	explained map[string]explained // by group
+	breaches  []place.Breach
+	// moves are what the latest plan said of those that are sustained.
+	moves   []place.Move
+	movesAt time.Duration
 }
 
 // regionState is a region with its session, if it has one.

@@ -276,6 +276,9 @@ func (p Plan) String() string {
 	for _, a := range p.Actions {
 		fmt.Fprintln(&b, a)
 	}
+	for _, m := range p.Moves {
+		fmt.Fprintln(&b, m)
+	}
 	for _, g := range p.Groups {
 		b.WriteString(g.String())
 	}

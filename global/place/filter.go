@@ -36,6 +36,11 @@ func (p *planner) filter(w *work, c *candidate) {
 			c.near, c.distance = n, n.judged(t)
 		}
 	}
+	if c.breach = w.breached[r.Name]; c.breach != nil && c.far == "" {
+		c.far = ReasonRTTTooHigh // for long, though not just now
+	} else {
+		c.breach = nil
+	}
 	if c.reason == "" {
 		c.reason = c.far
 	}
@@ -158,6 +163,9 @@ func (p *planner) message(g *Group, c *candidate) string {
 	case ReasonNoReport:
 		return "connected, no report of its capacity yet"
 	case ReasonRTTTooHigh, ReasonRTTUnknown, ReasonRTTStale:
+		if c.breach != nil {
+			return c.breach.Near + " is required: " + c.breach.String()
+		}
 		return fmt.Sprintf("%s, at most %s is required", c.near.say(c.distance), c.near.MaxRTT)
 	case ReasonColocation:
 		return c.beside

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // planner is a plan in the making.
@@ -102,6 +103,9 @@ func (j *Job) quiet() bool {
 	if j.Stopped {
 		return true
 	}
+	if slices.ContainsFunc(j.Breaches, func(b Breach) bool { return b.State == topology.Sustained }) {
+		return false
+	}
 	for i := range j.Groups {
 		covered -= j.Groups[i].Count
 	}
@@ -174,11 +178,15 @@ func (p *planner) decide(j *Job) {
 		case j.Type == System:
 			for _, w := range works {
 				p.placeSystem(w)
+				p.stay(w, "a system job runs wherever it can")
 			}
 		case len(works) == 1:
 			p.placeGroup(works[0])
 		default:
 			p.placeSet(works)
+			for _, w := range works {
+				p.stay(w, "groups that belong together are not moved for latency")
+			}
 		}
 		for _, w := range works {
 			if w.n > 0 || len(w.given) > 0 || j.Explain {

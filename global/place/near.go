@@ -31,22 +31,51 @@ type distances struct {
 	view    *topology.View
 	regions []Region
 	origins map[string][]string
-	known   map[string][]targets
+	known   map[string]*nearness
+}
+
+// nearness is what is known of one target at one percentile: the regions to be
+// near to, and the answers for each region as far as somebody has asked.
+type nearness struct {
+	to    []int
+	at    []targets
+	asked []bool
 }
 
 func newDistances(s Snapshot) *distances {
-	return &distances{view: s.Topology, regions: s.Regions, origins: s.Origins, known: map[string][]targets{}}
+	return &distances{view: s.Topology, regions: s.Regions, origins: s.Origins, known: map[string]*nearness{}}
 }
 
 // of answers for a near clause: by index of the region.
 func (d *distances) of(n *Near) []targets {
-	key := fmt.Sprint(n.target(), n.Percentile)
-	all, ok := d.known[key]
-	if !ok {
-		all = d.measure(n)
-		d.known[key] = all
+	for i := range d.regions {
+		d.at(n, i)
 	}
-	return all
+	return d.nearness(n).at
+}
+
+// at answers for one region.
+func (d *distances) at(n *Near, i int) targets {
+	known := d.nearness(n)
+	if !known.asked[i] {
+		known.at[i], known.asked[i] = d.measure(n, known.to, i), true
+	}
+	return known.at[i]
+}
+
+func (d *distances) nearness(n *Near) *nearness {
+	key := fmt.Sprint(n.target(), n.Percentile)
+	known := d.known[key]
+	if known == nil {
+		known = &nearness{at: make([]targets, len(d.regions)), asked: make([]bool, len(d.regions))}
+		for to := range d.regions {
+			if n.Location == nil && d.matches(n, to) {
+				known.to = append(known.to, to)
+			}
+		}
+		d.known[key] = known
+	}
+	return known
 }
 
 // target names what is to be near; equal ones are the same places.
@@ -65,29 +94,18 @@ func (d *distances) matches(n *Near, i int) bool {
 	return n.Selector.matches(&d.regions[i])
 }
 
-func (d *distances) measure(n *Near) []targets {
-	all := make([]targets, len(d.regions))
-	if n.Location != nil {
-		for i := range d.regions {
-			if d.view != nil {
-				all[i].nearest.Distance = d.view.DistanceToLocation(d.regions[i].Name, *n.Location, n.Percentile)
-			}
-		}
-		return all
+func (d *distances) measure(n *Near, to []int, from int) (out targets) {
+	if n.Location != nil && d.view != nil {
+		out.nearest.Distance = d.view.DistanceToLocation(d.regions[from].Name, *n.Location, n.Percentile)
 	}
-	for to := range d.regions {
-		if !d.matches(n, to) {
-			continue
-		}
-		for from := range d.regions {
-			t := d.between(from, to, n.Percentile)
-			all[from].nearest = nearer(all[from].nearest, t)
-			if t.State == topology.OK && t.Source == topology.Measured {
-				all[from].measured = nearer(all[from].measured, t)
-			}
+	for _, i := range to {
+		t := d.between(from, i, n.Percentile)
+		out.nearest = nearer(out.nearest, t)
+		if t.State == topology.OK && t.Source == topology.Measured {
+			out.measured = nearer(out.measured, t)
 		}
 	}
-	return all
+	return out
 }
 
 func (d *distances) between(from, to int, p topology.Percentile) target {
@@ -135,19 +153,29 @@ func (n *Near) closeness(t target) float64 {
 	return trust * scale / (scale + float64(t.RTT))
 }
 
+// String prints the bound: "p99 at most 40ms to southeastasia".
+func (n *Near) String() string {
+	return fmt.Sprintf("p%d at most %s to %s", max(n.Percentile, 50), n.MaxRTT, n.where(n.Selector.Name))
+}
+
+// where names the target, or that of several which a region is.
+func (n *Near) where(region string) string {
+	switch {
+	case n.Location != nil && n.Location.Name != "":
+		return n.Location.Name
+	case n.Location != nil:
+		return fmt.Sprintf("%.2f,%.2f", n.Location.Latitude, n.Location.Longitude)
+	case n.Domain != "":
+		return strings.TrimPrefix(region+", an origin of "+n.Domain, ", ")
+	case region == "":
+		return "any region that matches " + n.Selector.String()
+	}
+	return region
+}
+
 // say prints "p50 68ms measured to japaneast".
 func (n *Near) say(t target) string {
-	to := t.name
-	if n.Location != nil {
-		to = fmt.Sprintf("%.2f,%.2f", n.Location.Latitude, n.Location.Longitude)
-		if n.Location.Name != "" {
-			to = n.Location.Name
-		}
-	} else if n.Domain != "" {
-		to = strings.TrimPrefix(to+", an origin of "+n.Domain, ", ")
-	} else if to == "" {
-		to = "any region that matches " + n.Selector.String()
-	}
+	to := n.where(t.name)
 	p := max(n.Percentile, 50)
 	switch {
 	case t.State == topology.Unreachable:

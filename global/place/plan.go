@@ -78,6 +78,8 @@ type Plan struct {
 	// Groups explains each group that was looked at: those with work to do and
 	// those of jobs with Explain. Sorted by job order, then group.
 	Groups []GroupExplanation
+	// Moves say what follows of each sustained breach.
+	Moves []Move
 }
 
 // Empty says that nothing is to be done.

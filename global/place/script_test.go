@@ -31,10 +31,11 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain]   (again = changes it)
 //	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
 //	      [near=SEL|@LAT/LON|domain=NAME,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
+//	      [parallel=N] [down=N]
 //	colocate JOB GROUP,GROUP
 //	answer JOB/GROUP FROM-TO REGION STATE [reason]
 //	plan | plan terse | apply     (apply carries out the latest plan)
-//	slots
+//	slots | wait DUR | breaches JOB   (wait follows the bounds for so long)
 func TestScripts(t *testing.T) {
 	files, _ := filepath.Glob("testdata/*.txt")
 	if len(files) < 10 {
@@ -145,6 +146,8 @@ func (w *world) run(words []string, out *strings.Builder) error {
 		out.WriteString(w.last.String())
 	case "apply":
 		w.apply(w.last)
+	case "wait", "breaches":
+		return w.follow(args, out)
 	case "slots":
 		for _, j := range w.jobs {
 			for _, s := range j.Slots {
@@ -315,6 +318,10 @@ func (w *world) group(path string, args []string) error {
 			g.Ask.MemoryBytes = int64(n) << 30
 		case "pool":
 			g.Ask.Pool = value
+		case "parallel":
+			g.MaxParallel = n
+		case "down":
+			j.Down = map[string]int{name: n}
 		case "ports":
 			g.Ask.StaticPorts = []int{n}
 		case "allow":

@@ -139,6 +139,11 @@ type Job struct {
 	// Slots of every group, also of groups that the spec no longer has; sorted
 	// by group, from, region. System slots are [0,1) with System set.
 	Slots []region.Slot
+	// Breaches are the required bounds that instances do not keep, see Follow.
+	Breaches []Breach
+	// Down counts, by group, owned instances that shall run and do not, as far as
+	// regions have said; only read of groups with a sustained breach.
+	Down map[string]int
 	// Explain asks for the full explanation even if nothing is to be done.
 	Explain bool
 }
@@ -150,6 +155,8 @@ type Group struct {
 	Count   int
 	Ask     Ask
 	Regions RegionsSpec
+	// MaxParallel is how many instances may be away at a time for a move; 0 = 1.
+	MaxParallel int
 	// OnDisconnect is carried for the failover that comes with verdicts.
 	OnDisconnect OnDisconnect
 }

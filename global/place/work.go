@@ -27,6 +27,10 @@ type work struct {
 	// stood when it got the first of them.
 	given map[int]int
 	taker map[int]candidate
+	// breached are the sustained breaches, the first of each region.
+	breached map[string]*Breach
+	// leaving are the regions that the group is moved away from.
+	leaving map[string]bool
 	// kept instances wait for spread.min.
 	kept int
 }
@@ -45,6 +49,8 @@ type candidate struct {
 	returned *Returned
 	// beside says in words which colocated group refused it.
 	beside string
+	// breach is sustained: the region gets no more of the group.
+	breach *Breach
 	fits   int
 	exact  bool
 	// owned instances of the group that shall run there.
@@ -56,7 +62,8 @@ type candidate struct {
 }
 
 func (p *planner) newWork(j *Job, g *Group) *work {
-	w := &work{job: j, group: g, hash: g.Ask.Hash(), given: map[int]int{}, taker: map[int]candidate{}, owned: map[string]int{}}
+	w := &work{job: j, group: g, hash: g.Ask.Hash(), given: map[int]int{}, taker: map[int]candidate{}, owned: map[string]int{},
+		breached: j.sustained(g), leaving: map[string]bool{}}
 	for i := range g.Regions.Near {
 		w.near = append(w.near, p.distances.of(&g.Regions.Near[i]))
 	}
@@ -136,8 +143,8 @@ func (p *planner) sort(w *work) {
 // number of other regions that have instances of the group.
 func (w *work) options() (options []option, usedElsewhere int) {
 	used := 0
-	for _, n := range w.owned {
-		if n > 0 {
+	for name, n := range w.owned {
+		if n > 0 && !w.leaving[name] {
 			used++
 		}
 	}
@@ -158,15 +165,17 @@ func (w *work) options() (options []option, usedElsewhere int) {
 
 // placeGroup places a group that is on its own.
 func (p *planner) placeGroup(w *work) {
-	if w.n == 0 && !w.job.Explain {
+	if w.n == 0 && !w.job.Explain && len(w.breached) == 0 {
 		return
 	}
 	p.judge(w)
+	better := p.better(w)
 	options, elsewhere := w.options()
 	d := division{spec: w.group.Regions, desired: w.desired(), n: w.n, usedElsewhere: elsewhere, chunk: 1}
 	out := d.divide(options)
 	w.kept = out.kept
 	p.give(w, out.counts)
+	p.moveAway(w, better)
 }
 
 // give offers counts, by position in the candidates, and charges the regions.

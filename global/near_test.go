@@ -1,0 +1,114 @@
+package global
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestSustainedBreach: a running job stays where it is while its bound on
+// latency is broken for a short time, moves one instance after the other when it
+// is for long, and everybody can see why. In virtual time.
+func TestSustainedBreach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		s := newFederation().start(t, "g1", func(c *Config) {
+			c.Clock = func() time.Duration { return time.Since(start) }
+			c.ReportInterval, c.CheckpointInterval, c.ElectionTTL = 0, 0, 0
+		})
+		obliging := func(r *fakeRegion) {
+			r.script = func(s *nusav1.Slot) []*nusav1.SlotAnswer {
+				if s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE {
+					return []*nusav1.SlotAnswer{answerTo(s, nusav1.SlotState_SLOT_STATE_REVOKED)}
+				}
+				return agree(s)
+			}
+		}
+		near, far, target := s.joined("near", obliging), s.joined("far", obliging), s.joined("target")
+		sequence := uint64(0)
+		rtt := 30 * time.Millisecond // from far
+		count := func(r *fakeRegion) int32 {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			n := int32(0)
+			for _, o := range r.slots {
+				if o.GetSlot().GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN {
+					n += o.GetSlot().GetTo() - o.GetSlot().GetFrom()
+				}
+			}
+			return n
+		}
+		pass := func(d time.Duration) {
+			for range d / (10 * time.Second) {
+				time.Sleep(10 * time.Second)
+				far.measure("target", rtt)
+				near.measure("target", 20*time.Millisecond)
+				sequence++
+				for _, r := range []*fakeRegion{near, far, target} {
+					r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: &nusav1.LeaseRequest{Id: sequence}}})
+					r.summarize(true, sequence, &nusav1.JobSummary{
+						Namespace: "default", Job: "api", Incarnation: 1, Index: sequence,
+						Groups: map[string]*nusav1.InstanceCounts{"web": {Running: count(r)}},
+					})
+				}
+			}
+			synctest.Wait()
+		}
+		bounds := func() []*nusav1.NearBound {
+			e, err := s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "api"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e.GetGroups()[0].GetBounds()
+		}
+		pass(20 * time.Second)
+		s.submit(testJob("api", 2, func(j *nusav1.JobSpec) {
+			j.Regions = &nusav1.RegionsSpec{
+				Allow:  []*nusav1.RegionSelector{{Name: "near"}, {Name: "far"}},
+				Prefer: []*nusav1.Preference{{Selector: &nusav1.RegionSelector{Name: "far"}, Weight: 100}},
+				Near:   []*nusav1.Near{{Selector: &nusav1.RegionSelector{Name: "target"}, MaxRtt: durationpb.New(40 * time.Millisecond), Required: true}},
+			}
+		}))
+		far.waitSlot("default/api/web/0", accepted)
+		pass(time.Minute)
+		if b := bounds(); len(b) != 0 {
+			t.Errorf("a bound that is kept is shown: %v", b)
+		}
+		rtt = 90 * time.Millisecond
+		pass(10 * time.Minute)
+		if b := bounds(); len(b) != 1 || b[0].GetRegion() != "far" || b[0].GetState() != "broken" || b[0].GetWorst().AsDuration() != rtt ||
+			b[0].GetSustainedIn().AsDuration() > 6*time.Minute || !strings.Contains(b[0].GetMessage(), "stays for now") {
+			t.Errorf("after ten minutes: %v", b)
+		}
+		if count(far) != 2 {
+			t.Fatalf("moved after ten minutes: %d", count(far))
+		}
+		pass(6 * time.Minute)
+		for range 20 {
+			if count(far)+count(near) < 1 || count(far) == 0 && count(near) == 2 {
+				break
+			}
+			pass(10 * time.Second)
+		}
+		if count(far) != 0 || count(near) != 2 {
+			t.Errorf("after a sustained breach %d stay and %d are moved; %v", count(far), count(near), bounds())
+		}
+		if b := bounds(); len(b) != 1 || b[0].GetState() != "sustained" || !strings.Contains(b[0].GetMessage(), "nothing of it is there") {
+			t.Errorf("after the move: %v", b)
+		}
+		rtt = 30 * time.Millisecond
+		pass(20 * time.Minute)
+		if b := bounds(); len(b) != 0 || count(near) != 2 {
+			t.Errorf("healed: %v, %d", b, count(near))
+		}
+		for _, r := range []*fakeRegion{near, far, target} {
+			r.leave()
+		}
+		s.stop()
+	})
+}
