@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
-	"github.com/nusa-scheduler/nusa/topology"
 )
 
 var errGlobalTier = status.Error(codes.FailedPrecondition, "regions are defined, cordoned and removed by the global tier: ask a global server")
@@ -131,115 +130,6 @@ func (s *server) everySecond(ctx context.Context, f func(*leader) error) error {
 		case <-tick.C:
 		}
 	}
-}
-
-// topologies answers from this region's own row and column.
-type topologies struct {
-	nusav1.UnimplementedTopologyServer
-	s *server
-}
-
-// Get is the tree as far as it is known here.
-func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nusav1.TopologyTree, error) {
-	l, err := t.s.leading()
-	if err != nil {
-		return nil, err
-	}
-	out := &nusav1.TopologyTree{Regions: l.all(nil)}
-	if req.GetNodes() {
-		view := t.s.fsm.View()
-		for n := range view.Nodes() {
-			out.Nodes = append(out.Nodes, nodeToWire(view, n, t.s.cfg.Region.GetName(), l.agents.statsOf(n.ID)))
-		}
-	}
-	return out, nil
-}
-
-// Matrix has what was measured to and from here; the rest is predicted or
-// estimated.
-func (t topologies) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
-	l, err := t.s.leading()
-	if err != nil {
-		return nil, err
-	}
-	return matrix(l.prober.view(), req.GetFrom())
-}
-
-func matrix(v *topology.View, from string) (*nusav1.MatrixResponse, error) {
-	if _, found := v.Region(from); from != "" && !found {
-		return nil, status.Errorf(codes.NotFound, "region %q is not known here", from)
-	}
-	out := &nusav1.MatrixResponse{}
-	for _, r := range v.Regions() {
-		out.Regions = append(out.Regions, r.Name)
-	}
-	for _, e := range v.Matrix() {
-		if from == "" || e.From == from {
-			out.Edges = append(out.Edges, edgeToWire(e))
-		}
-	}
-	return out, nil
-}
-
-// Watch sends the matrix, then the edges that changed noticeably.
-func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
-	sent := map[[2]string]topology.Edge{}
-	return t.s.everySecond(stream.Context(), func(l *leader) error {
-		all, err := matrix(l.prober.view(), req.GetFrom())
-		if err != nil {
-			return err
-		}
-		all.Edges = slices.DeleteFunc(all.Edges, func(w *nusav1.Edge) bool {
-			e := edgeFromWire(w)
-			was, known := sent[[2]string{e.From, e.To}]
-			if known && !noticeable(was, e) {
-				return true
-			}
-			sent[[2]string{e.From, e.To}] = e
-			return false
-		})
-		if len(all.Edges) == 0 {
-			return nil
-		}
-		return stream.Send(all)
-	})
-}
-
-// Path answers the best paths.
-func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.PathResponse, error) {
-	l, err := t.s.leading()
-	if err != nil {
-		return nil, err
-	}
-	router := topology.NewRouter(l.prober.view(), topology.Percentile(req.GetPercentile()))
-	paths, err := router.Paths(req.GetFrom(), req.GetTo(), topology.PathOptions{K: int(req.GetK())})
-	if err != nil {
-		return nil, status.Error(codes.NotFound, err.Error())
-	}
-	return pathsToWire(paths), nil
-}
-
-// Nearest answers regions by distance.
-func (t topologies) Nearest(_ context.Context, req *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
-	l, err := t.s.leading()
-	if err != nil {
-		return nil, err
-	}
-	v, p := l.prober.view(), topology.Percentile(req.GetPercentile())
-	var near []topology.Neighbour
-	if loc := locationFromWire(req.GetLocation()); loc != nil {
-		near = v.NearestToLocation(*loc, int(req.GetLimit()), p)
-	} else {
-		from := req.GetRegion()
-		if from == "" {
-			from = t.s.cfg.Region.GetName()
-		}
-		if _, found := v.Region(from); !found {
-			return nil, status.Errorf(codes.NotFound, "region %q is not known here", from)
-		}
-		near = v.Nearest(from, int(req.GetLimit()), p)
-	}
-	return nearToWire(near), nil
 }
 
 // system tells a client whom it talks to; every server answers for itself.

@@ -15,6 +15,7 @@
 //	schedule, exprs, spec   plan, commit, plan again
 //	uplink, uplink_send,    the global tier: orders down; answers, reports,
 //	report, prober          summaries and latency up
+//	federation, island      what was told of the others; peers asked directly
 //	history                 what was measured, over time
 //	api_*, wire, errors     the public API of the region
 //

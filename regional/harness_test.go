@@ -40,6 +40,8 @@ type world struct {
 	began  time.Time
 	expect int
 	global []string
+	// probeRate bounds probes; 0 = the default.
+	probeRate int
 	// disk is where servers keep their data; empty: in memory.
 	disk    string
 	log     *slog.Logger
@@ -96,7 +98,7 @@ func (w *world) server(i int, join ...int) {
 		p.ended <- regional.Run(ctx, regional.Config{
 			Region: &nusav1.RegionDefinition{Name: regionName}, Name: name, InMemory: dir == "", DataDir: dir,
 			GRPCAddr: ip + ":7610", RaftAddr: ip + ":7611", GossipAddr: ip + ":7612", ProbeAddr: ip + ":7613", HTTPAddr: "-",
-			Join: addrs, BootstrapExpect: w.expect, Global: w.global, NodeLease: nodeLease,
+			Join: addrs, BootstrapExpect: w.expect, Global: w.global, NodeLease: nodeLease, ProbeRate: w.probeRate,
 			Net: w.net.Net(ip), Clock: w.clock, Logger: w.log.With("server", i),
 			Ready: func(regional.Addresses) { close(ready) },
 		})

@@ -147,8 +147,10 @@ func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return l.agents.watch(ctx) })
 	g.Go(func() error { return l.agents.deliver(ctx) })
 	l.sched.begin()
+	l.prober.begin() // before the uplink, whose word is newer
 	g.Go(func() error { return l.uplink.run(ctx) })
 	g.Go(func() error { return l.prober.run(ctx) })
+	g.Go(func() error { return l.askPeers(ctx) })
 	g.Go(func() error { return l.s.quorum.KeepMembers(ctx) })
 	g.Go(func() error { return l.purge(ctx) })
 	g.Go(func() error { return l.record(ctx) })

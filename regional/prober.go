@@ -4,17 +4,21 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/probe"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // maxPeers bounds the other regions that are believed to exist.
-const maxPeers = 1024
+const maxPeers = topo.MaxRegions
+
+// toldStale is the age beyond which what others told is stale, whatever they
+// said: they are silent.
+const toldStale = 2 * time.Minute
 
 // prober measures round trips to the other regions while this server is the
 // master, and holds what the global tier told about them.
@@ -23,14 +27,16 @@ type prober struct {
 	probe *probe.Prober
 	err   error
 
-	mu     sync.Mutex
-	peers  []*nusav1.PeerRegion
-	column []topology.Edge
-	told   time.Time // when the column came
+	mu    sync.Mutex
+	peers []*nusav1.PeerRegion
+	// matrix has what was told, on Config.Clock: the column, rows that peers
+	// were asked for, and beneath both the compact matrix. This region's own row
+	// comes in with each view.
+	matrix *topology.Matrix
 }
 
 func newProber(l *leader) *prober {
-	p := &prober{l: l}
+	p := &prober{l: l, matrix: topology.NewMatrix()}
 	host, _, _ := net.SplitHostPort(l.s.cfg.ProbeAddr)
 	p.probe, p.err = probe.New(probe.Config{
 		Region: l.s.cfg.Region.GetName(), Net: l.s.cfg.Net, Bind: net.JoinHostPort(host, "0"),
@@ -49,46 +55,100 @@ func (p *prober) run(ctx context.Context) error {
 	return p.probe.Run(ctx)
 }
 
+// begin goes on with what this server knows from earlier masters.
+func (p *prober) begin() {
+	if p.err != nil {
+		return // run tells
+	}
+	k := p.l.s.fed.copy("")
+	p.setPeers(k.GetPeers().GetRegions())
+	if k.GetMatrix() == nil {
+		return
+	}
+	if err := p.setCompact(k.GetMatrix(), k.GetMatrixAge().AsDuration()); err != nil {
+		p.l.log.Warn("the kept matrix is not used", "error", err)
+	}
+}
+
 // setPeers replaces the regions to probe.
 func (p *prober) setPeers(peers []*nusav1.PeerRegion) {
 	if len(peers) > maxPeers {
 		p.l.log.Warn("too many regions, the last ones are not probed", "regions", len(peers), "max", maxPeers)
 		peers = peers[:maxPeers]
 	}
+	def := p.l.s.cfg.Region
+	all := make([]topology.Region, 0, len(peers)+1)
+	var out []probe.Peer
+	interest := map[string]float64{}
+	for _, r := range peers {
+		at := topo.CoordinateFrom(r.GetCoordinate())
+		out = append(out, probe.Peer{Name: r.GetName(), Addresses: r.GetProbeAddresses(), Coordinate: at})
+		all = append(all, topology.Region{
+			Name: r.GetName(), Location: topo.LocationFrom(r.GetLocation()), Labels: r.GetLabels(), Coordinate: at,
+		})
+		interest[r.GetName()] = r.GetInterest()
+	}
+	all = append(all, topology.Region{Name: def.GetName(), Location: topo.LocationFrom(def.GetLocation()), Labels: def.GetLabels()})
 	p.mu.Lock()
 	p.peers = peers
+	p.matrix.SetRegions(all)
 	p.mu.Unlock()
-	var out []probe.Peer
-	for _, r := range peers {
-		out = append(out, probe.Peer{Name: r.GetName(), Addresses: r.GetProbeAddresses(), Coordinate: coordinateFromWire(r.GetCoordinate())})
-	}
 	p.probe.SetPeers(out)
+	p.probe.Prefer(interest)
 }
 
-// setColumn replaces, edge by edge, what other regions measured to here.
+// setColumn takes what other regions measured to here.
 func (p *prober) setColumn(edges []*nusav1.Edge) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.age(time.Now())
 	for _, w := range edges {
-		e := edgeFromWire(w)
-		i := slices.IndexFunc(p.column, func(o topology.Edge) bool { return o.From == e.From })
-		switch {
-		case i >= 0:
-			p.column[i] = e
-		case len(p.column) < maxPeers:
-			p.column = append(p.column, e)
+		if w.GetTo() == p.name() && w.GetFrom() != w.GetTo() {
+			p.matrix.Set(topo.EdgeFrom(w), p.now())
 		}
 	}
 }
 
-// age adds the time since the column came to its edges. p.mu is held.
-func (p *prober) age(now time.Time) {
-	for i := range p.column {
-		p.column[i].Age += now.Sub(p.told)
+// setRow takes what a peer itself measured, as it told.
+func (p *prober) setRow(peer string, edges []*nusav1.Edge) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range edges {
+		if w.GetFrom() == peer && w.GetTo() != peer && w.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED {
+			p.matrix.Set(topo.EdgeFrom(w), p.now())
+		}
 	}
-	p.told = now
 }
+
+// setCompact takes the medians of the whole federation as of so long ago. They
+// are stale edges without samples, whose every percentile is the median, and
+// count where nothing better is known: not for this region's row and column,
+// nor where a peer has told later.
+func (p *prober) setCompact(m *nusav1.CompactMatrix, age time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.matrix.View(p.now(), toldStale, nil)
+	next := topology.NewMatrix()
+	next.SetRegions(was.Regions())
+	if err := topo.Expand(m, func(from, to string, p50 time.Duration) {
+		next.Set(topology.Edge{
+			From: from, To: to, State: topology.Stale, Source: topology.Measured, P50: p50, P90: p50, P99: p50, Age: age,
+		}, p.now())
+	}); err != nil {
+		return err
+	}
+	for e := range was.Edges() {
+		told := e.Samples > 0 || e.State == topology.Unreachable // not of a compact matrix
+		if told && (e.To == p.name() || e.Age < age+toldStale) {
+			next.Set(e, p.now())
+		}
+	}
+	p.matrix = next
+	return nil
+}
+
+func (p *prober) name() string { return p.l.s.cfg.Region.GetName() }
+
+func (p *prober) now() time.Duration { return p.l.s.cfg.Clock() }
 
 // coordinate is this region's network coordinate.
 func (p *prober) coordinate() *topology.Coordinate {
@@ -96,23 +156,18 @@ func (p *prober) coordinate() *topology.Coordinate {
 	return &c
 }
 
-// view is what this region knows of the topology: its own row, its column, and
-// where the others are.
+// view is what this region knows of the topology: its own row as measured now,
+// what it was told with its age, and where the others are.
 func (p *prober) view() *topology.View {
+	own, at := p.probe.Edges(), p.coordinate()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.age(time.Now())
-	def := p.l.s.cfg.Region
-	all := []topology.Region{{
-		Name: def.GetName(), Location: locationFromWire(def.GetLocation()), Labels: def.GetLabels(), Coordinate: p.coordinate(),
-	}}
-	for _, r := range p.peers {
-		all = append(all, topology.Region{
-			Name: r.GetName(), Location: locationFromWire(r.GetLocation()), Labels: r.GetLabels(),
-			Coordinate: coordinateFromWire(r.GetCoordinate()),
-		})
+	now := p.now()
+	for _, e := range own {
+		p.matrix.Set(e, now)
 	}
-	return topology.NewView(all, slices.Concat(p.probe.Edges(), p.column))
+	p.matrix.SetCoordinate(p.name(), at)
+	return p.matrix.View(now, toldStale, nil)
 }
 
 // others are the regions that the global tier named.

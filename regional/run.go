@@ -46,6 +46,7 @@ type server struct {
 	standing standing
 	peers    peers
 	history  keeper
+	fed      federation
 	// stopping is closed when streams without an end of their own must end.
 	stopping chan struct{}
 }
@@ -63,6 +64,7 @@ func run(ctx context.Context, cfg Config) error {
 // open takes what can be refused early: the data directory and every address.
 func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	s := &server{cfg: cfg, fsm: newFSM(), standing: newStanding(), stopping: make(chan struct{}),
+		fed:     federation{clock: cfg.Clock},
 		history: keeper{why: "its file is still being opened: retry"}}
 	defer func() {
 		if err != nil {
@@ -73,6 +75,7 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 		return nil, err
 	}
 	s.readPeers()
+	s.readFederation()
 	s.hub, s.tunnels = tunnel.NewHub(tunnel.Options{}), tunnel.NewListener(0)
 	s.masters = &masterConn{net: cfg.Net}
 	// A server that is not the master passes calls on; agents look for the
@@ -212,6 +215,7 @@ func (s *server) run(ctx context.Context) error {
 	probes := start("probe responder", s.responder.Run)
 	calls := start("API", s.serve.Run)
 	keeps := start("history", s.keepHistory)
+	knows := start("federation", s.keepFederation)
 	down := start("tunnels", func(context.Context) error { return s.serveTunnels() })
 	office := start("master", s.lead)
 	if s.cfg.Ready != nil {
@@ -228,7 +232,7 @@ func (s *server) run(ctx context.Context) error {
 	calls.stop()
 	s.streams.Wait()
 	_ = s.tunnels.Close()
-	for _, p := range []*part{keeps, down, probes, watch, snapshots, group, gossips} {
+	for _, p := range []*part{knows, keeps, down, probes, watch, snapshots, group, gossips} {
 		p.stop()
 	}
 	if err := s.quorum.Close(); err != nil {
@@ -312,5 +316,7 @@ func (s *server) register() {
 	nusav1.RegisterRegionsServer(g, regions{s: s})
 	nusav1.RegisterTopologyServer(g, topologies{s: s})
 	nusav1.RegisterEventsServer(g, events{s: s})
+	nusav1.RegisterOriginsServer(g, originRecords{s: s})
+	nusav1.RegisterSiblingsServer(g, siblings{s: s})
 	nusav1.RegisterSystemServer(g, system{s: s})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/reason"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -411,12 +412,12 @@ func (ss *upSession) sendLatency(now time.Time) (time.Time, error) {
 			continue
 		}
 		ss.edges[e.To] = sentEdge{e, now}
-		row.Edges = append(row.Edges, edgeToWire(e))
+		row.Edges = append(row.Edges, topo.Edge(e))
 	}
 	if len(row.Edges) == 0 && !first {
 		return now.Add(latencyEvery), nil
 	}
-	row.Coordinate = coordinateToWire(ss.u.l.prober.coordinate())
+	row.Coordinate = topo.Coordinate(ss.u.l.prober.coordinate())
 	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: row}})
 }
 

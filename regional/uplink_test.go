@@ -46,6 +46,7 @@ type fakeGlobal struct {
 	tunnels   []string
 	peers     []*nusav1.PeerRegion
 	edges     []*nusav1.Edge
+	say       []*nusav1.GlobalMessage // next
 	// cut says whether the stream ends before a message is handled (up) or
 	// sent (down).
 	cut func(direction string) bool
@@ -246,7 +247,8 @@ func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 			if g.peers != nil {
 				more = append(more, &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Peers{Peers: &nusav1.PeerRegions{Regions: g.peers}}})
 			}
-			g.tunnels, g.shapes, g.peers = nil, nil, nil
+			more = append(more, g.say...)
+			g.tunnels, g.shapes, g.peers, g.say = nil, nil, nil, nil
 		})
 		for _, b := range batches {
 			o := &nusav1.SlotOrders{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: &nusav1.Position{Epoch: b.Position.Epoch, Sequence: b.Position.Sequence}}

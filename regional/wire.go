@@ -11,7 +11,6 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
-	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // The cores' values as messages, and back.
@@ -177,67 +176,6 @@ func verdictToWire(v sched.Verdict) *nusav1.NodeVerdict {
 	}
 	for _, t := range v.Terms {
 		out.Terms = append(out.Terms, &nusav1.ScoreTerm{Name: t.Name, Value: t.Value, Detail: t.Detail})
-	}
-	return out
-}
-
-func edgeToWire(e topology.Edge) *nusav1.Edge {
-	return &nusav1.Edge{
-		From: e.From, To: e.To, State: nusav1.EdgeState(e.State), Source: nusav1.RTTSource(e.Source),
-		P50: durationpb.New(e.P50), P90: durationpb.New(e.P90), P99: durationpb.New(e.P99),
-		Min: durationpb.New(e.Min), Jitter: durationpb.New(e.Jitter),
-		Loss: e.Loss, Samples: int32(e.Samples), Age: durationpb.New(e.Age), Method: e.Method, Error: e.Error,
-		LossOut: e.LossOut, LossBack: e.LossBack, SetAside: int32(e.SetAside), Heard: e.Heard,
-	}
-}
-
-func edgeFromWire(e *nusav1.Edge) topology.Edge {
-	return topology.Edge{
-		From: e.GetFrom(), To: e.GetTo(), State: topology.State(e.GetState()), Source: topology.Source(e.GetSource()),
-		P50: e.GetP50().AsDuration(), P90: e.GetP90().AsDuration(), P99: e.GetP99().AsDuration(),
-		Min: e.GetMin().AsDuration(), Jitter: e.GetJitter().AsDuration(),
-		Loss: e.GetLoss(), Samples: int(e.GetSamples()), Age: e.GetAge().AsDuration(),
-		Method: e.GetMethod(), Error: e.GetError(),
-		LossOut: e.GetLossOut(), LossBack: e.GetLossBack(), SetAside: int(e.GetSetAside()), Heard: e.GetHeard(),
-	}
-}
-
-func coordinateToWire(c *topology.Coordinate) *nusav1.Coordinate {
-	if c == nil {
-		return nil
-	}
-	return &nusav1.Coordinate{Vector: c.Vector, Error: c.Error, Adjustment: c.Adjustment, Height: c.Height}
-}
-
-func coordinateFromWire(c *nusav1.Coordinate) *topology.Coordinate {
-	if c == nil {
-		return nil
-	}
-	return &topology.Coordinate{Vector: c.GetVector(), Error: c.GetError(), Adjustment: c.GetAdjustment(), Height: c.GetHeight()}
-}
-
-func locationFromWire(l *nusav1.Location) *topology.Location {
-	if l == nil {
-		return nil
-	}
-	return &topology.Location{Latitude: l.GetLatitude(), Longitude: l.GetLongitude(), Name: l.GetName()}
-}
-
-func pathsToWire(paths []topology.Path) *nusav1.PathResponse {
-	out := &nusav1.PathResponse{}
-	for _, p := range paths {
-		out.Paths = append(out.Paths, &nusav1.Path{Regions: p.Regions, Rtt: durationpb.New(p.RTT), Source: nusav1.RTTSource(p.Source)})
-	}
-	return out
-}
-
-func nearToWire(near []topology.Neighbour) *nusav1.NearestResponse {
-	out := &nusav1.NearestResponse{}
-	for _, n := range near {
-		out.Regions = append(out.Regions, &nusav1.NearRegion{
-			Region: n.Region, Rtt: durationpb.New(n.Distance.RTT),
-			Source: nusav1.RTTSource(n.Distance.Source), State: nusav1.EdgeState(n.Distance.State),
-		})
 	}
 	return out
 }

@@ -163,3 +163,113 @@ var Federation_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "nusa/v1/federation.proto",
 }
+
+const (
+	Siblings_Kept_FullMethodName = "/nusa.v1.Siblings/Kept"
+)
+
+// SiblingsClient is the client API for Siblings service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Siblings is between the servers of one region.
+type SiblingsClient interface {
+	// Kept is what the global tier last told the region about the others. Each
+	// server keeps a copy, for when it becomes the master without a global tier.
+	Kept(ctx context.Context, in *KeptRequest, opts ...grpc.CallOption) (*KeptFederation, error)
+}
+
+type siblingsClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewSiblingsClient(cc grpc.ClientConnInterface) SiblingsClient {
+	return &siblingsClient{cc}
+}
+
+func (c *siblingsClient) Kept(ctx context.Context, in *KeptRequest, opts ...grpc.CallOption) (*KeptFederation, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(KeptFederation)
+	err := c.cc.Invoke(ctx, Siblings_Kept_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// SiblingsServer is the server API for Siblings service.
+// All implementations must embed UnimplementedSiblingsServer
+// for forward compatibility.
+//
+// Siblings is between the servers of one region.
+type SiblingsServer interface {
+	// Kept is what the global tier last told the region about the others. Each
+	// server keeps a copy, for when it becomes the master without a global tier.
+	Kept(context.Context, *KeptRequest) (*KeptFederation, error)
+	mustEmbedUnimplementedSiblingsServer()
+}
+
+// UnimplementedSiblingsServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedSiblingsServer struct{}
+
+func (UnimplementedSiblingsServer) Kept(context.Context, *KeptRequest) (*KeptFederation, error) {
+	return nil, status.Error(codes.Unimplemented, "method Kept not implemented")
+}
+func (UnimplementedSiblingsServer) mustEmbedUnimplementedSiblingsServer() {}
+func (UnimplementedSiblingsServer) testEmbeddedByValue()                  {}
+
+// UnsafeSiblingsServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to SiblingsServer will
+// result in compilation errors.
+type UnsafeSiblingsServer interface {
+	mustEmbedUnimplementedSiblingsServer()
+}
+
+func RegisterSiblingsServer(s grpc.ServiceRegistrar, srv SiblingsServer) {
+	// If the following call panics, it indicates UnimplementedSiblingsServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Siblings_ServiceDesc, srv)
+}
+
+func _Siblings_Kept_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(KeptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SiblingsServer).Kept(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Siblings_Kept_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SiblingsServer).Kept(ctx, req.(*KeptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Siblings_ServiceDesc is the grpc.ServiceDesc for Siblings service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Siblings_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "nusa.v1.Siblings",
+	HandlerType: (*SiblingsServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Kept",
+			Handler:    _Siblings_Kept_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "nusa/v1/federation.proto",
+}

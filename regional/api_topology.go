@@ -1,0 +1,204 @@
+package regional
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/origins"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// topologies answers for the whole federation, with or without the global tier:
+// from this region's own row, what it was told and what it asked its peers. How
+// old and of what kind each edge is, is said with it.
+type topologies struct {
+	nusav1.UnimplementedTopologyServer
+	s *server
+}
+
+// Get is the tree as far as it is known here.
+func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nusav1.TopologyTree, error) {
+	l, err := t.s.leading()
+	if err != nil {
+		return nil, err
+	}
+	out := &nusav1.TopologyTree{Regions: l.all(nil)}
+	if req.GetNodes() {
+		view := t.s.fsm.View()
+		for n := range view.Nodes() {
+			out.Nodes = append(out.Nodes, nodeToWire(view, n, t.s.cfg.Region.GetName(), l.agents.statsOf(n.ID)))
+		}
+	}
+	return out, nil
+}
+
+// view is the present topology; each of the named regions must be part of it.
+func (s *server) view(names ...string) (*topology.View, error) {
+	l, err := s.leading()
+	if err != nil {
+		return nil, err
+	}
+	v := l.prober.view()
+	for _, name := range names {
+		if _, known := v.Region(name); name != "" && !known {
+			return nil, status.Errorf(codes.NotFound, "region %q is not known in region %q", name, s.cfg.Region.GetName())
+		}
+	}
+	return v, nil
+}
+
+// Matrix has every ordered pair, or those from one region.
+func (t topologies) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
+	v, err := t.s.view(req.GetFrom())
+	if err != nil {
+		return nil, err
+	}
+	return topo.Matrix(v, req.GetFrom()), nil
+}
+
+// Watch sends the matrix, then the edges that changed noticeably. Tokens are the
+// global tier's: here every watch begins anew.
+func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
+	if err := topo.Token(req.GetToken()); err != nil {
+		return err
+	}
+	sent := map[[2]string]topology.Edge{}
+	reset := true
+	return t.s.everySecond(stream.Context(), func(*leader) error {
+		v, err := t.s.view(req.GetFrom())
+		if err != nil {
+			return err
+		}
+		out := &nusav1.MatrixResponse{Regions: v.Names(), Reset_: reset}
+		for e := range v.Edges() {
+			key := [2]string{e.From, e.To}
+			was, known := sent[key]
+			if req.GetFrom() != "" && e.From != req.GetFrom() || known && !noticeable(was, e) {
+				continue
+			}
+			sent[key] = e
+			out.Edges = append(out.Edges, topo.Edge(e))
+		}
+		if len(out.Edges) == 0 {
+			return nil
+		}
+		reset = false
+		return stream.Send(out)
+	})
+}
+
+// Path answers the best paths. The load of other regions is not known here, and
+// paths whose weights ask for it say so.
+func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.PathResponse, error) {
+	p, options, err := topo.PathOptions(req)
+	if err != nil {
+		return nil, err
+	}
+	v, err := t.s.view(req.GetFrom(), req.GetTo())
+	if err != nil {
+		return nil, err
+	}
+	paths, err := topology.NewRouter(v, p).Paths(req.GetFrom(), req.GetTo(), options)
+	if err != nil {
+		return nil, status.Error(codes.NotFound, err.Error())
+	}
+	return topo.Paths(paths), nil
+}
+
+// Nearest answers regions by distance, from this one unless told otherwise.
+func (t topologies) Nearest(_ context.Context, req *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
+	q, err := topo.Nearest(req, t.s.cfg.Region.GetName())
+	if err != nil {
+		return nil, err
+	}
+	v, err := t.s.view(q.Region)
+	if err != nil {
+		return nil, err
+	}
+	return topo.Near(q.In(v)), nil
+}
+
+// Check lists what is odd in what is known here.
+func (t topologies) Check(_ context.Context, req *nusav1.CheckTopologyRequest) (*nusav1.CheckTopologyResponse, error) {
+	options, err := topo.CheckOptions(req)
+	if err != nil {
+		return nil, err
+	}
+	v, err := t.s.view()
+	if err != nil {
+		return nil, err
+	}
+	return topo.Findings(topology.Check(v, options)), nil
+}
+
+var errOriginsAbove = status.Error(codes.FailedPrecondition, "origin records are set and removed by the global tier: ask a global server")
+
+// originRecords answers from the global tier's records as it last told them.
+type originRecords struct {
+	nusav1.UnimplementedOriginsServer
+	s *server
+}
+
+func (originRecords) Set(context.Context, *nusav1.SetOriginsRequest) (*nusav1.OriginRecord, error) {
+	return nil, errOriginsAbove
+}
+
+func (originRecords) Remove(context.Context, *nusav1.RemoveOriginsRequest) (*nusav1.RemoveOriginsResponse, error) {
+	return nil, errOriginsAbove
+}
+
+// table is what was told, and how old that is: nothing while the session with
+// the global tier stands.
+func (o originRecords) table() (*origins.Table, *durationpb.Duration, error) {
+	l, err := o.s.leading()
+	if err != nil {
+		return nil, nil, err
+	}
+	table, age, told := o.s.fed.originTable()
+	if !told {
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "region %q has not heard of any origin records from the global tier yet", o.s.cfg.Region.GetName())
+	}
+	if l.uplink.up() {
+		age = 0
+	}
+	return table, durationpb.New(age), nil
+}
+
+// List answers every record.
+func (o originRecords) List(context.Context, *nusav1.ListOriginsRequest) (*nusav1.ListOriginsResponse, error) {
+	table, age, err := o.table()
+	if err != nil {
+		return nil, err
+	}
+	return &nusav1.ListOriginsResponse{Records: slices.Clone(table.Records()), Age: age}, nil
+}
+
+// Resolve chooses by what this region knows of the topology; a client that does
+// not say where it is, is here. The age is the time since the global tier was
+// last heard, and the path says what kind of values it rests on.
+func (o originRecords) Resolve(_ context.Context, req *nusav1.ResolveOriginRequest) (*nusav1.ResolveOriginResponse, error) {
+	table, age, err := o.table()
+	if err != nil {
+		return nil, err
+	}
+	v, err := o.s.view()
+	if err != nil {
+		return nil, err
+	}
+	if req.GetRegion() == "" && req.GetLocation() == nil {
+		req = &nusav1.ResolveOriginRequest{Domain: req.GetDomain(), Region: o.s.cfg.Region.GetName(), Current: req.GetCurrent()}
+	}
+	out, err := table.Resolve(req, func(p topology.Percentile) *topology.Router { return topology.NewRouter(v, p) })
+	if err != nil {
+		return nil, err
+	}
+	out.Age = age
+	return out, nil
+}

@@ -1,0 +1,261 @@
+package regional_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// peerRegion is another region's server, which only tells its row.
+type peerRegion struct {
+	nusav1.UnimplementedTopologyServer
+	edges []*nusav1.Edge
+	asked atomic.Int32
+}
+
+func (p *peerRegion) Matrix(context.Context, *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
+	p.asked.Add(1)
+	return &nusav1.MatrixResponse{Edges: p.edges}, nil
+}
+
+func measuredEdge(from, to string, rtt time.Duration) *nusav1.Edge {
+	d := durationpb.New(rtt)
+	return &nusav1.Edge{
+		From: from, To: to, State: nusav1.EdgeState_EDGE_STATE_OK, Source: nusav1.RTTSource_RTT_SOURCE_MEASURED,
+		P50: d, P90: d, P99: d, Samples: 20, Age: durationpb.New(time.Second), Method: "udp",
+	}
+}
+
+func (w *world) startPeer(ip string, edges ...*nusav1.Edge) (p *peerRegion, stop func()) {
+	w.t.Helper()
+	lis, err := w.net.Net(ip).Listen(context.Background(), ip+":7610")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p = &peerRegion{edges: edges}
+	srv := grpc.NewServer()
+	nusav1.RegisterTopologyServer(srv, p)
+	go func() { _ = srv.Serve(lis) }()
+	return p, srv.Stop
+}
+
+// compact has the median i→j of three regions as 10·(i+1) + j milliseconds.
+func compact(regions ...string) *nusav1.CompactMatrix {
+	m := &nusav1.CompactMatrix{Regions: regions}
+	for i := range regions {
+		for j := range regions {
+			m.P50 = binary.LittleEndian.AppendUint16(m.P50, uint16(100*(i+1)+10*j))
+		}
+	}
+	return m
+}
+
+// tell gives the region two peers, a matrix and an origin record.
+func (g *fakeGlobal) tell() {
+	record := &nusav1.OriginRecord{Domain: "*.example.com", Origins: []*nusav1.Origin{{Region: "beta"}, {Region: "gamma", Address: "g:443"}}}
+	g.put(func() {
+		g.say = []*nusav1.GlobalMessage{
+			{Kind: &nusav1.GlobalMessage_Peers{Peers: &nusav1.PeerRegions{Regions: []*nusav1.PeerRegion{
+				{Name: "beta", GrpcAddresses: []string{"10.2.0.9:7610", "10.2.0.1:7610"}},
+				{Name: "gamma", GrpcAddresses: []string{"10.3.0.1:7610"}},
+			}}}},
+			{Kind: &nusav1.GlobalMessage_Matrix{Matrix: compact("alpha", "beta", "gamma")}},
+			{Kind: &nusav1.GlobalMessage_Origins{Origins: &nusav1.OriginTable{Records: []*nusav1.OriginRecord{record}}}},
+		}
+	})
+}
+
+// edges are the measured ones that server i answers, "a→b 20ms stale".
+func (w *world) edges(i int) map[string]string {
+	ctx, cancel := callCtx()
+	defer cancel()
+	m, err := nusav1.NewTopologyClient(w.conn(i)).Matrix(ctx, &nusav1.MatrixRequest{})
+	if err != nil {
+		return map[string]string{"error": err.Error()}
+	}
+	out := map[string]string{}
+	for _, e := range m.GetEdges() {
+		if e.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED {
+			out[e.GetFrom()+"→"+e.GetTo()] = fmt.Sprint(e.GetP50().AsDuration(), " ", e.GetState().String()[len("EDGE_STATE_"):])
+		}
+	}
+	return out
+}
+
+func (w *world) expect6(what string, got map[string]string, changed map[string]string) {
+	w.t.Helper()
+	want := map[string]string{
+		"alpha→beta": "11ms STALE", "alpha→gamma": "12ms STALE", "beta→alpha": "20ms STALE",
+		"beta→gamma": "22ms STALE", "gamma→alpha": "30ms STALE", "gamma→beta": "31ms STALE",
+	}
+	for k, v := range changed {
+		want[k] = v
+	}
+	for k, v := range want {
+		if got[k] != v {
+			w.t.Errorf("%s: %s is %q, want %q", what, k, got[k], v)
+		}
+	}
+	if len(got) != len(want) {
+		w.t.Errorf("%s: %v", what, got)
+	}
+}
+
+func (w *world) resolve(i int) (*nusav1.ResolveOriginResponse, error) {
+	ctx, cancel := callCtx()
+	defer cancel()
+	return nusav1.NewOriginsClient(w.conn(i)).Resolve(ctx, &nusav1.ResolveOriginRequest{Domain: "www.example.com"})
+}
+
+// TestIslandKnowsTheFederation: a region that lost the global tier answers for
+// the whole federation, by what it was told and by what its peers tell it, also
+// after a restart; with the global tier back it asks nobody.
+func TestIslandKnowsTheFederation(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.disk = t.TempDir()
+		g := w.startGlobal()
+		beta, stopBeta := w.startPeer("10.2.0.1",
+			measuredEdge("beta", "alpha", 5*time.Millisecond), measuredEdge("beta", "gamma", 6*time.Millisecond),
+			measuredEdge("gamma", "beta", time.Millisecond), // not its own to tell
+			&nusav1.Edge{From: "beta", To: "nowhere", Source: nusav1.RTTSource_RTT_SOURCE_PREDICTED, P50: durationpb.New(1)})
+		w.server(1)
+		w.master(1)
+		if _, err := w.resolve(1); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("resolved before the records came: %v", err)
+		}
+		g.tell()
+		w.eventually("the matrix came", func() bool { return len(w.edges(1)) == 6 })
+		time.Sleep(2 * time.Minute)
+		w.expect6("with the global tier", w.edges(1), nil)
+		if n := beta.asked.Load(); n > 0 {
+			t.Errorf("a peer was asked %d times while the global tier was there", n)
+		}
+		r, err := w.resolve(1)
+		if err != nil || r.GetChoice().GetRegion() != "beta" || r.GetAge().AsDuration() != 0 {
+			t.Errorf("resolved %v, %v", r, err)
+		}
+
+		g.stop()
+		time.Sleep(14 * time.Second)
+		if n := beta.asked.Load(); n > 0 {
+			t.Errorf("a peer was asked %d times at once", n)
+		}
+		time.Sleep(time.Minute)
+		fresh := map[string]string{"beta→alpha": "5ms OK", "beta→gamma": "6ms OK"}
+		w.expect6("asked", w.edges(1), fresh)
+		before := beta.asked.Load()
+		time.Sleep(10 * time.Minute)
+		if n := beta.asked.Load() - before; n < 15 || n > 25 {
+			t.Errorf("a peer was asked %d times in ten minutes", n)
+		}
+		if r, err = w.resolve(1); err != nil || r.GetAge().AsDuration() < 11*time.Minute || r.GetAge().AsDuration() > 12*time.Minute {
+			t.Errorf("resolved with age %v, %v", r.GetAge().AsDuration(), err)
+		}
+		stopBeta()
+		time.Sleep(5 * time.Minute)
+		w.expect6("a peer fell silent", w.edges(1), map[string]string{"beta→alpha": "5ms STALE", "beta→gamma": "6ms STALE"})
+
+		w.stop(1)
+		w.server(1)
+		w.master(1)
+		w.expect6("restarted", w.edges(1), nil)
+		if r, err = w.resolve(1); err != nil || r.GetRecord() != "*.example.com" || r.GetAge().AsDuration() < 15*time.Minute {
+			t.Errorf("resolved after the restart: %v, %v", r, err)
+		}
+		beta, stopBeta = w.startPeer("10.2.0.1", measuredEdge("beta", "alpha", 7*time.Millisecond))
+		defer stopBeta()
+		time.Sleep(time.Minute)
+		w.expect6("asked again", w.edges(1), map[string]string{"beta→alpha": "7ms OK"})
+
+		g.serve()
+		defer g.stop()
+		time.Sleep(time.Minute)
+		before = beta.asked.Load()
+		time.Sleep(10 * time.Minute)
+		if n := beta.asked.Load() - before; n > 0 {
+			t.Errorf("a peer was asked %d times with the global tier back", n)
+		}
+		ctx, cancel := callCtx()
+		defer cancel()
+		if _, err := nusav1.NewOriginsClient(w.conn(1)).Set(ctx, &nusav1.SetOriginsRequest{}); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("set at a region: %v", err)
+		}
+	})
+}
+
+// TestNewMasterKnowsTheFederation: what the master was told, the other servers
+// know too.
+func TestNewMasterKnowsTheFederation(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		for i := 1; i <= 3; i++ {
+			w.server(i, 1, 2, 3)
+		}
+		old := w.master(1, 2, 3)
+		g.tell()
+		w.eventually("the matrix came", func() bool { return len(w.edges(old)) == 6 })
+		time.Sleep(keepEvery)
+		g.stop()
+		w.kill(old)
+		rest := []int{old%3 + 1, (old+1)%3 + 1}
+		now := w.master(rest...)
+		w.expect6("a new master", w.edges(now), nil)
+		if r, err := w.resolve(now); err != nil || r.GetChoice().GetRegion() != "beta" {
+			t.Errorf("resolved %v, %v", r, err)
+		}
+	})
+}
+
+// keepEvery is a little more than how often a server looks for what the master
+// was told.
+const keepEvery = 16 * time.Second
+
+// TestInterestingPeersAreProbedMore: where the budget does not reach for all.
+func TestInterestingPeersAreProbedMore(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.probeRate = 1
+		g := w.startGlobal()
+		defer g.stop()
+		defer w.answerProbes("beta", "10.2.0.1")()
+		defer w.answerProbes("gamma", "10.3.0.1")()
+		w.server(1)
+		w.master(1)
+		peers := []*nusav1.PeerRegion{
+			{Name: "beta", ProbeAddresses: []string{"10.2.0.1:7613"}, Interest: 1},
+			{Name: "gamma", ProbeAddresses: []string{"10.3.0.1:7613"}},
+		}
+		for i := range 60 {
+			name, ip := fmt.Sprint("other-", i), fmt.Sprintf("10.9.0.%d", i+1)
+			defer w.answerProbes(name, ip)()
+			peers = append(peers, &nusav1.PeerRegion{Name: name, ProbeAddresses: []string{ip + ":7613"}})
+		}
+		for i, p := range peers { // none is unsure
+			p.Coordinate = &nusav1.Coordinate{Vector: []float64{float64(i), 0, 0, 0, 0, 0, 0, 0}}
+		}
+		g.put(func() { g.peers = peers })
+		time.Sleep(time.Hour)
+		ctx, cancel := callCtx()
+		defer cancel()
+		m, err := nusav1.NewTopologyClient(w.conn(1)).Matrix(ctx, &nusav1.MatrixRequest{From: regionName})
+		if err != nil {
+			t.Fatal(err)
+		}
+		samples := map[string]int32{}
+		for _, e := range m.GetEdges() {
+			samples[e.GetTo()] = e.GetSamples()
+		}
+		if samples["beta"] < 2*samples["gamma"] || samples["gamma"] == 0 {
+			t.Errorf("beta was probed %d times, gamma %d times", samples["beta"], samples["gamma"])
+		}
+	})
+}
