@@ -27,16 +27,17 @@ const (
 )
 
 // allocations is the service Allocations over what this agent has. It is
-// called by the region through a tunnel. Stop and Exec stay unimplemented:
-// stopping is the master's decision.
+// called by the region through a tunnel. Stop stays unimplemented: stopping is
+// the master's decision. Exec and Stats are in exec.go.
 type allocations struct {
 	nusav1.UnimplementedAllocationsServer
 	engine *engine
 	logs   chan struct{} // a place for each stream of logs
+	execs  chan struct{} // a place for each further command
 }
 
 func newAllocations(e *engine) *allocations {
-	return &allocations{engine: e, logs: make(chan struct{}, maxLogs)}
+	return &allocations{engine: e, logs: make(chan struct{}, maxLogs), execs: make(chan struct{}, maxExecs)}
 }
 
 // List answers what runs here, and with `all` what has ended and is not yet
@@ -127,11 +128,6 @@ func (s *allocations) Stop(context.Context, *nusav1.GetAllocationRequest) (*nusa
 	return nil, status.Error(codes.Unimplemented, "an agent stops what its master orders; ask the region")
 }
 
-// Exec is not there yet.
-func (s *allocations) Exec(nusav1.Allocations_ExecServer) error {
-	return status.Error(codes.Unimplemented, "exec is not supported yet by this agent")
-}
-
 // Logs streams a task's output: of the runs whose output is kept, and with
 // follow of all later ones, until no further run comes.
 func (s *allocations) Logs(req *nusav1.LogsRequest, out nusav1.Allocations_LogsServer) error {
@@ -205,27 +201,35 @@ func (s *allocations) awaitRun(ctx context.Context, req *nusav1.LogsRequest, nex
 	}
 }
 
-// logRun looks for a run that has begun. over: the task will not run again.
-func (e *engine) logRun(req *nusav1.LogsRequest, next int) (run logRun, over bool, err error) {
-	a, err := e.find(req.GetAllocation())
+// findTask finds a task by its name, "" = the only one, and the prefix of its
+// allocation's id. For the engine's goroutine.
+func (e *engine) findTask(prefix, name string) (*alloc, string, error) {
+	a, err := e.find(prefix)
 	if err != nil {
-		return run, true, err
+		return nil, "", err
 	}
-	name := req.GetTask()
 	if name == "" && len(a.alloc.Tasks) == 1 {
 		name = a.alloc.Tasks[0].Name
 	}
-	to, ok := a.tasks[name]
-	if !ok {
+	if _, ok := a.tasks[name]; !ok {
 		var names []string
 		for _, t := range a.alloc.Tasks {
 			names = append(names, t.Name)
 		}
-		return run, true, status.Errorf(codes.InvalidArgument, "task: %q is not one of: %s", name, strings.Join(names, ", "))
+		return nil, "", status.Errorf(codes.InvalidArgument, "task: %q is not one of: %s", name, strings.Join(names, ", "))
 	}
-	drv := e.drivers[to.driver]
+	return a, name, nil
+}
+
+// logRun looks for a run that has begun. over: the task will not run again.
+func (e *engine) logRun(req *nusav1.LogsRequest, next int) (run logRun, over bool, err error) {
+	a, name, err := e.findTask(req.GetAllocation(), req.GetTask())
+	if err != nil {
+		return run, true, err
+	}
+	drv := e.drivers[a.tasks[name].driver]
 	if drv == nil {
-		return run, true, status.Error(codes.FailedPrecondition, noDriver(to.driver))
+		return run, true, status.Error(codes.FailedPrecondition, noDriver(a.tasks[name].driver))
 	}
 	t := a.act.Tasks[name]
 	begun := t.Run

@@ -19,7 +19,6 @@ const (
 	minPrefix            = 4
 	defaultAllocations   = 1000
 	maxAllocations       = 10_000
-	maxExecStartBytes    = 64 * 1024
 	maxPrefix            = 64
 	allocationNotFound   = "no allocation begins with %q"
 	allocationManyRegion = "%q is the beginning of allocations in %s and %s; give more of it"
@@ -210,6 +209,19 @@ func (l *allocationsAPI) Logs(req *nusav1.LogsRequest, stream grpc.ServerStreami
 		return err
 	}
 	return relay(up, stream.Send)
+}
+
+// Stats implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Stats(ctx context.Context, req *nusav1.AllocationStatsRequest) (*nusav1.AllocationStats, error) {
+	a, err := l.s.current()
+	if err != nil {
+		return nil, err
+	}
+	f, err := a.find(ctx, req.GetAllocation())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewAllocationsClient(f.conn.conn).Stats(ctx, &nusav1.AllocationStatsRequest{Allocation: f.alloc.GetId()})
 }
 
 // Exec implements nusav1.AllocationsServer.

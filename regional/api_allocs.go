@@ -181,6 +181,15 @@ func (a allocations) Logs(req *nusav1.LogsRequest, down grpc.ServerStreamingServ
 	}
 }
 
+// Stats asks the agent.
+func (a allocations) Stats(ctx context.Context, req *nusav1.AllocationStatsRequest) (*nusav1.AllocationStats, error) {
+	agent, x, err := a.agentOf(req.GetAllocation())
+	if err != nil {
+		return nil, err
+	}
+	return agent.Stats(ctx, &nusav1.AllocationStatsRequest{Allocation: x.ID})
+}
+
 // Exec runs a command next to a task, on its agent.
 func (a allocations) Exec(down grpc.BidiStreamingServer[nusav1.ExecRequest, nusav1.ExecResponse]) error {
 	first, err := down.Recv()
@@ -201,7 +210,7 @@ func (a allocations) Exec(down grpc.BidiStreamingServer[nusav1.ExecRequest, nusa
 	if err != nil {
 		return err
 	}
-	if err := up.Send(first); err != nil {
+	if err := up.Send(first); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	a.s.streams.Go(func() {
@@ -211,9 +220,12 @@ func (a allocations) Exec(down grpc.BidiStreamingServer[nusav1.ExecRequest, nusa
 				_ = up.CloseSend()
 				return
 			}
-			if err != nil || up.Send(m) != nil {
-				cancel() // the other direction tells why
+			if err != nil {
+				cancel()
 				return
+			}
+			if up.Send(m) != nil {
+				return // the agent ended it: Recv below has its status
 			}
 		}
 	})

@@ -156,12 +156,13 @@ func (e *extra) sweep() {
 	for {
 		ours := descendants(slices.Collect(processes()), func(st stat) bool { return st.pid == os.Getpid() })
 		own := func(st stat) bool { return st.session == e.pid || marked(st.pid, e.mark) }
-		found := descendants(ours, own)
+		var found []stat // a shell before what it would report as killed
 		for _, st := range ours {
 			if own(st) {
 				found = append(found, st)
 			}
 		}
+		found = append(found, descendants(ours, own)...)
 		for _, st := range found {
 			_ = unix.Kill(st.pid, unix.SIGKILL)
 		}

@@ -16,7 +16,8 @@ import (
 
 func allocCommand() *cobra.Command {
 	s := &settings{}
-	c := noun("alloc", "Look at instances, stop them, read their logs", allocList(s), allocStatus(s), allocStop(s), allocLogs(s))
+	c := noun("alloc", "Look at instances, stop them, read their logs, run commands in them",
+		allocList(s), allocStatus(s), allocStats(s), allocStop(s), allocLogs(s), allocExec(s))
 	s.bind(c)
 	s.bindNamespace(c)
 	return c

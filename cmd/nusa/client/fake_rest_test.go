@@ -1,8 +1,10 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -57,6 +59,48 @@ func (f allocServer) Logs(r *nusav1.LogsRequest, s grpc.ServerStreamingServer[nu
 		return s.Send(&nusav1.LogChunk{Stderr: true, Data: []byte("oh\n")})
 	}
 	return nil
+}
+
+// Exec says its words and, to cat, all of its input; other commands exit with 7.
+func (f allocServer) Exec(s grpc.BidiStreamingServer[nusav1.ExecRequest, nusav1.ExecResponse]) error {
+	first, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	f.note(first)
+	words := first.GetStart().GetCommand()
+	if words[0] == "gone" {
+		return status.Error(codes.FailedPrecondition, "exec: task server does not run")
+	}
+	for m := first; !m.GetStdinClose(); {
+		if m, err = s.Recv(); err != nil {
+			return err
+		}
+		if r := m.GetResize(); r != nil {
+			m.Stdin = fmt.Appendf(nil, "%d x %d\n", r.GetColumns(), r.GetRows())
+		}
+		if err := s.Send(&nusav1.ExecResponse{Stdout: m.GetStdin()}); err != nil {
+			return err
+		}
+		if first.GetStart().GetTty() && bytes.ContainsRune(m.GetStdin(), 4) {
+			break // Ctrl-D
+		}
+	}
+	if words[0] == "cat" {
+		return s.Send(&nusav1.ExecResponse{Exited: true})
+	}
+	return s.Send(&nusav1.ExecResponse{Stderr: []byte(fmt.Sprintln(words)), Exited: true, ExitCode: 7})
+}
+
+func (f allocServer) Stats(_ context.Context, r *nusav1.AllocationStatsRequest) (*nusav1.AllocationStats, error) {
+	if r.GetAllocation() != "11112222" {
+		return nil, status.Errorf(codes.NotFound, "no allocation %s", r.GetAllocation())
+	}
+	return &nusav1.AllocationStats{Allocation: "11112222", Tasks: map[string]*nusav1.TaskStats{
+		"server": {Up: durationpb.New(100 * time.Second), Cpu: durationpb.New(25 * time.Second), MemoryBytes: 64 << 20, MemoryPeakBytes: 96 << 20, Processes: 3},
+		"helper": {Up: durationpb.New(100 * time.Second), MemoryBytes: -1, MemoryPeakBytes: -1, Processes: -1},
+		"idle":   {Message: "task idle does not run"},
+	}}, nil
 }
 
 type regionServer struct {

@@ -2239,10 +2239,13 @@ func (x *LogChunk) GetData() []byte {
 
 // ExecRequest is one message of an exec session; the first has `start`.
 type ExecRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Start         *ExecRequest_Start     `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
-	Stdin         []byte                 `protobuf:"bytes,2,opt,name=stdin,proto3" json:"stdin,omitempty"`
-	StdinClose    bool                   `protobuf:"varint,3,opt,name=stdin_close,json=stdinClose,proto3" json:"stdin_close,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Start *ExecRequest_Start     `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	// At most 32 KiB.
+	Stdin      []byte `protobuf:"bytes,2,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	StdinClose bool   `protobuf:"varint,3,opt,name=stdin_close,json=stdinClose,proto3" json:"stdin_close,omitempty"`
+	// The terminal's size has changed.
+	Resize        *TerminalSize `protobuf:"bytes,4,opt,name=resize,proto3" json:"resize,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2298,20 +2301,82 @@ func (x *ExecRequest) GetStdinClose() bool {
 	return false
 }
 
+func (x *ExecRequest) GetResize() *TerminalSize {
+	if x != nil {
+		return x.Resize
+	}
+	return nil
+}
+
+// TerminalSize is in characters, each 1..65,535.
+type TerminalSize struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Columns       int32                  `protobuf:"varint,1,opt,name=columns,proto3" json:"columns,omitempty"`
+	Rows          int32                  `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TerminalSize) Reset() {
+	*x = TerminalSize{}
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TerminalSize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TerminalSize) ProtoMessage() {}
+
+func (x *TerminalSize) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
+func (*TerminalSize) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *TerminalSize) GetColumns() int32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+func (x *TerminalSize) GetRows() int32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
 // ExecResponse is output or, at the end, the exit code.
 type ExecResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Stdout        []byte                 `protobuf:"bytes,1,opt,name=stdout,proto3" json:"stdout,omitempty"`
-	Stderr        []byte                 `protobuf:"bytes,2,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	Exited        bool                   `protobuf:"varint,3,opt,name=exited,proto3" json:"exited,omitempty"`
-	ExitCode      int32                  `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 32 KiB each.
+	Stdout []byte `protobuf:"bytes,1,opt,name=stdout,proto3" json:"stdout,omitempty"`
+	Stderr []byte `protobuf:"bytes,2,opt,name=stderr,proto3" json:"stderr,omitempty"`
+	Exited bool   `protobuf:"varint,3,opt,name=exited,proto3" json:"exited,omitempty"`
+	// 128 + the signal where one ended it.
+	ExitCode      int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2388,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2401,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExecResponse) GetStdout() []byte {
@@ -2367,6 +2432,194 @@ func (x *ExecResponse) GetExitCode() int32 {
 	return 0
 }
 
+type AllocationStatsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique prefix of the allocation's id.
+	Allocation    string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllocationStatsRequest) Reset() {
+	*x = AllocationStatsRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllocationStatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllocationStatsRequest) ProtoMessage() {}
+
+func (x *AllocationStatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllocationStatsRequest.ProtoReflect.Descriptor instead.
+func (*AllocationStatsRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *AllocationStatsRequest) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
+// AllocationStats has all tasks by name.
+type AllocationStats struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allocation    string                 `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	Tasks         map[string]*TaskStats  `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllocationStats) Reset() {
+	*x = AllocationStats{}
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllocationStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllocationStats) ProtoMessage() {}
+
+func (x *AllocationStats) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllocationStats.ProtoReflect.Descriptor instead.
+func (*AllocationStats) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *AllocationStats) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
+func (x *AllocationStats) GetTasks() map[string]*TaskStats {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// TaskStats is what a task's present run uses. What its driver does not tell is
+// negative.
+type TaskStats struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why there are no figures; then all else is empty.
+	Message string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// For how long it has been running.
+	Up *durationpb.Duration `protobuf:"bytes,2,opt,name=up,proto3" json:"up,omitempty"`
+	// CPU time since the run started; unset = not known.
+	Cpu *durationpb.Duration `protobuf:"bytes,3,opt,name=cpu,proto3" json:"cpu,omitempty"`
+	// In use, without the page cache where the driver can tell it apart.
+	MemoryBytes     int64 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	MemoryPeakBytes int64 `protobuf:"varint,5,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
+	Processes       int32 `protobuf:"varint,6,opt,name=processes,proto3" json:"processes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *TaskStats) Reset() {
+	*x = TaskStats{}
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskStats) ProtoMessage() {}
+
+func (x *TaskStats) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskStats.ProtoReflect.Descriptor instead.
+func (*TaskStats) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *TaskStats) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *TaskStats) GetUp() *durationpb.Duration {
+	if x != nil {
+		return x.Up
+	}
+	return nil
+}
+
+func (x *TaskStats) GetCpu() *durationpb.Duration {
+	if x != nil {
+		return x.Cpu
+	}
+	return nil
+}
+
+func (x *TaskStats) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *TaskStats) GetMemoryPeakBytes() int64 {
+	if x != nil {
+		return x.MemoryPeakBytes
+	}
+	return 0
+}
+
+func (x *TaskStats) GetProcesses() int32 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
 type DefineRegionRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Definition *RegionDefinition      `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
@@ -2378,7 +2631,7 @@ type DefineRegionRequest struct {
 
 func (x *DefineRegionRequest) Reset() {
 	*x = DefineRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2643,7 @@ func (x *DefineRegionRequest) String() string {
 func (*DefineRegionRequest) ProtoMessage() {}
 
 func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2656,7 @@ func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefineRegionRequest.ProtoReflect.Descriptor instead.
 func (*DefineRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DefineRegionRequest) GetDefinition() *RegionDefinition {
@@ -2430,7 +2683,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2695,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2708,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListRegionsRequest) GetLabels() map[string]string {
@@ -2474,7 +2727,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2739,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2752,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -2518,7 +2771,7 @@ type GetRegionRequest struct {
 
 func (x *GetRegionRequest) Reset() {
 	*x = GetRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2783,7 @@ func (x *GetRegionRequest) String() string {
 func (*GetRegionRequest) ProtoMessage() {}
 
 func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2796,7 @@ func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegionRequest.ProtoReflect.Descriptor instead.
 func (*GetRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetRegionRequest) GetName() string {
@@ -2564,7 +2817,7 @@ type CordonRegionRequest struct {
 
 func (x *CordonRegionRequest) Reset() {
 	*x = CordonRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2829,7 @@ func (x *CordonRegionRequest) String() string {
 func (*CordonRegionRequest) ProtoMessage() {}
 
 func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2842,7 @@ func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonRegionRequest.ProtoReflect.Descriptor instead.
 func (*CordonRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CordonRegionRequest) GetName() string {
@@ -2614,7 +2867,7 @@ type RemoveRegionResponse struct {
 
 func (x *RemoveRegionResponse) Reset() {
 	*x = RemoveRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2879,7 @@ func (x *RemoveRegionResponse) String() string {
 func (*RemoveRegionResponse) ProtoMessage() {}
 
 func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2892,7 @@ func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRegionResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
 }
 
 type ListNodesRequest struct {
@@ -2653,7 +2906,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2665,7 +2918,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2678,7 +2931,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListNodesRequest) GetRegion() string {
@@ -2705,7 +2958,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2970,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2983,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -2758,7 +3011,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +3023,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +3036,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetNodeRequest) GetId() string {
@@ -2811,7 +3064,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2823,7 +3076,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +3089,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DrainNodeRequest) GetId() string {
@@ -2871,7 +3124,7 @@ type CordonNodeRequest struct {
 
 func (x *CordonNodeRequest) Reset() {
 	*x = CordonNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +3136,7 @@ func (x *CordonNodeRequest) String() string {
 func (*CordonNodeRequest) ProtoMessage() {}
 
 func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +3149,7 @@ func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonNodeRequest.ProtoReflect.Descriptor instead.
 func (*CordonNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CordonNodeRequest) GetId() string {
@@ -2930,7 +3183,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2942,7 +3195,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2955,7 +3208,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RemoveNodeRequest) GetId() string {
@@ -2982,7 +3235,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3247,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3260,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RemoveNodeResponse) GetNode() *Node {
@@ -3060,7 +3313,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3325,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3338,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Edge) GetFrom() string {
@@ -3231,7 +3484,7 @@ type GetTopologyRequest struct {
 
 func (x *GetTopologyRequest) Reset() {
 	*x = GetTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3243,7 +3496,7 @@ func (x *GetTopologyRequest) String() string {
 func (*GetTopologyRequest) ProtoMessage() {}
 
 func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3256,7 +3509,7 @@ func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
 func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetTopologyRequest) GetNodes() bool {
@@ -3280,7 +3533,7 @@ type TopologyTree struct {
 
 func (x *TopologyTree) Reset() {
 	*x = TopologyTree{}
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3545,7 @@ func (x *TopologyTree) String() string {
 func (*TopologyTree) ProtoMessage() {}
 
 func (x *TopologyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3558,7 @@ func (x *TopologyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyTree.ProtoReflect.Descriptor instead.
 func (*TopologyTree) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TopologyTree) GetServers() []*GlobalServer {
@@ -3349,7 +3602,7 @@ type GlobalServer struct {
 
 func (x *GlobalServer) Reset() {
 	*x = GlobalServer{}
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3361,7 +3614,7 @@ func (x *GlobalServer) String() string {
 func (*GlobalServer) ProtoMessage() {}
 
 func (x *GlobalServer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3374,7 +3627,7 @@ func (x *GlobalServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalServer.ProtoReflect.Descriptor instead.
 func (*GlobalServer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GlobalServer) GetName() string {
@@ -3417,7 +3670,7 @@ type MatrixRequest struct {
 
 func (x *MatrixRequest) Reset() {
 	*x = MatrixRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3429,7 +3682,7 @@ func (x *MatrixRequest) String() string {
 func (*MatrixRequest) ProtoMessage() {}
 
 func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3442,7 +3695,7 @@ func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixRequest.ProtoReflect.Descriptor instead.
 func (*MatrixRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *MatrixRequest) GetFrom() string {
@@ -3476,7 +3729,7 @@ type MatrixResponse struct {
 
 func (x *MatrixResponse) Reset() {
 	*x = MatrixResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3488,7 +3741,7 @@ func (x *MatrixResponse) String() string {
 func (*MatrixResponse) ProtoMessage() {}
 
 func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3501,7 +3754,7 @@ func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixResponse.ProtoReflect.Descriptor instead.
 func (*MatrixResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MatrixResponse) GetRegions() []string {
@@ -3549,7 +3802,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3561,7 +3814,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3574,7 +3827,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PathRequest) GetFrom() string {
@@ -3635,7 +3888,7 @@ type PathWeights struct {
 
 func (x *PathWeights) Reset() {
 	*x = PathWeights{}
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3900,7 @@ func (x *PathWeights) String() string {
 func (*PathWeights) ProtoMessage() {}
 
 func (x *PathWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3913,7 @@ func (x *PathWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathWeights.ProtoReflect.Descriptor instead.
 func (*PathWeights) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PathWeights) GetCpu() *durationpb.Duration {
@@ -3686,7 +3939,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3698,7 +3951,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3711,7 +3964,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -3745,7 +3998,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3757,7 +4010,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3770,7 +4023,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Path) GetRegions() []string {
@@ -3858,7 +4111,7 @@ type CheckTopologyRequest struct {
 
 func (x *CheckTopologyRequest) Reset() {
 	*x = CheckTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3870,7 +4123,7 @@ func (x *CheckTopologyRequest) String() string {
 func (*CheckTopologyRequest) ProtoMessage() {}
 
 func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3883,7 +4136,7 @@ func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyRequest.ProtoReflect.Descriptor instead.
 func (*CheckTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CheckTopologyRequest) GetPercentile() int32 {
@@ -3922,7 +4175,7 @@ type CheckTopologyResponse struct {
 
 func (x *CheckTopologyResponse) Reset() {
 	*x = CheckTopologyResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4187,7 @@ func (x *CheckTopologyResponse) String() string {
 func (*CheckTopologyResponse) ProtoMessage() {}
 
 func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4200,7 @@ func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyResponse.ProtoReflect.Descriptor instead.
 func (*CheckTopologyResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CheckTopologyResponse) GetFindings() []*TopologyFinding {
@@ -4003,7 +4256,7 @@ type TopologyFinding struct {
 
 func (x *TopologyFinding) Reset() {
 	*x = TopologyFinding{}
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4015,7 +4268,7 @@ func (x *TopologyFinding) String() string {
 func (*TopologyFinding) ProtoMessage() {}
 
 func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4028,7 +4281,7 @@ func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyFinding.ProtoReflect.Descriptor instead.
 func (*TopologyFinding) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *TopologyFinding) GetKind() string {
@@ -4113,7 +4366,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4125,7 +4378,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4138,7 +4391,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *HistoryRequest) GetKind() string {
@@ -4207,7 +4460,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4472,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4485,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *HistoryResponse) GetSeries() []*HistorySeries {
@@ -4269,7 +4522,7 @@ type HistorySeries struct {
 
 func (x *HistorySeries) Reset() {
 	*x = HistorySeries{}
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4281,7 +4534,7 @@ func (x *HistorySeries) String() string {
 func (*HistorySeries) ProtoMessage() {}
 
 func (x *HistorySeries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4294,7 +4547,7 @@ func (x *HistorySeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistorySeries.ProtoReflect.Descriptor instead.
 func (*HistorySeries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *HistorySeries) GetKind() string {
@@ -4376,7 +4629,7 @@ type HistoryField struct {
 
 func (x *HistoryField) Reset() {
 	*x = HistoryField{}
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4388,7 +4641,7 @@ func (x *HistoryField) String() string {
 func (*HistoryField) ProtoMessage() {}
 
 func (x *HistoryField) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4401,7 +4654,7 @@ func (x *HistoryField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryField.ProtoReflect.Descriptor instead.
 func (*HistoryField) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HistoryField) GetName() string {
@@ -4456,7 +4709,7 @@ type HistoryTrend struct {
 
 func (x *HistoryTrend) Reset() {
 	*x = HistoryTrend{}
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4468,7 +4721,7 @@ func (x *HistoryTrend) String() string {
 func (*HistoryTrend) ProtoMessage() {}
 
 func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4481,7 +4734,7 @@ func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryTrend.ProtoReflect.Descriptor instead.
 func (*HistoryTrend) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *HistoryTrend) GetField() string {
@@ -4551,7 +4804,7 @@ type OriginRecord struct {
 
 func (x *OriginRecord) Reset() {
 	*x = OriginRecord{}
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4563,7 +4816,7 @@ func (x *OriginRecord) String() string {
 func (*OriginRecord) ProtoMessage() {}
 
 func (x *OriginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4576,7 +4829,7 @@ func (x *OriginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginRecord.ProtoReflect.Descriptor instead.
 func (*OriginRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *OriginRecord) GetDomain() string {
@@ -4624,7 +4877,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4636,7 +4889,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4649,7 +4902,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Origin) GetRegion() string {
@@ -4702,7 +4955,7 @@ type OriginPolicy struct {
 
 func (x *OriginPolicy) Reset() {
 	*x = OriginPolicy{}
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4714,7 +4967,7 @@ func (x *OriginPolicy) String() string {
 func (*OriginPolicy) ProtoMessage() {}
 
 func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4727,7 +4980,7 @@ func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginPolicy.ProtoReflect.Descriptor instead.
 func (*OriginPolicy) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *OriginPolicy) GetPercentile() int32 {
@@ -4777,7 +5030,7 @@ type SetOriginsRequest struct {
 
 func (x *SetOriginsRequest) Reset() {
 	*x = SetOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4789,7 +5042,7 @@ func (x *SetOriginsRequest) String() string {
 func (*SetOriginsRequest) ProtoMessage() {}
 
 func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4802,7 +5055,7 @@ func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOriginsRequest.ProtoReflect.Descriptor instead.
 func (*SetOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *SetOriginsRequest) GetRecord() *OriginRecord {
@@ -4827,7 +5080,7 @@ type ListOriginsRequest struct {
 
 func (x *ListOriginsRequest) Reset() {
 	*x = ListOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4839,7 +5092,7 @@ func (x *ListOriginsRequest) String() string {
 func (*ListOriginsRequest) ProtoMessage() {}
 
 func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4852,7 +5105,7 @@ func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsRequest.ProtoReflect.Descriptor instead.
 func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
 }
 
 type ListOriginsResponse struct {
@@ -4866,7 +5119,7 @@ type ListOriginsResponse struct {
 
 func (x *ListOriginsResponse) Reset() {
 	*x = ListOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4878,7 +5131,7 @@ func (x *ListOriginsResponse) String() string {
 func (*ListOriginsResponse) ProtoMessage() {}
 
 func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4891,7 +5144,7 @@ func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsResponse.ProtoReflect.Descriptor instead.
 func (*ListOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListOriginsResponse) GetRecords() []*OriginRecord {
@@ -4921,7 +5174,7 @@ type RemoveOriginsRequest struct {
 
 func (x *RemoveOriginsRequest) Reset() {
 	*x = RemoveOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4933,7 +5186,7 @@ func (x *RemoveOriginsRequest) String() string {
 func (*RemoveOriginsRequest) ProtoMessage() {}
 
 func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4946,7 +5199,7 @@ func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RemoveOriginsRequest) GetDomain() string {
@@ -4971,7 +5224,7 @@ type RemoveOriginsResponse struct {
 
 func (x *RemoveOriginsResponse) Reset() {
 	*x = RemoveOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4983,7 +5236,7 @@ func (x *RemoveOriginsResponse) String() string {
 func (*RemoveOriginsResponse) ProtoMessage() {}
 
 func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4996,7 +5249,7 @@ func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
 type ResolveOriginRequest struct {
@@ -5015,7 +5268,7 @@ type ResolveOriginRequest struct {
 
 func (x *ResolveOriginRequest) Reset() {
 	*x = ResolveOriginRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5027,7 +5280,7 @@ func (x *ResolveOriginRequest) String() string {
 func (*ResolveOriginRequest) ProtoMessage() {}
 
 func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5040,7 +5293,7 @@ func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginRequest.ProtoReflect.Descriptor instead.
 func (*ResolveOriginRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ResolveOriginRequest) GetDomain() string {
@@ -5089,7 +5342,7 @@ type ResolveOriginResponse struct {
 
 func (x *ResolveOriginResponse) Reset() {
 	*x = ResolveOriginResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5101,7 +5354,7 @@ func (x *ResolveOriginResponse) String() string {
 func (*ResolveOriginResponse) ProtoMessage() {}
 
 func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5114,7 +5367,7 @@ func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginResponse.ProtoReflect.Descriptor instead.
 func (*ResolveOriginResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ResolveOriginResponse) GetRecord() string {
@@ -5171,7 +5424,7 @@ type OriginChoice struct {
 
 func (x *OriginChoice) Reset() {
 	*x = OriginChoice{}
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5183,7 +5436,7 @@ func (x *OriginChoice) String() string {
 func (*OriginChoice) ProtoMessage() {}
 
 func (x *OriginChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5196,7 +5449,7 @@ func (x *OriginChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginChoice.ProtoReflect.Descriptor instead.
 func (*OriginChoice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *OriginChoice) GetRegion() string {
@@ -5275,7 +5528,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5287,7 +5540,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5300,7 +5553,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -5340,7 +5593,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5352,7 +5605,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5365,7 +5618,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -5387,7 +5640,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5399,7 +5652,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5412,7 +5665,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -5453,7 +5706,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5465,7 +5718,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5478,7 +5731,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -5506,7 +5759,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5518,7 +5771,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5531,7 +5784,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Event) GetToken() string {
@@ -5584,7 +5837,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5596,7 +5849,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5609,7 +5862,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
 }
 
 type InfoResponse struct {
@@ -5628,7 +5881,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5640,7 +5893,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5653,7 +5906,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -5699,18 +5952,24 @@ func (x *InfoResponse) GetLeaderAddress() string {
 }
 
 type ExecRequest_Start struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Allocation    string                 `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
-	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
-	Command       []string               `protobuf:"bytes,3,rep,name=command,proto3" json:"command,omitempty"`
-	Tty           bool                   `protobuf:"varint,4,opt,name=tty,proto3" json:"tty,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique prefix of the allocation's id.
+	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	// Empty = the only task.
+	Task string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	// At least one word, at most 64 KiB together.
+	Command []string `protobuf:"bytes,3,rep,name=command,proto3" json:"command,omitempty"`
+	// Give it a terminal; its stderr then comes as stdout.
+	Tty bool `protobuf:"varint,4,opt,name=tty,proto3" json:"tty,omitempty"`
+	// Of the terminal; unset = 80 x 24.
+	Size          *TerminalSize `protobuf:"bytes,5,opt,name=size,proto3" json:"size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5722,7 +5981,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5764,6 +6023,13 @@ func (x *ExecRequest_Start) GetTty() bool {
 		return x.Tty
 	}
 	return false
+}
+
+func (x *ExecRequest_Start) GetSize() *TerminalSize {
+	if x != nil {
+		return x.Size
+	}
+	return nil
 }
 
 var File_nusa_v1_api_proto protoreflect.FileDescriptor
@@ -5926,24 +6192,49 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"tail_bytes\x18\x06 \x01(\x03R\ttailBytes\"6\n" +
 	"\bLogChunk\x12\x16\n" +
 	"\x06stderr\x18\x01 \x01(\bR\x06stderr\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"\xdf\x01\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\xba\x02\n" +
 	"\vExecRequest\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.nusa.v1.ExecRequest.StartR\x05start\x12\x14\n" +
 	"\x05stdin\x18\x02 \x01(\fR\x05stdin\x12\x1f\n" +
 	"\vstdin_close\x18\x03 \x01(\bR\n" +
-	"stdinClose\x1ag\n" +
+	"stdinClose\x12-\n" +
+	"\x06resize\x18\x04 \x01(\v2\x15.nusa.v1.TerminalSizeR\x06resize\x1a\x92\x01\n" +
 	"\x05Start\x12\x1e\n" +
 	"\n" +
 	"allocation\x18\x01 \x01(\tR\n" +
 	"allocation\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x18\n" +
 	"\acommand\x18\x03 \x03(\tR\acommand\x12\x10\n" +
-	"\x03tty\x18\x04 \x01(\bR\x03tty\"s\n" +
+	"\x03tty\x18\x04 \x01(\bR\x03tty\x12)\n" +
+	"\x04size\x18\x05 \x01(\v2\x15.nusa.v1.TerminalSizeR\x04size\"<\n" +
+	"\fTerminalSize\x12\x18\n" +
+	"\acolumns\x18\x01 \x01(\x05R\acolumns\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\x05R\x04rows\"s\n" +
 	"\fExecResponse\x12\x16\n" +
 	"\x06stdout\x18\x01 \x01(\fR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x02 \x01(\fR\x06stderr\x12\x16\n" +
 	"\x06exited\x18\x03 \x01(\bR\x06exited\x12\x1b\n" +
-	"\texit_code\x18\x04 \x01(\x05R\bexitCode\"w\n" +
+	"\texit_code\x18\x04 \x01(\x05R\bexitCode\"8\n" +
+	"\x16AllocationStatsRequest\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x01 \x01(\tR\n" +
+	"allocation\"\xba\x01\n" +
+	"\x0fAllocationStats\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x01 \x01(\tR\n" +
+	"allocation\x129\n" +
+	"\x05tasks\x18\x02 \x03(\v2#.nusa.v1.AllocationStats.TasksEntryR\x05tasks\x1aL\n" +
+	"\n" +
+	"TasksEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
+	"\x05value\x18\x02 \x01(\v2\x12.nusa.v1.TaskStatsR\x05value:\x028\x01\"\xea\x01\n" +
+	"\tTaskStats\x12\x18\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\x12)\n" +
+	"\x02up\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02up\x12+\n" +
+	"\x03cpu\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03cpu\x12!\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12*\n" +
+	"\x11memory_peak_bytes\x18\x05 \x01(\x03R\x0fmemoryPeakBytes\x12\x1c\n" +
+	"\tprocesses\x18\x06 \x01(\x05R\tprocesses\"w\n" +
 	"\x13DefineRegionRequest\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -6218,13 +6509,14 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\aExplain\x12\x17.nusa.v1.ExplainRequest\x1a\x14.nusa.v1.Explanation\x127\n" +
 	"\x05Adopt\x12\x15.nusa.v1.AdoptRequest\x1a\x17.nusa.v1.SubmitResponse\x12/\n" +
 	"\x05Watch\x12\x16.nusa.v1.GetJobRequest\x1a\f.nusa.v1.Job0\x01\x12J\n" +
-	"\vWatchGroups\x12\x1b.nusa.v1.WatchGroupsRequest\x1a\x1c.nusa.v1.WatchGroupsResponse0\x012\xbb\x02\n" +
+	"\vWatchGroups\x12\x1b.nusa.v1.WatchGroupsRequest\x1a\x1c.nusa.v1.WatchGroupsResponse0\x012\xff\x02\n" +
 	"\vAllocations\x12I\n" +
 	"\x04List\x12\x1f.nusa.v1.ListAllocationsRequest\x1a .nusa.v1.ListAllocationsResponse\x129\n" +
 	"\x03Get\x12\x1d.nusa.v1.GetAllocationRequest\x1a\x13.nusa.v1.Allocation\x12:\n" +
 	"\x04Stop\x12\x1d.nusa.v1.GetAllocationRequest\x1a\x13.nusa.v1.Allocation\x121\n" +
 	"\x04Logs\x12\x14.nusa.v1.LogsRequest\x1a\x11.nusa.v1.LogChunk0\x01\x127\n" +
-	"\x04Exec\x12\x14.nusa.v1.ExecRequest\x1a\x15.nusa.v1.ExecResponse(\x010\x012\xee\x02\n" +
+	"\x04Exec\x12\x14.nusa.v1.ExecRequest\x1a\x15.nusa.v1.ExecResponse(\x010\x01\x12B\n" +
+	"\x05Stats\x12\x1f.nusa.v1.AllocationStatsRequest\x1a\x18.nusa.v1.AllocationStats2\xee\x02\n" +
 	"\aRegions\x127\n" +
 	"\x06Define\x12\x1c.nusa.v1.DefineRegionRequest\x1a\x0f.nusa.v1.Region\x12A\n" +
 	"\x04List\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x1c.nusa.v1.ListRegionsResponse\x121\n" +
@@ -6269,7 +6561,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                  // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                  // 1: nusa.v1.RTTSource
@@ -6304,268 +6596,281 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*LogsRequest)(nil),             // 30: nusa.v1.LogsRequest
 	(*LogChunk)(nil),                // 31: nusa.v1.LogChunk
 	(*ExecRequest)(nil),             // 32: nusa.v1.ExecRequest
-	(*ExecResponse)(nil),            // 33: nusa.v1.ExecResponse
-	(*DefineRegionRequest)(nil),     // 34: nusa.v1.DefineRegionRequest
-	(*ListRegionsRequest)(nil),      // 35: nusa.v1.ListRegionsRequest
-	(*ListRegionsResponse)(nil),     // 36: nusa.v1.ListRegionsResponse
-	(*GetRegionRequest)(nil),        // 37: nusa.v1.GetRegionRequest
-	(*CordonRegionRequest)(nil),     // 38: nusa.v1.CordonRegionRequest
-	(*RemoveRegionResponse)(nil),    // 39: nusa.v1.RemoveRegionResponse
-	(*ListNodesRequest)(nil),        // 40: nusa.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),       // 41: nusa.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),          // 42: nusa.v1.GetNodeRequest
-	(*DrainNodeRequest)(nil),        // 43: nusa.v1.DrainNodeRequest
-	(*CordonNodeRequest)(nil),       // 44: nusa.v1.CordonNodeRequest
-	(*RemoveNodeRequest)(nil),       // 45: nusa.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),      // 46: nusa.v1.RemoveNodeResponse
-	(*Edge)(nil),                    // 47: nusa.v1.Edge
-	(*GetTopologyRequest)(nil),      // 48: nusa.v1.GetTopologyRequest
-	(*TopologyTree)(nil),            // 49: nusa.v1.TopologyTree
-	(*GlobalServer)(nil),            // 50: nusa.v1.GlobalServer
-	(*MatrixRequest)(nil),           // 51: nusa.v1.MatrixRequest
-	(*MatrixResponse)(nil),          // 52: nusa.v1.MatrixResponse
-	(*PathRequest)(nil),             // 53: nusa.v1.PathRequest
-	(*PathWeights)(nil),             // 54: nusa.v1.PathWeights
-	(*PathResponse)(nil),            // 55: nusa.v1.PathResponse
-	(*Path)(nil),                    // 56: nusa.v1.Path
-	(*CheckTopologyRequest)(nil),    // 57: nusa.v1.CheckTopologyRequest
-	(*CheckTopologyResponse)(nil),   // 58: nusa.v1.CheckTopologyResponse
-	(*TopologyFinding)(nil),         // 59: nusa.v1.TopologyFinding
-	(*HistoryRequest)(nil),          // 60: nusa.v1.HistoryRequest
-	(*HistoryResponse)(nil),         // 61: nusa.v1.HistoryResponse
-	(*HistorySeries)(nil),           // 62: nusa.v1.HistorySeries
-	(*HistoryField)(nil),            // 63: nusa.v1.HistoryField
-	(*HistoryTrend)(nil),            // 64: nusa.v1.HistoryTrend
-	(*OriginRecord)(nil),            // 65: nusa.v1.OriginRecord
-	(*Origin)(nil),                  // 66: nusa.v1.Origin
-	(*OriginPolicy)(nil),            // 67: nusa.v1.OriginPolicy
-	(*SetOriginsRequest)(nil),       // 68: nusa.v1.SetOriginsRequest
-	(*ListOriginsRequest)(nil),      // 69: nusa.v1.ListOriginsRequest
-	(*ListOriginsResponse)(nil),     // 70: nusa.v1.ListOriginsResponse
-	(*RemoveOriginsRequest)(nil),    // 71: nusa.v1.RemoveOriginsRequest
-	(*RemoveOriginsResponse)(nil),   // 72: nusa.v1.RemoveOriginsResponse
-	(*ResolveOriginRequest)(nil),    // 73: nusa.v1.ResolveOriginRequest
-	(*ResolveOriginResponse)(nil),   // 74: nusa.v1.ResolveOriginResponse
-	(*OriginChoice)(nil),            // 75: nusa.v1.OriginChoice
-	(*NearestRequest)(nil),          // 76: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),         // 77: nusa.v1.NearestResponse
-	(*NearRegion)(nil),              // 78: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),      // 79: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                   // 80: nusa.v1.Event
-	(*InfoRequest)(nil),             // 81: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),            // 82: nusa.v1.InfoResponse
-	nil,                             // 83: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                             // 84: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),       // 85: nusa.v1.ExecRequest.Start
-	nil,                             // 86: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                             // 87: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),     // 88: google.protobuf.Duration
-	(*InstanceCounts)(nil),          // 89: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                 // 90: nusa.v1.JobSpec
-	(*Problem)(nil),                 // 91: nusa.v1.Problem
-	(*Slot)(nil),                    // 92: nusa.v1.Slot
-	(*Job)(nil),                     // 93: nusa.v1.Job
-	(*CountedReason)(nil),           // 94: nusa.v1.CountedReason
-	(Reason)(0),                     // 95: nusa.v1.Reason
-	(*Allocation)(nil),              // 96: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 97: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 98: nusa.v1.Region
-	(*Node)(nil),                    // 99: nusa.v1.Node
-	(*timestamppb.Timestamp)(nil),   // 100: google.protobuf.Timestamp
-	(*Location)(nil),                // 101: nusa.v1.Location
+	(*TerminalSize)(nil),            // 33: nusa.v1.TerminalSize
+	(*ExecResponse)(nil),            // 34: nusa.v1.ExecResponse
+	(*AllocationStatsRequest)(nil),  // 35: nusa.v1.AllocationStatsRequest
+	(*AllocationStats)(nil),         // 36: nusa.v1.AllocationStats
+	(*TaskStats)(nil),               // 37: nusa.v1.TaskStats
+	(*DefineRegionRequest)(nil),     // 38: nusa.v1.DefineRegionRequest
+	(*ListRegionsRequest)(nil),      // 39: nusa.v1.ListRegionsRequest
+	(*ListRegionsResponse)(nil),     // 40: nusa.v1.ListRegionsResponse
+	(*GetRegionRequest)(nil),        // 41: nusa.v1.GetRegionRequest
+	(*CordonRegionRequest)(nil),     // 42: nusa.v1.CordonRegionRequest
+	(*RemoveRegionResponse)(nil),    // 43: nusa.v1.RemoveRegionResponse
+	(*ListNodesRequest)(nil),        // 44: nusa.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),       // 45: nusa.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),          // 46: nusa.v1.GetNodeRequest
+	(*DrainNodeRequest)(nil),        // 47: nusa.v1.DrainNodeRequest
+	(*CordonNodeRequest)(nil),       // 48: nusa.v1.CordonNodeRequest
+	(*RemoveNodeRequest)(nil),       // 49: nusa.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),      // 50: nusa.v1.RemoveNodeResponse
+	(*Edge)(nil),                    // 51: nusa.v1.Edge
+	(*GetTopologyRequest)(nil),      // 52: nusa.v1.GetTopologyRequest
+	(*TopologyTree)(nil),            // 53: nusa.v1.TopologyTree
+	(*GlobalServer)(nil),            // 54: nusa.v1.GlobalServer
+	(*MatrixRequest)(nil),           // 55: nusa.v1.MatrixRequest
+	(*MatrixResponse)(nil),          // 56: nusa.v1.MatrixResponse
+	(*PathRequest)(nil),             // 57: nusa.v1.PathRequest
+	(*PathWeights)(nil),             // 58: nusa.v1.PathWeights
+	(*PathResponse)(nil),            // 59: nusa.v1.PathResponse
+	(*Path)(nil),                    // 60: nusa.v1.Path
+	(*CheckTopologyRequest)(nil),    // 61: nusa.v1.CheckTopologyRequest
+	(*CheckTopologyResponse)(nil),   // 62: nusa.v1.CheckTopologyResponse
+	(*TopologyFinding)(nil),         // 63: nusa.v1.TopologyFinding
+	(*HistoryRequest)(nil),          // 64: nusa.v1.HistoryRequest
+	(*HistoryResponse)(nil),         // 65: nusa.v1.HistoryResponse
+	(*HistorySeries)(nil),           // 66: nusa.v1.HistorySeries
+	(*HistoryField)(nil),            // 67: nusa.v1.HistoryField
+	(*HistoryTrend)(nil),            // 68: nusa.v1.HistoryTrend
+	(*OriginRecord)(nil),            // 69: nusa.v1.OriginRecord
+	(*Origin)(nil),                  // 70: nusa.v1.Origin
+	(*OriginPolicy)(nil),            // 71: nusa.v1.OriginPolicy
+	(*SetOriginsRequest)(nil),       // 72: nusa.v1.SetOriginsRequest
+	(*ListOriginsRequest)(nil),      // 73: nusa.v1.ListOriginsRequest
+	(*ListOriginsResponse)(nil),     // 74: nusa.v1.ListOriginsResponse
+	(*RemoveOriginsRequest)(nil),    // 75: nusa.v1.RemoveOriginsRequest
+	(*RemoveOriginsResponse)(nil),   // 76: nusa.v1.RemoveOriginsResponse
+	(*ResolveOriginRequest)(nil),    // 77: nusa.v1.ResolveOriginRequest
+	(*ResolveOriginResponse)(nil),   // 78: nusa.v1.ResolveOriginResponse
+	(*OriginChoice)(nil),            // 79: nusa.v1.OriginChoice
+	(*NearestRequest)(nil),          // 80: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),         // 81: nusa.v1.NearestResponse
+	(*NearRegion)(nil),              // 82: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),      // 83: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                   // 84: nusa.v1.Event
+	(*InfoRequest)(nil),             // 85: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),            // 86: nusa.v1.InfoResponse
+	nil,                             // 87: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                             // 88: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),       // 89: nusa.v1.ExecRequest.Start
+	nil,                             // 90: nusa.v1.AllocationStats.TasksEntry
+	nil,                             // 91: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                             // 92: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),     // 93: google.protobuf.Duration
+	(*InstanceCounts)(nil),          // 94: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                 // 95: nusa.v1.JobSpec
+	(*Problem)(nil),                 // 96: nusa.v1.Problem
+	(*Slot)(nil),                    // 97: nusa.v1.Slot
+	(*Job)(nil),                     // 98: nusa.v1.Job
+	(*CountedReason)(nil),           // 99: nusa.v1.CountedReason
+	(Reason)(0),                     // 100: nusa.v1.Reason
+	(*Allocation)(nil),              // 101: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 102: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 103: nusa.v1.Region
+	(*Node)(nil),                    // 104: nusa.v1.Node
+	(*timestamppb.Timestamp)(nil),   // 105: google.protobuf.Timestamp
+	(*Location)(nil),                // 106: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	88,  // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	93,  // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	89,  // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	90,  // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	94,  // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	95,  // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	91,  // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	90,  // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	96,  // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	95,  // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	11,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	92,  // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	83,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	97,  // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	87,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
 	8,   // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	84,  // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	93,  // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	88,  // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	98,  // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	15,  // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,   // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,   // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	90,  // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	95,  // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	20,  // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	88,  // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	93,  // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
 	22,  // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
 	23,  // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	94,  // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	99,  // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
 	21,  // 24: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
-	88,  // 25: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	88,  // 26: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	88,  // 27: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	88,  // 28: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	95,  // 29: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	93,  // 25: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	93,  // 26: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	93,  // 27: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	93,  // 28: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	100, // 29: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
 	24,  // 30: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	25,  // 31: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	95,  // 32: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	100, // 32: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
 	24,  // 33: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	25,  // 34: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	88,  // 35: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	93,  // 35: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
 	8,   // 36: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	96,  // 37: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	101, // 37: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
 	15,  // 38: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	85,  // 39: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	97,  // 40: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	86,  // 41: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	98,  // 42: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	99,  // 43: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15,  // 44: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	99,  // 45: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 46: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 47: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	88,  // 48: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	88,  // 49: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	88,  // 50: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	88,  // 51: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	88,  // 52: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	88,  // 53: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	50,  // 54: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	98,  // 55: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	99,  // 56: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15,  // 57: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	47,  // 58: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	54,  // 59: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	88,  // 60: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	88,  // 61: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	56,  // 62: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	88,  // 63: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 64: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	88,  // 65: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 66: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	88,  // 67: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	88,  // 68: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	88,  // 69: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	88,  // 70: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	59,  // 71: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	87,  // 72: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	88,  // 73: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	88,  // 74: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	100, // 75: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	100, // 76: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	88,  // 77: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	62,  // 78: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 79: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	100, // 80: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	88,  // 81: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	88,  // 82: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	63,  // 83: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	64,  // 84: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	100, // 85: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	100, // 86: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	100, // 87: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	66,  // 88: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	67,  // 89: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	88,  // 90: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	65,  // 91: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	65,  // 92: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	88,  // 93: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	101, // 94: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	75,  // 95: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	75,  // 96: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	88,  // 97: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	56,  // 98: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	78,  // 99: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	88,  // 100: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	88,  // 101: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	101, // 102: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	78,  // 103: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	88,  // 104: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 105: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 106: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	100, // 107: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	5,   // 108: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 109: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 110: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 111: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 112: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 113: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 114: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	26,  // 115: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 116: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 117: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	27,  // 118: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	29,  // 119: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	29,  // 120: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 121: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	32,  // 122: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	34,  // 123: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	35,  // 124: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	37,  // 125: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	38,  // 126: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	37,  // 127: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	35,  // 128: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	40,  // 129: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	42,  // 130: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	43,  // 131: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	44,  // 132: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	45,  // 133: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	48,  // 134: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	51,  // 135: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	53,  // 136: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	76,  // 137: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	51,  // 138: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	57,  // 139: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	60,  // 140: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	68,  // 141: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	69,  // 142: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	71,  // 143: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	73,  // 144: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	79,  // 145: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	81,  // 146: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	6,   // 147: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 148: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 149: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	93,  // 150: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 151: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 152: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 153: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 154: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	93,  // 155: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 156: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	28,  // 157: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	96,  // 158: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	96,  // 159: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	31,  // 160: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	33,  // 161: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	98,  // 162: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	36,  // 163: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	98,  // 164: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	98,  // 165: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	39,  // 166: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	98,  // 167: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	41,  // 168: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	99,  // 169: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	99,  // 170: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	99,  // 171: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	46,  // 172: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	49,  // 173: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	52,  // 174: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	55,  // 175: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	77,  // 176: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	52,  // 177: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	58,  // 178: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	61,  // 179: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	65,  // 180: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	70,  // 181: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	72,  // 182: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	74,  // 183: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	80,  // 184: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	82,  // 185: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	147, // [147:186] is the sub-list for method output_type
-	108, // [108:147] is the sub-list for method input_type
-	108, // [108:108] is the sub-list for extension type_name
-	108, // [108:108] is the sub-list for extension extendee
-	0,   // [0:108] is the sub-list for field type_name
+	89,  // 39: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	33,  // 40: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
+	90,  // 41: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	93,  // 42: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	93,  // 43: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	102, // 44: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	91,  // 45: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	103, // 46: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	104, // 47: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15,  // 48: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	104, // 49: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 50: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 51: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	93,  // 52: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	93,  // 53: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	93,  // 54: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	93,  // 55: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	93,  // 56: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	93,  // 57: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	54,  // 58: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	103, // 59: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	104, // 60: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15,  // 61: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	51,  // 62: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	58,  // 63: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	93,  // 64: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	93,  // 65: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	60,  // 66: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	93,  // 67: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 68: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	93,  // 69: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 70: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	93,  // 71: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	93,  // 72: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	93,  // 73: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	93,  // 74: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	63,  // 75: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	92,  // 76: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	93,  // 77: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	93,  // 78: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	105, // 79: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	105, // 80: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	93,  // 81: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	66,  // 82: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 83: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	105, // 84: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	93,  // 85: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	93,  // 86: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	67,  // 87: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	68,  // 88: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	105, // 89: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	105, // 90: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	105, // 91: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	70,  // 92: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	71,  // 93: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	93,  // 94: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	69,  // 95: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	69,  // 96: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	93,  // 97: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	106, // 98: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	79,  // 99: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	79,  // 100: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	93,  // 101: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	60,  // 102: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	82,  // 103: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	93,  // 104: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	93,  // 105: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	106, // 106: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	82,  // 107: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	93,  // 108: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 109: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 110: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	105, // 111: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	33,  // 112: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	37,  // 113: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 114: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 115: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 116: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 117: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 118: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 119: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 120: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	26,  // 121: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 122: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 123: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	27,  // 124: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	29,  // 125: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	29,  // 126: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 127: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	32,  // 128: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	35,  // 129: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	38,  // 130: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	39,  // 131: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	41,  // 132: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	42,  // 133: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	41,  // 134: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	39,  // 135: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	44,  // 136: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	46,  // 137: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	47,  // 138: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	48,  // 139: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	49,  // 140: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	52,  // 141: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	55,  // 142: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	57,  // 143: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	80,  // 144: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	55,  // 145: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	61,  // 146: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	64,  // 147: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	72,  // 148: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	73,  // 149: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	75,  // 150: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	77,  // 151: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	83,  // 152: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	85,  // 153: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	6,   // 154: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 155: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 156: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	98,  // 157: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 158: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 159: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 160: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 161: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	98,  // 162: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 163: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	28,  // 164: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	101, // 165: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	101, // 166: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	31,  // 167: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	34,  // 168: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	36,  // 169: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	103, // 170: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	40,  // 171: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	103, // 172: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	103, // 173: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	43,  // 174: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	103, // 175: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	45,  // 176: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	104, // 177: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	104, // 178: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	104, // 179: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	50,  // 180: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	53,  // 181: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	56,  // 182: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	59,  // 183: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	81,  // 184: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	56,  // 185: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	62,  // 186: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	65,  // 187: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	69,  // 188: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	74,  // 189: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	76,  // 190: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	78,  // 191: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	84,  // 192: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	86,  // 193: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	154, // [154:194] is the sub-list for method output_type
+	114, // [114:154] is the sub-list for method input_type
+	114, // [114:114] is the sub-list for extension type_name
+	114, // [114:114] is the sub-list for extension extendee
+	0,   // [0:114] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -6581,7 +6886,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   86,
+			NumMessages:   91,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

@@ -515,11 +515,12 @@ var Jobs_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Allocations_List_FullMethodName = "/nusa.v1.Allocations/List"
-	Allocations_Get_FullMethodName  = "/nusa.v1.Allocations/Get"
-	Allocations_Stop_FullMethodName = "/nusa.v1.Allocations/Stop"
-	Allocations_Logs_FullMethodName = "/nusa.v1.Allocations/Logs"
-	Allocations_Exec_FullMethodName = "/nusa.v1.Allocations/Exec"
+	Allocations_List_FullMethodName  = "/nusa.v1.Allocations/List"
+	Allocations_Get_FullMethodName   = "/nusa.v1.Allocations/Get"
+	Allocations_Stop_FullMethodName  = "/nusa.v1.Allocations/Stop"
+	Allocations_Logs_FullMethodName  = "/nusa.v1.Allocations/Logs"
+	Allocations_Exec_FullMethodName  = "/nusa.v1.Allocations/Exec"
+	Allocations_Stats_FullMethodName = "/nusa.v1.Allocations/Stats"
 )
 
 // AllocationsClient is the client API for Allocations service.
@@ -535,8 +536,14 @@ type AllocationsClient interface {
 	Stop(ctx context.Context, in *GetAllocationRequest, opts ...grpc.CallOption) (*Allocation, error)
 	// Logs streams stdout and stderr of a task.
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error)
-	// Exec runs a command inside a task's environment.
+	// Exec runs a command inside a task's environment, until it ends or the caller
+	// goes, and then kills all of it. The caller's end of the stream is the end of
+	// the command's input. FAILED_PRECONDITION: the task does not run, the command
+	// cannot be started, or its driver cannot do that. RESOURCE_EXHAUSTED: the node
+	// has 16 sessions.
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecRequest, ExecResponse], error)
+	// Stats is what an allocation's tasks use now, as their node measures it.
+	Stats(ctx context.Context, in *AllocationStatsRequest, opts ...grpc.CallOption) (*AllocationStats, error)
 }
 
 type allocationsClient struct {
@@ -609,6 +616,16 @@ func (c *allocationsClient) Exec(ctx context.Context, opts ...grpc.CallOption) (
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Allocations_ExecClient = grpc.BidiStreamingClient[ExecRequest, ExecResponse]
 
+func (c *allocationsClient) Stats(ctx context.Context, in *AllocationStatsRequest, opts ...grpc.CallOption) (*AllocationStats, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AllocationStats)
+	err := c.cc.Invoke(ctx, Allocations_Stats_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AllocationsServer is the server API for Allocations service.
 // All implementations must embed UnimplementedAllocationsServer
 // for forward compatibility.
@@ -622,8 +639,14 @@ type AllocationsServer interface {
 	Stop(context.Context, *GetAllocationRequest) (*Allocation, error)
 	// Logs streams stdout and stderr of a task.
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogChunk]) error
-	// Exec runs a command inside a task's environment.
+	// Exec runs a command inside a task's environment, until it ends or the caller
+	// goes, and then kills all of it. The caller's end of the stream is the end of
+	// the command's input. FAILED_PRECONDITION: the task does not run, the command
+	// cannot be started, or its driver cannot do that. RESOURCE_EXHAUSTED: the node
+	// has 16 sessions.
 	Exec(grpc.BidiStreamingServer[ExecRequest, ExecResponse]) error
+	// Stats is what an allocation's tasks use now, as their node measures it.
+	Stats(context.Context, *AllocationStatsRequest) (*AllocationStats, error)
 	mustEmbedUnimplementedAllocationsServer()
 }
 
@@ -648,6 +671,9 @@ func (UnimplementedAllocationsServer) Logs(*LogsRequest, grpc.ServerStreamingSer
 }
 func (UnimplementedAllocationsServer) Exec(grpc.BidiStreamingServer[ExecRequest, ExecResponse]) error {
 	return status.Error(codes.Unimplemented, "method Exec not implemented")
+}
+func (UnimplementedAllocationsServer) Stats(context.Context, *AllocationStatsRequest) (*AllocationStats, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
 }
 func (UnimplementedAllocationsServer) mustEmbedUnimplementedAllocationsServer() {}
 func (UnimplementedAllocationsServer) testEmbeddedByValue()                     {}
@@ -742,6 +768,24 @@ func _Allocations_Exec_Handler(srv interface{}, stream grpc.ServerStream) error 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Allocations_ExecServer = grpc.BidiStreamingServer[ExecRequest, ExecResponse]
 
+func _Allocations_Stats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AllocationStatsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AllocationsServer).Stats(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Allocations_Stats_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AllocationsServer).Stats(ctx, req.(*AllocationStatsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Allocations_ServiceDesc is the grpc.ServiceDesc for Allocations service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -760,6 +804,10 @@ var Allocations_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Stop",
 			Handler:    _Allocations_Stop_Handler,
+		},
+		{
+			MethodName: "Stats",
+			Handler:    _Allocations_Stats_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

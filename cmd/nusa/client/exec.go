@@ -1,0 +1,228 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/charmbracelet/x/term"
+	"github.com/spf13/cobra"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// execFail is the exit code of `alloc exec` when it is not the command's own.
+	execFail = 255
+	// exitInterrupted is a shell's code of what Ctrl-C ended.
+	exitInterrupted = 128 + int(syscall.SIGINT)
+	// maxInput of one message, in bytes.
+	maxInput = 32 << 10
+)
+
+func allocExec(s *settings) *cobra.Command {
+	var task string
+	var input, tty bool
+	c := &cobra.Command{
+		Use: "exec ID -- COMMAND…", Short: "Run a command where a task runs",
+		Long: `Runs a command with a task's user, folder and environment, and ends with its
+exit code; 255 is an error of Nusa itself. When it is interrupted, or the
+connection is lost, the command is killed with all that it started.`,
+		Example:     "  nusa alloc exec -it 1f3a -- sh\n  nusa alloc exec 1f3a -- cat local/app.conf\n  nusa alloc exec -i 1f3a -- tar -x <files.tar",
+		Annotations: map[string]string{errorCodeKey: fmt.Sprint(execFail)},
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return fmt.Errorf("usage: %s [-i] [-t] ID -- COMMAND…", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: s.run(func(c *caller, args []string) error {
+			if err := checkID(args[0]); err != nil {
+				return err
+			}
+			start := &nusav1.ExecRequest_Start{Allocation: args[0], Task: task, Command: args[1:], Tty: tty}
+			return c.exec(start, input)
+		}),
+	}
+	f := c.Flags()
+	f.BoolVarP(&input, "stdin", "i", false, "pass standard input on")
+	f.BoolVarP(&tty, "tty", "t", false, "give it a terminal")
+	f.StringVar(&task, "task", "", "task, when there are several")
+	return c
+}
+
+// execSession is one command that runs elsewhere.
+type execSession struct {
+	stream nusav1.Allocations_ExecClient
+	mu     sync.Mutex // of sending
+}
+
+func (x *execSession) send(m *nusav1.ExecRequest) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.stream.Send(m)
+}
+
+func (c *caller) exec(start *nusav1.ExecRequest_Start, input bool) error {
+	in := c.cmd.InOrStdin()
+	screen, ok := in.(*os.File)
+	if start.GetTty() && (!ok || !term.IsTerminal(screen.Fd())) {
+		return errors.New("--tty: standard input is not a terminal")
+	}
+	if start.GetTty() {
+		start.Size = terminalSize(screen)
+	}
+	stream, err := c.allocs().Exec(c.ctx)
+	if err != nil {
+		return err
+	}
+	x := &execSession{stream: stream}
+	// An error of sending is EOF: the receiver below has its cause.
+	if err := x.send(&nusav1.ExecRequest{Start: start}); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if start.GetTty() {
+		was, err := term.MakeRaw(screen.Fd())
+		if err != nil {
+			return fmt.Errorf("--tty: %w", err)
+		}
+		defer func() { _ = term.Restore(screen.Fd(), was) }()
+		defer x.followSize(screen)()
+	}
+	if input {
+		go x.copyInput(in) // a read of the keyboard cannot be broken off: ends with the process
+	} else {
+		_ = x.send(&nusav1.ExecRequest{StdinClose: true})
+	}
+	err = c.receive(stream)
+	if err != nil && c.interrupted() {
+		return &exitError{code: exitInterrupted}
+	}
+	return err
+}
+
+// receive prints output until the command has ended; its exit code is an error.
+func (c *caller) receive(stream nusav1.Allocations_ExecClient) error {
+	for {
+		m, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return errors.New("the command's end was not told")
+		case err != nil:
+			return err
+		}
+		if _, err := c.out.Write(m.GetStdout()); err != nil {
+			return err
+		}
+		if _, err := c.cmd.ErrOrStderr().Write(m.GetStderr()); err != nil {
+			return err
+		}
+		if m.GetExited() {
+			if m.GetExitCode() == 0 {
+				return nil
+			}
+			return &exitError{code: int(m.GetExitCode())}
+		}
+	}
+}
+
+// copyInput sends what is read, and its end.
+func (x *execSession) copyInput(in io.Reader) {
+	buf := make([]byte, maxInput)
+	for {
+		n, err := in.Read(buf)
+		if n > 0 && x.send(&nusav1.ExecRequest{Stdin: slices.Clone(buf[:n])}) != nil {
+			return
+		}
+		if err != nil {
+			_ = x.send(&nusav1.ExecRequest{StdinClose: true})
+			return
+		}
+	}
+}
+
+func terminalSize(f *os.File) *nusav1.TerminalSize {
+	columns, rows, err := term.GetSize(f.Fd())
+	if err != nil || columns < 1 || rows < 1 {
+		return nil
+	}
+	return &nusav1.TerminalSize{Columns: int32(columns), Rows: int32(rows)}
+}
+
+// followSize sends the terminal's size when it changes, until the answer is
+// called.
+func (x *execSession) followSize(f *os.File) func() {
+	changed, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(changed, syscall.SIGWINCH)
+	go func() {
+		for {
+			select {
+			case <-changed:
+				if size := terminalSize(f); size != nil {
+					_ = x.send(&nusav1.ExecRequest{Resize: size})
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(changed); close(done) }
+}
+
+func allocStats(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "stats ID", Short: "Show what an allocation's tasks use now", Args: takes("ID"),
+		RunE: s.run(func(c *caller, args []string) error {
+			if err := checkID(args[0]); err != nil {
+				return err
+			}
+			ctx, cancel := c.call()
+			defer cancel()
+			stats, err := c.allocs().Stats(ctx, &nusav1.AllocationStatsRequest{Allocation: args[0]})
+			if err != nil {
+				return err
+			}
+			return c.print(stats, func(w io.Writer) { c.view().allocStats(w, stats) })
+		}),
+	}
+}
+
+// allocStats shows CPU as the time used and its mean in cores since the start.
+func (v view) allocStats(w io.Writer, a *nusav1.AllocationStats) {
+	t := newTable("TASK", ">UP", ">CPU TIME", ">CORES", ">MEMORY", ">PEAK", ">PROCESSES", "MESSAGE")
+	for _, name := range slices.Sorted(maps.Keys(a.GetTasks())) {
+		s := a.GetTasks()[name]
+		if s.GetMessage() != "" {
+			t.row(name, "", "", "", "", "", "", plain(s.GetMessage()))
+			continue
+		}
+		cpu, mean, processes := "", "", ""
+		if s.GetCpu() != nil {
+			cpu = s.GetCpu().AsDuration().String()
+			if up := s.GetUp().AsDuration(); up > 0 {
+				mean = fmt.Sprintf("%.2f", s.GetCpu().AsDuration().Seconds()/up.Seconds())
+			}
+		}
+		if s.GetProcesses() >= 0 {
+			processes = count(s.GetProcesses())
+		}
+		t.row(name, age(s.GetUp()), cpu, mean, told(s.GetMemoryBytes()), told(s.GetMemoryPeakBytes()), processes, "")
+	}
+	t.dropEmpty("MESSAGE")
+	t.write(w, v.palette)
+}
+
+// told is a size, "" where the driver does not tell it.
+func told(bytes int64) string {
+	if bytes < 0 {
+		return ""
+	}
+	return strings.TrimSpace(size(bytes))
+}
