@@ -192,7 +192,9 @@ func send(conn *net.UnixConn, req request, files []*os.File) error {
 			return err
 		}
 	}
-	_, err = conn.Write(line[n:])
+	if n < len(line) { // an empty write fails when the answer came already
+		_, err = conn.Write(line[n:])
+	}
 	return err
 }
 
