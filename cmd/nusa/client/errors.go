@@ -119,7 +119,7 @@ func (s *settings) readable(err error) error {
 		e.message += ": try again later"
 	case codes.Unimplemented:
 		// gRPC's own words for it; a server's say more.
-		if strings.HasPrefix(e.message, "unknown ") {
+		if strings.HasPrefix(e.message, "unknown ") || strings.HasPrefix(e.message, "method ") {
 			e.message = fmt.Sprintf("%s does not know this call (%s): is it a Nusa server of this version?", s.addr, e.message)
 		}
 	case codes.Aborted:

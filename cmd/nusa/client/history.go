@@ -231,7 +231,7 @@ func (v view) oneSeries(w io.Writer, s *nusav1.HistorySeries) {
 	} else {
 		t.write(w, v.palette)
 	}
-	v.trends(w, s)
+	v.trends(w, s, "")
 }
 
 // manySeries shows the first of columns as a line over time, the others as
@@ -273,7 +273,7 @@ func (v view) manySeries(w io.Writer, all []*nusav1.HistorySeries, columns []str
 	t.dropBlank("GAPS")
 	t.write(w, v.palette)
 	for _, s := range all {
-		v.trends(w, s)
+		v.trends(w, s, nameOf(s)+": ")
 	}
 }
 
@@ -309,13 +309,14 @@ func unitOf(name string) func(float64) string {
 	return number
 }
 
-// trends says when something runs out, or that there is no telling.
-func (v view) trends(w io.Writer, s *nusav1.HistorySeries) {
+// trends says when something runs out, or that there is no telling; of stands
+// before each.
+func (v view) trends(w io.Writer, s *nusav1.HistorySeries, of string) {
 	if len(s.GetTrends()) > 0 {
 		fmt.Fprintln(w)
 	}
 	for _, t := range s.GetTrends() {
-		fmt.Fprintln(w, v.trend(t))
+		fmt.Fprintln(w, of+v.trend(t))
 	}
 }
 

@@ -206,7 +206,7 @@ func originList(s *settings) *cobra.Command {
 }
 
 func (v view) originList(w io.Writer, resp *nusav1.ListOriginsResponse) {
-	if resp.GetAge() != nil {
+	if resp.GetAge().AsDuration() > 0 { // 0 is as of now
 		fmt.Fprintf(w, "%s\n\n", v.wait("as the region last heard, "+age(resp.GetAge())+" ago"))
 	}
 	if len(resp.GetRecords()) == 0 {
@@ -357,7 +357,7 @@ func (v view) resolved(w io.Writer, domain, client string, resp *nusav1.ResolveO
 		t.write(w, v.palette)
 	}
 	v.marks(w, edges)
-	if resp.GetAge() != nil {
+	if resp.GetAge().AsDuration() > 0 { // 0 is as of now
 		fmt.Fprintf(w, "\n%s\n", v.faint("by a topology of "+age(resp.GetAge())+" ago"))
 	}
 }

@@ -102,6 +102,12 @@ func TestRendering(t *testing.T) {
 		{"origin list", func(v view, w io.Writer) { v.originList(w, &nusav1.ListOriginsResponse{Records: sampleOrigins()}) }},
 		{"origin list, by a region alone", func(v view, w io.Writer) { v.originList(w, &nusav1.ListOriginsResponse{Age: lasting(3 * time.Minute)}) }},
 		{"origin resolve", func(v view, w io.Writer) { v.resolved(w, "www.example.com", "southeastasia", sampleResolved()) }},
+		{"node history of pools", func(v view, w io.Writer) {
+			v.manySeries(w, []*nusav1.HistorySeries{sampleUse()}, []string{"cpu", "memory_used"})
+		}},
+		{"origin list, as of now", func(v view, w io.Writer) {
+			v.originList(w, &nusav1.ListOriginsResponse{Records: sampleOrigins(), Age: lasting(0)})
+		}},
 		{"node history", func(v view, w io.Writer) { v.oneSeries(w, sampleUse()) }},
 	}
 	for _, colour := range []bool{false, true} {
