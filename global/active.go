@@ -54,12 +54,19 @@ type active struct {
 	peersAt time.Duration
 	// interestAt is when it was last worked out what jobs ask about.
 	interestAt time.Duration
+	// compact is the matrix in short as of compactAt; only the tick uses them.
+	compact   *nusav1.CompactMatrix
+	compactAt time.Duration
+	// board is what watchers of the matrix are told.
+	board watchBoard
+	// checks lets one check of the matrix run at a time.
+	checks chan struct{}
 }
 
 // newActive loads the records as of the election.
 func newActive(ctx context.Context, cfg *Config, s store.Store, guard store.Compare, hub *tunnel.Hub, m *metrics) (*active, error) {
 	a := &active{
-		cfg: cfg, log: cfg.Logger, store: s, hub: hub, woken: make(chan struct{}, 1), metrics: m,
+		cfg: cfg, log: cfg.Logger, store: s, hub: hub, woken: make(chan struct{}, 1), metrics: m, checks: make(chan struct{}, 1),
 		st: newState(strconv.FormatInt(guard.Revision, 36), cfg.Clock, cfg.Lease),
 	}
 	a.ctx, a.end = context.WithCancelCause(ctx)
@@ -82,6 +89,7 @@ func (a *active) run() error {
 	g.Go(func() error { return a.checkpointLoop(ctx) })
 	g.Go(func() error { return a.tickLoop(ctx) })
 	g.Go(func() error { return a.renewLoop(ctx) })
+	g.Go(func() error { return a.predictLoop(ctx) })
 	a.wakePlacer()
 	return g.Wait()
 }
@@ -237,6 +245,8 @@ func (a *active) tickLoop(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 			a.tick()
+			a.sendCompact()
+			a.board.idle(a.st.clock())
 		}
 	}
 }

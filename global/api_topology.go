@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -39,8 +39,8 @@ func (t *topologyAPI) Get(ctx context.Context, req *nusav1.GetTopologyRequest) (
 	return out, nil
 }
 
-// view is the present topology; with names, each must be a region of it.
-func (t *topologyAPI) view(fields map[string]string) (*active, *topology.View, error) {
+// picture is the present topology; with names, each must be a region of it.
+func (t *topologyAPI) picture(fields map[string]string) (*active, *picture, error) {
 	a, err := t.s.current()
 	if err != nil {
 		return nil, nil, err
@@ -52,157 +52,134 @@ func (t *topologyAPI) view(fields map[string]string) (*active, *topology.View, e
 			return nil, nil, a.st.noRegion(field, name)
 		}
 	}
-	return a, a.st.topologyView(), nil
+	return a, a.st.topologyPicture(), nil
 }
 
-func percentile(p int32) (topology.Percentile, error) {
-	switch p {
-	case 0, 50, 90, 99:
-		return topology.Percentile(p), nil
+// optional is a field for picture that may be left out.
+func optional(field, name string) map[string]string {
+	if name == "" {
+		return nil
 	}
-	return 0, invalid("percentile", fmt.Sprintf("%d: must be 50, 90 or 99", p))
+	return map[string]string{field: name}
 }
 
 // Matrix implements nusav1.TopologyServer.
 func (t *topologyAPI) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
-	_, v, err := t.matrixView(req)
+	_, p, err := t.picture(optional("from", req.GetFrom()))
 	if err != nil {
 		return nil, err
 	}
-	return matrixToProto(v, req.GetFrom()), nil
-}
-
-func (t *topologyAPI) matrixView(req *nusav1.MatrixRequest) (*active, *topology.View, error) {
-	if req.GetFrom() == "" {
-		return t.view(nil)
-	}
-	return t.view(map[string]string{"from": req.GetFrom()})
-}
-
-func matrixToProto(v *topology.View, from string) *nusav1.MatrixResponse {
-	out := &nusav1.MatrixResponse{}
-	for _, r := range v.Regions() {
-		out.Regions = append(out.Regions, r.Name)
-	}
-	for _, e := range v.Matrix() {
-		if from == "" || e.From == from {
-			out.Edges = append(out.Edges, edgeToProto(e))
-		}
-	}
-	return out
+	return topo.Matrix(p.view, req.GetFrom()), nil
 }
 
 // Path implements nusav1.TopologyServer.
 func (t *topologyAPI) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.PathResponse, error) {
-	p, err := percentile(req.GetPercentile())
+	percentile, options, err := topo.PathOptions(req)
 	if err != nil {
 		return nil, err
 	}
-	if k := req.GetK(); k < 0 || k > topology.MaxPaths {
-		return nil, invalid("k", fmt.Sprintf("must be 1..%d", topology.MaxPaths))
-	}
-	_, v, err := t.view(map[string]string{"from": req.GetFrom(), "to": req.GetTo()})
+	a, p, err := t.picture(map[string]string{"from": req.GetFrom(), "to": req.GetTo()})
 	if err != nil {
 		return nil, err
 	}
-	paths, err := topology.NewRouter(v, p).Paths(req.GetFrom(), req.GetTo(), topology.PathOptions{K: int(req.GetK())})
+	if options.Weights.CPU > 0 || options.Weights.Queue > 0 {
+		a.st.mu.Lock()
+		options.Weights.Loads = a.st.loads()
+		a.st.mu.Unlock()
+	}
+	paths, err := p.router(percentile).Paths(req.GetFrom(), req.GetTo(), options)
 	if err != nil {
 		return nil, apiError(err)
 	}
-	out := &nusav1.PathResponse{}
-	for _, path := range paths {
-		out.Paths = append(out.Paths, &nusav1.Path{
-			Regions: path.Regions, Rtt: durationpb.New(path.RTT), Source: nusav1.RTTSource(path.Source),
-		})
-	}
-	return out, nil
+	return topo.Paths(paths), nil
 }
 
 // Nearest implements nusav1.TopologyServer.
 func (t *topologyAPI) Nearest(_ context.Context, req *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
-	p, err := percentile(req.GetPercentile())
+	q, err := topo.Nearest(req, "")
 	if err != nil {
 		return nil, err
 	}
-	limit := int(req.GetLimit())
-	if limit < 0 || limit > maxRegions {
-		return nil, invalid("limit", fmt.Sprintf("must be 1..%d", maxRegions))
-	}
-	location := locationFromProto(req.GetLocation())
-	if (req.GetRegion() == "") == (location == nil) {
-		return nil, invalid("region", "give either a region or a location")
-	}
-	if location != nil && !location.Valid() {
-		return nil, invalid("location", "latitude must be -90..90 and longitude -180..180")
-	}
-	var fields map[string]string
-	if req.GetRegion() != "" {
-		fields = map[string]string{"region": req.GetRegion()}
-	}
-	_, v, err := t.view(fields)
+	_, p, err := t.picture(optional("region", q.Region))
 	if err != nil {
 		return nil, err
 	}
-	var near []topology.Neighbour
-	if location != nil {
-		near = v.NearestToLocation(*location, limit, p)
-	} else {
-		near = v.Nearest(req.GetRegion(), limit, p)
-	}
-	out := &nusav1.NearestResponse{}
-	for _, n := range near {
-		out.Regions = append(out.Regions, &nusav1.NearRegion{
-			Region: n.Region, Rtt: durationpb.New(n.Distance.RTT),
-			Source: nusav1.RTTSource(n.Distance.Source), State: nusav1.EdgeState(n.Distance.State),
-		})
-	}
-	return out, nil
+	return topo.Near(q.In(p.view)), nil
 }
 
-// Watch implements nusav1.TopologyServer: the whole matrix, then the edges
-// whose state or median has changed noticeably.
+// Check implements nusav1.TopologyServer. It looks at every relay of every pair,
+// a second for 1,000 regions, so one runs at a time.
+func (t *topologyAPI) Check(ctx context.Context, req *nusav1.CheckTopologyRequest) (*nusav1.CheckTopologyResponse, error) {
+	options, err := topo.CheckOptions(req)
+	if err != nil {
+		return nil, err
+	}
+	a, p, err := t.picture(nil)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case a.checks <- struct{}{}:
+	case <-ctx.Done():
+		return nil, apiError(ctx.Err())
+	}
+	defer func() { <-a.checks }()
+	return topo.Findings(topology.Check(p.view, options)), nil
+}
+
+// History implements nusav1.TopologyServer: regions keep what they measured, and
+// are asked for it.
+func (t *topologyAPI) History(ctx context.Context, req *nusav1.HistoryRequest) (*nusav1.HistoryResponse, error) {
+	if err := topo.History(req); err != nil {
+		return nil, err
+	}
+	a, err := t.s.current()
+	if err != nil {
+		return nil, err
+	}
+	if req.GetRegion() == "" {
+		a.st.mu.Lock()
+		names := a.st.regionNames()
+		a.st.mu.Unlock()
+		return nil, invalid("region", fmt.Sprintf("is needed here: a region keeps the history of its own edges, nodes and pools; there are %s", listNames(names)))
+	}
+	conn, err := a.dial(req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, regionDeadline)
+	defer cancel()
+	return nusav1.NewTopologyClient(conn).History(ctx, req)
+}
+
+// Watch implements nusav1.TopologyServer: the whole matrix, or what changed
+// since a token, then the edges that change noticeably.
 func (t *topologyAPI) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
-	a, _, err := t.matrixView(req)
+	if err := topo.Token(req.GetToken()); err != nil {
+		return err
+	}
+	a, _, err := t.picture(optional("from", req.GetFrom()))
 	if err != nil {
 		return err
 	}
-	sent := map[[2]string]*nusav1.Edge{}
-	first := true
+	at := watchedOf(req.GetToken(), a.st.epoch, req.GetFrom())
 	err = a.follow(stream.Context(), func() (bool, error) {
 		a.st.mu.Lock()
-		v := a.st.topologyView()
+		if from := req.GetFrom(); from != "" && a.st.regions[from] == nil {
+			err := a.st.noRegion("from", from)
+			a.st.mu.Unlock()
+			return false, err
+		}
+		view, now := a.st.topologyView(), a.st.clock()
 		a.st.mu.Unlock()
-		m := matrixToProto(v, req.GetFrom())
-		changed := m.Edges[:0:0]
-		for _, e := range m.GetEdges() {
-			key := [2]string{e.GetFrom(), e.GetTo()}
-			if noticeable(sent[key], e) {
-				sent[key] = e
-				changed = append(changed, e)
-			}
-		}
-		m.Edges = changed
-		if !first && len(changed) == 0 {
-			return true, nil
-		}
-		first = false
-		return true, stream.Send(m)
+		var err error
+		at, err = a.board.tell(view, now, at, a.st.epoch, req.GetFrom(), stream.Send)
+		return true, err
 	})
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
-}
-
-// noticeable is a change of state, of source, or of the median by a tenth and
-// at least a millisecond.
-func noticeable(old, now *nusav1.Edge) bool {
-	if old == nil || old.GetState() != now.GetState() || old.GetSource() != now.GetSource() {
-		return true
-	}
-	was, is := old.GetP50().AsDuration(), now.GetP50().AsDuration()
-	diff := max(was-is, is-was)
-	return diff >= max(was/10, 1_000_000)
 }
 
 // eventsAPI is the public Events service.

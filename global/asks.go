@@ -8,6 +8,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/internal/reason"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
@@ -94,7 +95,7 @@ func planRegions(r *nusav1.RegionsSpec) place.RegionsSpec {
 			near.Unknown = place.Unknown(enumWord(n.GetUnknown().String(), "UNKNOWN_"))
 		}
 		if l := n.GetLocation(); l != nil {
-			near.Location = locationFromProto(l)
+			near.Location = topo.LocationFrom(l)
 		}
 		near.Domain = n.GetDomain()
 		out.Near = append(out.Near, near)

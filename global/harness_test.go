@@ -208,6 +208,8 @@ type fakeRegion struct {
 	shapes   *nusav1.ShapeSubscriptions
 	column   *nusav1.LatencyColumn
 	origins  *nusav1.OriginTable
+	compact  *nusav1.CompactMatrix
+	compacts int
 	acked    *nusav1.Position
 	tunnels  []string
 	sequence uint64
@@ -304,6 +306,9 @@ func (r *fakeRegion) take(m *nusav1.GlobalMessage) []*nusav1.RegionMessage {
 		r.origins = k.Origins
 	case *nusav1.GlobalMessage_Column:
 		r.column = k.Column
+	case *nusav1.GlobalMessage_Matrix:
+		r.compact = k.Matrix
+		r.compacts++
 	case *nusav1.GlobalMessage_SummariesAck:
 		r.acked = k.SummariesAck
 	case *nusav1.GlobalMessage_Tunnel:

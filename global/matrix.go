@@ -1,12 +1,12 @@
 package global
 
 import (
-	"maps"
+	"cmp"
 	"slices"
+	"sync"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -16,125 +16,177 @@ const (
 	// although its owner said otherwise: the owner is silent.
 	rowStale = 2 * time.Minute
 	// viewAge is how long a view of the topology is used: ages in it are that
-	// much behind.
-	viewAge = time.Second
+	// much behind. Of up to fewRegions it is taken anew whenever a row changes; of
+	// more, what is made of it (routers, what watchers are told) costs too much.
+	viewAge    = time.Second
+	fewRegions = 128
+	// compactEvery is how often a region gets the whole matrix in short, and
+	// compactAge how old that may be when it is sent.
+	compactEvery = 5 * time.Minute
+	compactAge   = time.Minute
+	// compactAfter report intervals of a session it gets the first: by then those
+	// who came with it have sent their rows.
+	compactAfter = 3
+	// compactLeast may be sent in one tick, so that the few regions of a small
+	// federation need not wait; of many, as many as come round in compactEvery:
+	// each is 2 MB for 1,000 regions.
+	compactLeast = 4
 )
 
-// matrix holds the latency rows as regions reported them.
+// matrix holds the latency rows as regions reported them. It belongs to the
+// state, and its fields are guarded by the state's lock.
 type matrix struct {
-	rows map[string]map[string]measured // from → to
+	rows *topology.Matrix
+	// stale: the regions have changed since rows was told of them.
+	stale bool
 	// stamp grows with each change of rows or regions.
 	stamp     uint64
-	view      *topology.View
-	viewStamp uint64
-	viewAt    time.Duration
+	picture   *picture
+	predictor topology.Predictor
 }
 
-// measured is an edge and when it arrived here.
-type measured struct {
-	edge *nusav1.Edge
-	at   time.Duration
+// picture is a view and what is derived from it, for as long as it is used.
+type picture struct {
+	view  *topology.View
+	stamp uint64
+	at    time.Duration
+
+	mu      sync.Mutex
+	routers map[topology.Percentile]*topology.Router
 }
 
-func newMatrix() matrix { return matrix{rows: map[string]map[string]measured{}, stamp: 1} }
+func newMatrix() matrix { return matrix{rows: topology.NewMatrix(), stale: true, stamp: 1} }
 
-// update takes a row. mu is held.
-func (m *matrix) update(from string, row *nusav1.LatencyRow, now time.Duration) {
-	if row.GetFull() || m.rows[from] == nil {
-		m.rows[from] = map[string]measured{}
+// router is the view's at a percentile: of 1,000 regions it takes tens of
+// milliseconds to build, so it is kept, and not under the state's lock.
+func (p *picture) router(at topology.Percentile) *topology.Router {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.routers[at]
+	if r == nil {
+		r = topology.NewRouter(p.view, at)
+		p.routers[at] = r
+	}
+	return r
+}
+
+// latencyRow takes a region's row. mu is held.
+func (st *state) latencyRow(from string, row *nusav1.LatencyRow) {
+	m, now := st.latencyRows(), st.clock()
+	if row.GetFull() {
+		m.Clear(from)
 	}
 	for _, e := range row.GetEdges() {
-		if e.GetTo() != from && e.GetTo() != "" {
-			m.rows[from][e.GetTo()] = measured{edge: e, at: now}
+		if e.GetTo() == from {
+			continue
 		}
+		edge := topo.EdgeFrom(e)
+		edge.From, edge.Source = from, topology.Measured
+		m.Set(edge, now)
 	}
-	m.stamp++
+	if c := row.GetCoordinate(); c != nil {
+		st.regions[from].coordinate = c
+		m.SetCoordinate(from, topo.CoordinateFrom(c))
+	}
+	st.matrix.stamp++
 }
 
-func (m *matrix) forget(name string) {
-	delete(m.rows, name)
-	for _, row := range m.rows {
-		delete(row, name)
-	}
-	m.stamp++
-}
-
-// column are the edges that end in a region, aged, in order of their source.
-func (m *matrix) column(to string, now time.Duration) []*nusav1.Edge {
-	var out []*nusav1.Edge
-	for _, from := range slices.Sorted(maps.Keys(m.rows)) {
-		if e, ok := m.rows[from][to]; ok {
-			out = append(out, edgeToProto(e.aged(from, now)))
+// latencyRows are the rows, of the present regions. mu is held.
+func (st *state) latencyRows() *topology.Matrix {
+	if st.matrix.stale {
+		st.matrix.stale = false
+		regions := make([]topology.Region, 0, len(st.regions))
+		for name, r := range st.regions {
+			regions = append(regions, topology.Region{
+				Name: name, Location: topo.LocationFrom(r.rec.GetDefinition().GetLocation()),
+				Labels: r.rec.GetDefinition().GetLabels(), Coordinate: topo.CoordinateFrom(r.coordinate),
+			})
 		}
+		st.matrix.rows.SetRegions(regions)
 	}
-	return out
-}
-
-func (e measured) aged(from string, now time.Duration) topology.Edge {
-	p := e.edge
-	out := topology.Edge{
-		From: from, To: p.GetTo(), State: topology.State(p.GetState()), Source: topology.Measured,
-		P50: p.GetP50().AsDuration(), P90: p.GetP90().AsDuration(), P99: p.GetP99().AsDuration(),
-		Min: p.GetMin().AsDuration(), Jitter: p.GetJitter().AsDuration(), Loss: p.GetLoss(),
-		Samples: int(p.GetSamples()), Age: p.GetAge().AsDuration() + now - e.at, Method: p.GetMethod(),
-		LossOut: p.GetLossOut(), LossBack: p.GetLossBack(), SetAside: int(p.GetSetAside()), Heard: p.GetHeard(),
-	}
-	if out.State == topology.OK && out.Age > rowStale {
-		out.State = topology.Stale
-	}
-	return out
+	return st.matrix.rows
 }
 
 // topologyView is the present view, at most viewAge old. mu is held.
-func (st *state) topologyView() *topology.View {
+func (st *state) topologyView() *topology.View { return st.topologyPicture().view }
+
+// topologyPicture is the present view with its routers. mu is held.
+func (st *state) topologyPicture() *picture {
 	m, now := &st.matrix, st.clock()
-	if m.view != nil && m.viewStamp == m.stamp && now-m.viewAt < viewAge {
-		return m.view
+	if p := m.picture; p != nil && !m.stale && now-p.at < viewAge && (p.stamp == m.stamp || len(st.regions) > fewRegions) {
+		return p
 	}
-	regions := make([]topology.Region, 0, len(st.regions))
-	for _, name := range st.regionNames() {
-		r := st.regions[name]
-		regions = append(regions, topology.Region{
-			Name: name, Location: locationFromProto(r.rec.GetDefinition().GetLocation()),
-			Labels: r.rec.GetDefinition().GetLabels(), Coordinate: coordinateFromProto(r.coordinate),
-		})
+	m.picture = &picture{
+		view: st.latencyRows().View(now, rowStale, m.predictor), stamp: m.stamp, at: now,
+		routers: map[topology.Percentile]*topology.Router{},
 	}
-	var edges []topology.Edge
-	for from, row := range m.rows {
-		for _, e := range row {
-			edges = append(edges, e.aged(from, now))
+	return m.picture
+}
+
+// predict takes what is to be said of pairs that nobody measured.
+func (st *state) predict(p topology.Predictor) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.matrix.predictor, st.matrix.picture = p, nil
+	st.matrix.stamp++
+	st.notify()
+}
+
+// columnMessage are the edges to the session's region that are new since the
+// latest column, all for the first; nil if there are none. mu is held.
+func (s *session) columnMessage() *nusav1.GlobalMessage {
+	st := s.a.st
+	now := st.clock()
+	out := &nusav1.LatencyColumn{}
+	for _, e := range st.latencyRows().Column(s.region, s.columnAt, now, rowStale) {
+		out.Edges = append(out.Edges, topo.Edge(e))
+	}
+	s.columnAt = now
+	if len(out.GetEdges()) == 0 {
+		return nil
+	}
+	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Column{Column: out}}
+}
+
+// sendCompact has some of the regions that have waited longest sent the whole
+// matrix in short. Only the tick calls it.
+func (a *active) sendCompact() {
+	st := a.st
+	st.mu.Lock()
+	now := st.clock()
+	var due []*session
+	for _, r := range st.regions {
+		if s := r.session; s != nil && (now-s.compactAt >= compactEvery || !s.compactSent && now-s.compactAt >= compactAfter*a.cfg.ReportInterval) {
+			due = append(due, s)
 		}
 	}
-	m.view, m.viewStamp, m.viewAt = topology.NewView(regions, edges), m.stamp, now
-	return m.view
+	most := max(compactLeast, 1+int(int64(len(st.regions))*int64(a.cfg.ReportInterval)/int64(compactEvery)))
+	view := st.topologyView()
+	st.mu.Unlock()
+	if len(due) == 0 {
+		return
+	}
+	slices.SortFunc(due, func(x, y *session) int {
+		if x.compactSent != y.compactSent {
+			return cmp.Compare(rank(x.compactSent), rank(y.compactSent))
+		}
+		return cmp.Or(cmp.Compare(x.compactAt, y.compactAt), cmp.Compare(x.region, y.region))
+	})
+	if a.compact == nil || now-a.compactAt >= compactAge {
+		a.compact, a.compactAt = topo.Compact(view), now
+	}
+	message := &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Matrix{Matrix: a.compact}}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, s := range due[:min(len(due), most)] {
+		s.compact, s.compactSent, s.compactAt = message, true, now
+		s.wake()
+	}
 }
 
-func locationFromProto(l *nusav1.Location) *topology.Location {
-	if l == nil {
-		return nil
+func rank(b bool) int {
+	if b {
+		return 1
 	}
-	return &topology.Location{Latitude: l.GetLatitude(), Longitude: l.GetLongitude(), Name: l.GetName()}
-}
-
-func coordinateFromProto(c *nusav1.Coordinate) *topology.Coordinate {
-	if c == nil {
-		return nil
-	}
-	return &topology.Coordinate{Vector: c.GetVector(), Error: c.GetError(), Adjustment: c.GetAdjustment(), Height: c.GetHeight()}
-}
-
-func edgeToProto(e topology.Edge) *nusav1.Edge {
-	out := &nusav1.Edge{
-		From: e.From, To: e.To, State: nusav1.EdgeState(e.State), Source: nusav1.RTTSource(e.Source),
-		Loss: e.Loss, Samples: int32(e.Samples), Method: e.Method, Error: e.Error,
-		LossOut: e.LossOut, LossBack: e.LossBack, SetAside: int32(e.SetAside), Heard: e.Heard,
-	}
-	if e.Source == topology.None {
-		return out
-	}
-	out.P50, out.P90, out.P99 = durationpb.New(e.P50), durationpb.New(e.P90), durationpb.New(e.P99)
-	if e.Source == topology.Measured {
-		out.Min, out.Jitter, out.Age = durationpb.New(e.Min), durationpb.New(e.Jitter), durationpb.New(e.Age)
-	}
-	return out
+	return 0
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -72,6 +73,13 @@ type session struct {
 	shapesDirty  bool
 	columnDirty  bool
 	originsDirty bool
+	// columnAt is when the latest column was sent, compact the matrix to send,
+	// compactAt when the latest was given, or the session opened before the first;
+	// compactSent: there was one.
+	columnAt    time.Duration
+	compact     *nusav1.GlobalMessage
+	compactAt   time.Duration
+	compactSent bool
 }
 
 func (s *session) wake() {
@@ -370,6 +378,7 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 	r.onlyWords() // a new session: what it refused before may fit now
 	s.cursor = r.orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
 	s.shapesDirty, s.columnDirty, s.originsDirty = true, true, true
+	s.columnAt, s.compactAt = math.MinInt64/2, st.clock()
 	s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: &nusav1.GlobalWelcome{
 		Session: fmt.Sprintf("%s-%d", st.epoch, s.number), Lease: durationpb.New(a.cfg.Lease),
 		ReportInterval: durationpb.New(a.cfg.ReportInterval), Fence: next.Fence, Protocol: protocol,

@@ -110,6 +110,7 @@ type regionState struct {
 	// knows how much.
 	reportOld  bool
 	reportNum  uint64 // reports received over all sessions
+	load       loadTrack
 	master     string
 	masterAddr string
 	version    string
@@ -325,12 +326,12 @@ func (st *state) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	if rec == nil {
 		if r != nil {
 			delete(st.regions, name)
-			st.matrix.forget(name)
 			// Another cluster may take the name, and counts from 1 again.
 			for _, j := range st.jobs {
 				delete(j.summaries, name)
 			}
 			st.regionsChanged()
+			st.latencyRows() // now: another region may take the name
 		}
 		return
 	}
@@ -350,6 +351,7 @@ func (st *state) applyRegion(name string, rec *nusav1.Region, revision int64) {
 // are looked at again. mu is held.
 func (st *state) regionsChanged() {
 	st.notify()
+	st.matrix.stale = true
 	st.matrix.stamp++
 	st.interestDirty = true
 	for _, r := range st.regions {

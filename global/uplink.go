@@ -88,6 +88,7 @@ func (a *active) report(s *session, rep *nusav1.RegionReport) {
 		return
 	}
 	st.events.silent(r.name, r.report, rep)
+	r.load.add(rep)
 	r.report, r.reportAt, r.reportOld = rep, st.clock(), false
 	r.reportNum++
 	r.dirty = true
@@ -110,10 +111,7 @@ func (a *active) latency(s *session, row *nusav1.LatencyRow) {
 		return
 	}
 	row.Edges = slices.DeleteFunc(row.Edges, func(e *nusav1.Edge) bool { return st.regions[e.GetTo()] == nil || !sane(e) })
-	st.matrix.update(s.region, row, st.clock())
-	if c := row.GetCoordinate(); c != nil {
-		r.coordinate = c
-	}
+	st.latencyRow(s.region, row)
 	st.notify()
 	if len(st.pending) > 0 {
 		a.wakePlacer()
@@ -257,11 +255,13 @@ func (s *session) next() *nusav1.GlobalMessage {
 		}}
 	case s.columnDirty:
 		s.columnDirty = false
-		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Column{
-			Column: &nusav1.LatencyColumn{Edges: st.matrix.column(s.region, st.clock())},
-		}}
+		if m := s.columnMessage(); m != nil {
+			return m
+		}
 	}
-	return nil
+	m := s.compact
+	s.compact = nil
+	return m
 }
 
 func orderSize(i link.Item[*nusav1.SlotOrder]) int { return proto.Size(i.Value) + 8 }
@@ -292,6 +292,9 @@ func (st *state) peersMessage(to string) *nusav1.GlobalMessage {
 		for _, srv := range r.servers {
 			if srv.GetProbeAddress() != "" {
 				p.ProbeAddresses = append(p.ProbeAddresses, srv.GetProbeAddress())
+			}
+			if srv.GetAddress() != "" {
+				p.GrpcAddresses = append(p.GrpcAddresses, srv.GetAddress())
 			}
 		}
 		out.Regions = append(out.Regions, p)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // TestRowsAreJudged: only what a probe can have measured, of regions that there
@@ -34,10 +35,11 @@ func TestRowsAreJudged(t *testing.T) {
 		"NaN":      {func(e *nusav1.Edge) { e.Loss = math.NaN() }, false},
 		"loss":     {func(e *nusav1.Edge) { e.Loss = 1.5 }, false},
 	} {
-		e := &nusav1.Edge{To: "beta", P50: durationpb.New(time.Millisecond)}
+		e := &nusav1.Edge{To: "beta", State: nusav1.EdgeState_EDGE_STATE_OK, P50: durationpb.New(time.Millisecond)}
 		tc.change(e)
 		a.latency(s, &nusav1.LatencyRow{Full: true, Edges: []*nusav1.Edge{e}})
-		if held := len(st.matrix.rows["alpha"]) == 1; held != tc.held {
+		st.matrix.picture = nil
+		if held := st.topologyView().Edge("alpha", "beta").Source == topology.Measured; held != tc.held {
 			t.Errorf("%s: held %t, want %t", name, held, tc.held)
 		}
 	}

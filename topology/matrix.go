@@ -16,12 +16,13 @@ type Matrix struct {
 	shared  []bool // a view holds the row
 }
 
-// cell is a measured edge in 72 bytes without pointers: a million of them are
+// cell is a measured edge in 80 bytes without pointers: a million of them are
 // held, copied and swept over.
 type cell struct {
 	p50, p90, p99, min, jitter time.Duration
-	// seen is when the latest answer came, on the clock of Set.
-	seen            time.Duration
+	// seen is when the latest answer came, on the clock of Set, and set when the
+	// cell was.
+	seen, set       time.Duration
 	loss, out, back uint32 // in lossUnit
 	samples, aside  uint16
 	state           State // Unknown = not measured
@@ -102,7 +103,7 @@ func (m *Matrix) Set(e Edge, now time.Duration) {
 		return
 	}
 	m.row(i)[j] = cell{
-		p50: e.P50, p90: e.P90, p99: e.P99, min: e.Min, jitter: e.Jitter, seen: now - e.Age,
+		p50: e.P50, p90: e.P90, p99: e.P99, min: e.Min, jitter: e.Jitter, seen: now - e.Age, set: now,
 		loss: lossOf(e.Loss), out: lossOf(e.LossOut), back: lossOf(e.LossBack),
 		samples: count(e.Samples), aside: count(e.SetAside), state: e.State,
 		method: uint8(max(0, slices.Index(methods, e.Method))), heard: e.Heard,
@@ -154,6 +155,33 @@ func (m *Matrix) View(now, stale time.Duration, p Predictor) *View {
 		}
 	}
 	return v
+}
+
+// Column lists what was measured to a region, by From: edges that were set after
+// since, and those that the rule of View has made stale since then.
+func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
+	j, ok := m.index[to]
+	if !ok {
+		return nil
+	}
+	var out []Edge
+	for i, row := range m.rows {
+		if row == nil || i == j || row[j].state == Unknown {
+			continue
+		}
+		c := &row[j]
+		old := c.state == OK && now-c.seen > stale
+		if c.set <= since && !(old && since-c.seen <= stale) {
+			continue
+		}
+		e := c.edge(now)
+		e.From, e.To = m.regions[i].Name, to
+		if old {
+			e.State = Stale
+		}
+		out = append(out, e)
+	}
+	return out
 }
 
 // edge is without ends and doubt.

@@ -3718,10 +3718,12 @@ type MatrixResponse struct {
 	Regions []string               `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
 	Edges   []*Edge                `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
 	// Watch: this answer ends here. An answer that goes on from a token has only
-	// what changed since.
+	// what changed since. Of a long answer that comes in several messages only the
+	// last one has it.
 	Token string `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
-	// Watch: the edges are all there are, since the token asked for is not held
-	// any more or there was none.
+	// Watch: forget the edges that came before. These, and those of the messages
+	// that follow up to one with a token, are all there are: there was no token, or
+	// the one asked for is not held any more.
 	Reset_        bool `protobuf:"varint,4,opt,name=reset,proto3" json:"reset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

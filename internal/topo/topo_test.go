@@ -1,0 +1,139 @@
+package topo
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+func edge(from, to string, p50 time.Duration) topology.Edge {
+	return topology.Edge{
+		From: from, To: to, State: topology.OK, Source: topology.Measured, P50: p50, P90: 2 * p50, P99: 3 * p50, Min: p50 / 2, Jitter: 1,
+		Loss: 0.3, LossOut: 0.1, LossBack: 0.2, Samples: 9, SetAside: 1, Age: time.Second, Method: "udp",
+	}
+}
+
+// TestEdgesThereAndBack also notices a field that was forgotten.
+func TestEdgesThereAndBack(t *testing.T) {
+	e := edge("a", "b", 70*time.Millisecond)
+	e.Heard, e.Doubt, e.Error = true, "odd", 0.5
+	for i, v := 0, reflect.ValueOf(e); i < v.NumField(); i++ {
+		if v.Field(i).IsZero() {
+			t.Fatalf("the test's edge has no %s", v.Type().Field(i).Name)
+		}
+	}
+	if got := EdgeFrom(Edge(e)); got != e {
+		t.Errorf("got  %+v\nwant %+v", got, e)
+	}
+	if none := Edge(topology.Edge{From: "a", To: "b"}); none.GetP50() != nil || none.GetAge() != nil {
+		t.Errorf("an edge without a value has one: %v", none)
+	}
+}
+
+func TestCompact(t *testing.T) {
+	regions := []topology.Region{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+	gone := edge("c", "a", time.Second)
+	gone.State = topology.Unreachable
+	v := topology.NewView(regions, []topology.Edge{
+		edge("a", "b", 12*time.Millisecond+340*time.Microsecond), edge("b", "a", 50*time.Microsecond), edge("b", "c", 9*time.Second), gone,
+	})
+	m := Compact(v)
+	var got []string
+	if err := Expand(m, func(from, to string, p50 time.Duration) { got = append(got, fmt.Sprint(from, to, " ", p50)) }); err != nil {
+		t.Fatal(err)
+	}
+	if want := "[ab 12.3ms ba 100µs bc 6.5534s]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	m.P50 = m.P50[1:]
+	if err := Expand(m, func(string, string, time.Duration) { t.Error("called") }); err == nil {
+		t.Error("a matrix that lacks a byte is taken")
+	}
+}
+
+// TestQuestionsAreJudged: what cannot be answered names its field.
+func TestQuestionsAreJudged(t *testing.T) {
+	at := timestamppb.New(time.Unix(1000, 0))
+	path := func(r *nusav1.PathRequest) error { _, _, err := PathOptions(r); return err }
+	near := func(r *nusav1.NearestRequest) error { _, err := Nearest(r, ""); return err }
+	check := func(r *nusav1.CheckTopologyRequest) error { _, err := CheckOptions(r); return err }
+	for _, tc := range []struct {
+		err   error
+		field string // "" = fine
+	}{
+		{path(&nusav1.PathRequest{}), ""},
+		{path(&nusav1.PathRequest{K: 16, Percentile: 99, MaxRelays: -1, Weights: &nusav1.PathWeights{Cpu: durationpb.New(time.Minute)}}), ""},
+		{path(&nusav1.PathRequest{K: -1}), "k"},
+		{path(&nusav1.PathRequest{MaxRelays: -2}), "max_relays"},
+		{path(&nusav1.PathRequest{Percentile: -50}), "percentile"},
+		{path(&nusav1.PathRequest{Weights: &nusav1.PathWeights{Queue: &durationpb.Duration{Nanos: -5}}}), "weights.queue"},
+		{path(&nusav1.PathRequest{Weights: &nusav1.PathWeights{Cpu: &durationpb.Duration{Seconds: 1 << 60}}}), "weights.cpu"},
+		{near(&nusav1.NearestRequest{Region: "a"}), ""},
+		{near(&nusav1.NearestRequest{}), "region"},
+		{near(&nusav1.NearestRequest{Region: "a", Location: &nusav1.Location{}}), "region"},
+		{near(&nusav1.NearestRequest{Location: &nusav1.Location{Latitude: 91}}), "location"},
+		{near(&nusav1.NearestRequest{Region: "a", Limit: 5000}), "limit"},
+		{check(&nusav1.CheckTopologyRequest{MinGain: 0.5, Limit: 1000}), ""},
+		{check(&nusav1.CheckTopologyRequest{MinGain: 1}), "min_gain"},
+		{check(&nusav1.CheckTopologyRequest{Limit: 1001}), "limit"},
+		{Token(strings.Repeat("x", 129)), "token"},
+		{History(&nusav1.HistoryRequest{Kind: "node", Trend: true}), ""},
+		{History(&nusav1.HistoryRequest{}), "kind"},
+		{History(&nusav1.HistoryRequest{Kind: "pool", Key: strings.Repeat("k", 254)}), "key"},
+		{History(&nusav1.HistoryRequest{Kind: "pool", From: at, To: at}), "from"},
+		{History(&nusav1.HistoryRequest{Kind: "edge", From: at, To: timestamppb.New(at.AsTime().Add(time.Hour)), Step: durationpb.New(time.Second)}), "step"},
+	} {
+		if tc.field == "" {
+			if tc.err != nil {
+				t.Errorf("refused: %v", tc.err)
+			}
+			continue
+		}
+		if status.Code(tc.err) != codes.InvalidArgument || !strings.Contains(fmt.Sprint(tc.err), tc.field) {
+			t.Errorf("%s: %v", tc.field, tc.err)
+		}
+	}
+	home, err := Nearest(&nusav1.NearestRequest{}, "here")
+	if err != nil || home.Region != "here" || home.Percentile != 50 {
+		t.Errorf("%+v, %v", home, err)
+	}
+}
+
+// TestFindings: every kind is on the wire, the gravest first, with its total.
+func TestFindings(t *testing.T) {
+	cut, old := edge("b", "d", 5*time.Millisecond), edge("d", "c", 7*time.Millisecond)
+	cut.State, old.State = topology.Unreachable, topology.Stale
+	r := topology.Check(topology.NewView([]topology.Region{
+		{Name: "a", Location: &topology.Location{Latitude: 1.35, Longitude: 103.8}},
+		{Name: "b", Location: &topology.Location{Latitude: 35.7, Longitude: 139.7}}, {Name: "c"}, {Name: "d"},
+	}, []topology.Edge{
+		edge("a", "b", time.Millisecond), edge("a", "c", 100*time.Millisecond), edge("c", "a", 20*time.Millisecond),
+		edge("b", "c", 10*time.Millisecond), edge("d", "b", 5*time.Millisecond), cut, old,
+	}), topology.CheckOptions{})
+	r.Doubtful = topology.Found[topology.Doubtful]{Total: 3, List: []topology.Doubtful{{Edge: edge("c", "d", 1)}}}
+	out := Findings(r)
+	var kinds []string
+	for _, f := range out.GetFindings() {
+		kinds = append(kinds, f.GetKind())
+		if f.GetMessage() == "" {
+			t.Errorf("no words: %v", f)
+		}
+	}
+	want := "[impossible location location doubtful one_way unreachable stale asymmetric detour]"
+	if got := fmt.Sprint(kinds); got != want && got != strings.Replace(want, "location location", "location", 1) {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if out.GetTotals()["doubtful"] != 3 || out.GetTotals()["detour"] == 0 || out.GetRegions() != 4 {
+		t.Errorf("%v", out.GetTotals())
+	}
+}

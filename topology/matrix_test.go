@@ -1,0 +1,217 @@
+package topology
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestMatrixIsItsEdges: whatever is set, cleared, renamed and looked at in
+// between, a view has what a view built from a list of edges has, and one taken
+// earlier does not change.
+func TestMatrixIsItsEdges(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e"}
+	rapid.Check(t, func(t *rapid.T) {
+		m := NewMatrix()
+		var regions []Region
+		held := map[[2]string]Edge{}
+		list := func(v *View) string { return fmt.Sprint(v.Regions(), v.Matrix()) }
+		var taken []*View
+		var looked []string
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			switch name := rapid.SampledFrom(names).Draw(t, "name"); rapid.IntRange(0, 5).Draw(t, "what") {
+			case 0:
+				regions = nil
+				for _, n := range rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID[string]).Draw(t, "regions") {
+					regions = append(regions, Region{Name: n})
+				}
+				m.SetRegions(regions)
+				for k := range held {
+					if _, a := m.index[k[0]]; !a {
+						delete(held, k)
+					}
+					if _, b := m.index[k[1]]; !b {
+						delete(held, k)
+					}
+				}
+			case 1:
+				m.Clear(name)
+				for k := range held {
+					if k[0] == name {
+						delete(held, k)
+					}
+				}
+			case 2:
+				v := m.View(0, 0, nil)
+				taken, looked = append(taken, v), append(looked, list(v))
+			default:
+				e := Edge{
+					From: name, To: rapid.SampledFrom(names).Draw(t, "to"), State: State(rapid.IntRange(0, 3).Draw(t, "state")), Source: Measured,
+					P50: time.Duration(rapid.Int64Range(0, 1e11).Draw(t, "rtt")), Loss: 0.1, LossOut: 1.0 / 3, Samples: 7,
+					Age: time.Duration(rapid.IntRange(0, 100).Draw(t, "age")), Method: "tcp", Heard: true,
+				}
+				m.Set(e, 0)
+				_, a := m.index[e.From]
+				_, b := m.index[e.To]
+				if a && b && e.State != Unknown {
+					held[[2]string{e.From, e.To}] = e
+				}
+			}
+		}
+		var edges []Edge
+		for _, e := range held {
+			edges = append(edges, e)
+		}
+		got, want := m.View(0, 0, nil), NewView(regions, edges)
+		if list(got) != list(want) {
+			t.Fatalf("got  %s\nwant %s", list(got), list(want))
+		}
+		for i, v := range taken {
+			if list(v) != looked[i] {
+				t.Fatalf("a view changed: %s, was %s", list(v), looked[i])
+			}
+		}
+	})
+}
+
+func TestStaleByAge(t *testing.T) {
+	m := NewMatrix()
+	m.SetRegions([]Region{{Name: "a"}, {Name: "b"}})
+	e := measured("a", "b", 10, OK)
+	e.Loss, e.LossOut, e.LossBack = 0.1, 0.05, 0.05
+	m.Set(e, 10*time.Second)
+	for _, tc := range []struct {
+		now   time.Duration
+		state State
+	}{{10 * time.Second, OK}, {17 * time.Second, OK}, {18 * time.Second, Stale}} {
+		want := e
+		want.State, want.Age = tc.state, tc.now-7*time.Second
+		if got := m.View(tc.now, 10*time.Second, nil).Edge("a", "b"); !reflect.DeepEqual(got, want) {
+			t.Errorf("at %s: %+v, want %+v", tc.now, got, want)
+		}
+	}
+}
+
+// seer predicts what it was told to.
+type seer struct {
+	rtt    time.Duration
+	doubts []Doubt
+}
+
+func (o seer) Number(region string) int {
+	if region == "z" {
+		return -1
+	}
+	return int(region[0])
+}
+func (o seer) RTT(i, j int) (time.Duration, float64, bool) { return o.rtt, 0.5, i != j }
+func (o seer) Doubts() []Doubt                             { return o.doubts }
+
+// TestDoubtIsNoHope: a doubted measurement counts where it is worse than the
+// guess, and is shown as it is.
+func TestDoubtIsNoHope(t *testing.T) {
+	m := NewMatrix()
+	m.SetRegions([]Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "z"}})
+	for _, e := range []Edge{
+		measured("a", "b", 1, OK), measured("b", "a", 1, OK), // too short to be true
+		measured("a", "c", 900, OK), measured("c", "a", 900, OK), // too long
+	} {
+		m.Set(e, 0)
+	}
+	both := func(a, b, why string) []Doubt { return []Doubt{{a, b, why}, {b, a, why}} }
+	v := m.View(0, 0, seer{100 * msec, append(append(both("a", "b", "too short"), both("a", "c", "too long")...), Doubt{"b", "c", "never measured"})})
+	if e := v.Edge("a", "b"); e.Doubt != "too short" || e.P50 != msec || e.Source != Measured {
+		t.Errorf("shown: %+v", e)
+	}
+	for _, tc := range []struct {
+		to     string
+		rtt    time.Duration
+		source Source
+	}{{"b", 100 * msec, Predicted}, {"c", 900 * msec, Measured}, {"z", 0, None}} {
+		if d := v.Distance("a", tc.to, 50); d.RTT != tc.rtt || d.Source != tc.source {
+			t.Errorf("a to %s: %v, want %s %s", tc.to, d, tc.rtt, tc.source)
+		}
+	}
+	paths, err := NewRouter(v, 50).Paths("a", "b", PathOptions{MaxRelays: NoRelays})
+	if err != nil || len(paths) != 1 || paths[0].RTT != 100*msec || paths[0].Source != Predicted || paths[0].State != Unknown {
+		t.Errorf("path: %v, %v", paths, err)
+	}
+	r := Check(v, CheckOptions{})
+	if r.Doubtful.Total != 4 || r.Quiet() || r.Doubtful.List[0].String() != "a → c: 900.0ms is too long; predicted is 100.0ms" {
+		t.Errorf("check: %v", r)
+	}
+}
+
+// TestBoardTellsAll: whoever reads a board now and then, from where he was, has
+// what one has who reads it all at once, and it is never far from the truth.
+func TestBoardTellsAll(t *testing.T) {
+	const n = 5
+	names := []string{"a", "b", "c", "d", "e"}
+	m := NewMatrix()
+	var regions []Region
+	for _, name := range names {
+		regions = append(regions, Region{Name: name, Location: singapore})
+	}
+	m.SetRegions(regions)
+	r := rand.New(rand.NewPCG(1, 1))
+	b := NewBoard(m.View(0, 0, nil))
+	type reader struct {
+		has map[string]Edge
+		at  uint64
+	}
+	read := func(r *reader) {
+		at := b.Sequence()
+		for i := range n {
+			for _, e := range b.Row(i, r.at) {
+				e.Age = 0
+				r.has[e.From+e.To] = e
+			}
+		}
+		r.at = at
+	}
+	now := reader{has: map[string]Edge{}}
+	posts := 0
+	for step := range 300 {
+		m.Set(measured(names[r.IntN(n)], names[r.IntN(n)], 50+r.IntN(20), State(1+r.IntN(3))), time.Duration(step))
+		before := b.Sequence()
+		v := m.View(time.Duration(step), 0, nil)
+		if !b.Post(v) || !b.Post(v) {
+			t.Fatal("not posted")
+		}
+		posts += int(b.Sequence() - before)
+		if r.IntN(5) == 0 {
+			read(&now)
+		}
+		all := reader{has: map[string]Edge{}}
+		read(&all)
+		if len(all.has) != n*(n-1) {
+			t.Fatalf("%d edges", len(all.has))
+		}
+		for _, is := range v.Matrix() {
+			told := all.has[is.From+is.To]
+			if told.State != is.State || told.Source != is.Source || (told.P50-is.P50).Abs() >= max(told.P50/10, msec) {
+				t.Fatalf("told %+v, is %+v", told, is)
+			}
+		}
+	}
+	read(&now)
+	all := reader{has: map[string]Edge{}}
+	read(&all)
+	if !reflect.DeepEqual(now.has, all.has) {
+		t.Errorf("piece by piece %v\nat once %v", now.has, all.has)
+	}
+	if posts == 0 || posts >= 300 {
+		t.Errorf("%d posts of 300 changes: all or none are noticeable", posts)
+	}
+	if later := m.View(time.Hour, 0, nil); !b.Post(later) {
+		t.Error("the same regions")
+	}
+	m.SetRegions(regions[1:])
+	if b.Post(m.View(2*time.Hour, 0, nil)) {
+		t.Error("other regions were posted")
+	}
+}

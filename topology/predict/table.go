@@ -1,0 +1,195 @@
+package predict
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+const (
+	// minKnown pairs of a region must be measured for the table to speak of it;
+	// with fewer its network coordinate knows more.
+	minKnown = 4
+	// maxFitted samples a region go into a fit: more make it longer, not better.
+	maxFitted = 64
+	// usualGap is what the two directions of a pair differ by while there are too
+	// few pairs to see (minGaps).
+	// No guess is better than leastGap.
+	usualGap, leastGap, minGaps = 0.1, 0.01, 20
+	// outdatedShare of the samples may change before a table is outdated.
+	outdatedShare = 0.02
+)
+
+// Table is what a fit says of every pair of the regions of a view, in 12 bytes a
+// pair: a topology.Predictor. It is immutable and safe for concurrent use.
+type Table struct {
+	n      int
+	names  []string
+	number map[string]int
+	// rtt in µs (0 = nothing is known) and relErr, i*n + j, i < j.
+	rtt    []uint32
+	relErr []float32
+	doubts []topology.Doubt
+	// taken are the medians that the table was made of, i*n + j, 0 = none.
+	taken   []uint32
+	count   int
+	doubted map[[2]int]bool
+}
+
+// samplesOf are the measured medians of a view.
+func samplesOf(v *topology.View) (regions []topology.Region, samples []Sample) {
+	regions = v.Regions()
+	for i := range regions {
+		for j := range regions {
+			if e := v.At(i, j); i != j && e.Source == topology.Measured && e.State != topology.Unreachable {
+				samples = append(samples, Sample{From: i, To: j, RTT: milliseconds(e.P50), Min: milliseconds(e.Min)})
+			}
+		}
+	}
+	return regions, samples
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// NewTable makes a table from what a view's regions measured. Measurements that
+// contradict one another, third regions, or the speed of light are doubted and
+// not learned from. It costs as much as Fit with at most 64 samples a region,
+// and less than a microsecond for each pair that was not measured.
+func NewTable(v *topology.View, seed uint64) *Table {
+	regions, samples := samplesOf(v)
+	n := len(regions)
+	t := &Table{
+		n: n, names: v.Names(), number: make(map[string]int, n), rtt: make([]uint32, n*n), relErr: make([]float32, n*n),
+		taken: make([]uint32, n*n), count: len(samples), doubted: map[[2]int]bool{},
+	}
+	locations := make([]*topology.Location, n)
+	for i := range regions {
+		locations[i] = regions[i].Location
+	}
+	for _, s := range samples {
+		t.taken[s.From*n+s.To] = micros(s.RTT)
+	}
+	pairs, rejected := Clean(n, samples, locations)
+	for _, r := range rejected {
+		s := samples[r.Sample]
+		t.doubted[[2]int{s.From, s.To}] = true
+		t.doubts = append(t.doubts, topology.Doubt{From: regions[s.From].Name, To: regions[s.To].Name, Why: string(r.Flaw)})
+	}
+	known, gap := make([]int, n), float32(t.gap())
+	for _, p := range pairs {
+		known[p.A]++
+		known[p.B]++
+		t.rtt[p.A*n+p.B], t.relErr[p.A*n+p.B] = micros(p.RTT), gap
+	}
+	enough := 0
+	for i := range regions {
+		if known[i] >= minKnown {
+			t.number[regions[i].Name] = i
+			enough++
+		}
+	}
+	if enough > 1 && len(pairs) < n*(n-1)/2 {
+		t.fit(pairs, known, locations, seed)
+	}
+	return t
+}
+
+// fit fills in what was not measured.
+func (t *Table) fit(pairs []Pair, known []int, locations []*topology.Location, seed uint64) {
+	step := (len(pairs) + maxFitted*t.n - 1) / (maxFitted * t.n)
+	var samples []Sample
+	for k := 0; k < len(pairs); k += step {
+		samples = append(samples, Sample{From: pairs[k].A, To: pairs[k].B, RTT: pairs[k].RTT})
+	}
+	m := Fit(t.n, samples, Options{Seed: seed, Locations: locations})
+	for i := range t.n {
+		for j := i + 1; j < t.n; j++ {
+			at := i*t.n + j
+			if t.rtt[at] > 0 || known[i] < minKnown || known[j] < minKnown {
+				continue
+			}
+			rtt, relErr := m.RTT(i, j)
+			if m.part[i] != m.part[j] || relErr >= unknownError {
+				continue // coordinates, or the map, say as much
+			}
+			t.rtt[at], t.relErr[at] = micros(milliseconds(rtt)), float32(relErr)
+		}
+	}
+}
+
+// gap is what four of five pairs' directions differ by at most, as a share.
+func (t *Table) gap() float64 {
+	var gaps []float64
+	for i := range t.n {
+		for j := i + 1; j < t.n; j++ {
+			a, b := t.taken[i*t.n+j], t.taken[j*t.n+i]
+			if a > 0 && b > 0 && !t.doubted[[2]int{i, j}] && !t.doubted[[2]int{j, i}] {
+				gaps = append(gaps, float64(max(a, b))/float64(min(a, b))-1)
+			}
+		}
+	}
+	if len(gaps) < minGaps {
+		return usualGap
+	}
+	slices.SortFunc(gaps, cmp.Compare)
+	return max(leastGap, gaps[int(coverage*float64(len(gaps)))])
+}
+
+// micros is at least 1 for what is measured: 0 is for what is not.
+func micros(ms float64) uint32 {
+	if !(ms > 0) {
+		return 1
+	}
+	return uint32(max(1, min(math.Round(ms*1000), 1000*maxMS)))
+}
+
+// Samples is how many measurements the table was made of, doubted ones included.
+func (t *Table) Samples() int { return t.count }
+
+// Number implements topology.Predictor: regions of which at least four pairs
+// were measured.
+func (t *Table) Number(region string) int {
+	if i, ok := t.number[region]; ok {
+		return i
+	}
+	return -1
+}
+
+// RTT implements topology.Predictor. Where only one direction was measured it is
+// that of the other, too, with the error that others' directions show.
+func (t *Table) RTT(i, j int) (rtt time.Duration, relErr float64, ok bool) {
+	at := min(i, j)*t.n + max(i, j)
+	return time.Duration(t.rtt[at]) * time.Microsecond, float64(t.relErr[at]), t.rtt[at] > 0
+}
+
+// Doubts implements topology.Predictor.
+func (t *Table) Doubts() []topology.Doubt { return t.doubts }
+
+// Outdated reports whether a view says noticeably other things than the one that
+// the table was made of: other regions, a doubted pair that changed, or a
+// fiftieth of all measurements by a tenth and a millisecond, or come or gone.
+func (t *Table) Outdated(v *topology.View) bool {
+	if !slices.Equal(v.Names(), t.names) {
+		return true
+	}
+	changed := 0
+	for i := range t.n {
+		for j := range t.n {
+			is := uint32(0)
+			if e := v.At(i, j); i != j && e.Source == topology.Measured && e.State != topology.Unreachable {
+				is = micros(milliseconds(e.P50))
+			}
+			was := t.taken[i*t.n+j]
+			if diff := max(was, is) - min(was, is); (was == 0) != (is == 0) || diff > max(was/10, 1000) {
+				changed++
+				if t.doubted[[2]int{i, j}] {
+					return true
+				}
+			}
+		}
+	}
+	return float64(changed) > outdatedShare*float64(t.count)
+}

@@ -1,0 +1,94 @@
+package predict
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// TestTable: pairs that were measured one way, not at all, or wrongly.
+func TestTable(t *testing.T) {
+	const n = 30
+	rtt := plane(n, 4)
+	var regions []topology.Region
+	name := func(i int) string { return fmt.Sprintf("r%02d", i) }
+	for i := range n + 1 { // nobody measured the last one
+		regions = append(regions, topology.Region{Name: name(i)})
+	}
+	edge := func(i, j int, ms float64) topology.Edge {
+		d := time.Duration(ms * 1e6)
+		return topology.Edge{From: name(i), To: name(j), State: topology.OK, Source: topology.Measured, P50: d, P90: d, P99: d, Min: d}
+	}
+	var edges []topology.Edge
+	for i := range n {
+		for j := range n {
+			switch {
+			case i == j || (i*j)%7 == 3 || (i*j)%7 == 4 && i < j:
+			case i == 3 && j == 5:
+				edges = append(edges, edge(i, j, 9000))
+			default:
+				edges = append(edges, edge(i, j, rtt(i, j)))
+			}
+		}
+	}
+	v := topology.NewView(regions, edges)
+	table := NewTable(v, 1)
+	if table.Samples() != len(edges) || len(table.Doubts()) != 1 || table.Doubts()[0].From != name(3) || table.Doubts()[0].To != name(5) {
+		t.Fatalf("%d samples, doubts %v", table.Samples(), table.Doubts())
+	}
+	if table.Number(name(n)) != -1 || table.Number("nobody") != -1 || table.Number(name(2)) != 2 {
+		t.Error("the region that nobody measured has a number")
+	}
+	m := topology.NewMatrix()
+	m.SetRegions(regions)
+	for _, e := range edges {
+		m.Set(e, 0)
+	}
+	with := m.View(0, 0, table)
+	for i := range n {
+		for j := range n {
+			if i == j {
+				continue
+			}
+			e, was := with.Edge(name(i), name(j)), v.Edge(name(i), name(j))
+			back := v.Edge(name(j), name(i))
+			truth := time.Duration(rtt(i, j) * 1e6)
+			switch {
+			case was.Source == topology.Measured && (e.P50 != was.P50 || (e.Doubt != "") != (i == 3 && j == 5)):
+				t.Errorf("%s %s: %+v", name(i), name(j), e)
+			case was.Source == topology.Measured:
+			case e.Source != topology.Predicted || e.Error <= 0:
+				t.Errorf("not predicted: %+v", e)
+			case back.Source == topology.Measured && (e.P50-back.P50).Abs() > 5*time.Microsecond:
+				t.Errorf("the other direction is %s, predicted %s", back.P50, e.P50)
+			case (e.P50 - truth).Abs() > truth/2+5*time.Millisecond:
+				t.Errorf("predicted %s ± %.2f, is %s", e.P50, e.Error, truth)
+			}
+		}
+	}
+	if e := with.Edge(name(0), name(n)); e.Source != topology.None {
+		t.Errorf("of a region of which nothing is known: %+v", e)
+	}
+	for _, tc := range []struct {
+		what   string
+		change func() topology.Edge
+		want   bool
+	}{
+		{"one of many", func() topology.Edge { return edge(1, 2, 3*rtt(1, 2)+50) }, false},
+		{"a doubted one", func() topology.Edge { return edge(3, 5, rtt(3, 5)) }, true},
+	} {
+		changed := topology.NewMatrix()
+		changed.SetRegions(regions)
+		for _, e := range append(edges, tc.change()) {
+			changed.Set(e, 0)
+		}
+		if got := table.Outdated(changed.View(0, 0, table)); got != tc.want {
+			t.Errorf("%s changed: outdated %t", tc.what, got)
+		}
+	}
+	if table.Outdated(with) || !table.Outdated(topology.NewView(regions[1:], edges)) || !table.Outdated(topology.NewView(regions, edges[:len(edges)*9/10])) {
+		t.Error("outdated by nothing, or not by much")
+	}
+}
