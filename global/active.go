@@ -44,7 +44,6 @@ type active struct {
 	streams atomic.Uint64
 	woken   chan struct{} // wakes the placer; capacity 1
 	metrics *metrics
-	routers routers
 	// subscribed are the asks that regions were told, guarded by the state's
 	// lock.
 	subscribed []uint64

@@ -2,7 +2,6 @@ package global
 
 import (
 	"context"
-	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -12,7 +11,6 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/internal/origins"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
-	"github.com/nusa-scheduler/nusa/topology"
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
@@ -124,10 +122,10 @@ func (o *originsAPI) Resolve(_ context.Context, req *nusav1.ResolveOriginRequest
 		defer st.mu.Unlock()
 		return nil, st.noRegion("region", name)
 	}
-	table, view := st.origins, st.topologyView()
-	age := st.clock() - st.matrix.viewAt
+	table, picture := st.origins, st.topologyPicture()
+	age := st.clock() - picture.at
 	st.mu.Unlock()
-	out, err := table.Resolve(req, func(p topology.Percentile) *topology.Router { return a.routers.of(view, p) })
+	out, err := table.Resolve(req, picture.router)
 	if err != nil {
 		return nil, err
 	}
@@ -230,24 +228,4 @@ func (st *state) serving(jobs []place.Job) map[string][]string {
 		}
 	}
 	return out
-}
-
-// routers keeps the router of the latest view for each percentile: building one
-// costs the square of the regions.
-type routers struct {
-	mu   sync.Mutex
-	view *topology.View
-	by   map[topology.Percentile]*topology.Router
-}
-
-func (r *routers) of(v *topology.View, p topology.Percentile) *topology.Router {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.view != v {
-		r.view, r.by = v, map[topology.Percentile]*topology.Router{}
-	}
-	if r.by[p] == nil {
-		r.by[p] = topology.NewRouter(v, p)
-	}
-	return r.by[p]
 }
