@@ -65,6 +65,10 @@ func TestExec(t *testing.T) {
 	runAgent(t, c)
 	m.untilState("aaaa", running)
 	m.untilState("cccc", complete)
+	t.Cleanup(func() { // before the agent ends, which leaves its tasks alone
+		m.set(func() { m.box.DeleteAt(10, "aaaa"); m.box.DeleteAt(11, "cccc") })
+		m.until("both to be forgotten", func() bool { return len(m.reports) == 0 })
+	})
 	client := nusav1.NewAllocationsClient(m.conn())
 	words := func(script string) []string { return []string{"sh", "-c", script} }
 
@@ -121,6 +125,14 @@ func testExecSessions(t *testing.T, client nusav1.AllocationsClient, words func(
 		}
 		return stream
 	}
+	processes := func() int32 {
+		stats, err := client.Stats(t.Context(), &nusav1.AllocationStatsRequest{Allocation: "aaaa"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stats.GetTasks()["main"].GetProcesses()
+	}
+	before := processes()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var streams []nusav1.Allocations_ExecClient
@@ -142,11 +154,8 @@ func testExecSessions(t *testing.T, client nusav1.AllocationsClient, words func(
 		t.Errorf("too long a message: %v, %v", m, err)
 	}
 	cancel()
-	// Their places are free, and nothing is left of them: sh and sleep.
-	polled(t, "the commands to be killed", func() bool {
-		stats, err := client.Stats(t.Context(), &nusav1.AllocationStatsRequest{Allocation: "aaaa"})
-		return err == nil && stats.GetTasks()["main"].GetProcesses() <= 2
-	})
+	// Their places are free, and nothing is left of them.
+	polled(t, "the commands to be killed", func() bool { return processes() <= before })
 	polled(t, "their places to be free", func() bool {
 		_, _, code, err := execed(t, client, &nusav1.ExecRequest_Start{Allocation: "aaaa", Command: words("exit 0")}, "")
 		return err == nil && code == 0
