@@ -64,6 +64,12 @@ func TestExec(t *testing.T) {
 	c.SupervisorArgv = []string{self, "supervise"}
 	runAgent(t, c)
 	m.untilState("aaaa", running)
+	t.Cleanup(func() { // tasks outlive their agent
+		o := testOrder("aaaa", 9, "process", sh("sleep 3600"))
+		o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
+		m.order(o)
+		m.untilState("aaaa", stopped)
+	})
 	m.untilState("cccc", complete)
 	t.Cleanup(func() { // before the agent ends, which leaves its tasks alone
 		m.set(func() { m.box.DeleteAt(10, "aaaa"); m.box.DeleteAt(11, "cccc") })
