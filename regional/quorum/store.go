@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	wal "github.com/hashicorp/raft-wal"
-	"github.com/hashicorp/raft-wal/metadb"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// ErrOldLog says that the directory holds a log of an earlier form.
-var ErrOldLog = errors.New("the Raft log is of an earlier form of Nusa")
+// ErrInUse says that another process holds the data directory.
+var ErrInUse = errors.New("data directory is in use by another process")
 
 // snapshotsKept is how many snapshots stay on disk.
 const snapshotsKept = 2
@@ -29,38 +31,37 @@ type stores struct {
 	close     func() error
 }
 
-// segmentSize is by how much the log grows at a time; segments that a snapshot
-// covers are deleted whole.
-const segmentSize = 16 << 20
-
-// openStores opens a write-ahead log in segments, one sync a write where a
-// B-tree needs two, and a folder of snapshots. The only place that knows the
-// library that stores the log. The directory is this process's: who owns the
-// data directory sees to that.
+// openStores opens a bbolt log that is synced at every write, and a folder of
+// snapshots. The only place that knows the library that stores the log.
+// raft-wal 0.4.2 was faster (an append of 15 KB 0.21 instead of 0.48 ms), but a
+// kill -9, or a full disk, at the moment a segment is sealed leaves a log that
+// refuses every write from then on.
 func openStores(dir string, logger hclog.Logger) (stores, error) {
-	path := filepath.Join(dir, "log")
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return stores{}, fmt.Errorf("create the Raft directory: %w", err)
 	}
-	old := filepath.Join(dir, "raft.db")
-	if _, err := os.Stat(old); err == nil {
-		return stores{}, fmt.Errorf("%w: %s: finish with the build that wrote it, or start with an empty data directory", ErrOldLog, old)
+	path := filepath.Join(dir, "raft.db")
+	db, err := raftboltdb.New(raftboltdb.Options{
+		Path:        path,
+		BoltOptions: &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType},
+	})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return stores{}, fmt.Errorf("%w: %s", ErrInUse, path)
 	}
-	meta := &metadb.BoltMetaDB{} // ours, because the log does not close it
-	log, err := wal.Open(path, wal.WithSegmentSize(segmentSize), wal.WithLogger(logger), wal.WithMetaStore(meta))
 	if err != nil {
-		return stores{}, errors.Join(fmt.Errorf("open the Raft log in %s: %w", path, err), meta.Close())
+		return stores{}, fmt.Errorf("open the Raft log %s: %w", path, err)
 	}
-	closeLog := func() error { return errors.Join(log.Close(), meta.Close()) }
-	cache, err := raft.NewLogCache(logCache, log)
+	cache, err := raft.NewLogCache(logCache, db)
 	if err != nil {
-		return stores{}, errors.Join(fmt.Errorf("cache of the Raft log: %w", err), closeLog())
+		_ = db.Close()
+		return stores{}, fmt.Errorf("cache of the Raft log: %w", err)
 	}
 	snaps, err := raft.NewFileSnapshotStoreWithLogger(dir, snapshotsKept, logger)
 	if err != nil {
-		return stores{}, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), closeLog())
+		_ = db.Close()
+		return stores{}, fmt.Errorf("open the snapshots in %s: %w", dir, err)
 	}
-	return stores{log: cache, stable: log, snapshots: snaps, close: closeLog}, nil
+	return stores{log: cache, stable: db, snapshots: snaps, close: db.Close}, nil
 }
 
 // memoryStores forget everything: for simulations only.

@@ -3,8 +3,6 @@ package quorum
 import (
 	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -27,7 +25,7 @@ func TestStoresOnDisk(t *testing.T) {
 	for i := range uint64(20) {
 		logs = append(logs, &raft.Log{Index: i + 1, Term: 1, Data: make([]byte, 1<<20)})
 	}
-	for len(logs) > 0 { // over the border of a segment
+	for len(logs) > 0 {
 		if err := s.log.StoreLogs(logs[:2]); err != nil {
 			t.Fatal(err)
 		}
@@ -52,15 +50,5 @@ func TestStoresOnDisk(t *testing.T) {
 	}
 	if !errors.Is(s.log.GetLog(18, &entry), raft.ErrLogNotFound) {
 		t.Fatal("entry 18 is still there")
-	}
-}
-
-func TestLogOfAnEarlierForm(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "raft.db"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := openStores(dir, newLogger(slog.New(slog.DiscardHandler))); !errors.Is(err, ErrOldLog) {
-		t.Fatalf("got %v, want %v", err, ErrOldLog)
 	}
 }
