@@ -14,9 +14,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// noticedSilence is the part of the node lease (1/3) after which a node with a
-// session is called silent: a healthy one speaks several times within it.
-const noticedSilence = 3
+// noticedSilence is the part of the node lease (1/2) after which a node with a
+// session is called silent: a healthy one speaks each third of it.
+const noticedSilence = 2
 
 // nodes looks at the region's nodes, cordons, drains and forgets them.
 type nodes struct {

@@ -16,10 +16,26 @@ const flushRate, flushBurst = 10_000, 64
 // planned part by part.
 const holdOrders = 2 * time.Second
 
-// poke has what is due sent in its turn, if nobody is about to already.
+// poke has what is due sent in its turn, if nobody is about to already. Who
+// waits for a turn does not keep the receiver from answering.
 func (ss *agentSession) poke() {
-	if ss.mayFlush() {
+	ss.mu.Lock()
+	waits := ss.sending || ss.queued
+	ss.again = ss.again || ss.sending
+	ss.queued = ss.queued || !ss.sending
+	ss.mu.Unlock()
+	if !waits {
 		ss.l.agents.enqueue(ss)
+	}
+}
+
+// turn sends when the session's turn has come.
+func (ss *agentSession) turn() {
+	ss.mu.Lock()
+	ss.queued = false
+	ss.mu.Unlock()
+	if ss.mayFlush() {
+		ss.flush()
 	}
 }
 
@@ -67,16 +83,16 @@ func (a *agents) dismiss() {
 	a.dismissed = true
 	a.turnMu.Unlock()
 	for _, ss := range a.take() {
-		a.l.s.streams.Go(ss.flush)
+		a.l.s.streams.Go(ss.turn)
 	}
 }
 
-// enqueue gives a session, which is its sender's, its turn.
+// enqueue gives a session its turn.
 func (a *agents) enqueue(ss *agentSession) {
 	a.turnMu.Lock()
 	defer a.turnMu.Unlock()
 	if a.dismissed { // nobody gives turns any more
-		a.l.s.streams.Go(ss.flush)
+		a.l.s.streams.Go(ss.turn)
 		return
 	}
 	a.turns = append(a.turns, ss)
@@ -107,13 +123,14 @@ func (a *agents) deliver(ctx context.Context) error {
 		case <-a.wake:
 		}
 		// What is decided is soon to be more: one message tells it all.
-		for held := time.Duration(0); held < holdOrders && a.l.sched.more.Load(); held += holdOrders / 50 {
-			pause(ctx, holdOrders/50)
+		hold := min(holdOrders, a.l.s.cfg.NodeLease/8)
+		for held := time.Duration(0); held < hold && a.l.sched.more.Load(); held += hold / 50 {
+			pause(ctx, hold/50)
 		}
 		for some := range slices.Chunk(a.take(), flushBurst) {
 			_ = turns.WaitN(ctx, len(some)) // when ctx has ended the last word is sent
 			for _, ss := range some {
-				a.l.s.streams.Go(ss.flush)
+				a.l.s.streams.Go(ss.turn)
 			}
 		}
 	}

@@ -51,6 +51,8 @@ type agentSession struct {
 	// sending: somebody sends, or nobody may any more; again: and shall look once
 	// more.
 	sending, again bool
+	// queued: it waits for a turn to send.
+	queued bool
 	// due: the receiver has something to send.
 	due        bool
 	superseded bool
@@ -435,12 +437,15 @@ func (a *agents) conn(nodeID string) (*grpc.ClientConn, error) {
 }
 
 func (ss *agentSession) requestTunnel(_ context.Context, id string) error {
-	defer ss.poke()
-	return ss.later(func() error {
+	err := ss.later(func() error {
 		if len(ss.tunnels) >= maxTunnelRequests {
 			return status.Error(codes.ResourceExhausted, "too many tunnel requests wait for this agent")
 		}
 		ss.tunnels = append(ss.tunnels, id)
 		return nil
 	})
+	if ss.mayFlush() { // somebody waits for it
+		ss.l.s.streams.Go(ss.flush)
+	}
+	return err
 }

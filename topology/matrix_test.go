@@ -179,8 +179,10 @@ func TestBoardTellsAll(t *testing.T) {
 		m.Set(measured(names[r.IntN(n)], names[r.IntN(n)], 50+r.IntN(20), State(1+r.IntN(3))), time.Duration(step))
 		before := b.Sequence()
 		v := m.View(time.Duration(step), 0, nil)
-		if !b.Post(v) || !b.Post(v) {
-			t.Fatal("not posted")
+		for range 2 { // the second has nothing new
+			if !b.Post(v) {
+				t.Fatal("not posted")
+			}
 		}
 		posts += int(b.Sequence() - before)
 		if r.IntN(5) == 0 {

@@ -65,7 +65,7 @@ agents, over real sockets on loopback. Ctrl-C ends everything, tasks included.
 
 With --data-dir the jobs are there again at the next start, and their tasks run
 anew. It is started with the regions and servers it was made with; agents may
-differ. Those that are gone count as silent at first: they are lost after 10 s,
+differ. Those that are gone count as silent at first: they are lost after 15 s,
 and what they ran is placed elsewhere 30 s after the start, or when the job's
 disconnect.node.after says. node list shows them until node remove, or 72 h.
 ` + wanHelp,

@@ -30,7 +30,7 @@ func (c *caller) watchMatrix(req *nusav1.MatrixRequest, o latencyOptions) error 
 	for {
 		err := c.followMatrix(req, o, m, func() { told = false })
 		switch {
-		case err == nil, errors.Is(err, io.EOF), c.interrupted():
+		case errors.Is(err, io.EOF), c.interrupted():
 			return nil
 		case !transient(err) || len(m.at) == 0:
 			return err
