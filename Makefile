@@ -15,7 +15,7 @@ help: ## what there is
 
 build: ## bin/nusa
 	@mkdir -p bin
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/nusa ./cmd/nusa
+	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/nusa ./cmd/nusa
 
 demo: build ## a whole federation on this machine, with a job in it
 	@./bin/nusa demo

@@ -55,7 +55,7 @@ func Release(dir string) {
 
 // bury ends a run without a supervisor.
 func bury(dir string, rec record) (driver.Status, error) {
-	if rec.Boot == bootID() {
+	if rec.Boot != "" && rec.Boot == bootID() {
 		if st, err := readStat(rec.PID); err == nil && rec.PID > 0 && st.ticks == rec.Ticks {
 			_ = unix.Kill(-rec.Group, unix.SIGKILL)
 		}

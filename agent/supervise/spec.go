@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
@@ -39,6 +42,9 @@ type Spec struct {
 	LeaseDeadline time.Duration `json:"lease_deadline,omitempty"`
 	StopGrace     time.Duration `json:"stop_grace"`
 	Limits        Limits        `json:"limits"`
+	// Contained: the supervisor is the first process of a container;
+	// its process ids mean nothing outside.
+	Contained bool `json:"contained,omitempty"`
 }
 
 // Limits are enforced by cgroups where Cgroup is set.
@@ -93,12 +99,18 @@ func writeRecord(dir string, r record) error {
 // writeJSON replaces a file as a whole, so that a reader never sees a part.
 func writeJSON(path string, v any) error { return replace(path, v, false) }
 
-func replace(path string, v any, durable bool) (err error) {
+func replace(path string, v any, durable bool) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name := filepath.Base(path)
+	f, err := openFile(root, name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return err
 	}
@@ -109,18 +121,31 @@ func replace(path string, v any, durable bool) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), path); err != nil || !durable {
+	if err := root.Rename(name+".new", name); err != nil || !durable {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	dir, err := root.Open(".")
 	if err != nil {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
+// maxJSON bounds a file of a run; an environment may be large.
+const maxJSON = 8 << 20
+
 func readJSON(path string, v any) error {
-	data, err := os.ReadFile(path)
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	f, err := openFile(root, filepath.Base(path), os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxJSON))
 	if err != nil {
 		return err
 	}
@@ -128,6 +153,25 @@ func readJSON(path string, v any) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
+}
+
+// openFile opens a plain file in the folder of a run. What runs in a container
+// can write there: a link that leads out, or a pipe that nobody serves, must
+// not lead the agent astray.
+func openFile(root *os.Root, name string, flag int) (*os.File, error) {
+	f, err := root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a plain file", name)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -24,10 +24,14 @@ import (
 // readyFD is the pipe on which the supervisor says once how the start went.
 const readyFD = 3
 
-// Main runs a supervisor and returns the process' exit code. It takes no
-// arguments: the folder of the run comes as one line on standard input, perhaps
-// long after the start. An input that ends without one is the end.
+// Main runs a supervisor and returns the process' exit code. On a host it takes
+// no arguments: the folder of the run comes as one line on standard input,
+// perhaps long after the start. An input that ends without one is the end. As
+// the first process of a container it takes the folder as its argument.
 func Main(args []string) int {
+	if len(args) == 1 && os.Getpid() == 1 {
+		return inside(args[0])
+	}
 	// The command is killed when the thread that started it ends: keep that
 	// thread for the life of the process.
 	runtime.LockOSThread()
@@ -54,6 +58,21 @@ func Main(args []string) int {
 	return 0
 }
 
+// inside supervises the run in dir as the first process of a container. Nobody
+// waits for its word on the start: the record in dir has it.
+func inside(dir string) int {
+	runtime.LockOSThread()
+	err := logTo(dir)
+	if err == nil {
+		err = run(dir, nil)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "nusa supervise: %s: %v\n", dir, err)
+		return 1
+	}
+	return 0
+}
+
 // logTo makes a file of the run this process' standard error, for a crash of
 // its own.
 func logTo(dir string) error {
@@ -68,6 +87,9 @@ func logTo(dir string) error {
 // answer writes the one line that the driver waits for. Nobody may listen: the
 // agent may be dead.
 func answer(ready *os.File, r reply) {
+	if ready == nil {
+		return
+	}
 	line, err := json.Marshal(r)
 	if err == nil {
 		_, _ = ready.Write(append(line, '\n'))
@@ -109,7 +131,11 @@ func run(dir string, ready *os.File) error {
 	if err != nil {
 		return err
 	}
-	rec := record{Session: self.pid, SessionTicks: self.ticks, Boot: bootID(), Status: driver.Status{State: driver.Starting, Started: time.Now()}}
+	boot := bootID()
+	if spec.Contained {
+		boot = "" // the ids are of another place: never kill by them
+	}
+	rec := record{Session: self.pid, SessionTicks: self.ticks, Boot: boot, Status: driver.Status{State: driver.Starting, Started: time.Now()}}
 	if err := writeRecord(".", rec); err != nil {
 		return err
 	}
@@ -132,7 +158,12 @@ var ErrSupervised = errors.New("the run is supervised already")
 // takeLock holds the lock file of a run until it is closed, or the process ends
 // in whatever way.
 func takeLock(dir string) (*os.File, error) {
-	f, err := os.OpenFile(dir+"/"+lockFile, os.O_RDWR|os.O_CREATE, 0o600)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := openFile(root, lockFile, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
 	}

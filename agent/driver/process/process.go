@@ -207,6 +207,19 @@ func (d *Driver) Renew(ctx context.Context, id driver.ID, deadline time.Duration
 	return err
 }
 
+// Logs: see driver.Driver.
+func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
+	if _, err := d.Status(ctx, id); err != nil {
+		return err
+	}
+	return supervise.Logs(ctx, d.runDir(id), o, emit)
+}
+
+// Size: see driver.Driver.
+func (d *Driver) Size(_ context.Context, id driver.ID) (int64, error) {
+	return supervise.LogSize(d.runDir(id))
+}
+
 // Remove: see driver.Driver.
 func (d *Driver) Remove(_ context.Context, id driver.ID) error {
 	dir := d.runDir(id)

@@ -1,34 +1,32 @@
-package process
+package supervise
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
-	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// Logs: see driver.Driver. The supervisor says when a log has grown; what is
-// sent is read from its files.
-func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
-	dir := d.runDir(id)
-	if _, err := d.Status(ctx, id); err != nil {
+// Logs emits the kept output of the run in dir; see driver.Driver. The
+// supervisor says when a log has grown; what is sent is read from its files.
+func Logs(ctx context.Context, dir string, o driver.LogOptions, emit func(driver.LogChunk) error) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
 		return err
 	}
+	defer root.Close()
 	var streams []*tail
 	if o.Stdout {
-		streams = append(streams, &tail{dir: dir, name: "stdout"})
+		streams = append(streams, &tail{root: root, name: "stdout"})
 	}
 	if o.Stderr {
-		streams = append(streams, &tail{dir: dir, name: "stderr", stderr: true})
+		streams = append(streams, &tail{root: root, name: "stderr", stderr: true})
 	}
 	for _, t := range streams {
 		defer t.close()
@@ -47,12 +45,12 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	if !o.Follow {
 		return send()
 	}
-	return supervise.Watch(ctx, dir, send)
+	return Watch(ctx, dir, send)
 }
 
-// Size: see driver.Driver.
-func (d *Driver) Size(_ context.Context, id driver.ID) (int64, error) {
-	entries, err := os.ReadDir(d.runDir(id))
+// LogSize is how many bytes the kept output of the run in dir takes. Unknown: 0.
+func LogSize(dir string) (int64, error) {
+	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -71,16 +69,17 @@ func (d *Driver) Size(_ context.Context, id driver.ID) (int64, error) {
 
 // tail reads one stream through its rotated files NAME.0, NAME.1, ….
 type tail struct {
-	dir, name string
-	stderr    bool
-	number    int
-	file      *os.File
-	buf       []byte
+	root   *os.Root
+	name   string
+	stderr bool
+	number int
+	file   *os.File
+	buf    []byte
 }
 
 // numbers of the files that are kept, ascending.
 func (t *tail) numbers() ([]int, error) {
-	entries, err := os.ReadDir(t.dir)
+	entries, err := fs.ReadDir(t.root.FS(), ".")
 	if err != nil {
 		return nil, err
 	}
@@ -96,9 +95,7 @@ func (t *tail) numbers() ([]int, error) {
 	return out, nil
 }
 
-func (t *tail) path(number int) string {
-	return filepath.Join(t.dir, fmt.Sprintf("%s.%d", t.name, number))
-}
+func (t *tail) path(number int) string { return logName(t.name, number) }
 
 // seek goes to bytes before the end; 0 = to the beginning of what is kept.
 func (t *tail) seek(bytes int64) error {
@@ -111,7 +108,7 @@ func (t *tail) seek(bytes int64) error {
 		return nil
 	}
 	for _, n := range slices.Backward(numbers) {
-		fi, err := os.Stat(t.path(n))
+		fi, err := t.root.Stat(t.path(n))
 		if errors.Is(err, fs.ErrNotExist) {
 			break // rotated away
 		}
@@ -120,7 +117,7 @@ func (t *tail) seek(bytes int64) error {
 		}
 		t.number = n
 		if fi.Size() >= bytes {
-			if t.file, err = os.Open(t.path(n)); err != nil {
+			if t.file, err = openFile(t.root, t.path(n), os.O_RDONLY); err != nil {
 				return err
 			}
 			_, err = t.file.Seek(fi.Size()-bytes, io.SeekStart)
@@ -145,7 +142,7 @@ func (t *tail) read(ctx context.Context, emit func(driver.LogChunk) error) error
 		}
 		// A file that has a successor grows no more: look before reading it to
 		// its end, or its last bytes could be missed.
-		_, err := os.Stat(t.path(t.number + 1))
+		_, err := t.root.Stat(t.path(t.number + 1))
 		finished := err == nil
 		n, err := t.file.Read(t.buf)
 		if n > 0 {
@@ -171,14 +168,14 @@ func (t *tail) open() (bool, error) {
 	if t.file != nil {
 		return true, nil
 	}
-	f, err := os.Open(t.path(t.number))
+	f, err := openFile(t.root, t.path(t.number), os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		numbers, err := t.numbers()
 		if err != nil || len(numbers) == 0 {
 			return false, err
 		}
 		t.number = max(t.number, numbers[0])
-		if f, err = os.Open(t.path(t.number)); err != nil {
+		if f, err = openFile(t.root, t.path(t.number), os.O_RDONLY); err != nil {
 			return false, nil // next time
 		}
 		t.file = f

@@ -1,0 +1,192 @@
+package incus
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// Types of an instance, in Incus' words.
+const (
+	typeContainer = "container"
+	typeVM        = "virtual-machine"
+)
+
+// config is the task's `config` for this driver.
+type config struct {
+	image    string // required: alias, fingerprint or REMOTE:ALIAS
+	kind     string // type: container (default) | virtual-machine
+	command  string // of a container; "" = the image's own init
+	args     []string
+	dir      string // working directory; default: the task's folder
+	user     string
+	profiles []string // nil = the daemon's default
+	devices  map[string]map[string]string
+	config   map[string]string
+	target   string // member of a cluster
+}
+
+// supervised: our supervisor is its first process, and keeps exit code, output
+// and lease.
+func (c config) supervised() bool { return c.command != "" }
+
+// fields of the configuration, for messages.
+var fields = []string{"args", "command", "config", "devices", "dir", "image", "profiles", "target", "type", "user"}
+
+func parse(t driver.Task) (config, error) {
+	c := config{kind: typeContainer, dir: t.Dir}
+	for _, key := range slices.Sorted(maps.Keys(t.Config)) {
+		if err := c.set(key, t.Config[key], t.Dir); err != nil {
+			return c, fmt.Errorf("config.%s: %w", key, err)
+		}
+	}
+	return c, c.check(t)
+}
+
+func (c *config) set(key string, value any, taskDir string) (err error) {
+	switch key {
+	case "image":
+		c.image, err = text(value)
+	case "type":
+		if c.kind, err = text(value); err == nil && c.kind != typeContainer && c.kind != typeVM {
+			err = fmt.Errorf("%q is neither %s nor %s", c.kind, typeContainer, typeVM)
+		}
+	case "command":
+		c.command, err = text(value)
+	case "args":
+		c.args, err = texts(value)
+	case "dir":
+		if c.dir, err = text(value); !path.IsAbs(c.dir) {
+			c.dir = path.Join(taskDir, c.dir)
+		}
+	case "user":
+		c.user, err = text(value)
+	case "profiles":
+		c.profiles, err = texts(value)
+	case "target":
+		c.target, err = text(value)
+	case "config":
+		if c.config, err = textMap(value); err == nil {
+			err = ownKeys(c.config)
+		}
+	case "devices":
+		c.devices, err = devices(value)
+	default:
+		err = fmt.Errorf("unknown field; known are %s", strings.Join(fields, ", "))
+	}
+	return err
+}
+
+// ownKeys refuses what the driver itself must hold in its hand.
+func ownKeys(config map[string]string) error {
+	for _, k := range slices.Sorted(maps.Keys(config)) {
+		if k == "boot.autostart" || k == "raw.lxc" || strings.HasPrefix(k, keyPrefix) || strings.HasPrefix(k, "volatile.") {
+			return fmt.Errorf("[%q]: is set by the driver alone", k)
+		}
+	}
+	return nil
+}
+
+// minMemory of a supervised container, in bytes: with less the supervisor
+// itself would be what runs out of memory.
+const minMemory = 24 << 20
+
+func (c *config) check(t driver.Task) error {
+	switch {
+	case c.image == "":
+		return errors.New("config.image: required")
+	case c.command == "" && len(c.args) > 0:
+		return errors.New("config.args: without config.command the image's own init runs, which takes no arguments")
+	case c.command == "" && c.user != "":
+		return errors.New("config.user: without config.command the image's own init runs")
+	case c.command != "" && c.kind == typeVM:
+		return errors.New("config.command: a virtual machine runs its image's own init")
+	case !c.supervised() && t.LeaseDeadline != 0:
+		return errors.New("config.command: required in a group that stops on lost contact: only a supervised command keeps a lease")
+	case c.kind == typeVM && len(t.Ports) > 0:
+		return errors.New("ports: a virtual machine has a network of its own: use config.devices")
+	case c.supervised() && t.Resources.MemoryBytes > 0 && t.Resources.MemoryBytes < minMemory:
+		return fmt.Errorf("resources.memory: %d bytes, a container needs at least %d MiB", t.Resources.MemoryBytes, minMemory>>20)
+	}
+	for _, limit := range []string{"limits.memory", "limits.cpu.allowance"} {
+		if _, set := c.config[limit]; set && (limit == "limits.memory" && t.Resources.MemoryBytes > 0 || limit == "limits.cpu.allowance" && t.Resources.CPUMilli > 0) {
+			return fmt.Errorf("config.config[%q]: comes from the task's resources", limit)
+		}
+	}
+	return nil
+}
+
+var deviceName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
+
+func devices(v any) (map[string]map[string]string, error) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, errors.New("must be a map of devices")
+	}
+	out := map[string]map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if !deviceName.MatchString(name) || strings.HasPrefix(name, devicePrefix) {
+			return nil, fmt.Errorf("[%q]: not a name for a device (%s… are the driver's own)", name, devicePrefix)
+		}
+		d, err := textMap(m[name])
+		if err != nil {
+			return nil, fmt.Errorf("[%q]%w", name, err)
+		}
+		if d["type"] == "" {
+			return nil, fmt.Errorf("[%q].type: required", name)
+		}
+		out[name] = d
+	}
+	return out, nil
+}
+
+func text(v any) (string, error) {
+	s, ok := v.(string)
+	if !ok || s == "" || strings.ContainsRune(s, 0) {
+		return "", errors.New("must be a text")
+	}
+	return s, nil
+}
+
+func texts(v any) ([]string, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, errors.New("must be a list of texts")
+	}
+	out := []string{}
+	for i, item := range list {
+		s, ok := item.(string)
+		if !ok || strings.ContainsRune(s, 0) {
+			return nil, fmt.Errorf("[%d]: must be a text", i)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// textMap reads a map of texts; the engine knows nothing but texts, so a number
+// or a truth value is written as one.
+func textMap(v any) (map[string]string, error) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, errors.New(": must be a map of texts")
+	}
+	out := map[string]string{}
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		switch x := m[k].(type) {
+		case string:
+			out[k] = x
+		case bool, float64, int, int64:
+			out[k] = fmt.Sprint(x)
+		default:
+			return nil, fmt.Errorf("[%q]: must be a text", k)
+		}
+	}
+	return out, nil
+}

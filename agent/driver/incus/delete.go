@@ -1,0 +1,108 @@
+package incus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/lxc/incus/v6/shared/api"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+const (
+	// deleteLimit bounds the deletion of an instance.
+	deleteLimit = 20 * time.Second
+	// selfExit is how long the daemon may take to notice that a container has
+	// ended by itself; then it is stopped by force.
+	selfExit = 2 * time.Second
+	// retryEvery is between two attempts.
+	retryEvery = 30 * time.Millisecond
+)
+
+// delete stops the instance of a run by force, if it still runs, and deletes
+// it. It is ours by its marks, or it is left alone. The run's lock is held.
+func (d *Driver) delete(ctx context.Context, id driver.ID, rec record) error {
+	ctx, cancel := context.WithTimeout(ctx, deleteLimit)
+	defer cancel()
+	st, stErr := d.status(ctx, id)
+	patience := time.Now()
+	if stErr == nil && st.State == driver.Ended {
+		patience = patience.Add(selfExit)
+	}
+	for {
+		inst, err := d.engine.instance(ctx, rec.Instance)
+		if refused(err, http.StatusNotFound) {
+			return nil
+		}
+		if err == nil {
+			if who, mine := ours(d.owner, inst); !mine || who != id {
+				return nil
+			}
+			if inst.StatusCode == api.Stopped {
+				err = d.engine.call(ctx, http.MethodDelete, instancePath(rec.Instance), nil, nil, nil)
+				if err == nil {
+					return nil
+				}
+			} else if time.Now().After(patience) {
+				err = d.engine.setState(ctx, rec.Instance, api.InstanceStatePut{Action: "stop", Timeout: -1, Force: true})
+			}
+		}
+		// The daemon is between two states while an instance ends: again.
+		t := time.NewTimer(retryEvery)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return errors.Join(fmt.Errorf("delete %s: %w", rec.Instance, ctx.Err()), err)
+		}
+	}
+}
+
+// discard deletes the instance of a run that has ended.
+func (d *Driver) discard(ctx context.Context, id driver.ID) {
+	unlock, err := d.locks.take(ctx, id)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	if rec, err := d.read(id); err == nil {
+		_ = d.delete(ctx, id, rec) // else: the next fingerprint
+	}
+}
+
+// sweep deletes instances of ours that no run needs: those of runs that have
+// ended, and of runs that were removed while the daemon did not answer.
+func (d *Driver) sweep(ctx context.Context) error {
+	var all []api.Instance
+	if err := d.engine.call(ctx, http.MethodGet, "/1.0/instances", url.Values{"recursion": {"1"}}, nil, &all); err != nil {
+		return err
+	}
+	for _, inst := range all {
+		id, mine := ours(d.owner, inst)
+		if !mine {
+			continue
+		}
+		st, err := d.status(ctx, id)
+		if _, recErr := d.read(id); errors.Is(recErr, driver.ErrNotFound) || err == nil && st.State == driver.Ended {
+			d.ending.Go(func() { d.sweepOne(id, inst.Name) })
+		}
+	}
+	return nil
+}
+
+func (d *Driver) sweepOne(id driver.ID, name string) {
+	unlock, err := d.locks.take(d.ctx, id)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	// Looked at again under the lock: a start may have begun.
+	st, err := d.status(d.ctx, id)
+	if _, recErr := d.read(id); errors.Is(recErr, driver.ErrNotFound) || err == nil && st.State == driver.Ended {
+		_ = d.delete(d.ctx, id, record{Instance: name}) // else: the next fingerprint
+	}
+}

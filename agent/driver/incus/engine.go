@@ -1,0 +1,183 @@
+package incus
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/lxc/incus/v6/shared/api"
+)
+
+// answerLimit is how long the daemon may take for one answer. What takes long
+// is an operation there, and waited for with the caller's bound.
+const answerLimit = 20 * time.Second
+
+// maxAnswer bounds an answer in bytes: the list of all instances is the largest.
+const maxAnswer = 64 << 20
+
+// engine talks to one Incus daemon. Its own client library binds a context to a
+// connection; here every call has one, because every method of a driver does.
+type engine struct {
+	http    *http.Client
+	base    string // scheme and host of URLs
+	project string
+	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+	tls     *tls.Config
+}
+
+// refusal is what the daemon answered, in its own words.
+type refusal struct {
+	code int // HTTP status
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refused(err error, code int) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.code == code
+}
+
+func newEngine(cfg Config) (*engine, error) {
+	e := &engine{base: "http://incus", project: cfg.Project}
+	var dialer net.Dialer
+	e.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return dialer.DialContext(ctx, "unix", cfg.Address)
+	}
+	if strings.HasPrefix(cfg.Address, "https://") {
+		e.base, e.dial = strings.TrimSuffix(cfg.Address, "/"), dialer.DialContext
+		e.tls = cfg.TLS
+	} else if !strings.HasPrefix(cfg.Address, "/") {
+		return nil, fmt.Errorf("incus address %q: neither the absolute path of a socket nor https://", cfg.Address)
+	}
+	e.http = &http.Client{Transport: &http.Transport{DialContext: e.dial, TLSClientConfig: e.tls, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second}}
+	return e, nil
+}
+
+func (e *engine) close() { e.http.CloseIdleConnections() }
+
+// call makes a request. An operation that it begins is waited for, up to ctx.
+func (e *engine) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	res, err := e.once(ctx, method, path, query, in)
+	if err != nil {
+		return err
+	}
+	if res.Type == api.AsyncResponse {
+		return e.await(ctx, res.Operation)
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(res.Metadata, out)
+}
+
+// answer is api.ResponseRaw with the metadata left as it came.
+type answer struct {
+	api.Response
+	Metadata json.RawMessage `json:"metadata"`
+}
+
+func (e *engine) once(ctx context.Context, method, path string, query url.Values, in any) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return answer{}, err
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, e.url(path, query), body)
+	if err != nil {
+		return answer{}, err
+	}
+	res, err := e.http.Do(req)
+	if err != nil {
+		if e := (*url.Error)(nil); errors.As(err, &e) {
+			err = e.Err // the URL says nothing about a socket
+		}
+		return answer{}, fmt.Errorf("incus: %w", err)
+	}
+	defer res.Body.Close()
+	var a answer
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxAnswer)).Decode(&a); err != nil {
+		return answer{}, fmt.Errorf("incus: %s %s: %s: %w", method, path, res.Status, err)
+	}
+	if a.Type == api.ErrorResponse {
+		return answer{}, &refusal{code: a.Code, text: a.Error}
+	}
+	return a, nil
+}
+
+func (e *engine) url(path string, query url.Values) string {
+	if query == nil {
+		query = url.Values{}
+	}
+	if e.project != "" {
+		query.Set("project", e.project)
+	}
+	return e.base + path + "?" + query.Encode()
+}
+
+// await waits for an operation to end. A daemon that restarts forgets its
+// operations: then the caller must look at what became of the instance.
+func (e *engine) await(ctx context.Context, operation string) error {
+	path, _, _ := strings.Cut(operation, "?")
+	for {
+		var op api.Operation
+		// Shorter than answerLimit, so that silence is the daemon's.
+		if err := e.call(ctx, http.MethodGet, path+"/wait", url.Values{"timeout": {"10"}}, nil, &op); err != nil {
+			return err
+		}
+		switch op.StatusCode {
+		case api.Success:
+			return nil
+		case api.Failure, api.Cancelled:
+			return &refusal{code: http.StatusInternalServerError, text: op.Err}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+func instancePath(name string) string { return "/1.0/instances/" + url.PathEscape(name) }
+
+func (e *engine) instance(ctx context.Context, name string) (api.Instance, error) {
+	var out api.Instance
+	return out, e.call(ctx, http.MethodGet, instancePath(name), nil, nil, &out)
+}
+
+func (e *engine) setState(ctx context.Context, name string, put api.InstanceStatePut) error {
+	return e.call(ctx, http.MethodPut, instancePath(name)+"/state", nil, put, nil)
+}
+
+// log is the end of a log file of an instance; "" if there is none.
+func (e *engine) log(ctx context.Context, name, file string) string {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url(instancePath(name)+"/logs/"+file, nil), nil)
+	if err != nil {
+		return ""
+	}
+	res, err := e.http.Do(req)
+	if err != nil {
+		return ""
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil || res.StatusCode != http.StatusOK {
+		return ""
+	}
+	return string(data)
+}

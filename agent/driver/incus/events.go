@@ -1,0 +1,82 @@
+package incus
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// events wakes those who wait for an instance that has no supervisor, whenever
+// the life of any instance has changed. It has a connection of its own, made at
+// the first wait and made anew whenever it breaks; a break wakes everybody too,
+// because what happened meanwhile is not repeated.
+type events struct {
+	ctx    context.Context
+	engine *engine
+	once   sync.Once
+	done   sync.WaitGroup
+
+	mu      sync.Mutex
+	changed chan struct{}
+}
+
+// reconnectEvery is also how often instances are looked at while there are no
+// events.
+const reconnectEvery = 2 * time.Second
+
+func newEvents(ctx context.Context, e *engine) *events {
+	return &events{ctx: ctx, engine: e, changed: make(chan struct{})}
+}
+
+// next is closed at the next change, or when one may have been missed.
+func (e *events) next() <-chan struct{} {
+	e.once.Do(func() { e.done.Go(e.run) })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.changed
+}
+
+func (e *events) wait() { e.done.Wait() }
+
+func (e *events) wake() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+func (e *events) run() {
+	for e.ctx.Err() == nil {
+		e.listen()
+		e.wake()
+		t := time.NewTimer(reconnectEvery)
+		select {
+		case <-t.C:
+		case <-e.ctx.Done():
+			t.Stop()
+		}
+	}
+}
+
+// listen until the connection breaks.
+func (e *events) listen() {
+	dialer := websocket.Dialer{NetDialContext: e.engine.dial, TLSClientConfig: e.engine.tls, HandshakeTimeout: answerLimit}
+	url := "ws" + strings.TrimPrefix(e.engine.url("/1.0/events", map[string][]string{"type": {"lifecycle"}}), "http")
+	conn, _, err := dialer.DialContext(e.ctx, url, http.Header{})
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	defer context.AfterFunc(e.ctx, func() { conn.Close() })()
+	e.wake() // what changed before the connection stood
+	for {
+		if _, _, err := conn.ReadMessage(); err != nil {
+			return
+		}
+		e.wake()
+	}
+}

@@ -1,0 +1,358 @@
+// Package incus is the driver that runs a task as an Incus container or virtual
+// machine. In a container with a command the first process is our supervisor
+// (package supervise), bind-mounted with the folder of the run: it keeps exit
+// code, output and lease there, whether agent and daemon live or not. Without a
+// command, and in a virtual machine, the image's own init runs and the daemon
+// says how it is doing.
+package incus
+
+import (
+	"context"
+	"crypto/tls"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lxc/incus/v6/shared/api"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+)
+
+// Config of a Driver.
+type Config struct {
+	// Dir keeps a folder for each run. Required.
+	Dir string
+	// Address of the daemon: the absolute path of its socket, or https://….
+	Address string
+	// TLS for https: the client's certificate and whom it trusts.
+	TLS *tls.Config
+	// Project of the daemon; "" = its default.
+	Project string
+	// Init is the executable that is the first process of containers: statically
+	// linked, with the command `supervise`. Default: this executable.
+	Init string
+}
+
+// Driver runs Incus instances. Make one with New.
+type Driver struct {
+	cfg    Config
+	engine *engine
+	// owner marks the instances of this data directory.
+	owner string
+	locks locks
+	// ending are deletions of instances that ended, of ctx.
+	ctx    context.Context
+	cancel context.CancelFunc
+	ending sync.WaitGroup
+	events *events
+}
+
+// SocketPath is where this host's daemon listens, as its own tools see it.
+func SocketPath() string {
+	if s := os.Getenv("INCUS_SOCKET"); s != "" {
+		return s
+	}
+	dir := os.Getenv("INCUS_DIR")
+	if dir == "" {
+		dir = "/var/lib/incus"
+	}
+	return filepath.Join(dir, "unix.socket")
+}
+
+// New returns a driver for runs below cfg.Dir. The daemon may come later.
+func New(cfg Config) (*Driver, error) {
+	if cfg.Init == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		cfg.Init = self
+	}
+	e, err := newEngine(cfg)
+	if err != nil {
+		return nil, err
+	}
+	owner, err := ownerOf(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("driver incus: %w", err)
+	}
+	d := &Driver{cfg: cfg, engine: e, owner: owner, locks: locks{held: map[driver.ID]*held{}}}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.events = newEvents(d.ctx, e)
+	return d, nil
+}
+
+// Close ends what the driver does in the background. Instances go on.
+func (d *Driver) Close() {
+	d.cancel()
+	d.events.wait()
+	d.ending.Wait()
+	d.engine.close()
+}
+
+// static says why the executable cannot run in any container; nil = it can.
+func static(path string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return fmt.Errorf("%s is not statically linked: build it with CGO_ENABLED=0", path)
+	}
+	return nil
+}
+
+// fingerprintLimit bounds a look at the daemon: one that hangs must not hold up
+// the look at everything else.
+const fingerprintLimit = 5 * time.Second
+
+// Fingerprint asks the daemon. It also deletes what earlier lives left behind.
+func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
+	ctx, cancel := context.WithTimeout(ctx, fingerprintLimit)
+	defer cancel()
+	if err := static(d.cfg.Init); err != nil {
+		return driver.Fingerprint{Message: err.Error()}
+	}
+	var server api.Server
+	if err := d.engine.call(ctx, http.MethodGet, "/1.0", nil, nil, &server); err != nil {
+		return driver.Fingerprint{Message: err.Error()}
+	}
+	f := driver.Fingerprint{Version: server.Environment.ServerVersion}
+	switch {
+	case server.Auth != "trusted":
+		f.Message = "the daemon does not trust this client: add its certificate there"
+		return f
+	case server.Environment.KernelFeatures["idmapped_mounts"] != "true":
+		f.Message = "the kernel has no idmapped mounts, by which folders are shared with containers: Linux 5.12 has"
+		return f
+	}
+	f.Healthy = true
+	f.Capabilities = []string{driver.CapCPULimit, driver.CapMemoryLimit, driver.CapRecover, driver.CapSelfFencing, driver.CapStats, driver.CapUpdate}
+	if !strings.Contains(server.Environment.Driver, "qemu") {
+		f.Message = "no virtual machines: the daemon runs " + server.Environment.Driver
+	}
+	if err := d.sweep(ctx); err != nil {
+		f.Message = strings.TrimPrefix(f.Message+"; left-overs not deleted: "+err.Error(), "; ")
+	}
+	return f
+}
+
+// Status: see driver.Driver.
+func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
+	st, err := d.status(ctx, id)
+	if err != nil {
+		err = fmt.Errorf("run %s: %w", id, err)
+	}
+	return st, err
+}
+
+func (d *Driver) status(ctx context.Context, id driver.ID) (driver.Status, error) {
+	rec, err := d.read(id)
+	switch {
+	case err != nil:
+		return driver.Status{}, err
+	case rec.Final != nil:
+		return *rec.Final, nil
+	case rec.Supervised:
+		st, err := supervise.Query(d.box(id))
+		return outside(st), err
+	case rec.Started.IsZero():
+		return driver.Status{}, driver.ErrNotFound
+	}
+	inst, err := d.engine.instance(ctx, rec.Instance)
+	running := driver.Status{State: driver.Running, Started: rec.Started}
+	switch {
+	case refused(err, http.StatusNotFound):
+		return d.finish(id, rec, driver.CauseLost, "the instance is gone", -1)
+	case err != nil && ctx.Err() != nil:
+		return driver.Status{}, err
+	case err != nil || inst.StatusCode != api.Stopped:
+		// An instance outlives its daemon.
+		return running, nil
+	}
+	return d.finish(id, rec, driver.CauseExited, "", 0)
+}
+
+// outside is a status as seen from the host: process ids of a container mean
+// nothing here.
+func outside(st driver.Status) driver.Status {
+	st.PID = 0
+	if st.Cause == driver.CauseLost {
+		st.Message = "the container ended with its supervisor in it; the exit code is unknown"
+	}
+	return st
+}
+
+// Wait: see driver.Driver.
+func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
+	st, err := d.await(ctx, id)
+	if err != nil {
+		return st, fmt.Errorf("run %s: %w", id, err)
+	}
+	d.ending.Go(func() { d.discard(d.ctx, id) })
+	return st, nil
+}
+
+func (d *Driver) await(ctx context.Context, id driver.ID) (driver.Status, error) {
+	rec, err := d.read(id)
+	switch {
+	case err != nil:
+		return driver.Status{}, err
+	case rec.Final != nil:
+		return *rec.Final, nil
+	case rec.Supervised:
+		st, err := supervise.Wait(ctx, d.box(id))
+		return outside(st), err
+	}
+	for {
+		changed := d.events.next() // before the look: what changes in between wakes
+		st, err := d.status(ctx, id)
+		if err != nil || st.State == driver.Ended {
+			return st, err
+		}
+		// A connection may be dead without a sign: look now and then.
+		t := time.NewTimer(lookAgain)
+		select {
+		case <-changed:
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return driver.Status{}, ctx.Err()
+		}
+	}
+}
+
+// lookAgain is how often an instance is looked at although no event came.
+const lookAgain = 30 * time.Second
+
+// forceAfter the grace a stop no longer relies on what is in the instance.
+const forceAfter = 3 * time.Second
+
+// Stop: see driver.Driver.
+func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
+	unlock, err := d.locks.take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	rec, err := d.read(id)
+	if errors.Is(err, driver.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("stop %s: %w", id, err)
+	}
+	if rec.Final == nil {
+		if rec.Supervised {
+			err = d.stopSupervised(ctx, id, rec, grace)
+		} else {
+			err = d.stopPlain(ctx, id, rec, grace)
+		}
+		if err != nil {
+			return fmt.Errorf("stop %s: %w", id, err)
+		}
+	}
+	// Nothing of it runs any more; should the daemon not answer now, the next
+	// fingerprint deletes what it holds.
+	_ = d.delete(ctx, id, rec)
+	return nil
+}
+
+func (d *Driver) stopSupervised(ctx context.Context, id driver.ID, rec record, grace time.Duration) error {
+	asked, cancel := context.WithTimeout(ctx, max(0, grace)+forceAfter)
+	defer cancel()
+	_, err := supervise.Stop(asked, d.box(id), grace)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	// Never begun, or its supervisor does not answer.
+	if err := d.delete(ctx, id, rec); err != nil {
+		return err
+	}
+	_, err = d.finish(id, rec, driver.CauseStopped, "stopped by force: "+err.Error(), 137)
+	return err
+}
+
+func (d *Driver) stopPlain(ctx context.Context, id driver.ID, rec record, grace time.Duration) error {
+	if grace >= time.Second {
+		// A refusal, also that it took too long, is answered by force.
+		_ = d.engine.setState(ctx, rec.Instance, api.InstanceStatePut{Action: "stop", Timeout: int(grace / time.Second)})
+	}
+	if err := d.delete(ctx, id, rec); err != nil {
+		return err
+	}
+	_, err := d.finish(id, rec, driver.CauseStopped, "stopped by the agent", 0)
+	return err
+}
+
+// Renew: see driver.Driver.
+func (d *Driver) Renew(ctx context.Context, id driver.ID, deadline time.Duration) error {
+	rec, err := d.read(id)
+	if err == nil && !rec.Supervised {
+		err = fmt.Errorf("%w: without config.command nothing keeps a lease", driver.ErrInvalid)
+	}
+	if err == nil && rec.Final == nil {
+		err = supervise.Renew(ctx, d.box(id), deadline)
+	}
+	if err != nil {
+		return fmt.Errorf("renew %s: %w", id, err)
+	}
+	return nil
+}
+
+// Logs: see driver.Driver.
+func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
+	st, err := d.Status(ctx, id)
+	if err != nil {
+		return err
+	}
+	rec, err := d.read(id)
+	if err != nil || !rec.Supervised {
+		return err // the console of an image's own init is not kept
+	}
+	if st.State == driver.Ended {
+		o.Follow = false
+	}
+	return supervise.Logs(ctx, d.box(id), o, emit)
+}
+
+// Size: see driver.Driver.
+func (d *Driver) Size(_ context.Context, id driver.ID) (int64, error) {
+	return supervise.LogSize(d.box(id))
+}
+
+// Remove: see driver.Driver.
+func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
+	unlock, err := d.locks.take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	rec, err := d.read(id)
+	if err == nil {
+		if st, err := d.status(ctx, id); err == nil && st.State != driver.Ended {
+			return fmt.Errorf("remove %s: it still runs", id)
+		}
+		// Without an answer of the daemon: a later fingerprint deletes it.
+		_ = d.delete(ctx, id, rec)
+	}
+	if err := os.RemoveAll(d.runDir(id)); err != nil {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(d.runDir(id))) // goes with the last run
+	return nil
+}

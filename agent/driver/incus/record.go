@@ -1,0 +1,138 @@
+package incus
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// record of a run, on the host alone. It is there before the daemon is asked
+// for anything.
+type record struct {
+	Instance   string `json:"instance"`
+	Supervised bool   `json:"supervised"`
+	// Started of a run without a supervisor: when the daemon had started it.
+	Started time.Time `json:"started,omitzero"`
+	// Final is how it ended, where its supervisor could not say so.
+	Final *driver.Status `json:"final,omitempty"`
+}
+
+const recordFile = "run.json"
+
+func (d *Driver) runDir(id driver.ID) string {
+	return filepath.Join(d.cfg.Dir, id.Alloc, fmt.Sprintf("%s.%d", id.Task, id.Run))
+}
+
+// box is the folder that the container sees; only package supervise, which
+// trusts nothing in it, reads it.
+func (d *Driver) box(id driver.ID) string { return filepath.Join(d.runDir(id), "box") }
+
+// read the record; driver.ErrNotFound if there is none.
+func (d *Driver) read(id driver.ID) (record, error) {
+	var r record
+	data, err := os.ReadFile(filepath.Join(d.runDir(id), recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, driver.ErrNotFound
+	}
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(data, &r)
+}
+
+func (d *Driver) write(id driver.ID, r record) error {
+	return writeFile(filepath.Join(d.runDir(id), recordFile), r)
+}
+
+// writeFile replaces a file as a whole, on the disk.
+func writeFile(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// finish ends a run that has no supervisor to say so.
+func (d *Driver) finish(id driver.ID, r record, cause driver.Cause, message string, code int) (driver.Status, error) {
+	now := time.Now().UTC().Round(0) // as it will be read
+	st := driver.Status{State: driver.Ended, Started: r.Started, Finished: now, ExitCode: code, Cause: cause, Message: message}
+	if st.Started.IsZero() {
+		st.Started = now
+	}
+	r.Final = &st
+	return st, d.write(id, r)
+}
+
+// ownerOf is the id of a data directory, made at its first use.
+func ownerOf(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "owner")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		data = []byte(`"` + strings.ToLower(rand.Text()) + `"`)
+		err = writeFile(path, json.RawMessage(data))
+	}
+	if err != nil {
+		return "", err
+	}
+	var owner string
+	return owner, json.Unmarshal(data, &owner)
+}
+
+// locks let one caller at a time change a run.
+type locks struct {
+	mu   sync.Mutex
+	held map[driver.ID]*held
+}
+
+type held struct {
+	free  chan struct{} // holds a token while nobody has the lock
+	users int
+}
+
+func (l *locks) take(ctx context.Context, id driver.ID) (unlock func(), err error) {
+	l.mu.Lock()
+	h := l.held[id]
+	if h == nil {
+		h = &held{free: make(chan struct{}, 1)}
+		h.free <- struct{}{}
+		l.held[id] = h
+	}
+	h.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if h.users--; h.users == 0 {
+			delete(l.held, id)
+		}
+	}
+	select {
+	case <-h.free:
+		return func() { h.free <- struct{}{}; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,148 @@
+package incus
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lxc/incus/v6/shared/api"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+)
+
+// Keys that mark an instance as one run of this driver.
+const (
+	keyPrefix = "user.nusa."
+	keyOwner  = keyPrefix + "owner" // the driver's own id: of one data directory
+	keyAlloc  = keyPrefix + "alloc"
+	keyTask   = keyPrefix + "task"
+	keyRun    = keyPrefix + "run"
+	keyNode   = keyPrefix + "node" // for people
+)
+
+// devicePrefix of the devices that the driver adds.
+const devicePrefix = "nusa-"
+
+// Where a container sees its supervisor and the folder of its run.
+const (
+	initPath = "/.nusa/init"
+	runPath  = "/.nusa/run"
+)
+
+// remotes are image servers that an image's name may begin with.
+var remotes = map[string]string{"images": "https://images.linuxcontainers.org"}
+
+// instanceName is valid for Incus (letters, digits and hyphens, at most 63) and
+// differs between the agents of a cluster.
+func instanceName(owner string, id driver.ID) string {
+	sum := sha256.Sum256([]byte(owner + "/" + id.String()))
+	task := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, id.Task)
+	return fmt.Sprintf("nusa-%.8s-%.20s-%d-%s", id.Alloc, task, id.Run, hex.EncodeToString(sum[:4]))
+}
+
+// ours reads the marks of an instance.
+func ours(owner string, inst api.Instance) (driver.ID, bool) {
+	run, err := strconv.Atoi(inst.Config[keyRun])
+	id := driver.ID{Alloc: inst.Config[keyAlloc], Task: inst.Config[keyTask], Run: run}
+	return id, err == nil && inst.Config[keyOwner] == owner && inst.Name == instanceName(owner, id)
+}
+
+// source of the image.
+func source(image string) api.InstanceSource {
+	if remote, alias, ok := strings.Cut(image, ":"); ok && remotes[remote] != "" {
+		return api.InstanceSource{Type: "image", Mode: "pull", Server: remotes[remote], Protocol: "simplestreams", Alias: alias}
+	}
+	return api.InstanceSource{Type: "image", Alias: image}
+}
+
+// request is what makes and starts the instance of a run. Its folder for the
+// supervisor is box; the supervisor's executable is init.
+func request(owner string, t driver.Task, c config, box, init string) api.InstancesPost {
+	post := api.InstancesPost{
+		Name: instanceName(owner, t.ID), Type: api.InstanceType(c.kind), Source: source(c.image), Start: true,
+	}
+	post.Profiles = c.profiles
+	post.Config = map[string]string{}
+	maps.Copy(post.Config, c.config)
+	maps.Copy(post.Config, limits(c.kind, t.Resources))
+	maps.Copy(post.Config, map[string]string{
+		"boot.autostart": "false",
+		keyOwner:         owner, keyAlloc: t.ID.Alloc, keyTask: t.ID.Task, keyRun: strconv.Itoa(t.ID.Run),
+		keyNode: t.Env["NUSA_NODE"],
+	})
+	post.Devices = map[string]map[string]string{}
+	maps.Copy(post.Devices, c.devices)
+	folder := func(name, source, target string, readOnly bool) {
+		d := map[string]string{"type": "disk", "source": source, "path": target}
+		if readOnly {
+			d["readonly"] = "true"
+		}
+		if c.kind == typeContainer {
+			d["shift"] = "true" // root there is root in the folder
+		}
+		post.Devices[devicePrefix+name] = d
+	}
+	// As on the host, so that paths in variables hold in both places.
+	folder("task", t.Dir, t.Dir, false)
+	folder("alloc", t.AllocDir, t.AllocDir, false)
+	for _, v := range t.Volumes {
+		target := v.Target
+		if target == "" {
+			target = t.AllocDir + "/" + v.Name
+		}
+		folder("volume-"+v.Name, v.Source, target, v.ReadOnly)
+	}
+	for _, p := range t.Ports {
+		post.Devices[devicePrefix+"port-"+p.Label] = map[string]string{
+			"type": "proxy", "listen": fmt.Sprintf("tcp:0.0.0.0:%d", p.Host), "connect": fmt.Sprintf("tcp:127.0.0.1:%d", p.To),
+		}
+	}
+	if c.supervised() {
+		folder("run", box, runPath, false)
+		post.Devices[devicePrefix+"init"] = map[string]string{"type": "disk", "source": init, "path": initPath, "readonly": "true"}
+		post.Config["raw.lxc"] = "lxc.init.cmd = " + initPath + " supervise " + runPath + "\nlxc.environment = GOGC=50\n"
+	}
+	return post
+}
+
+// limits of an instance. A container's CPU time is capped by the scheduler; a
+// virtual machine has whole processors.
+func limits(kind string, r driver.Resources) map[string]string {
+	out := map[string]string{}
+	if r.MemoryBytes > 0 {
+		out["limits.memory"] = strconv.FormatInt(r.MemoryBytes, 10)
+	}
+	switch {
+	case r.CPUMilli <= 0:
+	case kind == typeVM:
+		out["limits.cpu"] = strconv.FormatInt((r.CPUMilli+999)/1000, 10)
+	case r.CPUMilli%10 == 0: // quotas are whole milliseconds
+		out["limits.cpu.allowance"] = fmt.Sprintf("%dms/100ms", r.CPUMilli/10)
+	default:
+		out["limits.cpu.allowance"] = fmt.Sprintf("%dms/1000ms", r.CPUMilli)
+	}
+	return out
+}
+
+// spec of the supervisor of a run.
+func spec(t driver.Task, c config) supervise.Spec {
+	s := supervise.Spec{
+		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user, Own: t.Dir,
+		LogFiles: t.Logs.Files, LogSizeBytes: t.Logs.SizeBytes,
+		LeaseDeadline: t.LeaseDeadline, StopGrace: t.StopGrace, Contained: true,
+	}
+	for _, k := range slices.Sorted(maps.Keys(t.Env)) {
+		s.Env = append(s.Env, k+"="+t.Env[k])
+	}
+	return s
+}

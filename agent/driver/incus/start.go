@@ -1,0 +1,229 @@
+package incus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lxc/incus/v6/shared/api"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+)
+
+// Start: see driver.Driver.
+func (d *Driver) Start(ctx context.Context, t driver.Task) error {
+	c, err := parse(t)
+	if err != nil {
+		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
+	}
+	unlock, err := d.locks.take(ctx, t.ID)
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	defer unlock()
+	if st, err := d.status(ctx, t.ID); err == nil {
+		return failure(st)
+	} else if !errors.Is(err, driver.ErrNotFound) {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	rec, err := d.prepare(t, c)
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	err = d.launch(ctx, t, c, rec)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil: // whoever comes next continues
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	return d.abandon(t.ID, rec, err)
+}
+
+// failure turns a run that could not start into the error of its start.
+func failure(st driver.Status) error {
+	if st.Cause == driver.CauseStartFailed {
+		return fmt.Errorf("%w: %s", driver.ErrStart, st.Message)
+	}
+	return nil
+}
+
+// prepare the folder of a run, and the record that it is about to begin.
+func (d *Driver) prepare(t driver.Task, c config) (record, error) {
+	rec := record{Instance: instanceName(d.owner, t.ID), Supervised: c.supervised()}
+	if err := os.MkdirAll(d.box(t.ID), 0o700); err != nil {
+		return rec, err
+	}
+	if c.supervised() {
+		if err := supervise.WriteSpec(d.box(t.ID), spec(t, c)); err != nil {
+			return rec, err
+		}
+	}
+	return rec, d.write(t.ID, rec)
+}
+
+// launch makes and starts the instance, or continues where an earlier start
+// was cut off.
+func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record) error {
+	inst, err := d.engine.instance(ctx, rec.Instance)
+	switch {
+	case refused(err, http.StatusNotFound):
+		if err := d.checkImage(ctx, c); err != nil {
+			return err
+		}
+		query := url.Values{}
+		if c.target != "" {
+			query.Set("target", c.target)
+		}
+		post := request(d.owner, t, c, d.box(t.ID), d.cfg.Init)
+		if err := d.engine.call(ctx, http.MethodPost, "/1.0/instances", query, post, nil); err != nil {
+			return d.explain(ctx, rec, err)
+		}
+	case err != nil:
+		return err
+	default:
+		if id, mine := ours(d.owner, inst); !mine || id != t.ID {
+			return fmt.Errorf("the daemon has another instance of the name %s", rec.Instance)
+		}
+		// Ours, half made. One that was in use before has run: it is not
+		// started again.
+		if inst.StatusCode == api.Stopped && inst.LastUsedAt.Year() <= 1970 {
+			if err := d.engine.setState(ctx, rec.Instance, api.InstanceStatePut{Action: "start", Timeout: -1}); err != nil {
+				return d.explain(ctx, rec, err)
+			}
+		}
+	}
+	if c.supervised() {
+		return d.begun(ctx, t.ID, rec)
+	}
+	rec.Started = time.Now().UTC().Round(0)
+	return d.write(t.ID, rec)
+}
+
+// Between looks at a container that has not yet begun: at what its supervisor
+// wrote, and at whether it still runs.
+const (
+	lookEvery  = 2 * time.Millisecond
+	checkEvery = 500 * time.Millisecond
+)
+
+// begun waits for the word of the supervisor.
+func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
+	look, check := time.NewTicker(lookEvery), time.NewTicker(checkEvery)
+	defer look.Stop()
+	defer check.Stop()
+	for {
+		st, err := supervise.Query(d.box(id))
+		if err == nil && st.State != driver.Starting {
+			return failure(st)
+		}
+		if err != nil && !errors.Is(err, driver.ErrNotFound) {
+			return err
+		}
+		select {
+		case <-look.C:
+		case <-check.C:
+			inst, err := d.engine.instance(ctx, rec.Instance)
+			if err != nil && !refused(err, http.StatusNotFound) {
+				continue // the daemon restarts; the container does not
+			}
+			if err == nil && inst.StatusCode != api.Stopped {
+				continue
+			}
+			if st, err := supervise.Query(d.box(id)); err == nil {
+				return failure(st)
+			}
+			return d.explain(ctx, rec, errors.New("the container ended before its supervisor said a word"))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// abandon ends a run whose start failed, and deletes what there is of it.
+func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
+	ctx, cancel := context.WithTimeout(d.ctx, deleteLimit)
+	defer cancel()
+	_ = d.delete(ctx, id, rec) // else: the next fingerprint
+	if r := (*refusal)(nil); errors.As(cause, &r) && r.code == http.StatusBadRequest {
+		// It will be refused again.
+		return errors.Join(fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, id.Task, cause), os.RemoveAll(d.runDir(id)))
+	}
+	if errors.Is(cause, driver.ErrStart) {
+		return cause // the supervisor's own record has it
+	}
+	if _, err := d.finish(id, rec, driver.CauseStartFailed, cause.Error(), 127); err != nil {
+		cause = errors.Join(cause, err)
+	}
+	return fmt.Errorf("%w: %w", driver.ErrStart, cause)
+}
+
+// checkImage looks at a local image before anything is made: its name, its type
+// and its architecture.
+func (d *Driver) checkImage(ctx context.Context, c config) error {
+	src := source(c.image)
+	if src.Server != "" {
+		return nil // the daemon fetches it, and says what is wrong
+	}
+	name := src.Alias
+	var alias api.ImageAliasesEntry
+	err := d.engine.call(ctx, http.MethodGet, "/1.0/images/aliases/"+url.PathEscape(name), nil, nil, &alias)
+	if err == nil {
+		name = alias.Target
+	} else if !refused(err, http.StatusNotFound) {
+		return err
+	}
+	var image api.Image
+	if err := d.engine.call(ctx, http.MethodGet, "/1.0/images/"+url.PathEscape(name), nil, nil, &image); err != nil {
+		return fmt.Errorf("config.image: %s: %w", c.image, err)
+	}
+	if image.Type != c.kind {
+		return fmt.Errorf("config.type: image %s is of a %s", c.image, image.Type)
+	}
+	var server api.Server
+	if err := d.engine.call(ctx, http.MethodGet, "/1.0", nil, nil, &server); err != nil {
+		return err
+	}
+	if known := server.Environment.Architectures; !slices.Contains(known, image.Architecture) {
+		return fmt.Errorf("config.image: %s is for %s, this host runs %s", c.image, image.Architecture, strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// blame is the field that an error of the daemon is about, by its words.
+var blame = []struct{ words, field string }{
+	{"configuration key", "config.config"},
+	{"limits.memory", "resources.memory"},
+	{"limits.cpu", "resources.cpu"},
+	{"evice", "config.devices"},
+	{"rofile", "config.profiles"},
+	{"luster member", "config.target"},
+	{"image", "config.image"},
+	{"lias", "config.image"},
+}
+
+// explain puts the field at fault before the daemon's own words, and what the
+// container's log says after them.
+func (d *Driver) explain(ctx context.Context, rec record, err error) error {
+	words := err.Error()
+	if i := slices.IndexFunc(blame, func(b struct{ words, field string }) bool { return strings.Contains(words, b.words) }); i >= 0 {
+		err = fmt.Errorf("%s: %w", blame[i].field, err)
+	}
+	var errorLines []string
+	for line := range strings.Lines(d.engine.log(ctx, rec.Instance, "lxc.log")) {
+		if _, text, ok := strings.Cut(line, " ERROR "); ok && len(errorLines) < 3 {
+			errorLines = append(errorLines, strings.Join(strings.Fields(text), " "))
+		}
+	}
+	if len(errorLines) > 0 {
+		err = fmt.Errorf("%w (%s)", err, strings.Join(errorLines, "; "))
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package incus
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/lxc/incus/v6/shared/api"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// running returns the record of a run that runs.
+func (d *Driver) running(ctx context.Context, id driver.ID) (record, error) {
+	st, err := d.Status(ctx, id)
+	if err != nil {
+		return record{}, err
+	}
+	if st.State != driver.Running {
+		return record{}, fmt.Errorf("run %s: %w", id, driver.ErrNotRunning)
+	}
+	return d.read(id)
+}
+
+// Stats: see driver.Driver.
+func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) {
+	rec, err := d.running(ctx, id)
+	if err != nil {
+		return driver.Stats{}, err
+	}
+	var st api.InstanceState
+	if err := d.engine.call(ctx, http.MethodGet, instancePath(rec.Instance)+"/state", nil, nil, &st); err != nil {
+		return driver.Stats{}, fmt.Errorf("run %s: %w", id, err)
+	}
+	out := driver.Stats{CPU: time.Duration(st.CPU.Usage), MemoryBytes: st.Memory.Usage, MemoryPeakBytes: st.Memory.UsagePeak, Processes: int(st.Processes)}
+	if out.MemoryPeakBytes == 0 {
+		out.MemoryPeakBytes = -1
+	}
+	return out, nil
+}
+
+// Update: see driver.Driver.
+func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
+	rec, err := d.running(ctx, id)
+	if err != nil {
+		return err
+	}
+	if rec.Supervised && r.MemoryBytes > 0 && r.MemoryBytes < minMemory {
+		return fmt.Errorf("%w: resources.memory: %d bytes, a container needs at least %d MiB", driver.ErrInvalid, r.MemoryBytes, minMemory>>20)
+	}
+	inst, err := d.engine.instance(ctx, rec.Instance)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", id, err)
+	}
+	// 0 = no limit: in a patch an empty text takes a key away.
+	patch := map[string]string{"limits.memory": "", "limits.cpu.allowance": ""}
+	if inst.Type == typeVM {
+		patch = map[string]string{"limits.memory": "", "limits.cpu": ""}
+	}
+	for k, v := range limits(inst.Type, r) {
+		patch[k] = v
+	}
+	body := map[string]any{"config": patch}
+	if err := d.engine.call(ctx, http.MethodPatch, instancePath(rec.Instance), nil, body, nil); err != nil {
+		return fmt.Errorf("update %s: %w", id, err)
+	}
+	return nil
+}
+
+// Exec: see driver.Driver.
+func (d *Driver) Exec(context.Context, driver.ID, driver.Exec) (driver.ExitStatus, error) {
+	return driver.ExitStatus{}, driver.ErrUnsupported
+}
