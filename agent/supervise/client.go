@@ -45,7 +45,7 @@ func Query(dir string) (driver.Status, error) {
 // supervisor any more, and removes the group. Without one: nothing.
 func Release(dir string) {
 	spec, err := readSpec(dir)
-	if err != nil {
+	if err != nil || shared(dir) {
 		return
 	}
 	c := existing(spec.Limits)
@@ -55,7 +55,7 @@ func Release(dir string) {
 
 // bury ends a run without a supervisor.
 func bury(dir string, rec record) (driver.Status, error) {
-	if rec.Boot != "" && rec.Boot == bootID() {
+	if !shared(dir) && rec.Boot == bootID() {
 		if st, err := readStat(rec.PID); err == nil && rec.PID > 0 && st.ticks == rec.Ticks {
 			_ = unix.Kill(-rec.Group, unix.SIGKILL)
 		}

@@ -114,7 +114,8 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	}
 	attr := &syscall.SysProcAttr{Setsid: true, Setctty: req.TTY, Pdeathsig: syscall.SIGKILL, Credential: s.credential}
 	if req.TTY && s.credential != nil {
-		if err := files[0].Chown(int(s.credential.Uid), -1); err != nil {
+		// A terminal of the host cannot be given away in a container, nor need it.
+		if err := files[0].Chown(int(s.credential.Uid), -1); err != nil && !s.spec.Contained {
 			return nil, err
 		}
 	}
@@ -173,11 +174,11 @@ func (e *extra) sweep() {
 	}
 }
 
-// Exec runs a further command in the run in dir until it has ended; when ctx
+// execOn runs a further command in the run in dir until it has ended; when ctx
 // ends it is killed with all that it started. It takes over the files, which
 // become the command's standard input, output and errors. Errors:
 // driver.ErrNotFound, ErrNotRunning, ErrStart, those of ctx.
-func Exec(ctx context.Context, dir string, argv []string, tty bool, files []*os.File) (driver.ExitStatus, error) {
+func execOn(ctx context.Context, dir string, argv []string, tty bool, files []*os.File) (driver.ExitStatus, error) {
 	defer closeAll(files)
 	if err := Running(dir); err != nil {
 		return driver.ExitStatus{}, err

@@ -24,6 +24,13 @@ const (
 	logFile    = "supervisor.log"
 )
 
+// Box is the name of a run's folder that a container shares. What runs there can
+// write what it likes into it, so nothing in it names a process or a control
+// group that the agent would kill.
+const Box = "box"
+
+func shared(dir string) bool { return filepath.Base(dir) == Box }
+
 // Spec is what a supervisor runs.
 type Spec struct {
 	// Argv[0] is looked up in the PATH of Env unless it has a slash.
@@ -42,8 +49,7 @@ type Spec struct {
 	LeaseDeadline time.Duration `json:"lease_deadline,omitempty"`
 	StopGrace     time.Duration `json:"stop_grace"`
 	Limits        Limits        `json:"limits"`
-	// Contained: the supervisor is the first process of a container;
-	// its process ids mean nothing outside.
+	// Contained: the supervisor is the first process of a container.
 	Contained bool `json:"contained,omitempty"`
 }
 

@@ -131,11 +131,7 @@ func run(dir string, ready *os.File) error {
 	if err != nil {
 		return err
 	}
-	boot := bootID()
-	if spec.Contained {
-		boot = "" // the ids are of another place: never kill by them
-	}
-	rec := record{Session: self.pid, SessionTicks: self.ticks, Boot: boot, Status: driver.Status{State: driver.Starting, Started: time.Now()}}
+	rec := record{Session: self.pid, SessionTicks: self.ticks, Boot: bootID(), Status: driver.Status{State: driver.Starting, Started: time.Now()}}
 	if err := writeRecord(".", rec); err != nil {
 		return err
 	}

@@ -171,7 +171,7 @@ func image(arch string) ([]byte, error) {
 		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: "rootfs/" + dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}))
 	}
 	file("rootfs/bin/busybox", 0o755, string(busybox))
-	for _, applet := range strings.Fields("sh sleep cat printf true ls id grep wget httpd yes head poweroff kill") {
+	for _, applet := range strings.Fields("sh sleep cat printf true ls id grep wget httpd yes head poweroff kill stty") {
 		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: "rootfs/bin/" + applet, Typeflag: tar.TypeSymlink, Linkname: "busybox"}))
 	}
 	// Two init programs of its own: one that stays, and one that ends.

@@ -136,7 +136,7 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 		return f
 	}
 	f.Healthy = true
-	f.Capabilities = []string{driver.CapCPULimit, driver.CapMemoryLimit, driver.CapRecover, driver.CapSelfFencing, driver.CapStats, driver.CapUpdate}
+	f.Capabilities = []string{driver.CapCPULimit, driver.CapExec, driver.CapMemoryLimit, driver.CapRecover, driver.CapSelfFencing, driver.CapStats, driver.CapUpdate}
 	if !strings.Contains(server.Environment.Driver, "qemu") {
 		f.Message = "no virtual machines: the daemon runs " + server.Environment.Driver
 	}

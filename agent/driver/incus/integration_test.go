@@ -3,10 +3,14 @@
 package incus
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
@@ -64,6 +68,65 @@ func newReal(t *testing.T, dir string) *Driver {
 	return d
 }
 
+// task makes a task with folders of its own. It is removed at the end.
+func task(t *testing.T, d *Driver, alloc string, config map[string]any) driver.Task {
+	t.Helper()
+	out := driver.Task{
+		ID: driver.ID{Alloc: alloc, Task: "main", Run: 1}, Config: config,
+		Env: map[string]string{"PATH": "/bin", "NUSA_NODE": "here"}, Dir: t.TempDir(), AllocDir: t.TempDir(),
+		Resources: driver.Resources{CPUMilli: 500, MemoryBytes: 64 << 20},
+		Logs:      driver.LogBounds{Files: 2, SizeBytes: 1 << 20}, StopGrace: time.Second,
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := errors.Join(d.Stop(ctx, out.ID, 0), d.Remove(ctx, out.ID)); err != nil {
+			t.Error(err)
+		}
+	})
+	return out
+}
+
+// TestSpeed measures; what it asserts is only that all of it runs.
+func TestSpeed(t *testing.T) {
+	d := newReal(t, t.TempDir())
+	sleeper := map[string]any{"image": "bb", "command": "sleep", "args": []any{"3600"}}
+	var one []time.Duration
+	for i := range 5 {
+		tk := task(t, d, fmt.Sprintf("one-%d", i), sleeper)
+		began := time.Now()
+		if err := d.Start(t.Context(), tk); err != nil {
+			t.Fatal(err)
+		}
+		one = append(one, time.Since(began).Round(time.Millisecond))
+	}
+	var tasks []driver.Task
+	for i := range 50 {
+		tasks = append(tasks, task(t, d, fmt.Sprintf("many-%d", i), sleeper))
+	}
+	began := time.Now()
+	var group sync.WaitGroup
+	for _, tk := range tasks {
+		group.Go(func() {
+			if err := d.Start(t.Context(), tk); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	all := time.Since(began).Round(time.Millisecond)
+	began = time.Now()
+	for _, tk := range tasks {
+		group.Go(func() {
+			if err := d.Stop(t.Context(), tk.ID, time.Second); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("one after the other, from Start to its command running: %v; 50 at once: %s, stopped and deleted in %s", one, all, time.Since(began).Round(time.Millisecond))
+}
+
 func shell(script string) map[string]any {
 	return map[string]any{"image": "bb", "command": "sh", "args": []any{"-c", script}}
 }
@@ -81,5 +144,6 @@ func TestContract(t *testing.T) {
 		},
 		Invalid: map[string]any{"image": "bb", "command": "true", "no_such_field": true},
 		Broken:  map[string]any{"image": "bb", "command": "/no/such/file"},
+		Shell:   func(script string) []string { return []string{"sh", "-c", script} },
 	})
 }

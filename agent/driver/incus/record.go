@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
 // record of a run, on the host alone. It is there before the daemon is asked
@@ -35,7 +36,7 @@ func (d *Driver) runDir(id driver.ID) string {
 
 // box is the folder that the container sees; only package supervise, which
 // trusts nothing in it, reads it.
-func (d *Driver) box(id driver.ID) string { return filepath.Join(d.runDir(id), "box") }
+func (d *Driver) box(id driver.ID) string { return filepath.Join(d.runDir(id), supervise.Box) }
 
 // read the record; driver.ErrNotFound if there is none.
 func (d *Driver) read(id driver.ID) (record, error) {

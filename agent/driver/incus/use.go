@@ -9,6 +9,7 @@ import (
 	"github.com/lxc/incus/v6/shared/api"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
 // running returns the record of a run that runs.
@@ -68,7 +69,19 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 	return nil
 }
 
-// Exec: see driver.Driver.
-func (d *Driver) Exec(context.Context, driver.ID, driver.Exec) (driver.ExitStatus, error) {
-	return driver.ExitStatus{}, driver.ErrUnsupported
+// Exec: see driver.Driver. It is the supervisor that starts the command, as on
+// the host: what has none has no exec.
+func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
+	rec, err := d.running(ctx, id)
+	if err != nil {
+		return driver.ExitStatus{}, err
+	}
+	if !rec.Supervised {
+		return driver.ExitStatus{}, fmt.Errorf("exec in run %s: without config.command: %w", id, driver.ErrUnsupported)
+	}
+	st, err := supervise.Exec(ctx, d.box(id), x)
+	if err != nil {
+		err = fmt.Errorf("exec in run %s: %w", id, err)
+	}
+	return st, err
 }

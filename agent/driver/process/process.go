@@ -248,3 +248,35 @@ func named(id driver.ID) func(driver.Status, error) (driver.Status, error) {
 		return st, err
 	}
 }
+
+// Exec: see driver.Driver.
+func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
+	st, err := supervise.Exec(ctx, d.runDir(id), x)
+	if err != nil {
+		err = fmt.Errorf("exec in run %s: %w", id, err)
+	}
+	return st, err
+}
+
+// Stats: see driver.Driver.
+func (d *Driver) Stats(_ context.Context, id driver.ID) (driver.Stats, error) {
+	s, err := supervise.Usage(d.runDir(id))
+	if err != nil {
+		return driver.Stats{}, fmt.Errorf("run %s: %w", id, err)
+	}
+	return s, nil
+}
+
+// Update: see driver.Driver.
+func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
+	if err := d.usable(); err != nil {
+		return fmt.Errorf("%w: limits of run %s: %w", driver.ErrUnsupported, id, err)
+	}
+	err := supervise.Update(ctx, d.runDir(id), func(l *supervise.Limits) {
+		l.MemoryBytes, l.CPUMilli = r.MemoryBytes, r.CPUMilli
+	})
+	if err != nil {
+		return fmt.Errorf("run %s: %w", id, err)
+	}
+	return nil
+}

@@ -1,4 +1,4 @@
-package process
+package supervise
 
 import (
 	"context"
@@ -12,33 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
-	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
 // drainWait is how long further output is waited for once a command has ended:
 // only what escaped its supervisor can still hold the streams.
 const drainWait = time.Second
 
-// Exec: see driver.Driver. The supervisor starts the command on streams whose
-// other ends are here.
-func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
+// Exec runs a further command in the run in dir; see driver.Driver. The
+// supervisor starts it on streams whose other ends are here.
+func Exec(ctx context.Context, dir string, x driver.Exec) (driver.ExitStatus, error) {
 	if len(x.Command) == 0 || x.Command[0] == "" {
 		return driver.ExitStatus{}, fmt.Errorf("%w: exec: no command", driver.ErrInvalid)
 	}
-	s, err := open(x)
+	s, err := openTerminals(x)
 	if err != nil {
-		return driver.ExitStatus{}, fmt.Errorf("%w: exec in run %s: %w", driver.ErrStart, id, err)
+		return driver.ExitStatus{}, fmt.Errorf("%w: exec: %w", driver.ErrStart, err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.begin(x, cancel)
-	st, err := supervise.Exec(ctx, d.runDir(id), x.Command, x.TTY, s.child)
+	st, err := execOn(ctx, dir, x.Command, x.TTY, s.child)
 	s.finish()
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause // of ctx, or of an output that cannot be written
 	}
 	if err != nil {
-		return driver.ExitStatus{}, fmt.Errorf("exec in run %s: %w", id, err)
+		return driver.ExitStatus{}, err
 	}
 	return st, nil
 }
@@ -59,8 +58,8 @@ type terminals struct {
 	copies   sync.WaitGroup
 }
 
-// open makes a terminal or pipes. What has no other end is /dev/null.
-func open(x driver.Exec) (t *terminals, err error) {
+// openTerminals makes a terminal or pipes. What has no other end is /dev/null.
+func openTerminals(x driver.Exec) (t *terminals, err error) {
 	t = &terminals{ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -229,27 +228,4 @@ func (t *terminals) close() {
 			f.Close()
 		}
 	}
-}
-
-// Stats: see driver.Driver.
-func (d *Driver) Stats(_ context.Context, id driver.ID) (driver.Stats, error) {
-	s, err := supervise.Usage(d.runDir(id))
-	if err != nil {
-		return driver.Stats{}, fmt.Errorf("run %s: %w", id, err)
-	}
-	return s, nil
-}
-
-// Update: see driver.Driver.
-func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
-	if err := d.usable(); err != nil {
-		return fmt.Errorf("%w: limits of run %s: %w", driver.ErrUnsupported, id, err)
-	}
-	err := supervise.Update(ctx, d.runDir(id), func(l *supervise.Limits) {
-		l.MemoryBytes, l.CPUMilli = r.MemoryBytes, r.CPUMilli
-	})
-	if err != nil {
-		return fmt.Errorf("run %s: %w", id, err)
-	}
-	return nil
 }
