@@ -42,8 +42,8 @@ oracle: ## plans of 100,000 random regions against a brute-force oracle: some mi
 	$(GO) test ./regional/sched -run '^TestNoStarvation$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 	$(GO) test ./regional/sched -run '^TestRandomLife$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
-integration: build ## real processes and engines: deploy/local, kill -9, recovery, Docker
-	$(GO) test -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./agent/driver/docker
+integration: build ## real processes and engines: deploy/local, kill -9, recovery, Docker, Incus
+	$(GO) test -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./agent/driver/docker ./agent/driver/incus
 
 bench: build ## every benchmark, into bench/RESULTS.md: about ten minutes of a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/docker"
+	"github.com/nusa-scheduler/nusa/agent/driver/incus"
 	"github.com/nusa-scheduler/nusa/agent/driver/process"
 	"github.com/nusa-scheduler/nusa/agent/facts"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
@@ -88,8 +89,13 @@ type Config struct {
 	DockerHost string
 	// DockerPrivileged lets jobs run privileged containers.
 	DockerPrivileged bool
-	// Drivers by name. Default: process, with SupervisorArgv, and docker.
+	// Drivers by name. Default: process, with SupervisorArgv, docker and incus.
 	Drivers map[string]driver.Driver
+	// Incus is how the driver incus reaches its daemon: the absolute path of a
+	// socket, https://…, or "off" for no such driver. Default: the host's own
+	// socket, where there is or was one. IncusCert, IncusKey and IncusCA are files for
+	// https, in PEM; without IncusCA the system's authorities are trusted.
+	Incus, IncusCert, IncusKey, IncusCA string
 	// SupervisorArgv is how the process driver starts a supervisor. Default:
 	// this executable with "supervise".
 	SupervisorArgv []string
@@ -181,7 +187,11 @@ func (c Config) withParts() (Config, error) {
 	}
 	p := process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv})
 	c.Drivers, c.closeDrivers = map[string]driver.Driver{"process": p}, p.Close
-	return c.withDocker()
+	c, err := c.withDocker()
+	if err != nil {
+		return c, err
+	}
+	return c.withIncus()
 }
 
 // withDocker adds the driver docker, where there is an engine or was one: what
@@ -204,6 +214,34 @@ func (c Config) withDocker() (Config, error) {
 	}
 	closeOthers := c.closeDrivers
 	c.Drivers["docker"], c.closeDrivers = d, func() { d.Close(); closeOthers() }
+	return c, nil
+}
+
+// withIncus adds the driver incus, where there is a daemon or was one, as
+// withDocker does.
+func (c Config) withIncus() (Config, error) {
+	dir := filepath.Join(c.DataDir, "incus")
+	if c.Incus == "" {
+		c.Incus = incus.SocketPath()
+		_, noSocket := os.Stat(c.Incus)
+		_, never := os.Stat(dir)
+		if noSocket != nil && never != nil {
+			return c, nil
+		}
+	}
+	if c.Incus == "off" {
+		return c, nil
+	}
+	trust, err := incus.LoadTLS(c.IncusCert, c.IncusKey, c.IncusCA)
+	if err != nil {
+		return c, fmt.Errorf("%w: --incus-cert, --incus-key, --incus-ca: %w", errConfig, err)
+	}
+	d, err := incus.New(incus.Config{Dir: dir, Address: c.Incus, TLS: trust})
+	if err != nil {
+		return c, fmt.Errorf("%w: --incus: %w", errConfig, err)
+	}
+	closeOthers := c.closeDrivers
+	c.Drivers["incus"], c.closeDrivers = d, func() { d.Close(); closeOthers() }
 	return c, nil
 }
 

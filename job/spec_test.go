@@ -70,7 +70,7 @@ groups.web.tasks.server.resources.gpu: not supported yet by driver process
 groups.web.tasks.server.artifacts: not supported yet by driver process
 groups.web.tasks.server.secrets: not supported yet by driver process
 groups.web.tasks.server.check: not supported yet by driver process
-groups.web.tasks.tcp.driver: not supported yet: incus (known here: docker, process)`)
+groups.web.tasks.tcp.check: not supported yet by driver incus`)
 	got := Unsupported(spec)
 	if got.Error() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)

@@ -8,11 +8,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// drivers that are planned or there: a slip of the pen is told from a wish.
+// drivers that are there: a slip of the pen is told from a wish.
 var drivers = []string{"docker", "incus", "process"}
-
-// here are the drivers that are there.
-var here = []string{"docker", "process"}
 
 // Unsupported names what is valid and has no engine yet: refuse a submit with
 // these. Empty when all of the spec is supported.
@@ -42,9 +39,9 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 		for _, name := range sorted(g.GetTasks()) {
 			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()
-			if !slices.Contains(here, t.GetDriver()) {
-				text := fmt.Sprintf("not supported yet: %s (known here: %s)", clip(t.GetDriver()), strings.Join(here, ", "))
-				if slices.Contains(here, nearest(t.GetDriver(), drivers)) {
+			if !slices.Contains(drivers, t.GetDriver()) {
+				text := fmt.Sprintf("not supported yet: %s (known here: %s)", clip(t.GetDriver()), strings.Join(drivers, ", "))
+				if slices.Contains(drivers, nearest(t.GetDriver(), drivers)) {
 					text = fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers))
 				}
 				c.refuse(c.join(at, "driver"), text)

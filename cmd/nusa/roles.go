@@ -156,6 +156,10 @@ func agentCommand() *cobra.Command {
 	f.IntVar(&share, "share", 1, "how many agents share the machine: this one offers that part of it")
 	f.StringVar(&cfg.DockerHost, "docker-host", "", "address of the Docker engine, such as unix:///run/docker.sock (default: the usual socket, where it is there); off = none")
 	f.BoolVar(&cfg.DockerPrivileged, "docker-allow-privileged", false, "let jobs run privileged containers, which are root on this machine")
+	f.StringVar(&cfg.Incus, "incus", "", "address of the Incus daemon: the path of a socket, or https://HOST:PORT (default: this host's socket, where it is there); off = none")
+	f.StringVar(&cfg.IncusCert, "incus-cert", "", "client certificate for https, PEM")
+	f.StringVar(&cfg.IncusKey, "incus-key", "", "its key, PEM")
+	f.StringVar(&cfg.IncusCA, "incus-ca", "", "certificate of the daemon or its authority, PEM")
 	f.BoolVar(&cfg.LeaveOnShutdown, "leave-on-shutdown", false, "say goodbye and stop every task when this agent is stopped")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error

@@ -9,6 +9,7 @@ package incus
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -65,6 +66,32 @@ func SocketPath() string {
 		dir = "/var/lib/incus"
 	}
 	return filepath.Join(dir, "unix.socket")
+}
+
+// LoadTLS reads the PEM files of a client of an https daemon. Without any: nil.
+func LoadTLS(cert, key, ca string) (*tls.Config, error) {
+	if cert == "" && key == "" && ca == "" {
+		return nil, nil
+	}
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, err
+		}
+		out.Certificates = []tls.Certificate{pair}
+	}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, err
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s: no certificate in it", ca)
+		}
+	}
+	return out, nil
 }
 
 // New returns a driver for runs below cfg.Dir. The daemon may come later.

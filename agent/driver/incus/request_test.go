@@ -1,0 +1,143 @@
+package incus
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+var update = os.Getenv("UPDATE") != ""
+
+func sample() driver.Task {
+	return driver.Task{
+		ID:  driver.ID{Alloc: "0f0e0d0c-0000-4000-8000-000000000001", Task: "web_1", Run: 2},
+		Env: map[string]string{"NUSA_NODE": "node-1"},
+		Dir: "/d/allocs/a/tasks/web_1", AllocDir: "/d/allocs/a/shared",
+		Resources: driver.Resources{CPUMilli: 1500, MemoryBytes: 512 << 20},
+	}
+}
+
+// TestRequest compares whole requests, in the types of Incus' own API, with
+// what was read and found right: the machine's cannot be tried everywhere.
+func TestRequest(t *testing.T) {
+	container, machine := sample(), sample()
+	container.Config = map[string]any{
+		"image": "images:alpine/3.22", "command": "httpd", "args": []any{"-f"}, "profiles": []any{"default", "web"},
+		"config":  map[string]any{"limits.processes": 100.0, "security.nesting": false},
+		"devices": map[string]any{"eth0": map[string]any{"type": "nic", "network": "br0"}},
+	}
+	container.Ports = []driver.Port{{Label: "http", Host: 20001, To: 8080}}
+	container.Volumes = []driver.Volume{{Name: "data", Source: "/srv/data", ReadOnly: true}, {Name: "etc", Source: "/srv/etc", Target: "/etc/app"}}
+	machine.Config = map[string]any{"image": "debian-12", "type": "virtual-machine", "target": "member-2", "config": map[string]any{"security.secureboot": false}}
+	for name, task := range map[string]driver.Task{"container": container, "virtual-machine": machine} {
+		c, err := parse(task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.MarshalIndent(request("owner-1", task, c, "/d/incus/a/web_1.2/box", "/usr/bin/nusa"), "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", name+".json")
+		if update {
+			if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(path, append(got, '\n'), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got)+"\n" != string(want) {
+			t.Errorf("%s: the request is now\n%s", name, got)
+		}
+	}
+}
+
+// TestConfig: every mistake names its field.
+func TestConfig(t *testing.T) {
+	for field, config := range map[string]map[string]any{
+		"config.image: required":                       {},
+		"config.imgae: unknown field":                  {"imgae": "x"},
+		"config.image: must be a text":                 {"image": 1.0},
+		"config.type: \"jail\" is neither":             {"image": "x", "type": "jail"},
+		"config.args: [0]: must be a text":             {"image": "x", "command": "y", "args": []any{1.0}},
+		"config.args: without config.command":          {"image": "x", "args": []any{"a"}},
+		"config.user: without config.command":          {"image": "x", "user": "a"},
+		"config.command: a virtual machine":            {"image": "x", "type": "virtual-machine", "command": "y"},
+		`config.config: ["boot.autostart"]: is set by`: {"image": "x", "config": map[string]any{"boot.autostart": true}},
+		`config.config: ["user.nusa.run"]: is set by`:  {"image": "x", "config": map[string]any{"user.nusa.run": "1"}},
+		`config.config: ["raw.lxc"]: is set by`:        {"image": "x", "config": map[string]any{"raw.lxc": "a"}},
+		`config.config["limits.memory"]: comes from`:   {"image": "x", "config": map[string]any{"limits.memory": "1GiB"}},
+		`config.devices: ["nusa-x"]: not a name`:       {"image": "x", "devices": map[string]any{"nusa-x": map[string]any{"type": "disk"}}},
+		`config.devices: ["eth0"].type: required`:      {"image": "x", "devices": map[string]any{"eth0": map[string]any{}}},
+		"config.devices: must be a map":                {"image": "x", "devices": "eth0"},
+		"config.profiles: must be a list of texts":     {"image": "x", "profiles": "default"},
+	} {
+		task := sample()
+		task.Config = config
+		if _, err := parse(task); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%v: %v, want %q", config, err, field)
+		}
+	}
+	for field, change := range map[string]func(*driver.Task){
+		"config.command: required in a group": func(t *driver.Task) { t.LeaseDeadline = time.Hour },
+		"resources.memory: 1024 bytes": func(t *driver.Task) {
+			t.Config["command"], t.Resources.MemoryBytes = "x", 1024
+		},
+		"ports: a virtual machine": func(t *driver.Task) {
+			t.Config["type"], t.Ports = "virtual-machine", []driver.Port{{Label: "a"}}
+		},
+	} {
+		task := sample()
+		task.Config = map[string]any{"image": "x"}
+		change(&task)
+		if _, err := parse(task); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%v, want %q", err, field)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for _, c := range []struct {
+		kind string
+		r    driver.Resources
+		want map[string]string
+	}{
+		{typeContainer, driver.Resources{}, map[string]string{}},
+		{typeContainer, driver.Resources{CPUMilli: 2500, MemoryBytes: 1 << 20}, map[string]string{"limits.cpu.allowance": "250ms/100ms", "limits.memory": "1048576"}},
+		{typeContainer, driver.Resources{CPUMilli: 5}, map[string]string{"limits.cpu.allowance": "5ms/1000ms"}},
+		{typeVM, driver.Resources{CPUMilli: 2500}, map[string]string{"limits.cpu": "3"}},
+		{typeVM, driver.Resources{CPUMilli: 1000}, map[string]string{"limits.cpu": "1"}},
+	} {
+		if got := limits(c.kind, c.r); !maps.Equal(got, c.want) {
+			t.Errorf("%s %+v: %v, want %v", c.kind, c.r, got, c.want)
+		}
+	}
+}
+
+// TestInstanceName: valid for Incus, and never that of another run.
+func TestInstanceName(t *testing.T) {
+	valid := regexp.MustCompile(`^[a-zA-Z]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])$`)
+	var names []string
+	for _, owner := range []string{"a", "b"} {
+		for _, alloc := range []string{"0f0e0d0c-0000-4000-8000-000000000001", "0f0e0d0c-0000-4000-8000-000000000002"} {
+			for _, task := range []string{"web", "web_1", "web.1", strings.Repeat("long", 16)} {
+				name := instanceName(owner, driver.ID{Alloc: alloc, Task: task, Run: 1000})
+				if !valid.MatchString(name) || slices.Contains(names, name) {
+					t.Errorf("%s: not valid, or given twice", name)
+				}
+				names = append(names, name)
+			}
+		}
+	}
+}
