@@ -34,19 +34,19 @@ type config struct {
 func parse(t driver.Task) (config, error) {
 	c := config{pull: "if_absent", network: "bridge", pids: defaultPids}
 	into := map[string]func(any) error{
-		"args":           func(v any) (err error) { c.args, err = texts(v); return },
-		"command":        func(v any) (err error) { c.command, err = text(v); return },
+		"args":           func(v any) (err error) { c.args, err = driver.ConfigTexts(v); return },
+		"command":        func(v any) (err error) { c.command, err = driver.ConfigText(v); return },
 		"cpu_hard_limit": func(v any) (err error) { c.hardCPU, err = flag(v); return },
 		"dir":            func(v any) (err error) { c.dir, err = absolute(v); return },
-		"entrypoint":     func(v any) (err error) { c.entrypoint, err = texts(v); return },
-		"image":          func(v any) (err error) { c.image, err = text(v); return },
+		"entrypoint":     func(v any) (err error) { c.entrypoint, err = driver.ConfigTexts(v); return },
+		"image":          func(v any) (err error) { c.image, err = driver.ConfigText(v); return },
 		"labels":         func(v any) (err error) { c.labels, err = labels(v); return },
 		"network":        func(v any) (err error) { c.network, err = oneOf(v, "bridge", "host", "none"); return },
 		"pids_limit":     func(v any) (err error) { c.pids, err = count(v); return },
 		"privileged":     func(v any) (err error) { c.privileged, err = flag(v); return },
 		"pull":           func(v any) (err error) { c.pull, err = oneOf(v, "if_absent", "always", "never"); return },
-		"udp":            func(v any) (err error) { c.udp, err = texts(v); return },
-		"user":           func(v any) (err error) { c.user, err = text(v); return },
+		"udp":            func(v any) (err error) { c.udp, err = driver.ConfigTexts(v); return },
+		"user":           func(v any) (err error) { c.user, err = driver.ConfigText(v); return },
 	}
 	for _, key := range slices.Sorted(maps.Keys(t.Config)) {
 		read, ok := into[key]
@@ -69,33 +69,6 @@ func parse(t driver.Task) (config, error) {
 		}
 	}
 	return c, nil
-}
-
-func text(v any) (string, error) {
-	s, ok := v.(string)
-	if !ok {
-		return "", errors.New("must be a text")
-	}
-	if strings.ContainsRune(s, 0) {
-		return "", errors.New("must not contain a zero byte")
-	}
-	return s, nil
-}
-
-func texts(v any) ([]string, error) {
-	list, ok := v.([]any)
-	if !ok {
-		return nil, errors.New("must be a list of texts")
-	}
-	var out []string
-	for i, item := range list {
-		s, err := text(item)
-		if err != nil {
-			return nil, fmt.Errorf("[%d]: %w", i, err)
-		}
-		out = append(out, s)
-	}
-	return out, nil
 }
 
 func oneOf(v any, known ...string) (string, error) {
@@ -123,7 +96,7 @@ func count(v any) (int64, error) {
 }
 
 func absolute(v any) (string, error) {
-	s, err := text(v)
+	s, err := driver.ConfigText(v)
 	if err == nil && !strings.HasPrefix(s, "/") {
 		err = errors.New("must be an absolute path inside the container")
 	}
@@ -140,7 +113,7 @@ func labels(v any) (map[string]string, error) {
 		if strings.HasPrefix(k, labelPrefix) {
 			return nil, fmt.Errorf("%s: labels that begin with %s are Nusa's own", k, labelPrefix)
 		}
-		s, err := text(m[k])
+		s, err := driver.ConfigText(m[k])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", k, err)
 		}

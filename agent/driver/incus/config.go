@@ -60,7 +60,7 @@ func (c *config) set(key string, value any, taskDir string) (err error) {
 	case "command":
 		c.command, err = text(value)
 	case "args":
-		c.args, err = texts(value)
+		c.args, err = driver.ConfigTexts(value)
 	case "dir":
 		if c.dir, err = text(value); !path.IsAbs(c.dir) {
 			c.dir = path.Join(taskDir, c.dir)
@@ -68,7 +68,7 @@ func (c *config) set(key string, value any, taskDir string) (err error) {
 	case "user":
 		c.user, err = text(value)
 	case "profiles":
-		c.profiles, err = texts(value)
+		c.profiles, err = driver.ConfigTexts(value)
 	case "target":
 		c.target, err = text(value)
 	case "config":
@@ -146,28 +146,13 @@ func devices(v any) (map[string]map[string]string, error) {
 	return out, nil
 }
 
+// text is one that says something.
 func text(v any) (string, error) {
-	s, ok := v.(string)
-	if !ok || s == "" || strings.ContainsRune(s, 0) {
-		return "", errors.New("must be a text")
+	s, err := driver.ConfigText(v)
+	if err == nil && s == "" {
+		err = errors.New("must be a text")
 	}
-	return s, nil
-}
-
-func texts(v any) ([]string, error) {
-	list, ok := v.([]any)
-	if !ok {
-		return nil, errors.New("must be a list of texts")
-	}
-	out := []string{}
-	for i, item := range list {
-		s, ok := item.(string)
-		if !ok || strings.ContainsRune(s, 0) {
-			return nil, fmt.Errorf("[%d]: must be a text", i)
-		}
-		out = append(out, s)
-	}
-	return out, nil
+	return s, err
 }
 
 // textMap reads a map of texts; the engine knows nothing but texts, so a number

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
@@ -27,13 +26,13 @@ func parse(t driver.Task) (config, error) {
 		var err error
 		switch key {
 		case "command":
-			c.command, err = text(value)
+			c.command, err = driver.ConfigText(value)
 		case "args":
-			c.args, err = texts(value)
+			c.args, err = driver.ConfigTexts(value)
 		case "user":
-			c.user, err = text(value)
+			c.user, err = driver.ConfigText(value)
 		case "dir":
-			c.dir, err = text(value)
+			c.dir, err = driver.ConfigText(value)
 			if !filepath.IsAbs(c.dir) {
 				c.dir = filepath.Join(t.Dir, c.dir)
 			}
@@ -53,31 +52,4 @@ func parse(t driver.Task) (config, error) {
 		return c, errors.New("config.command: required")
 	}
 	return c, nil
-}
-
-func text(v any) (string, error) {
-	s, ok := v.(string)
-	if !ok {
-		return "", errors.New("must be a text")
-	}
-	if strings.ContainsRune(s, 0) {
-		return "", errors.New("must not contain a zero byte")
-	}
-	return s, nil
-}
-
-func texts(v any) ([]string, error) {
-	list, ok := v.([]any)
-	if !ok {
-		return nil, errors.New("must be a list of texts")
-	}
-	var out []string
-	for i, item := range list {
-		s, err := text(item)
-		if err != nil {
-			return nil, fmt.Errorf("[%d]: %w", i, err)
-		}
-		out = append(out, s)
-	}
-	return out, nil
 }
