@@ -187,7 +187,7 @@ func (t *Table) Resolve(req *nusav1.ResolveOriginRequest, router func(topology.P
 	rec, err := t.match(req.GetDomain())
 	switch {
 	case errors.Is(err, origin.ErrNoRecord):
-		return nil, status.Errorf(codes.NotFound, "no origin record covers %q", req.GetDomain())
+		return nil, status.Errorf(codes.NotFound, "no origin record covers %q: `nusa origin list` shows them", req.GetDomain())
 	case err != nil:
 		return nil, invalid("domain", err)
 	}
