@@ -36,6 +36,12 @@ type Options struct {
 	// Globals, Servers and Agents are how many run, the latter two in each
 	// region. Defaults 1, 1, 2.
 	Globals, Servers, Agents int
+	// Disk has regional servers keep their data, so that one that was stopped or
+	// killed comes back as itself; else their log is in memory.
+	Disk bool
+	// Stats is what the agent of that name measures at a time. Default: the same
+	// all the time.
+	Stats func(agent string, now time.Duration) *nusav1.NodeStats
 	// Net is how the network behaves.
 	Net simnet.Options
 	// Logger of all roles. Default: none.
@@ -144,18 +150,22 @@ func (f *Federation) StartGlobal(i int) *Process {
 	})
 }
 
-// StartServer starts server i of a region, from 1. Its log is in memory, so one
-// that was killed comes back as another server.
+// StartServer starts server i of a region, from 1. One that was killed comes back
+// as another server, unless its data is on disk.
 func (f *Federation) StartServer(region string, i int) *Process {
 	f.t.Helper()
 	name, ip := fmt.Sprintf("%s-%d", region, i), f.ServerIP(region, i)
+	dir := ""
+	if f.opts.Disk {
+		dir = filepath.Join(f.dir, name)
+	}
 	var globals []string
 	for i := range f.opts.Globals {
 		globals = append(globals, globalIP(i+1)+":7600")
 	}
 	return f.start(name, ip, func(ctx context.Context, n network.Net, p *Process, ready func()) error {
 		return regional.Run(ctx, regional.Config{
-			Region: &nusav1.RegionDefinition{Name: region}, Name: name, InMemory: true,
+			Region: &nusav1.RegionDefinition{Name: region}, Name: name, InMemory: dir == "", DataDir: dir,
 			GRPCAddr: ip + ":7610", RaftAddr: ip + ":7611", GossipAddr: ip + ":7612", ProbeAddr: ip + ":7613", HTTPAddr: "-",
 			Join: f.servers(region, ":7612"), BootstrapExpect: f.opts.Servers, Global: globals,
 			Net: n, Logger: f.log(name), Clock: f.Clock,
@@ -184,7 +194,7 @@ func (f *Federation) StartAgent(region string, i int) *Process {
 	return f.start(name, ip, func(ctx context.Context, n network.Net, p *Process, ready func()) error {
 		return agent.Run(ctx, agent.Config{
 			Region: region, Name: name, DataDir: dir, Servers: f.servers(region, ":7610"), HTTPAddr: "-",
-			Net: n, Logger: f.log(name), Clock: f.Clock, Facts: machine(name),
+			Net: n, Logger: f.log(name), Clock: f.Clock, Facts: f.machine(name),
 			Drivers: map[string]driver.Driver{"process": pretend{f.drivers[name], f.begun}},
 			Ready:   func(a agent.Addresses) { p.Node = a.NodeID; ready() },
 		})
@@ -192,7 +202,7 @@ func (f *Federation) StartAgent(region string, i int) *Process {
 }
 
 // machine is a host with 8 cores and 16 GiB.
-func machine(name string) facts.Source {
+func (f *Federation) machine(name string) facts.Source {
 	return facts.Source{
 		Static: func(context.Context) (*nusav1.HostFacts, error) {
 			return &nusav1.HostFacts{
@@ -201,6 +211,9 @@ func machine(name string) facts.Source {
 			}, nil
 		},
 		Stats: func(context.Context) (*nusav1.NodeStats, error) {
+			if f.opts.Stats != nil {
+				return f.opts.Stats(name, f.Clock()), nil
+			}
 			return &nusav1.NodeStats{Cpu: 0.1, MemoryUsedBytes: 1 << 30, MemoryAvailableBytes: 15 << 30}, nil
 		},
 	}

@@ -216,11 +216,29 @@ func (t Trend) Reaches(limit float64) Forecast {
 	}
 	at, ok := after(t.Slope)
 	if !ok {
-		return Forecast{Why: fmt.Sprintf("%s, but not there within %s, as far as %s of values can tell", t.Verdict, trendReach*t.Span, t.Span)}
+		return Forecast{Why: fmt.Sprintf("%s, but not there within %s, as far as %s of values can tell", t.Verdict, words(trendReach*t.Span), words(t.Span))}
 	}
 	f := Forecast{Known: true, At: at}
 	f.Earliest, _ = after(fast)
 	f.Latest, _ = after(slow)
-	f.Why = fmt.Sprintf("%s for %s; the line explains %.0f %%", t.Verdict, t.Span, 100*t.Fit)
+	f.Why = fmt.Sprintf("%s for %s; the line explains %.0f %%", t.Verdict, words(t.Span), 100*t.Fit)
 	return f
+}
+
+// words are a span for people, in the one unit that fits: "6 days".
+func words(d time.Duration) string {
+	unit, one := "second", time.Second
+	switch {
+	case d >= 48*time.Hour:
+		unit, one = "day", 24*time.Hour
+	case d >= 2*time.Hour:
+		unit, one = "hour", time.Hour
+	case d >= 2*time.Minute:
+		unit, one = "minute", time.Minute
+	}
+	n := int64(d.Round(one) / one)
+	if n != 1 {
+		unit += "s"
+	}
+	return fmt.Sprintf("%d %s", n, unit)
 }

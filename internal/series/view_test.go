@@ -128,6 +128,24 @@ func TestReaches(t *testing.T) {
 	}
 }
 
+func TestSpansInWords(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0 seconds", time.Second: "1 second", 119 * time.Second: "119 seconds", 2 * time.Minute: "2 minutes",
+		90 * time.Minute: "90 minutes", 2*time.Hour + 20*time.Minute: "2 hours", 47 * time.Hour: "47 hours", 144 * time.Hour: "6 days",
+	} {
+		if got := words(d); got != want {
+			t.Errorf("%s: %q, want %q", d, got, want)
+		}
+	}
+	days := FitTrend(time.Unix(0, 0), time.Hour, row(145, func(i int) float64 { return float64(i) }))
+	if why := days.Reaches(200).Why; why != "rising for 6 days; the line explains 100 %" {
+		t.Errorf("%q", why)
+	}
+	if why := days.Reaches(1e6).Why; why != "rising, but not there within 30 days, as far as 6 days of values can tell" {
+		t.Errorf("%q", why)
+	}
+}
+
 // TestForecastsCover: with independent noise the limit is reached between
 // Earliest and Latest in about 99 of 100 cases, and the slope is near.
 func TestForecastsCover(t *testing.T) {
