@@ -23,6 +23,8 @@ type Ask struct {
 
 	// Drivers of the tasks, sorted, each once.
 	Drivers []string
+	// Needs are capabilities that a driver must have, sorted, by its name.
+	Needs map[string][]string
 	// Ports sorted by label.
 	Ports []PortAsk
 
@@ -67,6 +69,10 @@ func AskOf(g *nusav1.Group) Ask {
 		a.GPUShareMilli += r.GetGpu().GetShareMilli()
 		a.GPUModels = append(a.GPUModels, r.GetGpu().GetModels()...)
 		a.Drivers = append(a.Drivers, t.GetDriver())
+		a.need(t, g)
+	}
+	for d := range a.Needs {
+		a.Needs[d] = sortedSet(a.Needs[d])
 	}
 	a.Drivers = sortedSet(a.Drivers)
 	a.GPUModels = sortedSet(a.GPUModels)
@@ -78,6 +84,30 @@ func AskOf(g *nusav1.Group) Ask {
 		a.Affinities = append(a.Affinities, AffinityAsk{f.GetExpression(), f.GetWeight()})
 	}
 	return a
+}
+
+// need adds the capabilities, in a driver's words, that a task asks for.
+func (a *Ask) need(t *nusav1.Task, g *nusav1.Group) {
+	var needs []string
+	for _, v := range g.GetVolumes() {
+		needs = append(needs, "volumes")
+		if v.GetReadOnly() || v.GetTarget() != "" {
+			needs = append(needs, "mounts")
+		}
+	}
+	if len(t.GetSecrets()) > 0 {
+		needs = append(needs, "secrets")
+	}
+	if t.GetDriver() == "process" && ProcessConfigOf(t).User != "" {
+		needs = append(needs, "user")
+	}
+	if len(needs) == 0 {
+		return
+	}
+	if a.Needs == nil {
+		a.Needs = map[string][]string{}
+	}
+	a.Needs[t.GetDriver()] = append(a.Needs[t.GetDriver()], needs...)
 }
 
 // Resources is the ask's amounts as a message.

@@ -1,8 +1,11 @@
 package job
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/structpb"
@@ -67,13 +70,19 @@ func (c *checker) knownField(at, k string, known []string) bool {
 
 func (c *checker) processConfig(p string, t *nusav1.Task) {
 	fields := t.GetConfig().GetFields()
-	known := []string{"command", "args", "user", "dir"}
+	known := []string{"command", "args", "user", "dir", "cpu_hard_limit", "ulimits"}
 	for _, k := range sorted(fields) {
 		at := join(p, k)
 		switch {
 		case !c.knownField(at, k, known):
 		case k == "args":
 			c.args(at, fields[k])
+		case k == "cpu_hard_limit":
+			if _, ok := fields[k].GetKind().(*structpb.Value_BoolValue); !ok {
+				c.fail(at, "must be true or false")
+			}
+		case k == "ulimits":
+			c.ulimits(at, fields[k])
 		default:
 			s, ok := fields[k].GetKind().(*structpb.Value_StringValue)
 			if !ok {
@@ -86,6 +95,59 @@ func (c *checker) processConfig(p string, t *nusav1.Task) {
 	if f, ok := fields["command"]; !ok || isText(f) && f.GetStringValue() == "" {
 		c.fail(join(p, "command"), "is missing: the program to run")
 	}
+}
+
+// Ulimits are the names of a process' limits, as ulimit and limits.conf have
+// them.
+var Ulimits = []string{"as", "core", "cpu", "data", "fsize", "memlock", "nofile", "nproc", "stack"}
+
+// ulimits checks a map of limits: a number, "unlimited", or two of these as
+// "soft:hard".
+func (c *checker) ulimits(p string, v *structpb.Value) {
+	m, ok := v.GetKind().(*structpb.Value_StructValue)
+	if !ok {
+		c.fail(p, "must be a map such as {nofile: 4096}")
+		return
+	}
+	fields := m.StructValue.GetFields()
+	for _, k := range sorted(fields) {
+		at := join(p, k)
+		if !c.knownField(at, k, Ulimits) {
+			continue
+		}
+		if _, _, err := ParseUlimit(fields[k].AsInterface()); err != nil {
+			c.fail(at, "%v", err)
+		}
+	}
+}
+
+// ParseUlimit reads a limit; soft is at most hard. Unlimited is the greatest
+// number there is.
+func ParseUlimit(v any) (soft, hard uint64, err error) {
+	one := func(s string) uint64 {
+		if s == "unlimited" {
+			return math.MaxUint64
+		}
+		n, e := strconv.ParseUint(s, 10, 63)
+		err = errors.Join(err, e)
+		return n
+	}
+	switch v := v.(type) {
+	case float64:
+		if v < 0 || v != math.Trunc(v) || v >= 1<<53 {
+			break
+		}
+		return uint64(v), uint64(v), nil
+	case string:
+		s, h, two := strings.Cut(v, ":")
+		if !two {
+			h = s
+		}
+		if soft, hard = one(s), one(h); err == nil && soft <= hard {
+			return soft, hard, nil
+		}
+	}
+	return 0, 0, errors.New(`must be a whole number, unlimited, or two of these as "soft:hard"`)
 }
 
 func isText(v *structpb.Value) bool {

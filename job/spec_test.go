@@ -65,7 +65,6 @@ groups.web.singleton: not supported yet
 groups.web.update.canary: not supported yet
 groups.web.update.auto_revert: not supported yet
 groups.web.tasks.command.check: not supported yet by driver docker
-groups.web.volumes: not supported yet by driver process
 groups.web.tasks.server.resources.gpu: not supported yet by driver process
 groups.web.tasks.server.artifacts: not supported yet by driver process
 groups.web.tasks.server.secrets: not supported yet by driver process
@@ -145,16 +144,18 @@ groups:
     affinities: [{expression: 'node.os == "linux"', weight: 5}]
     spread: {by: node.name}
     ports: {b: {static: 80}, a: {to: 8080}, c: {static: 22}}
+    volumes: {data: {source: /srv}, conf: {source: /etc/x, read_only: true}}
     tasks:
       x: {driver: process, config: {command: x, args: [-v], user: u, dir: d}, resources: {cpu: 500m, memory: 1GiB, disk: 1MiB, gpu: {count: 1, model: [b, a]}}}
-      y: {driver: incus, resources: {disk: 2MiB, gpu: {count: 2, model: [a]}}}
+      y: {driver: incus, resources: {disk: 2MiB, gpu: {count: 2, model: [a]}}, secrets: [s]}
       z: {driver: process, config: {command: x}}
 `)
 	Default(spec)
 	got := AskOf(spec.Groups["g"])
 	want := Ask{
 		CPUMilli: 700, MemoryBytes: 1<<30 + 2*defaultMemory, DiskBytes: 3 << 20, GPUCount: 3, GPUModels: []string{"a", "b"},
-		Drivers: []string{"incus", "process"}, Ports: []PortAsk{{"a", 0, 8080}, {"b", 80, 0}, {"c", 22, 0}},
+		Drivers: []string{"incus", "process"},
+		Needs:   map[string][]string{"incus": {"mounts", "secrets", "volumes"}, "process": {"mounts", "user", "volumes"}}, Ports: []PortAsk{{"a", 0, 8080}, {"b", 80, 0}, {"c", 22, 0}},
 		Pool: "fast", Dedicated: true, Constraints: []string{"node.cpu_cores > 1"}, SpreadBy: "node.name",
 		Affinities: []AffinityAsk{{`node.os == "linux"`, 5}},
 	}

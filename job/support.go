@@ -47,7 +47,6 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 				c.refuse(c.join(at, "driver"), text)
 				continue
 			}
-			refuse(len(g.GetVolumes()) > 0 && t.GetDriver() == "process", c.join(p, "volumes"), by)
 			refuse(t.GetResources().GetGpu().GetCount() > 0 || t.GetResources().GetGpu().GetShareMilli() > 0, c.under(at, ".resources.gpu"), by)
 			refuse(len(t.GetArtifacts()) > 0, c.join(at, "artifacts"), by)
 			refuse(len(t.GetSecrets()) > 0, c.join(at, "secrets"), by)
@@ -86,6 +85,13 @@ func Warnings(spec *nusav1.JobSpec) []string {
 		}
 		if g.Count != nil && g.GetCount() == 0 {
 			out = append(out, fmt.Sprintf("groups.%s has a count of 0: nothing of it runs", k))
+		}
+		for _, name := range sorted(g.GetTasks()) {
+			for i, a := range g.GetTasks()[name].GetArtifacts() {
+				if a.GetChecksum() == "" && strings.HasPrefix(a.GetSource(), "https:") {
+					out = append(out, fmt.Sprintf("groups.%s.tasks.%s.artifacts[%d] has no checksum: whoever changes the file there changes what runs here", k, name, i))
+				}
+			}
 		}
 	}
 	return out

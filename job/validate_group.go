@@ -1,11 +1,8 @@
 package job
 
 import (
-	"encoding/hex"
 	"fmt"
-	"net/url"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -232,59 +229,6 @@ func (c *checker) env(p string, env map[string]string) {
 			c.fail(at, "names that start with NUSA_ are set by the agent")
 		}
 		c.text(at, env[k], maxText)
-	}
-}
-
-// files checks what is put into the allocation folder before the start.
-func (c *checker) files(p string, t *nusav1.Task) {
-	at := c.join(p, "templates")
-	c.count(at, len(t.GetTemplates()), MaxTemplates, "templates")
-	for i, f := range t.GetTemplates() {
-		item := fmt.Sprintf("%s[%d]", at, i)
-		c.text(c.join(item, "text"), f.GetText(), maxText)
-		c.inside(c.join(item, "to"), f.GetTo())
-		if strings.HasSuffix(f.GetTo(), "/") {
-			c.fail(c.join(item, "to"), "%q is a folder: name the file", clip(f.GetTo()))
-		}
-	}
-	at = c.join(p, "artifacts")
-	c.count(at, len(t.GetArtifacts()), MaxArtifacts, "artifacts")
-	for i, a := range t.GetArtifacts() {
-		item := fmt.Sprintf("%s[%d]", at, i)
-		c.text(c.join(item, "source"), a.GetSource(), 4096)
-		if u, err := url.Parse(a.GetSource()); err != nil || u.Scheme == "" || u.Host == "" && u.Scheme != "file" {
-			c.fail(c.join(item, "source"), "%q is not an address such as https://host/file", clip(a.GetSource()))
-		}
-		if sum, ok := strings.CutPrefix(a.GetChecksum(), "sha256:"); a.GetChecksum() != "" && !(ok && len(sum) == 64 && isHex(sum)) {
-			c.fail(c.join(item, "checksum"), "must be sha256: and 64 hexadecimal digits")
-		}
-		c.inside(c.join(item, "to"), a.GetTo())
-	}
-	at = c.join(p, "secrets")
-	c.count(at, len(t.GetSecrets()), MaxSecrets, "secrets")
-	for i, s := range t.GetSecrets() {
-		item := fmt.Sprintf("%s[%d]", at, i)
-		c.name(item, s)
-		if slices.Contains(t.GetSecrets()[:i], s) {
-			c.fail(item, "%q stands twice", clip(s))
-		}
-	}
-}
-
-func isHex(s string) bool {
-	_, err := hex.DecodeString(s)
-	return err == nil
-}
-
-// inside checks a path below the allocation folder.
-func (c *checker) inside(p, to string) {
-	c.text(p, to, 1024)
-	clean := path.Clean(to)
-	switch {
-	case to == "":
-		c.fail(p, "is missing")
-	case path.IsAbs(to) || clean == ".." || clean == "." || strings.HasPrefix(clean, "../"):
-		c.fail(p, "%q is not a path inside the allocation folder", clip(to))
 	}
 }
 

@@ -80,11 +80,11 @@ func askOf(g *nusav1.Group) state.Ask {
 		Constraints: slices.Sorted(slices.Values(a.Constraints)),
 		Spread:      a.SpreadBy,
 	}
-	var caps []string
-	if g.GetSingleton() {
-		caps = []string{selfFencing}
-	}
 	for _, d := range a.Drivers {
+		caps := a.Needs[d]
+		if g.GetSingleton() {
+			caps = slices.Sorted(slices.Values(append([]string{selfFencing}, caps...)))
+		}
 		out.Drivers = append(out.Drivers, state.DriverAsk{Name: d, Capabilities: caps})
 	}
 	for _, p := range a.Ports {

@@ -43,6 +43,14 @@ const (
 	CapExec   = "exec"
 	CapStats  = "stats"
 	CapUpdate = "update"
+	// CapVolumes: Volumes are there. CapMounts: as mounts, so that their Target
+	// and ReadOnly hold. CapSecrets: the task sees SecretsDir, and nobody else
+	// does.
+	CapVolumes = "volumes"
+	CapMounts  = "mounts"
+	CapSecrets = "secrets"
+	// CapUser: tasks run as another user than the agent's.
+	CapUser = "user"
 )
 
 // Driver runs tasks. A run is named by its ID and starts at most once in the
@@ -117,18 +125,24 @@ type Task struct {
 	// never in a command line or a file that others can read.
 	Env map[string]string
 	// Dir is the task's working folder; AllocDir is shared by the allocation's
-	// tasks. Both exist and are absolute.
-	Dir, AllocDir string
-	Resources     Resources
-	Ports         []Port
-	Volumes       []Volume
-	Logs          LogBounds
+	// tasks. Both exist and are absolute. An engine with a file system of its own
+	// shows them under the same paths, and SecretsDir ("" = none), which is in
+	// memory, at ContainerSecrets, read-only.
+	Dir, AllocDir, SecretsDir string
+	Resources                 Resources
+	Ports                     []Port
+	Volumes                   []Volume
+	Logs                      LogBounds
 	// LeaseDeadline on CLOCK_BOOTTIME (the agent's Config.Clock): at this time
 	// whatever supervises the run asks it to end, and kills it StopGrace later:
 	// a master waits for both before it replaces the instance. 0 = no lease.
 	LeaseDeadline time.Duration
 	StopGrace     time.Duration
 }
+
+// ContainerSecrets is where a task with a file system of its own finds its
+// secrets.
+const ContainerSecrets = "/run/nusa/secrets"
 
 // Resources the run is charged for; a limit where the driver can.
 type Resources struct {

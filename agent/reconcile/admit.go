@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -13,6 +14,8 @@ type Ask struct {
 	Drivers                          []string // names
 	// Unsupported names the first field that no driver of it can honour; "".
 	Unsupported string
+	// UnsupportedReason is why; "" = ReasonUnsupported.
+	UnsupportedReason Reason
 }
 
 // Host is what an agent knows of itself when it accepts or declines.
@@ -82,7 +85,7 @@ func (r *room) refuse(a Ask) (Reason, string) {
 		return ReasonAgentLeaving, "the agent announced that it leaves"
 	}
 	if a.Unsupported != "" {
-		return ReasonUnsupported, a.Unsupported
+		return cmp.Or(a.UnsupportedReason, ReasonUnsupported), a.Unsupported
 	}
 	drivers := slices.Sorted(slices.Values(a.Drivers))
 	for _, d := range drivers {

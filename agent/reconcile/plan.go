@@ -27,6 +27,8 @@ const (
 	ReasonMaxRuntime         Reason = "max_runtime"
 	ReasonLeaseExpired       Reason = "lease_expired"
 	ReasonRestartsExhausted  Reason = "restarts_exhausted"
+	ReasonNotAllowed         Reason = "not_allowed"
+	ReasonSecretMissing      Reason = "secret_missing"
 )
 
 // Kind of an action.

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -161,6 +162,9 @@ func mounts(t driver.Task) []mount.Mount {
 		}
 		out = append(out, bind(v.Source, target, v.ReadOnly))
 	}
+	if t.SecretsDir != "" {
+		out = append(out, bind(t.SecretsDir, driver.ContainerSecrets, true))
+	}
 	return out
 }
 
@@ -206,4 +210,21 @@ func own(dir, user string) error {
 		}
 		return os.Lchown(path, uid, gid)
 	})
+}
+
+// ownSecrets does the same for the secrets: what only the image knows as a name
+// may read them, and so may everybody else in that container.
+func ownSecrets(dir, user string) error {
+	if dir == "" {
+		return nil
+	}
+	name, _, _ := strings.Cut(user, ":")
+	if _, err := strconv.Atoi(name); err == nil || name == "" || name == "root" {
+		return own(dir, user)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	for _, f := range files {
+		err = errors.Join(err, os.Chmod(f, 0o444))
+	}
+	return errors.Join(err, os.Chmod(dir, 0o555))
 }

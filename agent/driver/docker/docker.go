@@ -120,7 +120,7 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 		f.Message = "this engine does not limit: " + strings.Join(missing, ", ")
 	}
 	if d.local() {
-		f.Capabilities = append(f.Capabilities, driver.CapExec)
+		f.Capabilities = append(f.Capabilities, driver.CapExec, driver.CapMounts, driver.CapSecrets, driver.CapVolumes)
 	}
 	slices.Sort(f.Capabilities)
 	d.sweep(ctx)

@@ -115,7 +115,7 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 	if user == "" && img.Config != nil {
 		user = img.Config.User
 	}
-	if err := own(t.Dir, user); err != nil {
+	if err := errors.Join(own(t.Dir, user), ownSecrets(t.SecretsDir, user)); err != nil {
 		return "", false, fmt.Errorf("%w: config.user: %w", driver.ErrStart, err)
 	}
 	for range 3 {

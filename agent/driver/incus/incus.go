@@ -163,7 +163,8 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 		return f
 	}
 	f.Healthy = true
-	f.Capabilities = []string{driver.CapCPULimit, driver.CapExec, driver.CapMemoryLimit, driver.CapRecover, driver.CapSelfFencing, driver.CapStats, driver.CapUpdate}
+	f.Capabilities = []string{driver.CapCPULimit, driver.CapExec, driver.CapMemoryLimit, driver.CapMounts,
+		driver.CapRecover, driver.CapSecrets, driver.CapSelfFencing, driver.CapStats, driver.CapUpdate, driver.CapVolumes}
 	if !strings.Contains(server.Environment.Driver, "qemu") {
 		f.Message = "no virtual machines: the daemon runs " + server.Environment.Driver
 	}

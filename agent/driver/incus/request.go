@@ -102,6 +102,9 @@ func request(owner string, t driver.Task, c config, box, init string) api.Instan
 		}
 		folder("volume-"+v.Name, v.Source, target, v.ReadOnly)
 	}
+	if t.SecretsDir != "" {
+		folder("secrets", t.SecretsDir, driver.ContainerSecrets, true)
+	}
 	for _, p := range t.Ports {
 		post.Devices[devicePrefix+"port-"+p.Label] = map[string]string{
 			"type": "proxy", "listen": fmt.Sprintf("tcp:0.0.0.0:%d", p.Host), "connect": fmt.Sprintf("tcp:127.0.0.1:%d", p.To),

@@ -55,8 +55,14 @@ func (d *Driver) runDir(id driver.ID) string {
 }
 
 // Fingerprint: processes always work; limits only where control groups do.
-func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
-	f := driver.Fingerprint{Healthy: true, Version: "1", Capabilities: []string{driver.CapExec, driver.CapRecover, driver.CapSelfFencing, driver.CapStats}}
+func (d *Driver) Fingerprint(context.Context) (f driver.Fingerprint) {
+	f = driver.Fingerprint{Healthy: true, Version: "1", Capabilities: []string{
+		driver.CapExec, driver.CapRecover, driver.CapSelfFencing, driver.CapStats, driver.CapVolumes,
+	}}
+	if os.Geteuid() == 0 {
+		f.Capabilities = append(f.Capabilities, driver.CapUser)
+	}
+	defer func() { slices.Sort(f.Capabilities) }()
 	if _, err := exec.LookPath(d.cfg.SupervisorArgv[0]); err != nil {
 		return driver.Fingerprint{Message: fmt.Sprintf("no supervisor: %v", err)}
 	}
@@ -64,10 +70,7 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 		f.Message = fmt.Sprintf("CPU and memory are not limited: %v", err)
 		return f
 	}
-	f.Capabilities = []string{
-		driver.CapCPULimit, driver.CapExec, driver.CapMemoryLimit, driver.CapRecover,
-		driver.CapSelfFencing, driver.CapStats, driver.CapUpdate,
-	}
+	f.Capabilities = append(f.Capabilities, driver.CapCPULimit, driver.CapMemoryLimit, driver.CapUpdate)
 	return f
 }
 

@@ -1631,12 +1631,22 @@ func (x *Task) GetRestart() *Restart {
 	return nil
 }
 
-// Artifact is fetched before the task starts.
+// Artifact is fetched before the task starts, once in the life of the
+// allocation.
 type Artifact struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	Checksum      string                 `protobuf:"bytes,2,opt,name=checksum,proto3" json:"checksum,omitempty"`
-	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// https://…, http://… (with a checksum) or file:///…, as far as the node's
+	// operator allows it.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// sha256: or sha512: and hexadecimal digits, of what is fetched.
+	Checksum string `protobuf:"bytes,2,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	// Below the task's folder. With a / at its end it is a folder: an archive
+	// (.tar, .tar.gz, .tgz, .zip) is unpacked there, anything else keeps its name.
+	// Without, it is the file itself.
+	To string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	// Permissions of a file, octal. Default 0644; an archive's entries have their
+	// own.
+	Mode          string `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1692,12 +1702,21 @@ func (x *Artifact) GetTo() string {
 	return ""
 }
 
-// Template is a text written into the allocation folder before the start;
+func (x *Artifact) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+// Template is a text written into the task's folder before each start;
 // ${NUSA_…} variables are replaced.
 type Template struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
-	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Text  string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	To    string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// Permissions, octal. Default 0644.
+	Mode          string `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1742,6 +1761,13 @@ func (x *Template) GetText() string {
 func (x *Template) GetTo() string {
 	if x != nil {
 		return x.To
+	}
+	return ""
+}
+
+func (x *Template) GetMode() string {
+	if x != nil {
+		return x.Mode
 	}
 	return ""
 }
@@ -3020,14 +3046,16 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\arestart\x18\v \x01(\v2\x10.nusa.v1.RestartR\arestart\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"b\n" +
 	"\bArtifact\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bchecksum\x18\x02 \x01(\tR\bchecksum\x12\x0e\n" +
-	"\x02to\x18\x03 \x01(\tR\x02to\".\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12\x12\n" +
+	"\x04mode\x18\x04 \x01(\tR\x04mode\"B\n" +
 	"\bTemplate\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\tR\x02to\"\xff\x01\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\tR\x04mode\"\xff\x01\n" +
 	"\x05Check\x12(\n" +
 	"\x04http\x18\x01 \x01(\v2\x12.nusa.v1.HTTPCheckH\x00R\x04http\x12%\n" +
 	"\x03tcp\x18\x02 \x01(\v2\x11.nusa.v1.TCPCheckH\x00R\x03tcp\x121\n" +

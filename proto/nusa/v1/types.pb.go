@@ -81,6 +81,8 @@ const (
 	Reason_REASON_AGENT_BUSY            Reason = 58 // the agent's own admission control refused
 	Reason_REASON_AGENT_LEAVING         Reason = 59 // the agent announced that it leaves
 	Reason_REASON_STALE_ORDER           Reason = 60 // an older (incarnation, index) than the known one
+	Reason_REASON_NOT_ALLOWED           Reason = 61 // the node's operator does not allow it; the message says which setting does
+	Reason_REASON_SECRET_MISSING        Reason = 62 // the node does not hold a secret that a task needs
 	// Lifecycle.
 	Reason_REASON_STOPPED_BY_USER Reason = 70
 	Reason_REASON_SUPERSEDED      Reason = 71 // a newer version or plan replaced it
@@ -139,6 +141,8 @@ var (
 		58: "REASON_AGENT_BUSY",
 		59: "REASON_AGENT_LEAVING",
 		60: "REASON_STALE_ORDER",
+		61: "REASON_NOT_ALLOWED",
+		62: "REASON_SECRET_MISSING",
 		70: "REASON_STOPPED_BY_USER",
 		71: "REASON_SUPERSEDED",
 		72: "REASON_OUT_OF_RANGE",
@@ -193,6 +197,8 @@ var (
 		"REASON_AGENT_BUSY":            58,
 		"REASON_AGENT_LEAVING":         59,
 		"REASON_STALE_ORDER":           60,
+		"REASON_NOT_ALLOWED":           61,
+		"REASON_SECRET_MISSING":        62,
 		"REASON_STOPPED_BY_USER":       70,
 		"REASON_SUPERSEDED":            71,
 		"REASON_OUT_OF_RANGE":          72,
@@ -3269,7 +3275,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\x05R\x06column\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12'\n" +
-	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xc3\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xf6\n" +
 	"\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
@@ -3317,7 +3323,9 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x1cREASON_RESCHEDULES_EXHAUSTED\x109\x12\x15\n" +
 	"\x11REASON_AGENT_BUSY\x10:\x12\x18\n" +
 	"\x14REASON_AGENT_LEAVING\x10;\x12\x16\n" +
-	"\x12REASON_STALE_ORDER\x10<\x12\x1a\n" +
+	"\x12REASON_STALE_ORDER\x10<\x12\x16\n" +
+	"\x12REASON_NOT_ALLOWED\x10=\x12\x19\n" +
+	"\x15REASON_SECRET_MISSING\x10>\x12\x1a\n" +
 	"\x16REASON_STOPPED_BY_USER\x10F\x12\x15\n" +
 	"\x11REASON_SUPERSEDED\x10G\x12\x17\n" +
 	"\x13REASON_OUT_OF_RANGE\x10H\x12\x12\n" +
