@@ -65,11 +65,14 @@ func optional(field, name string) map[string]string {
 
 // Matrix implements nusav1.TopologyServer.
 func (t *topologyAPI) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
+	if err := topo.MatrixQuestion(req); err != nil {
+		return nil, err
+	}
 	_, p, err := t.picture(optional("from", req.GetFrom()))
 	if err != nil {
 		return nil, err
 	}
-	return topo.Matrix(p.view, req.GetFrom()), nil
+	return topo.Matrix(p.view, req), nil
 }
 
 // Path implements nusav1.TopologyServer.
@@ -155,7 +158,7 @@ func (t *topologyAPI) History(ctx context.Context, req *nusav1.HistoryRequest) (
 // Watch implements nusav1.TopologyServer: the whole matrix, or what changed
 // since a token, then the edges that change noticeably.
 func (t *topologyAPI) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
-	if err := topo.Token(req.GetToken()); err != nil {
+	if err := topo.MatrixQuestion(req); err != nil {
 		return err
 	}
 	a, _, err := t.picture(optional("from", req.GetFrom()))

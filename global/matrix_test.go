@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/topo"
@@ -426,5 +428,73 @@ func TestHistoryIsTheRegions(t *testing.T) {
 		if _, err := s.topology().History(t.Context(), tc.req); status.Code(err) != tc.code || !strings.Contains(err.Error(), tc.text) {
 			t.Errorf("%v: %v", tc.req, err)
 		}
+	}
+}
+
+// TestMatrixOfManyRegions: 1,000 regions are answered in pages, and told to
+// those who watch in messages, that everybody's gRPC takes: 4 MiB unless told
+// otherwise. Each pair comes once, in order.
+func TestMatrixOfManyRegions(t *testing.T) {
+	const n, most = 1000, 3 << 20
+	m := newManyRegions(n)
+	for i := range m.names {
+		m.take(i, m.row(i, true, func(j int) bool { return (i+j)%10 == 0 }))
+	}
+	m.now += time.Second
+	s := &server{}
+	s.active.Store(m.a)
+	api := &topologyAPI{s: s}
+	var got []string // of rows
+	edges, pages := 0, 0
+	count := func(r *nusav1.MatrixResponse) {
+		pages++
+		if size := proto.Size(r); size > most {
+			t.Errorf("page %d has %d bytes", pages, size)
+		}
+		for _, e := range r.GetEdges() {
+			edges++
+			if len(got) == 0 || got[len(got)-1] != e.GetFrom() {
+				got = append(got, e.GetFrom())
+			}
+		}
+	}
+	for after := ""; ; {
+		r, err := api.Matrix(t.Context(), &nusav1.MatrixRequest{After: after})
+		if err != nil {
+			t.Fatal(err)
+		}
+		count(r)
+		if after = r.GetNext(); after == "" {
+			break
+		}
+	}
+	if edges != n*(n-1) || !slices.Equal(got, m.names) || pages < 10 || pages > 100 {
+		t.Errorf("%d edges of %d rows in %d pages", edges, len(got), pages)
+	}
+	r, err := api.Matrix(t.Context(), &nusav1.MatrixRequest{From: m.names[7], After: m.names[9]})
+	if err != nil || len(r.GetEdges()) != n-1 || r.GetEdges()[0].GetFrom() != m.names[7] || r.GetNext() != "" {
+		t.Errorf("one row: %d edges, next %q, %v", len(r.GetEdges()), r.GetNext(), err)
+	}
+	// Of a region that has gone meanwhile it is still clear where to go on.
+	r, err = api.Matrix(t.Context(), &nusav1.MatrixRequest{After: m.names[997] + "-gone"})
+	if err != nil || len(r.GetEdges()) != 2*(n-1) || r.GetNext() != "" {
+		t.Errorf("the end: %d edges, next %q, %v", len(r.GetEdges()), r.GetNext(), err)
+	}
+	if _, err := api.Matrix(t.Context(), &nusav1.MatrixRequest{After: strings.Repeat("x", 1000)}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("after a name of 1,000 bytes: %v", err)
+	}
+
+	got, edges, pages = nil, 0, 0
+	var last *nusav1.MatrixResponse
+	_, err = m.a.board.tell(m.a.st.topologyView(), m.now, watched{}, "e", "", func(r *nusav1.MatrixResponse) error {
+		if pages > 0 && (last.GetToken() != "" || r.GetReset_()) {
+			t.Errorf("message %d: token %q before it, reset %v", pages, last.GetToken(), r.GetReset_())
+		}
+		count(r)
+		last = r
+		return nil
+	})
+	if err != nil || edges != n*(n-1) || !slices.Equal(got, m.names) || last.GetToken() == "" {
+		t.Errorf("a watch: %d edges of %d rows in %d messages, %v", edges, len(got), pages, err)
 	}
 }

@@ -12,13 +12,9 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-const (
-	// boardKept is how long the board is kept that nobody looks at, so that who
-	// watched can go on.
-	boardKept = 10 * time.Minute
-	// edgesAtOnce bounds a message of a watch, to about a megabyte.
-	edgesAtOnce = 8192
-)
+// boardKept is how long the board is kept that nobody looks at, so that who
+// watched can go on.
+const boardKept = 10 * time.Minute
 
 // watchBoard is the matrix as it was told to those who watch it: one for all, so
 // that they see the same numbers. It exists while somebody watches, and a while
@@ -92,35 +88,19 @@ func (b *watchBoard) row(i int, after watched) ([]topology.Edge, bool) {
 // place, or the old one when another board came in between.
 func (b *watchBoard) tell(v *topology.View, now time.Duration, after watched, epoch, from string, send func(*nusav1.MatrixResponse) error) (watched, error) {
 	at, names := b.post(v, now)
-	out := &nusav1.MatrixResponse{Regions: names}
-	if after.generation != at.generation || after.sequence > at.sequence {
+	reset := after.generation != at.generation || after.sequence > at.sequence
+	if reset {
 		after = watched{generation: at.generation}
-		out.Reset_ = true
 	}
 	if after == at {
 		return at, nil
 	}
-	for i, name := range names {
-		if from != "" && name != from {
-			continue
-		}
-		edges, same := b.row(i, after)
-		if !same {
-			return watched{}, nil
-		}
-		for _, e := range edges {
-			out.Edges = append(out.Edges, topo.Edge(e))
-		}
-		if len(out.GetEdges()) >= edgesAtOnce {
-			if err := send(out); err != nil {
-				return after, err
-			}
-			out = &nusav1.MatrixResponse{}
-		}
+	same, err := topo.Tell(names, from, func(i int) ([]topology.Edge, bool) { return b.row(i, after) }, reset, at.token(epoch, from), send)
+	switch {
+	case err != nil:
+		return after, err
+	case !same:
+		return watched{}, nil
 	}
-	if len(out.GetEdges()) == 0 && !out.GetReset_() && after.sequence > 0 && len(out.GetRegions()) > 0 {
-		return at, nil // nothing from that region
-	}
-	out.Token = at.token(epoch, from)
-	return at, send(out)
+	return at, nil
 }

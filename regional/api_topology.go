@@ -56,41 +56,38 @@ func (s *server) view(names ...string) (*topology.View, error) {
 
 // Matrix has every ordered pair, or those from one region.
 func (t topologies) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
+	if err := topo.MatrixQuestion(req); err != nil {
+		return nil, err
+	}
 	v, err := t.s.view(req.GetFrom())
 	if err != nil {
 		return nil, err
 	}
-	return topo.Matrix(v, req.GetFrom()), nil
+	return topo.Matrix(v, req), nil
 }
 
 // Watch sends the matrix, then the edges that changed noticeably. Tokens are the
 // global tier's: here every watch begins anew.
 func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
-	if err := topo.Token(req.GetToken()); err != nil {
+	if err := topo.MatrixQuestion(req); err != nil {
 		return err
 	}
-	sent := map[[2]string]topology.Edge{}
-	reset := true
+	var board *topology.Board
+	told := uint64(0)
 	return t.s.everySecond(stream.Context(), func(*leader) error {
 		v, err := t.s.view(req.GetFrom())
 		if err != nil {
 			return err
 		}
-		out := &nusav1.MatrixResponse{Regions: v.Names(), Reset_: reset}
-		for e := range v.Edges() {
-			key := [2]string{e.From, e.To}
-			was, known := sent[key]
-			if req.GetFrom() != "" && e.From != req.GetFrom() || known && !noticeable(was, e) {
-				continue
-			}
-			sent[key] = e
-			out.Edges = append(out.Edges, topo.Edge(e))
-		}
-		if len(out.Edges) == 0 {
+		if board == nil || !board.Post(v) {
+			board, told = topology.NewBoard(v), 0
+		} else if board.Sequence() == told {
 			return nil
 		}
-		reset = false
-		return stream.Send(out)
+		after := told
+		told = board.Sequence()
+		_, err = topo.Tell(board.Names(), req.GetFrom(), func(i int) ([]topology.Edge, bool) { return board.Row(i, after), true }, after == 0, "", stream.Send)
+		return err
 	})
 }
 

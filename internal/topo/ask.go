@@ -130,6 +130,15 @@ func Token(token string) error {
 	return nil
 }
 
+// MatrixQuestion refuses what cannot be a question for edges; whether the region
+// exists is for the caller to see.
+func MatrixQuestion(req *nusav1.MatrixRequest) error {
+	if len(req.GetAfter()) > maxName {
+		return invalid("after", "must be the next of an answer")
+	}
+	return Token(req.GetToken())
+}
+
 // History refuses questions for history that nobody could answer. Which region
 // keeps what is asked for is for the caller to see.
 func History(req *nusav1.HistoryRequest) error {

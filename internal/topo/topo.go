@@ -4,6 +4,9 @@
 package topo
 
 import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -64,15 +67,73 @@ func Coordinate(c *topology.Coordinate) *nusav1.Coordinate {
 	return &nusav1.Coordinate{Vector: c.Vector, Error: c.Error, Adjustment: c.Adjustment, Height: c.Height}
 }
 
-// Matrix is every edge of a view, or those from one region of it.
-func Matrix(v *topology.View, from string) *nusav1.MatrixResponse {
-	out := &nusav1.MatrixResponse{Regions: v.Names()}
-	for e := range v.Edges() {
-		if from == "" || e.From == from {
-			out.Edges = append(out.Edges, Edge(e))
+// pageBytes bounds a message of edges: at most the last row goes beyond it, of
+// less than half a megabyte, and gRPC takes 4 MiB unless told otherwise.
+const pageBytes = 2 << 20
+
+// Matrix answers a question for edges: whole rows, as many as fit a message, from
+// one region or of all; of those, the ones that follow the region it goes on after.
+func Matrix(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixResponse {
+	names := v.Names()
+	out := &nusav1.MatrixResponse{Regions: names}
+	first, last := 0, len(names)-1
+	if from := req.GetFrom(); from != "" {
+		first, _ = slices.BinarySearch(names, from)
+		last = min(first, last)
+	} else if after := req.GetAfter(); after != "" {
+		at, there := slices.BinarySearch(names, after)
+		if first = at; there {
+			first++
+		}
+	}
+	size := 0
+	for i := first; i <= last; i++ {
+		for j := range names {
+			if i != j {
+				e := Edge(v.At(i, j))
+				out.Edges = append(out.Edges, e)
+				size += proto.Size(e)
+			}
+		}
+		if size >= pageBytes && i < last {
+			out.Next = names[i]
+			break
 		}
 	}
 	return out
+}
+
+// Tell sends to a watch the edges that row answers of each region by its place
+// in names, or of one region: whole rows, as many to a message as fit, of which
+// the last has the token. Without reset it sends nothing if there are none. It is
+// false, without an error, when row is: what it is told of is another by now.
+func Tell(names []string, from string, row func(i int) ([]topology.Edge, bool), reset bool, token string, send func(*nusav1.MatrixResponse) error) (bool, error) {
+	out, size := &nusav1.MatrixResponse{Regions: names, Reset_: reset}, 0
+	for i, name := range names {
+		if from != "" && name != from {
+			continue
+		}
+		edges, same := row(i)
+		if !same {
+			return false, nil
+		}
+		if size >= pageBytes && len(edges) > 0 {
+			if err := send(out); err != nil {
+				return true, err
+			}
+			out, size = &nusav1.MatrixResponse{}, 0
+		}
+		for _, e := range edges {
+			w := Edge(e)
+			out.Edges = append(out.Edges, w)
+			size += proto.Size(w)
+		}
+	}
+	if len(out.GetEdges()) == 0 && !reset {
+		return true, nil
+	}
+	out.Token = token
+	return true, send(out)
 }
 
 // Path is a path on the wire.

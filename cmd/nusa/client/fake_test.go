@@ -32,9 +32,10 @@ type fake struct {
 
 // notes are what all of the fake's services share.
 type notes struct {
-	addr     string
-	mu       sync.Mutex // of requests, and of fake.breaks
-	requests []proto.Message
+	addr       string
+	mu         sync.Mutex             // of requests, and of fake.breaks
+	federation *nusav1.MatrixResponse // answered in pages of 100 rows, if there
+	requests   []proto.Message
 }
 
 func (n *notes) note(m proto.Message) {

@@ -32,6 +32,10 @@ func (f topologyServer) Get(context.Context, *nusav1.GetTopologyRequest) (*nusav
 
 func (f topologyServer) Matrix(_ context.Context, r *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
 	m := sampleMatrix()
+	if f.federation != nil {
+		f.note(r)
+		return pageOf(f.federation, r.GetAfter()), nil
+	}
 	switch {
 	case r.GetFrom() == "mars":
 		return nil, noRegion("from", "mars")
@@ -39,6 +43,26 @@ func (f topologyServer) Matrix(_ context.Context, r *nusav1.MatrixRequest) (*nus
 		m.Edges = slices.DeleteFunc(m.Edges, func(e *nusav1.Edge) bool { return e.GetFrom() != r.GetFrom() })
 	}
 	return m, nil
+}
+
+// pageOf is a hundred rows of a matrix.
+func pageOf(m *nusav1.MatrixResponse, after string) *nusav1.MatrixResponse {
+	out := &nusav1.MatrixResponse{Regions: m.GetRegions()}
+	rows, last := 0, ""
+	for _, e := range m.GetEdges()[1+slices.IndexFunc(m.GetEdges(), func(e *nusav1.Edge) bool { return e.GetFrom() == after }):] {
+		if e.GetFrom() == after {
+			continue
+		}
+		if e.GetFrom() != last {
+			if rows++; rows > 100 {
+				out.Next = last
+				break
+			}
+			last = e.GetFrom()
+		}
+		out.Edges = append(out.Edges, e)
+	}
+	return out
 }
 
 func (f topologyServer) Path(_ context.Context, r *nusav1.PathRequest) (*nusav1.PathResponse, error) {

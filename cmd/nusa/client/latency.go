@@ -2,7 +2,6 @@ package client
 
 import (
 	"cmp"
-	"encoding/csv"
 	"fmt"
 	"io"
 	"math"
@@ -111,14 +110,14 @@ func (c *caller) latency(o latencyOptions) error {
 	if o.watch {
 		return c.watchMatrix(req, o)
 	}
-	ctx, cancel := c.call()
-	defer cancel()
-	m, err := c.topology().Matrix(ctx, req)
+	m, err := c.matrixPage(req)
 	switch {
 	case err != nil:
 		return err
 	case c.output == "csv":
 		return c.matrixCSV(m, o)
+	case m.GetNext() != "":
+		return c.longMatrix(m, o)
 	}
 	return c.print(m, func(w io.Writer) { c.view().latency(w, m, o) })
 }
@@ -130,46 +129,6 @@ func edgesOf(m *nusav1.MatrixResponse) map[[2]string]*nusav1.Edge {
 		edges[[2]string{e.GetFrom(), e.GetTo()}] = e
 	}
 	return edges
-}
-
-// matrixCSV writes what topology.ParseTable reads: milliseconds, a blank where
-// nothing is known.
-func (c *caller) matrixCSV(m *nusav1.MatrixResponse, o latencyOptions) error {
-	edges := edgesOf(m)
-	w := csv.NewWriter(c.out)
-	rows := [][]string{append([]string{"from"}, m.GetRegions()...)}
-	guessed, nothing := 0, 0
-	for _, a := range m.GetRegions() {
-		if o.from != "" && a != o.from {
-			continue
-		}
-		row := []string{a}
-		for _, b := range m.GetRegions() {
-			e := edges[[2]string{a, b}]
-			text := ""
-			switch {
-			case a == b:
-			case unknown(e) || e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE:
-				nothing++
-			case e.GetSource() != nusav1.RTTSource_RTT_SOURCE_MEASURED && !o.guesses:
-				guessed++
-			default:
-				text = exactMillis(rtt(e, o.percentile).AsDuration())
-			}
-			row = append(row, text)
-		}
-		rows = append(rows, row)
-	}
-	if err := w.WriteAll(rows); err != nil {
-		return err
-	}
-	if guessed > 0 {
-		c.warn("%s left blank since nobody measured them: --guesses fills them in", plural(guessed, "cell"))
-	}
-	if nothing > 0 {
-		c.warn("%s left blank: unreachable or unknown", plural(nothing, "cell"))
-	}
-	return nil
 }
 
 // exactMillis has microseconds at most: more is noise.

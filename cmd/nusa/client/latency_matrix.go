@@ -28,6 +28,8 @@ const (
 	pipeWidth = 160
 	// nearestShown in the line of a region.
 	nearestShown = 3
+
+	tooWide = "; too wide for a matrix: --all shows it in parts, --from REGION a row, -o csv every value\n\n"
 )
 
 func (v view) latency(w io.Writer, m *nusav1.MatrixResponse, o latencyOptions) {
@@ -54,8 +56,13 @@ func (v view) matrix(w io.Writer, m *nusav1.MatrixResponse, o latencyOptions) {
 	}
 	fmt.Fprintf(w, "round trips, p%d in ms", o.percentile)
 	if t.width() > most && !o.all {
-		fmt.Fprintf(w, "; too wide for a matrix: --all shows it in parts, --from REGION a row, -o csv every value\n\n")
-		v.regionLines(w, m, o)
+		fmt.Fprintf(w, tooWide)
+		rows := rowsOf(m.GetEdges())
+		var lines []regionLine
+		for _, name := range m.GetRegions() {
+			lines = append(lines, regionLineOf(name, rows[name], len(m.GetRegions())-1, o.percentile))
+		}
+		v.regionLines(w, lines, o.percentile)
 	} else {
 		fmt.Fprintln(w)
 		for _, b := range t.blocks(v.width) {
@@ -94,21 +101,53 @@ func (v view) matrixTable(m *nusav1.MatrixResponse, percentile int, numbered boo
 	return t
 }
 
-// regionLines say for each region what is near, how far the others are and what
-// has not been measured; what is near takes the room that is left.
-func (v view) regionLines(w io.Writer, m *nusav1.MatrixResponse, o latencyOptions) {
+// regionLine is what there is to say of one region: what is near, the middle and
+// the farthest, and what has not been measured.
+type regionLine struct {
+	name             string
+	near             []*nusav1.Edge // nearest first, at most nearestShown
+	median, farthest *nusav1.Edge   // nil where nothing is known
+	lacks            string
+}
+
+// regionLineOf sums up the edges of one row; all is how many there should be.
+func regionLineOf(name string, row []*nusav1.Edge, all, percentile int) regionLine {
+	l := regionLine{name: name, lacks: lacking(row, all)}
+	sortByRTT(row, percentile)
+	if i := slices.IndexFunc(row, func(e *nusav1.Edge) bool { return !known(e) }); i >= 0 {
+		row = row[:i]
+	}
+	if len(row) > 0 {
+		l.near, l.median, l.farthest = slices.Clone(row[:min(len(row), nearestShown)]), row[len(row)/2], row[len(row)-1]
+	}
+	return l
+}
+
+// rowsOf are the edges by the region that measured.
+func rowsOf(edges []*nusav1.Edge) map[string][]*nusav1.Edge {
 	rows := map[string][]*nusav1.Edge{}
-	for _, e := range m.GetEdges() {
+	for _, e := range edges {
 		rows[e.GetFrom()] = append(rows[e.GetFrom()], e)
 	}
-	for _, row := range rows {
-		sortByRTT(row, o.percentile)
-	}
+	return rows
+}
+
+// regionLines say for each region what is near, how far the others are and what
+// has not been measured; what is near takes the room that is left.
+func (v view) regionLines(w io.Writer, lines []regionLine, percentile int) {
 	var t *table
 	for near := nearestShown; near > 0; near-- {
 		t = newTable("FROM", "NEAREST", ">MEDIAN", ">FARTHEST", "NOT MEASURED")
-		for _, a := range m.GetRegions() {
-			t.row(v.regionLine(a, rows[a], near, len(m.GetRegions())-1, o.percentile)...)
+		for _, l := range lines {
+			if l.median == nil {
+				t.row(l.name, "-", "-", "-", l.lacks)
+				continue
+			}
+			var nearest []string
+			for _, e := range l.near[:min(len(l.near), near)] {
+				nearest = append(nearest, e.GetTo()+" "+v.cell(e, percentile))
+			}
+			t.row(l.name, strings.Join(nearest, ", "), v.cell(l.median, percentile), v.cell(l.farthest, percentile), l.lacks)
 		}
 		if v.width <= 0 || t.width() < v.width {
 			break
@@ -116,23 +155,6 @@ func (v view) regionLines(w io.Writer, m *nusav1.MatrixResponse, o latencyOption
 	}
 	t.narrow(v.width)
 	t.write(w, v.palette)
-}
-
-// regionLine is one region's: row are its edges, nearest first, and all is how
-// many there should be.
-func (v view) regionLine(name string, row []*nusav1.Edge, near, all, percentile int) []string {
-	lacks := lacking(row, all)
-	if i := slices.IndexFunc(row, func(e *nusav1.Edge) bool { return !known(e) }); i >= 0 {
-		row = row[:i]
-	}
-	if len(row) == 0 {
-		return []string{name, "-", "-", "-", lacks}
-	}
-	var nearest []string
-	for _, e := range row[:min(len(row), near)] {
-		nearest = append(nearest, e.GetTo()+" "+v.cell(e, percentile))
-	}
-	return []string{name, strings.Join(nearest, ", "), v.cell(row[len(row)/2], percentile), v.cell(row[len(row)-1], percentile), lacks}
 }
 
 // lacking counts the edges of one row that are not plain measurements; what the
@@ -161,22 +183,39 @@ func lacking(row []*nusav1.Edge, all int) string {
 	return orDash(strings.Join(parts, ", "))
 }
 
-// legend explains the marks that are there, and the colours.
-func (v view) legend(w io.Writer, edges []*nusav1.Edge) {
-	var parts []string
-	add := func(there bool, text string) {
-		if there && !slices.Contains(parts, text) {
-			parts = append(parts, text)
-		}
-	}
-	add(true, "plain measured")
+// marks are the kinds of edges there are, for the legend.
+type marks struct{ predicted, estimated, stale, doubt, unreachable, unknown bool }
+
+func (m *marks) add(edges []*nusav1.Edge) {
 	for _, e := range edges {
-		add(e.GetSource() == nusav1.RTTSource_RTT_SOURCE_PREDICTED, markPredicted+" predicted")
-		add(e.GetSource() == nusav1.RTTSource_RTT_SOURCE_ESTIMATED, markEstimated+" estimated")
-		add(e.GetState() == nusav1.EdgeState_EDGE_STATE_STALE, markStale+" stale")
-		add(e.GetDoubt() != "", markDoubt+" measured but not believed")
-		add(e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE, cellUnreachable+" unreachable")
-		add(unknown(e), cellUnknown+" unknown")
+		m.predicted = m.predicted || e.GetSource() == nusav1.RTTSource_RTT_SOURCE_PREDICTED
+		m.estimated = m.estimated || e.GetSource() == nusav1.RTTSource_RTT_SOURCE_ESTIMATED
+		m.stale = m.stale || e.GetState() == nusav1.EdgeState_EDGE_STATE_STALE
+		m.doubt = m.doubt || e.GetDoubt() != ""
+		m.unreachable = m.unreachable || e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE
+		m.unknown = m.unknown || unknown(e)
+	}
+}
+
+func (v view) legend(w io.Writer, edges []*nusav1.Edge) {
+	var m marks
+	m.add(edges)
+	v.legendOf(w, m)
+}
+
+// legendOf explains the marks that are there, and the colours.
+func (v view) legendOf(w io.Writer, m marks) {
+	parts := []string{"plain measured"}
+	for _, mark := range []struct {
+		there bool
+		text  string
+	}{
+		{m.predicted, markPredicted + " predicted"}, {m.estimated, markEstimated + " estimated"}, {m.stale, markStale + " stale"},
+		{m.doubt, markDoubt + " measured but not believed"}, {m.unreachable, cellUnreachable + " unreachable"}, {m.unknown, cellUnknown + " unknown"},
+	} {
+		if mark.there {
+			parts = append(parts, mark.text)
+		}
 	}
 	fmt.Fprintf(w, "\n%s\n", v.faint(strings.Join(parts, "   ")))
 	if !v.on {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -62,6 +64,49 @@ func TestMatrixFits(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestLongMatrix: of 1,000 regions, which come in pages, every way to show them
+// shows them all.
+func TestLongMatrix(t *testing.T) {
+	const n = 1000
+	f := newFake(t)
+	f.federation = federationOf(n)
+	run := func(args ...string) (string, int) {
+		out, errOut, code := f.run(context.Background(), "", append(args, "--addr", f.addr)...)
+		if code != 0 {
+			t.Fatalf("%v: exit code %d: %s", args, code, errOut)
+		}
+		return out, len(f.taken())
+	}
+	table, asked := run("latency")
+	if asked != 10 || strings.Count(table, "\nregion-") != n || !strings.Contains(table, "too wide for a matrix") || !strings.Contains(table, "× unreachable") {
+		t.Errorf("asked %d times, %d lines:\n%.500s", asked, strings.Count(table, "\n"), table)
+	}
+	if !strings.Contains(table, "region-1000  region-999 3.0, region-998 6.0, region-997 9.0 ") {
+		t.Errorf("the last line is not right:\n%s", table[len(table)-300:])
+	}
+	csv, _ := run("latency", "-o", "csv")
+	parsed, err := topology.ParseTable(strings.NewReader(csv))
+	if d, ok := parsed.RTT("region-1000", "region-01"); err != nil || len(parsed.Regions()) != n || !ok || d != 2997*time.Millisecond {
+		t.Errorf("csv: %v, %v: %v", err, len(parsed.Regions()), d)
+	}
+	f.federation = federationOf(110) // a document is slow to make
+	var whole struct {
+		Regions []string
+		Edges   []struct{ From, To, P50 string }
+	}
+	text, _ := run("latency", "-o", "json")
+	if err := json.Unmarshal([]byte(text), &whole); err != nil || len(whole.Regions) != 110 || len(whole.Edges) != 110*109 || whole.Edges[1].P50 != "0.006s" {
+		t.Errorf("json: %v, %d regions, %d edges", err, len(whole.Regions), len(whole.Edges))
+	}
+	text, _ = run("latency", "-o", "yaml")
+	_, edges, found := strings.Cut(text, "\nedges:\n")
+	if rows := strings.Split(strings.TrimRight(edges, "\n"), "\n"); !found || len(rows) != 110*109 {
+		t.Errorf("yaml: %d edges: %.300s", len(rows), text)
+	} else if tree, err := doc.Read([]byte(strings.Join(rows[:10], "\n")), false); err != nil || len(tree) != 1 || len(tree[0].Items) != 10 {
+		t.Errorf("yaml: %v", err)
 	}
 }
 

@@ -3663,7 +3663,10 @@ type MatrixRequest struct {
 	// Only edges from this region.
 	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	// Watch: of an earlier answer, to go on from there.
-	Token         string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
+	Token string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
+	// Matrix: the `next` of the answer before, for the rows that follow. Of a
+	// region that has gone meanwhile it still says where to go on.
+	After         string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3712,7 +3715,16 @@ func (x *MatrixRequest) GetToken() string {
 	return ""
 }
 
-// MatrixResponse has an edge for every ordered pair of distinct regions.
+func (x *MatrixRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+// MatrixResponse has an edge for every ordered pair of distinct regions. It is
+// ordered by the region that measured; one message holds whole rows of about
+// 2 MiB together, which are those of some 130 regions.
 type MatrixResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Regions []string               `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
@@ -3724,7 +3736,9 @@ type MatrixResponse struct {
 	// Watch: forget the edges that came before. These, and those of the messages
 	// that follow up to one with a token, are all there are: there was no token, or
 	// the one asked for is not held any more.
-	Reset_        bool `protobuf:"varint,4,opt,name=reset,proto3" json:"reset,omitempty"`
+	Reset_ bool `protobuf:"varint,4,opt,name=reset,proto3" json:"reset,omitempty"`
+	// Matrix: there are more rows, to be asked for with this as `after`.
+	Next          string `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3785,6 +3799,13 @@ func (x *MatrixResponse) GetReset_() bool {
 		return x.Reset_
 	}
 	return false
+}
+
+func (x *MatrixResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
 }
 
 type PathRequest struct {
@@ -6309,15 +6330,17 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06active\x18\x03 \x01(\bR\x06active\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\tR\aversion\"9\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\"O\n" +
 	"\rMatrixRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\tR\x05token\"{\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\"\x8f\x01\n" +
 	"\x0eMatrixResponse\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12#\n" +
 	"\x05edges\x18\x02 \x03(\v2\r.nusa.v1.EdgeR\x05edges\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\tR\x05token\x12\x14\n" +
-	"\x05reset\x18\x04 \x01(\bR\x05reset\"\xae\x01\n" +
+	"\x05reset\x18\x04 \x01(\bR\x05reset\x12\x12\n" +
+	"\x04next\x18\x05 \x01(\tR\x04next\"\xae\x01\n" +
 	"\vPathRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\f\n" +

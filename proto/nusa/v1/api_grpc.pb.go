@@ -1418,6 +1418,7 @@ const (
 type TopologyClient interface {
 	// Get is the tree of regions, servers and nodes.
 	Get(ctx context.Context, in *GetTopologyRequest, opts ...grpc.CallOption) (*TopologyTree, error)
+	// Matrix is every edge, in pages where there are many.
 	Matrix(ctx context.Context, in *MatrixRequest, opts ...grpc.CallOption) (*MatrixResponse, error)
 	// Path answers the k best paths, relays included.
 	Path(ctx context.Context, in *PathRequest, opts ...grpc.CallOption) (*PathResponse, error)
@@ -1528,6 +1529,7 @@ func (c *topologyClient) History(ctx context.Context, in *HistoryRequest, opts .
 type TopologyServer interface {
 	// Get is the tree of regions, servers and nodes.
 	Get(context.Context, *GetTopologyRequest) (*TopologyTree, error)
+	// Matrix is every edge, in pages where there are many.
 	Matrix(context.Context, *MatrixRequest) (*MatrixResponse, error)
 	// Path answers the k best paths, relays included.
 	Path(context.Context, *PathRequest) (*PathResponse, error)

@@ -1,0 +1,169 @@
+package client
+
+import (
+	"encoding/csv"
+	"fmt"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// A matrix of many regions comes in pages of whole rows, and is shown as they
+// come: 1,000 regions have a million edges, which would take a gigabyte to hold.
+
+func (c *caller) matrixPage(req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
+	ctx, cancel := c.call()
+	defer cancel()
+	return c.topology().Matrix(ctx, req)
+}
+
+// morePages calls f with a page and those that follow it.
+func (c *caller) morePages(page *nusav1.MatrixResponse, f func(*nusav1.MatrixResponse) error) error {
+	for {
+		if err := f(page); err != nil || page.GetNext() == "" {
+			return err
+		}
+		var err error
+		if page, err = c.matrixPage(&nusav1.MatrixRequest{After: page.GetNext()}); err != nil {
+			return err
+		}
+	}
+}
+
+// longMatrix shows a matrix of which first is the first page.
+func (c *caller) longMatrix(first *nusav1.MatrixResponse, o latencyOptions) error {
+	switch {
+	case c.output != "table":
+		return c.longDocument(first)
+	case o.all:
+		whole := &nusav1.MatrixResponse{Regions: first.GetRegions()}
+		err := c.morePages(first, func(page *nusav1.MatrixResponse) error {
+			for _, e := range page.GetEdges() { // as much as cells show
+				whole.Edges = append(whole.Edges, &nusav1.Edge{
+					From: e.GetFrom(), To: e.GetTo(), State: e.GetState(), Source: e.GetSource(), Doubt: e.GetDoubt(),
+					P50: e.GetP50(), P90: e.GetP90(), P99: e.GetP99(),
+				})
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		c.view().latency(c.out, whole, o)
+		return nil
+	}
+	var lines []regionLine
+	var there marks
+	err := c.morePages(first, func(page *nusav1.MatrixResponse) error {
+		there.add(page.GetEdges())
+		rows := rowsOf(page.GetEdges())
+		for _, name := range page.GetRegions() {
+			if row := rows[name]; row != nil {
+				lines = append(lines, regionLineOf(name, row, len(page.GetRegions())-1, o.percentile))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	v := c.view()
+	fmt.Fprintf(c.out, "round trips, p%d in ms%s", o.percentile, tooWide)
+	v.regionLines(c.out, lines, o.percentile)
+	v.legendOf(c.out, there)
+	return nil
+}
+
+// longDocument prints the pages as one document, an edge a line: YAML takes the
+// same edges.
+func (c *caller) longDocument(first *nusav1.MatrixResponse) error {
+	head, err := messageTree(&nusav1.MatrixResponse{Regions: first.GetRegions()})
+	if err != nil {
+		return err
+	}
+	begin, between, end := "", "\n", "\n"
+	if c.output == "json" {
+		text := head.Compact() // {"regions":[…]}
+		begin, between, end = string(text[:len(text)-1])+",\"edges\":[\n", ",\n", "\n]}\n"
+	} else {
+		begin = string(head.YAML()) + "edges:\n"
+	}
+	c.printf("%s", begin)
+	count := 0
+	err = c.morePages(first, func(page *nusav1.MatrixResponse) error {
+		for _, e := range page.GetEdges() {
+			n, err := messageTree(e)
+			if err != nil {
+				return err
+			}
+			if count > 0 {
+				c.printf("%s", between)
+			}
+			if c.output == "yaml" {
+				c.printf("  - ")
+			}
+			c.printf("%s", n.Compact())
+			count++
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.printf("%s", end)
+	return nil
+}
+
+// matrixCSV writes what topology.ParseTable reads: milliseconds, a blank where
+// nothing is known.
+func (c *caller) matrixCSV(first *nusav1.MatrixResponse, o latencyOptions) error {
+	regions := first.GetRegions()
+	w := csv.NewWriter(c.out)
+	if err := w.Write(append([]string{"from"}, regions...)); err != nil {
+		return err
+	}
+	guessed, nothing := 0, 0
+	whole := first.GetNext() == ""
+	err := c.morePages(first, func(page *nusav1.MatrixResponse) error {
+		rows := rowsOf(page.GetEdges())
+		for _, a := range regions {
+			if o.from != "" && a != o.from || rows[a] == nil && !whole {
+				continue
+			}
+			to := map[string]*nusav1.Edge{}
+			for _, e := range rows[a] {
+				to[e.GetTo()] = e
+			}
+			row := []string{a}
+			for _, b := range regions {
+				text := ""
+				switch e := to[b]; {
+				case a == b:
+				case unknown(e) || e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE:
+					nothing++
+				case e.GetSource() != nusav1.RTTSource_RTT_SOURCE_MEASURED && !o.guesses:
+					guessed++
+				default:
+					text = exactMillis(rtt(e, o.percentile).AsDuration())
+				}
+				row = append(row, text)
+			}
+			if err := w.Write(row); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if w.Flush(); err == nil {
+		err = w.Error()
+	}
+	if err != nil {
+		return err
+	}
+	if guessed > 0 {
+		c.warn("%s left blank since nobody measured them: --guesses fills them in", plural(guessed, "cell"))
+	}
+	if nothing > 0 {
+		c.warn("%s left blank: unreachable or unknown", plural(nothing, "cell"))
+	}
+	return nil
+}
