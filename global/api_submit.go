@@ -163,17 +163,9 @@ func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 	rec := &nusav1.JobRecord{Job: &nusav1.Job{
 		Spec: req.GetSpec(), Version: old.GetJob().GetVersion() + 1, Submitted: timestamppb.New(time.Now()),
 	}}
-	obsolete := t.obsolete(k, old.GetJob().GetSpec(), rec.GetJob().GetSpec())
-	switch goesOn := present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED; {
-	case goesOn && len(obsolete) > dropMost:
-		// A run of its own would do the work of unchanged groups again.
-		return nil, status.Errorf(codes.FailedPrecondition, "job %s has done so much (%d slots, at most %d) of what the change makes new that it cannot go on: wait until it has ended, or stop it, then run it again", k, len(obsolete), dropMost)
-	case goesOn:
-		rec.Job.Run = runOf(old, rev)
-	default:
-		obsolete = t.done(k)
-	}
-	if err := t.changeSlots(obsolete[:min(len(obsolete), dropMost)]); err != nil {
+	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // it goes on
+		rec.Job.Run, rec.Since = runOf(old, rev), since(old, rec.GetJob())
+	} else if err := t.dropDone(k); err != nil {
 		return nil, err
 	}
 	if err := t.putJob(k, rec); err != nil {
@@ -186,9 +178,36 @@ func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 }
 
 // dropMost is how many slots a submit drops at most, so that it fits into a
-// transaction. Of a run that has ended the placer rewrites the others, for the
-// regions that have them.
+// transaction. The placer rewrites the others, for the regions that have them.
 const dropMost = 100
+
+// dropDone drops done slots of a run that has ended: nothing runs in them.
+func (t *tx) dropDone(k jobKey) error {
+	var done []region.Change
+	for _, s := range t.slots(k, "") {
+		if s.State == region.Done {
+			done = append(done, region.Change{Delete: true, Slot: s})
+		}
+	}
+	slices.SortFunc(done, func(a, b region.Change) int { return strings.Compare(a.Slot.Key(), b.Slot.Key()) })
+	return t.changeSlots(done[:min(len(done), dropMost)])
+}
+
+// since is JobRecord.since of a job that goes on in a new version.
+func since(old *nusav1.JobRecord, next *nusav1.Job) map[string]int64 {
+	out := map[string]int64{}
+	was := old.GetJob().GetSpec()
+	for name, g := range next.GetSpec().GetGroups() {
+		before, version := was.GetGroups()[name], old.GetSince()[name]
+		if before == nil || was.GetType() != next.GetSpec().GetType() || job.GroupHash(before) != job.GroupHash(g) {
+			version = next.GetVersion()
+		}
+		if version != 0 {
+			out[name] = version
+		}
+	}
+	return out
+}
 
 // mayRunAgain judges SubmitRequest.again.
 func mayRunAgain(k jobKey, req *nusav1.SubmitRequest, old *nusav1.JobRecord, ended nusav1.JobState) error {
@@ -218,7 +237,7 @@ func (t *tx) ended(k jobKey) nusav1.JobState {
 	}
 	some := left > 0
 	for _, s := range t.slots(k, "") {
-		if s.State == region.Done && s.Desired == region.DesiredRun && s.OfRun(runOf(rec, t.st.revisionOf(k))) {
+		if s.State == region.Done && s.Desired == region.DesiredRun && s.OfRun(runOf(rec, t.st.revisionOf(k))) && !obsolete(rec, s) {
 			left, failed = left-int32(s.Count()), failed || s.Reason != ""
 		}
 	}
@@ -235,32 +254,15 @@ func (t *tx) ended(k jobKey) nusav1.JobState {
 	return nusav1.JobState_JOB_STATE_UNSPECIFIED
 }
 
+// obsolete says that what is done of a slot is other work than its group's.
+func obsolete(rec *nusav1.JobRecord, s region.Slot) bool {
+	return s.JobVersion < rec.GetSince()[s.Group]
+}
+
 // revisionOf is the revision of a job's stored record.
 func (st *state) revisionOf(k jobKey) int64 {
 	_, rev := st.jobRecord(k)
 	return rev
-}
-
-// done are the changes that drop a job's done slots: nothing runs in them.
-func (t *tx) done(k jobKey) []region.Change {
-	var out []region.Change
-	for _, s := range t.slots(k, "") {
-		if s.State == region.Done {
-			out = append(out, region.Change{Delete: true, Slot: s})
-		}
-	}
-	slices.SortFunc(out, func(a, b region.Change) int { return strings.Compare(a.Slot.Key(), b.Slot.Key()) })
-	return out
-}
-
-// obsolete are those of groups whose work is another one in the new spec: it is
-// to be done anew.
-func (t *tx) obsolete(k jobKey, old, next *nusav1.JobSpec) []region.Change {
-	return slices.DeleteFunc(t.done(k), func(c region.Change) bool {
-		was, is := old.GetGroups()[c.Slot.Group], next.GetGroups()[c.Slot.Group]
-		same := old.GetType() == next.GetType() && was != nil && is != nil && job.GroupHash(was) == job.GroupHash(is)
-		return same || is == nil // which the placer stops
-	})
 }
 
 // checkRevision is the check of SubmitRequest.check_revision.

@@ -38,7 +38,7 @@ func planJob(rec *nusav1.JobRecord, revision int64) place.Job {
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := spec.GetGroups()[name]
 		out.Groups = append(out.Groups, place.Group{
-			Name: name, Count: int(g.GetCount()), Ask: planAsk(g), Regions: planRegions(job.RegionsOf(spec, name)),
+			Name: name, Since: rec.GetSince()[name], Count: int(g.GetCount()), Ask: planAsk(g), Regions: planRegions(job.RegionsOf(spec, name)),
 			MaxParallel: int(g.GetUpdate().GetMaxParallel()),
 			OnDisconnect: place.OnDisconnect{
 				After:   g.GetDisconnect().GetRegion().GetAfter().AsDuration(),

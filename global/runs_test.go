@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -317,49 +318,77 @@ func TestNewVersionKeepsTheExplanation(t *testing.T) {
 	}
 }
 
-// TestTooMuchDoneForOneChange: a change in the middle of a run drops the done
-// slots of the group that it changes, or is refused when they do not fit into
-// one transaction; it never does the work of other groups again.
-func TestTooMuchDoneForOneChange(t *testing.T) {
-	for slots, want := range map[int]codes.Code{dropMost: codes.OK, dropMost + 1: codes.FailedPrecondition} {
-		spec := batchJob("sum", 1)
-		group := func(n int) *nusav1.Group {
-			g := proto.CloneOf(spec.Groups["web"])
-			g.Count = proto.Int32(int32(n))
-			return g
-		}
-		spec.Groups = map[string]*nusav1.Group{"web": group(slots), "other": group(1), "going": group(1)}
-		job.Default(spec)
-		st := newState("e", func() time.Duration { return 0 }, time.Second)
-		k := keyOf(spec)
-		st.mu.Lock()
-		st.apply(k.record(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}, 5)
-		put := func(group string, i int, state nusav1.SlotState) {
-			st.apply(fmt.Sprintf("%s%s/%s/%d", slotPrefix, k, group, i), &nusav1.Slot{
-				Namespace: k.namespace, Job: k.name, Group: group, From: int32(i), To: int32(i + 1), Region: "r",
-				State: state, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 1, Run: 5, Generation: 6,
-			}, 6)
-		}
-		for i := range slots {
-			put("web", i, nusav1.SlotState_SLOT_STATE_DONE)
-		}
-		put("other", 0, nusav1.SlotState_SLOT_STATE_DONE)
-		put("going", 0, nusav1.SlotState_SLOT_STATE_ACCEPTED)
+// TestMuchDoneBeforeAChange: a change in the middle of a run makes all be done
+// anew that is done of its group, however many slots, and leaves other groups.
+func TestMuchDoneBeforeAChange(t *testing.T) {
+	const slots = 5 * dropMost
+	spec := batchJob("sum", 1)
+	group := func(n int) *nusav1.Group {
+		g := proto.CloneOf(spec.Groups["web"])
+		g.Count = proto.Int32(int32(n))
+		return g
+	}
+	spec.Groups = map[string]*nusav1.Group{"web": group(slots), "other": group(1), "going": group(1)}
+	job.Default(spec)
+	st := newState("e", func() time.Duration { return 0 }, time.Second)
+	k := keyOf(spec)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.apply(k.record(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}, 5)
+	put := func(group string, i int, state nusav1.SlotState) {
+		st.apply(fmt.Sprintf("%s%s/%s/%d", slotPrefix, k, group, i), &nusav1.Slot{
+			Namespace: k.namespace, Job: k.name, Group: group, From: int32(i), To: int32(i + 1), Region: "r",
+			State: state, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 1, Run: 5, Generation: 6,
+		}, 6)
+	}
+	for i := range slots {
+		put("web", i, nusav1.SlotState_SLOT_STATE_DONE)
+	}
+	put("other", 0, nusav1.SlotState_SLOT_STATE_DONE)
+	put("going", 0, nusav1.SlotState_SLOT_STATE_ACCEPTED)
+	st.jobs[k].summaries["r"] = &nusav1.JobSummary{Version: 1, Run: 5, Groups: map[string]*nusav1.InstanceCounts{
+		"web": {Complete: slots}, "other": {Complete: 1}, "going": {Running: 1},
+	}}
+
+	// A version that changes nothing of web's work makes nothing of it anew.
+	submit := func(revision int64, change func(*nusav1.JobSpec)) {
+		t.Helper()
 		next := proto.CloneOf(spec)
-		otherWork(next)
-		change := newTx(st)
-		_, err := change.submit(k, &nusav1.SubmitRequest{Spec: next}, []byte("other"))
-		rec, _ := change.job(k)
-		left := map[string]int{}
-		for _, s := range change.slots(k, "") {
-			left[s.Group]++
+		change(next)
+		tx := newTx(st)
+		if _, err := tx.submit(k, &nusav1.SubmitRequest{Spec: next}, fmt.Appendf(nil, "%d", revision)); err != nil {
+			t.Fatal(err)
 		}
-		st.mu.Unlock()
-		if status.Code(err) != want {
-			t.Errorf("%d slots: %v, want %v", slots, err, want)
+		rec, _ := tx.job(k)
+		st.apply(k.record(), rec, revision)
+	}
+	updates := func() map[string]int {
+		out := map[string]int{}
+		for _, a := range place.MakePlan(place.Snapshot{Jobs: []place.Job{st.jobs[k].forPlacer()}}).Actions {
+			if a.Kind == place.Update {
+				out[a.Group]++
+			}
 		}
-		if want == codes.OK && (rec.GetJob().GetRun() != 5 || left["web"] != 0 || left["other"] != 1 || left["going"] != 1) {
-			t.Errorf("%d slots: run %d, slots left %v", slots, rec.GetJob().GetRun(), left)
+		return out
+	}
+	going := func(j *nusav1.JobSpec) {
+		for _, t := range j.Groups["going"].Tasks {
+			t.Env = map[string]string{"STEP": "two"}
 		}
+	}
+	submit(7, going)
+	if got := updates(); got["web"] != 0 || got["other"] != 0 || got["going"] != 1 {
+		t.Errorf("of another group's change: %v", got)
+	}
+	submit(8, func(j *nusav1.JobSpec) { going(j); otherWork(j) })
+	put("going", 0, nusav1.SlotState_SLOT_STATE_DONE) // of version 1: obsolete as well
+	if got := updates(); got["web"] != slots || got["other"] != 0 || got["going"] != 1 {
+		t.Errorf("of its own: %v", got)
+	}
+	if now := st.jobs[k].status(); ended(now.GetState()) || newTx(st).ended(k) != nusav1.JobState_JOB_STATE_UNSPECIFIED {
+		t.Errorf("it has ended before that is done: %v", now.GetState())
+	}
+	if rec := st.jobs[k].rec; runOf(rec, 8) != 5 || rec.GetSince()["web"] != 3 || rec.GetSince()["going"] != 2 || rec.GetSince()["other"] != 0 {
+		t.Errorf("run %d since %v", runOf(rec, 8), rec.GetSince())
 	}
 }

@@ -78,6 +78,8 @@ type owned struct {
 	// open says that some of it is not done: the region has to speak of the
 	// present version.
 	open bool
+	// again says that some of it is done, and to be done anew.
+	again bool
 }
 
 // groupStatus counts a group. behind says that a region has not spoken of the
@@ -92,7 +94,8 @@ func (j *jobState) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType
 		out.Slots = append(out.Slots, slotToProto(s))
 		o := owners[s.Region]
 		if s.Desired == region.DesiredRun {
-			o = owned{o.instances + int32(s.Count()), o.open || s.State != region.Done}
+			again := obsolete(j.rec, s)
+			o = owned{o.instances + int32(s.Count()), o.open || again || s.State != region.Done, o.again || again}
 		}
 		owners[s.Region] = o
 	}
@@ -108,7 +111,7 @@ func (j *jobState) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType
 			continue
 		}
 		c, late := j.regionCounts(j.summaries[r], name, o.open)
-		behind = behind || late
+		behind = behind || late || o.again
 		// What the region does not count yet waits for it.
 		if missing := o.instances - counts.Live(c); missing > 0 && (!system || counts.Live(c) == 0) {
 			c.Pending += missing

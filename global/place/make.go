@@ -128,7 +128,7 @@ func (j *Job) correct(s *region.Slot, r *Region) (kind Kind, reason, why string)
 		return Stop, ReasonSuperseded, fmt.Sprintf("version %d is a %s job", j.Version, j.Type)
 	case !s.System && s.From >= g.Count:
 		return Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", g.Count)
-	case s.JobVersion != j.Version && s.State != region.Done, !s.OfRun(j.Run):
+	case s.JobVersion != j.Version && (s.State != region.Done || s.JobVersion < g.Since), !s.OfRun(j.Run):
 		if r == nil || allowed(g.Regions.Allow, r) {
 			return Update, "", fmt.Sprintf("version %d → %d", s.JobVersion, j.Version)
 		}

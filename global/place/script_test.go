@@ -312,6 +312,8 @@ func (w *world) group(path string, args []string) error {
 		switch key {
 		case "count":
 			g.Count = n
+		case "since":
+			g.Since = int64(n)
 		case "cpu":
 			g.Ask.CPUMilli = int64(n)
 		case "mem":

@@ -151,6 +151,9 @@ type Job struct {
 // Group is what a plan needs to know of a group.
 type Group struct {
 	Name string
+	// Since is the version since which the group's work is what it is: what is
+	// done of an earlier one is done anew. 0 = the run began with it.
+	Since int64
 	// Count is not used for system jobs.
 	Count   int
 	Ask     Ask

@@ -32,7 +32,10 @@ type JobRecord struct {
 	// Without status and revision.
 	Job *Job `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// Forget the record once nothing of it has an owner any more.
-	Purge         bool `protobuf:"varint,2,opt,name=purge,proto3" json:"purge,omitempty"`
+	Purge bool `protobuf:"varint,2,opt,name=purge,proto3" json:"purge,omitempty"`
+	// By group: the version since which its work is what it is, in the present
+	// run. What is done of an earlier one is to be done anew. No entry = 0.
+	Since         map[string]int64 `protobuf:"bytes,3,rep,name=since,proto3" json:"since,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -79,6 +82,13 @@ func (x *JobRecord) GetPurge() bool {
 		return x.Purge
 	}
 	return false
+}
+
+func (x *JobRecord) GetSince() map[string]int64 {
+	if x != nil {
+		return x.Since
+	}
+	return nil
 }
 
 // IdempotencyRecord remembers the answer to a key: idempotency/KEY. Expires.
@@ -273,10 +283,15 @@ var File_nusa_v1_records_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x11nusa/v1/api.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"A\n" +
+	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x11nusa/v1/api.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xb0\x01\n" +
 	"\tJobRecord\x12\x1e\n" +
 	"\x03job\x18\x01 \x01(\v2\f.nusa.v1.JobR\x03job\x12\x14\n" +
-	"\x05purge\x18\x02 \x01(\bR\x05purge\"j\n" +
+	"\x05purge\x18\x02 \x01(\bR\x05purge\x123\n" +
+	"\x05since\x18\x03 \x03(\v2\x1d.nusa.v1.JobRecord.SinceEntryR\x05since\x1a8\n" +
+	"\n" +
+	"SinceEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"j\n" +
 	"\x11IdempotencyRecord\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\fR\vfingerprint\x123\n" +
 	"\bresponse\x18\x02 \x01(\v2\x17.nusa.v1.SubmitResponseR\bresponse\"f\n" +
@@ -302,31 +317,33 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_nusa_v1_records_proto_goTypes = []any{
 	(*JobRecord)(nil),         // 0: nusa.v1.JobRecord
 	(*IdempotencyRecord)(nil), // 1: nusa.v1.IdempotencyRecord
 	(*ResultRecord)(nil),      // 2: nusa.v1.ResultRecord
 	(*CheckpointRecord)(nil),  // 3: nusa.v1.CheckpointRecord
-	(*Job)(nil),               // 4: nusa.v1.Job
-	(*SubmitResponse)(nil),    // 5: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),         // 6: nusa.v1.JobStatus
-	(*Position)(nil),          // 7: nusa.v1.Position
-	(*JobSummary)(nil),        // 8: nusa.v1.JobSummary
-	(*RegionReport)(nil),      // 9: nusa.v1.RegionReport
+	nil,                       // 4: nusa.v1.JobRecord.SinceEntry
+	(*Job)(nil),               // 5: nusa.v1.Job
+	(*SubmitResponse)(nil),    // 6: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),         // 7: nusa.v1.JobStatus
+	(*Position)(nil),          // 8: nusa.v1.Position
+	(*JobSummary)(nil),        // 9: nusa.v1.JobSummary
+	(*RegionReport)(nil),      // 10: nusa.v1.RegionReport
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	4, // 0: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	5, // 1: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	6, // 2: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	7, // 3: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	8, // 4: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	9, // 5: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	5,  // 0: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	4,  // 1: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	6,  // 2: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	7,  // 3: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	8,  // 4: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	9,  // 5: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	10, // 6: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	7,  // [7:7] is the sub-list for method output_type
+	7,  // [7:7] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -344,7 +361,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
