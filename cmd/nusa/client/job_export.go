@@ -11,7 +11,7 @@ import (
 
 func jobExport(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "export JOB", Aliases: []string{"inspect"}, Short: "Write a stored job as a job file", Args: takes("JOB"),
+		Use: "export JOB", Aliases: []string{"get", "inspect"}, Short: "Write a stored job as a job file", Args: takes("JOB"),
 		Long: `Writes the stored job as a job file, YAML or (-o json) JSON, that job run and
 job plan take: as it stands it changes nothing. Defaults are left out.`,
 		Example: "  nusa job export hello > hello.yaml\n  nusa job export hello | nusa job plan -",

@@ -164,13 +164,10 @@ func (r *submission) unknown(c *caller, ref *nusav1.JobRef, err error) error {
 	return &exitError{exitUnknown, fmt.Errorf("%s: %s may have been accepted: see %s job status %s; %s", what, refName(ref), c.nusa, refArg(ref), retry)}
 }
 
-// news are the warnings of a submit that are not already known: that instances
-// may run twice while something is cut off is said of a new job, by validate
-// and by plan, but not of every update.
+// news are the warnings of a submit that are about it: that instances may run
+// twice while something is cut off is the default, and said by plan and by
+// validate.
 func news(resp *nusav1.SubmitResponse, spec *nusav1.JobSpec) []string {
-	if resp.GetChanged() && resp.GetVersion() == 1 {
-		return resp.GetWarnings()
-	}
 	full := proto.CloneOf(spec)
 	job.Default(full)
 	calm := proto.CloneOf(full) // nothing of it is ever replaced

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -145,6 +146,9 @@ func readJob(cmd *cobra.Command, file, namespace string) (*nusav1.JobSpec, error
 	}
 	spec, err := job.Parse(data, file)
 	if err != nil {
+		if name := storedJob(data); name != "" {
+			return nil, fmt.Errorf("%s: is what job status prints, not a job file: `nusa job export %s` writes one", file, name)
+		}
 		return nil, err
 	}
 	switch {
@@ -157,6 +161,20 @@ func readJob(cmd *cobra.Command, file, namespace string) (*nusav1.JobSpec, error
 		spec.Namespace = namespace
 	}
 	return spec, nil
+}
+
+// storedJob is the name of the job whose status a text is, as job status prints
+// it with -o; "" of all else.
+func storedJob(data []byte) string {
+	docs, err := doc.Read(data, false)
+	if err != nil || len(docs) != 1 || docs[0].Get("revision") == nil || docs[0].Get("spec") == nil {
+		return ""
+	}
+	name := docs[0].Get("spec").Get("name")
+	if name == nil {
+		return ""
+	}
+	return name.Text
 }
 
 func jobList(s *settings) *cobra.Command {

@@ -118,6 +118,29 @@ func TestExportIsUnchanged(t *testing.T) {
 	}
 }
 
+// TestStatusIsNoJobFile: what job status prints is not a job file, and whoever
+// submits it is led to what writes one.
+func TestStatusIsNoJobFile(t *testing.T) {
+	f := newFake(t)
+	for _, format := range []string{"yaml", "json"} {
+		text, errOut, code := f.run(context.Background(), "", "job", "status", "ended", "-o", format, "--addr", f.addr)
+		if code != 0 {
+			t.Fatalf("%s: %s", format, errOut)
+		}
+		_, errOut, code = f.run(context.Background(), text, "job", "run", "-", "--addr", f.addr)
+		if code != exitFail || !strings.Contains(errOut, "`nusa job export ended` writes one") || strings.Contains(errOut, "unknown field") {
+			t.Errorf("%s: exit code %d, %s", format, code, errOut)
+		}
+		text, errOut, code = f.run(context.Background(), "", "job", "get", "ended", "-o", format, "--addr", f.addr)
+		if code != 0 {
+			t.Fatalf("%s: %s", format, errOut)
+		}
+		if _, errOut, code = f.run(context.Background(), text, "job", "run", "-d", "-", "--addr", f.addr); code != 0 {
+			t.Errorf("%s: exit code %d, %s", format, code, errOut)
+		}
+	}
+}
+
 // TestNeverSent: a server that takes the connection and says nothing has not
 // been sent the job, so nothing is unknown.
 func TestNeverSent(t *testing.T) {
