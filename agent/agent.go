@@ -53,11 +53,15 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("local store: %w", err)
 	}
+	line, err := st.timeline(cfg.BootID, cfg.Clock, held)
+	if err != nil {
+		return err
+	}
 	inv, err := newInventory(ctx, cfg, cfg.Logger)
 	if err != nil {
 		return err
 	}
-	r, err := assemble(cfg, dir, st, held, inv)
+	r, err := assemble(cfg, dir, st, held, line, inv)
 	if err != nil {
 		return err
 	}
@@ -88,9 +92,9 @@ type role struct {
 }
 
 // assemble puts the parts together; nothing runs yet.
-func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, inv *inventory) (*role, error) {
+func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, line timeline, inv *inventory) (*role, error) {
 	e := &engine{
-		log: cfg.Logger, clock: cfg.Clock, drivers: cfg.Drivers, store: st,
+		log: cfg.Logger, clock: cfg.Clock, line: line, drivers: cfg.Drivers, store: st,
 		node:    node{id: st.node, region: cfg.Region, allocsDir: dir.Path("allocs"), path: taskPath()},
 		reports: newReports(st), keeper: newKeeper(st), inventory: inv, metrics: newMetrics(),
 		portsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },

@@ -84,6 +84,8 @@ type Config struct {
 	// Clock counts leases. Default: CLOCK_BOOTTIME; the process driver knows no
 	// other.
 	Clock func() time.Duration
+	// BootID tells boots of the host apart. Default: the kernel's.
+	BootID string
 	// DockerHost is the Docker engine's address. Default: docker.DefaultHost,
 	// where there is such a socket or was one; "off" = no driver docker.
 	DockerHost string
@@ -171,6 +173,7 @@ func (c Config) withParts() (Config, error) {
 	if c.Clock == nil {
 		c.Clock = supervise.Boottime
 	}
+	c.BootID = orElse(c.BootID, supervise.BootID())
 	if c.Facts.Static == nil || c.Facts.Stats == nil {
 		c.Facts = facts.Host()
 	}

@@ -41,6 +41,7 @@ var errTooMany = errors.New("too many allocations for one node")
 type engine struct {
 	log     *slog.Logger
 	clock   func() time.Duration
+	line    timeline
 	drivers map[string]driver.Driver
 	store   *store
 	node    node
@@ -109,7 +110,7 @@ func (e *engine) run(ctx context.Context) error {
 		}
 		timer.Stop()
 		if !wake.IsZero() {
-			timer.Reset(max(0, time.Until(wake)))
+			timer.Reset(max(0, wake.Sub(e.line.now())))
 		}
 	}
 }
@@ -282,11 +283,11 @@ func (e *engine) settle() time.Time {
 			e.carryOut(act)
 		}
 	}
-	return time.Now()
+	return e.line.now()
 }
 
 func (e *engine) input() reconcile.Input {
-	in := reconcile.Input{Now: time.Now(), Lease: e.lease.At(e.clock()), Host: e.host, Actual: map[string]reconcile.Actual{}}
+	in := reconcile.Input{Now: e.line.now(), Lease: e.lease.At(e.clock()), Host: e.host, Actual: map[string]reconcile.Actual{}}
 	var ports []int
 	for _, id := range slices.Sorted(maps.Keys(e.allocs)) {
 		a := e.allocs[id]
@@ -432,12 +433,15 @@ func (e *engine) begun(a *alloc, name string, run int, at time.Time) {
 	t.Phase = reconcile.Up
 	a.setTask(name, t)
 	if a.act.Started.IsZero() {
-		a.act.Started = at
+		a.act.Started = e.line.of(at)
 	}
 	d := a.detail(name)
+	noted := int(d.Run) == run // by the agent that was here before
 	d.State, d.Started, d.Finished = nusav1.AllocState_ALLOC_STATE_RUNNING, timestamppb.New(at), nil
 	d.Reason, d.Message, d.Run = nusav1.Reason_REASON_UNSPECIFIED, "", int32(run)
-	noteEvent(d, at, "started", fmt.Sprintf("run %d", run))
+	if !noted {
+		noteEvent(d, at, "started", fmt.Sprintf("run %d", run))
+	}
 }
 
 // over notes that a run has ended.
@@ -447,7 +451,10 @@ func (e *engine) over(a *alloc, name string, end reconcile.TaskActual) {
 		return
 	}
 	end.Restarts = t.Restarts
+	shown := end.Finished
+	end.Finished = e.line.of(shown)
 	a.setTask(name, end)
+	end.Finished = shown
 	d := a.detail(name)
 	noteEnd(d, end, a.alloc.Batch && end.ExitCode == 0 && end.Signal == 0 && end.Reason == "")
 	message := fmt.Sprintf("exit code %d", end.ExitCode)

@@ -105,6 +105,8 @@ func endOf(run int, restarts []time.Time, st driver.Status) reconcile.TaskActual
 		t.Reason = reconcile.ReasonStartFailed
 	case driver.CauseLost:
 		t.Reason = reconcile.ReasonKilledBySignal
+	case driver.CauseRebooted:
+		t.Reason = reconcile.ReasonHostRebooted
 	}
 	return t
 }

@@ -35,6 +35,7 @@ var (
 	keyStarts   = []byte("starts")
 	keyPosition = []byte("position")
 	keyMaster   = []byte("master")
+	keyTimeline = []byte("timeline")
 )
 
 // store is what the agent knows of after its restart: who it is, what it was

@@ -38,7 +38,8 @@ func (e *engine) start(a *alloc, do reconcile.Action) {
 				policy = task.Restart
 			}
 		}
-		t.Restarts = append(reconcile.Recent(policy, t.Restarts, now), now)
+		at := e.line.now()
+		t.Restarts = append(reconcile.Recent(policy, t.Restarts, at), at)
 	}
 	a.setTask(do.Task, t)
 	d := a.detail(do.Task)
@@ -188,7 +189,7 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 	to, ok := a.tasks[do.Task]
 	drv := e.drivers[to.driver]
 	if !ok || drv == nil {
-		end := reconcile.TaskActual{Phase: reconcile.Ended, Run: t.Run, Restarts: t.Restarts, Finished: time.Now(), ExitCode: -1,
+		end := reconcile.TaskActual{Phase: reconcile.Ended, Run: t.Run, Restarts: t.Restarts, Finished: e.line.now(), ExitCode: -1,
 			Reason: reconcile.ReasonUnsupported, Message: noDriver(to.driver)}
 		a.setTask(do.Task, end)
 		return
@@ -203,12 +204,15 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 		a.setTask(do.Task, t)
 	case err != nil:
 		t.Phase = reconcile.Ended
-		t.Finished, t.ExitCode, t.Reason, t.Message = time.Now(), -1, reconcile.ReasonStartFailed, "not adopted: "+err.Error()
+		t.Finished, t.ExitCode, t.Reason, t.Message = e.line.now(), -1, reconcile.ReasonStartFailed, "not adopted: "+err.Error()
 		a.setTask(do.Task, t)
 	case st.Cause == driver.CauseStopped && a.alloc.Want == reconcile.Run && a.act.Closing == nil:
 		e.resume(a, do)
 	case st.State == driver.Ended:
 		e.log.Info("exit was missed", "run", id, "exit_code", st.ExitCode)
+		if st.Cause != driver.CauseStartFailed {
+			e.begun(a, do.Task, do.Run, st.Started)
+		}
 		e.over(a, do.Task, endOf(do.Run, t.Restarts, st))
 	default:
 		e.log.Info("adopted", "run", id, "pid", st.PID)

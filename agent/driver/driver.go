@@ -205,6 +205,7 @@ const (
 	CauseLeaseExpired Cause = "lease_expired" // its deadline passed
 	CauseStartFailed  Cause = "start_failed"  // the command could not be started
 	CauseLost         Cause = "lost"          // its supervisor vanished; the exit code is unknown
+	CauseRebooted     Cause = "host_rebooted" // so did the host; the exit code is unknown
 )
 
 // Status of a run.

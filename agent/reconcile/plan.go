@@ -29,6 +29,7 @@ const (
 	ReasonRestartsExhausted  Reason = "restarts_exhausted"
 	ReasonNotAllowed         Reason = "not_allowed"
 	ReasonSecretMissing      Reason = "secret_missing"
+	ReasonHostRebooted       Reason = "host_rebooted"
 )
 
 // Kind of an action.

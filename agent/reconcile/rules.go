@@ -79,6 +79,8 @@ func describe(t TaskActual) string {
 		return "cannot run: " + t.Message
 	case t.Reason == ReasonLeaseExpired:
 		return "was stopped at the end of its lease"
+	case t.Reason == ReasonHostRebooted:
+		return "ended when the host restarted"
 	case t.Signal != 0 && t.Message != "":
 		return fmt.Sprintf("was killed by signal %d: %s", t.Signal, t.Message)
 	case t.Signal != 0:

@@ -23,7 +23,8 @@ func Query(dir string) (driver.Status, error) {
 	if missing(err) {
 		return driver.Status{}, driver.ErrNotFound
 	}
-	if err != nil || rec.State == driver.Ended {
+	torn := errors.Is(err, errTorn) && !shared(dir)
+	if err != nil && !torn || rec.State == driver.Ended {
 		return rec.Status, err
 	}
 	lock, err := takeLock(dir)
@@ -35,7 +36,7 @@ func Query(dir string) (driver.Status, error) {
 	}
 	defer lock.Close()
 	// It may have ended properly between the two reads.
-	if rec, err = readRecord(dir); err != nil || rec.State == driver.Ended {
+	if rec, err = readRecord(dir); err != nil && !torn || rec.State == driver.Ended {
 		return rec.Status, err
 	}
 	return bury(dir, rec)
@@ -55,7 +56,7 @@ func Release(dir string) {
 
 // bury ends a run without a supervisor.
 func bury(dir string, rec record) (driver.Status, error) {
-	if !shared(dir) && rec.Boot == bootID() {
+	if !shared(dir) && rec.Boot == BootID() {
 		if st, err := readStat(rec.PID); err == nil && rec.PID > 0 && st.ticks == rec.Ticks {
 			_ = unix.Kill(-rec.Group, unix.SIGKILL)
 		}
@@ -70,6 +71,9 @@ func bury(dir string, rec record) (driver.Status, error) {
 	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // as it will be read
 	rec.Cause, rec.ExitCode, rec.Signal = driver.CauseLost, 137, int(unix.SIGKILL)
 	rec.Message = "its supervisor vanished; the exit code is unknown"
+	if !shared(dir) && rec.Boot != BootID() {
+		rec.Cause, rec.Message = driver.CauseRebooted, "the host restarted while it ran; the exit code is unknown"
+	}
 	return rec.Status, writeRecord(dir, rec)
 }
 

@@ -112,8 +112,8 @@ func marked(pid int, value string) bool {
 	return err == nil && strings.Contains("\x00"+string(data), "\x00"+markExec+"="+value)
 }
 
-// bootID changes with every boot of the host; "" where it cannot be read.
-func bootID() string {
+// BootID changes with every boot of the host; "" where it cannot be read.
+func BootID() string {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(data))
 }

@@ -156,10 +156,14 @@ func readJSON(path string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w: %w", path, errTorn, err)
 	}
 	return nil
 }
+
+// errTorn: a file is there and its content is not. Files are replaced as a whole,
+// so only a loss of power, or what a container writes, does that.
+var errTorn = errors.New("is not whole")
 
 // openFile opens a plain file in the folder of a run. What runs in a container
 // can write there: a link that leads out, or a pipe that nobody serves, must

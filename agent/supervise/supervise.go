@@ -131,7 +131,7 @@ func run(dir string, ready *os.File) error {
 	if err != nil {
 		return err
 	}
-	rec := record{Session: self.pid, SessionTicks: self.ticks, Boot: bootID(), Status: driver.Status{State: driver.Starting, Started: time.Now()}}
+	rec := record{Session: self.pid, SessionTicks: self.ticks, Boot: BootID(), Status: driver.Status{State: driver.Starting, Started: time.Now()}}
 	if err := writeRecord(".", rec); err != nil {
 		return err
 	}

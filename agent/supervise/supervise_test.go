@@ -502,7 +502,7 @@ func TestNumberTakenByAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	rec := record{Status: driver.Status{State: driver.Running, PID: other.pid}, Boot: bootID(),
+	rec := record{Status: driver.Status{State: driver.Running, PID: other.pid}, Boot: BootID(),
 		Session: other.pid, Group: other.pid, Ticks: other.ticks - 1, SessionTicks: other.ticks - 1}
 	if err := errors.Join(WriteSpec(dir, spec("true")), writeRecord(dir, rec)); err != nil {
 		t.Fatal(err)

@@ -49,6 +49,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_START_FAILED:          "it did not start",
 	nusav1.Reason_REASON_EXITED:                "it exited",
 	nusav1.Reason_REASON_KILLED_BY_SIGNAL:      "it was killed by a signal",
+	nusav1.Reason_REASON_HOST_REBOOTED:         "the host restarted",
 	nusav1.Reason_REASON_MAX_RUNTIME:           "it ran longer than max_runtime",
 	nusav1.Reason_REASON_LEASE_EXPIRED:         "contact was lost for longer than its lease",
 	nusav1.Reason_REASON_RESTARTS_EXHAUSTED:    "it failed more often than restart.attempts",

@@ -231,7 +231,7 @@ func (d *Driver) Remove(_ context.Context, id driver.ID) error {
 		return fmt.Errorf("remove %s: it still runs", id)
 	}
 	d.collect(id)
-	if st.Cause == driver.CauseLost {
+	if st.Cause == driver.CauseLost || st.Cause == driver.CauseRebooted {
 		supervise.Release(dir)
 	}
 	if err := os.RemoveAll(dir); err != nil {

@@ -83,6 +83,7 @@ const (
 	Reason_REASON_STALE_ORDER           Reason = 60 // an older (incarnation, index) than the known one
 	Reason_REASON_NOT_ALLOWED           Reason = 61 // the node's operator does not allow it; the message says which setting does
 	Reason_REASON_SECRET_MISSING        Reason = 62 // the node does not hold a secret that a task needs
+	Reason_REASON_HOST_REBOOTED         Reason = 68 // it ran when the host went down
 	// Lifecycle.
 	Reason_REASON_STOPPED_BY_USER Reason = 70
 	Reason_REASON_SUPERSEDED      Reason = 71 // a newer version or plan replaced it
@@ -143,6 +144,7 @@ var (
 		60: "REASON_STALE_ORDER",
 		61: "REASON_NOT_ALLOWED",
 		62: "REASON_SECRET_MISSING",
+		68: "REASON_HOST_REBOOTED",
 		70: "REASON_STOPPED_BY_USER",
 		71: "REASON_SUPERSEDED",
 		72: "REASON_OUT_OF_RANGE",
@@ -199,6 +201,7 @@ var (
 		"REASON_STALE_ORDER":           60,
 		"REASON_NOT_ALLOWED":           61,
 		"REASON_SECRET_MISSING":        62,
+		"REASON_HOST_REBOOTED":         68,
 		"REASON_STOPPED_BY_USER":       70,
 		"REASON_SUPERSEDED":            71,
 		"REASON_OUT_OF_RANGE":          72,
@@ -3275,8 +3278,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\x05R\x06column\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12'\n" +
-	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xf6\n" +
-	"\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\x90\v\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REASON_REGION_NOT_ALLOWED\x10\x01\x12\x1a\n" +
@@ -3325,7 +3327,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x14REASON_AGENT_LEAVING\x10;\x12\x16\n" +
 	"\x12REASON_STALE_ORDER\x10<\x12\x16\n" +
 	"\x12REASON_NOT_ALLOWED\x10=\x12\x19\n" +
-	"\x15REASON_SECRET_MISSING\x10>\x12\x1a\n" +
+	"\x15REASON_SECRET_MISSING\x10>\x12\x18\n" +
+	"\x14REASON_HOST_REBOOTED\x10D\x12\x1a\n" +
 	"\x16REASON_STOPPED_BY_USER\x10F\x12\x15\n" +
 	"\x11REASON_SUPERSEDED\x10G\x12\x17\n" +
 	"\x13REASON_OUT_OF_RANGE\x10H\x12\x12\n" +

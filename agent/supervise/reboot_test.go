@@ -1,0 +1,88 @@
+package supervise
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// bystander is a process that has the numbers which a record names.
+func bystander(t *testing.T) (pid int, ticks uint64) {
+	t.Helper()
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	st, err := readStat(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.pid, st.ticks
+}
+
+// TestRebooted: what ran when the host went down has ended, also when another
+// process has its number, group, session and start time by now, and that one is
+// left alone.
+func TestRebooted(t *testing.T) {
+	pid, ticks := bystander(t)
+	for _, c := range []struct {
+		name string
+		boot string
+		want driver.Cause
+	}{{"another boot", "00000000-0000-0000-0000-000000000000", driver.CauseRebooted}, {"no boot on record", "", driver.CauseRebooted}} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			rec := record{Status: driver.Status{State: driver.Running, PID: pid}, Boot: c.boot,
+				Session: pid, SessionTicks: ticks, Group: pid, Ticks: ticks}
+			if err := writeRecord(dir, rec); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // found out, and read
+				st, err := Query(dir)
+				if err != nil || st.State != driver.Ended || st.Cause != c.want || st.ExitCode != 137 || st.Message == "" {
+					t.Errorf("%+v, %v", st, err)
+				}
+			}
+			if err := unix.Kill(pid, 0); err != nil || !alive(pid) {
+				t.Errorf("the bystander is gone: %v", err)
+			}
+		})
+	}
+}
+
+// TestTornRecord: what a loss of power left of a record is an end, and no error
+// for ever.
+func TestTornRecord(t *testing.T) {
+	for name, left := range map[string]string{"empty": "", "zeros": "\x00\x00\x00\x00", "half": `{"State":2,"PI`} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, statusFile), []byte(left), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			st, err := Query(dir)
+			if err != nil || st.State != driver.Ended || st.Cause != driver.CauseRebooted {
+				t.Errorf("%+v, %v", st, err)
+			}
+			// While it is supervised there is no such record, whoever says so.
+			box := filepath.Join(t.TempDir(), Box)
+			if err := os.Mkdir(box, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(box, statusFile), []byte(left), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if st, err := Query(box); err == nil {
+				t.Errorf("a container's own words are believed: %+v", st)
+			}
+		})
+	}
+}
