@@ -32,6 +32,19 @@ func (a *active) known(name string) (*nusav1.Region, error) {
 	return nil, status.Errorf(codes.NotFound, "region %q does not exist; there are %s", name, listNames(a.st.regionNames()))
 }
 
+// Verify implements nusav1.RegionsServer: the region's master compares.
+func (g *regionsAPI) Verify(ctx context.Context, req *nusav1.GetRegionRequest) (*nusav1.VerifyRegionResponse, error) {
+	a, err := g.s.current()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := a.dial(req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewRegionsClient(conn).Verify(ctx, req)
+}
+
 // Define implements nusav1.RegionsServer.
 func (g *regionsAPI) Define(ctx context.Context, req *nusav1.DefineRegionRequest) (*nusav1.Region, error) {
 	a, err := g.s.current()

@@ -18,8 +18,10 @@ type fsm struct {
 	changed chan struct{} // closed and replaced at every change
 	// foreseen are the outcomes of entries on their way, in the order of the log.
 	foreseen []foreseen
-	failed   error
-	broken   chan struct{} // closed when failed is set
+	// awaited are those who want the state of one index, see At.
+	awaited []awaited
+	failed  error
+	broken  chan struct{} // closed when failed is set
 }
 
 func newFSM() *fsm {
@@ -54,6 +56,7 @@ func (f *fsm) Err() error {
 // publish makes a view the committed one. mu is held.
 func (f *fsm) publish(view *state.View) {
 	f.view = view
+	f.serve(view)
 	close(f.changed)
 	f.changed = make(chan struct{})
 }

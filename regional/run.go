@@ -47,6 +47,8 @@ type server struct {
 	peers    peers
 	history  keeper
 	fed      federation
+	// digesting is held by the one comparison of states at a time.
+	digesting sync.Mutex
 	// stopping is closed when streams without an end of their own must end.
 	stopping chan struct{}
 }
@@ -80,7 +82,7 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	s.masters = &masterConn{net: cfg.Net}
 	// A server that is not the master passes calls on; agents look for the
 	// master themselves.
-	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/")
+	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State")
 	if s.serve, err = serve.Open(ctx, serve.Options{
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
 		Unary:  []grpc.UnaryServerInterceptor{fwd.Unary()},

@@ -31,6 +31,8 @@ const (
 	// cleanWithin is how long stopping and purging may take on a region that
 	// goes on.
 	cleanWithin = time.Minute
+	// compareWithin bounds the comparison of the servers' states.
+	compareWithin = time.Minute
 	// infoWithin bounds the first call to a region that is said to run.
 	infoWithin = 5 * time.Second
 	// loadGC is the load generator's GOGC: it shall not take the processors
@@ -197,6 +199,11 @@ func (m *run) measure(ctx context.Context, addr string) error {
 	if err := m.timed(ctx); err != nil {
 		return err
 	}
+	if m.o.Servers > 1 {
+		if err := m.compare(ctx); err != nil {
+			return err
+		}
+	}
 	if m.o.Idle > 0 {
 		if err := m.idle(ctx); err != nil {
 			return err
@@ -204,6 +211,23 @@ func (m *run) measure(ctx context.Context, addr string) error {
 	}
 	if m.o.Restart {
 		return m.restart(ctx)
+	}
+	return nil
+}
+
+// compare has the servers compare what they hold after all that.
+func (m *run) compare(ctx context.Context) error {
+	m.o.progress("comparing the servers")
+	ctx, cancel := within(ctx, compareWithin, fmt.Errorf("not within %s", compareWithin))
+	defer cancel()
+	v, err := nusav1.NewRegionsClient(m.load.conns[0]).Verify(ctx, &nusav1.GetRegionRequest{})
+	if err != nil {
+		return fmt.Errorf("compare the servers: %w", cause(ctx, err))
+	}
+	equal := v.GetEqual()
+	m.r.StatesEqual, m.r.StatesIndex = &equal, v.GetIndex()
+	if !equal {
+		return fmt.Errorf("the servers do not hold the same at index %d: %v", v.GetIndex(), v.GetServers())
 	}
 	return nil
 }

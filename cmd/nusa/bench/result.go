@@ -58,8 +58,12 @@ type Result struct {
 	Filesystem string          `json:"filesystem,omitempty"`
 	DiskSyncMS *Quantiles      `json:"disk_sync_ms,omitempty"`
 	PerServer  []ServerFigures `json:"per_server,omitempty"`
-	Idle       *IdleFigures    `json:"idle,omitempty"`
-	Restart    *RestartFigures `json:"restart,omitempty"`
+	// StatesEqual: each server held the same at StatesIndex of the log once all
+	// was acknowledged; nil with one server.
+	StatesEqual *bool           `json:"states_equal,omitempty"`
+	StatesIndex uint64          `json:"states_index,omitempty"`
+	Idle        *IdleFigures    `json:"idle,omitempty"`
+	Restart     *RestartFigures `json:"restart,omitempty"`
 }
 
 // ServerFigures are one server's.
@@ -163,6 +167,9 @@ func (r *Result) table(w io.Writer) error {
 	}
 	if r.DiskSyncMS != nil {
 		row("disk", "%s, fsync %s", r.Filesystem, *r.DiskSyncMS)
+	}
+	if r.StatesEqual != nil {
+		row("states", "%s at index %d of the log", map[bool]string{true: "equal", false: "NOT equal"}[*r.StatesEqual], r.StatesIndex)
 	}
 	if r.Idle != nil {
 		row("idle", "%.3f cores during %.1f s", r.Idle.CPUCores, r.Idle.Seconds)

@@ -15,7 +15,7 @@ import (
 
 func regionCommand() *cobra.Command {
 	s := &settings{}
-	c := noun("region", "Define regions, see what they can fit", regionDefine(s), regionList(s), regionStatus(s), regionCordon(s, true), regionCordon(s, false), regionRemove(s))
+	c := noun("region", "Define regions, see what they can fit", regionDefine(s), regionList(s), regionStatus(s), regionVerify(s), regionCordon(s, true), regionCordon(s, false), regionRemove(s))
 	s.bind(c)
 	return c
 }

@@ -2620,6 +2620,157 @@ func (x *TaskStats) GetProcesses() int32 {
 	return 0
 }
 
+// VerifyRegionResponse is what each server of a region holds.
+type VerifyRegionResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Index of the log at which the states are compared.
+	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	// By name.
+	Servers []*ServerState `protobuf:"bytes,3,rep,name=servers,proto3" json:"servers,omitempty"`
+	// All servers answered, and hold the same.
+	Equal         bool `protobuf:"varint,4,opt,name=equal,proto3" json:"equal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyRegionResponse) Reset() {
+	*x = VerifyRegionResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyRegionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyRegionResponse) ProtoMessage() {}
+
+func (x *VerifyRegionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyRegionResponse.ProtoReflect.Descriptor instead.
+func (*VerifyRegionResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *VerifyRegionResponse) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *VerifyRegionResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *VerifyRegionResponse) GetServers() []*ServerState {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
+func (x *VerifyRegionResponse) GetEqual() bool {
+	if x != nil {
+		return x.Equal
+	}
+	return false
+}
+
+// ServerState is what one server has applied of its region's log.
+type ServerState struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Leader  bool                   `protobuf:"varint,3,opt,name=leader,proto3" json:"leader,omitempty"`
+	// SHA-256 over all records in a canonical form, in hexadecimal.
+	Hash string `protobuf:"bytes,4,opt,name=hash,proto3" json:"hash,omitempty"`
+	// Why there is no hash.
+	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServerState) Reset() {
+	*x = ServerState{}
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServerState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServerState) ProtoMessage() {}
+
+func (x *ServerState) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServerState.ProtoReflect.Descriptor instead.
+func (*ServerState) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ServerState) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ServerState) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ServerState) GetLeader() bool {
+	if x != nil {
+		return x.Leader
+	}
+	return false
+}
+
+func (x *ServerState) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *ServerState) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type DefineRegionRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Definition *RegionDefinition      `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
@@ -2631,7 +2782,7 @@ type DefineRegionRequest struct {
 
 func (x *DefineRegionRequest) Reset() {
 	*x = DefineRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2643,7 +2794,7 @@ func (x *DefineRegionRequest) String() string {
 func (*DefineRegionRequest) ProtoMessage() {}
 
 func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2656,7 +2807,7 @@ func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefineRegionRequest.ProtoReflect.Descriptor instead.
 func (*DefineRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DefineRegionRequest) GetDefinition() *RegionDefinition {
@@ -2683,7 +2834,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +2846,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +2859,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListRegionsRequest) GetLabels() map[string]string {
@@ -2727,7 +2878,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +2890,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +2903,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -2771,7 +2922,7 @@ type GetRegionRequest struct {
 
 func (x *GetRegionRequest) Reset() {
 	*x = GetRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2934,7 @@ func (x *GetRegionRequest) String() string {
 func (*GetRegionRequest) ProtoMessage() {}
 
 func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2947,7 @@ func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegionRequest.ProtoReflect.Descriptor instead.
 func (*GetRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetRegionRequest) GetName() string {
@@ -2817,7 +2968,7 @@ type CordonRegionRequest struct {
 
 func (x *CordonRegionRequest) Reset() {
 	*x = CordonRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2829,7 +2980,7 @@ func (x *CordonRegionRequest) String() string {
 func (*CordonRegionRequest) ProtoMessage() {}
 
 func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2842,7 +2993,7 @@ func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonRegionRequest.ProtoReflect.Descriptor instead.
 func (*CordonRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CordonRegionRequest) GetName() string {
@@ -2867,7 +3018,7 @@ type RemoveRegionResponse struct {
 
 func (x *RemoveRegionResponse) Reset() {
 	*x = RemoveRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2879,7 +3030,7 @@ func (x *RemoveRegionResponse) String() string {
 func (*RemoveRegionResponse) ProtoMessage() {}
 
 func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2892,7 +3043,7 @@ func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRegionResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
 }
 
 type ListNodesRequest struct {
@@ -2906,7 +3057,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3069,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3082,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListNodesRequest) GetRegion() string {
@@ -2958,7 +3109,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2970,7 +3121,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2983,7 +3134,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -3011,7 +3162,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3023,7 +3174,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3036,7 +3187,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetNodeRequest) GetId() string {
@@ -3064,7 +3215,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3227,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3240,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DrainNodeRequest) GetId() string {
@@ -3124,7 +3275,7 @@ type CordonNodeRequest struct {
 
 func (x *CordonNodeRequest) Reset() {
 	*x = CordonNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3136,7 +3287,7 @@ func (x *CordonNodeRequest) String() string {
 func (*CordonNodeRequest) ProtoMessage() {}
 
 func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3149,7 +3300,7 @@ func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonNodeRequest.ProtoReflect.Descriptor instead.
 func (*CordonNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CordonNodeRequest) GetId() string {
@@ -3183,7 +3334,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3195,7 +3346,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3359,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RemoveNodeRequest) GetId() string {
@@ -3235,7 +3386,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3247,7 +3398,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3260,7 +3411,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RemoveNodeResponse) GetNode() *Node {
@@ -3313,7 +3464,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3325,7 +3476,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3338,7 +3489,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Edge) GetFrom() string {
@@ -3484,7 +3635,7 @@ type GetTopologyRequest struct {
 
 func (x *GetTopologyRequest) Reset() {
 	*x = GetTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3496,7 +3647,7 @@ func (x *GetTopologyRequest) String() string {
 func (*GetTopologyRequest) ProtoMessage() {}
 
 func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3509,7 +3660,7 @@ func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
 func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetTopologyRequest) GetNodes() bool {
@@ -3533,7 +3684,7 @@ type TopologyTree struct {
 
 func (x *TopologyTree) Reset() {
 	*x = TopologyTree{}
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3696,7 @@ func (x *TopologyTree) String() string {
 func (*TopologyTree) ProtoMessage() {}
 
 func (x *TopologyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3709,7 @@ func (x *TopologyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyTree.ProtoReflect.Descriptor instead.
 func (*TopologyTree) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TopologyTree) GetServers() []*GlobalServer {
@@ -3602,7 +3753,7 @@ type GlobalServer struct {
 
 func (x *GlobalServer) Reset() {
 	*x = GlobalServer{}
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +3765,7 @@ func (x *GlobalServer) String() string {
 func (*GlobalServer) ProtoMessage() {}
 
 func (x *GlobalServer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +3778,7 @@ func (x *GlobalServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalServer.ProtoReflect.Descriptor instead.
 func (*GlobalServer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GlobalServer) GetName() string {
@@ -3673,7 +3824,7 @@ type MatrixRequest struct {
 
 func (x *MatrixRequest) Reset() {
 	*x = MatrixRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3685,7 +3836,7 @@ func (x *MatrixRequest) String() string {
 func (*MatrixRequest) ProtoMessage() {}
 
 func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3698,7 +3849,7 @@ func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixRequest.ProtoReflect.Descriptor instead.
 func (*MatrixRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MatrixRequest) GetFrom() string {
@@ -3745,7 +3896,7 @@ type MatrixResponse struct {
 
 func (x *MatrixResponse) Reset() {
 	*x = MatrixResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3757,7 +3908,7 @@ func (x *MatrixResponse) String() string {
 func (*MatrixResponse) ProtoMessage() {}
 
 func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3770,7 +3921,7 @@ func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixResponse.ProtoReflect.Descriptor instead.
 func (*MatrixResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MatrixResponse) GetRegions() []string {
@@ -3825,7 +3976,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3837,7 +3988,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3850,7 +4001,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PathRequest) GetFrom() string {
@@ -3911,7 +4062,7 @@ type PathWeights struct {
 
 func (x *PathWeights) Reset() {
 	*x = PathWeights{}
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3923,7 +4074,7 @@ func (x *PathWeights) String() string {
 func (*PathWeights) ProtoMessage() {}
 
 func (x *PathWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3936,7 +4087,7 @@ func (x *PathWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathWeights.ProtoReflect.Descriptor instead.
 func (*PathWeights) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PathWeights) GetCpu() *durationpb.Duration {
@@ -3962,7 +4113,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3974,7 +4125,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3987,7 +4138,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -4021,7 +4172,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4033,7 +4184,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4046,7 +4197,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Path) GetRegions() []string {
@@ -4134,7 +4285,7 @@ type CheckTopologyRequest struct {
 
 func (x *CheckTopologyRequest) Reset() {
 	*x = CheckTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4146,7 +4297,7 @@ func (x *CheckTopologyRequest) String() string {
 func (*CheckTopologyRequest) ProtoMessage() {}
 
 func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4159,7 +4310,7 @@ func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyRequest.ProtoReflect.Descriptor instead.
 func (*CheckTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CheckTopologyRequest) GetPercentile() int32 {
@@ -4198,7 +4349,7 @@ type CheckTopologyResponse struct {
 
 func (x *CheckTopologyResponse) Reset() {
 	*x = CheckTopologyResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4361,7 @@ func (x *CheckTopologyResponse) String() string {
 func (*CheckTopologyResponse) ProtoMessage() {}
 
 func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4374,7 @@ func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyResponse.ProtoReflect.Descriptor instead.
 func (*CheckTopologyResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CheckTopologyResponse) GetFindings() []*TopologyFinding {
@@ -4279,7 +4430,7 @@ type TopologyFinding struct {
 
 func (x *TopologyFinding) Reset() {
 	*x = TopologyFinding{}
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4291,7 +4442,7 @@ func (x *TopologyFinding) String() string {
 func (*TopologyFinding) ProtoMessage() {}
 
 func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4304,7 +4455,7 @@ func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyFinding.ProtoReflect.Descriptor instead.
 func (*TopologyFinding) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TopologyFinding) GetKind() string {
@@ -4389,7 +4540,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4401,7 +4552,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4414,7 +4565,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *HistoryRequest) GetKind() string {
@@ -4483,7 +4634,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4495,7 +4646,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4508,7 +4659,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HistoryResponse) GetSeries() []*HistorySeries {
@@ -4545,7 +4696,7 @@ type HistorySeries struct {
 
 func (x *HistorySeries) Reset() {
 	*x = HistorySeries{}
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4557,7 +4708,7 @@ func (x *HistorySeries) String() string {
 func (*HistorySeries) ProtoMessage() {}
 
 func (x *HistorySeries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4570,7 +4721,7 @@ func (x *HistorySeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistorySeries.ProtoReflect.Descriptor instead.
 func (*HistorySeries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *HistorySeries) GetKind() string {
@@ -4652,7 +4803,7 @@ type HistoryField struct {
 
 func (x *HistoryField) Reset() {
 	*x = HistoryField{}
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4664,7 +4815,7 @@ func (x *HistoryField) String() string {
 func (*HistoryField) ProtoMessage() {}
 
 func (x *HistoryField) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4677,7 +4828,7 @@ func (x *HistoryField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryField.ProtoReflect.Descriptor instead.
 func (*HistoryField) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *HistoryField) GetName() string {
@@ -4732,7 +4883,7 @@ type HistoryTrend struct {
 
 func (x *HistoryTrend) Reset() {
 	*x = HistoryTrend{}
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4744,7 +4895,7 @@ func (x *HistoryTrend) String() string {
 func (*HistoryTrend) ProtoMessage() {}
 
 func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4757,7 +4908,7 @@ func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryTrend.ProtoReflect.Descriptor instead.
 func (*HistoryTrend) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *HistoryTrend) GetField() string {
@@ -4827,7 +4978,7 @@ type OriginRecord struct {
 
 func (x *OriginRecord) Reset() {
 	*x = OriginRecord{}
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4839,7 +4990,7 @@ func (x *OriginRecord) String() string {
 func (*OriginRecord) ProtoMessage() {}
 
 func (x *OriginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4852,7 +5003,7 @@ func (x *OriginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginRecord.ProtoReflect.Descriptor instead.
 func (*OriginRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *OriginRecord) GetDomain() string {
@@ -4900,7 +5051,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4912,7 +5063,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4925,7 +5076,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Origin) GetRegion() string {
@@ -4978,7 +5129,7 @@ type OriginPolicy struct {
 
 func (x *OriginPolicy) Reset() {
 	*x = OriginPolicy{}
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4990,7 +5141,7 @@ func (x *OriginPolicy) String() string {
 func (*OriginPolicy) ProtoMessage() {}
 
 func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5003,7 +5154,7 @@ func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginPolicy.ProtoReflect.Descriptor instead.
 func (*OriginPolicy) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *OriginPolicy) GetPercentile() int32 {
@@ -5053,7 +5204,7 @@ type SetOriginsRequest struct {
 
 func (x *SetOriginsRequest) Reset() {
 	*x = SetOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5065,7 +5216,7 @@ func (x *SetOriginsRequest) String() string {
 func (*SetOriginsRequest) ProtoMessage() {}
 
 func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5078,7 +5229,7 @@ func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOriginsRequest.ProtoReflect.Descriptor instead.
 func (*SetOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SetOriginsRequest) GetRecord() *OriginRecord {
@@ -5103,7 +5254,7 @@ type ListOriginsRequest struct {
 
 func (x *ListOriginsRequest) Reset() {
 	*x = ListOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5115,7 +5266,7 @@ func (x *ListOriginsRequest) String() string {
 func (*ListOriginsRequest) ProtoMessage() {}
 
 func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5128,7 +5279,7 @@ func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsRequest.ProtoReflect.Descriptor instead.
 func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
 }
 
 type ListOriginsResponse struct {
@@ -5142,7 +5293,7 @@ type ListOriginsResponse struct {
 
 func (x *ListOriginsResponse) Reset() {
 	*x = ListOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5154,7 +5305,7 @@ func (x *ListOriginsResponse) String() string {
 func (*ListOriginsResponse) ProtoMessage() {}
 
 func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5167,7 +5318,7 @@ func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsResponse.ProtoReflect.Descriptor instead.
 func (*ListOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListOriginsResponse) GetRecords() []*OriginRecord {
@@ -5197,7 +5348,7 @@ type RemoveOriginsRequest struct {
 
 func (x *RemoveOriginsRequest) Reset() {
 	*x = RemoveOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5209,7 +5360,7 @@ func (x *RemoveOriginsRequest) String() string {
 func (*RemoveOriginsRequest) ProtoMessage() {}
 
 func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5222,7 +5373,7 @@ func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *RemoveOriginsRequest) GetDomain() string {
@@ -5247,7 +5398,7 @@ type RemoveOriginsResponse struct {
 
 func (x *RemoveOriginsResponse) Reset() {
 	*x = RemoveOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5259,7 +5410,7 @@ func (x *RemoveOriginsResponse) String() string {
 func (*RemoveOriginsResponse) ProtoMessage() {}
 
 func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5272,7 +5423,7 @@ func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
 }
 
 type ResolveOriginRequest struct {
@@ -5291,7 +5442,7 @@ type ResolveOriginRequest struct {
 
 func (x *ResolveOriginRequest) Reset() {
 	*x = ResolveOriginRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5303,7 +5454,7 @@ func (x *ResolveOriginRequest) String() string {
 func (*ResolveOriginRequest) ProtoMessage() {}
 
 func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5316,7 +5467,7 @@ func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginRequest.ProtoReflect.Descriptor instead.
 func (*ResolveOriginRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ResolveOriginRequest) GetDomain() string {
@@ -5365,7 +5516,7 @@ type ResolveOriginResponse struct {
 
 func (x *ResolveOriginResponse) Reset() {
 	*x = ResolveOriginResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5377,7 +5528,7 @@ func (x *ResolveOriginResponse) String() string {
 func (*ResolveOriginResponse) ProtoMessage() {}
 
 func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5390,7 +5541,7 @@ func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginResponse.ProtoReflect.Descriptor instead.
 func (*ResolveOriginResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ResolveOriginResponse) GetRecord() string {
@@ -5447,7 +5598,7 @@ type OriginChoice struct {
 
 func (x *OriginChoice) Reset() {
 	*x = OriginChoice{}
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5459,7 +5610,7 @@ func (x *OriginChoice) String() string {
 func (*OriginChoice) ProtoMessage() {}
 
 func (x *OriginChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5472,7 +5623,7 @@ func (x *OriginChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginChoice.ProtoReflect.Descriptor instead.
 func (*OriginChoice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *OriginChoice) GetRegion() string {
@@ -5551,7 +5702,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5563,7 +5714,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5576,7 +5727,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -5616,7 +5767,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5628,7 +5779,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5641,7 +5792,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -5663,7 +5814,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5675,7 +5826,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5688,7 +5839,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -5729,7 +5880,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5741,7 +5892,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5754,7 +5905,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -5782,7 +5933,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5794,7 +5945,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5807,7 +5958,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Event) GetToken() string {
@@ -5860,7 +6011,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5872,7 +6023,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5885,7 +6036,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
 }
 
 type InfoResponse struct {
@@ -5904,7 +6055,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5916,7 +6067,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5929,7 +6080,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -5992,7 +6143,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6004,7 +6155,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6257,7 +6408,18 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x03cpu\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03cpu\x12!\n" +
 	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12*\n" +
 	"\x11memory_peak_bytes\x18\x05 \x01(\x03R\x0fmemoryPeakBytes\x12\x1c\n" +
-	"\tprocesses\x18\x06 \x01(\x05R\tprocesses\"w\n" +
+	"\tprocesses\x18\x06 \x01(\x05R\tprocesses\"\x8a\x01\n" +
+	"\x14VerifyRegionResponse\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12.\n" +
+	"\aservers\x18\x03 \x03(\v2\x14.nusa.v1.ServerStateR\aservers\x12\x14\n" +
+	"\x05equal\x18\x04 \x01(\bR\x05equal\"y\n" +
+	"\vServerState\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06leader\x18\x03 \x01(\bR\x06leader\x12\x12\n" +
+	"\x04hash\x18\x04 \x01(\tR\x04hash\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"w\n" +
 	"\x13DefineRegionRequest\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -6541,14 +6703,15 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x04Stop\x12\x1d.nusa.v1.GetAllocationRequest\x1a\x13.nusa.v1.Allocation\x121\n" +
 	"\x04Logs\x12\x14.nusa.v1.LogsRequest\x1a\x11.nusa.v1.LogChunk0\x01\x127\n" +
 	"\x04Exec\x12\x14.nusa.v1.ExecRequest\x1a\x15.nusa.v1.ExecResponse(\x010\x01\x12B\n" +
-	"\x05Stats\x12\x1f.nusa.v1.AllocationStatsRequest\x1a\x18.nusa.v1.AllocationStats2\xee\x02\n" +
+	"\x05Stats\x12\x1f.nusa.v1.AllocationStatsRequest\x1a\x18.nusa.v1.AllocationStats2\xb2\x03\n" +
 	"\aRegions\x127\n" +
 	"\x06Define\x12\x1c.nusa.v1.DefineRegionRequest\x1a\x0f.nusa.v1.Region\x12A\n" +
 	"\x04List\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x1c.nusa.v1.ListRegionsResponse\x121\n" +
 	"\x03Get\x12\x19.nusa.v1.GetRegionRequest\x1a\x0f.nusa.v1.Region\x127\n" +
 	"\x06Cordon\x12\x1c.nusa.v1.CordonRegionRequest\x1a\x0f.nusa.v1.Region\x12B\n" +
 	"\x06Remove\x12\x19.nusa.v1.GetRegionRequest\x1a\x1d.nusa.v1.RemoveRegionResponse\x127\n" +
-	"\x05Watch\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x0f.nusa.v1.Region0\x012\xa0\x02\n" +
+	"\x05Watch\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x0f.nusa.v1.Region0\x01\x12B\n" +
+	"\x06Verify\x12\x19.nusa.v1.GetRegionRequest\x1a\x1d.nusa.v1.VerifyRegionResponse2\xa0\x02\n" +
 	"\x05Nodes\x12=\n" +
 	"\x04List\x12\x19.nusa.v1.ListNodesRequest\x1a\x1a.nusa.v1.ListNodesResponse\x12-\n" +
 	"\x03Get\x12\x17.nusa.v1.GetNodeRequest\x1a\r.nusa.v1.Node\x121\n" +
@@ -6586,7 +6749,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                  // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                  // 1: nusa.v1.RTTSource
@@ -6626,276 +6789,281 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*AllocationStatsRequest)(nil),  // 35: nusa.v1.AllocationStatsRequest
 	(*AllocationStats)(nil),         // 36: nusa.v1.AllocationStats
 	(*TaskStats)(nil),               // 37: nusa.v1.TaskStats
-	(*DefineRegionRequest)(nil),     // 38: nusa.v1.DefineRegionRequest
-	(*ListRegionsRequest)(nil),      // 39: nusa.v1.ListRegionsRequest
-	(*ListRegionsResponse)(nil),     // 40: nusa.v1.ListRegionsResponse
-	(*GetRegionRequest)(nil),        // 41: nusa.v1.GetRegionRequest
-	(*CordonRegionRequest)(nil),     // 42: nusa.v1.CordonRegionRequest
-	(*RemoveRegionResponse)(nil),    // 43: nusa.v1.RemoveRegionResponse
-	(*ListNodesRequest)(nil),        // 44: nusa.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),       // 45: nusa.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),          // 46: nusa.v1.GetNodeRequest
-	(*DrainNodeRequest)(nil),        // 47: nusa.v1.DrainNodeRequest
-	(*CordonNodeRequest)(nil),       // 48: nusa.v1.CordonNodeRequest
-	(*RemoveNodeRequest)(nil),       // 49: nusa.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),      // 50: nusa.v1.RemoveNodeResponse
-	(*Edge)(nil),                    // 51: nusa.v1.Edge
-	(*GetTopologyRequest)(nil),      // 52: nusa.v1.GetTopologyRequest
-	(*TopologyTree)(nil),            // 53: nusa.v1.TopologyTree
-	(*GlobalServer)(nil),            // 54: nusa.v1.GlobalServer
-	(*MatrixRequest)(nil),           // 55: nusa.v1.MatrixRequest
-	(*MatrixResponse)(nil),          // 56: nusa.v1.MatrixResponse
-	(*PathRequest)(nil),             // 57: nusa.v1.PathRequest
-	(*PathWeights)(nil),             // 58: nusa.v1.PathWeights
-	(*PathResponse)(nil),            // 59: nusa.v1.PathResponse
-	(*Path)(nil),                    // 60: nusa.v1.Path
-	(*CheckTopologyRequest)(nil),    // 61: nusa.v1.CheckTopologyRequest
-	(*CheckTopologyResponse)(nil),   // 62: nusa.v1.CheckTopologyResponse
-	(*TopologyFinding)(nil),         // 63: nusa.v1.TopologyFinding
-	(*HistoryRequest)(nil),          // 64: nusa.v1.HistoryRequest
-	(*HistoryResponse)(nil),         // 65: nusa.v1.HistoryResponse
-	(*HistorySeries)(nil),           // 66: nusa.v1.HistorySeries
-	(*HistoryField)(nil),            // 67: nusa.v1.HistoryField
-	(*HistoryTrend)(nil),            // 68: nusa.v1.HistoryTrend
-	(*OriginRecord)(nil),            // 69: nusa.v1.OriginRecord
-	(*Origin)(nil),                  // 70: nusa.v1.Origin
-	(*OriginPolicy)(nil),            // 71: nusa.v1.OriginPolicy
-	(*SetOriginsRequest)(nil),       // 72: nusa.v1.SetOriginsRequest
-	(*ListOriginsRequest)(nil),      // 73: nusa.v1.ListOriginsRequest
-	(*ListOriginsResponse)(nil),     // 74: nusa.v1.ListOriginsResponse
-	(*RemoveOriginsRequest)(nil),    // 75: nusa.v1.RemoveOriginsRequest
-	(*RemoveOriginsResponse)(nil),   // 76: nusa.v1.RemoveOriginsResponse
-	(*ResolveOriginRequest)(nil),    // 77: nusa.v1.ResolveOriginRequest
-	(*ResolveOriginResponse)(nil),   // 78: nusa.v1.ResolveOriginResponse
-	(*OriginChoice)(nil),            // 79: nusa.v1.OriginChoice
-	(*NearestRequest)(nil),          // 80: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),         // 81: nusa.v1.NearestResponse
-	(*NearRegion)(nil),              // 82: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),      // 83: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                   // 84: nusa.v1.Event
-	(*InfoRequest)(nil),             // 85: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),            // 86: nusa.v1.InfoResponse
-	nil,                             // 87: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                             // 88: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),       // 89: nusa.v1.ExecRequest.Start
-	nil,                             // 90: nusa.v1.AllocationStats.TasksEntry
-	nil,                             // 91: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                             // 92: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),     // 93: google.protobuf.Duration
-	(*InstanceCounts)(nil),          // 94: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                 // 95: nusa.v1.JobSpec
-	(*Problem)(nil),                 // 96: nusa.v1.Problem
-	(*Slot)(nil),                    // 97: nusa.v1.Slot
-	(*Job)(nil),                     // 98: nusa.v1.Job
-	(*CountedReason)(nil),           // 99: nusa.v1.CountedReason
-	(Reason)(0),                     // 100: nusa.v1.Reason
-	(*Allocation)(nil),              // 101: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 102: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 103: nusa.v1.Region
-	(*Node)(nil),                    // 104: nusa.v1.Node
-	(*timestamppb.Timestamp)(nil),   // 105: google.protobuf.Timestamp
-	(*Location)(nil),                // 106: nusa.v1.Location
+	(*VerifyRegionResponse)(nil),    // 38: nusa.v1.VerifyRegionResponse
+	(*ServerState)(nil),             // 39: nusa.v1.ServerState
+	(*DefineRegionRequest)(nil),     // 40: nusa.v1.DefineRegionRequest
+	(*ListRegionsRequest)(nil),      // 41: nusa.v1.ListRegionsRequest
+	(*ListRegionsResponse)(nil),     // 42: nusa.v1.ListRegionsResponse
+	(*GetRegionRequest)(nil),        // 43: nusa.v1.GetRegionRequest
+	(*CordonRegionRequest)(nil),     // 44: nusa.v1.CordonRegionRequest
+	(*RemoveRegionResponse)(nil),    // 45: nusa.v1.RemoveRegionResponse
+	(*ListNodesRequest)(nil),        // 46: nusa.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),       // 47: nusa.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),          // 48: nusa.v1.GetNodeRequest
+	(*DrainNodeRequest)(nil),        // 49: nusa.v1.DrainNodeRequest
+	(*CordonNodeRequest)(nil),       // 50: nusa.v1.CordonNodeRequest
+	(*RemoveNodeRequest)(nil),       // 51: nusa.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),      // 52: nusa.v1.RemoveNodeResponse
+	(*Edge)(nil),                    // 53: nusa.v1.Edge
+	(*GetTopologyRequest)(nil),      // 54: nusa.v1.GetTopologyRequest
+	(*TopologyTree)(nil),            // 55: nusa.v1.TopologyTree
+	(*GlobalServer)(nil),            // 56: nusa.v1.GlobalServer
+	(*MatrixRequest)(nil),           // 57: nusa.v1.MatrixRequest
+	(*MatrixResponse)(nil),          // 58: nusa.v1.MatrixResponse
+	(*PathRequest)(nil),             // 59: nusa.v1.PathRequest
+	(*PathWeights)(nil),             // 60: nusa.v1.PathWeights
+	(*PathResponse)(nil),            // 61: nusa.v1.PathResponse
+	(*Path)(nil),                    // 62: nusa.v1.Path
+	(*CheckTopologyRequest)(nil),    // 63: nusa.v1.CheckTopologyRequest
+	(*CheckTopologyResponse)(nil),   // 64: nusa.v1.CheckTopologyResponse
+	(*TopologyFinding)(nil),         // 65: nusa.v1.TopologyFinding
+	(*HistoryRequest)(nil),          // 66: nusa.v1.HistoryRequest
+	(*HistoryResponse)(nil),         // 67: nusa.v1.HistoryResponse
+	(*HistorySeries)(nil),           // 68: nusa.v1.HistorySeries
+	(*HistoryField)(nil),            // 69: nusa.v1.HistoryField
+	(*HistoryTrend)(nil),            // 70: nusa.v1.HistoryTrend
+	(*OriginRecord)(nil),            // 71: nusa.v1.OriginRecord
+	(*Origin)(nil),                  // 72: nusa.v1.Origin
+	(*OriginPolicy)(nil),            // 73: nusa.v1.OriginPolicy
+	(*SetOriginsRequest)(nil),       // 74: nusa.v1.SetOriginsRequest
+	(*ListOriginsRequest)(nil),      // 75: nusa.v1.ListOriginsRequest
+	(*ListOriginsResponse)(nil),     // 76: nusa.v1.ListOriginsResponse
+	(*RemoveOriginsRequest)(nil),    // 77: nusa.v1.RemoveOriginsRequest
+	(*RemoveOriginsResponse)(nil),   // 78: nusa.v1.RemoveOriginsResponse
+	(*ResolveOriginRequest)(nil),    // 79: nusa.v1.ResolveOriginRequest
+	(*ResolveOriginResponse)(nil),   // 80: nusa.v1.ResolveOriginResponse
+	(*OriginChoice)(nil),            // 81: nusa.v1.OriginChoice
+	(*NearestRequest)(nil),          // 82: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),         // 83: nusa.v1.NearestResponse
+	(*NearRegion)(nil),              // 84: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),      // 85: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                   // 86: nusa.v1.Event
+	(*InfoRequest)(nil),             // 87: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),            // 88: nusa.v1.InfoResponse
+	nil,                             // 89: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                             // 90: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),       // 91: nusa.v1.ExecRequest.Start
+	nil,                             // 92: nusa.v1.AllocationStats.TasksEntry
+	nil,                             // 93: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                             // 94: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),     // 95: google.protobuf.Duration
+	(*InstanceCounts)(nil),          // 96: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                 // 97: nusa.v1.JobSpec
+	(*Problem)(nil),                 // 98: nusa.v1.Problem
+	(*Slot)(nil),                    // 99: nusa.v1.Slot
+	(*Job)(nil),                     // 100: nusa.v1.Job
+	(*CountedReason)(nil),           // 101: nusa.v1.CountedReason
+	(Reason)(0),                     // 102: nusa.v1.Reason
+	(*Allocation)(nil),              // 103: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 104: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 105: nusa.v1.Region
+	(*Node)(nil),                    // 106: nusa.v1.Node
+	(*timestamppb.Timestamp)(nil),   // 107: google.protobuf.Timestamp
+	(*Location)(nil),                // 108: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	93,  // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	95,  // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	94,  // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	95,  // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	96,  // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	97,  // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	96,  // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	95,  // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	98,  // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	97,  // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	11,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	97,  // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	87,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	99,  // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	89,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
 	8,   // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	88,  // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	98,  // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	90,  // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	100, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	15,  // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,   // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,   // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	95,  // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	97,  // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	20,  // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	93,  // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	95,  // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
 	22,  // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
 	23,  // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	99,  // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	101, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
 	21,  // 24: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
-	93,  // 25: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	93,  // 26: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	93,  // 27: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	93,  // 28: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	100, // 29: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	95,  // 25: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	95,  // 26: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	95,  // 27: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	95,  // 28: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	102, // 29: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
 	24,  // 30: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	25,  // 31: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	100, // 32: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	102, // 32: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
 	24,  // 33: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	25,  // 34: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	93,  // 35: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	95,  // 35: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
 	8,   // 36: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	101, // 37: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	103, // 37: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
 	15,  // 38: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	89,  // 39: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	91,  // 39: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
 	33,  // 40: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	90,  // 41: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	93,  // 42: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	93,  // 43: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
-	102, // 44: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	91,  // 45: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	103, // 46: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	104, // 47: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15,  // 48: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	104, // 49: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 50: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 51: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	93,  // 52: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	93,  // 53: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	93,  // 54: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	93,  // 55: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	93,  // 56: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	93,  // 57: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	54,  // 58: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	103, // 59: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	104, // 60: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15,  // 61: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	51,  // 62: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	58,  // 63: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	93,  // 64: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	93,  // 65: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	60,  // 66: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	93,  // 67: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 68: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	93,  // 69: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 70: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	93,  // 71: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	93,  // 72: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	93,  // 73: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	93,  // 74: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	63,  // 75: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	92,  // 76: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	93,  // 77: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	93,  // 78: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	105, // 79: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	105, // 80: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	93,  // 81: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	66,  // 82: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 83: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	105, // 84: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	93,  // 85: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	93,  // 86: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	67,  // 87: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	68,  // 88: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	105, // 89: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	105, // 90: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	105, // 91: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	70,  // 92: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	71,  // 93: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	93,  // 94: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	69,  // 95: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	69,  // 96: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	93,  // 97: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	106, // 98: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	79,  // 99: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	79,  // 100: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	93,  // 101: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	60,  // 102: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	82,  // 103: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	93,  // 104: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	93,  // 105: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	106, // 106: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	82,  // 107: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	93,  // 108: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 109: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 110: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	105, // 111: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	33,  // 112: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	37,  // 113: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 114: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 115: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 116: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 117: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 118: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 119: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 120: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	26,  // 121: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 122: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 123: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	27,  // 124: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	29,  // 125: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	29,  // 126: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 127: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	32,  // 128: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	35,  // 129: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	38,  // 130: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	39,  // 131: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	41,  // 132: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	42,  // 133: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	41,  // 134: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	39,  // 135: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	44,  // 136: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	46,  // 137: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	47,  // 138: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	48,  // 139: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	49,  // 140: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	52,  // 141: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	55,  // 142: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	57,  // 143: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	80,  // 144: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	55,  // 145: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	61,  // 146: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	64,  // 147: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	72,  // 148: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	73,  // 149: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	75,  // 150: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	77,  // 151: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	83,  // 152: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	85,  // 153: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	6,   // 154: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 155: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 156: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	98,  // 157: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 158: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 159: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 160: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 161: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	98,  // 162: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 163: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	28,  // 164: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	101, // 165: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	101, // 166: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	31,  // 167: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	34,  // 168: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	36,  // 169: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	103, // 170: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	40,  // 171: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	103, // 172: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	103, // 173: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	43,  // 174: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	103, // 175: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	45,  // 176: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	104, // 177: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	104, // 178: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	104, // 179: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	50,  // 180: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	53,  // 181: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	56,  // 182: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	59,  // 183: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	81,  // 184: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	56,  // 185: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	62,  // 186: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	65,  // 187: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	69,  // 188: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	74,  // 189: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	76,  // 190: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	78,  // 191: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	84,  // 192: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	86,  // 193: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	154, // [154:194] is the sub-list for method output_type
-	114, // [114:154] is the sub-list for method input_type
-	114, // [114:114] is the sub-list for extension type_name
-	114, // [114:114] is the sub-list for extension extendee
-	0,   // [0:114] is the sub-list for field type_name
+	92,  // 41: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	95,  // 42: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	95,  // 43: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	39,  // 44: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
+	104, // 45: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	93,  // 46: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	105, // 47: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	106, // 48: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15,  // 49: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	106, // 50: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 51: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 52: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	95,  // 53: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	95,  // 54: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	95,  // 55: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	95,  // 56: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	95,  // 57: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	95,  // 58: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	56,  // 59: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	105, // 60: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	106, // 61: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15,  // 62: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	53,  // 63: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	60,  // 64: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	95,  // 65: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	95,  // 66: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	62,  // 67: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	95,  // 68: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 69: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	95,  // 70: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 71: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	95,  // 72: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	95,  // 73: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	95,  // 74: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	95,  // 75: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	65,  // 76: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	94,  // 77: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	95,  // 78: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	95,  // 79: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	107, // 80: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	107, // 81: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	95,  // 82: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	68,  // 83: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 84: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	107, // 85: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	95,  // 86: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	95,  // 87: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	69,  // 88: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	70,  // 89: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	107, // 90: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	107, // 91: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	107, // 92: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	72,  // 93: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	73,  // 94: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	95,  // 95: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	71,  // 96: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	71,  // 97: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	95,  // 98: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	108, // 99: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	81,  // 100: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	81,  // 101: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	95,  // 102: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	62,  // 103: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	84,  // 104: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	95,  // 105: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	95,  // 106: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	108, // 107: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	84,  // 108: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	95,  // 109: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 110: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 111: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	107, // 112: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	33,  // 113: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	37,  // 114: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 115: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 116: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 117: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 118: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 119: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 120: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 121: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	26,  // 122: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 123: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 124: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	27,  // 125: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	29,  // 126: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	29,  // 127: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 128: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	32,  // 129: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	35,  // 130: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	40,  // 131: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	41,  // 132: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	43,  // 133: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	44,  // 134: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	43,  // 135: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	41,  // 136: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	43,  // 137: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	46,  // 138: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	48,  // 139: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	49,  // 140: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	50,  // 141: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	51,  // 142: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	54,  // 143: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	57,  // 144: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	59,  // 145: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	82,  // 146: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	57,  // 147: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	63,  // 148: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	66,  // 149: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	74,  // 150: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	75,  // 151: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	77,  // 152: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	79,  // 153: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	85,  // 154: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	87,  // 155: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	6,   // 156: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 157: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 158: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	100, // 159: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 160: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 161: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 162: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 163: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	100, // 164: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 165: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	28,  // 166: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	103, // 167: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	103, // 168: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	31,  // 169: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	34,  // 170: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	36,  // 171: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	105, // 172: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	42,  // 173: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	105, // 174: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	105, // 175: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	45,  // 176: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	105, // 177: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	38,  // 178: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	47,  // 179: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	106, // 180: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	106, // 181: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	106, // 182: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	52,  // 183: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	55,  // 184: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	58,  // 185: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	61,  // 186: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	83,  // 187: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	58,  // 188: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	64,  // 189: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	67,  // 190: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	71,  // 191: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	76,  // 192: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	78,  // 193: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	80,  // 194: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	86,  // 195: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	88,  // 196: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	156, // [156:197] is the sub-list for method output_type
+	115, // [115:156] is the sub-list for method input_type
+	115, // [115:115] is the sub-list for extension type_name
+	115, // [115:115] is the sub-list for extension extendee
+	0,   // [0:115] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -6911,7 +7079,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   91,
+			NumMessages:   93,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

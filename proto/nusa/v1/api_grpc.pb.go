@@ -833,6 +833,7 @@ const (
 	Regions_Cordon_FullMethodName = "/nusa.v1.Regions/Cordon"
 	Regions_Remove_FullMethodName = "/nusa.v1.Regions/Remove"
 	Regions_Watch_FullMethodName  = "/nusa.v1.Regions/Watch"
+	Regions_Verify_FullMethodName = "/nusa.v1.Regions/Verify"
 )
 
 // RegionsClient is the client API for Regions service.
@@ -851,6 +852,11 @@ type RegionsClient interface {
 	Remove(ctx context.Context, in *GetRegionRequest, opts ...grpc.CallOption) (*RemoveRegionResponse, error)
 	// Watch sends every region, then each one that changes.
 	Watch(ctx context.Context, in *ListRegionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Region], error)
+	// Verify compares the states that a region's servers have applied, at an
+	// equal index of the log. Some seconds; one at a time in a region:
+	// RESOURCE_EXHAUSTED otherwise. ABORTED when the region was too busy for its
+	// servers to be caught at one index.
+	Verify(ctx context.Context, in *GetRegionRequest, opts ...grpc.CallOption) (*VerifyRegionResponse, error)
 }
 
 type regionsClient struct {
@@ -930,6 +936,16 @@ func (c *regionsClient) Watch(ctx context.Context, in *ListRegionsRequest, opts 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Regions_WatchClient = grpc.ServerStreamingClient[Region]
 
+func (c *regionsClient) Verify(ctx context.Context, in *GetRegionRequest, opts ...grpc.CallOption) (*VerifyRegionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VerifyRegionResponse)
+	err := c.cc.Invoke(ctx, Regions_Verify_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RegionsServer is the server API for Regions service.
 // All implementations must embed UnimplementedRegionsServer
 // for forward compatibility.
@@ -946,6 +962,11 @@ type RegionsServer interface {
 	Remove(context.Context, *GetRegionRequest) (*RemoveRegionResponse, error)
 	// Watch sends every region, then each one that changes.
 	Watch(*ListRegionsRequest, grpc.ServerStreamingServer[Region]) error
+	// Verify compares the states that a region's servers have applied, at an
+	// equal index of the log. Some seconds; one at a time in a region:
+	// RESOURCE_EXHAUSTED otherwise. ABORTED when the region was too busy for its
+	// servers to be caught at one index.
+	Verify(context.Context, *GetRegionRequest) (*VerifyRegionResponse, error)
 	mustEmbedUnimplementedRegionsServer()
 }
 
@@ -973,6 +994,9 @@ func (UnimplementedRegionsServer) Remove(context.Context, *GetRegionRequest) (*R
 }
 func (UnimplementedRegionsServer) Watch(*ListRegionsRequest, grpc.ServerStreamingServer[Region]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedRegionsServer) Verify(context.Context, *GetRegionRequest) (*VerifyRegionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Verify not implemented")
 }
 func (UnimplementedRegionsServer) mustEmbedUnimplementedRegionsServer() {}
 func (UnimplementedRegionsServer) testEmbeddedByValue()                 {}
@@ -1096,6 +1120,24 @@ func _Regions_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Regions_WatchServer = grpc.ServerStreamingServer[Region]
 
+func _Regions_Verify_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRegionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RegionsServer).Verify(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Regions_Verify_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RegionsServer).Verify(ctx, req.(*GetRegionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Regions_ServiceDesc is the grpc.ServiceDesc for Regions service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1122,6 +1164,10 @@ var Regions_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Remove",
 			Handler:    _Regions_Remove_Handler,
+		},
+		{
+			MethodName: "Verify",
+			Handler:    _Regions_Verify_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

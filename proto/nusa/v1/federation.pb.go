@@ -22,6 +22,105 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// StateRequest names an index of the Raft log.
+type StateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateRequest) Reset() {
+	*x = StateRequest{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateRequest) ProtoMessage() {}
+
+func (x *StateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
+func (*StateRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *StateRequest) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+// StateDigest stands for a state.
+type StateDigest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// SHA-256 over all records in a canonical form, in hexadecimal.
+	Hash          string `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateDigest) Reset() {
+	*x = StateDigest{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateDigest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateDigest) ProtoMessage() {}
+
+func (x *StateDigest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateDigest.ProtoReflect.Descriptor instead.
+func (*StateDigest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *StateDigest) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *StateDigest) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
 // KeptRequest names the content that the asker has.
 type KeptRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -32,7 +131,7 @@ type KeptRequest struct {
 
 func (x *KeptRequest) Reset() {
 	*x = KeptRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[0]
+	mi := &file_nusa_v1_federation_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -44,7 +143,7 @@ func (x *KeptRequest) String() string {
 func (*KeptRequest) ProtoMessage() {}
 
 func (x *KeptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[0]
+	mi := &file_nusa_v1_federation_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -57,7 +156,7 @@ func (x *KeptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptRequest.ProtoReflect.Descriptor instead.
 func (*KeptRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{0}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *KeptRequest) GetHave() string {
@@ -88,7 +187,7 @@ type KeptFederation struct {
 
 func (x *KeptFederation) Reset() {
 	*x = KeptFederation{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[1]
+	mi := &file_nusa_v1_federation_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -100,7 +199,7 @@ func (x *KeptFederation) String() string {
 func (*KeptFederation) ProtoMessage() {}
 
 func (x *KeptFederation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[1]
+	mi := &file_nusa_v1_federation_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -113,7 +212,7 @@ func (x *KeptFederation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptFederation.ProtoReflect.Descriptor instead.
 func (*KeptFederation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{1}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *KeptFederation) GetToken() string {
@@ -177,7 +276,7 @@ type TunnelFrame struct {
 
 func (x *TunnelFrame) Reset() {
 	*x = TunnelFrame{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[2]
+	mi := &file_nusa_v1_federation_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -189,7 +288,7 @@ func (x *TunnelFrame) String() string {
 func (*TunnelFrame) ProtoMessage() {}
 
 func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[2]
+	mi := &file_nusa_v1_federation_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -202,7 +301,7 @@ func (x *TunnelFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelFrame.ProtoReflect.Descriptor instead.
 func (*TunnelFrame) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TunnelFrame) GetId() string {
@@ -233,7 +332,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[3]
+	mi := &file_nusa_v1_federation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -245,7 +344,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[3]
+	mi := &file_nusa_v1_federation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -258,7 +357,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Position) GetEpoch() string {
@@ -296,7 +395,7 @@ type RegionMessage struct {
 
 func (x *RegionMessage) Reset() {
 	*x = RegionMessage{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[4]
+	mi := &file_nusa_v1_federation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +407,7 @@ func (x *RegionMessage) String() string {
 func (*RegionMessage) ProtoMessage() {}
 
 func (x *RegionMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[4]
+	mi := &file_nusa_v1_federation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +420,7 @@ func (x *RegionMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionMessage.ProtoReflect.Descriptor instead.
 func (*RegionMessage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RegionMessage) GetKind() isRegionMessage_Kind {
@@ -493,7 +592,7 @@ type RegionHello struct {
 
 func (x *RegionHello) Reset() {
 	*x = RegionHello{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[5]
+	mi := &file_nusa_v1_federation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +604,7 @@ func (x *RegionHello) String() string {
 func (*RegionHello) ProtoMessage() {}
 
 func (x *RegionHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[5]
+	mi := &file_nusa_v1_federation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +617,7 @@ func (x *RegionHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionHello.ProtoReflect.Descriptor instead.
 func (*RegionHello) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RegionHello) GetDefinition() *RegionDefinition {
@@ -601,7 +700,7 @@ type RegionUpdate struct {
 
 func (x *RegionUpdate) Reset() {
 	*x = RegionUpdate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[6]
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +712,7 @@ func (x *RegionUpdate) String() string {
 func (*RegionUpdate) ProtoMessage() {}
 
 func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[6]
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +725,7 @@ func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionUpdate.ProtoReflect.Descriptor instead.
 func (*RegionUpdate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RegionUpdate) GetServers() []*RegionalServer {
@@ -646,7 +745,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[7]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +757,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[7]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +770,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Goodbye) GetMessage() string {
@@ -692,7 +791,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +803,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +816,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaseRequest) GetId() uint64 {
@@ -738,7 +837,7 @@ type LeaseGrant struct {
 
 func (x *LeaseGrant) Reset() {
 	*x = LeaseGrant{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +849,7 @@ func (x *LeaseGrant) String() string {
 func (*LeaseGrant) ProtoMessage() {}
 
 func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +862,7 @@ func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseGrant.ProtoReflect.Descriptor instead.
 func (*LeaseGrant) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeaseGrant) GetId() uint64 {
@@ -791,7 +890,7 @@ type SlotAnswers struct {
 
 func (x *SlotAnswers) Reset() {
 	*x = SlotAnswers{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +902,7 @@ func (x *SlotAnswers) String() string {
 func (*SlotAnswers) ProtoMessage() {}
 
 func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +915,7 @@ func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswers.ProtoReflect.Descriptor instead.
 func (*SlotAnswers) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SlotAnswers) GetAnswers() []*SlotAnswer {
@@ -848,7 +947,7 @@ type SlotAnswer struct {
 
 func (x *SlotAnswer) Reset() {
 	*x = SlotAnswer{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +959,7 @@ func (x *SlotAnswer) String() string {
 func (*SlotAnswer) ProtoMessage() {}
 
 func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +972,7 @@ func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswer.ProtoReflect.Descriptor instead.
 func (*SlotAnswer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SlotAnswer) GetNamespace() string {
@@ -961,7 +1060,7 @@ type SlotOrder struct {
 
 func (x *SlotOrder) Reset() {
 	*x = SlotOrder{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1072,7 @@ func (x *SlotOrder) String() string {
 func (*SlotOrder) ProtoMessage() {}
 
 func (x *SlotOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1085,7 @@ func (x *SlotOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrder.ProtoReflect.Descriptor instead.
 func (*SlotOrder) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SlotOrder) GetSlot() *Slot {
@@ -1029,7 +1128,7 @@ type SlotOrders struct {
 
 func (x *SlotOrders) Reset() {
 	*x = SlotOrders{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1140,7 @@ func (x *SlotOrders) String() string {
 func (*SlotOrders) ProtoMessage() {}
 
 func (x *SlotOrders) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1153,7 @@ func (x *SlotOrders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrders.ProtoReflect.Descriptor instead.
 func (*SlotOrders) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SlotOrders) GetFull() bool {
@@ -1106,7 +1205,7 @@ type JobSummaries struct {
 
 func (x *JobSummaries) Reset() {
 	*x = JobSummaries{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1217,7 @@ func (x *JobSummaries) String() string {
 func (*JobSummaries) ProtoMessage() {}
 
 func (x *JobSummaries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1230,7 @@ func (x *JobSummaries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummaries.ProtoReflect.Descriptor instead.
 func (*JobSummaries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *JobSummaries) GetFull() bool {
@@ -1195,7 +1294,7 @@ type JobSummary struct {
 
 func (x *JobSummary) Reset() {
 	*x = JobSummary{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1306,7 @@ func (x *JobSummary) String() string {
 func (*JobSummary) ProtoMessage() {}
 
 func (x *JobSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1319,7 @@ func (x *JobSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummary.ProtoReflect.Descriptor instead.
 func (*JobSummary) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JobSummary) GetNamespace() string {
@@ -1296,7 +1395,7 @@ type GroupReasons struct {
 
 func (x *GroupReasons) Reset() {
 	*x = GroupReasons{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1407,7 @@ func (x *GroupReasons) String() string {
 func (*GroupReasons) ProtoMessage() {}
 
 func (x *GroupReasons) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1420,7 @@ func (x *GroupReasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupReasons.ProtoReflect.Descriptor instead.
 func (*GroupReasons) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GroupReasons) GetReasons() []*CountedReason {
@@ -1344,7 +1443,7 @@ type LatencyRow struct {
 
 func (x *LatencyRow) Reset() {
 	*x = LatencyRow{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1455,7 @@ func (x *LatencyRow) String() string {
 func (*LatencyRow) ProtoMessage() {}
 
 func (x *LatencyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1468,7 @@ func (x *LatencyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyRow.ProtoReflect.Descriptor instead.
 func (*LatencyRow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LatencyRow) GetFull() bool {
@@ -1406,7 +1505,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1517,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1530,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -1485,7 +1584,7 @@ type GlobalMessage struct {
 
 func (x *GlobalMessage) Reset() {
 	*x = GlobalMessage{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1596,7 @@ func (x *GlobalMessage) String() string {
 func (*GlobalMessage) ProtoMessage() {}
 
 func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1609,7 @@ func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalMessage.ProtoReflect.Descriptor instead.
 func (*GlobalMessage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GlobalMessage) GetKind() isGlobalMessage_Kind {
@@ -1704,7 +1803,7 @@ type OriginTable struct {
 
 func (x *OriginTable) Reset() {
 	*x = OriginTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1815,7 @@ func (x *OriginTable) String() string {
 func (*OriginTable) ProtoMessage() {}
 
 func (x *OriginTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1828,7 @@ func (x *OriginTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginTable.ProtoReflect.Descriptor instead.
 func (*OriginTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OriginTable) GetRecords() []*OriginRecord {
@@ -1754,7 +1853,7 @@ type CompactMatrix struct {
 
 func (x *CompactMatrix) Reset() {
 	*x = CompactMatrix{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1865,7 @@ func (x *CompactMatrix) String() string {
 func (*CompactMatrix) ProtoMessage() {}
 
 func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1878,7 @@ func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactMatrix.ProtoReflect.Descriptor instead.
 func (*CompactMatrix) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CompactMatrix) GetRegions() []string {
@@ -1812,7 +1911,7 @@ type GlobalWelcome struct {
 
 func (x *GlobalWelcome) Reset() {
 	*x = GlobalWelcome{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1923,7 @@ func (x *GlobalWelcome) String() string {
 func (*GlobalWelcome) ProtoMessage() {}
 
 func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1936,7 @@ func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalWelcome.ProtoReflect.Descriptor instead.
 func (*GlobalWelcome) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GlobalWelcome) GetSession() string {
@@ -1894,7 +1993,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1906,7 +2005,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1919,7 +2018,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Refused) GetMessage() string {
@@ -1946,7 +2045,7 @@ type PeerRegions struct {
 
 func (x *PeerRegions) Reset() {
 	*x = PeerRegions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2057,7 @@ func (x *PeerRegions) String() string {
 func (*PeerRegions) ProtoMessage() {}
 
 func (x *PeerRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2070,7 @@ func (x *PeerRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegions.ProtoReflect.Descriptor instead.
 func (*PeerRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PeerRegions) GetRegions() []*PeerRegion {
@@ -2001,7 +2100,7 @@ type PeerRegion struct {
 
 func (x *PeerRegion) Reset() {
 	*x = PeerRegion{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2112,7 @@ func (x *PeerRegion) String() string {
 func (*PeerRegion) ProtoMessage() {}
 
 func (x *PeerRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2125,7 @@ func (x *PeerRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegion.ProtoReflect.Descriptor instead.
 func (*PeerRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PeerRegion) GetName() string {
@@ -2088,7 +2187,7 @@ type LatencyColumn struct {
 
 func (x *LatencyColumn) Reset() {
 	*x = LatencyColumn{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2199,7 @@ func (x *LatencyColumn) String() string {
 func (*LatencyColumn) ProtoMessage() {}
 
 func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2212,7 @@ func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyColumn.ProtoReflect.Descriptor instead.
 func (*LatencyColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LatencyColumn) GetEdges() []*Edge {
@@ -2134,7 +2233,7 @@ type ShapeSubscriptions struct {
 
 func (x *ShapeSubscriptions) Reset() {
 	*x = ShapeSubscriptions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +2245,7 @@ func (x *ShapeSubscriptions) String() string {
 func (*ShapeSubscriptions) ProtoMessage() {}
 
 func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +2258,7 @@ func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscriptions.ProtoReflect.Descriptor instead.
 func (*ShapeSubscriptions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ShapeSubscriptions) GetAsks() []*ShapeSubscription {
@@ -2188,7 +2287,7 @@ type ShapeSubscription struct {
 
 func (x *ShapeSubscription) Reset() {
 	*x = ShapeSubscription{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2299,7 @@ func (x *ShapeSubscription) String() string {
 func (*ShapeSubscription) ProtoMessage() {}
 
 func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2312,7 @@ func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscription.ProtoReflect.Descriptor instead.
 func (*ShapeSubscription) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ShapeSubscription) GetAsk() uint64 {
@@ -2282,7 +2381,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2393,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2406,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TunnelRequest) GetId() string {
@@ -2321,7 +2420,12 @@ var File_nusa_v1_federation_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\n" +
-	"\x18nusa/v1/federation.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"!\n" +
+	"\x18nusa/v1/federation.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"$\n" +
+	"\fStateRequest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"7\n" +
+	"\vStateDigest\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\tR\x04hash\"!\n" +
 	"\vKeptRequest\x12\x12\n" +
 	"\x04have\x18\x01 \x01(\tR\x04have\"\xe0\x02\n" +
 	"\x0eKeptFederation\x12\x14\n" +
@@ -2508,9 +2612,10 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"Federation\x12=\n" +
 	"\aSession\x12\x16.nusa.v1.RegionMessage\x1a\x16.nusa.v1.GlobalMessage(\x010\x01\x128\n" +
-	"\x06Tunnel\x12\x14.nusa.v1.TunnelFrame\x1a\x14.nusa.v1.TunnelFrame(\x010\x012A\n" +
+	"\x06Tunnel\x12\x14.nusa.v1.TunnelFrame\x1a\x14.nusa.v1.TunnelFrame(\x010\x012w\n" +
 	"\bSiblings\x125\n" +
-	"\x04Kept\x12\x14.nusa.v1.KeptRequest\x1a\x17.nusa.v1.KeptFederationB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\x04Kept\x12\x14.nusa.v1.KeptRequest\x1a\x17.nusa.v1.KeptFederation\x124\n" +
+	"\x05State\x12\x15.nusa.v1.StateRequest\x1a\x14.nusa.v1.StateDigestB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_federation_proto_rawDescOnce sync.Once
@@ -2524,122 +2629,126 @@ func file_nusa_v1_federation_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_federation_proto_rawDescData
 }
 
-var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_nusa_v1_federation_proto_goTypes = []any{
-	(*KeptRequest)(nil),         // 0: nusa.v1.KeptRequest
-	(*KeptFederation)(nil),      // 1: nusa.v1.KeptFederation
-	(*TunnelFrame)(nil),         // 2: nusa.v1.TunnelFrame
-	(*Position)(nil),            // 3: nusa.v1.Position
-	(*RegionMessage)(nil),       // 4: nusa.v1.RegionMessage
-	(*RegionHello)(nil),         // 5: nusa.v1.RegionHello
-	(*RegionUpdate)(nil),        // 6: nusa.v1.RegionUpdate
-	(*Goodbye)(nil),             // 7: nusa.v1.Goodbye
-	(*LeaseRequest)(nil),        // 8: nusa.v1.LeaseRequest
-	(*LeaseGrant)(nil),          // 9: nusa.v1.LeaseGrant
-	(*SlotAnswers)(nil),         // 10: nusa.v1.SlotAnswers
-	(*SlotAnswer)(nil),          // 11: nusa.v1.SlotAnswer
-	(*SlotOrder)(nil),           // 12: nusa.v1.SlotOrder
-	(*SlotOrders)(nil),          // 13: nusa.v1.SlotOrders
-	(*JobSummaries)(nil),        // 14: nusa.v1.JobSummaries
-	(*JobSummary)(nil),          // 15: nusa.v1.JobSummary
-	(*GroupReasons)(nil),        // 16: nusa.v1.GroupReasons
-	(*LatencyRow)(nil),          // 17: nusa.v1.LatencyRow
-	(*Coordinate)(nil),          // 18: nusa.v1.Coordinate
-	(*GlobalMessage)(nil),       // 19: nusa.v1.GlobalMessage
-	(*OriginTable)(nil),         // 20: nusa.v1.OriginTable
-	(*CompactMatrix)(nil),       // 21: nusa.v1.CompactMatrix
-	(*GlobalWelcome)(nil),       // 22: nusa.v1.GlobalWelcome
-	(*Refused)(nil),             // 23: nusa.v1.Refused
-	(*PeerRegions)(nil),         // 24: nusa.v1.PeerRegions
-	(*PeerRegion)(nil),          // 25: nusa.v1.PeerRegion
-	(*LatencyColumn)(nil),       // 26: nusa.v1.LatencyColumn
-	(*ShapeSubscriptions)(nil),  // 27: nusa.v1.ShapeSubscriptions
-	(*ShapeSubscription)(nil),   // 28: nusa.v1.ShapeSubscription
-	(*TunnelRequest)(nil),       // 29: nusa.v1.TunnelRequest
-	nil,                         // 30: nusa.v1.JobSummary.GroupsEntry
-	nil,                         // 31: nusa.v1.JobSummary.ReasonsEntry
-	nil,                         // 32: nusa.v1.PeerRegion.LabelsEntry
-	(*durationpb.Duration)(nil), // 33: google.protobuf.Duration
-	(*RegionReport)(nil),        // 34: nusa.v1.RegionReport
-	(*RegionDefinition)(nil),    // 35: nusa.v1.RegionDefinition
-	(*RegionalServer)(nil),      // 36: nusa.v1.RegionalServer
-	(SlotState)(0),              // 37: nusa.v1.SlotState
-	(Reason)(0),                 // 38: nusa.v1.Reason
-	(*CountedReason)(nil),       // 39: nusa.v1.CountedReason
-	(*Slot)(nil),                // 40: nusa.v1.Slot
-	(*Edge)(nil),                // 41: nusa.v1.Edge
-	(*OriginRecord)(nil),        // 42: nusa.v1.OriginRecord
-	(*Location)(nil),            // 43: nusa.v1.Location
-	(*Resources)(nil),           // 44: nusa.v1.Resources
-	(*InstanceCounts)(nil),      // 45: nusa.v1.InstanceCounts
+	(*StateRequest)(nil),        // 0: nusa.v1.StateRequest
+	(*StateDigest)(nil),         // 1: nusa.v1.StateDigest
+	(*KeptRequest)(nil),         // 2: nusa.v1.KeptRequest
+	(*KeptFederation)(nil),      // 3: nusa.v1.KeptFederation
+	(*TunnelFrame)(nil),         // 4: nusa.v1.TunnelFrame
+	(*Position)(nil),            // 5: nusa.v1.Position
+	(*RegionMessage)(nil),       // 6: nusa.v1.RegionMessage
+	(*RegionHello)(nil),         // 7: nusa.v1.RegionHello
+	(*RegionUpdate)(nil),        // 8: nusa.v1.RegionUpdate
+	(*Goodbye)(nil),             // 9: nusa.v1.Goodbye
+	(*LeaseRequest)(nil),        // 10: nusa.v1.LeaseRequest
+	(*LeaseGrant)(nil),          // 11: nusa.v1.LeaseGrant
+	(*SlotAnswers)(nil),         // 12: nusa.v1.SlotAnswers
+	(*SlotAnswer)(nil),          // 13: nusa.v1.SlotAnswer
+	(*SlotOrder)(nil),           // 14: nusa.v1.SlotOrder
+	(*SlotOrders)(nil),          // 15: nusa.v1.SlotOrders
+	(*JobSummaries)(nil),        // 16: nusa.v1.JobSummaries
+	(*JobSummary)(nil),          // 17: nusa.v1.JobSummary
+	(*GroupReasons)(nil),        // 18: nusa.v1.GroupReasons
+	(*LatencyRow)(nil),          // 19: nusa.v1.LatencyRow
+	(*Coordinate)(nil),          // 20: nusa.v1.Coordinate
+	(*GlobalMessage)(nil),       // 21: nusa.v1.GlobalMessage
+	(*OriginTable)(nil),         // 22: nusa.v1.OriginTable
+	(*CompactMatrix)(nil),       // 23: nusa.v1.CompactMatrix
+	(*GlobalWelcome)(nil),       // 24: nusa.v1.GlobalWelcome
+	(*Refused)(nil),             // 25: nusa.v1.Refused
+	(*PeerRegions)(nil),         // 26: nusa.v1.PeerRegions
+	(*PeerRegion)(nil),          // 27: nusa.v1.PeerRegion
+	(*LatencyColumn)(nil),       // 28: nusa.v1.LatencyColumn
+	(*ShapeSubscriptions)(nil),  // 29: nusa.v1.ShapeSubscriptions
+	(*ShapeSubscription)(nil),   // 30: nusa.v1.ShapeSubscription
+	(*TunnelRequest)(nil),       // 31: nusa.v1.TunnelRequest
+	nil,                         // 32: nusa.v1.JobSummary.GroupsEntry
+	nil,                         // 33: nusa.v1.JobSummary.ReasonsEntry
+	nil,                         // 34: nusa.v1.PeerRegion.LabelsEntry
+	(*durationpb.Duration)(nil), // 35: google.protobuf.Duration
+	(*RegionReport)(nil),        // 36: nusa.v1.RegionReport
+	(*RegionDefinition)(nil),    // 37: nusa.v1.RegionDefinition
+	(*RegionalServer)(nil),      // 38: nusa.v1.RegionalServer
+	(SlotState)(0),              // 39: nusa.v1.SlotState
+	(Reason)(0),                 // 40: nusa.v1.Reason
+	(*CountedReason)(nil),       // 41: nusa.v1.CountedReason
+	(*Slot)(nil),                // 42: nusa.v1.Slot
+	(*Edge)(nil),                // 43: nusa.v1.Edge
+	(*OriginRecord)(nil),        // 44: nusa.v1.OriginRecord
+	(*Location)(nil),            // 45: nusa.v1.Location
+	(*Resources)(nil),           // 46: nusa.v1.Resources
+	(*InstanceCounts)(nil),      // 47: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
-	24, // 0: nusa.v1.KeptFederation.peers:type_name -> nusa.v1.PeerRegions
-	20, // 1: nusa.v1.KeptFederation.origins:type_name -> nusa.v1.OriginTable
-	21, // 2: nusa.v1.KeptFederation.matrix:type_name -> nusa.v1.CompactMatrix
-	33, // 3: nusa.v1.KeptFederation.peers_age:type_name -> google.protobuf.Duration
-	33, // 4: nusa.v1.KeptFederation.origins_age:type_name -> google.protobuf.Duration
-	33, // 5: nusa.v1.KeptFederation.matrix_age:type_name -> google.protobuf.Duration
-	5,  // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
-	8,  // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
-	3,  // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
-	10, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
-	34, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
-	14, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
-	17, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
-	6,  // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
-	7,  // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
-	35, // 15: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
-	36, // 16: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
-	3,  // 17: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
-	36, // 18: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
-	33, // 19: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
-	11, // 20: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
-	37, // 21: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
-	38, // 22: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
-	39, // 23: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	40, // 24: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
-	12, // 25: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
-	3,  // 26: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
-	15, // 27: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
-	3,  // 28: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	30, // 29: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	31, // 30: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	39, // 31: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	41, // 32: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	18, // 33: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	22, // 34: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	23, // 35: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	9,  // 36: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	13, // 37: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	3,  // 38: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	24, // 39: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	27, // 40: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	29, // 41: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	26, // 42: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	20, // 43: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	21, // 44: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	42, // 45: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	33, // 46: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	33, // 47: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	3,  // 48: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	25, // 49: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	43, // 50: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	32, // 51: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	18, // 52: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	41, // 53: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	28, // 54: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	44, // 55: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	45, // 56: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	16, // 57: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	4,  // 58: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	2,  // 59: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	0,  // 60: nusa.v1.Siblings.Kept:input_type -> nusa.v1.KeptRequest
-	19, // 61: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	2,  // 62: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	1,  // 63: nusa.v1.Siblings.Kept:output_type -> nusa.v1.KeptFederation
-	61, // [61:64] is the sub-list for method output_type
-	58, // [58:61] is the sub-list for method input_type
+	26, // 0: nusa.v1.KeptFederation.peers:type_name -> nusa.v1.PeerRegions
+	22, // 1: nusa.v1.KeptFederation.origins:type_name -> nusa.v1.OriginTable
+	23, // 2: nusa.v1.KeptFederation.matrix:type_name -> nusa.v1.CompactMatrix
+	35, // 3: nusa.v1.KeptFederation.peers_age:type_name -> google.protobuf.Duration
+	35, // 4: nusa.v1.KeptFederation.origins_age:type_name -> google.protobuf.Duration
+	35, // 5: nusa.v1.KeptFederation.matrix_age:type_name -> google.protobuf.Duration
+	7,  // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
+	10, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
+	5,  // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
+	12, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
+	36, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
+	16, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
+	19, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
+	8,  // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
+	9,  // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
+	37, // 15: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
+	38, // 16: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
+	5,  // 17: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
+	38, // 18: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
+	35, // 19: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
+	13, // 20: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
+	39, // 21: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
+	40, // 22: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
+	41, // 23: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
+	42, // 24: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	14, // 25: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
+	5,  // 26: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
+	17, // 27: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
+	5,  // 28: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
+	32, // 29: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	33, // 30: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	41, // 31: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	43, // 32: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	20, // 33: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	24, // 34: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	25, // 35: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	11, // 36: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	15, // 37: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,  // 38: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	26, // 39: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	29, // 40: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	31, // 41: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	28, // 42: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	22, // 43: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	23, // 44: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	44, // 45: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	35, // 46: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	35, // 47: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,  // 48: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	27, // 49: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	45, // 50: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	34, // 51: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	20, // 52: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	43, // 53: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	30, // 54: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	46, // 55: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	47, // 56: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	18, // 57: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	6,  // 58: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,  // 59: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,  // 60: nusa.v1.Siblings.Kept:input_type -> nusa.v1.KeptRequest
+	0,  // 61: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	21, // 62: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,  // 63: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,  // 64: nusa.v1.Siblings.Kept:output_type -> nusa.v1.KeptFederation
+	1,  // 65: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	62, // [62:66] is the sub-list for method output_type
+	58, // [58:62] is the sub-list for method input_type
 	58, // [58:58] is the sub-list for extension type_name
 	58, // [58:58] is the sub-list for extension extendee
 	0,  // [0:58] is the sub-list for field type_name
@@ -2653,7 +2762,7 @@ func file_nusa_v1_federation_proto_init() {
 	file_nusa_v1_api_proto_init()
 	file_nusa_v1_job_proto_init()
 	file_nusa_v1_types_proto_init()
-	file_nusa_v1_federation_proto_msgTypes[4].OneofWrappers = []any{
+	file_nusa_v1_federation_proto_msgTypes[6].OneofWrappers = []any{
 		(*RegionMessage_Hello)(nil),
 		(*RegionMessage_Lease)(nil),
 		(*RegionMessage_OrdersAck)(nil),
@@ -2664,7 +2773,7 @@ func file_nusa_v1_federation_proto_init() {
 		(*RegionMessage_Update)(nil),
 		(*RegionMessage_Goodbye)(nil),
 	}
-	file_nusa_v1_federation_proto_msgTypes[19].OneofWrappers = []any{
+	file_nusa_v1_federation_proto_msgTypes[21].OneofWrappers = []any{
 		(*GlobalMessage_Welcome)(nil),
 		(*GlobalMessage_Refused)(nil),
 		(*GlobalMessage_Lease)(nil),
@@ -2683,7 +2792,7 @@ func file_nusa_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_federation_proto_rawDesc), len(file_nusa_v1_federation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -165,7 +165,8 @@ var Federation_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Siblings_Kept_FullMethodName = "/nusa.v1.Siblings/Kept"
+	Siblings_Kept_FullMethodName  = "/nusa.v1.Siblings/Kept"
+	Siblings_State_FullMethodName = "/nusa.v1.Siblings/State"
 )
 
 // SiblingsClient is the client API for Siblings service.
@@ -177,6 +178,9 @@ type SiblingsClient interface {
 	// Kept is what the global tier last told the region about the others. Each
 	// server keeps a copy, for when it becomes the master without a global tier.
 	Kept(ctx context.Context, in *KeptRequest, opts ...grpc.CallOption) (*KeptFederation, error)
+	// State is the digest of what this server has applied at an index of the
+	// log; it waits for it until the deadline. OUT_OF_RANGE when it is past.
+	State(ctx context.Context, in *StateRequest, opts ...grpc.CallOption) (*StateDigest, error)
 }
 
 type siblingsClient struct {
@@ -197,6 +201,16 @@ func (c *siblingsClient) Kept(ctx context.Context, in *KeptRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *siblingsClient) State(ctx context.Context, in *StateRequest, opts ...grpc.CallOption) (*StateDigest, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StateDigest)
+	err := c.cc.Invoke(ctx, Siblings_State_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SiblingsServer is the server API for Siblings service.
 // All implementations must embed UnimplementedSiblingsServer
 // for forward compatibility.
@@ -206,6 +220,9 @@ type SiblingsServer interface {
 	// Kept is what the global tier last told the region about the others. Each
 	// server keeps a copy, for when it becomes the master without a global tier.
 	Kept(context.Context, *KeptRequest) (*KeptFederation, error)
+	// State is the digest of what this server has applied at an index of the
+	// log; it waits for it until the deadline. OUT_OF_RANGE when it is past.
+	State(context.Context, *StateRequest) (*StateDigest, error)
 	mustEmbedUnimplementedSiblingsServer()
 }
 
@@ -218,6 +235,9 @@ type UnimplementedSiblingsServer struct{}
 
 func (UnimplementedSiblingsServer) Kept(context.Context, *KeptRequest) (*KeptFederation, error) {
 	return nil, status.Error(codes.Unimplemented, "method Kept not implemented")
+}
+func (UnimplementedSiblingsServer) State(context.Context, *StateRequest) (*StateDigest, error) {
+	return nil, status.Error(codes.Unimplemented, "method State not implemented")
 }
 func (UnimplementedSiblingsServer) mustEmbedUnimplementedSiblingsServer() {}
 func (UnimplementedSiblingsServer) testEmbeddedByValue()                  {}
@@ -258,6 +278,24 @@ func _Siblings_Kept_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Siblings_State_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SiblingsServer).State(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Siblings_State_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SiblingsServer).State(ctx, req.(*StateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Siblings_ServiceDesc is the grpc.ServiceDesc for Siblings service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -268,6 +306,10 @@ var Siblings_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Kept",
 			Handler:    _Siblings_Kept_Handler,
+		},
+		{
+			MethodName: "State",
+			Handler:    _Siblings_State_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

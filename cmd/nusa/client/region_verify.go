@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// verifyWithin bounds a comparison: several tries, each over all records.
+const verifyWithin = time.Minute
+
+func regionVerify(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "verify [REGION]", Short: "Compare what a region's servers hold, at one index of their log", Args: takes("[REGION]"),
+		Long: "Asks every server of a region for a digest of the state that it has applied, at an\n" +
+			"equal index of the log, while the region goes on working. Without a name: the\n" +
+			"region whose server is asked.\n\n" +
+			"Exit codes: 0 all hold the same, 1 they do not, or one did not answer.",
+		RunE: s.run(func(c *caller, args []string) error {
+			ctx, cancel := context.WithTimeout(c.cmd.Context(), verifyWithin)
+			defer cancel()
+			req := &nusav1.GetRegionRequest{}
+			if len(args) > 0 {
+				req.Name = args[0]
+			}
+			resp, err := c.regions().Verify(ctx, req)
+			if err != nil {
+				return err
+			}
+			if err := c.print(resp, func(w io.Writer) { c.view().regionVerify(w, resp) }); err != nil {
+				return err
+			}
+			return sameState(resp)
+		}),
+	}
+}
+
+func (v view) regionVerify(w io.Writer, r *nusav1.VerifyRegionResponse) {
+	t := newTable("SERVER", "ROLE", "ADDRESS", "STATE")
+	for _, s := range r.GetServers() {
+		state := v.bad(s.GetError())
+		if s.GetError() == "" {
+			state = shortID(s.GetHash())
+		}
+		t.row(s.GetId(), map[bool]string{true: "master", false: "follower"}[s.GetLeader()], s.GetAddress(), state)
+	}
+	t.write(w, v.palette)
+	if r.GetEqual() {
+		fmt.Fprintf(w, "\n%s at index %d of the log of region %s\n", v.good("all hold the same"), r.GetIndex(), r.GetRegion())
+	}
+}
+
+// sameState is the error of servers that differ or did not answer.
+func sameState(r *nusav1.VerifyRegionResponse) error {
+	if r.GetEqual() {
+		return nil
+	}
+	hashes, silent := map[string]bool{}, 0
+	for _, s := range r.GetServers() {
+		if s.GetHash() == "" {
+			silent++
+			continue
+		}
+		hashes[s.GetHash()] = true
+	}
+	if len(hashes) > 1 {
+		return fmt.Errorf("the servers of region %s hold different states at index %d: stop those that are in the minority, empty their data directories and start them again; they take the state from the master", r.GetRegion(), r.GetIndex())
+	}
+	return fmt.Errorf("%d of %d servers of region %s did not say what they hold", silent, len(r.GetServers()), r.GetRegion())
+}

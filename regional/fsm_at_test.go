@@ -1,0 +1,60 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// TestAt: the state of one index, neither of an earlier nor of a later one.
+func TestAt(t *testing.T) {
+	f := newFSM()
+	entry := encoded(t, state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n1", Name: "n1", Status: state.NodeReady}}})
+	apply := func(index uint64) { f.Apply(&raft.Log{Index: index, Data: entry}) }
+	apply(5)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if v, err := f.At(ctx, 5); err != nil || v.Index() != 5 {
+		t.Errorf("the present one: %v, %v", v, err)
+	}
+	if _, err := f.At(ctx, 4); !errors.Is(err, errPast) {
+		t.Errorf("an earlier one: %v", err)
+	}
+	type answer struct {
+		v   *state.View
+		err error
+	}
+	ask := func(index uint64) chan answer {
+		c := make(chan answer, 1)
+		f.mu.Lock()
+		before := len(f.awaited)
+		f.mu.Unlock()
+		go func() { v, err := f.At(ctx, index); c <- answer{v, err} }()
+		for waiting := 0; waiting == before; {
+			f.mu.Lock()
+			waiting = len(f.awaited)
+			f.mu.Unlock()
+		}
+		return c
+	}
+	hit, missed := ask(7), ask(8)
+	apply(6)
+	apply(7)
+	apply(9) // 8 was one of Raft's own
+	if a := <-hit; a.err != nil || a.v.Index() != 7 {
+		t.Errorf("one that came: %v", a)
+	}
+	if a := <-missed; !errors.Is(a.err, errPast) {
+		t.Errorf("one that is passed over: %v", a)
+	}
+	gone, stop := context.WithCancel(ctx)
+	stop()
+	if _, err := f.At(gone, 99); !errors.Is(err, context.Canceled) || len(f.awaited) != 0 {
+		t.Errorf("who gave up: %v, %d wait", err, len(f.awaited))
+	}
+}
