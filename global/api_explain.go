@@ -215,7 +215,7 @@ func (a *active) explain(k jobKey, group string) (*nusav1.Explanation, error) {
 		oldest = min(oldest, e.at)
 		g := groupToProto(e.GroupExplanation)
 		last.asItIs(g)
-		g.Bounds = last.bounds[name]
+		g.Bounds, g.Near = last.bounds[name], last.fares(g)
 		out.Groups = append(out.Groups, g)
 	}
 	out.Age = durationpb.New(now - oldest)
@@ -231,6 +231,8 @@ type lastDecision struct {
 	snapshot place.Snapshot
 	note     string
 	bounds   map[string][]*nusav1.NearBound
+	job      place.Job
+	near     *place.Follower // nil where the job asks for no nearness
 }
 
 func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
@@ -244,7 +246,10 @@ func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
 	if group != "" && j.rec.GetJob().GetSpec().GetGroups()[group] == nil {
 		return lastDecision{}, invalid("group", "job "+k.String()+" has no group "+group)
 	}
-	out := lastDecision{held: map[string]explained{}, status: j.status(), system: j.plan.Type == place.System, bounds: j.bounds()}
+	out := lastDecision{held: map[string]explained{}, status: j.status(), system: j.plan.Type == place.System, bounds: j.bounds(), job: j.plan}
+	if hasNear(j.plan) {
+		out.near = place.Follow(st.nearSnapshotOf(j.plan))
+	}
 	for name, e := range j.explained {
 		if e.full {
 			out.held[name] = e

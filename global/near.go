@@ -22,18 +22,23 @@ func hasNear(j place.Job) bool {
 	return slices.ContainsFunc(j.Groups, func(g place.Group) bool { return len(g.Regions.Near) > 0 })
 }
 
-// nearSnapshot is what the near rules of jobs depend on. mu is held.
+// nearSnapshot is what the near rules of all jobs depend on. mu is held.
 func (st *state) nearSnapshot() place.Snapshot {
-	out := place.Snapshot{Topology: st.topologyView()}
+	var jobs []place.Job
+	for k := range st.near {
+		if j := st.jobs[k]; j != nil {
+			jobs = append(jobs, j.plan)
+		}
+	}
+	return st.nearSnapshotOf(jobs...)
+}
+
+// nearSnapshotOf is what the near rules of those jobs depend on. mu is held.
+func (st *state) nearSnapshotOf(jobs ...place.Job) place.Snapshot {
+	out := place.Snapshot{Topology: st.topologyView(), Jobs: jobs, Origins: st.serving(jobs)}
 	for _, name := range st.regionNames() {
 		out.Regions = append(out.Regions, place.Region{Name: name, Labels: st.regions[name].rec.GetDefinition().GetLabels()})
 	}
-	for k := range st.near {
-		if j := st.jobs[k]; j != nil {
-			out.Jobs = append(out.Jobs, j.plan)
-		}
-	}
-	out.Origins = st.serving(out.Jobs)
 	return out
 }
 
@@ -163,6 +168,40 @@ func (j *jobState) bounds() map[string][]*nusav1.NearBound {
 			}
 		}
 		out[b.Group] = append(out[b.Group], n)
+	}
+	return out
+}
+
+// maxFares bounds those of a group's explanation.
+const maxFares = 4096
+
+// fares are how the clauses of near of a group fare in the regions that its
+// explanation lists.
+func (d *lastDecision) fares(g *nusav1.GroupExplanation) []*nusav1.NearFare {
+	i := slices.IndexFunc(d.job.Groups, func(p place.Group) bool { return p.Name == g.GetGroup() })
+	if d.near == nil || i < 0 {
+		return nil
+	}
+	var out []*nusav1.NearFare
+	for _, r := range g.GetRegions() {
+		for _, f := range d.near.Fares(&d.job.Groups[i], r.GetRegion()) {
+			w := &nusav1.NearFare{
+				Region: r.GetRegion(), Bound: f.Near.String(), Required: f.Near.Required, Percentile: int32(max(f.Near.Percentile, 50)),
+				Target: f.Target, Source: nusav1.RTTSource(f.Source), State: nusav1.EdgeState(f.State), Verdict: f.Verdict, Message: f.Why,
+			}
+			if f.Near.MaxRTT > 0 {
+				w.MaxRtt = durationpb.New(f.Near.MaxRTT)
+			}
+			if f.Known() {
+				w.Rtt, w.Error = durationpb.New(f.RTT), f.Error
+			}
+			if f.Source == topology.Measured {
+				w.Age, w.Method = durationpb.New(f.Age), f.Method
+			}
+			if out = append(out, w); len(out) == maxFares {
+				return out
+			}
+		}
 	}
 	return out
 }

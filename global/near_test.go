@@ -1,6 +1,7 @@
 package global
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // TestSustainedBreach: a running job stays where it is while its bound on
@@ -66,6 +68,23 @@ func TestSustainedBreach(t *testing.T) {
 			}
 			return e.GetGroups()[0].GetBounds()
 		}
+		fares := func(want map[string]string) {
+			t.Helper()
+			e, err := s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "api"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range e.GetGroups()[0].GetNear() {
+				got := fmt.Sprint(f.GetBound(), " ", f.GetRtt().AsDuration(), " ", topology.Source(f.GetSource()), " ", f.GetVerdict())
+				if w, there := want[f.GetRegion()]; there && got != w || !f.GetRequired() || f.GetTarget() != "target" || f.GetAge().AsDuration() > 11*time.Second {
+					t.Errorf("from %s: %q, want %q: %v", f.GetRegion(), got, w, f)
+				}
+				delete(want, f.GetRegion())
+			}
+			if len(want) > 0 {
+				t.Errorf("not shown: %v", want)
+			}
+		}
 		pass(20 * time.Second)
 		s.submit(testJob("api", 2, func(j *nusav1.JobSpec) {
 			j.Regions = &nusav1.RegionsSpec{
@@ -77,14 +96,19 @@ func TestSustainedBreach(t *testing.T) {
 		far.waitSlot("default/api/web/0", accepted)
 		pass(time.Minute)
 		if b := bounds(); len(b) != 0 {
-			t.Errorf("a bound that is kept is shown: %v", b)
+			t.Errorf("a bound that is kept is watched: %v", b)
 		}
+		fares(map[string]string{
+			"near": "p50 at most 40ms to target 20ms measured kept", "far": "p50 at most 40ms to target 30ms measured kept",
+			"target": "p50 at most 40ms to target 0s measured kept",
+		})
 		rtt = 90 * time.Millisecond
 		pass(10 * time.Minute)
 		if b := bounds(); len(b) != 1 || b[0].GetRegion() != "far" || b[0].GetState() != "broken" || b[0].GetWorst().AsDuration() != rtt ||
 			b[0].GetSustainedIn().AsDuration() > 6*time.Minute || !strings.Contains(b[0].GetMessage(), "stays for now") {
 			t.Errorf("after ten minutes: %v", b)
 		}
+		fares(map[string]string{"near": "p50 at most 40ms to target 20ms measured kept", "far": "p50 at most 40ms to target 90ms measured broken"})
 		if count(far) != 2 {
 			t.Fatalf("moved after ten minutes: %d", count(far))
 		}

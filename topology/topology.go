@@ -174,6 +174,8 @@ type Distance struct {
 	Age time.Duration
 	// Error is the expected relative error if predicted or estimated.
 	Error float64
+	// Method of the measurement, "udp" or "tcp"; empty if not measured.
+	Method string
 }
 
 // Known reports whether RTT means something now: there is a value and the

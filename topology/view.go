@@ -190,7 +190,7 @@ func (v *View) distance(i, j int, p Percentile) Distance {
 }
 
 func (e Edge) distance(p Percentile) Distance {
-	return Distance{RTT: e.RTT(p), State: e.State, Source: e.Source, Age: e.Age, Error: e.Error}
+	return Distance{RTT: e.RTT(p), State: e.State, Source: e.Source, Age: e.Age, Error: e.Error, Method: e.Method}
 }
 
 func worse(a, b Distance) Distance {

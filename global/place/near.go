@@ -155,6 +155,9 @@ func (n *Near) closeness(t target) float64 {
 
 // String prints the bound: "p99 at most 40ms to southeastasia".
 func (n *Near) String() string {
+	if n.MaxRTT <= 0 {
+		return fmt.Sprintf("p%d to %s", max(n.Percentile, 50), n.where(n.Selector.Name))
+	}
 	return fmt.Sprintf("p%d at most %s to %s", max(n.Percentile, 50), n.MaxRTT, n.where(n.Selector.Name))
 }
 

@@ -17,8 +17,14 @@ func jobExplain(s *settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain JOB", Short: "Say for every region, or node, why instances are or are not there", Args: takes("JOB"),
 		Long: `Shows the latest decision about a job: every region, taken or refused, why, the
-terms of its score and how old the inputs were. With --region that region and
-every node of it.`,
+terms of its score and how old the inputs were. Below that, how what the job
+wants to be near to is now: the round trip that counts (the worse of both
+directions), how it is known, and whether a bound is kept. A bound that breaks
+where instances run is watched: they move only once it was broken for 15 minutes
+more than kept, to where it gets at least 10 ms and a third better. Batch jobs,
+system jobs and groups that are colocated stay where they are.
+
+With --region that region and every node of it.`,
 		Example: "  nusa job explain hello\n  nusa job explain hello --region japaneast",
 		RunE: s.run(func(c *caller, args []string) error {
 			ref, err := c.ref(args[0])
@@ -65,6 +71,7 @@ func only(e *nusav1.Explanation, region string) *nusav1.Explanation {
 	e = proto.CloneOf(e)
 	for _, g := range e.GetGroups() {
 		g.Regions = slices.DeleteFunc(g.Regions, func(r *nusav1.RegionVerdict) bool { return r.GetRegion() != region })
+		g.Near = slices.DeleteFunc(g.Near, func(n *nusav1.NearFare) bool { return n.GetRegion() != region })
 	}
 	return e
 }
@@ -81,6 +88,7 @@ func (v view) explanation(w io.Writer, e *nusav1.Explanation) {
 		if len(regions) > 0 {
 			v.verdicts(w, []string{"REGION"}, regions)
 		}
+		v.fares(w, g)
 		if len(g.GetNodes()) == 0 {
 			continue
 		}
@@ -93,6 +101,70 @@ func (v view) explanation(w io.Writer, e *nusav1.Explanation) {
 		}
 		v.verdicts(w, []string{"NODE", "ID"}, nodes)
 	}
+}
+
+// fares show what each clause of near rests on now, and bounds that are watched.
+func (v view) fares(w io.Writer, g *nusav1.GroupExplanation) {
+	if len(g.GetNear()) == 0 {
+		return
+	}
+	watched := map[[2]string]*nusav1.NearBound{}
+	for _, b := range g.GetBounds() {
+		watched[[2]string{b.GetRegion(), b.GetBound()}] = b
+	}
+	t := newTable("FROM", "WANTED", ">NOW", "TO", "KNOWN", ">AGE", "BOUND")
+	for _, f := range g.GetNear() {
+		now, old := "-", "-"
+		if f.GetRtt() != nil {
+			now = millis(f.GetRtt()) + " ms"
+		}
+		if f.GetAge() != nil {
+			old = age(f.GetAge())
+		}
+		t.row(f.GetRegion(), f.GetBound(), now, orDash(f.GetTarget()), howKnown(f), old, v.fare(f, watched[[2]string{f.GetRegion(), f.GetBound()}]))
+	}
+	fmt.Fprintln(w)
+	t.write(w, v.palette)
+}
+
+// howKnown says by what a distance is known: "measured by udp", "predicted ±12%".
+func howKnown(f *nusav1.NearFare) string {
+	text := word(f.GetSource())
+	switch {
+	case f.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE:
+		return "unreachable"
+	case f.GetSource() == nusav1.RTTSource_RTT_SOURCE_UNSPECIFIED:
+		return "nothing"
+	case f.GetSource() != nusav1.RTTSource_RTT_SOURCE_MEASURED:
+		return fmt.Sprintf("%s ±%s", text, percent(f.GetError()))
+	case f.GetMethod() != "":
+		text += " by " + f.GetMethod()
+	}
+	if f.GetState() == nusav1.EdgeState_EDGE_STATE_STALE {
+		text += ", stale"
+	}
+	return text
+}
+
+// fare is what a clause makes of its distance, and how long a bound that is
+// watched has been broken; b is nil where none is.
+func (v view) fare(f *nusav1.NearFare, b *nusav1.NearBound) string {
+	text := f.GetVerdict()
+	switch text {
+	case "kept":
+		text = v.good(text)
+	case "broken":
+		text = v.bad(text)
+	case "unknown":
+		text = v.wait("not kept: unknown")
+	}
+	if f.GetMessage() != "" {
+		text += ", " + plain(f.GetMessage())
+	}
+	if b != nil {
+		text += fmt.Sprintf("; watched: %s for %s, %s ms at worst; %s", b.GetState(), age(b.GetSince()), millis(b.GetWorst()), plain(b.GetMessage()))
+	}
+	return text
 }
 
 // verdict is of a region or a node alike.

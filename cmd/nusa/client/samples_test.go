@@ -83,11 +83,32 @@ func sampleExplanation() *nusav1.Explanation {
 			{Region: "eastus", Fits: 24, Reason: nusav1.Reason_REASON_RTT_TOO_HIGH, Message: "p50 224 ms measured to southeastasia,\nat most 80 ms is required"},
 			{Region: "frankfurt", Reason: nusav1.Reason_REASON_REGION_DISCONNECTED},
 		},
+		Near: sampleFares(),
+		Bounds: []*nusav1.NearBound{{
+			Region: "japaneast", Bound: "p99 at most 40ms to southeastasia", State: "broken", Since: lasting(11 * time.Minute), Latest: lasting(68 * time.Millisecond),
+			Worst: lasting(91 * time.Millisecond), SustainedIn: lasting(4 * time.Minute), Message: "stays for now: it counts once it was broken for 4m0s more than kept",
+		}},
 		Nodes: []*nusav1.NodeVerdict{
 			{NodeId: "aaaabbbb-cccc", NodeName: "n1", Taken: 1, Score: 0.37, Terms: []*nusav1.ScoreTerm{{Name: "fit", Value: 0.62}, {Name: "anti-affinity", Value: -0.25, Detail: "1 here"}}, Inputs: []*nusav1.InputAge{{Name: "statistics", Age: lasting(2 * time.Second)}}},
 			{NodeId: "ddddeeee-ffff", NodeName: "n2", Reason: nusav1.Reason_REASON_CONSTRAINT, Message: `the node has no "disk"`},
 		},
 	}}}
+}
+
+func sampleFares() []*nusav1.NearFare {
+	fare := func(region string, f *nusav1.NearFare) *nusav1.NearFare {
+		f.Region, f.Bound, f.Required, f.Percentile, f.MaxRtt, f.Target = region, "p99 at most 40ms to southeastasia", true, 99, lasting(40*time.Millisecond), "southeastasia"
+		return f
+	}
+	ok, measured := nusav1.EdgeState_EDGE_STATE_OK, nusav1.RTTSource_RTT_SOURCE_MEASURED
+	return []*nusav1.NearFare{
+		fare("southeastasia", &nusav1.NearFare{Rtt: lasting(0), Source: measured, State: ok, Age: lasting(0), Verdict: "kept"}),
+		fare("japaneast", &nusav1.NearFare{Rtt: lasting(68400 * time.Microsecond), Source: measured, State: ok, Age: lasting(12 * time.Second), Method: "udp", Verdict: "broken"}),
+		fare("westus", &nusav1.NearFare{Rtt: lasting(38 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_PREDICTED, State: ok, Error: 0.12, Verdict: "unknown",
+			Message: "only what was measured and is fresh counts, unless the clause says unknown: predicted"}),
+		fare("eastus", &nusav1.NearFare{State: nusav1.EdgeState_EDGE_STATE_UNREACHABLE, Source: measured, Age: lasting(3 * time.Minute), Verdict: "unknown"}),
+		{Region: "frankfurt", Bound: "p50 to Jakarta", Percentile: 50, Rtt: lasting(115 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_ESTIMATED, State: ok, Error: 0.5, Verdict: "soft", Message: "counts 21 of 50 in the score"},
+	}
 }
 
 func sampleAlloc() *nusav1.Allocation {

@@ -1337,7 +1337,10 @@ type GroupExplanation struct {
 	Pending []*CountedReason `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`
 	// How the bounds of `near` with required fare where instances run; only those
 	// that are not kept.
-	Bounds        []*NearBound `protobuf:"bytes,7,rep,name=bounds,proto3" json:"bounds,omitempty"`
+	Bounds []*NearBound `protobuf:"bytes,7,rep,name=bounds,proto3" json:"bounds,omitempty"`
+	// How each clause of `near` fares now in each of `regions`, in their order; at
+	// most 4,096.
+	Near          []*NearFare `protobuf:"bytes,8,rep,name=near,proto3" json:"near,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1421,6 +1424,172 @@ func (x *GroupExplanation) GetBounds() []*NearBound {
 	return nil
 }
 
+func (x *GroupExplanation) GetNear() []*NearFare {
+	if x != nil {
+		return x.Near
+	}
+	return nil
+}
+
+// NearFare is a clause of `near` seen from one region: the distance that it rests
+// on now, and what it makes of it. Of both directions the worse is told.
+type NearFare struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// "p99 at most 40ms to southeastasia".
+	Bound      string               `protobuf:"bytes,2,opt,name=bound,proto3" json:"bound,omitempty"`
+	Required   bool                 `protobuf:"varint,3,opt,name=required,proto3" json:"required,omitempty"`
+	Percentile int32                `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
+	MaxRtt     *durationpb.Duration `protobuf:"bytes,5,opt,name=max_rtt,json=maxRtt,proto3" json:"max_rtt,omitempty"`
+	// The region that counts, where several would do; empty for a point on the map.
+	Target string `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`
+	// Unset = nothing is known, or it is unreachable.
+	Rtt    *durationpb.Duration `protobuf:"bytes,7,opt,name=rtt,proto3" json:"rtt,omitempty"`
+	Source RTTSource            `protobuf:"varint,8,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
+	State  EdgeState            `protobuf:"varint,9,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
+	// Of the latest answer, if measured.
+	Age *durationpb.Duration `protobuf:"bytes,10,opt,name=age,proto3" json:"age,omitempty"`
+	// "udp", "tcp" if measured.
+	Method string `protobuf:"bytes,11,opt,name=method,proto3" json:"method,omitempty"`
+	// Expected relative error, if not measured.
+	Error float64 `protobuf:"fixed64,12,opt,name=error,proto3" json:"error,omitempty"`
+	// Of clauses with required: "kept", "broken" or "unknown" (not kept, since it is
+	// nothing that the clause believes); else "soft".
+	Verdict string `protobuf:"bytes,13,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	// In words.
+	Message       string `protobuf:"bytes,14,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NearFare) Reset() {
+	*x = NearFare{}
+	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NearFare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NearFare) ProtoMessage() {}
+
+func (x *NearFare) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NearFare.ProtoReflect.Descriptor instead.
+func (*NearFare) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *NearFare) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *NearFare) GetBound() string {
+	if x != nil {
+		return x.Bound
+	}
+	return ""
+}
+
+func (x *NearFare) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+func (x *NearFare) GetPercentile() int32 {
+	if x != nil {
+		return x.Percentile
+	}
+	return 0
+}
+
+func (x *NearFare) GetMaxRtt() *durationpb.Duration {
+	if x != nil {
+		return x.MaxRtt
+	}
+	return nil
+}
+
+func (x *NearFare) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *NearFare) GetRtt() *durationpb.Duration {
+	if x != nil {
+		return x.Rtt
+	}
+	return nil
+}
+
+func (x *NearFare) GetSource() RTTSource {
+	if x != nil {
+		return x.Source
+	}
+	return RTTSource_RTT_SOURCE_UNSPECIFIED
+}
+
+func (x *NearFare) GetState() EdgeState {
+	if x != nil {
+		return x.State
+	}
+	return EdgeState_EDGE_STATE_UNKNOWN
+}
+
+func (x *NearFare) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+func (x *NearFare) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *NearFare) GetError() float64 {
+	if x != nil {
+		return x.Error
+	}
+	return 0
+}
+
+func (x *NearFare) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *NearFare) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // NearBound is a bound on latency that instances in a region do not keep. They
 // are moved only once it is sustained: broken for 15 min longer than kept.
 type NearBound struct {
@@ -1445,7 +1614,7 @@ type NearBound struct {
 
 func (x *NearBound) Reset() {
 	*x = NearBound{}
-	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	mi := &file_nusa_v1_api_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1626,7 @@ func (x *NearBound) String() string {
 func (*NearBound) ProtoMessage() {}
 
 func (x *NearBound) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	mi := &file_nusa_v1_api_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1639,7 @@ func (x *NearBound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearBound.ProtoReflect.Descriptor instead.
 func (*NearBound) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NearBound) GetRegion() string {
@@ -1549,7 +1718,7 @@ type RegionVerdict struct {
 
 func (x *RegionVerdict) Reset() {
 	*x = RegionVerdict{}
-	mi := &file_nusa_v1_api_proto_msgTypes[20]
+	mi := &file_nusa_v1_api_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1730,7 @@ func (x *RegionVerdict) String() string {
 func (*RegionVerdict) ProtoMessage() {}
 
 func (x *RegionVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[20]
+	mi := &file_nusa_v1_api_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1743,7 @@ func (x *RegionVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionVerdict.ProtoReflect.Descriptor instead.
 func (*RegionVerdict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RegionVerdict) GetRegion() string {
@@ -1650,7 +1819,7 @@ type NodeVerdict struct {
 
 func (x *NodeVerdict) Reset() {
 	*x = NodeVerdict{}
-	mi := &file_nusa_v1_api_proto_msgTypes[21]
+	mi := &file_nusa_v1_api_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1831,7 @@ func (x *NodeVerdict) String() string {
 func (*NodeVerdict) ProtoMessage() {}
 
 func (x *NodeVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[21]
+	mi := &file_nusa_v1_api_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1844,7 @@ func (x *NodeVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeVerdict.ProtoReflect.Descriptor instead.
 func (*NodeVerdict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NodeVerdict) GetNodeId() string {
@@ -1747,7 +1916,7 @@ type ScoreTerm struct {
 
 func (x *ScoreTerm) Reset() {
 	*x = ScoreTerm{}
-	mi := &file_nusa_v1_api_proto_msgTypes[22]
+	mi := &file_nusa_v1_api_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +1928,7 @@ func (x *ScoreTerm) String() string {
 func (*ScoreTerm) ProtoMessage() {}
 
 func (x *ScoreTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[22]
+	mi := &file_nusa_v1_api_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +1941,7 @@ func (x *ScoreTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreTerm.ProtoReflect.Descriptor instead.
 func (*ScoreTerm) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ScoreTerm) GetName() string {
@@ -1807,7 +1976,7 @@ type InputAge struct {
 
 func (x *InputAge) Reset() {
 	*x = InputAge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[23]
+	mi := &file_nusa_v1_api_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +1988,7 @@ func (x *InputAge) String() string {
 func (*InputAge) ProtoMessage() {}
 
 func (x *InputAge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[23]
+	mi := &file_nusa_v1_api_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2001,7 @@ func (x *InputAge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputAge.ProtoReflect.Descriptor instead.
 func (*InputAge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *InputAge) GetName() string {
@@ -1861,7 +2030,7 @@ type AdoptRequest struct {
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[24]
+	mi := &file_nusa_v1_api_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +2042,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[24]
+	mi := &file_nusa_v1_api_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +2055,7 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AdoptRequest) GetNamespace() string {
@@ -1926,7 +2095,7 @@ type ListAllocationsRequest struct {
 
 func (x *ListAllocationsRequest) Reset() {
 	*x = ListAllocationsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[25]
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2107,7 @@ func (x *ListAllocationsRequest) String() string {
 func (*ListAllocationsRequest) ProtoMessage() {}
 
 func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[25]
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2120,7 @@ func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsRequest.ProtoReflect.Descriptor instead.
 func (*ListAllocationsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListAllocationsRequest) GetJob() *JobRef {
@@ -2001,7 +2170,7 @@ type ListAllocationsResponse struct {
 
 func (x *ListAllocationsResponse) Reset() {
 	*x = ListAllocationsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2182,7 @@ func (x *ListAllocationsResponse) String() string {
 func (*ListAllocationsResponse) ProtoMessage() {}
 
 func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2195,7 @@ func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsResponse.ProtoReflect.Descriptor instead.
 func (*ListAllocationsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListAllocationsResponse) GetAllocations() []*Allocation {
@@ -2060,7 +2229,7 @@ type GetAllocationRequest struct {
 
 func (x *GetAllocationRequest) Reset() {
 	*x = GetAllocationRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2241,7 @@ func (x *GetAllocationRequest) String() string {
 func (*GetAllocationRequest) ProtoMessage() {}
 
 func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2254,7 @@ func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocationRequest.ProtoReflect.Descriptor instead.
 func (*GetAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetAllocationRequest) GetId() string {
@@ -2114,7 +2283,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2295,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2308,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LogsRequest) GetAllocation() string {
@@ -2195,7 +2364,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2376,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2389,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LogChunk) GetStderr() bool {
@@ -2252,7 +2421,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2433,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2446,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExecRequest) GetStart() *ExecRequest_Start {
@@ -2319,7 +2488,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2500,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2513,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TerminalSize) GetColumns() int32 {
@@ -2376,7 +2545,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2557,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2570,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExecResponse) GetStdout() []byte {
@@ -2442,7 +2611,7 @@ type AllocationStatsRequest struct {
 
 func (x *AllocationStatsRequest) Reset() {
 	*x = AllocationStatsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2454,7 +2623,7 @@ func (x *AllocationStatsRequest) String() string {
 func (*AllocationStatsRequest) ProtoMessage() {}
 
 func (x *AllocationStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2467,7 +2636,7 @@ func (x *AllocationStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocationStatsRequest.ProtoReflect.Descriptor instead.
 func (*AllocationStatsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AllocationStatsRequest) GetAllocation() string {
@@ -2488,7 +2657,7 @@ type AllocationStats struct {
 
 func (x *AllocationStats) Reset() {
 	*x = AllocationStats{}
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2669,7 @@ func (x *AllocationStats) String() string {
 func (*AllocationStats) ProtoMessage() {}
 
 func (x *AllocationStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2682,7 @@ func (x *AllocationStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocationStats.ProtoReflect.Descriptor instead.
 func (*AllocationStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AllocationStats) GetAllocation() string {
@@ -2550,7 +2719,7 @@ type TaskStats struct {
 
 func (x *TaskStats) Reset() {
 	*x = TaskStats{}
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +2731,7 @@ func (x *TaskStats) String() string {
 func (*TaskStats) ProtoMessage() {}
 
 func (x *TaskStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +2744,7 @@ func (x *TaskStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStats.ProtoReflect.Descriptor instead.
 func (*TaskStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TaskStats) GetMessage() string {
@@ -2636,7 +2805,7 @@ type VerifyRegionResponse struct {
 
 func (x *VerifyRegionResponse) Reset() {
 	*x = VerifyRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2648,7 +2817,7 @@ func (x *VerifyRegionResponse) String() string {
 func (*VerifyRegionResponse) ProtoMessage() {}
 
 func (x *VerifyRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2661,7 +2830,7 @@ func (x *VerifyRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRegionResponse.ProtoReflect.Descriptor instead.
 func (*VerifyRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *VerifyRegionResponse) GetRegion() string {
@@ -2708,7 +2877,7 @@ type ServerState struct {
 
 func (x *ServerState) Reset() {
 	*x = ServerState{}
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2889,7 @@ func (x *ServerState) String() string {
 func (*ServerState) ProtoMessage() {}
 
 func (x *ServerState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2902,7 @@ func (x *ServerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerState.ProtoReflect.Descriptor instead.
 func (*ServerState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ServerState) GetId() string {
@@ -2782,7 +2951,7 @@ type DefineRegionRequest struct {
 
 func (x *DefineRegionRequest) Reset() {
 	*x = DefineRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +2963,7 @@ func (x *DefineRegionRequest) String() string {
 func (*DefineRegionRequest) ProtoMessage() {}
 
 func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +2976,7 @@ func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefineRegionRequest.ProtoReflect.Descriptor instead.
 func (*DefineRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DefineRegionRequest) GetDefinition() *RegionDefinition {
@@ -2834,7 +3003,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2846,7 +3015,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2859,7 +3028,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListRegionsRequest) GetLabels() map[string]string {
@@ -2878,7 +3047,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +3059,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +3072,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -2922,7 +3091,7 @@ type GetRegionRequest struct {
 
 func (x *GetRegionRequest) Reset() {
 	*x = GetRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3103,7 @@ func (x *GetRegionRequest) String() string {
 func (*GetRegionRequest) ProtoMessage() {}
 
 func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3116,7 @@ func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegionRequest.ProtoReflect.Descriptor instead.
 func (*GetRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetRegionRequest) GetName() string {
@@ -2968,7 +3137,7 @@ type CordonRegionRequest struct {
 
 func (x *CordonRegionRequest) Reset() {
 	*x = CordonRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3149,7 @@ func (x *CordonRegionRequest) String() string {
 func (*CordonRegionRequest) ProtoMessage() {}
 
 func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3162,7 @@ func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonRegionRequest.ProtoReflect.Descriptor instead.
 func (*CordonRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CordonRegionRequest) GetName() string {
@@ -3018,7 +3187,7 @@ type RemoveRegionResponse struct {
 
 func (x *RemoveRegionResponse) Reset() {
 	*x = RemoveRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3199,7 @@ func (x *RemoveRegionResponse) String() string {
 func (*RemoveRegionResponse) ProtoMessage() {}
 
 func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3212,7 @@ func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRegionResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
 type ListNodesRequest struct {
@@ -3057,7 +3226,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3238,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3251,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListNodesRequest) GetRegion() string {
@@ -3109,7 +3278,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3121,7 +3290,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3134,7 +3303,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -3162,7 +3331,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3174,7 +3343,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3187,7 +3356,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetNodeRequest) GetId() string {
@@ -3215,7 +3384,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3396,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3409,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DrainNodeRequest) GetId() string {
@@ -3275,7 +3444,7 @@ type CordonNodeRequest struct {
 
 func (x *CordonNodeRequest) Reset() {
 	*x = CordonNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3287,7 +3456,7 @@ func (x *CordonNodeRequest) String() string {
 func (*CordonNodeRequest) ProtoMessage() {}
 
 func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3300,7 +3469,7 @@ func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonNodeRequest.ProtoReflect.Descriptor instead.
 func (*CordonNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CordonNodeRequest) GetId() string {
@@ -3334,7 +3503,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3346,7 +3515,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3359,7 +3528,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RemoveNodeRequest) GetId() string {
@@ -3386,7 +3555,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3567,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3580,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RemoveNodeResponse) GetNode() *Node {
@@ -3464,7 +3633,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3476,7 +3645,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3489,7 +3658,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Edge) GetFrom() string {
@@ -3635,7 +3804,7 @@ type GetTopologyRequest struct {
 
 func (x *GetTopologyRequest) Reset() {
 	*x = GetTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3816,7 @@ func (x *GetTopologyRequest) String() string {
 func (*GetTopologyRequest) ProtoMessage() {}
 
 func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3829,7 @@ func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
 func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetTopologyRequest) GetNodes() bool {
@@ -3684,7 +3853,7 @@ type TopologyTree struct {
 
 func (x *TopologyTree) Reset() {
 	*x = TopologyTree{}
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +3865,7 @@ func (x *TopologyTree) String() string {
 func (*TopologyTree) ProtoMessage() {}
 
 func (x *TopologyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3878,7 @@ func (x *TopologyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyTree.ProtoReflect.Descriptor instead.
 func (*TopologyTree) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TopologyTree) GetServers() []*GlobalServer {
@@ -3753,7 +3922,7 @@ type GlobalServer struct {
 
 func (x *GlobalServer) Reset() {
 	*x = GlobalServer{}
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3765,7 +3934,7 @@ func (x *GlobalServer) String() string {
 func (*GlobalServer) ProtoMessage() {}
 
 func (x *GlobalServer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3778,7 +3947,7 @@ func (x *GlobalServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalServer.ProtoReflect.Descriptor instead.
 func (*GlobalServer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GlobalServer) GetName() string {
@@ -3824,7 +3993,7 @@ type MatrixRequest struct {
 
 func (x *MatrixRequest) Reset() {
 	*x = MatrixRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3836,7 +4005,7 @@ func (x *MatrixRequest) String() string {
 func (*MatrixRequest) ProtoMessage() {}
 
 func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3849,7 +4018,7 @@ func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixRequest.ProtoReflect.Descriptor instead.
 func (*MatrixRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MatrixRequest) GetFrom() string {
@@ -3896,7 +4065,7 @@ type MatrixResponse struct {
 
 func (x *MatrixResponse) Reset() {
 	*x = MatrixResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3908,7 +4077,7 @@ func (x *MatrixResponse) String() string {
 func (*MatrixResponse) ProtoMessage() {}
 
 func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3921,7 +4090,7 @@ func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixResponse.ProtoReflect.Descriptor instead.
 func (*MatrixResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *MatrixResponse) GetRegions() []string {
@@ -3976,7 +4145,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3988,7 +4157,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4001,7 +4170,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PathRequest) GetFrom() string {
@@ -4062,7 +4231,7 @@ type PathWeights struct {
 
 func (x *PathWeights) Reset() {
 	*x = PathWeights{}
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4074,7 +4243,7 @@ func (x *PathWeights) String() string {
 func (*PathWeights) ProtoMessage() {}
 
 func (x *PathWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4087,7 +4256,7 @@ func (x *PathWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathWeights.ProtoReflect.Descriptor instead.
 func (*PathWeights) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PathWeights) GetCpu() *durationpb.Duration {
@@ -4113,7 +4282,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4125,7 +4294,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4138,7 +4307,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -4172,7 +4341,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4184,7 +4353,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4197,7 +4366,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Path) GetRegions() []string {
@@ -4285,7 +4454,7 @@ type CheckTopologyRequest struct {
 
 func (x *CheckTopologyRequest) Reset() {
 	*x = CheckTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4297,7 +4466,7 @@ func (x *CheckTopologyRequest) String() string {
 func (*CheckTopologyRequest) ProtoMessage() {}
 
 func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4310,7 +4479,7 @@ func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyRequest.ProtoReflect.Descriptor instead.
 func (*CheckTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CheckTopologyRequest) GetPercentile() int32 {
@@ -4349,7 +4518,7 @@ type CheckTopologyResponse struct {
 
 func (x *CheckTopologyResponse) Reset() {
 	*x = CheckTopologyResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4361,7 +4530,7 @@ func (x *CheckTopologyResponse) String() string {
 func (*CheckTopologyResponse) ProtoMessage() {}
 
 func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4374,7 +4543,7 @@ func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyResponse.ProtoReflect.Descriptor instead.
 func (*CheckTopologyResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CheckTopologyResponse) GetFindings() []*TopologyFinding {
@@ -4430,7 +4599,7 @@ type TopologyFinding struct {
 
 func (x *TopologyFinding) Reset() {
 	*x = TopologyFinding{}
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4442,7 +4611,7 @@ func (x *TopologyFinding) String() string {
 func (*TopologyFinding) ProtoMessage() {}
 
 func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4455,7 +4624,7 @@ func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyFinding.ProtoReflect.Descriptor instead.
 func (*TopologyFinding) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TopologyFinding) GetKind() string {
@@ -4540,7 +4709,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4552,7 +4721,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4565,7 +4734,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HistoryRequest) GetKind() string {
@@ -4634,7 +4803,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4646,7 +4815,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4659,7 +4828,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *HistoryResponse) GetSeries() []*HistorySeries {
@@ -4696,7 +4865,7 @@ type HistorySeries struct {
 
 func (x *HistorySeries) Reset() {
 	*x = HistorySeries{}
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4708,7 +4877,7 @@ func (x *HistorySeries) String() string {
 func (*HistorySeries) ProtoMessage() {}
 
 func (x *HistorySeries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4721,7 +4890,7 @@ func (x *HistorySeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistorySeries.ProtoReflect.Descriptor instead.
 func (*HistorySeries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *HistorySeries) GetKind() string {
@@ -4803,7 +4972,7 @@ type HistoryField struct {
 
 func (x *HistoryField) Reset() {
 	*x = HistoryField{}
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4815,7 +4984,7 @@ func (x *HistoryField) String() string {
 func (*HistoryField) ProtoMessage() {}
 
 func (x *HistoryField) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4828,7 +4997,7 @@ func (x *HistoryField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryField.ProtoReflect.Descriptor instead.
 func (*HistoryField) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *HistoryField) GetName() string {
@@ -4883,7 +5052,7 @@ type HistoryTrend struct {
 
 func (x *HistoryTrend) Reset() {
 	*x = HistoryTrend{}
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4895,7 +5064,7 @@ func (x *HistoryTrend) String() string {
 func (*HistoryTrend) ProtoMessage() {}
 
 func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4908,7 +5077,7 @@ func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryTrend.ProtoReflect.Descriptor instead.
 func (*HistoryTrend) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *HistoryTrend) GetField() string {
@@ -4978,7 +5147,7 @@ type OriginRecord struct {
 
 func (x *OriginRecord) Reset() {
 	*x = OriginRecord{}
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4990,7 +5159,7 @@ func (x *OriginRecord) String() string {
 func (*OriginRecord) ProtoMessage() {}
 
 func (x *OriginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5003,7 +5172,7 @@ func (x *OriginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginRecord.ProtoReflect.Descriptor instead.
 func (*OriginRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *OriginRecord) GetDomain() string {
@@ -5051,7 +5220,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5063,7 +5232,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5076,7 +5245,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Origin) GetRegion() string {
@@ -5129,7 +5298,7 @@ type OriginPolicy struct {
 
 func (x *OriginPolicy) Reset() {
 	*x = OriginPolicy{}
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5141,7 +5310,7 @@ func (x *OriginPolicy) String() string {
 func (*OriginPolicy) ProtoMessage() {}
 
 func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5154,7 +5323,7 @@ func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginPolicy.ProtoReflect.Descriptor instead.
 func (*OriginPolicy) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *OriginPolicy) GetPercentile() int32 {
@@ -5204,7 +5373,7 @@ type SetOriginsRequest struct {
 
 func (x *SetOriginsRequest) Reset() {
 	*x = SetOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5216,7 +5385,7 @@ func (x *SetOriginsRequest) String() string {
 func (*SetOriginsRequest) ProtoMessage() {}
 
 func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5229,7 +5398,7 @@ func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOriginsRequest.ProtoReflect.Descriptor instead.
 func (*SetOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SetOriginsRequest) GetRecord() *OriginRecord {
@@ -5254,7 +5423,7 @@ type ListOriginsRequest struct {
 
 func (x *ListOriginsRequest) Reset() {
 	*x = ListOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5266,7 +5435,7 @@ func (x *ListOriginsRequest) String() string {
 func (*ListOriginsRequest) ProtoMessage() {}
 
 func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5279,7 +5448,7 @@ func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsRequest.ProtoReflect.Descriptor instead.
 func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
 type ListOriginsResponse struct {
@@ -5293,7 +5462,7 @@ type ListOriginsResponse struct {
 
 func (x *ListOriginsResponse) Reset() {
 	*x = ListOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5305,7 +5474,7 @@ func (x *ListOriginsResponse) String() string {
 func (*ListOriginsResponse) ProtoMessage() {}
 
 func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5318,7 +5487,7 @@ func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsResponse.ProtoReflect.Descriptor instead.
 func (*ListOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListOriginsResponse) GetRecords() []*OriginRecord {
@@ -5348,7 +5517,7 @@ type RemoveOriginsRequest struct {
 
 func (x *RemoveOriginsRequest) Reset() {
 	*x = RemoveOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5360,7 +5529,7 @@ func (x *RemoveOriginsRequest) String() string {
 func (*RemoveOriginsRequest) ProtoMessage() {}
 
 func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5373,7 +5542,7 @@ func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *RemoveOriginsRequest) GetDomain() string {
@@ -5398,7 +5567,7 @@ type RemoveOriginsResponse struct {
 
 func (x *RemoveOriginsResponse) Reset() {
 	*x = RemoveOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5410,7 +5579,7 @@ func (x *RemoveOriginsResponse) String() string {
 func (*RemoveOriginsResponse) ProtoMessage() {}
 
 func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5423,7 +5592,7 @@ func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
 }
 
 type ResolveOriginRequest struct {
@@ -5442,7 +5611,7 @@ type ResolveOriginRequest struct {
 
 func (x *ResolveOriginRequest) Reset() {
 	*x = ResolveOriginRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5454,7 +5623,7 @@ func (x *ResolveOriginRequest) String() string {
 func (*ResolveOriginRequest) ProtoMessage() {}
 
 func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5467,7 +5636,7 @@ func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginRequest.ProtoReflect.Descriptor instead.
 func (*ResolveOriginRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ResolveOriginRequest) GetDomain() string {
@@ -5516,7 +5685,7 @@ type ResolveOriginResponse struct {
 
 func (x *ResolveOriginResponse) Reset() {
 	*x = ResolveOriginResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5528,7 +5697,7 @@ func (x *ResolveOriginResponse) String() string {
 func (*ResolveOriginResponse) ProtoMessage() {}
 
 func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5541,7 +5710,7 @@ func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginResponse.ProtoReflect.Descriptor instead.
 func (*ResolveOriginResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ResolveOriginResponse) GetRecord() string {
@@ -5598,7 +5767,7 @@ type OriginChoice struct {
 
 func (x *OriginChoice) Reset() {
 	*x = OriginChoice{}
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5610,7 +5779,7 @@ func (x *OriginChoice) String() string {
 func (*OriginChoice) ProtoMessage() {}
 
 func (x *OriginChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5623,7 +5792,7 @@ func (x *OriginChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginChoice.ProtoReflect.Descriptor instead.
 func (*OriginChoice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *OriginChoice) GetRegion() string {
@@ -5702,7 +5871,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5714,7 +5883,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5727,7 +5896,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -5767,7 +5936,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5779,7 +5948,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5792,7 +5961,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -5814,7 +5983,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5826,7 +5995,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5839,7 +6008,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -5880,7 +6049,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5892,7 +6061,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5905,7 +6074,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -5933,7 +6102,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5945,7 +6114,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5958,7 +6127,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Event) GetToken() string {
@@ -6011,7 +6180,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6023,7 +6192,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6036,7 +6205,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
 }
 
 type InfoResponse struct {
@@ -6055,7 +6224,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6067,7 +6236,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6080,7 +6249,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -6143,7 +6312,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6155,7 +6324,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6168,7 +6337,7 @@ func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Start.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Start) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30, 0}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31, 0}
 }
 
 func (x *ExecRequest_Start) GetAllocation() string {
@@ -6295,7 +6464,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\vExplanation\x121\n" +
 	"\x06groups\x18\x01 \x03(\v2\x19.nusa.v1.GroupExplanationR\x06groups\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\"\x9a\x02\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\xc1\x02\n" +
 	"\x10GroupExplanation\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\adesired\x18\x02 \x01(\x05R\adesired\x12\x1a\n" +
@@ -6303,7 +6472,26 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\aregions\x18\x04 \x03(\v2\x16.nusa.v1.RegionVerdictR\aregions\x12*\n" +
 	"\x05nodes\x18\x05 \x03(\v2\x14.nusa.v1.NodeVerdictR\x05nodes\x120\n" +
 	"\apending\x18\x06 \x03(\v2\x16.nusa.v1.CountedReasonR\apending\x12*\n" +
-	"\x06bounds\x18\a \x03(\v2\x12.nusa.v1.NearBoundR\x06bounds\"\xbc\x02\n" +
+	"\x06bounds\x18\a \x03(\v2\x12.nusa.v1.NearBoundR\x06bounds\x12%\n" +
+	"\x04near\x18\b \x03(\v2\x11.nusa.v1.NearFareR\x04near\"\xd2\x03\n" +
+	"\bNearFare\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
+	"\x05bound\x18\x02 \x01(\tR\x05bound\x12\x1a\n" +
+	"\brequired\x18\x03 \x01(\bR\brequired\x12\x1e\n" +
+	"\n" +
+	"percentile\x18\x04 \x01(\x05R\n" +
+	"percentile\x122\n" +
+	"\amax_rtt\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06maxRtt\x12\x16\n" +
+	"\x06target\x18\x06 \x01(\tR\x06target\x12+\n" +
+	"\x03rtt\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03rtt\x12*\n" +
+	"\x06source\x18\b \x01(\x0e2\x12.nusa.v1.RTTSourceR\x06source\x12(\n" +
+	"\x05state\x18\t \x01(\x0e2\x12.nusa.v1.EdgeStateR\x05state\x12+\n" +
+	"\x03age\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x16\n" +
+	"\x06method\x18\v \x01(\tR\x06method\x12\x14\n" +
+	"\x05error\x18\f \x01(\x01R\x05error\x12\x18\n" +
+	"\averdict\x18\r \x01(\tR\averdict\x12\x18\n" +
+	"\amessage\x18\x0e \x01(\tR\amessage\"\xbc\x02\n" +
 	"\tNearBound\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05bound\x18\x02 \x01(\tR\x05bound\x12\x14\n" +
@@ -6749,7 +6937,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                  // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                  // 1: nusa.v1.RTTSource
@@ -6772,298 +6960,305 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*ExplainRequest)(nil),          // 18: nusa.v1.ExplainRequest
 	(*Explanation)(nil),             // 19: nusa.v1.Explanation
 	(*GroupExplanation)(nil),        // 20: nusa.v1.GroupExplanation
-	(*NearBound)(nil),               // 21: nusa.v1.NearBound
-	(*RegionVerdict)(nil),           // 22: nusa.v1.RegionVerdict
-	(*NodeVerdict)(nil),             // 23: nusa.v1.NodeVerdict
-	(*ScoreTerm)(nil),               // 24: nusa.v1.ScoreTerm
-	(*InputAge)(nil),                // 25: nusa.v1.InputAge
-	(*AdoptRequest)(nil),            // 26: nusa.v1.AdoptRequest
-	(*ListAllocationsRequest)(nil),  // 27: nusa.v1.ListAllocationsRequest
-	(*ListAllocationsResponse)(nil), // 28: nusa.v1.ListAllocationsResponse
-	(*GetAllocationRequest)(nil),    // 29: nusa.v1.GetAllocationRequest
-	(*LogsRequest)(nil),             // 30: nusa.v1.LogsRequest
-	(*LogChunk)(nil),                // 31: nusa.v1.LogChunk
-	(*ExecRequest)(nil),             // 32: nusa.v1.ExecRequest
-	(*TerminalSize)(nil),            // 33: nusa.v1.TerminalSize
-	(*ExecResponse)(nil),            // 34: nusa.v1.ExecResponse
-	(*AllocationStatsRequest)(nil),  // 35: nusa.v1.AllocationStatsRequest
-	(*AllocationStats)(nil),         // 36: nusa.v1.AllocationStats
-	(*TaskStats)(nil),               // 37: nusa.v1.TaskStats
-	(*VerifyRegionResponse)(nil),    // 38: nusa.v1.VerifyRegionResponse
-	(*ServerState)(nil),             // 39: nusa.v1.ServerState
-	(*DefineRegionRequest)(nil),     // 40: nusa.v1.DefineRegionRequest
-	(*ListRegionsRequest)(nil),      // 41: nusa.v1.ListRegionsRequest
-	(*ListRegionsResponse)(nil),     // 42: nusa.v1.ListRegionsResponse
-	(*GetRegionRequest)(nil),        // 43: nusa.v1.GetRegionRequest
-	(*CordonRegionRequest)(nil),     // 44: nusa.v1.CordonRegionRequest
-	(*RemoveRegionResponse)(nil),    // 45: nusa.v1.RemoveRegionResponse
-	(*ListNodesRequest)(nil),        // 46: nusa.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),       // 47: nusa.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),          // 48: nusa.v1.GetNodeRequest
-	(*DrainNodeRequest)(nil),        // 49: nusa.v1.DrainNodeRequest
-	(*CordonNodeRequest)(nil),       // 50: nusa.v1.CordonNodeRequest
-	(*RemoveNodeRequest)(nil),       // 51: nusa.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),      // 52: nusa.v1.RemoveNodeResponse
-	(*Edge)(nil),                    // 53: nusa.v1.Edge
-	(*GetTopologyRequest)(nil),      // 54: nusa.v1.GetTopologyRequest
-	(*TopologyTree)(nil),            // 55: nusa.v1.TopologyTree
-	(*GlobalServer)(nil),            // 56: nusa.v1.GlobalServer
-	(*MatrixRequest)(nil),           // 57: nusa.v1.MatrixRequest
-	(*MatrixResponse)(nil),          // 58: nusa.v1.MatrixResponse
-	(*PathRequest)(nil),             // 59: nusa.v1.PathRequest
-	(*PathWeights)(nil),             // 60: nusa.v1.PathWeights
-	(*PathResponse)(nil),            // 61: nusa.v1.PathResponse
-	(*Path)(nil),                    // 62: nusa.v1.Path
-	(*CheckTopologyRequest)(nil),    // 63: nusa.v1.CheckTopologyRequest
-	(*CheckTopologyResponse)(nil),   // 64: nusa.v1.CheckTopologyResponse
-	(*TopologyFinding)(nil),         // 65: nusa.v1.TopologyFinding
-	(*HistoryRequest)(nil),          // 66: nusa.v1.HistoryRequest
-	(*HistoryResponse)(nil),         // 67: nusa.v1.HistoryResponse
-	(*HistorySeries)(nil),           // 68: nusa.v1.HistorySeries
-	(*HistoryField)(nil),            // 69: nusa.v1.HistoryField
-	(*HistoryTrend)(nil),            // 70: nusa.v1.HistoryTrend
-	(*OriginRecord)(nil),            // 71: nusa.v1.OriginRecord
-	(*Origin)(nil),                  // 72: nusa.v1.Origin
-	(*OriginPolicy)(nil),            // 73: nusa.v1.OriginPolicy
-	(*SetOriginsRequest)(nil),       // 74: nusa.v1.SetOriginsRequest
-	(*ListOriginsRequest)(nil),      // 75: nusa.v1.ListOriginsRequest
-	(*ListOriginsResponse)(nil),     // 76: nusa.v1.ListOriginsResponse
-	(*RemoveOriginsRequest)(nil),    // 77: nusa.v1.RemoveOriginsRequest
-	(*RemoveOriginsResponse)(nil),   // 78: nusa.v1.RemoveOriginsResponse
-	(*ResolveOriginRequest)(nil),    // 79: nusa.v1.ResolveOriginRequest
-	(*ResolveOriginResponse)(nil),   // 80: nusa.v1.ResolveOriginResponse
-	(*OriginChoice)(nil),            // 81: nusa.v1.OriginChoice
-	(*NearestRequest)(nil),          // 82: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),         // 83: nusa.v1.NearestResponse
-	(*NearRegion)(nil),              // 84: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),      // 85: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                   // 86: nusa.v1.Event
-	(*InfoRequest)(nil),             // 87: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),            // 88: nusa.v1.InfoResponse
-	nil,                             // 89: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                             // 90: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),       // 91: nusa.v1.ExecRequest.Start
-	nil,                             // 92: nusa.v1.AllocationStats.TasksEntry
-	nil,                             // 93: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                             // 94: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),     // 95: google.protobuf.Duration
-	(*InstanceCounts)(nil),          // 96: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                 // 97: nusa.v1.JobSpec
-	(*Problem)(nil),                 // 98: nusa.v1.Problem
-	(*Slot)(nil),                    // 99: nusa.v1.Slot
-	(*Job)(nil),                     // 100: nusa.v1.Job
-	(*CountedReason)(nil),           // 101: nusa.v1.CountedReason
-	(Reason)(0),                     // 102: nusa.v1.Reason
-	(*Allocation)(nil),              // 103: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 104: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 105: nusa.v1.Region
-	(*Node)(nil),                    // 106: nusa.v1.Node
-	(*timestamppb.Timestamp)(nil),   // 107: google.protobuf.Timestamp
-	(*Location)(nil),                // 108: nusa.v1.Location
+	(*NearFare)(nil),                // 21: nusa.v1.NearFare
+	(*NearBound)(nil),               // 22: nusa.v1.NearBound
+	(*RegionVerdict)(nil),           // 23: nusa.v1.RegionVerdict
+	(*NodeVerdict)(nil),             // 24: nusa.v1.NodeVerdict
+	(*ScoreTerm)(nil),               // 25: nusa.v1.ScoreTerm
+	(*InputAge)(nil),                // 26: nusa.v1.InputAge
+	(*AdoptRequest)(nil),            // 27: nusa.v1.AdoptRequest
+	(*ListAllocationsRequest)(nil),  // 28: nusa.v1.ListAllocationsRequest
+	(*ListAllocationsResponse)(nil), // 29: nusa.v1.ListAllocationsResponse
+	(*GetAllocationRequest)(nil),    // 30: nusa.v1.GetAllocationRequest
+	(*LogsRequest)(nil),             // 31: nusa.v1.LogsRequest
+	(*LogChunk)(nil),                // 32: nusa.v1.LogChunk
+	(*ExecRequest)(nil),             // 33: nusa.v1.ExecRequest
+	(*TerminalSize)(nil),            // 34: nusa.v1.TerminalSize
+	(*ExecResponse)(nil),            // 35: nusa.v1.ExecResponse
+	(*AllocationStatsRequest)(nil),  // 36: nusa.v1.AllocationStatsRequest
+	(*AllocationStats)(nil),         // 37: nusa.v1.AllocationStats
+	(*TaskStats)(nil),               // 38: nusa.v1.TaskStats
+	(*VerifyRegionResponse)(nil),    // 39: nusa.v1.VerifyRegionResponse
+	(*ServerState)(nil),             // 40: nusa.v1.ServerState
+	(*DefineRegionRequest)(nil),     // 41: nusa.v1.DefineRegionRequest
+	(*ListRegionsRequest)(nil),      // 42: nusa.v1.ListRegionsRequest
+	(*ListRegionsResponse)(nil),     // 43: nusa.v1.ListRegionsResponse
+	(*GetRegionRequest)(nil),        // 44: nusa.v1.GetRegionRequest
+	(*CordonRegionRequest)(nil),     // 45: nusa.v1.CordonRegionRequest
+	(*RemoveRegionResponse)(nil),    // 46: nusa.v1.RemoveRegionResponse
+	(*ListNodesRequest)(nil),        // 47: nusa.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),       // 48: nusa.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),          // 49: nusa.v1.GetNodeRequest
+	(*DrainNodeRequest)(nil),        // 50: nusa.v1.DrainNodeRequest
+	(*CordonNodeRequest)(nil),       // 51: nusa.v1.CordonNodeRequest
+	(*RemoveNodeRequest)(nil),       // 52: nusa.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),      // 53: nusa.v1.RemoveNodeResponse
+	(*Edge)(nil),                    // 54: nusa.v1.Edge
+	(*GetTopologyRequest)(nil),      // 55: nusa.v1.GetTopologyRequest
+	(*TopologyTree)(nil),            // 56: nusa.v1.TopologyTree
+	(*GlobalServer)(nil),            // 57: nusa.v1.GlobalServer
+	(*MatrixRequest)(nil),           // 58: nusa.v1.MatrixRequest
+	(*MatrixResponse)(nil),          // 59: nusa.v1.MatrixResponse
+	(*PathRequest)(nil),             // 60: nusa.v1.PathRequest
+	(*PathWeights)(nil),             // 61: nusa.v1.PathWeights
+	(*PathResponse)(nil),            // 62: nusa.v1.PathResponse
+	(*Path)(nil),                    // 63: nusa.v1.Path
+	(*CheckTopologyRequest)(nil),    // 64: nusa.v1.CheckTopologyRequest
+	(*CheckTopologyResponse)(nil),   // 65: nusa.v1.CheckTopologyResponse
+	(*TopologyFinding)(nil),         // 66: nusa.v1.TopologyFinding
+	(*HistoryRequest)(nil),          // 67: nusa.v1.HistoryRequest
+	(*HistoryResponse)(nil),         // 68: nusa.v1.HistoryResponse
+	(*HistorySeries)(nil),           // 69: nusa.v1.HistorySeries
+	(*HistoryField)(nil),            // 70: nusa.v1.HistoryField
+	(*HistoryTrend)(nil),            // 71: nusa.v1.HistoryTrend
+	(*OriginRecord)(nil),            // 72: nusa.v1.OriginRecord
+	(*Origin)(nil),                  // 73: nusa.v1.Origin
+	(*OriginPolicy)(nil),            // 74: nusa.v1.OriginPolicy
+	(*SetOriginsRequest)(nil),       // 75: nusa.v1.SetOriginsRequest
+	(*ListOriginsRequest)(nil),      // 76: nusa.v1.ListOriginsRequest
+	(*ListOriginsResponse)(nil),     // 77: nusa.v1.ListOriginsResponse
+	(*RemoveOriginsRequest)(nil),    // 78: nusa.v1.RemoveOriginsRequest
+	(*RemoveOriginsResponse)(nil),   // 79: nusa.v1.RemoveOriginsResponse
+	(*ResolveOriginRequest)(nil),    // 80: nusa.v1.ResolveOriginRequest
+	(*ResolveOriginResponse)(nil),   // 81: nusa.v1.ResolveOriginResponse
+	(*OriginChoice)(nil),            // 82: nusa.v1.OriginChoice
+	(*NearestRequest)(nil),          // 83: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),         // 84: nusa.v1.NearestResponse
+	(*NearRegion)(nil),              // 85: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),      // 86: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                   // 87: nusa.v1.Event
+	(*InfoRequest)(nil),             // 88: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),            // 89: nusa.v1.InfoResponse
+	nil,                             // 90: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                             // 91: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),       // 92: nusa.v1.ExecRequest.Start
+	nil,                             // 93: nusa.v1.AllocationStats.TasksEntry
+	nil,                             // 94: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                             // 95: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),     // 96: google.protobuf.Duration
+	(*InstanceCounts)(nil),          // 97: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                 // 98: nusa.v1.JobSpec
+	(*Problem)(nil),                 // 99: nusa.v1.Problem
+	(*Slot)(nil),                    // 100: nusa.v1.Slot
+	(*Job)(nil),                     // 101: nusa.v1.Job
+	(*CountedReason)(nil),           // 102: nusa.v1.CountedReason
+	(Reason)(0),                     // 103: nusa.v1.Reason
+	(*Allocation)(nil),              // 104: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 105: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 106: nusa.v1.Region
+	(*Node)(nil),                    // 107: nusa.v1.Node
+	(*timestamppb.Timestamp)(nil),   // 108: google.protobuf.Timestamp
+	(*Location)(nil),                // 109: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	95,  // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	96,  // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	96,  // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	97,  // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	97,  // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	98,  // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	98,  // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	97,  // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	99,  // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	98,  // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	11,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	99,  // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	89,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	100, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	90,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
 	8,   // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	90,  // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	100, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	91,  // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	101, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	15,  // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,   // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,   // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	97,  // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	98,  // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	20,  // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	95,  // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
-	22,  // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
-	23,  // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	101, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
-	21,  // 24: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
-	95,  // 25: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	95,  // 26: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	95,  // 27: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	95,  // 28: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	102, // 29: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
-	24,  // 30: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	25,  // 31: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	102, // 32: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
-	24,  // 33: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	25,  // 34: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	95,  // 35: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	8,   // 36: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	103, // 37: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	15,  // 38: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	91,  // 39: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	33,  // 40: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	92,  // 41: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	95,  // 42: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	95,  // 43: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
-	39,  // 44: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	104, // 45: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	93,  // 46: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	105, // 47: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	106, // 48: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15,  // 49: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	106, // 50: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 51: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 52: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	95,  // 53: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	95,  // 54: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	95,  // 55: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	95,  // 56: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	95,  // 57: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	95,  // 58: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	56,  // 59: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	105, // 60: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	106, // 61: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15,  // 62: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	53,  // 63: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	60,  // 64: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	95,  // 65: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	95,  // 66: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	62,  // 67: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	95,  // 68: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 69: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	95,  // 70: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 71: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	95,  // 72: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	95,  // 73: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	95,  // 74: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	95,  // 75: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	65,  // 76: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	94,  // 77: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	95,  // 78: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	95,  // 79: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	107, // 80: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	107, // 81: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	95,  // 82: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	68,  // 83: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 84: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	107, // 85: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	95,  // 86: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	95,  // 87: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	69,  // 88: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	70,  // 89: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	107, // 90: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	107, // 91: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	107, // 92: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	72,  // 93: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	73,  // 94: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	95,  // 95: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	71,  // 96: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	71,  // 97: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	95,  // 98: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	108, // 99: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	81,  // 100: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	81,  // 101: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	95,  // 102: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	62,  // 103: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	84,  // 104: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	95,  // 105: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	95,  // 106: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	108, // 107: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	84,  // 108: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	95,  // 109: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 110: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 111: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	107, // 112: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	33,  // 113: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	37,  // 114: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 115: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 116: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 117: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 118: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 119: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 120: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 121: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	26,  // 122: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 123: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 124: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	27,  // 125: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	29,  // 126: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	29,  // 127: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 128: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	32,  // 129: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	35,  // 130: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	40,  // 131: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	41,  // 132: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	43,  // 133: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	44,  // 134: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	43,  // 135: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	41,  // 136: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	43,  // 137: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	46,  // 138: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	48,  // 139: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	49,  // 140: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	50,  // 141: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	51,  // 142: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	54,  // 143: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	57,  // 144: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	59,  // 145: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	82,  // 146: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	57,  // 147: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	63,  // 148: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	66,  // 149: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	74,  // 150: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	75,  // 151: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	77,  // 152: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	79,  // 153: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	85,  // 154: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	87,  // 155: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	6,   // 156: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 157: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 158: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	100, // 159: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 160: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 161: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 162: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 163: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	100, // 164: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 165: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	28,  // 166: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	103, // 167: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	103, // 168: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	31,  // 169: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	34,  // 170: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	36,  // 171: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	105, // 172: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	42,  // 173: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	105, // 174: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	105, // 175: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	45,  // 176: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	105, // 177: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	38,  // 178: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	47,  // 179: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	106, // 180: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	106, // 181: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	106, // 182: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	52,  // 183: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	55,  // 184: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	58,  // 185: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	61,  // 186: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	83,  // 187: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	58,  // 188: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	64,  // 189: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	67,  // 190: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	71,  // 191: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	76,  // 192: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	78,  // 193: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	80,  // 194: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	86,  // 195: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	88,  // 196: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	156, // [156:197] is the sub-list for method output_type
-	115, // [115:156] is the sub-list for method input_type
-	115, // [115:115] is the sub-list for extension type_name
-	115, // [115:115] is the sub-list for extension extendee
-	0,   // [0:115] is the sub-list for field type_name
+	96,  // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	23,  // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
+	24,  // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
+	102, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	22,  // 24: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
+	21,  // 25: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
+	96,  // 26: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	96,  // 27: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	1,   // 28: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
+	0,   // 29: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
+	96,  // 30: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	96,  // 31: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	96,  // 32: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	96,  // 33: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	96,  // 34: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	103, // 35: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	25,  // 36: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	26,  // 37: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
+	103, // 38: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	25,  // 39: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	26,  // 40: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
+	96,  // 41: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	8,   // 42: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
+	104, // 43: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	15,  // 44: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	92,  // 45: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	34,  // 46: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
+	93,  // 47: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	96,  // 48: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	96,  // 49: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	40,  // 50: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
+	105, // 51: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	94,  // 52: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	106, // 53: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	107, // 54: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15,  // 55: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	107, // 56: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 57: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 58: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	96,  // 59: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	96,  // 60: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	96,  // 61: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	96,  // 62: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	96,  // 63: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	96,  // 64: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	57,  // 65: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	106, // 66: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	107, // 67: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15,  // 68: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	54,  // 69: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	61,  // 70: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	96,  // 71: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	96,  // 72: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	63,  // 73: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	96,  // 74: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 75: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	96,  // 76: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 77: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	96,  // 78: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	96,  // 79: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	96,  // 80: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	96,  // 81: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	66,  // 82: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	95,  // 83: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	96,  // 84: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	96,  // 85: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	108, // 86: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	108, // 87: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	96,  // 88: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	69,  // 89: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 90: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	108, // 91: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	96,  // 92: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	96,  // 93: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	70,  // 94: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	71,  // 95: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	108, // 96: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	108, // 97: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	108, // 98: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	73,  // 99: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	74,  // 100: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	96,  // 101: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	72,  // 102: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	72,  // 103: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	96,  // 104: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	109, // 105: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	82,  // 106: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	82,  // 107: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	96,  // 108: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	63,  // 109: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	85,  // 110: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	96,  // 111: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	96,  // 112: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	109, // 113: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	85,  // 114: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	96,  // 115: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 116: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 117: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	108, // 118: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	34,  // 119: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	38,  // 120: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 121: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 122: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 123: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 124: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 125: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 126: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 127: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 128: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 129: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 130: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	28,  // 131: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	30,  // 132: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 133: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	31,  // 134: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	33,  // 135: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	36,  // 136: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	41,  // 137: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	42,  // 138: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	44,  // 139: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	45,  // 140: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	44,  // 141: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	42,  // 142: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	44,  // 143: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	47,  // 144: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	49,  // 145: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	50,  // 146: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	51,  // 147: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	52,  // 148: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	55,  // 149: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	58,  // 150: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	60,  // 151: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	83,  // 152: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	58,  // 153: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	64,  // 154: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	67,  // 155: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	75,  // 156: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	76,  // 157: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	78,  // 158: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	80,  // 159: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	86,  // 160: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	88,  // 161: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	6,   // 162: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 163: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 164: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	101, // 165: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 166: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 167: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 168: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 169: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	101, // 170: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 171: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	29,  // 172: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	104, // 173: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	104, // 174: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	32,  // 175: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	35,  // 176: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	37,  // 177: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	106, // 178: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	43,  // 179: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	106, // 180: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	106, // 181: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	46,  // 182: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	106, // 183: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	39,  // 184: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	48,  // 185: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	107, // 186: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	107, // 187: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	107, // 188: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	53,  // 189: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	56,  // 190: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	59,  // 191: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	62,  // 192: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	84,  // 193: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	59,  // 194: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	65,  // 195: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	68,  // 196: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	72,  // 197: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	77,  // 198: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	79,  // 199: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	81,  // 200: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	87,  // 201: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	89,  // 202: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	162, // [162:203] is the sub-list for method output_type
+	121, // [121:162] is the sub-list for method input_type
+	121, // [121:121] is the sub-list for extension type_name
+	121, // [121:121] is the sub-list for extension extendee
+	0,   // [0:121] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -7079,7 +7274,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   93,
+			NumMessages:   94,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

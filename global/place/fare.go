@@ -1,0 +1,71 @@
+package place
+
+import (
+	"fmt"
+
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// Fare is a clause of near seen from one region: the distance that it rests on,
+// and what it makes of it.
+type Fare struct {
+	Near *Near
+	// Target is the region that counts; empty for a point on the map.
+	Target string
+	topology.Distance
+	// Verdict is one of those below, Why says it in words.
+	Verdict, Why string
+}
+
+// Verdicts of fares.
+const (
+	FareKept   = "kept"
+	FareBroken = "broken"
+	// FareUnknown: a required bound is not kept, by nothing that it believes.
+	FareUnknown = "unknown"
+	// FareSoft: it is not required, and only counts in the score.
+	FareSoft = "soft"
+)
+
+// Fares answers how the clauses of near of a group fare in a region; nil for an
+// unknown one.
+func (f *Follower) Fares(g *Group, region string) []Fare {
+	at := f.index(region)
+	if at < 0 {
+		return nil
+	}
+	var out []Fare
+	for i := range g.Regions.Near {
+		n := &g.Regions.Near[i]
+		t := f.distances.at(n, at)
+		if !n.Required {
+			out = append(out, n.fare(t.nearest, FareSoft, fmt.Sprintf("counts %.0f of %d in the score", float64(n.Weight)*n.closeness(t.nearest), n.Weight)))
+			continue
+		}
+		d := n.judged(t)
+		guess := d.State != topology.OK || d.Source != topology.Measured
+		switch n.refuses(t) {
+		case "":
+			why := ""
+			if guess && n.Location == nil {
+				why = "since the clause says unknown: " + string(n.Unknown)
+			}
+			out = append(out, n.fare(d, FareKept, why))
+		case ReasonRTTTooHigh:
+			out = append(out, n.fare(d, FareBroken, ""))
+		default:
+			why := "nothing is known of it"
+			if n.Location != nil {
+				why = "the region has no location"
+			} else if d.Source != topology.None {
+				why = "only what was measured and is fresh counts, unless the clause says unknown: predicted"
+			}
+			out = append(out, n.fare(d, FareUnknown, why))
+		}
+	}
+	return out
+}
+
+func (n *Near) fare(t target, verdict, why string) Fare {
+	return Fare{Near: n, Target: t.name, Distance: t.Distance, Verdict: verdict, Why: why}
+}
