@@ -107,7 +107,7 @@ func (st *state) load(ctx context.Context, s store.Store) error {
 	defer st.mu.Unlock()
 	st.loading = true
 	defer func() { st.loading = false }()
-	for _, prefix := range []string{regionPrefix, jobPrefix, slotPrefix, resultPrefix, checkpointPrefix, originPrefix} {
+	for _, prefix := range []string{regionPrefix, jobPrefix, slotPrefix, resultPrefix, healthyPrefix, checkpointPrefix, originPrefix} {
 		type loaded struct {
 			kv  store.KV
 			msg proto.Message

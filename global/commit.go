@@ -338,7 +338,10 @@ func (t *tx) deleteJob(k jobKey) error {
 	if err := t.set(txChange{key: k.record(), known: known}); err != nil {
 		return err
 	}
-	return t.set(txChange{key: k.result(), blind: true})
+	if err := t.deleteBlind(k.healthy()); err != nil {
+		return err
+	}
+	return t.deleteBlind(k.result())
 }
 
 // slots are a group's slots as the transaction leaves them (group "" = all).

@@ -54,7 +54,7 @@ func (a *active) placeLoop(ctx context.Context) error {
 			return ctx.Err()
 		case <-a.woken:
 		}
-		for _, work := range []func(context.Context) error{a.place, a.purge, a.results} {
+		for _, work := range []func(context.Context) error{a.place, a.purge, a.results, a.rollouts} {
 			switch err := work(ctx); {
 			case err == nil:
 			case errors.Is(err, errQueueFull):

@@ -24,6 +24,7 @@ const (
 	regionPrefix     = root + "regions/"
 	idemPrefix       = root + "idempotency/"
 	resultPrefix     = root + "results/"
+	healthyPrefix    = root + "healthy/"
 	checkpointPrefix = root + "checkpoints/"
 	auditPrefix      = root + "audit/"
 	originPrefix     = root + "origins/"
@@ -42,6 +43,9 @@ func (k jobKey) String() string { return k.namespace + "/" + k.name }
 
 func (k jobKey) record() string { return jobPrefix + k.String() }
 func (k jobKey) result() string { return resultPrefix + k.String() }
+
+// healthy is where the latest version is that ran whole; see rollout.go.
+func (k jobKey) healthy() string { return healthyPrefix + k.String() }
 
 func keyOf(spec *nusav1.JobSpec) jobKey { return jobKey{spec.GetNamespace(), spec.GetName()} }
 
@@ -86,7 +90,7 @@ func decodeInto(kv store.KV, m proto.Message) error {
 // keys that the state does not hold (elections, idempotency, audit).
 func newRecord(key string) proto.Message {
 	switch {
-	case strings.HasPrefix(key, jobPrefix):
+	case strings.HasPrefix(key, jobPrefix), strings.HasPrefix(key, healthyPrefix):
 		return new(nusav1.JobRecord)
 	case strings.HasPrefix(key, slotPrefix):
 		return new(nusav1.Slot)

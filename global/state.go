@@ -49,6 +49,8 @@ type state struct {
 	purge map[jobKey]struct{}
 	// ended are jobs whose end is not stored yet.
 	ended map[jobKey]struct{}
+	// rollouts are jobs whose rollout has to be judged anew.
+	rollouts map[jobKey]struct{}
 	// changed is closed and replaced when anything a watch shows has changed.
 	changed chan struct{}
 	stamp   uint64
@@ -83,6 +85,8 @@ type jobState struct {
 	summaries map[string]*nusav1.JobSummary
 	result    *nusav1.ResultRecord
 	resultRev int64
+	// healthy is the latest version that ran whole; see rollout.go.
+	healthy *nusav1.JobRecord
 	// changes grows with each durable change of the job or its slots.
 	changes uint64
 	// stamp is the state's at the latest change that a watch shows.
@@ -131,7 +135,7 @@ func newState(epoch string, clock func() time.Duration, lease time.Duration) *st
 		epoch: epoch, clock: clock, region: region.Config{Lease: lease},
 		jobs: map[jobKey]*jobState{}, regions: map[string]*regionState{}, asks: map[uint64]*askState{},
 		pending: map[jobKey]struct{}{}, recent: map[jobKey]struct{}{},
-		purge: map[jobKey]struct{}{}, ended: map[jobKey]struct{}{},
+		purge: map[jobKey]struct{}{}, ended: map[jobKey]struct{}{}, rollouts: map[jobKey]struct{}{},
 		changed: make(chan struct{}), events: events{history.New(epoch)}, matrix: newMatrix(),
 		originRecords: map[string]originRecord{}, near: map[jobKey]struct{}{},
 	}
@@ -182,6 +186,14 @@ func (st *state) apply(key string, msg proto.Message, revision int64) {
 		if j := st.jobs[jobKey{namespace, name}]; j != nil || rec != nil {
 			j = st.job(jobKey{namespace, name})
 			j.result, j.resultRev = rec, revision
+			st.forget(j)
+		}
+	case strings.HasPrefix(key, healthyPrefix):
+		namespace, name, _ := strings.Cut(key[len(healthyPrefix):], "/")
+		rec, _ := msg.(*nusav1.JobRecord)
+		if j := st.jobs[jobKey{namespace, name}]; j != nil || rec != nil {
+			j = st.job(jobKey{namespace, name})
+			j.healthy = rec
 			st.forget(j)
 		}
 	case strings.HasPrefix(key, originPrefix):
@@ -250,9 +262,9 @@ func (j *jobState) keepExplained(rec *nusav1.JobRecord) {
 
 // forget drops a job of which nothing is left.
 func (st *state) forget(j *jobState) {
-	if j.rec == nil && len(j.slots) == 0 && j.result == nil {
+	if j.rec == nil && len(j.slots) == 0 && j.result == nil && j.healthy == nil {
 		delete(st.jobs, j.key)
-		for _, set := range []map[jobKey]struct{}{st.pending, st.recent, st.purge, st.ended} {
+		for _, set := range []map[jobKey]struct{}{st.pending, st.recent, st.purge, st.ended, st.rollouts} {
 			delete(set, j.key)
 		}
 	}
@@ -275,7 +287,7 @@ func (st *state) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		delete(j.slots, key)
 		if had {
 			st.orderRemoved(old, revision)
-			st.ended[k] = struct{}{} // perhaps it was only waited for
+			st.ended[k], st.rollouts[k] = struct{}{}, struct{}{} // perhaps it was only waited for
 		}
 		st.pending[k] = struct{}{}
 		st.forget(j)
@@ -295,6 +307,7 @@ func (st *state) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	if s.State == region.Done {
 		st.ended[k] = struct{}{}
 	}
+	st.rollouts[k] = struct{}{}
 	if r := st.regions[s.Region]; r != nil {
 		// A slot of an older version keeps its spec until the placer rewrites it.
 		spec := j.spec

@@ -20,7 +20,7 @@ func (j *jobState) view() *nusav1.Job {
 	rec := j.rec.GetJob()
 	return &nusav1.Job{
 		Spec: rec.GetSpec(), Version: rec.GetVersion(), Revision: j.rev, Stopped: rec.GetStopped(),
-		Submitted: rec.GetSubmitted(), Status: j.status(), Run: runOf(j.rec, j.rev),
+		Submitted: rec.GetSubmitted(), Status: j.status(), Run: runOf(j.rec, j.rev), Reverted: rec.GetReverted(),
 	}
 }
 

@@ -193,8 +193,8 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 		}
 	}
 	r.summaries, r.dirty = change.Position, true
-	if len(st.ended) > 0 {
-		a.wakePlacer() // which stores how jobs ended
+	if len(st.ended)+len(st.rollouts) > 0 {
+		a.wakePlacer() // which stores how jobs ended, and judges rollouts
 	}
 	s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{
 		SummariesAck: &nusav1.Position{Epoch: change.Position.Epoch, Sequence: change.Position.Sequence},
@@ -221,6 +221,9 @@ func (st *state) applySummary(r *regionState, sum *nusav1.JobSummary) {
 	j.stamp = st.notify()
 	if j.rec.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
 		st.ended[k] = struct{}{}
+	}
+	if j.mayRevert() {
+		st.rollouts[k] = struct{}{}
 	}
 }
 

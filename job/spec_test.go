@@ -63,7 +63,6 @@ func TestUnsupported(t *testing.T) {
 groups.cache.disconnect.region.running: not supported yet: stop
 groups.web.singleton: not supported yet
 groups.web.update.canary: not supported yet
-groups.web.update.auto_revert: not supported yet
 groups.web.tasks.command.check: not supported yet by driver docker
 groups.web.tasks.server.resources.gpu: not supported yet by driver process
 groups.web.tasks.server.artifacts: not supported yet by driver process

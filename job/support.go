@@ -35,7 +35,6 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 		stop := nusav1.Running_RUNNING_STOP
 		refuse(!g.GetSingleton() && g.GetDisconnect().GetRegion().GetRunning() == stop, c.under(p, ".disconnect.region.running"), ": stop")
 		refuse(g.GetUpdate().GetCanary() > 0, c.under(p, ".update.canary"), "")
-		refuse(g.GetUpdate().GetAutoRevert(), c.under(p, ".update.auto_revert"), "")
 		for _, name := range sorted(g.GetTasks()) {
 			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()

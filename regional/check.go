@@ -48,7 +48,14 @@ func (l *leader) checkSpec(spec *nusav1.JobSpec) error {
 func placedElsewhere(spec *nusav1.JobSpec, region string) job.Errors {
 	out := regionsOf("regions", spec.GetRegions(), region)
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
-		out = append(out, regionsOf("groups."+name+".regions", spec.GetGroups()[name].GetRegions(), region)...)
+		g := spec.GetGroups()[name]
+		out = append(out, regionsOf("groups."+name+".regions", g.GetRegions(), region)...)
+		if g.GetUpdate().GetAutoRevert() {
+			out = append(out, job.Problem{
+				Field: "groups." + name + ".update.auto_revert", Reason: nusav1.Reason_REASON_UNSUPPORTED,
+				Message: "not supported yet by jobs of a region's own",
+			})
+		}
 	}
 	return out
 }

@@ -230,6 +230,10 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 		half := jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 2, Outdated: 1})
 		none := jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 2, Outdated: 2})
 		return send(none, half, running)
+	case "back":
+		taken := jobIn(name, 3, nusav1.JobState_JOB_STATE_STARTING, &nusav1.InstanceCounts{Running: 2})
+		taken.Reverted = &nusav1.Reverted{Version: 2, To: 1, Why: "version 2 failed: 1 of 2 instances failed"}
+		return send(starting, taken)
 	case "shrunk":
 		// As a region's own server of an older version counts, then as one does
 		// that tells what is being stopped.

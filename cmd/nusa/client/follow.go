@@ -148,6 +148,9 @@ func (f *follower) ended() (bool, error) {
 	j := f.latest
 	state := j.GetStatus().GetState()
 	switch {
+	case j.GetReverted().GetVersion() == f.version && f.version > 0:
+		f.endLine()
+		return true, &exitError{exitWaiting, fmt.Errorf("%s was taken back, version %d is as version %d was: %s: see %s job status %s", refName(f.ref), j.GetVersion(), j.GetReverted().GetTo(), j.GetReverted().GetWhy(), f.nusa, f.arg())}
 	case j.GetVersion() > f.version:
 		f.endLine()
 		return true, fmt.Errorf("%s was changed by another submit: version %d has replaced %d", refName(f.ref), j.GetVersion(), f.version)

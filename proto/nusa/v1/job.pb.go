@@ -2260,9 +2260,11 @@ func (x *Backoff) GetTo() *durationpb.Duration {
 type Update struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Default 1.
-	MaxParallel   int32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
-	Canary        int32 `protobuf:"varint,2,opt,name=canary,proto3" json:"canary,omitempty"`
-	AutoRevert    bool  `protobuf:"varint,3,opt,name=auto_revert,json=autoRevert,proto3" json:"auto_revert,omitempty"`
+	MaxParallel int32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
+	Canary      int32 `protobuf:"varint,2,opt,name=canary,proto3" json:"canary,omitempty"`
+	// When instances of the group are given up in a new version, the job goes back
+	// to the latest version of its run that ran whole, once. Federation jobs only.
+	AutoRevert    bool `protobuf:"varint,3,opt,name=auto_revert,json=autoRevert,proto3" json:"auto_revert,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2489,7 +2491,9 @@ type Job struct {
 	// records 0 = that of the record itself. A run begins with a new job, when a
 	// stopped job is submitted, and when a batch job whose every instance has
 	// ended is submitted with a change or `again`: then all of it runs anew.
-	Run           int64 `protobuf:"varint,8,opt,name=run,proto3" json:"run,omitempty"`
+	Run int64 `protobuf:"varint,8,opt,name=run,proto3" json:"run,omitempty"`
+	// Set when no submit made this version: a rollout failed and was taken back.
+	Reverted      *Reverted `protobuf:"bytes,9,opt,name=reverted,proto3" json:"reverted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2580,6 +2584,76 @@ func (x *Job) GetRun() int64 {
 	return 0
 }
 
+func (x *Job) GetReverted() *Reverted {
+	if x != nil {
+		return x.Reverted
+	}
+	return nil
+}
+
+// Reverted says what a version was taken back for.
+type Reverted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version that failed.
+	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// The version, healthy when it ran, that the job is now as.
+	To            int64  `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reverted) Reset() {
+	*x = Reverted{}
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reverted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reverted) ProtoMessage() {}
+
+func (x *Reverted) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reverted.ProtoReflect.Descriptor instead.
+func (*Reverted) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Reverted) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Reverted) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *Reverted) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // JobStatus is the latest known state; soft but for terminal results.
 type JobStatus struct {
 	state  protoimpl.MessageState  `protogen:"open.v1"`
@@ -2593,7 +2667,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2679,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2692,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *JobStatus) GetState() JobState {
@@ -2660,7 +2734,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2672,7 +2746,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2685,7 +2759,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -2753,7 +2827,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2839,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2852,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -2858,7 +2932,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +2944,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +2957,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -3110,7 +3184,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x06reason\x18\v \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\f \x01(\tR\amessage\x12%\n" +
 	"\x0eplaced_because\x18\r \x01(\tR\rplacedBecause\x12\x10\n" +
-	"\x03run\x18\x0e \x01(\x03R\x03run\"\x8b\x02\n" +
+	"\x03run\x18\x0e \x01(\x03R\x03run\"\xba\x02\n" +
 	"\x03Job\x12$\n" +
 	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
@@ -3119,7 +3193,12 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\tsubmitted\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tsubmitted\x12\x16\n" +
 	"\x06region\x18\x06 \x01(\tR\x06region\x12*\n" +
 	"\x06status\x18\a \x01(\v2\x12.nusa.v1.JobStatusR\x06status\x12\x10\n" +
-	"\x03run\x18\b \x01(\x03R\x03run\"\xd7\x01\n" +
+	"\x03run\x18\b \x01(\x03R\x03run\x12-\n" +
+	"\breverted\x18\t \x01(\v2\x11.nusa.v1.RevertedR\breverted\"F\n" +
+	"\bReverted\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x03R\x02to\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"\xd7\x01\n" +
 	"\tJobStatus\x12'\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x11.nusa.v1.JobStateR\x05state\x126\n" +
 	"\x06groups\x18\x02 \x03(\v2\x1e.nusa.v1.JobStatus.GroupsEntryR\x06groups\x12\x18\n" +
@@ -3212,7 +3291,7 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(Divide)(0),                   // 1: nusa.v1.Divide
@@ -3250,101 +3329,103 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(*Update)(nil),                // 33: nusa.v1.Update
 	(*Slot)(nil),                  // 34: nusa.v1.Slot
 	(*Job)(nil),                   // 35: nusa.v1.Job
-	(*JobStatus)(nil),             // 36: nusa.v1.JobStatus
-	(*GroupStatus)(nil),           // 37: nusa.v1.GroupStatus
-	(*InstanceCounts)(nil),        // 38: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 39: nusa.v1.CountedReason
-	nil,                           // 40: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 41: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 42: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 43: nusa.v1.Group.PortsEntry
-	nil,                           // 44: nusa.v1.Group.VolumesEntry
-	nil,                           // 45: nusa.v1.Group.TasksEntry
-	nil,                           // 46: nusa.v1.Task.EnvEntry
-	nil,                           // 47: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 48: nusa.v1.GroupStatus.RegionsEntry
-	(*Location)(nil),              // 49: nusa.v1.Location
-	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
-	(*structpb.Struct)(nil),       // 51: google.protobuf.Struct
-	(*Resources)(nil),             // 52: nusa.v1.Resources
-	(Reason)(0),                   // 53: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 54: google.protobuf.Timestamp
+	(*Reverted)(nil),              // 36: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 37: nusa.v1.JobStatus
+	(*GroupStatus)(nil),           // 38: nusa.v1.GroupStatus
+	(*InstanceCounts)(nil),        // 39: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 40: nusa.v1.CountedReason
+	nil,                           // 41: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 42: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 43: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 44: nusa.v1.Group.PortsEntry
+	nil,                           // 45: nusa.v1.Group.VolumesEntry
+	nil,                           // 46: nusa.v1.Group.TasksEntry
+	nil,                           // 47: nusa.v1.Task.EnvEntry
+	nil,                           // 48: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 49: nusa.v1.GroupStatus.RegionsEntry
+	(*Location)(nil),              // 50: nusa.v1.Location
+	(*durationpb.Duration)(nil),   // 51: google.protobuf.Duration
+	(*structpb.Struct)(nil),       // 52: google.protobuf.Struct
+	(*Resources)(nil),             // 53: nusa.v1.Resources
+	(Reason)(0),                   // 54: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,  // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
 	10, // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	40, // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	41, // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
 	9,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	41, // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	42, // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
 	11, // 5: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
 	12, // 6: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
 	13, // 7: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
 	14, // 8: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
 	1,  // 9: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	42, // 10: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	43, // 10: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
 	11, // 11: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
 	11, // 12: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	49, // 13: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	50, // 14: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	50, // 13: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	51, // 14: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
 	2,  // 15: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
 	17, // 16: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
 	18, // 17: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	43, // 18: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	44, // 19: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	45, // 20: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	44, // 18: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	45, // 19: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	46, // 20: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
 	31, // 21: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	50, // 22: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	51, // 22: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
 	33, // 23: nusa.v1.Group.update:type_name -> nusa.v1.Update
 	10, // 24: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
 	16, // 25: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
 	19, // 26: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
 	19, // 27: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
 	4,  // 28: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	50, // 29: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	51, // 29: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
 	3,  // 30: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	51, // 31: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	52, // 32: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	46, // 33: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	52, // 31: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	53, // 32: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	47, // 33: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
 	23, // 34: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
 	24, // 35: nusa.v1.Task.templates:type_name -> nusa.v1.Template
 	25, // 36: nusa.v1.Task.check:type_name -> nusa.v1.Check
 	29, // 37: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	50, // 38: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	51, // 38: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
 	30, // 39: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
 	26, // 40: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
 	27, // 41: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
 	28, // 42: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	50, // 43: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	50, // 44: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	50, // 45: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	50, // 46: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	51, // 43: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	51, // 44: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	51, // 45: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	51, // 46: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
 	32, // 47: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	50, // 48: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	50, // 49: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	51, // 48: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	51, // 49: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
 	5,  // 50: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
 	6,  // 51: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	53, // 52: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	54, // 52: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
 	8,  // 53: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	54, // 54: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	36, // 55: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	7,  // 56: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	47, // 57: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	38, // 58: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	48, // 59: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	39, // 60: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	34, // 61: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	53, // 62: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	15, // 63: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	20, // 64: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	21, // 65: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	22, // 66: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	37, // 67: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	38, // 68: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	69, // [69:69] is the sub-list for method output_type
-	69, // [69:69] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	55, // 54: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	37, // 55: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	36, // 56: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	7,  // 57: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	48, // 58: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	39, // 59: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	49, // 60: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	40, // 61: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	34, // 62: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	54, // 63: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	15, // 64: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	20, // 65: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	21, // 66: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	22, // 67: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	38, // 68: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	39, // 69: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	70, // [70:70] is the sub-list for method output_type
+	70, // [70:70] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -3370,7 +3451,7 @@ func file_nusa_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

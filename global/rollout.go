@@ -1,0 +1,131 @@
+package global
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// mayRevert says that a job's rollouts are judged: some group has
+// update.auto_revert, or had it when a version was healthy.
+func (j *jobState) mayRevert() bool {
+	job := j.rec.GetJob()
+	if job.GetStopped() || job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+		return false
+	}
+	if j.healthy != nil {
+		return true
+	}
+	for _, g := range job.GetSpec().GetGroups() {
+		if g.GetUpdate().GetAutoRevert() {
+			return true
+		}
+	}
+	return false
+}
+
+// rollout is what is known of the present version. mu is held.
+func (j *jobState) rollout() place.Rollout {
+	status := j.status()
+	out := place.Rollout{
+		Version: j.rec.GetJob().GetVersion(),
+		Whole:   status.GetState() == nusav1.JobState_JOB_STATE_RUNNING,
+		Failed:  status.GetState() == nusav1.JobState_JOB_STATE_FAILED,
+		Why:     status.GetMessage(),
+	}
+	for name, g := range status.GetGroups() {
+		asks := j.rec.GetJob().GetSpec().GetGroups()[name].GetUpdate().GetAutoRevert()
+		out.AutoRevert = out.AutoRevert || asks && g.GetCounts().GetFailed() > 0
+	}
+	// A run that has begun since is no rollout over what was before it.
+	if h := j.healthy; h != nil && h.GetJob().GetRun() == runOf(j.rec, j.rev) {
+		spec, err := encodeSpec(h)
+		out.Healthy, out.Same = h.GetJob().GetVersion(), err == nil && bytes.Equal(spec, j.spec)
+	}
+	return out
+}
+
+// judged is a rollout whose verdict is to be carried out.
+type judged struct {
+	key     jobKey
+	rec     *nusav1.JobRecord
+	rev     int64
+	healthy *nusav1.JobRecord
+	verdict place.Verdict
+	why     string
+}
+
+// rollouts judges the jobs of which regions have said something new.
+func (a *active) rollouts(ctx context.Context) error {
+	var todo []judged
+	a.st.mu.Lock()
+	for k := range a.st.rollouts {
+		delete(a.st.rollouts, k)
+		j := a.st.jobs[k]
+		if j == nil || j.rec == nil || !j.mayRevert() {
+			continue
+		}
+		if verdict, why := j.rollout().Judge(); verdict != place.Keep {
+			todo = append(todo, judged{k, j.rec, j.rev, j.healthy, verdict, why})
+		}
+	}
+	a.st.mu.Unlock()
+	for i, r := range todo {
+		if err := a.settle(ctx, r); err != nil {
+			a.st.mu.Lock()
+			for _, left := range todo[i:] {
+				a.st.rollouts[left.key] = struct{}{} // again with the next wake
+			}
+			a.st.mu.Unlock()
+			return fmt.Errorf("rollout of %s: %w", r.key, err)
+		}
+	}
+	return nil
+}
+
+// errOvertaken: the job was changed since a rollout of it was judged.
+var errOvertaken = errors.New("overtaken by another change")
+
+// settle carries a verdict out, unless the job has changed since.
+func (a *active) settle(ctx context.Context, r judged) error {
+	next := &nusav1.JobRecord{}
+	_, err := a.commit.do(ctx, func(t *tx) error {
+		if rec, rev := t.job(r.key); rec == nil || rev != r.rev {
+			return errOvertaken
+		}
+		switch run := runOf(r.rec, r.rev); r.verdict {
+		case place.Remember:
+			kept := proto.CloneOf(r.rec)
+			kept.Job.Run = run
+			return t.putBlind(r.key.healthy(), kept, 0)
+		case place.Forget:
+			return t.deleteBlind(r.key.healthy())
+		default:
+			next = &nusav1.JobRecord{Job: &nusav1.Job{
+				Spec: r.healthy.GetJob().GetSpec(), Version: r.rec.GetJob().GetVersion() + 1, Run: run, Submitted: timestamppb.Now(),
+				Reverted: &nusav1.Reverted{Version: r.rec.GetJob().GetVersion(), To: r.healthy.GetJob().GetVersion(), Why: r.why},
+			}}
+			next.Since = since(r.rec, next.GetJob())
+			if err := t.putJob(r.key, next); err != nil {
+				return err
+			}
+			return t.audit("job.reverted", r.key.String(), r.why)
+		}
+	})
+	switch {
+	case errors.Is(err, errOvertaken):
+		return nil
+	case err == nil && r.verdict == place.Revert:
+		a.st.events.Add("job.reverted", r.key.String(), "version %d is as version %d was, which was healthy; %s",
+			next.GetJob().GetVersion(), r.healthy.GetJob().GetVersion(), r.why)
+		a.log.Warn("job reverted", "job", r.key.String(), "version", next.GetJob().GetVersion(), "to", r.healthy.GetJob().GetVersion(), "why", r.why)
+	}
+	return err
+}

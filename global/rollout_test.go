@@ -1,0 +1,138 @@
+package global
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func reverting(j *nusav1.JobSpec) {
+	j.Groups["web"].Update = &nusav1.Update{AutoRevert: true}
+}
+
+// rollout plays the region's part: it waits for a version and tells how it went.
+type rollout struct {
+	t        *testing.T
+	s        *testServer
+	r        *fakeRegion
+	sequence uint64
+}
+
+func (o *rollout) tell(version int64, c *nusav1.InstanceCounts) *nusav1.Slot {
+	o.t.Helper()
+	slot := o.r.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool { return accepted(s) && s.GetJobVersion() == version })
+	o.sequence++
+	o.r.summarize(o.sequence == 1, o.sequence, &nusav1.JobSummary{
+		Namespace: "default", Job: "api", Incarnation: 1, Index: o.sequence, Version: version, Run: slot.GetRun(),
+		Groups: map[string]*nusav1.InstanceCounts{"web": c},
+	})
+	return slot
+}
+
+func (o *rollout) wait(version int64, state nusav1.JobState) *nusav1.Job {
+	o.t.Helper()
+	return o.s.waitJob("api", state.String(), func(j *nusav1.Job) bool {
+		return j.GetVersion() == version && j.GetStatus().GetState() == state
+	})
+}
+
+// healthy waits until this version is stored as the healthy one; 0 = none is.
+func (o *rollout) healthy(version int64) {
+	o.t.Helper()
+	late := time.After(testWait)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		kv, ok, _, err := o.s.store.Get(o.t.Context(), healthyPrefix+"default/api")
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		rec := new(nusav1.JobRecord)
+		if ok {
+			err = decodeInto(kv, rec)
+		}
+		if err == nil && rec.GetJob().GetVersion() == version {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			o.t.Fatalf("healthy is %d, want %d; %v", rec.GetJob().GetVersion(), version, err)
+		}
+	}
+}
+
+const (
+	runs  = nusav1.JobState_JOB_STATE_RUNNING
+	fails = nusav1.JobState_JOB_STATE_FAILED
+)
+
+// TestFailedRolloutIsTakenBack: once, to the latest version that ran whole, also
+// by an active server that was elected since; and never what was not a rollout.
+func TestFailedRolloutIsTakenBack(t *testing.T) {
+	f := newFederation()
+	s := f.start(t, "g1")
+	o := &rollout{t: t, s: s, r: s.joined("alpha")}
+	s.submit(testJob("api", 2, reverting))
+	run := o.tell(1, &nusav1.InstanceCounts{Running: 2}).GetRun()
+	o.wait(1, runs)
+	o.healthy(1)
+
+	// The healthy version outlives the server, and the second rollout, which
+	// never was healthy.
+	s.submit(testJob("api", 2, reverting, otherWork))
+	o.tell(2, &nusav1.InstanceCounts{Running: 1, Starting: 1})
+	o.r.leave()
+	s.stop()
+	s = f.start(t, "g2")
+	waitActive(t, s)
+	o.s, o.r, o.sequence = s, s.joined("alpha"), 10
+	o.r.summarize(true, 10)
+	s.submit(testJob("api", 3, reverting, otherWork))
+	o.tell(3, &nusav1.InstanceCounts{Running: 2, Failed: 1, Outdated: 1})
+	back := o.wait(4, nusav1.JobState_JOB_STATE_STARTING)
+	why := back.GetReverted()
+	if why.GetVersion() != 3 || why.GetTo() != 1 || !strings.Contains(why.GetWhy(), "version 3 failed: 1 of 3 instances failed") ||
+		back.GetRun() != run || back.GetSpec().GetGroups()["web"].GetCount() != 2 {
+		t.Errorf("run %d, want %d; %v", back.GetRun(), run, back)
+	}
+
+	// What was gone back to fails as well: that is the end.
+	o.tell(4, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	o.wait(4, fails)
+	o.healthy(0)
+	s.submit(testJob("api", 2, reverting, otherWork))
+	o.tell(5, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	if j := o.wait(5, fails); j.GetReverted() != nil {
+		t.Errorf("nothing was healthy, and yet: %v", j.GetReverted())
+	}
+
+	// A group that does not ask for it is not taken back.
+	s.submit(testJob("api", 2))
+	o.tell(6, &nusav1.InstanceCounts{Running: 2})
+	o.wait(6, runs)
+	s.submit(testJob("api", 2, otherWork))
+	o.tell(7, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	o.wait(7, fails)
+
+	// What ran whole without asking for it is still what a later one goes back to.
+	s.submit(testJob("api", 1, reverting))
+	o.tell(8, &nusav1.InstanceCounts{Running: 1})
+	o.healthy(8)
+	s.submit(testJob("api", 2))
+	o.tell(9, &nusav1.InstanceCounts{Running: 2})
+	o.healthy(9)
+	s.submit(testJob("api", 2, reverting, otherWork))
+	o.tell(10, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	if j := o.wait(11, nusav1.JobState_JOB_STATE_STARTING); j.GetReverted().GetTo() != 9 {
+		t.Errorf("gone back to %v", j.GetReverted())
+	}
+
+	// A purge forgets what was healthy.
+	if _, err := s.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "api"}, Purge: true}); err != nil {
+		t.Fatal(err)
+	}
+	o.healthy(0)
+}
