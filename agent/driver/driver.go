@@ -27,6 +27,12 @@ var (
 	ErrUnsupported = errors.New("not supported by this driver")
 	// ErrNotRunning: it can only be done while the run runs.
 	ErrNotRunning = errors.New("the task run is not running")
+	// ErrUnavailable: the engine cannot be asked now, and what it runs goes on as
+	// far as is known; a retry may help.
+	ErrUnavailable = errors.New("the driver cannot be asked now")
+	// ErrContract: the driver answered what no driver may, so nothing is known
+	// about the run; a retry is useless.
+	ErrContract = errors.New("the driver breaks its contract")
 )
 
 // Capabilities a driver may report. What is not reported is not enforced.

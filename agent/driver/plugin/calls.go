@@ -1,0 +1,219 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// goneSoon is how long a broken connection waits for the news of why.
+const goneSoon = time.Second
+
+// verb is a call of the contract.
+type verb struct {
+	name  string
+	limit time.Duration
+	// patient calls wait for a plugin that does not run, and are tried again
+	// when it ends meanwhile.
+	patient bool
+}
+
+// call asks the plugin within the verb's limit.
+func call[Req, Resp any](ctx context.Context, d *Driver, v verb, req Req, f func(nusav1.DriverClient, context.Context, Req, ...grpc.CallOption) (Resp, error)) (Resp, error) {
+	var none Resp
+	limited, cancel := context.WithTimeout(ctx, v.limit)
+	defer cancel()
+	for crashes := 1; ; crashes++ {
+		l, err := d.current(limited, v.patient)
+		if err != nil {
+			if ctx.Err() != nil {
+				return none, &Error{Plugin: d.cfg.Name, Verb: v.name, Kind: ctx.Err(), Text: err.Error()}
+			}
+			return none, &Error{Plugin: d.cfg.Name, Verb: v.name, Kind: driver.ErrUnavailable, Text: err.Error()}
+		}
+		resp, err := f(l.client, limited, req)
+		if err == nil {
+			return resp, nil
+		}
+		e := d.explain(ctx, limited, l, v, err)
+		if !v.patient || e.Kind != driver.ErrUnavailable || limited.Err() != nil || crashes >= maxCrashes {
+			return none, e
+		}
+	}
+}
+
+// explain turns the failure of a call into an Error. limited is ctx with the
+// verb's own limit.
+func (d *Driver) explain(ctx, limited context.Context, l *life, v verb, err error) *Error {
+	out := &Error{Plugin: d.cfg.Name, Verb: v.name}
+	switch code := status.Code(err); {
+	case ctx.Err() != nil:
+		out.Kind, out.Text = ctx.Err(), "the caller has gone"
+	case limited.Err() != nil, code == codes.DeadlineExceeded && !earlier(ctx, limited):
+		out.Kind, out.Text, out.silent = driver.ErrUnavailable, fmt.Sprintf("no answer within %s", v.limit), true
+	case code == codes.Unavailable:
+		t := time.NewTimer(goneSoon)
+		defer t.Stop()
+		out.Kind = driver.ErrUnavailable
+		select {
+		case <-l.gone:
+			out.Text, out.LastLine = l.end, l.lines.end()
+		case <-t.C:
+			out.Text = clip(status.Convert(err).Message(), maxMessage)
+		case <-ctx.Done():
+			out.Kind = ctx.Err()
+		}
+	default:
+		return readError(d.cfg.Name, v.name, err)
+	}
+	return out
+}
+
+// earlier says whether the deadline of ctx comes before that of what was made
+// of it.
+func earlier(ctx, limited context.Context) bool {
+	a, ok := ctx.Deadline()
+	b, _ := limited.Deadline()
+	return ok && !a.After(b)
+}
+
+// breach is an answer that breaks the contract.
+func (d *Driver) breach(verb string, err error) error {
+	return &Error{Plugin: d.cfg.Name, Verb: verb, Kind: driver.ErrContract, Text: err.Error()}
+}
+
+// Start: see driver.Driver.
+func (d *Driver) Start(ctx context.Context, t driver.Task) error {
+	req, err := wireTask(t)
+	if err != nil {
+		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
+	}
+	_, err = call(ctx, d, verb{"Start", d.limits.start, true}, req, nusav1.DriverClient.Start)
+	return err
+}
+
+// Status: see driver.Driver.
+func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
+	r, err := call(ctx, d, verb{"Status", d.limits.quick, false}, &nusav1.RunRequest{Id: wireID(id)}, nusav1.DriverClient.Status)
+	if err != nil {
+		return driver.Status{}, err
+	}
+	st, err := checkStatus(r)
+	if err != nil {
+		return st, d.breach("Status", err)
+	}
+	return st, nil
+}
+
+// Wait: see driver.Driver. It outlasts the plugin: what it runs goes on.
+func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
+	req := &nusav1.WaitRunRequest{Id: wireID(id), Limit: durationpb.New(d.limits.poll)}
+	v := verb{"Wait", d.limits.poll + d.limits.quick, true}
+	for missed := 0; ; {
+		// A plugin that answers at once without an end is asked once a second.
+		pace := time.NewTimer(min(time.Second, d.limits.poll))
+		r, err := call(ctx, d, v, req, nusav1.DriverClient.Wait)
+		var e *Error
+		switch {
+		case err == nil:
+			st, err := checkStatus(r)
+			if err != nil {
+				pace.Stop()
+				return st, d.breach("Wait", err)
+			}
+			if st.State == driver.Ended {
+				pace.Stop()
+				return st, nil
+			}
+			missed = 0
+		case errors.As(err, &e) && e.Kind == driver.ErrUnavailable && d.ctx.Err() == nil:
+			if e.silent {
+				missed++
+			}
+			if missed > maxMissed && d.healthy() {
+				pace.Stop()
+				return driver.Status{}, d.breach("Wait", fmt.Errorf("it answers Fingerprint, and %d times not this: %s", missed, e.Text))
+			}
+		default:
+			pace.Stop()
+			return driver.Status{}, err
+		}
+		select {
+		case <-pace.C:
+		case <-ctx.Done():
+			pace.Stop()
+			return driver.Status{}, &Error{Plugin: d.cfg.Name, Verb: "Wait", Kind: ctx.Err(), Text: "the caller has gone"}
+		}
+	}
+}
+
+// healthy says whether the plugin runs and answers.
+func (d *Driver) healthy() bool {
+	_, err := d.current(d.ctx, false)
+	return err == nil && d.latest().Healthy
+}
+
+// Stop: see driver.Driver.
+func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
+	_, err := call(ctx, d, verb{"Stop", grace + d.limits.slow, true},
+		&nusav1.StopRunRequest{Id: wireID(id), Grace: durationpb.New(grace)}, nusav1.DriverClient.Stop)
+	return known(err)
+}
+
+// known takes a run that is unknown for one that was stopped or removed.
+func known(err error) error {
+	if errors.Is(err, driver.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Renew: see driver.Driver.
+func (d *Driver) Renew(ctx context.Context, id driver.ID, deadline time.Duration) error {
+	_, err := call(ctx, d, verb{"Renew", d.limits.quick, false},
+		&nusav1.RenewRunRequest{Id: wireID(id), Deadline: durationpb.New(deadline)}, nusav1.DriverClient.Renew)
+	return err
+}
+
+// Stats: see driver.Driver.
+func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) {
+	r, err := call(ctx, d, verb{"Stats", d.limits.quick, false}, &nusav1.RunRequest{Id: wireID(id)}, nusav1.DriverClient.Stats)
+	if err != nil {
+		return driver.Stats{}, err
+	}
+	return statsOf(r), nil
+}
+
+// Update: see driver.Driver.
+func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
+	_, err := call(ctx, d, verb{"Update", d.limits.slow, true},
+		&nusav1.UpdateRunRequest{Id: wireID(id), Limits: wireLimits(r)}, nusav1.DriverClient.Update)
+	return err
+}
+
+// Size: see driver.Driver.
+func (d *Driver) Size(ctx context.Context, id driver.ID) (int64, error) {
+	r, err := call(ctx, d, verb{"Size", d.limits.quick, false}, &nusav1.RunRequest{Id: wireID(id)}, nusav1.DriverClient.Size)
+	switch {
+	case err != nil:
+		return 0, known(err)
+	case r.GetBytes() < 0:
+		return 0, d.breach("Size", fmt.Errorf("bytes: %d", r.GetBytes()))
+	}
+	return r.GetBytes(), nil
+}
+
+// Remove: see driver.Driver.
+func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
+	_, err := call(ctx, d, verb{"Remove", d.limits.slow, true}, &nusav1.RunRequest{Id: wireID(id)}, nusav1.DriverClient.Remove)
+	return known(err)
+}

@@ -1,0 +1,134 @@
+package plugin
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Both sides of the wire: what the agent says is taken as it is, since the
+// plugin trusts it; what a plugin says is checked in check.go.
+
+func wireID(id driver.ID) *nusav1.RunID {
+	return &nusav1.RunID{Alloc: id.Alloc, Task: id.Task, Run: int32(id.Run)}
+}
+
+func idOf(id *nusav1.RunID) driver.ID {
+	return driver.ID{Alloc: id.GetAlloc(), Task: id.GetTask(), Run: int(id.GetRun())}
+}
+
+// wireDuration leaves 0 unset.
+func wireDuration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+func wireTime(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+func wireLimits(r driver.Resources) *nusav1.RunLimits {
+	return &nusav1.RunLimits{CpuMilli: r.CPUMilli, MemoryBytes: r.MemoryBytes, DiskBytes: r.DiskBytes}
+}
+
+func limitsOf(r *nusav1.RunLimits) driver.Resources {
+	return driver.Resources{CPUMilli: r.GetCpuMilli(), MemoryBytes: r.GetMemoryBytes(), DiskBytes: r.GetDiskBytes()}
+}
+
+// wireTask fails where the configuration has what no job file can hold.
+func wireTask(t driver.Task) (*nusav1.StartRunRequest, error) {
+	config, err := structpb.NewStruct(t.Config)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	out := &nusav1.StartRunRequest{
+		Id: wireID(t.ID), Config: config, Env: t.Env, Dir: t.Dir, AllocDir: t.AllocDir, Limits: wireLimits(t.Resources),
+		LogFiles: int32(t.Logs.Files), LogSizeBytes: t.Logs.SizeBytes,
+		LeaseDeadline: wireDuration(t.LeaseDeadline), StopGrace: wireDuration(t.StopGrace),
+	}
+	for _, p := range t.Ports {
+		out.Ports = append(out.Ports, &nusav1.RunPort{Label: p.Label, Host: int32(p.Host), To: int32(p.To)})
+	}
+	for _, v := range t.Volumes {
+		out.Volumes = append(out.Volumes, &nusav1.RunVolume{Name: v.Name, Source: v.Source, Target: v.Target, ReadOnly: v.ReadOnly})
+	}
+	return out, nil
+}
+
+func taskOf(t *nusav1.StartRunRequest) driver.Task {
+	out := driver.Task{
+		ID: idOf(t.GetId()), Config: t.GetConfig().AsMap(), Env: t.GetEnv(), Dir: t.GetDir(), AllocDir: t.GetAllocDir(), Resources: limitsOf(t.GetLimits()),
+		Logs:          driver.LogBounds{Files: int(t.GetLogFiles()), SizeBytes: t.GetLogSizeBytes()},
+		LeaseDeadline: t.GetLeaseDeadline().AsDuration(), StopGrace: t.GetStopGrace().AsDuration(),
+	}
+	for _, p := range t.GetPorts() {
+		out.Ports = append(out.Ports, driver.Port{Label: p.GetLabel(), Host: int(p.GetHost()), To: int(p.GetTo())})
+	}
+	for _, v := range t.GetVolumes() {
+		out.Volumes = append(out.Volumes, driver.Volume{Name: v.GetName(), Source: v.GetSource(), Target: v.GetTarget(), ReadOnly: v.GetReadOnly()})
+	}
+	return out
+}
+
+var wireStates = map[driver.State]nusav1.RunState{
+	driver.Starting: nusav1.RunState_RUN_STATE_STARTING,
+	driver.Running:  nusav1.RunState_RUN_STATE_RUNNING,
+	driver.Ended:    nusav1.RunState_RUN_STATE_ENDED,
+}
+
+var wireCauses = map[driver.Cause]nusav1.RunCause{
+	driver.CauseExited:       nusav1.RunCause_RUN_CAUSE_UNSPECIFIED,
+	driver.CauseStopped:      nusav1.RunCause_RUN_CAUSE_STOPPED,
+	driver.CauseLeaseExpired: nusav1.RunCause_RUN_CAUSE_LEASE_EXPIRED,
+	driver.CauseStartFailed:  nusav1.RunCause_RUN_CAUSE_START_FAILED,
+	driver.CauseLost:         nusav1.RunCause_RUN_CAUSE_LOST,
+}
+
+func wireStatus(s driver.Status) *nusav1.RunStatus {
+	return &nusav1.RunStatus{
+		State: wireStates[s.State], Pid: int32(s.PID), Started: wireTime(s.Started), Finished: wireTime(s.Finished),
+		ExitCode: int32(s.ExitCode), Signal: int32(s.Signal), Cause: wireCauses[s.Cause], Message: clip(s.Message, maxMessage),
+	}
+}
+
+func wireStats(s driver.Stats) *nusav1.RunStats {
+	return &nusav1.RunStats{
+		Cpu: durationpb.New(s.CPU), MemoryBytes: s.MemoryBytes, MemoryPeakBytes: s.MemoryPeakBytes,
+		Processes: int32(min(s.Processes, math.MaxInt32)),
+	}
+}
+
+func statsOf(s *nusav1.RunStats) driver.Stats {
+	out := driver.Stats{CPU: -1, MemoryBytes: s.GetMemoryBytes(), MemoryPeakBytes: s.GetMemoryPeakBytes(), Processes: int(s.GetProcesses())}
+	if s.GetCpu() != nil {
+		out.CPU = s.GetCpu().AsDuration()
+	}
+	return out
+}
+
+func wireSize(w driver.WindowSize) *nusav1.TerminalSize {
+	return &nusav1.TerminalSize{Columns: int32(w.Columns), Rows: int32(w.Rows)}
+}
+
+func sizeOf(w *nusav1.TerminalSize) driver.WindowSize {
+	return driver.WindowSize{Columns: uint16(w.GetColumns()), Rows: uint16(w.GetRows())}
+}

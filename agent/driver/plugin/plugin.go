@@ -1,0 +1,275 @@
+// Package plugin makes a driver of any executable that serves the gRPC contract
+// of proto/nusa/v1/driver.proto over a unix socket.
+//
+// For the author of a plugin in Go that is one call: Serve, with a driver.Driver;
+// examples/plugin is a whole one, and agent/driver/drivertest the suite that a
+// driver passes. In other languages it is the service of driver.proto, whose
+// text says how a plugin is started, when it is ready, how versions are agreed
+// on and how it ends.
+//
+// For the agent it is New: a driver.Driver that starts the executable, starts it
+// again when it ends, and trusts nothing that it says. Calls wait for a plugin
+// that is being started again where a retry is harmless and nobody waits for
+// the answer (Start, Wait, Stop, Update, Remove), and fail at once with
+// driver.ErrUnavailable otherwise.
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Config of a Driver.
+type Config struct {
+	// Name of the driver, as jobs write it. Required.
+	Name string
+	// Path of the executable, absolute, and its arguments. Required.
+	Path string
+	Args []string
+	// Dir is kept for the plugin, by this Driver alone. Required, absolute.
+	Dir string
+	// AgentVersion is told to the plugin, for people.
+	AgentVersion string
+	// Logger takes what the plugin prints, and what becomes of it. Default:
+	// discards.
+	Logger *slog.Logger
+	// Changed is called when Fingerprint would answer otherwise than before; may
+	// be nil.
+	Changed func()
+}
+
+// data is where the plugin keeps what outlives it.
+func (c Config) data() string { return filepath.Join(c.Dir, "data") }
+
+// limits of time; driver.proto promises them to plugins.
+type limits struct {
+	launch time.Duration // until the handshake is answered
+	quick  time.Duration // a call that only looks
+	slow   time.Duration // one that changes something, beyond its own grace
+	start  time.Duration
+	poll   time.Duration // one Wait, and quick more
+	ping   time.Duration // between two looks at its health
+	stop   time.Duration // from the end of its input to its own
+	steady time.Duration // a process that lived so long did not fail at the start
+}
+
+var defaults = limits{
+	launch: 10 * time.Second, quick: 10 * time.Second, slow: time.Minute, start: 10 * time.Minute,
+	poll: 30 * time.Second, ping: 10 * time.Second, stop: 5 * time.Second, steady: time.Minute,
+}
+
+const (
+	// maxMissed looks at its health in a row may stay without an answer.
+	maxMissed = 2
+	// maxCrashes of a plugin are survived by one call.
+	maxCrashes = 3
+)
+
+// Driver is a plugin as the agent sees it. Make one with New, end it with Close.
+type Driver struct {
+	cfg     Config
+	limits  limits
+	sockets string
+	ctx     context.Context
+	cancel  context.CancelFunc
+	over    chan struct{} // the watch has ended
+	looked  chan struct{} // the first start was tried
+
+	mu      sync.Mutex
+	now     *life         // nil while there is none
+	why     string        // there is none
+	changed chan struct{} // closed when now changes
+	print   driver.Fingerprint
+}
+
+// New starts the plugin and returns at once; whether it is fit for anything,
+// Fingerprint says.
+func New(cfg Config) (*Driver, error) { return open(cfg, defaults) }
+
+func open(cfg Config, limits limits) (*Driver, error) {
+	if !filepath.IsAbs(cfg.Path) || !filepath.IsAbs(cfg.Dir) || cfg.Name == "" {
+		return nil, errors.New("a plugin needs a name, an absolute path and a folder")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	cfg.Logger = cfg.Logger.With("plugin", cfg.Name)
+	d := &Driver{cfg: cfg, limits: limits, sockets: filepath.Join(cfg.Dir, "run"),
+		over: make(chan struct{}), looked: make(chan struct{}), changed: make(chan struct{}), why: "it is being started"}
+	if err := os.RemoveAll(d.sockets); err != nil { // of an agent that was killed
+		return nil, err
+	}
+	for _, dir := range []string{d.sockets, cfg.data()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	go d.run()
+	return d, nil
+}
+
+// Close ends the plugin. What it runs goes on.
+func (d *Driver) Close() {
+	d.cancel()
+	<-d.over
+}
+
+// run keeps the plugin alive until Close.
+func (d *Driver) run() {
+	defer close(d.over)
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval = 100*time.Millisecond, 30*time.Second
+	retry.Reset()
+	first := sync.OnceFunc(func() { close(d.looked) })
+	for {
+		begun := time.Now()
+		l, err := begin(d.ctx, d.cfg, d.sockets, d.limits)
+		if err == nil {
+			d.cfg.Logger.Info("plugin runs", "path", d.cfg.Path, "pid", l.process.Pid)
+			d.set(l, "", d.look(l))
+			first()
+			err = d.watch(l)
+		}
+		if d.ctx.Err() != nil {
+			d.set(nil, "the agent ends", driver.Fingerprint{Message: "the agent ends"})
+			first()
+			return
+		}
+		d.set(nil, err.Error(), driver.Fingerprint{Version: d.latest().Version, Message: clip("it does not run: "+err.Error(), maxMessage)})
+		first()
+		if time.Since(begun) > d.limits.steady {
+			retry.Reset()
+		}
+		pause := retry.NextBackOff()
+		d.cfg.Logger.Error("plugin does not run", "path", d.cfg.Path, "error", err, "again_in", pause)
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-d.ctx.Done():
+			t.Stop()
+		}
+	}
+}
+
+// watch a process until it has ended or Close is called.
+func (d *Driver) watch(l *life) error {
+	tick := time.NewTicker(d.limits.ping)
+	defer tick.Stop()
+	for missed := 0; ; {
+		select {
+		case <-l.gone:
+			l.close()
+			return errors.New(l.ended())
+		case <-d.ctx.Done():
+			l.finish(d.limits.stop)
+			return d.ctx.Err()
+		case <-tick.C:
+		}
+		f := d.look(l)
+		if f.Healthy || f.Message != noAnswer {
+			missed = 0
+		} else if missed++; missed >= maxMissed {
+			_ = l.process.Kill()
+			<-l.gone
+			l.close()
+			return fmt.Errorf("it was killed: it gave no answer to %d Fingerprints, for %s each", missed, d.limits.quick)
+		}
+		d.set(l, "", f)
+	}
+}
+
+// noAnswer is what ails a plugin that hangs.
+const noAnswer = "it does not answer"
+
+// look asks a process for its fingerprint.
+func (d *Driver) look(l *life) driver.Fingerprint {
+	ctx, cancel := context.WithTimeout(d.ctx, d.limits.quick)
+	defer cancel()
+	r, err := l.client.Fingerprint(ctx, &nusav1.FingerprintRequest{})
+	if ctx.Err() != nil {
+		return driver.Fingerprint{Message: noAnswer}
+	}
+	if err != nil {
+		return driver.Fingerprint{Message: readError(d.cfg.Name, "Fingerprint", err).Error()}
+	}
+	return checkFingerprint(d.cfg.Name, r, l.lacks)
+}
+
+// set what is known.
+func (d *Driver) set(now *life, why string, f driver.Fingerprint) {
+	d.mu.Lock()
+	if d.now != now || d.why != why {
+		d.now, d.why = now, why
+		close(d.changed)
+		d.changed = make(chan struct{})
+	}
+	differs := !reflect.DeepEqual(d.print, f)
+	d.print = f
+	d.mu.Unlock()
+	if differs && d.cfg.Changed != nil {
+		d.cfg.Changed()
+	}
+}
+
+func (d *Driver) latest() driver.Fingerprint {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.print
+}
+
+// Fingerprint is what the plugin said last: it never waits for it, but at its
+// first start.
+func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
+	select {
+	case <-d.looked:
+	case <-ctx.Done():
+		return driver.Fingerprint{Message: "it is being started"}
+	}
+	return d.latest()
+}
+
+// current is the process to ask; with wait the next one, should there be none.
+// The first one is waited for in any case.
+func (d *Driver) current(ctx context.Context, wait bool) (*life, error) {
+	select {
+	case <-d.looked:
+	case <-ctx.Done():
+		return nil, errors.New("it is being started")
+	}
+	for {
+		d.mu.Lock()
+		l, why, changed := d.now, d.why, d.changed
+		d.mu.Unlock()
+		if l != nil {
+			select {
+			case <-l.gone:
+				why = l.ended()
+			default:
+				return l, nil
+			}
+		}
+		if !wait {
+			return nil, errors.New(why)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, errors.New(why)
+		case <-d.ctx.Done():
+			return nil, errors.New("the agent ends")
+		}
+	}
+}

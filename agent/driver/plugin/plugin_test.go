@@ -1,0 +1,248 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
+	"github.com/nusa-scheduler/nusa/agent/driver/mock"
+	"github.com/nusa-scheduler/nusa/agent/driver/process"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+)
+
+// TestMain lets the test's own binary be the plugins, by name, and the
+// supervisors of what they run.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "supervise" {
+		os.Exit(supervise.Main(os.Args[2:]))
+	}
+	if os.Getenv(envSocket) != "" {
+		if err := servePlugin(os.Getenv(envName)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	// Of a process that ends well, the race detector needs no second of its own.
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	goleak.VerifyTestMain(m)
+}
+
+// servePlugin is the main function of the tests' plugins.
+func servePlugin(name string) error {
+	switch name {
+	case "mock":
+		return Serve(name, mock.New(mock.Config{Clock: supervise.Boottime}))
+	case "processes":
+		p := process.New(process.Config{Dir: Dir(), SupervisorArgv: []string{self(), "supervise"}})
+		defer p.Close()
+		return Serve(name, p)
+	}
+	return serveLiar(name)
+}
+
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
+
+// patience of a test with what is to come.
+const patience = 20 * time.Second
+
+// soon are limits that a test can wait for.
+func soon() limits {
+	l := defaults
+	l.ping = 50 * time.Millisecond
+	return l
+}
+
+// openPlugin starts the plugin of that name.
+func openPlugin(t *testing.T, name, dir string, limits limits) *Driver {
+	t.Helper()
+	return openConfig(t, Config{Name: name, Path: self(), Dir: dir}, limits)
+}
+
+func openConfig(t *testing.T, cfg Config, limits limits) *Driver {
+	t.Helper()
+	d, err := open(cfg, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+func context20(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// kill ends the plugin's process as a crash would and waits for the next one.
+func kill(t *testing.T, d *Driver) {
+	t.Helper()
+	ctx := context20(t)
+	l, err := d.current(ctx, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-l.gone
+	if next, err := d.current(ctx, true); err != nil || next == l {
+		t.Fatalf("the plugin does not come back: %v", err)
+	}
+}
+
+// subject of the suite: the process driver in a plugin.
+func subject(d *Driver, reopen func(t *testing.T) driver.Driver) drivertest.Subject {
+	shell := func(script string) map[string]any {
+		return map[string]any{"command": "sh", "args": []any{"-c", script}}
+	}
+	return drivertest.Subject{
+		Driver: d, Reopen: reopen, Clock: supervise.Boottime,
+		Sleeper: map[string]any{"command": "sleep", "args": []any{"3600"}},
+		Exiter: func(code int, out, err string) map[string]any {
+			return shell(fmt.Sprintf("printf %%s '%s'; printf %%s '%s' >&2; exit %d", out, err, code))
+		},
+		Invalid: map[string]any{"command": "true", "no_such_field": true},
+		Broken:  map[string]any{"command": "/no/such/file"},
+		Shell:   func(script string) []string { return []string{"sh", "-c", script} },
+	}
+}
+
+// TestContract: the suite over a real process and a real socket; what restarts
+// in it is once the plugin, by a kill -9, and once the agent.
+func TestContract(t *testing.T) {
+	t.Run("plugin crashes", func(t *testing.T) {
+		d := openPlugin(t, "processes", t.TempDir(), defaults)
+		drivertest.Run(t, subject(d, func(t *testing.T) driver.Driver { kill(t, d); return d }))
+	})
+	t.Run("agent restarts", func(t *testing.T) {
+		dir := t.TempDir()
+		d := openPlugin(t, "processes", dir, defaults)
+		drivertest.Run(t, subject(d, func(t *testing.T) driver.Driver { return openPlugin(t, "processes", dir, defaults) }))
+	})
+	t.Run("without exec, stats and update", func(t *testing.T) {
+		d := openPlugin(t, "mock", t.TempDir(), defaults)
+		drivertest.Run(t, drivertest.Subject{
+			Driver: d, Reopen: func(*testing.T) driver.Driver { return d }, Clock: supervise.Boottime,
+			Sleeper: map[string]any{},
+			Exiter: func(code int, out, err string) map[string]any {
+				return map[string]any{"run_time": "1ms", "exit_code": float64(code), "stdout": out, "stderr": err}
+			},
+			Invalid: map[string]any{"no_such_field": true},
+			Broken:  map[string]any{"start_error": "as asked"},
+		})
+	})
+}
+
+func task(t *testing.T, config map[string]any) driver.Task {
+	t.Helper()
+	return driver.Task{ID: driver.ID{Alloc: "00000000-0000-4000-8000-000000000001", Task: "main", Run: 1}, Config: config,
+		Env: map[string]string{"PATH": os.Getenv("PATH"), "SECRET": "s3cr3t"}, Dir: t.TempDir(), AllocDir: t.TempDir(),
+		Logs: driver.LogBounds{Files: 2, SizeBytes: 1 << 20}, StopGrace: time.Second}
+}
+
+// TestWaitOutlastsThePlugin: who waits for a run hears its true end, although
+// the plugin was killed twice meanwhile; who asks while it is down is told why.
+func TestWaitOutlastsThePlugin(t *testing.T) {
+	ctx := context20(t)
+	d := openPlugin(t, "processes", t.TempDir(), defaults)
+	tk := task(t, map[string]any{"command": "sh", "args": []any{"-c", "until test -e go; do sleep 0.02; done; exit 5"}})
+	if err := d.Start(ctx, tk); err != nil {
+		t.Fatal(err)
+	}
+	type end struct {
+		st  driver.Status
+		err error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		st, err := d.Wait(ctx, tk.ID)
+		ended <- end{st, err}
+	}()
+	follow := make(chan error, 1)
+	go func() {
+		follow <- d.Logs(ctx, tk.ID, driver.LogOptions{Stdout: true, Follow: true}, func(driver.LogChunk) error { return nil })
+	}()
+	kill(t, d)
+	var e *Error
+	if err := <-follow; !errors.As(err, &e) || !errors.Is(err, driver.ErrUnavailable) || e.Plugin != "processes" {
+		t.Errorf("logs of a plugin that was killed: %v", err)
+	}
+	kill(t, d)
+	if err := os.WriteFile(filepath.Join(tk.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-ended; e.err != nil || e.st.ExitCode != 5 || e.st.Cause != driver.CauseExited {
+		t.Errorf("ended as %+v: %v", e.st, e.err)
+	}
+	if err := d.Remove(ctx, tk.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEnd: Close ends the process, and nothing of its socket is left.
+func TestEnd(t *testing.T) {
+	dir := t.TempDir()
+	d := openPlugin(t, "mock", dir, defaults)
+	l, err := d.current(context20(t), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(l.dir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the socket's folder has mode %v: %v", info.Mode(), err)
+	}
+	d.Close()
+	if !strings.Contains(l.end, "exit code 0") {
+		t.Error(l.end)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "run")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v: %v", left, err)
+	}
+	if f := d.Fingerprint(t.Context()); f.Healthy {
+		t.Errorf("after its end %+v", f)
+	}
+	if _, err := d.Status(t.Context(), driver.ID{Alloc: "a", Task: "t", Run: 1}); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
+// TestChanged: who wants to know is told when the plugin is there, and when its
+// path is of nothing that can be run.
+func TestChanged(t *testing.T) {
+	changed := make(chan struct{}, 100)
+	cfg := Config{Name: "mock", Path: self(), Dir: t.TempDir(), Changed: func() { changed <- struct{}{} }}
+	d := openConfig(t, cfg, defaults)
+	if f := d.Fingerprint(t.Context()); !f.Healthy || f.Version != "1" || len(f.Capabilities) != 2 {
+		t.Errorf("%+v", f)
+	}
+	<-changed
+	cfg.Path, cfg.Dir = "/no/such/plugin", t.TempDir()
+	d = openConfig(t, cfg, defaults)
+	if f := d.Fingerprint(t.Context()); f.Healthy || !strings.Contains(f.Message, "/no/such/plugin: no such file or directory") {
+		t.Errorf("%+v", f)
+	}
+	<-changed
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := d.Start(ctx, task(t, nil)); !errors.Is(err, driver.ErrStart) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("start without a plugin: %v", err)
+	}
+}
