@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
-	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
@@ -26,7 +25,7 @@ import (
 
 func open(t *testing.T, e *engine, dir string) *Driver {
 	t.Helper()
-	d, err := New(Config{Dir: dir, Host: e.host()})
+	d, err := New(Config{Dir: dir, Host: e.Host()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +116,7 @@ func TestTasks(t *testing.T) {
 
 // badInput: the engine's own words, and the field at fault.
 func badInput(t *testing.T, e *engine, d *Driver) {
-	e.load(t, "foreign:1", map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH], map[string]any{})
+	must(t, e.Load(limited(t), "foreign:1", map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH], map[string]any{}))
 	for name, c := range map[string]struct {
 		config map[string]any
 		memory int64
@@ -206,7 +205,7 @@ func portMapping(t *testing.T, e *engine, d *Driver) {
 		must(t, d.Start(limited(t), task))
 		var got []byte
 		for ctx := limited(t); ctx.Err() == nil && len(got) == 0; _ = pause(ctx, 10*time.Millisecond) {
-			_ = inNetwork(e.net, func() error {
+			_ = e.Net.Do(func() error {
 				conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", task.Ports[0].Host), time.Second)
 				if err != nil {
 					return err
@@ -294,10 +293,4 @@ func grace(t *testing.T, d *Driver) {
 			t.Errorf("trap %q, grace %s: %+v, %v", c.then, c.grace, st, err)
 		}
 	}
-}
-
-// signal the engine.
-func (e *engine) signal(t *testing.T, sig unix.Signal) {
-	t.Helper()
-	must(t, e.cmd.Process.Signal(sig))
 }

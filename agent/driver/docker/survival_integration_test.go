@@ -68,7 +68,7 @@ func TestEngineRestart(t *testing.T) {
 				st, err := d.Wait(t.Context(), task.ID)
 				ended <- end{st, err}
 			}()
-			e.stop(t, c.how)
+			must(t, e.Stop(c.how))
 
 			// Nobody answers: it is neither lost nor begun anew.
 			if f := d.Fingerprint(limited(t)); f.Healthy || f.Message == "" {
@@ -81,7 +81,7 @@ func TestEngineRestart(t *testing.T) {
 			} else if err := d.Stop(limited(t), task.ID, 0); err == nil {
 				t.Error("it was stopped without the engine")
 			}
-			e.start(t)
+			must(t, e.Start())
 			if c.lives {
 				if st, err := d.Status(limited(t), task.ID); err != nil || st != before {
 					t.Errorf("after the restart %+v, before %+v: %v", st, before, err)

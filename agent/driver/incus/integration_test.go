@@ -14,26 +14,24 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/engines"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-var theDaemon *daemon // nil: not installed
+// daemon is the one that the tests share; nil: not installed.
+var daemon *engines.Incus
 
 func TestMain(m *testing.M) {
 	code := 1
-	var err error
-	if incusd() != "" && os.Geteuid() == 0 {
-		theDaemon, err = startDaemon()
-	}
-	if err == nil {
+	d, err := engines.NewIncus(nil)
+	switch {
+	case errors.Is(err, engines.ErrMissing):
+		code, err = m.Run(), nil
+	case err == nil:
+		daemon = d
 		code = m.Run()
 	}
-	if theDaemon != nil {
-		if e := theDaemon.stop(); err == nil {
-			err = e
-		}
-	}
-	if err != nil {
+	if err = errors.Join(err, d.Destroy()); err != nil {
 		fmt.Fprintln(os.Stderr, "incusd for the tests:", err)
 		code = 1
 	}
@@ -41,12 +39,12 @@ func TestMain(m *testing.M) {
 }
 
 // real returns the daemon, or skips.
-func real(t *testing.T) *daemon {
+func real(t *testing.T) *engines.Incus {
 	t.Helper()
-	if theDaemon == nil {
+	if daemon == nil {
 		t.Skip("skipped: no incus (as root, with incusd and busybox-static installed)")
 	}
-	return theDaemon
+	return daemon
 }
 
 // newReal returns a driver over the real daemon whose supervisor is the built
@@ -57,7 +55,7 @@ func newReal(t *testing.T, dir string) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := New(Config{Dir: dir, Address: real(t).socket(), Init: init})
+	d, err := New(Config{Dir: dir, Address: real(t).Socket(), Init: init})
 	if err != nil {
 		t.Fatal(err)
 	}
