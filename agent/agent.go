@@ -38,12 +38,16 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg, err = cfg.withDefaults(); err != nil {
 		return err
 	}
-	defer cfg.closeDrivers()
 	dir, err := serve.OpenDataDir(cfg.DataDir, "agent/"+cfg.Region, "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
+	// Drivers keep files in the directory: not before it is ours.
+	if cfg, err = cfg.withParts(); err != nil {
+		return err
+	}
+	defer cfg.closeDrivers()
 	st, err := openStore(dir.Path("agent.db"))
 	if err != nil {
 		return err

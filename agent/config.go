@@ -115,7 +115,7 @@ type Config struct {
 // Errors of a configuration; each text names the flag.
 var errConfig = errors.New("agent configuration")
 
-// withDefaults checks the configuration and fills it in.
+// withDefaults checks the configuration and fills in its values.
 func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.Region == "":
@@ -159,10 +159,10 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Pool = orElse(c.Pool, "default")
 	c.HTTPAddr = orElse(c.HTTPAddr, "127.0.0.1:7620")
-	return c.withParts()
+	return c, nil
 }
 
-// withParts fills in what is not a value.
+// withParts fills in what is not a value. The data directory is this agent's.
 func (c Config) withParts() (Config, error) {
 	if c.Net.Dial == nil {
 		c.Net = network.Host()
