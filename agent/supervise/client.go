@@ -91,6 +91,30 @@ func Begun(ctx context.Context, dir string) (driver.Status, error) {
 	}
 }
 
+// Forbid ends a run that no supervisor has begun, as one that failed to start:
+// one that comes later finds the record and starts nothing. Of a run that was
+// begun it is the status.
+func Forbid(ctx context.Context, dir, message string) (driver.Status, error) {
+	lock, err := takeLock(dir)
+	if errors.Is(err, ErrSupervised) {
+		return Begun(ctx, dir)
+	}
+	if err != nil {
+		return driver.Status{}, err
+	}
+	_, err = readRecord(dir)
+	if missing(err) {
+		now := time.Now().UTC().Round(0) // as it will be read
+		rec := record{Boot: bootID(), Status: driver.Status{State: driver.Ended, Started: now, Finished: now, ExitCode: 127,
+			Cause: driver.CauseStartFailed, Message: message}}
+		return rec.Status, errors.Join(writeRecord(dir, rec), lock.Close())
+	}
+	if err := errors.Join(err, lock.Close()); err != nil {
+		return driver.Status{}, err
+	}
+	return Query(dir)
+}
+
 // Wait returns the final status once the run in dir has ended.
 func Wait(ctx context.Context, dir string) (driver.Status, error) {
 	return ask(ctx, dir, request{Op: "wait"})

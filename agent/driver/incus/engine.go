@@ -28,6 +28,7 @@ const maxAnswer = 64 << 20
 // connection; here every call has one, because every method of a driver does.
 type engine struct {
 	http    *http.Client
+	address string // as it was given
 	base    string // scheme and host of URLs
 	project string
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -48,7 +49,7 @@ func refused(err error, code int) bool {
 }
 
 func newEngine(cfg Config) (*engine, error) {
-	e := &engine{base: "http://incus", project: cfg.Project}
+	e := &engine{address: cfg.Address, base: "http://incus", project: cfg.Project}
 	var dialer net.Dialer
 	e.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialer.DialContext(ctx, "unix", cfg.Address)
@@ -86,8 +87,8 @@ type answer struct {
 	Metadata json.RawMessage `json:"metadata"`
 }
 
-func (e *engine) once(ctx context.Context, method, path string, query url.Values, in any) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+func (e *engine) once(caller context.Context, method, path string, query url.Values, in any) (answer, error) {
+	ctx, cancel := context.WithTimeout(caller, answerLimit)
 	defer cancel()
 	var body io.Reader
 	if in != nil {
@@ -103,15 +104,18 @@ func (e *engine) once(ctx context.Context, method, path string, query url.Values
 	}
 	res, err := e.http.Do(req)
 	if err != nil {
-		if e := (*url.Error)(nil); errors.As(err, &e) {
-			err = e.Err // the URL says nothing about a socket
+		if u := (*url.Error)(nil); errors.As(err, &u) {
+			err = u.Err // its URL says nothing about a socket
 		}
-		return answer{}, fmt.Errorf("incus: %w", err)
+		if errors.Is(err, context.DeadlineExceeded) && caller.Err() == nil {
+			err = fmt.Errorf("no answer within %s", answerLimit)
+		}
+		return answer{}, fmt.Errorf("incus daemon at %s: %w", e.address, err)
 	}
 	defer res.Body.Close()
 	var a answer
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxAnswer)).Decode(&a); err != nil {
-		return answer{}, fmt.Errorf("incus: %s %s: %s: %w", method, path, res.Status, err)
+		return answer{}, fmt.Errorf("incus daemon at %s: %s %s: %s: %w", e.address, method, path, res.Status, err)
 	}
 	if a.Type == api.ErrorResponse {
 		return answer{}, &refusal{code: a.Code, text: a.Error}

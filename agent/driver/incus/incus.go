@@ -264,11 +264,21 @@ func (d *Driver) await(ctx context.Context, id driver.ID) (driver.Status, error)
 // lookAgain is how often an instance is looked at although no event came.
 const lookAgain = 30 * time.Second
 
+// stopDelete is how long a stop waits for the deletion of what has ended.
+const stopDelete = 5 * time.Second
+
 // forceAfter the grace a stop no longer relies on what is in the instance.
 const forceAfter = 3 * time.Second
 
 // Stop: see driver.Driver.
 func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
+	if rec, err := d.read(id); err == nil && rec.Supervised && rec.Final == nil {
+		// What was never begun never will be, whatever the daemon still does; a
+		// start in flight ends by it.
+		if _, err := supervise.Forbid(ctx, d.box(id), "stopped before it began"); err != nil {
+			return fmt.Errorf("stop %s: %w", id, err)
+		}
+	}
 	unlock, err := d.locks.take(ctx, id)
 	if err != nil {
 		return err
@@ -291,9 +301,13 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 			return fmt.Errorf("stop %s: %w", id, err)
 		}
 	}
-	// Nothing of it runs any more; should the daemon not answer now, the next
-	// fingerprint deletes what it holds.
-	_ = d.delete(ctx, id, rec)
+	// Nothing of it runs any more; what holds its ports and disk the daemon
+	// deletes when it answers.
+	ctx, cancel := context.WithTimeout(ctx, stopDelete)
+	defer cancel()
+	if d.delete(ctx, id, rec) != nil {
+		d.ending.Go(func() { d.discard(d.ctx, id) })
+	}
 	return nil
 }
 
@@ -307,7 +321,7 @@ func (d *Driver) stopSupervised(ctx context.Context, id driver.ID, rec record, g
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// Never begun, or its supervisor does not answer.
+	// Its supervisor does not answer.
 	if err := d.delete(ctx, id, rec); err != nil {
 		return err
 	}

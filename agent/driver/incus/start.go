@@ -72,6 +72,25 @@ func (d *Driver) prepare(t driver.Task, c config) (record, error) {
 // launch makes and starts the instance, or continues where an earlier start
 // was cut off.
 func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record) error {
+	if c.supervised() {
+		// The word of the supervisor counts, not the daemon's: that one may take
+		// half a minute to say that a container which ended at once has started.
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		made := make(chan error, 1)
+		d.ending.Go(func() { made <- d.make(ctx, t, c, rec) })
+		return d.begun(ctx, t.ID, rec, made)
+	}
+	if err := d.make(ctx, t, c, rec); err != nil {
+		return err
+	}
+	rec.Started = time.Now().UTC().Round(0)
+	return d.write(t.ID, rec)
+}
+
+// make the instance, and start it. One of ours that an earlier start left half
+// made is started; one that was in use before has run, and is not started again.
+func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) error {
 	inst, err := d.engine.instance(ctx, rec.Instance)
 	switch {
 	case refused(err, http.StatusNotFound):
@@ -92,19 +111,13 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record
 		if id, mine := ours(d.owner, inst); !mine || id != t.ID {
 			return fmt.Errorf("the daemon has another instance of the name %s", rec.Instance)
 		}
-		// Ours, half made. One that was in use before has run: it is not
-		// started again.
 		if inst.StatusCode == api.Stopped && inst.LastUsedAt.Year() <= 1970 {
 			if err := d.engine.setState(ctx, rec.Instance, api.InstanceStatePut{Action: "start", Timeout: -1}); err != nil {
 				return d.explain(ctx, rec, err)
 			}
 		}
 	}
-	if c.supervised() {
-		return d.begun(ctx, t.ID, rec)
-	}
-	rec.Started = time.Now().UTC().Round(0)
-	return d.write(t.ID, rec)
+	return nil
 }
 
 // Between looks at a container that has not yet begun: at what its supervisor
@@ -114,8 +127,9 @@ const (
 	checkEvery = 500 * time.Millisecond
 )
 
-// begun waits for the word of the supervisor.
-func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
+// begun waits for the word of the supervisor, or for the daemon's that there
+// will be none; made is the daemon's.
+func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-chan error) error {
 	look, check := time.NewTicker(lookEvery), time.NewTicker(checkEvery)
 	defer look.Stop()
 	defer check.Stop()
@@ -129,7 +143,15 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
 		}
 		select {
 		case <-look.C:
+		case err := <-made:
+			if err != nil {
+				return err // whether it began nevertheless, abandon asks
+			}
+			made = nil
 		case <-check.C:
+			if made != nil {
+				continue
+			}
 			inst, err := d.engine.instance(ctx, rec.Instance)
 			if err != nil && !refused(err, http.StatusNotFound) {
 				continue // the daemon restarts; the container does not
@@ -147,22 +169,30 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
 	}
 }
 
-// abandon ends a run whose start failed, and deletes what there is of it.
+// abandon ends a run whose start failed. What there is of it is deleted behind:
+// the daemon may be what hangs. One that began nevertheless has not failed.
 func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
-	ctx, cancel := context.WithTimeout(d.ctx, deleteLimit)
-	defer cancel()
-	_ = d.delete(ctx, id, rec) // else: the next fingerprint
-	if r := (*refusal)(nil); errors.As(cause, &r) && r.code == http.StatusBadRequest {
-		// It will be refused again.
-		return errors.Join(fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, id.Task, cause), os.RemoveAll(d.runDir(id)))
-	}
 	if errors.Is(cause, driver.ErrStart) {
+		d.ending.Go(func() { d.discard(d.ctx, id) })
 		return cause // the supervisor's own record has it
 	}
-	if _, err := d.finish(id, rec, driver.CauseStartFailed, cause.Error(), 127); err != nil {
-		cause = errors.Join(cause, err)
+	if r := (*refusal)(nil); errors.As(cause, &r) && r.code == http.StatusBadRequest {
+		// Nothing was made, and it will be refused again.
+		return errors.Join(fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, id.Task, cause), os.RemoveAll(d.runDir(id)))
 	}
-	return fmt.Errorf("%w: %w", driver.ErrStart, cause)
+	if rec.Supervised {
+		ctx, cancel := context.WithTimeout(d.ctx, deleteLimit)
+		defer cancel()
+		st, err := supervise.Forbid(ctx, d.box(id), cause.Error())
+		if err != nil {
+			return fmt.Errorf("%w: %w: %w", driver.ErrStart, cause, err)
+		}
+		d.ending.Go(func() { d.discard(d.ctx, id) })
+		return failure(st)
+	}
+	_, err := d.finish(id, rec, driver.CauseStartFailed, cause.Error(), 127)
+	d.ending.Go(func() { d.discard(d.ctx, id) })
+	return errors.Join(fmt.Errorf("%w: %w", driver.ErrStart, cause), err)
 }
 
 // checkImage looks at a local image before anything is made: its name, its type
