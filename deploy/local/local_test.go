@@ -131,14 +131,17 @@ func (f *federation) eventually(within time.Duration, what string, want func(ctx
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for last := ""; ; {
 		once, done := context.WithTimeout(ctx, 5*time.Second)
 		err := want(once)
 		done()
 		if err == nil {
 			return
 		}
-		f.t.Log(time.Now().Format("05.000"), err)
+		if err.Error() != last {
+			last = err.Error()
+			f.t.Log(time.Now().Format("05.000"), err)
+		}
 		select {
 		case <-ctx.Done():
 			f.t.Fatalf("%s: not within %s: %v", what, within, err)
