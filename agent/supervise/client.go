@@ -105,7 +105,7 @@ func Forbid(ctx context.Context, dir, message string) (driver.Status, error) {
 	_, err = readRecord(dir)
 	if missing(err) {
 		now := time.Now().UTC().Round(0) // as it will be read
-		rec := record{Boot: bootID(), Status: driver.Status{State: driver.Ended, Started: now, Finished: now, ExitCode: 127,
+		rec := record{Boot: BootID(), Status: driver.Status{State: driver.Ended, Started: now, Finished: now, ExitCode: 127,
 			Cause: driver.CauseStartFailed, Message: message}}
 		return rec.Status, errors.Join(writeRecord(dir, rec), lock.Close())
 	}
