@@ -100,11 +100,13 @@ func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, line tim
 	e := &engine{
 		log: cfg.Logger, clock: cfg.Clock, line: line, drivers: cfg.Drivers, store: st,
 		node:    node{id: st.node, region: cfg.Region, allocsDir: dir.Path("allocs"), path: taskPath()},
-		reports: newReports(st), keeper: newKeeper(st), inventory: inv, metrics: newMetrics(),
+		reports: newReports(st), keeper: newKeeper(st, cfg.Logger), inventory: inv, metrics: newMetrics(),
 		portsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
 		keptLogs:   cfg.KeptLogs,
 		events:     make(chan func(), maxEvents), ready: make(chan struct{}), changed: newPulse(), allocs: map[string]*alloc{},
 	}
+	// What waited for the store is published now.
+	e.keeper.written = func(ctx context.Context) { e.do(ctx, func() {}) }
 	c := inv.get().GetCapacity()
 	e.host = reconcile.Host{CPUMilli: c.GetCpuMilli(), MemoryBytes: c.GetMemoryBytes(), DiskBytes: c.GetDiskBytes(),
 		Quota: cfg.InstanceQuota, MaxStarting: maxStarting}

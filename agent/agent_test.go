@@ -606,7 +606,7 @@ func TestRecordLost(t *testing.T) {
 	o := testOrder("bbbb", 3, "mock", nil)
 	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
 	err = errors.Join(
-		st.accept([]*nusav1.AllocOrder{o}, nil, link.Position{Epoch: "raft", Sequence: 2}),
+		st.write(orderNotes([]*nusav1.AllocOrder{o}, nil, link.Position{Epoch: "raft", Sequence: 2})),
 		st.db.Update(func(tx *bolt.Tx) error {
 			return errors.Join(tx.Bucket(bucketRecords).Delete([]byte("aaaa")), tx.Bucket(bucketRecords).Delete([]byte("bbbb")))
 		}), st.close())

@@ -81,6 +81,9 @@ type alloc struct {
 	dirty bool
 	// stale: repeat the report, the master seems to have missed it.
 	stale bool
+	// unstored: it was declined because its order could not be stored. Then its
+	// end need not be durable: nothing on record says that it is to run.
+	unstored bool
 }
 
 // run until ctx ends. Everything that waits for a task ends with it.
@@ -101,9 +104,7 @@ func (e *engine) run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		wake := e.settle()
-		if err := e.publish(); err != nil {
-			return errors.Join(err, e.tasks.Wait())
-		}
+		e.publish()
 		if first {
 			e.trimSoon()
 			close(e.ready)
@@ -245,15 +246,25 @@ func (e *engine) accept(c link.Change[*nusav1.AllocOrder]) error {
 			removed = append(removed, id)
 		}
 	}
-	if err := e.store.accept(fresh, removed, c.Position); err != nil {
-		return fmt.Errorf("store orders: %w", err)
+	n := orderNotes(fresh, removed, c.Position)
+	failure := e.keeper.write(n)
+	if failure != nil {
+		e.keeper.owe(n)
 	}
 	for _, o := range fresh {
+		id := o.GetAllocation().GetId()
+		known := e.allocs[id] != nil
 		e.order(o)
+		if failure != nil && !known {
+			e.refuseNew(id, failure)
+		}
 	}
 	for _, id := range removed {
 		a := e.allocs[id]
 		a.alloc.Want, a.dirty = reconcile.Forget, true
+	}
+	if failure != nil {
+		return fmt.Errorf("%w: %w", errOwed, failure)
 	}
 	return nil
 }
@@ -289,13 +300,18 @@ func (e *engine) settle() time.Time {
 func (e *engine) input() reconcile.Input {
 	in := reconcile.Input{Now: e.line.now(), Lease: e.lease.At(e.clock()), Host: e.host, Actual: map[string]reconcile.Actual{}}
 	var ports []int
+	fresh := false
 	for _, id := range slices.Sorted(maps.Keys(e.allocs)) {
 		a := e.allocs[id]
 		in.Allocs = append(in.Allocs, a.alloc)
 		in.Actual[id] = a.act
 		if !a.act.Accepted && a.act.End == nil && a.alloc.Want == reconcile.Run {
+			fresh = true
 			ports = append(ports, a.alloc.Ask.Ports...)
 		}
+	}
+	if fresh {
+		in.Host.NoRoom = e.noRoom()
 	}
 	if len(ports) > 0 {
 		in.Host.PortsInUse = e.portsInUse(ports)
@@ -354,28 +370,33 @@ func (a *alloc) detail(name string) *nusav1.TaskState {
 // publish hands changed records to the keeper of the store, then changed
 // reports to the sessions. An end is durable before anybody hears of it: the
 // master gives the work to others, so it must not begin again here.
-func (e *engine) publish() error {
+func (e *engine) publish() {
 	if e.host.Pausing {
 		e.changed.beat()
-		return nil // the next start asks the drivers
+		return // the next start asks the drivers
 	}
-	changed, ended := map[string]*nusav1.AllocReport{}, false
+	changed, ended := map[string]*nusav1.AllocReport{}, map[string]reconcile.State{}
 	for id, a := range e.allocs {
 		if !a.dirty {
 			continue
 		}
 		was := a.act.Reached
 		a.act.Reached = reconcile.StateOf(a.alloc, a.act)
-		ended = ended || a.act.End != nil && was != a.act.Reached
+		if a.act.End != nil && was != a.act.Reached && !a.unstored {
+			ended[id] = was
+		}
 		changed[id] = makeReport(a.order, a.act, a.details)
 		e.keeper.keep(id, a.act, changed[id])
 	}
 	if len(changed) == 0 {
-		return nil
+		return
 	}
-	if ended {
-		if err := e.keeper.flush(); err != nil {
-			return err
+	if len(ended) > 0 {
+		if e.keeper.flush() != nil {
+			for id, was := range ended { // once more when it can be written
+				e.allocs[id].act.Reached = was
+				delete(changed, id)
+			}
 		}
 		e.trimSoon()
 	}
@@ -390,7 +411,6 @@ func (e *engine) publish() error {
 	e.inventory.setTasks(tasks)
 	e.metrics.count(e.allocs, tasks)
 	e.changed.beat()
-	return nil
 }
 
 // live counts the tasks that run.

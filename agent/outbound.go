@@ -1,13 +1,10 @@
 package agent
 
 import (
-	"context"
-	"fmt"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -105,80 +102,4 @@ func (r *reports) settled() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.acked == r.box.Position()
-}
-
-// keeper writes records behind: all but an end may be lost in a crash, because
-// the drivers know the truth, so many changes share one transaction.
-type keeper struct {
-	store *store
-	work  chan struct{} // capacity 1
-
-	writing sync.Mutex // held until what was taken is durable
-
-	mu      sync.Mutex
-	records map[string]record
-	gone    []string
-}
-
-func newKeeper(s *store) *keeper {
-	return &keeper{store: s, work: make(chan struct{}, 1), records: map[string]record{}}
-}
-
-// keep notes the latest record of an allocation.
-func (k *keeper) keep(id string, act reconcile.Actual, rep *nusav1.AllocReport) {
-	data, err := proto.Marshal(rep)
-	if err != nil {
-		panic(fmt.Sprintf("report of %s: %v", id, err)) // made here, of valid texts
-	}
-	k.mu.Lock()
-	k.records[id] = record{Actual: act, Report: data}
-	k.mu.Unlock()
-	k.wake()
-}
-
-// drop forgets an allocation altogether.
-func (k *keeper) drop(id string) {
-	k.mu.Lock()
-	delete(k.records, id)
-	k.gone = append(k.gone, id)
-	k.mu.Unlock()
-	k.wake()
-}
-
-func (k *keeper) wake() {
-	select {
-	case k.work <- struct{}{}:
-	default:
-	}
-}
-
-// run writes until ctx ends, and then what is left.
-func (k *keeper) run(ctx context.Context) error {
-	for {
-		select {
-		case <-k.work:
-			if err := k.flush(); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// flush returns when everything kept so far is durable.
-func (k *keeper) flush() error {
-	k.writing.Lock()
-	defer k.writing.Unlock()
-	k.mu.Lock()
-	records, gone := k.records, k.gone
-	k.records, k.gone = map[string]record{}, nil
-	k.mu.Unlock()
-	if len(records)+len(gone) == 0 {
-		return nil
-	}
-	if err := k.store.note(records, gone); err != nil {
-		return fmt.Errorf("write to the local store: %w", err)
-	}
-	return nil
 }

@@ -264,8 +264,12 @@ func (p *pool) activate(s *session, w *nusav1.MasterWelcome) error {
 			errOldMaster, mark.Term, mark.Incarnation, p.mark.Term, p.mark.Incarnation)
 	}
 	if mark != p.mark {
-		if err := p.engine.store.setMaster(mark); err != nil {
-			return err
+		// An older one is not listened to again, also after a restart; but a
+		// full disk is no reason to have no master.
+		n := newNotes()
+		n.master = &mark
+		if p.engine.keeper.write(n) != nil {
+			p.engine.keeper.owe(n)
 		}
 		p.mark = mark
 	}

@@ -385,7 +385,9 @@ func (s *session) orders(m *nusav1.AllocOrders) error {
 	if err != nil || !complete {
 		return err
 	}
-	if err := s.engine.apply(s.ctx, change, func() bool { return s.owns(s) }); err != nil {
+	if err := s.engine.apply(s.ctx, change, func() bool { return s.owns(s) }); errors.Is(err, errOwed) {
+		return nil // not acknowledged
+	} else if err != nil {
 		return err
 	}
 	s.setPosition(change.Position)

@@ -69,7 +69,7 @@ func (m masterMark) before(o masterMark) bool {
 var errStoreFormat = errors.New("store of another format")
 
 func openStore(path string) (*store, error) {
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: 5 * time.Second})
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: 5 * time.Second, OpenFile: openReserved})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -159,51 +159,46 @@ func (s *store) load() (contents, error) {
 	return c, err
 }
 
-// accept stores orders and removals durably, with the position after them:
-// only then are they acted on.
-func (s *store) accept(orders []*nusav1.AllocOrder, removed []string, at link.Position) error {
+// write makes notes durable.
+func (s *store) write(n notes) error {
 	return s.db.Update(func(tx *bolt.Tx) error {
-		for _, o := range orders {
+		meta, orders, forget, records := tx.Bucket(bucketMeta), tx.Bucket(bucketOrders), tx.Bucket(bucketForget), tx.Bucket(bucketRecords)
+		for id, o := range n.orders {
 			data, err := proto.Marshal(o)
 			if err != nil {
 				return err
 			}
-			id := []byte(o.GetAllocation().GetId())
-			if err := errors.Join(tx.Bucket(bucketOrders).Put(id, data), tx.Bucket(bucketForget).Delete(id)); err != nil {
+			if err := errors.Join(orders.Put([]byte(id), data), forget.Delete([]byte(id))); err != nil {
 				return err
 			}
 		}
-		for _, id := range removed {
-			if err := tx.Bucket(bucketForget).Put([]byte(id), []byte{1}); err != nil {
+		for id := range n.forget {
+			if err := forget.Put([]byte(id), []byte{1}); err != nil {
 				return err
 			}
 		}
-		return putJSON(tx.Bucket(bucketMeta), keyPosition, at)
-	})
-}
-
-// note stores records, and drops allocations that are gone altogether.
-func (s *store) note(records map[string]record, gone []string) error {
-	return s.db.Update(func(tx *bolt.Tx) error {
-		for id, r := range records {
-			if err := putJSON(tx.Bucket(bucketRecords), []byte(id), r); err != nil {
+		for id, r := range n.records {
+			if err := putJSON(records, []byte(id), r); err != nil {
 				return err
 			}
 		}
-		for _, id := range gone {
-			for _, b := range [][]byte{bucketOrders, bucketForget, bucketRecords} {
-				if err := tx.Bucket(b).Delete([]byte(id)); err != nil {
+		for id := range n.gone {
+			for _, b := range []*bolt.Bucket{orders, forget, records} {
+				if err := b.Delete([]byte(id)); err != nil {
 					return err
 				}
 			}
 		}
+		if n.position != nil {
+			if err := putJSON(meta, keyPosition, *n.position); err != nil {
+				return err
+			}
+		}
+		if n.master != nil {
+			return putJSON(meta, keyMaster, *n.master)
+		}
 		return nil
 	})
-}
-
-// setMaster remembers the latest master: an older one is not listened to again.
-func (s *store) setMaster(m masterMark) error {
-	return s.db.Update(func(tx *bolt.Tx) error { return putJSON(tx.Bucket(bucketMeta), keyMaster, m) })
 }
 
 func putJSON(b *bolt.Bucket, key []byte, v any) error {

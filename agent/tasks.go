@@ -57,8 +57,7 @@ func (e *engine) start(a *alloc, do reconcile.Action) {
 	e.tasks.Go(func() error { return e.launch(a, drv, to) })
 }
 
-// launch starts a run and stays with it until it ends. Its error is one of the
-// local store.
+// launch starts a run and stays with it until it ends.
 func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder) error {
 	id := to.task.ID
 	if drv == nil { // it was there before the agent's restart
@@ -69,11 +68,10 @@ func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder) error {
 	}
 	if old := id.Run - keptRuns; old > 0 {
 		// From the run on record a restarted agent looks for later ones: it must
-		// not be one that is removed.
-		if err := e.keeper.flush(); err != nil {
-			return err
-		}
-		if err := drv.Remove(e.ctx, driver.ID{Alloc: id.Alloc, Task: id.Task, Run: old}); err != nil {
+		// not be one that is removed. If it cannot be written the old run stays.
+		if e.keeper.flush() != nil {
+			e.log.Warn("old run not removed", "run", id, "error", e.keeper.failed())
+		} else if err := drv.Remove(e.ctx, driver.ID{Alloc: id.Alloc, Task: id.Task, Run: old}); err != nil {
 			e.log.Warn("old run not removed", "run", id, "error", err)
 		}
 	}
@@ -309,7 +307,7 @@ func prepare(to taskOrder) error {
 func (e *engine) removeFiles(id string, tasks map[string]taskOrder, runs map[string]int) {
 	for name, last := range runs {
 		drv := e.drivers[tasks[name].driver]
-		for run := max(1, last-keptRuns+1); drv != nil && run <= last; run++ {
+		for run := last; drv != nil && run > 0 && (run > last-keptRuns || e.knows(tasks[name], driver.ID{Alloc: id, Task: name, Run: run})); run-- {
 			if err := drv.Remove(e.ctx, driver.ID{Alloc: id, Task: name, Run: run}); err != nil {
 				e.log.Warn("run not removed", "alloc", id, "task", name, "run", run, "error", err)
 			}

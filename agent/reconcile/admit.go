@@ -29,6 +29,8 @@ type Host struct {
 	Drivers map[string]string
 	// PortsInUse are host ports that somebody else has open, among those asked.
 	PortsInUse map[int]bool
+	// NoRoom says why nothing new can be kept on the host's disk; "" = it can.
+	NoRoom string
 	// Leaving: nothing new, and what runs is stopped.
 	Leaving bool
 	// Pausing: what runs is stopped and nothing is decided; the next start goes
@@ -86,6 +88,9 @@ func (r *room) refuse(a Ask) (Reason, string) {
 	}
 	if a.Unsupported != "" {
 		return cmp.Or(a.UnsupportedReason, ReasonUnsupported), a.Unsupported
+	}
+	if r.host.NoRoom != "" {
+		return ReasonInsufficientDisk, r.host.NoRoom
 	}
 	drivers := slices.Sorted(slices.Values(a.Drivers))
 	for _, d := range drivers {

@@ -122,6 +122,7 @@ func (s *supervisor) start() error {
 		_ = unix.Kill(-p.Pid, unix.SIGKILL)
 		return err
 	}
+	reserve(".")
 	for i := range s.pipes {
 		go func() {
 			s.logs[i].copyFrom(s.pipes[i], s.grown.notify)
@@ -200,14 +201,30 @@ func (s *supervisor) supervise(sock net.Listener) error {
 	}
 	end := exitStatus(ws)
 	s.rec.ExitCode, s.rec.Signal = end.Code, end.Signal
-	if err := writeRecord(".", s.rec); err != nil {
-		return err
-	}
+	s.writeEnd()
 	close(s.ended)
 	s.grown.close()
 	sock.Close()
 	s.sayGoodbye()
 	return nil
+}
+
+// retryWrite is how often a record is written again that could not be.
+const retryWrite = time.Second
+
+// writeEnd stays until the end is on record: whoever asks before that waits,
+// because an end that is told and then forgotten would be worse than a late one.
+func (s *supervisor) writeEnd() {
+	for said := false; ; said = true {
+		err := writeRecord(".", s.rec)
+		if err == nil {
+			return
+		}
+		if !said {
+			fmt.Fprintf(os.Stderr, "nusa supervise: the end is not on record yet, trying again: %v\n", err)
+		}
+		time.Sleep(retryWrite)
+	}
 }
 
 // sayGoodbye lets the answers out to those who wait for the end.

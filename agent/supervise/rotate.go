@@ -14,8 +14,12 @@ type rotor struct {
 	files  int
 	size   int64
 	number int
-	file   *os.File
+	file   *os.File // nil = it could not be opened
 	filled int64
+	// lost is how much output could not be written since the last that was, and
+	// why.
+	lost  int64
+	cause error
 }
 
 func newRotor(name string, files int, size int64) (*rotor, error) {
@@ -35,29 +39,51 @@ func (r *rotor) open() error {
 	return nil
 }
 
-// Write never fails the command: when the disk is full output is lost.
+// Write never fails the command: when the disk is full output is lost, and once
+// it is not any more the log says how much.
 func (r *rotor) Write(p []byte) (int, error) {
-	for rest := p; len(rest) > 0; {
-		if r.filled >= r.size {
-			if err := r.next(); err != nil {
-				return len(p), nil
-			}
-		}
-		n := min(int64(len(rest)), r.size-r.filled)
-		if _, err := r.file.Write(rest[:n]); err != nil {
+	if r.lost > 0 {
+		note := fmt.Sprintf("\n[nusa: %d bytes of output were lost here: %v]\n", r.lost, r.cause)
+		if n, err := r.write([]byte(note)); n < len(note) {
+			r.lost, r.cause = r.lost+int64(len(p)), err
 			return len(p), nil
 		}
-		r.filled += n
-		rest = rest[n:]
+		r.lost, r.cause = 0, nil
+	}
+	if n, err := r.write(p); n < len(p) {
+		r.lost, r.cause = int64(len(p)-n), err
 	}
 	return len(p), nil
 }
 
+// write into as many files as it takes; an error says why not all was written.
+func (r *rotor) write(p []byte) (written int, err error) {
+	for written < len(p) {
+		if r.filled >= r.size || r.file == nil {
+			if err := r.next(); err != nil {
+				return written, err
+			}
+		}
+		n, err := r.file.Write(p[written:min(int64(len(p)), int64(written)+r.size-r.filled)])
+		r.filled += int64(n)
+		written += n
+		if err != nil {
+			return written, err
+		}
+	}
+	return written, nil
+}
+
+// next opens the next file. One that could not be opened is tried again: what
+// is kept is not removed for files that never were.
 func (r *rotor) next() error {
-	r.file.Close()
-	r.number++
-	if old := r.number - r.files; old >= 0 {
-		_ = os.Remove(logName(r.name, old))
+	if r.file != nil {
+		r.file.Close()
+		r.file = nil
+		r.number++
+		if old := r.number - r.files; old >= 0 {
+			_ = os.Remove(logName(r.name, old))
+		}
 	}
 	return r.open()
 }
@@ -73,7 +99,9 @@ func (r *rotor) copyFrom(pipe io.Reader, grown func()) {
 			grown()
 		}
 		if err != nil {
-			r.file.Close()
+			if r.file != nil {
+				r.file.Close()
+			}
 			return
 		}
 	}

@@ -116,11 +116,13 @@ func replace(path string, v any, durable bool) error {
 	}
 	defer root.Close()
 	name := filepath.Base(path)
-	f, err := openFile(root, name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	// Not cut off before it is written: what is reserved stays.
+	f, err := openFile(root, name+".new", os.O_WRONLY|os.O_CREATE)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
+	err = errors.Join(err, f.Truncate(int64(len(data))))
 	if durable && err == nil {
 		err = f.Sync()
 	}
@@ -136,6 +138,23 @@ func replace(path string, v any, durable bool) error {
 	}
 	return errors.Join(dir.Sync(), dir.Close())
 }
+
+// reserve takes the room that the next record needs, so that a command's end
+// can be written although the disk is full by then. Where it cannot: nothing.
+func reserve(dir string) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return
+	}
+	defer root.Close()
+	if f, err := openFile(root, statusFile+".new", os.O_WRONLY|os.O_CREATE); err == nil {
+		_ = unix.Fallocate(int(f.Fd()), 0, 0, maxRecord)
+		f.Close()
+	}
+}
+
+// maxRecord in bytes that is reserved: a block.
+const maxRecord = 4096
 
 // maxJSON bounds a file of a run; an environment may be large.
 const maxJSON = 8 << 20
