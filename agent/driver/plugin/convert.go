@@ -61,7 +61,7 @@ func wireTask(t driver.Task) (*nusav1.StartRunRequest, error) {
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	out := &nusav1.StartRunRequest{
-		Id: wireID(t.ID), Config: config, Env: t.Env, Dir: t.Dir, AllocDir: t.AllocDir, Limits: wireLimits(t.Resources),
+		Id: wireID(t.ID), Config: config, Env: t.Env, Dir: t.Dir, AllocDir: t.AllocDir, SecretsDir: t.SecretsDir, Limits: wireLimits(t.Resources),
 		LogFiles: int32(t.Logs.Files), LogSizeBytes: t.Logs.SizeBytes,
 		LeaseDeadline: wireDuration(t.LeaseDeadline), StopGrace: wireDuration(t.StopGrace),
 	}
@@ -76,7 +76,7 @@ func wireTask(t driver.Task) (*nusav1.StartRunRequest, error) {
 
 func taskOf(t *nusav1.StartRunRequest) driver.Task {
 	out := driver.Task{
-		ID: idOf(t.GetId()), Config: t.GetConfig().AsMap(), Env: t.GetEnv(), Dir: t.GetDir(), AllocDir: t.GetAllocDir(), Resources: limitsOf(t.GetLimits()),
+		ID: idOf(t.GetId()), Config: t.GetConfig().AsMap(), Env: t.GetEnv(), Dir: t.GetDir(), AllocDir: t.GetAllocDir(), SecretsDir: t.GetSecretsDir(), Resources: limitsOf(t.GetLimits()),
 		Logs:          driver.LogBounds{Files: int(t.GetLogFiles()), SizeBytes: t.GetLogSizeBytes()},
 		LeaseDeadline: t.GetLeaseDeadline().AsDuration(), StopGrace: t.GetStopGrace().AsDuration(),
 	}

@@ -456,11 +456,15 @@ type StartRunRequest struct {
 	Env map[string]string `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Absolute paths of folders that exist: the task's own, and the one that it
 	// shares with the allocation's other tasks.
-	Dir      string       `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`
-	AllocDir string       `protobuf:"bytes,5,opt,name=alloc_dir,json=allocDir,proto3" json:"alloc_dir,omitempty"`
-	Limits   *RunLimits   `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
-	Ports    []*RunPort   `protobuf:"bytes,7,rep,name=ports,proto3" json:"ports,omitempty"`
-	Volumes  []*RunVolume `protobuf:"bytes,8,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	Dir      string `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`
+	AllocDir string `protobuf:"bytes,5,opt,name=alloc_dir,json=allocDir,proto3" json:"alloc_dir,omitempty"`
+	// Absolute path of a folder in memory with the task's secrets, one file each;
+	// empty = none. An engine with a file system of its own shows dir and alloc_dir
+	// under the same paths, and this at /secrets, read-only.
+	SecretsDir string       `protobuf:"bytes,13,opt,name=secrets_dir,json=secretsDir,proto3" json:"secrets_dir,omitempty"`
+	Limits     *RunLimits   `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
+	Ports      []*RunPort   `protobuf:"bytes,7,rep,name=ports,proto3" json:"ports,omitempty"`
+	Volumes    []*RunVolume `protobuf:"bytes,8,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	// Bounds of what is kept of stdout and of stderr, each: files 1..100 of at
 	// least 4096 bytes.
 	LogFiles     int32 `protobuf:"varint,9,opt,name=log_files,json=logFiles,proto3" json:"log_files,omitempty"`
@@ -535,6 +539,13 @@ func (x *StartRunRequest) GetDir() string {
 func (x *StartRunRequest) GetAllocDir() string {
 	if x != nil {
 		return x.AllocDir
+	}
+	return ""
+}
+
+func (x *StartRunRequest) GetSecretsDir() string {
+	if x != nil {
+		return x.SecretsDir
 	}
 	return ""
 }
@@ -1546,13 +1557,15 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\x03run\x18\x03 \x01(\x05R\x03run\",\n" +
 	"\n" +
 	"RunRequest\x12\x1e\n" +
-	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\"\xbf\x04\n" +
+	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\"\xe0\x04\n" +
 	"\x0fStartRunRequest\x12\x1e\n" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x12/\n" +
 	"\x06config\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x06config\x123\n" +
 	"\x03env\x18\x03 \x03(\v2!.nusa.v1.StartRunRequest.EnvEntryR\x03env\x12\x10\n" +
 	"\x03dir\x18\x04 \x01(\tR\x03dir\x12\x1b\n" +
-	"\talloc_dir\x18\x05 \x01(\tR\ballocDir\x12*\n" +
+	"\talloc_dir\x18\x05 \x01(\tR\ballocDir\x12\x1f\n" +
+	"\vsecrets_dir\x18\r \x01(\tR\n" +
+	"secretsDir\x12*\n" +
 	"\x06limits\x18\x06 \x01(\v2\x12.nusa.v1.RunLimitsR\x06limits\x12&\n" +
 	"\x05ports\x18\a \x03(\v2\x10.nusa.v1.RunPortR\x05ports\x12,\n" +
 	"\avolumes\x18\b \x03(\v2\x12.nusa.v1.RunVolumeR\avolumes\x12\x1b\n" +

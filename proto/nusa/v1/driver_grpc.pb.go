@@ -70,6 +70,17 @@ const (
 //
 // and any other code is a failure that a retry may mend. An answer outside the
 // bounds below fails the run that it is about.
+//
+// What an engine can do are its capabilities, told in Fingerprint; work that needs
+// one that is not told does not come:
+//
+//	self_fencing            a run ends at its lease deadline, whoever is dead
+//	cpu_limit, memory_limit limits are enforced, not only charged for
+//	recover                 runs outlive the agent and the plugin
+//	exec, stats, update     those calls work
+//	volumes                 volumes are there, below alloc_dir by their names
+//	mounts                  and as mounts: target and read_only hold
+//	secrets                 the run sees secrets_dir, and nobody else does
 type DriverClient interface {
 	// Handshake is the first call. The plugin answers the greatest version of this
 	// contract that both speak, or FAILED_PRECONDITION when there is none.
@@ -302,6 +313,17 @@ func (c *driverClient) Remove(ctx context.Context, in *RunRequest, opts ...grpc.
 //
 // and any other code is a failure that a retry may mend. An answer outside the
 // bounds below fails the run that it is about.
+//
+// What an engine can do are its capabilities, told in Fingerprint; work that needs
+// one that is not told does not come:
+//
+//	self_fencing            a run ends at its lease deadline, whoever is dead
+//	cpu_limit, memory_limit limits are enforced, not only charged for
+//	recover                 runs outlive the agent and the plugin
+//	exec, stats, update     those calls work
+//	volumes                 volumes are there, below alloc_dir by their names
+//	mounts                  and as mounts: target and read_only hold
+//	secrets                 the run sees secrets_dir, and nobody else does
 type DriverServer interface {
 	// Handshake is the first call. The plugin answers the greatest version of this
 	// contract that both speak, or FAILED_PRECONDITION when there is none.
