@@ -91,7 +91,11 @@ type Config struct {
 	DockerHost string
 	// DockerPrivileged lets jobs run privileged containers.
 	DockerPrivileged bool
-	// Drivers by name. Default: process, with SupervisorArgv, docker and incus.
+	// Plugins are further drivers: the path of an executable by the driver's name,
+	// at most 16 (package agent/driver/plugin).
+	Plugins map[string]string
+	// Drivers by name, beside the plugins. Default: process, with SupervisorArgv,
+	// docker and incus.
 	Drivers map[string]driver.Driver
 	// Incus is how the driver incus reaches its daemon: the absolute path of a
 	// socket, https://…, or "off" for no such driver. Default: the host's own
@@ -108,8 +112,10 @@ type Config struct {
 	// HTTP serves; not necessarily connected.
 	Ready func(Addresses)
 
-	// closeDrivers ends the default drivers.
-	closeDrivers func()
+	// closeDrivers ends the default drivers and the plugins; driversChanged tells
+	// that a driver would say otherwise about itself.
+	closeDrivers   func()
+	driversChanged <-chan struct{}
 }
 
 // Errors of a configuration; each text names the flag.
@@ -139,7 +145,10 @@ func (c Config) withDefaults() (Config, error) {
 	case c.PortMin < 0 || c.PortMax > 65535 || c.PortMin > c.PortMax:
 		return c, fmt.Errorf("%w: ports %d..%d: not a range within 1..65535", errConfig, c.PortMin, c.PortMax)
 	}
-	var err error
+	err := checkPlugins(c.Plugins)
+	if err != nil {
+		return c, err
+	}
 	if c.DataDir, err = filepath.Abs(c.DataDir); err != nil {
 		return c, fmt.Errorf("%w: --data-dir: %w", errConfig, err)
 	}
@@ -179,7 +188,7 @@ func (c Config) withParts() (Config, error) {
 	}
 	if len(c.Drivers) > 0 {
 		c.Drivers, c.closeDrivers = maps.Clone(c.Drivers), func() {}
-		return c, nil
+		return c.withPlugins()
 	}
 	argv := c.SupervisorArgv
 	if len(argv) == 0 {
@@ -194,7 +203,10 @@ func (c Config) withParts() (Config, error) {
 	if err != nil {
 		return c, err
 	}
-	return c.withIncus()
+	if c, err = c.withIncus(); err != nil {
+		return c, err
+	}
+	return c.withPlugins()
 }
 
 // withDocker adds the driver docker, where there is an engine or was one: what

@@ -58,6 +58,7 @@ func (inv *inventory) run(ctx context.Context, e *engine) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-inv.cfg.driversChanged:
 		}
 		now, err := inv.look(ctx)
 		if err != nil {

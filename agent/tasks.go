@@ -94,14 +94,15 @@ func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder) error {
 // noDriver is why a task of before the agent's restart ends.
 func noDriver(name string) string { return fmt.Sprintf("this agent has no driver %q any more", name) }
 
-// notStarted makes sure that nothing of a failed start is left.
+// notStarted makes sure that nothing of a failed start is left, or of a run of
+// which its driver says what no driver may.
 func (e *engine) notStarted(a *alloc, drv driver.Driver, id driver.ID, cause error) {
 	if err := drv.Stop(e.ctx, id, 0); err != nil {
 		e.log.Error("failed start not cleaned up", "run", id, "error", err)
 	}
 	end := reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
 		Reason: reconcile.ReasonStartFailed, Message: cause.Error()}
-	if errors.Is(cause, driver.ErrInvalid) {
+	if errors.Is(cause, driver.ErrInvalid) || errors.Is(cause, driver.ErrContract) {
 		end.Reason = reconcile.ReasonUnsupported
 	}
 	e.post(func() { e.over(a, id.Task, end) })
@@ -116,10 +117,18 @@ func (e *engine) follow(a *alloc, drv driver.Driver, id driver.ID) {
 		started := st.Started
 		e.post(func() { e.begun(a, id.Task, id.Run, started) })
 	}
+	if errors.Is(err, driver.ErrContract) {
+		e.notStarted(a, drv, id, err)
+		return
+	}
 	retry := newBackOff()
 	for {
 		st, err := drv.Wait(e.ctx, id)
 		if e.ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, driver.ErrContract) {
+			e.notStarted(a, drv, id, err)
 			return
 		}
 		if err == nil {
@@ -156,7 +165,9 @@ func (e *engine) recover() {
 		for name, to := range a.tasks {
 			t := a.act.Tasks[name]
 			live := t.Phase == reconcile.Launching || t.Phase == reconcile.Up || t.Phase == reconcile.Closing
-			for e.knows(to, driver.ID{Alloc: a.alloc.ID, Task: name, Run: t.Run + 1}) {
+			// Records are written before the run is removed that is keptRuns older: a
+			// driver that knows more than that knows anything.
+			for ahead := 0; ahead <= keptRuns && e.knows(to, driver.ID{Alloc: a.alloc.ID, Task: name, Run: t.Run + 1}); ahead++ {
 				t.Run++
 				live = true
 			}
@@ -200,6 +211,8 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 	case errors.Is(err, driver.ErrNotFound):
 		t.Phase = reconcile.Waiting // recorded, never begun
 		a.setTask(do.Task, t)
+	case errors.Is(err, driver.ErrUnavailable):
+		e.adoptLater(a, t, drv, id, err)
 	case err != nil:
 		t.Phase = reconcile.Ended
 		t.Finished, t.ExitCode, t.Reason, t.Message = e.line.now(), -1, reconcile.ReasonStartFailed, "not adopted: "+err.Error()
@@ -220,6 +233,31 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 			return nil
 		})
 	}
+}
+
+// adoptLater has the driver asked again once it can be; until then it is not
+// known what the run does, and nothing is done about it.
+func (e *engine) adoptLater(a *alloc, t reconcile.TaskActual, drv driver.Driver, id driver.ID, err error) {
+	e.log.Warn("not adopted yet", "run", id, "error", err)
+	t.Phase = reconcile.Launching
+	a.setTask(id.Task, t)
+	e.tasks.Go(func() error {
+		for retry := newBackOff(); errors.Is(err, driver.ErrUnavailable); {
+			if !sleep(e.ctx, retry.NextBackOff()) {
+				return nil
+			}
+			ctx, cancel := context.WithTimeout(e.ctx, statusLimit)
+			_, err = drv.Status(ctx, id)
+			cancel()
+		}
+		e.post(func() {
+			if t := a.act.Tasks[id.Task]; t.Run == id.Run && t.Phase == reconcile.Launching {
+				t.Phase = reconcile.Unknown
+				a.setTask(id.Task, t)
+			}
+		})
+		return nil
+	})
 }
 
 // resume prepares the next run of a task that an agent stopped although it is

@@ -8,8 +8,23 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// drivers that are there: a slip of the pen is told from a wish.
+// drivers that are there: a slip of the pen is told from the name of a plugin.
 var drivers = []string{"docker", "incus", "process"}
+
+// CheckPluginName says whether a driver of one's own can have a name: it must
+// not read like that of one that is there, or a slip of the pen in a job file
+// would wait for a driver that nobody has.
+func CheckPluginName(name string) error {
+	switch near := nearest(name, drivers); {
+	case !ValidName(name):
+		return fmt.Errorf("%q is not a name of a driver: lower-case letters, digits and dashes", clip(name))
+	case slices.Contains(drivers, name):
+		return fmt.Errorf("there is a driver %s already", name)
+	case near != "":
+		return fmt.Errorf("%s is too much like the driver %s", name, near)
+	}
+	return nil
+}
 
 // Unsupported names what is valid and has no engine yet: refuse a submit with
 // these. Empty when all of the spec is supported.
@@ -38,12 +53,9 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 		for _, name := range sorted(g.GetTasks()) {
 			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()
-			if !slices.Contains(drivers, t.GetDriver()) {
-				text := fmt.Sprintf("not supported yet: %s (known here: %s)", clip(t.GetDriver()), strings.Join(drivers, ", "))
-				if slices.Contains(drivers, nearest(t.GetDriver(), drivers)) {
-					text = fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers))
-				}
-				c.refuse(c.join(at, "driver"), text)
+			// Another name is a plugin's, which its nodes know.
+			if !slices.Contains(drivers, t.GetDriver()) && nearest(t.GetDriver(), drivers) != "" {
+				c.refuse(c.join(at, "driver"), fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers)))
 				continue
 			}
 			refuse(t.GetResources().GetGpu().GetCount() > 0 || t.GetResources().GetGpu().GetShareMilli() > 0, c.under(at, ".resources.gpu"), by)

@@ -73,6 +73,7 @@ disconnect.node.after says. node list shows them until node remove, or 72 h.
 	}
 	d.bind(cmd)
 	cmd.Flags().StringVar(&d.DataDir, "data-dir", "", "keep jobs and nodes here for the next start (default: a temporary directory)")
+	cmd.Flags().StringToStringVar(&d.Plugins, "plugin", nil, "a further driver on every node, NAME=PATH of its executable; repeat for more")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		d.Ready = func(f dev.Federation) { announce(cmd, f) }
 		ctx, done := whileRead(cmd.Context(), os.Stdout)

@@ -160,6 +160,7 @@ func agentCommand() *cobra.Command {
 	f.StringVar(&cfg.IncusCert, "incus-cert", "", "client certificate for https, PEM")
 	f.StringVar(&cfg.IncusKey, "incus-key", "", "its key, PEM")
 	f.StringVar(&cfg.IncusCA, "incus-ca", "", "certificate of the daemon or its authority, PEM")
+	f.StringToStringVar(&cfg.Plugins, "plugin", nil, "a further driver, NAME=PATH of its executable; repeat for more (see examples/plugin)")
 	f.BoolVar(&cfg.LeaveOnShutdown, "leave-on-shutdown", false, "say goodbye and stop every task when this agent is stopped")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error

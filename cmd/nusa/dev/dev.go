@@ -56,6 +56,8 @@ type Options struct {
 	// Port is the first port; the federation uses Port … Port+99 for the global
 	// server and a hundred more for each region. Default 7600.
 	Port int
+	// Plugins are further drivers of every agent: paths of executables by name.
+	Plugins map[string]string
 	// Logger takes every role's logs. Default: discards.
 	Logger *slog.Logger
 	// Version of the build.
@@ -292,6 +294,7 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 		Net:             f.net(region),
 		Logger:          f.Logger.With("agent", name),
 		Facts:           source,
+		Plugins:         f.Plugins,
 		Version:         f.Version,
 		KeptLogs:        1 << 30 / int64(total),
 		PauseOnShutdown: true,
