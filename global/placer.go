@@ -133,7 +133,9 @@ func (st *state) snapshot(keys []jobKey) (place.Snapshot, map[jobKey]lookedAt) {
 			continue
 		}
 		jobs[k] = lookedAt{j.changes, j.rev}
-		out.Jobs = append(out.Jobs, j.forPlacer())
+		job := j.forPlacer()
+		job.Groups = j.waiting(st.clock())
+		out.Jobs = append(out.Jobs, job)
 	}
 	if len(jobs) == 0 {
 		return out, nil
@@ -211,6 +213,7 @@ func (st *state) planned(plan place.Plan, jobs map[jobKey]lookedAt, full bool) {
 	}
 	now := st.clock()
 	st.movesPlanned(plan, jobs, now)
+	st.lacking(plan, now)
 	for _, g := range plan.Groups {
 		k := jobKey{g.Namespace, g.Job}
 		j := st.jobs[k]

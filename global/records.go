@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -130,11 +131,12 @@ func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	if out.Generation == 0 {
 		out.Generation = revision
 	}
+	out.Hold = s.GetHold().AsDuration()
 	return out
 }
 
 func slotToProto(s region.Slot) *nusav1.Slot {
-	return &nusav1.Slot{
+	out := &nusav1.Slot{
 		Namespace: s.Namespace, Job: s.Job, Group: s.Group,
 		From: int32(s.From), To: int32(s.To), Region: s.Region,
 		State:      nusav1.SlotState(enumValue(nusav1.SlotState_value, "SLOT_STATE_", string(s.State))),
@@ -142,6 +144,10 @@ func slotToProto(s region.Slot) *nusav1.Slot {
 		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
 		Reason: reasonEnum(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
 	}
+	if s.Hold > 0 {
+		out.Hold = durationpb.New(s.Hold)
+	}
+	return out
 }
 
 // enumWord is the word of the cores for a wire enum: lower case, no prefix.

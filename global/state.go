@@ -93,6 +93,7 @@ type jobState struct {
 	stamp     uint64
 	explained map[string]explained // by group
 	breaches  []place.Breach
+	lacks     map[string]*lack // by group
 	// moves are what the latest plan said of those that are sustained.
 	moves   []place.Move
 	movesAt time.Duration

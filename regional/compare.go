@@ -162,7 +162,7 @@ func (l *leader) digests(ctx context.Context, index uint64) (out []*nusav1.Serve
 	caught = true
 	var g errgroup.Group
 	for _, one := range l.s.servers() {
-		st := &nusav1.ServerState{Id: one.GetId(), Address: one.GetAddress(), Leader: one.GetLeader()}
+		st := &nusav1.ServerState{Id: one.GetId(), Address: one.GetAddress(), Leader: one.GetLeader(), Version: one.GetVersion()}
 		out = append(out, st)
 		if !one.GetHealthy() {
 			st.Error = "does not answer"

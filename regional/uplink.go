@@ -38,6 +38,8 @@ const (
 	maxTunnels = 16
 	// maxSlots bounds the slots of the region, as a full set.
 	maxSlots = 1 << 20
+	// maxHold bounds for how long instances are kept that fit nowhere.
+	maxHold = time.Hour
 	// maxSubscriptions bounds the asks whose fit is reported.
 	maxSubscriptions = 256
 )
@@ -391,6 +393,7 @@ func applyOrders(view *state.View, change link.Change[*nusav1.SlotOrder]) []*sta
 			Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(), From: s.GetFrom(), To: s.GetTo(),
 			Generation: s.GetGeneration(), Revision: w.GetRevision(), JobVersion: s.GetJobVersion(), Run: s.GetRun(),
 			Desired: state.Desired(s.GetDesired()), State: state.SlotState(s.GetState()),
+			HoldNano: int64(min(max(s.GetHold().AsDuration(), 0), maxHold)),
 		}}
 		v := version{order.Slot.Key().JobKey(), s.GetJobVersion()}
 		have, held := view.Job(v.key, v.version)

@@ -38,6 +38,8 @@ type Action struct {
 	Slot region.Slot
 	// System marks the slot of a system job.
 	System bool
+	// Hold of an Offer: see region.Slot.
+	Hold time.Duration
 	// Reason is typed and empty for offers and updates; Why is one line.
 	Reason, Why string
 }
@@ -50,13 +52,13 @@ func (a Action) Changes() []region.Change {
 		return []region.Change{{Slot: region.Slot{
 			Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: a.From, To: a.To,
 			Region: a.Region, System: a.System, State: region.Offered, Desired: region.DesiredRun,
-			JobVersion: a.JobVersion, Run: a.Run, PlacedBecause: a.Why,
+			JobVersion: a.JobVersion, Run: a.Run, Hold: a.Hold, PlacedBecause: a.Why,
 		}}}
 	case Update:
 		changes := region.StopPart(a.Slot, a.To, a.Slot.To, region.DesiredStop)
 		kept := a.Slot
 		kept.To, kept.State, kept.Generation, kept.JobVersion = a.To, region.Offered, 0, a.JobVersion
-		kept.Run = a.Run
+		kept.Run, kept.Hold = a.Run, 0
 		kept.Reason, kept.Message = "", ""
 		if len(changes) == 0 {
 			return []region.Change{{Slot: kept}}

@@ -322,6 +322,15 @@ func (w *world) group(path string, args []string) error {
 			g.Ask.Pool = value
 		case "parallel":
 			g.MaxParallel = n
+		case "waited":
+			g.WaitedFor, _ = time.ParseDuration(value)
+		case "tried": // sea*5m;jpe*1h
+			g.Tried = nil
+			for _, s := range strings.Split(value, ";") {
+				name, ago, _ := strings.Cut(s, "*")
+				d, _ := time.ParseDuration(ago)
+				g.Tried = append(g.Tried, Tried{name, d})
+			}
 		case "down":
 			j.Down = map[string]int{name: n}
 		case "ports":

@@ -160,6 +160,10 @@ type Group struct {
 	Regions RegionsSpec
 	// MaxParallel is how many instances may be away at a time for a move; 0 = 1.
 	MaxParallel int
+	// WaitedFor is how long instances have been without an owner while none was
+	// given one, and Tried where the group was held lately, see HoldAfter.
+	WaitedFor time.Duration
+	Tried     []Tried
 	// OnDisconnect is carried for the failover that comes with verdicts.
 	OnDisconnect OnDisconnect
 }

@@ -175,6 +175,7 @@ func (p *planner) placeGroup(w *work) {
 	out := d.divide(options)
 	w.kept = out.kept
 	p.give(w, out.counts)
+	p.hold(w)
 	p.moveAway(w, better)
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // SlotState is where a stored slot stands. Answers use the same words; of
@@ -78,6 +79,9 @@ type Slot struct {
 	// Run of the job that the slot belongs to: the etcd revision of the submit
 	// that began it. 0 = written before there were runs.
 	Run int64
+	// Hold is for how long the region keeps what fits nowhere before it gives it
+	// back, counted from the arrival; 0 = about a second.
+	Hold time.Duration
 	// Reason and Message of the latest answer that says more than yes.
 	Reason, Message string
 	// PlacedBecause says in one line why this region.

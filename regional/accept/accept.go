@@ -98,13 +98,14 @@ func (in *Input) returnable(cmd *state.AnswerSlots, s *state.Slot, u *sched.Unpl
 }
 
 // grace is how many nanoseconds an index still waits here for a node, counted
-// from the slot's arrival or the end of its last attempt.
+// from the slot's arrival or the end of its last attempt; longer where the slot
+// is to be held, so that a node is kept for it (sched.ReserveAfter).
 func (in *Input) grace(s *state.Slot, u *sched.Unplaced, index int32) int64 {
 	if u.Never || u.Reason == state.ReasonDeclined {
 		return 0
 	}
 	since := max(s.CommittedUnixNano, in.View.Instance(u.Key, index).FreedUnixNano)
-	return since + int64(in.Grace) - in.NowUnixNano
+	return max(since+int64(in.Grace), s.CommittedUnixNano+s.HoldNano) - in.NowUnixNano
 }
 
 // lives says that the instance has an allocation that this region hears of. One

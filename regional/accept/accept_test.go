@@ -19,6 +19,7 @@ type region struct {
 	index uint64
 	now   int64
 	jobs  map[int64]*state.Job
+	hold  time.Duration // of its orders
 }
 
 func newRegion(t *testing.T, typ state.JobType) *region {
@@ -44,7 +45,7 @@ func (r *region) order(from, to int32, generation int64, desired state.Desired, 
 	r.do(state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
 		Slot: state.Slot{
 			Namespace: "default", Job: "api", Group: "web", From: from, To: to, Generation: generation,
-			Revision: int64(r.index) + 100, JobVersion: 1, Desired: desired, State: st,
+			Revision: int64(r.index) + 100, JobVersion: 1, Desired: desired, State: st, HoldNano: int64(r.hold),
 		},
 		Job: r.jobs[1],
 	}}}})
@@ -156,11 +157,15 @@ func TestReturn(t *testing.T) {
 		before func(*region)
 		after  time.Duration // since the order
 		down   bool
+		hold   time.Duration
 		want   string
 		next   time.Duration
 	}{
 		{name: "within the grace", after: 300 * time.Millisecond, next: 700 * time.Millisecond},
 		{name: "after the grace", after: time.Second, want: "1-2 3-6"},
+		{name: "held", hold: 10 * time.Minute, after: time.Minute, next: 9 * time.Minute},
+		{name: "held long enough", hold: 10 * time.Minute, after: 10 * time.Minute, want: "1-2 3-6"},
+		{name: "held, and fits never", hold: 10 * time.Minute, change: func(u *sched.Unplaced) { u.Never = true }, want: "1-2 3-6"},
 		{name: "no link", after: time.Hour, down: true},
 		{name: "fits never", change: func(u *sched.Unplaced) { u.Never = true }, want: "1-2 3-6"},
 		{name: "all declined", change: func(u *sched.Unplaced) { u.Reason = state.ReasonDeclined }, want: "1-2 3-6"},
@@ -178,6 +183,7 @@ func TestReturn(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRegion(t, state.Service)
+			r.hold = c.hold
 			r.order(0, 6, 5, state.Run, state.SlotAccepted)
 			if c.before != nil {
 				c.before(r)

@@ -60,13 +60,17 @@ func sameState(r *nusav1.VerifyRegionResponse) error {
 	if r.GetEqual() {
 		return nil
 	}
-	hashes, silent := map[string]bool{}, 0
+	hashes, versions, silent := map[string]bool{}, map[string]bool{}, 0
 	for _, s := range r.GetServers() {
+		versions[s.GetVersion()] = true
 		if s.GetHash() == "" {
 			silent++
 			continue
 		}
 		hashes[s.GetHash()] = true
+	}
+	if len(hashes) > 1 && len(versions) > 1 {
+		return fmt.Errorf("the servers of region %s are of %d versions, which may write the same state in different words: compare them when all are upgraded", r.GetRegion(), len(versions))
 	}
 	if len(hashes) > 1 {
 		return fmt.Errorf("the servers of region %s hold different states at index %d: stop those that are in the minority, empty their data directories and start them again; they take the state from the master", r.GetRegion(), r.GetIndex())

@@ -2870,7 +2870,9 @@ type ServerState struct {
 	// SHA-256 over all records in a canonical form, in hexadecimal.
 	Hash string `protobuf:"bytes,4,opt,name=hash,proto3" json:"hash,omitempty"`
 	// Why there is no hash.
-	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	// Of the build: others may know fewer fields, and digest less.
+	Version       string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2936,6 +2938,13 @@ func (x *ServerState) GetHash() string {
 func (x *ServerState) GetError() string {
 	if x != nil {
 		return x.Error
+	}
+	return ""
+}
+
+func (x *ServerState) GetVersion() string {
+	if x != nil {
+		return x.Version
 	}
 	return ""
 }
@@ -6601,13 +6610,14 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12.\n" +
 	"\aservers\x18\x03 \x03(\v2\x14.nusa.v1.ServerStateR\aservers\x12\x14\n" +
-	"\x05equal\x18\x04 \x01(\bR\x05equal\"y\n" +
+	"\x05equal\x18\x04 \x01(\bR\x05equal\"\x93\x01\n" +
 	"\vServerState\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06leader\x18\x03 \x01(\bR\x06leader\x12\x12\n" +
 	"\x04hash\x18\x04 \x01(\tR\x04hash\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error\"w\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"w\n" +
 	"\x13DefineRegionRequest\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +

@@ -2341,7 +2341,11 @@ type Slot struct {
 	PlacedBecause string `protobuf:"bytes,13,opt,name=placed_because,json=placedBecause,proto3" json:"placed_because,omitempty"`
 	// The job's run this slot belongs to, see Job.run: what an instance did in
 	// an earlier run (completed, used up its attempts) counts no more.
-	Run           int64 `protobuf:"varint,14,opt,name=run,proto3" json:"run,omitempty"`
+	Run int64 `protobuf:"varint,14,opt,name=run,proto3" json:"run,omitempty"`
+	// For how long, from the order's arrival, the region keeps instances that fit
+	// nowhere before it gives them back, so that it can keep a node for them;
+	// unset = about a second.
+	Hold          *durationpb.Duration `protobuf:"bytes,15,opt,name=hold,proto3" json:"hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2472,6 +2476,13 @@ func (x *Slot) GetRun() int64 {
 		return x.Run
 	}
 	return 0
+}
+
+func (x *Slot) GetHold() *durationpb.Duration {
+	if x != nil {
+		return x.Hold
+	}
+	return nil
 }
 
 // Job is a stored job with its live status.
@@ -3165,7 +3176,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\fmax_parallel\x18\x01 \x01(\x05R\vmaxParallel\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\x05R\x06canary\x12\x1f\n" +
 	"\vauto_revert\x18\x03 \x01(\bR\n" +
-	"autoRevert\"\x9f\x03\n" +
+	"autoRevert\"\xce\x03\n" +
 	"\x04Slot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -3184,7 +3195,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x06reason\x18\v \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\f \x01(\tR\amessage\x12%\n" +
 	"\x0eplaced_because\x18\r \x01(\tR\rplacedBecause\x12\x10\n" +
-	"\x03run\x18\x0e \x01(\x03R\x03run\"\xba\x02\n" +
+	"\x03run\x18\x0e \x01(\x03R\x03run\x12-\n" +
+	"\x04hold\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x04hold\"\xba\x02\n" +
 	"\x03Job\x12$\n" +
 	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
@@ -3404,28 +3416,29 @@ var file_nusa_v1_job_proto_depIdxs = []int32{
 	5,  // 50: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
 	6,  // 51: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
 	54, // 52: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	8,  // 53: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	55, // 54: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	37, // 55: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	36, // 56: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	7,  // 57: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	48, // 58: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	39, // 59: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	49, // 60: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	40, // 61: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	34, // 62: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	54, // 63: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	15, // 64: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	20, // 65: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	21, // 66: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	22, // 67: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	38, // 68: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	39, // 69: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	70, // [70:70] is the sub-list for method output_type
-	70, // [70:70] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	51, // 53: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	8,  // 54: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	55, // 55: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	37, // 56: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	36, // 57: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	7,  // 58: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	48, // 59: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	39, // 60: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	49, // 61: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	40, // 62: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	34, // 63: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	54, // 64: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	15, // 65: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	20, // 66: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	21, // 67: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	22, // 68: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	38, // 69: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	39, // 70: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
