@@ -25,7 +25,7 @@ func TestAnHour(t *testing.T) {
 			c.ReportInterval, c.CheckpointInterval, c.ElectionTTL = 0, 0, 0
 		})
 		standby := f.start(t, "g2", func(c *Config) { c.Clock = func() time.Duration { return time.Since(start) } })
-		r := s.joined("alpha", func(r *fakeRegion) { r.fits = 0 })
+		r := s.joined("alpha", func(r *fakeRegion) { r.fits, r.bare = 0, true })
 		s.submit(testJob("api", 1))
 		for id := range uint64(360) {
 			time.Sleep(10 * time.Second)
@@ -40,7 +40,7 @@ func TestAnHour(t *testing.T) {
 		if len(r.grants) != 360 || r.grants[359].GetDuration().AsDuration() != 30*time.Second || r.err != nil || len(r.slots) != 0 {
 			t.Errorf("%d grants, error %v, %d slots", len(r.grants), r.err, len(r.slots))
 		}
-		r.fits = 1
+		r.fits, r.bare = 1, false
 		rep := r.report()
 		r.mu.Unlock()
 		before := time.Now()

@@ -212,6 +212,7 @@ type fakeRegion struct {
 	compacts int
 	acked    *nusav1.Position
 	tunnels  []string
+	bare     bool // it has no ready node
 	sequence uint64
 	// script answers an order; nil = accept what is offered, confirm stops.
 	script func(*nusav1.Slot) []*nusav1.SlotAnswer
@@ -373,6 +374,9 @@ func (r *fakeRegion) report() *nusav1.RegionMessage {
 		Sequence: r.sequence, NodesReady: 3, SlotsRevision: 1 << 40,
 		Capacity: &nusav1.Resources{CpuMilli: 12000, MemoryBytes: 1 << 34}, Free: &nusav1.Resources{CpuMilli: 10000, MemoryBytes: 1 << 33},
 		Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{{Nodes: 1, Free: &nusav1.Resources{CpuMilli: 100 * int64(r.fits), MemoryBytes: 1 << 40, DiskBytes: 1 << 40}, Pool: "default"}}},
+	}
+	if r.bare {
+		rep.NodesReady = 0
 	}
 	for _, a := range r.shapes.GetAsks() {
 		rep.Shape.Fits = append(rep.Shape.Fits, &nusav1.FitCount{Ask: a.GetAsk(), Count: r.fits})
