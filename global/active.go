@@ -58,6 +58,8 @@ type active struct {
 	compactAt time.Duration
 	// board is what watchers of the matrix are told.
 	board watchBoard
+	// instanceWatches counts the watches that follow the instances of all regions.
+	instanceWatches atomic.Int32
 	// checks lets one check of the matrix run at a time.
 	checks chan struct{}
 }

@@ -388,34 +388,6 @@ func TestRegionsDefinedCordonedRemoved(t *testing.T) {
 	}
 }
 
-func TestEvents(t *testing.T) {
-	s := newFederation().start(t, "g1")
-	events := nusav1.NewEventsClient(s.conn)
-	ctx, cancel := context.WithTimeout(t.Context(), testWait)
-	defer cancel()
-	watch, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Token: "of-another-reign"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	reset, err := watch.Recv()
-	if err != nil || !reset.GetReset_() {
-		t.Fatalf("an old token: %v, %v", reset, err)
-	}
-	s.submit(testJob("api", 1))
-	e, err := watch.Recv()
-	if err != nil || e.GetType() != "job.submitted" || e.GetSubject() != "default/api" {
-		t.Fatalf("event %v, %v", e, err)
-	}
-	// From a token nothing is missed and nothing comes twice.
-	again, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Token: reset.GetToken()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if same, err := again.Recv(); err != nil || same.GetToken() != e.GetToken() {
-		t.Errorf("resumed with %v, %v, want %v", same, err, e)
-	}
-}
-
 // regionAllocations and regionNodes are a region's own services, reached
 // through tunnels.
 type regionAllocations struct {
@@ -464,6 +436,7 @@ func (s *testServer) serveTunnels(r *fakeRegion, ids ...string) {
 	srv := grpc.NewServer()
 	nusav1.RegisterAllocationsServer(srv, &regionAllocations{region: name, ids: ids})
 	nusav1.RegisterNodesServer(srv, &regionNodes{region: name})
+	nusav1.RegisterEventsServer(srv, &regionEventsServer{})
 	lis := tunnel.NewListener(0)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -184,37 +184,3 @@ func (t *topologyAPI) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreami
 	}
 	return err
 }
-
-// eventsAPI is the public Events service.
-type eventsAPI struct {
-	nusav1.UnimplementedEventsServer
-	s *server
-}
-
-// Watch implements nusav1.EventsServer.
-func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamingServer[nusav1.Event]) error {
-	a, err := e.s.current()
-	if err != nil {
-		return err
-	}
-	if len(req.GetToken()) > 128 {
-		return invalid("token", "is none of ours")
-	}
-	next := a.st.events.After(req.GetToken())
-	for {
-		events, after, changed := a.st.events.From(next)
-		for _, ev := range events {
-			if err := stream.Send(ev); err != nil {
-				return err
-			}
-		}
-		next = after
-		select {
-		case <-stream.Context().Done():
-			return nil
-		case <-a.ctx.Done():
-			return apiError(errNotActive)
-		case <-changed:
-		}
-	}
-}

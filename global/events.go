@@ -44,7 +44,7 @@ func (e events) troubled(from, subject string, was, is *nusav1.JobSummary) {
 					why = ": " + reason.With(c.GetReason(), c.GetMessage())
 				}
 			}
-			e.Add("instance.failed", subject, "%s: %d at %s will not be tried again%s", group, n, from, why)
+			e.Add("instance.given_up", subject, "%s: %d at %s will not be tried again%s", group, n, from, why)
 		}
 		if n := now.GetLost() - old.GetLost(); n > 0 {
 			e.Add("instance.lost", subject, "%s: %d at %s on silent nodes", group, n, from)

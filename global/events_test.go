@@ -36,7 +36,7 @@ func TestTroubleIsTold(t *testing.T) {
 	want := []string{
 		"node.lost alpha 2 more silent, 2 in all; 3 ready",
 		"node.back alpha 1 no longer silent or forgotten, 1 still are; 4 ready",
-		"instance.failed default/api web: 1 at alpha will not be tried again: it exited: task t exited with code 7",
+		"instance.given_up default/api web: 1 at alpha will not be tried again: it exited: task t exited with code 7",
 		"instance.lost default/api web: 2 at alpha on silent nodes",
 	}
 	if !slices.Equal(got, want) {

@@ -410,21 +410,35 @@ func TestEventsOfARegion(t *testing.T) {
 			return status.Code(err) == codes.NotFound
 		})
 		w.agents[0].stop()
-		stream, err := client.Watch(ctx, &nusav1.WatchEventsRequest{Token: reset.GetToken()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for !slices.Contains(got, "node.lost n1") {
-			e, err := stream.Recv()
+		want := []string{"job.submitted default/web@alpha", "instance.running default/web@alpha", "node.cordoned n1", "node.uncordoned n1",
+			"job.stopped default/web@alpha", "instance.stopped default/web@alpha", "job.purged default/web@alpha", "node.lost n1"}
+		for _, instances := range []bool{true, false} {
+			stream, err := client.Watch(ctx, &nusav1.WatchEventsRequest{Token: reset.GetToken(), Instances: instances, Region: "alpha"})
 			if err != nil {
-				t.Fatalf("%v after %q", err, got)
+				t.Fatal(err)
 			}
-			got = append(got, e.GetType()+" "+e.GetSubject())
+			var got []string
+			for !slices.Contains(got, "node.lost n1") {
+				e, err := stream.Recv()
+				if err != nil {
+					t.Fatalf("%v after %q", err, got)
+				}
+				got = append(got, e.GetType()+" "+e.GetSubject())
+				if e.GetType() == "instance.running" && !strings.HasPrefix(e.GetMessage(), "web[0] on n1, allocation ") {
+					t.Errorf("message %q", e.GetMessage())
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("instances %v: got %q, want %q", instances, got, want)
+			}
+			want = slices.DeleteFunc(want, func(s string) bool { return strings.HasPrefix(s, "instance.") })
 		}
-		want := []string{"job.submitted default/web@alpha", "node.cordoned n1", "node.uncordoned n1", "job.stopped default/web@alpha", "job.purged default/web@alpha", "node.lost n1"}
-		if !slices.Equal(got, want) {
-			t.Errorf("got %q, want %q", got, want)
+		other, err := client.Watch(ctx, &nusav1.WatchEventsRequest{Region: "beta"})
+		if err == nil {
+			_, err = other.Recv()
+		}
+		if status.Code(err) != codes.InvalidArgument {
+			t.Errorf("of another region: %v", err)
 		}
 	})
 }

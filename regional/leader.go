@@ -187,6 +187,9 @@ func (l *leader) committed(results []state.Result) {
 		orders = append(orders, r.Orders...)
 		nodes = append(nodes, r.Nodes...)
 		groups = append(groups, r.Groups...)
+		for _, a := range r.Told {
+			l.told(a)
+		}
 		for _, k := range r.Purged {
 			l.events.Add("job.purged", k.In(l.s.cfg.Region.GetName()), "forgotten")
 		}

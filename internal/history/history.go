@@ -22,24 +22,28 @@ type Ring struct {
 	epoch string
 
 	mu      sync.Mutex
-	events  []*nusav1.Event // the one numbered n is at n % Kept
-	next    uint64          // number of the next event, from 1
-	changed chan struct{}   // closed and replaced at every event
+	events  []entry       // the one numbered n is at n % Kept
+	next    uint64        // number of the next event, from 1
+	changed chan struct{} // closed and replaced at every event
+}
+
+// entry is an event that is put into words when somebody reads it.
+type entry struct {
+	at                    time.Time
+	kind, subject, format string
+	args                  []any
 }
 
 // New begins a history. epoch tells its tokens from those of any other.
 func New(epoch string) *Ring {
-	return &Ring{epoch: epoch, events: make([]*nusav1.Event, Kept), next: 1, changed: make(chan struct{})}
+	return &Ring{epoch: epoch, events: make([]entry, Kept), next: 1, changed: make(chan struct{})}
 }
 
-// Add remembers an event.
+// Add remembers an event. The arguments must not change any more.
 func (r *Ring) Add(kind, subject, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.events[r.next%Kept] = &nusav1.Event{
-		Token: r.token(r.next), Time: timestamppb.New(time.Now()),
-		Type: kind, Subject: subject, Message: fmt.Sprintf(format, args...),
-	}
+	r.events[r.next%Kept] = entry{time.Now(), kind, subject, format, args}
 	r.next++
 	close(r.changed)
 	r.changed = make(chan struct{})
@@ -63,9 +67,17 @@ func (r *Ring) After(token string) uint64 {
 	return n + 1
 }
 
+// Before is the token of the event before the one numbered n.
+func (r *Ring) Before(n uint64) string {
+	if n == 0 {
+		return "" // the reset that comes has one
+	}
+	return r.token(n - 1)
+}
+
 // From answers the events numbered n and later, or the reset (and where to go
 // on) when some of them are no longer held, and a channel that is closed at
-// the next event. Events must not be written to.
+// the next event.
 func (r *Ring) From(n uint64) (events []*nusav1.Event, next uint64, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +86,10 @@ func (r *Ring) From(n uint64) (events []*nusav1.Event, next uint64, changed <-ch
 		return []*nusav1.Event{reset}, r.next, r.changed
 	}
 	for ; n < r.next; n++ {
-		events = append(events, r.events[n%Kept])
+		e := r.events[n%Kept]
+		events = append(events, &nusav1.Event{
+			Token: r.token(n), Time: timestamppb.New(e.at), Type: e.kind, Subject: e.subject, Message: fmt.Sprintf(e.format, e.args...),
+		})
 	}
 	return events, n, r.changed
 }

@@ -310,6 +310,8 @@ type Result struct {
 	Nodes []string
 	// Groups whose slots, counts or allocations changed, sorted by String.
 	Groups []GroupKey
+	// Told are allocations of which an agent told a new state, or another restart.
+	Told []*Alloc
 	// Purged are local jobs that the command forgot.
 	Purged []JobKey
 	// Batch has the results of a batch's commands.

@@ -88,9 +88,13 @@ func (t *txn) report(n *Node, r *AllocReport) {
 			a.Reason, a.Message = r.Reason, r.Message
 		}
 		t.putAlloc(&a)
+		if a.State != old.State || a.Restarts > old.Restarts {
+			t.res.Told = append(t.res.Told, &a)
+		}
 		return
 	}
 	t.reportEnd(&a, r)
+	t.res.Told = append(t.res.Told, &a)
 }
 
 // up notes since when the tasks are up. One that had to be restarted has to

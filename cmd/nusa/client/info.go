@@ -16,7 +16,7 @@ import (
 
 func eventsCommand() *cobra.Command {
 	s := &settings{}
-	var token string
+	req := &nusav1.WatchEventsRequest{}
 	c := &cobra.Command{
 		Use: "events", Short: "Follow what happens", Args: takes(),
 		Long: `Prints events as they happen, until Ctrl-C:
@@ -27,11 +27,13 @@ func eventsCommand() *cobra.Command {
   node      silent or back, cordoned, drained, removed
   region    defined, connected, disconnected, cordoned, removed
 
-Each attempt of an instance is in: alloc list --all. A region's own server tells
-of its own jobs and nodes. With --token it goes on after an earlier event (-o
-json shows tokens) and says so when that is too long ago.`,
+With --instances also what each attempt of an instance does: running, restarted,
+complete, failed, declined, stopped. With --region it is that region's master
+that tells, of its own jobs and nodes as well. With --token it goes on after an
+earlier event (-o json shows tokens) and says so when that is too long ago;
+across regions instances are told of from now on.`,
 		RunE: s.run(func(c *caller, _ []string) error {
-			stream, err := nusav1.NewEventsClient(c.conn).Watch(c.ctx, &nusav1.WatchEventsRequest{Token: token})
+			stream, err := nusav1.NewEventsClient(c.conn).Watch(c.ctx, req)
 			if err != nil {
 				return err
 			}
@@ -50,7 +52,9 @@ json shows tokens) and says so when that is too long ago.`,
 		}),
 	}
 	s.bind(c)
-	c.Flags().StringVar(&token, "token", "", "go on after the event with this token")
+	c.Flags().StringVar(&req.Token, "token", "", "go on after the event with this token")
+	c.Flags().StringVar(&req.Region, "region", "", "what this region's master tells")
+	c.Flags().BoolVar(&req.Instances, "instances", false, "also what each attempt of an instance does")
 	return c
 }
 

@@ -6051,7 +6051,14 @@ func (x *NearRegion) GetState() EdgeState {
 type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// From an earlier Event; empty = from now. Answers RESET when it is too old.
-	Token         string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// Ask this region's master, whose tokens are its own; empty = the server that
+	// is asked.
+	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	// Also what each attempt of an instance does (instance.running, .restarted,
+	// .complete, .failed, .declined, .stopped). Across regions these come from now
+	// on, and again after a region.connected: only a region resumes them.
+	Instances     bool `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6091,6 +6098,20 @@ func (x *WatchEventsRequest) GetToken() string {
 		return x.Token
 	}
 	return ""
+}
+
+func (x *WatchEventsRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetInstances() bool {
+	if x != nil {
+		return x.Instances
+	}
+	return false
 }
 
 // Event is one thing that happened.
@@ -6855,9 +6876,11 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12+\n" +
 	"\x03rtt\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03rtt\x12*\n" +
 	"\x06source\x18\x03 \x01(\x0e2\x12.nusa.v1.RTTSourceR\x06source\x12(\n" +
-	"\x05state\x18\x04 \x01(\x0e2\x12.nusa.v1.EdgeStateR\x05state\"*\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x12.nusa.v1.EdgeStateR\x05state\"`\n" +
 	"\x12WatchEventsRequest\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\tR\x05token\"\xab\x01\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x16\n" +
+	"\x06region\x18\x02 \x01(\tR\x06region\x12\x1c\n" +
+	"\tinstances\x18\x03 \x01(\bR\tinstances\"\xab\x01\n" +
 	"\x05Event\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x14\n" +
 	"\x05reset\x18\x02 \x01(\bR\x05reset\x12.\n" +

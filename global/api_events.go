@@ -1,0 +1,172 @@
+package global
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// maxInstanceWatches bounds the watches that follow every region at once.
+	maxInstanceWatches = 16
+	// instancesAhead is how many events of regions wait for a slow reader before
+	// the regions' streams wait as well.
+	instancesAhead = 256
+	// instanceEvent begins the types of events about instances.
+	instanceEvent = "instance."
+)
+
+// eventsAPI is the public Events service.
+type eventsAPI struct {
+	nusav1.UnimplementedEventsServer
+	s *server
+}
+
+// Watch implements nusav1.EventsServer.
+func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamingServer[nusav1.Event]) error {
+	a, err := e.s.current()
+	if err != nil {
+		return err
+	}
+	if req.GetRegion() != "" {
+		return a.regionEvents(req, stream)
+	}
+	if len(req.GetToken()) > 128 {
+		return invalid("token", "is none of ours")
+	}
+	next := a.st.events.After(req.GetToken())
+	var regions *regionsEvents // nil asks none
+	if req.GetInstances() {
+		if regions, err = a.newRegionsEvents(stream.Context()); err != nil {
+			return err
+		}
+		defer regions.end()
+	}
+	for token := a.st.events.Before(next); ; {
+		events, after, changed := a.st.events.From(next)
+		for _, ev := range events {
+			if err := stream.Send(ev); err != nil {
+				return err
+			}
+			token = ev.GetToken()
+			if ev.GetType() == "region.connected" {
+				regions.follow(ev.GetSubject())
+			}
+		}
+		next = after
+		for again := false; !again; {
+			select {
+			case <-stream.Context().Done():
+				return nil
+			case <-a.ctx.Done():
+				return apiError(errNotActive)
+			case <-changed:
+				again = true
+			case ev := <-regions.queue():
+				ev.Token = token // a region's means nothing here
+				if err := stream.Send(ev); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// regionEvents passes a region's own events on.
+func (a *active) regionEvents(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamingServer[nusav1.Event]) error {
+	conn, err := a.dial(req.GetRegion())
+	if err != nil {
+		return err
+	}
+	up, err := nusav1.NewEventsClient(conn).Watch(stream.Context(), req)
+	if err != nil {
+		return err
+	}
+	return relay(up, stream.Send)
+}
+
+// regionsEvents follows what the instances of every connected region do.
+type regionsEvents struct {
+	a      *active
+	ctx    context.Context
+	cancel context.CancelFunc
+	out    chan *nusav1.Event
+	wg     sync.WaitGroup
+	conns  map[string]*grpc.ClientConn // of the session that was last followed
+}
+
+func (a *active) newRegionsEvents(ctx context.Context) (*regionsEvents, error) {
+	if a.instanceWatches.Add(1) > maxInstanceWatches {
+		a.instanceWatches.Add(-1)
+		return nil, status.Errorf(codes.ResourceExhausted, "%d watches follow the instances of every region: end another one, or ask one region", maxInstanceWatches)
+	}
+	r := &regionsEvents{a: a, out: make(chan *nusav1.Event, instancesAhead), conns: map[string]*grpc.ClientConn{}}
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	conns, _ := a.reach(nil)
+	for _, c := range conns {
+		r.follow(c.name)
+	}
+	return r, nil
+}
+
+func (r *regionsEvents) end() {
+	r.cancel()
+	r.wg.Wait()
+	r.a.instanceWatches.Add(-1)
+}
+
+// queue is where the events come; nil, which nothing comes from, where none are
+// asked for.
+func (r *regionsEvents) queue() <-chan *nusav1.Event {
+	if r == nil {
+		return nil
+	}
+	return r.out
+}
+
+// follow begins to pass on what a region's instances do, until its session
+// ends: region.disconnected tells of the gap, region.connected ends it.
+func (r *regionsEvents) follow(name string) {
+	if r == nil {
+		return
+	}
+	conn, err := r.a.dial(name)
+	if err != nil || r.conns[name] == conn {
+		return
+	}
+	r.conns[name] = conn
+	r.wg.Go(func() {
+		up, err := nusav1.NewEventsClient(conn).Watch(r.ctx, &nusav1.WatchEventsRequest{Instances: true})
+		if err == nil {
+			err = relay(up, func(ev *nusav1.Event) error {
+				switch {
+				case ev.GetReset_():
+					ev = &nusav1.Event{Time: ev.GetTime(), Type: "instance.gap", Subject: name, Message: "more happened than could be passed on"}
+				case !strings.HasPrefix(ev.GetType(), instanceEvent):
+					return nil // it tells the global tier what matters here
+				default:
+					ev.Message = name + ": " + ev.GetMessage()
+				}
+				return r.put(ev)
+			})
+		}
+		if err != nil && r.ctx.Err() == nil {
+			_ = r.put(&nusav1.Event{Type: "instance.gap", Subject: name, Message: "its instances are not followed any more: " + status.Convert(err).Message()})
+		}
+	})
+}
+
+func (r *regionsEvents) put(ev *nusav1.Event) error {
+	select {
+	case r.out <- ev:
+		return nil
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	}
+}
