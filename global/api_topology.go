@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -133,7 +134,7 @@ func (t *topologyAPI) Check(ctx context.Context, req *nusav1.CheckTopologyReques
 // History implements nusav1.TopologyServer: regions keep what they measured, and
 // are asked for it.
 func (t *topologyAPI) History(ctx context.Context, req *nusav1.HistoryRequest) (*nusav1.HistoryResponse, error) {
-	if err := topo.History(req); err != nil {
+	if _, err := topo.History(req, time.Now()); err != nil {
 		return nil, err
 	}
 	a, err := t.s.current()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/series"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -47,11 +48,10 @@ var runsOut = map[string][]struct {
 	},
 }
 
-// historyRange is a question about history, checked.
-type historyRange struct {
-	from, to time.Time
-	step     time.Duration
-	fields   []string // of the kind, those asked for
+// historyQuestion is a question about history, checked.
+type historyQuestion struct {
+	topo.HistoryRange
+	fields []string // of the kind, those asked for
 }
 
 // History answers what the master of this server's offices measured.
@@ -63,7 +63,7 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 	if r := req.GetRegion(); r != "" && r != region {
 		return nil, status.Errorf(codes.NotFound, "this is region %q, it keeps no history of region %q: ask there, or a global server", region, r)
 	}
-	q, err := historyQuestion(req, time.Now())
+	q, err := askedOf(req, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 		if ctx.Err() != nil {
 			return nil, wireError(ctx.Err())
 		}
-		one, err := store.Query(req.GetKind(), key, q.from, q.to, q.step)
+		one, err := store.Query(req.GetKind(), key, q.From, q.To, q.Step)
 		switch {
 		case errors.Is(err, series.ErrUnknown) && req.GetKey() == "":
 			continue // it was forgotten meanwhile
@@ -109,53 +109,38 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 	return out, nil
 }
 
-// historyQuestion checks what is asked and fills the defaults in.
-func historyQuestion(req *nusav1.HistoryRequest, now time.Time) (historyRange, error) {
-	bad := func(field, format string, args ...any) error {
-		return serve.Invalid(&nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
+// askedOf checks what is asked and fills the defaults in.
+func askedOf(req *nusav1.HistoryRequest, now time.Time) (historyQuestion, error) {
+	span, err := topo.History(req, now)
+	if err != nil {
+		return historyQuestion{}, err
 	}
-	q := historyRange{from: now.Add(-time.Hour), to: now, step: req.GetStep().AsDuration(), fields: req.GetFields()}
+	q := historyQuestion{HistoryRange: span, fields: req.GetFields()}
 	i := slices.IndexFunc(historyKinds, func(k series.Kind) bool { return k.Name == req.GetKind() })
-	if i < 0 {
-		return q, bad("kind", "%q: must be edge, node or pool", req.GetKind())
-	}
 	all := historyKinds[i].Fields
 	for _, f := range q.fields {
 		if !slices.Contains(all, f) {
-			return q, bad("fields", "a %s has no %q, it has %s", req.GetKind(), f, strings.Join(all, ", "))
+			return q, serve.Invalid(&nusav1.Problem{Field: "fields", Message: fmt.Sprintf("a %s has no %q, it has %s", req.GetKind(), f, strings.Join(all, ", "))})
 		}
 	}
 	if len(q.fields) == 0 {
 		q.fields = all
 	}
-	if req.GetTo() != nil {
-		q.to = req.GetTo().AsTime()
-		q.from = q.to.Add(-time.Hour)
+	if oldest := now.Add(-historyKept); q.From.Before(oldest) {
+		q.From = oldest
 	}
-	if req.GetFrom() != nil {
-		q.from = req.GetFrom().AsTime()
-	}
-	switch {
-	case !q.from.Before(q.to):
-		return q, bad("from", "must be before `to`")
-	case q.step < 0:
-		return q, bad("step", "must not be negative")
-	}
-	if oldest := now.Add(-historyKept); q.from.Before(oldest) {
-		q.from = oldest
-	}
-	if q.to.After(now) {
-		q.to = now
+	if q.To.After(now) {
+		q.To = now
 	}
 	return q, nil
 }
 
 // fit widens the step so that so many series fit an answer.
-func (q *historyRange) fit(count int) {
+func (q *historyQuestion) fit(count int) {
 	points := maxHistoryPoints / max(count*len(q.fields), 1)
-	if span := q.to.Sub(q.from); points < series.MaxPoints && span > 0 {
+	if span := q.To.Sub(q.From); points < series.MaxPoints && span > 0 {
 		// Two windows more than the range has whole ones may be touched.
-		q.step = max(q.step, span/time.Duration(max(points-2, 1)))
+		q.Step = max(q.Step, span/time.Duration(max(points-2, 1)))
 	}
 }
 

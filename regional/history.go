@@ -53,6 +53,18 @@ type keeper struct {
 	mu    sync.Mutex
 	store *series.Store // nil while there is none
 	why   string        // there is none
+	told  uint64        // damaged files that an event was made of
+}
+
+// damaged answers how many files were found damaged and set aside since the last
+// time.
+func (k *keeper) damaged() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	aside := uint64(k.store.Stats().SetAside)
+	fresh := aside - min(k.told, aside)
+	k.told = aside
+	return int(fresh)
 }
 
 // use is the store, nil and the reason where there is none.
@@ -113,6 +125,9 @@ func (l *leader) record(ctx context.Context) error {
 		store, _ := l.s.history.use()
 		if store == nil {
 			continue
+		}
+		if n := l.s.history.damaged(); n > 0 {
+			l.events.Add("history.damaged", l.s.cfg.Region.GetName(), "the file of server %s could not be read: it is set aside, history begins anew", l.s.cfg.Name)
 		}
 		err := store.Append(time.Now(), l.measure())
 		if err != nil && !errors.Is(err, series.ErrClosed) && !warned {

@@ -202,6 +202,50 @@ func TestHistoryRefuses(t *testing.T) {
 	})
 }
 
+// TestDamagedHistory: a file that cannot be read is set aside, with an event, and
+// history begins anew.
+func TestDamagedHistory(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.disk = t.TempDir()
+		w.server(1)
+		w.master(1)
+		time.Sleep(2 * time.Minute)
+		w.stop(1)
+		path := filepath.Join(w.disk, "s1", "history", "series.db")
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(raw[:len(raw)/2])
+		if err := os.WriteFile(path, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.server(1)
+		w.master(1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		stream, err := nusav1.NewEventsClient(w.conn(1)).Watch(ctx, &nusav1.WatchEventsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			e, err := stream.Recv()
+			if err != nil {
+				t.Fatalf("no event: %v", err)
+			}
+			if e.GetType() == "history.damaged" {
+				break
+			}
+		}
+		if _, err := os.Stat(path + ".damaged"); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.history(&nusav1.HistoryRequest{Kind: "pool"}); err != nil {
+			t.Errorf("history: %v", err)
+		}
+	})
+}
+
 // TestNoHistory: a server that keeps nothing on disk, or cannot, says so and
 // works.
 func TestNoHistory(t *testing.T) {

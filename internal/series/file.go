@@ -62,6 +62,9 @@ func guard(f func() error) (err error) {
 // openFile opens or creates the database. Errors: errDamaged, or what keeps any
 // file from being opened there.
 func openFile(path string, limit int64, noSync bool) (*file, error) {
+	if err := checkPages(path); err != nil {
+		return nil, openError(err)
+	}
 	f := &file{path: path}
 	options := &bolt.Options{
 		Timeout: lockWait, FreelistType: bolt.FreelistMapType, MaxSize: int(limit), NoSync: noSync,
@@ -82,16 +85,21 @@ func openFile(path string, limit int64, noSync bool) (*file, error) {
 	if f.os != nil {
 		f.os.Close()
 	}
+	return nil, openError(err)
+}
+
+// openError tells a damaged file from what keeps any from being opened.
+func openError(err error) error {
 	var number syscall.Errno
 	switch {
 	case errors.Is(err, errDamaged):
 	case errors.Is(err, berrors.ErrTimeout):
-		err = errors.New("another process has it open")
+		return errors.New("another process has it open")
 	case errors.As(err, &number) && number != syscall.EIO, errors.Is(err, fs.ErrPermission):
 	default:
-		err = fmt.Errorf("%w: %w", errDamaged, err)
+		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	return nil, err
+	return err
 }
 
 // letGo closes the file even where the database is stuck in what it holds. The

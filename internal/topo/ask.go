@@ -139,32 +139,50 @@ func MatrixQuestion(req *nusav1.MatrixRequest) error {
 	return Token(req.GetToken())
 }
 
-// History refuses questions for history that nobody could answer. Which region
-// keeps what is asked for is for the caller to see.
-func History(req *nusav1.HistoryRequest) error {
+// HistoryRange is the time that a question for history is about. Step 0 is for
+// who answers to choose.
+type HistoryRange struct {
+	From, To time.Time
+	Step     time.Duration
+}
+
+// History reads a question for history: the hour before `to`, and that is now,
+// unless it says otherwise. Which region keeps what is asked for, and which fields
+// there are, is for the caller to see.
+func History(req *nusav1.HistoryRequest, now time.Time) (HistoryRange, error) {
 	from, to, step := req.GetFrom(), req.GetTo(), req.GetStep()
+	none := HistoryRange{}
 	switch {
 	case !slices.Contains([]string{"edge", "node", "pool"}, req.GetKind()):
-		return invalid("kind", "%.32q: must be edge, node or pool", req.GetKind())
+		return none, invalid("kind", "%.32q: must be edge, node or pool", req.GetKind())
 	case len(req.GetRegion()) > maxName:
-		return invalid("region", "must be the name of a region")
+		return none, invalid("region", "must be the name of a region")
 	case len(req.GetKey()) > maxName:
-		return invalid("key", "must be at most %d bytes: a region, a node or a pool", maxName)
+		return none, invalid("key", "must be at most %d bytes: a region, a node or a pool", maxName)
 	case len(req.GetFields()) > maxFields:
-		return invalid("fields", "%d of them: at most %d; leave them out for all", len(req.GetFields()), maxFields)
+		return none, invalid("fields", "%d of them: at most %d; leave them out for all", len(req.GetFields()), maxFields)
 	case from != nil && from.CheckValid() != nil:
-		return invalid("from", "is no time")
+		return none, invalid("from", "is no time")
 	case to != nil && to.CheckValid() != nil:
-		return invalid("to", "is no time")
-	case from != nil && to != nil && !from.AsTime().Before(to.AsTime()):
-		return invalid("from", "must be before to, %s", to.AsTime().UTC().Format(time.RFC3339))
+		return none, invalid("to", "is no time")
 	case step != nil && (step.CheckValid() != nil || step.AsDuration() < 0):
-		return invalid("step", "must not be negative; leave it out for the finest with at most 300 points")
-	case step.AsDuration() > 0 && from != nil && to != nil && to.AsTime().Sub(from.AsTime())/step.AsDuration() > MaxPoints:
-		return invalid("step", "%s makes more than %d points; take a longer one or a shorter time", step.AsDuration(), MaxPoints)
+		return none, invalid("step", "must not be negative; leave it out for the finest with at most 300 points")
+	case req.GetTrend() && req.GetKind() == "edge":
+		return none, invalid("trend", "is of nodes and pools only: leave it out")
 	}
-	if req.GetTrend() && req.GetKind() == "edge" {
-		return invalid("trend", "is of nodes and pools only: leave it out")
+	q := HistoryRange{To: now, Step: step.AsDuration()}
+	if to != nil {
+		q.To = to.AsTime()
 	}
-	return nil
+	q.From = q.To.Add(-time.Hour)
+	if from != nil {
+		q.From = from.AsTime()
+	}
+	switch {
+	case !q.From.Before(q.To):
+		return none, invalid("from", "must be before to, %s", q.To.UTC().Format(time.RFC3339))
+	case q.Step > 0 && q.To.Sub(q.From)/q.Step > MaxPoints:
+		return none, invalid("step", "%s makes more than %d points; take a longer one or a shorter time", q.Step, MaxPoints)
+	}
+	return q, nil
 }

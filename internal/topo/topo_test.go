@@ -67,6 +67,7 @@ func TestQuestionsAreJudged(t *testing.T) {
 	path := func(r *nusav1.PathRequest) error { _, _, err := PathOptions(r); return err }
 	near := func(r *nusav1.NearestRequest) error { _, err := Nearest(r, ""); return err }
 	check := func(r *nusav1.CheckTopologyRequest) error { _, err := CheckOptions(r); return err }
+	history := func(r *nusav1.HistoryRequest) error { _, err := History(r, at.AsTime().Add(time.Hour)); return err }
 	for _, tc := range []struct {
 		err   error
 		field string // "" = fine
@@ -87,11 +88,14 @@ func TestQuestionsAreJudged(t *testing.T) {
 		{check(&nusav1.CheckTopologyRequest{MinGain: 1}), "min_gain"},
 		{check(&nusav1.CheckTopologyRequest{Limit: 1001}), "limit"},
 		{Token(strings.Repeat("x", 129)), "token"},
-		{History(&nusav1.HistoryRequest{Kind: "node", Trend: true}), ""},
-		{History(&nusav1.HistoryRequest{}), "kind"},
-		{History(&nusav1.HistoryRequest{Kind: "pool", Key: strings.Repeat("k", 254)}), "key"},
-		{History(&nusav1.HistoryRequest{Kind: "pool", From: at, To: at}), "from"},
-		{History(&nusav1.HistoryRequest{Kind: "edge", From: at, To: timestamppb.New(at.AsTime().Add(time.Hour)), Step: durationpb.New(time.Second)}), "step"},
+		{history(&nusav1.HistoryRequest{Kind: "node", Trend: true}), ""},
+		{history(&nusav1.HistoryRequest{Kind: "node", From: at}), ""},
+		{history(&nusav1.HistoryRequest{Kind: "node", From: timestamppb.New(at.AsTime().Add(2 * time.Hour))}), "from"},
+		{history(&nusav1.HistoryRequest{Kind: "node", Step: durationpb.New(time.Second)}), "step"},
+		{history(&nusav1.HistoryRequest{}), "kind"},
+		{history(&nusav1.HistoryRequest{Kind: "pool", Key: strings.Repeat("k", 254)}), "key"},
+		{history(&nusav1.HistoryRequest{Kind: "pool", From: at, To: at}), "from"},
+		{history(&nusav1.HistoryRequest{Kind: "edge", From: at, To: timestamppb.New(at.AsTime().Add(time.Hour)), Step: durationpb.New(time.Second)}), "step"},
 	} {
 		if tc.field == "" {
 			if tc.err != nil {
@@ -102,6 +106,10 @@ func TestQuestionsAreJudged(t *testing.T) {
 		if status.Code(tc.err) != codes.InvalidArgument || !strings.Contains(fmt.Sprint(tc.err), tc.field) {
 			t.Errorf("%s: %v", tc.field, tc.err)
 		}
+	}
+	q, err := History(&nusav1.HistoryRequest{Kind: "pool"}, at.AsTime())
+	if err != nil || !q.To.Equal(at.AsTime()) || q.To.Sub(q.From) != time.Hour || q.Step != 0 {
+		t.Errorf("the last hour: %+v, %v", q, err)
 	}
 	home, err := Nearest(&nusav1.NearestRequest{}, "here")
 	if err != nil || home.Region != "here" || home.Percentile != 50 {
