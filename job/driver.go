@@ -38,20 +38,16 @@ func ProcessConfigOf(t *nusav1.Task) ProcessConfig {
 	return out
 }
 
-// dockerFields of the config of a task of the driver docker;
-// examples/docker.yaml explains them.
-var dockerFields = []string{"image", "pull", "entrypoint", "command", "args", "user", "dir", "labels", "network", "udp", "pids_limit", "cpu_hard_limit", "privileged"}
-
-// config checks the settings of the drivers known here; those of other
-// drivers, plugins among them, are checked by the driver itself.
-func (c *checker) config(p string, t *nusav1.Task) {
+// config checks the settings of the drivers known here; those of plugins are
+// checked by the driver itself.
+func (c *checker) config(p string, t *nusav1.Task, g *nusav1.Group) {
 	switch t.GetDriver() {
 	case "process":
 		c.processConfig(p, t)
-	case "docker": // what has to be there, and its values, the driver knows
-		for _, k := range sorted(t.GetConfig().GetFields()) {
-			c.knownField(join(p, k), k, dockerFields)
-		}
+	case "docker":
+		c.dockerConfig(p, t)
+	case "incus":
+		c.incusConfig(p, t, g)
 	}
 }
 

@@ -68,7 +68,7 @@ groups.web.tasks.server.resources.gpu: not supported yet by driver process
 groups.web.tasks.server.artifacts: not supported yet by driver process
 groups.web.tasks.server.secrets: not supported yet by driver process
 groups.web.tasks.server.check: not supported yet by driver process
-groups.web.tasks.tcp.check: not supported yet by driver incus`)
+groups.web.tasks.tcp.check: not supported yet by driver kvm`)
 	got := Unsupported(spec)
 	if got.Error() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
@@ -146,7 +146,7 @@ groups:
     volumes: {data: {source: /srv}, conf: {source: /etc/x, read_only: true}}
     tasks:
       x: {driver: process, config: {command: x, args: [-v], user: u, dir: d}, resources: {cpu: 500m, memory: 1GiB, disk: 1MiB, gpu: {count: 1, model: [b, a]}}}
-      y: {driver: incus, resources: {disk: 2MiB, gpu: {count: 2, model: [a]}}, secrets: [s]}
+      y: {driver: incus, config: {image: x}, resources: {disk: 2MiB, gpu: {count: 2, model: [a]}}, secrets: [s]}
       z: {driver: process, config: {command: x}}
 `)
 	Default(spec)

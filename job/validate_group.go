@@ -164,7 +164,7 @@ func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group) {
 	t = present(t)
 	c.key(p, key)
 	c.name(c.join(p, "driver"), t.GetDriver())
-	c.config(c.join(p, "config"), t)
+	c.config(c.join(p, "config"), t, g)
 	c.resources(c.join(p, "resources"), t.GetResources())
 	c.env(c.join(p, "env"), t.GetEnv())
 	c.files(p, t)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/job"
 )
 
 // Types of an instance, in Incus' words.
@@ -95,7 +96,7 @@ func ownKeys(config map[string]string) error {
 
 // minMemory of a supervised container, in bytes: with less the supervisor
 // itself would be what runs out of memory.
-const minMemory = 24 << 20
+const minMemory = job.IncusMinMemory
 
 func (c *config) check(t driver.Task) error {
 	switch {

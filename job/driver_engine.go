@@ -1,0 +1,121 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Least memory in bytes: of what Docker starts, and of an Incus container in
+// which the supervisor of its command has to fit as well.
+const (
+	DockerMinMemory = 6 << 20
+	IncusMinMemory  = 24 << 20
+)
+
+// dockerFields and incusFields of the config of a task; examples/docker.yaml and
+// examples/incus.yaml explain them.
+var (
+	dockerFields = []string{"image", "pull", "entrypoint", "command", "args", "user", "dir", "labels", "network", "udp", "pids_limit", "cpu_hard_limit", "privileged"}
+	incusFields  = []string{"image", "type", "command", "args", "dir", "user", "profiles", "config", "devices", "target"}
+)
+
+// dockerConfig: what has to be there, and its values, the driver knows.
+func (c *checker) dockerConfig(p string, t *nusav1.Task) {
+	for _, k := range sorted(t.GetConfig().GetFields()) {
+		c.knownField(c.join(p, k), k, dockerFields)
+	}
+	c.leastMemory(p, t, DockerMinMemory)
+}
+
+// leastMemory refuses a limit that the engine would refuse on the node.
+func (c *checker) leastMemory(p string, t *nusav1.Task, least int64) {
+	if m := t.GetResources().GetMemoryBytes(); m > 0 && m < least {
+		c.fail(strings.TrimSuffix(p, ".config")+".resources.memory", "%s, driver %s needs at least %s", FormatBytes(m), t.GetDriver(), FormatBytes(least))
+	}
+}
+
+func (c *checker) incusConfig(p string, t *nusav1.Task, g *nusav1.Group) {
+	fields := t.GetConfig().GetFields()
+	for _, k := range sorted(fields) {
+		at := c.join(p, k)
+		switch {
+		case !c.knownField(at, k, incusFields):
+		case k == "args" || k == "profiles":
+			c.args(at, fields[k])
+		case k == "config":
+			c.texts(at, fields[k])
+		case k == "devices":
+			c.devices(at, fields[k])
+		case !isText(fields[k]) || fields[k].GetStringValue() == "":
+			c.fail(at, "must be text: write it in quotes")
+		default:
+			c.text(at, fields[k].GetStringValue(), 4096)
+		}
+	}
+	kind, command := fields["type"].GetStringValue(), fields["command"].GetStringValue() != ""
+	vm := kind == "virtual-machine"
+	stops := g.GetSingleton() || g.GetDisconnect().GetNode().GetRunning() == nusav1.Running_RUNNING_STOP
+	switch {
+	case fields["image"] == nil:
+		c.fail(c.join(p, "image"), "is missing: an alias, a fingerprint, or images:ALIAS")
+	case fields["type"] != nil && isText(fields["type"]) && kind != "" && kind != "container" && !vm:
+		c.fail(c.join(p, "type"), "must be one of container, virtual-machine, not %q", clip(kind))
+	case vm && command:
+		c.fail(c.join(p, "command"), "a virtual machine runs its image's own init")
+	case vm && len(g.GetPorts()) > 0:
+		c.fail(c.join(p, "type"), "a virtual machine has a network of its own: the group can have no ports, use devices")
+	case stops && !command:
+		c.fail(c.join(p, "command"), "is missing: without one nothing in it stops it on lost contact (disconnect.node.running)")
+	case fields["command"] == nil && (fields["args"] != nil || fields["user"] != nil || fields["dir"] != nil):
+		c.fail(c.join(p, "command"), "is missing: without one the image's own init runs, which takes no args, user or dir")
+	}
+	if command {
+		c.leastMemory(p, t, IncusMinMemory)
+	}
+}
+
+// texts checks a map of an engine's own keys, which are all texts to it: numbers
+// and truth values are written as such.
+func (c *checker) texts(p string, v *structpb.Value) {
+	s, ok := v.GetKind().(*structpb.Value_StructValue)
+	if !ok {
+		c.fail(p, "must be a mapping")
+		return
+	}
+	for _, k := range sorted(s.StructValue.GetFields()) {
+		switch x := s.StructValue.GetFields()[k].GetKind().(type) {
+		case *structpb.Value_StringValue:
+			c.text(c.at(p, k), x.StringValue, maxText)
+		case *structpb.Value_BoolValue, *structpb.Value_NumberValue:
+		default:
+			c.fail(c.at(p, k), "must be text, a number, true or false")
+		}
+	}
+}
+
+func (c *checker) devices(p string, v *structpb.Value) {
+	s, ok := v.GetKind().(*structpb.Value_StructValue)
+	if !ok {
+		c.fail(p, "must be a mapping of devices")
+		return
+	}
+	for _, k := range sorted(s.StructValue.GetFields()) {
+		d := s.StructValue.GetFields()[k]
+		c.texts(c.at(p, k), d)
+		if d.GetStructValue() != nil && d.GetStructValue().GetFields()["type"] == nil {
+			c.fail(c.join(c.at(p, k), "type"), "is missing: disk, nic, proxy, …")
+		}
+	}
+}
+
+// at is the path of a key that may have dots in it.
+func (c *checker) at(p, k string) string {
+	if c.quiet {
+		return ""
+	}
+	return fmt.Sprintf("%s[%q]", p, k)
+}
