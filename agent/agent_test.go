@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
@@ -283,113 +282,6 @@ func TestFullSetForgets(t *testing.T) {
 	}
 }
 
-// TestStandbyNamesTheMaster: the agent finds the master from any server, keeps
-// a second session warm, and follows the mastership.
-func TestStandbyNamesTheMaster(t *testing.T) {
-	a, b, drv := newServer(t), newServer(t), newMock()
-	list := []string{a.addr, b.addr}
-	a.servers, b.servers = list, list
-	a.hint, b.master = b.addr, true
-	b.order(testOrder("aaaa", 1, "mock", nil))
-	runAgent(t, testConfig(t, t.TempDir(), drv, a.addr))
-	b.untilState("aaaa", running)
-	a.until("a warm session", func() bool { return len(a.sessions) == 1 })
-	// The mastership moves; the new master has committed nothing of the reports.
-	b.set(func() { b.master, b.hint = false, a.addr })
-	a.set(func() {
-		a.master, a.hint, a.mark.Term = true, "", 2
-		a.box.PutAt(1, "aaaa", testOrder("aaaa", 1, "mock", nil))
-		a.box.PutAt(2, "bbbb", testOrder("bbbb", 2, "mock", nil))
-	})
-	a.untilState("bbbb", running)
-	a.untilState("aaaa", running)
-	b.until("a warm session", func() bool { return len(b.sessions) == 1 })
-	if n := drv.Starts(driver.ID{Alloc: "aaaa", Task: "main", Run: 1}); n != 1 {
-		t.Errorf("started %d times", n)
-	}
-}
-
-// TestCluelessServer: a server that knows nobody else, as just after its
-// restart, does not hold an agent that could find the master elsewhere.
-func TestCluelessServer(t *testing.T) {
-	alone, master, drv := newServer(t), newServer(t), newMock()
-	alone.servers, alone.hint = []string{alone.addr}, ""
-	master.master = true
-	master.order(testOrder("aaaa", 1, "mock", nil))
-	runAgent(t, testConfig(t, t.TempDir(), drv, alone.addr, master.addr))
-	master.untilState("aaaa", running)
-}
-
-// TestOldMaster: a master whose term is over is not listened to, also after a
-// restart of the agent.
-func TestOldMaster(t *testing.T) {
-	m, drv, dir := newMaster(t), newMock(), t.TempDir()
-	m.mark.Term = 5
-	stop := runAgent(t, testConfig(t, dir, drv, m.addr))
-	m.untilSession()
-	m.until("statistics", func() bool { return len(m.stats) > 0 })
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	m.set(func() { m.mark.Term = 4 })
-	m.order(testOrder("aaaa", 1, "mock", nil))
-	runAgent(t, testConfig(t, dir, drv, m.addr))
-	m.until("three attempts", func() bool { return len(m.hellos) >= 4 })
-	if m.acked.Sequence != 0 || len(drv.Running()) != 0 {
-		t.Errorf("it took orders of the past: %v", drv.Running())
-	}
-	m.set(func() { m.mark.Term = 6 })
-	m.untilState("aaaa", running)
-}
-
-// TestLease: silence ends what wants a lease, through its supervisor and the
-// agent, and nothing else.
-func TestLease(t *testing.T) {
-	m, drv := newMaster(t), newMock()
-	m.lease = 300 * time.Millisecond
-	m.order(testOrder("keep", 1, "mock", nil))
-	m.order(testOrder("stop", 2, "mock", nil, func(_ *nusav1.AllocOrder, g *nusav1.Group) { g.Singleton = true }))
-	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
-	m.untilState("keep", running)
-	m.untilState("stop", running)
-	m.set(func() { m.silent = true })
-	if r := m.untilState("stop", failed); r.GetReason() != nusav1.Reason_REASON_LEASE_EXPIRED {
-		t.Errorf("ended as %v", r)
-	}
-	if got := drv.Running(); len(got) != 1 || got[0].Alloc != "keep" {
-		t.Errorf("running: %v", got)
-	}
-}
-
-// TestSilentMaster: a master that grants nothing for a lease is left and tried
-// again.
-func TestSilentMaster(t *testing.T) {
-	m := newMaster(t)
-	m.lease, m.silent = 200*time.Millisecond, true
-	runAgent(t, testConfig(t, t.TempDir(), newMock(), m.addr))
-	m.until("another session", func() bool { return len(m.hellos) >= 2 })
-}
-
-func TestLeave(t *testing.T) {
-	m, drv := newMaster(t), newMock()
-	m.order(testOrder("aaaa", 1, "mock", nil))
-	c := testConfig(t, t.TempDir(), drv, m.addr)
-	c.LeaveOnShutdown = true
-	stop := runAgent(t, c)
-	m.untilState("aaaa", running)
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r := m.reports["aaaa"]; r.GetState() != stopped || r.GetReason() != nusav1.Reason_REASON_AGENT_LEAVING {
-		t.Errorf("the master heard %v", r)
-	}
-	if m.goodbyes != 1 || len(drv.Running()) != 0 {
-		t.Errorf("%d goodbyes, running %v", m.goodbyes, drv.Running())
-	}
-}
-
 // TestKeptLogs: of what has ended only so much output is kept, the latest.
 func TestKeptLogs(t *testing.T) {
 	m, drv := newMaster(t), newMock()
@@ -508,79 +400,6 @@ func TestHTTP(t *testing.T) {
 	for _, want := range []string{`nusa_agent_allocations{state="running"} 1`, "nusa_agent_tasks 1", "nusa_agent_connected 1", `nusa_agent_actions_total{kind="start"} 1`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("metrics lack %s", want)
-		}
-	}
-}
-
-func TestAllocationsThroughTheTunnel(t *testing.T) {
-	m, drv := newMaster(t), newMock()
-	m.order(testOrder("aaaa-1", 1, "mock", map[string]any{"stdout": "hello\n", "stderr": "oops\n"}))
-	m.order(testOrder("aaaa-2", 2, "mock", map[string]any{"stdout": strings.Repeat("x", 100_000), "run_time": "1ms"}, batch))
-	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
-	m.untilState("aaaa-1", running)
-	m.untilState("aaaa-2", complete)
-	client := nusav1.NewAllocationsClient(m.conn())
-	list, err := client.List(t.Context(), &nusav1.ListAllocationsRequest{})
-	if err != nil || len(list.GetAllocations()) != 1 || list.GetAllocations()[0].GetId() != "aaaa-1" {
-		t.Fatalf("list %v: %v", list, err)
-	}
-	if list, err = client.List(t.Context(), &nusav1.ListAllocationsRequest{All: true}); err != nil || len(list.GetAllocations()) != 2 {
-		t.Fatalf("list of all %v: %v", list, err)
-	}
-	if _, err := client.Get(t.Context(), &nusav1.GetAllocationRequest{Id: "aaaa"}); err == nil {
-		t.Error("an ambiguous prefix was taken")
-	}
-	if a, err := client.Get(t.Context(), &nusav1.GetAllocationRequest{Id: "aaaa-1"}); err != nil || a.GetState() != running {
-		t.Errorf("get %v: %v", a, err)
-	}
-	if out, errs := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa-2", Follow: true, Stdout: true}); len(out) != 100_000 || errs != "" {
-		t.Errorf("%d bytes, stderr %q", len(out), errs)
-	}
-	if out, errs := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa-1"}); out != "hello\n" || errs != "oops\n" {
-		t.Errorf("stdout %q, stderr %q", out, errs)
-	}
-	// Following ends when the allocation is stopped.
-	o := testOrder("aaaa-1", 3, "mock", nil)
-	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
-	done := make(chan string)
-	go func() {
-		out, _ := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa-1", Follow: true, Stdout: true})
-		done <- out
-	}()
-	m.order(o)
-	select {
-	case out := <-done:
-		if out != "hello\n" {
-			t.Errorf("followed %q", out)
-		}
-	case <-time.After(patience):
-		t.Error("following does not end")
-	}
-}
-
-func readLogs(t *testing.T, c nusav1.AllocationsClient, req *nusav1.LogsRequest) (stdout, stderr string) {
-	t.Helper()
-	stream, err := c.Logs(t.Context(), req)
-	if err != nil {
-		t.Error(err)
-		return "", ""
-	}
-	for {
-		chunk, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return stdout, stderr
-		}
-		if err != nil {
-			t.Errorf("logs: %v", err)
-			return stdout, stderr
-		}
-		if proto.Size(chunk) > driver.MaxChunk+16 {
-			t.Errorf("a chunk of %d bytes", proto.Size(chunk))
-		}
-		if chunk.GetStderr() {
-			stderr += string(chunk.GetData())
-		} else {
-			stdout += string(chunk.GetData())
 		}
 	}
 }

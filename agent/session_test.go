@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestStandbyNamesTheMaster: the agent finds the master from any server, keeps
+// a second session warm, and follows the mastership.
+func TestStandbyNamesTheMaster(t *testing.T) {
+	a, b, drv := newServer(t), newServer(t), newMock()
+	list := []string{a.addr, b.addr}
+	a.servers, b.servers = list, list
+	a.hint, b.master = b.addr, true
+	b.order(testOrder("aaaa", 1, "mock", nil))
+	runAgent(t, testConfig(t, t.TempDir(), drv, a.addr))
+	b.untilState("aaaa", running)
+	a.until("a warm session", func() bool { return len(a.sessions) == 1 })
+	// The mastership moves; the new master has committed nothing of the reports.
+	b.set(func() { b.master, b.hint = false, a.addr })
+	a.set(func() {
+		a.master, a.hint, a.mark.Term = true, "", 2
+		a.box.PutAt(1, "aaaa", testOrder("aaaa", 1, "mock", nil))
+		a.box.PutAt(2, "bbbb", testOrder("bbbb", 2, "mock", nil))
+	})
+	a.untilState("bbbb", running)
+	a.untilState("aaaa", running)
+	b.until("a warm session", func() bool { return len(b.sessions) == 1 })
+	if n := drv.Starts(driver.ID{Alloc: "aaaa", Task: "main", Run: 1}); n != 1 {
+		t.Errorf("started %d times", n)
+	}
+}
+
+// TestCluelessServer: a server that knows nobody else, as just after its
+// restart, does not hold an agent that could find the master elsewhere.
+func TestCluelessServer(t *testing.T) {
+	alone, master, drv := newServer(t), newServer(t), newMock()
+	alone.servers, alone.hint = []string{alone.addr}, ""
+	master.master = true
+	master.order(testOrder("aaaa", 1, "mock", nil))
+	runAgent(t, testConfig(t, t.TempDir(), drv, alone.addr, master.addr))
+	master.untilState("aaaa", running)
+}
+
+// TestOldMaster: a master whose term is over is not listened to, also after a
+// restart of the agent.
+func TestOldMaster(t *testing.T) {
+	m, drv, dir := newMaster(t), newMock(), t.TempDir()
+	m.mark.Term = 5
+	stop := runAgent(t, testConfig(t, dir, drv, m.addr))
+	m.untilSession()
+	m.until("statistics", func() bool { return len(m.stats) > 0 })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.set(func() { m.mark.Term = 4 })
+	m.order(testOrder("aaaa", 1, "mock", nil))
+	runAgent(t, testConfig(t, dir, drv, m.addr))
+	m.until("three attempts", func() bool { return len(m.hellos) >= 4 })
+	if m.acked.Sequence != 0 || len(drv.Running()) != 0 {
+		t.Errorf("it took orders of the past: %v", drv.Running())
+	}
+	m.set(func() { m.mark.Term = 6 })
+	m.untilState("aaaa", running)
+}
+
+// TestLease: silence ends what wants a lease, through its supervisor and the
+// agent, and nothing else.
+func TestLease(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	m.lease = 300 * time.Millisecond
+	m.order(testOrder("keep", 1, "mock", nil))
+	m.order(testOrder("stop", 2, "mock", nil, func(_ *nusav1.AllocOrder, g *nusav1.Group) { g.Singleton = true }))
+	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
+	m.untilState("keep", running)
+	m.untilState("stop", running)
+	m.set(func() { m.silent = true })
+	if r := m.untilState("stop", failed); r.GetReason() != nusav1.Reason_REASON_LEASE_EXPIRED {
+		t.Errorf("ended as %v", r)
+	}
+	if got := drv.Running(); len(got) != 1 || got[0].Alloc != "keep" {
+		t.Errorf("running: %v", got)
+	}
+}
+
+// TestSilentMaster: a master that grants nothing for a lease is left and tried
+// again.
+func TestSilentMaster(t *testing.T) {
+	m := newMaster(t)
+	m.lease, m.silent = 200*time.Millisecond, true
+	runAgent(t, testConfig(t, t.TempDir(), newMock(), m.addr))
+	m.until("another session", func() bool { return len(m.hellos) >= 2 })
+}
+
+func TestLeave(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	m.order(testOrder("aaaa", 1, "mock", nil))
+	c := testConfig(t, t.TempDir(), drv, m.addr)
+	c.LeaveOnShutdown = true
+	stop := runAgent(t, c)
+	m.untilState("aaaa", running)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.reports["aaaa"]; r.GetState() != stopped || r.GetReason() != nusav1.Reason_REASON_AGENT_LEAVING {
+		t.Errorf("the master heard %v", r)
+	}
+	if m.goodbyes != 1 || len(drv.Running()) != 0 {
+		t.Errorf("%d goodbyes, running %v", m.goodbyes, drv.Running())
+	}
+}

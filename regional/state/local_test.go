@@ -1,0 +1,128 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+func TestLocalJobs(t *testing.T) {
+	l := newLog(t)
+	submit := func(spec string, count int32, check int64, key string) Command {
+		job := testJob(0, func(g *Group) { g.Count = count; g.Hash = uint64(len(spec)) })
+		job.Key = JobKey{"default", "api", true}
+		job.Spec = []byte(spec)
+		return Command{SubmitLocalJob: &SubmitLocalJob{Job: *job, CheckRevision: check, Idempotency: Idempotency{key, spec, l.now + 10*second}}}
+	}
+	stop := func(check int64, purge bool) Command {
+		return Command{StopLocalJob: &StopLocalJob{Namespace: "default", Name: "api", Purge: purge, CheckRevision: check}}
+	}
+	l.fails(stop(0, false), ErrNotFound)
+	l.fails(submit("a", 1, 99, ""), ErrStaleRevision)
+	first := l.ok(submit("a", 2, -1, "k1"))
+	if first.Version != 1 || first.Revision != l.idx {
+		t.Errorf("%+v", first)
+	}
+	l.fails(submit("b", 2, -1, ""), ErrStaleRevision)
+	l.fails(submit("b", 2, 0, "k1"), ErrKeyReused)
+	if r := l.ok(submit("a", 2, -1, "k1")); r.Changed || r.Same || r.Revision != first.Revision {
+		t.Errorf("a retry: %+v", r)
+	}
+	for range 2 { // and a retry
+		if r := l.ok(submit("a", 2, 0, "k2")); !r.Same || r.Version != 1 {
+			t.Errorf("the same spec: %+v", r)
+		}
+	}
+	if r := l.ok(submit("b", 3, int64(first.Revision), "")); r.Version != 2 {
+		t.Errorf("another spec: %+v", r)
+	}
+	key := GroupKey{"default", "api", "web", true}
+	if g, _ := l.Group(key); g.Wanted != 3 || g.Slots[0].JobVersion != 2 {
+		t.Errorf("%+v", g)
+	}
+	if _, clash := l.Group(webKey); clash {
+		t.Error("it shows as the global tier's job")
+	}
+	l.ok(stop(0, false))
+	if g, _ := l.Group(key); g.Wanted != 0 {
+		t.Errorf("%+v", g)
+	}
+	if r := l.ok(submit("b", 1, 0, "")); r.Version != 3 { // stopped: the same spec starts it again
+		t.Errorf("%+v", r)
+	}
+	if r := l.ok(stop(0, true)); !r.Changed {
+		t.Errorf("%+v", r)
+	}
+	if _, ok := l.LocalJob("default", "api"); ok {
+		t.Error("nothing of it runs, and it is still there after the purge")
+	}
+	late := l.Snapshot().Purgeable(l.now, l.now+20*second, 1000)
+	l.now += 20 * second
+	again := l.ok(submit("b", 1, -1, ""))
+	l.ok(Command{Purge: late})
+	if _, ok := l.Job(JobKey{"default", "api", true}, again.Version); !ok {
+		t.Error("a purge forgot a version that was taken into use after it was found unused")
+	}
+	l.ok(stop(0, true))
+	l.ok(Command{Purge: l.Snapshot().Purgeable(l.now, l.now, 1000)})
+	if l.Snapshot().Purgeable(l.now, l.now, 1000) != nil {
+		t.Error("there is something left to purge")
+	}
+	if _, ok := l.Key("k1"); ok {
+		t.Error("the key has not expired")
+	}
+	if n := len(slices.Collect(l.Groups())); n != 0 || l.jobs.size != 0 {
+		t.Errorf("%d groups, %d versions are left", n, l.jobs.size)
+	}
+	bad := submit("a", -1, 0, "")
+	l.fails(bad, ErrInvalid)
+}
+
+// TestPurgedWithItsLastInstance: a job to be purged goes when the last of it has
+// ended, and the slots of a dropped group with the group's last instance.
+func TestPurgedWithItsLastInstance(t *testing.T) {
+	l := newLog(t)
+	l.ok(testNode("n1"))
+	job := testJob(0, func(g *Group) { g.Count = 1 })
+	job.Key = JobKey{"default", "api", true}
+	other := job.Groups[0]
+	other.Name = "aux"
+	two := *job
+	two.Groups = []Group{other, job.Groups[0]}
+	place := func(id, group string, version int64) Command {
+		return Command{ApplyPlan: &ApplyPlan{Places: []PlaceGroup{{
+			Key: GroupKey{"default", "api", group, true}, JobVersion: version, Allocs: []PlaceAlloc{{ID: id, NodeID: "n1"}}}}}}
+	}
+	ends := func(id string) Command { return testReport("n1", AllocReport{ID: id, State: Stopped}) }
+	l.ok(Command{SubmitLocalJob: &SubmitLocalJob{Job: two}})
+	l.ok(place("a1", "aux", 1))
+	l.ok(place("w1", "web", 1))
+	job.Spec = []byte("without aux")
+	l.ok(Command{SubmitLocalJob: &SubmitLocalJob{Job: *job}})
+	aux := GroupKey{"default", "api", "aux", true}
+	if g, _ := l.Group(aux); len(g.Slots) != 1 {
+		t.Errorf("its instance still runs: %+v", g)
+	}
+	l.ok(ends("a1"))
+	if g, _ := l.Group(aux); len(g.Slots) != 0 {
+		t.Errorf("nothing of it runs any more: %+v", g)
+	}
+	l.ok(Command{StopLocalJob: &StopLocalJob{Namespace: "default", Name: "api", Purge: true}})
+	if own, ok := l.LocalJob("default", "api"); !ok || !own.Purge {
+		t.Error("it is gone before its instance has ended")
+	}
+	l.ok(ends("w1"))
+	if _, ok := l.LocalJob("default", "api"); ok {
+		t.Error("it is there though all of it has ended")
+	}
+}
+
+func TestIdempotencyKeysAreBounded(t *testing.T) {
+	l := newLog(t)
+	for i := range MaxIdempotencyKeys {
+		l.keys.set(l.own, str(fmt.Sprint(i)), &KeyRecord{})
+	}
+	job := testJob(0, nil)
+	job.Key = JobKey{"default", "api", true}
+	l.fails(Command{SubmitLocalJob: &SubmitLocalJob{Job: *job, Idempotency: Idempotency{Key: "one more"}}}, ErrFull)
+}

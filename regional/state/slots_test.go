@@ -1,0 +1,154 @@
+package state
+
+import (
+	"testing"
+)
+
+func TestOrders(t *testing.T) {
+	l := running(t, nil)
+	l.skipped(testOrder(2, 2, 12, testJob(1, nil), nil), ReasonStaleOrder)
+	l.skipped(testOrder(0, 1, 9, testJob(1, nil), nil), ReasonStaleOrder) // an older revision
+	l.skipped(Command{ApplyOrders: &ApplyOrders{Removed: []string{"nonsense"}}}, ReasonStaleOrder)
+
+	position := func(epoch string, seq uint64, more bool) Command {
+		return Command{ApplyOrders: &ApplyOrders{Position: Position{epoch, seq}, More: more}}
+	}
+	l.ok(position("e", 9, true))
+	if c := l.Cluster(); !c.OrdersIncomplete || c.Orders.Sequence != 0 {
+		t.Errorf("%+v", c)
+	}
+	l.ok(position("e", 9, false))
+	if c := l.Cluster(); c.OrdersIncomplete || c.Orders != (Position{"e", 9}) {
+		t.Errorf("%+v", c)
+	}
+	l.fails(position("e", 8, false), ErrStalePosition)
+	l.fails(position("e", 8, true), ErrStalePosition)
+	if l.Cluster().OrdersIncomplete {
+		t.Error("a part of a stale change holds everything up")
+	}
+	l.ok(position("f", 1, false))
+}
+
+// An order that cannot be run is held as rejected, whole; to end it nothing
+// need be known about its job.
+func TestOrdersThatCannotBeRun(t *testing.T) {
+	noJob := func(c Command) Command { c.ApplyOrders.Orders[0].Job = nil; return c }
+	for name, order := range map[string]Command{
+		"no job":          noJob(testOrder(4, 9, 12, testJob(7, nil), nil)),
+		"no such group":   testOrder(4, 9, 12, testJob(1, nil), func(s *Slot) { s.Group = "x" }),
+		"too many":        testOrder(4, MaxInstances+1, 12, testJob(1, nil), nil),
+		"unknown desired": testOrder(4, 9, 12, testJob(1, nil), func(s *Slot) { s.Desired = Revoke + 1 }),
+		"a change":        noJob(testOrder(0, 2, 12, testJob(7, nil), nil)),
+	} {
+		l := running(t, nil)
+		l.skipped(order, ReasonUnsupported)
+		want := order.ApplyOrders.Orders[0].Slot
+		var held *Slot
+		for s := range l.Slots() {
+			if s.ID() == want.ID() {
+				held = s
+			}
+		}
+		if held == nil || len(held.Returned) != 1 || len(held.Ranges()) > 0 {
+			t.Errorf("%s: held as %+v", name, held)
+			continue
+		}
+		if a := held.Returned[0]; a.State != SlotRejected || a.From != want.From || a.To != want.To || a.Generation != want.Generation || a.Message == "" {
+			t.Errorf("%s: answer %+v", name, a)
+		}
+	}
+	running(t, nil).ok(noJob(testOrder(4, 9, 12, testJob(7, nil), func(s *Slot) { s.Desired = Stop })))
+}
+
+func TestWanted(t *testing.T) {
+	l := running(t, nil)
+	wanted := func(n int32, pending int32) {
+		t.Helper()
+		g, _ := l.Group(webKey)
+		if g.Wanted != n || g.Counts.Pending != pending {
+			t.Errorf("wanted %d, pending %d; want %d, %d", g.Wanted, g.Counts.Pending, n, pending)
+		}
+	}
+	wanted(2, 1)
+	l.ok(testOrder(2, 6, 10, testJob(1, nil), nil))
+	wanted(6, 5)
+	back := func(from, to int32, generation int64) Command {
+		return Command{AnswerSlots: &AnswerSlots{Answers: []Answer{{
+			Namespace: "default", Job: "api", Group: "web", From: from, To: to, Generation: generation, State: SlotReturned, Reason: ReasonInsufficientCPU,
+		}}}}
+	}
+	l.skipped(back(0, 2, 10), ReasonStaleOrder) // index 0 is live
+	l.skipped(back(1, 3, 10), ReasonStaleOrder) // of two slots
+	l.skipped(back(1, 2, 9), ReasonStaleOrder)  // of another generation
+	l.ok(back(1, 2, 10))
+	l.skipped(back(1, 2, 10), ReasonStaleOrder) // given back already
+	wanted(5, 4)
+	l.ok(back(3, 5, 10))
+	wanted(3, 2)
+	// The orders follow: the slots are cut, generations stay.
+	l.ok(testOrder(0, 1, 10, testJob(1, nil), nil))
+	l.ok(testOrder(2, 3, 10, testJob(1, nil), nil))
+	l.ok(testOrder(5, 6, 10, testJob(1, nil), nil))
+	wanted(3, 2)
+	for s := range l.Slots() {
+		if len(s.Returned) > 0 {
+			t.Errorf("%s still answers %v", s.ID(), s.Returned)
+		}
+	}
+	// Offered again under a new generation.
+	l.ok(testOrder(3, 5, 20, testJob(1, nil), nil))
+	wanted(5, 4)
+	l.ok(Command{ApplyOrders: &ApplyOrders{Removed: []string{"default/api/web/3", "default/api/web/2"}}})
+	wanted(2, 1)
+}
+
+func TestVersions(t *testing.T) {
+	same := running(t, nil)
+	same.ok(testOrder(0, 2, 11, testJob(2, func(g *Group) { g.Hash = 1 }), nil))
+	if a, _ := same.Alloc("a1"); a.JobVersion != 2 {
+		t.Errorf("an unchanged group was not carried over: version %d", a.JobVersion)
+	}
+	other := running(t, nil)
+	other.ok(testOrder(0, 2, 11, testJob(2, nil), nil))
+	if a, _ := other.Alloc("a1"); a.JobVersion != 1 {
+		t.Errorf("a changed group was carried over: version %d", a.JobVersion)
+	}
+	// An instance that had given up is tried again with a new generation.
+	tired := running(t, nil)
+	fail(tired, 2)
+	tired.ok(testReport("n1", AllocReport{ID: "a3", State: Failed}))
+	if in := tired.Instance(webKey, 0); !in.Exhausted || in.Reason != ReasonReschedulesExhausted {
+		t.Fatalf("%+v", in)
+	}
+	tired.ok(testOrder(0, 2, 11, testJob(1, nil), nil))
+	if in := tired.Instance(webKey, 0); in.Exhausted || in.Failures != 0 || in.Epoch != 3 {
+		t.Errorf("%+v", in)
+	}
+	// A failure of the old form says nothing about the new one.
+	other.ok(testReport("n1", AllocReport{ID: "a1", State: Failed}))
+	if in := other.Instance(webKey, 0); in.Failures != 0 {
+		t.Errorf("%+v", in)
+	}
+}
+
+// A job that was purged and submitted anew begins with version 1 again.
+func TestNameUsedAgain(t *testing.T) {
+	l := running(t, nil)
+	again := testJob(1, func(g *Group) { g.Hash = 77; g.Ask.Resources.CPUMilli = 5 })
+	again.Spec = []byte("another")
+	l.ok(testOrder(0, 2, 20, again, nil))
+	if j, _ := l.Job(webKey.JobKey(), 1); j.Groups[0].Ask.Resources.CPUMilli != 5 {
+		t.Error("the old job's spec is used")
+	}
+	a, _ := l.Alloc("a1")
+	if a.JobVersion == 1 {
+		t.Error("the old job's instance passes for the new one's")
+	}
+	if j, ok := l.Job(webKey.JobKey(), a.JobVersion); !ok || j.Groups[0].Ask.Resources.CPUMilli == 5 {
+		t.Error("nobody knows how the old job's instance was started, so its agent cannot be told to stop it")
+	}
+	l.skipped(testOrder(0, 2, 10, testJob(1, nil), nil), ReasonStaleOrder) // an order from before
+	if j, _ := l.Job(webKey.JobKey(), 1); j.Groups[0].Ask.Resources.CPUMilli != 5 {
+		t.Error("an overtaken order has changed the job")
+	}
+}
