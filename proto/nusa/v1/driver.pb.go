@@ -460,7 +460,7 @@ type StartRunRequest struct {
 	AllocDir string `protobuf:"bytes,5,opt,name=alloc_dir,json=allocDir,proto3" json:"alloc_dir,omitempty"`
 	// Absolute path of a folder in memory with the task's secrets, one file each;
 	// empty = none. An engine with a file system of its own shows dir and alloc_dir
-	// under the same paths, and this at /secrets, read-only.
+	// under the same paths, and this at /run/nusa/secrets, read-only.
 	SecretsDir string       `protobuf:"bytes,13,opt,name=secrets_dir,json=secretsDir,proto3" json:"secrets_dir,omitempty"`
 	Limits     *RunLimits   `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
 	Ports      []*RunPort   `protobuf:"bytes,7,rep,name=ports,proto3" json:"ports,omitempty"`

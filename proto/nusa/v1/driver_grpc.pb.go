@@ -80,6 +80,7 @@ const (
 //	exec, stats, update     those calls work
 //	volumes                 volumes are there, below alloc_dir by their names
 //	mounts                  and as mounts: target and read_only hold
+//	user                    runs have another user than the agent
 //	secrets                 the run sees secrets_dir, and nobody else does
 type DriverClient interface {
 	// Handshake is the first call. The plugin answers the greatest version of this
@@ -323,6 +324,7 @@ func (c *driverClient) Remove(ctx context.Context, in *RunRequest, opts ...grpc.
 //	exec, stats, update     those calls work
 //	volumes                 volumes are there, below alloc_dir by their names
 //	mounts                  and as mounts: target and read_only hold
+//	user                    runs have another user than the agent
 //	secrets                 the run sees secrets_dir, and nobody else does
 type DriverServer interface {
 	// Handshake is the first call. The plugin answers the greatest version of this

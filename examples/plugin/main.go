@@ -1,0 +1,94 @@
+// Command plugin is a driver of one's own, as an example: the driver "script",
+// whose tasks are scripts written in the job file.
+//
+//	go build -o script ./examples/plugin
+//	nusa dev --plugin script=./script          # or: nusa agent --plugin script=/usr/local/bin/script
+//	nusa job run examples/plugin/job.yaml
+//
+// It borrows from the driver process what is the same here: a supervisor for
+// each task, so that tasks outlive agent and plugin, logs, limits, exec. An
+// engine that keeps its own tasks alive implements driver.Driver from scratch,
+// as agent/driver/docker does; with driver.Unsupported embedded, that is eight
+// methods.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/plugin"
+	"github.com/nusa-scheduler/nusa/agent/driver/process"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "supervise" {
+		os.Exit(supervise.Main(os.Args[2:]))
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err) // the agent shows the last line
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	p := process.New(process.Config{Dir: plugin.Dir(), SupervisorArgv: []string{self, "supervise"}})
+	defer p.Close()
+	return plugin.Serve("script", scripts{p})
+}
+
+// scripts is the driver.
+type scripts struct{ *process.Driver }
+
+// Fingerprint is what the scheduler and `nusa node status` are told.
+func (s scripts) Fingerprint(ctx context.Context) driver.Fingerprint {
+	f := s.Driver.Fingerprint(ctx)
+	f.Version = "script 1"
+	return f
+}
+
+// Start writes the script into the task's folder and runs it there.
+func (s scripts) Start(ctx context.Context, t driver.Task) error {
+	interpreter, text, err := read(t.Config)
+	if err != nil { // it names the field: users read this
+		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
+	}
+	file := filepath.Join(t.Dir, "script")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err) // a retry may help
+	}
+	t.Config = map[string]any{"command": interpreter, "args": []any{file}}
+	return s.Driver.Start(ctx, t)
+}
+
+// read the task's own part of the job file.
+func read(config map[string]any) (interpreter, text string, err error) {
+	interpreter = "sh"
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		switch key {
+		case "interpreter":
+			interpreter, err = driver.ConfigText(config[key])
+		case "text":
+			text, err = driver.ConfigText(config[key])
+		default:
+			err = errors.New("unknown field, known here are interpreter, text")
+		}
+		if err != nil {
+			return "", "", fmt.Errorf("config.%s: %w", key, err)
+		}
+	}
+	if text == "" {
+		return "", "", errors.New("config.text: is missing: the script")
+	}
+	return interpreter, text, nil
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
+	"github.com/nusa-scheduler/nusa/agent/driver/plugin"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+)
+
+// TestMain lets the test's own binary be the plugin and its supervisors.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "supervise" || plugin.Dir() != "" {
+		main()
+		return
+	}
+	// Of a process that ends well, the race detector needs no second of its own.
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	goleak.VerifyTestMain(m)
+}
+
+func open(t *testing.T, dir string) *plugin.Driver {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := plugin.New(plugin.Config{Name: "script", Path: self, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+// TestContract: the example passes the suite of drivers, as a plugin.
+func TestContract(t *testing.T) {
+	dir := t.TempDir()
+	drivertest.Run(t, drivertest.Subject{
+		Driver:  open(t, dir),
+		Reopen:  func(t *testing.T) driver.Driver { return open(t, dir) },
+		Clock:   supervise.Boottime,
+		Sleeper: map[string]any{"text": "exec sleep 3600"},
+		Exiter: func(code int, out, err string) map[string]any {
+			return map[string]any{"interpreter": "sh", "text": fmt.Sprintf("printf %%s '%s'; printf %%s '%s' >&2; exit %d", out, err, code)}
+		},
+		Invalid: map[string]any{"script": "true"},
+		Broken:  map[string]any{"interpreter": "/no/such/interpreter", "text": "true"},
+		Shell:   func(script string) []string { return []string{"sh", "-c", script} },
+	})
+}
+
+// TestRefuses: mistakes reach their author with the field.
+func TestRefuses(t *testing.T) {
+	d := open(t, t.TempDir())
+	for want, config := range map[string]map[string]any{
+		"config.text: is missing":             {},
+		"config.text: must be a text":         {"text": 1.0},
+		"config.txt: unknown field, known he": {"txt": "true"},
+	} {
+		err := d.Start(t.Context(), driver.Task{ID: driver.ID{Alloc: "a", Task: "t", Run: 1}, Config: config})
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "plugin script: task not supported: task t: "+want) {
+			t.Errorf("%v: %v", config, err)
+		}
+	}
+}
+
+// TestShort: an example that nobody reads is none.
+func TestShort(t *testing.T) {
+	text, err := os.ReadFile("main.go")
+	if n := bytes.Count(text, []byte("\n")); err != nil || n >= 100 {
+		t.Errorf("it has %d lines: %v", n, err)
+	}
+}
