@@ -67,6 +67,9 @@ func (s scripts) Start(ctx context.Context, t driver.Task) error {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err) // a retry may help
 	}
+	env := map[string]string{"PATH": os.Getenv("PATH")} // the agent leaves it to the engine
+	maps.Copy(env, t.Env)
+	t.Env = env
 	t.Config = map[string]any{"command": interpreter, "args": []any{file}}
 	return s.Driver.Start(ctx, t)
 }

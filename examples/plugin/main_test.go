@@ -73,6 +73,20 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
+// TestPath: the agent gives none, and the interpreter is found.
+func TestPath(t *testing.T) {
+	d := open(t, t.TempDir())
+	id := driver.ID{Alloc: "00000000-0000-4000-8000-000000000000", Task: "t", Run: 1}
+	err := d.Start(t.Context(), driver.Task{ID: id, Config: map[string]any{"text": "exec true"}, Dir: t.TempDir(), AllocDir: t.TempDir(),
+		Logs: driver.LogBounds{Files: 1, SizeBytes: 4096}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := d.Wait(t.Context(), id); err != nil || st.ExitCode != 0 {
+		t.Errorf("%+v: %v", st, err)
+	}
+}
+
 // TestShort: an example that nobody reads is none.
 func TestShort(t *testing.T) {
 	text, err := os.ReadFile("main.go")

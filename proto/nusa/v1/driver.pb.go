@@ -451,7 +451,7 @@ type StartRunRequest struct {
 	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The task's `config` in the job file; unknown keys are INVALID_ARGUMENT.
 	Config *structpb.Struct `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
-	// Complete but for what the engine adds. May hold secrets: never in a command
+	// Complete but for what the engine adds, PATH among it. May hold secrets: never in a command
 	// line, a log, or a file that others can read.
 	Env map[string]string `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Absolute paths of folders that exist: the task's own, and the one that it
