@@ -1772,7 +1772,10 @@ func (x *Template) GetMode() string {
 	return ""
 }
 
-// Check says when a running task is healthy.
+// Check says when a running task is healthy: from the first check that passes
+// until `failures` in a row have failed. Before, its allocation is starting;
+// after, the task is restarted by its policy. Not for batch jobs, whose exit
+// code says how they do.
 type Check struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -1780,9 +1783,17 @@ type Check struct {
 	//	*Check_Http
 	//	*Check_Tcp
 	//	*Check_Command
-	Kind          isCheck_Kind         `protobuf_oneof:"kind"`
-	Interval      *durationpb.Duration `protobuf:"bytes,4,opt,name=interval,proto3" json:"interval,omitempty"`
-	Timeout       *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Kind isCheck_Kind `protobuf_oneof:"kind"`
+	// Between two checks of a healthy task, 1s..24h, default 10s. One that is not
+	// healthy yet is looked at more often.
+	Interval *durationpb.Duration `protobuf:"bytes,4,opt,name=interval,proto3" json:"interval,omitempty"`
+	// Of one check, 1ms..1h, default 2s.
+	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// How long a run may take to become healthy, 1s..24h, default 5m; then it
+	// counts as failed. Counted anew when the agent was restarted meanwhile.
+	HealthyDeadline *durationpb.Duration `protobuf:"bytes,6,opt,name=healthy_deadline,json=healthyDeadline,proto3" json:"healthy_deadline,omitempty"`
+	// That many in a row make a healthy task unhealthy, 1..100, default 3.
+	Failures      int32 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1865,6 +1876,20 @@ func (x *Check) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *Check) GetHealthyDeadline() *durationpb.Duration {
+	if x != nil {
+		return x.HealthyDeadline
+	}
+	return nil
+}
+
+func (x *Check) GetFailures() int32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
 type isCheck_Kind interface {
 	isCheck_Kind()
 }
@@ -1887,11 +1912,13 @@ func (*Check_Tcp) isCheck_Kind() {}
 
 func (*Check_Command) isCheck_Kind() {}
 
-// HTTPCheck wants a 2xx answer.
+// HTTPCheck wants a 2xx answer to GET. Redirects are not followed.
 type HTTPCheck struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Port          string                 `protobuf:"bytes,1,opt,name=port,proto3" json:"port,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of a port of the group.
+	Port string `protobuf:"bytes,1,opt,name=port,proto3" json:"port,omitempty"`
+	// With a query if need be. Default "/".
+	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1985,7 +2012,8 @@ func (x *TCPCheck) GetPort() string {
 	return ""
 }
 
-// CommandCheck wants exit code 0.
+// CommandCheck wants exit code 0 of a command that is run in the task; its
+// driver needs the capability "exec".
 type CommandCheck struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Command       []string               `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"`
@@ -3140,13 +3168,15 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\bTemplate\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
-	"\x04mode\x18\x03 \x01(\tR\x04mode\"\xff\x01\n" +
+	"\x04mode\x18\x03 \x01(\tR\x04mode\"\xe1\x02\n" +
 	"\x05Check\x12(\n" +
 	"\x04http\x18\x01 \x01(\v2\x12.nusa.v1.HTTPCheckH\x00R\x04http\x12%\n" +
 	"\x03tcp\x18\x02 \x01(\v2\x11.nusa.v1.TCPCheckH\x00R\x03tcp\x121\n" +
 	"\acommand\x18\x03 \x01(\v2\x15.nusa.v1.CommandCheckH\x00R\acommand\x125\n" +
 	"\binterval\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\binterval\x123\n" +
-	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeoutB\x06\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12D\n" +
+	"\x10healthy_deadline\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x0fhealthyDeadline\x12\x1a\n" +
+	"\bfailures\x18\a \x01(\x05R\bfailuresB\x06\n" +
 	"\x04kind\"3\n" +
 	"\tHTTPCheck\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\tR\x04port\x12\x12\n" +
@@ -3408,37 +3438,38 @@ var file_nusa_v1_job_proto_depIdxs = []int32{
 	28, // 42: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
 	51, // 43: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
 	51, // 44: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	51, // 45: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	51, // 46: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	32, // 47: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	51, // 48: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	51, // 49: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	5,  // 50: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	6,  // 51: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	54, // 52: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	51, // 53: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	8,  // 54: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	55, // 55: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	37, // 56: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	36, // 57: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	7,  // 58: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	48, // 59: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	39, // 60: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	49, // 61: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	40, // 62: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	34, // 63: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	54, // 64: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	15, // 65: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	20, // 66: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	21, // 67: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	22, // 68: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	38, // 69: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	39, // 70: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	71, // [71:71] is the sub-list for method output_type
-	71, // [71:71] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	51, // 45: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	51, // 46: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	51, // 47: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	32, // 48: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	51, // 49: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	51, // 50: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	5,  // 51: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	6,  // 52: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	54, // 53: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	51, // 54: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	8,  // 55: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	55, // 56: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	37, // 57: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	36, // 58: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	7,  // 59: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	48, // 60: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	39, // 61: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	49, // 62: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	40, // 63: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	34, // 64: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	54, // 65: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	15, // 66: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	20, // 67: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	21, // 68: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	22, // 69: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	38, // 70: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	39, // 71: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	72, // [72:72] is the sub-list for method output_type
+	72, // [72:72] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }

@@ -84,6 +84,8 @@ const (
 	Reason_REASON_NOT_ALLOWED           Reason = 61 // the node's operator does not allow it; the message says which setting does
 	Reason_REASON_SECRET_MISSING        Reason = 62 // the node does not hold a secret that a task needs
 	Reason_REASON_HOST_REBOOTED         Reason = 68 // it ran when the host went down
+	Reason_REASON_UNHEALTHY             Reason = 64 // its checks failed, or none passed in time
+	Reason_REASON_NOT_HEALTHY_YET       Reason = 65 // it is up, and none of its checks has passed yet
 	// Lifecycle.
 	Reason_REASON_STOPPED_BY_USER Reason = 70
 	Reason_REASON_SUPERSEDED      Reason = 71 // a newer version or plan replaced it
@@ -145,6 +147,8 @@ var (
 		61: "REASON_NOT_ALLOWED",
 		62: "REASON_SECRET_MISSING",
 		68: "REASON_HOST_REBOOTED",
+		64: "REASON_UNHEALTHY",
+		65: "REASON_NOT_HEALTHY_YET",
 		70: "REASON_STOPPED_BY_USER",
 		71: "REASON_SUPERSEDED",
 		72: "REASON_OUT_OF_RANGE",
@@ -202,6 +206,8 @@ var (
 		"REASON_NOT_ALLOWED":           61,
 		"REASON_SECRET_MISSING":        62,
 		"REASON_HOST_REBOOTED":         68,
+		"REASON_UNHEALTHY":             64,
+		"REASON_NOT_HEALTHY_YET":       65,
 		"REASON_STOPPED_BY_USER":       70,
 		"REASON_SUPERSEDED":            71,
 		"REASON_OUT_OF_RANGE":          72,
@@ -474,6 +480,59 @@ func (x AllocDesired) Number() protoreflect.EnumNumber {
 // Deprecated: Use AllocDesired.Descriptor instead.
 func (AllocDesired) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_types_proto_rawDescGZIP(), []int{4}
+}
+
+// HealthState is what the checks of a run say.
+type HealthState int32
+
+const (
+	HealthState_HEALTH_STATE_UNSPECIFIED HealthState = 0
+	HealthState_HEALTH_STATE_WAITING     HealthState = 1 // none has passed yet
+	HealthState_HEALTH_STATE_HEALTHY     HealthState = 2
+	HealthState_HEALTH_STATE_UNHEALTHY   HealthState = 3 // the run is over, or about to be
+)
+
+// Enum value maps for HealthState.
+var (
+	HealthState_name = map[int32]string{
+		0: "HEALTH_STATE_UNSPECIFIED",
+		1: "HEALTH_STATE_WAITING",
+		2: "HEALTH_STATE_HEALTHY",
+		3: "HEALTH_STATE_UNHEALTHY",
+	}
+	HealthState_value = map[string]int32{
+		"HEALTH_STATE_UNSPECIFIED": 0,
+		"HEALTH_STATE_WAITING":     1,
+		"HEALTH_STATE_HEALTHY":     2,
+		"HEALTH_STATE_UNHEALTHY":   3,
+	}
+)
+
+func (x HealthState) Enum() *HealthState {
+	p := new(HealthState)
+	*p = x
+	return p
+}
+
+func (x HealthState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HealthState) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_types_proto_enumTypes[5].Descriptor()
+}
+
+func (HealthState) Type() protoreflect.EnumType {
+	return &file_nusa_v1_types_proto_enumTypes[5]
+}
+
+func (x HealthState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HealthState.Descriptor instead.
+func (HealthState) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 // Resources is an amount of what a node has or an instance asks for.
@@ -2763,7 +2822,10 @@ type TaskState struct {
 	Events []*TaskEvent `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`
 	// Which run of its command this is about, 1 = the first; an agent that comes
 	// back, too, begins another. 0 before the first.
-	Run           int32 `protobuf:"varint,10,opt,name=run,proto3" json:"run,omitempty"`
+	Run int32 `protobuf:"varint,10,opt,name=run,proto3" json:"run,omitempty"`
+	// Of the latest run; unset without a check. Until it is healthy, `state` is
+	// starting.
+	Check         *CheckState `protobuf:"bytes,11,opt,name=check,proto3" json:"check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2868,6 +2930,116 @@ func (x *TaskState) GetRun() int32 {
 	return 0
 }
 
+func (x *TaskState) GetCheck() *CheckState {
+	if x != nil {
+		return x.Check
+	}
+	return nil
+}
+
+// CheckState is how the checks of a task's run go. A change of `state` is told
+// at once; that a result differs from the one before, at most each 5 s. Where
+// the agent itself is asked, it is the latest.
+type CheckState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is checked: "http :20001/healthz".
+	Check string      `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`
+	State HealthState `protobuf:"varint,2,opt,name=state,proto3,enum=nusa.v1.HealthState" json:"state,omitempty"`
+	// Of the state.
+	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// What the check saw that is told here: "status 503: no database"; printable,
+	// at most 256 bytes. Empty before the first.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// When that check began.
+	At *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
+	// How many have failed in a row.
+	Failures int32 `protobuf:"varint,6,opt,name=failures,proto3" json:"failures,omitempty"`
+	// How much later than it was due that check began, when that is noteworthy:
+	// the agent is too busy.
+	Late          *durationpb.Duration `protobuf:"bytes,7,opt,name=late,proto3" json:"late,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckState) Reset() {
+	*x = CheckState{}
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckState) ProtoMessage() {}
+
+func (x *CheckState) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckState.ProtoReflect.Descriptor instead.
+func (*CheckState) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CheckState) GetCheck() string {
+	if x != nil {
+		return x.Check
+	}
+	return ""
+}
+
+func (x *CheckState) GetState() HealthState {
+	if x != nil {
+		return x.State
+	}
+	return HealthState_HEALTH_STATE_UNSPECIFIED
+}
+
+func (x *CheckState) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *CheckState) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *CheckState) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *CheckState) GetFailures() int32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *CheckState) GetLate() *durationpb.Duration {
+	if x != nil {
+		return x.Late
+	}
+	return nil
+}
+
 // TaskEvent is one thing that happened to a task.
 type TaskEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2880,7 +3052,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2892,7 +3064,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2905,7 +3077,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TaskEvent) GetTime() *timestamppb.Timestamp {
@@ -2946,7 +3118,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3130,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3143,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Problem) GetField() string {
@@ -3256,7 +3428,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xf6\x02\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xa1\x03\n" +
 	"\tTaskState\x12)\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x13.nusa.v1.AllocStateR\x05state\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x16\n" +
@@ -3268,7 +3440,17 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\amessage\x18\b \x01(\tR\amessage\x12*\n" +
 	"\x06events\x18\t \x03(\v2\x12.nusa.v1.TaskEventR\x06events\x12\x10\n" +
 	"\x03run\x18\n" +
-	" \x01(\x05R\x03run\"i\n" +
+	" \x01(\x05R\x03run\x12)\n" +
+	"\x05check\x18\v \x01(\v2\x13.nusa.v1.CheckStateR\x05check\"\x91\x02\n" +
+	"\n" +
+	"CheckState\x12\x14\n" +
+	"\x05check\x18\x01 \x01(\tR\x05check\x12*\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x14.nusa.v1.HealthStateR\x05state\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12*\n" +
+	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
+	"\bfailures\x18\x06 \x01(\x05R\bfailures\x12-\n" +
+	"\x04late\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04late\"i\n" +
 	"\tTaskEvent\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -3278,7 +3460,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\x05R\x06column\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12'\n" +
-	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\x90\v\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xc2\v\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REASON_REGION_NOT_ALLOWED\x10\x01\x12\x1a\n" +
@@ -3328,7 +3510,9 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x12REASON_STALE_ORDER\x10<\x12\x16\n" +
 	"\x12REASON_NOT_ALLOWED\x10=\x12\x19\n" +
 	"\x15REASON_SECRET_MISSING\x10>\x12\x18\n" +
-	"\x14REASON_HOST_REBOOTED\x10D\x12\x1a\n" +
+	"\x14REASON_HOST_REBOOTED\x10D\x12\x14\n" +
+	"\x10REASON_UNHEALTHY\x10@\x12\x1a\n" +
+	"\x16REASON_NOT_HEALTHY_YET\x10A\x12\x1a\n" +
 	"\x16REASON_STOPPED_BY_USER\x10F\x12\x15\n" +
 	"\x11REASON_SUPERSEDED\x10G\x12\x17\n" +
 	"\x13REASON_OUT_OF_RANGE\x10H\x12\x12\n" +
@@ -3360,7 +3544,12 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\fAllocDesired\x12\x1d\n" +
 	"\x19ALLOC_DESIRED_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11ALLOC_DESIRED_RUN\x10\x01\x12\x16\n" +
-	"\x12ALLOC_DESIRED_STOP\x10\x02B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\x12ALLOC_DESIRED_STOP\x10\x02*{\n" +
+	"\vHealthState\x12\x1c\n" +
+	"\x18HEALTH_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14HEALTH_STATE_WAITING\x10\x01\x12\x18\n" +
+	"\x14HEALTH_STATE_HEALTHY\x10\x02\x12\x1a\n" +
+	"\x16HEALTH_STATE_UNHEALTHY\x10\x03B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_types_proto_rawDescOnce sync.Once
@@ -3374,107 +3563,114 @@ func file_nusa_v1_types_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_types_proto_rawDescData
 }
 
-var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_nusa_v1_types_proto_goTypes = []any{
 	(Reason)(0),                   // 0: nusa.v1.Reason
 	(RegionState)(0),              // 1: nusa.v1.RegionState
 	(NodeState)(0),                // 2: nusa.v1.NodeState
 	(AllocState)(0),               // 3: nusa.v1.AllocState
 	(AllocDesired)(0),             // 4: nusa.v1.AllocDesired
-	(*Resources)(nil),             // 5: nusa.v1.Resources
-	(*GPU)(nil),                   // 6: nusa.v1.GPU
-	(*Location)(nil),              // 7: nusa.v1.Location
-	(*RegionDefinition)(nil),      // 8: nusa.v1.RegionDefinition
-	(*Region)(nil),                // 9: nusa.v1.Region
-	(*RegionalServer)(nil),        // 10: nusa.v1.RegionalServer
-	(*RegionReport)(nil),          // 11: nusa.v1.RegionReport
-	(*Utilisation)(nil),           // 12: nusa.v1.Utilisation
-	(*RegionShape)(nil),           // 13: nusa.v1.RegionShape
-	(*FitCount)(nil),              // 14: nusa.v1.FitCount
-	(*ShapeBin)(nil),              // 15: nusa.v1.ShapeBin
-	(*Node)(nil),                  // 16: nusa.v1.Node
-	(*NodeInventory)(nil),         // 17: nusa.v1.NodeInventory
-	(*DriverInfo)(nil),            // 18: nusa.v1.DriverInfo
-	(*GPUDevice)(nil),             // 19: nusa.v1.GPUDevice
-	(*HostFacts)(nil),             // 20: nusa.v1.HostFacts
-	(*DiskFacts)(nil),             // 21: nusa.v1.DiskFacts
-	(*NetworkFacts)(nil),          // 22: nusa.v1.NetworkFacts
-	(*NodeStats)(nil),             // 23: nusa.v1.NodeStats
-	(*DiskStats)(nil),             // 24: nusa.v1.DiskStats
-	(*NetworkStats)(nil),          // 25: nusa.v1.NetworkStats
-	(*Allocation)(nil),            // 26: nusa.v1.Allocation
-	(*TaskState)(nil),             // 27: nusa.v1.TaskState
-	(*TaskEvent)(nil),             // 28: nusa.v1.TaskEvent
-	(*Problem)(nil),               // 29: nusa.v1.Problem
-	nil,                           // 30: nusa.v1.RegionDefinition.LabelsEntry
-	nil,                           // 31: nusa.v1.RegionReport.AllocationsEntry
-	nil,                           // 32: nusa.v1.NodeInventory.LabelsEntry
-	nil,                           // 33: nusa.v1.Allocation.TasksEntry
-	nil,                           // 34: nusa.v1.Allocation.PortsEntry
-	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(HealthState)(0),              // 5: nusa.v1.HealthState
+	(*Resources)(nil),             // 6: nusa.v1.Resources
+	(*GPU)(nil),                   // 7: nusa.v1.GPU
+	(*Location)(nil),              // 8: nusa.v1.Location
+	(*RegionDefinition)(nil),      // 9: nusa.v1.RegionDefinition
+	(*Region)(nil),                // 10: nusa.v1.Region
+	(*RegionalServer)(nil),        // 11: nusa.v1.RegionalServer
+	(*RegionReport)(nil),          // 12: nusa.v1.RegionReport
+	(*Utilisation)(nil),           // 13: nusa.v1.Utilisation
+	(*RegionShape)(nil),           // 14: nusa.v1.RegionShape
+	(*FitCount)(nil),              // 15: nusa.v1.FitCount
+	(*ShapeBin)(nil),              // 16: nusa.v1.ShapeBin
+	(*Node)(nil),                  // 17: nusa.v1.Node
+	(*NodeInventory)(nil),         // 18: nusa.v1.NodeInventory
+	(*DriverInfo)(nil),            // 19: nusa.v1.DriverInfo
+	(*GPUDevice)(nil),             // 20: nusa.v1.GPUDevice
+	(*HostFacts)(nil),             // 21: nusa.v1.HostFacts
+	(*DiskFacts)(nil),             // 22: nusa.v1.DiskFacts
+	(*NetworkFacts)(nil),          // 23: nusa.v1.NetworkFacts
+	(*NodeStats)(nil),             // 24: nusa.v1.NodeStats
+	(*DiskStats)(nil),             // 25: nusa.v1.DiskStats
+	(*NetworkStats)(nil),          // 26: nusa.v1.NetworkStats
+	(*Allocation)(nil),            // 27: nusa.v1.Allocation
+	(*TaskState)(nil),             // 28: nusa.v1.TaskState
+	(*CheckState)(nil),            // 29: nusa.v1.CheckState
+	(*TaskEvent)(nil),             // 30: nusa.v1.TaskEvent
+	(*Problem)(nil),               // 31: nusa.v1.Problem
+	nil,                           // 32: nusa.v1.RegionDefinition.LabelsEntry
+	nil,                           // 33: nusa.v1.RegionReport.AllocationsEntry
+	nil,                           // 34: nusa.v1.NodeInventory.LabelsEntry
+	nil,                           // 35: nusa.v1.Allocation.TasksEntry
+	nil,                           // 36: nusa.v1.Allocation.PortsEntry
+	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
 }
 var file_nusa_v1_types_proto_depIdxs = []int32{
-	6,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
-	7,  // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
-	30, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
-	8,  // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
+	7,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
+	8,  // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
+	32, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
+	9,  // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
 	1,  // 4: nusa.v1.Region.state:type_name -> nusa.v1.RegionState
-	10, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
-	11, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
-	35, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
-	5,  // 8: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
-	5,  // 9: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
-	12, // 10: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
-	13, // 11: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
-	31, // 12: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
-	5,  // 13: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
-	14, // 14: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
-	15, // 15: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
+	11, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
+	12, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
+	37, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
+	6,  // 8: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
+	6,  // 9: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
+	13, // 10: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
+	14, // 11: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
+	33, // 12: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
+	6,  // 13: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
+	15, // 14: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
+	16, // 15: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
 	0,  // 16: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
-	5,  // 17: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
+	6,  // 17: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
 	2,  // 18: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
-	17, // 19: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	23, // 20: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	35, // 21: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
-	5,  // 22: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	36, // 23: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	35, // 24: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
-	5,  // 25: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	32, // 26: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	18, // 27: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	19, // 28: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	20, // 29: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	21, // 30: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	22, // 31: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	36, // 32: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	24, // 33: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	25, // 34: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	35, // 35: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	35, // 36: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	18, // 19: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
+	24, // 20: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	37, // 21: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	6,  // 22: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
+	38, // 23: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	37, // 24: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	6,  // 25: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
+	34, // 26: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	19, // 27: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	20, // 28: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	21, // 29: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	22, // 30: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	23, // 31: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	38, // 32: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	25, // 33: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	26, // 34: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	37, // 35: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	37, // 36: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
 	4,  // 37: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
 	3,  // 38: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
 	0,  // 39: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	33, // 40: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	5,  // 41: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	34, // 42: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	36, // 43: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	36, // 44: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	35, // 45: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	35, // 40: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	6,  // 41: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	36, // 42: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	38, // 43: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	38, // 44: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	37, // 45: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
 	3,  // 46: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	36, // 47: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	36, // 48: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	38, // 47: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	38, // 48: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
 	0,  // 49: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	28, // 50: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	36, // 51: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 52: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	27, // 53: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	54, // [54:54] is the sub-list for method output_type
-	54, // [54:54] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	30, // 50: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	29, // 51: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
+	5,  // 52: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
+	38, // 53: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
+	38, // 54: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
+	37, // 55: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
+	38, // 56: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 57: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	28, // 58: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }
@@ -3487,8 +3683,8 @@ func file_nusa_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_types_proto_rawDesc), len(file_nusa_v1_types_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   30,
+			NumEnums:      6,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
