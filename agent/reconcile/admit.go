@@ -59,7 +59,7 @@ func newRoom(in Input) *room {
 		for _, p := range a.Ask.Ports {
 			r.ports[p] = a.ID
 		}
-		if StateOf(a, act) != Starting {
+		if StateOf(a, act) != Starting || awaitsChecks(a, act) {
 			r.starting--
 		}
 	}

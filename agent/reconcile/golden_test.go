@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/agent/health"
 	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
@@ -134,7 +135,7 @@ func (w *world) carryOut(a Action) {
 		w.task(&act, a.Task, func(t *TaskActual) { t.Phase = Up })
 	case Start:
 		w.task(&act, a.Task, func(t *TaskActual) {
-			t.Phase, t.Run = Launching, a.Run
+			*t = t.Begin(taskOf(w.allocs[a.Alloc], a.Task), a.Run)
 			if a.Restart {
 				t.Restarts = append(slices.Clone(t.Restarts), epoch.Add(w.now))
 			}
@@ -143,6 +144,10 @@ func (w *world) carryOut(a Action) {
 		w.task(&act, a.Task, func(t *TaskActual) { t.Phase = Closing })
 	}
 	w.actual[a.Alloc] = act
+}
+
+func taskOf(a *Alloc, name string) Task {
+	return a.Tasks[slices.IndexFunc(a.Tasks, func(t Task) bool { return t.Name == name })]
 }
 
 func (w *world) task(act *Actual, name string, change func(*TaskActual)) {
@@ -178,6 +183,13 @@ func (w *world) event(f []string) {
 		if f[0] == "forget" {
 			a.Want = Forget
 		}
+	case "healthy", "unhealthy":
+		id, name, _ := strings.Cut(f[1], "/")
+		act := w.actual[id]
+		w.task(&act, name, func(t *TaskActual) {
+			*t = t.Check(map[string]health.Phase{"healthy": health.Healthy, "unhealthy": health.Unhealthy}[f[0]], strings.Join(f[2:], " "))
+		})
+		w.actual[id] = act
 	case "up", "exit", "fail", "unknown", "killed":
 		w.taskEvent(f, args)
 	case "state":
@@ -229,7 +241,7 @@ func (w *world) setHost(args map[string]string) {
 func (w *world) addAlloc(id string, args map[string]string) {
 	a := &Alloc{ID: id, Ask: Ask{Drivers: []string{"process"}}}
 	restart := Restart{Attempts: 0, Window: 10 * time.Minute, Delay: time.Second}
-	names := []string{"main"}
+	names, checked := []string{"main"}, map[string]bool{}
 	for _, k := range slices.Sorted(maps.Keys(args)) {
 		v := args[k]
 		switch k {
@@ -238,6 +250,10 @@ func (w *world) addAlloc(id string, args map[string]string) {
 			a.Batch = true
 		case "restarts":
 			restart.Attempts = int(w.number(v))
+		case "checked":
+			for _, n := range strings.Split(v, ",") {
+				checked[n] = true
+			}
 		case "window":
 			restart.Window = w.duration(v)
 		case "tasks":
@@ -263,7 +279,7 @@ func (w *world) addAlloc(id string, args map[string]string) {
 		}
 	}
 	for _, n := range names {
-		a.Tasks = append(a.Tasks, Task{Name: n, KillTimeout: 10 * time.Second, Restart: restart})
+		a.Tasks = append(a.Tasks, Task{Name: n, KillTimeout: 10 * time.Second, Restart: restart, Checked: checked[n]})
 	}
 	w.allocs[id] = a
 }
@@ -284,11 +300,11 @@ func (w *world) taskEvent(f []string, args map[string]string) {
 		case "unknown":
 			t.Phase = Unknown
 		case "exit":
-			t.Phase, t.ExitCode, t.Signal, t.Reason = Ended, int(w.number(args["code"])), 0, Reason(args["reason"])
+			*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: int(w.number(args["code"])), Reason: Reason(args["reason"])})
 		case "killed":
-			t.Phase, t.ExitCode, t.Signal, t.Reason = Ended, 137, int(w.number(args["signal"])), ""
+			*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: 137, Signal: int(w.number(args["signal"]))})
 		case "fail":
-			t.Phase, t.ExitCode, t.Reason, t.Message = Ended, -1, Reason(args["reason"]), "no such file"
+			*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: -1, Reason: Reason(args["reason"]), Message: "no such file"})
 		}
 	})
 	w.actual[id] = act

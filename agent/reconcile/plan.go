@@ -30,7 +30,13 @@ const (
 	ReasonNotAllowed         Reason = "not_allowed"
 	ReasonSecretMissing      Reason = "secret_missing"
 	ReasonHostRebooted       Reason = "host_rebooted"
+	ReasonUnhealthy          Reason = "unhealthy"
+	ReasonNotHealthyYet      Reason = "not_healthy_yet"
 )
+
+// StoppedByAgent marks, as its Reason, a run that ended because it was asked to.
+// It has no value on the wire, where the allocation says why.
+const StoppedByAgent = "stopped"
 
 // Kind of an action.
 type Kind int

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/nusa-scheduler/nusa/agent/health"
 	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
@@ -39,7 +40,7 @@ func (w *checked) anything() {
 	ids := slices.Sorted(maps.Keys(w.allocs))
 	kinds := []string{"alloc", "time", "lease", "leave"}
 	if len(ids) > 0 {
-		kinds = append(kinds, "want", "task", "task", "task", "task", "restart")
+		kinds = append(kinds, "want", "task", "task", "task", "task", "check", "check", "restart")
 	}
 	switch rapid.SampledFrom(kinds).Draw(w.rt, "kind") {
 	case "alloc":
@@ -55,6 +56,8 @@ func (w *checked) anything() {
 		a.Want = max(a.Want, rapid.SampledFrom([]Want{Stop, Forget}).Draw(w.rt, "want"))
 	case "task":
 		w.progress(rapid.SampledFrom(ids).Draw(w.rt, "alloc"))
+	case "check":
+		w.probe(rapid.SampledFrom(ids).Draw(w.rt, "alloc"))
 	case "restart":
 		for _, id := range ids { // the agent was killed and comes back
 			act := w.actual[id]
@@ -76,7 +79,7 @@ func (w *checked) add() {
 		a.Lease = lease.Stop
 	}
 	for i := range rapid.IntRange(1, 3).Draw(w.rt, "tasks") {
-		a.Tasks = append(a.Tasks, Task{Name: fmt.Sprintf("t%d", i), Restart: Restart{
+		a.Tasks = append(a.Tasks, Task{Name: fmt.Sprintf("t%d", i), Checked: !a.Batch && rapid.Bool().Draw(w.rt, "checked"), Restart: Restart{
 			Attempts: rapid.IntRange(0, 2).Draw(w.rt, "attempts"), Window: time.Minute, Delay: time.Second}})
 	}
 	w.allocs[a.ID] = a
@@ -92,14 +95,26 @@ func (w *checked) progress(id string) {
 		case Launching:
 			t.Phase = Up
 			if code != 0 {
-				t.Phase, t.Reason, t.Finished = Ended, ReasonStartFailed, epoch.Add(w.now)
+				*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Reason: ReasonStartFailed, Finished: epoch.Add(w.now)})
 			}
 		case Up, Closing:
-			stopped := t.Phase == Closing
-			t.Phase, t.ExitCode, t.Reason, t.Finished = Ended, code, "", epoch.Add(w.now)
-			if stopped {
-				t.Reason = "stopped"
+			end := TaskActual{Phase: Ended, Run: t.Run, ExitCode: code, Finished: epoch.Add(w.now)}
+			if t.Phase == Closing {
+				end.Reason = StoppedByAgent
 			}
+			*t = t.Over(end)
+		}
+	})
+	w.actual[id] = act
+}
+
+// probe lets the checks of a task come to a conclusion.
+func (w *checked) probe(id string) {
+	act := w.actual[id]
+	task := rapid.SampledFrom(w.allocs[id].Tasks).Draw(w.rt, "task")
+	w.task(&act, task.Name, func(t *TaskActual) {
+		if task.Checked && t.Phase == Up && t.Health != health.Unhealthy {
+			*t = t.Check(rapid.SampledFrom([]health.Phase{health.Healthy, health.Unhealthy}).Draw(w.rt, "phase"), "fails")
 		}
 	})
 	w.actual[id] = act
@@ -135,6 +150,13 @@ func (w *checked) check() {
 		act.Reached = StateOf(*a, act)
 		if act.Reached < w.reached[id] {
 			w.rt.Fatalf("%s went back from %s to %s", id, w.reached[id], act.Reached)
+		}
+		if act.Reached == Running && w.reached[id] < Running {
+			for _, t := range a.Tasks {
+				if t.Checked && act.Tasks[t.Name].Health != health.Healthy {
+					w.rt.Fatalf("%s is running before the check of %s has passed", id, t.Name)
+				}
+			}
 		}
 		w.actual[id], w.reached[id] = act, act.Reached
 		if act.End != nil {
@@ -186,6 +208,9 @@ func (w *checked) rule(a Action) {
 	case Halt:
 		if act.Tasks[a.Task].Phase != Up {
 			w.rt.Fatalf("%s: it does not run", a)
+		}
+		if act.Closing == nil && act.Tasks[a.Task].Health != health.Unhealthy {
+			w.rt.Fatalf("%s: nobody wants it to end", a)
 		}
 	case Accept, Decline:
 		if act.Accepted || act.End != nil {

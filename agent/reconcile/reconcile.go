@@ -6,6 +6,7 @@ package reconcile
 import (
 	"time"
 
+	"github.com/nusa-scheduler/nusa/agent/health"
 	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
@@ -77,6 +78,8 @@ type Task struct {
 	Name        string
 	KillTimeout time.Duration
 	Restart     Restart
+	// Checked: it is not running before its check has passed.
+	Checked bool
 }
 
 // Restart is the policy on this node: at most Attempts restarts within any
@@ -125,10 +128,59 @@ type TaskActual struct {
 	Message string
 	// Restarts are the times of recent restarts, oldest first.
 	Restarts []time.Time
+	// Health of the latest run, where it is checked; Sick says, once it is
+	// unhealthy, why.
+	Health health.Phase `json:",omitempty"`
+	Sick   string       `json:",omitempty"`
+	// Vain counts the runs begun since a check last passed: 0 = the latest one
+	// was healthy.
+	Vain int `json:",omitempty"`
 }
 
 func (t TaskActual) live() bool {
 	return t.Phase == Launching || t.Phase == Up || t.Phase == Closing
+}
+
+// Over is the task after the end of its latest run. A stop because of its checks
+// is a failure of the run and counts as an exit does.
+func (t TaskActual) Over(end TaskActual) TaskActual {
+	if t.Health == health.Unhealthy && end.Reason == StoppedByAgent {
+		end.Reason, end.Message = ReasonUnhealthy, t.Sick
+	}
+	end.Restarts, end.Vain = t.Restarts, t.Vain
+	return end
+}
+
+// Begin is the task at the start of a run.
+func (t TaskActual) Begin(task Task, run int) TaskActual {
+	t.Phase, t.Run, t.Health, t.Sick = Launching, run, health.Waiting, ""
+	if task.Checked {
+		t.Vain++
+	}
+	return t
+}
+
+// Check is the task after its checks brought the latest run into a phase; why
+// is of an unhealthy one.
+func (t TaskActual) Check(phase health.Phase, why string) TaskActual {
+	t.Health, t.Sick = phase, ""
+	switch phase {
+	case health.Healthy:
+		t.Vain = 0
+	case health.Unhealthy:
+		t.Sick = why
+	}
+	return t
+}
+
+// serving: it does what it is there for.
+func (t TaskActual) serving(task Task) bool {
+	return (t.Phase == Up || t.Phase == Closing) && (!task.Checked || t.Health == health.Healthy)
+}
+
+// AwaitsCheck says that a task is up and waits for its check to pass.
+func (t TaskActual) AwaitsCheck(task Task) bool {
+	return task.Checked && t.Phase == Up && t.Health == health.Waiting
 }
 
 // Input is everything a plan depends on.
@@ -283,7 +335,8 @@ func (p *Plan) cleanUp(a Alloc, act Actual) {
 	}
 }
 
-// run starts what should run and does not.
+// run starts what should run and does not, and halts what its check found
+// unhealthy: what becomes of that then is up to the restart policy.
 func (p *Plan) run(in Input, a Alloc, act Actual) {
 	if !lease.Judge(a.Lease, in.Lease).MayStart {
 		return
@@ -291,6 +344,8 @@ func (p *Plan) run(in Input, a Alloc, act Actual) {
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
 		switch {
+		case ta.Phase == Up && ta.Health == health.Unhealthy:
+			p.add(Action{Kind: Halt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: ReasonUnhealthy, Message: "it " + ta.Sick})
 		case ta.Phase == Waiting:
 			// A run on record that its driver does not know was never begun.
 			p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: max(1, ta.Run), Message: "not running yet"})

@@ -32,12 +32,12 @@ func failure(a Alloc, act Actual) *Outcome {
 		case ReasonUnsupported, ReasonLeaseExpired:
 			return &Outcome{State: Failed, Reason: ta.Reason, Message: fmt.Sprintf("task %s %s", t.Name, describe(ta))}
 		}
-		if n := recent(t.Restart, ta); n >= t.Restart.Attempts {
+		if n := spent(t.Restart, ta); n >= t.Restart.Attempts {
 			if t.Restart.Attempts == 0 {
 				return &Outcome{State: Failed, Reason: endReason(ta), Message: fmt.Sprintf("task %s %s", t.Name, describe(ta))}
 			}
 			return &Outcome{State: Failed, Reason: ReasonRestartsExhausted,
-				Message: fmt.Sprintf("task %s %s, after %d of %d restarts within %s", t.Name, describe(ta), n, t.Restart.Attempts, t.Restart.Window)}
+				Message: fmt.Sprintf("task %s %s, after %d of %d restarts %s", t.Name, describe(ta), n, t.Restart.Attempts, within(t.Restart, ta))}
 		}
 	}
 	return nil
@@ -55,6 +55,19 @@ func recent(r Restart, t TaskActual) int {
 	return n
 }
 
+// spent is how many of the policy's attempts are used up. As long as no run
+// becomes healthy all of them count: their ends may be so far apart that there
+// never are many within a window.
+func spent(r Restart, t TaskActual) int { return max(recent(r, t), t.Vain-1) }
+
+// within is the time that spent is about.
+func within(r Restart, t TaskActual) string {
+	if t.Vain-1 > recent(r, t) {
+		return "without having been healthy"
+	}
+	return "within " + r.Window.String()
+}
+
 // Recent drops the restarts that no longer count at a time.
 func Recent(r Restart, restarts []time.Time, now time.Time) []time.Time {
 	var out []time.Time
@@ -67,7 +80,7 @@ func Recent(r Restart, restarts []time.Time, now time.Time) []time.Time {
 }
 
 func restartMessage(r Restart, t TaskActual) string {
-	return fmt.Sprintf("restart %d of %d within %s: it %s", recent(r, t)+1, r.Attempts, r.Window, describe(t))
+	return fmt.Sprintf("restart %d of %d %s: it %s", spent(r, t)+1, r.Attempts, within(r, t), describe(t))
 }
 
 // describe says how the latest run ended: "exited with code 1".
@@ -81,6 +94,8 @@ func describe(t TaskActual) string {
 		return "was stopped at the end of its lease"
 	case t.Reason == ReasonHostRebooted:
 		return "ended when the host restarted"
+	case t.Reason == ReasonUnhealthy:
+		return t.Message
 	case t.Signal != 0 && t.Message != "":
 		return fmt.Sprintf("was killed by signal %d: %s", t.Signal, t.Message)
 	case t.Signal != 0:
@@ -121,10 +136,21 @@ func StateOf(a Alloc, act Actual) State {
 	up := len(a.Tasks) > 0
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
-		up = up && (ta.Phase == Up || ta.Phase == Closing || done(a, ta))
+		up = up && (ta.serving(t) || done(a, ta))
 	}
 	if up {
 		return Running
 	}
 	return max(act.Reached, Starting)
+}
+
+// awaitsChecks: everything of it is up, and only checks have to pass. That is
+// the task's time and not the agent's.
+func awaitsChecks(a Alloc, act Actual) bool {
+	for _, t := range a.Tasks {
+		if ta := act.Tasks[t.Name]; !ta.serving(t) && !ta.AwaitsCheck(t) {
+			return false
+		}
+	}
+	return true
 }
