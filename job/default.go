@@ -31,6 +31,8 @@ const (
 	defaultParallel      = 1
 	defaultCheckInterval = 10 * time.Second
 	defaultCheckTimeout  = 2 * time.Second
+	defaultCheckDeadline = 5 * time.Minute
+	defaultCheckFailures = 3
 )
 
 // Default fills in, in place, every default that job.proto states. Doing it
@@ -123,6 +125,8 @@ func defaultTask(t *nusav1.Task) {
 	if c := t.Check; c != nil {
 		orDuration(&c.Interval, defaultCheckInterval)
 		orDuration(&c.Timeout, defaultCheckTimeout)
+		orDuration(&c.HealthyDeadline, defaultCheckDeadline)
+		or(&c.Failures, defaultCheckFailures)
 	}
 }
 

@@ -120,6 +120,8 @@ func undefaultTask(t *nusav1.Task) {
 	if c := t.Check; c != nil {
 		dropDuration(&c.Interval, defaultCheckInterval)
 		dropDuration(&c.Timeout, defaultCheckTimeout)
+		dropDuration(&c.HealthyDeadline, defaultCheckDeadline)
+		drop(&c.Failures, defaultCheckFailures)
 	}
 }
 

@@ -156,7 +156,11 @@ func anyGroup(t *rapid.T, kind nusav1.JobType) *nusav1.Group {
 		g.Update = &nusav1.Update{}
 	}
 	for range rapid.IntRange(1, 2).Draw(t, "tasks") {
-		g.Tasks[rapid.StringMatching(`[a-z]{1,3}`).Draw(t, "task")] = anyTask(t)
+		task := anyTask(t)
+		if kind == nusav1.JobType_JOB_TYPE_BATCH {
+			task.Check = nil
+		}
+		g.Tasks[rapid.StringMatching(`[a-z]{1,3}`).Draw(t, "task")] = task
 	}
 	return g
 }
@@ -178,7 +182,7 @@ func anyTask(t *rapid.T) *nusav1.Task {
 	if rapid.Bool().Draw(t, "template") {
 		out.Templates = []*nusav1.Template{{Text: anyText(t), To: "local/x"}}
 		out.Restart = &nusav1.Restart{Attempts: proto.Int32(0), Window: anyDuration(t, time.Second)}
-		out.Check = &nusav1.Check{Kind: &nusav1.Check_Command{Command: &nusav1.CommandCheck{Command: []string{anyText(t)}}}}
+		out.Check = &nusav1.Check{Kind: &nusav1.Check_Command{Command: &nusav1.CommandCheck{Command: []string{"x" + anyText(t)}}}}
 	}
 	return out
 }

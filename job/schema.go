@@ -42,6 +42,7 @@ var rules = map[protoreflect.FullName]rule{
 	"nusa.v1.GPU.models":             {name: "model", also: "models"},
 	"nusa.v1.GPU.share_milli":        {name: "share", unit: milli},
 	"nusa.v1.Logs.files":             {positive: true},
+	"nusa.v1.Check.failures":         {positive: true},
 	"nusa.v1.Logs.size_bytes":        {name: "size", unit: size, positive: true},
 	"nusa.v1.Near.percentile":        {positive: true},
 	"nusa.v1.Update.max_parallel":    {positive: true},

@@ -44,7 +44,7 @@ func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	}
 	c.count(c.join(p, "tasks"), len(g.GetTasks()), MaxTasks, "tasks")
 	for _, k := range sorted(g.GetTasks()) {
-		c.task(c.join(c.join(p, "tasks"), k), k, g.GetTasks()[k], g)
+		c.task(c.join(c.join(p, "tasks"), k), k, g.GetTasks()[k], g, spec.GetType())
 	}
 }
 
@@ -160,7 +160,7 @@ func (c *checker) volumes(p string, volumes map[string]*nusav1.Volume) {
 	}
 }
 
-func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group) {
+func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group, kind nusav1.JobType) {
 	t = present(t)
 	c.key(p, key)
 	c.name(c.join(p, "driver"), t.GetDriver())
@@ -169,7 +169,7 @@ func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group) {
 	c.env(c.join(p, "env"), t.GetEnv())
 	c.files(p, t)
 	c.references(p, t, g)
-	c.check(c.join(p, "check"), t.GetCheck(), g)
+	c.check(c.join(p, "check"), t, g, kind)
 	if l := t.GetLogs(); l != nil {
 		if l.GetFiles() != 0 {
 			c.number(c.under(p, ".logs.files"), l.GetFiles(), 1, 100)
@@ -230,33 +230,4 @@ func (c *checker) env(p string, env map[string]string) {
 		}
 		c.text(at, env[k], maxText)
 	}
-}
-
-func (c *checker) check(p string, k *nusav1.Check, g *nusav1.Group) {
-	if k == nil {
-		return
-	}
-	port, at := "", ""
-	switch {
-	case k.GetHttp() != nil:
-		port, at = k.GetHttp().GetPort(), c.under(p, ".http.port")
-		if path := k.GetHttp().GetPath(); path != "" && !strings.HasPrefix(path, "/") {
-			c.fail(c.under(p, ".http.path"), "%q does not start with /", clip(path))
-		}
-		c.text(c.under(p, ".http.path"), k.GetHttp().GetPath(), 1024)
-	case k.GetTcp() != nil:
-		port, at = k.GetTcp().GetPort(), c.under(p, ".tcp.port")
-	case k.GetCommand() != nil:
-		if len(k.GetCommand().GetCommand()) == 0 {
-			c.fail(c.join(p, "command"), "is empty")
-		}
-		c.count(c.join(p, "command"), len(k.GetCommand().GetCommand()), maxArgs, "arguments")
-	default:
-		c.fail(p, "has no kind: one of http, tcp, command")
-	}
-	if (k.GetHttp() != nil || k.GetTcp() != nil) && g.GetPorts()[port] == nil {
-		c.fail(at, "the group has no port %q%s", clip(port), didYouMean(port, sorted(g.GetPorts())))
-	}
-	c.duration(c.join(p, "interval"), k.GetInterval(), time.Second, 24*time.Hour)
-	c.duration(c.join(p, "timeout"), k.GetTimeout(), time.Millisecond, time.Hour)
 }

@@ -1,0 +1,45 @@
+package job
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestCheck: what a check may be, and where its driver could never make it.
+func TestCheck(t *testing.T) {
+	for _, c := range []struct{ kind, ports, task, want string }{
+		{"service", "http: {}", "driver: process, config: {command: x}, check: {http: {port: http}}", ""},
+		{"system", "http: {to: 80}", "driver: docker, config: {image: x}, check: {tcp: {port: http}}", ""},
+		{"service", "http: {}", "driver: process, config: {command: x}, check: {http: {port: http, path: '/a?b=%20c'}}", ""},
+		{"service", "http: {}", "driver: process, config: {command: x}, check: {command: [sh, -c, 'test -e up']}", ""},
+		{"service", "http: {to: 80, static: 80}", "driver: docker, config: {image: x, network: host}, check: {tcp: {port: http}}", ""},
+		{"service", "http: {}", "driver: incus, config: {image: x, command: y}, check: {command: ['true']}", ""},
+		{"service", "http: {}", "driver: incus, config: {image: x}, check: {tcp: {port: http}}", ""},
+
+		{"batch", "http: {}", "driver: process, config: {command: x}, check: {tcp: {port: http}}", "check: is for services: a batch job is as well as its exit code says"},
+		{"service", "http: {}", "driver: process, config: {command: x}, check: {tcp: {port: htp}}", `check.tcp.port: the group has no port "htp", did you mean "http"?`},
+		{"service", "http: {}", "driver: process, config: {command: x}, check: {http: {port: http, path: x}}", `check.http.path: "x" does not start with /`},
+		{"service", "http: {}", "driver: process, config: {command: x}, check: {http: {port: http, path: '/a b'}}", `check.http.path: "/a b" is not a path`},
+		{"service", "http: {}", "driver: process, config: {command: x}, check: {http: {port: http, path: '//h/x'}}", `check.http.path: "//h/x" is not a path`},
+		{"service", "http: {}", "driver: process, config: {command: x}, check: {command: ['']}", "check.command: is empty"},
+		{"service", "http: {}", "driver: process, config: {command: x}, check: {tcp: {port: http}, failures: 0}", "failures: "},
+		{"service", "http: {}", "driver: process, config: {command: x}, check: {tcp: {port: http}, failures: 101}", "failures: 101 is over the limit of 100"},
+		{"service", "http: {}", "driver: process, config: {command: x}, check: {tcp: {port: http}, healthy_deadline: 1ms}", "healthy_deadline: 1ms is less than 1s, the least"},
+		{"service", "http: {}", "driver: docker, config: {image: x, network: none}, check: {tcp: {port: http}}", "check.tcp.port: cannot be reached with config.network: none"},
+		{"service", "http: {to: 80}", "driver: docker, config: {image: x, network: host}, check: {http: {port: http}}", "check.http.port: cannot be reached at the port's to, 80"},
+		{"service", "http: {}", "driver: incus, config: {image: x, type: virtual-machine}, check: {tcp: {port: http}}", "check.tcp.port: cannot be reached in a virtual machine"},
+		{"service", "http: {}", "driver: incus, config: {image: x}, check: {command: ['true']}", "check.command: can be run only in a container with config.command"},
+	} {
+		spec, err := Parse([]byte("name: a\ntype: "+c.kind+"\ngroups: {g: {ports: {"+c.ports+"}, tasks: {t: {"+c.task+"}}}}"), "a.yaml")
+		if err == nil {
+			Default(spec)
+			err = Validate(spec)
+		}
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.task, err, c.want)
+		}
+		if err == nil && Unsupported(spec) != nil {
+			t.Errorf("%s: %v", c.task, Unsupported(spec))
+		}
+	}
+}
