@@ -108,6 +108,7 @@ func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, line tim
 	// What waited for the store is published now.
 	e.keeper.written = func(ctx context.Context) { e.do(ctx, func() {}) }
 	c := inv.get().GetCapacity()
+	e.node.reach = reach{dial: cfg.Net.Dial, elsewhere: cfg.elsewhere, own: inv.address, drivers: cfg.Drivers}
 	e.host = reconcile.Host{CPUMilli: c.GetCpuMilli(), MemoryBytes: c.GetMemoryBytes(), DiskBytes: c.GetDiskBytes(),
 		Quota: cfg.InstanceQuota, MaxStarting: maxStarting}
 	inv.tell(&e.host.Drivers)

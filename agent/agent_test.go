@@ -27,14 +27,17 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestMain lets the test's own binary be a supervisor, or a whole agent that
-// can be killed.
+// TestMain lets the test's own binary be a supervisor, a whole agent that can be
+// killed, or a small server.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(supervise.Main(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "agent" {
 		os.Exit(agentProcess(os.Args[2], os.Args[3]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		os.Exit(serveWord(os.Args[2], os.Args[3]))
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -77,6 +77,12 @@ func matches(req *nusav1.ListAllocationsRequest, a *alloc) bool {
 func (e *engine) show(a *alloc) *nusav1.Allocation {
 	out := proto.CloneOf(a.wire.GetAllocation())
 	rep := makeReport(a.order, a.act, a.details)
+	for name, d := range rep.GetTasks() {
+		id := driver.ID{Alloc: a.alloc.ID, Task: name, Run: a.act.Tasks[name].Run}
+		if s, ok := e.checks.state(id); ok {
+			d.Check = checkState(a.tasks[name].check, s)
+		}
+	}
 	out.State, out.Tasks = rep.GetState(), rep.GetTasks()
 	if rep.GetReason() != 0 || rep.GetMessage() != "" {
 		out.Reason, out.Message = rep.GetReason(), rep.GetMessage()

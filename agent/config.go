@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,6 +117,9 @@ type Config struct {
 	// that a driver would say otherwise about itself.
 	closeDrivers   func()
 	driversChanged <-chan struct{}
+	// elsewhere is the host that has the ports of a driver's tasks, where its
+	// engine is reached over the network.
+	elsewhere map[string]string
 }
 
 // Errors of a configuration; each text names the flag.
@@ -198,7 +202,7 @@ func (c Config) withParts() (Config, error) {
 		}
 	}
 	p := process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv})
-	c.Drivers, c.closeDrivers = map[string]driver.Driver{"process": p}, p.Close
+	c.Drivers, c.closeDrivers, c.elsewhere = map[string]driver.Driver{"process": p}, p.Close, map[string]string{}
 	c, err := c.withDocker()
 	if err != nil {
 		return c, err
@@ -228,6 +232,7 @@ func (c Config) withDocker() (Config, error) {
 		return c, fmt.Errorf("%w: --docker-host: %w", errConfig, err)
 	}
 	closeOthers := c.closeDrivers
+	c.elsewhere["docker"] = hostOf(c.DockerHost)
 	c.Drivers["docker"], c.closeDrivers = d, func() { d.Close(); closeOthers() }
 	return c, nil
 }
@@ -256,8 +261,17 @@ func (c Config) withIncus() (Config, error) {
 		return c, fmt.Errorf("%w: --incus: %w", errConfig, err)
 	}
 	closeOthers := c.closeDrivers
+	c.elsewhere["incus"] = hostOf(c.Incus)
 	c.Drivers["incus"], c.closeDrivers = d, func() { d.Close(); closeOthers() }
 	return c, nil
+}
+
+// hostOf is the host in an engine's address, "" for a socket on this one.
+func hostOf(address string) string {
+	if u, err := url.Parse(address); err == nil {
+		return u.Hostname()
+	}
+	return ""
 }
 
 func orElse(s, otherwise string) string {

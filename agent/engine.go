@@ -70,6 +70,7 @@ type engine struct {
 	host   reconcile.Host
 	allocs map[string]*alloc
 	lease  lease.Holder
+	checks *checks
 }
 
 // alloc is one allocation: the order, what is, and the details for reports.
@@ -89,6 +90,8 @@ type alloc struct {
 // run until ctx ends. Everything that waits for a task ends with it.
 func (e *engine) run(ctx context.Context) error {
 	e.tasks, e.ctx = errgroup.WithContext(ctx)
+	e.checks = newChecks(e.ctx, e.metrics, e.told)
+	defer e.checks.close()
 	e.recover()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -462,6 +465,7 @@ func (e *engine) begun(a *alloc, name string, run int, at time.Time) {
 	if !noted {
 		noteEvent(d, at, "started", fmt.Sprintf("run %d", run))
 	}
+	e.watch(a, name)
 }
 
 // over notes that a run has ended.
@@ -470,15 +474,16 @@ func (e *engine) over(a *alloc, name string, end reconcile.TaskActual) {
 	if t.Run != end.Run || t.Phase == reconcile.Ended {
 		return
 	}
-	end.Restarts = t.Restarts
+	e.checks.end(driver.ID{Alloc: a.alloc.ID, Task: name, Run: end.Run})
 	shown := end.Finished
 	end.Finished = e.line.of(shown)
+	end = t.Over(end)
 	a.setTask(name, end)
 	end.Finished = shown
 	d := a.detail(name)
 	noteEnd(d, end, a.alloc.Batch && end.ExitCode == 0 && end.Signal == 0 && end.Reason == "")
 	message := fmt.Sprintf("exit code %d", end.ExitCode)
-	if end.Message != "" {
+	if end.Message != "" && end.Reason != reconcile.ReasonUnhealthy { // that was said before
 		message += ": " + end.Message
 	}
 	noteEvent(d, end.Finished, "ended", message)

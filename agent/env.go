@@ -17,6 +17,7 @@ type node struct {
 	id, region string
 	allocsDir  string // absolute; a folder for each allocation
 	path       string // PATH of the tasks
+	reach      reach  // to their ports
 }
 
 // variables are the NUSA_… of a task's environment.

@@ -14,6 +14,8 @@ type metrics struct {
 	connected prometheus.Gauge
 	stale     prometheus.Counter
 	sessions  prometheus.Counter
+	checks    *prometheus.CounterVec
+	queued    prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -24,11 +26,13 @@ func newMetrics() *metrics {
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "nusa_agent_connected", Help: "1 with a session with the region's master."}),
 		stale:     prometheus.NewCounter(prometheus.CounterOpts{Name: "nusa_agent_stale_orders_total", Help: "Orders refused because a newer one is held."}),
 		sessions:  prometheus.NewCounter(prometheus.CounterOpts{Name: "nusa_agent_sessions_total", Help: "Sessions begun with a master."}),
+		checks:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nusa_agent_checks_total", Help: "Checks of tasks, by result: passed, failed, or missed by the agent."}, []string{"result"}),
+		queued:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "nusa_agent_checks_queued", Help: "Checks that are due and wait for others to end."}),
 	}
 }
 
 func (m *metrics) register(r *prometheus.Registry) {
-	r.MustRegister(m.actions, m.allocs, m.tasks, m.connected, m.stale, m.sessions)
+	r.MustRegister(m.actions, m.allocs, m.tasks, m.connected, m.stale, m.sessions, m.checks, m.queued)
 }
 
 // count sets the gauges of what is here.

@@ -27,6 +27,10 @@ const (
 	defaultRestartDelay  = time.Second
 	defaultLogFiles      = 3
 	defaultLogBytes      = 10 << 20
+	defaultCheckInterval = 10 * time.Second
+	defaultCheckTimeout  = 2 * time.Second
+	defaultCheckDeadline = 5 * time.Minute
+	defaultCheckFailures = int32(3)
 )
 
 // Names become parts of paths, so their form is checked here again.
@@ -50,6 +54,7 @@ type taskOrder struct {
 	driver    string
 	task      driver.Task
 	templates []template
+	check     *check // nil = none
 }
 
 // template is a text to write before the start; to is a clean relative path.
@@ -135,7 +140,7 @@ func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) {
 }
 
 func coreTask(name string, t *nusav1.Task) reconcile.Task {
-	out := reconcile.Task{Name: name, KillTimeout: defaultKillTimeout,
+	out := reconcile.Task{Name: name, KillTimeout: defaultKillTimeout, Checked: t.GetCheck() != nil,
 		Restart: reconcile.Restart{Attempts: defaultRestarts, Window: defaultRestartWindow, Delay: defaultRestartDelay}}
 	if t.GetKillTimeout() != nil {
 		out.KillTimeout = t.GetKillTimeout().AsDuration()
@@ -157,7 +162,7 @@ func coreTask(name string, t *nusav1.Task) reconcile.Task {
 // is honoured or refused, never ignored.
 func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node node) (taskOrder, error) {
 	for field, set := range map[string]bool{
-		"artifacts": len(t.GetArtifacts()) > 0, "secrets": len(t.GetSecrets()) > 0, "check": t.GetCheck() != nil,
+		"artifacts": len(t.GetArtifacts()) > 0, "secrets": len(t.GetSecrets()) > 0,
 	} {
 		if set {
 			return taskOrder{}, fmt.Errorf("%s: not supported yet by driver %s", field, t.GetDriver())
@@ -210,5 +215,6 @@ func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node node
 		}
 		to.templates = append(to.templates, template{to: filepath.Clean(tmpl.GetTo()), text: text})
 	}
-	return to, nil
+	to.check, err = o.readCheck(t, vars, node.reach)
+	return to, err
 }

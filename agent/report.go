@@ -54,6 +54,8 @@ func makeReport(o *order, act reconcile.Actual, details map[string]*nusav1.TaskS
 	}
 	if outcome != nil {
 		r.Declined, r.Reason, r.Message = outcome.Declined, wireReason(outcome.Reason), clip(outcome.Message)
+	} else if waits := waitsFor(o, act, details); waits != "" {
+		r.Reason, r.Message = wireReason(reconcile.ReasonNotHealthyYet), waits
 	}
 	for name, d := range details {
 		r.Tasks[name] = proto.CloneOf(d)
@@ -80,7 +82,7 @@ func noteEnd(d *nusav1.TaskState, t reconcile.TaskActual, done bool) {
 	switch {
 	case done:
 		d.State = nusav1.AllocState_ALLOC_STATE_COMPLETE
-	case t.Reason == reasonStopped:
+	case t.Reason == reconcile.StoppedByAgent:
 		d.State = nusav1.AllocState_ALLOC_STATE_STOPPED
 	}
 	d.ExitCode, d.Signal = int32(t.ExitCode), int32(t.Signal)
@@ -88,17 +90,13 @@ func noteEnd(d *nusav1.TaskState, t reconcile.TaskActual, done bool) {
 	d.Reason, d.Message = wireReason(t.Reason), clip(t.Message)
 }
 
-// reasonStopped marks a run that ended because it was asked to; it has no
-// value on the wire, where the allocation says why.
-const reasonStopped reconcile.Reason = "stopped"
-
 // endOf turns a driver's final status into the core's terms.
 func endOf(run int, restarts []time.Time, st driver.Status) reconcile.TaskActual {
 	t := reconcile.TaskActual{Phase: reconcile.Ended, Run: run, Restarts: restarts,
 		Finished: st.Finished, ExitCode: st.ExitCode, Signal: st.Signal, Message: st.Message}
 	switch st.Cause {
 	case driver.CauseStopped:
-		t.Reason = reasonStopped
+		t.Reason = reconcile.StoppedByAgent
 	case driver.CauseLeaseExpired:
 		t.Reason = reconcile.ReasonLeaseExpired
 	case driver.CauseStartFailed:

@@ -11,6 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/health"
 	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -30,16 +31,11 @@ const (
 func (e *engine) start(a *alloc, do reconcile.Action) {
 	now := time.Now()
 	t := a.act.Tasks[do.Task]
-	t.Phase, t.Run = reconcile.Launching, do.Run
+	task := a.task(do.Task)
+	t = t.Begin(task, do.Run)
 	if do.Restart {
-		policy := reconcile.Restart{}
-		for _, task := range a.alloc.Tasks {
-			if task.Name == do.Task {
-				policy = task.Restart
-			}
-		}
 		at := e.line.now()
-		t.Restarts = append(reconcile.Recent(policy, t.Restarts, at), at)
+		t.Restarts = append(reconcile.Recent(task.Restart, t.Restarts, at), at)
 	}
 	a.setTask(do.Task, t)
 	d := a.detail(do.Task)
@@ -169,6 +165,7 @@ func (e *engine) recover() {
 			// driver that knows more than that knows anything.
 			for ahead := 0; ahead <= keptRuns && e.knows(to, driver.ID{Alloc: a.alloc.ID, Task: name, Run: t.Run + 1}); ahead++ {
 				t.Run++
+				t.Health = health.Waiting
 				live = true
 			}
 			if live {
@@ -198,8 +195,8 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 	to, ok := a.tasks[do.Task]
 	drv := e.drivers[to.driver]
 	if !ok || drv == nil {
-		end := reconcile.TaskActual{Phase: reconcile.Ended, Run: t.Run, Restarts: t.Restarts, Finished: e.line.now(), ExitCode: -1,
-			Reason: reconcile.ReasonUnsupported, Message: noDriver(to.driver)}
+		end := t.Over(reconcile.TaskActual{Phase: reconcile.Ended, Run: t.Run, Finished: e.line.now(), ExitCode: -1,
+			Reason: reconcile.ReasonUnsupported, Message: noDriver(to.driver)})
 		a.setTask(do.Task, end)
 		return
 	}
@@ -217,7 +214,7 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 		t.Phase = reconcile.Ended
 		t.Finished, t.ExitCode, t.Reason, t.Message = e.line.now(), -1, reconcile.ReasonStartFailed, "not adopted: "+err.Error()
 		a.setTask(do.Task, t)
-	case st.Cause == driver.CauseStopped && a.alloc.Want == reconcile.Run && a.act.Closing == nil:
+	case st.Cause == driver.CauseStopped && a.alloc.Want == reconcile.Run && a.act.Closing == nil && t.Health != health.Unhealthy:
 		e.resume(a, do)
 	case st.State == driver.Ended:
 		e.log.Info("exit was missed", "run", id, "exit_code", st.ExitCode)
@@ -266,7 +263,7 @@ func (e *engine) adoptLater(a *alloc, t reconcile.TaskActual, drv driver.Driver,
 func (e *engine) resume(a *alloc, do reconcile.Action) {
 	e.log.Info("runs anew", "alloc", do.Alloc, "task", do.Task, "run", do.Run+1)
 	t := a.act.Tasks[do.Task]
-	a.setTask(do.Task, reconcile.TaskActual{Phase: reconcile.Waiting, Run: do.Run + 1, Restarts: t.Restarts})
+	a.setTask(do.Task, reconcile.TaskActual{Phase: reconcile.Waiting, Run: do.Run + 1, Restarts: t.Restarts, Vain: max(0, t.Vain-1)})
 	a.act.Started = time.Time{} // max_runtime is not of the time in between
 	noteEvent(a.detail(do.Task), time.Now(), "restarting", "it was stopped together with the agent")
 }
@@ -276,8 +273,13 @@ func (e *engine) halt(a *alloc, do reconcile.Action) {
 	t := a.act.Tasks[do.Task]
 	t.Phase = reconcile.Closing
 	a.setTask(do.Task, t)
-	noteEvent(a.detail(do.Task), time.Now(), "stopping", fmt.Sprintf("within %s: %s", do.Grace, do.Message))
+	message := fmt.Sprintf("within %s", do.Grace)
+	if do.Reason != reconcile.ReasonUnhealthy { // that was said before
+		message += ": " + do.Message
+	}
+	noteEvent(a.detail(do.Task), time.Now(), "stopping", message)
 	id := driver.ID{Alloc: do.Alloc, Task: do.Task, Run: do.Run}
+	e.checks.end(id)
 	drv := e.drivers[a.tasks[do.Task].driver]
 	e.tasks.Go(func() error {
 		retry := newBackOff()

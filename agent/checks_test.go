@@ -1,0 +1,358 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/mock"
+	"github.com/nusa-scheduler/nusa/agent/health"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// serveWord is a service as the test's own binary: it answers 200 while the file
+// says "well", and what else it says with 503.
+func serveWord(addr, file string) int {
+	err := http.ListenAndServe(addr, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		word, err := os.ReadFile(file)
+		if err != nil {
+			word = []byte("warming up")
+		}
+		if string(word) != "well" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = w.Write(word)
+	}))
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+func freePort(t *testing.T) int32 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return int32(l.Addr().(*net.TCPAddr).Port)
+}
+
+// withCheck gives the task main of an order a check, and restarts.
+func withCheck(k *nusav1.Check, port, restarts int32) func(*nusav1.AllocOrder, *nusav1.Group) {
+	return func(o *nusav1.AllocOrder, g *nusav1.Group) {
+		if port > 0 {
+			o.Allocation.Ports = map[string]int32{"http": port}
+		}
+		g.Ports = map[string]*nusav1.Port{"http": {}}
+		g.Tasks["main"].Check = k
+		g.Tasks["main"].Restart = &nusav1.Restart{Attempts: proto.Int32(restarts), Delay: durationMillis(10)}
+	}
+}
+
+const (
+	waiting   = nusav1.HealthState_HEALTH_STATE_WAITING
+	healthy   = nusav1.HealthState_HEALTH_STATE_HEALTHY
+	unhealthy = nusav1.HealthState_HEALTH_STATE_UNHEALTHY
+)
+
+// TestHealth follows a real service: it is running once its check has passed,
+// also after a restart of the agent, is restarted when it turns unhealthy, and
+// fails when it does so too often.
+func TestHealth(t *testing.T) {
+	m, dir, port := newMaster(t), t.TempDir(), freePort(t)
+	word := filepath.Join(dir, "word")
+	say := func(s string) {
+		t.Helper()
+		if err := os.WriteFile(word, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, _ := os.Executable()
+	serve := map[string]any{"command": self, "args": []any{"serve", "127.0.0.1:${NUSA_PORT_http}", word}}
+	m.order(testOrder("aaaa", 1, "process", serve, withCheck(&nusav1.Check{
+		Kind:     &nusav1.Check_Http{Http: &nusav1.HTTPCheck{Port: "http", Path: "/healthz"}},
+		Interval: durationpb.New(time.Second), Failures: 1}, port, 1)))
+	c := testConfig(t, filepath.Join(dir, "data"), nil, m.addr)
+	c.SupervisorArgv = []string{self, "supervise"}
+	stop := runAgent(t, c)
+	task := func() *nusav1.TaskState { return m.reports["aaaa"].GetTasks()["main"] }
+	what := fmt.Sprintf("http :%d/healthz", port)
+	m.until("it to wait for its check", func() bool {
+		r := m.reports["aaaa"]
+		return r.GetState() == nusav1.AllocState_ALLOC_STATE_STARTING && task().GetState() == nusav1.AllocState_ALLOC_STATE_STARTING &&
+			r.GetReason() == nusav1.Reason_REASON_NOT_HEALTHY_YET && r.GetMessage() == what+": status 503: warming up" && task().GetCheck().GetState() == waiting
+	})
+	say("well")
+	if r := m.untilState("aaaa", running); r.GetMessage() != "" || r.GetReason() != 0 || task().GetCheck().GetState() != healthy || task().GetState() != running {
+		t.Errorf("healthy as %v", r)
+	}
+	since := task().GetCheck().GetSince().AsTime()
+
+	// The next agent reports no other state; a record that says it is wrong would.
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
+	runAgent(t, c)
+	m.until("a report of the next agent", func() bool { return m.reports["aaaa"] != nil })
+	m.mu.Lock()
+	if got := task().GetCheck(); m.reports["aaaa"].GetState() != running || task().GetState() != running || got.GetState() != healthy || !got.GetSince().AsTime().Equal(since) {
+		t.Errorf("adopted as %v", m.reports["aaaa"])
+	}
+	m.mu.Unlock()
+
+	// It stays running as an allocation, and its task starts anew.
+	say("sick")
+	m.until("a restart", func() bool {
+		return m.reports["aaaa"].GetState() == running && task().GetRun() == 2 && task().GetRestarts() == 1 && task().GetState() == nusav1.AllocState_ALLOC_STATE_STARTING
+	})
+	say("well")
+	m.until("it to be healthy again", func() bool { return task().GetState() == running && task().GetCheck().GetState() == healthy })
+	if got, err := nusav1.NewAllocationsClient(m.conn()).Get(t.Context(), &nusav1.GetAllocationRequest{Id: "aaaa"}); err != nil || got.GetTasks()["main"].GetCheck().GetMessage() != "status 200" {
+		t.Errorf("asked itself, the agent says %v: %v", got, err)
+	}
+	say("worse")
+	r := m.untilState("aaaa", failed)
+	if r.GetReason() != nusav1.Reason_REASON_RESTARTS_EXHAUSTED || task().GetReason() != nusav1.Reason_REASON_UNHEALTHY || task().GetCheck().GetState() != unhealthy ||
+		!strings.Contains(r.GetMessage(), "failed its check: "+what+": status 503: worse") {
+		t.Errorf("failed as %v", r)
+	}
+	events := map[string]int{}
+	for _, e := range task().GetEvents() {
+		events[e.GetType()]++
+	}
+	if events["healthy"] < 1 || events["unhealthy"] != 2 {
+		t.Errorf("events %v", task().GetEvents())
+	}
+}
+
+// TestNeverHealthy: what passes no check until the deadline has failed, as it
+// says; a command is run in the task.
+func TestNeverHealthy(t *testing.T) {
+	m, dir := newMaster(t), t.TempDir()
+	m.order(testOrder("aaaa", 1, "process", sh("sleep 3600"), withCheck(&nusav1.Check{
+		Kind:            &nusav1.Check_Command{Command: &nusav1.CommandCheck{Command: []string{"sh", "-c", "echo not in $NUSA_GROUP >&2; exit 3"}}},
+		HealthyDeadline: durationMillis(300)}, 0, 0)))
+	m.order(testOrder("bbbb", 2, "process", sh("sleep 3600"), withCheck(&nusav1.Check{
+		Kind: &nusav1.Check_Command{Command: &nusav1.CommandCheck{Command: []string{"sleep", "3600"}}}, Timeout: durationMillis(100),
+		HealthyDeadline: durationMillis(300)}, 0, 0)))
+	m.order(testOrder("cccc", 3, "process", sh("sleep 3600"), withCheck(&nusav1.Check{
+		Kind: &nusav1.Check_Command{Command: &nusav1.CommandCheck{Command: []string{"sh", "-c", "true ${NUSA_TASK}"}}}}, 0, 0)))
+	m.order(testOrder("dddd", 4, "process", sh("exit 0"), withCheck(&nusav1.Check{Kind: &nusav1.Check_Tcp{Tcp: &nusav1.TCPCheck{Port: "http"}}}, 1, 0), batch))
+	c := testConfig(t, dir, nil, m.addr)
+	self, _ := os.Executable()
+	c.SupervisorArgv = []string{self, "supervise"}
+	runAgent(t, c)
+	for id, want := range map[string]string{
+		"aaaa": "was not healthy within 300ms: command sh -c echo not in $NUSA_GROUP >&2; exit 3: exit code 3: not in web",
+		"bbbb": "was not healthy within 300ms: command sleep 3600: did not end within 100ms",
+	} {
+		if r := m.untilState(id, failed); r.GetReason() != nusav1.Reason_REASON_UNHEALTHY || !strings.Contains(r.GetMessage(), want) || r.GetTasks()["main"].GetExitCode() == 0 {
+			t.Errorf("failed as %v", r)
+		}
+	}
+	m.untilState("cccc", running)
+	if r := m.untilState("dddd", failed); !r.GetDeclined() || !strings.Contains(r.GetMessage(), "a batch job has none") {
+		t.Errorf("a batch job: %v", r)
+	}
+}
+
+// TestProbes: what the ways of a check make of what they meet.
+func TestProbes(t *testing.T) {
+	answers := map[string]string{
+		"/ok":       "HTTP/1.1 204 No Content\r\n\r\n",
+		"/ok?q=1":   "HTTP/1.0 200 OK\r\n\r\nbody",
+		"/early":    "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+		"/endless":  "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 1<<20),
+		"/moved":    "HTTP/1.1 302 Found\r\nLocation: /ok\r\nContent-Length: 0\r\n\r\n",
+		"/sick":     "HTTP/1.1 500 X\r\n\r\n\n no database\nreally\n",
+		"/huge":     "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n",
+		"/nonsense": "hello\r\n\r\n",
+		"/nothing":  "",
+		"/silent":   "…",
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer conn.Close()
+				req, err := http.ReadRequest(bufio.NewReader(conn))
+				if err != nil {
+					return
+				}
+				if answer := answers[req.RequestURI]; answer != "…" {
+					_, _ = conn.Write([]byte(answer))
+					return
+				}
+				_, _ = conn.Read(make([]byte, 1)) // until the caller has had enough
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); serving.Wait() })
+	var d net.Dialer
+	port := l.Addr().(*net.TCPAddr).Port
+	n := reach{dial: func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }, own: func() string { return "" }}
+	probe := func(k *nusav1.Check, n reach, p int) health.Result {
+		t.Helper()
+		o := &order{ports: []driver.Port{{Label: "http", Host: p}}}
+		k.Timeout = durationMillis(500)
+		out, err := o.readCheck(&nusav1.Task{Driver: "process", Check: k}, nil, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.carryOut(t.Context(), driver.ID{}, time.Now())
+	}
+	for path, want := range map[string]string{
+		"/ok": "status 204", "/ok?q=1": "status 200", "/early": "status 200", "/endless": "status 200",
+		"/moved": "! status 302 to /ok", "/sick": "! status 500: no database", "/nonsense": `! malformed HTTP response "hello"`,
+		"/huge": "! the connection was closed without an answer", "/nothing": "! the connection was closed without an answer", "/silent": "! no answer within 500ms",
+	} {
+		r := probe(&nusav1.Check{Kind: &nusav1.Check_Http{Http: &nusav1.HTTPCheck{Port: "http", Path: path}}}, n, port)
+		if got := strings.TrimPrefix(map[bool]string{false: "! "}[r.OK]+r.Message, ""); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	tcp := &nusav1.Check{Kind: &nusav1.Check_Tcp{Tcp: &nusav1.TCPCheck{Port: "http"}}}
+	if r := probe(tcp, n, port); !r.OK || r.Message != "connected" {
+		t.Errorf("tcp: %+v", r)
+	}
+	free := int(freePort(t))
+	if r := probe(tcp, n, free); r.OK || r.Message != "connection refused" {
+		t.Errorf("tcp to nobody: %+v", r)
+	}
+	// A task that listens at the node's own address only, and one elsewhere.
+	own := n
+	own.dial = func(ctx context.Context, addr string) (net.Conn, error) {
+		return d.DialContext(ctx, "tcp", strings.Replace(addr, fmt.Sprintf("192.0.2.1:%d", free), l.Addr().String(), 1))
+	}
+	own.own = func() string { return "192.0.2.1" }
+	if r := probe(tcp, own, free); !r.OK {
+		t.Errorf("at the node's own address: %+v", r)
+	}
+	own.elsewhere = map[string]string{"process": "127.0.0.1"}
+	if r := probe(tcp, own, free); r.OK {
+		t.Errorf("elsewhere: %+v", r)
+	}
+}
+
+// TestManyChecks: at most so many at a time; that the others wait makes them
+// late and not failed, and all end with the agent.
+func TestManyChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most, lates, fails atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		c := newChecks(ctx, newMetrics(), func(_ driver.ID, s health.State) {
+			if s.Last.Late > 10*time.Second {
+				lates.Add(1)
+			}
+			if s.Phase != health.Healthy || s.Failed > 0 {
+				fails.Add(1)
+			}
+		})
+		k := &check{Policy: health.Policy{What: "x", Interval: 10 * time.Second, Timeout: 30 * time.Second, Deadline: time.Minute, Failures: 1},
+			probe: func(ctx context.Context, _ driver.ID) (string, error) {
+				n := now.Add(1)
+				for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
+				}
+				defer now.Add(-1)
+				select {
+				case <-time.After(20 * time.Second): // slow, and within its time
+					return "slow", nil
+				case <-ctx.Done():
+					return "", ctx.Err()
+				}
+			}}
+		for i := range 4 * maxProbes {
+			c.begin(driver.ID{Alloc: fmt.Sprint(i)}, k, health.Begin(time.Now()), 0)
+		}
+		time.Sleep(5 * time.Minute)
+		if most.Load() != maxProbes || lates.Load() == 0 || fails.Load() != 0 {
+			t.Errorf("%d at a time, %d told as late, %d as failed", most.Load(), lates.Load(), fails.Load())
+		}
+		c.end(driver.ID{Alloc: "0"})
+		if _, ok := c.state(driver.ID{Alloc: "0"}); ok {
+			t.Error("it goes on after its end")
+		}
+		cancel()
+		c.close()
+		if now.Load() != 0 {
+			t.Errorf("%d checks are under way after the end", now.Load())
+		}
+	})
+}
+
+// sick is the mock driver with commands that a test answers.
+type sick struct {
+	*mock.Driver
+	answer func() error
+}
+
+func (s sick) Exec(ctx context.Context, _ driver.ID, x driver.Exec) (driver.ExitStatus, error) {
+	if err := s.answer(); err != nil {
+		fmt.Fprintln(x.Stderr, err)
+		return driver.ExitStatus{Code: 1}, nil
+	}
+	return driver.ExitStatus{}, nil
+}
+
+// TestQuietChecks: results that say nothing new reach nobody.
+func TestQuietChecks(t *testing.T) {
+	m := newMaster(t)
+	var calls atomic.Int64
+	drv := sick{newMock(), func() error {
+		if calls.Add(1) == 1 {
+			return errors.New("not yet")
+		}
+		return nil
+	}}
+	m.order(testOrder("aaaa", 1, "mock", nil, withCheck(&nusav1.Check{Kind: &nusav1.Check_Command{Command: &nusav1.CommandCheck{Command: []string{"x"}}},
+		Interval: durationMillis(20)}, 0, 0)))
+	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
+	m.untilState("aaaa", running)
+	m.mu.Lock()
+	told := m.position
+	m.mu.Unlock()
+	polled(t, "more checks", func() bool { return calls.Load() > 10 })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.position != told {
+		t.Errorf("reports up to %v were sent after %v", m.position, told)
+	}
+}
+
+// BenchmarkCheck is what a check costs besides its call.
+func BenchmarkCheck(b *testing.B) {
+	c := newChecks(b.Context(), newMetrics(), func(driver.ID, health.State) {})
+	defer c.close()
+	k := &check{Policy: health.Policy{What: "x", Interval: time.Hour, Timeout: time.Second, Deadline: time.Minute, Failures: 3},
+		probe: func(context.Context, driver.ID) (string, error) { return "status 200", nil }}
+	c.begin(driver.ID{Alloc: "a"}, k, health.Begin(time.Now()), time.Hour)
+	x := c.of[driver.ID{Alloc: "a"}]
+	b.ReportAllocs()
+	for b.Loop() {
+		c.fire(x)
+	}
+}
