@@ -122,7 +122,7 @@ func (j *jobState) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType
 		out.Regions[r] = c
 		counts.Add(out.Counts, c)
 		total += o.instances
-		if system || c.GetPending()+c.GetFailed()+c.GetLost()+c.GetOutdated() > 0 && !late {
+		if system || c.GetPending()+c.GetStarting()+c.GetFailed()+c.GetLost()+c.GetOutdated() > 0 && !late {
 			out.Pending = append(out.Pending, inRegion(r, j.summaries[r].GetReasons()[name].GetReasons())...)
 		}
 	}
@@ -211,8 +211,10 @@ func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus, behind bool) (
 		return nusav1.JobState_JOB_STATE_COMPLETE, ""
 	case sum.Pending+sum.Lost > 0, job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_SYSTEM && len(j.slots) == 0:
 		return nusav1.JobState_JOB_STATE_PENDING, firstReason(groups, fmt.Sprintf("%d of %d instances wait", sum.Pending+sum.Lost, desired))
-	case sum.Starting > 0, stopping != "":
+	case stopping != "":
 		return nusav1.JobState_JOB_STATE_STARTING, stopping
+	case sum.Starting > 0:
+		return nusav1.JobState_JOB_STATE_STARTING, firstReason(groups, "")
 	}
 	if job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_SYSTEM {
 		return nusav1.JobState_JOB_STATE_RUNNING, withoutNodes(groups)
@@ -275,7 +277,11 @@ func firstReason(groups map[string]*nusav1.GroupStatus, summary string) string {
 			if more != "" {
 				said += "; and more regions say so"
 			}
-			return fmt.Sprintf("%s: %s: %s", summary, name, reason.With(pending[0].GetReason(), said))
+			said = fmt.Sprintf("%s: %s", name, reason.With(pending[0].GetReason(), said))
+			if summary != "" {
+				said = summary + ": " + said
+			}
+			return said
 		}
 	}
 	return summary

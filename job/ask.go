@@ -101,6 +101,9 @@ func (a *Ask) need(t *nusav1.Task, g *nusav1.Group) {
 	if t.GetDriver() == "process" && ProcessConfigOf(t).User != "" {
 		needs = append(needs, "user")
 	}
+	if t.GetCheck().GetCommand() != nil {
+		needs = append(needs, "exec")
+	}
 	if len(needs) == 0 {
 		return
 	}

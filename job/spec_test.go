@@ -143,7 +143,7 @@ groups:
     volumes: {data: {source: /srv}, conf: {source: /etc/x, read_only: true}}
     tasks:
       x: {driver: process, config: {command: x, args: [-v], user: u, dir: d}, resources: {cpu: 500m, memory: 1GiB, disk: 1MiB, gpu: {count: 1, model: [b, a]}}}
-      y: {driver: incus, config: {image: x}, resources: {disk: 2MiB, gpu: {count: 2, model: [a]}}, secrets: [s]}
+      y: {driver: incus, config: {image: x, command: x}, resources: {disk: 2MiB, gpu: {count: 2, model: [a]}}, secrets: [s], check: {command: [x]}}
       z: {driver: process, config: {command: x}}
 `)
 	Default(spec)
@@ -151,7 +151,7 @@ groups:
 	want := Ask{
 		CPUMilli: 700, MemoryBytes: 1<<30 + 2*defaultMemory, DiskBytes: 3 << 20, GPUCount: 3, GPUModels: []string{"a", "b"},
 		Drivers: []string{"incus", "process"},
-		Needs:   map[string][]string{"incus": {"mounts", "secrets", "volumes"}, "process": {"mounts", "user", "volumes"}}, Ports: []PortAsk{{"a", 0, 8080}, {"b", 80, 0}, {"c", 22, 0}},
+		Needs:   map[string][]string{"incus": {"exec", "mounts", "secrets", "volumes"}, "process": {"mounts", "user", "volumes"}}, Ports: []PortAsk{{"a", 0, 8080}, {"b", 80, 0}, {"c", 22, 0}},
 		Pool: "fast", Dedicated: true, Constraints: []string{"node.cpu_cores > 1"}, SpreadBy: "node.name",
 		Affinities: []AffinityAsk{{`node.os == "linux"`, 5}},
 	}

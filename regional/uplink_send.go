@@ -354,9 +354,30 @@ func about(view *state.View, k state.JobKey) (version, run int64) {
 	return open, run
 }
 
-// reasons are why instances of a group are pending or have failed.
+// awaitingChecks counts the instances that are up and wait for a check, and says
+// of one what it waits for.
+func awaitingChecks(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
+	if g.Counts.Starting == 0 {
+		return nil
+	}
+	out := &nusav1.CountedReason{Reason: nusav1.Reason_REASON_NOT_HEALTHY_YET, What: "instance"}
+	for a := range view.GroupAllocs(g.Key) {
+		if a.Live() && !a.Disconnected && a.Desired == state.Run && a.Reason == state.ReasonNotHealthyYet {
+			out.Count++
+			out.Message = cmp.Or(out.Message, a.Message)
+		}
+	}
+	if out.Count == 0 {
+		return nil
+	}
+	return []*nusav1.CountedReason{out}
+}
+
+// reasons are why instances of a group are pending, are still starting or have
+// failed.
 func (l *leader) reasons(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
 	out := reasonsToWire(l.sched.pending(g.Key), "node")
+	out = append(out, awaitingChecks(view, g)...)
 	again := slices.IndexFunc(out, func(c *nusav1.CountedReason) bool { return c.GetReason() == nusav1.Reason_REASON_BACKOFF })
 	if again >= 0 {
 		out[again].What, out[again].Message = "instance", ""

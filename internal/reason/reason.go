@@ -59,6 +59,8 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_STALE_ORDER:           "a newer order took its place",
 	nusav1.Reason_REASON_NOT_ALLOWED:           "the node's operator does not allow it",
 	nusav1.Reason_REASON_SECRET_MISSING:        "the node does not hold a secret that it needs",
+	nusav1.Reason_REASON_UNHEALTHY:             "it is not healthy",
+	nusav1.Reason_REASON_NOT_HEALTHY_YET:       "waiting for the check",
 
 	nusav1.Reason_REASON_STOPPED_BY_USER: "stopped by a user",
 	nusav1.Reason_REASON_SUPERSEDED:      "a newer version took its place",

@@ -37,6 +37,7 @@ const (
 	ReasonAgentLeaving         Reason = "agent_leaving"
 	ReasonUnsupported          Reason = "unsupported"
 	ReasonStaleOrder           Reason = "stale_order"
+	ReasonNotHealthyYet        Reason = "not_healthy_yet"
 	ReasonStoppedByUser        Reason = "stopped_by_user"
 	ReasonSuperseded           Reason = "superseded"
 	ReasonOutOfRange           Reason = "out_of_range"
