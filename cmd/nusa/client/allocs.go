@@ -266,6 +266,9 @@ func (v view) task(w io.Writer, name string, t *nusav1.TaskState) {
 		line = append(line, r)
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.Join(line, gap))
+	if k := t.GetCheck(); k != nil && (t.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE || k.GetState() == nusav1.HealthState_HEALTH_STATE_UNHEALTHY) {
+		fmt.Fprintln(w, v.check(k))
+	}
 	if len(t.GetEvents()) == 0 {
 		return
 	}
@@ -274,6 +277,28 @@ func (v view) task(w io.Writer, name string, t *nusav1.TaskState) {
 		events.row(v.faint(v.since(e.GetTime())+" ago"), e.GetType(), plain(e.GetMessage()))
 	}
 	events.writeBody(w, v.palette)
+}
+
+// check is how a task's checks go: "check http :20001/healthz  healthy for 5m
+// last: status 200".
+func (v view) check(k *nusav1.CheckState) string {
+	line := []string{v.faint("check ") + plain(k.GetCheck())}
+	now := v.state(word(k.GetState()))
+	if k.GetSince() != nil {
+		now += " for " + v.since(k.GetSince())
+	}
+	line = append(line, now)
+	if k.GetMessage() != "" {
+		said := plain(k.GetMessage())
+		if k.GetFailures() > 0 {
+			said += fmt.Sprintf(" (%s in a row)", plural(k.GetFailures(), "failure"))
+		}
+		if k.GetLate() != nil {
+			said += ", " + v.wait(age(k.GetLate())+" late")
+		}
+		line = append(line, said)
+	}
+	return strings.Join(line, gap)
 }
 
 func resources(r *nusav1.Resources) string {

@@ -118,7 +118,7 @@ func (v view) progress(j *nusav1.Job) string {
 	if regions != "" {
 		line += "  on " + regions
 	}
-	if sum.alive() < sum.desired {
+	if sum.alive() < sum.desired || sum.Starting > 0 {
 		if p := pending(s); p != "" {
 			line += "  " + v.faint("waits: "+p)
 		}
@@ -135,8 +135,12 @@ func pending(s *nusav1.JobStatus) string {
 	for _, name := range slices.Sorted(maps.Keys(s.GetGroups())) {
 		for _, p := range s.GetGroups()[name].GetPending() {
 			text := reason.Text(p.GetReason())
-			if p.GetReason() == nusav1.Reason_REASON_BACKOFF && p.GetMessage() != "" {
+			switch {
+			case p.GetMessage() == "":
+			case p.GetReason() == nusav1.Reason_REASON_BACKOFF:
 				text = plain(p.GetMessage()) // what failed last
+			case p.GetReason() == nusav1.Reason_REASON_NOT_HEALTHY_YET:
+				text = why(p.GetReason(), p.GetMessage())
 			}
 			k := kind{text, cmp.Or(p.GetWhat(), "instance")}
 			if counts[k] == 0 {

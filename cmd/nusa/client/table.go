@@ -34,11 +34,11 @@ func (p palette) faint(text string) string { return p.paint("8", text) }
 // state colours the name of a state by what it means.
 func (p palette) state(text string) string {
 	switch text {
-	case "running", "complete", "ready", "connected", "accepted", "taken", "ok", "done", "yes":
+	case "running", "healthy", "complete", "ready", "connected", "accepted", "taken", "ok", "done", "yes":
 		return p.good(text)
-	case "pending", "starting", "stopping", "offered", "defined", "draining", "cordoned", "stale", "predicted", "estimated":
+	case "pending", "starting", "waiting", "stopping", "offered", "defined", "draining", "cordoned", "stale", "predicted", "estimated":
 		return p.wait(text)
-	case "failed", "lost", "disconnected", "rejected", "unreachable":
+	case "failed", "unhealthy", "lost", "disconnected", "rejected", "unreachable":
 		return p.bad(text)
 	}
 	return text
