@@ -6,8 +6,9 @@
 // connect where UDP is blocked. Packets are authenticated with a key that the
 // regions of a federation share, numbered within a session, and answered once;
 // an answer tells which of the session's requests came, and so on which way the
-// others were lost. A connect proves nothing about who accepts it: its method,
-// "tcp", is part of every answer.
+// others were lost. A connect is what is timed by TCP; the same packets, sent over
+// it afterwards, prove who accepted it. With keys, one without that proof is lost;
+// without, it counts as what it is. The method is part of every answer.
 package probe
 
 import (
@@ -21,6 +22,9 @@ const DefaultPort = 7613
 const (
 	UDP = "udp"
 	TCP = "tcp"
+	// Connect is TCP that nobody vouched for: without keys, of a server that does
+	// not speak for the region, or is of an earlier version.
+	Connect = "connect"
 )
 
 // Peer is another region to be probed.

@@ -32,7 +32,8 @@ type Config struct {
 	Bind string
 	// Keys authenticate probes and answers (HMAC-SHA256): probes are made with
 	// the first, answers may be made with any, so that a key can be replaced
-	// without a gap. Both ends need one in common; empty is none.
+	// without a gap. Both ends need one in common; empty is none, and then a
+	// connect counts that nobody vouches for.
 	Keys [][]byte
 	// Limits of the plan.
 	Limits Limits
@@ -95,6 +96,7 @@ type Prober struct {
 	out      map[ticket]*outstanding
 	probes   uint64 // sent
 	connects uint64 // of them by TCP
+	session  uint64 // of the packets over TCP
 	interest map[string]float64
 	weighed  time.Time // when the plan was last told weights
 	wakeAt   time.Time // when the loop wants to be woken
@@ -113,6 +115,7 @@ type peer struct {
 	moved    time.Time // when its edge last changed noticeably
 	dirty    bool
 	gone     bool // not among the peers any more
+	proven   bool // who accepted the latest connect is the region
 
 	// The session with the address that is probed now.
 	address  string
@@ -163,6 +166,7 @@ func New(cfg Config) (*Prober, error) {
 		plan:    NewPlan(cfg.Limits),
 		peers:   make(map[string]*peer),
 		out:     make(map[ticket]*outstanding),
+		session: randomSession(),
 	}, nil
 }
 
@@ -263,6 +267,9 @@ func (p *Prober) Edges() []topology.Edge {
 func (p *Prober) edge(name string, known *peer, now time.Time) topology.Edge {
 	every := p.plan.Every(name)
 	e := known.window.Edge(p.cfg.Region, name, now, every)
+	if e.Method == TCP && !known.proven {
+		e.Method = Connect
+	}
 	if e.State == topology.Unreachable && p.cfg.Heard != nil {
 		ago, ok := p.cfg.Heard(name)
 		e.Heard = ok && ago <= StaleIntervals*every

@@ -74,7 +74,10 @@ func (s *stage) responder(host string, cfg ResponderConfig) string {
 
 func (s *stage) prober(host string, cfg Config) *Prober {
 	s.t.Helper()
-	cfg.Net, cfg.Bind = s.net.Net(host), host+":0"
+	cfg.Bind = host + ":0"
+	if cfg.Net.Dial == nil {
+		cfg.Net = s.net.Net(host)
+	}
 	if cfg.Region == "" {
 		cfg.Region = "a"
 	}
@@ -195,9 +198,9 @@ func TestTCPTakesOverWhereUDPIsSilent(t *testing.T) {
 		p := s.prober(hostA, Config{Seed: 1})
 		p.SetPeers([]Peer{{Name: "b", Addresses: []string{hostB + ":7613"}}})
 		wait(3 * time.Second)
-		expect(t, p, "b ok tcp p50 40ms p99 40ms jitter 0s loss 0.00 of 1")
+		expect(t, p, "b ok connect p50 40ms p99 40ms jitter 0s loss 0.00 of 1")
 		wait(3 * time.Minute)
-		if e := p.Edges()[0]; e.State != topology.OK || e.Method != TCP || e.P50 != 40*msec || e.Loss != 0 {
+		if e := p.Edges()[0]; e.State != topology.OK || e.Method != Connect || e.P50 != 40*msec || e.Loss != 0 {
 			t.Errorf("after three minutes: %s", summary(e))
 		}
 	})
@@ -209,15 +212,16 @@ func TestKeys(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		prober, server [][]byte
-		method         string
+		method         string // "" = nothing is believed
 	}{
 		{"same key", keys(k), keys(k), UDP},
 		{"no key", nil, nil, UDP},
 		{"the responder has the new key already", keys(x), keys(k, x), UDP},
 		{"the prober has the new key already", keys(k, x), keys(x, k), UDP},
-		// A connect tells nothing and needs no key.
-		{"another key", keys(k), keys(x), TCP},
-		{"no key for a server with one", nil, keys(k), TCP},
+		{"another key", keys(k), keys(x), ""},
+		{"no key at the server", keys(k), nil, ""},
+		// Who has no key believes a connect, and says so.
+		{"no key for a server with one", nil, keys(k), Connect},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			onStage(t, func(s *stage) {
@@ -225,13 +229,60 @@ func TestKeys(t *testing.T) {
 				p := s.prober(hostA, Config{Keys: tc.prober})
 				p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
 				wait(4 * time.Second)
-				if e := p.Edges()[0]; e.Method != tc.method || e.State != topology.OK {
+				if e := p.Edges()[0]; e.Method != tc.method && tc.method != "" || (e.State == topology.OK) != (tc.method != "") {
 					t.Errorf("%s, want %s", summary(e), tc.method)
 				}
 			})
 		})
 	}
 }
+
+// TestTCPIsProven: where UDP is blocked a connect counts, with keys only where
+// the other end has one of them and speaks for the region; a prober that comes
+// without a request, as earlier ones do, still finds the port open.
+func TestTCPIsProven(t *testing.T) {
+	k, x := []byte("key of the federation"), []byte("another key")
+	keys := func(all ...[]byte) [][]byte { return all }
+	for _, tc := range []struct {
+		name           string
+		region         string
+		prober, server [][]byte
+		method         string // "" = nothing is believed
+	}{
+		{"same key", "b", keys(k), keys(k), TCP},
+		{"a key is replaced", "b", keys(x), keys(k, x), TCP},
+		{"no keys", "b", nil, nil, TCP},
+		{"another key", "b", keys(k), keys(x), ""},
+		{"another region", "c", keys(k), keys(k), ""},
+		{"another region, no keys", "c", nil, nil, Connect},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			onStage(t, func(s *stage) {
+				b := s.responder(hostB, ResponderConfig{Region: tc.region, Keys: tc.server})
+				host := s.net.Net(hostA)
+				blocked := network.Net{Dial: host.Dial, Listen: host.Listen, ListenPacket: func(ctx context.Context, addr string) (net.PacketConn, error) {
+					c, err := host.ListenPacket(ctx, addr)
+					return mute{c}, err
+				}}
+				p := s.prober(hostA, Config{Net: blocked, Keys: tc.prober})
+				p.SetPeers([]Peer{{Name: "b", Addresses: []string{b}}})
+				wait(5 * time.Minute)
+				e := p.Edges()[0]
+				if tc.method == "" && e.State == topology.Unreachable {
+					return
+				}
+				if e.State != topology.OK || e.Method != tc.method || e.P50 != 40*msec || e.Loss != 0 {
+					t.Errorf("%s, want %q", summary(e), tc.method)
+				}
+			})
+		})
+	}
+}
+
+// mute sends nothing.
+type mute struct{ net.PacketConn }
+
+func (m mute) WriteTo(b []byte, _ net.Addr) (int, error) { return len(b), nil }
 
 // answer is the plainest one to a request.
 func (p packet) answer() packet {

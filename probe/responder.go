@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -49,12 +50,16 @@ const (
 	sessionIdle = 10 * time.Minute
 	// portTries: how often port 0 is tried until one is free for UDP and TCP.
 	portTries = 8
+	// maxProofs bounds the connects that wait for a request, proofWithin for how
+	// long: a prober waits no longer. Further ones are closed at once.
+	maxProofs   = 256
+	proofWithin = 2 * time.Second
 	// acceptPause after an error that may pass, such as too many open files.
 	acceptPause = 50 * time.Millisecond
 )
 
-// Responder answers probes: UDP packets with one of the same size, TCP
-// connects by accepting and closing. What it does not answer it says nothing
+// Responder answers probes: UDP packets with one of the same size, TCP connects
+// by accepting, and one such packet over them. What it does not answer it says nothing
 // to. A request is answered once: what is recorded and sent again is silently
 // dropped, for as long as its session is remembered; after that it costs one
 // answer of its own size, which no prober waits for.
@@ -215,14 +220,23 @@ func (r *Responder) Heard(region string) (time.Duration, bool) {
 	return max(0, now.Sub(at)), ok
 }
 
+// accept takes connects. To connect was the probe, and the kernel answered it;
+// what may follow is one request, to prove whose address it is.
 func (r *Responder) accept(ctx context.Context) error {
+	var proofs errgroup.Group
+	defer func() { _ = proofs.Wait() }()
+	proofs.SetLimit(maxProofs)
 	for {
 		conn, err := r.tcp.Accept()
 		switch {
 		case err == nil:
-			// The connect was the probe. It was answered by the kernel, so
-			// there is nothing to refuse; closing costs nothing.
-			conn.Close()
+			started := proofs.TryGo(func() error {
+				r.prove(ctx, conn)
+				return nil
+			})
+			if !started {
+				conn.Close()
+			}
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -234,6 +248,26 @@ func (r *Responder) accept(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			}
+		}
+	}
+}
+
+// prove answers the request that comes over a connect, if one does in time and
+// it would be answered over UDP, and closes.
+func (r *Responder) prove(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	b := make([]byte, packetSize)
+	if conn.SetDeadline(time.Now().Add(proofWithin)) != nil {
+		return
+	}
+	if _, err := io.ReadFull(conn, b); err != nil {
+		return // a prober of an earlier version asks nothing
+	}
+	if reply := r.reply(b, conn.RemoteAddr(), time.Now()); reply != nil {
+		if _, err := conn.Write(reply); err != nil && ctx.Err() == nil {
+			r.cfg.Logger.Debug("connect not proven", "to", conn.RemoteAddr(), "error", err)
 		}
 	}
 }

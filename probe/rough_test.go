@@ -99,12 +99,12 @@ func TestPeersComeGoAndMove(t *testing.T) {
 			t.Errorf("moved: %s", summary(e))
 		}
 		// The address is another region's now, which does not answer for b over
-		// UDP. A connect is answered by anybody, and says so: tcp.
+		// UDP. A connect is answered by anybody, and says so.
 		s.net.Heal(hostA, hostB)
 		d := s.responder("10.0.0.4", ResponderConfig{Region: "d"})
 		p.SetPeers(at(d))
 		wait(2 * time.Minute)
-		if e := p.Edges()[0]; e.Method != TCP {
+		if e := p.Edges()[0]; e.Method != Connect {
 			t.Errorf("answered by another region: %s", summary(e))
 		}
 		rnd := rand.New(rand.NewPCG(5, 5))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"time"
@@ -113,7 +114,7 @@ func (p *Prober) sentLate(o *outstanding, now time.Time) {
 	o.late = now.Sub(o.sent)
 }
 
-// probeTCP measures a connect.
+// probeTCP measures a connect, and then has it proven whose it was.
 func (p *Prober) probeTCP(ctx context.Context, peer, addr string) {
 	timed, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
@@ -124,15 +125,55 @@ func (p *Prober) probeTCP(ctx context.Context, peer, addr string) {
 	p.poke()
 	conn, err := p.cfg.Net.Dial(timed, addr)
 	now := time.Now()
+	s := Sample{RTT: now.Sub(o.sent), Delay: p.lateness(now)}
 	if err == nil {
+		err = p.prove(timed, conn, peer, o.sequence)
 		conn.Close()
-		p.finish(o, Sample{RTT: now.Sub(o.sent), Delay: p.lateness(now)}, now)
+	}
+	unproven := errors.Is(err, errUnproven)
+	if unproven && len(p.cfg.Keys) == 0 {
+		err = nil
+	}
+	if err == nil {
+		p.mu.Lock()
+		o.peer.proven = !unproven
+		p.mu.Unlock()
+		p.finish(o, s, now)
 		return
 	}
 	if ctx.Err() == nil {
 		p.cfg.Logger.Debug("connect probe failed", "peer", peer, "address", addr, "error", err)
-		p.finish(o, Sample{Lost: true}, now)
+		p.finish(o, Sample{Lost: true}, time.Now())
 	}
+}
+
+// errUnproven: who accepted a connect did not prove to be the region.
+var errUnproven = errors.New("the connect was accepted by somebody without the key of the region")
+
+// prove has the other end of a connect answer a packet as over UDP.
+func (p *Prober) prove(ctx context.Context, conn net.Conn, peer string, sequence uint64) error {
+	until, _ := ctx.Deadline()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := conn.SetDeadline(until); err != nil {
+		return err
+	}
+	request := packet{kind: kindRequest, from: p.id, session: p.session, sequence: sequence}
+	b := make([]byte, packetSize)
+	if _, err := conn.Write(request.encode(signing(p.cfg.Keys), peer)); err != nil {
+		return fmt.Errorf("%w: %w", errUnproven, err)
+	}
+	if _, err := io.ReadFull(conn, b); err != nil {
+		return fmt.Errorf("%w: %w", errUnproven, err)
+	}
+	answer, _, err := decode(b, p.cfg.Keys, peer)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnproven, err)
+	}
+	if answer.kind != kindAnswer || answer.from != p.id || answer.session != p.session || answer.sequence != sequence {
+		return fmt.Errorf("%w: it answers another question", errUnproven)
+	}
+	return nil
 }
 
 // lateness is by how much the loop should have been woken before now.

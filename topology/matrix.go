@@ -33,7 +33,7 @@ type cell struct {
 const lossUnit = 1e-9
 
 // methods by number.
-var methods = []string{"", "udp", "tcp"}
+var methods = []string{"", "udp", "tcp", "connect"}
 
 // NewMatrix is without regions.
 func NewMatrix() *Matrix { return &Matrix{} }

@@ -142,7 +142,8 @@ type Edge struct {
 	SetAside int
 	// Age is the time since the latest answer; 0 where Source is not Measured.
 	Age time.Duration
-	// Method is "udp" or "tcp"; empty where Source is not Measured.
+	// Method is "udp", "tcp" or "connect", see package probe; empty where Source
+	// is not Measured.
 	Method string
 	// Heard is set on an unreachable edge if To's own probes reach From: the
 	// way there is cut, or To does not answer, but the way back works.
@@ -174,7 +175,7 @@ type Distance struct {
 	Age time.Duration
 	// Error is the expected relative error if predicted or estimated.
 	Error float64
-	// Method of the measurement, "udp" or "tcp"; empty if not measured.
+	// Method of the measurement; empty if not measured.
 	Method string
 }
 

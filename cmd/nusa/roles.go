@@ -88,7 +88,7 @@ func regionalCommand() *cobra.Command {
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "most latency probes a second (default 100)")
 	f.IntVar(&cfg.HistorySeries, "history-series", 0, "most series of measured values that are kept: edges, nodes, pools (default 20000)")
 	f.Int64Var(&historyMiB, "history-mib", 3<<10, "most MiB of measured values that are kept, 4 or more; 0 keeps none")
-	f.StringSliceVar(&probeKeys, "probe-key", nil, "secret that the regions of the federation share for latency probes, 16 bytes or more; further ones are taken too, to replace it (default: none, anybody's probes are answered)")
+	f.StringSliceVar(&probeKeys, "probe-key", nil, "secret that the regions of the federation share for latency probes, 16 bytes or more; further ones are taken too, to replace it (default: none, anybody's probes are answered, and connects believed that nobody vouches for)")
 	config.MarkSecret(f, "probe-key")
 	f.BoolVar(&fast, "fast-raft", false, "notice a dead master in half a second; for servers on one machine or rack")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

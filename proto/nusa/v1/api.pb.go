@@ -1449,7 +1449,7 @@ type NearFare struct {
 	State  EdgeState            `protobuf:"varint,9,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
 	// Of the latest answer, if measured.
 	Age *durationpb.Duration `protobuf:"bytes,10,opt,name=age,proto3" json:"age,omitempty"`
-	// "udp", "tcp" if measured.
+	// As in Edge, if measured.
 	Method string `protobuf:"bytes,11,opt,name=method,proto3" json:"method,omitempty"`
 	// Expected relative error, if not measured.
 	Error float64 `protobuf:"fixed64,12,opt,name=error,proto3" json:"error,omitempty"`
@@ -3618,7 +3618,7 @@ type Edge struct {
 	Samples int32   `protobuf:"varint,11,opt,name=samples,proto3" json:"samples,omitempty"`
 	// Since the latest answer.
 	Age *durationpb.Duration `protobuf:"bytes,12,opt,name=age,proto3" json:"age,omitempty"`
-	// "udp" | "tcp".
+	// "udp" | "tcp" | "connect": a connect of which nobody proved to be the region.
 	Method string `protobuf:"bytes,13,opt,name=method,proto3" json:"method,omitempty"`
 	// Predicted values: expected relative error, 0..
 	Error float64 `protobuf:"fixed64,14,opt,name=error,proto3" json:"error,omitempty"`
