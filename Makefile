@@ -15,7 +15,8 @@ help: ## what there is
 
 build: ## bin/nusa
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/nusa ./cmd/nusa
+	CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o agent/supervise/slim/nusa-supervise ./cmd/nusa-supervise
+	CGO_ENABLED=0 $(GO) build -tags $(TAGS),slim -ldflags '$(LDFLAGS)' -o bin/nusa ./cmd/nusa
 
 demo: build ## a whole federation on this machine, with a job in it
 	@./bin/nusa demo
@@ -52,4 +53,4 @@ bench-quick: build ## that every benchmark still works, in a minute; its figures
 	$(GO) run ./bench -quick
 
 clean: ## built files
-	rm -rf bin
+	rm -rf bin agent/supervise/slim/nusa-supervise

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	"github.com/nusa-scheduler/nusa/agent/supervise/slim"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -272,7 +273,12 @@ func taskPath() string {
 }
 
 // supervisorArgv is the default of Config.SupervisorArgv.
-func supervisorArgv() ([]string, error) {
+func supervisorArgv(dataDir string, log *slog.Logger) ([]string, error) {
+	argv, err := slim.Argv(filepath.Join(dataDir, "bin"))
+	if err == nil {
+		return argv, nil
+	}
+	log.Debug("supervisors are this executable, which is large", "reason", err)
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this executable, to start supervisors: %w", err)

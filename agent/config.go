@@ -104,7 +104,7 @@ type Config struct {
 	// https, in PEM; without IncusCA the system's authorities are trusted.
 	Incus, IncusCert, IncusKey, IncusCA string
 	// SupervisorArgv is how the process driver starts a supervisor. Default:
-	// this executable with "supervise".
+	// slim.Argv below DataDir, else this executable with "supervise".
 	SupervisorArgv []string
 	// Facts about the host; agents of one process may share a source.
 	// Default: facts.Host().
@@ -197,7 +197,7 @@ func (c Config) withParts() (Config, error) {
 	argv := c.SupervisorArgv
 	if len(argv) == 0 {
 		var err error
-		if argv, err = supervisorArgv(); err != nil {
+		if argv, err = supervisorArgv(c.DataDir, c.Logger); err != nil {
 			return c, err
 		}
 	}

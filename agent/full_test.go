@@ -149,6 +149,9 @@ func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() er
 	if err != nil {
 		t.Fatal(err)
 	}
+	if cfg, err = cfg.withParts(); err != nil {
+		t.Fatal(err)
+	}
 	st, err := openStore(dir.Path("agent.db"))
 	if err != nil {
 		t.Fatal(err)

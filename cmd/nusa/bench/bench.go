@@ -20,10 +20,10 @@ import (
 // process, for the servers that are to write profiles.
 func Command(execute func(ctx context.Context, args []string) int) *cobra.Command {
 	c := &cobra.Command{
-		Use: "bench", Short: "Measure how fast a region is, and how well round trips are predicted",
+		Use: "bench", Short: "Measure how fast a region and an agent are, and how well round trips are predicted",
 		GroupID: "roles", Args: cobra.NoArgs,
 	}
-	c.AddCommand(regionCommand(), topologyCommand(), profiledCommand(execute))
+	c.AddCommand(regionCommand(), nodeCommand(), topologyCommand(), profiledCommand(execute))
 	return c
 }
 

@@ -1,0 +1,5 @@
+//go:build !slim
+
+package slim
+
+var executable []byte
