@@ -20,6 +20,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
+	"github.com/nusa-scheduler/nusa/agent/driver/plugin"
 	"github.com/nusa-scheduler/nusa/agent/facts"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 	"github.com/nusa-scheduler/nusa/internal/link"
@@ -38,6 +39,13 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		os.Exit(serveWord(os.Args[2], os.Args[3]))
+	}
+	if plugin.Dir() != "" {
+		if err := testPlugin(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	goleak.VerifyTestMain(m)
 }

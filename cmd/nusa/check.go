@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -61,6 +62,8 @@ func checkFlag(flags *pflag.FlagSet, f *pflag.Flag) error {
 	switch {
 	case f.Name == "region" && !job.ValidName(value):
 		return fmt.Errorf("--region: %q is not a name of a region: lower-case letters, digits and dashes", value)
+	case f.Name == "plugin":
+		return pluginNames(flags, f.Name)
 	case strings.HasSuffix(f.Name, "-addr") && value != "" && value != "-":
 		return hostPort(f.Name, value)
 	case strings.HasPrefix(value, "-") && (f.Value.Type() == "duration" || strings.HasPrefix(f.Value.Type(), "int")):
@@ -79,6 +82,20 @@ func checkFlag(flags *pflag.FlagSet, f *pflag.Flag) error {
 			}
 		}
 		return items.Replace(named)
+	}
+	return nil
+}
+
+// pluginNames refuses drivers that no job could ask for.
+func pluginNames(flags *pflag.FlagSet, flag string) error {
+	plugins, err := flags.GetStringToString(flag)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(plugins)) {
+		if err := job.CheckPluginName(name); err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
 	}
 	return nil
 }

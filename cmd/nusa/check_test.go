@@ -18,17 +18,19 @@ func TestMistakes(t *testing.T) {
 		"global":   "--data-dir is required (or NUSA_DATA_DIR,",
 		"regionl":  `"regionl" is not a role: global, regional and agent are`,
 		"global x": `"x": this command takes no arguments; see nusa config validate global --help`,
-		"global --data-dir d --grpc-addr localhost":                    `--grpc-addr: "localhost" is not host:port`,
-		"global --data-dir d --http-addr h:99999":                      `"99999" is not a port`,
-		"global --data-dir d --etcd-endpoints http://h":                `--etcd-endpoints: "http://h" is not host:port`,
-		"global --data-dir d --election-ttl -5s":                       "--election-ttl: -5s is negative",
-		"regional --data-dir d":                                        "--region is required",
-		"regional --data-dir d --region East":                          `--region: "East" is not a name`,
-		"regional --data-dir d --region a --join h:1,,foo,":            `--join: "foo" is not host:port`,
-		"regional --data-dir d --region a --global h:0":                "port 0 cannot be reached",
-		"agent --data-dir d --region a":                                "--servers is required",
-		"agent --data-dir d --region a --servers ,,":                   "--servers: there is no name in it",
-		"agent --data-dir d --region a --servers h:1 --reserve-cpu -5": "--reserve-cpu: -5 is negative",
+		"global --data-dir d --grpc-addr localhost":                      `--grpc-addr: "localhost" is not host:port`,
+		"global --data-dir d --http-addr h:99999":                        `"99999" is not a port`,
+		"global --data-dir d --etcd-endpoints http://h":                  `--etcd-endpoints: "http://h" is not host:port`,
+		"global --data-dir d --election-ttl -5s":                         "--election-ttl: -5s is negative",
+		"regional --data-dir d":                                          "--region is required",
+		"regional --data-dir d --region East":                            `--region: "East" is not a name`,
+		"regional --data-dir d --region a --join h:1,,foo,":              `--join: "foo" is not host:port`,
+		"regional --data-dir d --region a --global h:0":                  "port 0 cannot be reached",
+		"agent --data-dir d --region a":                                  "--servers is required",
+		"agent --data-dir d --region a --servers ,,":                     "--servers: there is no name in it",
+		"agent --data-dir d --region a --servers h:1 --plugin dokcer=/x": "--plugin: dokcer is too much like the driver docker",
+		"agent --data-dir d --region a --servers h:1 --plugin qemu":      `--plugin: "qemu" is not KEY=VALUE`,
+		"agent --data-dir d --region a --servers h:1 --reserve-cpu -5":   "--reserve-cpu: -5 is negative",
 	} {
 		root := newRoot()
 		root.SetOut(io.Discard)
@@ -43,6 +45,21 @@ func TestMistakes(t *testing.T) {
 	root.SetArgs(strings.Fields("config validate agent --data-dir d --region a --servers h:1,,h:2, --http-addr -"))
 	if err := root.ExecuteContext(context.Background()); err != nil || !strings.Contains(out.String(), `servers: ["h:1", "h:2"] # flag`) {
 		t.Errorf("blanks in a list: %v, %s", err, out.String())
+	}
+}
+
+// TestPluginsOfAFile: a mapping of names to paths is as good as the flag.
+func TestPluginsOfAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "n.yaml")
+	if err := os.WriteFile(file, []byte("region: a\ndata-dir: d\nservers: [h:1]\nplugin: {qemu: /opt/qemu, wasm: /opt/wasm}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	root := newRoot()
+	root.SetOut(&out)
+	root.SetArgs([]string{"config", "validate", "agent", "--config", file})
+	if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "qemu") || !strings.Contains(out.String(), "/opt/wasm") {
+		t.Errorf("%v, %s", err, out.String())
 	}
 }
 
