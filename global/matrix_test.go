@@ -262,8 +262,9 @@ func (s *testServer) waitView(t *testing.T, from, to string, p50 time.Duration) 
 
 // TestLongAnswersComeInParts, of which the last has the token.
 func TestLongAnswersComeInParts(t *testing.T) {
+	const n = 400
 	var regions []topology.Region
-	for i := range 150 {
+	for i := range n {
 		regions = append(regions, topology.Region{Name: fmt.Sprintf("r%03d", i)})
 	}
 	var b watchBoard
@@ -271,12 +272,12 @@ func TestLongAnswersComeInParts(t *testing.T) {
 	at, err := b.tell(topology.NewView(regions, nil), 0, watched{}, "e", "", func(m *nusav1.MatrixResponse) error {
 		parts++
 		edges += len(m.GetEdges())
-		if last := edges == 150*149; (m.GetToken() != "") != last || m.GetReset_() != (parts == 1) {
+		if last := edges == n*(n-1); (m.GetToken() != "") != last || m.GetReset_() != (parts == 1) {
 			t.Errorf("part %d: token %q, reset %t", parts, m.GetToken(), m.GetReset_())
 		}
 		return nil
 	})
-	if err != nil || parts != 3 || edges != 150*149 || at != watchedOf(at.token("e", ""), "e", "") {
+	if err != nil || parts < 2 || edges != n*(n-1) || at != watchedOf(at.token("e", ""), "e", "") {
 		t.Errorf("%d parts, %d edges, at %v, %v", parts, edges, at, err)
 	}
 	b.idle(time.Hour)
