@@ -262,7 +262,7 @@ func (s *testServer) waitView(t *testing.T, from, to string, p50 time.Duration) 
 
 // TestLongAnswersComeInParts, of which the last has the token.
 func TestLongAnswersComeInParts(t *testing.T) {
-	const n = 400
+	const n = 500
 	var regions []topology.Region
 	for i := range n {
 		regions = append(regions, topology.Region{Name: fmt.Sprintf("r%03d", i)})
