@@ -156,24 +156,44 @@ func (v *View) Purgeable(endedBefore, now int64, limit int) *Purge {
 	return c
 }
 
-// unusedJobs are job versions to which nothing refers any more.
+// unusedJobs are job versions to which nothing refers any more. The newest one
+// of a job is mostly found in use by its slots: only of the others, and of jobs
+// that are gone, are the allocations looked at.
 func (v *View) unusedJobs(limit int) []JobVersion {
-	used := make(map[JobVersion]struct{}, v.jobs.size)
-	for s := range v.Slots() {
-		used[JobVersion{s.Key().JobKey(), s.JobVersion}] = struct{}{}
-	}
-	for a := range v.Allocs() {
-		used[JobVersion{a.Key().JobKey(), a.JobVersion}] = struct{}{}
-	}
-	for l := range v.LocalJobs() {
-		used[JobVersion{l.Key(), l.Version}] = struct{}{}
-	}
 	var unused []JobVersion
-	for k, j := range v.jobs.all() {
-		at := JobVersion{j.Key, k.version}
-		if _, ok := used[at]; !ok && len(unused) < limit {
-			unused = append(unused, at)
+	for k := range v.jobs.all() {
+		if len(unused) == limit {
+			break
+		}
+		if !v.refersTo(k) {
+			unused = append(unused, JobVersion{k.JobKey, k.version})
 		}
 	}
 	return unused
+}
+
+// refersTo says that a slot, a local job or an allocation is of a job version.
+func (v *View) refersTo(k jobVersion) bool {
+	var groups []*group
+	for name, gid := range v.gids.from(GroupKey{Namespace: k.Namespace, Job: k.Job, Local: k.Local}) {
+		if name.JobKey() != k.JobKey {
+			break
+		}
+		g, _ := v.groups.get(u64(gid))
+		if slices.ContainsFunc(g.slots, func(s *Slot) bool { return s.JobVersion == k.version }) {
+			return true
+		}
+		groups = append(groups, g)
+	}
+	if l, ok := v.LocalJob(k.Namespace, k.Job); k.Local && ok && l.Version == k.version {
+		return true
+	}
+	for _, g := range groups {
+		for a := range v.GroupAllocs(g.key) {
+			if a.JobVersion == k.version {
+				return true
+			}
+		}
+	}
+	return false
 }
