@@ -100,11 +100,12 @@ type role struct {
 func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, line timeline, inv *inventory) (*role, error) {
 	e := &engine{
 		log: cfg.Logger, clock: cfg.Clock, line: line, drivers: cfg.Drivers, store: st,
-		node:    node{id: st.node, region: cfg.Region, allocsDir: dir.Path("allocs"), path: taskPath()},
+		node: node{id: st.node, region: cfg.Region, allocsDir: dir.Path(allocsDir), path: taskPath(),
+			processUser: cfg.ProcessUser, setup: cfg.setup},
 		reports: newReports(st), keeper: newKeeper(st, cfg.Logger), inventory: inv, metrics: newMetrics(),
 		portsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
-		keptLogs:   cfg.KeptLogs,
-		events:     make(chan func(), maxEvents), ready: make(chan struct{}), changed: newPulse(), allocs: map[string]*alloc{},
+		keptLogs:   cfg.KeptLogs, keptFolders: cfg.KeptFolders,
+		events: make(chan func(), maxEvents), ready: make(chan struct{}), changed: newPulse(), allocs: map[string]*alloc{},
 	}
 	// What waited for the store is published now.
 	e.keeper.written = func(ctx context.Context) { e.do(ctx, func() {}) }
@@ -113,12 +114,10 @@ func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, line tim
 	e.host = reconcile.Host{CPUMilli: c.GetCpuMilli(), MemoryBytes: c.GetMemoryBytes(), DiskBytes: c.GetDiskBytes(),
 		Quota: cfg.InstanceQuota, MaxStarting: maxStarting}
 	inv.tell(&e.host.Drivers)
-	if err := os.MkdirAll(e.node.allocsDir, 0o700); err != nil {
-		return nil, err
-	}
 	if err := e.load(held); err != nil {
 		return nil, fmt.Errorf("local store: %w", err)
 	}
+	cfg.setup.Sweep(func(id string) bool { a := e.allocs[id]; return a != nil && a.act.End == nil })
 	return &role{cfg: cfg, engine: e, keeper: e.keeper, inv: inv, pool: newPool(cfg, cfg.Logger, e, inv, dir, held)}, nil
 }
 
@@ -207,6 +206,7 @@ func (r *role) pause(ctx context.Context) {
 			}
 		})
 		if quiet && ctx.Err() == nil {
+			r.cfg.setup.Sweep(func(string) bool { return false }) // secrets are for what runs
 			return
 		}
 		select {

@@ -23,6 +23,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/incus"
 	"github.com/nusa-scheduler/nusa/agent/driver/process"
 	"github.com/nusa-scheduler/nusa/agent/facts"
+	"github.com/nusa-scheduler/nusa/agent/setup"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
@@ -62,9 +63,12 @@ type Config struct {
 	// PortMin..PortMax are the dynamic ports, ends included. Default
 	// 20000..32000.
 	PortMin, PortMax int
-	// KeptLogs bounds, in bytes, the output kept of allocations that have ended;
-	// the oldest goes first. Default 1 GiB. What runs is bounded by its job file.
-	KeptLogs int64
+	// KeptLogs bounds, in bytes, what is kept of allocations that have ended,
+	// output and working folders; the oldest goes first. Default 1 GiB. What runs
+	// is bounded by its job file. KeptFolders bounds the number of these working
+	// folders. Default 500.
+	KeptLogs    int64
+	KeptFolders int
 	// ControlPlane: this node also runs servers and takes no work unless told.
 	ControlPlane bool
 	// LeaveOnShutdown stops every task at the end and says goodbye, so that the
@@ -75,6 +79,22 @@ type Config struct {
 	// start runs them anew, as the same allocations and without counting it as
 	// a failure or a restart. For a federation that ends and starts as a whole.
 	PauseOnShutdown bool
+
+	// VolumesAllow are the host's folders below which jobs may have volumes.
+	// Default: none.
+	VolumesAllow []string
+	// ArtifactsAllow are prefixes (10.0.0.0/8) of addresses beyond the public ones
+	// that jobs may fetch artifacts from, and folders for file://. Default: none.
+	ArtifactsAllow []string
+	// ArtifactsMax bounds the artifacts of a task, in bytes, fetched and unpacked.
+	// Default 1 GiB.
+	ArtifactsMax int64
+	// SecretsDir holds the secrets that jobs may have, as NAMESPACE/NAME, readable
+	// by their owner alone. Default: none.
+	SecretsDir string
+	// ProcessUser is whom processes run as unless their job says another user,
+	// which then cannot be root. Default: the agent's own, and any.
+	ProcessUser string
 
 	// Net is how it reaches sockets. Default: the host's.
 	Net network.Net
@@ -113,6 +133,8 @@ type Config struct {
 	// HTTP serves; not necessarily connected.
 	Ready func(Addresses)
 
+	// setup makes tasks ready.
+	setup *setup.Setup
 	// closeDrivers ends the default drivers and the plugins; driversChanged tells
 	// that a driver would say otherwise about itself.
 	closeDrivers   func()
@@ -121,6 +143,9 @@ type Config struct {
 	// engine is reached over the network.
 	elsewhere map[string]string
 }
+
+// allocsDir is the folder of the data directory that holds the allocations'.
+const allocsDir = "allocs"
 
 // Errors of a configuration; each text names the flag.
 var errConfig = errors.New("agent configuration")
@@ -142,8 +167,12 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: --description has %d bytes, at most 256", errConfig, len(c.Description))
 	case c.LeaveOnShutdown && c.PauseOnShutdown:
 		return c, fmt.Errorf("%w: it either leaves or pauses at shutdown", errConfig)
+	case c.ArtifactsMax < 0:
+		return c, fmt.Errorf("%w: --artifacts-max is negative", errConfig)
 	case c.KeptLogs < 0:
 		return c, fmt.Errorf("%w: --kept-logs is negative", errConfig)
+	case c.KeptFolders < 0:
+		return c, fmt.Errorf("%w: --kept-folders is negative", errConfig)
 	case c.InstanceQuota < 0:
 		return c, fmt.Errorf("%w: --instance-quota %d is negative", errConfig, c.InstanceQuota)
 	case c.PortMin < 0 || c.PortMax > 65535 || c.PortMin > c.PortMax:
@@ -166,6 +195,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.KeptLogs == 0 {
 		c.KeptLogs = defaultKeptLogs
+	}
+	if c.KeptFolders == 0 {
+		c.KeptFolders = defaultKeptFolders
 	}
 	if c.Share == 0 {
 		c.Share = 1
@@ -190,21 +222,23 @@ func (c Config) withParts() (Config, error) {
 	if c.Facts.Static == nil || c.Facts.Stats == nil {
 		c.Facts = facts.Host()
 	}
+	var err error
+	if c.setup, err = c.newSetup(filepath.Join(c.DataDir, allocsDir)); err != nil {
+		return c, err
+	}
 	if len(c.Drivers) > 0 {
 		c.Drivers, c.closeDrivers = maps.Clone(c.Drivers), func() {}
 		return c.withPlugins()
 	}
 	argv := c.SupervisorArgv
 	if len(argv) == 0 {
-		var err error
 		if argv, err = supervisorArgv(c.DataDir, c.Logger); err != nil {
 			return c, err
 		}
 	}
-	p := process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv})
+	p := process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv, User: c.ProcessUser, Hide: c.DataDir})
 	c.Drivers, c.closeDrivers, c.elsewhere = map[string]driver.Driver{"process": p}, p.Close, map[string]string{}
-	c, err := c.withDocker()
-	if err != nil {
+	if c, err = c.withDocker(); err != nil {
 		return c, err
 	}
 	if c, err = c.withIncus(); err != nil {
@@ -272,6 +306,16 @@ func hostOf(address string) string {
 		return u.Hostname()
 	}
 	return ""
+}
+
+// newSetup makes tasks ready below a folder of allocations.
+func (c Config) newSetup(dir string) (*setup.Setup, error) {
+	s, err := setup.New(setup.Config{Dir: dir, Private: []string{c.DataDir, c.SecretsDir}, VolumesAllow: c.VolumesAllow,
+		ArtifactsAllow: c.ArtifactsAllow, ArtifactsMax: c.ArtifactsMax, SecretsDir: c.SecretsDir, Dial: c.Net.Dial, Logger: c.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("%w: --%w", errConfig, err)
+	}
+	return s, nil
 }
 
 func orElse(s, otherwise string) string {

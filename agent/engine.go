@@ -53,9 +53,10 @@ type engine struct {
 	// portsInUse says which host ports somebody else has open.
 	portsInUse func(ports []int) map[int]bool
 
-	// keptLogs bounds the output of allocations that have ended, in bytes;
-	// trimming: it is being looked at, trimAgain: once more after that.
+	// keptLogs bounds the output and the folders of allocations that have ended,
+	// in bytes, keptFolders their number; trimming: it is being looked at, trimAgain: once more after that.
 	keptLogs            int64
+	keptFolders         int
 	trimming, trimAgain bool
 
 	events chan func()
@@ -343,6 +344,7 @@ func (e *engine) carryOut(do reconcile.Action) {
 		e.halt(a, do)
 	case reconcile.End:
 		a.act.End = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message}
+		e.tasks.Go(func() error { return e.clean(do.Alloc) })
 		e.log.Info("ended", "alloc", do.Alloc, "state", do.State, "reason", do.Reason, "message", do.Message)
 	case reconcile.Remove:
 		e.remove(a)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/setup"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -18,6 +19,9 @@ type node struct {
 	allocsDir  string // absolute; a folder for each allocation
 	path       string // PATH of the tasks
 	reach      reach  // to their ports
+	// processUser is whom processes run as that do not say; "" = the agent's.
+	processUser string
+	setup       *setup.Setup
 }
 
 // variables are the NUSA_… of a task's environment.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -109,6 +110,10 @@ func (inv *inventory) look(ctx context.Context) (*nusav1.NodeInventory, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(inv.drivers)) {
 		f := inv.drivers[name].Fingerprint(ctx)
+		if err := inv.cfg.setup.CanSecrets(); err != nil && slices.Contains(f.Capabilities, driver.CapSecrets) {
+			f.Capabilities = slices.DeleteFunc(slices.Clone(f.Capabilities), func(c string) bool { return c == driver.CapSecrets })
+			f.Message = strings.TrimPrefix(f.Message+"; no secrets: "+err.Error(), "; ")
+		}
 		out.Drivers = append(out.Drivers, &nusav1.DriverInfo{Name: name, Healthy: f.Healthy, Version: f.Version, Message: clip(f.Message), Capabilities: f.Capabilities})
 	}
 	return out, nil

@@ -12,12 +12,15 @@ import (
 const (
 	// defaultKeptLogs of allocations that have ended, in bytes.
 	defaultKeptLogs = 1 << 30
+	// defaultKeptFolders of allocations that have ended.
+	defaultKeptFolders = 500
 	// trimPause between two looks at what is kept: tasks may end by the hundred.
 	trimPause = time.Second
 )
 
-// keptRun is what an allocation that has ended keeps of a task.
-type keptRun struct {
+// kept is what an allocation that has ended keeps: the output of a run or, with
+// a nil driver, its folder.
+type kept struct {
 	driver driver.Driver
 	id     driver.ID
 	ended  time.Time
@@ -31,9 +34,9 @@ func (e *engine) trimSoon() {
 		return
 	}
 	e.trimming, e.trimAgain = true, false
-	runs := e.keptRuns()
+	list := e.keptNow()
 	e.tasks.Go(func() error {
-		e.trim(runs)
+		e.trim(list)
 		if sleep(e.ctx, trimPause) {
 			e.post(func() {
 				e.trimming = false
@@ -46,43 +49,68 @@ func (e *engine) trimSoon() {
 	})
 }
 
-// keptRuns lists the runs of allocations that have ended, the latest first.
-func (e *engine) keptRuns() []keptRun {
-	var out []keptRun
+// keptNow lists what allocations that have ended keep, the latest first and of
+// each its folder last: what is in it is worth less than what it said.
+func (e *engine) keptNow() []kept {
+	var out []kept
 	for id, a := range e.allocs {
 		if a.act.End == nil {
 			continue
 		}
+		folder := kept{id: driver.ID{Alloc: id}}
 		for name, t := range a.act.Tasks {
+			if t.Finished.After(folder.ended) {
+				folder.ended = t.Finished
+			}
 			drv := e.drivers[a.tasks[name].driver]
 			for run := max(1, t.Run-keptRuns+1); drv != nil && run <= t.Run; run++ {
-				out = append(out, keptRun{driver: drv, id: driver.ID{Alloc: id, Task: name, Run: run}, ended: t.Finished})
+				out = append(out, kept{driver: drv, id: driver.ID{Alloc: id, Task: name, Run: run}, ended: t.Finished})
 			}
 		}
+		if len(a.act.Tasks) > 0 { // one that was declined has none
+			out = append(out, folder)
+		}
 	}
-	slices.SortFunc(out, func(a, b keptRun) int {
-		return cmp.Or(b.ended.Compare(a.ended), cmp.Compare(b.id.Run, a.id.Run))
+	slices.SortFunc(out, func(a, b kept) int {
+		return cmp.Or(b.ended.Compare(a.ended), cmp.Compare(b.id.Run, a.id.Run), cmp.Compare(a.id.Alloc, b.id.Alloc))
 	})
 	return out
 }
 
-// trim removes the oldest runs until the rest is within the bound.
-func (e *engine) trim(runs []keptRun) {
+// trim removes the oldest until the rest is within the bounds.
+func (e *engine) trim(list []kept) {
 	ctx, cancel := context.WithTimeout(e.ctx, statusLimit)
 	defer cancel()
-	var kept int64
-	for _, r := range runs {
-		size, err := r.driver.Size(ctx, r.id)
+	var bytes int64
+	folders := 0
+	for _, k := range list {
+		size, err := e.keptSize(ctx, k)
 		if err != nil {
-			e.log.Warn("size of a run not known", "run", r.id, "error", err)
+			e.log.Warn("size of what is kept not known", "of", k.id, "error", err)
 			continue
 		}
-		if kept += size; kept <= e.keptLogs || size == 0 {
+		if k.driver == nil && size > 0 {
+			folders++
+		}
+		bytes += size
+		if over := bytes > e.keptLogs || k.driver == nil && folders > e.keptFolders; size == 0 || !over {
 			continue
 		}
-		e.log.Info("old logs removed", "run", r.id, "bytes", size, "bound", e.keptLogs)
-		if err := r.driver.Remove(ctx, r.id); err != nil {
-			e.log.Warn("old logs not removed", "run", r.id, "error", err)
+		e.log.Info("of an ended allocation removed", "what", k.id, "bytes", size, "bound", e.keptLogs)
+		if k.driver == nil {
+			err = e.node.setup.Remove(k.id.Alloc)
+		} else {
+			err = k.driver.Remove(ctx, k.id)
+		}
+		if err != nil {
+			e.log.Warn("of an ended allocation not removed", "what", k.id, "error", err)
 		}
 	}
+}
+
+func (e *engine) keptSize(ctx context.Context, k kept) (int64, error) {
+	if k.driver != nil {
+		return k.driver.Size(ctx, k.id)
+	}
+	return e.node.setup.Size(ctx, k.id.Alloc)
 }

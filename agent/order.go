@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	"github.com/nusa-scheduler/nusa/agent/setup"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -51,14 +53,11 @@ type order struct {
 
 // taskOrder is one task, ready for its driver but for the run and the lease.
 type taskOrder struct {
-	driver    string
-	task      driver.Task
-	templates []template
-	check     *check // nil = none
+	driver string
+	task   driver.Task
+	setup  setup.Task
+	check  *check // nil = none
 }
-
-// template is a text to write before the start; to is a clean relative path.
-type template struct{ to, text string }
 
 // newerThan compares orders of one allocation.
 func newerThan(a, b *nusav1.AllocOrder) bool {
@@ -116,8 +115,33 @@ func (o *order) readGroup(node node) error {
 			bad = cmp.Or(bad, fmt.Errorf("task %s: %w", name, err))
 		}
 		o.tasks[name] = to
+		if bad == nil && node.setup != nil && o.alloc.Want == reconcile.Run {
+			if err := node.setup.Admit(to.setup); err != nil {
+				o.alloc.Ask.UnsupportedReason = declinedFor(err)
+				bad = fmt.Errorf("task %s: %w", name, plainSetup(err))
+			}
+		}
 	}
 	return bad
+}
+
+// declinedFor is the reason of a task that cannot be made ready here.
+func declinedFor(err error) reconcile.Reason {
+	switch {
+	case errors.Is(err, setup.ErrSecretMissing):
+		return reconcile.ReasonSecretMissing
+	case errors.Is(err, setup.ErrNotAllowed):
+		return reconcile.ReasonNotAllowed
+	}
+	return ""
+}
+
+// plainSetup is the error without the words of package driver.
+func plainSetup(err error) error {
+	if e := (*setup.Error)(nil); errors.As(err, &e) {
+		return fmt.Errorf("%s: %w", e.Field, e.Err)
+	}
+	return err
 }
 
 func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) {
@@ -158,19 +182,19 @@ func coreTask(name string, t *nusav1.Task) reconcile.Task {
 	return out
 }
 
-// readTask expands the variables and checks what no driver can do yet: a field
-// is honoured or refused, never ignored.
+// readTask expands the variables. A field is honoured or refused, never ignored.
 func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node node) (taskOrder, error) {
-	for field, set := range map[string]bool{
-		"artifacts": len(t.GetArtifacts()) > 0, "secrets": len(t.GetSecrets()) > 0,
-	} {
-		if set {
-			return taskOrder{}, fmt.Errorf("%s: not supported yet by driver %s", field, t.GetDriver())
-		}
-	}
 	a := o.wire.GetAllocation()
 	allocDir := filepath.Join(node.allocsDir, a.GetId())
 	vars := variables(a, o.ports, name, allocDir, node)
+	secrets := ""
+	if len(t.GetSecrets()) > 0 {
+		secrets = filepath.Join(allocDir, "secrets", name)
+		vars["NUSA_SECRETS_DIR"] = driver.ContainerSecrets
+		if t.GetDriver() == "process" {
+			vars["NUSA_SECRETS_DIR"] = secrets
+		}
+	}
 	env := maps.Clone(vars)
 	if t.GetDriver() == "process" { // an image has a PATH of its own
 		env["PATH"] = node.path
@@ -189,7 +213,7 @@ func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node node
 	to := taskOrder{driver: t.GetDriver(), task: driver.Task{
 		ID:  driver.ID{Alloc: a.GetId(), Task: name},
 		Env: env, Config: config.(map[string]any),
-		Dir: filepath.Join(allocDir, "tasks", name), AllocDir: filepath.Join(allocDir, "shared"),
+		Dir: filepath.Join(allocDir, "tasks", name), AllocDir: filepath.Join(allocDir, "shared"), SecretsDir: secrets,
 		Resources: driver.Resources{CPUMilli: t.GetResources().GetCpuMilli(), MemoryBytes: t.GetResources().GetMemoryBytes(), DiskBytes: t.GetResources().GetDiskBytes()},
 		Ports:     o.ports,
 		Logs:      driver.LogBounds{Files: defaultLogFiles, SizeBytes: defaultLogBytes},
@@ -205,16 +229,48 @@ func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node node
 		vol := g.GetVolumes()[v]
 		to.task.Volumes = append(to.task.Volumes, driver.Volume{Name: v, Source: vol.GetSource(), Target: vol.GetTarget(), ReadOnly: vol.GetReadOnly()})
 	}
+	if to.setup, err = readSetup(name, t, a, vars, node); err != nil {
+		return to, err
+	}
+	to.setup.Volumes = to.task.Volumes
+	to.check, err = o.readCheck(t, vars, node.reach)
+	return to, err
+}
+
+// readSetup is what has to be made ready of a task.
+func readSetup(name string, t *nusav1.Task, a *nusav1.Allocation, vars map[string]string, node node) (setup.Task, error) {
+	out := setup.Task{Alloc: a.GetId(), Name: name, Namespace: a.GetNamespace(), Disk: t.GetResources().GetDiskBytes(),
+		Secrets: t.GetSecrets(), User: t.GetConfig().GetFields()["user"].GetStringValue(), Contained: t.GetDriver() != "process"}
+	if !out.Contained {
+		out.User = cmp.Or(out.User, node.processUser)
+	}
 	for i, tmpl := range t.GetTemplates() {
 		text, err := expand(tmpl.GetText(), vars)
 		if err != nil {
-			return taskOrder{}, fmt.Errorf("templates[%d]: %w", i, err)
+			return out, fmt.Errorf("templates[%d]: %w", i, err)
+		}
+		mode, err := setup.Mode(tmpl.GetMode())
+		if err != nil {
+			return out, fmt.Errorf("templates[%d].mode: %w", i, err)
 		}
 		if !filepath.IsLocal(tmpl.GetTo()) {
-			return taskOrder{}, fmt.Errorf("templates[%d].to: %q leaves the task's folder", i, tmpl.GetTo())
+			return out, fmt.Errorf("templates[%d].to: %q leaves the task's folder", i, tmpl.GetTo())
 		}
-		to.templates = append(to.templates, template{to: filepath.Clean(tmpl.GetTo()), text: text})
+		out.Templates = append(out.Templates, setup.Template{To: filepath.Clean(tmpl.GetTo()), Text: text, Mode: mode})
 	}
-	to.check, err = o.readCheck(t, vars, node.reach)
-	return to, err
+	for i, f := range t.GetArtifacts() {
+		source, err := expand(f.GetSource(), vars)
+		if err != nil {
+			return out, fmt.Errorf("artifacts[%d].source: %w", i, err)
+		}
+		mode, err := setup.Mode(f.GetMode())
+		if err != nil {
+			return out, fmt.Errorf("artifacts[%d].mode: %w", i, err)
+		}
+		if !filepath.IsLocal(f.GetTo()) {
+			return out, fmt.Errorf("artifacts[%d].to: %q leaves the task's folder", i, f.GetTo())
+		}
+		out.Artifacts = append(out.Artifacts, setup.Artifact{Source: source, Checksum: f.GetChecksum(), To: f.GetTo(), Mode: mode})
+	}
+	return out, nil
 }

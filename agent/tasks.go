@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -18,8 +16,8 @@ import (
 )
 
 const (
-	// startLimit is how long a driver may take to start a run: an image may
-	// have to be fetched.
+	// startLimit is how long it may take to start a run: artifacts and an image
+	// may have to be fetched.
 	startLimit = 10 * time.Minute
 	// keptRuns of a task keep their logs: the latest and the one before.
 	keptRuns = 2
@@ -71,12 +69,7 @@ func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder) error {
 			e.log.Warn("old run not removed", "run", id, "error", err)
 		}
 	}
-	err := prepare(to)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(e.ctx, startLimit)
-		err = drv.Start(ctx, to.task)
-		cancel()
-	}
+	err := e.begin(drv, to)
 	switch {
 	case e.ctx.Err() != nil: // the next agent adopts whatever began
 	case err != nil:
@@ -320,25 +313,25 @@ func (e *engine) renew(deadline time.Duration) {
 	}
 }
 
-// prepare makes the folders of a task and writes its templates.
-func prepare(to taskOrder) error {
-	for _, dir := range []string{to.task.Dir, to.task.AllocDir} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("%w: %w", driver.ErrStart, err)
-		}
-	}
-	root, err := os.OpenRoot(to.task.Dir) // the task may have left links there
+// begin makes a task ready and has its driver start it.
+func (e *engine) begin(drv driver.Driver, to taskOrder) error {
+	ctx, cancel := context.WithTimeout(e.ctx, startLimit)
+	defer cancel()
+	volumes, err := e.node.setup.Volumes(to.task.Volumes)
 	if err != nil {
-		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+		return err
 	}
-	defer root.Close()
-	for _, t := range to.templates {
-		if err := root.MkdirAll(filepath.Dir(t.to), 0o700); err != nil {
-			return fmt.Errorf("%w: template %s: %w", driver.ErrStart, t.to, err)
-		}
-		if err := root.WriteFile(t.to, []byte(t.text), 0o600); err != nil {
-			return fmt.Errorf("%w: template %s: %w", driver.ErrStart, t.to, err)
-		}
+	to.task.Volumes = volumes
+	if err := e.node.setup.Prepare(ctx, to.setup); err != nil {
+		return err
+	}
+	return drv.Start(ctx, to.task)
+}
+
+// clean takes the secrets of an allocation that has ended out of memory.
+func (e *engine) clean(id string) error {
+	if err := e.node.setup.Clean(id); err != nil {
+		e.log.Error("secrets not removed", "alloc", id, "error", err)
 	}
 	return nil
 }
@@ -353,7 +346,7 @@ func (e *engine) removeFiles(id string, tasks map[string]taskOrder, runs map[str
 			}
 		}
 	}
-	if err := os.RemoveAll(filepath.Join(e.node.allocsDir, id)); err != nil {
+	if err := e.node.setup.Remove(id); err != nil {
 		e.log.Warn("folder not removed", "alloc", id, "error", err)
 	}
 }

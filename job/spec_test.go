@@ -63,9 +63,7 @@ func TestUnsupported(t *testing.T) {
 groups.cache.disconnect.region.running: not supported yet: stop
 groups.web.singleton: not supported yet
 groups.web.update.canary: not supported yet
-groups.web.tasks.server.resources.gpu: not supported yet by driver process
-groups.web.tasks.server.artifacts: not supported yet by driver process
-groups.web.tasks.server.secrets: not supported yet by driver process`)
+groups.web.tasks.server.resources.gpu: not supported yet by driver process`)
 	got := Unsupported(spec)
 	if got.Error() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)

@@ -59,8 +59,6 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 				continue
 			}
 			refuse(t.GetResources().GetGpu().GetCount() > 0 || t.GetResources().GetGpu().GetShareMilli() > 0, c.under(at, ".resources.gpu"), by)
-			refuse(len(t.GetArtifacts()) > 0, c.join(at, "artifacts"), by)
-			refuse(len(t.GetSecrets()) > 0, c.join(at, "secrets"), by)
 		}
 	}
 }

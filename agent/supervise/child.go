@@ -6,9 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,6 +26,8 @@ type supervisor struct {
 	pipes  [2]*os.File // read ends of stdout and stderr
 	copied chan struct{}
 
+	// view is the command's mount namespace; nil = the host's.
+	view *os.File
 	// credential of whom it runs as; nil = the agent's.
 	credential *syscall.Credential
 
@@ -71,21 +71,13 @@ func newSupervisor(spec Spec, rec record) *supervisor {
 // start begins the command: in its own process group, in its cgroup, dying
 // with this process, its output in pipes.
 func (s *supervisor) start() error {
+	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Ptrace: len(s.spec.Ulimits) > 0}
+	if err := s.become(attr); err != nil {
+		return err
+	}
 	path, err := lookPath(s.spec.Argv[0], s.spec.Env, s.spec.Dir)
 	if err != nil {
 		return err
-	}
-	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if s.spec.User != "" {
-		if attr.Credential, err = credential(s.spec.User); err != nil {
-			return err
-		}
-		s.credential = attr.Credential
-		if c := attr.Credential; c != nil && s.spec.Own != "" {
-			if err := os.Chown(s.spec.Own, int(c.Uid), int(c.Gid)); err != nil {
-				return err
-			}
-		}
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -132,6 +124,25 @@ func (s *supervisor) start() error {
 	return nil
 }
 
+// become prepares whom the command runs as and what it sees.
+func (s *supervisor) become(attr *syscall.SysProcAttr) (err error) {
+	if s.spec.User != "" {
+		if attr.Credential, err = Credential(s.spec.User); err != nil {
+			return err
+		}
+		s.credential = attr.Credential
+		if c := attr.Credential; c != nil && s.spec.Own != "" {
+			if err := os.Chown(s.spec.Own, int(c.Uid), int(c.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	if s.spec.View != nil {
+		s.view, err = s.spec.View.enter()
+	}
+	return err
+}
+
 // fork starts the command in its folder. It is entered with the supervisor's
 // rights, because another user may not pass the agent's private folders above.
 func (s *supervisor) fork(path string, attr *os.ProcAttr) (*os.Process, error) {
@@ -144,6 +155,11 @@ func (s *supervisor) fork(path string, attr *os.ProcAttr) (*os.Process, error) {
 		return nil, err
 	}
 	p, err := os.StartProcess(path, s.spec.Argv, attr)
+	if err == nil {
+		if err = limitTraced(p.Pid, s.spec.Ulimits, s.credential); err != nil {
+			_, _ = p.Wait()
+		}
+	}
 	return p, errors.Join(err, home.Chdir())
 }
 
@@ -267,6 +283,7 @@ func (s *supervisor) reap() (<-chan syscall.WaitStatus, <-chan struct{}) {
 			case err == syscall.EINTR:
 			case err != nil:
 				return // ECHILD: none left
+			case ws.Stopped(): // a further command that is about to be limited
 			case pid == s.rec.PID:
 				s.extras.close()
 				exited <- ws
@@ -338,37 +355,4 @@ func lookPath(name string, env []string, dir string) (string, error) {
 		return "", fmt.Errorf("command %q: %w %s", name, exec.ErrNotFound, value)
 	}
 	return "", fmt.Errorf("command %q: no PATH in the task's environment", name)
-}
-
-// credential of a user and all of its groups.
-func credential(name string) (*syscall.Credential, error) {
-	u, err := user.Lookup(name)
-	if err != nil {
-		return nil, err
-	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	c := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	if os.Geteuid() != 0 {
-		if int(c.Uid) != os.Geteuid() {
-			return nil, fmt.Errorf("user %s: the agent does not run as root", name)
-		}
-		return nil, nil
-	}
-	ids, err := u.GroupIds()
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range ids {
-		if g, err := strconv.ParseUint(id, 10, 32); err == nil {
-			c.Groups = append(c.Groups, uint32(g))
-		}
-	}
-	return c, nil
 }

@@ -105,6 +105,11 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return nil, err
 	}
+	if s.view != nil {
+		if err := enterView(s.view); err != nil {
+			return nil, err
+		}
+	}
 	if err := unix.Chdir(s.spec.Dir); err != nil {
 		return nil, fmt.Errorf("folder %s: %w", s.spec.Dir, err)
 	}
@@ -112,7 +117,7 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	if err != nil {
 		return nil, err
 	}
-	attr := &syscall.SysProcAttr{Setsid: true, Setctty: req.TTY, Pdeathsig: syscall.SIGKILL, Credential: s.credential}
+	attr := &syscall.SysProcAttr{Setsid: true, Setctty: req.TTY, Pdeathsig: syscall.SIGKILL, Credential: s.credential, Ptrace: len(s.spec.Ulimits) > 0}
 	if req.TTY && s.credential != nil {
 		// A terminal of the host cannot be given away in a container, nor need it.
 		if err := files[0].Chown(int(s.credential.Uid), -1); err != nil && !s.spec.Contained {
@@ -145,6 +150,9 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	e.pid = p.Pid
 	x.running[e.pid] = e
 	x.group.Add(1)
+	if err := limitTraced(e.pid, s.spec.Ulimits, s.credential); err != nil {
+		fmt.Fprintln(os.Stderr, "further command:", err) // it was killed
+	}
 	return e, p.Release()
 }
 

@@ -49,6 +49,10 @@ type Spec struct {
 	LeaseDeadline time.Duration `json:"lease_deadline,omitempty"`
 	StopGrace     time.Duration `json:"stop_grace"`
 	Limits        Limits        `json:"limits"`
+	// Ulimits by name, as ulimit has them.
+	Ulimits map[string]Ulimit `json:"ulimits,omitempty"`
+	// View of the host's files; nil = all of them, as the agent sees them.
+	View *View `json:"view,omitempty"`
 	// Contained: the supervisor is the first process of a container.
 	Contained bool `json:"contained,omitempty"`
 }

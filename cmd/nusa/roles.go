@@ -129,7 +129,7 @@ func agentCommand() *cobra.Command {
 	var cfg agent.Config
 	var labels []string
 	var share int
-	var reserveCPU, reserveMiB, keptMiB int64
+	var reserveCPU, reserveMiB, keptMiB, artifactsMiB int64
 	cmd := &cobra.Command{
 		Use:     "agent",
 		Short:   "Run an agent: carries out the work of one node",
@@ -147,13 +147,19 @@ func agentCommand() *cobra.Command {
 	f.StringSliceVar(&labels, "label", nil, "key=value label of the node; repeat or separate by commas")
 	f.Int64Var(&reserveCPU, "reserve-cpu", 0, "thousandths of a core kept from the scheduler")
 	f.Int64Var(&reserveMiB, "reserve-memory", 0, "MiB of memory kept from the scheduler")
-	f.Int64Var(&keptMiB, "kept-logs", 1024, "most MiB of output kept of allocations that have ended, the oldest goes first")
+	f.Int64Var(&keptMiB, "kept-logs", 1024, "most MiB of output and working folders kept of allocations that have ended, the oldest goes first")
+	f.IntVar(&cfg.KeptFolders, "kept-folders", 500, "most working folders kept of allocations that have ended")
 	f.IntVar(&cfg.InstanceQuota, "instance-quota", 0, "most allocations at a time; 0 = no bound")
 	f.IntVar(&cfg.PortMin, "port-min", 20000, "first dynamic port")
 	f.IntVar(&cfg.PortMax, "port-max", 32000, "last dynamic port")
 	f.BoolVar(&cfg.ControlPlane, "control-plane", false, "this node also runs servers and takes no work")
 	f.StringVar(&cfg.SharedMachine, "shared-machine", "", "name of the machine that several agents share")
 	f.IntVar(&share, "share", 1, "how many agents share the machine: this one offers that part of it")
+	f.StringSliceVar(&cfg.VolumesAllow, "volumes-allow", nil, "folders of this machine below which jobs may have volumes (default: none)")
+	f.StringSliceVar(&cfg.ArtifactsAllow, "artifacts-allow", nil, "where artifacts may come from besides public addresses: prefixes such as 10.0.0.0/8, and folders for file://")
+	f.Int64Var(&artifactsMiB, "artifacts-max", 1024, "most MiB that the artifacts of a task take, fetched and unpacked")
+	f.StringVar(&cfg.SecretsDir, "secrets-dir", "", "folder with the secrets that jobs may have, as NAMESPACE/NAME, readable by its owner alone (default: none)")
+	f.StringVar(&cfg.ProcessUser, "process-user", "", "user that processes run as unless their job names another, which then cannot be root (default: the agent's own, and any)")
 	f.StringVar(&cfg.DockerHost, "docker-host", "", "address of the Docker engine, such as unix:///run/docker.sock (default: the usual socket, where it is there); off = none")
 	f.BoolVar(&cfg.DockerPrivileged, "docker-allow-privileged", false, "let jobs run privileged containers, which are root on this machine")
 	f.StringVar(&cfg.Incus, "incus", "", "address of the Incus daemon: the path of a socket, or https://HOST:PORT (default: this host's socket, where it is there); off = none")
@@ -173,7 +179,10 @@ func agentCommand() *cobra.Command {
 		if keptMiB < 1 || keptMiB > 1<<30 {
 			return fmt.Errorf("--kept-logs: %d is not 1..%d", keptMiB, 1<<30)
 		}
-		cfg.KeptLogs = keptMiB << 20
+		if artifactsMiB < 1 || artifactsMiB > 1<<30 {
+			return fmt.Errorf("--artifacts-max: %d is not 1..%d", artifactsMiB, 1<<30)
+		}
+		cfg.KeptLogs, cfg.ArtifactsMax = keptMiB<<20, artifactsMiB<<20
 		cfg.Share = 1 / float64(share)
 		cfg.Reserve = driver.Resources{CPUMilli: reserveCPU, MemoryBytes: reserveMiB << 20}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version

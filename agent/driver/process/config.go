@@ -6,8 +6,11 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/job"
 )
 
 // config is the task's `config` for this driver.
@@ -17,6 +20,7 @@ type config struct {
 	dir     string   // default: the task's folder; relative to it
 	user    string   // default: the agent's
 	hardCPU bool     // cpu_hard_limit: a cap instead of a share
+	ulimits map[string]supervise.Ulimit
 }
 
 func parse(t driver.Task) (config, error) {
@@ -41,8 +45,10 @@ func parse(t driver.Task) (config, error) {
 			if c.hardCPU, ok = value.(bool); !ok {
 				err = errors.New("must be true or false")
 			}
+		case "ulimits":
+			c.ulimits, err = ulimits(value)
 		default:
-			err = errors.New("unknown field; known are args, command, cpu_hard_limit, dir, user")
+			err = errors.New("unknown field; known are args, command, cpu_hard_limit, dir, ulimits, user")
 		}
 		if err != nil {
 			return c, fmt.Errorf("config.%s: %w", key, err)
@@ -52,4 +58,24 @@ func parse(t driver.Task) (config, error) {
 		return c, errors.New("config.command: required")
 	}
 	return c, nil
+}
+
+// ulimits as job.ParseUlimit reads them, by name.
+func ulimits(value any) (map[string]supervise.Ulimit, error) {
+	m, ok := value.(map[string]any)
+	if !ok {
+		return nil, errors.New("must be a map such as {nofile: 4096}")
+	}
+	out := map[string]supervise.Ulimit{}
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if !slices.Contains(job.Ulimits, name) {
+			return nil, fmt.Errorf("%s: unknown limit; known are %s", name, strings.Join(job.Ulimits, ", "))
+		}
+		soft, hard, err := job.ParseUlimit(m[name])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		out[name] = supervise.Ulimit{Soft: soft, Hard: hard}
+	}
+	return out, nil
 }

@@ -134,7 +134,7 @@ func TestExecEndsWithTheRun(t *testing.T) {
 // below what is used is refused.
 func TestUpdateReachesTheKernel(t *testing.T) {
 	d := newDriver(t, t.TempDir())
-	if err := d.usable(); err != nil {
+	if err, _ := d.usable(); err != nil {
 		t.Skip("no control groups:", err)
 	}
 	task := sleeping(t, d)

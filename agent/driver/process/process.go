@@ -3,15 +3,16 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type Driver struct {
 
 	probe  sync.Once
 	limits error // why control groups are of no use; nil = they are
+	views  error // why tasks have no mount namespace; nil = they can
 
 	mu sync.Mutex
 	// mine are supervisors that this process started and must collect.
@@ -40,6 +42,12 @@ type Config struct {
 	SupervisorArgv []string
 	// NoLimits leaves control groups alone.
 	NoLimits bool
+	// User that tasks run as unless they say another, which then is not root;
+	// "" = the agent's, and they may say any.
+	User string
+	// Hide is the agent's folder: tasks of another user see only their own
+	// folders in it. "" = nothing is hidden.
+	Hide string
 }
 
 // New returns a driver for runs below cfg.Dir.
@@ -54,36 +62,43 @@ func (d *Driver) runDir(id driver.ID) string {
 	return filepath.Join(d.cfg.Dir, id.Alloc, fmt.Sprintf("%s.%d", id.Task, id.Run))
 }
 
-// Fingerprint: processes always work; limits only where control groups do.
-func (d *Driver) Fingerprint(context.Context) (f driver.Fingerprint) {
-	f = driver.Fingerprint{Healthy: true, Version: "1", Capabilities: []string{
-		driver.CapExec, driver.CapRecover, driver.CapSelfFencing, driver.CapStats, driver.CapVolumes,
-	}}
-	if os.Geteuid() == 0 {
-		f.Capabilities = append(f.Capabilities, driver.CapUser)
-	}
-	defer func() { slices.Sort(f.Capabilities) }()
+// Fingerprint: processes always work; limits only where control groups do, and
+// mounts only where the agent may make them.
+func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	if _, err := exec.LookPath(d.cfg.SupervisorArgv[0]); err != nil {
 		return driver.Fingerprint{Message: fmt.Sprintf("no supervisor: %v", err)}
 	}
-	if err := d.usable(); err != nil {
-		f.Message = fmt.Sprintf("CPU and memory are not limited: %v", err)
-		return f
+	limits, views := d.usable()
+	caps := []string{driver.CapExec, driver.CapRecover, driver.CapSecrets, driver.CapSelfFencing, driver.CapStats, driver.CapVolumes}
+	var lacks []string
+	if limits == nil {
+		caps = append(caps, driver.CapCPULimit, driver.CapMemoryLimit, driver.CapUpdate)
+	} else {
+		lacks = append(lacks, fmt.Sprintf("CPU and memory are not limited: %v", limits))
 	}
-	f.Capabilities = append(f.Capabilities, driver.CapCPULimit, driver.CapMemoryLimit, driver.CapUpdate)
-	return f
+	if views == nil {
+		caps = append(caps, driver.CapMounts)
+	} else {
+		lacks = append(lacks, fmt.Sprintf("volumes have no target and are not read-only: %v", views))
+	}
+	if os.Geteuid() == 0 {
+		caps = append(caps, driver.CapUser)
+	}
+	slices.Sort(caps)
+	return driver.Fingerprint{Healthy: true, Version: "1", Capabilities: caps, Message: strings.Join(lacks, "; ")}
 }
 
-// usable tries control groups once.
-func (d *Driver) usable() error {
+// usable tries control groups and mount namespaces once.
+func (d *Driver) usable() (limits, views error) {
 	d.probe.Do(func() {
+		d.views = supervise.ViewsUsable()
 		if d.cfg.NoLimits {
 			d.limits = errors.New("switched off")
 			return
 		}
 		d.limits = supervise.LimitsUsable(fmt.Sprintf("probe-%d", os.Getpid()))
 	})
-	return d.limits
+	return d.limits, d.views
 }
 
 // Start: see driver.Driver.
@@ -134,37 +149,41 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	if err != nil {
 		return supervise.Spec{}, err
 	}
+	if c.user, err = d.userOf(c.user); err != nil {
+		return supervise.Spec{}, fmt.Errorf("config.user: %w", err)
+	}
 	s := supervise.Spec{
-		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user, Own: t.Dir,
+		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user, Own: t.Dir, Ulimits: c.ulimits,
 		LogFiles: t.Logs.Files, LogSizeBytes: t.Logs.SizeBytes,
 		LeaseDeadline: t.LeaseDeadline, StopGrace: t.StopGrace,
 	}
 	for _, k := range slices.Sorted(maps.Keys(t.Env)) {
 		s.Env = append(s.Env, k+"="+t.Env[k])
 	}
-	if d.usable() == nil {
+	limits, views := d.usable()
+	if limits == nil {
 		s.Limits = supervise.Limits{
 			Cgroup:      fmt.Sprintf("%s.%s.%d", t.ID.Alloc, t.ID.Task, t.ID.Run),
 			MemoryBytes: t.Resources.MemoryBytes, CPUMilli: t.Resources.CPUMilli, HardCPU: c.hardCPU,
 		}
 	}
-	return s, mount(t)
+	if views != nil {
+		return s, link(t, views)
+	}
+	s.View, err = d.view(t, c.user)
+	return s, err
 }
 
-// mount puts the volumes where the task sees them. A process has no mount
-// namespace of its own, so a volume is a symbolic link in the allocation's
-// folder and cannot be made read-only.
-func mount(t driver.Task) error {
-	for _, v := range t.Volumes {
-		if v.ReadOnly || v.Target != "" {
-			return fmt.Errorf("volume %s: read_only and target are not supported yet by driver process", v.Name)
-		}
-		link := filepath.Join(t.AllocDir, v.Name)
-		if err := os.Symlink(v.Source, link); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
+// userOf is whom a task runs as.
+func (d *Driver) userOf(user string) (string, error) {
+	if d.cfg.User == "" || user == "" {
+		return cmp.Or(user, d.cfg.User), nil
 	}
-	return nil
+	c, err := supervise.Credential(user)
+	if err == nil && c != nil && c.Uid == 0 {
+		err = errors.New("this agent runs nothing as root (--process-user)")
+	}
+	return user, err
 }
 
 // Status: see driver.Driver.
@@ -272,7 +291,7 @@ func (d *Driver) Stats(_ context.Context, id driver.ID) (driver.Stats, error) {
 
 // Update: see driver.Driver.
 func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
-	if err := d.usable(); err != nil {
+	if err, _ := d.usable(); err != nil {
 		return fmt.Errorf("%w: limits of run %s: %w", driver.ErrUnsupported, id, err)
 	}
 	err := supervise.Update(ctx, d.runDir(id), func(l *supervise.Limits) {

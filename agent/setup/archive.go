@@ -1,0 +1,279 @@
+package setup
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Bounds of an archive: names in it, folders above them included, and how deep
+// and long a name is.
+const (
+	maxEntries = 100_000
+	maxDepth   = 64
+	maxName    = 1024
+	maxLink    = 1024
+)
+
+// errArchive: an archive that is broken, or means harm. It will be so again.
+var errArchive = errors.New("archive refused")
+
+// archiveKind by a file's name; "" = not one.
+func archiveKind(name string) string {
+	lower := strings.ToLower(name)
+	for _, suffix := range []string{".tar.gz", ".tgz", ".tar", ".zip"} {
+		if strings.HasSuffix(lower, suffix) {
+			return strings.TrimPrefix(strings.Replace(suffix, ".tgz", ".tar.gz", 1), ".")
+		}
+	}
+	return ""
+}
+
+// unpacker writes the entries of an archive into a folder that nobody else
+// knows. Links are made last and only where no other is above them: nothing is
+// ever written through one.
+type unpacker struct {
+	ctx   context.Context
+	root  *os.Root
+	b     *budget
+	count int
+	dirs  map[string]bool
+	links []link
+}
+
+type link struct{ name, to string }
+
+// unpackInto unpacks a file into a folder, both in alloc.
+func unpackInto(ctx context.Context, alloc *os.Root, file, tree, kind string, b *budget) error {
+	root, err := alloc.OpenRoot(tree)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	f, err := alloc.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	u := &unpacker{ctx: ctx, root: root, b: b, dirs: map[string]bool{".": true}}
+	switch kind {
+	case "zip":
+		err = u.zip(f)
+	case "tar.gz":
+		var gz *gzip.Reader
+		if gz, err = gzip.NewReader(f); err != nil {
+			return fmt.Errorf("%w: %w", errArchive, err)
+		}
+		err = u.tar(gz)
+	default:
+		err = u.tar(f)
+	}
+	if err != nil {
+		return err
+	}
+	return u.link()
+}
+
+func (u *unpacker) tar(r io.Reader) error {
+	for t := tar.NewReader(r); ; {
+		h, err := t.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", errArchive, err)
+		}
+		if h.Typeflag == tar.TypeXGlobalHeader {
+			continue
+		}
+		name, err := u.entry(h.Name)
+		if err != nil {
+			return err
+		}
+		switch h.Typeflag {
+		case tar.TypeReg:
+			err = u.file(name, fs.FileMode(h.Mode), t)
+		case tar.TypeDir:
+			err = u.dir(name)
+		case tar.TypeSymlink:
+			err = u.symlink(name, h.Linkname)
+		case tar.TypeLink:
+			err = u.hardlink(name, h.Linkname)
+		default:
+			err = refuse(h.Name, "is neither a file, a folder nor a link")
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (u *unpacker) zip(f *os.File) error {
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	z, err := zip.NewReader(f, fi.Size())
+	if err != nil {
+		return fmt.Errorf("%w: %w", errArchive, err)
+	}
+	for _, e := range z.File {
+		name, err := u.entry(e.Name)
+		if err != nil {
+			return err
+		}
+		if err := u.zipEntry(name, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *unpacker) zipEntry(name string, e *zip.File) error {
+	if e.Mode().IsDir() {
+		return u.dir(name)
+	}
+	if t := e.Mode().Type(); t != 0 && t != fs.ModeSymlink {
+		return refuse(e.Name, "is neither a file, a folder nor a link")
+	}
+	r, err := e.Open()
+	if err != nil {
+		return fmt.Errorf("%w: %w", errArchive, err)
+	}
+	defer r.Close()
+	if e.Mode().Type() == fs.ModeSymlink {
+		to, err := io.ReadAll(io.LimitReader(r, maxLink+1))
+		if err != nil {
+			return fmt.Errorf("%w: %w", errArchive, err)
+		}
+		return u.symlink(name, string(to))
+	}
+	return u.file(name, e.Mode(), r)
+}
+
+func refuse(name, why string) error { return fmt.Errorf("%w: %.128q %s", errArchive, name, why) }
+
+// entry checks and counts a name.
+func (u *unpacker) entry(name string) (string, error) {
+	if err := u.ctx.Err(); err != nil {
+		return "", err
+	}
+	clean := path.Clean(name)
+	switch {
+	case len(name) > maxName || strings.Count(clean, "/") >= maxDepth:
+		return "", refuse(name, "is too long a name")
+	case name == "" || path.IsAbs(name) || !filepath.IsLocal(clean) || strings.ContainsAny(name, "\x00\\"):
+		return "", refuse(name, "is not a path inside the archive")
+	}
+	return clean, u.add()
+}
+
+func (u *unpacker) add() error {
+	if u.count++; u.count > maxEntries {
+		return fmt.Errorf("%w: more than %d files and folders", errArchive, maxEntries)
+	}
+	return nil
+}
+
+// dir makes a folder and those above it.
+func (u *unpacker) dir(name string) error {
+	if u.dirs[name] {
+		return nil
+	}
+	if err := errors.Join(u.dir(path.Dir(name)), u.add()); err != nil {
+		return err
+	}
+	if err := u.root.Mkdir(name, 0o755); err != nil {
+		return refuse(name, "is a folder and a file")
+	}
+	u.dirs[name] = true
+	return nil
+}
+
+// clear makes room for an entry: of two of one name the later counts.
+func (u *unpacker) clear(name string) error {
+	if u.dirs[name] {
+		return refuse(name, "is a folder and a file")
+	}
+	if err := u.dir(path.Dir(name)); err != nil {
+		return err
+	}
+	if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// file writes one. Its owner may always change it, others never.
+func (u *unpacker) file(name string, mode fs.FileMode, r io.Reader) error {
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = u.b.copy(f, r)
+	if err != nil && !errors.Is(err, errBudget) {
+		err = fmt.Errorf("%w: %w", errArchive, err)
+	}
+	return errors.Join(err, f.Chmod(mode&0o755|0o600), f.Close())
+}
+
+// hardlink to a file that came before, inside.
+func (u *unpacker) hardlink(name, to string) error {
+	clean := path.Clean(to)
+	fi, err := u.root.Lstat(clean)
+	if path.IsAbs(to) || !filepath.IsLocal(clean) || err != nil || !fi.Mode().IsRegular() {
+		return refuse(name, "is a link to what is no file of the archive before it")
+	}
+	if clean == name {
+		return nil
+	}
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	return u.root.Link(clean, name)
+}
+
+// symlink notes a link that stays inside. Only a target whose ".." come first
+// can be judged by its text: others may go up from where another link leads.
+func (u *unpacker) symlink(name, to string) error {
+	switch {
+	case to == "" || len(to) > maxLink || strings.ContainsRune(to, 0):
+		return refuse(name, "is a link to nowhere")
+	case path.IsAbs(to) || path.Clean(to) != strings.TrimSuffix(to, "/") || !filepath.IsLocal(path.Join(path.Dir(name), to)):
+		return refuse(name, "is a link that leads out of the archive")
+	}
+	u.links = append(u.links, link{name, to})
+	return nil
+}
+
+// link makes the links that were noted. A folder above a link is never a link.
+func (u *unpacker) link() error {
+	linked := map[string]bool{}
+	for _, l := range u.links {
+		for above := path.Dir(l.name); above != "."; above = path.Dir(above) {
+			if linked[above] {
+				return refuse(l.name, "is below a link")
+			}
+		}
+		if err := u.clear(l.name); err != nil {
+			return err
+		}
+		if err := u.root.Symlink(l.to, l.name); err != nil {
+			return err
+		}
+		linked[l.name] = true
+	}
+	return nil
+}

@@ -1,0 +1,397 @@
+package setup
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+const (
+	// attempts to fetch a file; the pause between them doubles.
+	attempts = 4
+	// maxWords of a server that refuses, in bytes.
+	maxWords = 200
+)
+
+// budget is how many bytes a task's artifacts may still take.
+type budget struct {
+	left, all int64
+	setting   string // that bounds it
+}
+
+var errBudget = errors.New("artifacts too large")
+
+// take charges n bytes.
+func (b *budget) take(n int64) error {
+	if n > b.left {
+		return fmt.Errorf("%w: those of the task take more than %d bytes, fetched and unpacked (%s)", errBudget, b.all, b.setting)
+	}
+	b.left -= n
+	return nil
+}
+
+// charged copies at the expense of a budget.
+func (b *budget) copy(w io.Writer, r io.Reader) error {
+	n, err := io.Copy(w, io.LimitReader(r, b.left+1))
+	return errors.Join(err, b.take(n))
+}
+
+// fetchAll fetches what is not complete yet.
+func (s *Setup) fetchAll(ctx context.Context, t Task, who owner) error {
+	select {
+	case s.fetches <- struct{}{}:
+		defer func() { <-s.fetches }()
+	case <-ctx.Done():
+		return &Error{Field: "artifacts", Err: ctx.Err()}
+	}
+	b := &budget{left: s.cfg.ArtifactsMax, setting: "--artifacts-max"}
+	if t.Disk > 0 && t.Disk < b.left {
+		b.left, b.setting = t.Disk, "resources.disk"
+	}
+	b.all = b.left
+	alloc, err := os.OpenRoot(s.allocDir(t.Alloc))
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	defer alloc.Close()
+	for i, a := range t.Artifacts {
+		if err := s.complete(ctx, alloc, t, i, a, b, who); err != nil {
+			return failed(fmt.Sprintf("artifacts[%d]", i), err)
+		}
+	}
+	return nil
+}
+
+// fieldError is an error of one field of an artifact.
+type fieldError struct {
+	field string
+	error
+}
+
+func (e fieldError) Unwrap() error { return e.error }
+
+// failed names the field at fault, and whether a retry may help.
+func failed(at string, err error) *Error {
+	out := &Error{Field: at + ".source", Err: err}
+	if fe := (fieldError{}); errors.As(err, &fe) {
+		out.Field, out.Err = at+"."+fe.field, fe.error
+	}
+	for _, final := range []error{ErrNotAllowed, errBudget, errRedirect, errArchive, errChecksum} {
+		out.Final = out.Final || errors.Is(err, final)
+	}
+	return out
+}
+
+// complete makes sure that an artifact is there. It works in a folder of its
+// own, out of the task's reach, and what is half done there is never used; a
+// mark beside it, written last, says that all of it is in its place.
+func (s *Setup) complete(ctx context.Context, alloc *os.Root, t Task, i int, a Artifact, b *budget, who owner) (err error) {
+	work := filepath.Join("fetch", fmt.Sprintf("%s.%d", t.Name, i))
+	mark := work + ".done"
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%o", a.Source, a.Checksum, a.To, a.Mode))
+	want := hex.EncodeToString(sum[:])
+	if got, err := alloc.ReadFile(mark); err == nil && string(got) == want {
+		return nil
+	}
+	if err := errors.Join(alloc.RemoveAll(work), alloc.MkdirAll(work, 0o700)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, alloc.RemoveAll(work)) }()
+	file := filepath.Join(work, "file")
+	if err := s.fetch(ctx, alloc, file, a, b); err != nil {
+		return err
+	}
+	if err := place(ctx, alloc, work, filepath.Join("tasks", t.Name), a, b, who); err != nil {
+		return err
+	}
+	// What the mark says must be true after a loss of power too.
+	dir, err := alloc.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return err
+	}
+	return alloc.WriteFile(mark, []byte(want), 0o600)
+}
+
+// place moves what was fetched to where the task finds it.
+func place(ctx context.Context, alloc *os.Root, work, taskDir string, a Artifact, b *budget, who owner) error {
+	file, folder := filepath.Join(work, "file"), strings.HasSuffix(a.To, "/")
+	if !filepath.IsLocal(a.To) {
+		return fieldError{"to", fmt.Errorf("%w: %q leaves the task's folder", ErrNotAllowed, a.To)}
+	}
+	name := baseName(a.Source)
+	kind := archiveKind(name)
+	if folder && kind != "" {
+		tree := filepath.Join(work, "tree")
+		if err := alloc.Mkdir(tree, 0o700); err != nil {
+			return err
+		}
+		if err := unpackInto(ctx, alloc, file, tree, kind, b); err != nil {
+			return err
+		}
+		return moveTree(alloc, tree, filepath.Join(taskDir, a.To), taskDir, who)
+	}
+	to := a.To
+	if folder {
+		if !filepath.IsLocal(name) || name == "." {
+			return fieldError{"to", fmt.Errorf("%q names a folder, and the source has no name for the file", a.To)}
+		}
+		to = filepath.Join(to, name)
+	}
+	if err := alloc.Chmod(file, a.Mode); err != nil {
+		return err
+	}
+	if err := moveFile(alloc, file, filepath.Join(taskDir, to), taskDir, who); err != nil {
+		return fieldError{"to", err}
+	}
+	return nil
+}
+
+// moveFile puts a file into the task's folder.
+func moveFile(alloc *os.Root, from, to, taskDir string, who owner) error {
+	if err := makeBelow(alloc, taskDir, filepath.Dir(to), who); err != nil {
+		return err
+	}
+	if err := who.giveName(alloc, from); err != nil {
+		return err
+	}
+	return alloc.Rename(from, to)
+}
+
+// makeBelow makes folders in the task's folder.
+func makeBelow(alloc *os.Root, taskDir, dir string, who owner) error {
+	if err := alloc.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for ; dir != taskDir && dir != "."; dir = filepath.Dir(dir) {
+		if err := who.giveName(alloc, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveTree moves the files of an unpacked archive, among what is there already.
+func moveTree(alloc *os.Root, tree, to, taskDir string, who owner) error {
+	return fs.WalkDir(alloc.FS(), filepath.ToSlash(tree), func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(tree, p)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return makeBelow(alloc, taskDir, filepath.Join(to, rel), who)
+		}
+		return moveFile(alloc, p, filepath.Join(to, rel), taskDir, who)
+	})
+}
+
+// baseName is the last part of a source's path.
+func baseName(source string) string {
+	u, err := url.Parse(source)
+	if err != nil {
+		return ""
+	}
+	return path.Base(u.Path)
+}
+
+var errChecksum = errors.New("the file is not the one that was meant")
+
+// hasher of a checksum "sha256:…"; nil = none is asked for.
+func hasher(checksum string) (hash.Hash, string, error) {
+	kind, sum, _ := strings.Cut(checksum, ":")
+	switch kind {
+	case "":
+		return nil, "", nil
+	case "sha256":
+		return sha256.New(), sum, nil
+	case "sha512":
+		return sha512.New(), sum, nil
+	}
+	return nil, "", fieldError{"checksum", fmt.Errorf("%w: %q is neither sha256 nor sha512", errChecksum, kind)}
+}
+
+// fetch brings a source into a file, in several attempts.
+func (s *Setup) fetch(ctx context.Context, alloc *os.Root, file string, a Artifact, b *budget) error {
+	h, want, err := hasher(a.Checksum)
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(a.Source)
+	if err != nil {
+		return errors.New("not an address")
+	}
+	if u.Scheme == "http" && h == nil {
+		return fieldError{"checksum", fmt.Errorf("%w: http needs a checksum", ErrNotAllowed)}
+	}
+	pause := s.cfg.RetryAfter
+	for n := 1; ; n++ {
+		try := *b
+		err := s.attempt(ctx, alloc, file, u, h, &try)
+		if err == nil {
+			*b = try
+			break
+		}
+		final := failed("", err).Final
+		if r := (*refusal)(nil); final || errors.As(err, &r) && !r.again || errors.Is(err, fs.ErrNotExist) || n == attempts || ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", where(u), err)
+		}
+		s.cfg.Logger.Warn("artifact not fetched, trying again", "source", where(u), "attempt", n, "error", err)
+		if !sleep(ctx, pause+rand.N(pause)) {
+			return fmt.Errorf("%s: %w", where(u), errors.Join(err, ctx.Err()))
+		}
+		pause *= 2
+	}
+	if h == nil {
+		return nil
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, want) {
+		return fieldError{"checksum", fmt.Errorf("%w: %s has %s", errChecksum, where(u), got)}
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// where is a source as messages show it: without what may be a secret.
+func where(u *url.URL) string {
+	if u.Scheme == "file" {
+		return "file://" + u.Path
+	}
+	return u.Scheme + "://" + u.Host + u.EscapedPath()
+}
+
+func (s *Setup) attempt(ctx context.Context, alloc *os.Root, file string, u *url.URL, h hash.Hash, b *budget) error {
+	body, err := s.open(ctx, u, h != nil, b)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	f, err := alloc.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	var w io.Writer = f
+	if h != nil {
+		h.Reset()
+		w = io.MultiWriter(f, h)
+	}
+	return errors.Join(b.copy(w, body), f.Close())
+}
+
+// open begins to read a source.
+func (s *Setup) open(ctx context.Context, u *url.URL, checksum bool, b *budget) (io.ReadCloser, error) {
+	if err := s.allowSource(u.String()); err != nil {
+		return nil, err
+	}
+	if u.Scheme == "file" {
+		return s.openFile(u.Path)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, errors.New("not an address")
+	}
+	req.Header.Set("User-Agent", "nusa-agent")
+	client := *s.client
+	client.CheckRedirect = checkRedirect(checksum)
+	res, err := client.Do(req)
+	if ue := (*url.Error)(nil); errors.As(err, &ue) {
+		return nil, ue.Err // its text would have the whole address
+	}
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		defer res.Body.Close()
+		return nil, refused(res)
+	}
+	if n := res.ContentLength; n > b.left {
+		res.Body.Close()
+		return nil, b.take(n)
+	}
+	return res.Body, nil
+}
+
+func (s *Setup) openFile(path string) (io.ReadCloser, error) {
+	folder, rel, err := s.folderOf(path)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(folder) // a link does not lead out
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(rel, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		f.Close()
+		return nil, errors.Join(err, fmt.Errorf("%w: it is not a plain file", ErrNotAllowed))
+	}
+	return f, nil
+}
+
+// refusal is a server's answer other than the file.
+type refusal struct {
+	status, words string
+	again         bool // later it may answer otherwise
+}
+
+func (r *refusal) Error() string {
+	if r.words == "" {
+		return "the server says " + r.status
+	}
+	return fmt.Sprintf("the server says %s: %s", r.status, r.words)
+}
+
+func refused(res *http.Response) error {
+	r := &refusal{status: res.Status}
+	switch c := res.StatusCode; c {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		r.again = true
+	default:
+		r.again = c >= 500
+	}
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") {
+		words, _ := io.ReadAll(io.LimitReader(res.Body, maxWords))
+		r.words = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(string(words), ""), func(c rune) bool {
+			return unicode.IsSpace(c) || !unicode.IsPrint(c)
+		}), " ")
+	}
+	return r
+}

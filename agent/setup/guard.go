@@ -1,0 +1,140 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"time"
+)
+
+// Bounds of one request.
+const (
+	maxRedirects  = 5
+	answerLimit   = 30 * time.Second
+	tlsLimit      = 10 * time.Second
+	maxHeaderSize = 64 << 10
+)
+
+// special are blocks of addresses that look public and are not, or that lead to
+// other addresses: the registry of special purpose addresses, RFC 6890.
+var special = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"),
+}
+
+// linkLocal is where clouds tell machines their credentials.
+var linkLocal = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32")}
+
+// allowAddr says whether artifacts may be fetched from an address: a public one,
+// or one in a prefix of the operator. A link-local one must be meant: a prefix
+// that is wider than their block does not count.
+func (s *Setup) allowAddr(ip netip.Addr) error {
+	ip = ip.Unmap().WithZone("")
+	for _, p := range s.nets {
+		if !p.Contains(ip) {
+			continue
+		}
+		meant := true
+		for _, l := range linkLocal {
+			meant = meant && (!l.Contains(ip) || p.Bits() >= l.Bits())
+		}
+		if meant {
+			return nil
+		}
+	}
+	public := ip.IsGlobalUnicast() && !ip.IsPrivate()
+	for _, p := range special {
+		public = public && !p.Contains(ip)
+	}
+	if public {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is not a public address, and --artifacts-allow does not name it", ErrNotAllowed, ip)
+}
+
+// allowSource says what can be said of a source without asking the network.
+func (s *Setup) allowSource(source string) error {
+	u, err := url.Parse(source)
+	if err != nil {
+		return errors.New("not an address")
+	}
+	switch u.Scheme {
+	case "file":
+		_, _, err := s.folderOf(u.Path)
+		return err
+	case "http", "https":
+		if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
+			return s.allowAddr(ip)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s is none of https, http, file", u.Scheme)
+}
+
+// folderOf finds the operator's folder that a file is in.
+func (s *Setup) folderOf(path string) (folder, rel string, err error) {
+	for _, f := range s.folders {
+		if rel, err := filepath.Rel(f, filepath.Clean(path)); err == nil && filepath.IsLocal(rel) && rel != "." {
+			return f, rel, nil
+		}
+	}
+	return "", "", fmt.Errorf("%w: %s is in no folder that --artifacts-allow names", ErrNotAllowed, path)
+}
+
+// newClient dials only what allowAddr accepts, whatever a name resolves to and
+// wherever a server redirects. It knows no proxy: that would dial for us.
+func (s *Setup) newClient() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext: s.dial, TLSClientConfig: s.cfg.TLS, ForceAttemptHTTP2: true,
+			DisableKeepAlives: true, DisableCompression: true,
+			TLSHandshakeTimeout: tlsLimit, ResponseHeaderTimeout: answerLimit, MaxResponseHeaderBytes: maxHeaderSize,
+		},
+	}
+}
+
+// errRedirect: a server leads where we do not follow.
+var errRedirect = errors.New("redirect refused")
+
+func checkRedirect(checksum bool) func(*http.Request, []*http.Request) error {
+	return func(req *http.Request, via []*http.Request) error {
+		if len(via) > maxRedirects {
+			return fmt.Errorf("%w: more than %d", errRedirect, maxRedirects)
+		}
+		if req.URL.Scheme == "http" && !checksum {
+			return fmt.Errorf("%w: to http, where only a file with a checksum is taken from", errRedirect)
+		}
+		return nil
+	}
+}
+
+// dial resolves, checks and connects: what was checked is what is dialled.
+func (s *Setup) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	var ips []netip.Addr
+	if ip, err := netip.ParseAddr(host); err == nil {
+		ips = []netip.Addr{ip}
+	} else if ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
+		return nil, err
+	}
+	err = fmt.Errorf("%s has no address", host)
+	for _, ip := range ips {
+		if err = s.allowAddr(ip); err != nil {
+			continue
+		}
+		var conn net.Conn
+		if conn, err = s.cfg.Dial(ctx, net.JoinHostPort(ip.Unmap().String(), port)); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
+}

@@ -1,0 +1,257 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// Bounds of secrets in bytes: of one, and of the memory that holds a task's.
+const (
+	maxSecret   = 256 << 10
+	secretsSize = 16 << 20 // job.MaxSecrets of maxSecret, twice: old and new
+)
+
+// hasSecret looks without reading.
+func (s *Setup) hasSecret(namespace, name string) error {
+	f, err := s.openSecret(namespace, name)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// openSecret opens a secret of this node. Nobody but its owner may be able to
+// read what leads to it. Errors name the secret and no path: those are of other
+// people's secrets; the operator finds them in the log.
+func (s *Setup) openSecret(namespace, name string) (*os.File, error) {
+	missing := fmt.Errorf("%w: %q of namespace %s", ErrSecretMissing, name, namespace)
+	if s.cfg.SecretsDir == "" {
+		return nil, fmt.Errorf("%w (its agent has none at all: --secrets-dir)", missing)
+	}
+	if !filepath.IsLocal(namespace) || !filepath.IsLocal(name) || strings.ContainsRune(namespace+name, '/') {
+		return nil, missing
+	}
+	root, err := os.OpenRoot(s.cfg.SecretsDir)
+	if err != nil {
+		s.cfg.Logger.Error("secrets-dir", "error", err)
+		return nil, missing
+	}
+	defer root.Close()
+	for _, at := range []string{".", namespace, filepath.Join(namespace, name)} {
+		fi, err := root.Lstat(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, missing
+		}
+		if err == nil {
+			err = private(fi, at == filepath.Join(namespace, name))
+		}
+		if err != nil {
+			s.cfg.Logger.Error("secret refused", "path", filepath.Join(s.cfg.SecretsDir, at), "error", err)
+			return nil, fmt.Errorf("%w: its agent holds %q of namespace %s and refuses it: %w", ErrSecretMissing, name, namespace, plain(err))
+		}
+	}
+	f, err := root.OpenFile(filepath.Join(namespace, name), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		s.cfg.Logger.Error("secret not read", "error", err)
+		return nil, fmt.Errorf("%w (%w)", missing, plain(err))
+	}
+	fi, err := f.Stat()
+	if err == nil {
+		err = private(fi, true)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%w (%w)", missing, plain(err))
+	}
+	return f, nil
+}
+
+// private says what is wrong with a file or folder that only its owner may
+// read, who is root or the agent's user.
+func private(fi fs.FileInfo, file bool) error {
+	st, _ := fi.Sys().(*syscall.Stat_t)
+	switch {
+	case file && !fi.Mode().IsRegular():
+		return errors.New("it is not a plain file")
+	case !file && !fi.IsDir():
+		return errors.New("it is not in a plain folder")
+	case fi.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("others may read it: its mode, or that of a folder above, is %#o and must be private to the owner (chmod go=)", fi.Mode().Perm())
+	case st == nil || int(st.Uid) != os.Geteuid() && st.Uid != 0:
+		return errors.New("it belongs to somebody else")
+	case file && fi.Size() > maxSecret:
+		return fmt.Errorf("it has %d bytes, at most %d", fi.Size(), maxSecret)
+	}
+	return nil
+}
+
+// CanSecrets says why this node cannot keep secrets in memory; nil = it can.
+func (s *Setup) CanSecrets() error {
+	s.probe.Do(func() {
+		dir := filepath.Join(s.cfg.Dir, ".probe")
+		if s.tmpfs = os.MkdirAll(dir, 0o700); s.tmpfs != nil {
+			return
+		}
+		if s.tmpfs = s.mountTmpfs(dir); s.tmpfs == nil {
+			s.tmpfs = unix.Unmount(dir, unix.MNT_DETACH)
+		}
+		_ = os.Remove(dir)
+	})
+	return s.tmpfs
+}
+
+// mountTmpfs mounts memory that only the agent's user passes, and that is never
+// swapped where the kernel can (6.4).
+func (s *Setup) mountTmpfs(dir string) error {
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	options := fmt.Sprintf("size=%d,nr_inodes=256,mode=0700", secretsSize)
+	err := unix.Mount("nusa-secrets", dir, "tmpfs", flags, options+",noswap")
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("nusa-secrets", dir, "tmpfs", flags, options)
+	}
+	if err != nil {
+		return fmt.Errorf("mount a tmpfs: %w", err)
+	}
+	return nil
+}
+
+// mounted: something is mounted at dir. The folder above may be a tmpfs too.
+func mounted(dir string) bool {
+	var at, above unix.Stat_t
+	return unix.Lstat(dir, &at) == nil && unix.Lstat(filepath.Dir(dir), &above) == nil && at.Dev != above.Dev
+}
+
+// writeSecrets puts a task's secrets into memory. On a disk they never are.
+func (s *Setup) writeSecrets(t Task, who owner) error {
+	if err := s.CanSecrets(); err != nil {
+		return &Error{Field: "secrets", Err: fmt.Errorf("%w: %w", ErrNotAllowed, err), Final: true}
+	}
+	dir := s.SecretsDir(t.Alloc, t.Name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	if !mounted(dir) {
+		if err := s.mountTmpfs(dir); err != nil {
+			return &Error{Field: "secrets", Err: err}
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	defer root.Close()
+	for i, name := range t.Secrets {
+		if err := s.writeSecret(root, t.Namespace, name, who); err != nil {
+			return &Error{Field: fmt.Sprintf("secrets[%d]", i), Err: err}
+		}
+	}
+	mode := fs.FileMode(0o700)
+	if who.anyone {
+		mode = 0o555
+	}
+	if err := errors.Join(root.Chmod(".", mode), who.giveName(root, ".")); err != nil {
+		return &Error{Field: "secrets", Err: err}
+	}
+	return nil
+}
+
+func (s *Setup) writeSecret(root *os.Root, namespace, name string, who owner) error {
+	var fsys unix.Statfs_t
+	at, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	err = unix.Fstatfs(int(at.Fd()), &fsys)
+	at.Close()
+	if err != nil || fsys.Type != unix.TMPFS_MAGIC {
+		return errors.New("there is no memory mounted for it")
+	}
+	from, err := s.openSecret(namespace, name)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	value, err := io.ReadAll(io.LimitReader(from, maxSecret))
+	if err != nil {
+		return plain(err)
+	}
+	defer clear(value)
+	temp := ".new-" + name
+	_ = root.Remove(temp)
+	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return plain(err)
+	}
+	mode := fs.FileMode(0o400)
+	if who.anyone {
+		mode = 0o444
+	}
+	_, err = f.Write(value)
+	if err = errors.Join(err, who.give(f), f.Chmod(mode), f.Close()); err != nil {
+		return plain(err)
+	}
+	return root.Rename(temp, name)
+}
+
+// Clean takes an allocation's secrets out of memory. Nothing of it may run.
+func (s *Setup) Clean(alloc string) error {
+	above := filepath.Join(s.allocDir(alloc), "secrets")
+	tasks, err := os.ReadDir(above)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, t := range tasks {
+		dir := filepath.Join(above, t.Name())
+		if mounted(dir) {
+			// The files first: somebody may hold a copy of the mount.
+			files, e := os.ReadDir(dir)
+			for _, f := range files {
+				e = errors.Join(e, os.Remove(filepath.Join(dir, f.Name())))
+			}
+			err = errors.Join(err, e, unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
+		}
+		err = errors.Join(err, os.Remove(dir))
+	}
+	return errors.Join(err, os.Remove(above))
+}
+
+// Remove deletes the whole folder of an allocation that has ended.
+func (s *Setup) Remove(alloc string) error {
+	if err := s.Clean(alloc); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(s.allocDir(alloc)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.sizes, alloc)
+	s.mu.Unlock()
+	return nil
+}
+
+// Sweep cleans up after an agent that was killed: what is not live has no
+// secrets.
+func (s *Setup) Sweep(live func(alloc string) bool) {
+	entries, err := os.ReadDir(s.cfg.Dir)
+	if err != nil {
+		s.cfg.Logger.Error("left-overs not looked for", "error", err)
+	}
+	for _, e := range entries {
+		if live(e.Name()) {
+			continue
+		}
+		if err := s.Clean(e.Name()); err != nil {
+			s.cfg.Logger.Error("left-over secrets not removed", "alloc", e.Name(), "error", err)
+		}
+	}
+}

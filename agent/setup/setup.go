@@ -1,0 +1,452 @@
+// Package setup is what makes a task's folder ready before its driver starts
+// it: artifacts are fetched, templates written, secrets put into memory, and the
+// host's folders that it asks for are checked against what the node's operator
+// allows. Linux only.
+package setup
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+)
+
+// DefaultArtifactsMax bounds what the artifacts of a task take, in bytes.
+const DefaultArtifactsMax = 1 << 30
+
+// Errors besides those of package driver; they are reasons to decline.
+var (
+	// ErrNotAllowed: the node's operator did not allow it.
+	ErrNotAllowed = errors.New("not allowed on this node")
+	// ErrSecretMissing: the node does not hold the secret.
+	ErrSecretMissing = errors.New("this node has no such secret")
+)
+
+// Error is what of a task could not be made ready. It is one of driver.ErrStart
+// and driver.ErrInvalid, by whether a retry may help.
+type Error struct {
+	// Field of the task in its job file: "artifacts[0].source".
+	Field string
+	Err   error
+	// Final: a retry does not help.
+	Final bool
+}
+
+// Error begins with the driver's error, as theirs do.
+func (e *Error) Error() string { return fmt.Sprintf("%v: %s: %v", e.kind(), e.Field, e.Err) }
+
+// Unwrap gives the cause and the driver's error.
+func (e *Error) Unwrap() []error { return []error{e.kind(), e.Err} }
+
+func (e *Error) kind() error {
+	if e.Final {
+		return driver.ErrInvalid
+	}
+	return driver.ErrStart
+}
+
+// Config of a Setup: what the node's operator allows.
+type Config struct {
+	// Dir holds a folder for each allocation, private to the agent. Required.
+	Dir string
+	// Private are folders that no volume may lead into: the agent's own.
+	Private []string
+	// VolumesAllow are folders below which volumes may be; none = no volumes.
+	VolumesAllow []string
+	// ArtifactsAllow are addresses beyond the public ones that artifacts may be
+	// fetched from, as CIDR prefixes, and folders for file://.
+	ArtifactsAllow []string
+	// ArtifactsMax bounds the artifacts of a task, in bytes, fetched and
+	// unpacked. Default DefaultArtifactsMax.
+	ArtifactsMax int64
+	// SecretsDir holds NAMESPACE/NAME; "" = this node has no secrets.
+	SecretsDir string
+	// Dial opens streams. Required for http and https.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// TLS of https. Default: the system's authorities.
+	TLS *tls.Config
+	// RetryAfter is the first pause between two attempts to fetch. Default 1 s.
+	RetryAfter time.Duration
+	Logger     *slog.Logger
+}
+
+// Setup prepares tasks. Safe for concurrent use.
+type Setup struct {
+	cfg     Config
+	nets    []netip.Prefix
+	folders []string
+	client  *http.Client
+	fetches chan struct{}
+
+	mu    sync.Mutex
+	sizes map[string]int64 // of folders of ended allocations
+
+	probe sync.Once
+	tmpfs error // why there is no private memory; nil = there is
+}
+
+// maxFetches at a time, of all tasks.
+const maxFetches = 8
+
+// New checks the configuration; errors name what is wrong in it.
+func New(cfg Config) (*Setup, error) {
+	cfg.ArtifactsMax = cmp.Or(cfg.ArtifactsMax, DefaultArtifactsMax)
+	cfg.RetryAfter = cmp.Or(cfg.RetryAfter, time.Second)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Setup{cfg: cfg, fetches: make(chan struct{}, maxFetches), sizes: map[string]int64{}}
+	for _, dir := range cfg.VolumesAllow {
+		if !filepath.IsAbs(dir) {
+			return nil, fmt.Errorf("volumes-allow: %q is not an absolute path", dir)
+		}
+	}
+	for _, a := range cfg.ArtifactsAllow {
+		if filepath.IsAbs(a) {
+			s.folders = append(s.folders, filepath.Clean(a))
+			continue
+		}
+		p, err := netip.ParsePrefix(a)
+		if err != nil {
+			return nil, fmt.Errorf("artifacts-allow: %q is neither a prefix such as 10.0.0.0/8 nor an absolute path", a)
+		}
+		s.nets = append(s.nets, p.Masked())
+	}
+	if cfg.SecretsDir != "" && !filepath.IsAbs(cfg.SecretsDir) {
+		return nil, fmt.Errorf("secrets-dir: %q is not an absolute path", cfg.SecretsDir)
+	}
+	s.client = s.newClient()
+	return s, os.MkdirAll(cfg.Dir, 0o700)
+}
+
+// Task is what has to be made ready of one.
+type Task struct {
+	Alloc, Name, Namespace string
+	// Disk it is charged for, in bytes: its artifacts take no more. 0 = only the
+	// node's own bound.
+	Disk      int64
+	Artifacts []Artifact
+	Templates []Template
+	Secrets   []string
+	Volumes   []driver.Volume
+	// User it runs as, "" = the agent's, or root in a container. Contained: the
+	// name of a user is the container's.
+	User      string
+	Contained bool
+}
+
+// Artifact is something to fetch. To is a path below the task's folder; with a
+// slash at its end it is a folder.
+type Artifact struct {
+	Source, Checksum, To string
+	Mode                 fs.FileMode
+}
+
+// Template is a text to write; To is a clean path below the task's folder.
+type Template struct {
+	To, Text string
+	Mode     fs.FileMode
+}
+
+// Mode reads permissions such as "0644", which is also what "" means.
+func Mode(octal string) (fs.FileMode, error) {
+	if octal == "" {
+		return 0o644, nil
+	}
+	n, err := strconv.ParseUint(octal, 8, 32)
+	if err != nil || n > 0o777 {
+		return 0, fmt.Errorf("%q is not permissions such as 0644", octal)
+	}
+	return fs.FileMode(n), nil
+}
+
+func (s *Setup) allocDir(alloc string) string { return filepath.Join(s.cfg.Dir, alloc) }
+
+// TaskDir is a task's own folder and SharedDir that of its allocation's tasks.
+func (s *Setup) TaskDir(alloc, task string) string {
+	return filepath.Join(s.allocDir(alloc), "tasks", task)
+}
+
+// SharedDir: see TaskDir.
+func (s *Setup) SharedDir(alloc string) string { return filepath.Join(s.allocDir(alloc), "shared") }
+
+// SecretsDir is where the secrets of a task are on this node, in memory.
+func (s *Setup) SecretsDir(alloc, task string) string {
+	return filepath.Join(s.allocDir(alloc), "secrets", task)
+}
+
+// Admit says why a task cannot be made ready here: ErrNotAllowed or
+// ErrSecretMissing in an *Error. It changes nothing and does not look beyond
+// this machine.
+func (s *Setup) Admit(t Task) error {
+	if _, err := s.Volumes(t.Volumes); err != nil {
+		return err
+	}
+	for i, name := range t.Secrets {
+		if err := s.hasSecret(t.Namespace, name); err != nil {
+			return &Error{Field: fmt.Sprintf("secrets[%d]", i), Err: err, Final: true}
+		}
+	}
+	for i, a := range t.Artifacts {
+		if err := s.allowSource(a.Source); err != nil {
+			return &Error{Field: fmt.Sprintf("artifacts[%d].source", i), Err: err, Final: true}
+		}
+	}
+	return nil
+}
+
+// Prepare makes a task ready for its next run: what is complete from an earlier
+// one is not fetched again, templates and secrets are written anew.
+func (s *Setup) Prepare(ctx context.Context, t Task) error {
+	who, err := t.owner()
+	if err != nil {
+		return &Error{Field: "config.user", Err: err, Final: true}
+	}
+	if err := s.makeFolders(t); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	if len(t.Artifacts) > 0 {
+		if err := s.fetchAll(ctx, t, who); err != nil {
+			return err
+		}
+	}
+	if err := s.writeTemplates(t, who); err != nil {
+		return err
+	}
+	if len(t.Secrets) > 0 {
+		return s.writeSecrets(t, who)
+	}
+	return nil
+}
+
+// makeFolders makes those of a task. All are below a folder that is the
+// agent's alone, so what every user may write there is the allocation's only.
+func (s *Setup) makeFolders(t Task) error {
+	shared := s.SharedDir(t.Alloc)
+	for _, dir := range []string{s.TaskDir(t.Alloc, t.Name), shared} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return os.Chmod(shared, 0o777|fs.ModeSticky) // its tasks may be of several users
+}
+
+func (s *Setup) writeTemplates(t Task, who owner) error {
+	if len(t.Templates) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(s.TaskDir(t.Alloc, t.Name)) // the task may have left links there
+	if err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	defer root.Close()
+	for i, tmpl := range t.Templates {
+		if err := writeFile(root, tmpl, who); err != nil {
+			return &Error{Field: fmt.Sprintf("templates[%d].to", i), Err: err}
+		}
+	}
+	return nil
+}
+
+// writeFile replaces a file as a whole: one that an earlier run made read-only,
+// or a link of it, is no hindrance.
+func writeFile(root *os.Root, t Template, who owner) error {
+	if err := makeParents(root, t.To, who); err != nil {
+		return err
+	}
+	temp := t.To + ".nusa-new"
+	if err := root.RemoveAll(temp); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(t.Text)
+	if err == nil {
+		err = who.give(f)
+	}
+	if err = errors.Join(err, f.Chmod(t.Mode), f.Close()); err != nil {
+		return err
+	}
+	return root.Rename(temp, t.To)
+}
+
+// makeParents makes the folders above a file, for everybody to read; those that
+// are new are given to the owner.
+func makeParents(root *os.Root, name string, who owner) error {
+	dir := filepath.Dir(name)
+	if dir == "." {
+		return nil
+	}
+	if err := root.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for ; dir != "."; dir = filepath.Dir(dir) {
+		if err := who.giveName(root, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// owner is whom a task's files are given to.
+type owner struct {
+	uid, gid int
+	same     bool // the agent's: nothing to do
+	anyone   bool // only a container knows the user's number
+}
+
+func (o owner) give(f *os.File) error {
+	if o.same || o.anyone {
+		return nil
+	}
+	return f.Chown(o.uid, o.gid)
+}
+
+func (o owner) giveName(root *os.Root, name string) error {
+	if o.same || o.anyone {
+		return nil
+	}
+	return root.Lchown(name, o.uid, o.gid)
+}
+
+func (t Task) owner() (owner, error) {
+	name, group, _ := strings.Cut(t.User, ":")
+	switch {
+	case t.User == "" || t.Contained && name == "root":
+		return owner{same: true}, nil
+	case t.Contained:
+		uid, err := strconv.Atoi(name)
+		if err != nil {
+			return owner{anyone: true}, nil
+		}
+		gid, err := strconv.Atoi(group)
+		if err != nil {
+			gid = uid
+		}
+		return owner{uid: uid, gid: gid, same: os.Geteuid() != 0}, nil
+	}
+	cred, err := supervise.Credential(t.User)
+	if err != nil || cred == nil {
+		return owner{same: true}, err
+	}
+	return owner{uid: int(cred.Uid), gid: int(cred.Gid)}, nil
+}
+
+// Volumes are the host's folders with every link resolved, as far as the
+// operator allows them.
+func (s *Setup) Volumes(in []driver.Volume) ([]driver.Volume, error) {
+	out := slices.Clone(in)
+	for i, v := range out {
+		real, err := s.volume(v.Source)
+		if err != nil {
+			return nil, &Error{Field: fmt.Sprintf("volumes.%s.source", v.Name), Err: err, Final: true}
+		}
+		out[i].Source = real
+	}
+	return out, nil
+}
+
+func (s *Setup) volume(source string) (string, error) {
+	if len(s.cfg.VolumesAllow) == 0 {
+		return "", fmt.Errorf("%w: its agent gives no folder of the host away (--volumes-allow)", ErrNotAllowed)
+	}
+	if !filepath.IsAbs(source) || !belowAny(filepath.Clean(source), s.cfg.VolumesAllow) {
+		return "", fmt.Errorf("%w: %s is not below %s (--volumes-allow)", ErrNotAllowed, source, strings.Join(s.cfg.VolumesAllow, ", "))
+	}
+	real, err := filepath.EvalSymlinks(source)
+	if err != nil {
+		return "", fmt.Errorf("%w: %s: %w", ErrNotAllowed, source, plain(err))
+	}
+	if !belowAny(real, resolved(s.cfg.VolumesAllow)) || belowAny(real, resolved(s.cfg.Private)) {
+		return "", fmt.Errorf("%w: a link in %s leads out of what --volumes-allow names", ErrNotAllowed, source)
+	}
+	return real, nil
+}
+
+// resolved follows the links in folders of the operator; one that is not there
+// holds nothing.
+func resolved(dirs []string) []string {
+	var out []string
+	for _, dir := range dirs {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			out = append(out, real)
+		}
+	}
+	return out
+}
+
+// belowAny: a clean path is one of the folders, or in one.
+func belowAny(path string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		rel, err := filepath.Rel(dir, path)
+		return err == nil && filepath.IsLocal(rel)
+	})
+}
+
+// plain is an error of a file without its path.
+func plain(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// entrySize is what a file or folder counts for besides its blocks.
+const entrySize = 512
+
+// Size is how many bytes the folder of an allocation that has ended takes, with
+// something for each entry; 0 = it is not there. What it was once is
+// remembered: nothing writes there any more.
+func (s *Setup) Size(ctx context.Context, alloc string) (int64, error) {
+	s.mu.Lock()
+	size, known := s.sizes[alloc]
+	s.mu.Unlock()
+	if known {
+		return size, nil
+	}
+	err := filepath.WalkDir(s.allocDir(alloc), func(_ string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		size += entrySize
+		if fi, err := d.Info(); err == nil && fi.Mode().IsRegular() {
+			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+				size += st.Blocks * 512
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	s.sizes[alloc] = size
+	s.mu.Unlock()
+	return size, nil
+}

@@ -1,0 +1,142 @@
+package supervise
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Credential of a user with all of its groups; nil = the one that this process
+// has and cannot change. The user is a name of this host, or a number, perhaps
+// with a group: "1000:1000".
+func Credential(name string) (*syscall.Credential, error) {
+	u, err := lookupUser(name)
+	if err != nil {
+		return nil, err
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	c := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	if os.Geteuid() != 0 {
+		if int(c.Uid) != os.Geteuid() {
+			return nil, fmt.Errorf("user %s: the agent does not run as root", name)
+		}
+		return nil, nil
+	}
+	if u.Username == "" { // a number that has no name has no further groups
+		return c, nil
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if g, err := strconv.ParseUint(id, 10, 32); err == nil {
+			c.Groups = append(c.Groups, uint32(g))
+		}
+	}
+	return c, nil
+}
+
+func lookupUser(name string) (*user.User, error) {
+	id, group, hasGroup := strings.Cut(name, ":")
+	if _, err := strconv.ParseUint(id, 10, 32); err != nil {
+		return user.Lookup(name)
+	}
+	if hasGroup {
+		return &user.User{Uid: id, Gid: group}, nil
+	}
+	if u, err := user.LookupId(id); err == nil {
+		return u, nil
+	}
+	return &user.User{Uid: id, Gid: id}, nil
+}
+
+// Ulimit is a soft and a hard limit; the greatest number is unlimited.
+type Ulimit struct {
+	Soft uint64 `json:"soft"`
+	Hard uint64 `json:"hard"`
+}
+
+var ulimits = map[string]int{
+	"as": unix.RLIMIT_AS, "core": unix.RLIMIT_CORE, "cpu": unix.RLIMIT_CPU, "data": unix.RLIMIT_DATA, "fsize": unix.RLIMIT_FSIZE,
+	"memlock": unix.RLIMIT_MEMLOCK, "nofile": unix.RLIMIT_NOFILE, "nproc": unix.RLIMIT_NPROC, "stack": unix.RLIMIT_STACK,
+}
+
+// setUlimits of a process that runs as cred, nil = as this one. The kernel lets
+// one user limit its own processes, so a thread is that user for a moment and
+// then ends.
+func setUlimits(pid int, limits map[string]Ulimit, cred *syscall.Credential) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		if cred != nil {
+			const keep = ^uintptr(0)
+			_, _, e1 := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(cred.Gid), keep, keep)
+			_, _, e2 := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(cred.Uid), keep, keep)
+			if e := cmp.Or(e1, e2); e != 0 {
+				done <- e
+				return
+			}
+		}
+		done <- prlimit(pid, limits)
+	}()
+	return <-done
+}
+
+func prlimit(pid int, limits map[string]Ulimit) error {
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		which, ok := ulimits[name]
+		if !ok {
+			return fmt.Errorf("ulimit %s: there is no such limit", name)
+		}
+		l := limits[name]
+		if err := unix.Prlimit(pid, which, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
+			return fmt.Errorf("ulimit %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// detachLimit is how long a traced child may take to stand still.
+const detachLimit = 5 * time.Second
+
+// limitTraced sets the limits of a child that this thread started traced: it
+// stands still before its first instruction, and then goes on. Without limits it
+// was not traced.
+func limitTraced(pid int, limits map[string]Ulimit, cred *syscall.Credential) error {
+	if len(limits) == 0 {
+		return nil
+	}
+	err := setUlimits(pid, limits, cred)
+	if err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		return err
+	}
+	for began := time.Now(); ; time.Sleep(50 * time.Microsecond) {
+		err := syscall.PtraceDetach(pid)
+		if err != syscall.ESRCH || unix.Kill(pid, 0) != nil {
+			return err
+		}
+		if time.Since(began) > detachLimit {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			return fmt.Errorf("process %d does not stand still to be limited", pid)
+		}
+	}
+}
