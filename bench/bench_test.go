@@ -40,6 +40,9 @@ PASS
 			{scenario{args: "--rate 50", goal: "≤ 0.8 / 3 ms", met: within(0.8, 2000), nomad: "9 ms"}, []*bench.Result{rate, rate}},
 		},
 		core: lines,
+		questions: []coreLine{
+			{name: "ThousandRegions/paths/k=5,relays=2", ns: 263_502, alloc: 26}, {name: "ThousandRegions/relays", ns: 2.1e9}, {name: "Questions/board", ns: 45.9e6},
+		},
 		predicted: []predicted{
 			{table{name: "A", neighbours: 16, vivaldi: "0.1 / 0.4 / 2", median: 0.05, p90: 0.25, stretch: 1.1}, []*bench.TopologyResult{
 				{Regions: 51, MeasuredPairs: 806, UnmeasuredPairs: 1422, MedianRelativeError: 0.0214, P90RelativeError: 0.2, NearestStretch: 1, WithinStatedError: 0.8, FitSeconds: 0.1},

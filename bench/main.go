@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,7 +30,7 @@ func main() {
 	flag.BoolVar(&o.quick, "quick", false, "only see that everything works, within a minute")
 	flag.IntVar(&o.runs, "runs", 1, "runs of each measurement: figures become ranges")
 	flag.StringVar(&o.only, "only", "", "regular expression: only measurements of a region whose arguments match")
-	flag.BoolVar(&o.topologyOnly, "topology", false, "only predictions of round trips")
+	flag.BoolVar(&o.topologyOnly, "topology", false, "only predictions of round trips, and questions about them")
 	flag.Parse()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
@@ -90,6 +91,9 @@ func run(ctx context.Context, o options) error {
 		if p.predicted, err = o.topologies(ctx); err != nil {
 			return err
 		}
+		if p.questions, err = questions(ctx, o.quick); err != nil {
+			return err
+		}
 	}
 	if o.only == "" && !o.topologyOnly {
 		if p.core, err = core(ctx, o.quick); err != nil {
@@ -127,20 +131,22 @@ func (o options) region(ctx context.Context, s scenario) (*bench.Result, error) 
 
 // core runs the Go benchmarks of what decides.
 func core(ctx context.Context, quick bool) ([]coreLine, error) {
+	return goBenchmarks(ctx, quick, ".", "./regional/sched")
+}
+
+// goBenchmarks runs those of packages whose names match.
+func goBenchmarks(ctx context.Context, quick bool, match string, packages ...string) ([]coreLine, error) {
 	benchtime := "500ms"
 	if quick {
 		benchtime = "1x"
 	}
-	fmt.Fprintln(os.Stderr, "go test -bench . ./regional/sched")
-	out, err := command(ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchtime", benchtime, "-timeout", "20m", "./regional/sched")
+	fmt.Fprintln(os.Stderr, "go test -bench", match, strings.Join(packages, " "))
+	args := append([]string{"test", "-run", "^$", "-bench", match, "-benchtime", benchtime, "-timeout", "20m"}, packages...)
+	out, err := command(ctx, "go", args...)
 	if err != nil {
 		return nil, err
 	}
-	lines, err := parseCore(out)
-	if err != nil {
-		return nil, err
-	}
-	return lines, nil
+	return parseCore(out)
 }
 
 // command runs a program. It is asked to end when ctx does, so that it can

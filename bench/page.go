@@ -28,6 +28,7 @@ type page struct {
 	core     []coreLine
 
 	predicted []predicted
+	questions []coreLine
 }
 
 // machine is what the figures are of.
@@ -154,6 +155,7 @@ func (p page) print(w io.Writer) {
 	p.printAfter(w)
 	p.printCompared(w)
 	printPredicted(w, p.predicted)
+	printQuestions(w, p.questions)
 	p.printCore(w)
 }
 

@@ -202,3 +202,46 @@ func printPredicted(w io.Writer, all []predicted) {
 			p.vivaldi, p.goal(), reached)
 	}
 }
+
+// questions runs the Go benchmarks of what a matrix of 1,000 regions costs those
+// who ask. Fits are left out: those are among the tables.
+func questions(ctx context.Context, quick bool) ([]coreLine, error) {
+	out, err := goBenchmarks(ctx, quick, "ThousandRegions", "./topology")
+	if err != nil {
+		return nil, err
+	}
+	asked, err := goBenchmarks(ctx, quick, "Questions/^(router|board|check)$", "./global")
+	return append(out, asked...), err
+}
+
+// questionGoals are the times that some should take, in ns.
+var questionGoals = map[string]struct {
+	ns   float64
+	text string
+}{
+	"ThousandRegions/paths/k=5,relays=2": {5e6, "≤ 5 ms"},
+	"ThousandRegions/relays":             {2e9, "≤ 2 s"},
+}
+
+func printQuestions(w io.Writer, all []coreLine) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\n## Questions about 1,000 regions\n\n`go test -bench … ./topology ./global`: every pair measured, or a third of them\n(Questions); one core. Relays are the best one of every pair; a board is what a\nsecond of watching costs the global tier, for all who watch.\n\n")
+	fmt.Fprint(w, "| benchmark | ms | allocations | goal | reached |\n|---|---|---|---|---|\n")
+	for _, c := range all {
+		goal, set := questionGoals[c.name]
+		reached := ""
+		if set {
+			reached = "no"
+			if c.ns <= goal.ns {
+				reached = "yes"
+			}
+		}
+		alloc := ""
+		if c.alloc > 0 {
+			alloc = number(c.alloc)
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", c.name, short(c.ns/1e6), alloc, goal.text, reached)
+	}
+}

@@ -125,7 +125,7 @@ func (o *originsAPI) Resolve(_ context.Context, req *nusav1.ResolveOriginRequest
 	table, picture := st.origins, st.topologyPicture()
 	age := st.clock() - picture.at
 	st.mu.Unlock()
-	out, err := table.Resolve(req, picture.router)
+	out, err := table.Resolve(req, picture.routers.At)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func (t *topologyAPI) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.
 		options.Weights.Loads = a.st.loads()
 		a.st.mu.Unlock()
 	}
-	paths, err := p.router(percentile).Paths(req.GetFrom(), req.GetTo(), options)
+	paths, err := p.routers.At(percentile).Paths(req.GetFrom(), req.GetTo(), options)
 	if err != nil {
 		return nil, apiError(err)
 	}

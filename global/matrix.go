@@ -3,7 +3,6 @@ package global
 import (
 	"cmp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/topo"
@@ -47,28 +46,13 @@ type matrix struct {
 
 // picture is a view and what is derived from it, for as long as it is used.
 type picture struct {
-	view  *topology.View
-	stamp uint64
-	at    time.Duration
-
-	mu      sync.Mutex
-	routers map[topology.Percentile]*topology.Router
+	view    *topology.View
+	routers *topology.Routers
+	stamp   uint64
+	at      time.Duration
 }
 
 func newMatrix() matrix { return matrix{rows: topology.NewMatrix(), stale: true, stamp: 1} }
-
-// router is the view's at a percentile: of 1,000 regions it takes tens of
-// milliseconds to build, so it is kept, and not under the state's lock.
-func (p *picture) router(at topology.Percentile) *topology.Router {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.routers[at]
-	if r == nil {
-		r = topology.NewRouter(p.view, at)
-		p.routers[at] = r
-	}
-	return r
-}
 
 // latencyRow takes a region's row. mu is held.
 func (st *state) latencyRow(from string, row *nusav1.LatencyRow) {
@@ -116,10 +100,8 @@ func (st *state) topologyPicture() *picture {
 	if p := m.picture; p != nil && !m.stale && now-p.at < viewAge && (p.stamp == m.stamp || len(st.regions) > fewRegions) {
 		return p
 	}
-	m.picture = &picture{
-		view: st.latencyRows().View(now, rowStale, m.predictor), stamp: m.stamp, at: now,
-		routers: map[topology.Percentile]*topology.Router{},
-	}
+	view := st.latencyRows().View(now, rowStale, m.predictor)
+	m.picture = &picture{view: view, routers: topology.NewRouters(view), stamp: m.stamp, at: now}
 	return m.picture
 }
 

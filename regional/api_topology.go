@@ -45,7 +45,22 @@ func (s *server) view(names ...string) (*topology.View, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := l.prober.view()
+	return s.with(l.prober.view(), names)
+}
+
+// routers are of the present topology, as view.
+func (s *server) routers(names ...string) (*topology.Routers, error) {
+	l, err := s.leading()
+	if err != nil {
+		return nil, err
+	}
+	r := l.prober.routers()
+	_, err = s.with(r.View(), names)
+	return r, err
+}
+
+// with refuses names that are no regions of a view.
+func (s *server) with(v *topology.View, names []string) (*topology.View, error) {
 	for _, name := range names {
 		if _, known := v.Region(name); name != "" && !known {
 			return nil, status.Errorf(codes.NotFound, "region %q is not known in region %q", name, s.cfg.Region.GetName())
@@ -98,11 +113,11 @@ func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.Pa
 	if err != nil {
 		return nil, err
 	}
-	v, err := t.s.view(req.GetFrom(), req.GetTo())
+	routers, err := t.s.routers(req.GetFrom(), req.GetTo())
 	if err != nil {
 		return nil, err
 	}
-	paths, err := topology.NewRouter(v, p).Paths(req.GetFrom(), req.GetTo(), options)
+	paths, err := routers.At(p).Paths(req.GetFrom(), req.GetTo(), options)
 	if err != nil {
 		return nil, status.Error(codes.NotFound, err.Error())
 	}
@@ -185,14 +200,14 @@ func (o originRecords) Resolve(_ context.Context, req *nusav1.ResolveOriginReque
 	if err != nil {
 		return nil, err
 	}
-	v, err := o.s.view()
+	routers, err := o.s.routers()
 	if err != nil {
 		return nil, err
 	}
 	if req.GetRegion() == "" && req.GetLocation() == nil {
 		req = &nusav1.ResolveOriginRequest{Domain: req.GetDomain(), Region: o.s.cfg.Region.GetName(), Current: req.GetCurrent()}
 	}
-	out, err := table.Resolve(req, func(p topology.Percentile) *topology.Router { return topology.NewRouter(v, p) })
+	out, err := table.Resolve(req, routers.At)
 	if err != nil {
 		return nil, err
 	}

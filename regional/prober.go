@@ -16,6 +16,13 @@ import (
 // maxPeers bounds the other regions that are believed to exist.
 const maxPeers = topo.MaxRegions
 
+// Routers of more than fewRegions are used for routersAge, since they cost more to
+// build than an answer does.
+const (
+	fewRegions = 128
+	routersAge = time.Second
+)
+
 // toldStale is the age beyond which what others told is stale, whatever they
 // said: they are silent.
 const toldStale = 2 * time.Minute
@@ -33,6 +40,9 @@ type prober struct {
 	// were asked for, and beneath both the compact matrix. This region's own row
 	// comes in with each view.
 	matrix *topology.Matrix
+	// kept are routers for the questions of the next moment.
+	kept   *topology.Routers
+	keptAt time.Duration
 }
 
 func newProber(l *leader) *prober {
@@ -168,6 +178,22 @@ func (p *prober) view() *topology.View {
 	}
 	p.matrix.SetCoordinate(p.name(), at)
 	return p.matrix.View(now, toldStale, nil)
+}
+
+// routers are of the present view or, of many regions, of one that is hardly
+// older.
+func (p *prober) routers() *topology.Routers {
+	p.mu.Lock()
+	kept, fresh := p.kept, len(p.peers) >= fewRegions && p.now()-p.keptAt < routersAge
+	p.mu.Unlock()
+	if kept != nil && fresh {
+		return kept
+	}
+	kept = topology.NewRouters(p.view())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kept, p.keptAt = kept, p.now()
+	return kept
 }
 
 // others are the regions that the global tier named.

@@ -9,8 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -18,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 	"github.com/nusa-scheduler/nusa/topology/origin"
@@ -27,61 +26,39 @@ import (
 const (
 	MaxRecords = 1000
 	MaxBytes   = 1 << 20
-	// MaxAddress is the longest address of an origin, in bytes.
-	MaxAddress = 253
 )
-
-// maxRTT is the most that a policy may ask for: no probe waits for longer.
-const maxRTT = time.Minute
 
 // ErrTooMany: the records would exceed MaxRecords or MaxBytes.
 var ErrTooMany = errors.New("too many origin records")
 
 // Check answers a record in its canonical form, without revision, or what is
-// wrong with it: an error INVALID_ARGUMENT with one problem per fault. known
-// says which regions there are; nil leaves that aside.
+// wrong with it: an error INVALID_ARGUMENT with one problem per fault. What a
+// record may be is for job.ValidateOrigins to say; known says which regions there
+// are, nil leaves that aside.
 func Check(rec *nusav1.OriginRecord, known func(region string) bool) (*nusav1.OriginRecord, error) {
 	var problems []*nusav1.Problem
-	fail := func(field, format string, args ...any) {
-		problems = append(problems, &nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
-	}
-	out := proto.CloneOf(rec)
-	if out == nil {
-		out = &nusav1.OriginRecord{}
-	}
-	out.Revision = 0
-	domain, err := origin.ParsePattern(out.GetDomain())
-	if err != nil {
-		fail("record.domain", "%v", err)
-	} else if out.Domain = domain; true {
-		if _, err := origin.NewTable([]origin.Record{{Pattern: domain, Origins: read(out)}}); err != nil {
-			fail("record.origins", "%v", err)
+	var errs job.Errors
+	if err := job.ValidateOrigins(rec); errors.As(err, &errs) {
+		for _, p := range errs.Proto() {
+			p.Field = "record." + p.GetField()
+			problems = append(problems, p)
 		}
 	}
-	for i, o := range out.GetOrigins()[:min(len(out.GetOrigins()), origin.MaxOrigins)] {
-		at := fmt.Sprintf("record.origins[%d]", i)
+	for i, o := range rec.GetOrigins()[:min(len(rec.GetOrigins()), origin.MaxOrigins)] {
 		if known != nil && o.GetRegion() != "" && !known(o.GetRegion()) {
-			fail(at+".region", "there is no region %q", clip(o.GetRegion()))
+			problems = append(problems, &nusav1.Problem{
+				Field: fmt.Sprintf("record.origins[%d].region", i), Message: fmt.Sprintf("there is no region %q", clip(o.GetRegion())),
+			})
 		}
-		if len(o.GetAddress()) > MaxAddress || !utf8.ValidString(o.GetAddress()) {
-			fail(at+".address", "must be text of at most %d bytes", MaxAddress)
-		}
-	}
-	p := out.GetPolicy()
-	if !slices.Contains([]int32{0, 50, 90, 99}, p.GetPercentile()) {
-		fail("record.policy.percentile", "%d: must be 50, 90 or 99", p.GetPercentile())
-	}
-	if m := p.GetMaxRtt(); m != nil && (m.CheckValid() != nil || m.AsDuration() < 0 || m.AsDuration() > maxRTT) {
-		fail("record.policy.max_rtt", "must be 0..%s", maxRTT)
-	}
-	if n := p.GetMaxRelays(); n < topology.NoRelays || n > topology.MaxRelays {
-		fail("record.policy.max_relays", "%d: must be %d..%d", n, topology.NoRelays, topology.MaxRelays)
-	}
-	if g := p.GetMinRelayGain(); !(g >= 0 && g <= 1) {
-		fail("record.policy.min_relay_gain", "%v: must be 0..1", g)
 	}
 	if len(problems) > 0 {
 		return nil, serve.Invalid(problems...)
+	}
+	out := proto.CloneOf(rec)
+	out.Revision = 0
+	var err error
+	if out.Domain, err = origin.ParsePattern(out.GetDomain()); err != nil {
+		return nil, invalid("record.domain", err)
 	}
 	return out, nil
 }

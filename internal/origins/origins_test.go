@@ -42,18 +42,18 @@ func TestCheck(t *testing.T) {
 		"record.domain: ":                record("a..com", "sgp"),
 		"record.domain: domain \"1.2":    record("1.2.3.4", "sgp"),
 		"record.domain: domain \"a.*.c":  record("a.*.com", "sgp"),
-		"record.domain: domain \"\"":     nil,
+		"record.domain: is missing":      nil,
 		"record.origins: ":               record("a.com"),
-		"comes twice":                    record("a.com", "sgp", "sgp"),
-		"at most 64":                     many,
+		"stands twice":                   record("a.com", "sgp", "sgp"),
+		"limit is 64":                    many,
 		`origins[1].region: there is no`: record("a.com", "sgp", "mars"),
-		"weight -1":                      with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = -1 }),
-		"weight 1001":                    with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = 1001 }),
-		"weight NaN":                     with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = math.NaN() }),
+		"weight: -1":                     with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = -1 }),
+		"weight: 1001":                   with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = 1001 }),
+		"weight: NaN":                    with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = math.NaN() }),
 		"address":                        with(func(r *nusav1.OriginRecord) { r.Origins[0].Address = strings.Repeat("x", 254) }),
 		"percentile":                     with(func(r *nusav1.OriginRecord) { r.Policy.Percentile = 42 }),
 		"max_rtt":                        with(func(r *nusav1.OriginRecord) { r.Policy.MaxRtt = durationpb.New(-1) }),
-		"max_rtt: must":                  with(func(r *nusav1.OriginRecord) { r.Policy.MaxRtt = durationpb.New(2 * time.Minute) }),
+		"max_rtt: 2m":                    with(func(r *nusav1.OriginRecord) { r.Policy.MaxRtt = durationpb.New(2 * time.Minute) }),
 		"max_relays":                     with(func(r *nusav1.OriginRecord) { r.Policy.MaxRelays = 7 }),
 		"min_relay_gain":                 with(func(r *nusav1.OriginRecord) { r.Policy.MinRelayGain = math.NaN() }),
 	} {
@@ -92,7 +92,7 @@ func TestBounds(t *testing.T) {
 	for i := range 100 {
 		r := record(fmt.Sprintf("d%d.com", i))
 		for k := range 64 {
-			r.Origins = append(r.Origins, &nusav1.Origin{Region: fmt.Sprint("r", k), Address: strings.Repeat("x", MaxAddress)})
+			r.Origins = append(r.Origins, &nusav1.Origin{Region: fmt.Sprint("r", k), Address: strings.Repeat("x", 253)})
 		}
 		large = append(large, r)
 	}
