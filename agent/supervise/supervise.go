@@ -64,6 +64,9 @@ func inside(dir string) int {
 	runtime.LockOSThread()
 	err := logTo(dir)
 	if err == nil {
+		// An image's own init would have done it. Where it may not be done, it is
+		// up, or the network is the host's.
+		_ = loopbackUp()
 		err = run(dir, nil)
 	}
 	if err != nil {
@@ -71,6 +74,22 @@ func inside(dir string) int {
 		return 1
 	}
 	return 0
+}
+
+// loopbackUp lets the processes of a container reach one another, and the proxies
+// of its ports reach them.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
 // logTo makes a file of the run this process' standard error, for a crash of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -50,6 +51,9 @@ func (d *Driver) delete(ctx context.Context, id driver.ID, rec record) error {
 			} else if time.Now().After(patience) {
 				err = d.engine.setState(ctx, rec.Instance, api.InstanceStatePut{Action: "stop", Timeout: -1, Force: true})
 			}
+		}
+		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+			return err // it is not there
 		}
 		// The daemon is between two states while an instance ends: again.
 		t := time.NewTimer(retryEvery)

@@ -75,6 +75,9 @@ func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cert != "" || key != "" {
+		if fi, err := os.Stat(key); err == nil && fi.Mode().Perm()&0o007 != 0 {
+			return nil, fmt.Errorf("%s: others on this host can read or write the key (mode %v): chmod o= it", key, fi.Mode().Perm())
+		}
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
 			return nil, err
@@ -214,7 +217,15 @@ func (d *Driver) status(ctx context.Context, id driver.ID) (driver.Status, error
 // nothing here.
 func outside(st driver.Status) driver.Status {
 	st.PID = 0
-	if st.Cause == driver.CauseLost {
+	switch st.Cause {
+	case driver.CauseStartFailed:
+		for _, b := range blamed {
+			if strings.HasPrefix(st.Message, b.words) {
+				st.Message = b.field + ": " + st.Message
+				break
+			}
+		}
+	case driver.CauseLost:
 		st.Message = "the container ended with its supervisor in it; the exit code is unknown"
 	}
 	return st
@@ -390,7 +401,9 @@ func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 			return fmt.Errorf("remove %s: it still runs", id)
 		}
 		// Without an answer of the daemon: a later fingerprint deletes it.
-		_ = d.delete(ctx, id, rec)
+		short, cancel := context.WithTimeout(ctx, stopDelete)
+		_ = d.delete(short, id, rec)
+		cancel()
 	}
 	if err := os.RemoveAll(d.runDir(id)); err != nil {
 		return err

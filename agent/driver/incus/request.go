@@ -96,11 +96,7 @@ func request(owner string, t driver.Task, c config, box, init string) api.Instan
 	folder("task", t.Dir, t.Dir, false)
 	folder("alloc", t.AllocDir, t.AllocDir, false)
 	for _, v := range t.Volumes {
-		target := v.Target
-		if target == "" {
-			target = t.AllocDir + "/" + v.Name
-		}
-		folder("volume-"+v.Name, v.Source, target, v.ReadOnly)
+		folder("volume-"+v.Name, v.Source, targetOf(t, v), v.ReadOnly)
 	}
 	if t.SecretsDir != "" {
 		folder("secrets", t.SecretsDir, driver.ContainerSecrets, true)
@@ -116,6 +112,14 @@ func request(owner string, t driver.Task, c config, box, init string) api.Instan
 		post.Config["raw.lxc"] = "lxc.init.cmd = " + initPath + " supervise " + runPath + "\nlxc.environment = GOGC=50\n"
 	}
 	return post
+}
+
+// targetOf is where a task sees a volume.
+func targetOf(t driver.Task, v driver.Volume) string {
+	if v.Target != "" {
+		return v.Target
+	}
+	return t.AllocDir + "/" + v.Name
 }
 
 // limits of an instance. A container's CPU time is capped by the scheduler; a

@@ -61,12 +61,36 @@ func (d *Driver) prepare(t driver.Task, c config) (record, error) {
 	if err := os.MkdirAll(d.box(t.ID), 0o700); err != nil {
 		return rec, err
 	}
+	if err := mountPoints(t); err != nil {
+		return rec, err
+	}
 	if c.supervised() {
 		if err := supervise.WriteSpec(d.box(t.ID), spec(t, c)); err != nil {
 			return rec, err
 		}
 	}
 	return rec, d.write(t.ID, rec)
+}
+
+// mountPoints of volumes inside the task's own folders: what is mounted there
+// hides what the container's root has.
+func mountPoints(t driver.Task) error {
+	for _, v := range t.Volumes {
+		target := targetOf(t, v)
+		if !strings.HasPrefix(target, t.AllocDir+"/") && !strings.HasPrefix(target, t.Dir+"/") {
+			continue
+		}
+		if fi, err := os.Stat(v.Source); err == nil && !fi.IsDir() {
+			f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o600)
+			if err != nil {
+				return fmt.Errorf("volumes.%s: %w", v.Name, err)
+			}
+			f.Close()
+		} else if err := os.MkdirAll(target, 0o755); err != nil {
+			return fmt.Errorf("volumes.%s: %w", v.Name, err)
+		}
+	}
+	return nil
 }
 
 // launch makes and starts the instance, or continues where an earlier start
@@ -79,7 +103,11 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record
 		defer cancel()
 		made := make(chan error, 1)
 		d.ending.Go(func() { made <- d.make(ctx, t, c, rec) })
-		return d.begun(ctx, t.ID, rec, made)
+		if err := d.begun(ctx, t.ID, rec, made); err != nil || len(t.Ports)+len(c.devices) == 0 {
+			return err
+		}
+		// Ports and other devices may still be refused.
+		return <-made
 	}
 	if err := d.make(ctx, t, c, rec); err != nil {
 		return err
@@ -103,7 +131,7 @@ func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) 
 		}
 		post := request(d.owner, t, c, d.box(t.ID), d.cfg.Init)
 		if err := d.engine.call(ctx, http.MethodPost, "/1.0/instances", query, post, nil); err != nil {
-			return d.explain(ctx, rec, err)
+			return d.explain(ctx, rec, c, err)
 		}
 	case err != nil:
 		return err
@@ -113,7 +141,7 @@ func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) 
 		}
 		if inst.StatusCode == api.Stopped && inst.LastUsedAt.Year() <= 1970 {
 			if err := d.engine.setState(ctx, rec.Instance, api.InstanceStatePut{Action: "start", Timeout: -1}); err != nil {
-				return d.explain(ctx, rec, err)
+				return d.explain(ctx, rec, c, err)
 			}
 		}
 	}
@@ -130,13 +158,14 @@ const (
 // begun waits for the word of the supervisor, or for the daemon's that there
 // will be none; made is the daemon's.
 func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-chan error) error {
+	said := false
 	look, check := time.NewTicker(lookEvery), time.NewTicker(checkEvery)
 	defer look.Stop()
 	defer check.Stop()
 	for {
 		st, err := supervise.Query(d.box(id))
 		if err == nil && st.State != driver.Starting {
-			return failure(st)
+			return failure(outside(st))
 		}
 		if err != nil && !errors.Is(err, driver.ErrNotFound) {
 			return err
@@ -147,9 +176,9 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 			if err != nil {
 				return err // whether it began nevertheless, abandon asks
 			}
-			made = nil
+			said = true
 		case <-check.C:
-			if made != nil {
+			if !said {
 				continue
 			}
 			inst, err := d.engine.instance(ctx, rec.Instance)
@@ -160,9 +189,9 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 				continue
 			}
 			if st, err := supervise.Query(d.box(id)); err == nil {
-				return failure(st)
+				return failure(outside(st))
 			}
-			return d.explain(ctx, rec, errors.New("the container ended before its supervisor said a word"))
+			return d.explain(ctx, rec, config{}, errors.New("the container ended before its supervisor said a word"))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -187,8 +216,17 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w: %w", driver.ErrStart, cause, err)
 		}
-		d.ending.Go(func() { d.discard(d.ctx, id) })
-		return failure(st)
+		if r := (*refusal)(nil); st.Cause == driver.CauseStartFailed || !errors.As(cause, &r) {
+			// Without a word of the daemon what runs is adopted.
+			if st.State == driver.Ended {
+				d.ending.Go(func() { d.discard(d.ctx, id) })
+			}
+			return failure(outside(st))
+		}
+		// The daemon ends what it could not give a device to.
+		if err := d.delete(ctx, id, rec); err != nil {
+			return fmt.Errorf("%w: %w: %w", driver.ErrStart, cause, err)
+		}
 	}
 	_, err := d.finish(id, rec, driver.CauseStartFailed, cause.Error(), 127)
 	d.ending.Go(func() { d.discard(d.ctx, id) })
@@ -229,22 +267,34 @@ func (d *Driver) checkImage(ctx context.Context, c config) error {
 
 // blame is the field that an error of the daemon is about, by its words.
 var blame = []struct{ words, field string }{
+	{"address already in use", "ports"},
 	{"configuration key", "config.config"},
 	{"limits.memory", "resources.memory"},
 	{"limits.cpu", "resources.cpu"},
 	{"evice", "config.devices"},
 	{"rofile", "config.profiles"},
-	{"luster member", "config.target"},
+	{"luster", "config.target"},
 	{"image", "config.image"},
 	{"lias", "config.image"},
+	{"Invalid value", "config.config"},
+}
+
+// blamed is the field that an error of the supervisor is about, by its first
+// words.
+var blamed = []struct{ words, field string }{
+	{"command ", "config.command"}, {"fork/exec ", "config.command"}, {"chdir ", "config.dir"}, {"user: ", "config.user"}, {"group: ", "config.user"},
 }
 
 // explain puts the field at fault before the daemon's own words, and what the
 // container's log says after them.
-func (d *Driver) explain(ctx context.Context, rec record, err error) error {
+func (d *Driver) explain(ctx context.Context, rec record, c config, err error) error {
 	words := err.Error()
 	if i := slices.IndexFunc(blame, func(b struct{ words, field string }) bool { return strings.Contains(words, b.words) }); i >= 0 {
-		err = fmt.Errorf("%s: %w", blame[i].field, err)
+		field := blame[i].field
+		if field == "config.image" {
+			field += ": " + c.image
+		}
+		err = fmt.Errorf("%s: %w", field, err)
 	}
 	var errorLines []string
 	for line := range strings.Lines(d.engine.log(ctx, rec.Instance, "lxc.log")) {

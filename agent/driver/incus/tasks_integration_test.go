@@ -1,0 +1,214 @@
+//go:build integration
+
+package incus
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lxc/incus/v6/shared/api"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+func output(t *testing.T, d *Driver, id driver.ID) string {
+	t.Helper()
+	var b strings.Builder
+	must(t, d.Logs(limited(t, time.Minute), id, driver.LogOptions{Stdout: true, Follow: true}, func(c driver.LogChunk) error {
+		b.Write(c.Data)
+		return nil
+	}))
+	return b.String()
+}
+
+// TestBadInput: the daemon's own words, and the field at fault; what else runs
+// goes on.
+func TestBadInput(t *testing.T) {
+	i := real(t)
+	must(t, i.AddImage(t.Context(), "foreign", "aarch64"))
+	d := newReal(t, t.TempDir())
+	other := task(t, d, "other", counted())
+	must(t, d.Start(limited(t, time.Minute), other))
+	with := func(key string, value any) map[string]any {
+		config := shell("true")
+		config[key] = value
+		return config
+	}
+	for name, c := range map[string]struct {
+		config map[string]any
+		memory int64
+		ports  []driver.Port
+		kind   error
+		words  []string
+	}{
+		"no such image":    {config: with("image", "none"), kind: driver.ErrStart, words: []string{"config.image: none", "not found"}},
+		"no image server":  {config: with("image", "images:none"), kind: driver.ErrStart, words: []string{"config.image: images:none", remotes["images"]}},
+		"architecture":     {config: with("image", "foreign"), kind: driver.ErrStart, words: []string{"config.image: foreign is for aarch64, this host runs"}},
+		"type":             {config: map[string]any{"image": "bb", "type": "virtual-machine"}, kind: driver.ErrStart, words: []string{"config.type: image bb is of a container"}},
+		"unknown key":      {config: with("nonesuch", 1), kind: driver.ErrInvalid, words: []string{"config.nonesuch: unknown field"}},
+		"unknown own key":  {config: with("config", map[string]any{"limits.nonesuch": "1"}), kind: driver.ErrStart, words: []string{"config.config", "Unknown configuration key: limits.nonesuch"}},
+		"bad value":        {config: with("config", map[string]any{"limits.processes": "many"}), kind: driver.ErrStart, words: []string{"config.config", `integer "many"`}},
+		"unknown device":   {config: with("devices", map[string]any{"x": map[string]any{"type": "nonesuch"}}), kind: driver.ErrStart, words: []string{"config.devices", "nonesuch"}},
+		"no such network":  {config: with("devices", map[string]any{"eth0": map[string]any{"type": "nic", "network": "none"}}), kind: driver.ErrStart, words: []string{"config.devices", "Network not found"}},
+		"no such profile":  {config: with("profiles", []any{"none"}), kind: driver.ErrStart, words: []string{"config.profiles", "none"}},
+		"no such member":   {config: with("target", "none"), kind: driver.ErrInvalid, words: []string{"config.target", "only allowed when clustered"}},
+		"little memory":    {config: shell("true"), memory: 1 << 20, kind: driver.ErrInvalid, words: []string{"resources.memory: 1048576 bytes"}},
+		"no command":       {config: with("command", "nonesuch"), kind: driver.ErrStart, words: []string{"config.command", "nonesuch"}},
+		"not executable":   {config: with("command", "/etc/passwd"), kind: driver.ErrStart, words: []string{"config.command", "permission denied"}},
+		"no such user":     {config: with("user", "nonesuch"), kind: driver.ErrStart, words: []string{"config.user", "nonesuch"}},
+		"no such folder":   {config: with("dir", "/none/such"), kind: driver.ErrStart, words: []string{"config.dir", "/none/such"}},
+		"port of somebody": {config: shell("sleep 60"), ports: []driver.Port{{Label: "web", Host: taken(t), To: 80}}, kind: driver.ErrStart, words: []string{"ports", "address already in use"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tk := task(t, d, "bad-input", c.config)
+			if c.memory != 0 {
+				tk.Resources.MemoryBytes = c.memory
+			}
+			tk.Ports = c.ports
+			err := d.Start(limited(t, time.Minute), tk)
+			if !errors.Is(err, c.kind) {
+				t.Fatalf("%v, want %v", err, c.kind)
+			}
+			for _, w := range c.words {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%v, want it to say %q", err, w)
+				}
+			}
+			if st, err := d.Status(t.Context(), tk.ID); err == nil && st.State != driver.Ended {
+				t.Errorf("afterwards %+v", st)
+			}
+			must(t, d.Remove(limited(t, time.Minute), tk.ID))
+			until(t, "nothing is left", func() bool { return !has(t, d, tk.ID) })
+		})
+	}
+	end(t, other)
+	if st, err := d.Wait(limited(t, time.Minute), other.ID); err != nil || st.ExitCode != 9 {
+		t.Errorf("the other ended as %+v: %v", st, err)
+	}
+}
+
+// taken is a port that somebody listens on.
+func taken(t *testing.T) int {
+	t.Helper()
+	lis, err := net.Listen("tcp", "0.0.0.0:0")
+	must(t, err)
+	t.Cleanup(func() { lis.Close() })
+	return lis.Addr().(*net.TCPAddr).Port
+}
+
+// TestNoDaemon: there is none, or this user may not ask it.
+func TestNoDaemon(t *testing.T) {
+	real(t)
+	socket := filepath.Join(t.TempDir(), "none")
+	init, err := filepath.Abs("../../../bin/nusa")
+	must(t, err)
+	d, err := New(Config{Dir: t.TempDir(), Address: socket, Init: init})
+	must(t, err)
+	defer d.Close()
+	if f := d.Fingerprint(t.Context()); f.Healthy || !strings.Contains(f.Message, socket) || !strings.Contains(f.Message, "no such file") {
+		t.Errorf("%+v", f)
+	}
+	tk := task(t, d, "no-daemon", shell("true"))
+	if err := d.Start(limited(t, time.Minute), tk); !errors.Is(err, driver.ErrStart) || !strings.Contains(err.Error(), socket) {
+		t.Error(err)
+	}
+}
+
+// TestVolumesAndPorts: paths hold inside, what is read-only is, root of the
+// container is root of its folders alone; a port of the node leads inside.
+func TestVolumesAndPorts(t *testing.T) {
+	d := newReal(t, t.TempDir())
+	data, web := t.TempDir(), t.TempDir()
+	must(t, os.WriteFile(filepath.Join(data, "f"), []byte("from the volume\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(web, "page"), []byte("a page\n"), 0o600))
+	tk := task(t, d, "volumes", shell(`pwd; cat $ALLOC/data/f; echo x >$ALLOC/data/new || echo read-only; cat /www/page; echo kept >kept; id -u; exec httpd -f -p 8080 -h /www`))
+	tk.Env["ALLOC"] = tk.AllocDir
+	tk.Volumes = []driver.Volume{{Name: "data", Source: data, ReadOnly: true}, {Name: "web", Source: web, Target: "/www"}}
+	tk.Ports = []driver.Port{{Label: "http", Host: free(t), To: 8080}}
+	must(t, d.Start(limited(t, time.Minute), tk))
+	var got []byte
+	until(t, "the port answers", func() bool {
+		res, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/page", tk.Ports[0].Host))
+		if err != nil {
+			return false
+		}
+		defer res.Body.Close()
+		got, err = io.ReadAll(res.Body)
+		return err == nil
+	})
+	if string(got) != "a page\n" {
+		t.Errorf("the port answers %q", got)
+	}
+	must(t, d.Stop(limited(t, time.Minute), tk.ID, 0))
+	out := output(t, d, tk.ID)
+	if want := tk.Dir + "\nfrom the volume\nread-only\na page\n0\n"; out != want {
+		t.Errorf("it printed %q, want %q", out, want)
+	}
+	if kept, err := os.ReadFile(filepath.Join(tk.Dir, "kept")); string(kept) != "kept\n" {
+		t.Errorf("its file has %q: %v", kept, err)
+	}
+}
+
+func free(t *testing.T) int {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer lis.Close()
+	return lis.Addr().(*net.TCPAddr).Port
+}
+
+// TestLimitsAreEnforced: memory is enforced, and both limits are changed while it runs.
+func TestLimitsAreEnforced(t *testing.T) {
+	d := newReal(t, t.TempDir())
+	greedy := task(t, d, "greedy", shell("exec dd if=/dev/zero of=/dev/null bs=256M count=1"))
+	greedy.Resources.MemoryBytes = 48 << 20
+	must(t, d.Start(limited(t, time.Minute), greedy))
+	if st, err := d.Wait(limited(t, time.Minute), greedy.ID); err != nil || st.ExitCode != 137 || st.Signal != 9 {
+		t.Errorf("with more than its memory it ended as %+v: %v", st, err)
+	}
+	tk := task(t, d, "changed", counted())
+	must(t, d.Start(limited(t, time.Minute), tk))
+	must(t, d.Update(limited(t, time.Minute), tk.ID, driver.Resources{CPUMilli: 250, MemoryBytes: 96 << 20}))
+	var inst api.Instance
+	must(t, real(t).Ask(t.Context(), http.MethodGet, instancePath(instanceName(d.owner, tk.ID)), nil, &inst))
+	if inst.Config["limits.memory"] != fmt.Sprint(96<<20) || inst.Config["limits.cpu.allowance"] != "25ms/100ms" {
+		t.Errorf("its limits are %v", inst.Config)
+	}
+	if err := d.Update(limited(t, time.Minute), tk.ID, driver.Resources{MemoryBytes: 1 << 20}); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("with little memory: %v", err)
+	}
+}
+
+// TestOwnInit: the image's own init runs; its end is told by an event, not found
+// by looking now and then.
+func TestOwnInit(t *testing.T) {
+	d := newReal(t, t.TempDir())
+	tk := task(t, d, "own-init", plain())
+	must(t, d.Start(limited(t, time.Minute), tk))
+	ended := make(chan driver.Status, 1)
+	go func() {
+		st, _ := d.Wait(t.Context(), tk.ID)
+		ended <- st
+	}()
+	path := instancePath(instanceName(d.owner, tk.ID))
+	must(t, real(t).Ask(t.Context(), http.MethodPut, path+"/state", api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1}, nil))
+	select {
+	case st := <-ended:
+		if st.State != driver.Ended || st.Cause != driver.CauseExited {
+			t.Errorf("it ended as %+v", st)
+		}
+	case <-time.After(lookAgain / 2):
+		t.Error("no event told its end")
+	}
+	if _, err := d.Exec(t.Context(), tk.ID, driver.Exec{Command: []string{"true"}}); !errors.Is(err, driver.ErrNotRunning) {
+		t.Errorf("exec: %v", err)
+	}
+}
