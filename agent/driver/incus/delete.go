@@ -20,6 +20,8 @@ const (
 	// selfExit is how long the daemon may take to notice that a container has
 	// ended by itself; then it is stopped by force.
 	selfExit = 2 * time.Second
+	// hangs is how long a daemon has to say something of an instance.
+	hangs = 3 * time.Second
 	// retryEvery is between two attempts.
 	retryEvery = 30 * time.Millisecond
 )
@@ -35,9 +37,14 @@ func (d *Driver) delete(ctx context.Context, id driver.ID, rec record) error {
 		patience = patience.Add(selfExit)
 	}
 	for {
-		inst, err := d.engine.instance(ctx, rec.Instance)
-		if refused(err, http.StatusNotFound) {
+		short, done := context.WithTimeout(ctx, hangs)
+		inst, err := d.engine.instance(short, rec.Instance)
+		done()
+		switch dial := (*net.OpError)(nil); {
+		case refused(err, http.StatusNotFound):
 			return nil
+		case errors.As(err, &dial) && dial.Op == "dial", errors.Is(err, context.DeadlineExceeded):
+			return err // it is not there, or hangs: nobody shall wait for the lock meanwhile
 		}
 		if err == nil {
 			if who, mine := ours(d.owner, inst); !mine || who != id {
@@ -51,9 +58,6 @@ func (d *Driver) delete(ctx context.Context, id driver.ID, rec record) error {
 			} else if time.Now().After(patience) {
 				err = d.engine.setState(ctx, rec.Instance, api.InstanceStatePut{Action: "stop", Timeout: -1, Force: true})
 			}
-		}
-		if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-			return err // it is not there
 		}
 		// The daemon is between two states while an instance ends: again.
 		t := time.NewTimer(retryEvery)
