@@ -56,7 +56,7 @@ func (v view) matrix(w io.Writer, m *nusav1.MatrixResponse, o latencyOptions) {
 	}
 	fmt.Fprintf(w, "round trips, p%d in ms", o.percentile)
 	if t.width() > most && !o.all {
-		fmt.Fprintf(w, tooWide)
+		fmt.Fprint(w, tooWide)
 		rows := rowsOf(m.GetEdges())
 		var lines []regionLine
 		for _, name := range m.GetRegions() {
