@@ -101,7 +101,7 @@ func Start(t *testing.T, opts Options) *Federation {
 	}
 	f := &Federation{
 		Net: simnet.New(opts.Net), Store: store.NewMemory(), t: t, opts: opts, dir: t.TempDir(), began: time.Now(),
-		processes: map[string]*Process{}, drivers: map[string]*mock.Driver{}, begun: &begun{runs: map[Instance]map[driver.ID]bool{}}, conns: map[string]*grpc.ClientConn{},
+		processes: map[string]*Process{}, drivers: map[string]*mock.Driver{}, begun: &begun{runs: map[Instance]map[driver.ID]bool{}, well: map[driver.ID]time.Time{}}, conns: map[string]*grpc.ClientConn{},
 	}
 	t.Cleanup(f.close)
 	for i := range opts.Globals {

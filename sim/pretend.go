@@ -2,9 +2,12 @@ package sim
 
 import (
 	"context"
+	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
@@ -12,7 +15,8 @@ import (
 
 // pretend is the mock driver in the place of the process driver, so that the
 // federation takes job files as a user writes them. What a task does is in its
-// environment: SIM_RUN_TIME=10s is the mock's `run_time`.
+// environment: SIM_RUN_TIME=10s is the mock's `run_time`. A command in it, such
+// as a check, succeeds from SIM_HEALTHY_AFTER=3s on.
 type pretend struct {
 	*mock.Driver
 	begun *begun
@@ -22,6 +26,8 @@ type pretend struct {
 type begun struct {
 	mu   sync.Mutex
 	runs map[Instance]map[driver.ID]bool
+	// well is from when on commands in a run succeed.
+	well map[driver.ID]time.Time
 }
 
 func (b *begun) note(t driver.Task) {
@@ -33,6 +39,26 @@ func (b *begun) note(t driver.Task) {
 		b.runs[i] = map[driver.ID]bool{}
 	}
 	b.runs[i][t.ID] = true
+	after, _ := time.ParseDuration(t.Env["SIM_HEALTHY_AFTER"])
+	b.well[t.ID] = time.Now().Add(after)
+}
+
+// Fingerprint is the mock's, with commands.
+func (p pretend) Fingerprint(ctx context.Context) driver.Fingerprint {
+	f := p.Driver.Fingerprint(ctx)
+	f.Capabilities = slices.Sorted(slices.Values(append(f.Capabilities, driver.CapExec)))
+	return f
+}
+
+// Exec answers at once.
+func (p pretend) Exec(_ context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
+	p.begun.mu.Lock()
+	defer p.begun.mu.Unlock()
+	if time.Now().Before(p.begun.well[id]) {
+		_, err := io.WriteString(x.Stdout, "warming up")
+		return driver.ExitStatus{Code: 1}, err
+	}
+	return driver.ExitStatus{}, nil
 }
 
 // Begun counts the runs that ever began, by instance.
@@ -51,7 +77,7 @@ func (p pretend) Start(ctx context.Context, t driver.Task) error {
 	p.begun.note(t)
 	t.Config = map[string]any{}
 	for key, value := range t.Env {
-		if name, ok := strings.CutPrefix(key, "SIM_"); ok {
+		if name, ok := strings.CutPrefix(key, "SIM_"); ok && name != "HEALTHY_AFTER" {
 			t.Config[strings.ToLower(name)] = value
 			if n, err := strconv.Atoi(value); err == nil {
 				t.Config[strings.ToLower(name)] = float64(n)
