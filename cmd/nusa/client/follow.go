@@ -247,7 +247,7 @@ func (f *follower) late() error {
 		state = "it is " + word(f.latest.GetStatus().GetState()) + because(f.latest)
 	}
 	verb := "explain"
-	if sum, _ := totals(f.latest.GetStatus()); sum.Stopping > 0 || failing(f.latest.GetStatus()) {
+	if sum, _ := totals(f.latest.GetStatus()); sum.Stopping > 0 || sum.Starting > 0 && sum.Pending+sum.unowned == 0 || failing(f.latest.GetStatus()) {
 		verb = "status"
 	}
 	return &exitError{exitWaiting, fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job %s %s", refName(f.ref), f.timeout, state, f.nusa, verb, f.arg())}
