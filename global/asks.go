@@ -192,6 +192,7 @@ func (st *state) planRegion(r *regionState, now time.Duration) place.Region {
 	}
 	out.Free, out.Capacity = planResources(rep.GetFree()), planResources(rep.GetCapacity())
 	out.CPUUtilisation, out.MemoryUtilisation = rep.GetUtilisation().GetCpu(), rep.GetUtilisation().GetMemory()
+	out.Drivers = rep.GetDrivers()
 	out.NodesReady, out.QueueLength = int(rep.GetNodesReady()), int(rep.GetQueueLength())
 	return out
 }

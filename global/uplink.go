@@ -22,6 +22,7 @@ const (
 	answersPerCommit = 32
 	// Bounds of a report and a row.
 	maxFits, maxBins, maxEdges = 256, 64, 4096
+	maxDrivers                 = 64
 	// maxRTT is above any round trip that a probe waits for.
 	maxRTT = time.Minute
 )
@@ -79,6 +80,9 @@ func (a *active) report(s *session, rep *nusav1.RegionReport) {
 		for _, f := range shape.Fits {
 			f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), maxMessage)], "")
 		}
+	}
+	if len(rep.GetDrivers()) > maxDrivers {
+		rep.Drivers = nil
 	}
 	st := a.st
 	st.mu.Lock()

@@ -2,6 +2,7 @@ package regional
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -104,6 +105,7 @@ func (l *leader) makeReport(subs []subscription) *nusav1.RegionReport {
 		QueueLength:   l.sched.queueLength(),
 		Allocations:   map[string]int32{},
 		SlotsRevision: settled,
+		Drivers:       healthyDrivers(view),
 	}
 	for s, n := range view.AllocCounts() {
 		if n > 0 {
@@ -123,6 +125,25 @@ func (l *leader) makeReport(subs []subscription) *nusav1.RegionReport {
 		r.Shape.Bins = append(r.Shape.Bins, &nusav1.ShapeBin{Nodes: b.Nodes, Pool: b.Pool, Free: resourcesToWire(b.Free)})
 	}
 	return r
+}
+
+// maxDrivers that a report names.
+const maxDrivers = 64
+
+// healthyDrivers are the names of those that are healthy on some node.
+func healthyDrivers(view *state.View) []string {
+	names := map[string]bool{}
+	for n := range view.Nodes() {
+		for _, d := range n.Drivers {
+			if d.Healthy {
+				names[d.Name] = true
+			}
+		}
+	}
+	if len(names) > maxDrivers { // which is more than it could say
+		return nil
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // utilisation averages what ready nodes last reported, weighted by capacity.

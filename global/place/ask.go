@@ -87,6 +87,17 @@ func (a Ask) Resources() Resources {
 
 func (a Ask) pool() string { return cmp.Or(a.Pool, DefaultPool) }
 
+// lacks is the first driver of an ask that no node of the region has; empty if
+// there is none, or the region does not say.
+func (r *Region) lacks(a Ask) string {
+	for _, d := range slices.Sorted(slices.Values(a.Drivers)) {
+		if len(r.Drivers) > 0 && !slices.Contains(r.Drivers, d) {
+			return d
+		}
+	}
+	return ""
+}
+
 // fitsBins estimates how many instances a histogram of free nodes holds. It
 // sees neither constraints nor drivers nor models: an upper bound for those.
 func (a Ask) fitsBins(bins []Bin) int {

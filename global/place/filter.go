@@ -62,6 +62,8 @@ func (p *planner) filter(w *work, c *candidate) {
 		c.returned = p.said[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]
 		if short, now := r.Short[w.hash]; now {
 			c.returned = &short
+		} else if d := r.lacks(g.Ask); d != "" && !c.exact {
+			c.returned = &Returned{Region: r.Name, Reason: "driver_missing", Message: "has no driver " + d}
 		}
 	}
 }

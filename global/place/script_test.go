@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 // then "----", then what they print, up to an empty line. Commands:
 //
 //	region NAME [fits=N] [fits.GROUP=N] [bins=NODESxCPU/MEM[@POOL],…] [labels=k:v,…]
-//	       [free=CPU/MEM] [capacity=CPU/MEM] [nodes=N] [age=DUR] [seq=N] [slots=REV]
+//	       [drivers=NAME,…] [free=CPU/MEM] [capacity=CPU/MEM] [nodes=N] [age=DUR] [seq=N] [slots=REV]
 //	       [cordoned] [lost] [noreport] [disconnected=DUR] [unborn] [gone]   (again = changes it)
 //	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
 //	locate NAME LAT LON
@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain]   (again = changes it)
 //	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
 //	      [near=SEL|@LAT/LON|domain=NAME,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
-//	      [parallel=N] [down=N]
+//	      [parallel=N] [down=N] [driver=NAME]
 //	colocate JOB GROUP,GROUP
 //	answer JOB/GROUP FROM-TO REGION STATE [reason]
 //	plan | plan terse | apply     (apply carries out the latest plan)
@@ -193,6 +193,8 @@ func (w *world) region(name string, args []string) error {
 				k, v, _ := strings.Cut(l, ":")
 				r.Labels[k] = v
 			}
+		case key == "drivers":
+			r.Drivers = strings.Split(value, ",")
 		case key == "free":
 			r.Free = amountOf(value)
 		case key == "capacity":
@@ -320,6 +322,8 @@ func (w *world) group(path string, args []string) error {
 			g.Ask.MemoryBytes = int64(n) << 30
 		case "pool":
 			g.Ask.Pool = value
+		case "driver":
+			g.Ask.Drivers = []string{value}
 		case "parallel":
 			g.MaxParallel = n
 		case "waited":

@@ -62,6 +62,8 @@ type Region struct {
 	Short map[uint64]Returned
 	// Bins estimate every other ask; see Bin.
 	Bins []Bin
+	// Drivers are healthy on some node; empty: the region did not say.
+	Drivers []string
 	// Free and Capacity are totals over ready nodes, for the score only.
 	Free, Capacity Resources
 	// CPU and memory in use, 0..1; shown.

@@ -1083,7 +1083,11 @@ type RegionReport struct {
 	// The greatest etcd revision whose slots this report already charges for.
 	SlotsRevision int64 `protobuf:"varint,12,opt,name=slots_revision,json=slotsRevision,proto3" json:"slots_revision,omitempty"`
 	// Allocatable amounts left, summed; may lie in crumbs: see shape.
-	Free          *Resources `protobuf:"bytes,13,opt,name=free,proto3" json:"free,omitempty"`
+	Free *Resources `protobuf:"bytes,13,opt,name=free,proto3" json:"free,omitempty"`
+	// Names of the drivers that are healthy on some node, sorted, at most 64, so
+	// that an ask that the shape does not cover is not promised where it cannot
+	// run. Empty: the region does not say.
+	Drivers       []string `protobuf:"bytes,14,rep,name=drivers,proto3" json:"drivers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1205,6 +1209,13 @@ func (x *RegionReport) GetSlotsRevision() int64 {
 func (x *RegionReport) GetFree() *Resources {
 	if x != nil {
 		return x.Free
+	}
+	return nil
+}
+
+func (x *RegionReport) GetDrivers() []string {
+	if x != nil {
+		return x.Drivers
 	}
 	return nil
 }
@@ -3235,7 +3246,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\rprobe_address\x18\x03 \x01(\tR\fprobeAddress\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\bR\x06leader\x12\x18\n" +
 	"\ahealthy\x18\x05 \x01(\bR\ahealthy\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"\xfa\x04\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"\x94\x05\n" +
 	"\fRegionReport\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1f\n" +
 	"\vnodes_ready\x18\x02 \x01(\x05R\n" +
@@ -3252,7 +3263,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	" \x01(\x05R\vqueueLength\x12H\n" +
 	"\vallocations\x18\v \x03(\v2&.nusa.v1.RegionReport.AllocationsEntryR\vallocations\x12%\n" +
 	"\x0eslots_revision\x18\f \x01(\x03R\rslotsRevision\x12&\n" +
-	"\x04free\x18\r \x01(\v2\x12.nusa.v1.ResourcesR\x04free\x1a>\n" +
+	"\x04free\x18\r \x01(\v2\x12.nusa.v1.ResourcesR\x04free\x12\x18\n" +
+	"\adrivers\x18\x0e \x03(\tR\adrivers\x1a>\n" +
 	"\x10AllocationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x8b\x01\n" +
