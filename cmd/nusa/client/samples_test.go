@@ -118,7 +118,9 @@ func sampleAlloc() *nusav1.Allocation {
 		Generation: 118, Epoch: 2, Attempt: 1, Created: ago(12 * time.Minute), PlacedBecause: "best of 3 fitting nodes of 5: fit 0.62",
 		Resources: &nusav1.Resources{CpuMilli: 1500, MemoryBytes: 256 << 20, DiskBytes: 1 << 30}, Ports: map[string]int32{"http": 20001, "admin": 9000},
 		Tasks: map[string]*nusav1.TaskState{
-			"server": {State: nusav1.AllocState_ALLOC_STATE_RUNNING, Restarts: 2, Run: 3, Started: ago(5 * time.Second), Events: []*nusav1.TaskEvent{
+			"server": {State: nusav1.AllocState_ALLOC_STATE_RUNNING, Restarts: 2, Run: 3, Started: ago(5 * time.Second), Check: &nusav1.CheckState{
+				Check: "http :20001/healthz", State: nusav1.HealthState_HEALTH_STATE_HEALTHY, Since: ago(4 * time.Second),
+				Message: "status 503: no database", Failures: 1, Late: lasting(6 * time.Second)}, Events: []*nusav1.TaskEvent{
 				{Time: ago(11 * time.Minute), Type: "started", Message: "run 1"}, {Time: ago(45 * time.Second), Type: "restarted", Message: "exit code 1"}}},
 			"init": {State: nusav1.AllocState_ALLOC_STATE_FAILED, ExitCode: 3, Reason: nusav1.Reason_REASON_EXITED, Message: "exit code 3"},
 			"side": {State: nusav1.AllocState_ALLOC_STATE_STOPPED, Signal: 9},
