@@ -131,6 +131,9 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	nusav1.RegisterAllocationsServer(calls, newAllocations(r.engine))
 	g.Go(func() error { return r.engine.run(gctx) })
 	g.Go(func() error { return r.keeper.run(gctx) })
+	if r.cfg.Shrink {
+		g.Go(func() error { return shrink(gctx) })
+	}
 	g.Go(func() error { return r.inv.run(gctx, r.engine) })
 	g.Go(func() error {
 		select {

@@ -105,6 +105,9 @@ type Config struct {
 	// Clock counts leases. Default: CLOCK_BOOTTIME; the process driver knows no
 	// other.
 	Clock func() time.Duration
+	// Shrink: the process is this agent's alone, and gives memory back that only
+	// its start needed.
+	Shrink bool
 	// BootID tells boots of the host apart. Default: the kernel's.
 	BootID string
 	// DockerHost is the Docker engine's address. Default: docker.DefaultHost,

@@ -96,6 +96,9 @@ func run(ctx context.Context, o options) error {
 		}
 	}
 	if o.only == "" && !o.topologyOnly {
+		if p.agents, err = o.agents(ctx); err != nil {
+			return err
+		}
 		if p.core, err = core(ctx, o.quick); err != nil {
 			return err
 		}

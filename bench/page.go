@@ -29,6 +29,7 @@ type page struct {
 
 	predicted []predicted
 	questions []coreLine
+	agents    []agentMeasured
 }
 
 // machine is what the figures are of.
@@ -154,6 +155,7 @@ func (p page) print(w io.Writer) {
 	p.printRegion(w)
 	p.printAfter(w)
 	p.printCompared(w)
+	printAgents(w, p.agents)
 	printPredicted(w, p.predicted)
 	printQuestions(w, p.questions)
 	p.printCore(w)

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// cgroupRoot is where the host mounts control groups.
-const cgroupRoot = "/sys/fs/cgroup"
+// cgroupRoot is where the host mounts control groups. Tests have another.
+var cgroupRoot = "/sys/fs/cgroup"
 
 // cgroupParent holds the agents' groups, one below it for each run.
 const cgroupParent = "nusa"

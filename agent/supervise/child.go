@@ -75,9 +75,10 @@ func (s *supervisor) start() error {
 	if err := s.become(attr); err != nil {
 		return err
 	}
+	// Errors name the field of a task's config, which drivers call alike.
 	path, err := lookPath(s.spec.Argv[0], s.spec.Env, s.spec.Dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("config.command: %w", err)
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -128,7 +129,7 @@ func (s *supervisor) start() error {
 func (s *supervisor) become(attr *syscall.SysProcAttr) (err error) {
 	if s.spec.User != "" {
 		if attr.Credential, err = Credential(s.spec.User); err != nil {
-			return err
+			return fmt.Errorf("config.user: %w", err)
 		}
 		s.credential = attr.Credential
 		if c := attr.Credential; c != nil && s.spec.Own != "" {
@@ -152,13 +153,13 @@ func (s *supervisor) fork(path string, attr *os.ProcAttr) (*os.Process, error) {
 	}
 	defer home.Close()
 	if err := os.Chdir(s.spec.Dir); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("config.dir: %w", err)
 	}
 	p, err := os.StartProcess(path, s.spec.Argv, attr)
-	if err == nil {
-		if err = limitTraced(p.Pid, s.spec.Ulimits, s.credential); err != nil {
-			_, _ = p.Wait()
-		}
+	if err != nil {
+		err = fmt.Errorf("config.command: %w", err)
+	} else if err = limitTraced(p.Pid, s.spec.Ulimits, s.credential); err != nil {
+		_, _ = p.Wait()
 	}
 	return p, errors.Join(err, home.Chdir())
 }

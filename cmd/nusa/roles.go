@@ -184,6 +184,7 @@ func agentCommand() *cobra.Command {
 		}
 		cfg.KeptLogs, cfg.ArtifactsMax = keptMiB<<20, artifactsMiB<<20
 		cfg.Share = 1 / float64(share)
+		cfg.Shrink = true
 		cfg.Reserve = driver.Resources{CPUMilli: reserveCPU, MemoryBytes: reserveMiB << 20}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a agent.Addresses) { r.logger.Info("ready", "node", a.NodeID, "http", a.HTTP) }

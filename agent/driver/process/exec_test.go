@@ -140,7 +140,7 @@ func TestUpdateReachesTheKernel(t *testing.T) {
 	task := sleeping(t, d)
 	limit := func() string {
 		for _, path := range []string{"/sys/fs/cgroup/memory/nusa/%/memory.limit_in_bytes", "/sys/fs/cgroup/nusa/%/memory.max"} {
-			if data, err := os.ReadFile(strings.ReplaceAll(path, "%", task.ID.Alloc+".main.1")); err == nil {
+			if data, err := os.ReadFile(strings.ReplaceAll(path, "%", d.name+"."+task.ID.Alloc+".main.1")); err == nil {
 				return strings.TrimSpace(string(data))
 			}
 		}

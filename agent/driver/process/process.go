@@ -5,6 +5,8 @@ package process
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,6 +26,8 @@ import (
 type Driver struct {
 	cfg     Config
 	spawner *supervise.Spawner
+	// name tells the control groups of agents on one host apart.
+	name string
 
 	probe  sync.Once
 	limits error // why control groups are of no use; nil = they are
@@ -52,7 +56,8 @@ type Config struct {
 
 // New returns a driver for runs below cfg.Dir.
 func New(cfg Config) *Driver {
-	return &Driver{cfg: cfg, spawner: supervise.NewSpawner(cfg.SupervisorArgv), mine: map[driver.ID]*os.Process{}}
+	sum := sha256.Sum256([]byte(cfg.Dir))
+	return &Driver{cfg: cfg, name: hex.EncodeToString(sum[:4]), spawner: supervise.NewSpawner(cfg.SupervisorArgv), mine: map[driver.ID]*os.Process{}}
 }
 
 // Close ends what the driver keeps ready. What runs goes on.
@@ -96,7 +101,7 @@ func (d *Driver) usable() (limits, views error) {
 			d.limits = errors.New("switched off")
 			return
 		}
-		d.limits = supervise.LimitsUsable(fmt.Sprintf("probe-%d", os.Getpid()))
+		d.limits = supervise.LimitsUsable(fmt.Sprintf("%s.probe", d.name))
 	})
 	return d.limits, d.views
 }
@@ -163,7 +168,7 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	limits, views := d.usable()
 	if limits == nil {
 		s.Limits = supervise.Limits{
-			Cgroup:      fmt.Sprintf("%s.%s.%d", t.ID.Alloc, t.ID.Task, t.ID.Run),
+			Cgroup:      fmt.Sprintf("%s.%s.%s.%d", d.name, t.ID.Alloc, t.ID.Task, t.ID.Run),
 			MemoryBytes: t.Resources.MemoryBytes, CPUMilli: t.Resources.CPUMilli, HardCPU: c.hardCPU,
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -122,5 +123,76 @@ func TestConfig(t *testing.T) {
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), field) {
 			t.Errorf("%v: %v, want %q", config, err, field)
 		}
+	}
+}
+
+// TestBadStart: what cannot be started fails with the field at fault, in the
+// words of the system, and leaves nothing.
+func TestBadStart(t *testing.T) {
+	d, dir := newDriver(t, t.TempDir()), t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		config map[string]any
+		want   []string
+	}{
+		{map[string]any{"command": "no-such-command"}, []string{"config.command: ", "no-such-command", "not found"}},
+		{map[string]any{"command": "/no/such/file"}, []string{"config.command: ", "/no/such/file", "no such file"}},
+		{map[string]any{"command": plain}, []string{"config.command: ", "permission denied"}},
+		{map[string]any{"command": dir}, []string{"config.command: ", "permission denied"}},
+		{map[string]any{"command": "true", "dir": "/no/such/folder"}, []string{"config.dir: ", "/no/such/folder"}},
+		{map[string]any{"command": "true", "dir": plain}, []string{"config.dir: ", "not a directory"}},
+		{map[string]any{"command": "true", "user": "no-such-user"}, []string{"config.user: ", "no-such-user"}},
+	} {
+		id := driver.ID{Alloc: fmt.Sprintf("bad-%d", i), Task: "main", Run: 1}
+		err := d.Start(t.Context(), driver.Task{ID: id, Config: c.config, Dir: dir, AllocDir: dir,
+			Env: map[string]string{"PATH": os.Getenv("PATH")}, Logs: driver.LogBounds{Files: 1, SizeBytes: 4096}})
+		if !errors.Is(err, driver.ErrStart) {
+			t.Errorf("%v: %v", c.config, err)
+			continue
+		}
+		for _, want := range c.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: %v, want %q in it", c.config, err, want)
+			}
+		}
+		if st, err := d.Status(t.Context(), id); err != nil || st.State != driver.Ended || st.Cause != driver.CauseStartFailed {
+			t.Errorf("%v: ended as %+v, %v", c.config, st, err)
+		}
+	}
+}
+
+// TestTwoAgents: two agents on a host may have runs of the same names; the
+// control groups of one are not those of the other.
+func TestTwoAgents(t *testing.T) {
+	names := map[string]bool{}
+	for range 2 {
+		d := newDriver(t, t.TempDir())
+		if err, _ := d.usable(); err != nil {
+			t.Skipf("skipped: no control groups here: %v", err)
+		}
+		task := driver.Task{ID: driver.ID{Alloc: "same", Task: "main", Run: 1}, Config: shell("sleep 60"), Dir: t.TempDir(), AllocDir: t.TempDir(),
+			Env: map[string]string{"PATH": os.Getenv("PATH")}, Logs: driver.LogBounds{Files: 1, SizeBytes: 4096}, Resources: driver.Resources{MemoryBytes: 32 << 20}}
+		if err := d.Start(t.Context(), task); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := d.Stop(t.Context(), task.ID, 0); err != nil {
+				t.Error(err)
+			}
+		}()
+		spec, err := d.spec(task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[spec.Limits.Cgroup] = true
+		if s, err := d.Stats(t.Context(), task.ID); err != nil || s.Processes < 1 {
+			t.Errorf("it has %d processes in its group, %v", s.Processes, err)
+		}
+	}
+	if len(names) != 2 {
+		t.Errorf("the groups are %v", names)
 	}
 }

@@ -466,3 +466,14 @@ func TestOutput(t *testing.T) {
 		}
 	}
 }
+
+func TestMemory(t *testing.T) {
+	for _, c := range []struct{ file, key string }{{"status", "VmRSS:"}, {"smaps_rollup", "Pss:"}} {
+		if mb, err := memory(os.Getpid(), c.file, c.key); err != nil || mb < 1 || mb > 10_000 {
+			t.Errorf("%s %s: %g MB, %v", c.file, c.key, mb, err)
+		}
+	}
+	if _, err := memory(os.Getpid(), "status", "NoSuch:"); err == nil {
+		t.Error("a figure that is not there is no error")
+	}
+}
