@@ -12,7 +12,7 @@ import (
 
 // Variables are the names that a task's config, env and templates may use as
 // ${NAME}, and finds in its environment; each port of the group adds
-// NUSA_PORT_ and its label.
+// NUSA_PORT_ and its label, and one with secrets NUSA_SECRETS_DIR.
 var Variables = [...]string{
 	"NUSA_ALLOC_DIR", "NUSA_ALLOC_ID", "NUSA_EPOCH", "NUSA_GROUP", "NUSA_INDEX", "NUSA_JOB",
 	"NUSA_NAMESPACE", "NUSA_NODE", "NUSA_REGION", "NUSA_TASK", "NUSA_TASK_DIR",
@@ -25,6 +25,9 @@ func (c *checker) references(p string, t *nusav1.Task, g *nusav1.Group) {
 	for _, label := range sorted(g.GetPorts()) {
 		known = append(known[:len(known):len(known)], "NUSA_PORT_"+label)
 	}
+	if len(t.GetSecrets()) > 0 {
+		known = append(known[:len(known):len(known)], "NUSA_SECRETS_DIR")
+	}
 	for _, k := range sorted(t.GetConfig().GetFields()) {
 		c.valueReferences(join(p+".config", k), t.GetConfig().GetFields()[k], known)
 	}
@@ -33,6 +36,9 @@ func (c *checker) references(p string, t *nusav1.Task, g *nusav1.Group) {
 	}
 	for i, f := range t.GetTemplates() {
 		c.textReferences(fmt.Sprintf("%s.templates[%d].text", p, i), f.GetText(), known)
+	}
+	for i, a := range t.GetArtifacts() {
+		c.textReferences(fmt.Sprintf("%s.artifacts[%d].source", p, i), a.GetSource(), known)
 	}
 }
 

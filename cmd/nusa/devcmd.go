@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -74,7 +75,13 @@ disconnect.node.after says. node list shows them until node remove, or 72 h.
 	d.bind(cmd)
 	cmd.Flags().StringVar(&d.DataDir, "data-dir", "", "keep jobs and nodes here for the next start (default: a temporary directory)")
 	cmd.Flags().StringToStringVar(&d.Plugins, "plugin", nil, "a further driver on every node, NAME=PATH of its executable; repeat for more")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.Flags().StringVar(&d.SecretsDir, "secrets-dir", "", "secrets that jobs may have, as NAMESPACE/NAME, readable by you alone (default: none)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if d.SecretsDir != "" {
+			if d.SecretsDir, err = filepath.Abs(d.SecretsDir); err != nil {
+				return fmt.Errorf("--secrets-dir: %w", err)
+			}
+		}
 		d.Ready = func(f dev.Federation) { announce(cmd, f) }
 		ctx, done := whileRead(cmd.Context(), os.Stdout)
 		defer done()

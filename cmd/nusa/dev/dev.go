@@ -51,6 +51,8 @@ type Options struct {
 	// DataDir keeps everything; what it was made with, regions and servers, it is
 	// started with again. Empty: a temporary one, removed at the end.
 	DataDir string
+	// SecretsDir holds the secrets of jobs; see agent.Config. Default: none.
+	SecretsDir string
 	// WAN is "azure" (default), "none", or a CSV matrix file.
 	WAN string
 	// Port is the first port; the federation uses Port … Port+99 for the global
@@ -280,7 +282,12 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 	const portMin, portMax = 20000, 32000
 	span := (portMax - portMin) / total
 	first := portMin + (i*f.Agents+a)*span
-	err := agent.Run(ctx, agent.Config{
+	// Jobs run as whoever started this, who gives them the folder at hand.
+	here, err := os.Getwd()
+	if err != nil {
+		return wrap(name, err)
+	}
+	err = agent.Run(ctx, agent.Config{
 		Region:          region,
 		Name:            name,
 		DataDir:         filepath.Join(f.DataDir, name),
@@ -298,6 +305,9 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 		Version:         f.Version,
 		KeptLogs:        1 << 30 / int64(total),
 		PauseOnShutdown: true,
+		VolumesAllow:    []string{here},
+		ArtifactsAllow:  []string{"127.0.0.0/8", "::1/128", here},
+		SecretsDir:      f.SecretsDir,
 	})
 	return wrap(name, err)
 }
