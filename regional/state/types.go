@@ -313,11 +313,11 @@ type Slot struct {
 	Returned []Answer
 	// CommittedUnixNano is when this generation was committed.
 	CommittedUnixNano int64
-	// HoldNano is for how long from then on instances that fit nowhere are kept
-	// before they are given back.
-	HoldNano    int64
-	CreateIndex uint64
-	ModifyIndex uint64
+	CreateIndex       uint64
+	ModifyIndex       uint64
+	// HoldNano is for how long from CommittedUnixNano on instances that fit
+	// nowhere are kept before they are given back.
+	HoldNano int64
 }
 
 // Key is the slot's group.
