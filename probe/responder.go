@@ -52,8 +52,11 @@ const (
 	portTries = 8
 	// maxProofs bounds the connects that wait for a request, proofWithin for how
 	// long: a prober waits no longer. Further ones are closed at once.
-	maxProofs   = 256
-	proofWithin = 2 * time.Second
+	// maxProofsEach are those of one host: one that connects and says nothing
+	// must not take the others' room.
+	maxProofs     = 256
+	maxProofsEach = 32
+	proofWithin   = 2 * time.Second
 	// acceptPause after an error that may pass, such as too many open files.
 	acceptPause = 50 * time.Millisecond
 )
@@ -64,14 +67,16 @@ const (
 // dropped, for as long as its session is remembered; after that it costs one
 // answer of its own size, which no prober waits for.
 type Responder struct {
-	cfg    ResponderConfig
-	udp    net.PacketConn
-	tcp    net.Listener
-	limits limits
+	cfg ResponderConfig
+	udp net.PacketConn
+	tcp net.Listener
 
 	mu       sync.Mutex
+	limits   limits
 	sessions recent[sessionKey, *session]
 	heard    recent[uint64, time.Time] // by region
+	proofs   int                       // connects that wait for a request
+	proofsOf map[string]int            // of them by host
 }
 
 type sessionKey struct{ from, session uint64 }
@@ -100,6 +105,7 @@ func Listen(ctx context.Context, cfg ResponderConfig) (*Responder, error) {
 		cfg: cfg, limits: newLimits(cfg.PerSource, cfg.Total),
 		sessions: newRecent[sessionKey, *session](maxSessions, sessionIdle),
 		heard:    newRecent[uint64, time.Time](maxSessions, sessionIdle),
+		proofsOf: map[string]int{},
 	}
 	_, port, err := net.SplitHostPort(cfg.Addr)
 	if err != nil {
@@ -179,10 +185,10 @@ func (r *Responder) reply(b []byte, from net.Addr, got time.Time) []byte {
 		r.cfg.Logger.Debug("probe ignored", "from", from, "error", err)
 		return nil
 	}
-	if !r.limits.allow(hostOf(from), got) {
+	around, allowed, fresh := r.note(p, hostOf(from), got)
+	if !allowed {
 		return nil
 	}
-	around, fresh := r.note(p, got)
 	if !fresh {
 		r.cfg.Logger.Debug("probe ignored: it came before", "from", from)
 		return nil
@@ -191,21 +197,25 @@ func (r *Responder) reply(b []byte, from net.Addr, got time.Time) []byte {
 	return p.encode(key, r.cfg.Region)
 }
 
-// note remembers that a request came; false if it came before.
-func (r *Responder) note(p packet, now time.Time) (arrivals, bool) {
+// note remembers that a request came, if its host may have an answer; not fresh
+// if it came before. Requests come over UDP and over many connects at once.
+func (r *Responder) note(p packet, host string, now time.Time) (around arrivals, allowed, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.limits.allow(host, now) {
+		return arrivals{}, false, false
+	}
 	key := sessionKey{p.from, p.session}
 	s, known := r.sessions.get(key, now)
 	if !known {
 		s = &session{}
 		r.sessions.put(key, s, now) // without room it is answered, not remembered
 	}
-	around, fresh := s.note(&s.highest, p.sequence)
+	around, fresh = s.note(&s.highest, p.sequence)
 	if fresh {
 		r.heard.put(p.from, now, now)
 	}
-	return around, fresh
+	return around, true, fresh
 }
 
 // Heard is how long ago a probe of the region came here; false if none did
@@ -223,20 +233,21 @@ func (r *Responder) Heard(region string) (time.Duration, bool) {
 // accept takes connects. To connect was the probe, and the kernel answered it;
 // what may follow is one request, to prove whose address it is.
 func (r *Responder) accept(ctx context.Context) error {
-	var proofs errgroup.Group
-	defer func() { _ = proofs.Wait() }()
-	proofs.SetLimit(maxProofs)
+	var proofs sync.WaitGroup
+	defer proofs.Wait()
 	for {
 		conn, err := r.tcp.Accept()
 		switch {
 		case err == nil:
-			started := proofs.TryGo(func() error {
-				r.prove(ctx, conn)
-				return nil
-			})
-			if !started {
+			host := hostOf(conn.RemoteAddr())
+			if !r.mayProve(host) {
 				conn.Close()
+				continue
 			}
+			proofs.Go(func() {
+				defer r.proved(host)
+				r.prove(ctx, conn)
+			})
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -249,6 +260,28 @@ func (r *Responder) accept(ctx context.Context) error {
 				return nil
 			}
 		}
+	}
+}
+
+// mayProve takes a place for a connect of a host; false if none is left.
+func (r *Responder) mayProve(host string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.proofs >= maxProofs || r.proofsOf[host] >= maxProofsEach {
+		return false
+	}
+	r.proofs++
+	r.proofsOf[host]++
+	return true
+}
+
+// proved gives it back.
+func (r *Responder) proved(host string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.proofs--
+	if r.proofsOf[host]--; r.proofsOf[host] == 0 {
+		delete(r.proofsOf, host)
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -178,9 +180,10 @@ func TestTablesOfTheResponderAreBounded(t *testing.T) {
 	if n := len(l.byHost.young) + len(l.byHost.old); n > 2*maxSources {
 		t.Errorf("%d sources held", n)
 	}
-	r := &Responder{sessions: newRecent[sessionKey, *session](maxSessions, sessionIdle), heard: newRecent[uint64, time.Time](maxSessions, sessionIdle)}
+	r := &Responder{sessions: newRecent[sessionKey, *session](maxSessions, sessionIdle), heard: newRecent[uint64, time.Time](maxSessions, sessionIdle),
+		limits: newLimits(1e9, 1e9)}
 	for i := range uint64(3 * maxSessions) {
-		if _, fresh := r.note(packet{from: i, session: i, sequence: 1}, epoch.Add(time.Duration(i)*time.Millisecond)); !fresh {
+		if _, _, fresh := r.note(packet{from: i, session: i, sequence: 1}, host(int(i)%maxSources), epoch.Add(time.Duration(i)*time.Millisecond)); !fresh {
 			t.Fatalf("session %d is refused for want of room", i)
 		}
 	}
@@ -232,4 +235,63 @@ func TestResponderOnHost(t *testing.T) {
 		c.Close()
 		t.Error("the port is still open after Run")
 	}
+}
+
+// TestRequestsAtOnce: requests come over UDP and over many connects at once, from
+// many hosts; each is answered, and what is remembered of them suffers nothing.
+// The race detector is half of the test.
+func TestRequestsAtOnce(t *testing.T) {
+	r, err := Listen(t.Context(), ResponderConfig{Net: network.Host(), Region: "b", Addr: "127.0.0.1:0", Total: 1e6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var asking sync.WaitGroup
+	for i := range byte(8) {
+		asking.Go(func() {
+			for j := range byte(100) {
+				from := &net.TCPAddr{IP: net.IPv4(10, 0, i, j), Port: 1}
+				if r.reply(request(uint64(i)<<8|uint64(j)), from, time.Now()) == nil {
+					t.Errorf("no answer to %v", from)
+					return
+				}
+			}
+		})
+	}
+	asking.Wait()
+}
+
+// TestSilentConnectsTakeNobodysRoom: a host that opens connects and says nothing
+// does not keep others from proving theirs.
+func TestSilentConnectsTakeNobodysRoom(t *testing.T) {
+	onStage(t, func(s *stage) {
+		b := s.responder(hostB, ResponderConfig{})
+		var silent sync.WaitGroup
+		for i := range maxProofs + 1 {
+			if i%64 == 63 {
+				silent.Wait() // what waits to be accepted is bounded
+			}
+			silent.Go(func() {
+				c, err := s.net.Net(hostC).Dial(s.ctx, b)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				context.AfterFunc(s.ctx, func() { c.Close() })
+			})
+		}
+		silent.Wait()
+		c, err := s.net.Net(hostA).Dial(s.ctx, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write(request(1)); err != nil {
+			t.Fatal(err)
+		}
+		c.SetReadDeadline(time.Now().Add(proofWithin / 2))
+		if _, err := io.ReadFull(c, make([]byte, packetSize)); err != nil {
+			t.Errorf("beside a host that opens connects and is silent: %v", err)
+		}
+	})
 }
