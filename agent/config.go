@@ -244,7 +244,7 @@ func (c Config) withParts() (Config, error) {
 	if c, err = c.withDocker(); err != nil {
 		return c, err
 	}
-	if c, err = c.withIncus(); err != nil {
+	if c, err = c.withIncus(argv); err != nil {
 		return c, err
 	}
 	return c.withPlugins()
@@ -275,8 +275,8 @@ func (c Config) withDocker() (Config, error) {
 }
 
 // withIncus adds the driver incus, where there is a daemon or was one, as
-// withDocker does.
-func (c Config) withIncus() (Config, error) {
+// withDocker does. argv starts a supervisor.
+func (c Config) withIncus(argv []string) (Config, error) {
 	dir := filepath.Join(c.DataDir, "incus")
 	if c.Incus == "" {
 		c.Incus = incus.SocketPath()
@@ -293,7 +293,7 @@ func (c Config) withIncus() (Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("%w: --incus-cert, --incus-key, --incus-ca: %w", errConfig, err)
 	}
-	d, err := incus.New(incus.Config{Dir: dir, Address: c.Incus, TLS: trust})
+	d, err := incus.New(incus.Config{Dir: dir, Address: c.Incus, TLS: trust, Init: argv})
 	if err != nil {
 		return c, fmt.Errorf("%w: --incus: %w", errConfig, err)
 	}

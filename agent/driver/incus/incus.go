@@ -37,9 +37,10 @@ type Config struct {
 	TLS *tls.Config
 	// Project of the daemon; "" = its default.
 	Project string
-	// Init is the executable that is the first process of containers: statically
-	// linked, with the command `supervise`. Default: this executable.
-	Init string
+	// Init is how the first process of containers is started: a supervisor, whose
+	// executable, statically linked and readable by everybody, is shown to them.
+	// The folder of the run follows. Default: this executable with `supervise`.
+	Init []string
 }
 
 // Driver runs Incus instances. Make one with New.
@@ -99,12 +100,12 @@ func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 
 // New returns a driver for runs below cfg.Dir. The daemon may come later.
 func New(cfg Config) (*Driver, error) {
-	if cfg.Init == "" {
+	if len(cfg.Init) == 0 {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
-		cfg.Init = self
+		cfg.Init = []string{self, "supervise"}
 	}
 	e, err := newEngine(cfg)
 	if err != nil {
@@ -149,7 +150,7 @@ const fingerprintLimit = 5 * time.Second
 func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	ctx, cancel := context.WithTimeout(ctx, fingerprintLimit)
 	defer cancel()
-	if err := static(d.cfg.Init); err != nil {
+	if err := static(d.cfg.Init[0]); err != nil {
 		return driver.Fingerprint{Message: err.Error()}
 	}
 	var server api.Server

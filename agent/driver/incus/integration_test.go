@@ -6,11 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lxc/incus/v6/shared/api"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
@@ -47,14 +51,24 @@ func real(t *testing.T) *engines.Incus {
 	return daemon
 }
 
-// newReal returns a driver over the real daemon whose supervisor is the built
-// binary.
-func newReal(t *testing.T, dir string) *Driver {
+// slim is the supervisor that `make build` makes.
+func slim(t *testing.T) []string {
 	t.Helper()
-	init, err := filepath.Abs("../../../bin/nusa")
-	if err != nil {
-		t.Fatal(err)
+	path, err := filepath.Abs("../../supervise/slim/nusa-supervise")
+	if err == nil {
+		_, err = os.Stat(path)
 	}
+	if err != nil {
+		t.Fatalf("%v: make build first", err)
+	}
+	return []string{path}
+}
+
+// newReal returns a driver over the real daemon, as an agent makes it.
+func newReal(t *testing.T, dir string) *Driver { return newOver(t, dir, slim(t)) }
+
+func newOver(t *testing.T, dir string, init []string) *Driver {
+	t.Helper()
 	d, err := New(Config{Dir: dir, Address: real(t).Socket(), Init: init})
 	if err != nil {
 		t.Fatal(err)
@@ -85,9 +99,16 @@ func task(t *testing.T, d *Driver, alloc string, config map[string]any) driver.T
 	return out
 }
 
-// TestSpeed measures; what it asserts is only that all of it runs.
+// TestSpeed measures, with the slim supervisor and with the whole executable in
+// its place; what it asserts is only that all of it runs.
 func TestSpeed(t *testing.T) {
-	d := newReal(t, t.TempDir())
+	whole, err := filepath.Abs("../../../bin/nusa")
+	must(t, err)
+	t.Run("slim", func(t *testing.T) { speed(t, newOver(t, t.TempDir(), slim(t))) })
+	t.Run("whole", func(t *testing.T) { speed(t, newOver(t, t.TempDir(), []string{whole, "supervise"})) })
+}
+
+func speed(t *testing.T, d *Driver) {
 	sleeper := map[string]any{"image": "bb", "command": "sleep", "args": []any{"3600"}}
 	var one []time.Duration
 	for i := range 5 {
@@ -113,6 +134,7 @@ func TestSpeed(t *testing.T) {
 	}
 	group.Wait()
 	all := time.Since(began).Round(time.Millisecond)
+	anonymous, pages := memory(t, d, tasks)
 	began = time.Now()
 	for _, tk := range tasks {
 		group.Go(func() {
@@ -122,7 +144,30 @@ func TestSpeed(t *testing.T) {
 		})
 	}
 	group.Wait()
-	t.Logf("one after the other, from Start to its command running: %v; 50 at once: %s, stopped and deleted in %s", one, all, time.Since(began).Round(time.Millisecond))
+	t.Logf("one after the other, from Start to its command running: %v; 50 at once: %s, stopped and deleted in %s; a supervisor has %d KiB of its own, with pages of its executable %d KiB",
+		one, all, time.Since(began).Round(time.Millisecond), anonymous, pages)
+}
+
+// memory of the supervisors of tasks, KiB of each on average: what is its own,
+// and all that is resident, of which the executable's pages are shared.
+func memory(t *testing.T, d *Driver, tasks []driver.Task) (anonymous, resident int) {
+	t.Helper()
+	for _, tk := range tasks {
+		var state api.InstanceState
+		must(t, real(t).Ask(t.Context(), http.MethodGet, instancePath(instanceName(d.owner, tk.ID))+"/state", nil, &state))
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", state.Pid))
+		must(t, err)
+		for line := range strings.Lines(string(text)) {
+			var kib int
+			if _, err := fmt.Sscanf(line, "RssAnon: %d kB", &kib); err == nil {
+				anonymous += kib
+			}
+			if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
+				resident += kib
+			}
+		}
+	}
+	return anonymous / len(tasks), resident / len(tasks)
 }
 
 func shell(script string) map[string]any {

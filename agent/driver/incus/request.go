@@ -66,8 +66,8 @@ func source(image string) api.InstanceSource {
 }
 
 // request is what makes and starts the instance of a run. Its folder for the
-// supervisor is box; the supervisor's executable is init.
-func request(owner string, t driver.Task, c config, box, init string) api.InstancesPost {
+// supervisor is box; init is Config.Init.
+func request(owner string, t driver.Task, c config, box string, init []string) api.InstancesPost {
 	post := api.InstancesPost{
 		Name: instanceName(owner, t.ID), Type: api.InstanceType(c.kind), Source: source(c.image), Start: true,
 	}
@@ -108,8 +108,8 @@ func request(owner string, t driver.Task, c config, box, init string) api.Instan
 	}
 	if c.supervised() {
 		folder("run", box, runPath, false)
-		post.Devices[devicePrefix+"init"] = map[string]string{"type": "disk", "source": init, "path": initPath, "readonly": "true"}
-		post.Config["raw.lxc"] = "lxc.init.cmd = " + initPath + " supervise " + runPath + "\nlxc.environment = GOGC=50\n"
+		post.Devices[devicePrefix+"init"] = map[string]string{"type": "disk", "source": init[0], "path": initPath, "readonly": "true"}
+		post.Config["raw.lxc"] = "lxc.init.cmd = " + strings.Join(slices.Concat([]string{initPath}, init[1:], []string{runPath}), " ") + "\nlxc.environment = GOGC=50\n"
 	}
 	return post
 }

@@ -43,7 +43,7 @@ func TestRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := json.MarshalIndent(request("owner-1", task, c, "/d/incus/a/web_1.2/box", "/usr/bin/nusa"), "", "  ")
+		got, err := json.MarshalIndent(request("owner-1", task, c, "/d/incus/a/web_1.2/box", []string{"/usr/bin/nusa", "supervise"}), "", "  ")
 		if err != nil {
 			t.Fatal(err)
 		}

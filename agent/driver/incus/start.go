@@ -268,6 +268,7 @@ func (d *Driver) checkImage(ctx context.Context, c config) error {
 // blame is the field that an error of the daemon is about, by its words.
 var blame = []struct{ words, field string }{
 	{"address already in use", "ports"},
+	{"from listener process", "ports"}, // the same, where the daemon misses the word of it
 	{"configuration key", "config.config"},
 	{"limits.memory", "resources.memory"},
 	{"limits.cpu", "resources.cpu"},

@@ -14,6 +14,10 @@ import (
 // Name of the file.
 const Name = "nusa-supervise"
 
+// mode of the file: in a container root is not the file's owner. On the host the
+// folder is private.
+const mode = 0o755
+
 // Argv writes the executable into a folder, unless it is there, and returns how
 // to start a supervisor with it. An error: it is not to be had, or cannot be
 // started from there; `nusa supervise` does the same.
@@ -28,6 +32,9 @@ func argv(executable []byte, dir string) ([]string, error) {
 		if err := write(path, executable); err != nil {
 			return nil, err
 		}
+	}
+	if err := os.Chmod(path, mode); err != nil { // an umask, or an earlier version
+		return nil, err
 	}
 	// The folder may be one from which nothing can be started. By hand, with an
 	// argument, it only says that it is not started so.
@@ -44,9 +51,12 @@ func write(path string, data []byte) error {
 		return err
 	}
 	next := path + ".new"
-	if err := os.WriteFile(next, data, 0o700); err != nil {
-		os.Remove(next) // the disk may be full
-		return err
+	err := os.WriteFile(next, data, mode)
+	if err == nil {
+		err = os.Rename(next, path)
 	}
-	return os.Rename(next, path)
+	if err != nil {
+		os.Remove(next) // the disk may be full
+	}
+	return err
 }

@@ -19,6 +19,12 @@ func TestArgv(t *testing.T) {
 		if text, err := os.ReadFile(got[0]); err != nil || string(text) != string(c) {
 			t.Errorf("%d: it is %q, %v", i, text, err)
 		}
+		if fi, err := os.Stat(got[0]); err != nil || fi.Mode().Perm() != 0o755 {
+			t.Errorf("%d: its mode is %v, %v", i, fi.Mode(), err)
+		}
+		if err := os.Chmod(got[0], 0o700); err != nil { // as earlier versions wrote it
+			t.Fatal(err)
+		}
 	}
 	for name, c := range map[string][]byte{"none": nil, "no executable": []byte("\x7fELF"), "another's": []byte("#!/bin/sh\nexit 0\n")} {
 		if got, err := argv(c, dir); err == nil {
