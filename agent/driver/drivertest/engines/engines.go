@@ -117,7 +117,11 @@ func look(engine string, found bool) error {
 	if !found || err != nil || os.Geteuid() != 0 {
 		return fmt.Errorf("%w: no %s (as root, with it and busybox-static installed)", ErrMissing, engine)
 	}
-	return nil
+	network, err := NewNetwork()
+	if err != nil {
+		return fmt.Errorf("%w: no %s (%w)", ErrMissing, engine, err)
+	}
+	return network.Close()
 }
 
 // unmountBelow undoes what an engine that was killed left mounted.
