@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -22,6 +23,10 @@ const (
 	maxDepth   = 64
 	maxName    = 1024
 	maxLink    = 1024
+	// maxBetween is what a tar may have besides its files, in bytes, all headers
+	// together; maxList bounds the list of a zip, which is held in memory.
+	maxBetween = 256 << 20
+	maxList    = 16 << 20
 )
 
 // errArchive: an archive that is broken, or means harm. It will be so again.
@@ -52,6 +57,40 @@ type unpacker struct {
 
 type link struct{ name, to string }
 
+// stream is what is read of an archive: for as long as ctx lasts, and no more
+// than left bytes. Headers alone, well compressed, could go on for hours.
+type stream struct {
+	ctx  context.Context
+	r    io.Reader
+	left int64
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if s.left <= 0 {
+		return 0, errors.New("there is far more in it than its files")
+	}
+	n, err := s.r.Read(p[:min(int64(len(p)), s.left)])
+	s.left -= int64(n)
+	return n, err
+}
+
+// lister lets no more than left bytes be read: while a zip's list is, which
+// package zip takes as it comes, whatever number of entries was announced.
+type lister struct {
+	r    io.ReaderAt
+	left int64
+}
+
+func (l *lister) ReadAt(p []byte, at int64) (int, error) {
+	if l.left -= int64(len(p)); l.left < 0 {
+		return 0, fmt.Errorf("its list of files has more than %d bytes", maxList)
+	}
+	return l.r.ReadAt(p, at)
+}
+
 // unpackInto unpacks a file into a folder, both in alloc.
 func unpackInto(ctx context.Context, alloc *os.Root, file, tree, kind string, b *budget) error {
 	root, err := alloc.OpenRoot(tree)
@@ -77,6 +116,9 @@ func unpackInto(ctx context.Context, alloc *os.Root, file, tree, kind string, b 
 	default:
 		err = u.tar(f)
 	}
+	if ctx.Err() != nil {
+		return ctx.Err() // which is not the archive's fault
+	}
 	if err != nil {
 		return err
 	}
@@ -84,7 +126,7 @@ func unpackInto(ctx context.Context, alloc *os.Root, file, tree, kind string, b 
 }
 
 func (u *unpacker) tar(r io.Reader) error {
-	for t := tar.NewReader(r); ; {
+	for t := tar.NewReader(&stream{ctx: u.ctx, r: r, left: u.b.left + maxBetween}); ; {
 		h, err := t.Next()
 		if err == io.EOF {
 			return nil
@@ -122,10 +164,12 @@ func (u *unpacker) zip(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	z, err := zip.NewReader(f, fi.Size())
+	list := &lister{r: f, left: maxList}
+	z, err := zip.NewReader(list, fi.Size())
 	if err != nil {
 		return fmt.Errorf("%w: %w", errArchive, err)
 	}
+	list.left = math.MaxInt64
 	for _, e := range z.File {
 		name, err := u.entry(e.Name)
 		if err != nil {
@@ -222,7 +266,7 @@ func (u *unpacker) file(name string, mode fs.FileMode, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	err = u.b.copy(f, r)
+	err = u.b.copy(f, &stream{ctx: u.ctx, r: r, left: math.MaxInt64})
 	if err != nil && !errors.Is(err, errBudget) {
 		err = fmt.Errorf("%w: %w", errArchive, err)
 	}

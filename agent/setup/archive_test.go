@@ -4,10 +4,15 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -192,5 +197,55 @@ func TestAnyArchive(t *testing.T) {
 	})
 	if good == 0 {
 		t.Error("not one archive was good: the test proves nothing")
+	}
+}
+
+// TestEndlessHeaders: an archive may be far more than the files in it, and is
+// refused then, or left when its time is over.
+func TestEndlessHeaders(t *testing.T) {
+	var buf bytes.Buffer
+	gz := gzip.NewWriter(&buf)
+	record := func(n int) []byte { // of a header of its own, with a comment
+		text := fmt.Sprintf("%d comment=%s\n", n, strings.Repeat("x", n-len(fmt.Sprint(n))-len(" comment=\n")))
+		return []byte(text)
+	}
+	var one bytes.Buffer
+	tw := tar.NewWriter(&one)
+	if err := tw.WriteHeader(&tar.Header{Name: "x", Typeflag: tar.TypeReg, PAXRecords: map[string]string{"comment": string(record(1 << 19))}}); err != nil {
+		t.Fatal(err)
+	}
+	header := one.Bytes()[:one.Len()-512] // without that of the file: it goes on
+	for written := 0; written <= maxBetween+2<<20; written += len(header) {
+		if _, err := gz.Write(header); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := gz.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unpackTo(t, t.TempDir(), "tar.gz", buf.Bytes()); !errors.Is(err, errArchive) || !strings.Contains(err.Error(), "far more") {
+		t.Errorf("%d bytes that unpack to %d of headers: %v", buf.Len(), maxBetween, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (&stream{ctx: ctx, r: rand.Reader, left: 1}).Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("after its time: %v", err)
+	}
+}
+
+// TestEndlessList: the list of a zip is held in memory, and is as long as it is,
+// not as long as the archive says.
+func TestEndlessList(t *testing.T) {
+	whole := zipOf([]member{{tar.TypeReg, "x", ""}})
+	at := bytes.Index(whole, []byte("PK\x01\x02"))
+	end := bytes.Index(whole, []byte("PK\x05\x06"))
+	data := append(bytes.Clone(whole[:at]), bytes.Repeat(whole[at:end], 64<<20/(end-at))...)
+	var before, after runtime.MemStats
+	data = append(data, whole[end:]...)
+	runtime.ReadMemStats(&before)
+	err := unpackTo(t, t.TempDir(), "zip", data)
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, errArchive) || used > 200<<20 {
+		t.Errorf("a list of %d bytes takes %d: %v", len(data), used, err)
 	}
 }

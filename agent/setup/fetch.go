@@ -30,6 +30,8 @@ const (
 	attempts = 4
 	// maxWords of a server that refuses, in bytes.
 	maxWords = 200
+	// idleLimit is how long a server may pause: others wait for their turn.
+	idleLimit = 30 * time.Second
 )
 
 // budget is how many bytes a task's artifacts may still take.
@@ -61,7 +63,7 @@ func (s *Setup) fetchAll(ctx context.Context, t Task, who owner) error {
 	case s.fetches <- struct{}{}:
 		defer func() { <-s.fetches }()
 	case <-ctx.Done():
-		return &Error{Field: "artifacts", Err: ctx.Err()}
+		return &Error{Field: "artifacts", Err: fmt.Errorf("waited for its turn behind %d others that this node fetches: %w", maxFetches, ctx.Err())}
 	}
 	b := &budget{left: s.cfg.ArtifactsMax, setting: "--artifacts-max"}
 	if t.Disk > 0 && t.Disk < b.left {
@@ -295,11 +297,15 @@ func where(u *url.URL) string {
 }
 
 func (s *Setup) attempt(ctx context.Context, alloc *os.Root, file string, u *url.URL, h hash.Hash, b *budget) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	body, err := s.open(ctx, u, h != nil, b)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
+	paused := time.AfterFunc(s.idle, func() { cancel(fmt.Errorf("the server sent nothing for %s", s.idle)) })
+	defer paused.Stop()
 	f, err := alloc.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -309,7 +315,25 @@ func (s *Setup) attempt(ctx context.Context, alloc *os.Root, file string, u *url
 		h.Reset()
 		w = io.MultiWriter(f, h)
 	}
-	return errors.Join(b.copy(w, body), f.Close())
+	err = b.copy(w, progress{body, func() { paused.Reset(s.idle) }})
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// progress tells of each piece that was read.
+type progress struct {
+	io.Reader
+	told func()
+}
+
+func (p progress) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	if n > 0 {
+		p.told()
+	}
+	return n, err
 }
 
 // open begins to read a source.

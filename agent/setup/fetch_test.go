@@ -259,6 +259,42 @@ func TestFetchEnds(t *testing.T) {
 	}
 }
 
+// TestFetchFromAServerThatPauses gives its place to others, and tries again.
+func TestFetchFromAServerThatPauses(t *testing.T) {
+	var n atomic.Int64
+	addr := serve(t, &n, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "too")
+		w.(http.Flusher).Flush()
+		if n.Load() == 1 {
+			<-r.Context().Done()
+		}
+		fmt.Fprint(w, "l")
+	})
+	s := newSetup(t, nil)
+	s.idle = 50 * time.Millisecond
+	if err := s.Prepare(t.Context(), artifact(addr+"/x", sum256("tool"), "x")); err != nil || s.read(t, "x") != "tool" || n.Load() != 2 {
+		t.Error(n.Load(), err)
+	}
+}
+
+// TestRedirectTellsNoSource: a server that another leads to does not learn the
+// query of the source, which may be what lets one fetch it.
+func TestRedirectTellsNoSource(t *testing.T) {
+	var n atomic.Int64
+	var told atomic.Value
+	to := serve(t, &n, func(w http.ResponseWriter, r *http.Request) {
+		told.Store(fmt.Sprint(r.Header, r.URL))
+		fmt.Fprint(w, "tool")
+	})
+	from := serve(t, &n, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to+"/tool", http.StatusFound) })
+	if err := newSetup(t, nil).Prepare(t.Context(), artifact(from+"/x?signature=hunter2", sum256("tool"), "x")); err != nil {
+		t.Fatal(err)
+	}
+	if got := told.Load().(string); strings.Contains(got, "hunter2") {
+		t.Errorf("the other server is told %s", got)
+	}
+}
+
 // TestDisk: what unpacks to more than the task asked for does not land.
 func TestDisk(t *testing.T) {
 	var buf bytes.Buffer
@@ -296,6 +332,9 @@ func TestAllowAddr(t *testing.T) {
 		"::ffff:169.254.169.254": {link: true},
 		"64:ff9b::a9fe:a9fe":     {},
 		"fd00:ec2::254":          {},
+		"168.63.129.16":          {},
+		"100.100.100.200":        {},
+		"::7f00:1":               {},
 		"fe80::1%eth0":           {},
 		"0.0.0.0":                {all: true},
 		"224.0.0.1":              {all: true},

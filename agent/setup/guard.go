@@ -25,15 +25,20 @@ const (
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("::/96"),
 	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"),
 }
 
-// linkLocal is where clouds tell machines their credentials.
-var linkLocal = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32")}
+// metadata is where clouds tell machines their credentials: link-local addresses,
+// and those of single clouds that are not.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
+	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"),
+}
 
 // allowAddr says whether artifacts may be fetched from an address: a public one,
-// or one in a prefix of the operator. A link-local one must be meant: a prefix
-// that is wider than their block does not count.
+// or one in a prefix of the operator. One of a cloud's metadata must be meant: a
+// prefix that is wider than their block does not count.
 func (s *Setup) allowAddr(ip netip.Addr) error {
 	ip = ip.Unmap().WithZone("")
 	for _, p := range s.nets {
@@ -41,7 +46,7 @@ func (s *Setup) allowAddr(ip netip.Addr) error {
 			continue
 		}
 		meant := true
-		for _, l := range linkLocal {
+		for _, l := range metadata {
 			meant = meant && (!l.Contains(ip) || p.Bits() >= l.Bits())
 		}
 		if meant {
@@ -107,6 +112,7 @@ func checkRedirect(checksum bool) func(*http.Request, []*http.Request) error {
 		if len(via) > maxRedirects {
 			return fmt.Errorf("%w: more than %d", errRedirect, maxRedirects)
 		}
+		req.Header.Del("Referer") // the source, with what may be a secret in its query
 		if req.URL.Scheme == "http" && !checksum {
 			return fmt.Errorf("%w: to http, where only a file with a checksum is taken from", errRedirect)
 		}

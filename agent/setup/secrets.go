@@ -38,7 +38,7 @@ func (s *Setup) openSecret(namespace, name string) (*os.File, error) {
 	if s.cfg.SecretsDir == "" {
 		return nil, fmt.Errorf("%w (its agent has none at all: --secrets-dir)", missing)
 	}
-	if !filepath.IsLocal(namespace) || !filepath.IsLocal(name) || strings.ContainsRune(namespace+name, '/') {
+	if !filepath.IsLocal(namespace) || !filepath.IsLocal(name) || strings.ContainsRune(namespace+name, '/') || namespace == "." || name == "." {
 		return nil, missing
 	}
 	root, err := os.OpenRoot(s.cfg.SecretsDir)
@@ -101,6 +101,9 @@ func (s *Setup) CanSecrets() error {
 		dir := filepath.Join(s.cfg.Dir, ".probe")
 		if s.tmpfs = os.MkdirAll(dir, 0o700); s.tmpfs != nil {
 			return
+		}
+		if mounted(dir) { // by an agent that was killed here
+			_ = unix.Unmount(dir, unix.MNT_DETACH)
 		}
 		if s.tmpfs = s.mountTmpfs(dir); s.tmpfs == nil {
 			s.tmpfs = unix.Unmount(dir, unix.MNT_DETACH)

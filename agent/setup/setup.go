@@ -66,7 +66,7 @@ func (e *Error) kind() error {
 type Config struct {
 	// Dir holds a folder for each allocation, private to the agent. Required.
 	Dir string
-	// Private are folders that no volume may lead into: the agent's own.
+	// Private are folders that no volume may lead into or hold: the agent's own.
 	Private []string
 	// VolumesAllow are folders below which volumes may be; none = no volumes.
 	VolumesAllow []string
@@ -94,6 +94,7 @@ type Setup struct {
 	folders []string
 	client  *http.Client
 	fetches chan struct{}
+	idle    time.Duration // idleLimit, but for tests
 
 	mu    sync.Mutex
 	sizes map[string]int64 // of folders of ended allocations
@@ -112,7 +113,7 @@ func New(cfg Config) (*Setup, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Setup{cfg: cfg, fetches: make(chan struct{}, maxFetches), sizes: map[string]int64{}}
+	s := &Setup{cfg: cfg, fetches: make(chan struct{}, maxFetches), idle: idleLimit, sizes: map[string]int64{}}
 	for _, dir := range cfg.VolumesAllow {
 		if !filepath.IsAbs(dir) {
 			return nil, fmt.Errorf("volumes-allow: %q is not an absolute path", dir)
@@ -379,8 +380,13 @@ func (s *Setup) volume(source string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %s: %w", ErrNotAllowed, source, plain(err))
 	}
-	if !belowAny(real, resolved(s.cfg.VolumesAllow)) || belowAny(real, resolved(s.cfg.Private)) {
+	if !belowAny(real, resolved(s.cfg.VolumesAllow)) {
 		return "", fmt.Errorf("%w: a link in %s leads out of what --volumes-allow names", ErrNotAllowed, source)
+	}
+	for _, own := range resolved(s.cfg.Private) {
+		if belowAny(real, []string{own}) || belowAny(own, []string{real}) {
+			return "", fmt.Errorf("%w: %s leads to what is the agent's own: name a folder that neither is in its data or secrets folder nor holds it", ErrNotAllowed, source)
+		}
 	}
 	return real, nil
 }

@@ -127,6 +127,11 @@ func TestSecretsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	loose := func(t *testing.T, dir string) {
+		if err := os.Rename(filepath.Join(dir, "default", "db"), filepath.Join(dir, "db")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, c := range map[string]struct {
 		change          func(*testing.T, string)
 		namespace, name string
@@ -139,6 +144,7 @@ func TestSecretsRefused(t *testing.T) {
 		"readable folder":  {chmod("default", 0o755), "default", "db", "0755 and must be private"},
 		"readable folders": {chmod(".", 0o750), "default", "db", "0750 and must be private"},
 		"link":             {link, "default", "db", "not a plain file"},
+		"no namespace":     {loose, ".", "db", "no such secret"},
 	} {
 		dir := secretsDir(t)
 		if c.change != nil {
@@ -207,7 +213,7 @@ func TestVolumes(t *testing.T) {
 		source, want string // resolved, or words of the error
 	}{
 		{srv, srv + "/api", srv + "/api"},
-		{srv, srv, srv},
+		{base, srv, "the agent's own"},
 		{srv, srv + "/in", srv + "/api"},
 		{"/", srv + "/out", other},
 		{srv, srv + "/out", "leads out"},
@@ -216,7 +222,9 @@ func TestVolumes(t *testing.T) {
 		{srv, base + "/srv2", "is not below"},
 		{srv, other, "is not below"},
 		{srv, srv + "/absent", "no such file"},
-		{srv, srv + "/agent", "leads out"},
+		{srv, srv + "/agent", "the agent's own"},
+		{srv, srv, "the agent's own"},
+		{srv, srv + "/api/..", "the agent's own"},
 		{srv, "relative", "is not below"},
 		{"", srv, "--volumes-allow"},
 	} {
