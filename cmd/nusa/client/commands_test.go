@@ -29,6 +29,7 @@ var (
 	elapsed = regexp.MustCompile(`(?m)^ *[0-9.]+m?s (pending|starting|running|failed|complete|stopped)`)
 	after   = regexp.MustCompile(`after [0-9.]+m?s\b`)
 	clock   = regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`)
+	lasts   = regexp.MustCompile(`\bfor [0-9]+d([0-9]+h)?\b`)
 	build   = regexp.MustCompile(`\(go[^)]*\)`)
 )
 
@@ -78,7 +79,7 @@ func TestCommands(t *testing.T) {
 			args = append(args, "--addr", f.addr)
 		}
 		o, e, code := f.run(context.Background(), stdin, args...)
-		o = elapsed.ReplaceAllString(o, "    0s $1")
+		o = lasts.ReplaceAllString(elapsed.ReplaceAllString(o, "    0s $1"), "for 0s")
 		fmt.Fprintf(&out, "\n%s\n", line)
 		out.WriteString(build.ReplaceAllString(clock.ReplaceAllString(after.ReplaceAllString(names.Replace(o), "after 0s"), "00:00:00"), "(BUILD)"))
 		for _, l := range strings.Split(strings.TrimSuffix(names.Replace(e), "\n"), "\n") {
