@@ -68,11 +68,14 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "")
 }
 
-// noteEvent adds an event to a task, forgetting the oldest.
+// noteEvent adds an event to a task, forgetting the oldest but their number: a
+// task that is restarted again and again while no master listens takes no more
+// room, and who reads its history sees that it has a beginning elsewhere.
 func noteEvent(d *nusav1.TaskState, at time.Time, kind, message string) {
 	d.Events = append(d.Events, &nusav1.TaskEvent{Time: timestamppb.New(at), Type: kind, Message: clip(message)})
 	if n := len(d.Events) - maxTaskEvents; n > 0 {
 		d.Events = d.Events[n:]
+		d.EventsDropped += int64(n)
 	}
 }
 

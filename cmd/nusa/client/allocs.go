@@ -273,6 +273,9 @@ func (v view) task(w io.Writer, name string, t *nusav1.TaskState) {
 		return
 	}
 	events := newTable(">", "", "")
+	if n := t.GetEventsDropped(); n > 0 {
+		events.row("", "", v.faint(plural(int(n), "earlier event")+", no longer kept"))
+	}
 	for _, e := range t.GetEvents() {
 		events.row(v.faint(v.since(e.GetTime())+" ago"), e.GetType(), plain(e.GetMessage()))
 	}

@@ -2829,14 +2829,16 @@ type TaskState struct {
 	Finished *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=finished,proto3" json:"finished,omitempty"`
 	Reason   Reason                 `protobuf:"varint,7,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message  string                 `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
-	// The latest at most 10 events.
+	// The latest at most 10 events, in order.
 	Events []*TaskEvent `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`
 	// Which run of its command this is about, 1 = the first; an agent that comes
 	// back, too, begins another. 0 before the first.
 	Run int32 `protobuf:"varint,10,opt,name=run,proto3" json:"run,omitempty"`
 	// Of the latest run; unset without a check. Until it is healthy, `state` is
 	// starting.
-	Check         *CheckState `protobuf:"bytes,11,opt,name=check,proto3" json:"check,omitempty"`
+	Check *CheckState `protobuf:"bytes,11,opt,name=check,proto3" json:"check,omitempty"`
+	// How many came before `events` and are no longer kept.
+	EventsDropped int64 `protobuf:"varint,12,opt,name=events_dropped,json=eventsDropped,proto3" json:"events_dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2946,6 +2948,13 @@ func (x *TaskState) GetCheck() *CheckState {
 		return x.Check
 	}
 	return nil
+}
+
+func (x *TaskState) GetEventsDropped() int64 {
+	if x != nil {
+		return x.EventsDropped
+	}
+	return 0
 }
 
 // CheckState is how the checks of a task's run go. A change of `state` is told
@@ -3440,7 +3449,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xa1\x03\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xc8\x03\n" +
 	"\tTaskState\x12)\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x13.nusa.v1.AllocStateR\x05state\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x16\n" +
@@ -3453,7 +3462,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x06events\x18\t \x03(\v2\x12.nusa.v1.TaskEventR\x06events\x12\x10\n" +
 	"\x03run\x18\n" +
 	" \x01(\x05R\x03run\x12)\n" +
-	"\x05check\x18\v \x01(\v2\x13.nusa.v1.CheckStateR\x05check\"\x91\x02\n" +
+	"\x05check\x18\v \x01(\v2\x13.nusa.v1.CheckStateR\x05check\x12%\n" +
+	"\x0eevents_dropped\x18\f \x01(\x03R\reventsDropped\"\x91\x02\n" +
 	"\n" +
 	"CheckState\x12\x14\n" +
 	"\x05check\x18\x01 \x01(\tR\x05check\x12*\n" +
