@@ -302,6 +302,11 @@ func (s *session) welcome(w *nusav1.MasterWelcome) error {
 	s.cursor = s.engine.reports.cursor(corePosition(w.GetReports()))
 	s.log.Info("connected to the master", "term", w.GetTerm(), "incarnation", w.GetIncarnation())
 	s.group.Go(func() error { return s.sampleStats(positive(w.GetStatsInterval().AsDuration(), defaultStats)) })
+	// What the master lacks goes first: it makes a node that was away ready with
+	// the first lease that it is asked for, and then judges by what it knows.
+	if err := s.sendReports(); err != nil {
+		return err
+	}
 	return s.requestLease()
 }
 

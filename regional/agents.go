@@ -199,6 +199,8 @@ func (a *agents) status(n *state.Node, now time.Duration) (state.NodeStatus, tim
 	switch {
 	case held.left:
 		return n.Status, silent // its goodbye is being committed
+	case n.Status == state.NodeLost && (held.session == nil || held.session.isUnheard()):
+		return n.Status, silent // until it has told what happened meanwhile
 	case held.busy > 0:
 		// It is we who are slow, such as the disks of the log: what it said
 		// since waits to be read.

@@ -56,6 +56,9 @@ type agentSession struct {
 	// due: the receiver has something to send.
 	due        bool
 	superseded bool
+	// unheard: its node was away, and what it has to say of that time has not all
+	// come.
+	unheard bool
 
 	cursor  *link.Cursor[*state.Alloc]
 	ack     *nusav1.Position
@@ -77,7 +80,12 @@ func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 		inbox: link.NewInbox[*nusav1.AllocReport](maxReports), sending: true, // the welcome goes first
 	}
 	ss.heard(+1)
-	err := ss.register(ctx)
+	n, known := a.l.s.fsm.View().Node(hello.GetNodeId())
+	ss.unheard = known && n.Status != state.NodeReady
+	var err error
+	if !ss.unheard {
+		err = ss.register(ctx)
+	}
 	ss.heard(-1)
 	if err != nil {
 		return wireError(err)
@@ -138,8 +146,31 @@ func (ss *agentSession) register(ctx context.Context) error {
 	if !known {
 		ss.l.events.Add("node.registered", n.Name, "id %s, pool %s", n.ID, n.Pool)
 		ss.l.log.Info("node registered", "node", n.Name, "id", n.ID, "pool", n.Pool)
+	} else if old.Status != state.NodeReady {
+		ss.l.events.Add("node.ready", n.Name, "it is heard again")
 	}
 	return nil
+}
+
+// caughtUp makes a node that was away ready, once all that happened to it
+// meanwhile is committed: before, an attempt would be kept that has long ended,
+// and its replacement stopped.
+func (ss *agentSession) caughtUp(ctx context.Context) error {
+	ss.mu.Lock()
+	unheard := ss.unheard
+	ss.unheard = false
+	ss.mu.Unlock()
+	if !unheard {
+		return nil
+	}
+	return ss.register(ctx)
+}
+
+// isUnheard says that the node is back and has not told everything yet.
+func (ss *agentSession) isUnheard() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.unheard
 }
 
 // attach makes this the node's session; an earlier one ends.
@@ -228,6 +259,9 @@ func (ss *agentSession) handle(ctx context.Context, m *nusav1.AgentMessage) erro
 	// Of orders_ack nothing follows: the outbox resends by what the next hello says.
 	switch m := m.GetKind().(type) {
 	case *nusav1.AgentMessage_Lease:
+		if err := ss.caughtUp(ctx); err != nil { // what the master lacked comes before the first
+			return err
+		}
 		// Granted only by who is sure to lead: see verifier.
 		if err := ss.l.verify.wait(ctx); err != nil {
 			return err

@@ -39,6 +39,8 @@ type Options struct {
 	// Disk has regional servers keep their data, so that one that was stopped or
 	// killed comes back as itself; else their log is in memory.
 	Disk bool
+	// Leave has agents that are stopped stop their tasks and say goodbye.
+	Leave bool
 	// Stats is what the agent of that name measures at a time. Default: the same
 	// all the time.
 	Stats func(agent string, now time.Duration) *nusav1.NodeStats
@@ -195,8 +197,9 @@ func (f *Federation) StartAgent(region string, i int) *Process {
 		return agent.Run(ctx, agent.Config{
 			Region: region, Name: name, DataDir: dir, Servers: f.servers(region, ":7610"), HTTPAddr: "-",
 			Net: n, Logger: f.log(name), Clock: f.Clock, Facts: f.machine(name),
-			Drivers: map[string]driver.Driver{"process": pretend{f.drivers[name], f.begun}},
-			Ready:   func(a agent.Addresses) { p.Node = a.NodeID; ready() },
+			Drivers:         map[string]driver.Driver{"process": pretend{f.drivers[name], f.begun}},
+			LeaveOnShutdown: f.opts.Leave,
+			Ready:           func(a agent.Addresses) { p.Node = a.NodeID; ready() },
 		})
 	})
 }

@@ -279,10 +279,13 @@ func (d *decision) keep(live []*state.Alloc) (keep *state.Alloc, connected int) 
 }
 
 // prefers follows disconnect.reconcile; an attempt of the present version goes
-// first.
+// first, and one that can stay where it is before one that would be moved next.
 func (d *decision) prefers(a, b *state.Alloc) bool {
 	if an, bn := a.JobVersion == d.slot.JobVersion, b.JobVersion == d.slot.JobVersion; an != bn {
 		return an
+	}
+	if a.Moving != b.Moving {
+		return b.Moving
 	}
 	if d.spec.Disconnect.KeepReplacement {
 		return a.Epoch > b.Epoch

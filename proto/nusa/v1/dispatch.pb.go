@@ -147,7 +147,8 @@ type AgentMessage_Hello struct {
 }
 
 type AgentMessage_Lease struct {
-	// Also the heartbeat; each third of the lease.
+	// Also the heartbeat; each third of the lease. The first of a session comes
+	// after the reports that the master lacks: it makes a node that was lost ready.
 	Lease *LeaseRequest `protobuf:"bytes,2,opt,name=lease,proto3,oneof"`
 }
 
