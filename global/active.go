@@ -180,6 +180,8 @@ func (a *active) checkpointLoop(ctx context.Context) error {
 		for _, name := range names {
 			switch err := a.checkpoint(ctx, name); {
 			case err == nil, errors.Is(err, errQueueFull):
+			case errors.Is(err, store.ErrTooLarge):
+				a.log.Warn("a region's summaries are not checkpointed", "region", name, "error", err)
 			default:
 				return fmt.Errorf("checkpoint of region %s: %w", name, err)
 			}

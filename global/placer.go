@@ -369,8 +369,11 @@ func (a *active) results(ctx context.Context) error {
 			continue
 		}
 		status := j.status()
-		rec := &nusav1.ResultRecord{Version: j.rec.GetJob().GetVersion(), Run: runOf(j.rec, j.rev), Status: status}
-		if ended(status.GetState()) && !proto.Equal(rec, j.result) {
+		if !ended(status.GetState()) {
+			continue
+		}
+		rec := &nusav1.ResultRecord{Version: j.rec.GetJob().GetVersion(), Run: runOf(j.rec, j.rev), Status: storable(status)}
+		if !proto.Equal(rec, j.result) {
 			out = append(out, result{k, rec})
 		}
 	}
@@ -394,6 +397,31 @@ func (a *active) results(ctx context.Context) error {
 		a.st.events.Add("job."+state, r.key.String(), "%s", r.rec.GetStatus().GetMessage())
 	}
 	return nil
+}
+
+// maxResult bounds a stored result in bytes, well within a transaction.
+const maxResult = 512 << 10
+
+// storable is a status as it is stored: without the slots, which are shown as
+// they are, and of reasons and regions only the sums where there are too many.
+func storable(s *nusav1.JobStatus) *nusav1.JobStatus {
+	for _, g := range s.GetGroups() {
+		g.Slots = nil
+	}
+	for _, most := range []int{maxCounts, 8, 1} {
+		if proto.Size(s) <= maxResult {
+			return s
+		}
+		for _, g := range s.GetGroups() {
+			g.Pending = g.Pending[:min(len(g.Pending), most)]
+		}
+	}
+	if proto.Size(s) > maxResult {
+		for _, g := range s.GetGroups() {
+			g.Regions = nil
+		}
+	}
+	return s
 }
 
 // subscribe tells regions the asks of the jobs, when they are others now.

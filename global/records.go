@@ -171,33 +171,37 @@ func reasonEnum(word string) nusav1.Reason {
 }
 
 const (
-	// maxMessage and maxCounts bound what a region's answer may say: it is
-	// stored with the slot.
+	// maxMessage and maxCounts bound what a region may say of a slot or a job: it
+	// is stored.
 	maxMessage = 1024
 	maxCounts  = 64
 )
 
 // answerFromProto reads an answer, cut to the bounds.
 func answerFromProto(a *nusav1.SlotAnswer) region.Answer {
-	message := a.GetMessage()
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
-	}
 	counts := a.GetCounts()
 	counts = counts[:min(len(counts), maxCounts)]
 	return region.Answer{
 		Namespace: a.GetNamespace(), Job: a.GetJob(), Group: a.GetGroup(),
 		From: int(a.GetFrom()), To: int(a.GetTo()), Generation: a.GetGeneration(),
 		State:  region.SlotState(enumWord(a.GetState().String(), "SLOT_STATE_")),
-		Reason: reasonWord(a.GetReason()), Message: message, Counts: countsFromProto(counts),
+		Reason: reasonWord(a.GetReason()), Message: cut(a.GetMessage()), Counts: countsFromProto(counts),
 	}
+}
+
+// cut keeps what a region says within maxMessage.
+func cut(message string) string {
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
+	return message
 }
 
 func countsFromProto(in []*nusav1.CountedReason) []region.CountedReason {
 	out := make([]region.CountedReason, 0, len(in))
 	for _, c := range in {
 		out = append(out, region.CountedReason{
-			Reason: reasonWord(c.GetReason()), Count: int(c.GetCount()), Message: c.GetMessage(), What: c.GetWhat(),
+			Reason: reasonWord(c.GetReason()), Count: int(c.GetCount()), Message: cut(c.GetMessage()), What: c.GetWhat(),
 		})
 	}
 	return out

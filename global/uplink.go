@@ -6,13 +6,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/reason"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -23,8 +23,10 @@ const (
 	// Bounds of a report and a row.
 	maxFits, maxBins, maxEdges = 256, 64, 4096
 	maxDrivers                 = 64
-	// maxRTT is above any round trip that a probe waits for.
-	maxRTT = time.Minute
+	// maxReport and maxSummary bound in bytes what a checkpoint stores of a region:
+	// a transaction of etcd holds one of each, and checkpointBytes.
+	maxReport  = 512 << 10
+	maxSummary = 128 << 10
 )
 
 // answers takes a region's answers: in one transaction each batch. Answers
@@ -84,6 +86,10 @@ func (a *active) report(s *session, rep *nusav1.RegionReport) {
 	if len(rep.GetDrivers()) > maxDrivers {
 		rep.Drivers = nil
 	}
+	if size := proto.Size(rep); size > maxReport {
+		a.log.Warn("a report is not taken: it is too large", "region", s.region, "bytes", size, "max", maxReport)
+		return
+	}
 	st := a.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -114,26 +120,12 @@ func (a *active) latency(s *session, row *nusav1.LatencyRow) {
 	if r == nil || r.session != s {
 		return
 	}
-	row.Edges = slices.DeleteFunc(row.Edges, func(e *nusav1.Edge) bool { return st.regions[e.GetTo()] == nil || !sane(e) })
+	row.Edges = slices.DeleteFunc(row.Edges, func(e *nusav1.Edge) bool { return st.regions[e.GetTo()] == nil || !topo.Sane(e) })
 	st.latencyRow(s.region, row)
 	st.notify()
 	if len(st.pending) > 0 {
 		a.wakePlacer()
 	}
-}
-
-// sane says whether an edge is what a probe can have measured.
-func sane(e *nusav1.Edge) bool {
-	for _, d := range []time.Duration{
-		e.GetP50().AsDuration(), e.GetP90().AsDuration(), e.GetP99().AsDuration(),
-		e.GetMin().AsDuration(), e.GetJitter().AsDuration(),
-	} {
-		if d < 0 || d > maxRTT {
-			return false
-		}
-	}
-	share := func(f float64) bool { return f >= 0 && f <= 1 } // and not NaN
-	return share(e.GetLoss()) && share(e.GetLossOut()) && share(e.GetLossBack()) && e.GetAge().AsDuration() >= 0
 }
 
 // serversChanged takes the region's servers; peers probe them.
@@ -175,6 +167,9 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 		Position: link.Position{Epoch: in.GetPosition().GetEpoch(), Sequence: in.GetPosition().GetSequence()},
 	}
 	for _, sum := range in.GetSummaries() {
+		if size := cutSummary(sum); size > maxSummary {
+			return &refusal{message: fmt.Sprintf("the summary of job %.64q has %d bytes, at most %d are taken", sum.GetJob(), size, maxSummary)}
+		}
 		batch.Items = append(batch.Items, link.Item[*nusav1.JobSummary]{Key: summaryKey(s.region, sum), Value: sum})
 	}
 	change, complete, err := s.inbox.Add(batch, maps.Keys(r.inboxKeys))
@@ -204,6 +199,21 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 		SummariesAck: &nusav1.Position{Epoch: change.Position.Epoch, Sequence: change.Position.Sequence},
 	}})
 	return nil
+}
+
+// cutSummary bounds what a region says of a job, which is stored and shown, and
+// answers its size.
+func cutSummary(sum *nusav1.JobSummary) int {
+	for _, g := range sum.GetReasons() {
+		g.Reasons = g.Reasons[:min(len(g.Reasons), maxCounts)]
+		for _, c := range g.GetReasons() {
+			c.Message = cut(c.GetMessage())
+		}
+	}
+	if proto.Size(sum) > maxSummary {
+		sum.Reasons = nil
+	}
+	return proto.Size(sum)
 }
 
 // applySummary takes one summary unless a newer one is known. mu is held.

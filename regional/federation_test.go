@@ -127,6 +127,7 @@ func TestIslandKnowsTheFederation(t *testing.T) {
 		beta, stopBeta := w.startPeer("10.2.0.1",
 			measuredEdge("beta", "alpha", 5*time.Millisecond), measuredEdge("beta", "gamma", 6*time.Millisecond),
 			measuredEdge("gamma", "beta", time.Millisecond), // not its own to tell
+			measuredEdge("beta", "gamma", -time.Second),     // nor can that be
 			&nusav1.Edge{From: "beta", To: "nowhere", Source: nusav1.RTTSource_RTT_SOURCE_PREDICTED, P50: durationpb.New(1)})
 		w.server(1)
 		w.master(1)

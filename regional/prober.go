@@ -123,7 +123,7 @@ func (p *prober) setRow(peer string, edges []*nusav1.Edge) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range edges {
-		if w.GetFrom() == peer && w.GetTo() != peer && w.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED {
+		if w.GetFrom() == peer && w.GetTo() != peer && w.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED && topo.Sane(w) {
 			p.matrix.Set(topo.EdgeFrom(w), p.now())
 		}
 	}

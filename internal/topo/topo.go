@@ -5,6 +5,7 @@ package topo
 
 import (
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -41,6 +42,30 @@ func EdgeFrom(e *nusav1.Edge) topology.Edge {
 		Method: e.GetMethod(), Error: e.GetError(), Doubt: e.GetDoubt(),
 		LossOut: e.GetLossOut(), LossBack: e.GetLossBack(), SetAside: int(e.GetSetAside()), Heard: e.GetHeard(),
 	}
+}
+
+const (
+	// maxRTT is above any round trip that a probe waits for.
+	maxRTT = time.Minute
+	// maxAge is above any age of a measurement, and far from where times overflow.
+	maxAge = 100 * 365 * 24 * time.Hour
+)
+
+// Sane says whether an edge, as a region told it, is what a probe can have
+// measured.
+func Sane(e *nusav1.Edge) bool {
+	for _, d := range []time.Duration{
+		e.GetP50().AsDuration(), e.GetP90().AsDuration(), e.GetP99().AsDuration(),
+		e.GetMin().AsDuration(), e.GetJitter().AsDuration(),
+	} {
+		if d < 0 || d > maxRTT {
+			return false
+		}
+	}
+	share := func(f float64) bool { return f >= 0 && f <= 1 } // and not NaN
+	age := e.GetAge().AsDuration()
+	return share(e.GetLoss()) && share(e.GetLossOut()) && share(e.GetLossBack()) && age >= 0 && age <= maxAge &&
+		e.GetState() >= 0 && e.GetState() <= nusav1.EdgeState_EDGE_STATE_UNREACHABLE
 }
 
 // LocationFrom reads a location; nil for nil. It may be invalid.
