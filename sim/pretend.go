@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -28,6 +29,8 @@ type begun struct {
 	runs map[Instance]map[driver.ID]bool
 	// well is from when on commands in a run succeed.
 	well map[driver.ID]time.Time
+	// sessions counts the commands that are being run.
+	sessions int
 }
 
 func (b *begun) note(t driver.Task) {
@@ -50,8 +53,15 @@ func (p pretend) Fingerprint(ctx context.Context) driver.Fingerprint {
 	return f
 }
 
-// Exec answers at once.
-func (p pretend) Exec(_ context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
+// Exec answers at once. Only `echo CODE` is a session: it says what terminal it
+// has, repeats its input and its terminal's new sizes, and ends with the code
+// at the end of its input.
+func (p pretend) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
+	if x.Command[0] == "echo" {
+		p.begun.session(+1)
+		defer p.begun.session(-1)
+		return echo(ctx, x)
+	}
 	p.begun.mu.Lock()
 	defer p.begun.mu.Unlock()
 	if time.Now().Before(p.begun.well[id]) {
@@ -59,6 +69,55 @@ func (p pretend) Exec(_ context.Context, id driver.ID, x driver.Exec) (driver.Ex
 		return driver.ExitStatus{Code: 1}, err
 	}
 	return driver.ExitStatus{}, nil
+}
+
+func echo(ctx context.Context, x driver.Exec) (driver.ExitStatus, error) {
+	code, err := strconv.Atoi(x.Command[1])
+	if err != nil {
+		return driver.ExitStatus{}, fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
+	if x.TTY {
+		fmt.Fprintf(x.Stdout, "terminal %dx%d;", x.Size.Columns, x.Size.Rows)
+	} else if _, err := io.WriteString(x.Stderr, "no terminal;"); err != nil {
+		return driver.ExitStatus{}, err
+	}
+	ended := make(chan error, 1)
+	// Ends with its input, which ends with the session.
+	go func() {
+		_, err := io.Copy(x.Stdout, x.Stdin)
+		ended <- err
+	}()
+	for {
+		select {
+		case size := <-x.Resize:
+			fmt.Fprintf(x.Stdout, "now %dx%d;", size.Columns, size.Rows)
+		case err := <-ended:
+			return driver.ExitStatus{Code: code}, err
+		case <-ctx.Done():
+			return driver.ExitStatus{}, ctx.Err()
+		}
+	}
+}
+
+func (b *begun) session(change int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sessions += change
+}
+
+// Sessions counts the commands that are being run in tasks now.
+func (f *Federation) Sessions() int {
+	f.begun.mu.Lock()
+	defer f.begun.mu.Unlock()
+	return f.begun.sessions
+}
+
+// Stats are always the same.
+func (p pretend) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) {
+	if st, err := p.Status(ctx, id); err != nil || st.State != driver.Running {
+		return driver.Stats{}, fmt.Errorf("run %s: %w, %w", id, driver.ErrNotRunning, err)
+	}
+	return driver.Stats{CPU: time.Second, MemoryBytes: 2 << 20, MemoryPeakBytes: 3 << 20, Processes: 4}, nil
 }
 
 // Begun counts the runs that ever began, by instance.

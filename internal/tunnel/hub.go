@@ -102,6 +102,8 @@ func (h *Hub) Conn(peer string, request func(ctx context.Context, id string) err
 		// What carries the tunnel is protected already.
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithIdleTimeout(h.opts.Idle),
+		grpc.WithUnaryInterceptor(unaryGone(peer)),
+		grpc.WithStreamInterceptor(streamGone(peer)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: h.opts.Wait,

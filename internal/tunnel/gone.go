@@ -1,0 +1,45 @@
+package tunnel
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// gone is what a call through a tunnel ended with, as its caller should see it.
+// When the session of the peer ends its connection is closed, and gRPC then
+// calls the calls that are under way CANCELLED, or UNAVAILABLE, as it happens.
+// CANCELLED is what callers do: unless this one did, it is the peer that is gone.
+func gone(ctx context.Context, peer string, err error) error {
+	if ctx.Err() != nil || status.Code(err) != codes.Canceled {
+		return err
+	}
+	return status.Errorf(codes.Unavailable, "the session with %s has ended meanwhile: retry when it is back", peer)
+}
+
+func unaryGone(peer string) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return gone(ctx, peer, invoke(ctx, method, req, reply, cc, opts...))
+	}
+}
+
+func streamGone(peer string) grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		s, err := open(ctx, desc, cc, method, opts...)
+		if err != nil {
+			return nil, gone(ctx, peer, err)
+		}
+		return &goneStream{s, ctx, peer}, nil
+	}
+}
+
+// goneStream has its status from RecvMsg; SendMsg only says io.EOF.
+type goneStream struct {
+	grpc.ClientStream
+	ctx  context.Context // the caller's: the stream's own ends with it
+	peer string
+}
+
+func (s *goneStream) RecvMsg(m any) error { return gone(s.ctx, s.peer, s.ClientStream.RecvMsg(m)) }
