@@ -258,6 +258,28 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// TestAnswered: through an engine's port a connection proves something only if
+// it is not closed at once.
+func TestAnswered(t *testing.T) {
+	for name, c := range map[string]struct {
+		serve func(net.Conn)
+		ok    bool
+	}{
+		"closes": {func(c net.Conn) { c.Close() }, false},
+		"speaks": {func(c net.Conn) { _, _ = c.Write([]byte("220 hello\r\n")); c.Close() }, true},
+		"waits":  {func(c net.Conn) { _, _ = c.Read(make([]byte, 1)); c.Close() }, true},
+	} {
+		here, there := net.Pipe()
+		served := make(chan struct{})
+		go func() { defer close(served); c.serve(there) }()
+		if err := answered(t.Context(), here); (err == nil) != c.ok {
+			t.Errorf("one that %s: %v", name, err)
+		}
+		here.Close()
+		<-served
+	}
+}
+
 // TestManyChecks: at most so many at a time; that the others wait makes them
 // late and not failed, and all end with the agent.
 func TestManyChecks(t *testing.T) {

@@ -103,7 +103,11 @@ func (o *order) readCheck(t *nusav1.Task, vars map[string]string, n reach) (*che
 			if err != nil {
 				return "", unanswered(err)
 			}
-			return "connected", conn.Close()
+			defer conn.Close()
+			if t.GetDriver() != "process" {
+				return "connected", answered(ctx, conn)
+			}
+			return "connected", nil
 		}
 	case *nusav1.Check_Command:
 		words := make([]string, len(kind.Command.GetCommand()))
@@ -125,6 +129,23 @@ func (o *order) readCheck(t *nusav1.Task, vars map[string]string, n reach) (*che
 		return nil, errors.New("check: of a kind that this version does not know")
 	}
 	return out, nil
+}
+
+// staysOpen is how long a connection through an engine must stay open to count.
+const staysOpen = 200 * time.Millisecond
+
+// answered: what leads from an engine's host port to the task may accept first,
+// then find nobody there and close again. Such a connection proves nothing.
+func answered(ctx context.Context, conn net.Conn) error {
+	_ = conn.SetReadDeadline(time.Now().Add(staysOpen))
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	n, err := conn.Read(make([]byte, 1))
+	var late net.Error
+	if n > 0 || errors.As(err, &late) && late.Timeout() {
+		return nil // it speaks, or waits for us to
+	}
+	return errors.New("the connection was closed at once: nothing behind the port")
 }
 
 // orDefault is for what an order leaves out, or has wrong.

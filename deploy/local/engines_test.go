@@ -38,6 +38,8 @@ type fleet struct {
 
 	incus  []*engines.Incus // of jakarta and of frankfurt; empty: not installed
 	docker *engines.Docker  // of jakarta; nil: not installed
+	// nets are those of the agents whose engine is in one: tasks' ports are there.
+	nets map[string]*engines.Network
 }
 
 func startFleet(t *testing.T) *fleet {
@@ -49,7 +51,7 @@ func startFleet(t *testing.T) *fleet {
 	if _, err := os.Stat(bin); err != nil {
 		t.Fatalf("%v: make build first", err)
 	}
-	f := &fleet{federation: &federation{t: t, port: freePorts(t), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}}
+	f := &fleet{federation: &federation{t: t, port: freePorts(t), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}, nets: map[string]*engines.Network{}}
 	f.addr = fmt.Sprintf("127.0.0.1:%d", f.port)
 	f.env = append(os.Environ(), "NUSA="+bin)
 	if err := os.Mkdir(filepath.Join(f.dir, "log"), 0o700); err != nil {
@@ -92,16 +94,18 @@ func startFleet(t *testing.T) *fleet {
 // engines starts two Incus daemons and a Docker engine, those that there are.
 func (f *fleet) engines() {
 	f.t.Helper()
-	network := func() *engines.Network {
+	network := func(agent string, region int) *engines.Network {
 		n, err := engines.NewNetwork()
 		if err != nil {
 			f.t.Skip("skipped: no network namespaces: ", err)
 		}
 		f.t.Cleanup(func() { n.Close() })
+		f.nets[agent] = n
+		f.reach(n, fmt.Sprintf("127.0.0.1:%d", f.port+region))
 		return n
 	}
-	for range 2 {
-		i, err := engines.NewIncus(network())
+	for n, agent := range []string{"jkt-incus", "fra-incus"} {
+		i, err := engines.NewIncus(network(agent, 100*(n+1)))
 		if errors.Is(err, engines.ErrMissing) {
 			f.t.Log(err)
 			break
@@ -114,7 +118,7 @@ func (f *fleet) engines() {
 			f.t.Fatal(err)
 		}
 	}
-	d, err := engines.NewDocker(network(), "--live-restore")
+	d, err := engines.NewDocker(network("jkt-docker", 100), "--live-restore")
 	if errors.Is(err, engines.ErrMissing) {
 		f.t.Log(err)
 		return
@@ -141,9 +145,10 @@ func (f *fleet) define(bin string) {
 	}
 	region("jakarta", "-6.2,106.8", 100)
 	region("frankfurt", "50.1,8.7", 200)
+	given := f.give()
 	agent := func(name, region string, from int, args ...string) {
 		add(name, "agent", append([]string{"--region", region, "--servers", at(from), "--http-addr", at(from + 10*len(f.args)),
-			"--shared-machine", "here", "--share", "4", "--label", "engine=" + name}, args...)...)
+			"--shared-machine", "here", "--share", "4", "--label", "engine=" + name}, slices.Concat(given, args)...)...)
 	}
 	agent("jkt-process", "jakarta", 100, "--incus", "off", "--docker-host", "off")
 	for n, i := range f.incus {
@@ -171,7 +176,7 @@ func (f *fleet) launch(name string) {
 	defer log.Close()
 	cmd := exec.Command(f.args[name][0], f.args[name][1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
+	if err := f.nets[name].Do(cmd.Start); err != nil {
 		f.t.Fatal(err)
 	}
 	f.procs[name] = cmd
@@ -306,6 +311,7 @@ func TestEngines(t *testing.T) {
 	f.part("engines killed", func() { f.enginesKilled(before) })
 	f.part("exits while no agent is there", f.missedExits)
 	f.part("bad input", func() { f.badInput(before) })
+	f.part("features", f.features)
 	f.part("stop", func() {
 		f.must("job", "stop", "engines")
 		f.nothingLeft()
