@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,10 +28,15 @@ func statusOf(t *testing.T, path string) map[string]any {
 	status := map[string]any{}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	if err := d.Decode(&status); err != nil {
-		t.Fatal(err)
+	for { // the last one counts
+		next := map[string]any{}
+		if err := d.Decode(&next); err == io.EOF {
+			return status
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		status = next
 	}
-	return status
 }
 
 // number of a record's field.

@@ -94,9 +94,7 @@ func (s *supervisor) start() error {
 		defer w.Close()
 		s.pipes[i] = r
 		files = append(files, w)
-		if s.logs[i], err = newRotor(name, s.spec.LogFiles, s.spec.LogSizeBytes); err != nil {
-			return err
-		}
+		s.logs[i] = newRotor(name, s.spec.LogFiles, s.spec.LogSizeBytes)
 	}
 	if s.cgroup, err = enterCgroup(s.spec.Limits, attr); err != nil {
 		return fmt.Errorf("limits: %w", err)

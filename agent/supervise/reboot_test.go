@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,5 +85,32 @@ func TestTornRecord(t *testing.T) {
 				t.Errorf("a container's own words are believed: %+v", st)
 			}
 		})
+	}
+}
+
+// TestRecords: the last whole line of a record counts, whatever a full disk or
+// a loss of power made of another.
+func TestRecords(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, statusFile)
+	for _, state := range []driver.State{driver.Starting, driver.Running, driver.Ended} {
+		for _, cut := range []string{"", "\n{\"State\":3,\"PI", "\x00\x00"} {
+			rec := record{Boot: "the boot before", Status: driver.Status{State: state, PID: len(cut)}}
+			if err := writeRecord(dir, rec); err != nil {
+				t.Fatal(err)
+			}
+			reserve(dir)
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = f.WriteString(cut)
+			if err = errors.Join(err, f.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := readRecord(dir); err != nil || got != rec {
+				t.Errorf("%+v after %q is read as %+v, %v", rec, cut, got, err)
+			}
+		}
 	}
 }

@@ -8,13 +8,13 @@ import (
 )
 
 // rotor writes a stream into files NAME.0, NAME.1, …: each at most size bytes,
-// the newest files kept.
+// the newest files kept. There is no file before there is output.
 type rotor struct {
 	name   string
 	files  int
 	size   int64
 	number int
-	file   *os.File // nil = it could not be opened
+	file   *os.File // nil = there was no need to open it, or it could not be
 	filled int64
 	// lost is how much output could not be written since the last that was, and
 	// why.
@@ -22,9 +22,8 @@ type rotor struct {
 	cause error
 }
 
-func newRotor(name string, files int, size int64) (*rotor, error) {
-	r := &rotor{name: name, files: max(1, files), size: max(4096, size)}
-	return r, r.open()
+func newRotor(name string, files int, size int64) *rotor {
+	return &rotor{name: name, files: max(1, files), size: max(4096, size)}
 }
 
 // logName is the file of a number.

@@ -55,7 +55,9 @@ func (s *Spawner) launch() (*process, error) {
 	cmd := exec.Command(s.argv[0], s.argv[1:]...)
 	cmd.Stdin = in
 	cmd.ExtraFiles = []*os.File{w} // readyFD
-	cmd.Env = []string{"GOGC=50"}  // thousands may run on a host
+	// Thousands may run on a host. One processor is enough for what a supervisor
+	// does, and saves it threads.
+	cmd.Env = []string{"GOGC=50", "GOMAXPROCS=1"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		r.Close()

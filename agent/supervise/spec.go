@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +23,9 @@ const (
 	statusFile = "status.json"
 	lockFile   = "lock"
 	socketFile = "sock"
-	logFile    = "supervisor.log"
+	// logFile takes what a supervisor says of itself, mostly nothing. Every file
+	// less is a file system's work less, for each task.
+	logFile = lockFile
 )
 
 // Box is the name of a run's folder that a container shares. What runs there can
@@ -92,10 +96,21 @@ func readSpec(dir string) (Spec, error) {
 	return s, readJSON(filepath.Join(dir, specFile), &s)
 }
 
-// readRecord: fs.ErrNotExist if no supervisor has begun.
+// readRecord: fs.ErrNotExist if no supervisor has begun. Records are added to
+// the file, one a line: the last whole one counts.
 func readRecord(dir string) (record, error) {
-	var r record
-	return r, readJSON(filepath.Join(dir, statusFile), &r)
+	path := filepath.Join(dir, statusFile)
+	data, err := readFile(path)
+	if err != nil {
+		return record{}, err
+	}
+	for _, line := range slices.Backward(bytes.Split(data, []byte("\n"))) {
+		var r record
+		if len(line) > 0 && json.Unmarshal(line, &r) == nil {
+			return r, nil
+		}
+	}
+	return record{}, fmt.Errorf("%s: %w", path, errTorn)
 }
 
 // writeRecord is durable for an end: its exit code must survive a loss of power,
@@ -103,78 +118,98 @@ func readRecord(dir string) (record, error) {
 // be, because nothing of a run survives that either, and a start must not wait
 // for the disk.
 func writeRecord(dir string, r record) error {
-	return replace(filepath.Join(dir, statusFile), r, r.State == driver.Ended)
-}
-
-// writeJSON replaces a file as a whole, so that a reader never sees a part.
-func writeJSON(path string, v any) error { return replace(path, v, false) }
-
-func replace(path string, v any, durable bool) error {
-	data, err := json.Marshal(v)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
+	defer root.Close()
+	f, err := openFile(root, statusFile, os.O_WRONLY|os.O_APPEND)
+	if missing(err) {
+		// The first one comes with its file, so that there is never one without.
+		if err := replace(root, statusFile, r); err != nil {
+			return err
+		}
+		f, err = openFile(root, statusFile, os.O_WRONLY|os.O_APPEND)
+	} else if err == nil {
+		err = appendRecord(f, r)
+	}
+	if err != nil {
+		return err
+	}
+	if r.State != driver.Ended {
+		return f.Close()
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	folder, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// appendRecord closes the file when it fails. What a full disk has cut off
+// before is ended by the first line break.
+func appendRecord(f *os.File, r record) error {
+	data, err := json.Marshal(r)
+	if err == nil {
+		_, err = f.Write(slices.Concat([]byte("\n"), data, []byte("\n")))
+	}
+	if err != nil {
+		f.Close()
+	}
+	return err
+}
+
+// writeJSON replaces a file as a whole, so that a reader never sees a part.
+func writeJSON(path string, v any) error {
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	name := filepath.Base(path)
-	// Not cut off before it is written: what is reserved stays.
-	f, err := openFile(root, name+".new", os.O_WRONLY|os.O_CREATE)
+	return replace(root, filepath.Base(path), v)
+}
+
+func replace(root *os.Root, name string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := openFile(root, name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	err = errors.Join(err, f.Truncate(int64(len(data))))
-	if durable && err == nil {
-		err = f.Sync()
-	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := root.Rename(name+".new", name); err != nil || !durable {
-		return err
-	}
-	dir, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return root.Rename(name+".new", name)
 }
 
-// reserve takes the room that the next record needs, so that a command's end
-// can be written although the disk is full by then. Where it cannot: nothing.
+// reserve takes the room that further records need, so that a command's end can
+// be written although the disk is full by then. Where it cannot: nothing.
 func reserve(dir string) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return
 	}
 	defer root.Close()
-	if f, err := openFile(root, statusFile+".new", os.O_WRONLY|os.O_CREATE); err == nil {
-		_ = unix.Fallocate(int(f.Fd()), 0, 0, maxRecord)
+	if f, err := openFile(root, statusFile, os.O_WRONLY); err == nil {
+		_ = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, maxRecords)
 		f.Close()
 	}
 }
 
-// maxRecord in bytes that is reserved: a block.
-const maxRecord = 4096
+// maxRecords in bytes that are reserved for those of a run: two blocks.
+const maxRecords = 8192
 
 // maxJSON bounds a file of a run; an environment may be large.
 const maxJSON = 8 << 20
 
 func readJSON(path string, v any) error {
-	root, err := os.OpenRoot(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	f, err := openFile(root, filepath.Base(path), os.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxJSON))
+	data, err := readFile(path)
 	if err != nil {
 		return err
 	}
@@ -184,8 +219,22 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// errTorn: a file is there and its content is not. Files are replaced as a whole,
-// so only a loss of power, or what a container writes, does that.
+func readFile(path string) ([]byte, error) {
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := openFile(root, filepath.Base(path), os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxJSON))
+}
+
+// errTorn: a file is there and its content is not. Files appear as a whole, so
+// only a loss of power, or what a container writes, does that.
 var errTorn = errors.New("is not whole")
 
 // openFile opens a plain file in the folder of a run. What runs in a container
