@@ -45,7 +45,8 @@ PASS
 		},
 		agents: []agentMeasured{{agentCase{args: "--tasks 2", goal: "≤ 9 ms", met: func(r *bench.NodeResult) bool { return r.StartMS.P50 <= 9 }}, []*bench.NodeResult{{
 			StartMS: bench.Quantiles{P50: 5.78, P99: 11.1}, Idle: &bench.NodeIdle{RSSMB: 28.6, CPUCores: 0.0012, SupervisorRSSMB: 4, SupervisorPSSMB: 1.04},
-			BatchPerS: 183.2, AgentCPUMSPerTask: 2.77, Warm: bench.NodeSize{RSSMB: 40, StoreBytes: 262144}, Final: bench.NodeSize{RSSMB: 41, Goroutines: 3, StoreBytes: 262144},
+			Rested:    &bench.NodeIdle{RSSMB: 33.3, CPUCores: 0.001},
+			BatchPerS: 183.2, AgentCPUMSPerTask: 2.77, TaskCPUMS: 5.5, Sizes: []bench.NodeSize{{After: 100, RSSMB: 40, StoreBytes: 262144}, {After: 1000, RSSMB: 41, Goroutines: 3, StoreBytes: 262144}},
 		}, {StartMS: bench.Quantiles{P50: 9.1}}}}},
 		predicted: []predicted{
 			{table{name: "A", neighbours: 16, vivaldi: "0.1 / 0.4 / 2", median: 0.05, p90: 0.25, stretch: 1.1}, []*bench.TopologyResult{
@@ -76,5 +77,21 @@ PASS
 func TestNoBenchmark(t *testing.T) {
 	if _, err := parseCore([]byte("PASS\n")); err == nil {
 		t.Error("a run without benchmarks is no error")
+	}
+}
+
+func TestReplaceSection(t *testing.T) {
+	const next = "## C"
+	for page, want := range map[string]string{
+		"# P\n\n## A\n\na\n\n## B\n\nold\n\n## C\n\nc\n": "# P\n\n## A\n\na\n\n## B\n\nnew\n\n## C\n\nc\n",
+		"# P\n\n## A\n\na\n\n## C\n\nc\n":                "# P\n\n## A\n\na\n\n## B\n\nnew\n\n## C\n\nc\n",
+	} {
+		got, err := replaceSection([]byte(page), []byte("\n## B\n\nnew\n"), "## B", next)
+		if err != nil || string(got) != want {
+			t.Errorf("%q becomes %q, %v", page, got, err)
+		}
+	}
+	if _, err := replaceSection([]byte("# P\n"), nil, "## B", next); err == nil {
+		t.Error("a page without the section that follows is no error")
 	}
 }

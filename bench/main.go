@@ -31,6 +31,7 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 1, "runs of each measurement: figures become ranges")
 	flag.StringVar(&o.only, "only", "", "regular expression: only measurements of a region whose arguments match")
 	flag.BoolVar(&o.topologyOnly, "topology", false, "only predictions of round trips, and questions about them")
+	flag.BoolVar(&o.agentOnly, "agent", false, "only an agent: its section is replaced in the file that -out names")
 	flag.Parse()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
@@ -42,6 +43,7 @@ type options struct {
 	nusa, out, only string
 	quick           bool
 	topologyOnly    bool
+	agentOnly       bool
 	runs            int
 }
 
@@ -63,6 +65,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if _, err := os.Stat(o.nusa); err != nil {
 		return fmt.Errorf("-nusa: %w: run `make build` first", err)
+	}
+	if o.agentOnly {
+		return o.agentsOnly(ctx)
 	}
 	began := time.Now()
 	set := full()

@@ -155,7 +155,7 @@ func (p page) print(w io.Writer) {
 	p.printRegion(w)
 	p.printAfter(w)
 	p.printCompared(w)
-	printAgents(w, p.agents)
+	printAgents(w, p.agents, "")
 	printPredicted(w, p.predicted)
 	printQuestions(w, p.questions)
 	p.printCore(w)

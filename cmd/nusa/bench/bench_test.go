@@ -382,11 +382,11 @@ func TestQuantiles(t *testing.T) {
 
 func TestProc(t *testing.T) {
 	// The name of a process may hold blanks and parentheses.
-	used, err := parseStat([]byte("42 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 7 0 0 20 0 9"))
+	used, err := parseStat([]byte("42 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 7 0 0 20 0 9"), 14)
 	if err != nil || used != 1570*time.Millisecond {
 		t.Errorf("CPU time %s, %v", used, err)
 	}
-	if _, err := parseStat([]byte("42 (a) S 1 2")); err == nil {
+	if _, err := parseStat([]byte("42 (a) S 1 2"), 14); err == nil {
 		t.Error("a short line is no error")
 	}
 	peak, err := parsePeak([]byte("Name:\ta\nVmHWM:\t    2000 kB\nThreads: 1\n"))

@@ -23,13 +23,16 @@ type NodeOptions struct {
 	// Idle is how long they do.
 	Idle time.Duration
 	// Batch is how many commands that end at once run through the agent, Window
-	// how many of them are ordered at a time. The first fifth is to warm up for
-	// the comparison of what has grown.
+	// how many of them are ordered at a time. What could grow is looked at after
+	// a tenth of them, which is to warm up, after half and after all.
 	Batch, Window int
 	// Timeout of all together.
 	Timeout time.Duration
 	// Dir is where the agent's temporary folder is made.
 	Dir string
+	// Profile is a folder for the agent's CPU and heap profiles of the batch;
+	// "" = none.
+	Profile string
 	// Executable is what serves `agent …`; default: this program.
 	Executable string
 	// Progress shows a line of text; "" ends it. May be nil.
@@ -49,11 +52,14 @@ type NodeResult struct {
 	Window       int     `json:"window"`
 	BatchSeconds float64 `json:"batch_seconds"`
 	BatchPerS    float64 `json:"batch_per_s"`
-	// AgentCPUMSPerTask is of the agent alone, without supervisors and commands.
+	// AgentCPUMSPerTask is of the agent alone, TaskCPUMS of a supervisor and its
+	// command.
 	AgentCPUMSPerTask float64 `json:"agent_cpu_ms_per_task"`
-	// Warm is after the first fifth of the batch, Final after all of it.
-	Warm  NodeSize `json:"warm"`
-	Final NodeSize `json:"final"`
+	TaskCPUMS         float64 `json:"task_cpu_ms"`
+	// Sizes are after parts of the batch, the last one after all of it.
+	Sizes []NodeSize `json:"sizes"`
+	// Rested is as Idle, after the batch.
+	Rested *NodeIdle `json:"rested,omitempty"`
 
 	Filesystem string     `json:"filesystem,omitempty"`
 	FSync      bool       `json:"fsync"`
@@ -75,6 +81,7 @@ type NodeIdle struct {
 
 // NodeSize is what could grow.
 type NodeSize struct {
+	After      int     `json:"after"` // commands of the batch
 	RSSMB      float64 `json:"rss_mb"`
 	Goroutines int     `json:"goroutines"`
 	Files      int     `json:"files"`   // open descriptors of the agent
@@ -146,8 +153,15 @@ func (n *nodeRun) start(ctx context.Context) (err error) {
 		return err
 	}
 	defer log.Close()
-	n.cmd = exec.Command(exe, "agent", "--region", regionName, "--name", "node", "--servers", n.master.addr, "--http-addr", n.http,
-		"--data-dir", n.data(), "--docker-host", "off", "--incus", "off")
+	args := []string{"agent", "--region", regionName, "--name", "node", "--servers", n.master.addr, "--http-addr", n.http,
+		"--data-dir", n.data(), "--docker-host", "off", "--incus", "off"}
+	if n.o.Profile != "" {
+		if err := os.MkdirAll(n.o.Profile, 0o700); err != nil {
+			return fmt.Errorf("--profile: %w", err)
+		}
+		args = append([]string{"bench", "profiled", filepath.Join(n.o.Profile, "agent"), "--"}, args...)
+	}
+	n.cmd = exec.Command(exe, args...)
 	n.cmd.Stdout, n.cmd.Stderr = log, log
 	if err := n.cmd.Start(); err != nil {
 		n.cmd = nil
@@ -263,13 +277,24 @@ func (n *nodeRun) measure(ctx context.Context) error {
 	if err := n.starts(ctx); err != nil {
 		return err
 	}
-	if n.o.Idle > 0 {
-		n.progress("idle for %s", n.o.Idle)
-		if err := n.idle(ctx); err != nil {
-			return err
-		}
+	var err error
+	if n.r.Idle, err = n.idle(ctx); err != nil {
+		return err
 	}
-	return n.batches(ctx)
+	n.profile(syscall.SIGUSR1)
+	if err := n.batches(ctx); err != nil {
+		return err
+	}
+	n.profile(syscall.SIGUSR2)
+	n.r.Rested, err = n.idle(ctx)
+	return err
+}
+
+// profile tells an agent that was started for it to begin or end one.
+func (n *nodeRun) profile(s syscall.Signal) {
+	if n.o.Profile != "" {
+		_ = n.cmd.Process.Signal(s)
+	}
 }
 
 func (n *nodeRun) progress(format string, args ...any) {
@@ -307,17 +332,22 @@ func (r *NodeResult) table(w io.Writer) error {
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	row("order to running", "%s", r.StartMS)
 	if i := r.Idle; i != nil {
-		row("idle", "%d tasks, %.1f s: agent %.1f MB resident, %.4f cores", r.Tasks, i.Seconds, i.RSSMB, i.CPUCores)
+		row("idle", "%s", i.of(r.Tasks))
 		row("  a supervisor", "%.1f MB resident, %.2f MB of its own share; all of them %.4f cores", i.SupervisorRSSMB, i.SupervisorPSSMB, i.SupervisorsCPUCores)
 	}
-	row("batch", "%d in %.2f s: %.0f /s, %d ordered at a time; agent %.2f ms of CPU each", r.Batch, r.BatchSeconds, r.BatchPerS, r.Window, r.AgentCPUMSPerTask)
-	for _, s := range []struct {
-		name string
-		NodeSize
-	}{{"after a fifth", r.Warm}, {"after all", r.Final}} {
-		row(s.name, "%.1f MB, %d goroutines, %d files, %d cgroups, %d folders, %d children, store %d KiB",
+	row("batch", "%d in %.2f s: %.0f /s, %d ordered at a time; %.2f ms of the agent's CPU each, %.2f ms of their own",
+		r.Batch, r.BatchSeconds, r.BatchPerS, r.Window, r.AgentCPUMSPerTask, r.TaskCPUMS)
+	for _, s := range r.Sizes {
+		row(fmt.Sprintf("  after %d", s.After), "%.1f MB, %d goroutines, %d files, %d cgroups, %d folders, %d children, store %d KiB",
 			s.RSSMB, s.Goroutines, s.Files, s.Cgroups, s.Folders, s.Children, s.StoreBytes>>10)
+	}
+	if i := r.Rested; i != nil {
+		row("idle again", "%s", i.of(r.Tasks))
 	}
 	row("disk", "%s, fsync %s", r.Filesystem, *r.DiskSyncMS)
 	return t.Flush()
+}
+
+func (i *NodeIdle) of(tasks int) string {
+	return fmt.Sprintf("%d tasks, %.1f s: agent %.1f MB resident, %.4f cores", tasks, i.Seconds, i.RSSMB, i.CPUCores)
 }

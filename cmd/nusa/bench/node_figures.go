@@ -34,17 +34,18 @@ master that only gives it orders, over the real protocol.
 It starts --tasks processes one after the other, each from the order to the
 report that it runs; lets the agent idle with them; then runs --batch commands
 that end at once ("true") through it, each of which is forgotten once it is
-reported complete, and looks at what has grown meanwhile.`,
+reported complete; looks at what has grown meanwhile; and lets it idle again.`,
 		Example: "  nusa bench agent --tasks 100 --batch 1000\n  nusa bench agent --tasks 1 --idle 0 --batch 10000 -o json",
 		Args:    cobra.NoArgs,
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Tasks, "tasks", 100, "processes to start, which then run")
-	f.DurationVar(&o.Idle, "idle", 20*time.Second, "how long the agent idles with them; 0 = not")
+	f.DurationVar(&o.Idle, "idle", 20*time.Second, "how long the agent idles with them, before the batch and after it; 0 = not")
 	f.IntVar(&o.Batch, "batch", 1000, "commands that end at once")
 	f.IntVar(&o.Window, "window", 32, "of these are ordered at a time")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "give up after so long")
 	f.StringVar(&o.Dir, "dir", os.TempDir(), "where the temporary folder of the agent's data is made")
+	f.StringVar(&o.Profile, "profile", "", "folder for the agent's CPU and heap profiles of the batch")
 	f.StringVarP(&output, "output", "o", "table", "table or json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, n := range []struct {
@@ -82,11 +83,15 @@ reported complete, and looks at what has grown meanwhile.`,
 	return cmd
 }
 
-// idle measures a time without orders.
-func (n *nodeRun) idle(ctx context.Context) error {
+// idle measures a time without orders; nil: there is to be none.
+func (n *nodeRun) idle(ctx context.Context) (*NodeIdle, error) {
+	if n.o.Idle <= 0 {
+		return nil, nil
+	}
+	n.progress("idle for %s", n.o.Idle)
 	supervisors, err := childrenOf(n.cmd.Process.Pid)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	used := func() (agent, others time.Duration, err error) {
 		agent, err = cpuTime(n.cmd.Process.Pid)
@@ -98,87 +103,91 @@ func (n *nodeRun) idle(ctx context.Context) error {
 	}
 	agent, others, err := used()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	began := time.Now()
 	select {
 	case <-time.After(n.o.Idle):
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	agentAfter, othersAfter, err := used()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	took := time.Since(began)
 	cores := func(d time.Duration) float64 { return round(d.Seconds()/took.Seconds(), 5) }
 	i := &NodeIdle{Seconds: seconds(took), CPUCores: cores(agentAfter - agent), SupervisorsCPUCores: cores(othersAfter - others)}
 	if i.RSSMB, err = memory(n.cmd.Process.Pid, "status", "VmRSS:"); err != nil {
-		return err
+		return nil, err
 	}
 	for _, pid := range supervisors {
 		rss, err1 := memory(pid, "smaps_rollup", "Rss:")
 		pss, err2 := memory(pid, "smaps_rollup", "Pss:")
 		if err := errors.Join(err1, err2); err != nil {
-			return err
+			return nil, err
 		}
 		i.SupervisorRSSMB += rss / float64(len(supervisors))
 		i.SupervisorPSSMB += pss / float64(len(supervisors))
 	}
 	i.SupervisorRSSMB, i.SupervisorPSSMB = round(i.SupervisorRSSMB, 2), round(i.SupervisorPSSMB, 2)
-	n.r.Idle = i
-	return nil
+	return i, nil
 }
 
-// batches runs commands that end at once, a window at a time.
+// batches runs commands that end at once, a window at a time, and looks at the
+// agent after parts of them.
 func (n *nodeRun) batches(ctx context.Context) error {
-	cpu, err := cpuTime(n.cmd.Process.Pid)
-	if err != nil {
+	pid := n.cmd.Process.Pid
+	agent, err1 := cpuTime(pid)
+	tasks, err2 := childrenTime(pid)
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	var done atomic.Int64
-	some := func(from, to int) error {
-		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(n.o.Window)
-		for i := from; i < to && ctx.Err() == nil; i++ {
-			g.Go(func() error {
-				id := fmt.Sprintf("batch-%07d", i)
-				reports, err := n.order(id, true, "true")
-				if err != nil {
-					return err
-				}
-				if err := n.await(ctx, id, nusav1.AllocState_ALLOC_STATE_COMPLETE, reports); err != nil {
-					return err
-				}
-				n.master.forget(id)
-				n.progress("%d of %d commands have ended", done.Add(1), n.o.Batch)
-				return nil
-			})
+	var took time.Duration
+	from := 0
+	for _, to := range []int{n.o.Batch / 10, n.o.Batch / 2, n.o.Batch} {
+		began := time.Now()
+		if err := n.batch(ctx, from, to); err != nil {
+			return err
 		}
-		return g.Wait()
+		took += time.Since(began)
+		from = to
+		s, err := n.size(ctx)
+		if err != nil {
+			return err
+		}
+		s.After = to
+		n.r.Sizes = append(n.r.Sizes, s)
 	}
-	fifth := n.o.Batch / 5
-	began := time.Now()
-	if err := some(0, fifth); err != nil {
-		return err
-	}
-	took := time.Since(began)
-	if n.r.Warm, err = n.size(ctx); err != nil {
-		return err
-	}
-	began = time.Now()
-	if err := some(fifth, n.o.Batch); err != nil {
-		return err
-	}
-	took += time.Since(began)
-	after, err := cpuTime(n.cmd.Process.Pid)
-	if err != nil {
-		return err
-	}
+	agentAfter, err1 := cpuTime(pid)
+	tasksAfter, err2 := childrenTime(pid)
+	each := func(d time.Duration) float64 { return round(d.Seconds()*1000/float64(n.o.Batch), 3) }
 	n.r.BatchSeconds, n.r.BatchPerS = seconds(took), perSecond(n.o.Batch, took)
-	n.r.AgentCPUMSPerTask = round((after-cpu).Seconds()*1000/float64(n.o.Batch), 3)
-	n.r.Final, err = n.size(ctx)
-	return err
+	n.r.AgentCPUMSPerTask, n.r.TaskCPUMS = each(agentAfter-agent), each(tasksAfter-tasks)
+	return errors.Join(err1, err2)
+}
+
+// batch runs the commands of these numbers.
+func (n *nodeRun) batch(ctx context.Context, from, to int) error {
+	var done atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(n.o.Window)
+	for i := from; i < to && ctx.Err() == nil; i++ {
+		g.Go(func() error {
+			id := fmt.Sprintf("batch-%07d", i)
+			reports, err := n.order(id, true, "true")
+			if err != nil {
+				return err
+			}
+			if err := n.await(ctx, id, nusav1.AllocState_ALLOC_STATE_COMPLETE, reports); err != nil {
+				return err
+			}
+			n.master.forget(id)
+			n.progress("%d of %d commands have ended", int64(from)+done.Add(1), n.o.Batch)
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 // size waits until the agent has forgotten what it was told to, and then looks.

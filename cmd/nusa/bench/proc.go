@@ -21,22 +21,33 @@ func cpuTime(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	return parseStat(data)
+	return parseStat(data, 14)
 }
 
-// parseStat reads utime and stime, the fields 14 and 15 of proc(5). The second
-// field, a name in parentheses, may hold anything.
-func parseStat(data []byte) (time.Duration, error) {
-	const afterName = 11 // utime, counted from the field after the name
+// childrenTime is that of the children that a process has collected, and of all
+// that those have.
+func childrenTime(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseStat(data, 16)
+}
+
+// parseStat reads utime and stime, the fields 14 and 15 of proc(5), or cutime
+// and cstime, which are 16 and 17. The second field, a name in parentheses, may
+// hold anything.
+func parseStat(data []byte, number int) (time.Duration, error) {
+	first := number - 3 // counted from the field after the name
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	if len(fields) < afterName+2 {
+	if len(fields) < first+2 {
 		return 0, fmt.Errorf("/proc/PID/stat has only %d fields after the name", len(fields))
 	}
-	user, err := strconv.ParseInt(fields[afterName], 10, 64)
+	user, err := strconv.ParseInt(fields[first], 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("/proc/PID/stat: %w", err)
 	}
-	system, err := strconv.ParseInt(fields[afterName+1], 10, 64)
+	system, err := strconv.ParseInt(fields[first+1], 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("/proc/PID/stat: %w", err)
 	}
