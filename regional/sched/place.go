@@ -92,13 +92,17 @@ func (d *decision) place(wants []want) {
 			d.placeOn(pk, n, inst, timesOn(blamed, n.ID))
 		case len(exclude) > 0:
 			d.wake(until)
-			d.unplaced(pk.ranking, []Range{{inst.Index, inst.Index + 1}}, exclude)
+			said := inst.Message
+			if len(exclude) < len(inst.Declined) {
+				said = "" // it may be of a node that is no longer left out
+			}
+			d.unplaced(pk.ranking, []Range{{inst.Index, inst.Index + 1}}, exclude, said)
 		default:
 			none.Ranges = addIndex(none.Ranges, inst.Index)
 		}
 	}
 	if len(none.Ranges) > 0 {
-		d.unplaced(pk.ranking, none.Ranges, nil)
+		d.unplaced(pk.ranking, none.Ranges, nil, "")
 	}
 	pk.done()
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// unplaced explains instances that no node takes.
-func (d *decision) unplaced(r *ranking, ranges []Range, declined []string) {
+// unplaced explains instances that no node takes; nodes that declined are left
+// out, said is the words of the latest of them.
+func (d *decision) unplaced(r *ranking, ranges []Range, declined []string, said string) {
 	u := Unplaced{Ranges: ranges}
 	if len(d.nodes.nodes) == 0 {
 		d.addUnplaced(u, state.ReasonNoNodes, "the region has no nodes")
@@ -25,9 +26,9 @@ func (d *decision) unplaced(r *ranking, ranges []Range, declined []string) {
 	switch {
 	case f != nil:
 	case len(declined) > 0:
-		f = r.refusals(declined)
+		f = r.refusals(declined, said)
 	case r.refused == nil || r.refusedAt != len(r.table.changed) || r.refusedKept != d.keptMark():
-		f = r.refusals(nil)
+		f = r.refusals(nil, "")
 		r.refused, r.refusedAt, r.refusedKept = f, len(r.table.changed), d.keptMark()
 	default:
 		f = r.refused
@@ -56,8 +57,9 @@ func (t *tally) refusals() *refusals {
 	return f
 }
 
-func (c *class) refusals(declined []string) *refusals {
+func (c *class) refusals(declined []string, said string) *refusals {
 	t := newTally(c)
+	t.said = said
 	for i := range c.table.nodes {
 		n := &c.table.nodes[i]
 		r := c.refuse(n)
@@ -135,6 +137,8 @@ func farFromFitting(r state.Reason) int {
 type tally struct {
 	*class
 	by map[state.Reason]*refusedBy
+	// said is why the latest node declined, in its words.
+	said string
 	// never: nodes of the right kind, of which there are suited, are as if they
 	// were empty.
 	never  bool
@@ -212,7 +216,7 @@ func (t *tally) message(r state.Reason, b *refusedBy) string {
 		}
 		return most + " (" + plural(b.exprs[most], "node") + ")"
 	case state.ReasonDeclined:
-		return plural(b.nodes, "node") + " declined it, such as " + b.example.Name
+		return declinedText(b.nodes, b.example.Name, t.said)
 	}
 	if need, has := t.figures(b.example, r); need != "" {
 		switch {
@@ -230,6 +234,18 @@ func (t *tally) message(r state.Reason, b *refusedBy) string {
 		where += fmt.Sprintf(" and %d more", b.nodes-1)
 	}
 	return t.describe(b.example, r) + " (" + where + ")"
+}
+
+// declinedText says who declined, and in the words of the latest why: they name
+// what is wrong with the job, or what the node's operator does not allow.
+func declinedText(nodes int, example, said string) string {
+	switch {
+	case said == "":
+		return plural(nodes, "node") + " declined it, such as " + example
+	case nodes == 1:
+		return example + " declined it: " + said
+	}
+	return plural(nodes, "node") + " declined it, such as " + example + "; the latest said: " + said
 }
 
 // figures are what is asked of a resource and what is free of it on a node;

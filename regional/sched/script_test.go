@@ -353,7 +353,7 @@ var allocStates = map[string]state.AllocState{
 	"failed": state.Failed, "stopped": state.Stopped, "declined": state.Failed,
 }
 
-// report ALLOC STATE [reason=] [restarts=] [down=yes] speaks for the
+// report ALLOC STATE [reason=] [message=] [restarts=] [down=yes] speaks for the
 // allocation's node.
 func (w *world) report(a args) state.Result {
 	al, ok := w.st.Alloc(a.word(1))
@@ -362,7 +362,7 @@ func (w *world) report(a args) state.Result {
 	}
 	return w.apply(state.Command{AgentReports: &state.AgentReports{NodeID: al.NodeID, Reports: []state.AllocReport{{
 		ID: al.ID, State: allocStates[a.word(2)], Declined: a.word(2) == "declined", Reason: state.Reason(a.keys["reason"]),
-		Restarts: int32(a.int("restarts", 0)), Down: a.keys["down"] != "",
+		Restarts: int32(a.int("restarts", 0)), Down: a.keys["down"] != "", Message: a.keys["message"],
 	}}}})
 }
 

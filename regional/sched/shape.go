@@ -26,7 +26,7 @@ func WhyNone(in Input, ask *state.Ask) (state.Reason, string) {
 	c := newClass(t, in.Funcs, ask, state.JobKey{})
 	f := c.hopeless()
 	if f == nil {
-		f = c.refusals(nil)
+		f = c.refusals(nil, "")
 	}
 	return f.reason, f.message
 }
