@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"time"
 )
 
@@ -199,6 +201,13 @@ func (s State) String() string {
 		return "ended"
 	}
 	return fmt.Sprintf("state(%d)", int(s))
+}
+
+// OutOfMemory is the message of a run that the kernel ended at its limit, with
+// the limit in MiB, as job files have it.
+func OutOfMemory(limitBytes int64) string {
+	mib := strconv.FormatFloat(math.Round(float64(limitBytes)/(1<<20)*10)/10, 'f', -1, 64)
+	return "out of memory: the limit is " + mib + " MiB"
 }
 
 // Cause says why a run ended, where it was not the command's own doing.

@@ -207,7 +207,7 @@ func (s *supervisor) supervise(sock net.Listener) error {
 	s.extras.group.Wait()
 	s.drain()
 	if s.cgroup.outOfMemory() {
-		message = fmt.Sprintf("out of memory: the limit is %d bytes", s.spec.Limits.MemoryBytes)
+		message = driver.OutOfMemory(s.spec.Limits.MemoryBytes)
 	}
 	s.cgroup.remove()
 	s.rec.Status = driver.Status{

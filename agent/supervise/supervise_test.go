@@ -408,7 +408,7 @@ func TestLimits(t *testing.T) {
 	r := start(t, spec("head -c 200m /dev/zero | tail", func(s *Spec) {
 		s.Limits = Limits{Cgroup: name, MemoryBytes: 16 << 20, CPUMilli: 500, HardCPU: true}
 	}))
-	if st := r.wait(); st.ExitCode == 0 || !strings.Contains(st.Message, "out of memory") {
+	if st := r.wait(); st.ExitCode == 0 || !strings.Contains(st.Message, "out of memory: the limit is 16 MiB") {
 		t.Errorf("%+v", st)
 	}
 	_, parents := hierarchies()

@@ -176,7 +176,7 @@ func statusOf(s *container.State, rec record) driver.Status {
 	case rec.Stopping:
 		st.Cause, st.Message = driver.CauseStopped, "stopped by the agent"
 	case s.OOMKilled:
-		st.Message = fmt.Sprintf("out of memory: the limit is %d bytes", rec.MemoryBytes)
+		st.Message = driver.OutOfMemory(rec.MemoryBytes)
 	case s.Error != "":
 		st.Message = s.Error
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
@@ -205,7 +206,7 @@ func (v view) allocStats(w io.Writer, a *nusav1.AllocationStats) {
 		}
 		cpu, mean, processes := "", "", ""
 		if s.GetCpu() != nil {
-			cpu = s.GetCpu().AsDuration().String()
+			cpu = s.GetCpu().AsDuration().Round(time.Millisecond).String()
 			if up := s.GetUp().AsDuration(); up > 0 {
 				mean = fmt.Sprintf("%.2f", s.GetCpu().AsDuration().Seconds()/up.Seconds())
 			}

@@ -97,7 +97,7 @@ func (f allocServer) Stats(_ context.Context, r *nusav1.AllocationStatsRequest) 
 		return nil, status.Errorf(codes.NotFound, "no allocation %s", r.GetAllocation())
 	}
 	return &nusav1.AllocationStats{Allocation: "11112222", Tasks: map[string]*nusav1.TaskStats{
-		"server": {Up: durationpb.New(100 * time.Second), Cpu: durationpb.New(25 * time.Second), MemoryBytes: 64 << 20, MemoryPeakBytes: 96 << 20, Processes: 3},
+		"server": {Up: durationpb.New(100 * time.Second), Cpu: durationpb.New(25*time.Second + 456789), MemoryBytes: 64 << 20, MemoryPeakBytes: 96 << 20, Processes: 3},
 		"helper": {Up: durationpb.New(100 * time.Second), MemoryBytes: -1, MemoryPeakBytes: -1, Processes: -1},
 		"idle":   {Message: "task idle does not run"},
 	}}, nil
