@@ -141,6 +141,11 @@ func limits(kind string, r driver.Resources) map[string]string {
 	return out
 }
 
+// defaultPath is where commands without a path are looked for, also those of
+// an exec, unless the task's env says otherwise: images of Incus bring none, and
+// the node's own says nothing about a container.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // spec of the supervisor of a run.
 func spec(t driver.Task, c config) supervise.Spec {
 	s := supervise.Spec{
@@ -150,6 +155,9 @@ func spec(t driver.Task, c config) supervise.Spec {
 	}
 	for _, k := range slices.Sorted(maps.Keys(t.Env)) {
 		s.Env = append(s.Env, k+"="+t.Env[k])
+	}
+	if _, own := t.Env["PATH"]; !own {
+		s.Env = append(s.Env, "PATH="+defaultPath)
 	}
 	return s
 }

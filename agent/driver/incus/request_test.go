@@ -141,3 +141,19 @@ func TestInstanceName(t *testing.T) {
 		}
 	}
 }
+
+// TestPath: a command without a slash is found in an image that brings no PATH;
+// the task's own goes first.
+func TestPath(t *testing.T) {
+	task := sample()
+	for path, want := range map[string]string{"": "PATH=" + defaultPath, "/opt/bin": "PATH=/opt/bin"} {
+		delete(task.Env, "PATH")
+		if path != "" {
+			task.Env["PATH"] = path
+		}
+		got := slices.DeleteFunc(spec(task, config{command: "sh"}).Env, func(kv string) bool { return !strings.HasPrefix(kv, "PATH=") })
+		if !slices.Equal(got, []string{want}) {
+			t.Errorf("PATH %q: %q, want %q", path, got, want)
+		}
+	}
+}
