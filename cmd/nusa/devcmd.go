@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -75,6 +78,7 @@ disconnect.node.after says. node list shows them until node remove, or 72 h.
 	d.bind(cmd)
 	cmd.Flags().StringVar(&d.DataDir, "data-dir", "", "keep jobs and nodes here for the next start (default: a temporary directory)")
 	cmd.Flags().StringToStringVar(&d.Plugins, "plugin", nil, "a further driver on every node, NAME=PATH of its executable; repeat for more")
+	engines(cmd.Flags(), &d.DockerHost, &d.Incus)
 	cmd.Flags().StringVar(&d.SecretsDir, "secrets-dir", "", "secrets that jobs may have, as NAMESPACE/NAME, readable by you alone (default: none)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if d.SecretsDir != "" {
@@ -82,12 +86,26 @@ disconnect.node.after says. node list shows them until node remove, or 72 h.
 				return fmt.Errorf("--secrets-dir: %w", err)
 			}
 		}
+		if err = executables(d.Plugins); err != nil {
+			return err
+		}
 		d.Ready = func(f dev.Federation) { announce(cmd, f) }
 		ctx, done := whileRead(cmd.Context(), os.Stdout)
 		defer done()
 		return d.run(ctx, cmd)
 	}
 	return cmd
+}
+
+// executables refuses plugins that nobody could start: an agent goes on trying,
+// as a file may come later, but here somebody looks on.
+func executables(plugins map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(plugins)) {
+		if _, err := exec.LookPath(plugins[name]); err != nil {
+			return fmt.Errorf("--plugin %s: cannot be started: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // run the federation, or list the regions it may have.

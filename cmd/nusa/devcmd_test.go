@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
@@ -18,6 +20,20 @@ func TestTryNext(t *testing.T) {
 		got := tryNext(dev.Federation{Addr: addr, Names: []string{"southeastasia", "eastus"}}, "nusa", "hello")
 		if want := "\n# Try next, in another terminal\n" + export + commands; got != want {
 			t.Errorf("at %s:\n%s\nwant:\n%s", addr, got, want)
+		}
+	}
+}
+
+// TestDevMistakes: nothing is started that could not work.
+func TestDevMistakes(t *testing.T) {
+	for line, want := range map[string]string{
+		"dev --plugin qemu=/no/such/file": "--plugin qemu: cannot be started: ",
+		"dev --agents 0":                  "--agents: must be at least 1",
+	} {
+		root := newRoot()
+		root.SetArgs(strings.Fields(line))
+		if err := root.ExecuteContext(context.Background()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", line, err, want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/nusa-scheduler/nusa/agent"
 	"github.com/nusa-scheduler/nusa/agent/driver"
@@ -160,9 +161,8 @@ func agentCommand() *cobra.Command {
 	f.Int64Var(&artifactsMiB, "artifacts-max", 1024, "most MiB that the artifacts of a task take, fetched and unpacked")
 	f.StringVar(&cfg.SecretsDir, "secrets-dir", "", "folder with the secrets that jobs may have, as NAMESPACE/NAME, readable by its owner alone (default: none)")
 	f.StringVar(&cfg.ProcessUser, "process-user", "", "user that processes run as unless their job names another, which then cannot be root (default: the agent's own, and any)")
-	f.StringVar(&cfg.DockerHost, "docker-host", "", "address of the Docker engine, such as unix:///run/docker.sock (default: the usual socket, where it is there); off = none")
+	engines(f, &cfg.DockerHost, &cfg.Incus)
 	f.BoolVar(&cfg.DockerPrivileged, "docker-allow-privileged", false, "let jobs run privileged containers, which are root on this machine")
-	f.StringVar(&cfg.Incus, "incus", "", "address of the Incus daemon: the path of a socket, or https://HOST:PORT (default: this host's socket, where it is there); off = none")
 	f.StringVar(&cfg.IncusCert, "incus-cert", "", "client certificate for https, PEM")
 	f.StringVar(&cfg.IncusKey, "incus-key", "", "its key, PEM")
 	f.StringVar(&cfg.IncusCA, "incus-ca", "", "certificate of the daemon or its authority, PEM")
@@ -191,6 +191,12 @@ func agentCommand() *cobra.Command {
 		return agent.Run(cmd.Context(), cfg)
 	}
 	return cmd
+}
+
+// engines are the flags that say where an agent finds its engines.
+func engines(f *pflag.FlagSet, docker, incus *string) {
+	f.StringVar(docker, "docker-host", "", "address of the Docker engine, such as unix:///run/docker.sock (default: the usual socket, where it is there); off = none")
+	f.StringVar(incus, "incus", "", "address of the Incus daemon: the path of a socket, or https://HOST:PORT (default: this host's socket, where it is there); off = none")
 }
 
 func hostname() string {

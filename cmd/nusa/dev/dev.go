@@ -60,6 +60,9 @@ type Options struct {
 	Port int
 	// Plugins are further drivers of every agent: paths of executables by name.
 	Plugins map[string]string
+	// DockerHost and Incus are where every agent finds its engines; see
+	// agent.Config. Default: the usual sockets, where they are there.
+	DockerHost, Incus string
 	// Logger takes every role's logs. Default: discards.
 	Logger *slog.Logger
 	// Version of the build.
@@ -302,6 +305,8 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 		Logger:          f.Logger.With("agent", name),
 		Facts:           source,
 		Plugins:         f.Plugins,
+		DockerHost:      f.DockerHost,
+		Incus:           f.Incus,
 		Version:         f.Version,
 		KeptLogs:        1 << 30 / int64(total),
 		PauseOnShutdown: true,
