@@ -172,7 +172,7 @@ func (p *planner) message(g *Group, c *candidate) string {
 	case ReasonColocation:
 		return c.beside
 	case ReasonReturnedRecently:
-		text := "it gave this work back: " + c.returned.words()
+		text := c.returned.words() // that it gave the work back is the reason's own text
 		if left := c.returned.HeldFor; left > 0 {
 			text += fmt.Sprintf("; it is asked again in %s", left.Round(time.Second))
 		}
