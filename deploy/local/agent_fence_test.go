@@ -1,0 +1,219 @@
+//go:build integration
+
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// fenceLease of nodes, and fenceStop, which is how long the tasks may take to
+// stop. The master adds 2 % of the lease; by that much the supervisors may be
+// late here.
+const fenceLease, fenceStop = 5 * time.Second, time.Second
+
+// Each attempt writes down when it begins, that it lives, each 20 ms, and, the
+// polite one, that it was asked to end.
+const fenceJob = `
+name: fenced
+groups:
+  polite:
+    disconnect: {node: {after: 1s, running: stop}}
+    tasks:
+      main:
+        driver: process
+        config: {command: /bin/sh, args: ["-c", "trap 'echo TERM >> %[1]s/polite.$NUSA_EPOCH; exit 0' TERM; echo $$ > %[1]s/polite.$NUSA_EPOCH; while :; do date +%%s%%N >> %[1]s/polite.$NUSA_EPOCH; sleep 0.02; done"]}
+        resources: {cpu: 10m, memory: 16MiB}
+        kill_timeout: %[2]s
+  stubborn:
+    disconnect: {node: {after: 1s, running: stop}}
+    tasks:
+      main:
+        driver: process
+        config: {command: /bin/sh, args: ["-c", "trap '' TERM; echo $$ > %[1]s/stubborn.$NUSA_EPOCH; while :; do date +%%s%%N >> %[1]s/stubborn.$NUSA_EPOCH; sleep 0.02; done"]}
+        resources: {cpu: 10m, memory: 16MiB}
+        kill_timeout: %[2]s
+`
+
+// life is what an attempt wrote down.
+type life struct {
+	pid         int
+	first, last time.Time
+	asked       bool
+}
+
+func readLife(t *testing.T, path string) life {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l life
+	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		if line == "TERM" {
+			l.asked = true
+			continue
+		}
+		n, err := strconv.ParseInt(line, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %q", path, line)
+		}
+		if i == 0 {
+			l.pid = int(n)
+			continue
+		}
+		if l.last = time.Unix(0, n); l.first.IsZero() {
+			l.first = l.last
+		}
+	}
+	return l
+}
+
+// startFence runs a global server, a region of one server with a short lease,
+// and the first of two agents; the other is "second".
+func startFence(t *testing.T) *fleet {
+	t.Helper()
+	bin, err := filepath.Abs("../../bin/nusa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(bin); err != nil {
+		t.Fatalf("%v: make build first", err)
+	}
+	f := &fleet{federation: &federation{t: t, port: freePorts(t), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}}
+	f.addr = fmt.Sprintf("127.0.0.1:%d", f.port)
+	if err := os.Mkdir(filepath.Join(f.dir, "log"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			f.dumpLogs()
+		}
+		f.end()
+	})
+	at := func(n int) string { return fmt.Sprintf("127.0.0.1:%d", f.port+n) }
+	add := func(name, role string, args ...string) {
+		f.args[name] = append([]string{bin, role, "--name", name, "--data-dir", filepath.Join(f.dir, "data", name)}, args...)
+	}
+	add("global", "global", "--grpc-addr", at(0), "--http-addr", at(1), "--etcd-client-addr", at(2), "--etcd-peer-addr", at(3))
+	add("jakarta", "regional", "--region", "jakarta", "--grpc-addr", at(100), "--raft-addr", at(101), "--gossip-addr", at(102),
+		"--probe-addr", at(103), "--http-addr", at(104), "--global", at(0), "--node-lease", fenceLease.String())
+	for i, name := range []string{"first", "second"} {
+		add(name, "agent", "--region", "jakarta", "--servers", at(100), "--http-addr", at(110+10*i), "--shared-machine", "here", "--share", "4",
+			"--incus", "off", "--docker-host", "off")
+	}
+	for _, name := range []string{"global", "jakarta", "first"} {
+		f.launch(name)
+	}
+	f.conn = f.dial(f.port)
+	return f
+}
+
+// TestFencedByTheSupervisor: an agent that is killed with -9 renews no lease. Its
+// supervisors stop what may not run without one, also what does not want to, and
+// only then does the master let it run elsewhere; the agent, back again, begins
+// nothing.
+func TestFencedByTheSupervisor(t *testing.T) {
+	f := startFence(t)
+	beats := t.TempDir()
+	f.submit(f.conn, fmt.Sprintf(fenceJob, beats, fenceStop))
+	attempts := func(group string) []string {
+		files, err := filepath.Glob(filepath.Join(beats, group+".*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files // epochs, and with them the names, ascend
+	}
+	groups := []string{"polite", "stubborn"}
+	began := func(n int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			for _, g := range groups {
+				if files := attempts(g); len(files) != n {
+					return fmt.Errorf("%s has begun %d times, want %d", g, len(files), n)
+				}
+			}
+			list, err := nusav1.NewAllocationsClient(f.conn).List(ctx, &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "fenced"}})
+			if err != nil {
+				return err
+			}
+			for _, a := range list.GetAllocations() {
+				if a.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING || len(list.GetAllocations()) != len(groups) || a.GetNodeSilent() != nil {
+					return fmt.Errorf("%v", a)
+				}
+			}
+			return nil
+		}
+	}
+	f.eventually(30*time.Second, "both run", began(1))
+	f.launch("second")
+	f.eventually(30*time.Second, "the second node is ready", func(ctx context.Context) error {
+		n, err := nusav1.NewNodesClient(f.conn).Get(ctx, &nusav1.GetNodeRequest{Id: "second", Region: "jakarta"})
+		if err == nil && n.GetState() != nusav1.NodeState_NODE_STATE_READY {
+			err = fmt.Errorf("%v", n.GetState())
+		}
+		return err
+	})
+	f.kill("first")
+	killed := time.Now()
+	f.eventually(30*time.Second, "both run again", began(2))
+
+	for _, g := range groups {
+		files := attempts(g)
+		first, second := readLife(t, files[0]), readLife(t, files[1])
+		if !first.last.Before(second.first) {
+			t.Errorf("%s: the first attempt lived until %v, the second began at %v", g, first.last, second.first)
+		}
+		if err := syscall.Kill(first.pid, 0); err != syscall.ESRCH {
+			t.Errorf("%s: process %d is still there: %v", g, first.pid, err)
+		}
+		if !first.last.After(killed) {
+			t.Errorf("%s died with its agent, %v before", g, killed.Sub(first.last))
+		}
+		if g == "polite" && !first.asked {
+			t.Errorf("%s was not asked to end", g)
+		}
+		t.Logf("%s: ended %v after its agent, begun elsewhere %v after that", g, first.last.Sub(killed), second.first.Sub(first.last))
+	}
+
+	f.launch("first")
+	f.eventually(30*time.Second, "the first node is back and told its ends", func(ctx context.Context) error {
+		if err := began(2)(ctx); err != nil {
+			return err
+		}
+		list, err := nusav1.NewAllocationsClient(f.conn).List(ctx, &nusav1.ListAllocationsRequest{All: true})
+		if err != nil {
+			return err
+		}
+		for _, a := range list.GetAllocations() {
+			if a.GetNodeName() == "first" && a.GetState() != nusav1.AllocState_ALLOC_STATE_LOST {
+				return fmt.Errorf("%v", a)
+			}
+		}
+		n, err := nusav1.NewNodesClient(f.conn).Get(ctx, &nusav1.GetNodeRequest{Id: "first", Region: "jakarta"})
+		if err == nil && (n.GetState() != nusav1.NodeState_NODE_STATE_READY || n.GetAllocated().GetCpuMilli() != 0) {
+			err = fmt.Errorf("%v, %v allocated", n.GetState(), n.GetAllocated())
+		}
+		return err
+	})
+	f.must("job", "stop", "fenced")
+	f.eventually(30*time.Second, "nothing runs", func(ctx context.Context) error {
+		for _, g := range groups {
+			for _, file := range attempts(g) {
+				if l := readLife(t, file); syscall.Kill(l.pid, 0) != syscall.ESRCH {
+					return fmt.Errorf("process %d of %s runs", l.pid, g)
+				}
+			}
+		}
+		return nil
+	})
+}
