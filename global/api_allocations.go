@@ -20,7 +20,7 @@ const (
 	defaultAllocations   = 1000
 	maxAllocations       = 10_000
 	maxPrefix            = 64
-	allocationNotFound   = "no allocation begins with %q"
+	allocationNotFound   = "no allocation has an id that begins with %q"
 	allocationManyRegion = "%q is the beginning of allocations in %s and %s; give more of it"
 )
 
@@ -167,7 +167,7 @@ func (a *active) find(ctx context.Context, prefix string) (found, error) {
 		return found{}, status.Errorf(codes.NotFound, allocationNotFound+" in the connected regions; %s is %s",
 			prefix, errs[0].GetRegion(), errs[0].GetMessage())
 	}
-	return found{}, status.Errorf(codes.NotFound, allocationNotFound, prefix)
+	return found{}, status.Errorf(codes.NotFound, allocationNotFound+": alloc list --all shows them", prefix)
 }
 
 // Get implements nusav1.AllocationsServer.

@@ -126,7 +126,7 @@ func (v view) allocList(w io.Writer, allocs []*nusav1.Allocation, jobs bool) {
 			name = jobName(a.GetNamespace(), a.GetJob(), "")
 		}
 		t.row(shortID(a.GetId()), name, instance(a), a.GetRegion(), nodeOf(a), v.allocNow(a), exits(a), fmt.Sprint(a.GetJobVersion()),
-			v.since(a.GetCreated()), ports(a.GetPorts()), shorten(why(a.GetReason(), a.GetMessage()), clipped))
+			v.since(a.GetCreated()), ports(a.GetPorts()), shorten(allocWhy(a), clipped))
 	}
 	t.dropBlank("EXIT")
 	t.dropEmpty("JOB", "PORTS", "MESSAGE")
@@ -148,8 +148,11 @@ func exits(a *nusav1.Allocation) string {
 		}
 		ended = true
 		code := count(t.GetExitCode())
-		if t.GetSignal() != 0 {
+		switch {
+		case t.GetSignal() != 0:
 			code = "signal " + count(t.GetSignal())
+		case t.GetExitCode() < 0:
+			code = "-"
 		}
 		if code == "0" {
 			continue
@@ -219,7 +222,7 @@ func allocStatus(s *settings) *cobra.Command {
 
 func checkID(id string) error {
 	if len(id) < 4 {
-		return fmt.Errorf("%q is too short for an id: at least 4 characters", id)
+		return fmt.Errorf("%q is too short for an id: at least 4 characters; alloc list shows them", id)
 	}
 	return nil
 }
@@ -248,12 +251,31 @@ func (v view) allocStatus(w io.Writer, a *nusav1.Allocation) {
 	}
 }
 
+// allocWhy is why an allocation is as it is. While it starts that is what its
+// tasks met: what fails to start again and again, and is restarted, is starting
+// all the time.
+func allocWhy(a *nusav1.Allocation) string {
+	if text := why(a.GetReason(), a.GetMessage()); text != "" || a.GetState() > nusav1.AllocState_ALLOC_STATE_STARTING {
+		return text
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.GetTasks())) {
+		t := a.GetTasks()[name]
+		if text := why(t.GetReason(), t.GetMessage()); text != "" {
+			return "task " + name + ", " + plural(t.GetRestarts(), "restart") + ": " + text
+		}
+	}
+	return ""
+}
+
 func (v view) task(w io.Writer, name string, t *nusav1.TaskState) {
 	line := []string{v.bold("task " + name), v.state(word(t.GetState()))}
 	if t.GetState() >= nusav1.AllocState_ALLOC_STATE_COMPLETE {
 		end := fmt.Sprintf("exit code %d", t.GetExitCode())
-		if t.GetSignal() != 0 {
+		switch {
+		case t.GetSignal() != 0:
 			end = fmt.Sprintf("ended by signal %d", t.GetSignal())
+		case t.GetExitCode() < 0:
+			end = "no exit code"
 		}
 		line = append(line, end)
 	} else if t.GetRun() > 0 && t.GetStarted() != nil {
