@@ -91,10 +91,12 @@ groups:
     disconnect: {node: {replace: false}}
     regions: {allow: [{name: mars}]}
     tasks: {t: {driver: process, config: {command: x}}}
+  i:
+    tasks: {t: {driver: process, config: {command: x}}}
 `)
 	Default(spec)
 	want := `groups.g has a count of 0: nothing of it runs
-groups.h may run an instance twice while a region is cut off for more than 1m (disconnect: keep and replace)`
+groups.i may run an instance twice while a node is cut off for more than 30s (disconnect: keep and replace)`
 	if got := strings.Join(Warnings(spec), "\n"); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}

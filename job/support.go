@@ -88,8 +88,8 @@ func Warnings(spec *nusav1.JobSpec) []string {
 	var out []string
 	for _, k := range sorted(spec.GetGroups()) {
 		g := spec.GetGroups()[k]
-		if by := cutOff(g.GetDisconnect()); len(by) > 0 && g.GetCount() > 0 {
-			out = append(out, fmt.Sprintf("groups.%s may run an instance twice while %s (disconnect: keep and replace)", k, strings.Join(by, ", or ")))
+		if by := cutOff(g.GetDisconnect()); by != "" && g.GetCount() > 0 {
+			out = append(out, fmt.Sprintf("groups.%s may run an instance twice while %s (disconnect: keep and replace)", k, by))
 		}
 		if g.Count != nil && g.GetCount() == 0 {
 			out = append(out, fmt.Sprintf("groups.%s has a count of 0: nothing of it runs", k))
@@ -105,18 +105,13 @@ func Warnings(spec *nusav1.JobSpec) []string {
 	return out
 }
 
-// cutOff says at which levels running work is kept and replaced as well.
-func cutOff(d *nusav1.Disconnect) []string {
-	var out []string
-	for _, l := range []struct {
-		name  string
-		level *nusav1.DisconnectLevel
-	}{{"node", d.GetNode()}, {"region", d.GetRegion()}} {
-		if l.level.GetRunning() == nusav1.Running_RUNNING_KEEP && l.level.GetReplace() {
-			out = append(out, fmt.Sprintf("a %s is cut off for more than %s", l.name, FormatDuration(l.level.GetAfter().AsDuration())))
-		}
+// cutOff says when running work is kept and replaced as well: at the level of
+// nodes. What a region runs that is cut off is replaced nowhere yet.
+func cutOff(d *nusav1.Disconnect) string {
+	if n := d.GetNode(); n.GetRunning() == nusav1.Running_RUNNING_KEEP && n.GetReplace() {
+		return "a node is cut off for more than " + FormatDuration(n.GetAfter().AsDuration())
 	}
-	return out
+	return ""
 }
 
 // UnknownRegions names every region, by field path, that the spec mentions and
