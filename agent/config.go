@@ -113,6 +113,9 @@ type Config struct {
 	// DockerHost is the Docker engine's address. Default: docker.DefaultHost,
 	// where there is such a socket or was one; "off" = no driver docker.
 	DockerHost string
+	// DockerAuth is a file with passwords of registries, in the form of Docker's
+	// config.json, readable by its owner alone. Default: none.
+	DockerAuth string
 	// DockerPrivileged lets jobs run privileged containers.
 	DockerPrivileged bool
 	// Plugins are further drivers: the path of an executable by the driver's name,
@@ -264,9 +267,9 @@ func (c Config) withDocker() (Config, error) {
 	if c.DockerHost == "off" {
 		return c, nil
 	}
-	d, err := docker.New(docker.Config{Dir: dir, Host: c.DockerHost, AllowPrivileged: c.DockerPrivileged})
+	d, err := docker.New(docker.Config{Dir: dir, Host: c.DockerHost, Auth: c.DockerAuth, AllowPrivileged: c.DockerPrivileged})
 	if err != nil {
-		return c, fmt.Errorf("%w: --docker-host: %w", errConfig, err)
+		return c, fmt.Errorf("%w: --docker-host, --docker-auth: %w", errConfig, err)
 	}
 	closeOthers := c.closeDrivers
 	c.elsewhere["docker"] = hostOf(c.DockerHost)

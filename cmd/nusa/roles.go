@@ -162,6 +162,7 @@ func agentCommand() *cobra.Command {
 	f.StringVar(&cfg.SecretsDir, "secrets-dir", "", "folder with the secrets that jobs may have, as NAMESPACE/NAME, readable by its owner alone (default: none)")
 	f.StringVar(&cfg.ProcessUser, "process-user", "", "user that processes run as unless their job names another, which then cannot be root (default: the agent's own, and any)")
 	engines(f, &cfg.DockerHost, &cfg.Incus)
+	f.StringVar(&cfg.DockerAuth, "docker-auth", "", "file with passwords of registries, in the form of Docker's config.json, readable by its owner alone (default: none)")
 	f.BoolVar(&cfg.DockerPrivileged, "docker-allow-privileged", false, "let jobs run privileged containers, which are root on this machine")
 	f.StringVar(&cfg.IncusCert, "incus-cert", "", "client certificate for https, PEM")
 	f.StringVar(&cfg.IncusKey, "incus-key", "", "its key, PEM")

@@ -59,7 +59,11 @@ func runsOn(image, engine string) bool {
 }
 
 func (d *Driver) pull(ctx context.Context, image string) error {
-	res, err := d.cli.ImagePull(ctx, image, client.ImagePullOptions{})
+	auth, err := d.auth(image)
+	if err != nil {
+		return err
+	}
+	res, err := d.cli.ImagePull(ctx, image, client.ImagePullOptions{RegistryAuth: auth})
 	if err != nil {
 		return err
 	}

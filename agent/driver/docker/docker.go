@@ -47,6 +47,9 @@ type Config struct {
 	// Host is the engine's address. Default DefaultHost. Bind mounts and exec
 	// need an engine on this machine.
 	Host string
+	// Auth is a file with passwords of registries, in the form of Docker's
+	// config.json, readable by its owner alone. Default: none.
+	Auth string
 	// AllowPrivileged lets jobs ask for privileged containers, which are root on
 	// the host.
 	AllowPrivileged bool
@@ -77,6 +80,11 @@ func New(cfg Config) (*Driver, error) {
 	cli, err := client.New(client.WithHost(cfg.Host))
 	if err != nil {
 		return nil, fmt.Errorf("docker engine %s: %w", cfg.Host, err)
+	}
+	if cfg.Auth != "" {
+		if _, err := readAuth(cfg.Auth); err != nil {
+			return nil, fmt.Errorf("passwords of registries (--docker-auth): %w", err)
+		}
 	}
 	recs, err := openRecords(cfg.Dir)
 	if err != nil {
@@ -130,8 +138,14 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 // local: the engine's processes are this host's.
 func (d *Driver) local() bool { return strings.HasPrefix(d.cfg.Host, "unix://") }
 
-// wrap says which engine an error is of.
+// wrap says which engine an error is of, and what to do where this user may not
+// ask it.
 func (d *Driver) wrap(err error) error {
+	if path, ok := strings.CutPrefix(d.cfg.Host, "unix://"); ok && client.IsErrConnectionFailed(err) {
+		if no := driver.Forbidden(path); no != nil {
+			return fmt.Errorf("docker engine: %w: %w", no, err)
+		}
+	}
 	return fmt.Errorf("docker engine at %s: %w", d.cfg.Host, err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/lxc/incus/v6/shared/api"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
 // answerLimit is how long the daemon may take for one answer. What takes long
@@ -109,6 +112,11 @@ func (e *engine) once(caller context.Context, method, path string, query url.Val
 		}
 		if errors.Is(err, context.DeadlineExceeded) && caller.Err() == nil {
 			err = fmt.Errorf("no answer within %s", answerLimit)
+		}
+		if e.tls == nil && errors.Is(err, fs.ErrPermission) {
+			if no := driver.Forbidden(e.address); no != nil {
+				return answer{}, fmt.Errorf("incus daemon: %w: %w", no, err)
+			}
 		}
 		return answer{}, fmt.Errorf("incus daemon at %s: %w", e.address, err)
 	}

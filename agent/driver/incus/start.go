@@ -221,6 +221,9 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 			if st.State == driver.Ended {
 				d.ending.Go(func() { d.discard(d.ctx, id) })
 			}
+			if st.Message == cause.Error() { // by this Forbid
+				return fmt.Errorf("%w: %w", driver.ErrStart, cause)
+			}
 			return failure(outside(st))
 		}
 		// The daemon ends what it could not give a device to.

@@ -1,0 +1,196 @@
+package docker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/moby/moby/api/pkg/authconfig"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
+)
+
+// fakeEngine knows images, notes what it is asked to pull and with which
+// password, and makes no container.
+type fakeEngine struct {
+	host string
+
+	mu     sync.Mutex
+	images map[string]bool
+	pulls  []string // "IMAGE USER:PASSWORD"
+	refuse string   // what a registry says to every pull
+}
+
+func newFakeEngine(t *testing.T, images ...string) *fakeEngine {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &fakeEngine{host: "unix://" + path, images: map[string]bool{}}
+	for _, i := range images {
+		e.images[i] = true
+	}
+	s := &http.Server{Handler: e}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	t.Cleanup(func() { s.Close(); <-done })
+	return e
+}
+
+func (e *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	path := r.URL.Path
+	if rest, ok := strings.CutPrefix(path, "/v1."); ok {
+		_, path, _ = strings.Cut(rest, "/")
+		path = "/" + path
+	}
+	w.Header().Set("Api-Version", "1.45")
+	answer := func(code int, v any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(v)
+	}
+	image, inspect := strings.CutSuffix(strings.TrimPrefix(path, "/images/"), "/json")
+	switch {
+	case path == "/_ping":
+	case path == "/version":
+		answer(200, map[string]string{"Arch": "amd64"})
+	case path == "/images/create":
+		name := r.URL.Query().Get("fromImage") + ":" + r.URL.Query().Get("tag")
+		who := ""
+		if a, err := authconfig.Decode(r.Header.Get("X-Registry-Auth")); err == nil && a.Username != "" {
+			who = a.Username + ":" + a.Password
+		}
+		e.pulls = append(e.pulls, strings.TrimSpace(name+" "+who))
+		if e.refuse != "" {
+			answer(500, map[string]string{"message": e.refuse})
+			return
+		}
+		e.images[name] = true
+		answer(200, map[string]string{"status": "done"})
+	case inspect && e.images[image], inspect && e.images["docker.io/library/"+image]:
+		answer(200, map[string]any{"Id": "sha256:1", "Architecture": "amd64"})
+	case inspect:
+		answer(404, map[string]string{"message": "No such image: " + image})
+	case path == "/containers/create":
+		answer(500, map[string]string{"message": "makes none"})
+	default:
+		answer(501, map[string]string{"message": "unknown: " + path})
+	}
+}
+
+const authFile = `{"auths": {
+	"registry.example:5000": {"auth": "YWxpY2U6czNjcmV0OndpdGg6Y29sb25z"},
+	"https://index.docker.io/v1/": {"username": "bob", "password": "hunter2"}}}`
+
+func writeAuth(t *testing.T, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.json")
+	if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestPull: who is asked for an image by each policy, and with which password.
+func TestPull(t *testing.T) {
+	const here, elsewhere = "docker.io/library/here:1", "registry.example:5000/team/app:1"
+	for name, c := range map[string]struct {
+		image, policy, refuse string
+		pulls                 string
+		kind                  error
+		words                 string
+	}{
+		"there, if absent":  {here, "if_absent", "", "", driver.ErrStart, "makes none"},
+		"there, never":      {here, "never", "", "", driver.ErrStart, "makes none"},
+		"there, always":     {here, "always", "", here + " bob:hunter2", driver.ErrStart, "makes none"},
+		"absent, if absent": {elsewhere, "if_absent", "", elsewhere + " alice:s3cret:with:colons", driver.ErrStart, "makes none"},
+		"absent, never":     {elsewhere, "never", "", "", driver.ErrInvalid, "config.pull is never"},
+		"absent, always":    {elsewhere, "always", "", elsewhere + " alice:s3cret:with:colons", driver.ErrStart, "makes none"},
+		"no password":       {"quay.example/x:1", "if_absent", "", "quay.example/x:1", driver.ErrStart, "makes none"},
+		"refused":           {here, "always", "unauthorized: wrong password", here + " bob:hunter2", driver.ErrStart, "config.image: docker engine at"},
+	} {
+		e := newFakeEngine(t, here)
+		e.refuse = c.refuse
+		d, err := New(Config{Dir: t.TempDir(), Host: e.host, Auth: writeAuth(t, authFile, 0o600)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = d.Start(t.Context(), driver.Task{ID: driver.ID{Alloc: "a", Task: "t", Run: 1}, Dir: t.TempDir(), Config: map[string]any{"image": c.image, "pull": c.policy}})
+		if got := strings.Join(e.pulls, ", "); got != c.pulls {
+			t.Errorf("%s: pulled %q, want %q", name, got, c.pulls)
+		}
+		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.words) || !strings.Contains(err.Error(), c.refuse) {
+			t.Errorf("%s: %v, want %q and %q", name, err, c.words, c.refuse)
+		}
+		for _, secret := range []string{"hunter2", "s3cret"} {
+			if strings.Contains(fmt.Sprint(err), secret) {
+				t.Errorf("%s: a password in %v", name, err)
+			}
+		}
+		d.Close()
+	}
+}
+
+// TestAuthFile: what is wrong with it is said at the start, without quoting it;
+// one that changes is read again.
+func TestAuthFile(t *testing.T) {
+	for words, c := range map[string]struct {
+		text string
+		mode os.FileMode
+	}{
+		"chmod go= it":             {authFile, 0o640},
+		"not JSON of the form":     {`{"auths": {"x": {"auth": hunter2}}}`, 0o600},
+		"not the base64 of USER":   {`{"auths": {"x": {"auth": "hunter2"}}}`, 0o600},
+		"neither auth nor":         {`{"auths": {"x": {"password": "hunter2"}}}`, 0o600},
+		"which the agent does not": {`{"credsStore": "desktop"}`, 0o600},
+	} {
+		_, err := New(Config{Dir: t.TempDir(), Auth: writeAuth(t, c.text, c.mode)})
+		if err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%v, want %q", err, words)
+		}
+	}
+	path := writeAuth(t, `{}`, 0o600)
+	d, err := New(Config{Dir: t.TempDir(), Auth: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, want := range []bool{false, true} {
+		if got, err := d.auth("nginx"); err != nil || (got != "") != want {
+			t.Errorf("%q, %v", got, err)
+		}
+		if err := os.WriteFile(path, []byte(authFile), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestForbidden: this user may not use the socket.
+func TestForbidden(t *testing.T) {
+	drivertest.Unprivileged(t, func(t *testing.T) {
+		d, err := New(Config{Dir: t.TempDir(), Host: "unix://" + drivertest.ForbiddenSocket(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		if f := d.Fingerprint(t.Context()); f.Healthy || !strings.Contains(f.Message, "run the agent as root, or add its user to the group") {
+			t.Errorf("%+v", f)
+		}
+		err = d.Start(t.Context(), driver.Task{ID: driver.ID{Alloc: "a", Task: "t", Run: 1}, Config: map[string]any{"image": "x"}})
+		if !errors.Is(err, driver.ErrStart) || !errors.Is(err, driver.ErrForbidden) {
+			t.Error(err)
+		}
+	})
+}

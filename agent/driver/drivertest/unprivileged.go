@@ -1,0 +1,72 @@
+package drivertest
+
+import (
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// nobody is the user of that name on most systems.
+const nobody = 65534
+
+// Unprivileged calls f as a user who is not root: a test that runs as root is
+// started again, alone, as somebody else. Before f nothing may happen in it.
+func Unprivileged(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		f(t)
+		return
+	}
+	dir, err := os.MkdirTemp("", "nusa-nobody-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program := filepath.Join(dir, "test")
+	if err := copyFile(program, "/proc/self/exe"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(dir, nobody, nobody); err != nil {
+		t.Skip("skipped: this root cannot give folders to others: ", err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("as user %d: %v\n%s", nobody, err, out)
+	}
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	_, err = io.Copy(out, in)
+	return err
+}
+
+// ForbiddenSocket is one that somebody listens on and this user may not use.
+func ForbiddenSocket(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	if err := os.Chmod(path, 0o020); err != nil { // for the group; the owner is not asked about it
+		t.Fatal(err)
+	}
+	return path
+}
