@@ -44,6 +44,10 @@ comment. Its regions are then the default of --regions.
   from,jakarta,tokyo
   jakarta,,80.5
   tokyo,81,
+
+The file may be edited while the federation runs: within two seconds its round
+trips hold, and a pair that has become blank is cut. So it can be seen what a
+worse network does, and a cut one.
 `
 
 func (d *devRun) bind(cmd *cobra.Command) {
@@ -128,7 +132,8 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 			return fmt.Errorf("--%s: must be at least 1", flag)
 		}
 	}
-	d.Waiting = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
+	say := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
+	d.Waiting, d.Changed = say, say
 	d.Version = serve.Version
 	err = dev.Run(ctx, d.Options)
 	if err == nil && errors.Is(context.Cause(ctx), errNoReader) {

@@ -157,9 +157,10 @@ func (w *WAN) wrap(path pair, inner net.Conn) (net.Conn, error) {
 	return s, nil
 }
 
-// half is the present one-way delay.
+// half is the present one-way delay; 0 while there is no way, for which arrive
+// waits.
 func (s *stream) half() time.Duration {
-	rtt, _ := s.wan.RTT(s.path.from, s.path.to) // known since the dial
+	rtt, _ := s.wan.RTT(s.path.from, s.path.to)
 	return rtt / 2
 }
 

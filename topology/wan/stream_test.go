@@ -322,6 +322,45 @@ func TestCutStallsAndHealGoesOn(t *testing.T) {
 	})
 }
 
+// TestTableMayChange: another table holds from now on, for what SetRTT set too,
+// and a blank stalls what is open until it is filled again.
+func TestTableMayChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *WAN) {
+		table := func(ab string) *topology.Table {
+			t.Helper()
+			table, err := topology.ParseTable(strings.NewReader("ms,a,b\na,," + ab + "\nb,60,\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return table
+		}
+		near, far := connect(t, w, "a", "b")
+		w.SetRTT("a", "b", 10*msec)
+		w.SetTable(table("200"))
+		start := time.Now()
+		near.Write([]byte("slow"))
+		if _, err := io.ReadFull(far, make([]byte, 4)); err != nil {
+			t.Fatal(err)
+		}
+		took(t, "a write by the new table", start, 100*msec)
+
+		w.SetTable(table("-"))
+		near.Write([]byte("held"))
+		far.SetReadDeadline(time.Now().Add(time.Second))
+		if _, err := far.Read(make([]byte, 4)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("read over a blank: %v", err)
+		}
+		far.SetReadDeadline(time.Time{})
+		if _, err := w.RTT("a", "b"); !errors.Is(err, ErrNoRoute) {
+			t.Errorf("round trip of a blank: %v", err)
+		}
+		w.SetTable(table("40"))
+		if _, err := io.ReadFull(far, make([]byte, 4)); err != nil {
+			t.Errorf("read after the blank is filled: %v", err)
+		}
+	})
+}
+
 func TestACloseDoesNotCrossACut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		near, far := connect(t, w, "a", "b")

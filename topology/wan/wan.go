@@ -49,16 +49,16 @@ type pair struct{ from, to string }
 
 // WAN is one emulated network. It is safe for concurrent use.
 type WAN struct {
-	table *topology.Table
 	inner network.Net
 	ticks *timekeeper
 
 	mu      sync.Mutex
+	table   *topology.Table
 	rnd     *rand.Rand
 	rtt     map[pair]time.Duration // set at run time; others come from the table
 	loss    map[pair]float64
 	cut     map[pair]bool
-	healed  chan struct{} // closed and replaced at every change of cut
+	healed  chan struct{} // closed and replaced at every change of cut or table
 	streams map[uint16]string
 	packets map[uint16]string
 	flows   map[flow]uint16 // → port of the initiator
@@ -122,6 +122,17 @@ func (w *WAN) rttLocked(from, to string) (time.Duration, error) {
 	return 0, fmt.Errorf("%s to %s: %w", from, to, ErrNoRoute)
 }
 
+// SetTable changes every round trip from now on, what SetRTT said too; what is in
+// flight arrives as it was sent. Open streams of a pair that the table leaves
+// blank stall, as if cut, until a table connects it again.
+func (w *WAN) SetTable(t *topology.Table) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.table = t
+	clear(w.rtt)
+	w.wakeLocked()
+}
+
 // SetRTT changes the round trip of the directed pair from now on; what is in
 // flight arrives as it was sent.
 func (w *WAN) SetRTT(from, to string, rtt time.Duration) {
@@ -162,6 +173,11 @@ func (w *WAN) setCuts(cut bool, pairs ...pair) {
 			delete(w.cut, p)
 		}
 	}
+	w.wakeLocked()
+}
+
+// wakeLocked lets those look again who wait for a path.
+func (w *WAN) wakeLocked() {
 	close(w.healed)
 	w.healed = make(chan struct{})
 }
@@ -192,12 +208,13 @@ func (w *WAN) closedLocked() bool {
 	}
 }
 
-// awaitPath returns when the pair is cut in neither direction; false if
-// cancelled before.
+// awaitPath returns when the pair has a round trip and is cut in neither
+// direction; false if cancelled before.
 func (w *WAN) awaitPath(p pair, cancel <-chan struct{}) bool {
 	for {
 		w.mu.Lock()
-		cut, healed := w.cut[p] || w.cut[pair{p.to, p.from}], w.healed
+		_, noRoute := w.rttLocked(p.from, p.to)
+		cut, healed := w.cut[p] || w.cut[pair{p.to, p.from}] || noRoute != nil, w.healed
 		w.mu.Unlock()
 		if !cut {
 			return true

@@ -72,6 +72,9 @@ type Options struct {
 	// Waiting is called with what is not ready yet after 3 s, and then every 10 s,
 	// until Ready. Nil: that is not said.
 	Waiting func(text string)
+	// Changed is called when the WAN's file has changed: what did, or why it
+	// cannot be used. Nil: that is not said.
+	Changed func(text string)
 }
 
 // Federation says how to reach a running one.
@@ -132,6 +135,7 @@ func (o Options) complete(table *topology.Table) (_ Options, err error) {
 // directory of another role, or of another shape (ErrShape), is refused.
 func Run(ctx context.Context, opts Options) (err error) {
 	o := opts.withDefaults()
+	file := followed(o.WAN)
 	table, err := Table(o.WAN)
 	if err != nil {
 		return err
@@ -160,8 +164,12 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err := o.remember(); err != nil {
 		return err
 	}
-	sockets, end := emulate(table)
+	sockets, change, end := emulate(table)
 	defer end()
+	if file.read != nil {
+		file.regions, file.table = o.Regions, table
+		defer file.start(ctx, change, o.Changed)()
+	}
 	f := &federation{Options: o, net: sockets, begin: time.Now(), waiting: newWaiting(o.Regions, o.Agents)}
 	return f.run(ctx)
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// emulate returns the sockets of each region, and how to end the emulation.
-// Without a table they are the host's own.
-func emulate(table *topology.Table) (sockets func(region string) network.Net, end func()) {
+// emulate returns the sockets of each region, how to change the round trips, and
+// how to end the emulation. Without a table they are the host's own.
+func emulate(table *topology.Table) (sockets func(region string) network.Net, change func(*topology.Table), end func()) {
 	if table == nil {
-		return func(string) network.Net { return network.Host() }, func() {}
+		return func(string) network.Net { return network.Host() }, func(*topology.Table) {}, func() {}
 	}
 	w := wan.New(wan.Config{Table: table})
-	return w.Net, w.Close
+	return w.Net, w.SetTable, w.Close
 }
 
 // definition is what the region says about itself at its first contact: known

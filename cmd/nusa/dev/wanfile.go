@@ -1,0 +1,143 @@
+package dev
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// lookEvery is how often the file of round trips is looked at. What has changed
+// is read once it has stayed the same for as long, so never while it is written.
+const lookEvery = time.Second
+
+// toldChanges is how many changed round trips are told one by one.
+const toldChanges = 3
+
+// wanFile follows the file of round trips, so that the network of a running
+// federation can be made worse, cut and mended by editing it.
+type wanFile struct {
+	path    string
+	regions []string
+	table   *topology.Table // in force
+	read    os.FileInfo     // as it was read; nil: not a file to follow
+	seen    os.FileInfo     // at the last look
+}
+
+// followed is the file that --wan names; what cannot change, such as a pipe, is
+// not followed. To be called before it is read: no change is missed then.
+func followed(name string) *wanFile {
+	w := &wanFile{path: name}
+	if name == wanAzure || name == wanNone {
+		return w
+	}
+	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+		w.read, w.seen = info, info
+	}
+	return w
+}
+
+// look answers the new table if there is one, and what to tell: a file that
+// cannot be used changes nothing.
+func (w *wanFile) look() (table *topology.Table, text string) {
+	info, err := os.Stat(w.path)
+	if err != nil {
+		return nil, "" // an editor may be about to put another in its place
+	}
+	settled := same(info, w.seen)
+	w.seen = info
+	if !settled || same(info, w.read) {
+		return nil, ""
+	}
+	w.read = info
+	table, err = Table(w.path)
+	if err == nil {
+		err = w.lacks(table)
+	}
+	if err != nil {
+		return nil, fmt.Sprintf("%v; the round trips stay as they were", err)
+	}
+	changes := changed(w.table, table, w.regions)
+	w.table = table
+	if len(changes) == 0 {
+		return table, ""
+	}
+	more := ""
+	if n := len(changes) - toldChanges; n > 0 {
+		changes, more = changes[:toldChanges], fmt.Sprintf(" and %d more", n)
+	}
+	return table, fmt.Sprintf("--wan: %s has changed: %s%s", w.path, strings.Join(changes, ", "), more)
+}
+
+func (w *wanFile) lacks(table *topology.Table) error {
+	for _, r := range w.regions {
+		if !table.Has(r) {
+			return fmt.Errorf("--wan: %s: region %s is gone from the first row, it runs on", w.path, r)
+		}
+	}
+	return nil
+}
+
+// start follows the file until ctx ends or end is called, which waits. A nil
+// tell is told nothing.
+func (w *wanFile) start(ctx context.Context, set func(*topology.Table), tell func(string)) (end func()) {
+	if tell == nil {
+		tell = func(string) {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() { w.follow(ctx, set, tell) })
+	return func() {
+		cancel()
+		following.Wait()
+	}
+}
+
+func (w *wanFile) follow(ctx context.Context, set func(*topology.Table), tell func(string)) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		table, text := w.look()
+		if table != nil {
+			set(table)
+		}
+		if text != "" {
+			tell(text)
+		}
+	}
+}
+
+func same(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+}
+
+// changed says of each directed pair that has another round trip which, in the
+// order of the regions.
+func changed(old, now *topology.Table, regions []string) []string {
+	var out []string
+	for _, from := range regions {
+		for _, to := range regions {
+			if before, after := trip(old, from, to), trip(now, from, to); from != to && before != after {
+				out = append(out, fmt.Sprintf("%s → %s %s → %s", from, to, before, after))
+			}
+		}
+	}
+	return out
+}
+
+func trip(t *topology.Table, from, to string) string {
+	if d, ok := t.RTT(from, to); ok {
+		return job.FormatDuration(d)
+	}
+	return "cut"
+}

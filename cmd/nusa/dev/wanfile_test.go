@@ -1,0 +1,96 @@
+package dev
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// TestWANFileIsFollowed: a changed file is read once it stays as it is, and
+// what cannot be used changes nothing.
+func TestWANFileIsFollowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rtt.csv")
+	clock := time.Now()
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		clock = clock.Add(time.Second) // whatever the file system's clock counts in
+		if err := os.Chtimes(path, clock, clock); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const head = "from,jakarta,tokyo\n"
+	write(head + "jakarta,,80.5\ntokyo,81,\n")
+	w := followed(path)
+	table, err := Table(path)
+	if err != nil || w.read == nil {
+		t.Fatalf("%v, follows %v", err, w.read)
+	}
+	w.table, w.regions = table, []string{"jakarta", "tokyo"}
+	silent := func(when string) {
+		t.Helper()
+		if table, text := w.look(); table != nil || text != "" {
+			t.Errorf("%s: %v %q", when, table, text)
+		}
+	}
+	told := func(want string, changes bool) {
+		t.Helper()
+		silent("while it may still be written")
+		table, text := w.look()
+		if !strings.Contains(text, want) || (table != nil) != changes {
+			t.Errorf("%v %q, want %q", table, text, want)
+		}
+		silent("what was told")
+	}
+	silent("unchanged")
+
+	write(head + "jakarta,,400\ntokyo,81,\n")
+	told("rtt.csv has changed: jakarta → tokyo 80.5ms → 400ms", true)
+	if d, _ := w.table.RTT("jakarta", "tokyo"); d != 400*time.Millisecond {
+		t.Errorf("jakarta to tokyo: %s", d)
+	}
+	write(head + "jakarta,,-\n")
+	told("jakarta → tokyo 400ms → cut, tokyo → jakarta 81ms → cut", true)
+	write(head + "jakarta,,x\n")
+	told(`line 2: jakarta to tokyo: "x" is not a number of milliseconds; the round trips stay as they were`, false)
+	write("from,jakarta\njakarta,\n")
+	told("region tokyo is gone from the first row, it runs on; the round trips stay as they were", false)
+
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	silent("gone")
+	write(head + "jakarta,,20\ntokyo,30,\n")
+	told("jakarta → tokyo cut → 20ms, tokyo → jakarta cut → 30ms", true)
+}
+
+func TestOnlyFilesAreFollowed(t *testing.T) {
+	for _, name := range []string{wanAzure, wanNone, "no/such", t.TempDir()} {
+		if w := followed(name); w.read != nil {
+			t.Errorf("%s is followed", name)
+		}
+	}
+}
+
+func TestManyChangesAreCounted(t *testing.T) {
+	read := func(ms string) *topology.Table {
+		t.Helper()
+		table, err := topology.ParseTable(strings.NewReader(strings.ReplaceAll("from,a,b,c\na,,M,M\nb,M,,M\nc,M,M,\n", "M", ms)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return table
+	}
+	if got := changed(read("5"), read("6"), []string{"a", "b", "c"}); len(got) != 6 || got[0] != "a → b 5ms → 6ms" {
+		t.Errorf("%q", got)
+	}
+	if got := changed(read("5"), read("5"), []string{"a", "b", "c"}); len(got) != 0 {
+		t.Errorf("nothing changed: %q", got)
+	}
+}
