@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -16,6 +17,18 @@ const maxAddress = 253
 // ValidateOrigins checks an origin record, all but whether there are such
 // regions. The error is of type Errors.
 func ValidateOrigins(r *nusav1.OriginRecord) error { return validateOrigins(r).err() }
+
+// strangers are the origins in regions that there are not.
+func strangers(r *nusav1.OriginRecord, regions []string) Errors {
+	c := &checker{}
+	for i, o := range r.GetOrigins() {
+		if regions != nil && o.GetRegion() != "" && !slices.Contains(regions, o.GetRegion()) {
+			hint := cmp.Or(didYouMean(o.GetRegion(), regions), ": `nusa region list` shows them")
+			c.fail(fmt.Sprintf("origins[%d].region", i), "there is no region %q%s", clip(o.GetRegion()), hint)
+		}
+	}
+	return c.errs
+}
 
 func validateOrigins(r *nusav1.OriginRecord) Errors {
 	c := &checker{}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
 // Parse reads one job file, YAML or JSON, and checks it as Validate does.
@@ -41,31 +42,63 @@ func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 }
 
 // ParseRegions reads one or more region definitions, separated by "---", and
-// checks them as ValidateRegion does. The error is of type Errors.
+// checks them as ValidateRegion does, and that no region has two. The error is
+// of type Errors.
 func ParseRegions(data []byte, filename string) ([]*nusav1.RegionDefinition, error) {
-	return parseAll(data, filename, "region", func() *nusav1.RegionDefinition { return &nusav1.RegionDefinition{} }, validateRegion)
+	return parseAll(data, filename, kind[*nusav1.RegionDefinition]{
+		key: "region", fresh: func() *nusav1.RegionDefinition { return &nusav1.RegionDefinition{} },
+		validate: validateRegion,
+		nameAt:   "name", name: (*nusav1.RegionDefinition).GetName,
+	})
 }
 
-// ParseOrigins reads YAML or JSON of one or more origin records, one a document.
-// Errors are as those of ParseRegions.
-func ParseOrigins(data []byte, filename string) ([]*nusav1.OriginRecord, error) {
-	return parseAll(data, filename, "record", func() *nusav1.OriginRecord { return &nusav1.OriginRecord{} }, validateOrigins)
+// ParseOrigins reads YAML or JSON of one or more origin records, one a document,
+// and checks that no domain has two. Regions are those that there are; nil leaves
+// that aside. Errors are as those of ParseRegions.
+func ParseOrigins(data []byte, filename string, regions []string) ([]*nusav1.OriginRecord, error) {
+	return parseAll(data, filename, kind[*nusav1.OriginRecord]{
+		key: "record", fresh: func() *nusav1.OriginRecord { return &nusav1.OriginRecord{} },
+		validate: func(r *nusav1.OriginRecord) Errors {
+			return append(validateOrigins(r), strangers(r, regions)...)
+		},
+		nameAt: "domain", name: func(r *nusav1.OriginRecord) string {
+			domain, _ := origin.ParsePattern(r.GetDomain())
+			return domain
+		},
+	})
 }
 
-// parseAll reads a message from each document; it may stand below one key.
-func parseAll[M proto.Message](data []byte, filename, key string, fresh func() M, validate func(M) Errors) ([]M, error) {
+// kind is what files of one message are about.
+type kind[M proto.Message] struct {
+	key      string // that the content may stand below
+	fresh    func() M
+	validate func(M) Errors
+	// nameAt is the field that tells documents apart, name what it says.
+	nameAt string
+	name   func(M) string
+}
+
+// parseAll reads a message from each document.
+func parseAll[M proto.Message](data []byte, filename string, k kind[M]) ([]M, error) {
 	docs, err := documents(data, filename)
 	if err != nil {
 		return nil, err
 	}
 	var out []M
 	var errs Errors
+	lines := map[string]int{} // of each name
 	for _, n := range docs {
-		m := fresh()
+		m := k.fresh()
 		d := newDecoder(filename, n)
-		d.message(unwrap(n, key), m.ProtoReflect(), "")
+		d.message(unwrap(n, k.key), m.ProtoReflect(), "")
 		if len(d.errs) == 0 {
-			d.errs = validate(m)
+			d.errs = k.validate(m)
+			name := k.name(m)
+			if before, twice := lines[name]; twice && name != "" {
+				d.errs = append(d.errs, Problem{Field: k.nameAt, Message: fmt.Sprintf("%s stands twice in this file, first in line %d", clip(name), before)})
+			} else {
+				lines[name] = d.at[k.nameAt].line
+			}
 			d.locate()
 		}
 		errs = append(errs, d.errs...)
@@ -162,6 +195,17 @@ func (d *decoder) message(n *doc.Node, m protoreflect.Message, path string) {
 		d.at[p] = position{e.Line, e.Column}
 		d.field(e, m, c, p)
 	}
+	for _, c := range cols {
+		if _, ok := given[c.name]; coordinate(c.fd) && !ok && len(d.errs) == 0 {
+			d.fail(n.Line, n.Column, join(path, c.name), "is missing: a location has a latitude and a longitude, in degrees")
+		}
+	}
+}
+
+// coordinate tells a latitude or a longitude: 0 is as good a value as another,
+// so it is always written, and never assumed.
+func coordinate(fd protoreflect.FieldDescriptor) bool {
+	return fd.Kind() == protoreflect.DoubleKind && fd.ContainingMessage().FullName() == locationName
 }
 
 func find(cols []column, key string) (column, bool) {

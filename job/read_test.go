@@ -185,7 +185,7 @@ func TestExamplesAndSamples(t *testing.T) {
 			continue
 		}
 		if filepath.Base(f) == "origins.yaml" {
-			if records, err := ParseOrigins(data, f); err != nil || len(records) != 2 {
+			if records, err := ParseOrigins(data, f, nil); err != nil || len(records) != 2 {
 				t.Errorf("%d origin records, %v", len(records), err)
 			}
 			continue

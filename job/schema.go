@@ -60,6 +60,7 @@ var lists = map[protoreflect.FullName]protoreflect.Name{
 const (
 	durationName = "google.protobuf.Duration"
 	structName   = "google.protobuf.Struct"
+	locationName = "nusa.v1.Location"
 )
 
 // column is a field as it stands in a file.

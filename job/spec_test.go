@@ -250,6 +250,50 @@ func manyGroups(s *nusav1.JobSpec) {
 	}
 }
 
+// TestDefinitionsOfOneFile: what would make a file mean something else than it
+// seems to is refused as a whole, with file and line.
+func TestDefinitionsOfOneFile(t *testing.T) {
+	regions := func(text string) error { _, err := ParseRegions([]byte(text), "r.yaml"); return err }
+	origins := func(text string) error {
+		_, err := ParseOrigins([]byte(text), "o.yaml", []string{"jakarta", "tokyo"})
+		return err
+	}
+	for _, tc := range []struct {
+		parse      func(string) error
+		text, want string
+	}{
+		{regions, "name: a\n---\nname: b\n---\nlabels: {x: y}\nname: a\n", "r.yaml:6:1: name: a stands twice in this file, first in line 1"},
+		{regions, "name: a\nlocation: {latitude: 3}\n", "r.yaml:2:12: location.longitude: is missing: a location has a latitude and a longitude, in degrees"},
+		{regions, "name: a\nlocation: {latitude: 0, longitude: 0}\n---\nname: b\n", ""},
+		{origins, "domain: a.com\norigins: [{region: tokyo}]\n---\ndomain: A.com.\norigins: [{region: tokyo}]\n", "o.yaml:4:1: domain: a.com stands twice in this file, first in line 1"},
+		{origins, "domain: a.com\norigins: [{region: tokyo}]\n---\ndomain: b.com\norigins: [{region: tokio}]\n", `o.yaml:5:12: origins[0].region: there is no region "tokio", did you mean "tokyo"?`},
+		{origins, "domain: a.com\norigins: [{region: tokyo}]\n---\ndomain: '*.a.com'\norigins: [{region: jakarta}]\n", ""},
+	} {
+		got := ""
+		if err := tc.parse(tc.text); err != nil {
+			got = err.Error()
+		}
+		if got != tc.want {
+			t.Errorf("%s\ngot:  %s\nwant: %s", tc.text, got, tc.want)
+		}
+	}
+}
+
+// TestPlacesOnTheLines: a location on the equator or the prime meridian is
+// written in full, so that it can be read back.
+func TestPlacesOnTheLines(t *testing.T) {
+	def := &nusav1.RegionDefinition{Name: "a", Location: &nusav1.Location{Longitude: 30}}
+	for _, format := range []Format{YAML, JSON} {
+		text, err := MarshalRegion(def, format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := ParseRegions(text, "x"); err != nil || !proto.Equal(back[0], def) {
+			t.Errorf("%s\n%v, %v", text, back, err)
+		}
+	}
+}
+
 func TestRegionFiles(t *testing.T) {
 	defs, err := ParseRegions([]byte("region: jakarta\nlocation: {latitude: -6.2, longitude: 106.8, name: Jakarta}\nlabels: {a: 1}\n---\nregion: {name: b}\n"), "r.yaml")
 	if err != nil || len(defs) != 2 || defs[0].GetName() != "jakarta" || defs[0].GetLabels()["a"] != "1" || defs[1].GetName() != "b" {
@@ -265,7 +309,7 @@ func TestRegionFiles(t *testing.T) {
 			t.Errorf("%s\n%v, %v", text, back, err)
 		}
 	}
-	_, err = ParseRegions([]byte("name: Jakarta\nlocation: {latitude: 100}\n---\nname: b\nlable: {}\n---\nlabels: {"+strings.Repeat("x", 64)+": a}\n"), "r.yaml")
+	_, err = ParseRegions([]byte("name: Jakarta\nlocation: {latitude: 100, longitude: 0}\n---\nname: b\nlable: {}\n---\nlabels: {"+strings.Repeat("x", 64)+": a}\n"), "r.yaml")
 	want := `r.yaml:1:1: name: "Jakarta" is not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter
 r.yaml:2:12: location.latitude: 100 is not within -90..90
 r.yaml:5:1: lable: unknown field, did you mean "labels"?

@@ -56,7 +56,7 @@ func tree(m protoreflect.Message) (*doc.Node, error) {
 		if c.via != nil {
 			from = m.Get(c.via).Message()
 		}
-		if !from.Has(c.fd) {
+		if !from.Has(c.fd) && !coordinate(c.fd) {
 			continue
 		}
 		n, err := fieldTree(from.Get(c.fd), c.fd, c.rule)

@@ -50,7 +50,8 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	write("regions.yaml", "name: a\n---\nname: b\n")
-	write("origins.yaml", "domain: www.example.com\norigins: [{region: eastus, weight: 2}, {region: japaneast}]\npolicy: {max_rtt: 80ms}\n---\ndomain: example.net\norigins: [{region: eastus}]\n")
+	write("origins.yaml", "domain: www.example.com\norigins: [{region: jakarta, weight: 2}, {region: japaneast}]\npolicy: {max_rtt: 80ms}\n---\ndomain: example.net\norigins: [{region: jakarta}]\n")
+	write("strange.yaml", "domain: www.example.com\norigins: [{region: jakarta}]\n---\ndomain: example.net\norigins: [{region: japaneest}, {region: mars}]\n")
 	write("units.yaml", "domain: www.example.com\norigins: [{region: eastus, wieght: 2}]\npolicy: {max_rtt: 80}\n")
 	names := strings.NewReplacer(f.addr, "ADDR", dir, "DIR")
 	var out strings.Builder

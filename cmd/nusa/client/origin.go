@@ -94,11 +94,25 @@ func (o originOptions) records(c *caller, args []string) ([]*nusav1.OriginRecord
 	if err != nil {
 		return nil, err
 	}
-	records, err := job.ParseOrigins(data, o.file)
-	if err == nil && o.check != 0 && len(records) > 1 {
-		err = fmt.Errorf("--check-revision is for one record, %s has %d", o.file, len(records))
+	records, err := job.ParseOrigins(data, o.file, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.check != 0 && len(records) > 1:
+		return nil, fmt.Errorf("--check-revision is for one record, %s has %d", o.file, len(records))
 	}
-	return records, err
+	// A region that there is not is to be found before the first record is sent.
+	ctx, cancel := c.call()
+	defer cancel()
+	regions, err := c.regions().List(ctx, &nusav1.ListRegionsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	names := []string{}
+	for _, r := range regions.GetRegions() {
+		names = append(names, r.GetDefinition().GetName())
+	}
+	return job.ParseOrigins(data, o.file, names)
 }
 
 func (o originOptions) record(domain string) (*nusav1.OriginRecord, error) {
