@@ -57,6 +57,8 @@ func (f *Follower) Fares(g *Group, region string) []Fare {
 			why := "nothing is known of it"
 			if n.Location != nil {
 				why = "the region has no location"
+			} else if d.name == "" {
+				why = n.nothing()
 			} else if d.Source != topology.None {
 				why = "only what was measured and is fresh counts, unless the clause says unknown: predicted"
 			}

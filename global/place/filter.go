@@ -98,6 +98,9 @@ func (n *Near) refuses(t targets) string {
 			return ""
 		}
 	}
+	if d.name == "" {
+		return ReasonNearNothing
+	}
 	if d.State == topology.Stale || d.State == topology.Unreachable {
 		return ReasonRTTStale
 	}
@@ -169,6 +172,8 @@ func (p *planner) message(g *Group, c *candidate) string {
 			return c.breach.Near + " is required: " + c.breach.String()
 		}
 		return fmt.Sprintf("%s, at most %s is required", c.near.say(c.distance), c.near.MaxRTT)
+	case ReasonNearNothing:
+		return c.near.nothing()
 	case ReasonColocation:
 		return c.beside
 	case ReasonReturnedRecently:

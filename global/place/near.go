@@ -176,6 +176,14 @@ func (n *Near) where(region string) string {
 	return region
 }
 
+// nothing says why there is no target at all.
+func (n *Near) nothing() string {
+	if n.Domain != "" {
+		return n.Domain + " has no origin record, or all of its origins are drained"
+	}
+	return "no region matches " + n.Selector.String()
+}
+
 // say prints "p50 68ms measured to japaneast".
 func (n *Near) say(t target) string {
 	to := n.where(t.name)

@@ -140,6 +140,7 @@ const (
 	ReasonRTTTooHigh       = "rtt_too_high"
 	ReasonRTTUnknown       = "rtt_unknown"
 	ReasonRTTStale         = "rtt_stale"
+	ReasonNearNothing      = "near_nothing"
 	ReasonNoCapacity       = "no_capacity"
 	ReasonSpreadLimit      = "spread_limit"
 	ReasonColocation       = "colocation"

@@ -18,6 +18,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_RTT_TOO_HIGH:        "too far away in round-trip time",
 	nusav1.Reason_REASON_RTT_UNKNOWN:         "its round-trip time was never measured",
 	nusav1.Reason_REASON_RTT_STALE:           "its round-trip time is not known now",
+	nusav1.Reason_REASON_NEAR_NOTHING:        "there is nothing that it is to be near to",
 	nusav1.Reason_REASON_NO_CAPACITY:         "no room for another instance",
 	nusav1.Reason_REASON_SPREAD_LIMIT:        "held back by regions.spread",
 	nusav1.Reason_REASON_COLOCATION:          "a group that must be in the same region cannot be there",

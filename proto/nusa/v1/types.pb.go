@@ -48,6 +48,7 @@ const (
 	Reason_REASON_COLOCATION          Reason = 11 // its colocated group cannot be here
 	Reason_REASON_RETURNED_RECENTLY   Reason = 12 // the region returned this work a short while ago
 	Reason_REASON_LOWER_SCORE         Reason = 13 // it would do, others are better
+	Reason_REASON_NEAR_NOTHING        Reason = 14 // nothing matches what a required `near` names
 	// Node level (regional/sched).
 	Reason_REASON_NODE_LOST           Reason = 20 // its streams are silent
 	Reason_REASON_NODE_DRAINING       Reason = 21 // an operator drains it
@@ -113,6 +114,7 @@ var (
 		11: "REASON_COLOCATION",
 		12: "REASON_RETURNED_RECENTLY",
 		13: "REASON_LOWER_SCORE",
+		14: "REASON_NEAR_NOTHING",
 		20: "REASON_NODE_LOST",
 		21: "REASON_NODE_DRAINING",
 		22: "REASON_NODE_CORDONED",
@@ -172,6 +174,7 @@ var (
 		"REASON_COLOCATION":            11,
 		"REASON_RETURNED_RECENTLY":     12,
 		"REASON_LOWER_SCORE":           13,
+		"REASON_NEAR_NOTHING":          14,
 		"REASON_NODE_LOST":             20,
 		"REASON_NODE_DRAINING":         21,
 		"REASON_NODE_CORDONED":         22,
@@ -3482,7 +3485,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\x05R\x06column\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12'\n" +
-	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xc2\v\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xdb\v\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REASON_REGION_NOT_ALLOWED\x10\x01\x12\x1a\n" +
@@ -3498,7 +3501,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x12\x15\n" +
 	"\x11REASON_COLOCATION\x10\v\x12\x1c\n" +
 	"\x18REASON_RETURNED_RECENTLY\x10\f\x12\x16\n" +
-	"\x12REASON_LOWER_SCORE\x10\r\x12\x14\n" +
+	"\x12REASON_LOWER_SCORE\x10\r\x12\x17\n" +
+	"\x13REASON_NEAR_NOTHING\x10\x0e\x12\x14\n" +
 	"\x10REASON_NODE_LOST\x10\x14\x12\x18\n" +
 	"\x14REASON_NODE_DRAINING\x10\x15\x12\x18\n" +
 	"\x14REASON_NODE_CORDONED\x10\x16\x12\x18\n" +
