@@ -169,6 +169,18 @@ type start struct {
 	upper time.Duration
 }
 
+// enters says of a client on the map where a path begins, and how far that is;
+// empty of one in a region.
+func (s start) enters() string {
+	switch {
+	case s.upper == 0:
+		return ""
+	case s.access.RTT >= s.upper: // of a high percentile
+		return fmt.Sprintf("enters at %s, at most %s (%s) away; ", s.region, round(s.upper), s.access.Source)
+	}
+	return fmt.Sprintf("enters at %s, %s (%s, up to %s) away; ", s.region, round(s.access.RTT), s.access.Source, round(s.upper))
+}
+
 func starts(r *topology.Router, c Client) ([]start, error) {
 	v := r.View()
 	switch {
@@ -212,7 +224,7 @@ func judge(r *topology.Router, c Client, starts []start, o Origin, p Policy) (Ca
 		out.Why = "is drained"
 		return out, nil
 	}
-	guessed, far := "", ""
+	guessed, far := refusal{}, refusal{}
 	for _, s := range starts {
 		path, why, err := way(r, s.region, o.Region, p)
 		if err != nil {
@@ -223,23 +235,32 @@ func judge(r *topology.Router, c Client, starts []start, o Origin, p Policy) (Ca
 		switch {
 		case len(path.Regions) == 0:
 		case p.NoGuesses && path.Source != topology.Measured:
-			guessed = fmt.Sprintf("is only %s: %s", path.Source, path)
+			guessed.least(upper, fmt.Sprintf("is only %s: %s%s", path.Source, s.enters(), path))
 		case p.MaxRTT > 0 && upper > p.MaxRTT:
-			far = fmt.Sprintf("is beyond %s: %s", p.MaxRTT, path)
+			far.least(upper, fmt.Sprintf("is beyond %s: %s%s", p.MaxRTT, s.enters(), path))
 		case out.Refused || score < out.Score:
 			out.Refused, out.Path, out.Access, out.Cost, out.Score = false, path, s.access, cost, score
-			out.Why = why
-			if c.Location != nil {
-				out.Why = fmt.Sprintf("enters at %s, %s away; %s", s.region, s.access, why)
-			}
+			out.Why = s.enters() + why
 		}
 	}
 	if out.Refused {
-		out.Why = cmp.Or(far, guessed, nowhere(starts, out.Distance))
+		out.Why = cmp.Or(far.why, guessed.why, nowhere(starts, out.Distance))
 	} else if o.weight() != 1 {
 		out.Why += fmt.Sprintf("; weight %g makes %s of %s", o.weight(), round(out.Score), round(out.Cost))
 	}
 	return out, nil
+}
+
+// refusal of the shortest way: of several it says the most.
+type refusal struct {
+	rtt time.Duration
+	why string
+}
+
+func (r *refusal) least(rtt time.Duration, why string) {
+	if r.why == "" || rtt < r.rtt {
+		*r = refusal{rtt, why}
+	}
 }
 
 // nowhere says why no way was found.

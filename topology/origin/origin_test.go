@@ -87,7 +87,9 @@ func TestChoose(t *testing.T) {
 		{"or cannot serve", Client{Region: "sgp"}, []Origin{{Region: "shut"}, {Region: "tyo"}}, Policy{Current: "shut"},
 			"tyo: directly sgp → tyo 70.0ms\n  not shut: is unreachable from sgp, and no relay helps\n"},
 		{"a client on the map", Client{Location: jakarta}, []Origin{{Region: "syd"}}, Policy{},
-			"syd: enters at sgp, 14.4ms (estimated, ±35%) away; directly sgp → syd 92.0ms\n"},
+			"syd: enters at sgp, 14.4ms (estimated, up to 19.5ms) away; directly sgp → syd 92.0ms\n"},
+		{"of what is too far the shortest way", Client{Location: jakarta}, []Origin{{Region: "syd"}}, Policy{MaxRTT: 100 * time.Millisecond},
+			"no origin can serve\n  not syd: is beyond 100ms: enters at sgp, 14.4ms (estimated, up to 19.5ms) away; sgp → syd 92.0ms\n"},
 	} {
 		got, err := Choose(r, tc.client, tc.origins, tc.policy)
 		if err != nil || got.String() != tc.want {

@@ -351,6 +351,10 @@ func (v view) resolved(w io.Writer, domain, client string, resp *nusav1.ResolveO
 		}
 		if p := o.GetPath(); len(p.GetRegions()) > 0 {
 			e := pathEdge(p)
+			if a := o.GetAccess(); a != nil { // a client on the map: the way to the first region too
+				e.P50 = durationpb.New(e.GetP50().AsDuration() + a.GetRtt().AsDuration())
+				e.Source, e.State = a.GetSource(), a.GetState()
+			}
 			edges = append(edges, e)
 			ms, path = v.cell(e, 50), strings.Join(p.GetRegions(), " → ")
 			if o.GetScore() != nil {
