@@ -41,6 +41,9 @@ func ParseMatrix(r io.Reader) (*Cells, error) {
 	if err != nil {
 		return nil, csvError(err)
 	}
+	if len(head) == 1 {
+		return nil, fmt.Errorf("%w: line 1: the first row has one cell, want a name for each region, set apart by commas", ErrTable)
+	}
 	m := &Cells{}
 	for _, name := range head[1:] {
 		m.Regions = append(m.Regions, strings.TrimSpace(name))
@@ -56,12 +59,12 @@ func ParseMatrix(r io.Reader) (*Cells, error) {
 			return m, nil
 		}
 		if err != nil {
-			return nil, csvError(err)
+			return nil, rowError(err, row, head)
 		}
 		line, _ := in.FieldPos(0)
 		from, ok := index[strings.TrimSpace(row[0])]
 		if !ok {
-			return nil, fmt.Errorf("%w: line %d: region %q is not in the first row", ErrTable, line, row[0])
+			return nil, fmt.Errorf("%w: line %d: region %q is not in the first row, which names all regions, as the first column does", ErrTable, line, row[0])
 		}
 		if seen[from] {
 			return nil, fmt.Errorf("%w: line %d: region %q comes twice", ErrTable, line, row[0])
@@ -154,7 +157,7 @@ func ParseEdges(r io.Reader) (*Cells, error) {
 			return m, nil
 		}
 		if err != nil {
-			return nil, csvError(err)
+			return nil, rowError(err, row, head)
 		}
 		line, _ := in.FieldPos(0)
 		var ends [2]int
@@ -238,6 +241,19 @@ func csvError(err error) error {
 		return fmt.Errorf("%w: line %d: %w", ErrTable, parse.Line, parse.Err)
 	}
 	return fmt.Errorf("%w: %w", ErrTable, err)
+}
+
+// rowError is csvError of a row; one of another length than the first says so.
+func rowError(err error, row, head []string) error {
+	var parse *csv.ParseError
+	if !errors.As(err, &parse) || !errors.Is(err, csv.ErrFieldCount) {
+		return csvError(err)
+	}
+	hint := ""
+	if len(row) > len(head) {
+		hint = " (the decimal mark is a point: 80.5)"
+	}
+	return fmt.Errorf("%w: line %d: %d cells, and the first row has %d%s", ErrTable, parse.Line, len(row), len(head), hint)
 }
 
 // indexNames finds regions by name; each has one, and one only.

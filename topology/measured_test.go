@@ -48,7 +48,7 @@ func TestParseCellsNameTheLine(t *testing.T) {
 		in, want string
 	}{
 		{ParseMatrix, "", "line 1: first row"},
-		{ParseMatrix, "ms,a,b\na,1\n", "line 2: wrong number of fields"},
+		{ParseMatrix, "ms,a,b\na,1\n", "line 2: 2 cells, and the first row has 3"},
 		{ParseMatrix, "ms,a\na,\"1\n", "line 2"},
 		{ParseMatrix, "ms,a,b\n\nb,1,fast\n", `line 3: b to b: "fast" is not a number of milliseconds`},
 		{ParseMatrix, "ms,a,a\n", `line 1: region "a" comes twice`},

@@ -58,7 +58,7 @@ func TestParseTable(t *testing.T) {
 func TestParseTableNamesWhatIsWrong(t *testing.T) {
 	for _, tc := range []struct{ in, want string }{
 		{"", "first row"},
-		{"ms\n", "0 regions"},
+		{"ms\n", "the first row has one cell"},
 		{"ms,a,a\n", `region "a" comes twice`},
 		{"ms,a,\n", "region 2 has no name"},
 		{"ms,a,b\nx,1,2\n", `line 2: region "x" is not in the first row`},

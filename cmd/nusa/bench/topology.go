@@ -353,7 +353,11 @@ func (r *TopologyResult) print(w io.Writer, output string) error {
 	row("regions", "%d, each measures up to %d others, seed %d", r.Regions, r.Neighbours, r.Seed)
 	row("measured", "%d pairs, %d of them chosen by what the others told; %d more gave nothing to believe", r.MeasuredPairs, r.AdaptivePairs, r.UnusablePairs)
 	row("predicted", "%d pairs; one fit took %.2f s", r.UnmeasuredPairs, r.FitSeconds)
-	row("relative error", "median %.3f, p90 %.3f; %.0f%% within the stated error", r.MedianRelativeError, r.P90RelativeError, 100*r.WithinStatedError)
+	if r.UnmeasuredPairs == 0 {
+		row("relative error", "nothing was left to predict: a smaller --neighbours leaves some pairs")
+	} else {
+		row("relative error", "median %.3f, p90 %.3f; %.0f%% within the stated error", r.MedianRelativeError, r.P90RelativeError, 100*r.WithinStatedError)
+	}
 	row("nearest stretch", "%.3f", r.NearestStretch)
 	row("rejected samples", "%d", r.RejectedSamples)
 	for _, f := range r.Rejected {

@@ -85,7 +85,10 @@ func TestRendering(t *testing.T) {
 		}},
 		{"latency of many regions", func(v view, w io.Writer) { v.latency(w, wide, p50) }},
 		{"topology show", func(v view, w io.Writer) { v.tree(w, sampleTree(), nodesShown) }},
-		{"topology nearest", func(v view, w io.Writer) { v.nearest(w, "southeastasia", 50, sampleNearest()) }},
+		{"topology nearest", func(v view, w io.Writer) { v.nearest(w, "southeastasia", false, 50, sampleNearest()) }},
+		{"topology nearest --location, of regions without one", func(v view, w io.Writer) {
+			v.nearest(w, "48.8,2.3", true, 50, &nusav1.NearestResponse{Regions: []*nusav1.NearRegion{{Region: "a"}, {Region: "b"}}})
+		}},
 		{"topology path", func(v view, w io.Writer) { v.paths(w, samplePaths()) }},
 		{"latency in 40 columns", func(v view, w io.Writer) { in(40, v).latency(w, sampleMatrix(), p50) }},
 		{"latency in 24 columns", func(v view, w io.Writer) { in(24, v).latency(w, sampleMatrix(), p50) }},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ func topologyNearest(s *settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(resp, func(w io.Writer) { c.view().nearest(w, region+location, percentile, resp) })
+			return c.print(resp, func(w io.Writer) { c.view().nearest(w, region+location, place != nil, percentile, resp) })
 		}),
 	}
 	c.Flags().IntVarP(&limit, "limit", "k", 10, "at most this many")
@@ -75,7 +76,7 @@ func parseLocation(s string) (*nusav1.Location, error) {
 	return &nusav1.Location{Latitude: lat, Longitude: lon}, nil
 }
 
-func (v view) nearest(w io.Writer, from string, percentile int, resp *nusav1.NearestResponse) {
+func (v view) nearest(w io.Writer, from string, place bool, percentile int, resp *nusav1.NearestResponse) {
 	if len(resp.GetRegions()) == 0 {
 		fmt.Fprintln(w, "no region with a known distance")
 		return
@@ -87,6 +88,9 @@ func (v view) nearest(w io.Writer, from string, percentile int, resp *nusav1.Nea
 		t.row(r.GetRegion(), v.cell(e, percentile), v.state(word(r.GetSource())), v.state(word(r.GetState())))
 	}
 	t.write(w, v.palette)
+	if !slices.ContainsFunc(resp.GetRegions(), func(r *nusav1.NearRegion) bool { return r.GetSource() != nusav1.RTTSource_RTT_SOURCE_UNSPECIFIED }) && place {
+		fmt.Fprintf(w, "\nno region has a location: give them some with %s region define -f FILE\n", v.nusa)
+	}
 }
 
 // pathOptions are the flags of topology path.
@@ -165,7 +169,7 @@ func wireRelays(n int) (int32, error) {
 
 func (v view) paths(w io.Writer, resp *nusav1.PathResponse) {
 	if len(resp.GetPaths()) == 0 {
-		fmt.Fprintln(w, "no path is known")
+		fmt.Fprintln(w, "no path is known; more --relays may find one")
 		return
 	}
 	t := newTable(">RANK", ">MS", ">AT MOST", ">COST", "PATH", "SOURCE", "STATE")
