@@ -84,10 +84,16 @@ func (a *agent) session(ctx context.Context) error {
 			a.f.leave()
 		}
 	}()
-	conn, err := a.f.conn(a.n)
+	conn, addr, err := a.f.conn(a.n)
 	if err != nil {
 		return err
 	}
+	silent := true
+	defer func() {
+		if silent && ctx.Err() == nil {
+			a.f.lost(addr)
+		}
+	}()
 	stream, err := nusav1.NewDispatchClient(conn).Session(ctx)
 	if err != nil {
 		return nil
@@ -106,10 +112,13 @@ func (a *agent) session(ctx context.Context) error {
 		}
 		return nil
 	case *nusav1.MasterMessage_Standby:
+		silent = false
+		a.f.learn(k.Standby.GetServers())
 		a.f.setMaster(k.Standby.GetMasterAddress())
 		return nil
 	case *nusav1.MasterMessage_Welcome:
 		greeting = false
+		a.f.learn(k.Welcome.GetServers())
 		a.f.leave()
 		if a.welcome(stream, k.Welcome) != nil {
 			return nil
@@ -132,6 +141,7 @@ func (a *agent) session(ctx context.Context) error {
 				return nil
 			}
 		case *nusav1.MasterMessage_Standby:
+			silent = false
 			a.f.setMaster(k.Standby.GetMasterAddress())
 			return nil
 		}

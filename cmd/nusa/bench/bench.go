@@ -43,8 +43,9 @@ committed that they run. With --rate jobs are sent at fixed times, whatever
 becomes of the earlier ones, and latencies count from the intended time.
 
 --against measures a region that runs already, without figures of its
-processes: simulated agents join it for the time (--nodes 0: none do), and the
-jobs are stopped and purged afterwards.`,
+processes. Simulated agents join it for the time, in a pool of their own where no
+other work lands; with --nodes 0 none do, and the jobs go to nodes that are there,
+in the default pool. Jobs and simulated nodes are removed afterwards.`,
 		Example: "  nusa bench region --nodes 1000 --jobs 10000 --count 1\n" +
 			"  nusa bench region --nodes 5000 --jobs 3000 --rate 50 --servers 3 -o json\n" +
 			"  nusa bench region --against 10.0.0.1:7610 --nodes 0 --jobs 100",
@@ -59,7 +60,7 @@ jobs are stopped and purged afterwards.`,
 	f.IntVar(&o.Concurrency, "concurrency", 16, "callers that submit at a time; with --stream: streams")
 	f.IntVar(&o.Connections, "connections", 4, "connections that the callers share")
 	f.IntVar(&o.Servers, "servers", 1, "regional servers: 1 or 3")
-	f.BoolVar(&o.Stream, "stream", false, "submit by SubmitMany instead of unary calls")
+	f.BoolVar(&o.Stream, "stream", false, "submit by SubmitMany instead of unary calls; not with --rate")
 	f.BoolVar(&o.NoAck, "no-ack", false, "agents take orders and say nothing about them")
 	f.IntVar(&o.Warmup, "warmup", 100, "jobs of one instance to place before measuring")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "give up when not all is placed and acknowledged this long after the first submit")

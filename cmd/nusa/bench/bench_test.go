@@ -107,65 +107,6 @@ func awaitMaster(t *testing.T, addr string) {
 	}
 }
 
-func TestAgainstARunningRegion(t *testing.T) {
-	addr := inProcess(t)
-	for name, change := range map[string]func(*Options){
-		"unary":  func(*Options) {},
-		"stream": func(o *Options) { o.Stream = true },
-		"rate":   func(o *Options) { o.Rate = 200 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := options(t)
-			o.Against = addr
-			change(&o)
-			r, err := Region(t.Context(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := o.instances()
-			if r.Placed != want || r.Acknowledged != want {
-				t.Errorf("placed %d, acknowledged %d of %d", r.Placed, r.Acknowledged, want)
-			}
-			if r.Seconds <= 0 || r.PlacementsPerS <= 0 || r.AcknowledgedPerS <= 0 || r.EmptyCallsPerS <= 0 || r.SubmitToPlacedMS.P50 <= 0 || r.SubmitMS.Max <= 0 {
-				t.Errorf("figures are missing: %+v", r)
-			}
-			if o.Rate > 0 && r.Seconds < float64(o.Jobs-1)/o.Rate {
-				t.Errorf("%d jobs at %g a second were placed within %g s", o.Jobs, o.Rate, r.Seconds)
-			}
-			if r.ServerCPUUSPerPlacement != nil || r.ServerPeakRSSMB != nil {
-				t.Error("there are figures of processes that it cannot know")
-			}
-			leftBehind(t, addr)
-		})
-	}
-}
-
-// leftBehind fails if jobs or ready nodes are still there.
-func leftBehind(t *testing.T, addr string) {
-	t.Helper()
-	conn, err := serve.Dial(network.Host(), addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	jobs, err := nusav1.NewJobsClient(conn).List(t.Context(), &nusav1.ListJobsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := len(jobs.GetJobs()); n > 0 {
-		t.Errorf("%d jobs are left, such as %s", n, jobs.GetJobs()[0].GetSpec().GetName())
-	}
-	nodes, err := nusav1.NewNodesClient(conn).List(t.Context(), &nusav1.ListNodesRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range nodes.GetNodes() {
-		if n.GetState() == nusav1.NodeState_NODE_STATE_READY {
-			t.Errorf("node %s has not said goodbye", n.GetName())
-		}
-	}
-}
-
 // TestAgentsKeepTheirSessions: leases and statistics come in time, so that no
 // node is ever lost.
 func TestAgentsKeepTheirSessions(t *testing.T) {

@@ -107,7 +107,7 @@ func (m *run) restart(ctx context.Context) error {
 	m.fleet.setMaster(master.addr)
 	one := m.o
 	one.Rate, one.Stream, one.Count, one.Connections = 0, false, 1, 1
-	l, err := newLoad(one, master.addr)
+	l, err := newLoad(one, master.addr, m.pool())
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,8 @@ const (
 	maxAgentsPerConn = 512
 	// lanes are the goroutines that send heartbeats.
 	lanes = 8
+	// maxServers of a region are remembered.
+	maxServers = 16
 	// greetings are under way at a time.
 	greetings = 256
 	// beatEvery is how often the heartbeats of a lane that are due are sent.
@@ -55,6 +58,7 @@ type fleet struct {
 
 	mu     sync.Mutex
 	master string
+	known  []string // servers of the region, in the order in which they were named
 	conns  map[string][]*grpc.ClientConn
 }
 
@@ -63,6 +67,7 @@ type fleet struct {
 func newFleet(n, perConn int, region, prefix, addr string, instances int, noAck bool) *fleet {
 	f := &fleet{
 		perConn: max(1, perConn), net: network.Host(), region: region, prefix: prefix, noAck: noAck, master: addr,
+		known:    []string{addr},
 		capacity: nodeCapacity(n, instances),
 		leaving:  make(chan struct{}), greeting: make(chan struct{}, greetings), conns: map[string][]*grpc.ClientConn{},
 		stats: sampleStats(),
@@ -186,8 +191,9 @@ func (f *fleet) intervals(lease, stats time.Duration) {
 	}
 }
 
-// conn is agent n's connection to the master, as far as it is known.
-func (f *fleet) conn(n int) (*grpc.ClientConn, error) {
+// conn is agent n's connection to the master, as far as it is known, and its
+// address.
+func (f *fleet) conn(n int) (*grpc.ClientConn, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := n / f.perConn
@@ -199,11 +205,11 @@ func (f *fleet) conn(n int) (*grpc.ClientConn, error) {
 	if conns[at] == nil {
 		c, err := serve.Dial(f.net, f.master, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		conns[at] = c
 	}
-	return conns[at], nil
+	return conns[at], f.master, nil
 }
 
 // setMaster notes whom a server, or who started the servers, names as master.
@@ -214,6 +220,33 @@ func (f *fleet) setMaster(addr string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.master = addr
+	f.note(addr)
+}
+
+// note adds a server to those known. mu is held.
+func (f *fleet) note(addr string) {
+	if addr != "" && !slices.Contains(f.known, addr) && len(f.known) < maxServers {
+		f.known = append(f.known, addr)
+	}
+}
+
+// learn notes the servers that one of them has named.
+func (f *fleet) learn(list *nusav1.ServerList) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range list.GetServers() {
+		f.note(s.GetAddress())
+	}
+}
+
+// lost turns from a server that does not answer to the next one known: it says
+// who is master now.
+func (f *fleet) lost(addr string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.master == addr { // else another agent has done so
+		f.master = f.known[(slices.Index(f.known, addr)+1)%len(f.known)]
+	}
 }
 
 func (f *fleet) close() {

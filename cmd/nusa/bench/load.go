@@ -39,8 +39,8 @@ type load struct {
 	retries atomic.Int64
 }
 
-func newLoad(o Options, addr string) (*load, error) {
-	l := &load{o: o, groups: groups(o.Count)}
+func newLoad(o Options, addr, pool string) (*load, error) {
+	l := &load{o: o, groups: groups(o.Count, pool)}
 	for range o.Connections {
 		c, err := serve.Dial(network.Host(), addr)
 		if err != nil {
@@ -243,26 +243,33 @@ func (l *load) purge(ctx context.Context, b *board, region string) error {
 	g.SetLimit(l.o.Concurrency)
 	for i := range b.jobs {
 		g.Go(func() error {
-			for {
+			err := persist(ctx, func() error {
 				_, err := l.client(i).Stop(ctx, &nusav1.StopJobRequest{
 					Job: &nusav1.JobRef{Namespace: namespace, Name: b.name(i), Region: region}, Purge: true,
 				})
-				switch {
-				case err == nil, status.Code(err) == codes.NotFound:
-					return nil
-				case ctx.Err() != nil:
-					return context.Cause(ctx)
-				case !again(status.Code(err)):
-					return fmt.Errorf("stop %s: %w", b.name(i), err)
-				}
-				retry := time.NewTimer(retryAfter)
-				select {
-				case <-retry.C:
-				case <-ctx.Done():
-				}
-				retry.Stop()
+				return err
+			})
+			if err != nil && ctx.Err() == nil && status.Code(err) != codes.NotFound {
+				return fmt.Errorf("stop %s: %w", b.name(i), err)
 			}
+			return context.Cause(ctx)
 		})
 	}
 	return g.Wait()
+}
+
+// persist repeats a call while the region is full or has no master.
+func persist(ctx context.Context, call func() error) error {
+	for {
+		err := call()
+		if err == nil || ctx.Err() != nil || !again(status.Code(err)) {
+			return err
+		}
+		retry := time.NewTimer(retryAfter)
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+		}
+		retry.Stop()
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
@@ -148,7 +149,7 @@ func (m *run) look(ctx context.Context) error {
 
 // connect brings agents and callers, measures, and takes them away again.
 func (m *run) connect(ctx context.Context, addr string) (err error) {
-	if m.load, err = newLoad(m.o, addr); err != nil {
+	if m.load, err = newLoad(m.o, addr, m.pool()); err != nil {
 		return err
 	}
 	defer m.load.close()
@@ -173,7 +174,18 @@ func (m *run) connect(ctx context.Context, addr string) (err error) {
 	if failed := g.Wait(); failed != nil {
 		err = failed // what followed from it says less
 	}
+	if m.o.Against != "" {
+		err = errors.Join(err, m.forget(context.WithoutCancel(ctx)))
+	}
 	return err
+}
+
+// pool is where the jobs shall run: on the simulated nodes if there are any.
+func (m *run) pool() string {
+	if m.o.Nodes == 0 {
+		return ""
+	}
+	return m.prefix
 }
 
 // measure is the measurement itself, step by step.
@@ -234,7 +246,7 @@ func (m *run) compare(ctx context.Context) error {
 
 // warm places a few jobs of one instance.
 func (m *run) warm(ctx context.Context) error {
-	l := &load{o: m.o, conns: m.load.conns, groups: groups(1)}
+	l := &load{o: m.o, conns: m.load.conns, groups: groups(1, m.pool())}
 	l.o.Rate = 0
 	return m.submit(ctx, l, newBoard(m.prefix+"w-", m.o.Warmup, 1), throughputInterval, nil)
 }
@@ -406,6 +418,29 @@ func (m *run) cleanBoard(ctx context.Context, b *board) error {
 		}
 		return nil
 	})
+	return g.Wait()
+}
+
+// forget removes the simulated nodes from a region that goes on.
+func (m *run) forget(ctx context.Context) error {
+	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
+	defer cancel()
+	m.o.progress("removing the simulated nodes")
+	client := nusav1.NewNodesClient(m.load.conns[0])
+	var g errgroup.Group
+	g.SetLimit(m.o.Concurrency)
+	for i := range m.o.Nodes {
+		g.Go(func() error {
+			err := persist(ctx, func() error {
+				_, err := client.Remove(ctx, &nusav1.RemoveNodeRequest{Id: m.fleet.nodeID(i), Region: m.region})
+				return err
+			})
+			if err != nil && status.Code(err) != codes.NotFound { // one that never came
+				return fmt.Errorf("remove the simulated nodes %s-*, such as by `nusa node remove`: %w", m.prefix, cause(ctx, err))
+			}
+			return nil
+		})
+	}
 	return g.Wait()
 }
 

@@ -29,7 +29,7 @@ func address(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&2
 // inventory of node n; made anew each time, so that nobody keeps thousands.
 func (f *fleet) inventory(n int) *nusav1.NodeInventory {
 	return &nusav1.NodeInventory{
-		Capacity: f.capacity, Pool: "default",
+		Capacity: f.capacity, Pool: f.prefix,
 		Labels:  map[string]string{"rack": fmt.Sprintf("r%02d", n%racks), "zone": fmt.Sprintf("z%d", n%3), "disk": "ssd"},
 		Drivers: []*nusav1.DriverInfo{{Name: "process", Healthy: true, Version: "1", Capabilities: []string{"self_fencing", "exec", "cpu_limit", "memory_limit"}}},
 		PortMin: 20000, PortMax: 32000, Version: "bench",
@@ -63,15 +63,17 @@ func sampleStats() *nusav1.NodeStats {
 	}
 }
 
-// groups of every job: all of them ask for the same, under different names.
-func groups(count int) map[string]*nusav1.Group {
+// groups of every job: all of them ask for the same, under different names. The
+// pool is that of the simulated nodes, which no other work asks for; "" is the
+// default one.
+func groups(count int, pool string) map[string]*nusav1.Group {
 	n := int32(count)
 	config, err := structpb.NewStruct(map[string]any{"command": "/bin/sleep", "args": []any{"86400"}})
 	if err != nil {
 		panic(err) // of constants
 	}
 	return map[string]*nusav1.Group{groupName: {
-		Count: &n,
+		Count: &n, Pool: pool,
 		Tasks: map[string]*nusav1.Task{taskName: {
 			Driver: "process", Config: config, Resources: &nusav1.Resources{CpuMilli: askCPU, MemoryBytes: askMemory},
 		}},

@@ -1,0 +1,124 @@
+package bench
+
+import (
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func TestAgainstARunningRegion(t *testing.T) {
+	addr := inProcess(t)
+	for name, change := range map[string]func(*Options){
+		"unary":  func(*Options) {},
+		"stream": func(o *Options) { o.Stream = true },
+		"rate":   func(o *Options) { o.Rate = 200 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t)
+			o.Against = addr
+			change(&o)
+			r, err := Region(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := o.instances()
+			if r.Placed != want || r.Acknowledged != want {
+				t.Errorf("placed %d, acknowledged %d of %d", r.Placed, r.Acknowledged, want)
+			}
+			if r.Seconds <= 0 || r.PlacementsPerS <= 0 || r.AcknowledgedPerS <= 0 || r.EmptyCallsPerS <= 0 || r.SubmitToPlacedMS.P50 <= 0 || r.SubmitMS.Max <= 0 {
+				t.Errorf("figures are missing: %+v", r)
+			}
+			if o.Rate > 0 && r.Seconds < float64(o.Jobs-1)/o.Rate {
+				t.Errorf("%d jobs at %g a second were placed within %g s", o.Jobs, o.Rate, r.Seconds)
+			}
+			if r.ServerCPUUSPerPlacement != nil || r.ServerPeakRSSMB != nil {
+				t.Error("there are figures of processes that it cannot know")
+			}
+			leftBehind(t, addr)
+		})
+	}
+}
+
+// leftBehind fails if jobs or nodes are still there.
+func leftBehind(t *testing.T, addr string) {
+	t.Helper()
+	conn, err := serve.Dial(network.Host(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	jobs, err := nusav1.NewJobsClient(conn).List(t.Context(), &nusav1.ListJobsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(jobs.GetJobs()); n > 0 {
+		t.Errorf("%d jobs are left, such as %s", n, jobs.GetJobs()[0].GetSpec().GetName())
+	}
+	nodes, err := nusav1.NewNodesClient(conn).List(t.Context(), &nusav1.ListNodesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(nodes.GetNodes()); n > 0 {
+		t.Errorf("%d nodes are left, such as %s", n, nodes.GetNodes()[0].GetName())
+	}
+}
+
+// TestOthersStayOffSimulatedNodes: work of a region that goes on waits for real
+// nodes.
+func TestOthersStayOffSimulatedNodes(t *testing.T) {
+	addr := inProcess(t)
+	conn, err := serve.Dial(network.Host(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	jobs := nusav1.NewJobsClient(conn)
+	if _, err := jobs.Submit(t.Context(), &nusav1.SubmitRequest{Spec: &nusav1.JobSpec{
+		Name: "real", Namespace: namespace, Type: nusav1.JobType_JOB_TYPE_SERVICE, Groups: groups(1, ""),
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	o := options(t)
+	o.Against = addr
+	if _, err := Region(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	allocs, err := nusav1.NewAllocationsClient(conn).List(t.Context(), &nusav1.ListAllocationsRequest{
+		All: true, Job: &nusav1.JobRef{Namespace: namespace, Name: "real", Region: "alpha"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range allocs.GetAllocations() {
+		t.Errorf("it was placed: %v", a)
+	}
+}
+
+// TestALostMaster: agents ask the servers that were named, one after the other,
+// whatever order they have died in.
+func TestALostMaster(t *testing.T) {
+	f := newFleet(0, 1, "alpha", "bench-x", "a", 1, false)
+	f.learn(&nusav1.ServerList{Servers: []*nusav1.RegionalServer{{Address: "a"}, {Address: "b"}, {Address: "c"}, {}}})
+	for i, step := range []struct {
+		lost, named, want string
+	}{
+		{lost: "a", want: "b"},
+		{lost: "a", want: "b"}, // another agent noticed later
+		{named: "c", want: "c"},
+		{lost: "c", want: "a"},
+		{named: "", want: "a"}, // no master is known
+		{named: "d", want: "d"},
+		{lost: "d", want: "a"},
+	} {
+		if step.lost != "" {
+			f.lost(step.lost)
+		} else {
+			f.setMaster(step.named)
+		}
+		if f.master != step.want {
+			t.Errorf("step %d: master %q, not %q", i, f.master, step.want)
+		}
+	}
+}
