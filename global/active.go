@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -57,7 +58,7 @@ type active struct {
 	compact   *nusav1.CompactMatrix
 	compactAt time.Duration
 	// board is what watchers of the matrix are told.
-	board watchBoard
+	board topo.Watches
 	// instanceWatches counts the watches that follow the instances of all regions.
 	instanceWatches atomic.Int32
 	// checks lets one check of the matrix run at a time.
@@ -249,7 +250,7 @@ func (a *active) tickLoop(ctx context.Context) error {
 		case <-tick.C:
 			a.tick()
 			a.sendCompact()
-			a.board.idle(a.st.clock())
+			a.board.Idle(a.st.clock())
 		}
 	}
 }

@@ -166,7 +166,7 @@ func (t *topologyAPI) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreami
 	if err != nil {
 		return err
 	}
-	at := watchedOf(req.GetToken(), a.st.epoch, req.GetFrom())
+	at := topo.WatchedOf(req.GetToken(), a.st.epoch, req.GetFrom())
 	err = a.follow(stream.Context(), func() (bool, error) {
 		a.st.mu.Lock()
 		if from := req.GetFrom(); from != "" && a.st.regions[from] == nil {
@@ -177,7 +177,7 @@ func (t *topologyAPI) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreami
 		view, now := a.st.topologyView(), a.st.clock()
 		a.st.mu.Unlock()
 		var err error
-		at, err = a.board.tell(view, now, at, a.st.epoch, req.GetFrom(), stream.Send)
+		at, err = a.board.Tell(view, now, at, a.st.epoch, req.GetFrom(), stream.Send)
 		return true, err
 	})
 	if errors.Is(err, context.Canceled) {

@@ -260,32 +260,6 @@ func (s *testServer) waitView(t *testing.T, from, to string, p50 time.Duration) 
 	t.Fatalf("%s to %s never was %s", from, to, p50)
 }
 
-// TestLongAnswersComeInParts, of which the last has the token.
-func TestLongAnswersComeInParts(t *testing.T) {
-	const n = 500
-	var regions []topology.Region
-	for i := range n {
-		regions = append(regions, topology.Region{Name: fmt.Sprintf("r%03d", i)})
-	}
-	var b watchBoard
-	edges, parts := 0, 0
-	at, err := b.tell(topology.NewView(regions, nil), 0, watched{}, "e", "", func(m *nusav1.MatrixResponse) error {
-		parts++
-		edges += len(m.GetEdges())
-		if last := edges == n*(n-1); (m.GetToken() != "") != last || m.GetReset_() != (parts == 1) {
-			t.Errorf("part %d: token %q, reset %t", parts, m.GetToken(), m.GetReset_())
-		}
-		return nil
-	})
-	if err != nil || parts < 2 || edges != n*(n-1) || at != watchedOf(at.token("e", ""), "e", "") {
-		t.Errorf("%d parts, %d edges, at %v, %v", parts, edges, at, err)
-	}
-	b.idle(time.Hour)
-	if b.board != nil {
-		t.Error("nobody looks at the board, and it is kept")
-	}
-}
-
 // TestPredictions: what nobody measured is predicted from what others did, a
 // measurement that third regions contradict is shown and not believed, and each
 // region gets the matrix in short.
@@ -487,7 +461,7 @@ func TestMatrixOfManyRegions(t *testing.T) {
 
 	got, edges, pages = nil, 0, 0
 	var last *nusav1.MatrixResponse
-	_, err = m.a.board.tell(m.a.st.topologyView(), m.now, watched{}, "e", "", func(r *nusav1.MatrixResponse) error {
+	_, err = m.a.board.Tell(m.a.st.topologyView(), m.now, topo.Watched{}, "e", "", func(r *nusav1.MatrixResponse) error {
 		if pages > 0 && (last.GetToken() != "" || r.GetReset_()) {
 			t.Errorf("message %d: token %q before it, reset %v", pages, last.GetToken(), r.GetReset_())
 		}

@@ -87,21 +87,16 @@ func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreaming
 	if err := topo.MatrixQuestion(req); err != nil {
 		return err
 	}
-	var board *topology.Board
-	told := uint64(0)
-	return t.s.everySecond(stream.Context(), func(*leader) error {
-		v, err := t.s.view(req.GetFrom())
+	var at topo.Watched
+	return t.s.everySecond(stream.Context(), func(l *leader) error {
+		routers, err := t.s.routers(req.GetFrom())
 		if err != nil {
 			return err
 		}
-		if board == nil || !board.Post(v) {
-			board, told = topology.NewBoard(v), 0
-		} else if board.Sequence() == told {
-			return nil
-		}
-		after := told
-		told = board.Sequence()
-		_, err = topo.Tell(board.Names(), req.GetFrom(), func(i int) ([]topology.Edge, bool) { return board.Row(i, after), true }, after == 0, "", stream.Send)
+		at, err = l.prober.watches.Tell(routers.View(), l.prober.now(), at, "", req.GetFrom(), func(m *nusav1.MatrixResponse) error {
+			m.Token = ""
+			return stream.Send(m)
+		})
 		return err
 	})
 }

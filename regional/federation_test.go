@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -259,4 +260,58 @@ func TestInterestingPeersAreProbedMore(t *testing.T) {
 			t.Errorf("beta was probed %d times, gamma %d times", samples["beta"], samples["gamma"])
 		}
 	})
+}
+
+// TestWatchesOfAMatrix: who watches the matrix in a region is told all of it
+// once, and then what changes; those who come later are told the same numbers,
+// and nobody gets a token, which would be of another tier.
+func TestWatchesOfAMatrix(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		w.server(1)
+		w.master(1)
+		g.tell()
+		w.eventually("the matrix came", func() bool { return len(w.edges(1)) == 6 })
+		ctx, cancel := callCtx()
+		defer cancel()
+		watch := func() (grpc.ServerStreamingClient[nusav1.MatrixResponse], map[string]time.Duration) {
+			t.Helper()
+			s, err := nusav1.NewTopologyClient(w.conn(1)).Watch(ctx, &nusav1.MatrixRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := s.Recv()
+			if err != nil || !m.GetReset_() || m.GetToken() != "" || len(m.GetRegions()) != 3 {
+				t.Fatalf("the first of a watch: %v, %v", m, err)
+			}
+			return s, told(m)
+		}
+		first, before := watch()
+		g.put(func() {
+			g.say = []*nusav1.GlobalMessage{{Kind: &nusav1.GlobalMessage_Column{Column: &nusav1.LatencyColumn{Edges: []*nusav1.Edge{
+				measuredEdge("beta", "alpha", 90*time.Millisecond), measuredEdge("gamma", "alpha", 30*time.Millisecond+time.Microsecond),
+			}}}}}
+		})
+		m, err := first.Recv()
+		if err != nil || m.GetReset_() || told(m)["beta→alpha"] != 90*time.Millisecond {
+			t.Fatalf("what changed: %v, %v", m, err)
+		}
+		_, later := watch()
+		for edge, rtt := range told(m) {
+			before[edge] = rtt
+		}
+		if len(before) != 6 || !maps.Equal(before, later) {
+			t.Errorf("who watched was told %v, who came later %v", before, later)
+		}
+	})
+}
+
+// told are the medians of a message.
+func told(m *nusav1.MatrixResponse) map[string]time.Duration {
+	out := map[string]time.Duration{}
+	for _, e := range m.GetEdges() {
+		out[e.GetFrom()+"→"+e.GetTo()] = e.GetP50().AsDuration()
+	}
+	return out
 }

@@ -43,6 +43,9 @@ type prober struct {
 	// kept are routers for the questions of the next moment.
 	kept   *topology.Routers
 	keptAt time.Duration
+
+	// watches are what those are told who watch the matrix here.
+	watches topo.Watches
 }
 
 func newProber(l *leader) *prober {

@@ -128,11 +128,11 @@ func Matrix(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixResponse 
 	return out
 }
 
-// Tell sends to a watch the edges that row answers of each region by its place
+// tell sends to a watch the edges that row answers of each region by its place
 // in names, or of one region: whole rows, as many to a message as fit, of which
 // the last has the token. Without reset it sends nothing if there are none. It is
 // false, without an error, when row is: what it is told of is another by now.
-func Tell(names []string, from string, row func(i int) ([]topology.Edge, bool), reset bool, token string, send func(*nusav1.MatrixResponse) error) (bool, error) {
+func tell(names []string, from string, row func(i int) ([]topology.Edge, bool), reset bool, token string, send func(*nusav1.MatrixResponse) error) (bool, error) {
 	out, size := &nusav1.MatrixResponse{Regions: names, Reset_: reset}, 0
 	for i, name := range names {
 		if from != "" && name != from {

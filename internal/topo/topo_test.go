@@ -145,3 +145,29 @@ func TestFindings(t *testing.T) {
 		t.Errorf("%v", out.GetTotals())
 	}
 }
+
+// TestLongAnswersComeInParts, of which the last has the token.
+func TestLongAnswersComeInParts(t *testing.T) {
+	const n = 500
+	var regions []topology.Region
+	for i := range n {
+		regions = append(regions, topology.Region{Name: fmt.Sprintf("r%03d", i)})
+	}
+	var b Watches
+	edges, parts := 0, 0
+	at, err := b.Tell(topology.NewView(regions, nil), 0, Watched{}, "e", "", func(m *nusav1.MatrixResponse) error {
+		parts++
+		edges += len(m.GetEdges())
+		if last := edges == n*(n-1); (m.GetToken() != "") != last || m.GetReset_() != (parts == 1) {
+			t.Errorf("part %d: token %q, reset %t", parts, m.GetToken(), m.GetReset_())
+		}
+		return nil
+	})
+	if err != nil || parts < 2 || edges != n*(n-1) || at != WatchedOf(at.token("e", ""), "e", "") {
+		t.Errorf("%d parts, %d edges, at %v, %v", parts, edges, at, err)
+	}
+	b.Idle(time.Hour)
+	if b.board != nil {
+		t.Error("nobody looks at the board, and it is kept")
+	}
+}

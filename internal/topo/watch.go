@@ -1,4 +1,4 @@
-package global
+package topo
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -16,10 +15,11 @@ import (
 // watched can go on.
 const boardKept = 10 * time.Minute
 
-// watchBoard is the matrix as it was told to those who watch it: one for all, so
-// that they see the same numbers. It exists while somebody watches, and a while
-// longer.
-type watchBoard struct {
+// Watches are the matrix as it was told to those who watch it: one for all, so
+// that they see the same numbers. The board exists while somebody watches, and a
+// while longer: of 1,000 regions it is 112 MB. Safe for concurrent use; the zero
+// value is ready.
+type Watches struct {
 	mu    sync.Mutex
 	board *topology.Board
 	// generation numbers the boards of a reign, for tokens.
@@ -27,32 +27,32 @@ type watchBoard struct {
 	used       time.Duration
 }
 
-// watched is how far a watch has got.
-type watched struct{ generation, sequence uint64 }
+// Watched is how far a watch has got.
+type Watched struct{ generation, sequence uint64 }
 
 // token is the place in words; from is part of the question.
-func (w watched) token(epoch, from string) string {
+func (w Watched) token(epoch, from string) string {
 	return fmt.Sprintf("%s.%x.%x.%s", epoch, w.generation, w.sequence, from)
 }
 
-// watchedOf reads a token; the zero value, from which nobody can go on, if it is
+// WatchedOf reads a token; the zero value, from which nobody can go on, if it is
 // of another reign or question.
-func watchedOf(token, epoch, from string) watched {
+func WatchedOf(token, epoch, from string) Watched {
 	rest, ours := strings.CutPrefix(token, epoch+".")
 	parts := strings.SplitN(rest, ".", 3)
 	if !ours || len(parts) != 3 || parts[2] != from {
-		return watched{}
+		return Watched{}
 	}
 	generation, err := strconv.ParseUint(parts[0], 16, 64)
 	sequence, err2 := strconv.ParseUint(parts[1], 16, 64)
 	if err != nil || err2 != nil {
-		return watched{}
+		return Watched{}
 	}
-	return watched{generation, sequence}
+	return Watched{generation, sequence}
 }
 
 // post brings the board up to date and answers where it stands, and its regions.
-func (b *watchBoard) post(v *topology.View, now time.Duration) (watched, []string) {
+func (b *Watches) post(v *topology.View, now time.Duration) (Watched, []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used = now
@@ -60,11 +60,11 @@ func (b *watchBoard) post(v *topology.View, now time.Duration) (watched, []strin
 		b.board = topology.NewBoard(v)
 		b.generation++
 	}
-	return watched{b.generation, b.board.Sequence()}, b.board.Names()
+	return Watched{b.generation, b.board.Sequence()}, b.board.Names()
 }
 
-// idle drops a board that nobody has looked at for long.
-func (b *watchBoard) idle(now time.Duration) {
+// Idle drops a board that nobody has looked at for long.
+func (b *Watches) Idle(now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if now-b.used > boardKept {
@@ -74,7 +74,7 @@ func (b *watchBoard) idle(now time.Duration) {
 
 // row answers the edges from region i that were posted after a place, false if
 // the board is another one by now.
-func (b *watchBoard) row(i int, after watched) ([]topology.Edge, bool) {
+func (b *Watches) row(i int, after Watched) ([]topology.Edge, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.board == nil || b.generation != after.generation {
@@ -83,24 +83,24 @@ func (b *watchBoard) row(i int, after watched) ([]topology.Edge, bool) {
 	return b.board.Row(i, after.sequence), true
 }
 
-// tell sends what was posted since a place, everything if one cannot go on from
+// Tell sends what was posted since a place, everything if one cannot go on from
 // there, in messages of which the last one has the token. It answers the new
 // place, or the old one when another board came in between.
-func (b *watchBoard) tell(v *topology.View, now time.Duration, after watched, epoch, from string, send func(*nusav1.MatrixResponse) error) (watched, error) {
+func (b *Watches) Tell(v *topology.View, now time.Duration, after Watched, epoch, from string, send func(*nusav1.MatrixResponse) error) (Watched, error) {
 	at, names := b.post(v, now)
 	reset := after.generation != at.generation || after.sequence > at.sequence
 	if reset {
-		after = watched{generation: at.generation}
+		after = Watched{generation: at.generation}
 	}
 	if after == at {
 		return at, nil
 	}
-	same, err := topo.Tell(names, from, func(i int) ([]topology.Edge, bool) { return b.row(i, after) }, reset, at.token(epoch, from), send)
+	same, err := tell(names, from, func(i int) ([]topology.Edge, bool) { return b.row(i, after) }, reset, at.token(epoch, from), send)
 	switch {
 	case err != nil:
 		return after, err
 	case !same:
-		return watched{}, nil
+		return Watched{}, nil
 	}
 	return at, nil
 }
