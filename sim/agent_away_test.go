@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/sim"
 )
@@ -222,6 +224,9 @@ func awayEnds(t *testing.T, f *sim.Federation) {
 		}
 		if err := inOrder(task, want.code); err != nil {
 			t.Errorf("%s: %v", want.job, err)
+		}
+		if n := proto.Size(a); n > 4<<10 {
+			t.Errorf("%s takes %d bytes", want.job, n)
 		}
 		if n := len(task.GetEvents()); n > 10 || want.job == "flaps" && task.GetEventsDropped() < 1000 {
 			t.Errorf("%s: %d events, %d dropped", want.job, n, task.GetEventsDropped())

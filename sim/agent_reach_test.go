@@ -280,6 +280,38 @@ func TestReachCutInBetween(t *testing.T) {
 	}
 }
 
+// TestReachProcessEnds: as where the way breaks, where a process on it ends, in
+// order or not.
+func TestReachProcessEnds(t *testing.T) {
+	global := func(f *sim.Federation) { f.StartGlobal(1) }
+	server := func(f *sim.Federation) { f.StartServer("alpha", 1) }
+	agent := func(f *sim.Federation) { f.StartAgent("alpha", 1) }
+	for _, c := range []struct {
+		name, process string
+		kill          bool // else it is asked to end
+		again         func(f *sim.Federation)
+	}{
+		{"global server killed", "global-1", true, global}, {"global server ends", "global-1", false, global},
+		{"master killed", "alpha-1", true, server}, {"master ends", "alpha-1", false, server},
+		{"agent ends", "alpha-agent-1", false, agent},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, sim.Options{Regions: []string{"alpha"}, Agents: 1, Disk: true}, func(t *testing.T, f *sim.Federation) {
+				f.Submit(talker("talks"))
+				alloc := instance(t, f, "talks")
+				cutInBetween(t, f, alloc, func() (heal func()) {
+					if c.kill {
+						f.Kill(c.process)
+					} else {
+						f.Stop(c.process)
+					}
+					return func() { c.again(f) }
+				})
+			})
+		})
+	}
+}
+
 // cutInBetween has sessions of each kind while the way breaks.
 func cutInBetween(t *testing.T, f *sim.Federation, alloc sim.Run, fault func() (heal func())) {
 	t.Helper()
