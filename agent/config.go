@@ -105,8 +105,8 @@ type Config struct {
 	// Clock counts leases. Default: CLOCK_BOOTTIME; the process driver knows no
 	// other.
 	Clock func() time.Duration
-	// Shrink: the process is this agent's alone, and gives memory back that only
-	// its start needed.
+	// Shrink: the process is this agent's alone, and at rest gives memory back
+	// that only its start, or a load, needed.
 	Shrink bool
 	// BootID tells boots of the host apart. Default: the kernel's.
 	BootID string

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -12,31 +13,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settled is how long after its start an agent needs no more of what it needed
-// to start.
-const settled = 5 * time.Second
+// settled is how long no task has to change for an agent to be at rest.
+const settled = 2 * time.Second
 
-// shrink gives pages of the executable back, once: to start, an executable of
-// this size touches most of itself, of which an agent then needs a third.
-// What is needed again comes back from the kernel's cache. Only pages without
-// changes of our own: those of a file that is mapped for reading.
-func shrink(ctx context.Context) error {
-	if !sleep(ctx, settled) {
-		return nil
+// shrink gives memory back whenever the agent has been at rest for a while. To
+// start, and to run many tasks, takes memory that idling does not.
+func (e *engine) shrink(ctx context.Context) error {
+	for {
+		changed := e.changed.next()
+		if !sleep(ctx, settled) {
+			return nil
+		}
+		select {
+		case <-changed:
+			continue // not at rest yet
+		default:
+		}
+		debug.FreeOSMemory()
+		dropExecutable()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
 	}
+}
+
+// dropExecutable gives pages of the executable back: to start, one of this size
+// touches most of itself, of which an agent then needs a third. What is needed
+// again comes back from the kernel's cache. Only pages without changes of our
+// own: those of a file that is mapped for reading.
+func dropExecutable() {
 	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {
-		return nil // as it was
+		return // as it was
 	}
 	smaps, err := os.Open("/proc/self/smaps")
 	if err != nil {
-		return nil
+		return
 	}
 	defer smaps.Close()
 	for _, m := range unchanged(bufio.NewScanner(smaps), self) {
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, unix.MADV_DONTNEED)
 	}
-	return nil
 }
 
 // mapping is a range of addresses.
