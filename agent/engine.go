@@ -224,7 +224,9 @@ func (e *engine) accept(c link.Change[*nusav1.AllocOrder]) error {
 		o := item.Value
 		id := o.GetAllocation().GetId()
 		if !allocName.MatchString(id) {
-			return fmt.Errorf("order for allocation %q: not an id", id)
+			// It has no place in paths, nor in reports; the others have.
+			e.log.Error("order passed over: its allocation's id is none", "alloc", clip(id))
+			continue
 		}
 		old := e.allocs[id]
 		switch {
@@ -238,6 +240,11 @@ func (e *engine) accept(c link.Change[*nusav1.AllocOrder]) error {
 			continue
 		case !newerThan(o, old.wire) && old.alloc.Want != reconcile.Forget:
 			continue // a repetition
+		}
+		if old != nil && !old.namedBy(o) {
+			e.log.Error("order without what runs: its group is passed over", "alloc", id, "index", o.GetIndex())
+			o = proto.CloneOf(o)
+			o.Group = old.wire.GetGroup()
 		}
 		fresh = append(fresh, o)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -41,6 +42,18 @@ var (
 	taskName  = regexp.MustCompile(`^[0-9a-zA-Z][0-9a-zA-Z_-]{0,62}$`)
 )
 
+// Bounds of what an order says; a job file is held to narrower ones. Sums over
+// maxAllocs of maxAsk do not overflow.
+const (
+	maxAsk      = 1 << 48
+	maxPort     = 65535
+	maxKill     = 24 * time.Hour
+	maxRestarts = 1000
+	maxInterval = 24 * time.Hour
+	minInterval = 10 * time.Millisecond
+	maxTimeout  = time.Hour
+)
+
 // order is an allocation as ordered, in the terms of the pure core and of the
 // drivers.
 type order struct {
@@ -57,12 +70,33 @@ type taskOrder struct {
 	task   driver.Task
 	setup  setup.Task
 	check  *check // nil = none
+	// bad is why there is nothing to start; what another version has started can
+	// be stopped.
+	bad error
 }
 
 // newerThan compares orders of one allocation.
 func newerThan(a, b *nusav1.AllocOrder) bool {
 	return a.GetIncarnation() > b.GetIncarnation() ||
 		a.GetIncarnation() == b.GetIncarnation() && a.GetIndex() > b.GetIndex()
+}
+
+// namedBy says whether an order names every task that was begun, with its driver:
+// what it does not name nobody would stop.
+func (a *alloc) namedBy(wire *nusav1.AllocOrder) bool {
+	if bytes.Equal(wire.GetGroup(), a.wire.GetGroup()) {
+		return true
+	}
+	var g nusav1.Group
+	if proto.Unmarshal(wire.GetGroup(), &g) != nil {
+		return false
+	}
+	for name := range a.act.Tasks {
+		if t := g.GetTasks()[name]; t == nil || t.GetDriver() != a.tasks[name].driver {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(slices.Collect(maps.Keys(g.GetTasks())), func(name string) bool { return !taskName.MatchString(name) })
 }
 
 // readOrder decodes an order. One that makes no sense is not an error of the
@@ -96,11 +130,10 @@ func (o *order) readGroup(node node) error {
 		o.alloc.Lease = lease.Stop
 	}
 	o.alloc.MaxRuntime = g.GetMaxRuntime().AsDuration()
-	o.readAsk(a, &g)
+	bad := cmp.Or(o.readAsk(a, &g), checkVolumes(&g))
 	if len(g.GetTasks()) == 0 {
 		return fmt.Errorf("the group has no tasks")
 	}
-	var bad error
 	for _, name := range slices.Sorted(maps.Keys(g.GetTasks())) {
 		if !taskName.MatchString(name) {
 			return fmt.Errorf("task %q: not a name", name)
@@ -111,7 +144,7 @@ func (o *order) readGroup(node node) error {
 		to, err := o.readTask(name, t, &g, node)
 		if err != nil {
 			// It may run, started by another version: then it can be stopped.
-			to = taskOrder{driver: t.GetDriver(), task: driver.Task{ID: driver.ID{Alloc: a.GetId(), Task: name}}}
+			to = taskOrder{driver: t.GetDriver(), task: driver.Task{ID: driver.ID{Alloc: a.GetId(), Task: name}}, bad: err}
 			bad = cmp.Or(bad, fmt.Errorf("task %s: %w", name, err))
 		}
 		o.tasks[name] = to
@@ -144,7 +177,18 @@ func plainSetup(err error) error {
 	return err
 }
 
-func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) {
+// checkVolumes: a volume's name becomes part of a path.
+func checkVolumes(g *nusav1.Group) error {
+	for _, name := range slices.Sorted(maps.Keys(g.GetVolumes())) {
+		if !taskName.MatchString(name) {
+			return fmt.Errorf("volumes: %q is not a name", name)
+		}
+	}
+	return nil
+}
+
+// readAsk leaves out what makes no sense: it is not charged for.
+func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) (bad error) {
 	r := a.GetResources()
 	o.alloc.Ask.CPUMilli, o.alloc.Ask.MemoryBytes, o.alloc.Ask.DiskBytes = r.GetCpuMilli(), r.GetMemoryBytes(), r.GetDiskBytes()
 	if gpu := r.GetGpu(); gpu != nil {
@@ -153,31 +197,45 @@ func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) {
 			o.alloc.Ask.GPUMilli = int64(gpu.GetShareMilli())
 		}
 	}
+	for name, n := range map[string]*int64{"cpu": &o.alloc.Ask.CPUMilli, "memory": &o.alloc.Ask.MemoryBytes, "disk": &o.alloc.Ask.DiskBytes, "gpu": &o.alloc.Ask.GPUMilli} {
+		if *n < 0 || *n > maxAsk {
+			bad = fmt.Errorf("resources.%s: %d is not within 0..%d", name, *n, int64(maxAsk))
+			*n = 0
+		}
+	}
 	for _, label := range slices.Sorted(maps.Keys(a.GetPorts())) {
 		p := driver.Port{Label: label, Host: int(a.GetPorts()[label]), To: int(g.GetPorts()[label].GetTo())}
 		if p.To == 0 {
 			p.To = p.Host
 		}
+		if !taskName.MatchString(label) || p.Host < 1 || p.Host > maxPort || p.To < 1 || p.To > maxPort {
+			bad = fmt.Errorf("ports: %q on %d to %d: not a name and two ports", label, p.Host, p.To)
+			continue
+		}
 		o.ports = append(o.ports, p)
 		o.alloc.Ask.Ports = append(o.alloc.Ask.Ports, p.Host)
 	}
+	return bad
 }
+
+// within makes v fit.
+func within[T cmp.Ordered](least, v, most T) T { return min(max(least, v), most) }
 
 func coreTask(name string, t *nusav1.Task) reconcile.Task {
 	out := reconcile.Task{Name: name, KillTimeout: defaultKillTimeout, Checked: t.GetCheck() != nil,
 		Restart: reconcile.Restart{Attempts: defaultRestarts, Window: defaultRestartWindow, Delay: defaultRestartDelay}}
 	if t.GetKillTimeout() != nil {
-		out.KillTimeout = t.GetKillTimeout().AsDuration()
+		out.KillTimeout = within(0, t.GetKillTimeout().AsDuration(), maxKill)
 	}
 	r := t.GetRestart()
 	if r != nil && r.Attempts != nil {
-		out.Restart.Attempts = int(r.GetAttempts())
+		out.Restart.Attempts = within(0, int(r.GetAttempts()), maxRestarts)
 	}
 	if r.GetWindow() != nil {
-		out.Restart.Window = r.GetWindow().AsDuration()
+		out.Restart.Window = max(time.Second, r.GetWindow().AsDuration())
 	}
 	if r.GetDelay() != nil {
-		out.Restart.Delay = r.GetDelay().AsDuration()
+		out.Restart.Delay = max(0, r.GetDelay().AsDuration())
 	}
 	return out
 }

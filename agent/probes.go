@@ -64,8 +64,10 @@ func (o *order) readCheck(t *nusav1.Task, vars map[string]string, n reach) (*che
 		return nil, errors.New("check: a batch job has none")
 	}
 	out := &check{Policy: health.Policy{
-		Interval: orDefault(k.GetInterval().AsDuration(), defaultCheckInterval), Timeout: orDefault(k.GetTimeout().AsDuration(), defaultCheckTimeout),
-		Deadline: orDefault(k.GetHealthyDeadline().AsDuration(), defaultCheckDeadline), Failures: int(orDefault(k.GetFailures(), defaultCheckFailures)),
+		Interval: within(minInterval, orDefault(k.GetInterval().AsDuration(), defaultCheckInterval), maxInterval),
+		Timeout:  min(orDefault(k.GetTimeout().AsDuration(), defaultCheckTimeout), maxTimeout),
+		Deadline: min(orDefault(k.GetHealthyDeadline().AsDuration(), defaultCheckDeadline), maxInterval),
+		Failures: int(orDefault(k.GetFailures(), defaultCheckFailures)),
 	}}
 	port := func(label string) (int, error) {
 		for _, p := range o.ports {

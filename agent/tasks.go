@@ -317,6 +317,9 @@ func (e *engine) renew(deadline time.Duration) {
 func (e *engine) begin(drv driver.Driver, to taskOrder) error {
 	ctx, cancel := context.WithTimeout(e.ctx, startLimit)
 	defer cancel()
+	if to.bad != nil {
+		return fmt.Errorf("%w: %w", driver.ErrInvalid, to.bad)
+	}
 	volumes, err := e.node.setup.Volumes(to.task.Volumes)
 	if err != nil {
 		return err

@@ -157,3 +157,37 @@ func TestPath(t *testing.T) {
 		}
 	}
 }
+
+// TestMountPointsStayInside: root in a container is root in the task's folders,
+// and may have left links there.
+func TestMountPointsStayInside(t *testing.T) {
+	base := t.TempDir()
+	task := driver.Task{Dir: filepath.Join(base, "task"), AllocDir: filepath.Join(base, "shared")}
+	file, outside := filepath.Join(base, "file"), filepath.Join(base, "outside")
+	if err := errors.Join(os.Mkdir(task.Dir, 0o700), os.Mkdir(task.AllocDir, 0o700), os.Mkdir(outside, 0o700), os.WriteFile(file, nil, 0o600),
+		os.Symlink(outside+"/made", filepath.Join(task.AllocDir, "link")), os.Symlink(outside, filepath.Join(task.Dir, "dir"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		volume driver.Volume
+		made   string // "" = refused
+	}{
+		{driver.Volume{Name: "a", Source: file}, task.AllocDir + "/a"},
+		{driver.Volume{Name: "b", Source: base}, task.AllocDir + "/b"},
+		{driver.Volume{Name: "c", Source: base, Target: task.Dir + "/x/y"}, task.Dir + "/x/y"},
+		{driver.Volume{Name: "link", Source: file}, ""},
+		{driver.Volume{Name: "d", Source: base, Target: task.Dir + "/dir/z"}, ""},
+	} {
+		task.Volumes = []driver.Volume{c.volume}
+		err := mountPoints(task)
+		if (err == nil) != (c.made != "") {
+			t.Errorf("%+v: %v", c.volume, err)
+		}
+		if _, err := os.Stat(c.made); c.made != "" && err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := os.ReadDir(outside); len(left) != 0 || err != nil {
+		t.Errorf("made outside: %v %v", left, err)
+	}
+}

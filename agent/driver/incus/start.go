@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -77,20 +78,33 @@ func (d *Driver) prepare(t driver.Task, c config) (record, error) {
 func mountPoints(t driver.Task) error {
 	for _, v := range t.Volumes {
 		target := targetOf(t, v)
-		if !strings.HasPrefix(target, t.AllocDir+"/") && !strings.HasPrefix(target, t.Dir+"/") {
-			continue
-		}
-		if fi, err := os.Stat(v.Source); err == nil && !fi.IsDir() {
-			f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o600)
-			if err != nil {
-				return fmt.Errorf("volumes.%s: %w", v.Name, err)
+		for _, dir := range []string{t.AllocDir, t.Dir} {
+			if rel, err := filepath.Rel(dir, target); err == nil && rel != "." && filepath.IsLocal(rel) {
+				if err := mountPoint(dir, rel, v.Source); err != nil {
+					return fmt.Errorf("volumes.%s: %w", v.Name, err)
+				}
 			}
-			f.Close()
-		} else if err := os.MkdirAll(target, 0o755); err != nil {
-			return fmt.Errorf("volumes.%s: %w", v.Name, err)
 		}
 	}
 	return nil
+}
+
+// mountPoint in a folder of the task, which may have left links there: as root,
+// who is root on the host.
+func mountPoint(dir, rel, source string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if fi, err := os.Stat(source); err != nil || fi.IsDir() {
+		return root.MkdirAll(rel, 0o755)
+	}
+	f, err := root.OpenFile(rel, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // launch makes and starts the instance, or continues where an earlier start
