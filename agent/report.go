@@ -96,7 +96,7 @@ func noteEnd(d *nusav1.TaskState, t reconcile.TaskActual, done bool) {
 // endOf turns a driver's final status into the core's terms.
 func endOf(run int, restarts []time.Time, st driver.Status) reconcile.TaskActual {
 	t := reconcile.TaskActual{Phase: reconcile.Ended, Run: run, Restarts: restarts,
-		Finished: st.Finished, ExitCode: st.ExitCode, Signal: st.Signal, Message: st.Message}
+		Finished: st.Finished, ExitCode: st.ExitCode, Signal: st.Signal, Message: clip(st.Message)}
 	switch st.Cause {
 	case driver.CauseStopped:
 		t.Reason = reconcile.StoppedByAgent

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -174,24 +176,18 @@ func call(ctx context.Context, dir string, req request) (reply, error) {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	var rep reply
-	line, err := bufio.NewReader(conn).ReadBytes('\n')
-	if err != nil {
-		return reply{}, err
-	}
-	return rep, json.Unmarshal(line, &rep)
+	return readReply(conn)
 }
 
-// dial connects to the run's socket and sends the request. The path goes
-// through an open folder, because a socket's path may have only 108 bytes.
+// dial connects to the run's socket and sends the request.
 func dial(ctx context.Context, dir string, req request, files ...*os.File) (*net.UnixConn, error) {
-	folder, err := os.Open(dir)
+	sock, err := openSocket(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer folder.Close()
+	defer sock.Close()
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socketFile))
+	c, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", sock.Fd()))
 	if err != nil {
 		return nil, err
 	}
@@ -201,6 +197,40 @@ func dial(ctx context.Context, dir string, req request, files ...*os.File) (*net
 		return nil, err
 	}
 	return conn, nil
+}
+
+// openSocket finds the run's socket; it goes by an open file, because a socket's
+// path may have only 108 bytes. A container can put a link in its place: what is
+// asked of its supervisor must not be asked of another's.
+func openSocket(dir string) (*os.File, error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	fd, err := unix.Openat(int(folder.Fd()), socketFile, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: filepath.Join(dir, socketFile), Err: err}
+	}
+	sock := os.NewFile(uintptr(fd), socketFile)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		sock.Close()
+		return nil, errors.Join(err, fmt.Errorf("%s is not a socket", filepath.Join(dir, socketFile)))
+	}
+	return sock, nil
+}
+
+// maxReply bounds the one line that a supervisor answers, in bytes: one in a
+// container may be anybody.
+const maxReply = 64 << 10
+
+func readReply(conn net.Conn) (rep reply, err error) {
+	line, err := bufio.NewReader(io.LimitReader(conn, maxReply)).ReadBytes('\n')
+	if err != nil {
+		return rep, err
+	}
+	return rep, json.Unmarshal(line, &rep)
 }
 
 // send a request, and files as descriptors that the supervisor gets its own of.

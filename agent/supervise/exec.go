@@ -1,10 +1,8 @@
 package supervise
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -201,11 +199,7 @@ func execOn(ctx context.Context, dir string, argv []string, tty bool, files []*o
 		_ = conn.CloseWrite()
 		_ = conn.SetReadDeadline(time.Now().Add(killWait))
 	})()
-	var rep reply
-	line, err := bufio.NewReader(conn).ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &rep)
-	}
+	rep, err := readReply(conn)
 	switch {
 	case ctx.Err() != nil:
 		return driver.ExitStatus{}, ctx.Err()
