@@ -63,12 +63,7 @@ func (o *order) readCheck(t *nusav1.Task, vars map[string]string, n reach) (*che
 	if o.alloc.Batch {
 		return nil, errors.New("check: a batch job has none")
 	}
-	out := &check{Policy: health.Policy{
-		Interval: within(minInterval, orDefault(k.GetInterval().AsDuration(), defaultCheckInterval), maxInterval),
-		Timeout:  min(orDefault(k.GetTimeout().AsDuration(), defaultCheckTimeout), maxTimeout),
-		Deadline: min(orDefault(k.GetHealthyDeadline().AsDuration(), defaultCheckDeadline), maxInterval),
-		Failures: int(orDefault(k.GetFailures(), defaultCheckFailures)),
-	}}
+	out := &check{Policy: policyOf(k)}
 	port := func(label string) (int, error) {
 		for _, p := range o.ports {
 			if p.Label == label {
@@ -148,6 +143,16 @@ func answered(ctx context.Context, conn net.Conn) error {
 		return nil // it speaks, or waits for us to
 	}
 	return errors.New("the connection was closed at once: nothing behind the port")
+}
+
+// policyOf holds the numbers of a check to what the agent counts with.
+func policyOf(k *nusav1.Check) health.Policy {
+	return health.Policy{
+		Interval: within(minInterval, orDefault(k.GetInterval().AsDuration(), defaultCheckInterval), maxInterval),
+		Timeout:  min(orDefault(k.GetTimeout().AsDuration(), defaultCheckTimeout), maxTimeout),
+		Deadline: min(orDefault(k.GetHealthyDeadline().AsDuration(), defaultCheckDeadline), maxInterval),
+		Failures: int(orDefault(k.GetFailures(), defaultCheckFailures)),
+	}
 }
 
 // orDefault is for what an order leaves out, or has wrong.
