@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/agent/supervise/slim"
 	"github.com/nusa-scheduler/nusa/internal/network"
@@ -105,7 +106,7 @@ func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, line tim
 		reports: newReports(st), keeper: newKeeper(st, cfg.Logger), inventory: inv, metrics: newMetrics(),
 		portsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
 		keptLogs:   cfg.KeptLogs, keptFolders: cfg.KeptFolders,
-		events: make(chan func(), maxEvents), ready: make(chan struct{}), changed: newPulse(), allocs: map[string]*alloc{},
+		events: make(chan func(), maxEvents), ready: make(chan struct{}), changed: newPulse(), allocs: map[string]*alloc{}, answers: map[driver.ID]answer{},
 	}
 	// What waited for the store is published now.
 	e.keeper.written = func(ctx context.Context) { e.do(ctx, func() {}) }

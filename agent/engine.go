@@ -72,6 +72,8 @@ type engine struct {
 	allocs map[string]*alloc
 	lease  lease.Holder
 	checks *checks
+	// answers of drivers about runs, that adopt has not used yet.
+	answers map[driver.ID]answer
 }
 
 // alloc is one allocation: the order, what is, and the details for reports.

@@ -2,19 +2,24 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -164,5 +169,70 @@ func TestReboot(t *testing.T) {
 	_ = agent.Process.Signal(syscall.SIGTERM)
 	if err := agent.Wait(); err != nil {
 		t.Errorf("the agent ended with %v", err)
+	}
+}
+
+// silent is a driver that may hang: then it answers nothing before the question
+// is over.
+type silent struct {
+	*mock.Driver
+	hangs atomic.Bool
+}
+
+func (s *silent) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
+	if s.hangs.Load() {
+		<-ctx.Done()
+		return driver.Status{}, fmt.Errorf("engine: %w", ctx.Err())
+	}
+	return s.Driver.Status(ctx, id)
+}
+
+// TestAgentStartsBesideADriverThatHangs: what others run is adopted and its
+// lease renewed at once, what that one runs is adopted when it answers, and
+// nothing begins twice.
+func TestAgentStartsBesideADriverThatHangs(t *testing.T) {
+	m, drv, dir := newMaster(t), newMock(), t.TempDir()
+	hung := &silent{Driver: newMock()}
+	config := func() Config {
+		c := testConfig(t, dir, drv, m.addr)
+		c.Drivers["hung"] = hung
+		return c
+	}
+	m.order(testOrder("good", 1, "mock", nil))
+	ids := []string{"hung-1", "hung-2", "hung-3", "hung-4"}
+	for i, id := range ids {
+		m.order(testOrder(id, uint64(i)+2, "hung", nil))
+	}
+	stop := runAgent(t, config())
+	for _, id := range append(ids, "good") {
+		m.untilState(id, running)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	m.until("the session to break", func() bool { return len(m.sessions) == 0 })
+	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
+	hung.hangs.Store(true)
+	began := time.Now()
+	stop = runAgent(t, config())
+	m.untilState("good", running)
+	if d := time.Since(began); d >= statusLimit {
+		t.Errorf("the agent was held up for %s", d)
+	}
+	hung.hangs.Store(false)
+	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
+	for i, id := range ids {
+		m.order(testOrder(id, uint64(i)+10, "hung", nil, func(o *nusav1.AllocOrder, _ *nusav1.Group) {
+			o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
+		}))
+	}
+	for _, id := range ids {
+		m.untilState(id, stopped)
+		if n := hung.Starts(driver.ID{Alloc: id, Task: "main", Run: 1}) + hung.Starts(driver.ID{Alloc: id, Task: "main", Run: 2}); n != 1 {
+			t.Errorf("%s: begun %d times", id, n)
+		}
+	}
+	if left := hung.Running(); len(left) != 0 {
+		t.Errorf("still running: %v", left)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -23,6 +25,10 @@ const (
 	keptRuns = 2
 	// statusLimit is how long a driver may take to say how a run is doing.
 	statusLimit = 30 * time.Second
+	// adoptLimit is how long an agent that starts waits for what its drivers say of
+	// all runs on record; maxAsking is how many each is asked about at a time.
+	adoptLimit = 3 * time.Second
+	maxAsking  = 16
 )
 
 // start begins a run of a task.
@@ -143,31 +149,99 @@ func (e *engine) follow(a *alloc, drv driver.Driver, id driver.ID) {
 	}
 }
 
+// answer of a driver about a run.
+type answer struct {
+	status driver.Status
+	err    error
+}
+
+// ask a driver about a run. Silence until ctx ends says nothing about it.
+func ask(ctx context.Context, drv driver.Driver, id driver.ID) answer {
+	st, err := drv.Status(ctx, id)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: it did not answer in time: %w", driver.ErrUnavailable, err)
+	}
+	return answer{st, err}
+}
+
+// onRecord is the latest run of a task, by its record and its driver.
+type onRecord struct {
+	alloc *alloc
+	id    driver.ID
+	ahead bool   // of the record
+	said  answer // of the driver, if there is one
+}
+
 // recover makes the records of what has not ended agree with the drivers. A
 // record is written behind, so a driver may know a run more than it says; what
-// a driver knows was accepted.
+// a driver knows was accepted. The drivers are asked side by side: one that
+// hangs keeps the agent from nothing that the others run.
 func (e *engine) recover() {
+	ctx, cancel := context.WithTimeout(e.ctx, adoptLimit)
+	defer cancel()
+	byDriver := map[string][]*onRecord{}
 	for _, a := range e.allocs {
 		if a.act.End != nil {
 			continue
 		}
 		for name, to := range a.tasks {
-			t := a.act.Tasks[name]
-			live := t.Phase == reconcile.Launching || t.Phase == reconcile.Up || t.Phase == reconcile.Closing
-			// Records are written before the run is removed that is keptRuns older: a
-			// driver that knows more than that knows anything.
-			for ahead := 0; ahead <= keptRuns && e.knows(to, driver.ID{Alloc: a.alloc.ID, Task: name, Run: t.Run + 1}); ahead++ {
-				t.Run++
-				t.Health = health.Waiting
-				live = true
-			}
-			if live {
-				t.Phase = reconcile.Unknown
-				a.act.Accepted = true
-				a.setTask(name, t)
+			r := &onRecord{alloc: a, id: driver.ID{Alloc: a.alloc.ID, Task: name, Run: a.act.Tasks[name].Run}}
+			byDriver[to.driver] = append(byDriver[to.driver], r)
+		}
+	}
+	var asking sync.WaitGroup
+	for name, runs := range byDriver {
+		if drv := e.drivers[name]; drv != nil {
+			for part := range slices.Chunk(runs, (len(runs)+maxAsking-1)/maxAsking) {
+				asking.Go(func() {
+					for _, r := range part {
+						r.ask(ctx, drv)
+					}
+				})
 			}
 		}
 	}
+	asking.Wait()
+	for name, runs := range byDriver {
+		for _, r := range runs {
+			e.recovered(r, e.drivers[name] != nil)
+		}
+	}
+}
+
+// ask the driver which run is the latest, and how it does.
+func (r *onRecord) ask(ctx context.Context, drv driver.Driver) {
+	if r.id.Run > 0 {
+		r.said = ask(ctx, drv, r.id)
+	}
+	// Records are written before the run is removed that is keptRuns older: a
+	// driver that knows more than that knows anything.
+	for ahead := 0; ahead <= keptRuns; ahead++ {
+		next := r.id
+		next.Run++
+		said := ask(ctx, drv, next)
+		if said.err != nil {
+			return
+		}
+		r.id, r.said, r.ahead = next, said, true
+	}
+}
+
+// recovered notes what was found out about a run.
+func (e *engine) recovered(r *onRecord, asked bool) {
+	t := r.alloc.act.Tasks[r.id.Task]
+	if t.Phase != reconcile.Launching && t.Phase != reconcile.Up && t.Phase != reconcile.Closing && !r.ahead {
+		return
+	}
+	if r.ahead {
+		t.Run, t.Health = r.id.Run, health.Waiting
+	}
+	if asked {
+		e.answers[r.id] = r.said
+	}
+	t.Phase = reconcile.Unknown
+	r.alloc.act.Accepted = true
+	r.alloc.setTask(r.id.Task, t)
 }
 
 // knows says whether a driver has begun a run.
@@ -182,7 +256,8 @@ func (e *engine) knows(to taskOrder, id driver.ID) bool {
 	return err == nil
 }
 
-// adopt asks the driver what became of a run that is on record.
+// adopt goes on with a run on record as its driver says. It has been asked: the
+// engine waits for nobody.
 func (e *engine) adopt(a *alloc, do reconcile.Action) {
 	t := a.act.Tasks[do.Task]
 	to, ok := a.tasks[do.Task]
@@ -194,9 +269,8 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 		return
 	}
 	id := driver.ID{Alloc: a.alloc.ID, Task: do.Task, Run: do.Run}
-	ctx, cancel := context.WithTimeout(e.ctx, statusLimit)
-	defer cancel()
-	st, err := drv.Status(ctx, id)
+	st, err := e.answers[id].status, e.answers[id].err
+	delete(e.answers, id)
 	switch {
 	case errors.Is(err, driver.ErrNotFound):
 		t.Phase = reconcile.Waiting // recorded, never begun
@@ -232,17 +306,18 @@ func (e *engine) adoptLater(a *alloc, t reconcile.TaskActual, drv driver.Driver,
 	t.Phase = reconcile.Launching
 	a.setTask(id.Task, t)
 	e.tasks.Go(func() error {
-		for retry := newBackOff(); errors.Is(err, driver.ErrUnavailable); {
+		said := answer{err: err}
+		for retry := newBackOff(); errors.Is(said.err, driver.ErrUnavailable); {
 			if !sleep(e.ctx, retry.NextBackOff()) {
 				return nil
 			}
 			ctx, cancel := context.WithTimeout(e.ctx, statusLimit)
-			_, err = drv.Status(ctx, id)
+			said = ask(ctx, drv, id)
 			cancel()
 		}
 		e.post(func() {
 			if t := a.act.Tasks[id.Task]; t.Run == id.Run && t.Phase == reconcile.Launching {
-				t.Phase = reconcile.Unknown
+				t.Phase, e.answers[id] = reconcile.Unknown, said
 				a.setTask(id.Task, t)
 			}
 		})
