@@ -452,7 +452,10 @@ func (s *Setup) Size(ctx context.Context, alloc string) (int64, error) {
 		return 0, err
 	}
 	s.mu.Lock()
-	s.sizes[alloc] = size
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	// One that Remove has taken meanwhile would be remembered for ever.
+	if _, err := os.Lstat(s.allocDir(alloc)); err == nil {
+		s.sizes[alloc] = size
+	}
 	return size, nil
 }

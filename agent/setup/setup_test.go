@@ -279,3 +279,14 @@ func TestSize(t *testing.T) {
 		t.Errorf("%d bytes of nothing: %v", n, err)
 	}
 }
+
+// TestSizeOfNothing: of what is not there any more nothing is remembered.
+func TestSizeOfNothing(t *testing.T) {
+	s, err := New(Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size, err := s.Size(t.Context(), "gone"); size != 0 || err != nil || len(s.sizes) != 0 {
+		t.Errorf("%d bytes, %v, remembered %v", size, err, s.sizes)
+	}
+}
