@@ -125,7 +125,7 @@ func (d *Driver) options(t driver.Task, c config, img client.ImageInspectResult)
 		NetworkMode: container.NetworkMode(c.network), Privileged: c.privileged,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Resources:     resources(t.Resources, c.hardCPU),
-		Mounts:        mounts(t),
+		Mounts:        append(mounts(t), bind(d.records.gate(t.ID), gateTarget, true)),
 		// The engine keeps both streams in one series of files.
 		LogConfig: container.LogConfig{Type: "json-file", Config: map[string]string{
 			"max-file": strconv.Itoa(max(1, t.Logs.Files)), "max-size": strconv.FormatInt(2*max(4096, t.Logs.SizeBytes), 10),

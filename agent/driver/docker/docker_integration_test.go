@@ -110,6 +110,7 @@ func TestTasks(t *testing.T) {
 	t.Run("ports", func(t *testing.T) { portMapping(t, e, d) })
 	t.Run("limits", func(t *testing.T) { limits(t, d) })
 	t.Run("rotation", func(t *testing.T) { rotation(t, d) })
+	t.Run("long lines", func(t *testing.T) { longLines(t, d) })
 	t.Run("following", func(t *testing.T) { following(t, d) })
 	t.Run("grace", func(t *testing.T) { grace(t, d) })
 }
@@ -253,6 +254,29 @@ func rotation(t *testing.T, d *Driver) {
 	}
 	if tail := output(t, d, task.ID, driver.LogOptions{Stdout: true, TailBytes: 7}); tail != "999\nend" {
 		t.Errorf("the tail is %q", tail)
+	}
+}
+
+// longLines: a line of 200 KiB without an end is kept whole, or its end where
+// its beginning was rotated away.
+func longLines(t *testing.T, d *Driver) {
+	const length = 200 << 10
+	whole := strings.Repeat("x", length) + "end"
+	for _, bounds := range []driver.LogBounds{{Files: 2, SizeBytes: 1 << 20}, {Files: 3, SizeBytes: 16 << 10}} {
+		task := newTask(t, shell("dd if=/dev/zero bs=1024 count=200 2>/dev/null | /bin/busybox tr '\\0' x; printf end"))
+		task.Logs = bounds
+		must(t, d.Start(limited(t), task))
+		_, err := d.Wait(limited(t), task.ID)
+		must(t, err)
+		kept := output(t, d, task.ID, driver.LogOptions{Stdout: true})
+		// The engine writes parts of 16 KiB, and none is split between files.
+		most := 2*bounds.Files*int(bounds.SizeBytes) + bounds.Files*16<<10
+		if rotated := length > most; !strings.HasSuffix(whole, kept) || len(kept) > most || len(kept) < 16<<10 || !rotated && kept != whole {
+			t.Errorf("%+v: %d bytes are kept, at most %d: …%q", bounds, len(kept), most, kept[max(0, len(kept)-20):])
+		}
+		if tail := output(t, d, task.ID, driver.LogOptions{Stdout: true, TailBytes: 20000}); tail != whole[len(whole)-20000:] {
+			t.Errorf("%+v: the tail has %d bytes", bounds, len(tail))
+		}
 	}
 }
 

@@ -23,7 +23,8 @@ import (
 type record struct {
 	// Container is the engine's id, "" until it is made.
 	Container string `json:"container,omitempty"`
-	// Begun: the engine was told to start it, so it is never made anew.
+	// Begun: the engine was told to start it, so it is not made anew before it is
+	// certain that it did not, and never will.
 	Begun bool `json:"begun,omitempty"`
 	// Stopping: Stop was called while it ran.
 	Stopping    bool      `json:"stopping,omitempty"`
@@ -116,6 +117,9 @@ func (r *records) remove(id driver.ID) error {
 	if err := os.Remove(r.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if err := r.closeGate(id); err != nil {
+		return err
+	}
 	_ = os.Remove(filepath.Dir(r.path(id))) // goes with its last run
 	return nil
 }
@@ -138,6 +142,30 @@ func replace(path string, data []byte) error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// gate is a file that a run's container mounts, and cannot begin without: where
+// an engine that hung may still carry a start out, it is taken away.
+func (r *records) gate(id driver.ID) string {
+	return filepath.Join(r.dir, id.Alloc, fmt.Sprintf("%s.%d.gate", id.Task, id.Run))
+}
+
+// gateTarget is where a container has it.
+const gateTarget = "/run/nusa/begin"
+
+func (r *records) openGate(id driver.ID) error {
+	f, err := os.OpenFile(r.gate(id), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func (r *records) closeGate(id driver.ID) error {
+	if err := os.Remove(r.gate(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // nameOf is the container's name: the engine keeps it unique.

@@ -40,10 +40,16 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	case known && rec.End != nil:
 		return failure(*rec.End)
 	case known && rec.Begun:
-		return d.resume(ctx, t.ID, rec)
+		return d.resume(ctx, t, c, rec)
 	}
+	return d.launch(ctx, t, c)
+}
+
+// launch makes the container and tells the engine to start it.
+func (d *Driver) launch(ctx context.Context, t driver.Task, c config) error {
 	// The record comes first: what has none is swept.
-	if rec, err = d.records.change(t.ID, func(rec *record) { rec.MemoryBytes = t.Resources.MemoryBytes }); err != nil {
+	rec, err := d.records.change(t.ID, func(rec *record) { rec.MemoryBytes = t.Resources.MemoryBytes })
+	if err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
 	made, ran, err := d.create(ctx, t, c)
@@ -59,7 +65,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
 	if ran {
-		return d.resume(ctx, t.ID, rec)
+		return d.resume(ctx, t, c, rec)
 	}
 	return d.begin(ctx, t.ID, rec)
 }
@@ -119,12 +125,19 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 		return "", false, fmt.Errorf("%w: config.user: %w", driver.ErrStart, err)
 	}
 	for range 3 {
+		if err := d.records.openGate(t.ID); err != nil {
+			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, err)
+		}
 		res, err := d.cli.ContainerCreate(ctx, d.options(t, c, img))
 		if err == nil {
 			return res.ID, false, nil
 		}
 		if !cerrdefs.IsConflict(err) {
 			return "", false, d.refused(culprit(err.Error()), err)
+		}
+		// From here on the one that is there cannot begin; what has, has.
+		if err := d.records.closeGate(t.ID); err != nil {
+			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, err)
 		}
 		got, err := d.cli.ContainerInspect(ctx, nameOf(t.ID), client.ContainerInspectOptions{})
 		if cerrdefs.IsNotFound(err) {
@@ -186,8 +199,11 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
 }
 
 // resume goes on with a start that an agent before this one had begun: the
-// engine may be at it.
-func (d *Driver) resume(ctx context.Context, id driver.ID, rec record) error {
+// engine may be at it. A container that does not begin in time is not started
+// once more, since the first request may run it in between: another takes its
+// place, and it is kept from beginning.
+func (d *Driver) resume(ctx context.Context, t driver.Task, c config, rec record) error {
+	id := t.ID
 	for until := time.Now().Add(settle); ; {
 		got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
 		switch {
@@ -205,7 +221,10 @@ func (d *Driver) resume(ctx context.Context, id driver.ID, rec record) error {
 			st, err := d.records.end(id, st)
 			return cmp.Or(err, failure(st))
 		case time.Now().After(until):
-			return d.begin(ctx, id, rec)
+			if _, err := d.records.change(id, func(rec *record) { rec.Begun = false }); err != nil {
+				return fmt.Errorf("%w: %w", driver.ErrStart, err)
+			}
+			return d.launch(ctx, t, c)
 		}
 		if err := pause(ctx, again); err != nil {
 			return fmt.Errorf("%w: %w", driver.ErrStart, err)

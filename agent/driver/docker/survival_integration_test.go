@@ -111,6 +111,7 @@ func TestSurvival(t *testing.T) {
 		"pruned after its end":    pruned,
 		"half made":               halfMade,
 		"begun by a dead agent":   begunByTheDead,
+		"started late":            startedLate,
 		"name taken":              nameTaken,
 		"stopped during its pull": stoppedDuringStart,
 		"engine hangs":            hangingEngine,
@@ -164,7 +165,7 @@ func halfMade(t *testing.T, e *engine) {
 	dir := t.TempDir()
 	d := open(t, e, dir)
 	task := newTask(t, counted(forever))
-	_, err := d.records.change(task.ID, func(*record) {})
+	_, err := d.records.change(task.ID, func(*record) {}) // makes the folder of its gate, too
 	must(t, err)
 	c, err := parse(task)
 	must(t, err)
@@ -192,6 +193,8 @@ func begunByTheDead(t *testing.T, e *engine) {
 		task := newTask(t, counted(forever))
 		c, err := parse(task)
 		must(t, err)
+		_, err = d.records.change(task.ID, func(*record) {})
+		must(t, err)
 		made, _, err := d.create(limited(t), task, c)
 		must(t, err)
 		_, err = d.records.change(task.ID, func(r *record) { r.Container, r.Begun = made, true })
@@ -204,9 +207,52 @@ func begunByTheDead(t *testing.T, e *engine) {
 		must(t, next.Start(limited(t), task))
 		begun(t, task)
 		must(t, next.Stop(limited(t), task.ID, time.Second))
-		if rec, _ := next.records.get(task.ID); rec.Container != made || starts(task) != 1 {
+		if rec, _ := next.records.get(task.ID); (rec.Container == made) != reached || starts(task) != 1 {
 			t.Errorf("reached %v: container %s, was %s; %d starts", reached, rec.Container, made, starts(task))
 		}
+	}
+}
+
+// startedLate: an engine that hung carries a start out when another container is
+// about to take the place of the first.
+func startedLate(t *testing.T, e *engine) {
+	d := open(t, e, t.TempDir())
+	task := newTask(t, counted("exit 4"))
+	c, err := parse(task)
+	must(t, err)
+	_, err = d.records.change(task.ID, func(*record) {})
+	must(t, err)
+	first, _, err := d.create(limited(t), task, c)
+	must(t, err)
+	must(t, d.records.closeGate(task.ID))
+	if _, err := d.cli.ContainerStart(limited(t), first, client.ContainerStartOptions{}); err == nil {
+		t.Error("it begins although its gate is closed")
+	}
+	must(t, d.Start(limited(t), task))
+	if st, err := d.Wait(limited(t), task.ID); err != nil || st.ExitCode != 4 || starts(task) != 1 {
+		t.Errorf("%d starts, %+v: %v", starts(task), st, err)
+	}
+	if rec, _ := d.records.get(task.ID); rec.Container == first {
+		t.Error("it is the first container")
+	}
+	// One that has begun, and even ended, before the gate is closed counts.
+	task = newTask(t, counted("exit 5"))
+	c, err = parse(task)
+	must(t, err)
+	_, err = d.records.change(task.ID, func(*record) {})
+	must(t, err)
+	first, _, err = d.create(limited(t), task, c)
+	must(t, err)
+	_, err = d.cli.ContainerStart(limited(t), first, client.ContainerStartOptions{})
+	must(t, err)
+	must(t, d.untilStopped(limited(t), first))
+	must(t, d.Start(limited(t), task))
+	if st, err := d.Wait(limited(t), task.ID); err != nil || st.ExitCode != 5 || starts(task) != 1 {
+		t.Errorf("%d starts, %+v: %v", starts(task), st, err)
+	}
+	must(t, d.Remove(limited(t), task.ID))
+	if _, err := os.Stat(filepath.Dir(d.records.gate(task.ID))); err == nil {
+		t.Error("its gate is left")
 	}
 }
 
