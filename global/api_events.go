@@ -4,10 +4,12 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -18,6 +20,8 @@ const (
 	// instancesAhead is how many events of regions wait for a slow reader before
 	// the regions' streams wait as well.
 	instancesAhead = 256
+	// followAgain is the wait after a region's events could not be followed.
+	followAgain = time.Second
 	// instanceEvent begins the types of events about instances.
 	instanceEvent = "instance."
 )
@@ -55,7 +59,10 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 				return err
 			}
 			token = ev.GetToken()
-			if ev.GetType() == "region.connected" {
+			switch {
+			case ev.GetReset_():
+				regions.followAll() // who connected meanwhile is not told
+			case ev.GetType() == "region.connected":
 				regions.follow(ev.GetSubject())
 			}
 		}
@@ -108,11 +115,19 @@ func (a *active) newRegionsEvents(ctx context.Context) (*regionsEvents, error) {
 	}
 	r := &regionsEvents{a: a, out: make(chan *nusav1.Event, instancesAhead), conns: map[string]*grpc.ClientConn{}}
 	r.ctx, r.cancel = context.WithCancel(ctx)
-	conns, _ := a.reach(nil)
+	r.followAll()
+	return r, nil
+}
+
+// followAll follows the regions that are connected now.
+func (r *regionsEvents) followAll() {
+	if r == nil {
+		return
+	}
+	conns, _ := r.a.reach(nil)
 	for _, c := range conns {
 		r.follow(c.name)
 	}
-	return r, nil
 }
 
 func (r *regionsEvents) end() {
@@ -141,25 +156,44 @@ func (r *regionsEvents) follow(name string) {
 		return
 	}
 	r.conns[name] = conn
-	r.wg.Go(func() {
-		up, err := nusav1.NewEventsClient(conn).Watch(r.ctx, &nusav1.WatchEventsRequest{Instances: true})
+	r.wg.Go(func() { r.pass(name, conn) })
+}
+
+// pass passes a region's events on for as long as its session is there. Where
+// they do not come it tells of the gap, and asks again from where it was.
+func (r *regionsEvents) pass(name string, conn *grpc.ClientConn) {
+	gap := func(at *timestamppb.Timestamp, message string) error {
+		return r.put(&nusav1.Event{Time: at, Type: "instance.gap", Subject: name, Message: message})
+	}
+	token, told := "", false
+	for {
+		up, err := nusav1.NewEventsClient(conn).Watch(r.ctx, &nusav1.WatchEventsRequest{Instances: true, Token: token})
 		if err == nil {
 			err = relay(up, func(ev *nusav1.Event) error {
+				token, told = ev.GetToken(), false
 				switch {
 				case ev.GetReset_():
-					ev = &nusav1.Event{Time: ev.GetTime(), Type: "instance.gap", Subject: name, Message: "more happened than could be passed on"}
+					return gap(ev.GetTime(), "more happened than could be passed on")
 				case !strings.HasPrefix(ev.GetType(), instanceEvent):
 					return nil // it tells the global tier what matters here
-				default:
-					ev.Message = name + ": " + ev.GetMessage()
 				}
+				ev.Message = name + ": " + ev.GetMessage()
 				return r.put(ev)
 			})
 		}
-		if err != nil && r.ctx.Err() == nil {
-			_ = r.put(&nusav1.Event{Type: "instance.gap", Subject: name, Message: "its instances are not followed any more: " + status.Convert(err).Message()})
+		if !told && r.ctx.Err() == nil {
+			_ = gap(timestamppb.Now(), "its instances are not followed now: "+status.Convert(err).Message())
+			told = true
 		}
-	})
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-time.After(followAgain):
+		}
+		if again, err := r.a.dial(name); err != nil || again != conn {
+			return // region.connected tells of its next session
+		}
+	}
 }
 
 func (r *regionsEvents) put(ev *nusav1.Event) error {
