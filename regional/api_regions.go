@@ -38,7 +38,7 @@ func (regions) Remove(context.Context, *nusav1.GetRegionRequest) (*nusav1.Remove
 func (l *leader) own() *nusav1.Region {
 	name, address := l.s.master()
 	out := &nusav1.Region{
-		Definition: l.s.cfg.Region, State: nusav1.RegionState_REGION_STATE_DISCONNECTED,
+		Definition: l.s.cfg.Region, State: nusav1.RegionState_REGION_STATE_ISLAND,
 		ClusterId: l.cluster.ID, Incarnation: l.cluster.Incarnation, Term: l.term,
 		Master: name, MasterAddress: address, Servers: l.s.servers(),
 		Report: l.makeReport(nil),

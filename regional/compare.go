@@ -177,6 +177,8 @@ func (l *leader) digests(ctx context.Context, index uint64) (out []*nusav1.Serve
 				st.Hash = d.GetHash()
 			case code == codes.OutOfRange || code == codes.DeadlineExceeded:
 				caught = false
+			case code == codes.Unavailable:
+				st.Error = "does not answer"
 			case code == codes.Unimplemented:
 				st.Error = "an older version, which cannot say"
 			default:

@@ -75,5 +75,5 @@ func sameState(r *nusav1.VerifyRegionResponse) error {
 	if len(hashes) > 1 {
 		return fmt.Errorf("the servers of region %s hold different states at index %d: stop those that are in the minority, empty their data directories and start them again; they take the state from the master", r.GetRegion(), r.GetIndex())
 	}
-	return fmt.Errorf("%d of %d servers of region %s did not say what they hold", silent, len(r.GetServers()), r.GetRegion())
+	return fmt.Errorf("%d of %d servers of region %s did not say what they hold: start them, or replace them, and ask again", silent, len(r.GetServers()), r.GetRegion())
 }

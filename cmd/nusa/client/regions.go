@@ -127,7 +127,7 @@ func (v view) regionState(r *nusav1.Region) string {
 
 // away says that what is known of a region's servers is not of now.
 func away(r *nusav1.Region) bool {
-	return r.GetState() != nusav1.RegionState_REGION_STATE_CONNECTED
+	return r.GetState() != nusav1.RegionState_REGION_STATE_CONNECTED && r.GetState() != nusav1.RegionState_REGION_STATE_ISLAND
 }
 
 // masterOf is a region's master; nobody knows it while the region is away.
@@ -233,7 +233,7 @@ func reportAge(r *nusav1.Region) string {
 	switch {
 	case r.GetReportAge() != nil:
 		return "report of " + age(r.GetReportAge()) + " ago"
-	case r.GetState() == nusav1.RegionState_REGION_STATE_CONNECTED:
+	case !away(r):
 		return "present report"
 	}
 	return "report of unknown age"

@@ -58,6 +58,8 @@ func (d dotWriter) region(r *nusav1.Region, nodes []*nusav1.Node, above string) 
 	switch r.GetState() {
 	case nusav1.RegionState_REGION_STATE_CONNECTED:
 		colour, style = dotGood, "solid"
+	case nusav1.RegionState_REGION_STATE_ISLAND:
+		colour, style = dotWait, "solid"
 	case nusav1.RegionState_REGION_STATE_DEFINED, nusav1.RegionState_REGION_STATE_UNSPECIFIED:
 		colour = dotNone
 	}

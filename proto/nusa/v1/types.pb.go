@@ -261,6 +261,9 @@ const (
 	RegionState_REGION_STATE_DISCONNECTED RegionState = 3
 	// A verdict gave its work to others.
 	RegionState_REGION_STATE_LOST RegionState = 4
+	// Said by the region itself while it has no session with a global tier: it
+	// goes on, and what it says of itself is of now.
+	RegionState_REGION_STATE_ISLAND RegionState = 5
 )
 
 // Enum value maps for RegionState.
@@ -271,6 +274,7 @@ var (
 		2: "REGION_STATE_CONNECTED",
 		3: "REGION_STATE_DISCONNECTED",
 		4: "REGION_STATE_LOST",
+		5: "REGION_STATE_ISLAND",
 	}
 	RegionState_value = map[string]int32{
 		"REGION_STATE_UNSPECIFIED":  0,
@@ -278,6 +282,7 @@ var (
 		"REGION_STATE_CONNECTED":    2,
 		"REGION_STATE_DISCONNECTED": 3,
 		"REGION_STATE_LOST":         4,
+		"REGION_STATE_ISLAND":       5,
 	}
 )
 
@@ -3545,13 +3550,14 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x0eREASON_REVOKED\x10I\x12\x15\n" +
 	"\x11REASON_OVERRIDDEN\x10J\x12\x16\n" +
 	"\x12REASON_RESCHEDULED\x10K\x12\x12\n" +
-	"\x0eREASON_BACKOFF\x10L*\x97\x01\n" +
+	"\x0eREASON_BACKOFF\x10L*\xb0\x01\n" +
 	"\vRegionState\x12\x1c\n" +
 	"\x18REGION_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REGION_STATE_DEFINED\x10\x01\x12\x1a\n" +
 	"\x16REGION_STATE_CONNECTED\x10\x02\x12\x1d\n" +
 	"\x19REGION_STATE_DISCONNECTED\x10\x03\x12\x15\n" +
-	"\x11REGION_STATE_LOST\x10\x04*g\n" +
+	"\x11REGION_STATE_LOST\x10\x04\x12\x17\n" +
+	"\x13REGION_STATE_ISLAND\x10\x05*g\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x01\x12\x13\n" +
