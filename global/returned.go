@@ -104,11 +104,12 @@ func (r *regionState) onlyWords() {
 	}
 }
 
-// forPlacer is the refusal as it counts now.
+// forPlacer is the refusal as it counts now. What agents declined says nothing
+// of other jobs that ask for as much: it was a secret, a volume, an image.
 func (r returned) forPlacer(now time.Duration) place.Returned {
 	out := r.Returned
 	out.HeldFor = max(0, r.hold-(now-r.at))
-	if r.words || now-r.at > returnedFor {
+	if r.words || r.Reason == reasonDeclined || now-r.at > returnedFor {
 		out.Ask = 0
 	}
 	if r.words {

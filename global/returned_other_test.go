@@ -1,0 +1,21 @@
+package global
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+)
+
+// TestDeclinedIsTheJobsOwn: a region whose agents declined one job is not
+// closed to another that asks for as much; one that lacked memory is.
+func TestDeclinedIsTheJobsOwn(t *testing.T) {
+	for reason, ask := range map[string]uint64{reasonDeclined: 0, "insufficient_memory": 7} {
+		r := &regionState{}
+		r.remember(returned{times: 1, Returned: place.Returned{Job: "a", Reason: reason, Ask: 7}}, 5*time.Second)
+		got := r.returned[0].forPlacer(time.Second)
+		if held := reason == reasonDeclined; got.Ask != ask || (got.HeldFor > 0) != held {
+			t.Errorf("%s: ask %d, held for %s", reason, got.Ask, got.HeldFor)
+		}
+	}
+}
