@@ -107,7 +107,8 @@ disconnect.node.after says. node list shows them until node remove, or 72 h.
 func executables(plugins map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(plugins)) {
 		if _, err := exec.LookPath(plugins[name]); err != nil {
-			return fmt.Errorf("--plugin %s: cannot be started: %w", name, err)
+			// As text: an error about a file is shown as that alone, without the flag.
+			return fmt.Errorf("--plugin %s: cannot be started: %v", name, err)
 		}
 	}
 	return nil
