@@ -214,7 +214,7 @@ func TestAgentStartsBesideADriverThatHangs(t *testing.T) {
 	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
 	hung.hangs.Store(true)
 	began := time.Now()
-	stop = runAgent(t, config())
+	runAgent(t, config())
 	m.untilState("good", running)
 	if d := time.Since(began); d >= statusLimit {
 		t.Errorf("the agent was held up for %s", d)

@@ -48,8 +48,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 // launch makes the container and tells the engine to start it.
 func (d *Driver) launch(ctx context.Context, t driver.Task, c config) error {
 	// The record comes first: what has none is swept.
-	rec, err := d.records.change(t.ID, func(rec *record) { rec.MemoryBytes = t.Resources.MemoryBytes })
-	if err != nil {
+	if _, err := d.records.change(t.ID, func(rec *record) { rec.MemoryBytes = t.Resources.MemoryBytes }); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
 	made, ran, err := d.create(ctx, t, c)
@@ -60,7 +59,7 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config) error {
 		}
 		return err
 	}
-	rec, err = d.records.change(t.ID, func(rec *record) { rec.Container, rec.Begun = made, true })
+	rec, err := d.records.change(t.ID, func(rec *record) { rec.Container, rec.Begun = made, true })
 	if err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
