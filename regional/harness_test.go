@@ -267,6 +267,7 @@ type fakeAgent struct {
 	ip       string
 	react    func(*nusav1.AllocOrder) *nusav1.AllocReport
 	stats    func() *nusav1.NodeStats // with each heartbeat; nil: none
+	leaves   bool                     // it says goodbye when it is woken
 	cancel   context.CancelFunc
 	done     chan struct{}
 
@@ -510,6 +511,13 @@ func (a *fakeAgent) speak(ctx context.Context, stream grpc.BidiStreamingClient[n
 		case <-ctx.Done():
 			return
 		case <-a.wake:
+			leaves := false
+			a.held(func(a *fakeAgent) { leaves = a.leaves })
+			if leaves {
+				_ = stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Goodbye{Goodbye: &nusav1.Goodbye{Message: "bye"}}})
+				<-ctx.Done()
+				return
+			}
 		case <-lease.C:
 			m := &nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: id}}}
 			a.held(func(a *fakeAgent) {

@@ -182,7 +182,7 @@ func TestADeclineGoesToTheNextNode(t *testing.T) {
 	})
 }
 
-func TestGoodbyeMovesWorkAtOnce(t *testing.T) {
+func TestDrainMovesWorkAtOnce(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
@@ -197,6 +197,43 @@ func TestGoodbyeMovesWorkAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.eventually("the drained node's work moved", func() bool { return w.running(1)["n2"] == 2 && w.running(1)["n1"] == 0 })
+	})
+}
+
+// TestWhatALeavingNodeNeverBegan does not begin when it is back: the order came
+// as the agent left, and another node has run the instance since.
+func TestWhatALeavingNodeNeverBegan(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.server(1)
+		w.master(1)
+		n1 := w.agent("n1", func(*nusav1.AllocOrder) *nusav1.AllocReport { return nil })
+		w.submit(1, spec("web", 1))
+		on := func(name string) (live, ended int) {
+			for _, a := range w.allocs(1, true) {
+				switch {
+				case a.GetNodeName() != name:
+				case a.GetState() <= nusav1.AllocState_ALLOC_STATE_RUNNING:
+					live++
+				default:
+					ended++
+				}
+			}
+			return live, ended
+		}
+		w.eventually("it is put on n1", func() bool { live, _ := on("n1"); return live == 1 })
+		n1.held(func(a *fakeAgent) { a.leaves = true })
+		n1.poke()
+		w.eventually("it has ended there", func() bool { live, ended := on("n1"); return live == 0 && ended == 1 })
+		n1.stop()
+		w.agent("n2", runs)
+		w.eventually("it runs on n2", func() bool { return w.running(1)["n2"] == 1 })
+		n1.held(func(a *fakeAgent) { a.leaves = false })
+		n1.start()
+		w.eventually("n1 is back", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		time.Sleep(time.Minute)
+		if live, _ := on("n1"); live != 0 || w.running(1)["n2"] != 1 {
+			t.Errorf("%d on n1, %d on n2", live, w.running(1)["n2"])
+		}
 	})
 }
 

@@ -378,7 +378,29 @@ func (ss *agentSession) goodbye(ctx context.Context, g *nusav1.Goodbye) error {
 	ss.node.mu.Unlock()
 	ss.l.log.Info("node leaves", "node", ss.hello.GetName(), "id", ss.node.id, "message", g.GetMessage())
 	ss.l.events.Add("node.left", ss.hello.GetName(), "%s", g.GetMessage())
-	_, err := ss.l.do(ctx, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeLeft}})
+	if _, err := ss.l.do(ctx, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeLeft}}); err != nil {
+		return err
+	}
+	return ss.neverBegun(ctx)
+}
+
+// neverBegun ends what was put on a node while its agent left: an agent says
+// goodbye when nothing of it runs. The order may never have come; else it would
+// begin when the node is back, beside the attempt that has replaced it.
+func (ss *agentSession) neverBegun(ctx context.Context) error {
+	view := ss.l.s.fsm.View()
+	cmd := &state.AgentReports{NodeID: ss.node.id, Position: view.Reports(ss.node.id)}
+	for a := range view.NodeAllocs(ss.node.id) {
+		if a.State == state.Pending {
+			cmd.Reports = append(cmd.Reports, state.AllocReport{
+				ID: a.ID, State: state.Failed, Declined: true, Reason: state.ReasonAgentLeaving, Message: "the agent left before it began",
+			})
+		}
+	}
+	if len(cmd.Reports) == 0 {
+		return nil
+	}
+	_, err := ss.l.do(ctx, state.Command{AgentReports: cmd})
 	return err
 }
 
