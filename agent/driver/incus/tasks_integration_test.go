@@ -68,7 +68,9 @@ func TestBadInput(t *testing.T) {
 		"port of somebody": {config: shell("sleep 60"), ports: []driver.Port{{Label: "web", Host: taken(t), To: 80}}, kind: driver.ErrStart, words: []string{"ports: ", "proxy device"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tk := task(t, d, "bad-input", c.config)
+			// Each of its own, as runs are: what the daemon clears away behind a
+			// deleted instance goes by the name.
+			tk := task(t, d, strings.ReplaceAll(name, " ", "-"), c.config)
 			if c.memory != 0 {
 				tk.Resources.MemoryBytes = c.memory
 			}
