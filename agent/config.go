@@ -129,6 +129,11 @@ type Config struct {
 	// socket, where there is or was one. IncusCert, IncusKey and IncusCA are files for
 	// https, in PEM; without IncusCA the system's authorities are trusted.
 	Incus, IncusCert, IncusKey, IncusCA string
+	// IncusPrivileged lets jobs have any key and device of Incus, of which some are
+	// root on the host. IncusProfiles are the daemon's profiles that jobs may name;
+	// the one named default they may in any case.
+	IncusPrivileged bool
+	IncusProfiles   []string
 	// SupervisorArgv is how the process driver starts a supervisor. Default:
 	// slim.Argv below DataDir, else this executable with "supervise".
 	SupervisorArgv []string
@@ -296,7 +301,7 @@ func (c Config) withIncus(argv []string) (Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("%w: --incus-cert, --incus-key, --incus-ca: %w", errConfig, err)
 	}
-	d, err := incus.New(incus.Config{Dir: dir, Address: c.Incus, TLS: trust, Init: argv})
+	d, err := incus.New(incus.Config{Dir: dir, Address: c.Incus, TLS: trust, Init: argv, AllowPrivileged: c.IncusPrivileged, Profiles: c.IncusProfiles})
 	if err != nil {
 		return c, fmt.Errorf("%w: --incus: %w", errConfig, err)
 	}

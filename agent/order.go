@@ -149,7 +149,7 @@ func (o *order) readGroup(node node) error {
 		}
 		o.tasks[name] = to
 		if bad == nil && node.setup != nil && o.alloc.Want == reconcile.Run {
-			if err := node.setup.Admit(to.setup); err != nil {
+			if err := node.admit(to); err != nil {
 				o.alloc.Ask.UnsupportedReason = declinedFor(err)
 				bad = fmt.Errorf("task %s: %w", name, plainSetup(err))
 			}
@@ -158,12 +158,23 @@ func (o *order) readGroup(node node) error {
 	return bad
 }
 
+// admit says what of a task this node lacks, or its operator does not allow.
+func (n node) admit(to taskOrder) error {
+	if err := n.setup.Admit(to.setup); err != nil {
+		return err
+	}
+	if d, ok := n.reach.drivers[to.driver].(driver.Admitter); ok {
+		return d.Admit(to.task)
+	}
+	return nil
+}
+
 // declinedFor is the reason of a task that cannot be made ready here.
 func declinedFor(err error) reconcile.Reason {
 	switch {
 	case errors.Is(err, setup.ErrSecretMissing):
 		return reconcile.ReasonSecretMissing
-	case errors.Is(err, setup.ErrNotAllowed):
+	case errors.Is(err, driver.ErrNotAllowed):
 		return reconcile.ReasonNotAllowed
 	}
 	return ""

@@ -22,6 +22,8 @@ var (
 	// ErrInvalid: the task asks for something that this driver can never do; a
 	// retry is useless.
 	ErrInvalid = errors.New("task not supported")
+	// ErrNotAllowed: the node's operator did not allow it. Another node may.
+	ErrNotAllowed = errors.New("not allowed on this node")
 	// ErrStart: the task could not be started; a retry may help.
 	ErrStart = errors.New("task did not start")
 	// ErrUnsupported: this engine, or this host, cannot do that; the missing
@@ -101,6 +103,15 @@ type Driver interface {
 	Size(ctx context.Context, id ID) (int64, error)
 	// Remove forgets a run that has ended, with its logs. Unknown: nil.
 	Remove(ctx context.Context, id ID) error
+}
+
+// Admitter is a Driver that can say, without its engine, what of a task this
+// node's operator does not allow: such a task is declined before anything of it
+// is made ready. Start refuses it too.
+type Admitter interface {
+	// Admit is nil, or wraps ErrNotAllowed and names the field and the setting.
+	// What else is wrong with the task is not its business.
+	Admit(t Task) error
 }
 
 // ID names one run of one task of one allocation: a restart is another run.

@@ -97,7 +97,7 @@ func failed(at string, err error) *Error {
 	if fe := (fieldError{}); errors.As(err, &fe) {
 		out.Field, out.Err = at+"."+fe.field, fe.error
 	}
-	for _, final := range []error{ErrNotAllowed, errBudget, errRedirect, errArchive, errChecksum} {
+	for _, final := range []error{driver.ErrNotAllowed, errBudget, errRedirect, errArchive, errChecksum} {
 		out.Final = out.Final || errors.Is(err, final)
 	}
 	return out
@@ -141,7 +141,7 @@ func (s *Setup) complete(ctx context.Context, alloc *os.Root, t Task, i int, a A
 func place(ctx context.Context, alloc *os.Root, work, taskDir string, a Artifact, b *budget, who owner) error {
 	file, folder := filepath.Join(work, "file"), strings.HasSuffix(a.To, "/")
 	if !filepath.IsLocal(a.To) {
-		return fieldError{"to", fmt.Errorf("%w: %q leaves the task's folder", ErrNotAllowed, a.To)}
+		return fieldError{"to", fmt.Errorf("%w: %q leaves the task's folder", driver.ErrNotAllowed, a.To)}
 	}
 	name := baseName(a.Source)
 	kind := archiveKind(name)
@@ -248,7 +248,7 @@ func (s *Setup) fetch(ctx context.Context, alloc *os.Root, file string, a Artifa
 		return errors.New("not an address")
 	}
 	if u.Scheme == "http" && h == nil {
-		return fieldError{"checksum", fmt.Errorf("%w: http needs a checksum", ErrNotAllowed)}
+		return fieldError{"checksum", fmt.Errorf("%w: http needs a checksum", driver.ErrNotAllowed)}
 	}
 	pause := s.cfg.RetryAfter
 	for n := 1; ; n++ {
@@ -385,7 +385,7 @@ func (s *Setup) openFile(path string) (io.ReadCloser, error) {
 	}
 	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
 		f.Close()
-		return nil, errors.Join(err, fmt.Errorf("%w: it is not a plain file", ErrNotAllowed))
+		return nil, errors.Join(err, fmt.Errorf("%w: it is not a plain file", driver.ErrNotAllowed))
 	}
 	return f, nil
 }

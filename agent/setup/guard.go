@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"path/filepath"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
 // Bounds of one request.
@@ -60,7 +62,7 @@ func (s *Setup) allowAddr(ip netip.Addr) error {
 	if public {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is not a public address, and --artifacts-allow does not name it", ErrNotAllowed, ip)
+	return fmt.Errorf("%w: %s is not a public address, and --artifacts-allow does not name it", driver.ErrNotAllowed, ip)
 }
 
 // allowSource says what can be said of a source without asking the network.
@@ -89,7 +91,7 @@ func (s *Setup) folderOf(path string) (folder, rel string, err error) {
 			return f, rel, nil
 		}
 	}
-	return "", "", fmt.Errorf("%w: %s is in no folder that --artifacts-allow names", ErrNotAllowed, path)
+	return "", "", fmt.Errorf("%w: %s is in no folder that --artifacts-allow names", driver.ErrNotAllowed, path)
 }
 
 // newClient dials only what allowAddr accepts, whatever a name resolves to and

@@ -137,7 +137,7 @@ func mounted(dir string) bool {
 // writeSecrets puts a task's secrets into memory. On a disk they never are.
 func (s *Setup) writeSecrets(t Task, who owner) error {
 	if err := s.CanSecrets(); err != nil {
-		return &Error{Field: "secrets", Err: fmt.Errorf("%w: %w", ErrNotAllowed, err), Final: true}
+		return &Error{Field: "secrets", Err: fmt.Errorf("%w: %w", driver.ErrNotAllowed, err), Final: true}
 	}
 	dir := s.SecretsDir(t.Alloc, t.Name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -31,13 +31,9 @@ import (
 // DefaultArtifactsMax bounds what the artifacts of a task take, in bytes.
 const DefaultArtifactsMax = 1 << 30
 
-// Errors besides those of package driver; they are reasons to decline.
-var (
-	// ErrNotAllowed: the node's operator did not allow it.
-	ErrNotAllowed = errors.New("not allowed on this node")
-	// ErrSecretMissing: the node does not hold the secret.
-	ErrSecretMissing = errors.New("this node has no such secret")
-)
+// ErrSecretMissing: the node does not hold the secret. Like
+// driver.ErrNotAllowed it is a reason to decline.
+var ErrSecretMissing = errors.New("this node has no such secret")
 
 // Error is what of a task could not be made ready. It is one of driver.ErrStart
 // and driver.ErrInvalid, by whether a retry may help.
@@ -193,7 +189,7 @@ func (s *Setup) SecretsDir(alloc, task string) string {
 	return filepath.Join(s.allocDir(alloc), "secrets", task)
 }
 
-// Admit says why a task cannot be made ready here: ErrNotAllowed or
+// Admit says why a task cannot be made ready here: driver.ErrNotAllowed or
 // ErrSecretMissing in an *Error. It changes nothing and does not look beyond
 // this machine.
 func (s *Setup) Admit(t Task) error {
@@ -371,21 +367,21 @@ func (s *Setup) Volumes(in []driver.Volume) ([]driver.Volume, error) {
 
 func (s *Setup) volume(source string) (string, error) {
 	if len(s.cfg.VolumesAllow) == 0 {
-		return "", fmt.Errorf("%w: its agent gives no folder of the host away (--volumes-allow)", ErrNotAllowed)
+		return "", fmt.Errorf("%w: its agent gives no folder of the host away (--volumes-allow)", driver.ErrNotAllowed)
 	}
 	if !filepath.IsAbs(source) || !belowAny(filepath.Clean(source), s.cfg.VolumesAllow) {
-		return "", fmt.Errorf("%w: %s is not below %s (--volumes-allow)", ErrNotAllowed, source, strings.Join(s.cfg.VolumesAllow, ", "))
+		return "", fmt.Errorf("%w: %s is not below %s (--volumes-allow)", driver.ErrNotAllowed, source, strings.Join(s.cfg.VolumesAllow, ", "))
 	}
 	real, err := filepath.EvalSymlinks(source)
 	if err != nil {
-		return "", fmt.Errorf("%w: %s: %w", ErrNotAllowed, source, plain(err))
+		return "", fmt.Errorf("%w: %s: %w", driver.ErrNotAllowed, source, plain(err))
 	}
 	if !belowAny(real, resolved(s.cfg.VolumesAllow)) {
-		return "", fmt.Errorf("%w: a link in %s leads out of what --volumes-allow names", ErrNotAllowed, source)
+		return "", fmt.Errorf("%w: a link in %s leads out of what --volumes-allow names", driver.ErrNotAllowed, source)
 	}
 	for _, own := range resolved(s.cfg.Private) {
 		if belowAny(real, []string{own}) || belowAny(own, []string{real}) {
-			return "", fmt.Errorf("%w: %s leads to what is the agent's own: name a folder that neither is in its data or secrets folder nor holds it", ErrNotAllowed, source)
+			return "", fmt.Errorf("%w: %s leads to what is the agent's own: name a folder that neither is in its data or secrets folder nor holds it", driver.ErrNotAllowed, source)
 		}
 	}
 	return real, nil

@@ -240,7 +240,7 @@ func TestVolumes(t *testing.T) {
 			if err != nil || got[0].Source != c.want {
 				t.Errorf("%s below %s: %v %v", c.source, c.allow, got, err)
 			}
-		case !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "volumes.data.source"):
+		case !errors.Is(err, driver.ErrNotAllowed) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "volumes.data.source"):
 			t.Errorf("%s below %s: %v, want %s", c.source, c.allow, err, c.want)
 		}
 	}

@@ -24,8 +24,8 @@ const (
 // Start: see driver.Driver.
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	c, err := parse(t)
-	if err == nil && c.privileged && !d.cfg.AllowPrivileged {
-		err = errors.New("config.privileged: this agent does not allow it (--docker-allow-privileged)")
+	if err == nil {
+		err = d.allowed(c)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
@@ -43,6 +43,22 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 		return d.resume(ctx, t, c, rec)
 	}
 	return d.launch(ctx, t, c)
+}
+
+// Admit: see driver.Admitter.
+func (d *Driver) Admit(t driver.Task) error {
+	c, err := parse(t)
+	if err != nil {
+		return nil // Start says so
+	}
+	return d.allowed(c)
+}
+
+func (d *Driver) allowed(c config) error {
+	if c.privileged && !d.cfg.AllowPrivileged {
+		return fmt.Errorf("config.privileged: %w (--docker-allow-privileged)", driver.ErrNotAllowed)
+	}
+	return nil
 }
 
 // launch makes the container and tells the engine to start it.

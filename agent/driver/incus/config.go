@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/job"
@@ -114,6 +115,11 @@ func (c *config) check(t driver.Task) error {
 		return errors.New("ports: a virtual machine has a network of its own: use config.devices")
 	case c.supervised() && t.Resources.MemoryBytes > 0 && t.Resources.MemoryBytes < minMemory:
 		return fmt.Errorf("resources.memory: %d bytes, a container needs at least %d MiB", t.Resources.MemoryBytes, minMemory>>20)
+	}
+	for _, v := range t.Volumes {
+		if strings.ContainsFunc(v.Target, unicode.IsControl) { // it becomes part of a line of the engine's
+			return fmt.Errorf("volumes.%s.target: %q has a control character", v.Name, v.Target)
+		}
 	}
 	for _, limit := range []string{"limits.memory", "limits.cpu.allowance"} {
 		if _, set := c.config[limit]; set && (limit == "limits.memory" && t.Resources.MemoryBytes > 0 || limit == "limits.cpu.allowance" && t.Resources.CPUMilli > 0) {

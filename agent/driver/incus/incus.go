@@ -41,6 +41,10 @@ type Config struct {
 	// executable, statically linked and readable by everybody, is shown to them.
 	// The folder of the run follows. Default: this executable with `supervise`.
 	Init []string
+	// AllowPrivileged lets jobs have any key and device of Incus: some are root on
+	// the host. Profiles are those that jobs may name besides the default one.
+	AllowPrivileged bool
+	Profiles        []string
 }
 
 // Driver runs Incus instances. Make one with New.

@@ -21,6 +21,9 @@ import (
 // Start: see driver.Driver.
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	c, err := parse(t)
+	if err == nil {
+		err = c.allowed(d.cfg)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
 	}
@@ -46,6 +49,15 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
 	return d.abandon(t.ID, rec, err)
+}
+
+// Admit: see driver.Admitter.
+func (d *Driver) Admit(t driver.Task) error {
+	c, err := parse(t)
+	if err != nil {
+		return nil // Start says so
+	}
+	return c.allowed(d.cfg)
 }
 
 // failure turns a run that could not start into the error of its start.

@@ -35,6 +35,7 @@ func TestBadInput(t *testing.T) {
 	i := real(t)
 	must(t, i.AddImage(t.Context(), "foreign", "aarch64"))
 	d := newReal(t, t.TempDir())
+	d.cfg.AllowPrivileged = true // these are the daemon's refusals
 	other := task(t, d, "other", counted())
 	must(t, d.Start(limited(t, time.Minute), other))
 	with := func(key string, value any) map[string]any {

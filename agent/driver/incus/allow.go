@@ -1,0 +1,124 @@
+package incus
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// allowFlag of the agent lets jobs have what is not known to be harmless.
+const allowFlag = "--incus-allow-privileged"
+
+// harmlessKeys of an instance's configuration reach nothing of the host: they
+// bound what is used, or are for the guest. What is not here, also what a later
+// Incus brings, needs allowFlag.
+var harmlessKeys = []string{
+	"agent.nic_config", "security.secureboot",
+	"limits.cpu", "limits.cpu.allowance", "limits.cpu.nodes", "limits.cpu.priority", "limits.disk.priority",
+	"limits.memory", "limits.memory.swap", "limits.memory.swap.priority", "limits.processes",
+	"limits.kernel.as", "limits.kernel.core", "limits.kernel.cpu", "limits.kernel.data", "limits.kernel.fsize",
+	"limits.kernel.memlock", "limits.kernel.nofile", "limits.kernel.nproc", "limits.kernel.stack",
+}
+
+// guestKeys begin the names of keys that only the guest reads; their values may
+// have several lines.
+var guestKeys = []string{"cloud-init.", "user."}
+
+// environment begins the names of variables. An engine may write their values,
+// as they are, into the file by which it starts the container: one line each.
+const environment = "environment."
+
+// Switches that are harmless one way only.
+var (
+	harmlessOff = []string{"security.guestapi", "security.nesting", "security.privileged"}
+	harmlessOn  = []string{"security.idmap.isolated"}
+)
+
+// A device is harmless with these keys alone, beside its type. A nic joins a
+// network that the operator made, a disk is the instance's own.
+var (
+	nicKeys  = []string{"boot.priority", "hwaddr", "ipv4.address", "ipv6.address", "limits.egress", "limits.ingress", "limits.max", "limits.priority", "mtu", "name", "network"}
+	rootKeys = []string{"boot.priority", "limits.max", "limits.read", "limits.write", "path", "pool", "size", "size.state"}
+	// driveKeys are of a drive that tells a machine about itself.
+	driveKeys = []string{"boot.priority", "source"}
+	drives    = []string{"agent:config", "cloud-init:config"}
+)
+
+// defaultProfile is what the daemon gives an instance that names none.
+const defaultProfile = "default"
+
+// allowed says what of a task may reach past what jobs are given of this
+// machine, or was not made for jobs. Errors wrap driver.ErrNotAllowed and name
+// the field and the agent's flag.
+func (c config) allowed(cfg Config) error {
+	if cfg.AllowPrivileged {
+		return nil
+	}
+	no := func(field, why string) error {
+		return fmt.Errorf("%s: %w: %s", field, driver.ErrNotAllowed, why)
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.config)) {
+		if !harmlessKey(k, c.config[k]) {
+			return no(fmt.Sprintf("config.config[%q]", k), fmt.Sprintf("with this value it may reach the machine (%s)", allowFlag))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.devices)) {
+		d, field := c.devices[name], fmt.Sprintf("config.devices[%q]", name)
+		keys, why := deviceKeys(c.kind, d)
+		if why != "" {
+			return no(field, fmt.Sprintf("%s (%s)", why, allowFlag))
+		}
+		for _, k := range slices.Sorted(maps.Keys(d)) {
+			if k != "type" && !slices.Contains(keys, k) || strings.ContainsFunc(d[k], unicode.IsControl) {
+				return no(fmt.Sprintf("%s[%q]", field, k), fmt.Sprintf("it may reach the machine (%s)", allowFlag))
+			}
+		}
+	}
+	for i, p := range c.profiles {
+		if p != defaultProfile && !slices.Contains(cfg.Profiles, p) {
+			return no(fmt.Sprintf("config.profiles[%d]", i), fmt.Sprintf("the profile %s is not one that jobs may have (--incus-profiles)", p))
+		}
+	}
+	return nil
+}
+
+func harmlessKey(k, value string) bool {
+	begins := func(prefix string) bool { return strings.HasPrefix(k, prefix) }
+	switch {
+	case strings.ContainsFunc(k, unicode.IsControl):
+		return false
+	case slices.ContainsFunc(guestKeys, begins):
+		return true
+	case strings.ContainsFunc(value, unicode.IsControl):
+		return false
+	case slices.Contains(harmlessOff, k):
+		return slices.Contains([]string{"false", "0", "no", "off"}, strings.ToLower(value))
+	case slices.Contains(harmlessOn, k):
+		return slices.Contains([]string{"true", "1", "yes", "on"}, strings.ToLower(value))
+	}
+	return begins(environment) || slices.Contains(harmlessKeys, k)
+}
+
+// deviceKeys are those that a device may have beside its type, or why there are
+// none.
+func deviceKeys(kind string, d map[string]string) (keys []string, why string) {
+	switch {
+	case d["type"] == "none":
+		return nil, ""
+	case d["type"] == "nic" && d["network"] == "":
+		return nil, "a nic without a managed network joins one of the machine's"
+	case d["type"] == "nic":
+		return nicKeys, ""
+	case d["type"] == "disk" && d["path"] == "/" && d["source"] == "":
+		return rootKeys, ""
+	case d["type"] == "disk" && kind == typeVM && slices.Contains(drives, d["source"]):
+		return driveKeys, ""
+	case d["type"] == "disk":
+		return nil, "a disk but the root's is the machine's: the group's `volumes` give folders of it"
+	}
+	return nil, fmt.Sprintf("a device of type %q reaches the machine", d["type"])
+}
