@@ -22,8 +22,8 @@ type Verdict struct {
 	Terms   []Term
 }
 
-// Explain answers for every node, best first, the refused ones after them by
-// id. Nil when the group is not held. It looks at each node by itself, without
+// Explain answers for every node that did not leave, best first, the refused
+// ones after them by id. Nil when the group is not held. It looks at each node by itself, without
 // the index that Make uses.
 func Explain(in Input, key state.GroupKey) []Verdict {
 	g, ok := in.View.Group(key)
@@ -63,10 +63,14 @@ func ExplainAsk(in Input, job *state.Job, group string) []Verdict {
 	if job.Type != state.System {
 		e.burdens(in, key)
 	}
-	t.kept = keptBefore(in, key, job.Priority)
+	t.kept, e.own = keptBefore(in, key, job.Priority)
 	out := make([]Verdict, 0, len(t.nodes))
 	for i := range t.nodes {
-		out = append(out, e.verdict(&t.nodes[i]))
+		if n := &t.nodes[i]; n.Status != state.NodeLeft || e.here[n.ID] > 0 {
+			v := e.verdict(n)
+			v.Message = e.withKept(n, v)
+			out = append(out, v)
+		}
 	}
 	slices.SortStableFunc(out, func(a, b Verdict) int {
 		ab, bb := a.Taken > 0 || a.Reason == "", b.Taken > 0 || b.Reason == ""
@@ -94,13 +98,47 @@ type explainer struct {
 	waits    bool
 	declined map[string]string
 	failed   map[string]int
+	// own are the nodes that are kept for the group's own instances.
+	own []Kept
+}
+
+// withKept is a verdict's message with what the node is kept for, where that is
+// not what is said already.
+func (e *explainer) withKept(n *node, v Verdict) string {
+	said := v.Message
+	also := func(text string) {
+		if said != "" {
+			text = said + "; " + text
+		}
+		said = text
+	}
+	region := e.table.view.Cluster().Region
+	if k := e.table.keeps(n.pos); k != nil && v.Reason != state.ReasonReserved {
+		also(k.forWhom(region))
+	}
+	for i := range e.own {
+		if e.own[i].pos == n.pos {
+			also(e.own[i].forWhom(region))
+		}
+	}
+	return said
 }
 
 // verdict is about one more instance, or the one that the node has.
 func (e *explainer) verdict(n *node) Verdict {
 	v := Verdict{NodeID: n.ID, NodeName: n.Name, Taken: e.here[n.ID]}
 	refuse := func(n *node, r state.Reason) { v.Reason, v.Message = r, e.describe(n, r) }
-	if r := cmp.Or(e.refuseStatus(n), e.refuseKind(n)); r != "" {
+	if r := e.refuseStatus(n); r != "" {
+		refuse(n, r)
+		switch besides := cmp.Or(e.unfit(n), e.refuseRoom(n)); {
+		case besides == "":
+			v.Message += ", and would fit"
+		case besides != r:
+			v.Message += "; besides: " + e.describe(n, besides)
+		}
+		return v
+	}
+	if r := e.refuseKind(n); r != "" {
 		refuse(n, r)
 		return v
 	}

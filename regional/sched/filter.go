@@ -166,7 +166,7 @@ func (c *class) describe(n *node, r state.Reason) string {
 	need := c.Resources
 	switch r {
 	case state.ReasonNodeLost:
-		return "node is " + n.Status.String()
+		return "nothing is heard from it"
 	case state.ReasonNodeDraining:
 		return "an operator drains it"
 	case state.ReasonNodeCordoned:

@@ -18,6 +18,7 @@ type keeper struct {
 	index    int32
 	priority int32
 	waited   time.Duration
+	until    int64
 }
 
 // judge is the oracle's walk through one plan.
@@ -64,7 +65,8 @@ func judgePlan(t *rapid.T, in sched.Input, p *sched.Plan) *judge {
 		t.Fatalf("out of order: %v %v\n%s", places, unplaced, p)
 	}
 	for i, k := range p.Kept {
-		if i >= len(j.kept) || (keeper{k.NodeID, k.Key, k.Index, j.kept[i].priority, k.Waited}) != j.kept[i] {
+		if i >= len(j.kept) || (keeper{k.NodeID, k.Key, k.Index, j.kept[i].priority, k.Waited, k.UntilUnixNano}) != j.kept[i] ||
+			k.SinceUnixNano != in.NowUnixNano-int64(k.Waited) {
 			t.Fatalf("%+v is kept, the oracle keeps %+v\n%s", k, j.kept, p)
 		}
 	}
@@ -195,6 +197,9 @@ func (j *judge) claim(view *state.View, g *state.GroupView, unplaced []sched.Unp
 		bare := &oracle{view: view, key: u.Key, ask: o.ask, empty: true}
 		takers := 0
 		best := keeper{key: u.Key, index: u.index, priority: job.Priority, waited: waited}
+		if !u.System {
+			best.until = nextChoice(since, j.in.NowUnixNano)
+		}
 		var lack float64
 		var late bool
 		for n := range view.Nodes() { // by id

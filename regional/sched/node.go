@@ -2,6 +2,7 @@ package sched
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -66,6 +67,17 @@ func newTable(view *state.View) *table {
 		t.dedicate(&t.nodes[pos], u.Dedicated, u.DedicatedJob)
 	}
 	return t
+}
+
+// present are the nodes that did not leave.
+func (t *table) present() iter.Seq[*node] {
+	return func(yield func(*node) bool) {
+		for i := range t.nodes {
+			if n := &t.nodes[i]; n.Status != state.NodeLeft && !yield(n) {
+				return
+			}
+		}
+	}
 }
 
 // position finds a node by id.

@@ -243,8 +243,9 @@ func (o *oracle) lack(n *state.Node) float64 {
 // late says that something was put on a node after the choice of one began, for
 // an instance without a node since then.
 func (o *oracle) late(n *state.Node, since, now int64) bool {
+	next := nextChoice(since, now)
 	began := since + int64(time.Minute)
-	for hold := int64(10 * time.Minute); began+hold <= now; hold *= 2 {
+	for hold := int64(10 * time.Minute); began+hold < next; hold *= 2 {
 		began += hold
 	}
 	for a := range o.view.NodeAllocs(n.ID) {
@@ -253,4 +254,14 @@ func (o *oracle) late(n *state.Node, since, now int64) bool {
 		}
 	}
 	return false
+}
+
+// nextChoice is when another node may be kept: a minute and 10, 20, 40 minutes
+// and so on after an instance began to wait.
+func nextChoice(since, now int64) int64 {
+	next := since + int64(11*time.Minute)
+	for hold := int64(20 * time.Minute); next <= now; hold *= 2 {
+		next += hold
+	}
+	return next
 }

@@ -27,9 +27,9 @@ type ranking struct {
 	refusedKept uint64
 	// takes says that a node takes an instance when it is empty, once asked.
 	asked, takes bool
-	// never is why no node ever does, once looked for.
-	looked bool
-	never  *refusals
+	// hopeless is why none that takes work does, once looked for.
+	looked   bool
+	hopeless *refusals
 }
 
 type entry struct {

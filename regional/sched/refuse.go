@@ -14,15 +14,10 @@ import (
 // unplaced explains instances that no node takes; nodes that declined are left
 // out, said is the words of the latest of them.
 func (d *decision) unplaced(r *ranking, ranges []Range, declined []string, said string) {
-	u := Unplaced{Ranges: ranges}
-	if len(d.nodes.nodes) == 0 {
-		d.addUnplaced(u, state.ReasonNoNodes, "the region has no nodes")
-		return
-	}
 	if !r.looked {
-		r.looked, r.never = true, r.hopeless()
+		r.looked, r.hopeless = true, r.class.hopeless()
 	}
-	f := r.never
+	f := r.hopeless
 	switch {
 	case f != nil:
 	case len(declined) > 0:
@@ -33,8 +28,7 @@ func (d *decision) unplaced(r *ranking, ranges []Range, declined []string, said 
 	default:
 		f = r.refused
 	}
-	u.Counts, u.Never = f.counts, f.never
-	d.addUnplaced(u, f.reason, f.message)
+	d.addUnplaced(Unplaced{Ranges: ranges, Counts: f.counts, Never: f.never}, f.reason, f.message)
 }
 
 // refusals is why no node takes one more instance of a class.
@@ -49,7 +43,7 @@ type refusals struct {
 }
 
 func (t *tally) refusals() *refusals {
-	f := &refusals{reason: state.ReasonNoFittingNode, message: "no node fits", never: t.never, counts: t.counts()}
+	f := &refusals{reason: state.ReasonNoNodes, message: "the region has no nodes", counts: t.counts()}
 	if len(f.counts) > 0 {
 		b := blocking(f.counts)
 		f.reason, f.message = b.Reason, b.Message
@@ -57,56 +51,100 @@ func (t *tally) refusals() *refusals {
 	return f
 }
 
+// unfit is why a node would not do whatever is free on it: what it is. Empty
+// for nodes that suit.
+func (c *class) unfit(n *node) state.Reason {
+	if n.ControlPlane {
+		return state.ReasonControlPlaneHost
+	}
+	return c.refuseKind(n)
+}
+
+// refusals looks at what each node has free. A node that suits but takes no work
+// now, because it is silent, drained or cordoned, counts only if it would take
+// the instance otherwise, or if all that suit are so: what it lacks besides is
+// nothing to wait for. Nodes that left do not count.
 func (c *class) refusals(declined []string, said string) *refusals {
 	t := newTally(c)
 	t.said = said
-	for i := range c.table.nodes {
-		n := &c.table.nodes[i]
-		r := c.refuse(n)
+	var closed []*node
+	for n := range c.table.present() {
+		r := c.unfit(n)
 		switch {
 		case r != "":
-		case slices.Contains(declined, n.ID):
-			r = state.ReasonDeclined
-		case c.table.keeps(n.pos) != nil:
-			r = state.ReasonReserved
+		case !n.Eligible():
+			closed = append(closed, n)
+			continue
+		default:
+			t.suited++
+			if r = c.refuseRoom(n); r == "" && slices.Contains(declined, n.ID) {
+				r = state.ReasonDeclined
+			}
+			if r == "" && c.table.keeps(n.pos) != nil {
+				r = state.ReasonReserved
+			}
 		}
 		if r != "" {
 			t.add(n, r)
 		}
 	}
+	for _, n := range closed {
+		if t.suited == 0 || c.refuseRoom(n) == "" {
+			t.add(n, c.refuseStatus(n))
+		}
+	}
 	return t.refusals()
 }
 
-// hopeless is why no node would take an instance even if nothing ran on it and
-// everybody let it work; nil if one would. Nodes of the right kind count with
-// what they lack then, whatever is in the way now: with what none of them has
-// enough of, if there is such a thing.
+// hopeless is why no node that takes work would take an instance even if nothing
+// ran on it; nil if one would. Nodes that suit count with what they lack then:
+// with what none of them has enough of, if there is such a thing. If all that
+// suit are silent, drained or cordoned, it is about those.
 func (c *class) hopeless() *refusals {
 	t := newTally(c)
-	t.never = true
-	var most state.Resources
-	for i := range c.table.nodes {
-		n := &c.table.nodes[i]
-		if n.ControlPlane || c.refuseKind(n) != "" {
-			continue
-		}
-		if c.refuseEmpty(n) == "" {
+	t.empty = true
+	var open, closed []*node
+	for n := range c.table.present() {
+		r := c.unfit(n)
+		switch {
+		case r != "":
+			t.add(n, r)
+		case !n.Eligible():
+			closed = append(closed, n)
+		case c.refuseEmpty(n) == "":
 			return nil
+		default:
+			open = append(open, n)
 		}
-		t.suited++
+	}
+	large := func(n *node) bool { return c.refuseEmpty(n) == "" }
+	never := !slices.ContainsFunc(closed, large)
+	switch {
+	case len(open) > 0:
+		for _, n := range slices.DeleteFunc(closed, func(n *node) bool { return !large(n) }) {
+			t.add(n, c.refuseStatus(n))
+		}
+	case never:
+		open = closed
+	default:
+		return nil
+	}
+	if len(open)+len(t.by) == 0 {
+		return nil // there are no nodes yet
+	}
+	var most state.Resources
+	for _, n := range open {
 		most = largest(most, n.Capacity)
 	}
+	t.suited = len(open)
 	short := c.shortOf(most)
-	for i := range c.table.nodes {
-		n := &c.table.nodes[i]
-		if n.ControlPlane || c.refuseKind(n) != "" {
-			t.add(n, c.refuse(n))
-			continue
-		}
+	for _, n := range open {
 		empty := n.emptied()
 		t.add(empty, cmp.Or(short, c.refuseRoom(empty)))
 	}
-	return t.refusals()
+	f := t.refusals()
+	f.never = never
+	return f
 }
 
 // blocking is the reason that stands in the way: the most frequent one of nodes
@@ -118,17 +156,18 @@ func blocking(counts []state.Count) state.Count {
 }
 
 // farFromFitting ranks what refuses a node: no room, or its agent's word, only
-// refuses those that would do, and one that is kept has even room.
+// refuses those that would do, and one that is kept has even room. One that
+// takes no work now counts only if it would do.
 func farFromFitting(r state.Reason) int {
 	switch r {
 	case state.ReasonReserved:
 		return -1
+	case state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned:
+		return 1
+	case state.ReasonConstraint, state.ReasonDriverMissing, state.ReasonCapabilityMissing:
+		return 2
 	case state.ReasonPoolMismatch, state.ReasonControlPlaneHost:
 		return 3
-	case state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned:
-		return 2
-	case state.ReasonConstraint, state.ReasonDriverMissing, state.ReasonCapabilityMissing:
-		return 1
 	}
 	return 0
 }
@@ -139,10 +178,10 @@ type tally struct {
 	by map[state.Reason]*refusedBy
 	// said is why the latest node declined, in its words.
 	said string
-	// never: nodes of the right kind, of which there are suited, are as if they
-	// were empty.
-	never  bool
+	// suited are the nodes of the right kind that take work; empty says that they
+	// are looked at as if nothing ran on them.
 	suited int
+	empty  bool
 }
 
 // refusedBy are the nodes that refuse for one reason.
@@ -220,9 +259,9 @@ func (t *tally) message(r state.Reason, b *refusedBy) string {
 	}
 	if need, has := t.figures(b.example, r); need != "" {
 		switch {
-		case t.never && b.nodes == t.suited:
+		case t.empty && b.nodes == t.suited:
 			return "needs " + need + ", the largest node that suits otherwise, " + b.example.Name + ", has " + has
-		case t.never: // others lack something else
+		case t.empty: // others lack something else
 			return "needs " + need + ", the largest of " + plural(b.nodes, "node") + ", " + b.example.Name + ", has " + has
 		case b.nodes == 1:
 			return "needs " + need + ", " + b.example.Name + " has " + has + " free"
@@ -233,7 +272,14 @@ func (t *tally) message(r state.Reason, b *refusedBy) string {
 	if b.nodes > 1 {
 		where += fmt.Sprintf(" and %d more", b.nodes-1)
 	}
-	return t.describe(b.example, r) + " (" + where + ")"
+	switch said := t.describe(b.example, r); {
+	case farFromFitting(r) != 1 || t.suited == 0:
+		return said + " (" + where + ")"
+	case t.empty:
+		return said + ", and is large enough (" + where + ")"
+	default:
+		return said + ", and would fit (" + where + ")"
+	}
 }
 
 // declinedText says who declined, and in the words of the latest why: they name

@@ -30,7 +30,11 @@ type Kept struct {
 	Key      state.GroupKey // of the instance that it is kept for
 	Index    int32
 	Waited   time.Duration
-	pos      int32
+	// SinceUnixNano is when it began to wait. UntilUnixNano is when another node
+	// may be chosen, if it still waits then; 0 where no other would do.
+	SinceUnixNano, UntilUnixNano int64
+
+	pos int32
 }
 
 // claim is an instance for which a node is to be kept.
@@ -87,11 +91,11 @@ func (p *planner) reserve() bool {
 	had := len(t.kept)
 	for ; p.heard < len(p.claims); p.heard++ {
 		c := &p.claims[p.heard]
-		if pos := p.nodeFor(c); pos >= 0 {
+		if pos, until := p.nodeFor(c); pos >= 0 {
 			n := &t.nodes[pos]
 			t.kept = append(t.kept, Kept{
 				NodeID: n.ID, NodeName: n.Name, Key: c.key, Index: c.index,
-				Waited: time.Duration(p.in.NowUnixNano - c.since), pos: pos,
+				Waited: time.Duration(p.in.NowUnixNano - c.since), SinceUnixNano: c.since, UntilUnixNano: until, pos: pos,
 			})
 		}
 	}
@@ -99,19 +103,20 @@ func (p *planner) reserve() bool {
 }
 
 // nodeFor chooses the node that is kept for an instance, of those that would
-// take it when they are empty and are not kept yet; -1 if there is none. It is
+// take it when they are empty and are not kept yet, and until when the choice
+// holds; -1 if there is none. It is
 // the one that lacks least of those on which nothing was put since the choice
 // began, else of all. Without that, a node on which much ends at once would be
 // chosen in the place of one that is nearly free, which others then fill up
 // again; like this every node that is chosen is empty when what ran at the
 // beginning has ended.
-func (p *planner) nodeFor(c *claim) int32 {
+func (p *planner) nodeFor(c *claim) (pos int32, until int64) {
 	t := p.nodes
 	if c.ranking == nil {
 		if t.keeps(c.pos) != nil {
-			return -1
+			return -1, 0
 		}
-		return c.pos
+		return c.pos, 0
 	}
 	began, ends := chosen(c.since+int64(ReserveAfter), p.in.NowUnixNano)
 	p.wake(ends) // who is refused may be placed when it is another node
@@ -130,7 +135,7 @@ func (p *planner) nodeFor(c *claim) int32 {
 			best, least, disturbed = n.pos, lack, late
 		}
 	}
-	return best
+	return best, ends
 }
 
 // chosen is when the choice of a node began that holds now, and when it ends:
@@ -233,9 +238,15 @@ func (p *picker) choices() int {
 	return n
 }
 
-// forWhom says what a node is kept for.
+// forWhom says what a node is kept for, since when it has waited, and until when
+// the node is kept.
 func (k *Kept) forWhom(region string) string {
-	return "kept for " + k.Key.JobKey().In(region) + " " + k.Key.Group + "[" + strconv.Itoa(int(k.Index)) + "], which has waited " + k.waited()
+	text := "kept for " + k.Key.JobKey().In(region) + " " + k.Key.Group + "[" + strconv.Itoa(int(k.Index)) + "], which has waited since " +
+		moment(k.SinceUnixNano, 0) + ", until it is placed"
+	if k.UntilUnixNano > 0 {
+		text += " or at least " + moment(k.UntilUnixNano, k.SinceUnixNano)
+	}
+	return text
 }
 
 // waited is in whole minutes: a text that is the same for a while is not sent
@@ -245,29 +256,41 @@ func (k *Kept) waited() string {
 }
 
 // keptBefore are the nodes that a plan keeps from a group that would be placed
-// now, or from a group that is not there yet and has the priority.
-func keptBefore(in Input, key state.GroupKey, priority int32) []Kept {
+// now, or from a group that is not there yet and has the priority; and those
+// that it keeps for the group itself.
+func keptBefore(in Input, key state.GroupKey, priority int32) (others, own []Kept) {
 	p := &planner{Planner: NewPlanner(), in: in, plan: &Plan{}}
 	p.in.MaxPlaces = defaultMaxPlaces
 	groups := slices.Collect(in.View.Unsettled())
 	end := slices.IndexFunc(groups, func(g *state.GroupView) bool { return g.Key == key })
-	if end < 0 {
+	there := end >= 0
+	if !there {
 		end = slices.IndexFunc(groups, func(g *state.GroupView) bool { return len(g.Slots) > 0 && in.priority(g) < priority })
 	}
-	if end >= 0 {
+	switch {
+	case there:
+		groups = groups[:end+1]
+	case end >= 0:
 		groups = groups[:end]
 	}
 	if !slices.ContainsFunc(groups, in.mayClaim) {
-		return nil
+		return nil, nil
 	}
 	for _, g := range groups {
 		p.group(g)
 	}
 	if len(p.claims) == 0 {
-		return nil
+		return nil, nil
 	}
 	p.reserve()
-	return p.nodes.kept
+	for _, k := range p.nodes.kept {
+		if k.Key == key {
+			own = append(own, k)
+		} else {
+			others = append(others, k)
+		}
+	}
+	return others, own
 }
 
 // mayClaim is false for groups that certainly have no claim, and cheap.

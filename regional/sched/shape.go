@@ -19,11 +19,7 @@ func FitCount(in Input, ask *state.Ask, max int) int {
 
 // WhyNone says what stands in the way of an ask that FitCount is 0 for.
 func WhyNone(in Input, ask *state.Ask) (state.Reason, string) {
-	t := newTable(in.View)
-	if len(t.nodes) == 0 {
-		return state.ReasonNoNodes, "the region has no nodes"
-	}
-	c := newClass(t, in.Funcs, ask, state.JobKey{})
+	c := newClass(newTable(in.View), in.Funcs, ask, state.JobKey{})
 	f := c.hopeless()
 	if f == nil {
 		f = c.refusals(nil, "")

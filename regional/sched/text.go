@@ -3,7 +3,18 @@ package sched
 import (
 	"strconv"
 	"strings"
+	"time"
 )
+
+// moment writes a point of time: "2026-03-01 17:04 UTC", or without the day
+// where it is that of another one.
+func moment(unixNano, after int64) string {
+	at, other := time.Unix(0, unixNano).UTC(), time.Unix(0, after).UTC()
+	if at.Truncate(24*time.Hour).Equal(other.Truncate(24*time.Hour)) && after > 0 {
+		return at.Format("15:04 UTC")
+	}
+	return at.Format("2006-01-02 15:04 UTC")
+}
 
 // plural is "1 node", "2 nodes".
 func plural(n int, what string) string {
