@@ -64,6 +64,10 @@ type Path struct {
 	// State is the worst one of the edges along the way: unknown if one is a
 	// guess, stale if one is.
 	State State
+	// Doubts are the measurements along the way that are not believed, each with
+	// why. The path counts with the longer one of what was measured and what is
+	// expected instead.
+	Doubts []Doubt
 }
 
 // Relays are the regions between the ends.
@@ -83,6 +87,9 @@ func (p Path) String() string {
 	case p.State == Stale:
 		s += " (stale)"
 	}
+	for _, d := range p.Doubts {
+		s += ", " + d.String()
+	}
 	if p.Cost.Total() != p.RTT {
 		s += ", " + p.Cost.String()
 	}
@@ -99,46 +106,78 @@ const (
 )
 
 // Router finds paths over one view at one percentile. It keeps the round trips
-// as dense arrays: for n regions 8·n² bytes, and as much again for each kind of
-// guess that the view holds. Building one costs n² steps, so callers keep it as
-// long as its view. It is immutable and safe for concurrent use.
+// as dense arrays: for n regions 8·n² bytes, and as much again where the view
+// holds stale ones, and for each kind of guess. Building one costs n² steps, so
+// callers keep it as long as its view. It is immutable and safe for concurrent
+// use.
 type Router struct {
 	view *View
 	p    Percentile
 	n    int
-	// levels hold the round trips in ns, from*n+to: what was measured, then
-	// predictions too, then estimates too. A level that adds nothing is nil.
-	levels [3][]int64
+	// levels of trust hold the round trips in ns, from*n+to, each with those
+	// before it. One that adds nothing is nil, but for the first.
+	levels [levels][]int64
+}
+
+// Levels of trust in an edge.
+const (
+	levelFresh = uint8(iota) // measured lately
+	levelStale
+	levelPredicted
+	levelEstimated
+	levels
+)
+
+// level of what is believed of an edge; levels if it is no way to go now.
+func (e Edge) level() uint8 {
+	switch {
+	case e.Source == Measured && e.State == OK:
+		return levelFresh
+	case e.Source == Measured && e.State == Stale:
+		return levelStale
+	case e.Source == Predicted:
+		return levelPredicted
+	case e.Source == Estimated:
+		return levelEstimated
+	}
+	return levels
 }
 
 // NewRouter builds a router. Percentile as for View.Distance.
 func NewRouter(v *View, p Percentile) *Router {
 	r := &Router{view: v, p: p, n: len(v.regions)}
-	r.levels[0] = v.roundTrips(p)
-	var found [3]bool
-	for i := range r.n {
-		for j := range r.n {
-			k := i*r.n + j
-			if i == j || r.levels[0][k] != noWay {
-				continue
-			}
+	costs, trust := make([]int64, r.n*r.n), make([]uint8, r.n*r.n)
+	var found [levels + 1]bool
+	for k := range costs {
+		i, j := k/r.n, k%r.n
+		costs[k], trust[k] = noWay, levels
+		switch c := v.cell(i, j); {
+		case i == j:
+		case c != nil && len(v.doubts) == 0: // most of a large view, without an Edge
+			trust[k] = Edge{Source: Measured, State: v.stateOf(c)}.level()
+			costs[k] = hopCost(c.rtt(p))
+		default:
 			e := v.believed(i, j)
-			if e.Source == None || e.Source == Measured {
-				continue // not known, or unreachable
-			}
-			first := int(e.Source - Measured)
-			found[first] = true
-			for l := first; l < len(r.levels); l++ {
-				if r.levels[l] == nil {
-					r.levels[l] = slices.Clone(r.levels[0])
-				}
-				r.levels[l][k] = hopCost(e.RTT(p))
-			}
+			trust[k], costs[k] = e.level(), hopCost(e.RTT(p))
+		}
+		if found[trust[k]] = true; trust[k] == levels {
+			costs[k] = noWay
 		}
 	}
-	for l := 1; l < len(found); l++ {
-		if !found[l] {
-			r.levels[l] = nil
+	last := uint8(levels - 1)
+	for last > levelFresh && !found[last] {
+		last--
+	}
+	r.levels[last] = costs
+	for l := range last {
+		if l != levelFresh && !found[l] {
+			continue
+		}
+		r.levels[l] = slices.Clone(costs)
+		for k := range costs {
+			if trust[k] > l {
+				r.levels[l][k] = noWay
+			}
 		}
 	}
 	return r
@@ -175,10 +214,11 @@ func hopCost(d time.Duration) int64 { return min(max(int64(d), 0), maxHop) }
 
 // Paths are the K best loopless ways from one region to another, the cheapest
 // first, then the one with fewer relays, then by names; fewer if there are
-// fewer. Edges that are unreachable or without a value are not used, and
-// guesses only where there is no way without them: the most optimistic of many
-// guesses would else beat every measurement. A region is at no cost from
-// itself. Errors are ErrUnknownRegion and ErrWeights.
+// fewer. Edges that are unreachable or without a value are not used; stale ones
+// only where there is no way without them, since nobody knows whether they can
+// still be gone, and then guesses: the most optimistic of many would else beat
+// every measurement. The paths of one answer may use what its best one has to. A
+// region is at no cost from itself. Errors are ErrUnknownRegion and ErrWeights.
 func (r *Router) Paths(from, to string, o PathOptions) ([]Path, error) {
 	i, ok := r.view.index[from]
 	if !ok {
@@ -242,6 +282,9 @@ func (r *Router) path(nodes []int, level []int64, w *weighing) Path {
 		}
 		if e.State != OK && p.State != Unknown {
 			p.State = e.State
+		}
+		if e.Doubt != "" {
+			p.Doubts = append(p.Doubts, Doubt{e.From, e.To, e.Doubt})
 		}
 		if w == nil || w.price == nil {
 			continue

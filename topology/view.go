@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -36,6 +37,11 @@ type Predictor interface {
 
 // Doubt is a measurement that is not believed, and why, in words.
 type Doubt struct{ From, To, Why string }
+
+// String prints "a → b as measured is faster than light in fibre".
+func (d Doubt) String() string {
+	return fmt.Sprintf("%s → %s as measured is %s", d.From, d.To, d.Why)
+}
 
 // NewView builds a view. Of regions or edges given twice the later counts;
 // edges whose ends are not among the regions, edges of state Unknown and

@@ -163,12 +163,16 @@ func tell(names []string, from string, row func(i int) ([]topology.Edge, bool), 
 
 // Path is a path on the wire.
 func Path(p topology.Path) *nusav1.Path {
-	return &nusav1.Path{
+	out := &nusav1.Path{
 		Regions: p.Regions, Rtt: durationpb.New(p.RTT), Source: nusav1.RTTSource(p.Source),
 		Upper: durationpb.New(p.Upper), State: nusav1.EdgeState(p.State), Cost: durationpb.New(p.Cost.Total()),
 		CostRtt: durationpb.New(p.Cost.RTT), CostCpu: durationpb.New(p.Cost.CPU), CostQueue: durationpb.New(p.Cost.Queue),
 		NoLoad: p.NoLoad,
 	}
+	for _, d := range p.Doubts {
+		out.Doubts = append(out.Doubts, d.String())
+	}
+	return out
 }
 
 // Paths are paths on the wire.

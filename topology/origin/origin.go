@@ -300,8 +300,11 @@ func way(r *topology.Router, from, to string, p Policy) (topology.Path, string, 
 		return best, "by relay, there is no direct way: " + best.String(), nil
 	}
 	direct := paths[0]
-	if direct.Source != best.Source {
+	switch {
+	case direct.Source != best.Source:
 		return best, fmt.Sprintf("by relay, the direct way is only %s: %s", direct.Source, best), nil
+	case direct.State != best.State: // as paths have it, the best one is trusted more
+		return best, fmt.Sprintf("by relay, the direct way is %s: %s", direct.State, best), nil
 	}
 	if float64(costOf(best)) >= (1-p.MinRelayGain)*float64(costOf(direct)) {
 		return direct, fmt.Sprintf("directly %s; relays bring under %.0f%%", direct, p.MinRelayGain*100), nil

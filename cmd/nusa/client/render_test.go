@@ -100,6 +100,7 @@ func TestRendering(t *testing.T) {
 		{"latency --history --to eastus", func(v view, w io.Writer) { v.oneSeries(w, sampleEdges()[0]) }},
 		{"topology show, two nodes of many", func(v view, w io.Writer) { v.tree(w, crowdedTree(), 2) }},
 		{"topology path, with load", func(v view, w io.Writer) { v.paths(w, sampleWeighed()) }},
+		{"topology path over what is stale and what is contradicted", func(v view, w io.Writer) { v.paths(w, sampleDoubted()) }},
 		{"topology check", func(v view, w io.Writer) { v.findings(w, sampleCheck()) }},
 		{"topology check, nothing", func(v view, w io.Writer) { v.findings(w, &nusav1.CheckTopologyResponse{Regions: 1}) }},
 		{"origin list", func(v view, w io.Writer) { v.originList(w, &nusav1.ListOriginsResponse{Records: sampleOrigins()}) }},

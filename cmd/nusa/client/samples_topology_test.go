@@ -51,6 +51,15 @@ func sampleWeighed() *nusav1.PathResponse {
 	}}
 }
 
+// sampleDoubted are paths of which one has become old, and one is not believed.
+func sampleDoubted() *nusav1.PathResponse {
+	return &nusav1.PathResponse{Paths: []*nusav1.Path{
+		{Regions: []string{"southeastasia", "eastus"}, Rtt: lasting(224 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_MEASURED, State: nusav1.EdgeState_EDGE_STATE_STALE},
+		{Regions: []string{"southeastasia", "japaneast", "eastus"}, Rtt: lasting(931 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_MEASURED, State: nusav1.EdgeState_EDGE_STATE_OK,
+			Doubts: []string{"japaneast → eastus as measured is too long beside the round trips to third regions"}},
+	}}
+}
+
 func sampleCheck() *nusav1.CheckTopologyResponse {
 	const ms = time.Millisecond
 	return &nusav1.CheckTopologyResponse{Regions: 4, Measured: 9, Totals: map[string]int32{"impossible": 1, "location": 1, "one_way": 1, "detour": 12, "novelty": 1}, Findings: []*nusav1.TopologyFinding{

@@ -103,7 +103,10 @@ func topologyPath(s *settings) *cobra.Command {
 	o := pathOptions{}
 	c := &cobra.Command{
 		Use: "path FROM TO", Short: "Find the k best paths between two regions, relays included", Args: takes("FROM", "TO"),
-		Long: `Finds the best paths by round trip. With --cpu-weight and --queue-weight the load
+		Long: `Finds the best paths by round trip that can be gone now: over nothing that is
+unreachable, over stale measurements only where there is no way without them, and
+over guesses only where there is none with those. What such a path rests on is
+marked. With --cpu-weight and --queue-weight the load
 of the regions on the way counts too: at --cpu-weight 1ms a region that is 80 %
 busy costs 2 ms, at --queue-weight 1ms each that waits in its queue one.`,
 		Example: `  nusa topology path southeastasia eastus
@@ -120,7 +123,13 @@ busy costs 2 ms, at --queue-weight 1ms each that waits in its queue one.`,
 			if err != nil {
 				return err
 			}
-			return c.print(resp, func(w io.Writer) { c.view().paths(w, resp) })
+			return c.print(resp, func(w io.Writer) {
+				if len(resp.GetPaths()) == 0 {
+					fmt.Fprintln(w, o.none(args[0], args[1]))
+					return
+				}
+				c.view().paths(w, resp)
+			})
 		}),
 	}
 	f := c.Flags()
@@ -156,6 +165,18 @@ func (o pathOptions) request(from, to string) (*nusav1.PathRequest, error) {
 	return req, checkPercentile(o.percentile)
 }
 
+// none says that there is no path.
+func (o pathOptions) none(from, to string) string {
+	text := fmt.Sprintf("no path from %s to %s over at most %s in between can be gone now", from, to, plural(o.relays, "region"))
+	if o.relays == 0 {
+		text = fmt.Sprintf("the direct way from %s to %s cannot be gone now", from, to)
+	}
+	if o.relays < topology.MaxRelays {
+		text += fmt.Sprintf("; --relays %d may find one", max(o.relays+1, topology.DefaultRelays))
+	}
+	return text
+}
+
 // wireRelays is --relays on the wire, where 0 is the default.
 func wireRelays(n int) (int32, error) {
 	if n < 0 || n > topology.MaxRelays {
@@ -168,13 +189,9 @@ func wireRelays(n int) (int32, error) {
 }
 
 func (v view) paths(w io.Writer, resp *nusav1.PathResponse) {
-	if len(resp.GetPaths()) == 0 {
-		fmt.Fprintln(w, "no path is known; more --relays may find one")
-		return
-	}
 	t := newTable(">RANK", ">MS", ">AT MOST", ">COST", "PATH", "SOURCE", "STATE")
 	var edges []*nusav1.Edge
-	var idle []string
+	var idle, doubts []string
 	for i, p := range resp.GetPaths() {
 		e := pathEdge(p)
 		edges = append(edges, e)
@@ -188,7 +205,7 @@ func (v view) paths(w io.Writer, resp *nusav1.PathResponse) {
 		if p.GetState() != nusav1.EdgeState_EDGE_STATE_UNKNOWN {
 			state = v.state(word(p.GetState()))
 		}
-		idle = append(idle, p.GetNoLoad()...)
+		idle, doubts = append(idle, p.GetNoLoad()...), append(doubts, p.GetDoubts()...)
 		t.row(count(i+1), v.cell(e, 50), upper, cost, strings.Join(p.GetRegions(), " → "), v.state(word(p.GetSource())), state)
 	}
 	t.dropBlank("AT MOST")
@@ -198,13 +215,16 @@ func (v view) paths(w io.Writer, resp *nusav1.PathResponse) {
 	if len(idle) > 0 {
 		fmt.Fprintf(w, "\nthe load of %s is not known and counts as none\n", strings.Join(unique(idle), ", "))
 	}
+	for _, d := range unique(doubts) {
+		fmt.Fprintf(w, "\n%s: what is longer counts, that or what is expected\n", plain(d))
+	}
 	v.marks(w, edges)
 }
 
 // marks is a legend where there is something to explain.
 func (v view) marks(w io.Writer, edges []*nusav1.Edge) {
 	for _, e := range edges {
-		if e.GetSource() != nusav1.RTTSource_RTT_SOURCE_MEASURED || e.GetState() != nusav1.EdgeState_EDGE_STATE_OK {
+		if e.GetSource() != nusav1.RTTSource_RTT_SOURCE_MEASURED || e.GetState() != nusav1.EdgeState_EDGE_STATE_OK || e.GetDoubt() != "" {
 			v.legend(w, edges)
 			return
 		}
@@ -218,7 +238,7 @@ func pathEdge(p *nusav1.Path) *nusav1.Edge {
 	if state == nusav1.EdgeState_EDGE_STATE_UNKNOWN {
 		state = nusav1.EdgeState_EDGE_STATE_OK
 	}
-	return &nusav1.Edge{P50: p.GetRtt(), Source: p.GetSource(), State: state}
+	return &nusav1.Edge{P50: p.GetRtt(), Source: p.GetSource(), State: state, Doubt: strings.Join(p.GetDoubts(), "; ")}
 }
 
 // unique keeps the first of equal texts.

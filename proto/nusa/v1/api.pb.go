@@ -4335,7 +4335,8 @@ type Path struct {
 	Source RTTSource `protobuf:"varint,3,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
 	// The upper end of the stated error of guessed edges; rtt where there is none.
 	Upper *durationpb.Duration `protobuf:"bytes,4,opt,name=upper,proto3" json:"upper,omitempty"`
-	// The worst state of the measured edges along the path.
+	// The worst state of the edges along the path: unknown if one is a guess. A
+	// path has a stale edge only where there is no way without.
 	State EdgeState `protobuf:"varint,5,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
 	// What the path was ranked by: the round trip and the priced load.
 	Cost      *durationpb.Duration `protobuf:"bytes,6,opt,name=cost,proto3" json:"cost,omitempty"`
@@ -4343,7 +4344,11 @@ type Path struct {
 	CostCpu   *durationpb.Duration `protobuf:"bytes,8,opt,name=cost_cpu,json=costCpu,proto3" json:"cost_cpu,omitempty"`
 	CostQueue *durationpb.Duration `protobuf:"bytes,9,opt,name=cost_queue,json=costQueue,proto3" json:"cost_queue,omitempty"`
 	// Regions whose load is not known; they count as idle.
-	NoLoad        []string `protobuf:"bytes,10,rep,name=no_load,json=noLoad,proto3" json:"no_load,omitempty"`
+	NoLoad []string `protobuf:"bytes,10,rep,name=no_load,json=noLoad,proto3" json:"no_load,omitempty"`
+	// Measurements along the way that are not believed, in words, such as
+	// "a → b as measured is faster than light in fibre"; what is longer counts,
+	// the measurement or what is expected instead.
+	Doubts        []string `protobuf:"bytes,11,rep,name=doubts,proto3" json:"doubts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4444,6 +4449,13 @@ func (x *Path) GetCostQueue() *durationpb.Duration {
 func (x *Path) GetNoLoad() []string {
 	if x != nil {
 		return x.NoLoad
+	}
+	return nil
+}
+
+func (x *Path) GetDoubts() []string {
+	if x != nil {
+		return x.Doubts
 	}
 	return nil
 }
@@ -6736,7 +6748,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x03cpu\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03cpu\x12/\n" +
 	"\x05queue\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05queue\"3\n" +
 	"\fPathResponse\x12#\n" +
-	"\x05paths\x18\x01 \x03(\v2\r.nusa.v1.PathR\x05paths\"\xc2\x03\n" +
+	"\x05paths\x18\x01 \x03(\v2\r.nusa.v1.PathR\x05paths\"\xda\x03\n" +
 	"\x04Path\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12+\n" +
 	"\x03rtt\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03rtt\x12*\n" +
@@ -6749,7 +6761,8 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\n" +
 	"cost_queue\x18\t \x01(\v2\x19.google.protobuf.DurationR\tcostQueue\x12\x17\n" +
 	"\ano_load\x18\n" +
-	" \x03(\tR\x06noLoad\"g\n" +
+	" \x03(\tR\x06noLoad\x12\x16\n" +
+	"\x06doubts\x18\v \x03(\tR\x06doubts\"g\n" +
 	"\x14CheckTopologyRequest\x12\x1e\n" +
 	"\n" +
 	"percentile\x18\x01 \x01(\x05R\n" +
