@@ -138,8 +138,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// runWithStore runs an agent whose store can be made to fail.
-func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() error) {
+// assembled is an agent of which nothing runs yet, and how to end it then.
+func assembled(t *testing.T, cfg Config) (*role, func() error) {
 	t.Helper()
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -172,7 +172,15 @@ func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() er
 	if err != nil {
 		t.Fatal(err)
 	}
-	web, err := serve.Open(t.Context(), serve.Options{Net: cfg.Net, Logger: cfg.Logger, HTTPAddr: "-"})
+	return r, func() error { return errors.Join(st.close(), dir.Close()) }
+}
+
+// runWithStore runs an agent whose store can be made to fail.
+func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() error) {
+	t.Helper()
+	r, finish := assembled(t, cfg)
+	write := r.keeper.store
+	web, err := serve.Open(t.Context(), serve.Options{Net: r.cfg.Net, Logger: r.cfg.Logger, HTTPAddr: "-"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +188,7 @@ func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() er
 		if broken.Load() {
 			return syscall.ENOSPC
 		}
-		return st.write(n)
+		return write(n)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -194,7 +202,7 @@ func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() er
 		cancel()
 		select {
 		case err := <-ended:
-			return errors.Join(err, st.close(), dir.Close())
+			return errors.Join(err, finish())
 		case <-time.After(patience):
 			t.Error("the agent does not end")
 			return nil

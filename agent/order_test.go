@@ -174,7 +174,7 @@ func TestUnreadableTaskIsNotBegun(t *testing.T) {
 	wire := testOrder("aaaa", 1, "mock", nil, func(_ *nusav1.AllocOrder, g *nusav1.Group) {
 		g.Tasks["main"].Env = map[string]string{"X": "${NUSA_OF_TOMORROW}"}
 	})
-	err := e.begin(drv, readOrder(wire, node{}, false).tasks["main"])
+	_, err := e.begin(drv, readOrder(wire, node{}, false).tasks["main"])
 	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "NUSA_OF_TOMORROW") || len(drv.Running()) != 0 {
 		t.Errorf("%v, running %v", err, drv.Running())
 	}

@@ -36,6 +36,8 @@ func (e *engine) start(a *alloc, do reconcile.Action) {
 	now := time.Now()
 	t := a.act.Tasks[do.Task]
 	task := a.task(do.Task)
+	// A driver may have kept nothing of a run that did not start.
+	trace := t.Reason != reconcile.ReasonStartFailed
 	t = t.Begin(task, do.Run)
 	if do.Restart {
 		at := e.line.now()
@@ -54,11 +56,12 @@ func (e *engine) start(a *alloc, do reconcile.Action) {
 		to.task.LeaseDeadline = e.lease.At(e.clock()).Deadline
 	}
 	drv := e.drivers[to.driver]
-	e.tasks.Go(func() error { return e.launch(a, drv, to) })
+	e.tasks.Go(func() error { return e.launch(a, drv, to, trace) })
 }
 
-// launch starts a run and stays with it until it ends.
-func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder) error {
+// launch starts a run and stays with it until it ends. trace: the driver knows
+// the run before it.
+func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder, trace bool) error {
 	id := to.task.ID
 	if drv == nil { // it was there before the agent's restart
 		end := reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
@@ -66,42 +69,44 @@ func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder) error {
 		e.post(func() { e.over(a, id.Task, end) })
 		return nil
 	}
-	if old := id.Run - keptRuns; old > 0 {
-		// From the run on record a restarted agent looks for later ones: it must
-		// not be one that is removed. If it cannot be written the old run stays.
-		if e.keeper.flush() != nil {
-			e.log.Warn("old run not removed", "run", id, "error", e.keeper.failed())
-		} else if err := drv.Remove(e.ctx, driver.ID{Alloc: id.Alloc, Task: id.Task, Run: old}); err != nil {
-			e.log.Warn("old run not removed", "run", id, "error", err)
-		}
+	if id.Run > 1 && !e.replace(drv, id, trace) {
+		return nil
 	}
-	err := e.begin(drv, to)
+	asked, err := e.begin(drv, to)
 	switch {
 	case e.ctx.Err() != nil: // the next agent adopts whatever began
 	case err != nil:
-		e.notStarted(a, drv, id, err)
+		e.notStarted(a, drv, id, asked, err)
 	default:
 		e.follow(a, drv, id)
 	}
 	return nil
 }
 
+// replace has it on record that a task is at a further run, and removes an old
+// one. From the run on record a restarted agent looks for later ones: it must
+// not be one that is removed, or of which its driver has no trace. False: ctx
+// ended before.
+func (e *engine) replace(drv driver.Driver, id driver.ID, trace bool) bool {
+	for retry := newBackOff(); e.keeper.flush() != nil; {
+		e.log.Warn("old run not removed", "run", id, "error", e.keeper.failed())
+		if trace {
+			return true
+		}
+		if !sleep(e.ctx, retry.NextBackOff()) {
+			return false
+		}
+	}
+	if old := id.Run - keptRuns; old > 0 {
+		if err := drv.Remove(e.ctx, driver.ID{Alloc: id.Alloc, Task: id.Task, Run: old}); err != nil {
+			e.log.Warn("old run not removed", "run", id, "error", err)
+		}
+	}
+	return true
+}
+
 // noDriver is why a task of before the agent's restart ends.
 func noDriver(name string) string { return fmt.Sprintf("this agent has no driver %q any more", name) }
-
-// notStarted makes sure that nothing of a failed start is left, or of a run of
-// which its driver says what no driver may.
-func (e *engine) notStarted(a *alloc, drv driver.Driver, id driver.ID, cause error) {
-	if err := drv.Stop(e.ctx, id, 0); err != nil {
-		e.log.Error("failed start not cleaned up", "run", id, "error", err)
-	}
-	end := reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
-		Reason: reconcile.ReasonStartFailed, Message: cause.Error()}
-	if errors.Is(cause, driver.ErrInvalid) || errors.Is(cause, driver.ErrContract) {
-		end.Reason = reconcile.ReasonUnsupported
-	}
-	e.post(func() { e.over(a, id.Task, end) })
-}
 
 // follow reports that a run is up, and then its end.
 func (e *engine) follow(a *alloc, drv driver.Driver, id driver.ID) {
@@ -113,7 +118,7 @@ func (e *engine) follow(a *alloc, drv driver.Driver, id driver.ID) {
 		e.post(func() { e.begun(a, id.Task, id.Run, started) })
 	}
 	if errors.Is(err, driver.ErrContract) {
-		e.notStarted(a, drv, id, err)
+		e.notStarted(a, drv, id, true, err)
 		return
 	}
 	retry := newBackOff()
@@ -123,7 +128,7 @@ func (e *engine) follow(a *alloc, drv driver.Driver, id driver.ID) {
 			return
 		}
 		if errors.Is(err, driver.ErrContract) {
-			e.notStarted(a, drv, id, err)
+			e.notStarted(a, drv, id, true, err)
 			return
 		}
 		if err == nil {
@@ -230,7 +235,15 @@ func (r *onRecord) ask(ctx context.Context, drv driver.Driver) {
 // recovered notes what was found out about a run.
 func (e *engine) recovered(r *onRecord, asked bool) {
 	t := r.alloc.act.Tasks[r.id.Task]
-	if t.Phase != reconcile.Launching && t.Phase != reconcile.Up && t.Phase != reconcile.Closing && !r.ahead {
+	switch {
+	case r.ahead || t.Phase == reconcile.Launching || t.Phase == reconcile.Up || t.Phase == reconcile.Closing:
+	case asked && t.Run == 0:
+		// An agent may have died after it began the first run and before that was
+		// on record.
+		t.Run, t.Doubt = 1, true
+		r.alloc.setTask(r.id.Task, t)
+		return
+	default:
 		return
 	}
 	if r.ahead {
@@ -273,7 +286,7 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 	delete(e.answers, id)
 	switch {
 	case errors.Is(err, driver.ErrNotFound):
-		t.Phase = reconcile.Waiting // recorded, never begun
+		t.Phase, t.Doubt = reconcile.Waiting, true // not begun, so far
 		a.setTask(do.Task, t)
 	case errors.Is(err, driver.ErrUnavailable):
 		e.adoptLater(a, t, drv, id, err)
@@ -336,34 +349,6 @@ func (e *engine) resume(a *alloc, do reconcile.Action) {
 	noteEvent(a.detail(do.Task), time.Now(), "restarting", "it was stopped together with the agent")
 }
 
-// halt stops a run; its end is reported by who follows it.
-func (e *engine) halt(a *alloc, do reconcile.Action) {
-	t := a.act.Tasks[do.Task]
-	t.Phase = reconcile.Closing
-	a.setTask(do.Task, t)
-	message := fmt.Sprintf("within %s", do.Grace)
-	if do.Reason != reconcile.ReasonUnhealthy { // that was said before
-		message += ": " + do.Message
-	}
-	noteEvent(a.detail(do.Task), time.Now(), "stopping", message)
-	id := driver.ID{Alloc: do.Alloc, Task: do.Task, Run: do.Run}
-	e.checks.end(id)
-	drv := e.drivers[a.tasks[do.Task].driver]
-	e.tasks.Go(func() error {
-		retry := newBackOff()
-		for {
-			err := drv.Stop(e.ctx, id, do.Grace)
-			if err == nil || e.ctx.Err() != nil {
-				return nil
-			}
-			e.log.Error("run not stopped, trying again", "run", id, "error", err)
-			if !sleep(e.ctx, retry.NextBackOff()) {
-				return nil
-			}
-		}
-	})
-}
-
 // renew passes a new lease on to the supervisors of what depends on it.
 func (e *engine) renew(deadline time.Duration) {
 	for _, a := range e.allocs {
@@ -388,22 +373,22 @@ func (e *engine) renew(deadline time.Duration) {
 	}
 }
 
-// begin makes a task ready and has its driver start it.
-func (e *engine) begin(drv driver.Driver, to taskOrder) error {
+// begin makes a task ready and asks its driver to start it.
+func (e *engine) begin(drv driver.Driver, to taskOrder) (asked bool, err error) {
 	ctx, cancel := context.WithTimeout(e.ctx, startLimit)
 	defer cancel()
 	if to.bad != nil {
-		return fmt.Errorf("%w: %w", driver.ErrInvalid, to.bad)
+		return false, fmt.Errorf("%w: %w", driver.ErrInvalid, to.bad)
 	}
 	volumes, err := e.node.setup.Volumes(to.task.Volumes)
 	if err != nil {
-		return err
+		return false, err
 	}
 	to.task.Volumes = volumes
 	if err := e.node.setup.Prepare(ctx, to.setup); err != nil {
-		return err
+		return false, err
 	}
-	return drv.Start(ctx, to.task)
+	return true, drv.Start(ctx, to.task)
 }
 
 // clean takes the secrets of an allocation that has ended out of memory.

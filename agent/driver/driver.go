@@ -80,6 +80,8 @@ type Driver interface {
 	Wait(ctx context.Context, id ID) (Status, error)
 	// Stop asks the run to end, kills everything of it after the grace and
 	// returns once nothing of it is left. A run that ended or is unknown: nil.
+	// After that nothing of it begins, of a Start that was cut off either: the
+	// agent looks out for ten seconds more for one of a driver that breaks this.
 	Stop(ctx context.Context, id ID, grace time.Duration) error
 	// Renew moves the lease deadline of a run that was started with one. A
 	// driver without CapSelfFencing returns ErrInvalid.

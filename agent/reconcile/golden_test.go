@@ -141,7 +141,7 @@ func (w *world) carryOut(a Action) {
 			}
 		})
 	case Halt:
-		w.task(&act, a.Task, func(t *TaskActual) { t.Phase = Closing })
+		w.task(&act, a.Task, func(t *TaskActual) { *t = t.Halted() })
 	}
 	w.actual[a.Alloc] = act
 }
@@ -190,7 +190,7 @@ func (w *world) event(f []string) {
 			*t = t.Check(map[string]health.Phase{"healthy": health.Healthy, "unhealthy": health.Unhealthy}[f[0]], strings.Join(f[2:], " "))
 		})
 		w.actual[id] = act
-	case "up", "exit", "fail", "unknown", "killed":
+	case "up", "exit", "fail", "unknown", "killed", "doubt":
 		w.taskEvent(f, args)
 	case "state":
 		if got := StateOf(*w.allocs[f[1]], w.actual[f[1]]).String(); got != f[2] {
@@ -285,7 +285,7 @@ func (w *world) addAlloc(id string, args map[string]string) {
 }
 
 // taskEvent is "up a/main", "exit a/main code=1", "killed a/main signal=9",
-// "fail a/main reason=start_failed", "unknown a/main".
+// "fail a/main reason=start_failed", "unknown a/main", "doubt a/main".
 func (w *world) taskEvent(f []string, args map[string]string) {
 	id, name, _ := strings.Cut(f[1], "/")
 	act := w.actual[id]
@@ -299,6 +299,8 @@ func (w *world) taskEvent(f []string, args map[string]string) {
 			}
 		case "unknown":
 			t.Phase = Unknown
+		case "doubt":
+			t.Phase, t.Run, t.Doubt = Waiting, max(1, t.Run), true
 		case "exit":
 			*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: int(w.number(args["code"])), Reason: Reason(args["reason"])})
 		case "killed":

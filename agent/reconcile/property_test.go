@@ -61,9 +61,14 @@ func (w *checked) anything() {
 	case "restart":
 		for _, id := range ids { // the agent was killed and comes back
 			act := w.actual[id]
-			for name, ta := range act.Tasks {
-				if ta.live() {
-					w.task(&act, name, func(t *TaskActual) { t.Phase = Unknown })
+			for _, task := range w.allocs[id].Tasks {
+				ta := act.Tasks[task.Name]
+				switch {
+				case act.End != nil:
+				case ta.Phase == Launching && rapid.Bool().Draw(w.rt, "cut off"), ta.Run == 0 && !act.Accepted && rapid.Bool().Draw(w.rt, "before its record"):
+					w.task(&act, task.Name, func(t *TaskActual) { t.Phase, t.Run, t.Doubt = Waiting, max(1, t.Run), true })
+				case ta.live():
+					w.task(&act, task.Name, func(t *TaskActual) { t.Phase = Unknown })
 				}
 			}
 			w.actual[id] = act
@@ -161,7 +166,7 @@ func (w *checked) check() {
 		w.actual[id], w.reached[id] = act, act.Reached
 		if act.End != nil {
 			for name, t := range act.Tasks {
-				if t.live() || t.Phase == Unknown {
+				if t.live() || t.Phase == Unknown || t.Doubt {
 					w.rt.Fatalf("%s has ended, but its task %s has not", id, name)
 				}
 			}
@@ -184,7 +189,7 @@ func (w *checked) rule(a Action) {
 	switch a.Kind {
 	case Start:
 		run := fmt.Sprintf("%s/%s/%d", a.Alloc, a.Task, a.Run)
-		if w.started[run] {
+		if w.started[run] && !act.Tasks[a.Task].Doubt {
 			w.rt.Fatalf("%s: it ran already", a)
 		}
 		w.started[run] = true
@@ -193,6 +198,9 @@ func (w *checked) rule(a Action) {
 		}
 		if al.Lease == lease.Stop && (!w.held || w.deadline <= w.now) {
 			w.rt.Fatalf("%s: without a lease", a)
+		}
+		if act.Tasks[a.Task].Doubt && a.Run != act.Tasks[a.Task].Run {
+			w.rt.Fatalf("%s: the run before may begin yet", a)
 		}
 		n := 0
 		for _, at := range act.Tasks[a.Task].Restarts {
@@ -206,7 +214,7 @@ func (w *checked) rule(a Action) {
 			}
 		}
 	case Halt:
-		if act.Tasks[a.Task].Phase != Up {
+		if t := act.Tasks[a.Task]; t.Phase != Up && !t.doubtful() {
 			w.rt.Fatalf("%s: it does not run", a)
 		}
 		if act.Closing == nil && act.Tasks[a.Task].Health != health.Unhealthy {

@@ -4,6 +4,7 @@
 package reconcile
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/health"
@@ -135,11 +136,18 @@ type TaskActual struct {
 	// Vain counts the runs begun since a check last passed: 0 = the latest one
 	// was healthy.
 	Vain int `json:",omitempty"`
+	// Doubt: an agent may have died while it started the run, of which the driver
+	// knows nothing, yet. The same run may be started again, since a run starts at
+	// most once; before anything else it has to be halted.
+	Doubt bool `json:",omitempty"`
 }
 
 func (t TaskActual) live() bool {
 	return t.Phase == Launching || t.Phase == Up || t.Phase == Closing
 }
+
+// doubtful: whether its run will begin is not known.
+func (t TaskActual) doubtful() bool { return t.Phase == Waiting && t.Doubt }
 
 // Over is the task after the end of its latest run. A stop because of its checks
 // is a failure of the run and counts as an exit does.
@@ -153,9 +161,20 @@ func (t TaskActual) Over(end TaskActual) TaskActual {
 
 // Begin is the task at the start of a run.
 func (t TaskActual) Begin(task Task, run int) TaskActual {
-	t.Phase, t.Run, t.Health, t.Sick = Launching, run, health.Waiting, ""
+	t.Phase, t.Run, t.Health, t.Sick, t.Doubt = Launching, run, health.Waiting, "", false
 	if task.Checked {
 		t.Vain++
+	}
+	return t
+}
+
+// Halted is the task once its run is asked to end. One that is in doubt was never
+// seen to be up.
+func (t TaskActual) Halted() TaskActual {
+	if t.doubtful() {
+		t.Phase = Launching
+	} else {
+		t.Phase = Closing
 	}
 	return t
 }
@@ -216,7 +235,7 @@ func (p *Plan) alloc(in Input, a Alloc, act Actual, room *room) {
 		p.cleanUp(a, act)
 		return
 	case !act.Accepted && act.Closing == nil:
-		p.admit(in, a, room)
+		p.admit(in, a, act, room)
 		return
 	}
 	for _, t := range a.Tasks {
@@ -231,7 +250,8 @@ func (p *Plan) alloc(in Input, a Alloc, act Actual, room *room) {
 	if closing == nil {
 		closing = p.outcome(in, a, act)
 		if closing != nil {
-			p.add(Action{Kind: Close, Alloc: a.ID, State: closing.State, Reason: closing.Reason, Message: closing.Message})
+			p.shut(a, act, *closing)
+			return
 		}
 	}
 	if closing != nil {
@@ -239,6 +259,12 @@ func (p *Plan) alloc(in Input, a Alloc, act Actual, room *room) {
 		return
 	}
 	p.run(in, a, act)
+}
+
+// shut decides that an allocation ends, and begins with it.
+func (p *Plan) shut(a Alloc, act Actual, o Outcome) {
+	p.add(Action{Kind: Close, Alloc: a.ID, State: o.State, Reason: o.Reason, Message: o.Message})
+	p.close(a, act, o)
 }
 
 // pause stops what is live of an allocation and leaves it as it is otherwise.
@@ -250,8 +276,10 @@ func (p *Plan) pause(a Alloc, act Actual) {
 		switch ta := act.Tasks[t.Name]; ta.Phase {
 		case Unknown:
 			p.add(Action{Kind: Adopt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Message: "on record from before the agent's start"})
-		case Up:
-			p.add(Action{Kind: Halt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Message: "the agent pauses"})
+		case Up, Waiting:
+			if ta.Phase == Up || ta.Doubt {
+				p.add(Action{Kind: Halt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Message: "the agent pauses"})
+			}
 		}
 	}
 }
@@ -259,15 +287,22 @@ func (p *Plan) pause(a Alloc, act Actual) {
 // Quiet says whether nothing of an allocation runs, as far as is known.
 func Quiet(act Actual) bool {
 	for _, t := range act.Tasks {
-		if act.End == nil && (t.live() || t.Phase == Unknown) {
+		if act.End == nil && (t.live() || t.Phase == Unknown || t.doubtful()) {
 			return false
 		}
 	}
 	return true
 }
 
-// admit answers to an allocation that is new here.
-func (p *Plan) admit(in Input, a Alloc, room *room) {
+// admit answers to an allocation that is new here, or of which nothing but the
+// order is on record: then an agent before this one may have begun it, and what
+// will not run is made sure of.
+func (p *Plan) admit(in Input, a Alloc, act Actual, room *room) {
+	doubt := slices.ContainsFunc(a.Tasks, func(t Task) bool { return act.Tasks[t.Name].doubtful() })
+	if doubt && a.Want != Run {
+		p.shut(a, act, Outcome{State: Stopped, Reason: a.WantReason, Message: a.WantMessage})
+		return
+	}
 	if a.Want != Run {
 		p.add(Action{Kind: End, Alloc: a.ID, State: Stopped, Reason: a.WantReason, Message: "never started here"})
 		return
@@ -275,13 +310,19 @@ func (p *Plan) admit(in Input, a Alloc, room *room) {
 	if v := lease.Judge(a.Lease, in.Lease); !v.MayStart {
 		return // neither accepted nor declined until there is a lease
 	}
-	if reason, message := room.refuse(a.Ask); reason != "" {
+	reason, message := room.refuse(a.Ask)
+	if doubt && reason != "" {
+		p.shut(a, act, Outcome{State: Failed, Reason: reason, Message: message})
+		return
+	}
+	if reason != "" {
 		p.add(Action{Kind: Decline, Alloc: a.ID, State: Failed, Reason: reason, Message: message})
 		return
 	}
 	room.take(a.Ask)
 	p.add(Action{Kind: Accept, Alloc: a.ID, State: Starting, Message: "it fits"})
-	p.run(in, a, Actual{Accepted: true})
+	act.Accepted = true
+	p.run(in, a, act)
 }
 
 // outcome says whether, and how, an accepted allocation ends; nil = it goes on.
@@ -318,8 +359,8 @@ func (p *Plan) close(a Alloc, act Actual, o Outcome) {
 	live := false
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
-		live = live || ta.live()
-		if ta.Phase == Up {
+		live = live || ta.live() || ta.doubtful()
+		if ta.Phase == Up || ta.doubtful() {
 			p.add(Action{Kind: Halt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: o.Reason, Message: o.Message})
 		}
 	}

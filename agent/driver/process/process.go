@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -207,10 +208,18 @@ func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) 
 
 // Stop: see driver.Driver.
 func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
-	_, err := named(id)(supervise.Stop(ctx, d.runDir(id), grace))
-	if errors.Is(err, driver.ErrNotFound) {
-		return nil
+	dir := d.runDir(id)
+	if _, err := supervise.Query(dir); errors.Is(err, driver.ErrNotFound) {
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		// A supervisor that an agent before this one started may be about to begin
+		// it: it never will.
+		if _, err := named(id)(supervise.Forbid(ctx, dir, "stopped before it began")); err != nil {
+			return err
+		}
 	}
+	_, err := named(id)(supervise.Stop(ctx, dir, grace))
 	if err == nil {
 		d.collect(id)
 	}

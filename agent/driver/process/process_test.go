@@ -196,3 +196,37 @@ func TestTwoAgents(t *testing.T) {
 		t.Errorf("the groups are %v", names)
 	}
 }
+
+// TestStopBeforeTheStart: an agent dies between having a run ready and its
+// supervisor's first word, and the next one stops the run: a supervisor that
+// comes after that begins nothing.
+func TestStopBeforeTheStart(t *testing.T) {
+	d := newDriver(t, t.TempDir())
+	marker := filepath.Join(t.TempDir(), "ran")
+	task := driver.Task{ID: driver.ID{Alloc: "aaaa", Task: "main", Run: 1}, Config: shell("echo >" + marker), Dir: t.TempDir(), AllocDir: t.TempDir(),
+		Logs: driver.LogBounds{Files: 1, SizeBytes: 4096}}
+	spec, err := d.spec(task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := d.runDir(task.ID)
+	if err := errors.Join(os.MkdirAll(dir, 0o700), supervise.WriteSpec(dir, spec)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Stop(t.Context(), task.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := d.spawner.Spawn(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); err != nil {
+		t.Error(err)
+	}
+	if st, err := d.Status(t.Context(), task.ID); err != nil || st.State != driver.Ended || st.Message != "stopped before it began" {
+		t.Errorf("%+v: %v", st, err)
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Error("it ran")
+	}
+}
