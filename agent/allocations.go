@@ -144,12 +144,17 @@ func (s *allocations) Logs(req *nusav1.LogsRequest, out nusav1.Allocations_LogsS
 		return status.Errorf(codes.ResourceExhausted, "logs: %d are being read from this node, which is the most; end one", maxLogs)
 	}
 	ctx := out.Context()
-	o := driver.LogOptions{Stdout: req.GetStdout(), Stderr: req.GetStderr(), Follow: req.GetFollow(), TailBytes: req.GetTailBytes()}
+	o := driver.LogOptions{Stdout: req.GetStdout(), Stderr: req.GetStderr(), Follow: req.GetFollow(), TailBytes: req.GetTailBytes(), TailLines: int(req.GetTailLines())}
 	if !o.Stdout && !o.Stderr {
 		o.Stdout, o.Stderr = true, true
 	}
-	if o.TailBytes < 0 {
+	switch {
+	case o.TailBytes < 0:
 		return status.Error(codes.InvalidArgument, "tail_bytes: negative")
+	case o.TailLines < 0 || o.TailLines > driver.MaxTailLines:
+		return status.Errorf(codes.InvalidArgument, "tail_lines: %d is not 0..%d", o.TailLines, driver.MaxTailLines)
+	case o.TailBytes > 0 && o.TailLines > 0:
+		return status.Error(codes.InvalidArgument, "tail_lines: give it or tail_bytes, not both")
 	}
 	emit := func(c driver.LogChunk) error {
 		return out.Send(&nusav1.LogChunk{Stderr: c.Stderr, Data: slices.Clone(c.Data)})
@@ -163,7 +168,7 @@ func (s *allocations) Logs(req *nusav1.LogsRequest, out nusav1.Allocations_LogsS
 		if run.id.Run == 0 {
 			return gone
 		}
-		if next == 0 && o.TailBytes == 0 {
+		if next == 0 && o.TailBytes == 0 && o.TailLines == 0 {
 			run.id.Run = max(1, run.id.Run-keptRuns+1)
 		}
 		next = run.id.Run + 1
@@ -175,7 +180,7 @@ func (s *allocations) Logs(req *nusav1.LogsRequest, out nusav1.Allocations_LogsS
 		case err != nil:
 			return logError(ctx, err)
 		}
-		o.TailBytes = 0 // of later runs: everything
+		o.TailBytes, o.TailLines = 0, 0 // of later runs: everything
 	}
 }
 

@@ -286,12 +286,19 @@ type Stats struct {
 // MaxChunk is the greatest LogChunk in bytes.
 const MaxChunk = 32 << 10
 
+// MaxTailLines is the most lines that can be asked for from the end: an engine
+// that can only be read from the beginning keeps a number for each.
+const MaxTailLines = 100_000
+
 // LogOptions select output.
 type LogOptions struct {
 	Stdout, Stderr bool
 	Follow         bool
 	// TailBytes from the end of each stream; 0 = all that is kept.
 	TailBytes int64
+	// TailLines is the same in lines, 0..MaxTailLines: what stands after the last
+	// end of a line is one. At most one of the two is set.
+	TailLines int
 }
 
 // LogChunk is a piece of output. Data is valid only during the call of emit.

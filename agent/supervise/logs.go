@@ -30,7 +30,11 @@ func Logs(ctx context.Context, dir string, o driver.LogOptions, emit func(driver
 	}
 	for _, t := range streams {
 		defer t.close()
-		if err := t.seek(o.TailBytes); err != nil {
+		seek := func() error { return t.seek(o.TailBytes) }
+		if o.TailLines > 0 {
+			seek = func() error { return t.seekLines(o.TailLines) }
+		}
+		if err := seek(); err != nil {
 			return err
 		}
 	}
@@ -124,6 +128,52 @@ func (t *tail) seek(bytes int64) error {
 			return err
 		}
 		bytes -= fi.Size()
+	}
+	return nil
+}
+
+// seekLines goes to the beginning of so many lines before the end, or to that of
+// what is kept. It reads backward, no further than it has to.
+func (t *tail) seekLines(lines int) error {
+	numbers, err := t.numbers()
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, driver.MaxChunk)
+	last := true // the byte looked at is the very last: an end of a line there begins none
+	for _, n := range slices.Backward(numbers) {
+		f, err := openFile(t.root, t.path(n), os.O_RDONLY)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // rotated away
+		}
+		if err != nil {
+			return err
+		}
+		t.close()
+		t.number, t.file = n, f
+		end, err := f.Seek(0, io.SeekEnd)
+		if err != nil {
+			return err
+		}
+		for end > 0 {
+			block := buf[:min(int64(len(buf)), end)]
+			end -= int64(len(block))
+			if _, err := f.ReadAt(block, end); err != nil {
+				return err
+			}
+			for i, b := range slices.Backward(block) {
+				if b == '\n' && !last {
+					lines--
+				}
+				if last = false; lines == 0 {
+					_, err := f.Seek(end+int64(i)+1, io.SeekStart)
+					return err
+				}
+			}
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
 	}
 	return nil
 }

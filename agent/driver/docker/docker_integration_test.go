@@ -255,6 +255,9 @@ func rotation(t *testing.T, d *Driver) {
 	if tail := output(t, d, task.ID, driver.LogOptions{Stdout: true, TailBytes: 7}); tail != "999\nend" {
 		t.Errorf("the tail is %q", tail)
 	}
+	if tail := output(t, d, task.ID, driver.LogOptions{Stdout: true, TailLines: 2}); tail != "line 2999\nend" {
+		t.Errorf("the last two lines are %q", tail)
+	}
 }
 
 // longLines: a line of 200 KiB without an end is kept whole, or its end where

@@ -26,13 +26,20 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	}
 	rec, _ := d.records.get(id)
 	s := &splitter{emit: emit}
-	if o.TailBytes > 0 {
-		all := &splitter{emit: func(driver.LogChunk) error { return nil }}
+	if o.TailBytes > 0 || o.TailLines > 0 {
+		var ends [2]lineEnds
+		all := &splitter{emit: func(c driver.LogChunk) error {
+			ends[map[bool]int{true: 1}[c.Stderr]].add(c.Data, o.TailLines)
+			return nil
+		}}
 		if err := d.read(ctx, rec.Container, o, false, all); err != nil {
 			return fmt.Errorf("logs of %s: %w", id, err)
 		}
 		for i, n := range all.bytes {
 			s.skip[i] = max(0, n-o.TailBytes)
+			if o.TailLines > 0 {
+				s.skip[i] = ends[i].start(o.TailLines)
+			}
 		}
 	}
 	for o.Follow && st.State != driver.Ended {
@@ -81,6 +88,47 @@ func (d *Driver) read(ctx context.Context, container string, o driver.LogOptions
 		return d.wrap(err)
 	}
 	return s.err
+}
+
+// lineEnds finds where the last lines of a stream begin, in one reading from the
+// beginning.
+type lineEnds struct {
+	read int64   // bytes
+	ends []int64 // after the latest ends of lines: a ring once it is full
+	n    int64   // ends there were
+}
+
+// add what comes next; lines is how many will be asked for.
+func (l *lineEnds) add(p []byte, lines int) {
+	if lines == 0 {
+		return
+	}
+	for i, b := range p {
+		if b != '\n' {
+			continue
+		}
+		// The line before the last ones ends, too, and the last end may be the
+		// stream's.
+		if at := l.read + int64(i) + 1; len(l.ends) <= lines {
+			l.ends = append(l.ends, at)
+		} else {
+			l.ends[l.n%int64(len(l.ends))] = at
+		}
+		l.n++
+	}
+	l.read += int64(len(p))
+}
+
+// start is how many bytes stand before the last lines.
+func (l *lineEnds) start(lines int) int64 {
+	n := l.n
+	if size := int64(len(l.ends)); n > 0 && l.ends[(n-1)%size] == l.read {
+		n-- // it begins no further line
+	}
+	if n -= int64(lines); n < 0 {
+		return 0
+	}
+	return l.ends[n%int64(len(l.ends))]
 }
 
 // splitter emits two streams in chunks, each message once however often they

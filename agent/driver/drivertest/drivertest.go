@@ -362,6 +362,16 @@ func (s *suite) tail() {
 	if out, _ := s.logs(t.ID, driver.LogOptions{Stdout: true, TailBytes: 4}); out != "6789" {
 		s.t.Fatalf("the last 4 bytes are %q", out)
 	}
+	t = s.start(s.task(s.Exiter(0, "one\n\nthree\nfour", "five\nsix\n")))
+	s.wait(t.ID)
+	for lines, want := range []string{1: "four|six\n", 2: "three\nfour|five\nsix\n", 3: "\nthree\nfour|five\nsix\n", 4: "one\n\nthree\nfour|five\nsix\n", 5: "one\n\nthree\nfour|five\nsix\n"} {
+		if lines == 0 {
+			continue
+		}
+		if out, err := s.logs(t.ID, driver.LogOptions{Stdout: true, Stderr: true, TailLines: lines}); out+"|"+err != want {
+			s.t.Fatalf("the last %d lines are %q, want %q", lines, out+"|"+err, want)
+		}
+	}
 }
 
 func (s *suite) remove() {

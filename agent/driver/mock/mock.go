@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -332,6 +333,12 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	send := func(wanted, stderr bool, s string) error {
 		if o.TailBytes > 0 && int64(len(s)) > o.TailBytes {
 			s = s[int64(len(s))-o.TailBytes:]
+		}
+		if lines := strings.SplitAfter(s, "\n"); o.TailLines > 0 {
+			if lines[len(lines)-1] == "" {
+				lines = lines[:len(lines)-1] // the last line has an end
+			}
+			s = strings.Join(lines[max(0, len(lines)-o.TailLines):], "")
 		}
 		for wanted && s != "" {
 			n := min(len(s), driver.MaxChunk)

@@ -109,7 +109,7 @@ func (s *server) Renew(ctx context.Context, r *nusav1.RenewRunRequest) (*nusav1.
 }
 
 func (s *server) Logs(r *nusav1.RunLogsRequest, out nusav1.Driver_LogsServer) error {
-	o := driver.LogOptions{Stdout: r.GetStdout(), Stderr: r.GetStderr(), Follow: r.GetFollow(), TailBytes: r.GetTailBytes()}
+	o := driver.LogOptions{Stdout: r.GetStdout(), Stderr: r.GetStderr(), Follow: r.GetFollow(), TailBytes: r.GetTailBytes(), TailLines: int(r.GetTailLines())}
 	return wireError(s.d.Logs(out.Context(), idOf(r.GetId()), o, func(c driver.LogChunk) error {
 		return out.Send(&nusav1.LogChunk{Stderr: c.Stderr, Data: slices.Clone(c.Data)})
 	}))

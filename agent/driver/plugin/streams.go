@@ -28,7 +28,7 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	if o.Follow {
 		idle.Stop()
 	}
-	stream, err := l.client.Logs(own, &nusav1.RunLogsRequest{Id: wireID(id), Stdout: o.Stdout, Stderr: o.Stderr, Follow: o.Follow, TailBytes: o.TailBytes})
+	stream, err := l.client.Logs(own, &nusav1.RunLogsRequest{Id: wireID(id), Stdout: o.Stdout, Stderr: o.Stderr, Follow: o.Follow, TailBytes: o.TailBytes, TailLines: int32(o.TailLines)})
 	if err != nil {
 		return d.explain(ctx, own, l, v, err)
 	}

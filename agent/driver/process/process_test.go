@@ -91,6 +91,9 @@ func TestLogsAcrossRotation(t *testing.T) {
 		{"afterwards", driver.LogOptions{Stdout: true}, want.String()},
 		{"tail over two files", driver.LogOptions{Stdout: true, TailBytes: 6000}, want.String()[want.Len()-6000:]},
 		{"tail of more than there is", driver.LogOptions{Stdout: true, TailBytes: 1 << 30}, want.String()},
+		{"last line", driver.LogOptions{Stdout: true, TailLines: 1}, "line 4999\n"},
+		{"lines over many files", driver.LogOptions{Stdout: true, TailLines: 4500}, want.String()[strings.Index(want.String(), "line 500\n"):]},
+		{"more lines than there are", driver.LogOptions{Stdout: true, TailLines: 5001}, want.String()},
 	} {
 		var got strings.Builder
 		err := d.Logs(t.Context(), task.ID, c.o, func(chunk driver.LogChunk) error {

@@ -2275,8 +2275,12 @@ type LogsRequest struct {
 	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
 	Stdout bool `protobuf:"varint,4,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	Stderr bool `protobuf:"varint,5,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	// Only this many bytes from the end of each stream; 0 = everything kept.
-	TailBytes     int64 `protobuf:"varint,6,opt,name=tail_bytes,json=tailBytes,proto3" json:"tail_bytes,omitempty"`
+	// Only this many bytes from the end of each stream of the latest run; 0 =
+	// everything kept.
+	TailBytes int64 `protobuf:"varint,6,opt,name=tail_bytes,json=tailBytes,proto3" json:"tail_bytes,omitempty"`
+	// As tail_bytes, in lines, at most 100,000; what stands after the last end of
+	// a line is one. Not both. An earlier agent sends everything.
+	TailLines     int32 `protobuf:"varint,7,opt,name=tail_lines,json=tailLines,proto3" json:"tail_lines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2349,6 +2353,13 @@ func (x *LogsRequest) GetStderr() bool {
 func (x *LogsRequest) GetTailBytes() int64 {
 	if x != nil {
 		return x.TailBytes
+	}
+	return 0
+}
+
+func (x *LogsRequest) GetTailLines() int32 {
+	if x != nil {
+		return x.TailLines
 	}
 	return 0
 }
@@ -6583,7 +6594,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06errors\x18\x02 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\x12\x1c\n" +
 	"\ttruncated\x18\x03 \x01(\bR\ttruncated\"&\n" +
 	"\x14GetAllocationRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xa8\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xc7\x01\n" +
 	"\vLogsRequest\x12\x1e\n" +
 	"\n" +
 	"allocation\x18\x01 \x01(\tR\n" +
@@ -6593,7 +6604,9 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06stdout\x18\x04 \x01(\bR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x05 \x01(\bR\x06stderr\x12\x1d\n" +
 	"\n" +
-	"tail_bytes\x18\x06 \x01(\x03R\ttailBytes\"6\n" +
+	"tail_bytes\x18\x06 \x01(\x03R\ttailBytes\x12\x1d\n" +
+	"\n" +
+	"tail_lines\x18\a \x01(\x05R\ttailLines\"6\n" +
 	"\bLogChunk\x12\x16\n" +
 	"\x06stderr\x18\x01 \x01(\bR\x06stderr\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"\xba\x02\n" +

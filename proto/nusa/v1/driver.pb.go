@@ -1072,7 +1072,10 @@ type RunLogsRequest struct {
 	Stderr bool                   `protobuf:"varint,3,opt,name=stderr,proto3" json:"stderr,omitempty"`
 	Follow bool                   `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
 	// From the end of each stream; 0 = all that is kept.
-	TailBytes     int64 `protobuf:"varint,5,opt,name=tail_bytes,json=tailBytes,proto3" json:"tail_bytes,omitempty"`
+	TailBytes int64 `protobuf:"varint,5,opt,name=tail_bytes,json=tailBytes,proto3" json:"tail_bytes,omitempty"`
+	// As tail_bytes, in lines; never both. A plugin of an earlier version sends
+	// all that is kept.
+	TailLines     int32 `protobuf:"varint,6,opt,name=tail_lines,json=tailLines,proto3" json:"tail_lines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1138,6 +1141,13 @@ func (x *RunLogsRequest) GetFollow() bool {
 func (x *RunLogsRequest) GetTailBytes() int64 {
 	if x != nil {
 		return x.TailBytes
+	}
+	return 0
+}
+
+func (x *RunLogsRequest) GetTailLines() int32 {
+	if x != nil {
+		return x.TailLines
 	}
 	return 0
 }
@@ -1609,14 +1619,16 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"h\n" +
 	"\x0fRenewRunRequest\x12\x1e\n" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x125\n" +
-	"\bdeadline\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\"\x97\x01\n" +
+	"\bdeadline\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\"\xb6\x01\n" +
 	"\x0eRunLogsRequest\x12\x1e\n" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\bR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x03 \x01(\bR\x06stderr\x12\x16\n" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\x12\x1d\n" +
 	"\n" +
-	"tail_bytes\x18\x05 \x01(\x03R\ttailBytes\"\xab\x02\n" +
+	"tail_bytes\x18\x05 \x01(\x03R\ttailBytes\x12\x1d\n" +
+	"\n" +
+	"tail_lines\x18\x06 \x01(\x05R\ttailLines\"\xab\x02\n" +
 	"\x0eRunExecRequest\x123\n" +
 	"\x05start\x18\x01 \x01(\v2\x1d.nusa.v1.RunExecRequest.StartR\x05start\x12\x14\n" +
 	"\x05stdin\x18\x02 \x01(\fR\x05stdin\x12\x1f\n" +
