@@ -167,7 +167,7 @@ func (a *active) find(ctx context.Context, prefix string) (found, error) {
 		return found{}, status.Errorf(codes.NotFound, allocationNotFound+" in the connected regions; %s is %s",
 			prefix, errs[0].GetRegion(), errs[0].GetMessage())
 	}
-	return found{}, status.Errorf(codes.NotFound, allocationNotFound+": alloc list --all shows them", prefix)
+	return found{}, status.Errorf(codes.NotFound, allocationNotFound+": `nusa alloc list --all` shows them", prefix)
 }
 
 // Get implements nusav1.AllocationsServer.

@@ -89,7 +89,7 @@ func findAlloc(view *state.View, prefix string) (*state.Alloc, error) {
 		found = x
 	}
 	if found == nil {
-		return nil, status.Errorf(codes.NotFound, "no allocation has an id that begins with %q: alloc list --all shows them", prefix)
+		return nil, status.Errorf(codes.NotFound, "no allocation has an id that begins with %q: `nusa alloc list --all` shows them", prefix)
 	}
 	return found, nil
 }

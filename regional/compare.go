@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -132,10 +133,10 @@ func (r regions) Verify(ctx context.Context, req *nusav1.GetRegionRequest) (*nus
 // that index has to lie ahead, so that nobody is past it when asked; while it
 // rests nothing further comes.
 func (l *leader) compare(ctx context.Context) (*nusav1.VerifyRegionResponse, error) {
-	ahead := uint64(0)
+	ahead, silent := uint64(0), map[string]bool{}
 	for range verifyTries {
 		index := l.s.fsm.View().Index() + ahead
-		servers, caught := l.digests(ctx, index)
+		servers, caught := l.digests(ctx, index, silent)
 		if err := ctx.Err(); err != nil {
 			return nil, status.FromContextError(err).Err()
 		}
@@ -156,25 +157,31 @@ func (l *leader) compare(ctx context.Context) (*nusav1.VerifyRegionResponse, err
 }
 
 // digests asks every server at once. Not caught: one that lives has not, or no
-// longer, the state of that index.
-func (l *leader) digests(ctx context.Context, index uint64) (out []*nusav1.ServerState, caught bool) {
-	var mu sync.Mutex
+// longer, the state of that index. One that does not answer within digestWithin
+// is not asked again: it is noted in silent.
+func (l *leader) digests(ctx context.Context, index uint64, silent map[string]bool) (out []*nusav1.ServerState, caught bool) {
+	var mu sync.Mutex // of caught and silent
 	caught = true
+	skip := maps.Clone(silent)
 	var g errgroup.Group
 	for _, one := range l.s.servers() {
 		st := &nusav1.ServerState{Id: one.GetId(), Address: one.GetAddress(), Leader: one.GetLeader(), Version: one.GetVersion()}
 		out = append(out, st)
-		if !one.GetHealthy() {
+		if !one.GetHealthy() || skip[one.GetId()] {
 			st.Error = "does not answer"
 			continue
 		}
 		g.Go(func() error {
-			d, err := l.digestOf(ctx, one, index)
+			asked, cancel := context.WithTimeout(ctx, digestWithin)
+			defer cancel()
+			d, err := l.digestOf(asked, one, index)
 			mu.Lock()
 			defer mu.Unlock()
 			switch code := status.Code(err); {
 			case err == nil:
 				st.Hash = d.GetHash()
+			case asked.Err() != nil:
+				st.Error, silent[one.GetId()] = "does not answer", true
 			case code == codes.OutOfRange || code == codes.DeadlineExceeded:
 				caught = false
 			case code == codes.Unavailable:
@@ -196,8 +203,6 @@ func (l *leader) digestOf(ctx context.Context, one *nusav1.RegionalServer, index
 	if one.GetAddress() == l.s.addrs.GRPC {
 		return siblings{s: l.s}.State(ctx, &nusav1.StateRequest{Index: index})
 	}
-	ctx, cancel := context.WithTimeout(ctx, digestWithin)
-	defer cancel()
 	conn, err := serve.Dial(l.s.cfg.Net, one.GetAddress())
 	if err != nil {
 		return nil, err

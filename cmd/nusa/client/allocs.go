@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -43,7 +42,7 @@ func allocList(s *settings) *cobra.Command {
 			ctx, cancel := c.call()
 			defer cancel()
 			if node != "" {
-				n, err := c.nodes().Get(ctx, &nusav1.GetNodeRequest{Id: node, Region: c.region})
+				n, err := c.nodes().Get(ctx, &nusav1.GetNodeRequest{Id: c.node(node), Region: c.region})
 				if err != nil {
 					return err
 				}
@@ -126,10 +125,11 @@ func (v view) allocList(w io.Writer, allocs []*nusav1.Allocation, jobs bool) {
 			name = jobName(a.GetNamespace(), a.GetJob(), "")
 		}
 		t.row(shortID(a.GetId()), name, instance(a), a.GetRegion(), nodeOf(a), v.allocNow(a), exits(a), fmt.Sprint(a.GetJobVersion()),
-			v.since(a.GetCreated()), ports(a.GetPorts()), shorten(allocWhy(a), clipped))
+			v.since(a.GetCreated()), ports(a.GetPorts()), allocWhy(a))
 	}
 	t.dropBlank("EXIT")
 	t.dropEmpty("JOB", "PORTS", "MESSAGE")
+	t.narrow(v.width)
 	t.write(w, v.palette)
 }
 
@@ -204,27 +204,18 @@ func ports(p map[string]int32) string {
 
 func allocStatus(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "status ID", Short: "Show one allocation, its tasks and what happened to them", Args: takes("ID"),
+		Use: "status ID|JOB", Short: "Show one allocation, its tasks and what happened to them", Args: takes("ID|JOB"),
+		Long: "Shows one allocation, its tasks and what happened to them.\n\n" + instanceHelp,
 		RunE: s.run(func(c *caller, args []string) error {
-			if err := checkID(args[0]); err != nil {
-				return err
-			}
 			ctx, cancel := c.call()
 			defer cancel()
-			a, err := c.allocs().Get(ctx, &nusav1.GetAllocationRequest{Id: args[0]})
+			a, err := c.one(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			return c.print(a, func(w io.Writer) { c.view().allocStatus(w, a) })
 		}),
 	}
-}
-
-func checkID(id string) error {
-	if len(id) < 4 {
-		return fmt.Errorf("%q is too short for an id: at least 4 characters; alloc list shows them", id)
-	}
-	return nil
 }
 
 func (v view) allocStatus(w io.Writer, a *nusav1.Allocation) {
@@ -342,14 +333,16 @@ func resources(r *nusav1.Resources) string {
 
 func allocStop(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "stop ID", Short: "Stop one allocation; the scheduler replaces it", Args: takes("ID"),
+		Use: "stop ID|JOB", Short: "Stop one allocation; the scheduler replaces it", Args: takes("ID|JOB"),
+		Long: "Stops one allocation; the scheduler replaces it. (job stop stops a job.)\n\n" + instanceHelp,
 		RunE: s.run(func(c *caller, args []string) error {
-			if err := checkID(args[0]); err != nil {
-				return err
-			}
 			ctx, cancel := c.call()
 			defer cancel()
-			a, err := c.allocs().Stop(ctx, &nusav1.GetAllocationRequest{Id: args[0]})
+			a, err := c.one(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			a, err = c.allocs().Stop(ctx, &nusav1.GetAllocationRequest{Id: a.GetId()})
 			if err != nil {
 				return err
 			}
@@ -358,51 +351,4 @@ func allocStop(s *settings) *cobra.Command {
 			})
 		}),
 	}
-}
-
-func allocLogs(s *settings) *cobra.Command {
-	var task string
-	var follow, onlyOut, onlyErr bool
-	var tail int64
-	c := &cobra.Command{
-		Use: "logs ID", Short: "Show what a task wrote to stdout and stderr", Args: takes("ID"),
-		Long: "Writes a task's stdout to standard output and its stderr to standard error. With -f it goes on until the task ends.",
-		RunE: s.run(func(c *caller, args []string) error {
-			if err := checkID(args[0]); err != nil {
-				return err
-			}
-			both := onlyOut == onlyErr
-			stream, err := c.allocs().Logs(c.ctx, &nusav1.LogsRequest{
-				Allocation: args[0], Task: task, Follow: follow, Stdout: both || onlyOut, Stderr: both || onlyErr, TailBytes: tail,
-			})
-			if err != nil {
-				return err
-			}
-			for {
-				chunk, err := stream.Recv()
-				switch {
-				case errors.Is(err, io.EOF):
-					return nil
-				case err != nil && c.interrupted():
-					return nil
-				case err != nil:
-					return err
-				}
-				to := c.out
-				if chunk.GetStderr() {
-					to = c.cmd.ErrOrStderr()
-				}
-				if _, err := to.Write(chunk.GetData()); err != nil {
-					return err
-				}
-			}
-		}),
-	}
-	f := c.Flags()
-	f.BoolVarP(&follow, "follow", "f", false, "go on as output comes")
-	f.StringVar(&task, "task", "", "task, when there are several")
-	f.BoolVar(&onlyOut, "stdout", false, "only stdout")
-	f.BoolVar(&onlyErr, "stderr", false, "only stderr")
-	f.Int64Var(&tail, "tail", 0, "only this many bytes from the end; 0 = all that is kept")
-	return c
 }

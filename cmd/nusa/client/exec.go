@@ -32,23 +32,31 @@ func allocExec(s *settings) *cobra.Command {
 	var task string
 	var input, tty bool
 	c := &cobra.Command{
-		Use: "exec ID -- COMMAND…", Short: "Run a command where a task runs",
+		Use: "exec ID|JOB -- COMMAND…", Short: "Run a command where a task runs",
 		Long: `Runs a command with a task's user, folder and environment, and ends with its
 exit code; 255 is an error of Nusa itself. When it is interrupted, or the
-connection is lost, the command is killed with all that it started.`,
-		Example:     "  nusa alloc exec -it 1f3a -- sh\n  nusa alloc exec 1f3a -- cat local/app.conf\n  nusa alloc exec -i 1f3a -- tar -x <files.tar",
+connection is lost, the command is killed with all that it started.
+
+` + instanceHelp,
+		Example:     "  nusa alloc exec -it 1f3a -- sh\n  nusa alloc exec hello/greeter/0 -- env\n  nusa alloc exec 1f3a -- cat local/app.conf\n  nusa alloc exec -i 1f3a -- tar -x <files.tar",
 		Annotations: map[string]string{errorCodeKey: fmt.Sprint(execFail)},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return fmt.Errorf("usage: %s [-i] [-t] ID -- COMMAND…", cmd.CommandPath())
+				return fmt.Errorf("what to run is missing; usage: %s [-i] [-t] ID|JOB -- COMMAND…", cmd.CommandPath())
 			}
 			return nil
 		},
 		RunE: s.run(func(c *caller, args []string) error {
-			if err := checkID(args[0]); err != nil {
+			if c.output != "table" {
+				return errors.New("--output: what the command prints is passed on as it is")
+			}
+			ctx, cancel := c.call()
+			a, err := c.one(ctx, args[0])
+			cancel()
+			if err != nil {
 				return err
 			}
-			start := &nusav1.ExecRequest_Start{Allocation: args[0], Task: task, Command: args[1:], Tty: tty}
+			start := &nusav1.ExecRequest_Start{Allocation: a.GetId(), Task: task, Command: args[1:], Tty: tty}
 			return c.exec(start, input)
 		}),
 	}
@@ -179,14 +187,16 @@ func (x *execSession) followSize(f *os.File) func() {
 
 func allocStats(s *settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "stats ID", Short: "Show what an allocation's tasks use now", Args: takes("ID"),
+		Use: "stats ID|JOB", Short: "Show what an allocation's tasks use now", Args: takes("ID|JOB"),
+		Long: "Shows what an allocation's tasks use now.\n\n" + instanceHelp,
 		RunE: s.run(func(c *caller, args []string) error {
-			if err := checkID(args[0]); err != nil {
-				return err
-			}
 			ctx, cancel := c.call()
 			defer cancel()
-			stats, err := c.allocs().Stats(ctx, &nusav1.AllocationStatsRequest{Allocation: args[0]})
+			a, err := c.one(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			stats, err := c.allocs().Stats(ctx, &nusav1.AllocationStatsRequest{Allocation: a.GetId()})
 			if err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -27,6 +28,14 @@ func (f allocServer) List(_ context.Context, r *nusav1.ListAllocationsRequest) (
 	if r.GetNodeId() == "none" || r.GetJob().GetName() == "nope" || r.GetJob().GetName() == "idle" || r.GetRegion() == "nowhere" || r.GetRegion() == "jakarta" || r.GetJob().GetNamespace() == "empty" {
 		return &nusav1.ListAllocationsResponse{}, nil
 	}
+	switch r.GetJob().GetName() {
+	case "nothing":
+		return nil, status.Errorf(codes.NotFound, "job %s does not exist", refName(r.GetJob()))
+	case "many":
+		return &nusav1.ListAllocationsResponse{Allocations: manyAllocs()}, nil
+	case "watch":
+		return &nusav1.ListAllocationsResponse{Allocations: everywhereAllocs()}, nil
+	}
 	if r.GetJob().GetName() == "ended" {
 		return &nusav1.ListAllocationsResponse{Allocations: endedAllocs(12)}, nil
 	}
@@ -36,7 +45,7 @@ func (f allocServer) List(_ context.Context, r *nusav1.ListAllocationsRequest) (
 }
 
 func (f allocServer) Get(_ context.Context, r *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
-	if r.GetId() != "11112222" {
+	if !strings.HasPrefix(sampleAlloc().GetId(), r.GetId()) {
 		return nil, status.Errorf(codes.NotFound, "no allocation %s", r.GetId())
 	}
 	a := sampleAlloc()
@@ -93,7 +102,7 @@ func (f allocServer) Exec(s grpc.BidiStreamingServer[nusav1.ExecRequest, nusav1.
 }
 
 func (f allocServer) Stats(_ context.Context, r *nusav1.AllocationStatsRequest) (*nusav1.AllocationStats, error) {
-	if r.GetAllocation() != "11112222" {
+	if r.GetAllocation() != sampleAlloc().GetId() {
 		return nil, status.Errorf(codes.NotFound, "no allocation %s", r.GetAllocation())
 	}
 	return &nusav1.AllocationStats{Allocation: "11112222", Tasks: map[string]*nusav1.TaskStats{

@@ -169,7 +169,7 @@ func (v view) newJob(w io.Writer, diff []*nusav1.DiffLine, written map[string]bo
 
 func (v view) diff(w io.Writer, lines []*nusav1.DiffLine) {
 	for _, d := range lines {
-		old, next := clip(d.GetOld()), clip(d.GetNew())
+		old, next := v.clip(d.GetOld()), v.clip(d.GetNew())
 		switch {
 		case d.GetOld() == "":
 			fmt.Fprintf(w, "  %s\n", v.good(fmt.Sprintf("+ %s: %s", d.GetField(), next)))
@@ -181,9 +181,10 @@ func (v view) diff(w io.Writer, lines []*nusav1.DiffLine) {
 	}
 }
 
-func clip(s string) string {
+// clip makes one line of a value, a short one on a terminal.
+func (v view) clip(s string) string {
 	s = strings.ReplaceAll(strings.TrimSpace(s), "\n", "⏎")
-	if r := []rune(s); len(r) > clipped {
+	if r := []rune(s); v.width > 0 && len(r) > clipped {
 		return string(r[:clipped]) + "…"
 	}
 	return s

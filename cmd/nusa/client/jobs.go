@@ -19,13 +19,13 @@ import (
 func jobCommand() *cobra.Command {
 	s := &settings{}
 	c := noun("job", "Submit jobs, see where they run and why",
-		jobInit(), jobValidate(s), jobPlan(s), jobRun(s), jobStatus(s), jobList(s), jobExport(s), jobExplain(s), jobStop(s), jobAdopt(s))
+		jobInit(s), jobValidate(s), jobPlan(s), jobRun(s), jobStatus(s), jobLogs(s), jobList(s), jobExport(s), jobExplain(s), jobStop(s), jobAdopt(s))
 	s.bind(c)
 	s.bindNamespace(c)
 	return c
 }
 
-func jobInit() *cobra.Command {
+func jobInit(s *settings) *cobra.Command {
 	var kind, name string
 	var force bool
 	c := &cobra.Command{
@@ -34,6 +34,9 @@ func jobInit() *cobra.Command {
 		Long:  "Writes a commented job file (job.yaml, - is standard output). It does not overwrite a file without --force.",
 		Args:  takes("[FILE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if s.output != "table" {
+				return fmt.Errorf("--output: the file is YAML, with comments; %s job validate -o %s FILE writes it without", Program(cmd), s.output)
+			}
 			jobType, ok := job.ParseType(kind)
 			if !ok {
 				return fmt.Errorf("--type: %q is not one of service, batch, system", kind)
@@ -232,7 +235,7 @@ func (v view) jobList(w io.Writer, jobs []*nusav1.Job, none string) {
 		sum, regions := totals(j.GetStatus())
 		t.row(jobName(j.GetSpec().GetNamespace(), j.GetSpec().GetName(), j.GetRegion()), word(j.GetSpec().GetType()),
 			v.state(word(j.GetStatus().GetState())), fmt.Sprintf("%d/%d", sum.alive(), sum.desired), orDash(regions),
-			fmt.Sprint(j.GetVersion()), v.since(j.GetSubmitted()), shorten(plain(j.GetStatus().GetMessage()), clipped))
+			fmt.Sprint(j.GetVersion()), v.since(j.GetSubmitted()), plain(j.GetStatus().GetMessage()))
 	}
 	t.dropEmpty("MESSAGE")
 	t.narrow(v.width)

@@ -41,7 +41,7 @@ minutes for 31 days.`,
 			// The region that keeps it; and what is wrong with the name.
 			ctx, cancel := c.call()
 			defer cancel()
-			n, err := c.nodes().Get(ctx, &nusav1.GetNodeRequest{Id: args[0], Region: c.region})
+			n, err := c.nodes().Get(ctx, &nusav1.GetNodeRequest{Id: c.node(args[0]), Region: c.region})
 			if err != nil {
 				return err
 			}

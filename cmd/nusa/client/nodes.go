@@ -102,7 +102,7 @@ func nodeStatus(s *settings) *cobra.Command {
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
-			n, err := c.nodes().Get(ctx, &nusav1.GetNodeRequest{Id: args[0], Region: c.region})
+			n, err := c.nodes().Get(ctx, &nusav1.GetNodeRequest{Id: c.node(args[0]), Region: c.region})
 			if err != nil {
 				return err
 			}
@@ -219,7 +219,7 @@ func nodeDrain(s *settings) *cobra.Command {
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
-			n, err := c.nodes().Drain(ctx, &nusav1.DrainNodeRequest{Id: args[0], Region: c.region, Drain: !off})
+			n, err := c.nodes().Drain(ctx, &nusav1.DrainNodeRequest{Id: c.node(args[0]), Region: c.region, Drain: !off})
 			if err != nil {
 				return err
 			}
@@ -274,7 +274,7 @@ func nodeCordon(s *settings, cordon bool) *cobra.Command {
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
-			n, err := c.nodes().Cordon(ctx, &nusav1.CordonNodeRequest{Id: args[0], Region: c.region, Cordon: cordon})
+			n, err := c.nodes().Cordon(ctx, &nusav1.CordonNodeRequest{Id: c.node(args[0]), Region: c.region, Cordon: cordon})
 			if err != nil {
 				return err
 			}
@@ -294,7 +294,7 @@ hours. If its agent does come back, it is a new node, and stops what it runs.`,
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
-			resp, err := c.nodes().Remove(ctx, &nusav1.RemoveNodeRequest{Id: args[0], Region: c.region})
+			resp, err := c.nodes().Remove(ctx, &nusav1.RemoveNodeRequest{Id: c.node(args[0]), Region: c.region})
 			if err != nil {
 				return err
 			}

@@ -24,12 +24,17 @@ func regionDefine(s *settings) *cobra.Command {
 	var file string
 	var check int64
 	c := &cobra.Command{
-		Use: "define -f FILE", Short: "Create regions, or replace their definitions", Args: takes(),
+		Use: "define FILE", Short: "Create regions, or replace their definitions", Args: takes("[FILE]"),
 		Long:    "Reads region definitions, separated by ---, from a file (- is standard input). All are checked before the first is sent.",
-		Example: "  nusa region define -f examples/region.yaml",
-		RunE: s.run(func(c *caller, _ []string) error {
-			if file == "" {
-				return fmt.Errorf("--file: name a file with definitions, or - for standard input; see %s --help", c.cmd.CommandPath())
+		Example: "  nusa region define examples/region.yaml",
+		RunE: s.run(func(c *caller, args []string) error {
+			switch {
+			case len(args) == 1 && file != "":
+				return fmt.Errorf("%q and --file %s: name one file", args[0], file)
+			case len(args) == 1:
+				file = args[0]
+			case file == "":
+				return fmt.Errorf("FILE is missing: a file with definitions, or - for standard input; see %s --help", c.cmd.CommandPath())
 			}
 			data, err := c.readFile(file)
 			if err != nil {
@@ -62,7 +67,7 @@ func regionDefine(s *settings) *cobra.Command {
 			return c.print(out, func(io.Writer) {})
 		}),
 	}
-	c.Flags().StringVarP(&file, "file", "f", "", "file with definitions (required)")
+	c.Flags().StringVarP(&file, "file", "f", "", "the same as FILE")
 	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored region's revision is this; -1: unless there is none")
 	return c
 }
@@ -92,7 +97,7 @@ func regionList(s *settings) *cobra.Command {
 }
 
 func (v view) noRegions() string {
-	return fmt.Sprintf("no regions; define one with: %s region define -f FILE, or start its servers", v.nusa)
+	return fmt.Sprintf("no regions; define one with: %s region define FILE, or start its servers", v.nusa)
 }
 
 func (v view) regionList(w io.Writer, regions []*nusav1.Region) {

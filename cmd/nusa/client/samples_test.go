@@ -128,6 +128,29 @@ func sampleAlloc() *nusav1.Allocation {
 	}
 }
 
+// manyAllocs are those of a job of two groups; web[1] has been replaced.
+func manyAllocs() []*nusav1.Allocation {
+	var out []*nusav1.Allocation
+	for i, at := range []struct {
+		group string
+		index int32
+	}{{"cache", 0}, {"web", 0}, {"web", 1}, {"web", 1}} {
+		out = append(out, &nusav1.Allocation{Id: fmt.Sprintf("%d%d%d%d0000-many", i, i, i, i), Namespace: "default", Job: "many", Group: at.group, Index: at.index,
+			Region: "japaneast", NodeName: "n1", Created: ago(time.Duration(9-i) * time.Minute), Tasks: map[string]*nusav1.TaskState{"main": {}}})
+	}
+	return out
+}
+
+// everywhereAllocs are those of a system job: each region counts for itself.
+func everywhereAllocs() []*nusav1.Allocation {
+	var out []*nusav1.Allocation
+	for i, region := range []string{"eastus", "japaneast"} {
+		out = append(out, &nusav1.Allocation{Id: fmt.Sprintf("%d%d%d%d8888-watch", i, i, i, i), Namespace: "default", Job: "watch", Group: "node", Index: 1,
+			Region: region, NodeName: region + "-n1", Created: ago(time.Minute), Tasks: map[string]*nusav1.TaskState{"main": {}}})
+	}
+	return out
+}
+
 func sampleAllocs() []*nusav1.Allocation {
 	lost := sampleAlloc()
 	lost.Id, lost.Index, lost.State, lost.Ports = "99998888-7777", 5, nusav1.AllocState_ALLOC_STATE_LOST, nil

@@ -84,6 +84,10 @@ type caller struct {
 	// terminal says that out is one: lines may be drawn over.
 	terminal bool
 	style    palette
+	// sought and soughtNode are what the command is about, for what to say when
+	// that is not there.
+	sought     *nusav1.JobRef
+	soughtNode string
 }
 
 // run makes a cobra function of f; errors of calls become lines that name the
@@ -100,7 +104,7 @@ func (s *settings) run(f func(c *caller, args []string) error) func(*cobra.Comma
 		}
 		defer conn.Close()
 		c.conn = conn
-		return s.readable(f(c, args))
+		return s.readable(c.hint(f(c, args)))
 	}
 }
 
@@ -191,8 +195,9 @@ func (c *caller) partial(errs []*nusav1.PartialError) {
 	}
 }
 
-// ref reads NAME or NAME@REGION.
-func (c *caller) ref(arg string) (*nusav1.JobRef, error) {
+// ref reads NAME or NAME@REGION, and remembers it for the hint when there is none.
+func (c *caller) ref(arg string) (ref *nusav1.JobRef, err error) {
+	defer func() { c.sought = ref }()
 	name, region, own := strings.Cut(arg, "@")
 	if ns, rest, ok := strings.Cut(name, "/"); ok {
 		if c.namespace != "" && c.namespace != ns {

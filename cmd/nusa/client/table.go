@@ -96,12 +96,13 @@ func (t *table) dropBlank(head string) {
 	t.dropEmpty(head)
 }
 
-// narrow shortens the last column, to no less than a few words, so that lines
-// do not wrap in so many columns; 0 = they may be of any length.
+// narrow shortens the last column when that is a message, to no less than a few
+// words, so that lines do not wrap in so many columns; 0 = they may be of any
+// length.
 func (t *table) narrow(width int) {
 	const words = 24
 	last := len(t.heads) - 1
-	if width <= 0 || last < 1 {
+	if width <= 0 || last < 1 || t.heads[last] != "MESSAGE" {
 		return
 	}
 	left := width - 1

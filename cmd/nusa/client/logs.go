@@ -1,0 +1,272 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/job/doc"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// maxLogged is how many tasks are read at once: a node gives no more.
+	maxLogged = 32
+	// maxLine is after how many bytes an unfinished line is shown all the same.
+	maxLine = 64 << 10
+)
+
+// logOptions are the flags of alloc logs and job logs.
+type logOptions struct {
+	task             string
+	follow           bool
+	onlyOut, onlyErr bool
+	lines            int32
+	bytes            int64
+}
+
+func allocLogs(s *settings) *cobra.Command {
+	return logsCommand(s, "logs ID|JOB", "ID|JOB", `
+  nusa alloc logs -f 1f3a
+  nusa alloc logs hello/greeter/0 --tail 50`)
+}
+
+func jobLogs(s *settings) *cobra.Command {
+	return logsCommand(s, "logs JOB", "JOB", `
+  nusa job logs hello --tail 50
+  nusa job logs -f hello/greeter/0`)
+}
+
+func logsCommand(s *settings, use, arg, examples string) *cobra.Command {
+	o := logOptions{}
+	c := &cobra.Command{
+		Use: use, Short: "Show what tasks wrote to stdout and stderr", Args: takes(arg),
+		Long: `Writes a task's stdout to standard output and its stderr to standard error. With
+-f it goes on until the task ends. Of several tasks, of one instance or of
+several, each line begins with whose it is; without -f they come one after the
+other. With -o json or yaml every line is a record.
+
+` + instanceHelp + "\nOf an instance it is the latest allocation: with -f, look again when it was replaced.",
+		Example: strings.TrimPrefix(examples, "\n"),
+		RunE: s.run(func(c *caller, args []string) error {
+			if o.lines < 0 || o.bytes < 0 {
+				return errors.New("--tail, --bytes: a number of lines, or of bytes, is not negative")
+			}
+			if o.lines > 0 && o.bytes > 0 {
+				return errors.New("--tail counts lines and --bytes bytes: give one of them")
+			}
+			return c.logs(args[0], o)
+		}),
+	}
+	f := c.Flags()
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on as output comes")
+	f.StringVar(&o.task, "task", "", "only this task's")
+	f.BoolVar(&o.onlyOut, "stdout", false, "only stdout")
+	f.BoolVar(&o.onlyErr, "stderr", false, "only stderr")
+	f.Int32Var(&o.lines, "tail", 0, "only this many lines from the end of each stream; 0 = all that is kept")
+	f.Int64Var(&o.bytes, "bytes", 0, "only this many bytes from the end of each stream; 0 = all that is kept")
+	return c
+}
+
+// logged is one task of one allocation whose output is shown.
+type logged struct {
+	alloc *nusav1.Allocation
+	task  string
+}
+
+func (c *caller) logs(arg string, o logOptions) error {
+	ctx, cancel := c.call()
+	all, n, err := c.find(ctx, arg)
+	cancel()
+	if err != nil {
+		return err
+	}
+	var tasks []logged
+	for _, a := range all {
+		names := slices.Sorted(maps.Keys(a.GetTasks()))
+		if o.task != "" || len(names) == 0 {
+			names = []string{o.task}
+		}
+		for _, name := range names {
+			tasks = append(tasks, logged{a, name})
+		}
+	}
+	p := &logPrinter{caller: c}
+	if len(tasks) == 1 {
+		return c.logsOf(c.ctx, tasks[0], o, p.to(tasks[0], ""))
+	}
+	if o.follow && len(tasks) > maxLogged {
+		return fmt.Errorf("%s has %d tasks, and at most %d are followed at once: say which, %s", n, len(tasks), maxLogged, c.named(all))
+	}
+	var group errgroup.Group
+	if !o.follow {
+		group.SetLimit(1) // one after the other
+	}
+	heads := headsOf(tasks)
+	width := len(slices.MaxFunc(heads, func(a, b string) int { return cmp.Compare(len(a), len(b)) }))
+	failed := false
+	for i, t := range tasks {
+		out := p.to(t, fmt.Sprintf("%-*s ", width, heads[i]))
+		group.Go(func() error {
+			if err := c.logsOf(c.ctx, t, o, out); err != nil {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				failed = true
+				c.warn("%s: %s", heads[i], strings.Join(errorLines(c.readable(err)), "; "))
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // each has told its error
+	if failed {
+		return &exitError{code: exitFail}
+	}
+	return nil
+}
+
+// headsOf are what lines begin with: the instance, and what else is needed to
+// tell one task from another.
+func headsOf(tasks []logged) []string {
+	several, places := map[string]bool{}, map[string]map[string]bool{}
+	for _, t := range tasks {
+		several[t.alloc.GetId()] = several[t.alloc.GetId()] || len(t.alloc.GetTasks()) > 1
+		at := instance(t.alloc)
+		if places[at] == nil {
+			places[at] = map[string]bool{}
+		}
+		places[at][t.alloc.GetId()] = true
+	}
+	var out []string
+	for _, t := range tasks {
+		head := instance(t.alloc)
+		if len(places[head]) > 1 {
+			head += "@" + nodeOf(t.alloc)
+		}
+		if several[t.alloc.GetId()] && t.task != "" {
+			head += "/" + t.task
+		}
+		out = append(out, head)
+	}
+	return out
+}
+
+// logsOf writes one task's output to where it belongs.
+func (c *caller) logsOf(ctx context.Context, t logged, o logOptions, to [2]io.Writer) error {
+	both := o.onlyOut == o.onlyErr
+	stream, err := c.allocs().Logs(ctx, &nusav1.LogsRequest{
+		Allocation: t.alloc.GetId(), Task: t.task, Follow: o.follow,
+		Stdout: both || o.onlyOut, Stderr: both || o.onlyErr, TailLines: o.lines, TailBytes: o.bytes,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, w := range to {
+			if l, ok := w.(*lineWriter); ok {
+				l.flush()
+			}
+		}
+	}()
+	for {
+		chunk, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && c.interrupted():
+			return nil
+		case err != nil:
+			return err
+		}
+		w := to[0]
+		if chunk.GetStderr() {
+			w = to[1]
+		}
+		if _, err := w.Write(chunk.GetData()); err != nil {
+			return err
+		}
+	}
+}
+
+// logPrinter writes the lines of several streams whole.
+type logPrinter struct {
+	*caller
+	mu sync.Mutex
+}
+
+// to are the writers of a task's two streams: bytes as they come, or lines
+// behind a head, or records.
+func (p *logPrinter) to(t logged, head string) [2]io.Writer {
+	plain := [2]io.Writer{p.out, p.cmd.ErrOrStderr()}
+	if p.output == "table" && head == "" {
+		return plain
+	}
+	var out [2]io.Writer
+	for i, w := range plain {
+		name := []string{"stdout", "stderr"}[i]
+		emit := func(line []byte) error {
+			_, err := io.WriteString(w, p.style.faint(head)+string(line)+"\n")
+			return err
+		}
+		if p.output != "table" {
+			emit = func(line []byte) error { return p.record(t, name, line) }
+		}
+		out[i] = &lineWriter{mu: &p.mu, emit: emit}
+	}
+	return out
+}
+
+// record prints one line as JSON or YAML.
+func (p *logPrinter) record(t logged, stream string, line []byte) error {
+	n := &doc.Node{Kind: doc.Map}
+	for _, f := range [][2]string{{"allocation", t.alloc.GetId()}, {"instance", instance(t.alloc)}, {"task", t.task}, {"stream", stream}, {"text", string(bytes.ToValidUTF8(line, []byte("�")))}} {
+		n.Add(f[0], &doc.Node{Kind: doc.String, Text: f[1]})
+	}
+	if p.output == "json" {
+		_, err := fmt.Fprintf(p.out, "%s\n", n.Compact())
+		return err
+	}
+	_, err := fmt.Fprintf(p.out, "---\n%s", n.YAML())
+	return err
+}
+
+// lineWriter passes whole lines on, and at the end what stands without one.
+type lineWriter struct {
+	mu   *sync.Mutex // of what emit writes to
+	emit func(line []byte) error
+	rest []byte
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for rest := p; len(rest) > 0; {
+		line, after, found := bytes.Cut(rest, []byte{'\n'})
+		w.rest = append(w.rest, line...)
+		if rest = after; found || len(w.rest) >= maxLine {
+			if err := w.emit(w.rest); err != nil {
+				return 0, err
+			}
+			w.rest = w.rest[:0]
+		}
+	}
+	return len(p), nil
+}
+
+func (w *lineWriter) flush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.rest) > 0 {
+		_ = w.emit(w.rest) // the reader has gone
+		w.rest = nil
+	}
+}
