@@ -53,6 +53,7 @@ type leader struct {
 	seq    *sequencer
 	verify *verifier
 	agents *agents
+	desks  desks
 	sched  *scheduler
 	uplink *uplink
 	prober *prober
@@ -114,7 +115,7 @@ func (s *server) leadership(ctx context.Context) error {
 		verify: newVerifier(func() error { return s.quorum.VerifyLeader().Error() }),
 	}
 	l.log = s.cfg.Logger.With("term", l.term)
-	l.agents = newAgents(l)
+	l.agents, l.desks = newAgents(l), newDesks()
 	l.sched = newScheduler(l)
 	l.uplink = newUplink(l)
 	l.prober = newProber(l)

@@ -2,6 +2,7 @@ package regional
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -39,7 +40,10 @@ type agentNode struct {
 	statsAt time.Duration
 	session *agentSession
 
-	outbox *link.Outbox[*state.Alloc]
+	// outbox has the OrderIndex of each order. What the order says is read from
+	// the state when it is sent: a copy kept here would be as large as all that
+	// the state holds of the allocation.
+	outbox *link.Outbox[uint64]
 	// filled is the index of the state that the outbox was filled from last.
 	filled uint64
 	// dirty: the outbox may hold what the committed state no longer has.
@@ -60,7 +64,7 @@ func (n *agentNode) order(orders []*state.Alloc) {
 	}
 	for _, a := range orders {
 		if a.OrderIndex > n.filled {
-			n.outbox.PutAt(a.OrderIndex, a.ID, a)
+			n.outbox.PutAt(a.OrderIndex, a.ID, a.OrderIndex)
 		}
 	}
 }
@@ -72,20 +76,20 @@ func (n *agentNode) order(orders []*state.Alloc) {
 func (n *agentNode) fill(view *state.View, epoch string) {
 	fresh := n.outbox == nil
 	if fresh {
-		n.outbox = link.NewOutbox[*state.Alloc](epoch, forgottenOrders)
+		n.outbox = link.NewOutbox[uint64](epoch, forgottenOrders)
 	}
 	n.dirty, n.filled = false, view.Index()
 	var changed []*state.Alloc
 	kept := map[string]bool{}
 	for _, a := range keeps(view, n.id) {
 		kept[a.ID] = true
-		if old, held := n.outbox.Get(a.ID); !held || old.OrderIndex != a.OrderIndex {
+		if old, held := n.outbox.Get(a.ID); !held || old != a.OrderIndex {
 			changed = append(changed, a)
 		}
 	}
 	slices.SortStableFunc(changed, func(a, b *state.Alloc) int { return cmp.Compare(a.OrderIndex, b.OrderIndex) })
 	for _, a := range changed {
-		n.outbox.PutAt(a.OrderIndex, a.ID, a)
+		n.outbox.PutAt(a.OrderIndex, a.ID, a.OrderIndex)
 	}
 	if n.outbox.Len() > len(kept) {
 		gone := slices.DeleteFunc(n.outbox.Keys(), func(id string) bool { return kept[id] })
@@ -115,17 +119,16 @@ func keeps(view *state.View, node string) []*state.Alloc {
 }
 
 // orderBatch is a batch as the agent reads it.
-func (l *leader) orderBatch(view *state.View, b link.Batch[*state.Alloc]) *nusav1.AllocOrders {
+func (l *leader) orderBatch(view *state.View, b link.Batch[uint64]) *nusav1.AllocOrders {
 	out := &nusav1.AllocOrders{
 		Full: b.Full, Last: b.Last, Removed: b.Removed,
 		Position: positionToWire(state.Position(b.Position)),
 	}
 	for _, item := range b.Items {
-		a := item.Value
-		group, jobType, err := orderedGroup(view, a)
+		a, group, jobType, err := ordered(view, item.Key)
 		if err != nil {
 			// Forgotten since the outbox was filled: its removal follows.
-			l.log.Debug("order left out", "alloc", a.ID, "error", err)
+			l.log.Debug("order left out", "alloc", item.Key, "error", err)
 			continue
 		}
 		out.Orders = append(out.Orders, &nusav1.AllocOrder{
@@ -137,11 +140,21 @@ func (l *leader) orderBatch(view *state.View, b link.Batch[*state.Alloc]) *nusav
 	return out
 }
 
+// ordered is an allocation with what its agent has to know of its group.
+func ordered(view *state.View, id string) (a *state.Alloc, group []byte, jobType string, err error) {
+	a, found := view.Alloc(id)
+	if !found {
+		return nil, nil, "", fmt.Errorf("allocation %s is not stored", id)
+	}
+	group, jobType, err = orderedGroup(view, a)
+	return a, group, jobType, err
+}
+
 // orderSize estimates an order's bytes on the wire.
-func (l *leader) orderSize(view *state.View) func(link.Item[*state.Alloc]) int {
-	return func(item link.Item[*state.Alloc]) int {
+func (l *leader) orderSize(view *state.View) func(link.Item[uint64]) int {
+	return func(item link.Item[uint64]) int {
 		const envelope = 512
-		group, _, err := orderedGroup(view, item.Value)
+		_, group, _, err := ordered(view, item.Key)
 		if err != nil {
 			return envelope
 		}

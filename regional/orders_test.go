@@ -16,8 +16,8 @@ func TestOrdersOfOneEntry(t *testing.T) {
 	const rounds = 300
 	for range rounds {
 		a := newAgents(nil)
-		n := &agentNode{id: "A", outbox: link.NewOutbox[*state.Alloc]("e", 16)}
-		m := &agentNode{id: "B", outbox: link.NewOutbox[*state.Alloc]("e", 16)}
+		n := &agentNode{id: "A", outbox: link.NewOutbox[uint64]("e", 16)}
+		m := &agentNode{id: "B", outbox: link.NewOutbox[uint64]("e", 16)}
 		a.nodes["A"], a.nodes["B"] = n, m
 		cursor := n.outbox.Cursor(link.Position{})
 		for _, more := cursor.Next(1); more; _, more = cursor.Next(1) {
@@ -33,7 +33,7 @@ func TestOrdersOfOneEntry(t *testing.T) {
 			}
 			defer n.mu.Unlock()
 			for {
-				b, more := cursor.NextWithin(512, 1<<20, func(link.Item[*state.Alloc]) int { return 1 })
+				b, more := cursor.NextWithin(512, 1<<20, func(link.Item[uint64]) int { return 1 })
 				if !more {
 					return
 				}

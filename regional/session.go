@@ -38,8 +38,8 @@ type agentStream = grpc.BidiStreamingServer[nusav1.AgentMessage, nusav1.MasterMe
 var errSuperseded = status.Error(codes.Aborted, "a newer session of the same node has taken over")
 
 // agentSession is one agent's stream on the master. The handler's goroutine
-// receives; there are thousands, so another one sends only while something is
-// due.
+// receives and waits; there are thousands, so another one sends only while
+// something is due, and what needs a deep stack is done on others' (shallow.go).
 type agentSession struct {
 	l      *leader
 	node   *agentNode
@@ -60,7 +60,7 @@ type agentSession struct {
 	// come.
 	unheard bool
 
-	cursor  *link.Cursor[*state.Alloc]
+	cursor  *link.Cursor[uint64]
 	ack     *nusav1.Position
 	grants  []uint64
 	tunnels []string
@@ -79,8 +79,18 @@ func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 		l: a.l, node: a.node(hello.GetNodeId()), stream: stream, hello: hello,
 		inbox: link.NewInbox[*nusav1.AllocReport](maxReports), sending: true, // the welcome goes first
 	}
+	defer ss.detach()
+	if err := aside(func() error { return ss.greet(ctx) }); err != nil {
+		return err
+	}
+	return wireError(ss.receive(ctx))
+}
+
+// greet registers the node, attaches the session and sends the welcome, and what
+// is due by then.
+func (ss *agentSession) greet(ctx context.Context) error {
 	ss.heard(+1)
-	n, known := a.l.s.fsm.View().Node(hello.GetNodeId())
+	n, known := ss.l.s.fsm.View().Node(ss.node.id)
 	ss.unheard = known && n.Status != state.NodeReady
 	var err error
 	if !ss.unheard {
@@ -91,12 +101,11 @@ func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 		return wireError(err)
 	}
 	ss.attach()
-	defer ss.detach()
-	if err := stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Welcome{Welcome: a.l.welcome(hello.GetNodeId())}}); err != nil {
+	if err := ss.stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Welcome{Welcome: ss.l.welcome(ss.node.id)}}); err != nil {
 		return err
 	}
 	ss.flush()
-	return wireError(ss.receive(ctx))
+	return nil
 }
 
 // refuse answers why an agent may not come; nil if it may.
@@ -135,7 +144,11 @@ func (l *leader) welcome(node string) *nusav1.MasterWelcome {
 // register commits what the hello says if the state says otherwise. A node that
 // comes back under another address is the same node.
 func (ss *agentSession) register(ctx context.Context) error {
+	if ss.hello.Inventory == nil {
+		return nil // it is registered
+	}
 	n := nodeOf(ss.hello)
+	ss.hello.Inventory = nil // the state has it; here it would be twice the size
 	old, known := ss.l.s.fsm.View().Node(n.ID)
 	if known && old.Status == state.NodeReady && old.Name == n.Name && old.Address == n.Address && bytes.Equal(old.Inventory, n.Inventory) {
 		return nil
@@ -163,7 +176,7 @@ func (ss *agentSession) caughtUp(ctx context.Context) error {
 	if !unheard {
 		return nil
 	}
-	return ss.register(ctx)
+	return aside(func() error { return ss.register(ctx) })
 }
 
 // isUnheard says that the node is back and has not told everything yet.
@@ -245,7 +258,7 @@ func (ss *agentSession) receive(ctx context.Context) error {
 			return err
 		}
 		if ss.isDue() && ss.mayFlush() {
-			ss.flush()
+			ss.l.s.streams.Go(ss.flush)
 		}
 	}
 }
@@ -280,9 +293,9 @@ func (ss *agentSession) handle(ctx context.Context, m *nusav1.AgentMessage) erro
 		if refused := ss.l.refuse(ss.hello); refused != nil {
 			return status.Error(codes.InvalidArgument, refused.GetMessage())
 		}
-		return ss.register(ctx)
+		return aside(func() error { return ss.register(ctx) })
 	case *nusav1.AgentMessage_Goodbye:
-		return ss.goodbye(ctx, m.Goodbye)
+		return aside(func() error { return ss.goodbye(ctx, m.Goodbye) })
 	case *nusav1.AgentMessage_Hello:
 		return status.Error(codes.FailedPrecondition, "a second hello on a stream")
 	}
@@ -305,70 +318,6 @@ func (ss *agentSession) isDue() bool {
 	due := ss.due
 	ss.due = false
 	return due
-}
-
-// reports commits what the agent says about its allocations, then acknowledges
-// the whole of it.
-func (ss *agentSession) reports(ctx context.Context, r *nusav1.AllocReports) error {
-	b := link.Batch[*nusav1.AllocReport]{Full: r.GetFull(), Last: r.GetLast(), Removed: r.GetRemoved(), Position: link.Position(positionFromWire(r.GetPosition()))}
-	for _, w := range r.GetReports() {
-		b.Items = append(b.Items, link.Item[*nusav1.AllocReport]{Key: w.GetId(), Value: w})
-	}
-	change, whole, err := ss.inbox.Add(b, func(func(string) bool) {})
-	if err != nil || !whole {
-		return err
-	}
-	for _, cmd := range agentReports(ss.l.s.fsm.View(), ss.node.id, change) {
-		_, err := ss.l.do(ctx, state.Command{AgentReports: cmd})
-		if errors.Is(err, state.ErrStalePosition) {
-			break // a later session of the node has said more
-		}
-		if err != nil {
-			return fmt.Errorf("commit reports of node %s: %w", ss.node.id, err)
-		}
-	}
-	return ss.later(func() error {
-		ss.ack = positionToWire(ss.l.s.fsm.View().Reports(ss.node.id))
-		return nil
-	})
-}
-
-// agentReports is a change as commands that each fit an entry. What a full set
-// does not mention has ended, and is released with the last of them.
-func agentReports(view *state.View, node string, change link.Change[*nusav1.AllocReport]) []*state.AgentReports {
-	const perReport = 192 // bytes besides what varies, roughly
-	next := func() *state.AgentReports {
-		return &state.AgentReports{NodeID: node, Position: state.Position(change.Position), More: true}
-	}
-	cmd, size := next(), 0
-	var out []*state.AgentReports
-	room := func(n int) {
-		if size > 0 && size+n > maxEntry {
-			out, cmd, size = append(out, cmd), next(), 0
-		}
-		size += n
-	}
-	mentioned := make(map[string]bool, len(change.Upserts))
-	for _, item := range change.Upserts {
-		w := item.Value
-		restarts, down := unrest(w)
-		r := state.AllocReport{
-			ID: w.GetId(), State: state.AllocState(w.GetState()), Declined: w.GetDeclined(),
-			Reason: reasonFromWire(w.GetReason()), Message: w.GetMessage(), Tasks: tasksToStore(w.GetTasks()),
-			Restarts: restarts, Down: down,
-		}
-		room(perReport + len(r.ID) + len(r.Reason) + len(r.Message) + len(r.Tasks))
-		cmd.Reports = append(cmd.Reports, r)
-		mentioned[r.ID] = true
-	}
-	if change.Full {
-		for _, id := range view.Unmentioned(node, func(id string) bool { return mentioned[id] }) {
-			room(len(id) + 8)
-			cmd.Released = append(cmd.Released, id)
-		}
-	}
-	cmd.More = false
-	return append(out, cmd)
 }
 
 // goodbye commits that the node left on purpose.
