@@ -7,18 +7,21 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/metrics"
 	"runtime/pprof"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 )
 
 // profiledCommand runs another command of nusa in this process and writes
-// profiles of it: the CPU's from SIGUSR1 to SIGUSR2, and the heap's then.
+// profiles of it: the CPU's from SIGUSR1 to SIGUSR2, and the heap's and what the
+// process' memory is used for then.
 func profiledCommand(execute func(ctx context.Context, args []string) int) *cobra.Command {
 	return &cobra.Command{
 		Use: "profiled PREFIX -- COMMAND...", Hidden: true, Args: cobra.MinimumNArgs(2),
-		Short: "Run a command and write PREFIX.cpu and PREFIX.heap from SIGUSR1 to SIGUSR2",
+		Short: "Run a command and write PREFIX.cpu, PREFIX.memory and PREFIX.heap from SIGUSR1 to SIGUSR2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			signals := make(chan os.Signal, 1)
 			signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
@@ -72,10 +75,31 @@ func (p *profile) end() error {
 	if err := p.cpu.Close(); err != nil {
 		return err
 	}
+	if err := os.WriteFile(p.prefix+".memory", memoryClasses(), 0o600); err != nil {
+		return err
+	}
 	f, err := os.Create(p.prefix + ".heap")
 	if err != nil {
 		return err
 	}
 	runtime.GC() // what is in use, not what waits to be collected
 	return errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close())
+}
+
+// memoryClasses says what the process' memory is used for, a kind a line with its
+// bytes: those that no heap profile shows, such as the stacks of goroutines, are
+// much where there are thousands of connections.
+func memoryClasses() []byte {
+	var samples []metrics.Sample
+	for _, d := range metrics.All() {
+		if d.Kind == metrics.KindUint64 && (strings.HasPrefix(d.Name, "/memory/classes/") || d.Name == "/sched/goroutines:goroutines") {
+			samples = append(samples, metrics.Sample{Name: d.Name})
+		}
+	}
+	metrics.Read(samples)
+	var out []byte
+	for _, s := range samples {
+		out = fmt.Appendf(out, "%-48s %12d\n", s.Name, s.Value.Uint64())
+	}
+	return out
 }
