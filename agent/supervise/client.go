@@ -82,12 +82,12 @@ func bury(dir string, rec record) (driver.Status, error) {
 // Begun waits until the run in dir has a status: somebody else has just begun
 // it.
 func Begun(ctx context.Context, dir string) (driver.Status, error) {
-	for {
+	for pace := (Pace{}); ; {
 		st, err := Query(dir)
 		if !errors.Is(err, driver.ErrNotFound) {
 			return st, err
 		}
-		if err := pause(ctx); err != nil {
+		if err := pace.Wait(ctx); err != nil {
 			return st, err
 		}
 	}
@@ -135,7 +135,7 @@ func Renew(ctx context.Context, dir string, deadline time.Duration) error {
 
 // ask makes a request. When the supervisor is gone the record has the answer.
 func ask(ctx context.Context, dir string, req request) (driver.Status, error) {
-	for {
+	for pace := (Pace{}); ; {
 		st, err := Query(dir)
 		if err != nil || st.State == driver.Ended {
 			return st, err
@@ -152,20 +152,9 @@ func ask(ctx context.Context, dir string, req request) (driver.Status, error) {
 		}
 		// It closed the connection: it is at its end, or was killed. The lock
 		// tells which, a moment later.
-		if err := pause(ctx); err != nil {
+		if err := pace.Wait(ctx); err != nil {
 			return driver.Status{}, err
 		}
-	}
-}
-
-func pause(ctx context.Context) error {
-	t := time.NewTimer(2 * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -259,7 +248,7 @@ func send(conn *net.UnixConn, req request, files []*os.File) error {
 // Watch calls grown at once, and again when the log of the run in dir may have
 // grown, until the run has ended or grown fails.
 func Watch(ctx context.Context, dir string, grown func() error) error {
-	for {
+	for pace := (Pace{}); ; {
 		st, err := Query(dir)
 		if err != nil {
 			return err
@@ -270,7 +259,7 @@ func Watch(ctx context.Context, dir string, grown func() error) error {
 		if err := watchOnce(ctx, dir, grown); err != nil {
 			return err
 		}
-		if err := pause(ctx); err != nil {
+		if err := pace.Wait(ctx); err != nil {
 			return err
 		}
 	}

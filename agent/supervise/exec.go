@@ -254,11 +254,11 @@ func Running(dir string) error {
 func gone(ctx context.Context, dir string, err error) error {
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	for {
+	for pace := (Pace{}); ; {
 		if err := Running(dir); err != nil {
 			return err
 		}
-		if pause(short) != nil {
+		if pace.Wait(short) != nil {
 			return cmp.Or(ctx.Err(), fmt.Errorf("supervisor did not answer: %w", err))
 		}
 	}

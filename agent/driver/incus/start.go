@@ -174,20 +174,17 @@ func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) 
 	return nil
 }
 
-// Between looks at a container that has not yet begun: at what its supervisor
-// wrote, and at whether it still runs.
-const (
-	lookEvery  = 2 * time.Millisecond
-	checkEvery = 500 * time.Millisecond
-)
+// checkEvery is between two looks at whether a container runs that has not yet
+// begun.
+const checkEvery = 500 * time.Millisecond
 
 // begun waits for the word of the supervisor, or for the daemon's that there
 // will be none; made is the daemon's.
 func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-chan error) error {
 	said := false
-	look, check := time.NewTicker(lookEvery), time.NewTicker(checkEvery)
-	defer look.Stop()
+	check := time.NewTicker(checkEvery)
 	defer check.Stop()
+	var pace supervise.Pace
 	for {
 		st, err := supervise.Query(d.box(id))
 		if err == nil && st.State != driver.Starting {
@@ -197,7 +194,7 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 			return err
 		}
 		select {
-		case <-look.C:
+		case <-pace.After():
 		case err := <-made:
 			if err != nil {
 				return err // whether it began nevertheless, abandon asks
