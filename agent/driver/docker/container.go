@@ -125,7 +125,7 @@ func (d *Driver) options(t driver.Task, c config, img client.ImageInspectResult)
 		NetworkMode: container.NetworkMode(c.network), Privileged: c.privileged,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Resources:     resources(t.Resources, c.hardCPU),
-		Mounts:        append(mounts(t), bind(d.records.gate(t.ID), gateTarget, true)),
+		Mounts:        append(binds(t), bind(d.records.gate(t.ID), gateTarget, true)),
 		// The engine keeps both streams in one series of files.
 		LogConfig: container.LogConfig{Type: "json-file", Config: map[string]string{
 			"max-file": strconv.Itoa(max(1, t.Logs.Files)), "max-size": strconv.FormatInt(2*max(4096, t.Logs.SizeBytes), 10),
@@ -155,9 +155,9 @@ func resources(r driver.Resources, hard bool) container.Resources {
 	return out
 }
 
-// mounts gives the task its folders under the paths that they have outside,
+// binds give the task its folders under the paths that they have outside,
 // which its variables name, and its volumes.
-func mounts(t driver.Task) []mount.Mount {
+func binds(t driver.Task) []mount.Mount {
 	out := []mount.Mount{bind(t.Dir, t.Dir, false), bind(t.AllocDir, t.AllocDir, false)}
 	for _, v := range t.Volumes {
 		target := v.Target

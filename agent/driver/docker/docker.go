@@ -19,6 +19,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 )
 
 // DefaultHost is where an engine listens unless told otherwise.
@@ -60,6 +61,7 @@ type Driver struct {
 	cfg     Config
 	cli     *client.Client
 	records *records
+	stage   *mounts.Stage
 
 	mu sync.Mutex
 	// starts in flight, so that Stop can end them.
@@ -90,11 +92,19 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("records of containers: %w", err)
 	}
-	return &Driver{cfg: cfg, cli: cli, records: recs, starts: map[driver.ID]*starting{}}, nil
+	d := &Driver{cfg: cfg, cli: cli, records: recs, stage: mounts.NewStage(cfg.Dir), starts: map[driver.ID]*starting{}}
+	d.stage.Sweep(func(id driver.ID) bool {
+		rec, ok := recs.get(id)
+		return ok && rec.End == nil && rec.Started.IsZero() // the engine may be about to start it
+	})
+	return d, nil
 }
 
 // Close ends the connections to the engine. What runs goes on.
-func (d *Driver) Close() { _ = d.cli.Close() }
+func (d *Driver) Close() {
+	_ = d.cli.Close()
+	d.stage.Close()
+}
 
 // Fingerprint asks the engine what it can do, and removes containers of ours
 // that nobody knows any more. There is no self fencing: what would have to
@@ -111,7 +121,7 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	if info.OSType != runtime.GOOS {
 		return driver.Fingerprint{Version: info.ServerVersion, Message: fmt.Sprintf("the engine runs %s containers, the agent is for %s", info.OSType, runtime.GOOS)}
 	}
-	var missing []string
+	var missing, notes []string
 	limit := func(can bool, capability, what string) {
 		switch {
 		case !can:
@@ -125,11 +135,15 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	limit(info.SwapLimit, "", "swap")
 	limit(info.PidsLimit, "", "processes")
 	if len(missing) > 0 {
-		f.Message = "this engine does not limit: " + strings.Join(missing, ", ")
+		notes = append(notes, "this engine does not limit: "+strings.Join(missing, ", "))
 	}
 	if d.local() {
+		if note := mounts.ByPath(); note != "" {
+			notes = append(notes, note)
+		}
 		f.Capabilities = append(f.Capabilities, driver.CapExec, driver.CapMounts, driver.CapSecrets, driver.CapVolumes)
 	}
+	f.Message = strings.Join(notes, "; ")
 	slices.Sort(f.Capabilities)
 	d.sweep(ctx)
 	return f
@@ -271,7 +285,7 @@ func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 	if rec.Container != "" {
 		_ = d.discard(short, rec.Container, true)
 	}
-	return d.records.remove(id)
+	return errors.Join(d.stage.Drop(id), d.records.remove(id))
 }
 
 func (d *Driver) inFlight(id driver.ID) *starting {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
@@ -107,6 +108,7 @@ func TestTasks(t *testing.T) {
 	d := open(t, e, t.TempDir())
 	t.Run("bad input", func(t *testing.T) { badInput(t, e, d) })
 	t.Run("environment", func(t *testing.T) { environment(t, e, d) })
+	t.Run("volumes", func(t *testing.T) { volumes(t, e) })
 	t.Run("ports", func(t *testing.T) { portMapping(t, e, d) })
 	t.Run("limits", func(t *testing.T) { limits(t, d) })
 	t.Run("rotation", func(t *testing.T) { rotation(t, d) })
@@ -193,6 +195,74 @@ func environment(t *testing.T, e *engine, d *Driver) {
 	labels := got.Container.Config.Labels
 	if labels["team"] != "blue" || labels[labelAlloc] != task.ID.Alloc || labels[labelOwner] == "" {
 		t.Errorf("its labels are %v", labels)
+	}
+}
+
+// volumes: what was allowed is what is mounted, read-only with all below it,
+// while its path leads elsewhere, and nothing of it stays mounted on the host.
+func volumes(t *testing.T, e *engine) {
+	dir, base := t.TempDir(), t.TempDir()
+	d := open(t, e, dir)
+	source, below := filepath.Join(base, "a"), filepath.Join(base, "a", "below")
+	must(t, os.MkdirAll(below, 0o755))
+	must(t, unix.Mount("test", below, "tmpfs", 0, ""))
+	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(base, "b", "below"), unix.MNT_DETACH) })
+	must(t, os.WriteFile(filepath.Join(below, "f"), []byte("below\n"), 0o644))
+	task := newTask(t, shell(`cat /vol/below/f; echo x >/vol/new || echo read-only; echo x >/vol/below/new || echo read-only; cat /etc/marker; sleep 3600`))
+	task.Volumes = []driver.Volume{{Name: "vol", Source: source, Target: "/vol", ReadOnly: true}}
+
+	// Cut off after the engine was told what to mount; then the path changes.
+	staged := task
+	var err error
+	staged.Volumes, err = d.stage.Put(task.ID, task.Volumes)
+	must(t, err)
+	c, err := parse(staged)
+	must(t, err)
+	_, err = d.records.change(task.ID, func(*record) {})
+	must(t, err)
+	made, _, err := d.create(limited(t), staged, c)
+	must(t, err)
+	rec, err := d.records.change(task.ID, func(rec *record) { rec.Container, rec.Begun = made, true })
+	must(t, err)
+	must(t, os.Rename(source, filepath.Join(base, "b")))
+	must(t, os.Symlink("/etc", source))
+	d = open(t, e, dir) // as after a kill: nothing was closed
+	must(t, d.begin(limited(t), task.ID, rec))
+	must(t, d.Start(limited(t), task))
+	until(t, func() bool { return strings.Count(output(t, d, task.ID, driver.LogOptions{Stdout: true}), "\n") == 3 })
+	if got := output(t, d, task.ID, driver.LogOptions{Stdout: true}); got != "below\nread-only\nread-only\n" {
+		t.Errorf("it printed %q", got)
+	}
+	noneStaged(t, d)
+	must(t, d.Stop(limited(t), task.ID, 0))
+
+	// The next one is not led astray, and leaves nothing.
+	next := newTask(t, shell("true"))
+	next.Volumes = task.Volumes
+	if err := d.Start(limited(t), next); !errors.Is(err, driver.ErrStart) || !strings.Contains(err.Error(), "volumes.vol: ") {
+		t.Errorf("a link was put there: %v", err)
+	}
+	if _, err := d.Status(limited(t), next.ID); !errors.Is(err, driver.ErrNotFound) {
+		t.Errorf("afterwards: %v", err)
+	}
+	noneStaged(t, d)
+}
+
+// noneStaged: a run that runs has its volumes from the engine alone.
+func noneStaged(t *testing.T, d *Driver) {
+	t.Helper()
+	d.stage.Sweep(func(id driver.ID) bool {
+		t.Errorf("the volumes of %s are still mounted for the engine", id)
+		return true
+	})
+}
+
+func until(t *testing.T, done func() bool) {
+	t.Helper()
+	for ctx := limited(t); !done(); {
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -40,9 +40,15 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	case known && rec.End != nil:
 		return failure(*rec.End)
 	case known && rec.Begun:
-		return d.resume(ctx, t, c, rec)
+		err = d.resume(ctx, t, c, rec)
+	default:
+		err = d.launch(ctx, t, c)
 	}
-	return d.launch(ctx, t, c)
+	if ctx.Err() == nil && !client.IsErrConnectionFailed(err) {
+		// The engine has mounted the volumes, or never will.
+		_ = d.stage.Drop(t.ID) // else: Remove
+	}
+	return err
 }
 
 // Admit: see driver.Admitter.
@@ -67,6 +73,11 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config) error {
 	if _, err := d.records.change(t.ID, func(rec *record) { rec.MemoryBytes = t.Resources.MemoryBytes }); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
+	volumes, err := d.stage.Put(t.ID, t.Volumes)
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: %w", driver.ErrStart, err), d.records.remove(t.ID))
+	}
+	t.Volumes = volumes
 	made, ran, err := d.create(ctx, t, c)
 	if err != nil {
 		if ctx.Err() == nil && !client.IsErrConnectionFailed(err) {
@@ -261,6 +272,14 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 	if !ok || rec.End != nil {
 		return nil
 	}
+	if err := d.stop(ctx, id, rec, grace); err != nil {
+		return err
+	}
+	_ = d.stage.Drop(id) // else: Remove
+	return nil
+}
+
+func (d *Driver) stop(ctx context.Context, id driver.ID, rec record, grace time.Duration) error {
 	if !rec.Begun {
 		// Cut off before it was told to start: at most a container is there.
 		return d.undo(ctx, id)

@@ -27,8 +27,17 @@ const (
 )
 
 // delete stops the instance of a run by force, if it still runs, and deletes
-// it. It is ours by its marks, or it is left alone. The run's lock is held.
+// it, with the volumes that were mounted for it. The run's lock is held.
 func (d *Driver) delete(ctx context.Context, id driver.ID, rec record) error {
+	err := d.deleteInstance(ctx, id, rec)
+	if err == nil {
+		_ = d.stage.Drop(id) // else: Remove
+	}
+	return err
+}
+
+// deleteInstance of a run. It is ours by its marks, or it is left alone.
+func (d *Driver) deleteInstance(ctx context.Context, id driver.ID, rec record) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteLimit)
 	defer cancel()
 	st, stErr := d.status(ctx, id)

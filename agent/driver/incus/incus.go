@@ -24,6 +24,7 @@ import (
 	"github.com/lxc/incus/v6/shared/api"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
@@ -54,6 +55,7 @@ type Driver struct {
 	// owner marks the instances of this data directory.
 	owner string
 	locks locks
+	stage *mounts.Stage
 	// ending are deletions of instances that ended, of ctx.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -119,7 +121,8 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("driver incus: %w", err)
 	}
-	d := &Driver{cfg: cfg, engine: e, owner: owner, locks: locks{held: map[driver.ID]*held{}}}
+	d := &Driver{cfg: cfg, engine: e, owner: owner, locks: locks{held: map[driver.ID]*held{}}, stage: mounts.NewStage(cfg.Dir)}
+	d.stage.Sweep(func(id driver.ID) bool { _, err := d.read(id); return err == nil })
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.events = newEvents(d.ctx, e)
 	return d, nil
@@ -131,6 +134,7 @@ func (d *Driver) Close() {
 	d.events.wait()
 	d.ending.Wait()
 	d.engine.close()
+	d.stage.Close()
 }
 
 // static says why the executable cannot run in any container; nil = it can.
@@ -175,6 +179,9 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 		driver.CapRecover, driver.CapSecrets, driver.CapSelfFencing, driver.CapStats, driver.CapUpdate, driver.CapVolumes}
 	if !strings.Contains(server.Environment.Driver, "qemu") {
 		f.Message = "no virtual machines: the daemon runs " + server.Environment.Driver
+	}
+	if note := mounts.ByPath(); note != "" {
+		f.Message = strings.TrimPrefix(f.Message+"; "+note, "; ")
 	}
 	if err := d.sweep(ctx); err != nil {
 		f.Message = strings.TrimPrefix(f.Message+"; left-overs not deleted: "+err.Error(), "; ")
@@ -410,7 +417,7 @@ func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 		_ = d.delete(short, id, rec)
 		cancel()
 	}
-	if err := os.RemoveAll(d.runDir(id)); err != nil {
+	if err := errors.Join(d.stage.Drop(id), os.RemoveAll(d.runDir(id))); err != nil {
 		return err
 	}
 	_ = os.Remove(filepath.Dir(d.runDir(id))) // goes with the last run

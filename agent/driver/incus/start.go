@@ -37,6 +37,10 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	} else if !errors.Is(err, driver.ErrNotFound) {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
+	// Until the instance is deleted: the daemon looks for them whenever it is changed.
+	if t.Volumes, err = d.stage.Put(t.ID, t.Volumes); err != nil {
+		return fmt.Errorf("%w: %w", driver.ErrStart, err)
+	}
 	rec, err := d.prepare(t, c)
 	if err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
@@ -230,7 +234,7 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 	}
 	if r := (*refusal)(nil); errors.As(cause, &r) && r.code == http.StatusBadRequest {
 		// Nothing was made, and it will be refused again.
-		return errors.Join(fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, id.Task, cause), os.RemoveAll(d.runDir(id)))
+		return errors.Join(fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, id.Task, cause), d.stage.Drop(id), os.RemoveAll(d.runDir(id)))
 	}
 	if rec.Supervised {
 		ctx, cancel := context.WithTimeout(d.ctx, deleteLimit)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lxc/incus/v6/shared/api"
+	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
@@ -156,6 +157,54 @@ func TestVolumesAndPorts(t *testing.T) {
 	if kept, err := os.ReadFile(filepath.Join(tk.Dir, "kept")); string(kept) != "kept\n" {
 		t.Errorf("its file has %q: %v", kept, err)
 	}
+}
+
+// TestVolumesHold: what was allowed is what is mounted for as long as the
+// instance is there, read-only with all below it, wherever its path leads by
+// then; and it goes with the instance, also after the host has restarted.
+func TestVolumesHold(t *testing.T) {
+	dir, base := t.TempDir(), t.TempDir()
+	d := newReal(t, dir)
+	source, below := filepath.Join(base, "a"), filepath.Join(base, "a", "below")
+	must(t, os.MkdirAll(below, 0o755))
+	must(t, unix.Mount("test", below, "tmpfs", 0, ""))
+	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(base, "b", "below"), unix.MNT_DETACH) })
+	must(t, os.WriteFile(filepath.Join(source, "f"), []byte("allowed\n"), 0o644))
+	volume := []driver.Volume{{Name: "vol", Source: source, Target: "/vol", ReadOnly: true}}
+	first := task(t, d, "hold-first", shell(`cat /vol/f; echo x >/vol/new || echo read-only; echo x >/vol/below/new || echo read-only; sleep 3600`))
+	second := task(t, d, "hold-second", shell("sleep 3600"))
+	first.Volumes, second.Volumes = volume, volume
+	must(t, d.Start(limited(t, time.Minute), first))
+	must(t, d.Start(limited(t, time.Minute), second))
+	must(t, os.Rename(source, filepath.Join(base, "b")))
+	must(t, os.Symlink("/etc", source))
+	third := task(t, d, "hold-third", shell("true"))
+	third.Volumes = volume
+	if err := d.Start(limited(t, time.Minute), third); !errors.Is(err, driver.ErrStart) || !strings.Contains(err.Error(), "volumes.vol: ") {
+		t.Errorf("a link was put there: %v", err)
+	}
+	d = newReal(t, dir) // as after a kill: nothing was closed
+	must(t, d.Update(limited(t, time.Minute), first.ID, driver.Resources{CPUMilli: 250, MemoryBytes: 96 << 20}))
+	must(t, d.Stop(limited(t, time.Minute), first.ID, 0))
+	if got := output(t, d, first.ID); got != "allowed\nread-only\nread-only\n" {
+		t.Errorf("it printed %q", got)
+	}
+	var inst api.Instance
+	must(t, real(t).Ask(t.Context(), http.MethodGet, instancePath(instanceName(d.owner, second.ID)), nil, &inst))
+	if got := staged(d); len(got) != 1 || got[0] != second.ID {
+		t.Errorf("the volumes of %v are mounted", got)
+	}
+	must(t, unix.Unmount(filepath.Dir(filepath.Dir(inst.Devices["nusa-volume-vol"]["source"])), unix.MNT_DETACH))
+	must(t, d.Stop(limited(t, time.Minute), second.ID, 0))
+	if has(t, d, second.ID) || len(staged(d)) != 0 {
+		t.Errorf("after a restart of the host its instance is there: %v; volumes: %v", has(t, d, second.ID), staged(d))
+	}
+}
+
+// staged are the runs whose volumes are mounted for the daemon.
+func staged(d *Driver) (out []driver.ID) {
+	d.stage.Sweep(func(id driver.ID) bool { out = append(out, id); return true })
+	return out
 }
 
 func free(t *testing.T) int {

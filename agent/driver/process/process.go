@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
@@ -97,7 +98,7 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 // usable tries control groups and mount namespaces once.
 func (d *Driver) usable() (limits, views error) {
 	d.probe.Do(func() {
-		d.views = supervise.ViewsUsable()
+		d.views = mounts.Usable()
 		if d.cfg.NoLimits {
 			d.limits = errors.New("switched off")
 			return
