@@ -258,17 +258,20 @@ func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
 	switch {
 	case len(out.held) == len(j.plan.Groups):
 	case out.waits():
-		out.snapshot = st.explainSnapshot(k, j.forPlacer())
+		job := j.forPlacer()
+		job.Away = st.away(j)
+		out.snapshot = st.explainSnapshot(k, job)
 	default:
 		out.snapshot, out.note = st.withoutOwn(j), asIfNew
 	}
 	return out, nil
 }
 
-// waits says that instances have no region: what stands in the way is wanted.
+// waits says that instances have no region, or are out of sight there: what
+// stands in the way is wanted.
 func (d *lastDecision) waits() bool {
 	for _, g := range d.status.GetGroups() {
-		if g.GetUnowned() > 0 {
+		if g.GetUnowned()+g.GetCounts().GetLost() > 0 {
 			return true
 		}
 	}

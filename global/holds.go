@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // triedFor is how long it is remembered who was asked to hold a group.
@@ -55,6 +56,13 @@ func (st *state) lacking(plan place.Plan, now time.Duration) {
 			l.last = now
 		}
 	}
+}
+
+// keepLacks forgets what groups lack that the job has no more: one that comes
+// back under the name waits anew.
+func (j *jobState) keepLacks(rec *nusav1.JobRecord) {
+	groups := rec.GetJob().GetSpec().GetGroups()
+	maps.DeleteFunc(j.lacks, func(name string, _ *lack) bool { return groups[name] == nil })
 }
 
 // waiting are the job's groups with how long they have waited. mu is held.

@@ -134,7 +134,7 @@ func (st *state) snapshot(keys []jobKey) (place.Snapshot, map[jobKey]lookedAt) {
 		}
 		jobs[k] = lookedAt{j.changes, j.rev}
 		job := j.forPlacer()
-		job.Groups = j.waiting(st.clock())
+		job.Groups, job.Away = j.waiting(st.clock()), st.away(j)
 		out.Jobs = append(out.Jobs, job)
 	}
 	if len(jobs) == 0 {
@@ -171,10 +171,11 @@ func (st *state) byUrgency(a, b jobKey) int {
 	return strings.Compare(a.String(), b.String())
 }
 
-// uncharged says whether a slot of the job is not in its region's report yet.
+// uncharged says whether a slot of the job is not in its region's report yet, or
+// will need room in another.
 func (st *state) uncharged(j *jobState) bool {
 	for _, s := range j.slots {
-		if r := st.regions[s.Region]; r != nil && s.Generation > r.report.GetSlotsRevision() {
+		if r := st.regions[s.Region]; s.Desired == region.DesiredRevoke || r != nil && s.Generation > r.report.GetSlotsRevision() {
 			return true
 		}
 	}
@@ -237,7 +238,7 @@ func (st *state) planned(plan place.Plan, jobs map[jobKey]lookedAt, full bool) {
 	}
 	for k, seen := range jobs {
 		j := st.jobs[k]
-		if j != nil && !unsettled[k] && j.changes == seen.changes {
+		if j != nil && !unsettled[k] && len(st.away(j)) == 0 && j.changes == seen.changes {
 			delete(st.pending, k)
 		}
 	}

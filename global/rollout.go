@@ -31,7 +31,9 @@ func (j *jobState) mayRevert() bool {
 	return false
 }
 
-// rollout is what is known of the present version. mu is held.
+// rollout is what is known of the present version. A version that runs nothing,
+// or nothing of a group with auto_revert, proves nothing: who scales to 0 and
+// then submits what fails wants back what ran before. mu is held.
 func (j *jobState) rollout() place.Rollout {
 	status := j.status()
 	out := place.Rollout{
@@ -40,10 +42,14 @@ func (j *jobState) rollout() place.Rollout {
 		Failed:  status.GetState() == nusav1.JobState_JOB_STATE_FAILED,
 		Why:     status.GetMessage(),
 	}
+	desired := int32(0)
 	for name, g := range status.GetGroups() {
 		asks := j.rec.GetJob().GetSpec().GetGroups()[name].GetUpdate().GetAutoRevert()
 		out.AutoRevert = out.AutoRevert || asks && g.GetCounts().GetFailed() > 0
+		out.Whole = out.Whole && (!asks || g.GetDesired() > 0)
+		desired += g.GetDesired()
 	}
+	out.Whole = out.Whole && desired > 0
 	// A run that has begun since is no rollout over what was before it.
 	if h := j.healthy; h != nil && h.GetJob().GetRun() == runOf(j.rec, j.rev) {
 		spec, err := encodeSpec(h)

@@ -130,6 +130,19 @@ func TestFailedRolloutIsTakenBack(t *testing.T) {
 		t.Errorf("gone back to %v", j.GetReverted())
 	}
 
+	// A version that runs nothing proves nothing: it is not gone back to.
+	s.submit(testJob("api", 2, reverting))
+	o.tell(12, &nusav1.InstanceCounts{Running: 2})
+	o.healthy(12)
+	s.submit(testJob("api", 0, reverting))
+	o.wait(13, runs)
+	o.r.wait("its slot to go", func() bool { return len(o.r.slots) == 0 })
+	s.submit(testJob("api", 2, reverting, otherWork))
+	o.tell(14, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	if j := o.wait(15, nusav1.JobState_JOB_STATE_STARTING); j.GetReverted().GetTo() != 12 {
+		t.Errorf("gone back to %v", j.GetReverted())
+	}
+
 	// A purge forgets what was healthy.
 	if _, err := s.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "api"}, Purge: true}); err != nil {
 		t.Fatal(err)

@@ -376,6 +376,7 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 	r.life, r.session = next, s
 	r.master, r.masterAddr, r.servers, r.version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
 	r.onlyWords() // a new session: what it refused before may fit now
+	r.away = nil  // and what was away may be back
 	s.cursor = r.orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
 	s.shapesDirty, s.columnDirty, s.originsDirty = true, true, true
 	s.columnAt, s.compactAt = math.MinInt64/2, st.clock()

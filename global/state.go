@@ -129,6 +129,9 @@ type regionState struct {
 	chunks     int                        // records of the stored checkpoint
 	stamp      uint64
 	returned   []returned
+	// away are the instances of jobs that may still run on lost nodes and fit no
+	// other, as told in the present session.
+	away map[jobKey][]*nusav1.AwayInstances
 }
 
 func newState(epoch string, clock func() time.Duration, lease time.Duration) *state {
@@ -228,6 +231,7 @@ func (st *state) applyJob(k jobKey, rec *nusav1.JobRecord, revision int64) {
 	st.interestDirty = true
 	j.rec, j.rev = rec, revision
 	j.keepExplained(rec)
+	j.keepLacks(rec)
 	j.stamp = st.notify()
 	st.pending[k] = struct{}{}
 	if rec == nil {
@@ -299,7 +303,7 @@ func (st *state) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		st.orderRemoved(old, revision)
 	}
 	j.slots[key] = s
-	if s.State == region.Offered && s.Generation == revision {
+	if s.State == region.Offered && s.Generation == revision || s.Desired == region.DesiredRevoke {
 		st.recent[k] = struct{}{}
 	}
 	if !had || old.From != s.From || old.To != s.To || j.needsPlacer(s) {

@@ -190,10 +190,11 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 			delete(j.summaries, s.region)
 			j.stamp = st.notify()
 		}
+		delete(r.away, jobKey{namespace, name})
 	}
 	r.summaries, r.dirty = change.Position, true
-	if len(st.ended)+len(st.rollouts) > 0 {
-		a.wakePlacer() // which stores how jobs ended, and judges rollouts
+	if len(st.ended)+len(st.rollouts)+len(r.away) > 0 {
+		a.wakePlacer() // which stores how jobs ended, judges rollouts, and looks for room
 	}
 	s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{
 		SummariesAck: &nusav1.Position{Epoch: change.Position.Epoch, Sequence: change.Position.Sequence},
@@ -209,6 +210,10 @@ func cutSummary(sum *nusav1.JobSummary) int {
 		for _, c := range g.GetReasons() {
 			c.Message = cut(c.GetMessage())
 		}
+	}
+	sum.Away = sum.Away[:min(len(sum.Away), maxAway)]
+	for _, a := range sum.Away {
+		a.Node = cut(a.GetNode())
 	}
 	if proto.Size(sum) > maxSummary {
 		sum.Reasons = nil
@@ -229,6 +234,7 @@ func (st *state) applySummary(r *regionState, sum *nusav1.JobSummary) {
 		return
 	}
 	j.summaries[r.name] = sum
+	st.noteAway(r, k, sum)
 	if !st.loading {
 		st.events.troubled(r.name, k.String(), old, sum)
 	}

@@ -36,11 +36,12 @@ type scheduler struct {
 	more atomic.Bool
 
 	mu sync.Mutex
-	// last is the newest plan: reasons of what is pending, by group once somebody
-	// has asked.
+	// last is the newest plan: what is pending, and its reasons, by group once
+	// somebody has asked.
 	last         *sched.Plan
 	lastUnixNano int64
 	reasons      map[state.GroupKey][]state.Count
+	unplaced     map[state.GroupKey][]sched.Unplaced
 	// settled is the greatest revision of slots that are placed as far as they
 	// can be: what a report charges for.
 	settled int64
@@ -111,7 +112,7 @@ func (s *scheduler) note(in sched.Input, plan *sched.Plan) {
 		settled = view.SlotsRevision()
 	}
 	s.mu.Lock()
-	s.last, s.lastUnixNano, s.reasons = plan, in.NowUnixNano, nil
+	s.last, s.lastUnixNano, s.reasons, s.unplaced = plan, in.NowUnixNano, nil, nil
 	s.settled = max(s.settled, settled)
 	s.mu.Unlock()
 	explained := map[state.GroupKey]struct{}{}
@@ -153,6 +154,19 @@ func (s *scheduler) pending(key state.GroupKey) []state.Count {
 		s.reasons = reasonsOf(s.last)
 	}
 	return s.reasons[key]
+}
+
+// without is what the newest plan found no node for, of a group.
+func (s *scheduler) without(key state.GroupKey) []sched.Unplaced {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unplaced == nil && s.last != nil {
+		s.unplaced = map[state.GroupKey][]sched.Unplaced{}
+		for _, u := range s.last.Unplaced {
+			s.unplaced[u.Key] = append(s.unplaced[u.Key], u)
+		}
+	}
+	return s.unplaced[key]
 }
 
 func reasonsOf(plan *sched.Plan) map[state.GroupKey][]state.Count {

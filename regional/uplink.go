@@ -66,6 +66,9 @@ type uplink struct {
 	dirty     map[state.JobKey]struct{}
 	// unplaced are the groups that the newest plan had reasons for.
 	unplaced map[state.GroupKey]struct{}
+	// away are the jobs of which instances are away, told anew after awayAt.
+	away   map[state.JobKey]struct{}
+	awayAt time.Time
 }
 
 // subscription is an ask whose fit the global tier wants to know.
@@ -75,7 +78,7 @@ type subscription struct {
 }
 
 func newUplink(l *leader) *uplink {
-	return &uplink{l: l, dirty: map[state.JobKey]struct{}{}, unplaced: map[state.GroupKey]struct{}{}}
+	return &uplink{l: l, dirty: map[state.JobKey]struct{}{}, unplaced: map[state.GroupKey]struct{}{}, away: map[state.JobKey]struct{}{}}
 }
 
 // up says whether a session with the global tier stands.

@@ -242,6 +242,7 @@ func (ss *upSession) sendAnswers(now time.Time) (time.Time, error) {
 // sendSummaries sends the jobs whose counts or reasons changed.
 func (ss *upSession) sendSummaries(now time.Time) (time.Time, error) {
 	ss.u.mu.Lock()
+	again := ss.u.awayAgain(now)
 	dirty := len(ss.u.dirty) > 0
 	ss.u.mu.Unlock()
 	if (dirty || ss.more()) && !ss.summaryRate.Allow() {
@@ -253,7 +254,7 @@ func (ss *upSession) sendSummaries(now time.Time) (time.Time, error) {
 		b, more := ss.cursor.NextWithin(maxBatchItems, maxBatchBytes, func(i link.Item[*nusav1.JobSummary]) int { return proto.Size(i.Value) })
 		ss.u.mu.Unlock()
 		if !more {
-			return time.Time{}, nil
+			return again, nil
 		}
 		out := &nusav1.JobSummaries{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: positionToWire(state.Position(b.Position))}
 		for _, i := range b.Items {
@@ -290,6 +291,7 @@ func (u *uplink) sumUp() {
 	defer u.mu.Unlock()
 	for i, k := range keys {
 		s := sums[i]
+		u.noteAway(k, s)
 		key := k.Namespace + "/" + jobName(k.Job, k.Local, u.l.s.cfg.Region.GetName())
 		old, held := u.summaries.Get(key)
 		switch {
@@ -321,7 +323,9 @@ func (l *leader) summary(view *state.View, k state.JobKey) *nusav1.JobSummary {
 		if counts := l.reasons(view, g); len(counts) > 0 {
 			out.Reasons[g.Key.Group] = &nusav1.GroupReasons{Reasons: counts}
 		}
+		out.Away = append(out.Away, awayToWire(g.Key.Group, l.away(view, g.Key))...)
 	}
+	out.Away = out.Away[:min(len(out.Away), maxAway)]
 	if len(out.Groups) == 0 {
 		return nil
 	}
@@ -376,7 +380,7 @@ func awaitingChecks(view *state.View, g *state.GroupView) []*nusav1.CountedReaso
 // reasons are why instances of a group are pending, are still starting or have
 // failed.
 func (l *leader) reasons(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
-	out := reasonsToWire(l.sched.pending(g.Key), "node")
+	out := append(awayReasons(l.away(view, g.Key), time.Now()), reasonsToWire(l.sched.pending(g.Key), "node")...)
 	out = append(out, awaitingChecks(view, g)...)
 	again := slices.IndexFunc(out, func(c *nusav1.CountedReason) bool { return c.GetReason() == nusav1.Reason_REASON_BACKOFF })
 	if again >= 0 {

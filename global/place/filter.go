@@ -47,6 +47,10 @@ func (p *planner) filter(w *work, c *candidate) {
 	if c.reason != "" {
 		return
 	}
+	if w.without[r.Name] {
+		c.reason = ReasonNoCapacity
+		return
+	}
 	if c.returned = p.held[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]; c.returned != nil {
 		c.reason = ReasonReturnedRecently
 		return

@@ -125,7 +125,18 @@ func (l *ledger) fitsTogether(r int, parts []part) bool {
 	return true
 }
 
+func (l *ledger) clone() *ledger {
+	out := &ledger{regions: l.regions, charged: make([]charges, len(l.charged))}
+	for i, c := range l.charged {
+		out.charged[i] = c.clone()
+	}
+	return out
+}
+
 func (c charges) clone() charges {
+	if c == nil {
+		return nil
+	}
 	out := make(charges, len(c))
 	for pool, p := range c {
 		p.byAsk = maps.Clone(p.byAsk)

@@ -17,16 +17,23 @@ type planner struct {
 	returned  map[askIn]*Returned
 	held      map[groupIn]*Returned
 	said      map[groupIn]*Returned
-	plan      Plan
+	// away are the groups, by the sets that belong together, of jobs with
+	// instances that are away.
+	away map[*Job][][]*work
+	plan Plan
 }
 
 // MakePlan decides. Its cost grows with the jobs that need work times the
 // regions, and only slightly with quiet jobs.
 func MakePlan(s Snapshot) Plan {
-	p := &planner{snap: s, ledger: newLedger(s.Regions), distances: newDistances(s), returned: recall(s.Returned), held: heldBack(s.Returned), said: said(s.Returned)}
+	p := &planner{snap: s, ledger: newLedger(s.Regions), distances: newDistances(s), returned: recall(s.Returned), held: heldBack(s.Returned), said: said(s.Returned), away: map[*Job][][]*work{}}
 	p.assume()
-	for _, j := range jobsToDo(s.Jobs) {
+	todo := jobsToDo(s.Jobs)
+	for _, j := range todo {
 		p.decide(j)
+	}
+	for _, j := range todo {
+		p.rescue(j)
 	}
 	return p.plan
 }
@@ -102,6 +109,9 @@ func (j *Job) quiet() bool {
 	}
 	if j.Stopped {
 		return true
+	}
+	if len(j.Away) > 0 || slices.ContainsFunc(j.Slots, func(s region.Slot) bool { return s.Desired == region.DesiredRevoke }) {
+		return false
 	}
 	if slices.ContainsFunc(j.Breaches, func(b Breach) bool { return b.State == topology.Sustained }) {
 		return false
@@ -192,6 +202,10 @@ func (p *planner) decide(j *Job) {
 			if w.n > 0 || len(w.given) > 0 || j.Explain {
 				p.explain(w)
 			}
+		}
+		p.keepRoom(works)
+		if len(j.Away) > 0 {
+			p.away[j] = append(p.away[j], works)
 		}
 	}
 }

@@ -149,4 +149,5 @@ const (
 	ReasonStoppedByUser    = "stopped_by_user"
 	ReasonOutOfRange       = "out_of_range"
 	ReasonSuperseded       = "superseded"
+	ReasonNodeLost         = "node_lost"
 )

@@ -34,6 +34,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	      [parallel=N] [down=N] [driver=NAME]
 //	colocate JOB GROUP,GROUP
 //	answer JOB/GROUP FROM-TO REGION STATE [reason]
+//	away JOB/GROUP FROM-TO REGION NODE | back JOB
 //	plan | plan terse | apply     (apply carries out the latest plan)
 //	slots | wait DUR | breaches JOB   (wait follows the bounds for so long)
 func TestScripts(t *testing.T) {
@@ -133,6 +134,10 @@ func (w *world) run(words []string, out *strings.Builder) error {
 		j.Colocate = append(j.Colocate, strings.Split(args[1], ","))
 	case "answer":
 		return w.answer(args)
+	case "away": // JOB/GROUP FROM-TO REGION NODE: since the slot's present generation
+		w.away(args)
+	case "back":
+		w.find(args[0]).Away = nil
 	case "held": // the latest refusal, for how long
 		held, err := time.ParseDuration(args[0])
 		if err != nil {

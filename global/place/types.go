@@ -141,6 +141,9 @@ type Job struct {
 	// Slots of every group, also of groups that the spec no longer has; sorted
 	// by group, from, region. System slots are [0,1) with System set.
 	Slots []region.Slot
+	// Away are owned instances that no node of their region takes, and that may
+	// still run on a lost one; see Away.
+	Away []Away
 	// Breaches are the required bounds that instances do not keep, see Follow.
 	Breaches []Breach
 	// Down counts, by group, owned instances that shall run and do not, as far as

@@ -33,6 +33,9 @@ type work struct {
 	leaving map[string]bool
 	// kept instances wait for spread.min.
 	kept int
+	// without are regions that get none of it now: instances of the group are
+	// away there, or are being taken back.
+	without map[string]bool
 }
 
 // candidate is a region under judgement for one group.
@@ -170,13 +173,18 @@ func (p *planner) placeGroup(w *work) {
 	}
 	p.judge(w)
 	better := p.better(w)
+	p.share(w)
+	p.hold(w)
+	p.moveAway(w, better)
+}
+
+// share gives the unowned instances to the candidates.
+func (p *planner) share(w *work) {
 	options, elsewhere := w.options()
 	d := division{spec: w.group.Regions, desired: w.desired(), n: w.n, usedElsewhere: elsewhere, chunk: 1}
 	out := d.divide(options)
 	w.kept = out.kept
 	p.give(w, out.counts)
-	p.hold(w)
-	p.moveAway(w, better)
 }
 
 // give offers counts, by position in the candidates, and charges the regions.

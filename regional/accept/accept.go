@@ -36,7 +36,7 @@ type Input struct {
 // is nothing to give back now, and after how long to ask again (0 = no need).
 // Instances that no node could ever run, or that every fitting node declined,
 // do not wait for the grace to pass. A region's own jobs and system jobs wait
-// for ever. The answers are sent once the command is committed: see Answers.
+// for ever, and so does what may still run on a lost node, see Away. The answers are sent once the command is committed: see Answers.
 func Return(in Input) (*state.AnswerSlots, time.Duration) {
 	if !in.LinkUp {
 		return nil, 0
@@ -74,7 +74,7 @@ func (in *Input) returnable(cmd *state.AnswerSlots, s *state.Slot, u *sched.Unpl
 	first := len(cmd.Answers)
 	for _, r := range u.Ranges {
 		for i := max(r.From, s.From); i < min(r.To, s.To); i++ {
-			if !s.Wants(i) || in.lives(u.Key, i) {
+			if !s.Wants(i) || in.lives(u.Key, i) || mayRunOn(in.View, u.Key, i) != nil {
 				continue
 			}
 			if left := in.grace(s, u, i); left > 0 {
@@ -108,9 +108,7 @@ func (in *Input) grace(s *state.Slot, u *sched.Unplaced, index int32) int64 {
 	return max(since+int64(in.Grace), s.CommittedUnixNano+s.HoldNano) - in.NowUnixNano
 }
 
-// lives says that the instance has an allocation that this region hears of. One
-// on a lost node does not count: the plan wanted a replacement for it, because
-// its group said so, and another region may give it.
+// lives says that the instance has an allocation that this region hears of.
 func (in *Input) lives(key state.GroupKey, index int32) bool {
 	for a := range in.View.InstanceAllocs(key, index) {
 		if a.Live() && !a.Disconnected {

@@ -64,6 +64,12 @@ func (r *region) report(i int32, s state.AllocState) {
 	r.do(state.Command{AgentReports: &state.AgentReports{NodeID: "n1", Reports: []state.AllocReport{{ID: fmt.Sprint("a", i), State: s}}}})
 }
 
+// lost makes the node lost or left.
+func (r *region) lost(status state.NodeStatus) {
+	r.t.Helper()
+	r.do(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "n1", Status: status}})
+}
+
 func (r *region) answers(want ...string) {
 	r.t.Helper()
 	var got []string
@@ -174,6 +180,23 @@ func TestReturn(t *testing.T) {
 		{name: "generation gone", change: func(u *sched.Unplaced) { u.Generation = 4 }, after: time.Hour},
 		{name: "group gone", change: func(u *sched.Unplaced) { u.Key.Group = "x" }, after: time.Hour},
 		{name: "placed since", before: func(r *region) { r.place(4) }, after: time.Hour, want: "1-2 3-4 5-6"},
+		{name: "on a lost node", before: func(r *region) {
+			r.place(4)
+			r.lost(state.NodeLost)
+		}, after: time.Hour, want: "1-2 3-4 5-6"},
+		{name: "on a lost node, and fits never", before: func(r *region) {
+			r.place(4)
+			r.lost(state.NodeLost)
+		}, change: func(u *sched.Unplaced) { u.Never = true }, want: "1-2 3-4 5-6"},
+		{name: "on a node that left", before: func(r *region) {
+			r.place(4)
+			r.lost(state.NodeLeft)
+		}, after: time.Hour, want: "1-2 3-6"},
+		{name: "given up", before: func(r *region) {
+			r.place(4)
+			r.lost(state.NodeLost)
+			r.do(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "a4", Reason: state.ReasonNodeLost, GiveUp: true}}}})
+		}, after: time.Hour, want: "1-2 3-6"},
 		{name: "ended a moment ago", before: func(r *region) {
 			r.place(4)
 			r.now += int64(time.Minute)

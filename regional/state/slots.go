@@ -335,7 +335,8 @@ func (t *txn) answerSlots(c *AnswerSlots) error {
 }
 
 // answer records a part as given back, unless something lives in it that this
-// region hears of: what a lost node may still run ends when the node is back.
+// region hears of. What a lost node may still run ends when the node is back;
+// masters of an earlier version gave such parts back.
 func (t *txn) answer(a Answer) {
 	id := SlotID(a.Namespace, a.Job, a.Group, a.From)
 	key := GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}

@@ -1286,8 +1286,13 @@ type JobSummary struct {
 	// of an earlier run as pending, and instances of an earlier version that
 	// start or run as outdated. -1 = it holds no slot that is to run, 0 = the
 	// region is too old to say.
-	Version       int64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
-	Run           int64 `protobuf:"varint,9,opt,name=run,proto3" json:"run,omitempty"`
+	Version int64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
+	Run     int64 `protobuf:"varint,9,opt,name=run,proto3" json:"run,omitempty"`
+	// Instances that no node of the region takes, while an earlier attempt may
+	// still run on a lost node: the region keeps them until they are revoked,
+	// which the global tier does once another region has room. At most 256
+	// ranges; a region that is too old to say returns such instances instead.
+	Away          []*AwayInstances `protobuf:"bytes,10,rep,name=away,proto3" json:"away,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1385,6 +1390,92 @@ func (x *JobSummary) GetRun() int64 {
 	return 0
 }
 
+func (x *JobSummary) GetAway() []*AwayInstances {
+	if x != nil {
+		return x.Away
+	}
+	return nil
+}
+
+// AwayInstances are instances from <= i < to of a slot of some generation
+// whose attempts may still run on one lost node.
+type AwayInstances struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Group      string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	From       int32                  `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	To         int32                  `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
+	Generation int64                  `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Name of the node.
+	Node          string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwayInstances) Reset() {
+	*x = AwayInstances{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwayInstances) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwayInstances) ProtoMessage() {}
+
+func (x *AwayInstances) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwayInstances.ProtoReflect.Descriptor instead.
+func (*AwayInstances) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *AwayInstances) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *AwayInstances) GetFrom() int32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *AwayInstances) GetTo() int32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *AwayInstances) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *AwayInstances) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 // GroupReasons are the counted reasons of one group.
 type GroupReasons struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1395,7 +1486,7 @@ type GroupReasons struct {
 
 func (x *GroupReasons) Reset() {
 	*x = GroupReasons{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1498,7 @@ func (x *GroupReasons) String() string {
 func (*GroupReasons) ProtoMessage() {}
 
 func (x *GroupReasons) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1511,7 @@ func (x *GroupReasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupReasons.ProtoReflect.Descriptor instead.
 func (*GroupReasons) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GroupReasons) GetReasons() []*CountedReason {
@@ -1443,7 +1534,7 @@ type LatencyRow struct {
 
 func (x *LatencyRow) Reset() {
 	*x = LatencyRow{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1546,7 @@ func (x *LatencyRow) String() string {
 func (*LatencyRow) ProtoMessage() {}
 
 func (x *LatencyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1559,7 @@ func (x *LatencyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyRow.ProtoReflect.Descriptor instead.
 func (*LatencyRow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LatencyRow) GetFull() bool {
@@ -1505,7 +1596,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1608,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1621,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -1584,7 +1675,7 @@ type GlobalMessage struct {
 
 func (x *GlobalMessage) Reset() {
 	*x = GlobalMessage{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1687,7 @@ func (x *GlobalMessage) String() string {
 func (*GlobalMessage) ProtoMessage() {}
 
 func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1700,7 @@ func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalMessage.ProtoReflect.Descriptor instead.
 func (*GlobalMessage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GlobalMessage) GetKind() isGlobalMessage_Kind {
@@ -1803,7 +1894,7 @@ type OriginTable struct {
 
 func (x *OriginTable) Reset() {
 	*x = OriginTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +1906,7 @@ func (x *OriginTable) String() string {
 func (*OriginTable) ProtoMessage() {}
 
 func (x *OriginTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +1919,7 @@ func (x *OriginTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginTable.ProtoReflect.Descriptor instead.
 func (*OriginTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *OriginTable) GetRecords() []*OriginRecord {
@@ -1853,7 +1944,7 @@ type CompactMatrix struct {
 
 func (x *CompactMatrix) Reset() {
 	*x = CompactMatrix{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +1956,7 @@ func (x *CompactMatrix) String() string {
 func (*CompactMatrix) ProtoMessage() {}
 
 func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +1969,7 @@ func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactMatrix.ProtoReflect.Descriptor instead.
 func (*CompactMatrix) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CompactMatrix) GetRegions() []string {
@@ -1911,7 +2002,7 @@ type GlobalWelcome struct {
 
 func (x *GlobalWelcome) Reset() {
 	*x = GlobalWelcome{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2014,7 @@ func (x *GlobalWelcome) String() string {
 func (*GlobalWelcome) ProtoMessage() {}
 
 func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2027,7 @@ func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalWelcome.ProtoReflect.Descriptor instead.
 func (*GlobalWelcome) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GlobalWelcome) GetSession() string {
@@ -1993,7 +2084,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2096,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2109,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Refused) GetMessage() string {
@@ -2045,7 +2136,7 @@ type PeerRegions struct {
 
 func (x *PeerRegions) Reset() {
 	*x = PeerRegions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2148,7 @@ func (x *PeerRegions) String() string {
 func (*PeerRegions) ProtoMessage() {}
 
 func (x *PeerRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2161,7 @@ func (x *PeerRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegions.ProtoReflect.Descriptor instead.
 func (*PeerRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PeerRegions) GetRegions() []*PeerRegion {
@@ -2100,7 +2191,7 @@ type PeerRegion struct {
 
 func (x *PeerRegion) Reset() {
 	*x = PeerRegion{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2203,7 @@ func (x *PeerRegion) String() string {
 func (*PeerRegion) ProtoMessage() {}
 
 func (x *PeerRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2216,7 @@ func (x *PeerRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegion.ProtoReflect.Descriptor instead.
 func (*PeerRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PeerRegion) GetName() string {
@@ -2187,7 +2278,7 @@ type LatencyColumn struct {
 
 func (x *LatencyColumn) Reset() {
 	*x = LatencyColumn{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2290,7 @@ func (x *LatencyColumn) String() string {
 func (*LatencyColumn) ProtoMessage() {}
 
 func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2303,7 @@ func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyColumn.ProtoReflect.Descriptor instead.
 func (*LatencyColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LatencyColumn) GetEdges() []*Edge {
@@ -2233,7 +2324,7 @@ type ShapeSubscriptions struct {
 
 func (x *ShapeSubscriptions) Reset() {
 	*x = ShapeSubscriptions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2336,7 @@ func (x *ShapeSubscriptions) String() string {
 func (*ShapeSubscriptions) ProtoMessage() {}
 
 func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2349,7 @@ func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscriptions.ProtoReflect.Descriptor instead.
 func (*ShapeSubscriptions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ShapeSubscriptions) GetAsks() []*ShapeSubscription {
@@ -2287,7 +2378,7 @@ type ShapeSubscription struct {
 
 func (x *ShapeSubscription) Reset() {
 	*x = ShapeSubscription{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2390,7 @@ func (x *ShapeSubscription) String() string {
 func (*ShapeSubscription) ProtoMessage() {}
 
 func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2403,7 @@ func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscription.ProtoReflect.Descriptor instead.
 func (*ShapeSubscription) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ShapeSubscription) GetAsk() uint64 {
@@ -2381,7 +2472,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2393,7 +2484,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2406,7 +2497,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TunnelRequest) GetId() string {
@@ -2514,7 +2605,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x121\n" +
 	"\tsummaries\x18\x03 \x03(\v2\x13.nusa.v1.JobSummaryR\tsummaries\x12\x18\n" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12-\n" +
-	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xd2\x03\n" +
+	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xfe\x03\n" +
 	"\n" +
 	"JobSummary\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -2525,13 +2616,23 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12\x14\n" +
 	"\x05index\x18\a \x01(\x04R\x05index\x12\x18\n" +
 	"\aversion\x18\b \x01(\x03R\aversion\x12\x10\n" +
-	"\x03run\x18\t \x01(\x03R\x03run\x1aR\n" +
+	"\x03run\x18\t \x01(\x03R\x03run\x12*\n" +
+	"\x04away\x18\n" +
+	" \x03(\v2\x16.nusa.v1.AwayInstancesR\x04away\x1aR\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\x1aQ\n" +
 	"\fReasonsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
-	"\x05value\x18\x02 \x01(\v2\x15.nusa.v1.GroupReasonsR\x05value:\x028\x01\"@\n" +
+	"\x05value\x18\x02 \x01(\v2\x15.nusa.v1.GroupReasonsR\x05value:\x028\x01\"}\n" +
+	"\rAwayInstances\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\x05R\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\x05R\x02to\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x04 \x01(\x03R\n" +
+	"generation\x12\x12\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\"@\n" +
 	"\fGroupReasons\x120\n" +
 	"\areasons\x18\x01 \x03(\v2\x16.nusa.v1.CountedReasonR\areasons\"z\n" +
 	"\n" +
@@ -2629,7 +2730,7 @@ func file_nusa_v1_federation_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_federation_proto_rawDescData
 }
 
-var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_nusa_v1_federation_proto_goTypes = []any{
 	(*StateRequest)(nil),        // 0: nusa.v1.StateRequest
 	(*StateDigest)(nil),         // 1: nusa.v1.StateDigest
@@ -2649,109 +2750,111 @@ var file_nusa_v1_federation_proto_goTypes = []any{
 	(*SlotOrders)(nil),          // 15: nusa.v1.SlotOrders
 	(*JobSummaries)(nil),        // 16: nusa.v1.JobSummaries
 	(*JobSummary)(nil),          // 17: nusa.v1.JobSummary
-	(*GroupReasons)(nil),        // 18: nusa.v1.GroupReasons
-	(*LatencyRow)(nil),          // 19: nusa.v1.LatencyRow
-	(*Coordinate)(nil),          // 20: nusa.v1.Coordinate
-	(*GlobalMessage)(nil),       // 21: nusa.v1.GlobalMessage
-	(*OriginTable)(nil),         // 22: nusa.v1.OriginTable
-	(*CompactMatrix)(nil),       // 23: nusa.v1.CompactMatrix
-	(*GlobalWelcome)(nil),       // 24: nusa.v1.GlobalWelcome
-	(*Refused)(nil),             // 25: nusa.v1.Refused
-	(*PeerRegions)(nil),         // 26: nusa.v1.PeerRegions
-	(*PeerRegion)(nil),          // 27: nusa.v1.PeerRegion
-	(*LatencyColumn)(nil),       // 28: nusa.v1.LatencyColumn
-	(*ShapeSubscriptions)(nil),  // 29: nusa.v1.ShapeSubscriptions
-	(*ShapeSubscription)(nil),   // 30: nusa.v1.ShapeSubscription
-	(*TunnelRequest)(nil),       // 31: nusa.v1.TunnelRequest
-	nil,                         // 32: nusa.v1.JobSummary.GroupsEntry
-	nil,                         // 33: nusa.v1.JobSummary.ReasonsEntry
-	nil,                         // 34: nusa.v1.PeerRegion.LabelsEntry
-	(*durationpb.Duration)(nil), // 35: google.protobuf.Duration
-	(*RegionReport)(nil),        // 36: nusa.v1.RegionReport
-	(*RegionDefinition)(nil),    // 37: nusa.v1.RegionDefinition
-	(*RegionalServer)(nil),      // 38: nusa.v1.RegionalServer
-	(SlotState)(0),              // 39: nusa.v1.SlotState
-	(Reason)(0),                 // 40: nusa.v1.Reason
-	(*CountedReason)(nil),       // 41: nusa.v1.CountedReason
-	(*Slot)(nil),                // 42: nusa.v1.Slot
-	(*Edge)(nil),                // 43: nusa.v1.Edge
-	(*OriginRecord)(nil),        // 44: nusa.v1.OriginRecord
-	(*Location)(nil),            // 45: nusa.v1.Location
-	(*Resources)(nil),           // 46: nusa.v1.Resources
-	(*InstanceCounts)(nil),      // 47: nusa.v1.InstanceCounts
+	(*AwayInstances)(nil),       // 18: nusa.v1.AwayInstances
+	(*GroupReasons)(nil),        // 19: nusa.v1.GroupReasons
+	(*LatencyRow)(nil),          // 20: nusa.v1.LatencyRow
+	(*Coordinate)(nil),          // 21: nusa.v1.Coordinate
+	(*GlobalMessage)(nil),       // 22: nusa.v1.GlobalMessage
+	(*OriginTable)(nil),         // 23: nusa.v1.OriginTable
+	(*CompactMatrix)(nil),       // 24: nusa.v1.CompactMatrix
+	(*GlobalWelcome)(nil),       // 25: nusa.v1.GlobalWelcome
+	(*Refused)(nil),             // 26: nusa.v1.Refused
+	(*PeerRegions)(nil),         // 27: nusa.v1.PeerRegions
+	(*PeerRegion)(nil),          // 28: nusa.v1.PeerRegion
+	(*LatencyColumn)(nil),       // 29: nusa.v1.LatencyColumn
+	(*ShapeSubscriptions)(nil),  // 30: nusa.v1.ShapeSubscriptions
+	(*ShapeSubscription)(nil),   // 31: nusa.v1.ShapeSubscription
+	(*TunnelRequest)(nil),       // 32: nusa.v1.TunnelRequest
+	nil,                         // 33: nusa.v1.JobSummary.GroupsEntry
+	nil,                         // 34: nusa.v1.JobSummary.ReasonsEntry
+	nil,                         // 35: nusa.v1.PeerRegion.LabelsEntry
+	(*durationpb.Duration)(nil), // 36: google.protobuf.Duration
+	(*RegionReport)(nil),        // 37: nusa.v1.RegionReport
+	(*RegionDefinition)(nil),    // 38: nusa.v1.RegionDefinition
+	(*RegionalServer)(nil),      // 39: nusa.v1.RegionalServer
+	(SlotState)(0),              // 40: nusa.v1.SlotState
+	(Reason)(0),                 // 41: nusa.v1.Reason
+	(*CountedReason)(nil),       // 42: nusa.v1.CountedReason
+	(*Slot)(nil),                // 43: nusa.v1.Slot
+	(*Edge)(nil),                // 44: nusa.v1.Edge
+	(*OriginRecord)(nil),        // 45: nusa.v1.OriginRecord
+	(*Location)(nil),            // 46: nusa.v1.Location
+	(*Resources)(nil),           // 47: nusa.v1.Resources
+	(*InstanceCounts)(nil),      // 48: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
-	26, // 0: nusa.v1.KeptFederation.peers:type_name -> nusa.v1.PeerRegions
-	22, // 1: nusa.v1.KeptFederation.origins:type_name -> nusa.v1.OriginTable
-	23, // 2: nusa.v1.KeptFederation.matrix:type_name -> nusa.v1.CompactMatrix
-	35, // 3: nusa.v1.KeptFederation.peers_age:type_name -> google.protobuf.Duration
-	35, // 4: nusa.v1.KeptFederation.origins_age:type_name -> google.protobuf.Duration
-	35, // 5: nusa.v1.KeptFederation.matrix_age:type_name -> google.protobuf.Duration
+	27, // 0: nusa.v1.KeptFederation.peers:type_name -> nusa.v1.PeerRegions
+	23, // 1: nusa.v1.KeptFederation.origins:type_name -> nusa.v1.OriginTable
+	24, // 2: nusa.v1.KeptFederation.matrix:type_name -> nusa.v1.CompactMatrix
+	36, // 3: nusa.v1.KeptFederation.peers_age:type_name -> google.protobuf.Duration
+	36, // 4: nusa.v1.KeptFederation.origins_age:type_name -> google.protobuf.Duration
+	36, // 5: nusa.v1.KeptFederation.matrix_age:type_name -> google.protobuf.Duration
 	7,  // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
 	10, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
 	5,  // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
 	12, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
-	36, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
+	37, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
 	16, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
-	19, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
+	20, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
 	8,  // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
 	9,  // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
-	37, // 15: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
-	38, // 16: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
+	38, // 15: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
+	39, // 16: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
 	5,  // 17: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
-	38, // 18: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
-	35, // 19: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
+	39, // 18: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
+	36, // 19: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
 	13, // 20: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
-	39, // 21: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
-	40, // 22: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
-	41, // 23: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	42, // 24: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	40, // 21: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
+	41, // 22: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
+	42, // 23: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
+	43, // 24: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
 	14, // 25: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
 	5,  // 26: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
 	17, // 27: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
 	5,  // 28: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	32, // 29: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	33, // 30: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	41, // 31: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	43, // 32: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	20, // 33: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	24, // 34: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	25, // 35: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	11, // 36: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	15, // 37: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	5,  // 38: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	26, // 39: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	29, // 40: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	31, // 41: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	28, // 42: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	22, // 43: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	23, // 44: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	44, // 45: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	35, // 46: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	35, // 47: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,  // 48: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	27, // 49: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	45, // 50: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	34, // 51: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	20, // 52: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	43, // 53: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	30, // 54: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	46, // 55: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	47, // 56: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	18, // 57: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	6,  // 58: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,  // 59: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,  // 60: nusa.v1.Siblings.Kept:input_type -> nusa.v1.KeptRequest
-	0,  // 61: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	21, // 62: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,  // 63: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,  // 64: nusa.v1.Siblings.Kept:output_type -> nusa.v1.KeptFederation
-	1,  // 65: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	62, // [62:66] is the sub-list for method output_type
-	58, // [58:62] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	33, // 29: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	34, // 30: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	18, // 31: nusa.v1.JobSummary.away:type_name -> nusa.v1.AwayInstances
+	42, // 32: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	44, // 33: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	21, // 34: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	25, // 35: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	26, // 36: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	11, // 37: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	15, // 38: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,  // 39: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	27, // 40: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	30, // 41: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	32, // 42: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	29, // 43: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	23, // 44: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	24, // 45: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	45, // 46: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	36, // 47: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	36, // 48: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,  // 49: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	28, // 50: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	46, // 51: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	35, // 52: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	21, // 53: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	44, // 54: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	31, // 55: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	47, // 56: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	48, // 57: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	19, // 58: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	6,  // 59: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,  // 60: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,  // 61: nusa.v1.Siblings.Kept:input_type -> nusa.v1.KeptRequest
+	0,  // 62: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	22, // 63: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,  // 64: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,  // 65: nusa.v1.Siblings.Kept:output_type -> nusa.v1.KeptFederation
+	1,  // 66: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	63, // [63:67] is the sub-list for method output_type
+	59, // [59:63] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }
@@ -2773,7 +2876,7 @@ func file_nusa_v1_federation_proto_init() {
 		(*RegionMessage_Update)(nil),
 		(*RegionMessage_Goodbye)(nil),
 	}
-	file_nusa_v1_federation_proto_msgTypes[21].OneofWrappers = []any{
+	file_nusa_v1_federation_proto_msgTypes[22].OneofWrappers = []any{
 		(*GlobalMessage_Welcome)(nil),
 		(*GlobalMessage_Refused)(nil),
 		(*GlobalMessage_Lease)(nil),
@@ -2792,7 +2895,7 @@ func file_nusa_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_federation_proto_rawDesc), len(file_nusa_v1_federation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

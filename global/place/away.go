@@ -1,0 +1,180 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// Away are owned instances From ≤ i < To that no node of their region takes,
+// while an earlier attempt of them may still run on a lost node. The region
+// keeps them, so that they go on when the node is back. They are taken back
+// once other regions have room: at that moment, and not before, the region
+// gives up on the lost node. What is taken back is placed when the region has
+// confirmed, so an instance never has two owners; what the lost node still runs
+// ends when it is back.
+type Away struct {
+	Group, Region string
+	From, To      int
+	// Generation of the slot; of another one it says nothing.
+	Generation int64
+	// Node that is silent.
+	Node string
+}
+
+// rescue takes back what is away, as far as other regions have room for it
+// beside all that this plan has given. Groups that belong together move
+// together.
+func (p *planner) rescue(j *Job) {
+	for _, works := range p.away[j] {
+		free := map[*work][][2]int{}
+		from := map[*work]map[string]bool{}
+		want := 0
+		for _, w := range works {
+			from[w] = map[string]bool{}
+			for i := range j.Away {
+				a := &j.Away[i]
+				if a.Group == w.group.Name && p.slotOf(j, a) != nil {
+					free[w] = append(free[w], [2]int{a.From, a.To})
+					from[w][a.Region] = true
+					want += a.To - a.From
+				}
+			}
+		}
+		if want == 0 || j.Type == System {
+			continue
+		}
+		before := p.ledger.clone()
+		offers, tried := p.asIf(works, free, from)
+		placed := 0
+		for _, o := range offers {
+			placed += o.To - o.From
+		}
+		if len(works) > 1 && placed < want {
+			offers, p.ledger = nil, before
+		}
+		p.takeBack(j, offers)
+		for i, w := range works {
+			if explained := w.n > 0 || len(w.given) > 0 || j.Explain; len(offers) == 0 && len(free[w]) > 0 && !explained {
+				p.explainAway(tried[i])
+			}
+		}
+	}
+}
+
+// explainAway says how other regions fared that have no room. What is away has
+// an owner, so it is not unplaced.
+func (p *planner) explainAway(w *work) {
+	w.n, w.owned = 0, map[string]int{}
+	for _, s := range w.job.slotsOf(w.group.Name) {
+		if s.Desired == region.DesiredRun {
+			w.owned[s.Region] += s.Count()
+		}
+	}
+	p.explain(w)
+}
+
+// slotOf is the slot that an entry is about; nil if it is not as the entry
+// says, or not as the job wants it.
+func (p *planner) slotOf(j *Job, a *Away) *region.Slot {
+	slots := j.slotsOf(a.Group)
+	for i := range slots {
+		s := &slots[i]
+		if s.Region != a.Region || s.Generation != a.Generation || a.From < s.From || a.To > s.To || a.From >= a.To {
+			continue
+		}
+		if kind, _, _ := j.correct(s, p.at(s)); kind != "" || s.Desired != region.DesiredRun || s.State == region.Done {
+			return nil
+		}
+		return s
+	}
+	return nil
+}
+
+// takeBack revokes as many of each group as would be placed elsewhere: of a slot
+// one range at a time, and the last indices first, so that what stays of it
+// keeps its key.
+func (p *planner) takeBack(j *Job, offers []Action) {
+	room, to := map[string]int{}, map[string][]string{}
+	for _, o := range offers {
+		room[o.Group] += o.To - o.From
+		if !slices.Contains(to[o.Group], o.Region) {
+			to[o.Group] = append(to[o.Group], o.Region)
+		}
+	}
+	parts := slices.Clone(j.Away)
+	slices.SortFunc(parts, func(a, b Away) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(b.To, a.To)) })
+	done := map[string]bool{}
+	for i := range parts {
+		a := &parts[i]
+		s := p.slotOf(j, a)
+		if s == nil || done[s.Key()] || room[a.Group] == 0 {
+			continue
+		}
+		done[s.Key()] = true
+		n := min(room[a.Group], a.To-a.From)
+		room[a.Group] -= n
+		p.plan.Actions = append(p.plan.Actions, Action{
+			Kind: Revoke, Namespace: j.Namespace, Job: j.Name, Group: a.Group, From: a.To - n, To: a.To, Region: a.Region,
+			JobVersion: s.JobVersion, Run: j.Run, Slot: *s, Reason: ReasonNodeLost,
+			Why: fmt.Sprintf("%s is silent and may run it until it is back; no other node fits there, and there is room at %s",
+				a.Node, strings.Join(to[a.Group], ", ")),
+		})
+	}
+}
+
+// keepRoom charges the regions that will get what is being taken back, so that
+// the room for it is not promised to others meanwhile.
+func (p *planner) keepRoom(works []*work) {
+	free := map[*work][][2]int{}
+	from := map[*work]map[string]bool{}
+	for _, w := range works {
+		from[w] = map[string]bool{}
+		for _, s := range w.job.slotsOf(w.group.Name) {
+			if to := min(s.To, w.group.Count); s.Desired == region.DesiredRevoke && s.From < to && !s.System {
+				free[w] = append(free[w], [2]int{s.From, to})
+				from[w][s.Region] = true
+			}
+		}
+	}
+	if len(free) > 0 {
+		p.asIf(works, free, from)
+	}
+}
+
+// asIf answers what would be offered if those index ranges had no owner, and
+// were not to go to those regions, after all that the plan has given. The
+// regions are charged for it. It also answers the groups as they would be.
+func (p *planner) asIf(works []*work, free map[*work][][2]int, from map[*work]map[string]bool) ([]Action, []*work) {
+	tried := make([]*work, len(works))
+	for i, w := range works {
+		c := *w
+		c.given, c.taker, c.owned = maps.Clone(w.given), map[int]candidate{}, maps.Clone(w.owned)
+		c.free, c.n, c.without = nil, 0, from[w]
+		for _, r := range free[w] {
+			c.addFree(r[0], r[1])
+		}
+		for _, s := range w.job.slotsOf(w.group.Name) {
+			for _, r := range c.free {
+				if n := min(r[1], s.To) - max(r[0], s.From); n > 0 && s.Desired == region.DesiredRun {
+					c.owned[s.Region] -= n
+				}
+			}
+		}
+		tried[i] = &c
+	}
+	at := len(p.plan.Actions)
+	if len(tried) == 1 {
+		p.judge(tried[0])
+		p.share(tried[0])
+	} else {
+		p.placeSet(tried)
+	}
+	offers := slices.Clone(p.plan.Actions[at:])
+	p.plan.Actions = p.plan.Actions[:at]
+	return offers, tried
+}

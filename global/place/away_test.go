@@ -1,0 +1,203 @@
+package place
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"pgregory.net/rapid"
+)
+
+// away notes that instances may still run on a lost node of a region.
+func (w *world) away(args []string) {
+	job, group, _ := strings.Cut(args[0], "/")
+	first, last, ranged := strings.Cut(args[1], "-")
+	from, _ := strconv.Atoi(first)
+	to := from + 1
+	if ranged {
+		to, _ = strconv.Atoi(last)
+		to++
+	}
+	a := Away{Group: group, Region: args[2], From: from, To: to, Node: args[3]}
+	j := w.find(job)
+	for _, s := range j.slotsOf(group) {
+		if s.Region == a.Region && s.From <= from && to <= s.To {
+			a.Generation = s.Generation
+		}
+	}
+	j.Away = append(j.Away, a)
+}
+
+// instance is one index of a group.
+type instance struct {
+	job, group string
+	index      int
+}
+
+// tasks are what really runs: the regions on whose lost nodes each instance may
+// still run, as an oracle sees it.
+type tasks map[instance]map[string]bool
+
+// TestWhatIsAwayIsNeverLostOrDoubled lets nodes of random federations fall
+// silent and come back, while regions confirm what was revoked in any order.
+// Only what is away is taken back, nothing has two owners, and a federation at
+// rest stays at rest. Where all asks are alike, so that room is a number, no
+// instance is taken from the region that may still run it unless another has it
+// as soon as that is confirmed, whatever was revoked or confirmed in between.
+func TestWhatIsAwayIsNeverLostOrDoubled(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, u := newWorld(), units{}
+		names := []string{"bra", "jpe", "sea"}[:rapid.IntRange(1, 3).Draw(t, "regions")]
+		for _, name := range names {
+			if err := w.region(name, nil); err != nil {
+				t.Fatal(err)
+			}
+			u[name] = rapid.IntRange(0, 8).Draw(t, "units")
+			w.report(u, name)
+		}
+		most := rapid.IntRange(1, 2).Draw(t, "most cores")
+		for i := range rapid.IntRange(1, 4).Draw(t, "jobs") {
+			cores := rapid.IntRange(1, most).Draw(t, "cores")
+			name := fmt.Sprintf("j%d", i)
+			_ = w.job(name, []string{fmt.Sprintf("prio=%d", rapid.IntRange(0, 1).Draw(t, "prio"))})
+			if err := w.group(fmt.Sprintf("%s/g%d", name, cores), []string{
+				fmt.Sprintf("cpu=%d", cores*1000), "mem=0", fmt.Sprintf("count=%d", rapid.IntRange(1, 5).Draw(t, "count")),
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.apply(MakePlan(w.snapshot()))
+		lost := tasks{}
+		for range rapid.IntRange(1, 10).Draw(t, "steps") {
+			w.disturbNodes(t, u, names, lost)
+			w.tell(lost)
+			s := w.snapshot()
+			plan := MakePlan(s)
+			checkDeterministic(t, s, plan)
+			w.checkTaken(t, plan, lost)
+			w.apply(plan)
+			w.checkOwners(t)
+		}
+		// All that is revoked is confirmed: then it has another owner at once.
+		w.confirmAll(t, u, lost)
+		w.tell(lost)
+		if plan := MakePlan(w.snapshot()); !plan.Empty() {
+			t.Fatalf("not quiet: %s", plan)
+		}
+	})
+}
+
+// disturbNodes has a node fall silent with the whole room of its region, or come
+// back, or a region confirm, or one grow.
+func (w *world) disturbNodes(t *rapid.T, u units, names []string, lost tasks) {
+	name := rapid.SampledFrom(names).Draw(t, "region")
+	switch rapid.SampledFrom([]string{"silent", "silent", "back", "confirm", "confirm", "grow"}).Draw(t, "what") {
+	case "silent":
+		w.confirmAll(t, u, lost) // else promised room may vanish
+		for _, j := range w.jobs {
+			for _, s := range j.Slots {
+				for i := s.From; i < s.To; i++ {
+					at := instance{j.Name, s.Group, i}
+					if s.Region != name || s.Desired != region.DesiredRun || !rapid.Bool().Draw(t, "on it") {
+						continue
+					}
+					if lost[at] == nil {
+						lost[at] = map[string]bool{}
+					}
+					lost[at][name] = true
+				}
+			}
+		}
+		u[name] = w.used(name) // what is on the silent node is charged: no room
+	case "back":
+		for at := range lost {
+			delete(lost[at], name)
+		}
+	case "confirm":
+		w.confirmSome(t, u, lost, func() bool { return rapid.Bool().Draw(t, "now") })
+	case "grow":
+		u[name] += rapid.IntRange(0, 3).Draw(t, "more")
+	}
+	for _, name := range names {
+		w.report(u, name)
+	}
+}
+
+// confirmAll answers what is revoked, and what follows is revoked next, until
+// nothing is any more.
+func (w *world) confirmAll(t *rapid.T, u units, lost tasks) {
+	for w.confirmSome(t, u, lost, func() bool { return true }) {
+	}
+}
+
+// confirmSome answers what is revoked, if now says so, and carries out what
+// follows. It says whether there was any.
+func (w *world) confirmSome(t *rapid.T, u units, lost tasks, now func() bool) (some bool) {
+	alike := !slices.ContainsFunc(w.jobs, func(j *Job) bool { return j.Groups[0].Name != "g1" })
+	for _, j := range w.jobs {
+		for _, s := range slices.Clone(j.Slots) {
+			if s.Desired != region.DesiredRevoke || !now() {
+				continue
+			}
+			some = true
+			if err := w.answer([]string{j.Name + "/" + s.Group, fmt.Sprintf("%d-%d", s.From, s.To-1), s.Region, "revoked"}); err != nil {
+				t.Fatal(err)
+			}
+			for i := s.From; i < s.To; i++ {
+				delete(lost[instance{j.Name, s.Group, i}], s.Region) // it gave it up
+			}
+			// What the silent node is charged for is no room of the region.
+			u[s.Region] -= s.Count() * int(j.group(s.Group).Ask.CPUMilli/1000)
+			w.report(u, s.Region)
+			// The room was kept: what was taken is placed by the next plan.
+			w.tell(lost)
+			w.apply(MakePlan(w.snapshot()))
+			for i := s.From; i < s.To; i++ {
+				at := instance{j.Name, s.Group, i}
+				if w.owner(at) == "" && alike {
+					t.Fatalf("%v was taken from %s, and nobody has room", at, s.Region)
+				}
+			}
+		}
+	}
+	return some
+}
+
+// tell is what regions say of lost nodes: of what they own and may still run.
+func (w *world) tell(lost tasks) {
+	for _, j := range w.jobs {
+		j.Away = nil
+		for _, s := range j.Slots {
+			for i := s.From; i < s.To; i++ {
+				if lost[instance{j.Name, s.Group, i}][s.Region] && s.Desired == region.DesiredRun {
+					j.Away = append(j.Away, Away{Group: s.Group, Region: s.Region, From: i, To: i + 1, Generation: s.Generation, Node: s.Region + "-2"})
+				}
+			}
+		}
+	}
+}
+
+// owner is the region that has an instance and is to run it; that it is being
+// taken back from counts too.
+func (w *world) owner(at instance) string {
+	for _, s := range w.find(at.job).slotsOf(at.group) {
+		if at.index >= s.From && at.index < s.To {
+			return s.Region
+		}
+	}
+	return ""
+}
+
+// checkTaken: only what is away is taken back.
+func (w *world) checkTaken(t *rapid.T, plan Plan, lost tasks) {
+	for _, a := range plan.Actions {
+		for i := a.From; i < a.To && a.Kind == Revoke; i++ {
+			if !lost[instance{a.Job, a.Group, i}][a.Region] {
+				t.Fatalf("%s, which runs: %s", a, plan)
+			}
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package accept
+
+import (
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// Away are instances From ≤ i < To of a slot that no node takes now, while an
+// earlier attempt of them may still run on a lost node. They are not given
+// back: when the node is heard again they go on, as disconnect.reconcile says.
+// The global tier is told of them, and revokes them once another region has
+// room.
+type Away struct {
+	From, To   int32
+	Generation int64
+	NodeName   string
+	// SinceUnixNano is since when the node is silent.
+	SinceUnixNano int64
+}
+
+// AwayOf are the instances of a group that are away, ascending, by what a plan
+// over the view (or an earlier one) could not place.
+func AwayOf(view *state.View, key state.GroupKey, unplaced []sched.Unplaced) []Away {
+	if len(unplaced) == 0 {
+		return nil
+	}
+	g, ok := view.Group(key)
+	if !ok {
+		return nil
+	}
+	var out []Away
+	last := int32(-1)
+	for a := range view.GroupAllocs(key) {
+		if a.Index == last || !a.Live() || !a.Disconnected {
+			continue
+		}
+		last = a.Index
+		s := state.SlotOf(g.Slots, a.Index)
+		n := mayRunOn(view, key, a.Index)
+		if s == nil || n == nil || !s.Wants(a.Index) || !lacks(unplaced, s, a.Index) {
+			continue
+		}
+		next := Away{a.Index, a.Index + 1, s.Generation, n.Name, n.StatusUnixNano}
+		if k := len(out) - 1; k >= 0 && out[k].To == a.Index && out[k].Generation == s.Generation && out[k].NodeName == n.Name {
+			out[k].To++
+			continue
+		}
+		out = append(out, next)
+	}
+	return out
+}
+
+// lacks says that a plan found no node for an index of a slot.
+func lacks(unplaced []sched.Unplaced, s *state.Slot, index int32) bool {
+	for i := range unplaced {
+		u := &unplaced[i]
+		if u.Generation != s.Generation || u.System || u.Key != s.Key() {
+			continue
+		}
+		for _, r := range u.Ranges {
+			if index >= r.From && index < r.To {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mayRunOn is the lost node on which the latest attempt of an instance may still
+// run; nil if there is none, or if another attempt is heard of. On a node that
+// left on purpose nothing runs.
+func mayRunOn(view *state.View, key state.GroupKey, index int32) *state.Node {
+	var lost *state.Node
+	for a := range view.InstanceAllocs(key, index) {
+		if !a.Live() {
+			continue
+		}
+		if !a.Disconnected {
+			return nil
+		}
+		if n, ok := view.Node(a.NodeID); ok && n.Status == state.NodeLost {
+			lost = n
+		}
+	}
+	return lost
+}

@@ -1,0 +1,33 @@
+package regional
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/accept"
+)
+
+func TestAwayReasons(t *testing.T) {
+	now := time.Unix(100_000, 0)
+	ago := func(d time.Duration) int64 { return now.Add(-d).UnixNano() }
+	then := " and may still run it; it goes on when the node is back, elsewhere once another node fits, and `nusa node remove n1` gives it up if the node is gone for good"
+	for _, c := range []struct {
+		away  []accept.Away
+		count int32
+		want  string
+	}{
+		{[]accept.Away{{From: 0, To: 1, NodeName: "n1", SinceUnixNano: ago(31 * time.Second)}}, 1, "n1 has been silent for less than a minute" + then},
+		{[]accept.Away{{From: 0, To: 2, NodeName: "n1", SinceUnixNano: ago(5*time.Minute + time.Second)}}, 2, "n1 has been silent for 5m" + then},
+		{[]accept.Away{
+			{From: 0, To: 2, NodeName: "n2", SinceUnixNano: ago(time.Minute)}, {From: 4, To: 5, NodeName: "n1", SinceUnixNano: ago(125 * time.Minute)},
+		}, 3, "n1 has been silent for 2h5m, and 1 more" + then},
+	} {
+		got := awayReasons(c.away, now)
+		if len(got) != 1 || got[0].GetCount() != c.count || got[0].GetMessage() != c.want {
+			t.Errorf("%v, want %q", got, c.want)
+		}
+	}
+	if got := awayReasons(nil, now); got != nil {
+		t.Errorf("nothing is away: %v", got)
+	}
+}
