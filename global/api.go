@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -111,25 +112,7 @@ func (st *state) noRegion(field, name string) error {
 	if field == "region" {
 		what = "" // the field says so
 	}
-	return invalid(field, fmt.Sprintf("%s%q does not exist; there are %s", what, name, listNames(st.regionNames())))
-}
-
-// listNames prints at most ten names.
-func listNames(names []string) string {
-	if len(names) == 0 {
-		return "none yet"
-	}
-	out := ""
-	for i, n := range names {
-		if i == 10 {
-			return fmt.Sprintf("%s and %d more", out, len(names)-i)
-		}
-		if i > 0 {
-			out += ", "
-		}
-		out += n
-	}
-	return out
+	return invalid(field, fmt.Sprintf("%s%q does not exist; there are %s", what, name, topo.List(st.regionNames())))
 }
 
 // reach answers the tunnels to the named regions (all when names is nil) and

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/internal/origins"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
@@ -29,7 +30,12 @@ func (o *originsAPI) Set(ctx context.Context, req *nusav1.SetOriginsRequest) (*n
 	changed, revision := false, int64(0)
 	var next *nusav1.OriginRecord
 	written, err := a.commit.do(ctx, func(t *tx) error {
-		known := func(name string) bool { r, _ := t.region(name); return r != nil }
+		known := func(name string) (bool, []string) {
+			if r, _ := t.region(name); r != nil {
+				return true, nil
+			}
+			return false, t.st.regionNames()
+		}
 		var err error
 		if next, err = origins.Check(req.GetRecord(), known); err != nil {
 			return err
@@ -54,7 +60,7 @@ func (o *originsAPI) Set(ctx context.Context, req *nusav1.SetOriginsRequest) (*n
 		revision = written
 	}
 	if changed {
-		a.st.events.Add("origins.set", next.GetDomain(), "by an operator, %s", listNames(regionsOf(next)))
+		a.st.events.Add("origins.set", next.GetDomain(), "by an operator, %s", topo.List(regionsOf(next)))
 	}
 	next = proto.CloneOf(next)
 	next.Revision = revision

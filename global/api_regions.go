@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -29,7 +30,7 @@ func (a *active) known(name string) (*nusav1.Region, error) {
 	if r := a.st.regions[name]; r != nil {
 		return a.st.regionView(r), nil
 	}
-	return nil, status.Errorf(codes.NotFound, "region %q does not exist; there are %s", name, listNames(a.st.regionNames()))
+	return nil, status.Errorf(codes.NotFound, "region %q does not exist; there are %s", name, topo.List(a.st.regionNames()))
 }
 
 // Verify implements nusav1.RegionsServer: the region's master compares.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -137,7 +138,7 @@ func (a *active) checkSpec(spec *nusav1.JobSpec) error {
 	defer a.st.mu.Unlock()
 	problems := job.UnknownRegions(spec, a.st.regionNames())
 	for i := range problems {
-		problems[i].Message += " (regions: " + listNames(a.st.regionNames()) + ")"
+		problems[i].Message += " (regions: " + topo.List(a.st.regionNames()) + ")"
 	}
 	if len(problems) > 0 {
 		return problems

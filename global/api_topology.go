@@ -145,7 +145,7 @@ func (t *topologyAPI) History(ctx context.Context, req *nusav1.HistoryRequest) (
 		a.st.mu.Lock()
 		names := a.st.regionNames()
 		a.st.mu.Unlock()
-		return nil, invalid("region", fmt.Sprintf("is needed here: a region keeps the history of its own edges, nodes and pools; there are %s", listNames(names)))
+		return nil, invalid("region", fmt.Sprintf("is needed here: a region keeps the history of its own edges, nodes and pools; there are %s", topo.List(names)))
 	}
 	conn, err := a.dial(req.GetRegion())
 	if err != nil {

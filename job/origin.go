@@ -3,7 +3,11 @@ package job
 import (
 	"cmp"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -23,11 +27,19 @@ func strangers(r *nusav1.OriginRecord, regions []string) Errors {
 	c := &checker{}
 	for i, o := range r.GetOrigins() {
 		if regions != nil && o.GetRegion() != "" && !slices.Contains(regions, o.GetRegion()) {
-			hint := cmp.Or(didYouMean(o.GetRegion(), regions), ": `nusa region list` shows them")
+			hint := cmp.Or(didYouMean(o.GetRegion(), regions), "; there are "+listed(regions))
 			c.fail(fmt.Sprintf("origins[%d].region", i), "there is no region %q%s", clip(o.GetRegion()), hint)
 		}
 	}
 	return c.errs
+}
+
+// listed are at most ten names.
+func listed(names []string) string {
+	if more := len(names) - 10; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:10], ", "), more)
+	}
+	return cmp.Or(strings.Join(names, ", "), "none yet")
 }
 
 func validateOrigins(r *nusav1.OriginRecord) Errors {
@@ -53,7 +65,7 @@ func validateOrigins(r *nusav1.OriginRecord) Errors {
 		if w := o.GetWeight(); w != 0 && !(w >= origin.MinWeight && w <= origin.MaxWeight) {
 			c.fail(at+".weight", "%g is not within %g..%g", w, origin.MinWeight, origin.MaxWeight)
 		}
-		c.text(at+".address", o.GetAddress(), maxAddress)
+		c.address(at+".address", o.GetAddress())
 	}
 	p := r.GetPolicy()
 	if !slices.Contains([]int32{0, 50, 90, 99}, p.GetPercentile()) {
@@ -65,4 +77,32 @@ func validateOrigins(r *nusav1.OriginRecord) Errors {
 		c.fail("policy.min_relay_gain", "%g is not within 0..1", g)
 	}
 	return c.errs
+}
+
+// address is a host name or an IP address, with or without a port; or nothing.
+func (c *checker) address(path, s string) {
+	if c.text(path, s, maxAddress); s == "" || len(s) > maxAddress {
+		return
+	}
+	if _, err := netip.ParseAddr(s); err == nil {
+		return // also one of IPv6 without brackets, which has colons but no port
+	}
+	host := s
+	if strings.Contains(s, ":") {
+		var port string
+		var err error
+		if host, port, err = net.SplitHostPort(s); err != nil || strings.Contains(s, "/") {
+			c.fail(path, "%q is not HOST or HOST:PORT, such as 203.0.113.7:443", clip(s))
+			return
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			c.fail(path, "%q: the port %q is not within 1..65535", clip(s), clip(port))
+		}
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return
+	}
+	if _, err := origin.ParseDomain(host); err != nil {
+		c.fail(path, "%q: %q is neither a host name nor an IP address", clip(s), clip(host))
+	}
 }

@@ -252,6 +252,40 @@ func manyGroups(s *nusav1.JobSpec) {
 
 // TestDefinitionsOfOneFile: what would make a file mean something else than it
 // seems to is refused as a whole, with file and line.
+// TestOriginAddress: what a client can connect to, and what it cannot.
+func TestOriginAddress(t *testing.T) {
+	for address, want := range map[string]string{
+		"": "", "a.example.com": "", "localhost:80": "", "203.0.113.7": "", "203.0.113.7:443": "", "A.Example.COM.:65535": "",
+		"2001:db8::1": "", "[2001:db8::1]:443": "", "[fe80::1%eth0]:1": "",
+		"nonsense:99999":         `"nonsense:99999": the port "99999" is not within 1..65535`,
+		"a.com:0":                `"a.com:0": the port "0" is not within 1..65535`,
+		"a.com:":                 `"a.com:": the port "" is not within 1..65535`,
+		"a.com:http":             `"a.com:http": the port "http" is not within 1..65535`,
+		"a.com:+80":              `"a.com:+80": the port "+80" is not within 1..65535`,
+		":443":                   `":443": "" is neither a host name nor an IP address`,
+		"https://a.com":          `"https://a.com" is not HOST or HOST:PORT, such as 203.0.113.7:443`,
+		"https://a.com:443":      `"https://a.com:443" is not HOST or HOST:PORT, such as 203.0.113.7:443`,
+		"2001:db8::1:443:x":      `"2001:db8::1:443:x" is not HOST or HOST:PORT, such as 203.0.113.7:443`,
+		"[2001:db8::1]":          `"[2001:db8::1]" is not HOST or HOST:PORT, such as 203.0.113.7:443`,
+		"203.0.113.256:443":      `"203.0.113.256:443": "203.0.113.256" is neither a host name nor an IP address`,
+		"two words":              `"two words": "two words" is neither a host name nor an IP address`,
+		"a..b:1":                 `"a..b:1": "a..b" is neither a host name nor an IP address`,
+		strings.Repeat("x", 254): "254 bytes long, the limit is 253",
+	} {
+		err := ValidateOrigins(&nusav1.OriginRecord{Domain: "a.com", Origins: []*nusav1.Origin{{Region: "r", Address: address}}})
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if want != "" {
+			want = "origins[0].address: " + want
+		}
+		if got != want {
+			t.Errorf("%q: %s\nwant %s", address, got, want)
+		}
+	}
+}
+
 func TestDefinitionsOfOneFile(t *testing.T) {
 	regions := func(text string) error { _, err := ParseRegions([]byte(text), "r.yaml"); return err }
 	origins := func(text string) error {
@@ -268,6 +302,7 @@ func TestDefinitionsOfOneFile(t *testing.T) {
 		{origins, "domain: a.com\norigins: [{region: tokyo}]\n---\ndomain: A.com.\norigins: [{region: tokyo}]\n", "o.yaml:4:1: domain: a.com stands twice in this file, first in line 1"},
 		{origins, "domain: a.com\norigins: [{region: tokyo}]\n---\ndomain: b.com\norigins: [{region: tokio}]\n", `o.yaml:5:12: origins[0].region: there is no region "tokio", did you mean "tokyo"?`},
 		{origins, "domain: a.com\norigins: [{region: tokyo}]\n---\ndomain: '*.a.com'\norigins: [{region: jakarta}]\n", ""},
+		{origins, "domain: a.com\norigins: [{region: mars}]\n", `o.yaml:2:12: origins[0].region: there is no region "mars"; there are jakarta, tokyo`},
 	} {
 		got := ""
 		if err := tc.parse(tc.text); err != nil {

@@ -92,6 +92,11 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 		case errors.Is(err, series.ErrUnknown) && req.GetKey() == "":
 			continue // it was forgotten meanwhile
 		case errors.Is(err, series.ErrUnknown):
+			if v, errView := t.s.view(); req.GetKind() == kindEdge && errView == nil {
+				if _, errView = t.s.with(v, []string{key}); errView != nil {
+					return nil, errView
+				}
+			}
 			return nil, status.Errorf(codes.NotFound, "no history of %s %q in region %q", req.GetKind(), req.GetKey(), region)
 		case err != nil:
 			return nil, status.Errorf(codes.Unavailable, "history cannot be read: %v", err)

@@ -63,10 +63,26 @@ func (s *server) routers(names ...string) (*topology.Routers, error) {
 func (s *server) with(v *topology.View, names []string) (*topology.View, error) {
 	for _, name := range names {
 		if _, known := v.Region(name); name != "" && !known {
-			return nil, status.Errorf(codes.NotFound, "region %q is not known in region %q", name, s.cfg.Region.GetName())
+			return nil, s.noRegion(name, v)
 		}
 	}
 	return v, nil
+}
+
+func (s *server) noRegion(name string, v *topology.View) error {
+	return status.Errorf(codes.NotFound, "region %q is not known in region %q, which knows of %s", name, s.cfg.Region.GetName(), topo.List(v.Names()))
+}
+
+// seen says whose view an answer is, and how old what that rests on may be.
+func (s *server) seen(l *leader, m *nusav1.MatrixResponse) *nusav1.MatrixResponse {
+	m.SeenBy = s.cfg.Region.GetName()
+	switch silent, told := s.fed.silent(); {
+	case l.uplink.up():
+		m.Alone = durationpb.New(0)
+	case told:
+		m.Alone = durationpb.New(silent)
+	}
+	return m
 }
 
 // Matrix has every ordered pair, or those from one region.
@@ -74,11 +90,15 @@ func (t topologies) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav
 	if err := topo.MatrixQuestion(req); err != nil {
 		return nil, err
 	}
-	v, err := t.s.view(req.GetFrom())
+	l, err := t.s.leading()
 	if err != nil {
 		return nil, err
 	}
-	return topo.Matrix(v, req), nil
+	v, err := t.s.with(l.prober.view(), []string{req.GetFrom()})
+	if err != nil {
+		return nil, err
+	}
+	return t.s.seen(l, topo.Matrix(v, req)), nil
 }
 
 // Watch sends the matrix, then the edges that changed noticeably. Tokens are the
@@ -95,7 +115,7 @@ func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreaming
 		}
 		at, err = l.prober.watches.Tell(routers.View(), l.prober.now(), at, "", req.GetFrom(), func(m *nusav1.MatrixResponse) error {
 			m.Token = ""
-			return stream.Send(m)
+			return stream.Send(t.s.seen(l, m))
 		})
 		return err
 	})

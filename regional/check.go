@@ -75,7 +75,7 @@ func regionsOf(field string, r *nusav1.RegionsSpec, region string) job.Errors {
 		if part.set {
 			out = append(out, job.Problem{
 				Field: field + "." + part.name, Reason: nusav1.Reason_REASON_UNSUPPORTED,
-				Message: fmt.Sprintf("a job of region %s's own runs there and in no other: take it out, or submit the job to the federation (without --region)", region),
+				Message: fmt.Sprintf("a job of region %s's own runs there and in no other: take it out, or submit the job to a global server: then it is the federation's", region),
 			})
 		}
 	}

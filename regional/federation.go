@@ -83,6 +83,14 @@ func (f *federation) connected() {
 	f.peersAt, f.originsAt = f.clock(), f.clock()
 }
 
+// silent is for how long the global tier has not told which other regions there
+// are, or that they are as they were; false if it never has.
+func (f *federation) silent() (time.Duration, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(0, f.clock()-f.peersAt), f.peers != nil
+}
+
 func (f *federation) put(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -93,6 +93,17 @@ func (w *world) edges(i int) map[string]string {
 	return out
 }
 
+// seen is whose view a matrix is, and for how long that is alone.
+func (w *world) seen(i int) (by string, alone time.Duration) {
+	ctx, cancel := callCtx()
+	defer cancel()
+	m, err := nusav1.NewTopologyClient(w.conn(i)).Matrix(ctx, &nusav1.MatrixRequest{})
+	if err != nil || m.GetAlone() == nil {
+		return fmt.Sprint(m.GetSeenBy(), err), -1
+	}
+	return m.GetSeenBy(), m.GetAlone().AsDuration()
+}
+
 func (w *world) expect6(what string, got map[string]string, changed map[string]string) {
 	w.t.Helper()
 	want := map[string]string{
@@ -147,6 +158,10 @@ func TestIslandKnowsTheFederation(t *testing.T) {
 			t.Errorf("resolved %v, %v", r, err)
 		}
 
+		if by, alone := w.seen(1); by != "alpha" || alone != 0 {
+			t.Errorf("seen by %s, alone for %s, with the global tier", by, alone)
+		}
+
 		g.stop()
 		time.Sleep(14 * time.Second)
 		if n := beta.asked.Load(); n > 0 {
@@ -162,6 +177,9 @@ func TestIslandKnowsTheFederation(t *testing.T) {
 		}
 		if r, err = w.resolve(1); err != nil || r.GetAge().AsDuration() < 11*time.Minute || r.GetAge().AsDuration() > 12*time.Minute {
 			t.Errorf("resolved with age %v, %v", r.GetAge().AsDuration(), err)
+		}
+		if by, alone := w.seen(1); by != "alpha" || alone < 11*time.Minute || alone > 12*time.Minute {
+			t.Errorf("seen by %s, alone for %s", by, alone)
 		}
 		stopBeta()
 		time.Sleep(5 * time.Minute)

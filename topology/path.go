@@ -153,7 +153,7 @@ func NewRouter(v *View, p Percentile) *Router {
 		costs[k], trust[k] = noWay, levels
 		switch c := v.cell(i, j); {
 		case i == j:
-		case c != nil && len(v.doubts) == 0: // most of a large view, without an Edge
+		case c != nil && v.doubts[k] == "": // most of a large view, without an Edge
 			trust[k] = Edge{Source: Measured, State: v.stateOf(c)}.level()
 			costs[k] = hopCost(c.rtt(p))
 		default:

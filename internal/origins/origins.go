@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
@@ -33,9 +34,9 @@ var ErrTooMany = errors.New("too many origin records")
 
 // Check answers a record in its canonical form, without revision, or what is
 // wrong with it: an error INVALID_ARGUMENT with one problem per fault. What a
-// record may be is for job.ValidateOrigins to say; known says which regions there
-// are, nil leaves that aside.
-func Check(rec *nusav1.OriginRecord, known func(region string) bool) (*nusav1.OriginRecord, error) {
+// record may be is for job.ValidateOrigins to say; known says whether there is a
+// region and, if not, which there are; nil leaves that aside.
+func Check(rec *nusav1.OriginRecord, known func(region string) (bool, []string)) (*nusav1.OriginRecord, error) {
 	var problems []*nusav1.Problem
 	var errs job.Errors
 	if err := job.ValidateOrigins(rec); errors.As(err, &errs) {
@@ -45,9 +46,12 @@ func Check(rec *nusav1.OriginRecord, known func(region string) bool) (*nusav1.Or
 		}
 	}
 	for i, o := range rec.GetOrigins()[:min(len(rec.GetOrigins()), origin.MaxOrigins)] {
-		if known != nil && o.GetRegion() != "" && !known(o.GetRegion()) {
+		if known == nil || o.GetRegion() == "" {
+			continue
+		}
+		if there, all := known(o.GetRegion()); !there {
 			problems = append(problems, &nusav1.Problem{
-				Field: fmt.Sprintf("record.origins[%d].region", i), Message: fmt.Sprintf("there is no region %q", clip(o.GetRegion())),
+				Field: fmt.Sprintf("record.origins[%d].region", i), Message: fmt.Sprintf("there is no region %q; there are %s", clip(o.GetRegion()), topo.List(all)),
 			})
 		}
 	}

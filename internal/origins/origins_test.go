@@ -27,7 +27,9 @@ func record(domain string, regions ...string) *nusav1.OriginRecord {
 }
 
 func TestCheck(t *testing.T) {
-	known := func(name string) bool { return name == "sgp" || name == "tyo" }
+	known := func(name string) (bool, []string) {
+		return name == "sgp" || name == "tyo", []string{"sgp", "tyo"}
+	}
 	many := record("a.com")
 	for i := range 65 {
 		many.Origins = append(many.Origins, &nusav1.Origin{Region: fmt.Sprint("r", i)})
@@ -39,23 +41,23 @@ func TestCheck(t *testing.T) {
 		return r
 	}
 	for want, rec := range map[string]*nusav1.OriginRecord{
-		"record.domain: ":                record("a..com", "sgp"),
-		"record.domain: domain \"1.2":    record("1.2.3.4", "sgp"),
-		"record.domain: domain \"a.*.c":  record("a.*.com", "sgp"),
-		"record.domain: is missing":      nil,
-		"record.origins: ":               record("a.com"),
-		"stands twice":                   record("a.com", "sgp", "sgp"),
-		"limit is 64":                    many,
-		`origins[1].region: there is no`: record("a.com", "sgp", "mars"),
-		"weight: -1":                     with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = -1 }),
-		"weight: 1001":                   with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = 1001 }),
-		"weight: NaN":                    with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = math.NaN() }),
-		"address":                        with(func(r *nusav1.OriginRecord) { r.Origins[0].Address = strings.Repeat("x", 254) }),
-		"percentile":                     with(func(r *nusav1.OriginRecord) { r.Policy.Percentile = 42 }),
-		"max_rtt":                        with(func(r *nusav1.OriginRecord) { r.Policy.MaxRtt = durationpb.New(-1) }),
-		"max_rtt: 2m":                    with(func(r *nusav1.OriginRecord) { r.Policy.MaxRtt = durationpb.New(2 * time.Minute) }),
-		"max_relays":                     with(func(r *nusav1.OriginRecord) { r.Policy.MaxRelays = 7 }),
-		"min_relay_gain":                 with(func(r *nusav1.OriginRecord) { r.Policy.MinRelayGain = math.NaN() }),
+		"record.domain: ":               record("a..com", "sgp"),
+		"record.domain: domain \"1.2":   record("1.2.3.4", "sgp"),
+		"record.domain: domain \"a.*.c": record("a.*.com", "sgp"),
+		"record.domain: is missing":     nil,
+		"record.origins: ":              record("a.com"),
+		"stands twice":                  record("a.com", "sgp", "sgp"),
+		"limit is 64":                   many,
+		`origins[1].region: there is no region "mars"; there are sgp, tyo`: record("a.com", "sgp", "mars"),
+		"weight: -1":     with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = -1 }),
+		"weight: 1001":   with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = 1001 }),
+		"weight: NaN":    with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = math.NaN() }),
+		"address":        with(func(r *nusav1.OriginRecord) { r.Origins[0].Address = strings.Repeat("x", 254) }),
+		"percentile":     with(func(r *nusav1.OriginRecord) { r.Policy.Percentile = 42 }),
+		"max_rtt":        with(func(r *nusav1.OriginRecord) { r.Policy.MaxRtt = durationpb.New(-1) }),
+		"max_rtt: 2m":    with(func(r *nusav1.OriginRecord) { r.Policy.MaxRtt = durationpb.New(2 * time.Minute) }),
+		"max_relays":     with(func(r *nusav1.OriginRecord) { r.Policy.MaxRelays = 7 }),
+		"min_relay_gain": with(func(r *nusav1.OriginRecord) { r.Policy.MinRelayGain = math.NaN() }),
 	} {
 		_, err := Check(rec, known)
 		text := ""

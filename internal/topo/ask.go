@@ -3,6 +3,7 @@ package topo
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -26,6 +27,20 @@ const (
 
 func invalid(field, format string, args ...any) error {
 	return serve.Invalid(&nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// maxListed names are named in a text.
+const maxListed = 10
+
+// List prints names, at most ten and how many there are besides.
+func List(names []string) string {
+	switch {
+	case len(names) == 0:
+		return "none yet"
+	case len(names) > maxListed:
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), len(names)-maxListed)
+	}
+	return strings.Join(names, ", ")
 }
 
 // Percentile reads 50, 90 or 99; 0 is 50.

@@ -33,6 +33,7 @@ const (
 )
 
 func (v view) latency(w io.Writer, m *nusav1.MatrixResponse, o latencyOptions) {
+	v.seenBy(w, m)
 	switch {
 	case len(m.GetRegions()) == 0:
 		fmt.Fprintln(w, v.noRegions())
@@ -41,6 +42,21 @@ func (v view) latency(w io.Writer, m *nusav1.MatrixResponse, o latencyOptions) {
 	default:
 		v.matrix(w, m, o)
 	}
+}
+
+// seenBy says that it is a region that answers, and for how long by itself.
+func (v view) seenBy(w io.Writer, m *nusav1.MatrixResponse) {
+	if m.GetSeenBy() == "" {
+		return
+	}
+	text := fmt.Sprintf("the matrix as region %s sees it", m.GetSeenBy())
+	switch alone := m.GetAlone().AsDuration(); {
+	case m.GetAlone() == nil:
+		text += ", which has not heard from the global tier"
+	case alone > 0:
+		text += fmt.Sprintf(", which last heard from the global tier %s ago", age(m.GetAlone()))
+	}
+	fmt.Fprintf(w, "%s\n\n", v.wait(text))
 }
 
 // matrix has the names as heads where they fit, else numbers, else it is a list

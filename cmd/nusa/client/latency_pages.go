@@ -35,7 +35,7 @@ func (c *caller) longMatrix(first *nusav1.MatrixResponse, o latencyOptions) erro
 	case c.output != "table":
 		return c.longDocument(first)
 	case o.all:
-		whole := &nusav1.MatrixResponse{Regions: first.GetRegions()}
+		whole := &nusav1.MatrixResponse{Regions: first.GetRegions(), SeenBy: first.GetSeenBy(), Alone: first.GetAlone()}
 		err := c.morePages(first, func(page *nusav1.MatrixResponse) error {
 			for _, e := range page.GetEdges() { // as much as cells show
 				whole.Edges = append(whole.Edges, &nusav1.Edge{
@@ -67,6 +67,7 @@ func (c *caller) longMatrix(first *nusav1.MatrixResponse, o latencyOptions) erro
 		return err
 	}
 	v := c.view()
+	v.seenBy(c.out, first)
 	fmt.Fprintf(c.out, "round trips, p%d in ms%s", o.percentile, tooWide)
 	v.regionLines(c.out, lines, o.percentile)
 	v.legendOf(c.out, there)
@@ -76,7 +77,7 @@ func (c *caller) longMatrix(first *nusav1.MatrixResponse, o latencyOptions) erro
 // longDocument prints the pages as one document, an edge a line: YAML takes the
 // same edges.
 func (c *caller) longDocument(first *nusav1.MatrixResponse) error {
-	head, err := messageTree(&nusav1.MatrixResponse{Regions: first.GetRegions()})
+	head, err := messageTree(&nusav1.MatrixResponse{Regions: first.GetRegions(), SeenBy: first.GetSeenBy(), Alone: first.GetAlone()})
 	if err != nil {
 		return err
 	}

@@ -91,6 +91,9 @@ func (m *matrixWatch) take(news *nusav1.MatrixResponse) {
 	if news.GetToken() != "" {
 		m.token = news.GetToken()
 	}
+	if news.GetSeenBy() != "" {
+		m.whole.SeenBy, m.whole.Alone = news.GetSeenBy(), news.GetAlone()
+	}
 	m.changed = len(news.GetEdges())
 	for _, e := range news.GetEdges() {
 		key := [2]string{e.GetFrom(), e.GetTo()}

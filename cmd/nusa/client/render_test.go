@@ -80,6 +80,9 @@ func TestRendering(t *testing.T) {
 		{"latency --from eastus", func(v view, w io.Writer) {
 			v.latency(w, sampleMatrix(), latencyOptions{from: "eastus", percentile: 50})
 		}},
+		{"latency, by a region", func(v view, w io.Writer) { v.latency(w, seenMatrix(lasting(0)), p50) }},
+		{"latency, by a region alone", func(v view, w io.Writer) { v.latency(w, seenMatrix(lasting(3*time.Minute)), p50) }},
+		{"latency, by a region that was never told", func(v view, w io.Writer) { v.latency(w, seenMatrix(nil), p50) }},
 		{"latency --from westus", func(v view, w io.Writer) {
 			v.latency(w, sampleMatrix(), latencyOptions{from: "westus", percentile: 50})
 		}},

@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -24,6 +26,14 @@ func sampleMatrix() *nusav1.MatrixResponse {
 		{From: "southeastasia", To: "westus"},
 		edge("westus", "eastus", 7250*time.Microsecond, ok, measured), doubted,
 	}}
+}
+
+// seenMatrix is one as a region sees it.
+func seenMatrix(alone *durationpb.Duration) *nusav1.MatrixResponse {
+	return &nusav1.MatrixResponse{
+		Regions: []string{"eastus", "japaneast"}, SeenBy: "eastus", Alone: alone,
+		Edges: []*nusav1.Edge{edge("eastus", "japaneast", 156*time.Millisecond, nusav1.EdgeState_EDGE_STATE_OK, nusav1.RTTSource_RTT_SOURCE_MEASURED)},
+	}
 }
 
 func samplePaths() *nusav1.PathResponse {

@@ -4078,7 +4078,13 @@ type MatrixResponse struct {
 	// the one asked for is not held any more.
 	Reset_ bool `protobuf:"varint,4,opt,name=reset,proto3" json:"reset,omitempty"`
 	// Matrix: there are more rows, to be asked for with this as `after`.
-	Next          string `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
+	Next string `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
+	// The region that answers by itself: its own row as it measured it, the others
+	// as it was told of them. Empty where the global tier answers.
+	SeenBy string `protobuf:"bytes,6,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
+	// With seen_by: the time since that region last heard from the global tier, 0
+	// while they are connected. Not set where it never has.
+	Alone         *durationpb.Duration `protobuf:"bytes,7,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4146,6 +4152,20 @@ func (x *MatrixResponse) GetNext() string {
 		return x.Next
 	}
 	return ""
+}
+
+func (x *MatrixResponse) GetSeenBy() string {
+	if x != nil {
+		return x.SeenBy
+	}
+	return ""
+}
+
+func (x *MatrixResponse) GetAlone() *durationpb.Duration {
+	if x != nil {
+		return x.Alone
+	}
+	return nil
 }
 
 type PathRequest struct {
@@ -5242,7 +5262,9 @@ type Origin struct {
 	// 0.001..1000; 0 = 1. By how much it is liked: at 2 it counts as half as far
 	// as it is.
 	Weight float64 `protobuf:"fixed64,2,opt,name=weight,proto3" json:"weight,omitempty"`
-	// What clients connect to, passed on as it is; at most 253 bytes.
+	// What clients connect to, passed on as it is: a host name or an IP address,
+	// with or without a port (203.0.113.7:443, [2001:db8::1]:443); at most 253
+	// bytes.
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	// It takes no clients for now.
 	Drained       bool `protobuf:"varint,4,opt,name=drained,proto3" json:"drained,omitempty"`
@@ -6740,13 +6762,15 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\rMatrixRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\tR\x05after\"\x8f\x01\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\"\xd9\x01\n" +
 	"\x0eMatrixResponse\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12#\n" +
 	"\x05edges\x18\x02 \x03(\v2\r.nusa.v1.EdgeR\x05edges\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\tR\x05token\x12\x14\n" +
 	"\x05reset\x18\x04 \x01(\bR\x05reset\x12\x12\n" +
-	"\x04next\x18\x05 \x01(\tR\x04next\"\xae\x01\n" +
+	"\x04next\x18\x05 \x01(\tR\x04next\x12\x17\n" +
+	"\aseen_by\x18\x06 \x01(\tR\x06seenBy\x12/\n" +
+	"\x05alone\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05alone\"\xae\x01\n" +
 	"\vPathRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\f\n" +
@@ -7180,144 +7204,145 @@ var file_nusa_v1_api_proto_depIdxs = []int32{
 	107, // 67: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
 	15,  // 68: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
 	54,  // 69: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	61,  // 70: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	96,  // 71: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	96,  // 72: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	63,  // 73: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	96,  // 74: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 75: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	96,  // 76: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 77: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	96,  // 78: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	96,  // 79: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	96,  // 80: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	96,  // 81: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	66,  // 82: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	95,  // 83: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	96,  // 84: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	96,  // 85: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	108, // 86: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	108, // 87: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	96,  // 88: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	69,  // 89: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 90: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	108, // 91: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	96,  // 92: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	96,  // 93: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	70,  // 94: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	71,  // 95: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	108, // 96: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	108, // 97: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	108, // 98: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	73,  // 99: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	74,  // 100: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	96,  // 101: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	72,  // 102: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	72,  // 103: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	96,  // 104: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	109, // 105: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	82,  // 106: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	82,  // 107: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	96,  // 108: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	63,  // 109: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	85,  // 110: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	96,  // 111: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	96,  // 112: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	109, // 113: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	85,  // 114: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	96,  // 115: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 116: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 117: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	108, // 118: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	34,  // 119: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	38,  // 120: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 121: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 122: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 123: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 124: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 125: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 126: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 127: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 128: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 129: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 130: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	28,  // 131: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	30,  // 132: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 133: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	31,  // 134: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	33,  // 135: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	36,  // 136: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	41,  // 137: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	42,  // 138: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	44,  // 139: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	45,  // 140: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	44,  // 141: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	42,  // 142: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	44,  // 143: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	47,  // 144: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	49,  // 145: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	50,  // 146: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	51,  // 147: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	52,  // 148: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	55,  // 149: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	58,  // 150: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	60,  // 151: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	83,  // 152: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	58,  // 153: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	64,  // 154: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	67,  // 155: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	75,  // 156: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	76,  // 157: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	78,  // 158: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	80,  // 159: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	86,  // 160: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	88,  // 161: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	6,   // 162: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 163: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 164: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	101, // 165: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 166: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 167: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 168: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 169: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	101, // 170: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 171: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	29,  // 172: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	104, // 173: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	104, // 174: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	32,  // 175: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	35,  // 176: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	37,  // 177: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	106, // 178: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	43,  // 179: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	106, // 180: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	106, // 181: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	46,  // 182: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	106, // 183: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	39,  // 184: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	48,  // 185: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	107, // 186: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	107, // 187: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	107, // 188: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	53,  // 189: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	56,  // 190: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	59,  // 191: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	62,  // 192: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	84,  // 193: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	59,  // 194: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	65,  // 195: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	68,  // 196: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	72,  // 197: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	77,  // 198: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	79,  // 199: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	81,  // 200: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	87,  // 201: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	89,  // 202: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	162, // [162:203] is the sub-list for method output_type
-	121, // [121:162] is the sub-list for method input_type
-	121, // [121:121] is the sub-list for extension type_name
-	121, // [121:121] is the sub-list for extension extendee
-	0,   // [0:121] is the sub-list for field type_name
+	96,  // 70: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	61,  // 71: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	96,  // 72: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	96,  // 73: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	63,  // 74: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	96,  // 75: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 76: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	96,  // 77: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 78: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	96,  // 79: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	96,  // 80: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	96,  // 81: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	96,  // 82: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	66,  // 83: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	95,  // 84: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	96,  // 85: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	96,  // 86: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	108, // 87: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	108, // 88: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	96,  // 89: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	69,  // 90: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 91: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	108, // 92: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	96,  // 93: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	96,  // 94: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	70,  // 95: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	71,  // 96: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	108, // 97: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	108, // 98: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	108, // 99: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	73,  // 100: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	74,  // 101: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	96,  // 102: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	72,  // 103: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	72,  // 104: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	96,  // 105: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	109, // 106: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	82,  // 107: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	82,  // 108: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	96,  // 109: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	63,  // 110: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	85,  // 111: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	96,  // 112: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	96,  // 113: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	109, // 114: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	85,  // 115: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	96,  // 116: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 117: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 118: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	108, // 119: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	34,  // 120: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	38,  // 121: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 122: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 123: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 124: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 125: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 126: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 127: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 128: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 129: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 130: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 131: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	28,  // 132: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	30,  // 133: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 134: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	31,  // 135: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	33,  // 136: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	36,  // 137: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	41,  // 138: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	42,  // 139: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	44,  // 140: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	45,  // 141: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	44,  // 142: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	42,  // 143: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	44,  // 144: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	47,  // 145: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	49,  // 146: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	50,  // 147: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	51,  // 148: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	52,  // 149: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	55,  // 150: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	58,  // 151: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	60,  // 152: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	83,  // 153: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	58,  // 154: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	64,  // 155: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	67,  // 156: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	75,  // 157: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	76,  // 158: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	78,  // 159: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	80,  // 160: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	86,  // 161: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	88,  // 162: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	6,   // 163: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 164: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 165: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	101, // 166: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 167: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 168: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 169: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 170: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	101, // 171: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 172: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	29,  // 173: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	104, // 174: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	104, // 175: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	32,  // 176: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	35,  // 177: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	37,  // 178: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	106, // 179: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	43,  // 180: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	106, // 181: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	106, // 182: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	46,  // 183: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	106, // 184: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	39,  // 185: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	48,  // 186: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	107, // 187: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	107, // 188: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	107, // 189: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	53,  // 190: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	56,  // 191: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	59,  // 192: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	62,  // 193: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	84,  // 194: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	59,  // 195: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	65,  // 196: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	68,  // 197: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	72,  // 198: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	77,  // 199: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	79,  // 200: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	81,  // 201: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	87,  // 202: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	89,  // 203: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	163, // [163:204] is the sub-list for method output_type
+	122, // [122:163] is the sub-list for method input_type
+	122, // [122:122] is the sub-list for extension type_name
+	122, // [122:122] is the sub-list for extension extendee
+	0,   // [0:122] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
