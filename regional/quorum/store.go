@@ -20,8 +20,10 @@ var ErrInUse = errors.New("data directory is in use by another process")
 // snapshotsKept is how many snapshots stay on disk.
 const snapshotsKept = 2
 
-// logCache is how many recent log entries stay in memory for followers.
-const logCache = 128
+// logCache is how many recent log entries stay in memory for followers: twice as
+// many as may be on their way. They are up to 256 KiB each; older ones are read
+// from the disk, or its cache.
+const logCache = 32
 
 // stores are where Raft keeps what it must not forget.
 type stores struct {

@@ -34,7 +34,7 @@ func (t *txn) upsertNode(in *Node) error {
 		n.Cordoned, n.Draining = false, false
 		n.RegisteredUnixNano, n.StatusUnixNano = t.now, t.now
 		n.Status, n.InventoryIndex = NodeReady, t.index
-		t.uses.set(t.own, u64(n.Num), &use{own: t.own, Use: Use{GPUMilli: make([]int32, len(n.GPUs))}})
+		t.uses.set(t.own, u64(n.Num), newUse(t.own, &n))
 		t.putNode(n)
 		return nil
 	}
@@ -44,12 +44,21 @@ func (t *txn) upsertNode(in *Node) error {
 	if !reflect.DeepEqual(&n, old) {
 		n.InventoryIndex = t.index
 		t.putNode(n)
+		if n.Name != old.Name {
+			t.useFor(n.Num).seat = n.seat()
+		}
 		if len(n.GPUs) > 0 || len(old.GPUs) > 0 {
 			t.recharge(&n)
 		}
 	}
 	return t.setNodeStatus(&SetNodeStatus{ID: in.ID, Status: NodeReady})
 }
+
+func newUse(own *owner, n *Node) *use {
+	return &use{own: own, seat: n.seat(), Use: Use{GPUMilli: make([]int32, len(n.GPUs))}}
+}
+
+func (n *Node) seat() *Seat { return &Seat{n.ID, n.Name, n.Num} }
 
 func (t *txn) setNodeStatus(c *SetNodeStatus) error {
 	old, err := t.node(c.ID)

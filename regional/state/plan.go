@@ -117,16 +117,16 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	in.FreedUnixNano, in.NotBeforeUnixNano = 0, 0
 	in.Generation, in.Run, in.Hash = slot.Generation, slot.Run, spec.Hash
 	in.Reason, in.Message = "", ""
+	u, _ := t.uses.get(u64(n.Num))
 	a := &Alloc{
-		ID: c.ID, Seq: t.nextSeq,
-		Namespace: g.key.Namespace, Job: g.key.Job, Group: g.key.Group, Local: g.key.Local,
-		Index: c.Index, NodeID: n.ID, NodeName: n.Name, NodeNum: n.Num,
-		JobVersion: job.Version, GroupHash: spec.Hash, Run: slot.Run, Proving: proving,
-		Desired: Run, State: Pending, Charged: true,
-		Generation: slot.Generation, Epoch: in.Epoch, Incarnation: t.cluster.Incarnation,
-		CreateIndex: t.index, Attempt: in.Failures, Resources: spec.Ask.Resources,
-		Dedicated: spec.Ask.Dedicated, Ports: c.Ports, GPUs: c.GPUs,
-		CreatedUnixNano: t.now, PlacedBecause: c.Why,
+		ID: c.ID, Seq: t.nextSeq, Index: c.Index, Seat: u.seat, Grants: grants(c.Ports, c.GPUs),
+		Placed: g.share(Placed{
+			Namespace: g.key.Namespace, Job: g.key.Job, Group: g.key.Group, Local: g.key.Local,
+			JobVersion: job.Version, GroupHash: spec.Hash, Run: slot.Run, Generation: slot.Generation,
+			Incarnation: t.cluster.Incarnation, Resources: spec.Ask.Resources, Dedicated: spec.Ask.Dedicated,
+		}),
+		Proving: proving, Desired: Run, State: Pending, Charged: true, Epoch: in.Epoch,
+		CreateIndex: t.index, Attempt: in.Failures, CreatedUnixNano: t.now, PlacedBecause: g.because(c.Why),
 	}
 	t.nextSeq++
 	t.order(a)

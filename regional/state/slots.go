@@ -281,8 +281,9 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 			version = 0
 		}
 		if a.Live() && (a.Desired == Run || version == 0) && a.JobVersion != version {
-			c := *a
-			c.JobVersion = version
+			c, p := *a, *a.Placed
+			p.JobVersion = version
+			c.Placed = g.share(p)
 			change = append(change, c)
 		}
 	}

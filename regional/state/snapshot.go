@@ -26,7 +26,7 @@ type Record struct {
 	Local    *LocalJob       `codec:"local,omitempty"`
 	Group    *GroupRecord    `codec:"group,omitempty"`
 	Instance *InstanceRecord `codec:"instance,omitempty"`
-	Alloc    *Alloc          `codec:"alloc,omitempty"`
+	Alloc    *AllocRecord    `codec:"alloc,omitempty"`
 	Key      *KeyRecord      `codec:"key,omitempty"`
 	End      *EndRecord      `codec:"end,omitempty"`
 }
@@ -77,7 +77,7 @@ type EndRecord struct {
 }
 
 // Records yields every entity in a deterministic order, a Header first and an
-// EndRecord last.
+// EndRecord last. Instances and allocations are valid until the next one.
 func (v *View) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		var n uint64
@@ -124,6 +124,8 @@ func (v *View) records(put func(Record) bool) bool {
 }
 
 func (v *View) groupRecords(put func(Record) bool) bool {
+	var instance InstanceRecord
+	var alloc AllocRecord
 	for _, g := range v.groups.all() {
 		rec := &GroupRecord{Key: g.key, GID: g.gid, Type: g.typ, Priority: g.priority, ModifyIndex: g.modify}
 		for _, s := range g.slots {
@@ -133,7 +135,8 @@ func (v *View) groupRecords(put func(Record) bool) bool {
 			return false
 		}
 		for _, in := range v.instsOf(g.gid) {
-			if !put(Record{Instance: &InstanceRecord{g.gid, in.Instance}}) {
+			instance = InstanceRecord{g.gid, in.Instance}
+			if !put(Record{Instance: &instance}) {
 				return false
 			}
 		}
@@ -141,7 +144,8 @@ func (v *View) groupRecords(put func(Record) bool) bool {
 			if k.gid != g.gid {
 				break
 			}
-			if !put(Record{Alloc: a}) {
+			alloc = a.record()
+			if !put(Record{Alloc: &alloc}) {
 				return false
 			}
 		}
@@ -153,7 +157,7 @@ func (v *View) groupRecords(put func(Record) bool) bool {
 // come. The records' entities are taken over.
 func Restore(records iter.Seq2[Record, error]) (*State, error) {
 	s := New()
-	r := restorer{State: s}
+	r := restorer{State: s, sharing: newSharing()}
 	for rec, err := range records {
 		if err != nil {
 			return nil, err
@@ -171,6 +175,7 @@ func Restore(records iter.Seq2[Record, error]) (*State, error) {
 
 type restorer struct {
 	*State
+	sharing
 	n     uint64
 	whole bool
 }
@@ -186,8 +191,10 @@ func (r *restorer) add(rec *Record) error {
 		r.nextSeq, r.nextNum, r.nextGID = h.NextSeq, h.NextNum, h.NextGID
 	case rec.Node != nil:
 		n := rec.Node
+		u := newUse(r.own, n)
 		r.nodes.set(r.own, str(n.ID), n)
-		r.uses.set(r.own, u64(n.Num), &use{own: r.own, Use: Use{GPUMilli: make([]int32, len(n.GPUs))}})
+		r.uses.set(r.own, u64(n.Num), u)
+		r.seats[*u.seat] = u.seat
 	case rec.Reports != nil:
 		r.reports.set(r.own, str(rec.Reports.NodeID), rec.Reports.Position)
 	case rec.Job != nil:
@@ -227,15 +234,15 @@ func (r *restorer) group(rec *GroupRecord) {
 	r.groups.set(r.own, u64(rec.GID), g)
 }
 
-func (r *restorer) alloc(a *Alloc) error {
-	gid, ok := r.gids.get(a.Key())
+func (r *restorer) alloc(rec *AllocRecord) error {
+	gid, ok := r.gids.get(GroupKey{rec.Namespace, rec.Job, rec.Group, rec.Local})
 	if !ok {
-		return fmt.Errorf("%w: allocation %s has no group", ErrSnapshot, a.ID)
+		return fmt.Errorf("%w: allocation %s has no group", ErrSnapshot, rec.ID)
 	}
 	g, _ := r.groups.get(u64(gid))
 	g.allocs++
-	// One copy of each name is enough.
-	a.Namespace, a.Job, a.Group = g.key.Namespace, g.key.Job, g.key.Group
+	a := r.sharing.alloc(rec, g.key)
+	g.placed = a.Placed
 	ref := allocKey{gid, a.Index, a.Seq}
 	r.allocs.set(r.own, ref, a)
 	r.byID.set(r.own, str(a.ID), ref)

@@ -11,6 +11,14 @@ func TestSnapshotThatIsDamaged(t *testing.T) {
 	l := running(t, nil)
 	var all []Record
 	for r := range l.Snapshot().Records() {
+		if r.Alloc != nil { // valid until the next one
+			c := *r.Alloc
+			r.Alloc = &c
+		}
+		if r.Instance != nil {
+			c := *r.Instance
+			r.Instance = &c
+		}
 		all = append(all, r)
 	}
 	seq := func(records []Record) iter.Seq2[Record, error] {

@@ -55,11 +55,13 @@ type group struct {
 	priority int32
 	modify   uint64
 
-	wanted   int32 // indices to run here
-	recorded int32 // of these, how many have an inst
-	unsteady int32 // insts that may need a decision
-	outdated int32 // instances that start or run in another version
-	allocs   int32 // ended ones included
+	wanted   int32   // indices to run here
+	recorded int32   // of these, how many have an inst
+	unsteady int32   // insts that may need a decision
+	outdated int32   // instances that start or run in another version
+	allocs   int32   // ended ones included
+	placed   *Placed // of the latest allocation, as is why
+	why      string
 	byState  [8]int32
 }
 
@@ -73,7 +75,8 @@ type inst struct {
 
 // use is what a node is charged for.
 type use struct {
-	own *owner
+	own  *owner
+	seat *Seat // for the allocations to come
 	Use
 }
 
