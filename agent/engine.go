@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,9 +27,6 @@ const (
 	maxStarting = 256
 	// maxEvents wait for the engine; who has one more waits.
 	maxEvents = 256
-	// settleRounds bounds how often one event may change the plan; a plan that
-	// has not settled by then is continued after the next events.
-	settleRounds = 8
 )
 
 // errTooMany: more allocations than maxAllocs.
@@ -74,6 +70,10 @@ type engine struct {
 	checks *checks
 	// answers of drivers about runs, that adopt has not used yet.
 	answers map[driver.ID]answer
+	// governed is what the latest plan of all allocations assumed of the rest,
+	// and wake when time alone may change one; zero = never.
+	governed governing
+	wake     time.Time
 }
 
 // alloc is one allocation: the order, what is, and the details for reports.
@@ -81,7 +81,7 @@ type alloc struct {
 	*order
 	act     reconcile.Actual
 	details map[string]*nusav1.TaskState
-	// dirty: the record or the report may have changed.
+	// dirty: something of it has changed since it was last published.
 	dirty bool
 	// stale: repeat the report, the master seems to have missed it.
 	stale bool
@@ -291,45 +291,6 @@ func (e *engine) order(wire *nusav1.AllocOrder) {
 		return
 	}
 	e.allocs[id] = &alloc{order: o, act: reconcile.Actual{}, details: map[string]*nusav1.TaskState{}, dirty: true}
-}
-
-// settle plans and acts until there is nothing to do but wait; it returns until
-// when.
-func (e *engine) settle() time.Time {
-	for range settleRounds {
-		plan := reconcile.Make(e.input())
-		if len(plan.Actions) == 0 {
-			return plan.Wake
-		}
-		for _, act := range plan.Actions {
-			e.log.Debug("action", "do", act)
-			e.metrics.actions.WithLabelValues(act.Kind.String()).Inc()
-			e.carryOut(act)
-		}
-	}
-	return e.line.now()
-}
-
-func (e *engine) input() reconcile.Input {
-	in := reconcile.Input{Now: e.line.now(), Lease: e.lease.At(e.clock()), Host: e.host, Actual: map[string]reconcile.Actual{}}
-	var ports []int
-	fresh := false
-	for _, id := range slices.Sorted(maps.Keys(e.allocs)) {
-		a := e.allocs[id]
-		in.Allocs = append(in.Allocs, a.alloc)
-		in.Actual[id] = a.act
-		if !a.act.Accepted && a.act.End == nil && a.alloc.Want == reconcile.Run {
-			fresh = true
-			ports = append(ports, a.alloc.Ask.Ports...)
-		}
-	}
-	if fresh {
-		in.Host.NoRoom = e.noRoom()
-	}
-	if len(ports) > 0 {
-		in.Host.PortsInUse = e.portsInUse(ports)
-	}
-	return in
 }
 
 // carryOut does one action; what takes time is begun in a goroutine that

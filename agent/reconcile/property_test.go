@@ -132,6 +132,7 @@ func (w *checked) check() {
 		if again := Make(w.input()); fmt.Sprint(again) != fmt.Sprint(p) {
 			w.rt.Fatalf("the same input gave\n%v\nand\n%v", p, again)
 		}
+		w.apart(p)
 		if len(p.Actions) == 0 {
 			if !p.Wake.IsZero() && !p.Wake.After(epoch.Add(w.now)) {
 				w.rt.Fatalf("at %s nothing to do, but to look again at %s", w.now, p.Wake.Sub(epoch))
@@ -174,6 +175,35 @@ func (w *checked) check() {
 	}
 	if used > w.host.CPUMilli {
 		w.rt.Fatalf("%d of %d thousandths of a core are given away", used, w.host.CPUMilli)
+	}
+}
+
+// apart plans every allocation that is not to be accepted by itself: the plan
+// of all says the same about it.
+func (w *checked) apart(all Plan) {
+	about := map[string][]Action{}
+	for _, a := range all.Actions {
+		about[a.Alloc] = append(about[a.Alloc], a)
+	}
+	in := w.input()
+	var earliest time.Time
+	for _, a := range in.Allocs {
+		act := in.Actual[a.ID]
+		if !act.Accepted && act.End == nil && a.Want == Run {
+			continue
+		}
+		one := in
+		one.Allocs, one.Actual = []Alloc{a}, map[string]Actual{a.ID: act}
+		p := Make(one)
+		if fmt.Sprint(p.Actions) != fmt.Sprint(about[a.ID]) {
+			w.rt.Fatalf("%s among others:\n%v\nby itself:\n%v", a.ID, about[a.ID], p.Actions)
+		}
+		if !p.Wake.IsZero() && (earliest.IsZero() || p.Wake.Before(earliest)) {
+			earliest = p.Wake
+		}
+	}
+	if !earliest.IsZero() && (all.Wake.IsZero() || earliest.Before(all.Wake)) {
+		w.rt.Fatalf("together to be looked at again at %s, one of them at %s", all.Wake, earliest)
 	}
 }
 

@@ -207,12 +207,16 @@ type Input struct {
 	Now    time.Time
 	Lease  lease.State
 	Host   Host
-	Allocs []Alloc // sorted by ID
+	Allocs []Alloc // sorted by ID; all, or any part of those that were accepted
 	Actual map[string]Actual
 }
 
 // Make compares and plans. Its actions can be carried out in order, each
 // exactly once; the results come back as a changed Actual.
+//
+// What is to be done about an allocation that was accepted depends on no other
+// one: a plan of some of them says the same about these as a plan of all. Only
+// to accept one needs all.
 func Make(in Input) Plan {
 	p := Plan{}
 	if in.Host.Pausing {

@@ -2,293 +2,352 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
+	"syscall"
+	"text/tabwriter"
 	"time"
 
-	"google.golang.org/grpc"
-
-	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-const (
-	protocolVersion = 1
-	// maxReported bounds the reports of one message.
-	maxReported = 256
-	// maxHeld bounds the allocations of one simulated node.
-	maxHeld = 4 * maxPerNode
-)
-
-// agent is a simulated one: it takes orders, acknowledges them, and reports at
-// once that what shall run is running. It runs nothing.
-type agent struct {
-	f *fleet
-	n int
-
-	// mu guards the rest: who receives and who sends heartbeats both send.
-	mu       sync.Mutex
-	stream   grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage] // nil without the master
-	cluster  string
-	lease    uint64
-	statsDue time.Duration // since statistics were sent; due at statsEvery
-	position link.Position
-	held     map[string]uint64 // index of the latest order, by allocation
-	reports  *link.Outbox[report]
-	cursor   *link.Cursor[report]
+// NodeOptions of a measurement of one agent.
+type NodeOptions struct {
+	// Tasks to start one after the other, which then run while the agent idles.
+	Tasks int
+	// Idle is how long they do.
+	Idle time.Duration
+	// Batch is how many commands that end at once run through the agent, Window
+	// how many of them are ordered at a time. What could grow is looked at after
+	// a tenth of them, which is to warm up, after half and after all.
+	Batch, Window int
+	// Timeout of all together.
+	Timeout time.Duration
+	// Dir is where the agent's temporary folder is made.
+	Dir string
+	// Profile is a folder for the agent's CPU and heap profiles of the batch;
+	// "" = none.
+	Profile string
+	// Executable is what serves `agent …`; default: this program.
+	Executable string
+	// Progress shows a line of text; "" ends it. May be nil.
+	Progress func(string)
 }
 
-// report is what an agent says of an allocation.
-type report struct {
-	state              nusav1.AllocState
-	incarnation, index uint64
+// NodeResult is what was measured of an agent. Memory is in MB of 10⁶ bytes.
+type NodeResult struct {
+	Tasks int `json:"tasks"`
+	// StartMS is from sending an order, with no other under way, until the
+	// report came that its command runs.
+	StartMS Quantiles `json:"start_ms"`
+	// Idle is the agent with Tasks running.
+	Idle *NodeIdle `json:"idle,omitempty"`
+	// Batch commands ended with 0, were reported and forgotten.
+	Batch        int     `json:"batch"`
+	Window       int     `json:"window"`
+	BatchSeconds float64 `json:"batch_seconds"`
+	BatchPerS    float64 `json:"batch_per_s"`
+	// AgentCPUMSPerTask is of the agent alone, TaskCPUMS of a supervisor and its
+	// command.
+	AgentCPUMSPerTask float64 `json:"agent_cpu_ms_per_task"`
+	TaskCPUMS         float64 `json:"task_cpu_ms"`
+	// Sizes are after parts of the batch, the last one after all of it.
+	Sizes []NodeSize `json:"sizes"`
+	// Rested is as Idle, after the batch.
+	Rested *NodeIdle `json:"rested,omitempty"`
+
+	Filesystem string     `json:"filesystem,omitempty"`
+	FSync      bool       `json:"fsync"`
+	DiskSyncMS *Quantiles `json:"disk_sync_ms,omitempty"`
 }
 
-func newAgent(f *fleet, n int) *agent {
-	const removals = 16
-	return &agent{f: f, n: n, held: map[string]uint64{}, reports: link.NewOutbox[report](f.storeID(n), removals)}
+// NodeIdle are figures of a time without orders.
+type NodeIdle struct {
+	Seconds float64 `json:"seconds"`
+	// CPUCores used by the agent; SupervisorsCPUCores by all of its supervisors.
+	CPUCores            float64 `json:"cpu_cores"`
+	SupervisorsCPUCores float64 `json:"supervisors_cpu_cores"`
+	// RSSMB is resident of the agent; a supervisor's SupervisorPSSMB, on average,
+	// counts what several share in parts, SupervisorRSSMB does not.
+	RSSMB           float64 `json:"rss_mb"`
+	SupervisorRSSMB float64 `json:"supervisor_rss_mb"`
+	SupervisorPSSMB float64 `json:"supervisor_pss_mb"`
 }
 
-// run holds one session after the other until ctx ends. An error is one that
-// no retry mends.
-func (a *agent) run(ctx context.Context) error {
-	retry := time.NewTimer(0)
-	defer retry.Stop()
+// NodeSize is what could grow.
+type NodeSize struct {
+	After      int     `json:"after"` // commands of the batch
+	RSSMB      float64 `json:"rss_mb"`
+	Goroutines int     `json:"goroutines"`
+	Files      int     `json:"files"`   // open descriptors of the agent
+	Cgroups    int     `json:"cgroups"` // of this host, of runs of any agent
+	Folders    int     `json:"folders"` // below the data folder
+	StoreBytes int64   `json:"store_bytes"`
+	Children   int     `json:"children"` // supervisors, and what was not collected
+}
+
+// Node measures a real agent with real processes under a master that only gives
+// orders. An error comes with what was reached until then, or nil.
+func Node(ctx context.Context, o NodeOptions) (*NodeResult, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not done within --timeout %s", o.Timeout))
+	defer cancel()
+	n := &nodeRun{o: o, r: &NodeResult{Tasks: o.Tasks, Batch: o.Batch, Window: o.Window}, states: map[string]chan *nusav1.AllocReport{}}
+	if err := n.start(ctx); err != nil {
+		return nil, errors.Join(err, n.close())
+	}
+	err := n.measure(ctx)
+	if ctx.Err() != nil && err != nil {
+		err = context.Cause(ctx)
+	}
+	return n.r, errors.Join(err, n.close())
+}
+
+// nodeRun is a measurement that is under way.
+type nodeRun struct {
+	o      NodeOptions
+	r      *NodeResult
+	dir    string
+	master *orderer
+	cmd    *exec.Cmd
+	exited chan struct{}
+	http   string
+
+	mu sync.Mutex
+	// states gets the reports of the allocations that are waited for.
+	states map[string]chan *nusav1.AllocReport
+}
+
+func (n *nodeRun) start(ctx context.Context) (err error) {
+	exe := n.o.Executable
+	if exe == "" {
+		if exe, err = os.Executable(); err != nil {
+			return fmt.Errorf("find this program: %w", err)
+		}
+	}
+	if n.dir, err = os.MkdirTemp(n.o.Dir, "nusa-bench-"); err != nil {
+		return fmt.Errorf("--dir: %w", err)
+	}
+	if n.r.Filesystem, n.r.FSync, err = filesystem(n.dir); err != nil {
+		return err
+	}
+	syncs, err := syncTimes(n.dir)
+	if err != nil {
+		return err
+	}
+	n.r.DiskSyncMS = &syncs
+	if n.master, err = newOrderer(n.reported); err != nil {
+		return err
+	}
+	ports, err := freePorts(1)
+	if err != nil {
+		return err
+	}
+	n.http = fmt.Sprintf("127.0.0.1:%d", ports[0])
+	log, err := os.Create(filepath.Join(n.dir, "agent.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	args := []string{"agent", "--region", regionName, "--name", "node", "--servers", n.master.addr, "--http-addr", n.http,
+		"--data-dir", n.data(), "--docker-host", "off", "--incus", "off"}
+	if n.o.Profile != "" {
+		if err := os.MkdirAll(n.o.Profile, 0o700); err != nil {
+			return fmt.Errorf("--profile: %w", err)
+		}
+		args = append([]string{"bench", "profiled", filepath.Join(n.o.Profile, "agent"), "--"}, args...)
+	}
+	n.cmd = exec.Command(exe, args...)
+	n.cmd.Stdout, n.cmd.Stderr = log, log
+	if err := n.cmd.Start(); err != nil {
+		n.cmd = nil
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	n.exited = make(chan struct{})
+	go func() {
+		_ = n.cmd.Wait()
+		close(n.exited)
+	}()
+	select {
+	case <-n.master.greeted:
+		return nil
+	case <-n.exited:
+		return fmt.Errorf("the agent ended: %s", tail(log.Name()))
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (n *nodeRun) data() string { return filepath.Join(n.dir, "data") }
+
+// tail of a log, for an error.
+func tail(path string) string {
+	text, _ := os.ReadFile(path)
+	return string(text[max(0, len(text)-1000):])
+}
+
+// close has every task stopped, then ends the agent and removes its folder.
+func (n *nodeRun) close() error {
+	var errs []error
+	if n.cmd != nil {
+		n.master.mu.Lock()
+		ids := n.master.box.Keys()
+		n.master.mu.Unlock()
+		for _, id := range ids {
+			n.master.forget(id)
+		}
+		limit := time.After(stopWithin)
+		for left := 1; left > 0; {
+			select {
+			case <-time.After(pollEvery):
+				entries, _ := os.ReadDir(filepath.Join(n.data(), "process"))
+				left = len(entries)
+			case <-limit:
+				errs = append(errs, fmt.Errorf("%d tasks were not stopped", left))
+				left = 0
+			case <-n.exited:
+				left = 0
+			}
+		}
+		_ = n.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-n.exited:
+		case <-time.After(stopWithin):
+			_ = n.cmd.Process.Kill()
+			<-n.exited
+		}
+	}
+	if n.master != nil {
+		n.master.close()
+	}
+	if n.dir != "" {
+		errs = append(errs, os.RemoveAll(n.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// reported hands a report to who waits for it.
+func (n *nodeRun) reported(r *nusav1.AllocReport) {
+	n.mu.Lock()
+	waiting := n.states[r.GetId()]
+	n.mu.Unlock()
+	if waiting != nil {
+		waiting <- r
+	}
+}
+
+// await the report of an allocation in a state; more may come before it.
+func (n *nodeRun) await(ctx context.Context, id string, state nusav1.AllocState, reports <-chan *nusav1.AllocReport) error {
+	defer func() {
+		n.mu.Lock()
+		delete(n.states, id)
+		n.mu.Unlock()
+	}()
 	for {
 		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.f.leaving:
-			return nil
-		case <-retry.C:
-		}
-		if err := a.session(ctx); err != nil {
-			return err
-		}
-		retry.Reset(a.f.backoff())
-	}
-}
-
-// session holds one until it ends, for whatever reason: the next one begins
-// with the master that is known then.
-func (a *agent) session(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if !a.f.enter(ctx) {
-		return nil
-	}
-	greeting := true
-	defer func() {
-		if greeting {
-			a.f.leave()
-		}
-	}()
-	conn, addr, err := a.f.conn(a.n)
-	if err != nil {
-		return err
-	}
-	silent := true
-	defer func() {
-		if silent && ctx.Err() == nil {
-			a.f.lost(addr)
-		}
-	}()
-	stream, err := nusav1.NewDispatchClient(conn).Session(ctx)
-	if err != nil {
-		return nil
-	}
-	if stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Hello{Hello: a.hello()}}) != nil {
-		return nil
-	}
-	first, err := stream.Recv()
-	if err != nil {
-		return nil
-	}
-	switch k := first.GetKind().(type) {
-	case *nusav1.MasterMessage_Refused:
-		if k.Refused.GetPermanent() {
-			return fmt.Errorf("simulated agent %d: refused by the region: %s", a.n, k.Refused.GetMessage())
-		}
-		return nil
-	case *nusav1.MasterMessage_Standby:
-		silent = false
-		a.f.learn(k.Standby.GetServers())
-		a.f.setMaster(k.Standby.GetMasterAddress())
-		return nil
-	case *nusav1.MasterMessage_Welcome:
-		greeting = false
-		a.f.learn(k.Welcome.GetServers())
-		a.f.leave()
-		if a.welcome(stream, k.Welcome) != nil {
-			return nil
-		}
-	default:
-		return fmt.Errorf("simulated agent %d: the first message is a %T", a.n, k)
-	}
-	a.f.connected.Add(1)
-	defer a.f.connected.Add(-1)
-	defer a.detach()
-	inbox := link.NewInbox[*nusav1.AllocOrder](maxHeld)
-	for {
-		m, err := stream.Recv()
-		if err != nil {
-			return nil
-		}
-		switch k := m.GetKind().(type) {
-		case *nusav1.MasterMessage_Orders:
-			if err := a.orders(inbox, k.Orders); err != nil {
+		case r := <-reports:
+			switch {
+			case r.GetState() == state:
 				return nil
+			case r.GetState() > nusav1.AllocState_ALLOC_STATE_RUNNING:
+				return fmt.Errorf("%s is %v: %v %s", id, r.GetState(), r.GetReason(), r.GetMessage())
 			}
-		case *nusav1.MasterMessage_Standby:
-			silent = false
-			a.f.setMaster(k.Standby.GetMasterAddress())
-			return nil
+		case <-n.exited:
+			return fmt.Errorf("the agent ended: %s", tail(filepath.Join(n.dir, "agent.log")))
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
 
-func (a *agent) hello() *nusav1.AgentHello {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return &nusav1.AgentHello{
-		NodeId: a.f.nodeID(a.n), Name: fmt.Sprintf("%s-%05d", a.f.prefix, a.n), Region: a.f.region, ClusterId: a.cluster,
-		Inventory: a.f.inventory(a.n), Orders: wirePosition(a.position),
-		StoreId: a.f.storeID(a.n), Address: address(a.n), Protocol: protocolVersion,
-	}
+// order a command and return its reports; few come, so there is room for all.
+func (n *nodeRun) order(id string, batch bool, command string, args ...string) (<-chan *nusav1.AllocReport, error) {
+	reports := make(chan *nusav1.AllocReport, 64)
+	n.mu.Lock()
+	n.states[id] = reports
+	n.mu.Unlock()
+	return reports, n.master.run(id, batch, command, args...)
 }
 
-// welcome makes this the session with the master: lease and statistics first,
-// as an agent does, and the reports that the master lacks.
-func (a *agent) welcome(stream grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage], w *nusav1.MasterWelcome) error {
-	a.f.intervals(w.GetLease().AsDuration(), w.GetStatsInterval().AsDuration())
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.cluster, a.stream = w.GetClusterId(), stream
-	a.cursor = a.reports.Cursor(corePosition(w.GetReports()))
-	a.statsDue = time.Duration(a.f.statsEvery.Load())
-	if err := a.sendLease(); err != nil {
+func (n *nodeRun) measure(ctx context.Context) error {
+	if err := n.starts(ctx); err != nil {
 		return err
 	}
-	return a.sendReports()
-}
-
-func (a *agent) detach() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.stream = nil
-}
-
-// orders takes a batch. When a change is whole it is acknowledged and reported.
-func (a *agent) orders(inbox *link.Inbox[*nusav1.AllocOrder], m *nusav1.AllocOrders) error {
-	b := link.Batch[*nusav1.AllocOrder]{
-		Full: m.GetFull(), Last: m.GetLast(), Removed: m.GetRemoved(), Position: corePosition(m.GetPosition()),
-		Items: make([]link.Item[*nusav1.AllocOrder], 0, len(m.GetOrders())),
-	}
-	for _, o := range m.GetOrders() {
-		b.Items = append(b.Items, link.Item[*nusav1.AllocOrder]{Key: o.GetAllocation().GetId(), Value: o})
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	change, whole, err := inbox.Add(b, maps.Keys(a.held))
-	if err != nil || !whole {
+	var err error
+	if n.r.Idle, err = n.idle(ctx); err != nil {
 		return err
 	}
-	for _, item := range change.Upserts {
-		o := item.Value
-		if index, known := a.held[item.Key]; known && index == o.GetIndex() {
-			continue
-		}
-		a.held[item.Key] = o.GetIndex()
-		r := report{state: nusav1.AllocState_ALLOC_STATE_RUNNING, incarnation: o.GetIncarnation(), index: o.GetIndex()}
-		if o.GetAllocation().GetDesired() == nusav1.AllocDesired_ALLOC_DESIRED_STOP {
-			r.state = nusav1.AllocState_ALLOC_STATE_STOPPED
-		}
-		a.reports.Put(item.Key, r)
+	n.profile(syscall.SIGUSR1)
+	if err := n.batches(ctx); err != nil {
+		return err
 	}
-	for _, id := range change.Removed {
-		delete(a.held, id)
-		a.reports.Delete(id)
-	}
-	a.position = change.Position
-	if a.stream == nil {
-		return nil
-	}
-	return a.sendReports()
-}
-
-// sendReports sends what the master lacks. a.mu is held.
-func (a *agent) sendReports() error {
-	for !a.f.noAck {
-		b, more := a.cursor.Next(maxReported)
-		if !more {
-			return nil
-		}
-		m := &nusav1.AllocReports{
-			Full: b.Full, Last: b.Last, Removed: b.Removed, Position: wirePosition(b.Position),
-			Reports: make([]*nusav1.AllocReport, 0, len(b.Items)),
-		}
-		for _, item := range b.Items {
-			m.Reports = append(m.Reports, &nusav1.AllocReport{
-				Id: item.Key, State: item.Value.state, Tasks: a.f.tasks[item.Value.state],
-				Incarnation: item.Value.incarnation, Index: item.Value.index,
-			})
-		}
-		if err := a.stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Reports{Reports: m}, OrdersAck: wirePosition(a.position)}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// beat sends a heartbeat, if there is a session. An agent that is about to say
-// something is heard anyway, and must not keep the others of its lane waiting.
-func (a *agent) beat() {
-	if !a.mu.TryLock() {
-		return
-	}
-	defer a.mu.Unlock()
-	if a.stream != nil {
-		_ = a.sendLease() // who receives finds out too
-	}
-}
-
-// bye says goodbye, if there is a session.
-func (a *agent) bye() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.stream != nil {
-		_ = a.sendGoodbye()
-	}
-}
-
-// sendLease asks for the lease, which is the heartbeat, and takes statistics
-// along when they are due. a.mu is held.
-func (a *agent) sendLease() error {
-	a.lease++
-	m := &nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: a.lease}}}
-	if every := time.Duration(a.f.statsEvery.Load()); a.statsDue >= every {
-		m.Stats, a.statsDue = a.f.stats, a.statsDue-every
-	}
-	a.statsDue += time.Duration(a.f.lease.Load()) / 3
-	return a.stream.Send(m)
-}
-
-// sendGoodbye leaves the region: when that has taken it, it ends the stream.
-// a.mu is held.
-func (a *agent) sendGoodbye() error {
-	err := a.stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Goodbye{Goodbye: &nusav1.Goodbye{Message: "the measurement has ended"}}})
-	if err == nil {
-		err = a.stream.CloseSend()
-	}
-	a.stream = nil
+	n.profile(syscall.SIGUSR2)
+	n.r.Rested, err = n.idle(ctx)
 	return err
 }
 
-func wirePosition(p link.Position) *nusav1.Position {
-	return &nusav1.Position{Epoch: p.Epoch, Sequence: p.Sequence}
+// profile tells an agent that was started for it to begin or end one.
+func (n *nodeRun) profile(s syscall.Signal) {
+	if n.o.Profile != "" {
+		_ = n.cmd.Process.Signal(s)
+	}
 }
 
-func corePosition(p *nusav1.Position) link.Position {
-	return link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
+func (n *nodeRun) progress(format string, args ...any) {
+	if n.o.Progress != nil {
+		n.o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// starts tasks one after the other. The very first one, which makes what is
+// made once, is not counted.
+func (n *nodeRun) starts(ctx context.Context) error {
+	var all []time.Duration
+	for i := range n.o.Tasks + 1 {
+		n.progress("%d of %d tasks run", i, n.o.Tasks)
+		id, began := fmt.Sprintf("task-%06d", i), time.Now()
+		reports, err := n.order(id, false, "sleep", "100000")
+		if err != nil {
+			return err
+		}
+		if err := n.await(ctx, id, nusav1.AllocState_ALLOC_STATE_RUNNING, reports); err != nil {
+			return err
+		}
+		if i > 0 {
+			all = append(all, time.Since(began))
+			continue
+		}
+		n.master.forget(id)
+	}
+	n.r.StartMS = quantiles(all)
+	return nil
+}
+
+func (r *NodeResult) table(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row("order to running", "%s", r.StartMS)
+	if i := r.Idle; i != nil {
+		row("idle", "%s", i.of(r.Tasks))
+		row("  a supervisor", "%.1f MB resident, %.2f MB of its own share; all of them %.4f cores", i.SupervisorRSSMB, i.SupervisorPSSMB, i.SupervisorsCPUCores)
+	}
+	row("batch", "%d in %.2f s: %.0f /s, %d ordered at a time; %.2f ms of the agent's CPU each, %.2f ms of their own",
+		r.Batch, r.BatchSeconds, r.BatchPerS, r.Window, r.AgentCPUMSPerTask, r.TaskCPUMS)
+	for _, s := range r.Sizes {
+		row(fmt.Sprintf("  after %d", s.After), "%.1f MB, %d goroutines, %d files, %d cgroups, %d folders, %d children, store %d KiB",
+			s.RSSMB, s.Goroutines, s.Files, s.Cgroups, s.Folders, s.Children, s.StoreBytes>>10)
+	}
+	if i := r.Rested; i != nil {
+		row("idle again", "%s", i.of(r.Tasks))
+	}
+	row("disk", "%s, fsync %s", r.Filesystem, *r.DiskSyncMS)
+	return t.Flush()
+}
+
+func (i *NodeIdle) of(tasks int) string {
+	return fmt.Sprintf("%d tasks, %.1f s: agent %.1f MB resident, %.4f cores", tasks, i.Seconds, i.RSSMB, i.CPUCores)
 }
