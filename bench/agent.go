@@ -17,7 +17,7 @@ import (
 // agentCase is one run of `nusa bench agent`.
 type agentCase struct {
 	args, goal string
-	met        func(*bench.NodeResult) bool
+	met        func(*bench.AgentResult) bool
 }
 
 func agentCases(quick bool) []agentCase {
@@ -28,7 +28,7 @@ func agentCases(quick bool) []agentCase {
 		{
 			args: "--tasks 100 --idle 6s --batch 1000",
 			goal: "running p50 ≤ 20 ms, idle ≤ 35 MB and ≤ 0.005 core, before and after, ≥ 200 /s",
-			met: func(r *bench.NodeResult) bool {
+			met: func(r *bench.AgentResult) bool {
 				return r.StartMS.P50 <= 20 && max(r.Idle.RSSMB, r.Rested.RSSMB) <= 35 && max(r.Idle.CPUCores, r.Rested.CPUCores) <= 0.005 && r.BatchPerS >= 200
 			},
 		},
@@ -38,7 +38,7 @@ func agentCases(quick bool) []agentCase {
 
 // noGrowth from a tenth of the batch to its end. Memory is a matter of when the
 // collector last ran, and a page of the store of what was written together.
-func noGrowth(r *bench.NodeResult) bool {
+func noGrowth(r *bench.AgentResult) bool {
 	a, b := r.Sizes[0], r.Sizes[len(r.Sizes)-1]
 	return b.RSSMB <= 1.1*a.RSSMB && b.Goroutines <= a.Goroutines+5 && b.Files <= a.Files+5 && b.Cgroups <= a.Cgroups+1 &&
 		b.Folders <= a.Folders && b.Children <= a.Children+1 && b.StoreBytes <= 2*a.StoreBytes
@@ -47,7 +47,7 @@ func noGrowth(r *bench.NodeResult) bool {
 // agentMeasured is a case and the results of its runs.
 type agentMeasured struct {
 	agentCase
-	results []*bench.NodeResult
+	results []*bench.AgentResult
 }
 
 func (o options) agents(ctx context.Context) ([]agentMeasured, error) {
@@ -57,7 +57,7 @@ func (o options) agents(ctx context.Context) ([]agentMeasured, error) {
 		for range o.runs {
 			fmt.Fprintf(os.Stderr, "nusa bench agent %s\n", c.args)
 			text, err := command(ctx, o.nusa, append([]string{"bench", "agent", "-o", "json"}, strings.Fields(c.args)...)...)
-			r := &bench.NodeResult{}
+			r := &bench.AgentResult{}
 			if err == nil {
 				err = json.Unmarshal(text, r)
 			}

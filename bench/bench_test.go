@@ -22,8 +22,8 @@ PASS
 		t.Fatal(err)
 	}
 	cpu, rss := 38.51, 377.7
-	result := func(perS float64) *bench.Result {
-		return &bench.Result{
+	result := func(perS float64) *bench.RegionResult {
+		return &bench.RegionResult{
 			PlacementsPerS: perS, AcknowledgedPerS: 12_345, SubmitToPlacedMS: bench.Quantiles{P50: 0.7512, P99: 1234},
 			ServerCPUUSPerPlacement: &cpu, ServerPeakRSSMB: &rss, EmptyCallsPerS: 60_001, Filesystem: "ext4",
 			DiskSyncMS: &bench.Quantiles{P50: 0.2, P90: 0.3, P99: 1, Max: 2},
@@ -36,17 +36,17 @@ PASS
 		machine: machine{cpu: "EPYC", kernel: "6.12", goVersion: "go1.26", commit: "v1", cores: 2, memoryGB: 25.2},
 		began:   time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), took: 61_400 * time.Millisecond, runs: 2,
 		measured: []measured{
-			{scenario{args: "--nodes 1", goal: "≥ 25,000", met: placed(25_000), nomad: "3–4 /s"}, []*bench.Result{result(26_000), result(24_999.6)}},
-			{scenario{args: "--rate 50", goal: "≤ 0.8 / 3 ms", met: within(0.8, 2000), nomad: "9 ms"}, []*bench.Result{rate, rate}},
+			{scenario{args: "--nodes 1", goal: "≥ 25,000", met: placed(25_000), nomad: "3–4 /s"}, []*bench.RegionResult{result(26_000), result(24_999.6)}},
+			{scenario{args: "--rate 50", goal: "≤ 0.8 / 3 ms", met: within(0.8, 2000), nomad: "9 ms"}, []*bench.RegionResult{rate, rate}},
 		},
 		core: lines,
 		questions: []coreLine{
 			{name: "ThousandRegions/paths/k=5,relays=2", ns: 263_502, alloc: 26}, {name: "ThousandRegions/relays", ns: 2.1e9}, {name: "Questions/board", ns: 45.9e6},
 		},
-		agents: []agentMeasured{{agentCase{args: "--tasks 2", goal: "≤ 9 ms", met: func(r *bench.NodeResult) bool { return r.StartMS.P50 <= 9 }}, []*bench.NodeResult{{
-			StartMS: bench.Quantiles{P50: 5.78, P99: 11.1}, Idle: &bench.NodeIdle{RSSMB: 28.6, CPUCores: 0.0012, SupervisorRSSMB: 4, SupervisorPSSMB: 1.04},
-			Rested:    &bench.NodeIdle{RSSMB: 33.3, CPUCores: 0.001},
-			BatchPerS: 183.2, AgentCPUMSPerTask: 2.77, TaskCPUMS: 5.5, Sizes: []bench.NodeSize{{After: 100, RSSMB: 40, StoreBytes: 262144}, {After: 1000, RSSMB: 41, Goroutines: 3, StoreBytes: 262144}},
+		agents: []agentMeasured{{agentCase{args: "--tasks 2", goal: "≤ 9 ms", met: func(r *bench.AgentResult) bool { return r.StartMS.P50 <= 9 }}, []*bench.AgentResult{{
+			StartMS: bench.Quantiles{P50: 5.78, P99: 11.1}, Idle: &bench.AgentIdle{RSSMB: 28.6, CPUCores: 0.0012, SupervisorRSSMB: 4, SupervisorPSSMB: 1.04},
+			Rested:    &bench.AgentIdle{RSSMB: 33.3, CPUCores: 0.001},
+			BatchPerS: 183.2, AgentCPUMSPerTask: 2.77, TaskCPUMS: 5.5, Sizes: []bench.AgentSize{{After: 100, RSSMB: 40, StoreBytes: 262144}, {After: 1000, RSSMB: 41, Goroutines: 3, StoreBytes: 262144}},
 		}, {StartMS: bench.Quantiles{P50: 9.1}}}}},
 		predicted: []predicted{
 			{table{name: "A", neighbours: 16, vivaldi: "0.1 / 0.4 / 2", median: 0.05, p90: 0.25, stretch: 1.1}, []*bench.TopologyResult{

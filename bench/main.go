@@ -50,7 +50,7 @@ type options struct {
 // measured is a scenario and the results of its runs.
 type measured struct {
 	scenario
-	results []*bench.Result
+	results []*bench.RegionResult
 }
 
 // run measures everything and writes the page. A benchmark that fails is an
@@ -123,13 +123,13 @@ func (o options) write(p page) error {
 }
 
 // region runs one scenario.
-func (o options) region(ctx context.Context, s scenario) (*bench.Result, error) {
+func (o options) region(ctx context.Context, s scenario) (*bench.RegionResult, error) {
 	fmt.Fprintf(os.Stderr, "nusa bench region %s\n", s.args)
 	out, err := command(ctx, o.nusa, s.fields()...)
 	if err != nil {
 		return nil, err
 	}
-	r := &bench.Result{}
+	r := &bench.RegionResult{}
 	if err := json.Unmarshal(out, r); err != nil {
 		return nil, fmt.Errorf("its output is no result: %w", err)
 	}

@@ -10,10 +10,10 @@ import (
 
 func TestAgainstARunningRegion(t *testing.T) {
 	addr := inProcess(t)
-	for name, change := range map[string]func(*Options){
-		"unary":  func(*Options) {},
-		"stream": func(o *Options) { o.Stream = true },
-		"rate":   func(o *Options) { o.Rate = 200 },
+	for name, change := range map[string]func(*RegionOptions){
+		"unary":  func(*RegionOptions) {},
+		"stream": func(o *RegionOptions) { o.Stream = true },
+		"rate":   func(o *RegionOptions) { o.Rate = 200 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t)

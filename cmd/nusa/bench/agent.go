@@ -16,8 +16,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// NodeOptions of a measurement of one agent.
-type NodeOptions struct {
+// AgentOptions of a measurement of one agent.
+type AgentOptions struct {
 	// Tasks to start one after the other, which then run while the agent idles.
 	Tasks int
 	// Idle is how long they do.
@@ -39,14 +39,14 @@ type NodeOptions struct {
 	Progress func(string)
 }
 
-// NodeResult is what was measured of an agent. Memory is in MB of 10⁶ bytes.
-type NodeResult struct {
+// AgentResult is what was measured of an agent. Memory is in MB of 10⁶ bytes.
+type AgentResult struct {
 	Tasks int `json:"tasks"`
 	// StartMS is from sending an order, with no other under way, until the
 	// report came that its command runs.
 	StartMS Quantiles `json:"start_ms"`
 	// Idle is the agent with Tasks running.
-	Idle *NodeIdle `json:"idle,omitempty"`
+	Idle *AgentIdle `json:"idle,omitempty"`
 	// Batch commands ended with 0, were reported and forgotten.
 	Batch        int     `json:"batch"`
 	Window       int     `json:"window"`
@@ -57,17 +57,17 @@ type NodeResult struct {
 	AgentCPUMSPerTask float64 `json:"agent_cpu_ms_per_task"`
 	TaskCPUMS         float64 `json:"task_cpu_ms"`
 	// Sizes are after parts of the batch, the last one after all of it.
-	Sizes []NodeSize `json:"sizes"`
+	Sizes []AgentSize `json:"sizes"`
 	// Rested is as Idle, after the batch.
-	Rested *NodeIdle `json:"rested,omitempty"`
+	Rested *AgentIdle `json:"rested,omitempty"`
 
 	Filesystem string     `json:"filesystem,omitempty"`
 	FSync      bool       `json:"fsync"`
 	DiskSyncMS *Quantiles `json:"disk_sync_ms,omitempty"`
 }
 
-// NodeIdle are figures of a time without orders.
-type NodeIdle struct {
+// AgentIdle are figures of a time without orders.
+type AgentIdle struct {
 	Seconds float64 `json:"seconds"`
 	// CPUCores used by the agent; SupervisorsCPUCores by all of its supervisors.
 	CPUCores            float64 `json:"cpu_cores"`
@@ -79,8 +79,8 @@ type NodeIdle struct {
 	SupervisorPSSMB float64 `json:"supervisor_pss_mb"`
 }
 
-// NodeSize is what could grow.
-type NodeSize struct {
+// AgentSize is what could grow.
+type AgentSize struct {
 	After      int     `json:"after"` // commands of the batch
 	RSSMB      float64 `json:"rss_mb"`
 	Goroutines int     `json:"goroutines"`
@@ -91,12 +91,12 @@ type NodeSize struct {
 	Children   int     `json:"children"` // supervisors, and what was not collected
 }
 
-// Node measures a real agent with real processes under a master that only gives
+// Agent measures a real agent with real processes under a master that only gives
 // orders. An error comes with what was reached until then, or nil.
-func Node(ctx context.Context, o NodeOptions) (*NodeResult, error) {
+func Agent(ctx context.Context, o AgentOptions) (*AgentResult, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not done within --timeout %s", o.Timeout))
 	defer cancel()
-	n := &nodeRun{o: o, r: &NodeResult{Tasks: o.Tasks, Batch: o.Batch, Window: o.Window}, states: map[string]chan *nusav1.AllocReport{}}
+	n := &agentRun{o: o, r: &AgentResult{Tasks: o.Tasks, Batch: o.Batch, Window: o.Window}, states: map[string]chan *nusav1.AllocReport{}}
 	if err := n.start(ctx); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
@@ -107,10 +107,10 @@ func Node(ctx context.Context, o NodeOptions) (*NodeResult, error) {
 	return n.r, errors.Join(err, n.close())
 }
 
-// nodeRun is a measurement that is under way.
-type nodeRun struct {
-	o      NodeOptions
-	r      *NodeResult
+// agentRun is a measurement that is under way.
+type agentRun struct {
+	o      AgentOptions
+	r      *AgentResult
 	dir    string
 	master *orderer
 	cmd    *exec.Cmd
@@ -122,7 +122,7 @@ type nodeRun struct {
 	states map[string]chan *nusav1.AllocReport
 }
 
-func (n *nodeRun) start(ctx context.Context) (err error) {
+func (n *agentRun) start(ctx context.Context) (err error) {
 	exe := n.o.Executable
 	if exe == "" {
 		if exe, err = os.Executable(); err != nil {
@@ -182,7 +182,7 @@ func (n *nodeRun) start(ctx context.Context) (err error) {
 	}
 }
 
-func (n *nodeRun) data() string { return filepath.Join(n.dir, "data") }
+func (n *agentRun) data() string { return filepath.Join(n.dir, "data") }
 
 // tail of a log, for an error.
 func tail(path string) string {
@@ -191,7 +191,7 @@ func tail(path string) string {
 }
 
 // close has every task stopped, then ends the agent and removes its folder.
-func (n *nodeRun) close() error {
+func (n *agentRun) close() error {
 	var errs []error
 	if n.cmd != nil {
 		n.master.mu.Lock()
@@ -231,7 +231,7 @@ func (n *nodeRun) close() error {
 }
 
 // reported hands a report to who waits for it.
-func (n *nodeRun) reported(r *nusav1.AllocReport) {
+func (n *agentRun) reported(r *nusav1.AllocReport) {
 	n.mu.Lock()
 	waiting := n.states[r.GetId()]
 	n.mu.Unlock()
@@ -241,7 +241,7 @@ func (n *nodeRun) reported(r *nusav1.AllocReport) {
 }
 
 // await the report of an allocation in a state; more may come before it.
-func (n *nodeRun) await(ctx context.Context, id string, state nusav1.AllocState, reports <-chan *nusav1.AllocReport) error {
+func (n *agentRun) await(ctx context.Context, id string, state nusav1.AllocState, reports <-chan *nusav1.AllocReport) error {
 	defer func() {
 		n.mu.Lock()
 		delete(n.states, id)
@@ -265,7 +265,7 @@ func (n *nodeRun) await(ctx context.Context, id string, state nusav1.AllocState,
 }
 
 // order a command and return its reports; few come, so there is room for all.
-func (n *nodeRun) order(id string, batch bool, command string, args ...string) (<-chan *nusav1.AllocReport, error) {
+func (n *agentRun) order(id string, batch bool, command string, args ...string) (<-chan *nusav1.AllocReport, error) {
 	reports := make(chan *nusav1.AllocReport, 64)
 	n.mu.Lock()
 	n.states[id] = reports
@@ -273,7 +273,7 @@ func (n *nodeRun) order(id string, batch bool, command string, args ...string) (
 	return reports, n.master.run(id, batch, command, args...)
 }
 
-func (n *nodeRun) measure(ctx context.Context) error {
+func (n *agentRun) measure(ctx context.Context) error {
 	if err := n.starts(ctx); err != nil {
 		return err
 	}
@@ -291,13 +291,13 @@ func (n *nodeRun) measure(ctx context.Context) error {
 }
 
 // profile tells an agent that was started for it to begin or end one.
-func (n *nodeRun) profile(s syscall.Signal) {
+func (n *agentRun) profile(s syscall.Signal) {
 	if n.o.Profile != "" {
 		_ = n.cmd.Process.Signal(s)
 	}
 }
 
-func (n *nodeRun) progress(format string, args ...any) {
+func (n *agentRun) progress(format string, args ...any) {
 	if n.o.Progress != nil {
 		n.o.Progress(fmt.Sprintf(format, args...))
 	}
@@ -305,7 +305,7 @@ func (n *nodeRun) progress(format string, args ...any) {
 
 // starts tasks one after the other. The very first one, which makes what is
 // made once, is not counted.
-func (n *nodeRun) starts(ctx context.Context) error {
+func (n *agentRun) starts(ctx context.Context) error {
 	var all []time.Duration
 	for i := range n.o.Tasks + 1 {
 		n.progress("%d of %d tasks run", i, n.o.Tasks)
@@ -327,7 +327,7 @@ func (n *nodeRun) starts(ctx context.Context) error {
 	return nil
 }
 
-func (r *NodeResult) table(w io.Writer) error {
+func (r *AgentResult) table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	row("order to running", "%s", r.StartMS)
@@ -348,6 +348,6 @@ func (r *NodeResult) table(w io.Writer) error {
 	return t.Flush()
 }
 
-func (i *NodeIdle) of(tasks int) string {
+func (i *AgentIdle) of(tasks int) string {
 	return fmt.Sprintf("%d tasks, %.1f s: agent %.1f MB resident, %.4f cores", tasks, i.Seconds, i.RSSMB, i.CPUCores)
 }

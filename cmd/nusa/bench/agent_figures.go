@@ -22,8 +22,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-func nodeCommand() *cobra.Command {
-	o := NodeOptions{}
+func agentCommand() *cobra.Command {
+	o := AgentOptions{}
 	var output string
 	cmd := &cobra.Command{
 		Use:   "agent",
@@ -67,7 +67,7 @@ reported complete; looks at what has grown meanwhile; and lets it idle again.`,
 		if term.IsTerminal(os.Stderr.Fd()) {
 			o.Progress = progressLine(os.Stderr)
 		}
-		r, err := Node(cmd.Context(), o)
+		r, err := Agent(cmd.Context(), o)
 		if o.Progress != nil {
 			o.Progress("")
 		}
@@ -84,7 +84,7 @@ reported complete; looks at what has grown meanwhile; and lets it idle again.`,
 }
 
 // idle measures a time without orders; nil: there is to be none.
-func (n *nodeRun) idle(ctx context.Context) (*NodeIdle, error) {
+func (n *agentRun) idle(ctx context.Context) (*AgentIdle, error) {
 	if n.o.Idle <= 0 {
 		return nil, nil
 	}
@@ -117,7 +117,7 @@ func (n *nodeRun) idle(ctx context.Context) (*NodeIdle, error) {
 	}
 	took := time.Since(began)
 	cores := func(d time.Duration) float64 { return round(d.Seconds()/took.Seconds(), 5) }
-	i := &NodeIdle{Seconds: seconds(took), CPUCores: cores(agentAfter - agent), SupervisorsCPUCores: cores(othersAfter - others)}
+	i := &AgentIdle{Seconds: seconds(took), CPUCores: cores(agentAfter - agent), SupervisorsCPUCores: cores(othersAfter - others)}
 	if i.RSSMB, err = memory(n.cmd.Process.Pid, "status", "VmRSS:"); err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (n *nodeRun) idle(ctx context.Context) (*NodeIdle, error) {
 
 // batches runs commands that end at once, a window at a time, and looks at the
 // agent after parts of them.
-func (n *nodeRun) batches(ctx context.Context) error {
+func (n *agentRun) batches(ctx context.Context) error {
 	pid := n.cmd.Process.Pid
 	agent, err1 := cpuTime(pid)
 	tasks, err2 := childrenTime(pid)
@@ -168,7 +168,7 @@ func (n *nodeRun) batches(ctx context.Context) error {
 }
 
 // batch runs the commands of these numbers.
-func (n *nodeRun) batch(ctx context.Context, from, to int) error {
+func (n *agentRun) batch(ctx context.Context, from, to int) error {
 	var done atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(n.o.Window)
@@ -191,11 +191,11 @@ func (n *nodeRun) batch(ctx context.Context, from, to int) error {
 }
 
 // size waits until the agent has forgotten what it was told to, and then looks.
-func (n *nodeRun) size(ctx context.Context) (NodeSize, error) {
+func (n *agentRun) size(ctx context.Context) (AgentSize, error) {
 	for {
 		entries, err := os.ReadDir(filepath.Join(n.data(), "allocs"))
 		if err != nil {
-			return NodeSize{}, err
+			return AgentSize{}, err
 		}
 		if len(entries) <= n.o.Tasks {
 			break
@@ -203,10 +203,10 @@ func (n *nodeRun) size(ctx context.Context) (NodeSize, error) {
 		select {
 		case <-time.After(pollEvery):
 		case <-ctx.Done():
-			return NodeSize{}, fmt.Errorf("%d allocations are left of %d: %w", len(entries), n.o.Tasks, ctx.Err())
+			return AgentSize{}, fmt.Errorf("%d allocations are left of %d: %w", len(entries), n.o.Tasks, ctx.Err())
 		}
 	}
-	var s NodeSize
+	var s AgentSize
 	pid := n.cmd.Process.Pid
 	var errs [5]error
 	s.RSSMB, errs[0] = memory(pid, "status", "VmRSS:")
@@ -244,7 +244,7 @@ func (n *nodeRun) size(ctx context.Context) (NodeSize, error) {
 }
 
 // goroutines as the agent's own metrics count them.
-func (n *nodeRun) goroutines(ctx context.Context) (int, error) {
+func (n *agentRun) goroutines(ctx context.Context) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.http+"/metrics", nil)
 	if err != nil {
 		return 0, err

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// nodeLease and nodeStats are what regions use by default.
-	nodeLease, nodeStats = 15 * time.Second, 5 * time.Second
+	// leaseLasts and statsInterval are what regions use by default.
+	leaseLasts, statsInterval = 15 * time.Second, 5 * time.Second
 	// maxOrders bounds the orders of one message.
 	maxOrders = 256
 )
@@ -111,7 +111,7 @@ func (o *orderer) Session(stream nusav1.Dispatch_SessionServer) error {
 	cursor, reports := o.box.Cursor(corePosition(hello.GetOrders())), wirePosition(o.position)
 	o.mu.Unlock()
 	if err := stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Welcome{Welcome: &nusav1.MasterWelcome{
-		Session: "bench", Incarnation: 1, Term: 1, Lease: durationpb.New(nodeLease), StatsInterval: durationpb.New(nodeStats), Reports: reports, Protocol: protocolVersion,
+		Session: "bench", Incarnation: 1, Term: 1, Lease: durationpb.New(leaseLasts), StatsInterval: durationpb.New(statsInterval), Reports: reports, Protocol: protocolVersion,
 		Servers: &nusav1.ServerList{Servers: []*nusav1.RegionalServer{{Address: o.addr, Leader: true}}},
 	}}}); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (o *orderer) receive(stream nusav1.Dispatch_SessionServer, answers chan<- *
 		var answer *nusav1.MasterMessage
 		switch k := m.GetKind().(type) {
 		case *nusav1.AgentMessage_Lease:
-			answer = &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{Lease: &nusav1.LeaseGrant{Id: k.Lease.GetId(), Duration: durationpb.New(nodeLease)}}}
+			answer = &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{Lease: &nusav1.LeaseGrant{Id: k.Lease.GetId(), Duration: durationpb.New(leaseLasts)}}}
 		case *nusav1.AgentMessage_Reports:
 			if answer, err = o.reports(inbox, k.Reports); err != nil {
 				return err

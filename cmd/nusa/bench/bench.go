@@ -23,12 +23,12 @@ func Command(execute func(ctx context.Context, args []string) int) *cobra.Comman
 		Use: "bench", Short: "Measure how fast a region and an agent are, and how well round trips are predicted",
 		GroupID: "roles", Args: cobra.NoArgs,
 	}
-	c.AddCommand(regionCommand(), nodeCommand(), topologyCommand(), profiledCommand(execute))
+	c.AddCommand(regionCommand(), agentCommand(), topologyCommand(), profiledCommand(execute))
 	return c
 }
 
 func regionCommand() *cobra.Command {
-	o := Options{}
+	o := RegionOptions{}
 	var output string
 	cmd := &cobra.Command{
 		Use:   "region",
@@ -100,7 +100,7 @@ func progressLine(w io.Writer) func(string) {
 	return func(s string) { fmt.Fprintf(w, "\r\x1b[K%s", s) }
 }
 
-func (r *Result) print(w io.Writer, output string) error {
+func (r *RegionResult) print(w io.Writer, output string) error {
 	if output == "table" {
 		return r.table(w)
 	}

@@ -63,8 +63,8 @@ func serveRegional(args []string) error {
 }
 
 // options of a small measurement.
-func options(t *testing.T) Options {
-	return Options{
+func options(t *testing.T) RegionOptions {
+	return RegionOptions{
 		Nodes: 20, AgentsPerConnection: 1, Jobs: 30, Count: 3, Concurrency: 4, Connections: 2, Servers: 1, Warmup: 5,
 		Timeout: 30 * time.Second, Dir: t.TempDir(), Executable: os.Args[0], emptyFor: 50 * time.Millisecond,
 	}
@@ -362,7 +362,7 @@ func TestRota(t *testing.T) {
 
 func TestOutput(t *testing.T) {
 	rss, cpu, until := 123.4, 38.5, 30.25
-	full := &Result{
+	full := &RegionResult{
 		Nodes: 5000, Jobs: 3000, Count: 1, Placed: 3000, Acknowledged: 2999, Seconds: 60.0021, PlacementsPerS: 50,
 		SubmitToPlacedMS: Quantiles{0.75, 1.2, 2.9, 112.7}, ServerPeakRSSMB: &rss, ServerCPUUSPerPlacement: &cpu,
 		EmptyCallsPerS: 61234.5, FSync: true, AcknowledgedSeconds: 60.004, AcknowledgedPerS: 49.9,
@@ -372,9 +372,9 @@ func TestOutput(t *testing.T) {
 		PerServer: []ServerFigures{{"s1", true, 123.4, 0.1}, {"s2", false, 80, 0.02}},
 		Idle:      &IdleFigures{10, 0.1}, Restart: &RestartFigures{2000, 2100, 100, 2500},
 	}
-	against := &Result{Nodes: 0, Jobs: 10, Count: 2, Placed: 20, Acknowledged: 20, Seconds: 1, PlacementsPerS: 20, FSync: true, Concurrency: 4, Stream: true}
+	against := &RegionResult{Nodes: 0, Jobs: 10, Count: 2, Placed: 20, Acknowledged: 20, Seconds: 1, PlacementsPerS: 20, FSync: true, Concurrency: 4, Stream: true}
 	var got bytes.Buffer
-	for _, r := range []*Result{full, against} {
+	for _, r := range []*RegionResult{full, against} {
 		for _, output := range []string{"json", "table"} {
 			if err := r.print(&got, output); err != nil {
 				t.Fatal(err)

@@ -181,7 +181,7 @@ func (b *board) first() time.Duration {
 }
 
 // fill puts what was seen into the result.
-func (b *board) fill(r *Result) {
+func (b *board) fill(r *RegionResult) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var toPlaced, toAnswer []time.Duration

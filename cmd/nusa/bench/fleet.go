@@ -47,7 +47,7 @@ type fleet struct {
 	polite     bool
 	leaving    chan struct{} // closed when they have
 	capacity   *nusav1.Resources
-	agents     []*agent
+	agents     []*simulated
 	greeting   chan struct{} // as many as greet now
 	connected  atomic.Int64  // agents that have a session with the master
 	lease      atomic.Int64  // nanoseconds
@@ -78,7 +78,7 @@ func newFleet(n, perConn int, region, prefix, addr string, instances int, noAck 
 	}
 	f.intervals(defaultLease, defaultStats)
 	for i := range n {
-		f.agents = append(f.agents, newAgent(f, i))
+		f.agents = append(f.agents, newSimulated(f, i))
 	}
 	return f
 }
@@ -146,7 +146,7 @@ func (f *fleet) goodbye(ctx context.Context) {
 
 // beat sends one lane's heartbeats and statistics, spread over their intervals.
 func (f *fleet) beat(ctx context.Context, lane int) {
-	var mine []*agent
+	var mine []*simulated
 	for i := lane; i < len(f.agents); i += lanes {
 		mine = append(mine, f.agents[i])
 	}

@@ -33,13 +33,13 @@ const (
 
 // load is the callers that submit.
 type load struct {
-	o       Options
+	o       RegionOptions
 	conns   []*grpc.ClientConn
 	groups  map[string]*nusav1.Group
 	retries atomic.Int64
 }
 
-func newLoad(o Options, addr, pool string) (*load, error) {
+func newLoad(o RegionOptions, addr, pool string) (*load, error) {
 	l := &load{o: o, groups: groups(o.Count, pool)}
 	for range o.Connections {
 		c, err := serve.Dial(network.Host(), addr)

@@ -43,8 +43,8 @@ const (
 
 // run is one measurement.
 type run struct {
-	o       Options
-	r       *Result
+	o       RegionOptions
+	r       *RegionResult
 	prefix  string
 	region  string
 	cluster *cluster // nil with Against
@@ -59,7 +59,7 @@ type run struct {
 
 // Region measures a region. The result may come with an error: then it says how
 // far the measurement came. Nothing is left behind when it returns.
-func Region(ctx context.Context, o Options) (*Result, error) {
+func Region(ctx context.Context, o RegionOptions) (*RegionResult, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func Region(ctx context.Context, o Options) (*Result, error) {
 		o.emptyFor = defaultEmpty
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(loadGC))
-	m := &run{o: o, prefix: "bench-" + randomName(), r: &Result{
+	m := &run{o: o, prefix: "bench-" + randomName(), r: &RegionResult{
 		Nodes: o.Nodes, Jobs: o.Jobs, Count: o.Count, Concurrency: o.Concurrency, Connections: o.Connections,
 		Servers: o.Servers, Rate: o.Rate, Stream: o.Stream, NoAck: o.NoAck, Warmup: o.Warmup,
 		FSync: true, // servers have no way to be without

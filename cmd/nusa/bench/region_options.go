@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Bounds of Options: beyond them the load generator, not the region, is what
+// Bounds of RegionOptions: beyond them the load generator, not the region, is what
 // is measured, or the region's own bounds are.
 const (
 	maxNodes       = 20_000
@@ -20,8 +20,8 @@ const (
 	maxRate        = 100_000
 )
 
-// Options of a measurement.
-type Options struct {
+// RegionOptions of a measurement.
+type RegionOptions struct {
 	// Nodes are simulated agents; 0 only with Against.
 	Nodes int
 	// AgentsPerConnection share one; 1 = each has its own, as real ones have.
@@ -64,7 +64,7 @@ type Options struct {
 }
 
 // validate names the first flag that is wrong.
-func (o *Options) validate() error {
+func (o *RegionOptions) validate() error {
 	if o.Against != "" {
 		if _, _, err := net.SplitHostPort(o.Against); err != nil {
 			return fmt.Errorf("--against: %q is not host:port", o.Against)
@@ -124,9 +124,9 @@ func (o *Options) validate() error {
 	return nil
 }
 
-func (o *Options) instances() int { return o.Jobs * o.Count }
+func (o *RegionOptions) instances() int { return o.Jobs * o.Count }
 
-func (o *Options) progress(format string, args ...any) {
+func (o *RegionOptions) progress(format string, args ...any) {
 	if o.Progress != nil {
 		o.Progress(fmt.Sprintf(format, args...))
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Result is what was measured. Times are seconds or milliseconds as their
+// RegionResult is what was measured. Times are seconds or milliseconds as their
 // names say; memory is in MB of 10⁶ bytes.
-type Result struct {
+type RegionResult struct {
 	Nodes int `json:"nodes"`
 	Jobs  int `json:"jobs"`
 	Count int `json:"count"`
@@ -133,7 +133,7 @@ func perSecond(n int, d time.Duration) float64 {
 }
 
 // table shows the figures to people.
-func (r *Result) table(w io.Writer) error {
+func (r *RegionResult) table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	how := fmt.Sprintf("%d callers", r.Concurrency)

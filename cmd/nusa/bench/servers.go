@@ -52,7 +52,7 @@ type server struct {
 
 // startCluster starts the servers; close ends them and removes their folder,
 // whatever became of them.
-func startCluster(o Options) (_ *cluster, err error) {
+func startCluster(o RegionOptions) (_ *cluster, err error) {
 	exe := o.Executable
 	if exe == "" {
 		if exe, err = os.Executable(); err != nil {

@@ -21,9 +21,9 @@ const (
 	maxHeld = 4 * maxPerNode
 )
 
-// agent is a simulated one: it takes orders, acknowledges them, and reports at
+// simulated is an agent that is none: it takes orders, acknowledges them, and reports at
 // once that what shall run is running. It runs nothing.
-type agent struct {
+type simulated struct {
 	f *fleet
 	n int
 
@@ -45,14 +45,14 @@ type report struct {
 	incarnation, index uint64
 }
 
-func newAgent(f *fleet, n int) *agent {
+func newSimulated(f *fleet, n int) *simulated {
 	const removals = 16
-	return &agent{f: f, n: n, held: map[string]uint64{}, reports: link.NewOutbox[report](f.storeID(n), removals)}
+	return &simulated{f: f, n: n, held: map[string]uint64{}, reports: link.NewOutbox[report](f.storeID(n), removals)}
 }
 
 // run holds one session after the other until ctx ends. An error is one that
 // no retry mends.
-func (a *agent) run(ctx context.Context) error {
+func (a *simulated) run(ctx context.Context) error {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
@@ -72,7 +72,7 @@ func (a *agent) run(ctx context.Context) error {
 
 // session holds one until it ends, for whatever reason: the next one begins
 // with the master that is known then.
-func (a *agent) session(ctx context.Context) error {
+func (a *simulated) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if !a.f.enter(ctx) {
@@ -148,7 +148,7 @@ func (a *agent) session(ctx context.Context) error {
 	}
 }
 
-func (a *agent) hello() *nusav1.AgentHello {
+func (a *simulated) hello() *nusav1.AgentHello {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return &nusav1.AgentHello{
@@ -160,7 +160,7 @@ func (a *agent) hello() *nusav1.AgentHello {
 
 // welcome makes this the session with the master: lease and statistics first,
 // as an agent does, and the reports that the master lacks.
-func (a *agent) welcome(stream grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage], w *nusav1.MasterWelcome) error {
+func (a *simulated) welcome(stream grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage], w *nusav1.MasterWelcome) error {
 	a.f.intervals(w.GetLease().AsDuration(), w.GetStatsInterval().AsDuration())
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -173,14 +173,14 @@ func (a *agent) welcome(stream grpc.BidiStreamingClient[nusav1.AgentMessage, nus
 	return a.sendReports()
 }
 
-func (a *agent) detach() {
+func (a *simulated) detach() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stream = nil
 }
 
 // orders takes a batch. When a change is whole it is acknowledged and reported.
-func (a *agent) orders(inbox *link.Inbox[*nusav1.AllocOrder], m *nusav1.AllocOrders) error {
+func (a *simulated) orders(inbox *link.Inbox[*nusav1.AllocOrder], m *nusav1.AllocOrders) error {
 	b := link.Batch[*nusav1.AllocOrder]{
 		Full: m.GetFull(), Last: m.GetLast(), Removed: m.GetRemoved(), Position: corePosition(m.GetPosition()),
 		Items: make([]link.Item[*nusav1.AllocOrder], 0, len(m.GetOrders())),
@@ -218,7 +218,7 @@ func (a *agent) orders(inbox *link.Inbox[*nusav1.AllocOrder], m *nusav1.AllocOrd
 }
 
 // sendReports sends what the master lacks. a.mu is held.
-func (a *agent) sendReports() error {
+func (a *simulated) sendReports() error {
 	for !a.f.noAck {
 		b, more := a.cursor.Next(maxReported)
 		if !more {
@@ -243,7 +243,7 @@ func (a *agent) sendReports() error {
 
 // beat sends a heartbeat, if there is a session. An agent that is about to say
 // something is heard anyway, and must not keep the others of its lane waiting.
-func (a *agent) beat() {
+func (a *simulated) beat() {
 	if !a.mu.TryLock() {
 		return
 	}
@@ -254,7 +254,7 @@ func (a *agent) beat() {
 }
 
 // bye says goodbye, if there is a session.
-func (a *agent) bye() {
+func (a *simulated) bye() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stream != nil {
@@ -264,7 +264,7 @@ func (a *agent) bye() {
 
 // sendLease asks for the lease, which is the heartbeat, and takes statistics
 // along when they are due. a.mu is held.
-func (a *agent) sendLease() error {
+func (a *simulated) sendLease() error {
 	a.lease++
 	m := &nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: a.lease}}}
 	if every := time.Duration(a.f.statsEvery.Load()); a.statsDue >= every {
@@ -276,7 +276,7 @@ func (a *agent) sendLease() error {
 
 // sendGoodbye leaves the region: when that has taken it, it ends the stream.
 // a.mu is held.
-func (a *agent) sendGoodbye() error {
+func (a *simulated) sendGoodbye() error {
 	err := a.stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Goodbye{Goodbye: &nusav1.Goodbye{Message: "the measurement has ended"}}})
 	if err == nil {
 		err = a.stream.CloseSend()
