@@ -83,6 +83,9 @@ func (l *leader) explainGroup(in sched.Input, g *state.GroupView) (*nusav1.Group
 		verdict.Reason, verdict.Message = reasonToWire(reasons[0].Reason), reasons[0].Message
 		placed = decided
 	}
+	if away := awayReasons(l.away(in.View, g.Key), time.Unix(0, in.NowUnixNano)); len(away) > 0 {
+		verdict.Reason, verdict.Message = away[0].GetReason(), away[0].GetMessage()
+	}
 	out.Regions = []*nusav1.RegionVerdict{verdict}
 	out.Nodes = l.verdicts(sched.Explain(in, g.Key))
 	return out, placed

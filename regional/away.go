@@ -47,13 +47,12 @@ func awayReasons(away []accept.Away, now time.Time) []*nusav1.CountedReason {
 			first = a
 		}
 	}
-	out.Message = first.NodeName + " has been silent for " + silentFor(now.Sub(time.Unix(0, first.SinceUnixNano)))
+	who, them := first.NodeName+" has", "it"
 	if more := len(nodes) - 1; more > 0 {
-		out.Message += fmt.Sprintf(", and %d more", more)
+		who, them = fmt.Sprintf("%s and %d more have", first.NodeName, more), "them"
 	}
-	// What follows the semicolon is for those who ask for more than a line.
-	out.Message += " and may still run it; it goes on when the node is back, elsewhere once another node fits," +
-		" and `nusa node remove " + first.NodeName + "` gives it up if the node is gone for good"
+	out.Message = fmt.Sprintf("%s been silent for %s and may still run %s (`nusa node remove %s` if it is gone for good)",
+		who, silentFor(now.Sub(time.Unix(0, first.SinceUnixNano))), them, first.NodeName)
 	return []*nusav1.CountedReason{out}
 }
 

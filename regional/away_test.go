@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 func TestAwayReasons(t *testing.T) {
 	now := time.Unix(100_000, 0)
 	ago := func(d time.Duration) int64 { return now.Add(-d).UnixNano() }
-	then := " and may still run it; it goes on when the node is back, elsewhere once another node fits, and `nusa node remove n1` gives it up if the node is gone for good"
+	then := " and may still run it (`nusa node remove n1` if it is gone for good)"
 	for _, c := range []struct {
 		away  []accept.Away
 		count int32
@@ -20,7 +21,7 @@ func TestAwayReasons(t *testing.T) {
 		{[]accept.Away{{From: 0, To: 2, NodeName: "n1", SinceUnixNano: ago(5*time.Minute + time.Second)}}, 2, "n1 has been silent for 5m" + then},
 		{[]accept.Away{
 			{From: 0, To: 2, NodeName: "n2", SinceUnixNano: ago(time.Minute)}, {From: 4, To: 5, NodeName: "n1", SinceUnixNano: ago(125 * time.Minute)},
-		}, 3, "n1 has been silent for 2h5m, and 1 more" + then},
+		}, 3, "n1 and 1 more have been silent for 2h5m" + strings.Replace(then, "run it", "run them", 1)},
 	} {
 		got := awayReasons(c.away, now)
 		if len(got) != 1 || got[0].GetCount() != c.count || got[0].GetMessage() != c.want {

@@ -112,7 +112,7 @@ func (p *planner) takeBack(j *Job, offers []Action) {
 	for i := range parts {
 		a := &parts[i]
 		s := p.slotOf(j, a)
-		if s == nil || done[s.Key()] || room[a.Group] == 0 {
+		if s == nil || done[s.Key()] || room[a.Group] == 0 || p.revoked(j, s) {
 			continue
 		}
 		done[s.Key()] = true
@@ -125,6 +125,14 @@ func (p *planner) takeBack(j *Job, offers []Action) {
 				a.Node, strings.Join(to[a.Group], ", ")),
 		})
 	}
+}
+
+// revoked says that the plan takes a part of the slot back for latency: then the
+// rest has its turn in the next one.
+func (p *planner) revoked(j *Job, s *region.Slot) bool {
+	return len(j.Breaches) > 0 && slices.ContainsFunc(p.plan.Actions, func(a Action) bool {
+		return a.Kind == Revoke && a.Slot.Key() == s.Key() && a.Reason == ReasonRTTTooHigh
+	})
 }
 
 // keepRoom charges the regions that will get what is being taken back, so that

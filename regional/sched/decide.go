@@ -466,7 +466,7 @@ func (d *decision) stopUnwanted() {
 		due, ever := d.due(spec, a)
 		switch {
 		case ever && due <= d.in.NowUnixNano:
-			d.giveUp(a, reason, message)
+			d.giveUp(a, reason, message+d.mayRun(a, spec))
 			continue
 		case ever:
 			d.wait(a.Index, state.ReasonNodeLost, due)
@@ -475,6 +475,16 @@ func (d *decision) stopUnwanted() {
 		}
 		d.stop(a, reason, message)
 	}
+}
+
+// mayRun says of an allocation that is given up where it may still run: its
+// node is lost, and its group lets it run on there.
+func (d *decision) mayRun(a *state.Alloc, spec *state.Group) string {
+	n, ok := d.in.View.Node(a.NodeID)
+	if !ok || n.Status != state.NodeLost || spec == nil || spec.Singleton || spec.Disconnect.StopRunning {
+		return ""
+	}
+	return "; " + a.NodeName + " is silent and may run it until it is back"
 }
 
 // unwanted is why an allocation is not wanted; empty if it is, or if the slot
