@@ -68,6 +68,28 @@ func ParseOrigins(data []byte, filename string, regions []string) ([]*nusav1.Ori
 	})
 }
 
+// Locate gives problems that name a field, and no place, the place of that field
+// in a file that Parse accepts, or of the nearest field around it. Those of no
+// field stay as they are.
+func Locate(data []byte, filename string, problems Errors) Errors {
+	docs, err := documents(data, filename)
+	if err != nil || len(docs) != 1 {
+		return problems
+	}
+	d := newDecoder(filename, docs[0])
+	d.message(unwrap(docs[0], "job"), (&nusav1.JobSpec{}).ProtoReflect(), "")
+	var out Errors
+	for _, p := range problems {
+		if p.Line == 0 && p.Field != "" {
+			d.errs = Errors{p}
+			d.locate()
+			p = d.errs[0]
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
 // kind is what files of one message are about.
 type kind[M proto.Message] struct {
 	key      string // that the content may stand below
@@ -174,7 +196,7 @@ func (d *decoder) locate() {
 
 func (d *decoder) message(n *doc.Node, m protoreflect.Message, path string) {
 	if n.Kind != doc.Map {
-		d.fail(n.Line, n.Column, path, "must be a mapping, not %s", n.Kind)
+		d.fail(n.Line, n.Column, path, "must be a mapping%s, not %s", form(m.Descriptor().FullName()), n.Kind)
 		return
 	}
 	cols := columns(m.Descriptor())
@@ -183,7 +205,7 @@ func (d *decoder) message(n *doc.Node, m protoreflect.Message, path string) {
 		p := join(path, e.Key)
 		c, ok := find(cols, e.Key)
 		if !ok {
-			d.unknown(e, p, cols)
+			d.unknown(e, p, cols, m.Descriptor())
 			continue
 		}
 		if before, twice := given[c.name]; twice {
@@ -217,7 +239,13 @@ func find(cols []column, key string) (column, bool) {
 	return column{}, false
 }
 
-func (d *decoder) unknown(e doc.Entry, path string, cols []column) {
+func (d *decoder) unknown(e doc.Entry, path string, cols []column, md protoreflect.MessageDescriptor) {
+	if md.ParentFile() == (&nusav1.JobSpec{}).ProtoReflect().Descriptor().ParentFile() {
+		if text := wording(e.Key); text != "" {
+			d.fail(e.Line, e.Column, path, "unknown field: %s", text)
+			return
+		}
+	}
 	names := make([]string, len(cols))
 	for i, c := range cols {
 		names[i] = c.name
@@ -267,7 +295,7 @@ func oneofNames(o protoreflect.OneofDescriptor) string {
 
 func (d *decoder) mapping(n *doc.Node, m protoreflect.Map, fd protoreflect.FieldDescriptor, path string) {
 	if n.Kind != doc.Map {
-		d.fail(n.Line, n.Column, path, "must be a mapping, not %s", n.Kind)
+		d.fail(n.Line, n.Column, path, "must be a mapping%s, not %s", form(fd.FullName()), n.Kind)
 		return
 	}
 	value := fd.MapValue()
@@ -293,7 +321,7 @@ func (d *decoder) mapping(n *doc.Node, m protoreflect.Map, fd protoreflect.Field
 
 func (d *decoder) list(n *doc.Node, l protoreflect.List, fd protoreflect.FieldDescriptor, path string) {
 	if n.Kind != doc.List {
-		d.fail(n.Line, n.Column, path, "must be a list, not %s", n.Kind)
+		d.fail(n.Line, n.Column, path, "must be a list%s, not %s", form(fd.FullName()), n.Kind)
 		return
 	}
 	for i, item := range n.Items {
@@ -346,7 +374,7 @@ func (d *decoder) duration(n *doc.Node, v *protoreflect.Value, path string) {
 // config reads a driver's free settings.
 func (d *decoder) config(n *doc.Node, path string) *structpb.Struct {
 	if n.Kind != doc.Map {
-		d.fail(n.Line, n.Column, path, "must be a mapping, not %s", n.Kind)
+		d.fail(n.Line, n.Column, path, "must be a mapping%s, not %s", form(structName), n.Kind)
 		return nil
 	}
 	out := &structpb.Struct{Fields: map[string]*structpb.Value{}}

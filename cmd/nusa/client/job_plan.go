@@ -23,10 +23,11 @@ func jobPlan(s *settings) *cobra.Command {
 		Long:        "A dry run: what job run would change and where instances would go. Nothing is stored.\n\nExit codes: 0 no change, 1 changes, 255 error.",
 		Annotations: map[string]string{errorCodeKey: fmt.Sprint(planError)},
 		RunE: s.run(func(c *caller, args []string) error {
-			spec, err := readJob(c.cmd, args[0], c.namespace)
+			file, err := readJob(c.cmd, args[0], c.namespace)
 			if err != nil {
 				return err
 			}
+			spec := file.JobSpec
 			if region != "" {
 				done, err := c.redial(region)
 				if err != nil {
@@ -42,7 +43,7 @@ func jobPlan(s *settings) *cobra.Command {
 			defer cancel()
 			plan, err := c.jobs().Plan(ctx, &nusav1.PlanRequest{Spec: spec})
 			if err != nil {
-				return err
+				return file.locate(err)
 			}
 			if err := c.planStart(ctx, spec, region, plan); err != nil {
 				return err

@@ -62,10 +62,11 @@ func (r *submission) run(c *caller, args []string) error {
 	if r.timeout <= 0 {
 		return fmt.Errorf("--timeout: %s is not more than 0; --detach does not wait", r.timeout)
 	}
-	spec, err := readJob(c.cmd, args[0], c.namespace)
+	file, err := readJob(c.cmd, args[0], c.namespace)
 	if err != nil {
 		return err
 	}
+	spec := file.JobSpec
 	batch := spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH
 	if r.again && !batch {
 		return fmt.Errorf("--again: %s is no batch job; only those end by themselves", spec.GetName())
@@ -81,7 +82,7 @@ func (r *submission) run(c *caller, args []string) error {
 	ref := &nusav1.JobRef{Namespace: namespaceOf(spec), Name: spec.GetName(), Region: r.region}
 	resp, err := r.submit(c, ref, spec)
 	if err != nil {
-		return err
+		return file.locate(err)
 	}
 	if r.region == "" {
 		ctx, cancel := c.call()

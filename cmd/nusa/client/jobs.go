@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/internal/counts"
+	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -92,16 +94,14 @@ func jobValidate(s *settings) *cobra.Command {
 		Long:  "Checks a job file (- is standard input) without a server. With --full it prints the job with every default filled in.",
 		Args:  takes("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := readJob(cmd, args[0], s.namespace)
+			file, err := readJob(cmd, args[0], s.namespace)
 			if err != nil {
 				return err
 			}
+			spec := file.JobSpec
 			job.Default(spec)
 			if u := job.Unsupported(spec); len(u) > 0 {
-				for i := range u {
-					u[i].File = args[0]
-				}
-				return u
+				return file.locate(u)
 			}
 			format := job.YAML
 			if s.output == "json" {
@@ -140,13 +140,36 @@ func contents(spec *nusav1.JobSpec) string {
 	return word(spec.GetType()) + " of " + strings.Join(parts, ", ")
 }
 
+// jobSource is a job and the file that it was read from.
+type jobSource struct {
+	*nusav1.JobSpec
+	name string
+	data []byte
+}
+
+// locate gives the problems that an error is about the lines of their fields:
+// servers see no file.
+func (f *jobSource) locate(err error) error {
+	var problems job.Errors
+	if !errors.As(err, &problems) {
+		for _, p := range serve.Problems(err) {
+			problems = append(problems, job.Problem{Field: p.GetField(), Message: p.GetMessage(), Reason: p.GetReason()})
+		}
+	}
+	if !slices.ContainsFunc(problems, func(p job.Problem) bool { return p.Field != "" }) {
+		return err
+	}
+	return job.Locate(f.data, f.name, problems)
+}
+
 // readJob parses a file. --namespace fills in what the file leaves open; if
 // both say one, and not the same, that is an error: neither may silently lose.
-func readJob(cmd *cobra.Command, file, namespace string) (*nusav1.JobSpec, error) {
+func readJob(cmd *cobra.Command, file, namespace string) (*jobSource, error) {
 	data, err := readFile(cmd, file)
 	if err != nil {
 		return nil, err
 	}
+	f := &jobSource{name: file, data: data}
 	spec, err := job.Parse(data, file)
 	if err != nil {
 		if name := storedJob(data); name != "" {
@@ -163,7 +186,8 @@ func readJob(cmd *cobra.Command, file, namespace string) (*nusav1.JobSpec, error
 	default:
 		spec.Namespace = namespace
 	}
-	return spec, nil
+	f.JobSpec = spec
+	return f, nil
 }
 
 // storedJob is the name of the job whose status a text is, as job status prints

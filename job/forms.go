@@ -1,0 +1,162 @@
+package job
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// forms show what stands where a mapping or a list is wanted, by the message or,
+// of a map or a list, by the field. A test reads each of them, and that none is
+// missing.
+var forms = map[protoreflect.FullName]string{
+	"nusa.v1.JobSpec":        "{name: api, groups: {web: {tasks: {main: {driver: process, config: {command: sleep}}}}}}",
+	"nusa.v1.JobSpec.groups": "{web: {count: 2, tasks: {main: {driver: process, config: {command: sleep}}}}}",
+	"nusa.v1.JobSpec.labels": "{team: blue}", "nusa.v1.JobSpec.colocate": "[[web, cache]]",
+	"nusa.v1.Colocation": "[web, cache]",
+
+	"nusa.v1.RegionsSpec":       "{allow: [{name: japaneast}], spread: {max: 2}}",
+	"nusa.v1.RegionsSpec.allow": "[{name: japaneast}, {labels: {jurisdiction: eu}}]", "nusa.v1.RegionSelector": "{name: japaneast}",
+	"nusa.v1.RegionSelector.labels": "{jurisdiction: eu}",
+	"nusa.v1.RegionsSpec.prefer":    "[{name: japaneast, weight: 20}]", "nusa.v1.Preference": "{name: japaneast, weight: 20}",
+	"nusa.v1.RegionsSpec.near": "[{region: japaneast, max_rtt: 40ms}]", "nusa.v1.Near": "{region: japaneast, max_rtt: 40ms}",
+	"nusa.v1.Location": "{latitude: -6.2, longitude: 106.8}", "nusa.v1.RegionSpread": "{min: 2, max: 3}",
+
+	"nusa.v1.Group":             "{count: 2, tasks: {main: {driver: process, config: {command: sleep}}}}",
+	"nusa.v1.Group.constraints": "['node.cpu_cores >= 4']", "nusa.v1.NodeSpread": `{by: 'node.labels["rack"]'}`,
+	"nusa.v1.Group.affinities": `[{expression: 'node.pool == "fast"', weight: 20}]`, "nusa.v1.Affinity": `{expression: 'node.pool == "fast"', weight: 20}`,
+	"nusa.v1.Disconnect": "{node: {after: 30s, running: keep, replace: true}}", "nusa.v1.DisconnectLevel": "{after: 30s, running: keep, replace: true}",
+	"nusa.v1.Group.ports": "{http: {to: 8080}}", "nusa.v1.Port": "{to: 8080}",
+	"nusa.v1.Group.volumes": "{data: {source: /srv/data}}", "nusa.v1.Volume": "{source: /srv/data}",
+	"nusa.v1.Reschedule": "{attempts: 5}", "nusa.v1.Backoff": "{from: 5s, to: 10m}", "nusa.v1.Update": "{max_parallel: 2}",
+
+	"nusa.v1.Group.tasks": "{main: {driver: process, config: {command: sleep}}}", "nusa.v1.Task": "{driver: process, config: {command: sleep}}",
+	"nusa.v1.Resources": "{cpu: 500m, memory: 256MiB}", "nusa.v1.GPU": "{count: 1}", "nusa.v1.GPU.models": "[a100]",
+	"nusa.v1.Task.env":       "{GREETING: hello}",
+	"nusa.v1.Task.artifacts": "[{source: https://example.com/tool, to: bin/tool}]", "nusa.v1.Artifact": "{source: https://example.com/tool, to: bin/tool}",
+	"nusa.v1.Task.templates": "[{text: hello, to: local/app.conf}]", "nusa.v1.Template": "{text: hello, to: local/app.conf}",
+	"nusa.v1.Task.secrets": "[db-password]",
+	"nusa.v1.Check":        "{http: {port: http, path: /}, interval: 10s}", "nusa.v1.HTTPCheck": "{port: http, path: /}", "nusa.v1.TCPCheck": "{port: http}",
+	"nusa.v1.CommandCheck": "[test, -e, ready]", "nusa.v1.CommandCheck.command": "[test, -e, ready]",
+	"nusa.v1.Logs": "{files: 3, size: 10MiB}", "nusa.v1.Restart": "{attempts: 3, window: 10m}",
+	structName: "{command: sleep}",
+}
+
+// form is " such as …" for an error about the shape of a value, "" where there
+// is none.
+func form(name protoreflect.FullName) string {
+	if f := forms[name]; f != "" {
+		return " such as " + f
+	}
+	return ""
+}
+
+// wordings are fields of other schedulers and what is written here instead.
+var wordings = map[string]string{
+	"anti_affinity":     "spread: {by: 'node.name'} keeps a group's instances apart",
+	"node_selector":     `constraints: ['node.labels["disk"] == "ssd"'] chooses nodes`,
+	"datacenters":       "regions: {allow: [{name: japaneast}]} chooses regions",
+	"region":            "regions: {allow: [{name: japaneast}]} chooses regions",
+	"replicas":          "count, of a group, says how many",
+	"instances":         "count, of a group, says how many",
+	"image":             "config: {image: …}, of a task, has what its driver takes",
+	"command":           "config: {command: …}, of a task, has what its driver takes",
+	"args":              "config: {args: […]}, of a task, has what its driver takes",
+	"environment":       "env, of a task, has the variables",
+	"health_check":      "check, of a task, says when it is healthy",
+	"healthcheck":       "check, of a task, says when it is healthy",
+	"liveness_probe":    "check, of a task, says when it is healthy",
+	"readiness_probe":   "check, of a task, says when it is healthy",
+	"limits":            "resources: {cpu: 500m, memory: 256MiB} is both what is kept for a task and its limit",
+	"requests":          "resources: {cpu: 500m, memory: 256MiB} is both what is kept for a task and its limit",
+	"containers":        "tasks, of a group, has them by name",
+	"restart_policy":    "restart, of a task, and reschedule, of a group, say it",
+	"backoff_limit":     "restart, of a task, and reschedule, of a group, say it",
+	"periodic":          "a job that runs at set times is not there yet",
+	"schedule":          "a job that runs at set times is not there yet",
+	"cron":              "a job that runs at set times is not there yet",
+	"depends_on":        "jobs that wait for others are not there yet",
+	"termination_grace": "kill_timeout, of a task, says it",
+	"stop_grace_period": "kill_timeout, of a task, says it",
+}
+
+// wording is what to write instead of a field that is none here: of another
+// scheduler, or of another place of this one's file.
+func wording(key string) string {
+	// nodeSelector, node-selector
+	var b strings.Builder
+	for i, r := range key {
+		switch {
+		case r == '-':
+			r = '_'
+		case r >= 'A' && r <= 'Z':
+			if r += 'a' - 'A'; i > 0 {
+				b.WriteByte('_')
+			}
+		}
+		b.WriteRune(r)
+	}
+	if text := wordings[b.String()]; text != "" {
+		return text
+	}
+	var at []string
+	for _, p := range paths((&nusav1.JobSpec{}).ProtoReflect().Descriptor(), "", nil) {
+		if parent, name, found := cutLast(p); name == key {
+			if !found {
+				parent = "the job itself"
+			}
+			at = append(at, parent)
+		}
+	}
+	// The regions of a group are those of the job again; further places would
+	// tell nobody where.
+	at = slices.DeleteFunc(at, func(p string) bool { return strings.HasPrefix(p, "groups.NAME.regions") })
+	if len(at) == 0 || len(at) > 2 {
+		return ""
+	}
+	return "it is a field of " + strings.Join(at, " and of ")
+}
+
+func cutLast(path string) (parent, name string, found bool) {
+	i := strings.LastIndexByte(path, '.')
+	if i < 0 {
+		return "", path, false
+	}
+	return path[:i], path[i+1:], true
+}
+
+// paths are all fields of a message's file form, in its order: NAME stands for
+// the keys of a map, [] for the items of a list. Messages in above are not gone
+// into again.
+func paths(md protoreflect.MessageDescriptor, below string, above []protoreflect.FullName) []string {
+	var out []string
+	if slices.Contains(above, md.FullName()) {
+		return nil
+	}
+	above = append(slices.Clone(above), md.FullName())
+	for _, c := range columns(md) {
+		at := c.name
+		if below != "" {
+			at = below + "." + c.name
+		}
+		out = append(out, at)
+		value, under := c.fd, at
+		switch {
+		case c.fd.IsMap():
+			value, under = c.fd.MapValue(), at+".NAME"
+		case c.fd.IsList():
+			under = at + "[]"
+		}
+		inner := value.Message()
+		if inner == nil || inner.FullName() == durationName || inner.FullName() == structName {
+			continue
+		}
+		if _, list := lists[inner.FullName()]; !list {
+			out = append(out, paths(inner, under, above)...)
+		}
+	}
+	return out
+}
