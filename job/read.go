@@ -83,7 +83,9 @@ func Locate(data []byte, filename string, problems Errors) Errors {
 		if p.Line == 0 && p.Field != "" {
 			d.errs = Errors{p}
 			d.locate()
-			p = d.errs[0]
+			if p.File = filename; d.errs[0].Line != docs[0].Line || d.errs[0].Column != docs[0].Column {
+				p = d.errs[0] // else nothing around it stands in the file
+			}
 		}
 		out = append(out, p)
 	}

@@ -93,10 +93,12 @@ groups:
     tasks: {t: {driver: process, config: {command: x}}}
   i:
     tasks: {t: {driver: process, config: {command: x}}}
+  j:
+    tasks: {t: {driver: process, config: {command: x}}}
 `)
 	Default(spec)
-	want := `groups.g has a count of 0: nothing of it runs
-groups.i may run an instance twice while a node is cut off for more than 30s (disconnect: keep and replace)`
+	want := `groups.i, groups.j may run an instance twice while a node is cut off for more than 30s (disconnect: keep and replace)
+groups.g has a count of 0: nothing of it runs`
 	if got := strings.Join(Warnings(spec), "\n"); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}

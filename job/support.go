@@ -86,11 +86,17 @@ func dedupe(in Errors) Errors {
 // Warnings is what the author of a valid, defaulted spec should know.
 func Warnings(spec *nusav1.JobSpec) []string {
 	var out []string
+	twice := map[string][]string{} // when → the groups
+	for _, k := range sorted(spec.GetGroups()) {
+		if by := cutOff(spec.GetGroups()[k].GetDisconnect()); by != "" && spec.GetGroups()[k].GetCount() > 0 {
+			twice[by] = append(twice[by], "groups."+k)
+		}
+	}
+	for _, by := range sorted(twice) {
+		out = append(out, fmt.Sprintf("%s may run an instance twice while %s (disconnect: keep and replace)", strings.Join(twice[by], ", "), by))
+	}
 	for _, k := range sorted(spec.GetGroups()) {
 		g := spec.GetGroups()[k]
-		if by := cutOff(g.GetDisconnect()); by != "" && g.GetCount() > 0 {
-			out = append(out, fmt.Sprintf("groups.%s may run an instance twice while %s (disconnect: keep and replace)", k, by))
-		}
 		if g.Count != nil && g.GetCount() == 0 {
 			out = append(out, fmt.Sprintf("groups.%s has a count of 0: nothing of it runs", k))
 		}

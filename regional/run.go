@@ -97,13 +97,13 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	if s.responder, err = probe.Listen(ctx, probe.ResponderConfig{
 		Net: cfg.Net, Region: cfg.Region.GetName(), Addr: cfg.ProbeAddr, Keys: cfg.ProbeKeys, Logger: cfg.Logger,
 	}); err != nil {
-		return nil, fmt.Errorf("answer probes: %w", err)
+		return nil, serve.ListenError(cfg.ProbeAddr, "--probe-addr", err)
 	}
 	if s.gossip, err = gossip.Listen(ctx, gossip.Config{
 		Net: cfg.Net, Listen: cfg.GossipAddr, Advertise: cfg.Advertise, Region: cfg.Region.GetName(),
 		Key: cfg.GossipKey, Join: slices.Concat(cfg.Join, s.peers.saved), Fast: cfg.Raft.fast(), Logger: serve.QuietAfter(ctx, cfg.Logger),
 	}); err != nil {
-		return nil, err
+		return nil, serve.ListenError(cfg.GossipAddr, "--gossip-addr", err)
 	}
 	s.addrs = Addresses{
 		GRPC: s.advertise(s.serve.GRPCAddr()), HTTP: s.advertise(s.serve.HTTPAddr()),

@@ -2,8 +2,10 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,6 +16,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
 // startMember runs an etcd member in this process and waits until it is ready.
@@ -24,7 +28,7 @@ func startMember(ctx context.Context, cfg EtcdConfig, log slogCore) (*embed.Etcd
 	}
 	member, err := embed.StartEtcd(ec)
 	if err != nil {
-		return nil, nil, fmt.Errorf("start the embedded etcd member: %w", err)
+		return nil, nil, fmt.Errorf("start the embedded etcd member: %w", listening(cfg, err))
 	}
 	select {
 	case <-member.Server.ReadyNotify():
@@ -37,6 +41,20 @@ func startMember(ctx context.Context, cfg EtcdConfig, log slogCore) (*embed.Etcd
 	}
 	member.Close()
 	return nil, nil, fmt.Errorf("start the embedded etcd member: %w", err)
+}
+
+// listening names the flag of an address that could not be opened.
+func listening(cfg EtcdConfig, err error) error {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "listen" || op.Addr == nil {
+		return err
+	}
+	for addr, flag := range map[string]string{cfg.ClientAddr: "--etcd-client-addr", cfg.PeerAddr: "--etcd-peer-addr"} {
+		if addr == op.Addr.String() {
+			return serve.ListenError(addr, flag, err)
+		}
+	}
+	return err
 }
 
 func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {

@@ -15,7 +15,7 @@ import (
 func Listen(ctx context.Context, n network.Net, addr, flag string) (net.Listener, error) {
 	l, err := n.Listen(ctx, addr)
 	if err != nil {
-		return nil, listenError(addr, flag, err)
+		return nil, ListenError(addr, flag, err)
 	}
 	return l, nil
 }
@@ -24,12 +24,14 @@ func Listen(ctx context.Context, n network.Net, addr, flag string) (net.Listener
 func ListenPacket(ctx context.Context, n network.Net, addr, flag string) (net.PacketConn, error) {
 	c, err := n.ListenPacket(ctx, addr)
 	if err != nil {
-		return nil, listenError(addr, flag, err)
+		return nil, ListenError(addr, flag, err)
 	}
 	return c, nil
 }
 
-func listenError(addr, flag string, err error) error {
+// ListenError is the error of a listener that somebody else opened, with the flag
+// that chooses another address.
+func ListenError(addr, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return hinted{err, fmt.Sprintf("listen %s: address already in use: another nusa? choose another with %s", addr, flag)}

@@ -41,6 +41,7 @@ type follower struct {
 
 	latest  *nusav1.Job
 	already bool   // it had ended when the watch began
+	hinted  bool   // that no node has the driver
 	shown   string // the last line, for those without a terminal
 }
 
@@ -97,7 +98,26 @@ func (f *follower) take(j *nusav1.Job) {
 		}
 	}
 	f.latest = j
+	if name := driverNowhere(j.GetStatus()); name != "" && !f.hinted {
+		f.endLine()
+		f.hinted = true
+		f.warnings([]string{driverHint(name, f.file)})
+	}
 	f.draw()
+}
+
+// driverHint is what to do about a driver that no node has.
+func driverHint(name, file string) string {
+	how := fmt.Sprintf("a plugin: start agents with --plugin %s=PATH", name)
+	switch name {
+	case "docker":
+		how = "start agents where a Docker engine is, or with --docker-host"
+	case "incus":
+		how = "start agents where an Incus daemon is, or with --incus"
+	case "process":
+		how = "it is not healthy there, see node status"
+	}
+	return fmt.Sprintf("no node of the federation has the driver %s that %s asks for, so it waits (%s)", name, fileArg(file), how)
 }
 
 // watch sends updates until ctx ends, and takes a broken stream up again.

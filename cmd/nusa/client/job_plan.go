@@ -53,7 +53,7 @@ func jobPlan(s *settings) *cobra.Command {
 				at = c.regionOf(ctx)
 			}
 			err = c.print(plan, func(w io.Writer) {
-				c.view().plan(w, planned{jobName(namespaceOf(spec), spec.GetName(), at), c.submitFlags(region) + " " + fileArg(args[0]), written}, plan)
+				c.view().plan(w, planned{jobName(namespaceOf(spec), spec.GetName(), at), c.submitFlags(region) + " " + fileArg(args[0]), written, news(plan.GetWarnings(), spec)}, plan)
 				if explain {
 					c.view().explanation(w, plan.GetExplanation())
 				}
@@ -77,6 +77,8 @@ func jobPlan(s *settings) *cobra.Command {
 type planned struct {
 	name, submit string
 	written      map[string]bool
+	// news are the warnings that are not about the file alone.
+	news []string
 }
 
 // stoppedField is the line of a diff that says that the stored job is stopped.
@@ -138,7 +140,11 @@ func (v view) plan(w io.Writer, of planned, p *nusav1.PlanResponse) {
 			v.waits(w, "  ", pendingOf(p.GetExplanation(), g))
 		}
 	}
-	for _, warning := range p.GetWarnings() {
+	warnings := p.GetWarnings()
+	if len(p.GetDiff()) == 0 {
+		warnings = of.news // the rest was said when it was submitted
+	}
+	for _, warning := range warnings {
 		fmt.Fprintf(w, "%s%s\n", v.wait("warning: "), called(plain(warning), v.nusa))
 	}
 	if len(p.GetDiff()) > 0 {

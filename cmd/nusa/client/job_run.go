@@ -89,7 +89,7 @@ func (r *submission) run(c *caller, args []string) error {
 		ref.Region = c.regionOf(ctx)
 		cancel()
 	}
-	warnings := news(resp, spec)
+	warnings := news(resp.GetWarnings(), spec)
 	if r.detach {
 		c.warnings(warnings)
 		return c.print(resp, func(w io.Writer) { submitted(w, ref, resp, r.again) })
@@ -168,7 +168,7 @@ func (r *submission) unknown(c *caller, ref *nusav1.JobRef, err error) error {
 // news are the warnings of a submit that are about it: that instances may run
 // twice while something is cut off is the default, and said by plan and by
 // validate.
-func news(resp *nusav1.SubmitResponse, spec *nusav1.JobSpec) []string {
+func news(warnings []string, spec *nusav1.JobSpec) []string {
 	full := proto.CloneOf(spec)
 	job.Default(full)
 	calm := proto.CloneOf(full) // nothing of it is ever replaced
@@ -177,7 +177,7 @@ func news(resp *nusav1.SubmitResponse, spec *nusav1.JobSpec) []string {
 	}
 	other := job.Warnings(calm)
 	known := slices.DeleteFunc(job.Warnings(full), func(w string) bool { return slices.Contains(other, w) })
-	return slices.DeleteFunc(slices.Clone(resp.GetWarnings()), func(w string) bool { return slices.Contains(known, w) })
+	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return slices.Contains(known, w) })
 }
 
 func (c *caller) warnings(all []string) {

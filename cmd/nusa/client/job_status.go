@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -141,6 +142,8 @@ func pending(s *nusav1.JobStatus) string {
 				text = plain(p.GetMessage()) // what failed last
 			case p.GetReason() == nusav1.Reason_REASON_NOT_HEALTHY_YET:
 				text = why(p.GetReason(), p.GetMessage())
+			case missingDriver(p) != "":
+				text = "no node has the driver " + missingDriver(p)
 			}
 			k := kind{text, cmp.Or(p.GetWhat(), "instance")}
 			if counts[k] == 0 {
@@ -154,6 +157,36 @@ func pending(s *nusav1.JobStatus) string {
 		parts = append(parts, fmt.Sprintf("%s: %s", plural(counts[k], k.what), k.text))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// lacked finds the driver that nodes do not have, in their words.
+var lacked = regexp.MustCompile(`has no driver ([a-z0-9-]+)`)
+
+// missingDriver is the driver for want of which instances wait, "" when it is
+// something else.
+func missingDriver(p *nusav1.CountedReason) string {
+	m := lacked.FindStringSubmatch(p.GetMessage())
+	if p.GetReason() != nusav1.Reason_REASON_DRIVER_MISSING || m == nil {
+		return ""
+	}
+	return m[1]
+}
+
+// driverNowhere is the driver that no region has for a job of which nothing is
+// placed, "" when there is hope without another agent.
+func driverNowhere(s *nusav1.JobStatus) string {
+	name := ""
+	for _, g := range s.GetGroups() {
+		if len(g.GetPending()) == 0 || g.GetUnowned() == 0 {
+			continue
+		}
+		for _, p := range g.GetPending() {
+			if name = missingDriver(p); name == "" {
+				return ""
+			}
+		}
+	}
+	return name
 }
 
 // failing says that instances are tried again after they failed.
