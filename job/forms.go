@@ -56,7 +56,7 @@ func form(name protoreflect.FullName) string {
 
 // wordings are fields of other schedulers and what is written here instead.
 var wordings = map[string]string{
-	"anti_affinity":     "spread: {by: 'node.name'} keeps a group's instances apart",
+	"anti_affinity":     `spread: {by: 'node.labels["rack"]'} keeps instances apart; by node they are anyway`,
 	"node_selector":     `constraints: ['node.labels["disk"] == "ssd"'] chooses nodes`,
 	"datacenters":       "regions: {allow: [{name: japaneast}]} chooses regions",
 	"region":            "regions: {allow: [{name: japaneast}]} chooses regions",

@@ -288,7 +288,8 @@ func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file
 func tryNext(f dev.Federation, nusa, job string) string {
 	return fmt.Sprintf(`
 # Try next, in another terminal
-%[1]s  %[2]s alloc list                       # then: %[2]s alloc logs -f ID
+%[1]s  %[2]s alloc list
+  %[2]s job logs %[4]s --tail 5
   %[2]s job plan examples/batch.yaml     # what a submit would do
   %[2]s topology nearest %[3]s
   %[2]s job stop %[4]s

@@ -63,7 +63,7 @@ func (o Options) checkRegions(table *topology.Table) error {
 	for _, r := range o.Regions {
 		switch {
 		case !job.ValidName(r):
-			return fmt.Errorf("--regions: %q is not a name of a region: 1 to 63 of a-z, 0-9 and -, starting with a letter", r)
+			return fmt.Errorf("--regions: %q is not a name of a region: 1 to 63 of a-z, 0-9 and -, starting with a letter; nusa dev --list-regions prints those of the table", r)
 		case seen[r]:
 			return fmt.Errorf("--regions: %s is named twice", r)
 		case table != nil && !table.Has(r):

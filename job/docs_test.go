@@ -1,0 +1,78 @@
+package job
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestJobFileReference: docs/job-file.md has a row for every field that Parse
+// reads and for none besides, the values of its enumerations, and the settings
+// of the drivers.
+func TestJobFileReference(t *testing.T) {
+	text, err := os.ReadFile("../docs/job-file.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|(.*)$").FindAllStringSubmatch(string(text), -1) {
+		if _, twice := rows[m[1]]; twice {
+			t.Errorf("%s has two rows", m[1])
+		}
+		rows[m[1]] = m[2]
+	}
+	md := (&nusav1.JobSpec{}).ProtoReflect().Descriptor()
+	fields := map[string]bool{}
+	for _, p := range paths(md, "", nil) {
+		if strings.HasPrefix(p, "groups.NAME.regions.") {
+			continue // as the job's
+		}
+		if fields[p] = true; rows[p] == "" {
+			t.Errorf("docs/job-file.md has no row for %s", p)
+		}
+	}
+	settings := []string{"command", "args", "user", "dir", "cpu_hard_limit", "ulimits"} // of processes, a row each
+	for row := range rows {
+		if !fields[row] && !slices.Contains(settings, row) && !strings.HasPrefix(row, "node.") {
+			t.Errorf("docs/job-file.md has %s, which is no field", row)
+		}
+	}
+	for _, name := range slices.Concat(settings, dockerFields, incusFields, Ulimits) {
+		if !strings.Contains(string(text), "`"+name+"`") && !strings.Contains(rows["ulimits"], name) {
+			t.Errorf("docs/job-file.md does not name the setting %s", name)
+		}
+	}
+	enums(md, map[protoreflect.FullName]bool{}, func(e protoreflect.EnumDescriptor) {
+		for _, value := range enumNames(e) {
+			if !strings.Contains(string(text), "`"+value+"`") {
+				t.Errorf("docs/job-file.md does not name %s, a value of %s", value, e.Name())
+			}
+		}
+	})
+}
+
+// enums calls f with every enumeration below a message.
+func enums(md protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool, f func(protoreflect.EnumDescriptor)) {
+	if seen[md.FullName()] {
+		return
+	}
+	seen[md.FullName()] = true
+	for i := range md.Fields().Len() {
+		fd := md.Fields().Get(i)
+		if fd.IsMap() {
+			fd = fd.MapValue()
+		}
+		if e := fd.Enum(); e != nil && e.ParentFile() == (&nusav1.JobSpec{}).ProtoReflect().Descriptor().ParentFile() {
+			f(e)
+		}
+		if m := fd.Message(); m != nil {
+			enums(m, seen, f)
+		}
+	}
+}
