@@ -62,6 +62,7 @@ func (k *Planner) Make(in Input) *Plan {
 	if k.nodes != nil {
 		k.nodes.kept = nil
 	}
+	defer k.forget()
 	p := &planner{Planner: k, in: in, plan: &Plan{}}
 	for g := range in.View.Unsettled() {
 		p.group(g)

@@ -47,6 +47,15 @@ func (p *planner) table() *table {
 	return p.nodes
 }
 
+// forget lets go of the view that the plan was made from, but for what the next
+// one that needs nodes is compared with: that may be long after, and thousands of
+// allocations may have changed by then.
+func (k *Planner) forget() {
+	if k.nodes != nil {
+		k.nodes.view = k.nodes.view.Charges()
+	}
+}
+
 // trim forgets what rankings that were not used for long have to catch up
 // with, and the rankings with it.
 func (p *planner) trim() {

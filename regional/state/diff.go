@@ -130,6 +130,13 @@ func (c *cursor[K, V]) next() {
 	}
 }
 
+// Charges is a view of the nodes and what they are charged for alone, for who
+// keeps it to compare a later view with (SameNodes, UsesSince): a whole one would
+// keep every allocation as it was then.
+func (v *View) Charges() *View {
+	return &View{index: v.index, cluster: v.cluster, nodes: v.nodes, uses: v.uses}
+}
+
 // SameNodes says that no node was registered, changed or removed between two
 // views of one state. False is possible even so.
 func (v *View) SameNodes(old *View) bool { return v.nodes.root == old.nodes.root }
