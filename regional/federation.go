@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/origins"
+	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -217,11 +218,7 @@ func (f *federation) save(path string, last bool) error {
 		return err
 	}
 	f.saved, f.savedAt = k.GetToken(), now // also where it fails: not again at once
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, raw, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return serve.Replace(path, raw)
 }
 
 // readFederation takes what an earlier life of this server wrote.

@@ -14,6 +14,13 @@ import (
 // regions four times over.
 const maxCells = 4 * MaxTableRegions * MaxTableRegions
 
+// maxTableName and maxPlainLine bound names and lines, in bytes: of more than
+// that a file is something else.
+const (
+	maxTableName = 253
+	maxPlainLine = 1 << 20
+)
+
 // Cell is one round trip as somebody wrote it down, in milliseconds. It may be
 // impossible: negative, not a number, infinite, zero.
 type Cell struct {
@@ -64,10 +71,10 @@ func ParseMatrix(r io.Reader) (*Cells, error) {
 		line, _ := in.FieldPos(0)
 		from, ok := index[strings.TrimSpace(row[0])]
 		if !ok {
-			return nil, fmt.Errorf("%w: line %d: region %q is not in the first row, which names all regions, as the first column does", ErrTable, line, row[0])
+			return nil, fmt.Errorf("%w: line %d: region %.64q is not in the first row, which names all regions, as the first column does", ErrTable, line, row[0])
 		}
 		if seen[from] {
-			return nil, fmt.Errorf("%w: line %d: region %q comes twice", ErrTable, line, row[0])
+			return nil, fmt.Errorf("%w: line %d: region %.64q comes twice", ErrTable, line, row[0])
 		}
 		seen[from] = true
 		for to, cell := range row[1:] {
@@ -84,7 +91,7 @@ func ParseMatrix(r io.Reader) (*Cells, error) {
 // ErrTable.
 func ParsePlain(r io.Reader) (*Cells, error) {
 	in := bufio.NewScanner(r)
-	in.Buffer(nil, 1<<20)
+	in.Buffer(nil, maxPlainLine)
 	m := &Cells{}
 	from, line := 0, 0
 	for in.Scan() {
@@ -116,6 +123,8 @@ func ParsePlain(r io.Reader) (*Cells, error) {
 		from++
 	}
 	switch err := in.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, fmt.Errorf("%w: line %d: longer than %d bytes", ErrTable, line+1, maxPlainLine)
 	case err != nil:
 		return nil, fmt.Errorf("%w: line %d: %w", ErrTable, line+1, err)
 	case from == 0:
@@ -140,7 +149,7 @@ func ParseEdges(r io.Reader) (*Cells, error) {
 	for i, name := range head {
 		name = strings.ToLower(strings.TrimSpace(name))
 		if at, known := column[name]; known && at >= 0 {
-			return nil, fmt.Errorf("%w: line 1: column %q comes twice", ErrTable, name)
+			return nil, fmt.Errorf("%w: line 1: column %.64q comes twice", ErrTable, name)
 		} else if known {
 			column[name] = i
 		}
@@ -183,6 +192,8 @@ func (m *Cells) region(index map[string]int, name string, line int) (int, error)
 	switch {
 	case name == "":
 		return 0, fmt.Errorf("%w: line %d: a region has no name", ErrTable, line)
+	case len(name) > maxTableName:
+		return 0, fmt.Errorf("%w: line %d: a region's name has %d bytes, at most %d", ErrTable, line, len(name), maxTableName)
 	case !known && len(m.Regions) == MaxTableRegions:
 		return 0, fmt.Errorf("%w: line %d: more than %d regions", ErrTable, line, MaxTableRegions)
 	case !known:
@@ -209,7 +220,7 @@ func (m *Cells) add(from, to int, cell, least string, line int) error {
 		}
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil && !errors.Is(err, strconv.ErrRange) { // beyond range it is infinite: a number, if an impossible one
-			return fmt.Errorf("%w: line %d: %s to %s: %q is not a number of milliseconds", ErrTable, line, m.Regions[from], m.Regions[to], text)
+			return fmt.Errorf("%w: line %d: %s to %s: %.64q is not a number of milliseconds", ErrTable, line, m.Regions[from], m.Regions[to], text)
 		}
 		*field.into = v
 	}
@@ -266,8 +277,11 @@ func indexNames(names []string) (map[string]int, error) {
 		if name == "" {
 			return nil, fmt.Errorf("%w: line 1: region %d has no name", ErrTable, i+1)
 		}
+		if len(name) > maxTableName {
+			return nil, fmt.Errorf("%w: line 1: the name of region %d has %d bytes, at most %d", ErrTable, i+1, len(name), maxTableName)
+		}
 		if _, twice := index[name]; twice {
-			return nil, fmt.Errorf("%w: line 1: region %q comes twice", ErrTable, name)
+			return nil, fmt.Errorf("%w: line 1: region %.64q comes twice", ErrTable, name)
 		}
 		index[name] = i
 	}

@@ -151,27 +151,33 @@ func (d *DataDir) write(m marker) (err error) {
 	if err != nil {
 		return err
 	}
-	tmp := d.Path(markerName + ".new")
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, d.Path(markerName)); err != nil {
-		return err
-	}
-	dir, err := os.Open(d.dir)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+	if err := Replace(d.Path(markerName), append(text, '\n')); err != nil {
 		return err
 	}
 	d.marker = m
 	return nil
+}
+
+// Replace writes a file, readable by its owner only: whole or not at all, also
+// when power fails. Beside it, one that ends in ".new" comes and goes.
+func Replace(path string, text []byte) error {
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // Close lets others use the directory. The lock file stays: removing it would
