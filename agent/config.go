@@ -92,9 +92,11 @@ type Config struct {
 	// SecretsDir holds the secrets that jobs may have, as NAMESPACE/NAME, readable
 	// by their owner alone. Default: none.
 	SecretsDir string
-	// ProcessUser is whom processes run as unless their job says another user,
-	// which then cannot be root. Default: the agent's own, and any.
-	ProcessUser string
+	// ProcessUser is whom processes run as unless their job says another one of
+	// ProcessUsers, both as USER or USER:GROUP; they have no further groups.
+	// Default: the agent's own, and any with all its groups.
+	ProcessUser  string
+	ProcessUsers []string
 
 	// Net is how it reaches sockets. Default: the host's.
 	Net network.Net
@@ -247,7 +249,11 @@ func (c Config) withParts() (Config, error) {
 			return c, err
 		}
 	}
-	p := process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv, User: c.ProcessUser, Hide: c.DataDir})
+	users, err := process.ParseUsers(c.ProcessUser, c.ProcessUsers)
+	if err != nil {
+		return c, fmt.Errorf("%w: %w", errConfig, err)
+	}
+	p := process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv, Users: users, Hide: c.DataDir})
 	c.Drivers, c.closeDrivers, c.elsewhere = map[string]driver.Driver{"process": p}, p.Close, map[string]string{}
 	if c, err = c.withDocker(); err != nil {
 		return c, err

@@ -324,7 +324,8 @@ func value(v any) *structpb.Value {
 	return out
 }
 
-// TestProcessUser: an agent that says as whom processes run lets none be root.
+// TestProcessUser: an agent that says as whom processes run lets none be
+// anybody else.
 func TestProcessUser(t *testing.T) {
 	needsCapability(t, driver.CapUser)
 	m, dir := newMaster(t), t.TempDir()
@@ -333,17 +334,17 @@ func TestProcessUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.ProcessUser = "nobody"
-	m.order(testOrder("aaaa", 1, "process", sh("id -un; ulimit -n; echo x >file; cat conf"), batch, func(_ *nusav1.AllocOrder, g *nusav1.Group) {
+	m.order(testOrder("aaaa", 1, "process", sh("id -un; id -G; ulimit -n; echo x >file; cat conf"), batch, func(_ *nusav1.AllocOrder, g *nusav1.Group) {
 		g.Tasks["main"].Config.Fields["ulimits"] = value(map[string]any{"nofile": 77})
 		g.Tasks["main"].Templates = []*nusav1.Template{{To: "conf", Text: "mine\n", Mode: "0600"}}
 	}))
 	m.order(testOrder("bbbb", 2, "process", map[string]any{"command": "id", "user": "root"}, batch))
 	runAgent(t, c)
 	m.untilState("aaaa", complete)
-	if out, errs := readLogs(t, nusav1.NewAllocationsClient(m.conn()), &nusav1.LogsRequest{Allocation: "aaaa"}); out != "nobody\n77\nmine\n" || errs != "" {
+	if out, errs := readLogs(t, nusav1.NewAllocationsClient(m.conn()), &nusav1.LogsRequest{Allocation: "aaaa"}); out != "nobody\n65534\n77\nmine\n" || errs != "" {
 		t.Errorf("printed %q and %q", out, errs)
 	}
-	if r := m.untilState("bbbb", failed); !strings.Contains(r.GetMessage(), "config.user: this agent runs nothing as root (--process-user)") {
+	if r := m.untilState("bbbb", failed); r.GetReason() != nusav1.Reason_REASON_NOT_ALLOWED || !r.GetDeclined() || !strings.Contains(r.GetMessage(), "config.user: not allowed on this node: jobs may not run as root (--process-user, --process-users)") {
 		t.Errorf("%v", r)
 	}
 }

@@ -18,28 +18,21 @@ import (
 
 // Credential of a user with all of its groups; nil = the one that this process
 // has and cannot change. The user is a name of this host, or a number, perhaps
-// with a group: "1000:1000".
+// with a group, name or number, which is then the only one: "1000:1000".
 func Credential(name string) (*syscall.Credential, error) {
-	u, err := lookupUser(name)
+	uid, gid, err := Lookup(name)
 	if err != nil {
 		return nil, err
 	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	c := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	if os.Geteuid() != 0 {
-		if int(c.Uid) != os.Geteuid() {
+		if int(uid) != os.Geteuid() {
 			return nil, fmt.Errorf("user %s: the agent does not run as root", name)
 		}
 		return nil, nil
 	}
-	if u.Username == "" { // a number that has no name has no further groups
+	c := &syscall.Credential{Uid: uid, Gid: gid}
+	u, err := user.LookupId(strconv.Itoa(int(uid)))
+	if err != nil || strings.Contains(name, ":") { // a number that has no name has no further groups
 		return c, nil
 	}
 	ids, err := u.GroupIds()
@@ -54,18 +47,34 @@ func Credential(name string) (*syscall.Credential, error) {
 	return c, nil
 }
 
-func lookupUser(name string) (*user.User, error) {
+// Lookup is the number of a user, as Credential has it, and of its one or first
+// group: a number that has no name has the group of that number.
+func Lookup(name string) (uid, gid uint32, err error) {
 	id, group, hasGroup := strings.Cut(name, ":")
-	if _, err := strconv.ParseUint(id, 10, 32); err != nil {
-		return user.Lookup(name)
+	u, err := user.LookupId(id)
+	if _, no := strconv.ParseUint(id, 10, 32); no != nil {
+		if u, err = user.Lookup(id); err != nil {
+			return 0, 0, err
+		}
+	} else if err != nil {
+		u = &user.User{Uid: id, Gid: id}
 	}
 	if hasGroup {
-		return &user.User{Uid: id, Gid: group}, nil
+		u.Gid = group
+		if _, no := strconv.ParseUint(group, 10, 32); no != nil {
+			g, err := user.LookupGroup(group)
+			if err != nil {
+				return 0, 0, err
+			}
+			u.Gid = g.Gid
+		}
 	}
-	if u, err := user.LookupId(id); err == nil {
-		return u, nil
+	a, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return 0, 0, err
 	}
-	return &user.User{Uid: id, Gid: id}, nil
+	b, err := strconv.ParseUint(u.Gid, 10, 32)
+	return uint32(a), uint32(b), err
 }
 
 // Ulimit is a soft and a hard limit; the greatest number is unlimited.

@@ -3,7 +3,6 @@
 package process
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -48,9 +47,8 @@ type Config struct {
 	SupervisorArgv []string
 	// NoLimits leaves control groups alone.
 	NoLimits bool
-	// User that tasks run as unless they say another, which then is not root;
-	// "" = the agent's, and they may say any.
-	User string
+	// Users that tasks run as.
+	Users Users
 	// Hide is the agent's folder: tasks of another user see only their own
 	// folders in it. "" = nothing is hidden.
 	Hide string
@@ -156,7 +154,7 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	if err != nil {
 		return supervise.Spec{}, err
 	}
-	if c.user, err = d.userOf(c.user); err != nil {
+	if c.user, err = d.cfg.Users.of(c.user); err != nil {
 		return supervise.Spec{}, fmt.Errorf("config.user: %w", err)
 	}
 	s := supervise.Spec{
@@ -181,16 +179,16 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	return s, err
 }
 
-// userOf is whom a task runs as.
-func (d *Driver) userOf(user string) (string, error) {
-	if d.cfg.User == "" || user == "" {
-		return cmp.Or(user, d.cfg.User), nil
+// Admit: see driver.Admitter.
+func (d *Driver) Admit(t driver.Task) error {
+	c, err := parse(t)
+	if err != nil {
+		return nil // Start says so
 	}
-	c, err := supervise.Credential(user)
-	if err == nil && c != nil && c.Uid == 0 {
-		err = errors.New("this agent runs nothing as root (--process-user)")
+	if _, err := d.cfg.Users.of(c.user); errors.Is(err, driver.ErrNotAllowed) {
+		return fmt.Errorf("config.user: %w", err)
 	}
-	return user, err
+	return nil
 }
 
 // Status: see driver.Driver.

@@ -1,0 +1,140 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// TestUsers: jobs are whom the operator names, with the group that is meant.
+func TestUsers(t *testing.T) {
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip("no user nobody: ", err)
+	}
+	own := nobody.Uid + ":" + nobody.Gid
+	for _, c := range []struct {
+		first  string
+		others []string
+		say    string
+		want   string // "-" = not allowed, "?" = unknown
+	}{
+		{"", nil, "", ""},
+		{"", nil, "root", "root"},
+		{"", nil, "nobody", "nobody"},
+		{"nobody", nil, "", own},
+		{"nobody", nil, "nobody", own},
+		{"nobody", nil, nobody.Uid, own},
+		{"nobody", nil, own, own},
+		{"nobody", nil, "nobody:0", "-"},
+		{"nobody", nil, "nobody:root", "-"},
+		{"nobody", nil, nobody.Uid + ":4711", "-"},
+		{"nobody", nil, "root", "-"},
+		{"nobody", nil, "0", "-"},
+		{"nobody", nil, "00", "-"},
+		{"nobody", nil, "0:" + nobody.Gid, "-"},
+		{"nobody", nil, "4711", "-"},
+		{"nobody", nil, "4711:4711", "-"},
+		{"nobody", nil, "no-such-user", "?"},
+		{"nobody", nil, "nobody:no-such-group", "?"},
+		{"nobody", nil, "4294967296", "?"},
+		{"nobody", []string{"4711"}, "", own},
+		{"nobody", []string{"4711"}, "4711", "4711:4711"},
+		{"nobody", []string{"4711:4712"}, "4711", "4711:4712"},
+		{"nobody", []string{"4711:4712"}, "4711:4712", "4711:4712"},
+		{"nobody", []string{"4711:4712"}, "4711:4711", "-"},
+		{"nobody:root", nil, "nobody", nobody.Uid + ":0"},
+		{"root", nil, "", "0:0"},
+	} {
+		u, err := ParseUsers(c.first, c.others)
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		d := New(Config{Dir: t.TempDir(), SupervisorArgv: []string{"true"}, Users: u, NoLimits: true})
+		task := driver.Task{Config: map[string]any{"command": "true", "user": c.say}}
+		got, err := u.of(c.say)
+		switch admit := d.Admit(task); {
+		case c.want == "-":
+			if !errors.Is(err, driver.ErrNotAllowed) || !errors.Is(admit, driver.ErrNotAllowed) || !strings.Contains(admit.Error(), "config.user: ") || !strings.Contains(admit.Error(), "--process-users") {
+				t.Errorf("%+v: %q, %v, %v", c, got, err, admit)
+			}
+		case c.want == "?":
+			if err == nil || errors.Is(err, driver.ErrNotAllowed) || admit != nil {
+				t.Errorf("%+v: %q, %v, %v", c, got, err, admit)
+			}
+		case got != c.want || err != nil || admit != nil:
+			t.Errorf("%+v: %q, %v, %v", c, got, err, admit)
+		}
+	}
+	for _, c := range []struct {
+		first  string
+		others []string
+		words  string
+	}{
+		{"", []string{"nobody"}, "--process-user: a user is missing"},
+		{"nobody", []string{""}, "--process-users: a user is missing"},
+		{"no-such-user", nil, "--process-user: user: unknown user no-such-user"},
+		{"nobody:no-such-group", nil, "--process-user: group: unknown group no-such-group"},
+	} {
+		if _, err := ParseUsers(c.first, c.others); err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// TestNoFurtherGroups: a process has the group of its user alone, and none of
+// the agent's; a user that a job may choose freely has all of its own.
+func TestNoFurtherGroups(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("other users: only as root")
+	}
+	name, groups := memberOfMore(t)
+	u, err := ParseUsers(name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, bound := newDriver(t, t.TempDir()), newDriver(t, t.TempDir())
+	bound.cfg.Users = u
+	for i, c := range []struct {
+		d    *Driver
+		want []string
+	}{{free, groups}, {bound, groups[:1]}} {
+		task := sleeping(t, c.d, func(x *driver.Task) {
+			x.ID.Run = i + 1
+			x.Config = map[string]any{"command": "sleep", "args": []any{"3600"}, "user": name}
+		})
+		if got := strings.Fields(output(t, c.d, task.ID, "id -G")); !slices.Equal(got, c.want) {
+			t.Errorf("%s has the groups %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// memberOfMore is a user of this host that has further groups, and all of its
+// groups, its own first.
+func memberOfMore(t *testing.T) (name string, groups []string) {
+	t.Helper()
+	text, err := os.ReadFile("/etc/group")
+	if err != nil {
+		t.Skip(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		name, _, _ := strings.Cut(fields[len(fields)-1], ",")
+		u, err := user.Lookup(name)
+		if err != nil || u.Uid == "0" {
+			continue
+		}
+		if ids, err := u.GroupIds(); err == nil && len(ids) > 1 {
+			ids = slices.DeleteFunc(ids, func(id string) bool { return id == u.Gid })
+			return name, append([]string{u.Gid}, ids...)
+		}
+	}
+	t.Skip("no user of this host has further groups")
+	return "", nil
+}
