@@ -30,7 +30,7 @@ func TestConfig(t *testing.T) {
 		"config.dir: must be an absolute path":                     with("dir", "srv"),
 		"config.labels: nusa.alloc: labels that begin with nusa.":  with("labels", map[string]any{"nusa.alloc": "x"}),
 		"config.labels: team: must be a text":                      with("labels", map[string]any{"team": 1.0}),
-		"config.privileged: not allowed on this node":          with("privileged", true),
+		"config.privileged: not allowed on this node":              with("privileged", true),
 	} {
 		d, err := New(Config{Dir: t.TempDir(), Host: "unix:///no/such/socket"})
 		if err != nil {

@@ -37,10 +37,13 @@ func TestRequest(t *testing.T) {
 	}
 	container.Ports = []driver.Port{{Label: "http", Host: 20001, To: 8080}}
 	container.Volumes = []driver.Volume{{Name: "data", Source: "/srv/data", ReadOnly: true}, {Name: "etc", Source: "/srv/etc", Target: "/etc/app"}}
-	machine.Config = map[string]any{"image": "debian-12", "type": "virtual-machine", "target": "member-2", "config": map[string]any{"security.secureboot": false}}
+	machine.Config = map[string]any{"image": "debian-12", "type": "virtual-machine", "target": "member-2",
+		"config":  map[string]any{"security.secureboot": false, "cloud-init.user-data": "#cloud-config\nhostname: web\n"},
+		"devices": map[string]any{"agent": map[string]any{"type": "disk", "source": "agent:config"}, "root": map[string]any{"type": "disk", "path": "/", "pool": "default", "size": "20GiB"}}}
+	machine.Volumes, machine.SecretsDir = container.Volumes, "/d/allocs/a/secrets/web_1"
 	for name, task := range map[string]driver.Task{"container": container, "virtual-machine": machine} {
 		c, err := parse(task)
-		if err != nil {
+		if err := errors.Join(err, c.allowed(Config{Profiles: []string{"web"}})); err != nil {
 			t.Fatal(err)
 		}
 		got, err := json.MarshalIndent(request("owner-1", task, c, "/d/incus/a/web_1.2/box", []string{"/usr/bin/nusa", "supervise"}), "", "  ")

@@ -152,10 +152,17 @@ func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) 
 	inst, err := d.engine.instance(ctx, rec.Instance)
 	switch {
 	case refused(err, http.StatusNotFound):
-		if err := d.checkImage(ctx, c); err != nil {
+		var server api.Server
+		if err := d.engine.call(ctx, http.MethodGet, "/1.0", nil, nil, &server); err != nil {
+			return err
+		}
+		if err := d.checkImage(ctx, c, server.Environment.Architectures); err != nil {
 			return err
 		}
 		query := url.Values{}
+		if c.target == "" && server.Environment.ServerClustered {
+			c.target = server.Environment.ServerName // where the task's folders are
+		}
 		if c.target != "" {
 			query.Set("target", c.target)
 		}
@@ -264,8 +271,8 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 }
 
 // checkImage looks at a local image before anything is made: its name, its type
-// and its architecture.
-func (d *Driver) checkImage(ctx context.Context, c config) error {
+// and its architecture, of those that the daemon's host runs.
+func (d *Driver) checkImage(ctx context.Context, c config, runs []string) error {
 	src := source(c.image)
 	if src.Server != "" {
 		return nil // the daemon fetches it, and says what is wrong
@@ -285,12 +292,8 @@ func (d *Driver) checkImage(ctx context.Context, c config) error {
 	if image.Type != c.kind {
 		return fmt.Errorf("config.type: image %s is of a %s", c.image, image.Type)
 	}
-	var server api.Server
-	if err := d.engine.call(ctx, http.MethodGet, "/1.0", nil, nil, &server); err != nil {
-		return err
-	}
-	if known := server.Environment.Architectures; !slices.Contains(known, image.Architecture) {
-		return fmt.Errorf("config.image: %s is for %s, this host runs %s", c.image, image.Architecture, strings.Join(known, ", "))
+	if !slices.Contains(runs, image.Architecture) {
+		return fmt.Errorf("config.image: %s is for %s, this host runs %s", c.image, image.Architecture, strings.Join(runs, ", "))
 	}
 	return nil
 }

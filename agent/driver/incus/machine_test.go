@@ -1,0 +1,138 @@
+package incus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lxc/incus/v6/shared/api"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// pretender answers as a daemon would that has one image, and keeps what it was
+// asked to make. It stands in where machines cannot be booted.
+type pretender struct {
+	image  api.Image
+	server api.ServerEnvironment
+	query  string
+	post   api.InstancesPost
+	err    error
+}
+
+func (p *pretender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	reply := func(v any) { _ = json.NewEncoder(w).Encode(map[string]any{"type": "sync", "metadata": v}) }
+	switch path := r.Method + " " + r.URL.Path; {
+	case path == "GET /1.0":
+		reply(api.Server{Environment: p.server})
+	case path == "GET /1.0/images/aliases/debian-12":
+		reply(api.ImageAliasesEntry{ImageAliasesEntryPut: api.ImageAliasesEntryPut{Target: "abc"}})
+	case path == "GET /1.0/images/abc":
+		reply(p.image)
+	case path == "POST /1.0/instances":
+		body := json.NewDecoder(r.Body)
+		body.DisallowUnknownFields()
+		p.query, p.err = r.URL.RawQuery, body.Decode(&p.post)
+		_ = json.NewEncoder(w).Encode(map[string]any{"type": "async", "operation": "/1.0/operations/1"})
+	case path == "GET /1.0/operations/1/wait":
+		reply(api.Operation{StatusCode: api.Success})
+	default:
+		_ = json.NewEncoder(w).Encode(map[string]any{"type": "error", "error_code": http.StatusNotFound, "error": "not found"})
+	}
+}
+
+// pretend returns a driver over it.
+func pretend(t *testing.T, p *pretender) *Driver {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	lis, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: p}
+	go func() { _ = srv.Serve(lis) }()
+	t.Cleanup(func() { srv.Close() })
+	d, err := New(Config{Dir: t.TempDir(), Address: socket, Init: []string{"/bin/true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+func machine() driver.Task {
+	t := sample()
+	t.Config = map[string]any{"image": "debian-12", "type": typeVM}
+	return t
+}
+
+// TestMachineStart: what a start asks of the daemon for a machine, from the look
+// at its image to the member of a cluster; it then runs, and what only a
+// supervised command has is refused by name.
+func TestMachineStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		target string
+		server api.ServerEnvironment
+		query  string
+	}{
+		"alone":         {"", api.ServerEnvironment{ServerName: "here"}, ""},
+		"in a cluster":  {"", api.ServerEnvironment{ServerName: "here", ServerClustered: true}, "target=here"},
+		"on a member":   {"member 2", api.ServerEnvironment{ServerName: "here", ServerClustered: true}, "target=member+2"},
+		"named, though": {"here", api.ServerEnvironment{}, "target=here"}, // the daemon says what is wrong
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pretender{image: api.Image{Type: typeVM, Architecture: "x86_64"}, server: c.server}
+			p.server.Architectures = []string{"x86_64", "i686"}
+			d, task := pretend(t, p), machine()
+			if c.target != "" {
+				task.Config["target"] = c.target
+			}
+			if err := d.Start(t.Context(), task); err != nil {
+				t.Fatal(err)
+			}
+			if p.err != nil || p.query != c.query || p.post.Type != api.InstanceTypeVM || !p.post.Start || p.post.Config["limits.cpu"] != "2" || p.post.Config["limits.memory"] != "536870912" || p.post.Config["raw.lxc"] != "" || p.post.Config["boot.autostart"] != "false" {
+				t.Errorf("%q, %+v, %v", p.query, p.post, p.err)
+			}
+			if rec, err := d.read(task.ID); err != nil || rec.Supervised || rec.Started.IsZero() || rec.Instance != p.post.Name {
+				t.Errorf("%+v, %v", rec, err)
+			}
+			if err := d.Renew(t.Context(), task.ID, 1); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "config.command") {
+				t.Errorf("renewed: %v", err)
+			}
+			p.query = "none"
+			if err := d.Start(context.WithoutCancel(t.Context()), task); err != nil || p.query != "none" {
+				t.Errorf("a second start asks for %q: %v", p.query, err)
+			}
+		})
+	}
+}
+
+// TestMachineRefused before anything is asked for, or made.
+func TestMachineRefused(t *testing.T) {
+	for _, c := range []struct {
+		image  api.Image
+		change func(*driver.Task)
+		words  string
+	}{
+		{api.Image{Type: typeVM, Architecture: "aarch64"}, func(*driver.Task) {}, "config.image: debian-12 is for aarch64, this host runs x86_64"},
+		{api.Image{Type: typeContainer, Architecture: "x86_64"}, func(*driver.Task) {}, "config.type: image debian-12 is of a container"},
+		{api.Image{}, func(x *driver.Task) { x.Config["image"] = "none" }, "config.image: none: not found"},
+		{api.Image{}, func(x *driver.Task) { x.Config["command"] = "httpd" }, "config.command: a virtual machine runs its image's own init"},
+		{api.Image{}, func(x *driver.Task) { x.LeaseDeadline = 1 }, "config.command: required in a group that stops on lost contact"},
+		{api.Image{}, func(x *driver.Task) { x.Ports = []driver.Port{{Label: "http", Host: 1, To: 1}} }, "ports: a virtual machine has a network of its own"},
+		{api.Image{}, func(x *driver.Task) { x.Config["config"] = map[string]any{"raw.qemu": "-x"} }, `config.config["raw.qemu"]: not allowed on this node`},
+		{api.Image{}, func(x *driver.Task) { x.Config["config"] = map[string]any{"limits.memory": "1GiB"} }, `config.config["limits.memory"]: comes from the task's resources`},
+	} {
+		p := &pretender{image: c.image, server: api.ServerEnvironment{Architectures: []string{"x86_64"}}}
+		d, task := pretend(t, p), machine()
+		c.change(&task)
+		if err := d.Start(t.Context(), task); err == nil || !strings.Contains(err.Error(), c.words) || p.post.Name != "" {
+			t.Errorf("%v, want %q; asked for %+v", err, c.words, p.post)
+		}
+	}
+}
