@@ -58,7 +58,7 @@ func planAsk(g *nusav1.Group) place.Ask {
 	return place.Ask{
 		CPUMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes,
 		GPU:  place.GPU{Count: int(a.GPUCount), Models: a.GPUModels, ShareMilli: int(a.GPUShareMilli)},
-		Pool: a.Pool, Drivers: a.Drivers, Constraints: a.Constraints,
+		Pool: a.Pool, Drivers: a.Drivers, Capabilities: a.Capabilities(), Constraints: a.Constraints,
 		StaticPorts: ints(a.StaticPorts()), DynamicPorts: a.DynamicPorts(), Dedicated: a.Dedicated,
 	}
 }
@@ -135,7 +135,7 @@ func (st *state) dropAsks(j *jobState) {
 
 func subscription(hash uint64, a place.Ask) *nusav1.ShapeSubscription {
 	s := &nusav1.ShapeSubscription{
-		Ask: hash, Constraints: a.Constraints, Pool: a.Pool, Drivers: a.Drivers,
+		Ask: hash, Constraints: a.Constraints, Pool: a.Pool, Drivers: a.Drivers, Capabilities: a.Capabilities,
 		Dedicated: a.Dedicated, DynamicPorts: int32(a.DynamicPorts),
 		Resources: &nusav1.Resources{CpuMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes},
 	}

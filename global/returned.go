@@ -18,8 +18,10 @@ const (
 	// agents decline it.
 	maxHold = 5 * time.Minute
 	// reasonDeclined: agents refused the work although the region's view of them
-	// says that it fits, so no report will tell when to ask again.
-	reasonDeclined = "declined"
+	// says that it fits, so no report will tell when to ask again. It is the same
+	// with reasonCapability from a region whose version counts without them.
+	reasonDeclined   = "declined"
+	reasonCapability = "capability_missing"
 )
 
 // returned is a region's latest refusal of a group, which the placer remembers
@@ -85,7 +87,7 @@ func (r *regionState) remember(ret returned, interval time.Duration) {
 
 // declined: see reasonDeclined.
 func (r returned) declined() bool {
-	return r.Reason == reasonDeclined ||
+	return r.Reason == reasonDeclined || r.Reason == reasonCapability ||
 		slices.ContainsFunc(r.Counts, func(c region.CountedReason) bool { return c.Reason == reasonDeclined })
 }
 

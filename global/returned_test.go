@@ -3,6 +3,7 @@ package global
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,51 +14,71 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestDeclinedIsHeldBack: work that every agent of the only region declines,
-// although it fits by the region's count, is offered less and less often, and
-// again at once in a new version.
+// TestDeclinedIsHeldBack: work that every agent of the only region declines, or
+// lacks a capability for, although it fits by the region's count, is offered
+// less and less often, and again at once in a new version.
 func TestDeclinedIsHeldBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFederation()
-		start := time.Now()
-		s := f.start(t, "g1", func(c *Config) {
-			c.Clock = func() time.Duration { return time.Since(start) }
-			c.ReportInterval = 0 // the default, 5 s
+	for _, why := range []nusav1.Reason{nusav1.Reason_REASON_DECLINED, nusav1.Reason_REASON_CAPABILITY_MISSING} {
+		t.Run(why.String(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { heldBackFor(t, why) }) })
+	}
+}
+
+func heldBackFor(t *testing.T, why nusav1.Reason) {
+	f := newFederation()
+	start := time.Now()
+	s := f.start(t, "g1", func(c *Config) {
+		c.Clock = func() time.Duration { return time.Since(start) }
+		c.ReportInterval = 0 // the default, 5 s
+	})
+	var offers atomic.Int32
+	r := s.joined("alpha", func(r *fakeRegion) {
+		r.script = func(s *nusav1.Slot) []*nusav1.SlotAnswer {
+			offers.Add(1)
+			a := answerTo(s, nusav1.SlotState_SLOT_STATE_RETURNED)
+			a.Reason = why
+			return []*nusav1.SlotAnswer{a}
+		}
+	})
+	s.submit(testJob("api", 1))
+	pass := func(d time.Duration) {
+		for id := range uint64(d / (5 * time.Second)) {
+			time.Sleep(5 * time.Second)
+			r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: &nusav1.LeaseRequest{Id: id + 1}}})
+			r.mu.Lock()
+			rep := r.report()
+			r.mu.Unlock()
+			r.send(rep)
+		}
+		synctest.Wait()
+	}
+	pass(time.Hour)
+	// 5, 10, 20 ... 160 s, then each 5 min: about 6 + 11; 720 reports came.
+	if n := offers.Load(); n < 12 || n > 20 {
+		t.Errorf("offered %d times in an hour", n)
+	}
+	before := offers.Load()
+	s.submit(testJob("api", 1, func(j *nusav1.JobSpec) { j.Priority = proto.Int32(60) }))
+	pass(10 * time.Second)
+	if n := offers.Load() - before; n < 1 || n > 3 {
+		t.Errorf("the new version was offered %d times in 10 s", n)
+	}
+	r.leave()
+	s.stop()
+}
+
+// TestSubscribedWithCapabilities: regions are asked to count with what the
+// drivers must be able to do, so that a region that cannot is not asked at all.
+func TestSubscribedWithCapabilities(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	r := s.joined("alpha")
+	s.submit(testJob("api", 1, func(j *nusav1.JobSpec) {
+		j.Groups["web"].Tasks["server"].Check = &nusav1.Check{Kind: &nusav1.Check_Command{Command: &nusav1.CommandCheck{Command: []string{"/bin/true"}}}}
+		j.Groups["web"].Tasks["server"].Secrets = []string{"key"}
+	}))
+	r.wait("the capabilities", func() bool {
+		return slices.ContainsFunc(r.shapes.GetAsks(), func(a *nusav1.ShapeSubscription) bool {
+			return slices.Equal(a.GetCapabilities(), []string{"process/exec", "process/secrets"})
 		})
-		var offers atomic.Int32
-		r := s.joined("alpha", func(r *fakeRegion) {
-			r.script = func(s *nusav1.Slot) []*nusav1.SlotAnswer {
-				offers.Add(1)
-				a := answerTo(s, nusav1.SlotState_SLOT_STATE_RETURNED)
-				a.Reason = nusav1.Reason_REASON_DECLINED
-				return []*nusav1.SlotAnswer{a}
-			}
-		})
-		s.submit(testJob("api", 1))
-		pass := func(d time.Duration) {
-			for id := range uint64(d / (5 * time.Second)) {
-				time.Sleep(5 * time.Second)
-				r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: &nusav1.LeaseRequest{Id: id + 1}}})
-				r.mu.Lock()
-				rep := r.report()
-				r.mu.Unlock()
-				r.send(rep)
-			}
-			synctest.Wait()
-		}
-		pass(time.Hour)
-		// 5, 10, 20 ... 160 s, then each 5 min: about 6 + 11; 720 reports came.
-		if n := offers.Load(); n < 12 || n > 20 {
-			t.Errorf("offered %d times in an hour", n)
-		}
-		before := offers.Load()
-		s.submit(testJob("api", 1, func(j *nusav1.JobSpec) { j.Priority = proto.Int32(60) }))
-		pass(10 * time.Second)
-		if n := offers.Load() - before; n < 1 || n > 3 {
-			t.Errorf("the new version was offered %d times in 10 s", n)
-		}
-		r.leave()
-		s.stop()
 	})
 }
 

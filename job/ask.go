@@ -86,6 +86,22 @@ func AskOf(g *nusav1.Group) Ask {
 	return a
 }
 
+// selfFencing is the capability of drivers whose tasks end by themselves when
+// their lease does: without it no singleton.
+const selfFencing = "self_fencing"
+
+// Capabilities are the needs in one list, sorted: "docker/exec".
+func (a Ask) Capabilities() []string {
+	var out []string
+	for d, needs := range a.Needs {
+		for _, n := range needs {
+			out = append(out, d+"/"+n)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // need adds the capabilities, in a driver's words, that a task asks for.
 func (a *Ask) need(t *nusav1.Task, g *nusav1.Group) {
 	var needs []string
@@ -103,6 +119,9 @@ func (a *Ask) need(t *nusav1.Task, g *nusav1.Group) {
 	}
 	if t.GetCheck().GetCommand() != nil {
 		needs = append(needs, "exec")
+	}
+	if g.GetSingleton() {
+		needs = append(needs, selfFencing)
 	}
 	if len(needs) == 0 {
 		return

@@ -59,6 +59,7 @@ func (l *leader) explainGroup(in sched.Input, g *state.GroupView) (*nusav1.Group
 	out := &nusav1.GroupExplanation{Group: g.Key.Group, Desired: g.Wanted}
 	plan, decided := l.sched.planned()
 	reasons := l.sched.pending(g.Key)
+	out.Pending = l.reasons(in.View, g)
 	waiting := int32(0)
 	if plan != nil {
 		out.Unplaced, waiting = plan.Lacking(g.Key)
@@ -78,6 +79,9 @@ func (l *leader) explainGroup(in sched.Input, g *state.GroupView) (*nusav1.Group
 			out.Desired = int32(len(live)) + out.Unplaced + waiting
 			verdict.Fits = int32(len(live))
 		}
+		if out.Unplaced > 0 {
+			out.Remedy = remedy(in, job, g.Key.Group)
+		}
 	}
 	if len(reasons) > 0 {
 		verdict.Reason, verdict.Message = reasonToWire(reasons[0].Reason), reasons[0].Message
@@ -89,6 +93,14 @@ func (l *leader) explainGroup(in sched.Input, g *state.GroupView) (*nusav1.Group
 	out.Regions = []*nusav1.RegionVerdict{verdict}
 	out.Nodes = l.verdicts(sched.Explain(in, g.Key))
 	return out, placed
+}
+
+// remedy says what change would make one more instance fit.
+func remedy(in sched.Input, job *state.Job, group string) string {
+	if c := sched.Remedy(in, job, group); c != nil {
+		return c.String()
+	}
+	return ""
 }
 
 func newestVersion(g *state.GroupView) int64 {
@@ -167,8 +179,10 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 		return nil, wireError(r.Err)
 	}
 	in.View = fork.Snapshot()
-	plan := sched.Make(in)
-	for g := range in.View.JobGroups(candidate.Key) {
+	submitted := in.View
+	plan := carriedOut(&in, fork)
+	reasons := reasonsOf(plan)
+	for g := range submitted.JobGroups(candidate.Key) {
 		for _, s := range g.Slots {
 			out.Slots = append(out.Slots, slotToWire(s, l.s.cfg.Region.GetName()))
 		}
@@ -184,11 +198,35 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 		}
 		if ge.Unplaced > 0 {
 			out.Unplaced[g.Key.Group] = ge.Unplaced
+			ge.Remedy = remedy(in, candidate, g.Key.Group)
 		}
+		ge.Pending = countedToWire(reasons[g.Key])
 		ge.Nodes = l.verdicts(planned(sched.ExplainAsk(l.input(view), candidate, g.Key.Group), plan, g.Key))
 		out.Explanation.Groups = append(out.Explanation.Groups, ge)
 	}
 	return out, nil
+}
+
+// dryPlans bounds the plans of a dry run: each places thousands.
+const dryPlans = 64
+
+// carriedOut plans over a fork of the state until nothing is left to decide, as
+// the master would while no agent reports. It answers what is placed, and what
+// is left as the last plan says it; in.View is the state then.
+func carriedOut(in *sched.Input, fork *state.State) *sched.Plan {
+	var places []sched.Place
+	for i := 0; ; i++ {
+		plan := sched.Make(*in)
+		if plan.Empty() || i == dryPlans {
+			plan.Places = places
+			return plan
+		}
+		places = append(places, plan.Places...)
+		for _, c := range plan.Commands(newID, perCommand) {
+			fork.Apply(in.View.Index()+1, state.Command{NowUnixNano: in.NowUnixNano, ApplyPlan: &c})
+		}
+		in.View = fork.Snapshot()
+	}
 }
 
 // planDiff is what a submit would change: a stopped job would run again.

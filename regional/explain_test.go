@@ -2,12 +2,14 @@ package regional_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -52,6 +54,44 @@ func TestExplainOfALocalJob(t *testing.T) {
 			t.Errorf("status %q, %v", j.GetStatus().GetMessage(), err)
 		}
 	})
+}
+
+// TestPlanSaysWhy: the reasons that a plan gives are those that explain gives
+// after the submit, and the change that it names does help.
+func TestPlanSaysWhy(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*nusav1.Group)
+		count  int32
+		remedy string
+	}{
+		"too large":  {func(g *nusav1.Group) { g.Tasks["main"].Resources.CpuMilli = 64_000 }, 1, "n1 would take one more with at most 4 cpu"},
+		"two things": {func(g *nusav1.Group) { g.Tasks["main"].Resources.CpuMilli, g.Pool = 5000, "batch" }, 1, `n1 would take one more with at most 4 cpu, pool "default"`},
+		"full":       {func(g *nusav1.Group) { g.Tasks["main"].Resources.CpuMilli = 1500 }, 3, "n1 would take one more with at most 1 cpu"},
+		"picky":      {func(g *nusav1.Group) { g.Constraints = []string{`node.labels["name"] == "n9"`} }, 1, `n1 would take one more with no constraint node.labels["name"] == "n9"`},
+		"no driver":  {func(g *nusav1.Group) { g.Tasks["main"].Driver, g.Tasks["main"].Config = "other", nil }, 1, ""},
+		"too many":   {func(g *nusav1.Group) { g.Tasks["main"].Resources.CpuMilli = 500 }, 10, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+				s := spec("web", c.count)
+				c.change(s.Groups["web"])
+				plan, err := jobs.Plan(ctx, &nusav1.PlanRequest{Spec: s})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := plan.GetExplanation().GetGroups()[0]
+				w.submit(1, s)
+				w.eventually("it is decided", func() bool { return len(w.explained(ctx, jobs, "web").GetPending()) > 0 })
+				e := w.explained(ctx, jobs, "web")
+				if p.GetUnplaced() == 0 || p.GetUnplaced() != e.GetUnplaced() || plan.GetUnplaced()["web"] != p.GetUnplaced() || p.GetRemedy() != c.remedy || e.GetRemedy() != c.remedy {
+					t.Errorf("plan %v\nexplain %v", p, e)
+				}
+				if !slices.EqualFunc(p.GetPending(), e.GetPending(), func(a, b *nusav1.CountedReason) bool { return proto.Equal(a, b) }) {
+					t.Errorf("plan says %v\nexplain %v", p.GetPending(), e.GetPending())
+				}
+			})
+		})
+	}
 }
 
 // TestExplainOfWhatIsElsewhere: a region also says how its nodes would fare for

@@ -268,6 +268,7 @@ type fakeAgent struct {
 	react    func(*nusav1.AllocOrder) *nusav1.AllocReport
 	stats    func() *nusav1.NodeStats // with each heartbeat; nil: none
 	leaves   bool                     // it says goodbye when it is woken
+	can      []string                 // what its driver can do
 	cancel   context.CancelFunc
 	done     chan struct{}
 
@@ -303,12 +304,13 @@ func declines(o *nusav1.AllocOrder) *nusav1.AllocReport {
 	return r
 }
 
-// agent starts a node with 4 cores and 4 GiB.
-func (w *world) agent(name string, react func(*nusav1.AllocOrder) *nusav1.AllocReport) *fakeAgent {
+// agent starts a node with 4 cores and 4 GiB; can is what its driver can do
+// besides self_fencing.
+func (w *world) agent(name string, react func(*nusav1.AllocOrder) *nusav1.AllocReport, can ...string) *fakeAgent {
 	a := &fakeAgent{
 		w: w, id: "node-" + name, name: name, ip: fmt.Sprintf("10.1.1.%d", len(w.agents)+1), react: react,
 		orders: map[string]*nusav1.AllocOrder{}, reports: link.NewOutbox[*nusav1.AllocReport]("store-"+name, 64),
-		wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), can: append(can, "self_fencing"),
 	}
 	w.agents = append(w.agents, a)
 	a.start()
@@ -403,7 +405,7 @@ func (a *fakeAgent) hello() *nusav1.AgentHello {
 		Inventory: &nusav1.NodeInventory{
 			Capacity: &nusav1.Resources{CpuMilli: 4000, MemoryBytes: 4 << 30, DiskBytes: 10 << 30}, Pool: "default",
 			Labels:  map[string]string{"name": a.name},
-			Drivers: []*nusav1.DriverInfo{{Name: "process", Healthy: true, Capabilities: []string{"self_fencing"}}},
+			Drivers: []*nusav1.DriverInfo{{Name: "process", Healthy: true, Capabilities: a.can}},
 			PortMin: 20000, PortMax: 20099,
 		},
 	}

@@ -40,7 +40,7 @@ type scheduler struct {
 	// somebody has asked.
 	last         *sched.Plan
 	lastUnixNano int64
-	reasons      map[state.GroupKey][]state.Count
+	reasons      map[state.GroupKey][]counted
 	unplaced     map[state.GroupKey][]sched.Unplaced
 	// settled is the greatest revision of slots that are placed as far as they
 	// can be: what a report charges for.
@@ -146,8 +146,14 @@ var waitText = map[state.Reason]string{
 	state.ReasonDeclined: "its node declined it and is asked again soon",
 }
 
+// counted is a reason with what it counts: nodes or instances.
+type counted struct {
+	state.Count
+	what string
+}
+
 // pending are the counted reasons of a group's instances without a node.
-func (s *scheduler) pending(key state.GroupKey) []state.Count {
+func (s *scheduler) pending(key state.GroupKey) []counted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reasons == nil && s.last != nil {
@@ -169,26 +175,27 @@ func (s *scheduler) without(key state.GroupKey) []sched.Unplaced {
 	return s.unplaced[key]
 }
 
-func reasonsOf(plan *sched.Plan) map[state.GroupKey][]state.Count {
-	out := map[state.GroupKey][]state.Count{}
+// reasonsOf are the reasons of a plan, made or to be made.
+func reasonsOf(plan *sched.Plan) map[state.GroupKey][]counted {
+	out := map[state.GroupKey][]counted{}
 	for _, u := range plan.Unplaced {
 		out[u.Key] = append(out[u.Key], blockingFirst(&u)...)
 	}
 	for _, w := range plan.Waiting {
-		out[w.Key] = append(out[w.Key], state.Count{Reason: w.Reason, Count: sched.Instances(w.Ranges), Message: waitText[w.Reason]})
+		out[w.Key] = append(out[w.Key], counted{state.Count{Reason: w.Reason, Count: sched.Instances(w.Ranges), Message: waitText[w.Reason]}, "instance"})
 	}
 	return out
 }
 
 // blockingFirst are the counted reasons, the one that stands in the way first
 // and with its figures.
-func blockingFirst(u *sched.Unplaced) []state.Count {
-	out := []state.Count{{Reason: u.Reason, Message: u.Message, Count: sched.Instances(u.Ranges)}}
+func blockingFirst(u *sched.Unplaced) []counted {
+	out := []counted{{state.Count{Reason: u.Reason, Message: u.Message, Count: sched.Instances(u.Ranges)}, "instance"}}
 	for _, c := range u.Counts {
 		if c.Reason == u.Reason {
-			out[0].Count = c.Count
+			out[0].Count.Count, out[0].what = c.Count, "node"
 		} else {
-			out = append(out, c)
+			out = append(out, counted{c, "node"})
 		}
 	}
 	return out

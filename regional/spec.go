@@ -16,10 +16,6 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// selfFencing is the capability of drivers whose tasks end by themselves when
-// their lease does: without it no singleton.
-const selfFencing = "self_fencing"
-
 var stable = proto.MarshalOptions{Deterministic: true}
 
 // jobOf is what the state keeps of a spec whose defaults are filled in. raw is
@@ -81,11 +77,7 @@ func askOf(g *nusav1.Group) state.Ask {
 		Spread:      a.SpreadBy,
 	}
 	for _, d := range a.Drivers {
-		caps := a.Needs[d]
-		if g.GetSingleton() {
-			caps = slices.Sorted(slices.Values(append([]string{selfFencing}, caps...)))
-		}
-		out.Drivers = append(out.Drivers, state.DriverAsk{Name: d, Capabilities: caps})
+		out.Drivers = append(out.Drivers, state.DriverAsk{Name: d, Capabilities: a.Needs[d]})
 	}
 	for _, p := range a.Ports {
 		out.Ports = append(out.Ports, state.PortAsk{Label: p.Label, Static: p.Static})
@@ -116,7 +108,13 @@ func askOfShape(s *nusav1.ShapeSubscription) *state.Ask {
 		Constraints: slices.Sorted(slices.Values(s.GetConstraints())),
 	}
 	for _, d := range slices.Sorted(slices.Values(s.GetDrivers())) {
-		a.Drivers = append(a.Drivers, state.DriverAsk{Name: d})
+		ask := state.DriverAsk{Name: d}
+		for _, c := range slices.Sorted(slices.Values(s.GetCapabilities())) {
+			if need, ok := strings.CutPrefix(c, d+"/"); ok {
+				ask.Capabilities = append(ask.Capabilities, need)
+			}
+		}
+		a.Drivers = append(a.Drivers, ask)
 	}
 	for i, p := range slices.Sorted(slices.Values(s.GetStaticPorts())) {
 		a.Ports = append(a.Ports, state.PortAsk{Label: fmt.Sprintf("s%d", i), Static: p})

@@ -380,11 +380,11 @@ func awaitingChecks(view *state.View, g *state.GroupView) []*nusav1.CountedReaso
 // reasons are why instances of a group are pending, are still starting or have
 // failed.
 func (l *leader) reasons(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
-	out := append(awayReasons(l.away(view, g.Key), time.Now()), reasonsToWire(l.sched.pending(g.Key), "node")...)
+	out := append(awayReasons(l.away(view, g.Key), time.Now()), countedToWire(l.sched.pending(g.Key))...)
 	out = append(out, awaitingChecks(view, g)...)
 	again := slices.IndexFunc(out, func(c *nusav1.CountedReason) bool { return c.GetReason() == nusav1.Reason_REASON_BACKOFF })
 	if again >= 0 {
-		out[again].What, out[again].Message = "instance", ""
+		out[again].Message = ""
 	}
 	if again < 0 && g.Counts.Failed == 0 {
 		return out

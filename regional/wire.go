@@ -56,6 +56,13 @@ func reasonsToWire(counts []state.Count, what string) []*nusav1.CountedReason {
 	return out
 }
 
+func countedToWire(all []counted) (out []*nusav1.CountedReason) {
+	for _, c := range all {
+		out = append(out, reasonsToWire([]state.Count{c.Count}, c.what)...)
+	}
+	return out
+}
+
 func stamp(unixNano int64) *timestamppb.Timestamp {
 	if unixNano == 0 {
 		return nil

@@ -32,11 +32,12 @@ type Ask struct {
 	GPU         GPU
 	// Pool; empty = "default".
 	Pool string
-	// Drivers, Constraints and StaticPorts are sets: order and repetition do not
-	// matter.
-	Drivers     []string
-	Constraints []string
-	StaticPorts []int
+	// Drivers, Capabilities ("docker/exec"), Constraints and StaticPorts are sets:
+	// order and repetition do not matter.
+	Drivers      []string
+	Capabilities []string
+	Constraints  []string
+	StaticPorts  []int
 	// DynamicPorts is how many ports of the node's range it takes.
 	DynamicPorts int
 	Dedicated    bool
@@ -70,6 +71,9 @@ func (a Ask) Hash() uint64 {
 	}
 	if a.Dedicated {
 		number(1)
+	}
+	if len(a.Capabilities) > 0 {
+		set(a.Capabilities)
 	}
 	h.Write(b) // never fails
 	return max(h.Sum64(), 1)

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -34,10 +35,21 @@ func milli(n int64) string {
 
 // size writes bytes in binary units with at most one decimal.
 func size(n int64) string {
+	f, unit := scaled(n)
+	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0") + unit
+}
+
+// sizeBelow is size, never more than n.
+func sizeBelow(n int64) string {
+	f, unit := scaled(n)
+	return strings.TrimSuffix(strconv.FormatFloat(math.Floor(f*10)/10, 'f', 1, 64), ".0") + unit
+}
+
+func scaled(n int64) (float64, string) {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	f, i := float64(n), 0
 	for ; (f >= 1024 || f <= -1024) && i < len(units)-1; i++ {
 		f /= 1024
 	}
-	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0") + units[i]
+	return f, units[i]
 }

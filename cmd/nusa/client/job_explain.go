@@ -81,6 +81,7 @@ func (v view) explanation(w io.Writer, e *nusav1.Explanation) {
 		placed := g.GetDesired() - g.GetUnplaced()
 		fmt.Fprintf(w, "\n%s: %d of %s placed\n", v.bold("group "+g.GetGroup()), placed, plural(g.GetDesired(), "instance"))
 		v.waits(w, "  ", g.GetPending())
+		v.remedy(w, g)
 		var regions []verdict
 		for _, r := range g.GetRegions() {
 			regions = append(regions, verdict{[]string{r.GetRegion()}, r.GetTaken(), count(r.GetFits()), r.GetReason(), r.GetMessage(), r.GetScore(), r.GetTerms(), r.GetInputs()})
@@ -100,6 +101,13 @@ func (v view) explanation(w io.Writer, e *nusav1.Explanation) {
 			nodes = append(nodes, verdict{[]string{n.GetNodeName(), shortID(n.GetNodeId())}, n.GetTaken(), "", n.GetReason(), n.GetMessage(), n.GetScore(), n.GetTerms(), n.GetInputs()})
 		}
 		v.verdicts(w, []string{"NODE", "ID"}, nodes)
+	}
+}
+
+// remedy says what change would make one more instance fit.
+func (v view) remedy(w io.Writer, g *nusav1.GroupExplanation) {
+	if g.GetRemedy() != "" {
+		fmt.Fprintf(w, "  %s\n", plain(g.GetRemedy()))
 	}
 }
 

@@ -137,7 +137,8 @@ func (v view) plan(w io.Writer, of planned, p *nusav1.PlanResponse) {
 	for _, g := range slices.Sorted(maps.Keys(p.GetUnplaced())) {
 		if n := p.GetUnplaced()[g]; n > 0 {
 			fmt.Fprintf(w, "%s\n", v.wait(fmt.Sprintf("%s of %s would stay pending%s", plural(n, "instance"), g, refusals(p.GetExplanation(), g))))
-			v.waits(w, "  ", pendingOf(p.GetExplanation(), g))
+			v.waits(w, "  ", groupOf(p.GetExplanation(), g).GetPending())
+			v.remedy(w, groupOf(p.GetExplanation(), g))
 		}
 	}
 	warnings := p.GetWarnings()
@@ -211,30 +212,25 @@ func shorten(s string, most int) string {
 	return string(r[:head]) + "…" + string(r[len(r)-(most-head-1):])
 }
 
-// pendingOf is why instances of a group would have no place.
-func pendingOf(e *nusav1.Explanation, group string) []*nusav1.CountedReason {
-	for _, g := range e.GetGroups() {
-		if g.GetGroup() == group {
-			return g.GetPending()
-		}
+// groupOf is what is explained of a group; nil if nothing is.
+func groupOf(e *nusav1.Explanation, group string) *nusav1.GroupExplanation {
+	i := slices.IndexFunc(e.GetGroups(), func(g *nusav1.GroupExplanation) bool { return g.GetGroup() == group })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return e.GetGroups()[i]
 }
 
 // refusals counts why regions refuse a group: ": 3 regions: no node fits".
 func refusals(e *nusav1.Explanation, group string) string {
-	if len(pendingOf(e, group)) > 0 {
+	g := groupOf(e, group)
+	if len(g.GetPending()) > 0 {
 		return ":" // each on a line of its own
 	}
 	counts := map[nusav1.Reason]int{}
-	for _, g := range e.GetGroups() {
-		if g.GetGroup() != group {
-			continue
-		}
-		for _, r := range g.GetRegions() {
-			if r.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
-				counts[r.GetReason()]++
-			}
+	for _, r := range g.GetRegions() {
+		if r.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
+			counts[r.GetReason()]++
 		}
 	}
 	var parts []string

@@ -1340,7 +1340,11 @@ type GroupExplanation struct {
 	Bounds []*NearBound `protobuf:"bytes,7,rep,name=bounds,proto3" json:"bounds,omitempty"`
 	// How each clause of `near` fares now in each of `regions`, in their order; at
 	// most 4,096.
-	Near          []*NearFare `protobuf:"bytes,8,rep,name=near,proto3" json:"near,omitempty"`
+	Near []*NearFare `protobuf:"bytes,8,rep,name=near,proto3" json:"near,omitempty"`
+	// The smallest change to the job by which one more instance would fit now:
+	// "cpu of at most 12, on n2"; with `region`, and of a plan. Empty where none is
+	// unplaced, or nothing that the job says would help.
+	Remedy        string `protobuf:"bytes,9,opt,name=remedy,proto3" json:"remedy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1429,6 +1433,13 @@ func (x *GroupExplanation) GetNear() []*NearFare {
 		return x.Near
 	}
 	return nil
+}
+
+func (x *GroupExplanation) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
 }
 
 // NearFare is a clause of `near` seen from one region: the distance that it rests
@@ -6539,7 +6550,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\vExplanation\x121\n" +
 	"\x06groups\x18\x01 \x03(\v2\x19.nusa.v1.GroupExplanationR\x06groups\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\"\xc1\x02\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\xd9\x02\n" +
 	"\x10GroupExplanation\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\adesired\x18\x02 \x01(\x05R\adesired\x12\x1a\n" +
@@ -6548,7 +6559,8 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x05nodes\x18\x05 \x03(\v2\x14.nusa.v1.NodeVerdictR\x05nodes\x120\n" +
 	"\apending\x18\x06 \x03(\v2\x16.nusa.v1.CountedReasonR\apending\x12*\n" +
 	"\x06bounds\x18\a \x03(\v2\x12.nusa.v1.NearBoundR\x06bounds\x12%\n" +
-	"\x04near\x18\b \x03(\v2\x11.nusa.v1.NearFareR\x04near\"\xd2\x03\n" +
+	"\x04near\x18\b \x03(\v2\x11.nusa.v1.NearFareR\x04near\x12\x16\n" +
+	"\x06remedy\x18\t \x01(\tR\x06remedy\"\xd2\x03\n" +
 	"\bNearFare\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05bound\x18\x02 \x01(\tR\x05bound\x12\x1a\n" +

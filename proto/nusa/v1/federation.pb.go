@@ -2369,9 +2369,11 @@ type ShapeSubscription struct {
 	Pool        string     `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
 	Drivers     []string   `protobuf:"bytes,5,rep,name=drivers,proto3" json:"drivers,omitempty"`
 	// Host ports the ask needs to be free.
-	StaticPorts   []int32 `protobuf:"varint,6,rep,packed,name=static_ports,json=staticPorts,proto3" json:"static_ports,omitempty"`
-	Dedicated     bool    `protobuf:"varint,7,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
-	DynamicPorts  int32   `protobuf:"varint,8,opt,name=dynamic_ports,json=dynamicPorts,proto3" json:"dynamic_ports,omitempty"`
+	StaticPorts  []int32 `protobuf:"varint,6,rep,packed,name=static_ports,json=staticPorts,proto3" json:"static_ports,omitempty"`
+	Dedicated    bool    `protobuf:"varint,7,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
+	DynamicPorts int32   `protobuf:"varint,8,opt,name=dynamic_ports,json=dynamicPorts,proto3" json:"dynamic_ports,omitempty"`
+	// What the drivers must be able to do: "docker/exec".
+	Capabilities  []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2460,6 +2462,13 @@ func (x *ShapeSubscription) GetDynamicPorts() int32 {
 		return x.DynamicPorts
 	}
 	return 0
+}
+
+func (x *ShapeSubscription) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
 }
 
 // TunnelRequest asks the receiver to open a Tunnel with that id.
@@ -2698,7 +2707,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\rLatencyColumn\x12#\n" +
 	"\x05edges\x18\x01 \x03(\v2\r.nusa.v1.EdgeR\x05edges\"D\n" +
 	"\x12ShapeSubscriptions\x12.\n" +
-	"\x04asks\x18\x01 \x03(\v2\x1a.nusa.v1.ShapeSubscriptionR\x04asks\"\x8d\x02\n" +
+	"\x04asks\x18\x01 \x03(\v2\x1a.nusa.v1.ShapeSubscriptionR\x04asks\"\xb1\x02\n" +
 	"\x11ShapeSubscription\x12\x10\n" +
 	"\x03ask\x18\x01 \x01(\x04R\x03ask\x120\n" +
 	"\tresources\x18\x02 \x01(\v2\x12.nusa.v1.ResourcesR\tresources\x12 \n" +
@@ -2707,7 +2716,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\adrivers\x18\x05 \x03(\tR\adrivers\x12!\n" +
 	"\fstatic_ports\x18\x06 \x03(\x05R\vstaticPorts\x12\x1c\n" +
 	"\tdedicated\x18\a \x01(\bR\tdedicated\x12#\n" +
-	"\rdynamic_ports\x18\b \x01(\x05R\fdynamicPorts\"\x1f\n" +
+	"\rdynamic_ports\x18\b \x01(\x05R\fdynamicPorts\x12\"\n" +
+	"\fcapabilities\x18\t \x03(\tR\fcapabilities\"\x1f\n" +
 	"\rTunnelRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id2\x85\x01\n" +
 	"\n" +
