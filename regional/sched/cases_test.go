@@ -2,7 +2,9 @@ package sched_test
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/regional/sched"
@@ -21,7 +23,10 @@ import (
 //	make oracle
 //
 // which is: go test ./regional/sched -run '^TestOracle$' -rapid.checks=100000
+//
+// With -v it says how often each rule had a say.
 func TestOracle(t *testing.T) {
+	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		nodes := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 6, 8, 10, 17, 34}).Draw(t, "nodes")
@@ -41,12 +46,62 @@ func TestOracle(t *testing.T) {
 				t.Fatalf("%v\n%s", err, p)
 			}
 			w.judgeExplain(judgePlan(t, in, p))
+			if len(p.Places) < 8 { // it plans once more
+				w.judgeShape(t, in)
+			}
+			spoke(seen, in, p)
 			w.carryOut(t, p)
 			w.must(t, "settle")
 			w.departures(t, nodes)
 			w.must(t, rapid.SampledFrom([]string{"tick 5s", "tick 61s", "tick 61s", "tick 11m"}).Draw(t, "tick"))
 		}
 	})
+	for _, rule := range slices.Sorted(maps.Keys(seen)) {
+		t.Logf("%8d %s", seen[rule], rule)
+	}
+}
+
+// spoke counts the rules that a plan followed: what placements asked for and
+// what their scores are made of, and why others were refused.
+func spoke(seen map[string]int, in sched.Input, p *sched.Plan) {
+	count := func(rule string, is bool) {
+		if is {
+			seen[rule]++
+		}
+	}
+	seen["plans"]++
+	for i := range p.Places {
+		pl := &p.Places[i]
+		job, _ := in.View.Job(pl.Key.JobKey(), pl.JobVersion)
+		ask := &job.Group(pl.Key.Group).Ask
+		count("placed", true)
+		count("placed: dedicated", ask.Dedicated)
+		count("placed: with a pool", ask.Pool != "default")
+		count("placed: with constraints", len(ask.Constraints) > 0)
+		count("placed: system", job.Type == state.System)
+		count("placed: beside another group of its job", len(job.Groups) > 1)
+		count("placed: failed before", in.View.Instance(pl.Key, pl.Index).Failures > 0)
+		count("placed: while nodes are kept", len(p.Kept) > 0)
+		for _, port := range ask.Ports {
+			count("placed: static port", port.Static > 0)
+			count("placed: dynamic port", port.Static == 0)
+		}
+		for _, g := range pl.GPUs {
+			count("placed: whole gpu", g.ShareMilli == 1000)
+			count("placed: part of a gpu", g.ShareMilli < 1000)
+		}
+		for _, term := range pl.Terms {
+			count("placed: score by "+term.Name, term.Value != 0)
+		}
+	}
+	for _, u := range p.Unplaced {
+		count("unplaced: never", u.Never)
+		for _, c := range u.Counts {
+			count("unplaced: "+string(c.Reason), true)
+		}
+	}
+	seen["kept"] += len(p.Kept)
+	seen["stopped"] += len(p.Stops)
 }
 
 // arrivals are jobs that come; the more nodes there are the more instances.
@@ -59,7 +114,14 @@ func (w *world) arrivals(t *rapid.T, nodes, jobs int) int {
 		if w.jobs[name].Type == state.System {
 			to = 1
 		}
+		second := rapid.IntRange(0, 3).Draw(t, "second") == 0
+		if second { // of the same job: they may share what is dedicated to it
+			w.must(t, drawGroup(t, name, "h", 1)+" more=yes")
+		}
 		w.must(t, fmt.Sprintf("order %s 0-%d", name, to))
+		if second {
+			w.must(t, fmt.Sprintf("order %s 0-%d group=h", name, to))
+		}
 	}
 	return jobs
 }
@@ -71,7 +133,7 @@ func (w *world) departures(t *rapid.T, nodes int) {
 		w.randomReport(t)
 	}
 	node := func() string { return fmt.Sprintf("n%02d", rapid.IntRange(0, nodes-1).Draw(t, "node")) }
-	switch rapid.IntRange(0, 9).Draw(t, "operator") {
+	switch rapid.IntRange(0, 12).Draw(t, "operator") {
 	case 0:
 		w.must(t, "cordon "+node())
 	case 1:
@@ -82,5 +144,11 @@ func (w *world) departures(t *rapid.T, nodes int) {
 		w.must(t, "cordon "+node()+" off")
 	case 4:
 		w.must(t, drawNode(t, node()))
+	case 5:
+		w.must(t, "status "+node()+" left")
+	case 6:
+		w.must(t, "status "+node()+" ready")
+	case 7:
+		w.must(t, "drain "+node()+" off")
 	}
 }

@@ -28,6 +28,8 @@ type judge struct {
 	plan  *sched.Plan
 	fork  *state.State
 	index uint64
+	// final is the view that the whole plan makes.
+	final *state.View
 	// kept from groups that come later, claims how many instances asked for it.
 	kept   []keeper
 	claims int
@@ -58,11 +60,16 @@ func judgePlan(t *rapid.T, in sched.Input, p *sched.Plan) *judge {
 		view := j.fork.Snapshot()
 		for _, u := range mine {
 			j.unplaced(view, g, u)
+			j.reasons(view, g, u)
 		}
 		j.claim(view, g, mine)
 	}
 	if len(places)+len(unplaced) > 0 {
 		t.Fatalf("out of order: %v %v\n%s", places, unplaced, p)
+	}
+	j.final = j.fork.Snapshot()
+	for _, u := range p.Unplaced {
+		j.remedy(u)
 	}
 	for i, k := range p.Kept {
 		if i >= len(j.kept) || (keeper{k.NodeID, k.Key, k.Index, j.kept[i].priority, k.Waited, k.UntilUnixNano}) != j.kept[i] ||
@@ -259,7 +266,7 @@ func (w *world) judgeExplain(j *judge) {
 		}
 		job, _ := in.View.Job(g.Key.JobKey(), g.Slots[len(g.Slots)-1].JobVersion)
 		for _, v := range sched.ExplainAsk(in, job, g.Key.Group) {
-			o := &oracle{view: in.View, key: g.Key, ask: &job.Groups[0].Ask}
+			o := &oracle{view: in.View, key: g.Key, ask: &job.Group(g.Key.Group).Ask}
 			n, _ := in.View.Node(v.NodeID)
 			_, more := o.score(n, nil)
 			taken := int32(0)

@@ -16,8 +16,9 @@ type oracle struct {
 	ask  *state.Ask
 	// without is an allocation to look away from.
 	without *state.Alloc
-	// empty looks away from all of them.
-	empty bool
+	// empty looks away from all of them, closed from what keeps a node from taking
+	// work for now.
+	empty, closed bool
 }
 
 // score is what a node is worth for one more instance; false if it cannot take
@@ -121,7 +122,7 @@ func (o *oracle) value(n *state.Node) string {
 }
 
 func (o *oracle) suits(n *state.Node) bool {
-	if n.Status != state.NodeReady || n.Cordoned || n.Draining || n.ControlPlane || n.Pool != o.ask.Pool {
+	if !o.closed && (n.Status != state.NodeReady || n.Cordoned || n.Draining) || n.ControlPlane || n.Pool != o.ask.Pool {
 		return false
 	}
 	for _, need := range o.ask.Drivers {

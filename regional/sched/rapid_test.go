@@ -34,7 +34,7 @@ func declinedNow(in sched.Input, inst state.Instance) (out []string) {
 
 var (
 	pools  = rapid.SampledFrom([]string{"", "", "", "pool=b"})
-	hosts  = rapid.SampledFrom([]string{"", "", "", "", "", "control=yes", "disk=1", "drivers=docker", "drivers=docker:exec,!vm", "drivers=vm"})
+	hosts  = rapid.SampledFrom([]string{"", "", "", "", "", "control=yes", "disk=1", "disk=0", "drivers=docker", "drivers=docker:exec,!vm", "drivers=vm"})
 	racks  = rapid.SampledFrom([]string{"", "labels=rack:a", "labels=rack:b,disk:ssd", "labels=rack:c,disk:hdd"})
 	gpus   = rapid.SampledFrom([]string{"", "", "gpus=t4", "gpus=t4,a100,h100", "gpus=a100,a100"})
 	quotas = rapid.SampledFrom([]string{"", "", "", "quota=2"})
@@ -46,16 +46,18 @@ func drawNode(t *rapid.T, id string) string {
 		pools.Draw(t, "pool"), racks.Draw(t, "rack"), gpus.Draw(t, "gpus"), quotas.Draw(t, "quota"), hosts.Draw(t, "host"))
 }
 
-func drawJob(t *rapid.T, name string, version int) string {
+func drawJob(t *rapid.T, name string, version int) string { return drawGroup(t, name, "g", version) }
+
+func drawGroup(t *rapid.T, name, group string, version int) string {
 	pick := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
 	// Some need most of a node: they wait until one is kept for them.
-	cpu := rapid.SampledFrom([]int{1, 1, 2, 2, 3, 5, 8, 10, 12, 15, 20, 30, 40}).Draw(t, "cpu")
-	return fmt.Sprintf("job %s g v=%d priority=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s %s %s", name, version,
+	cpu := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 3, 5, 8, 10, 12, 15, 20, 30, 40}).Draw(t, "cpu")
+	return fmt.Sprintf("job %s %s v=%d priority=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s %s %s", name, group, version,
 		40+10*(int(name[len(name)-1])%3), cpu*100, rapid.IntRange(1, 15).Draw(t, "mem")*100,
 		pick("disk", "", "", "", "disk=2"), pick("drivers", "", "", "", "", "drivers=docker", "drivers=docker:exec", "drivers=vm"),
 		pick("type", "", "", "type=batch", "type=system"),
 		pick("spread", "", "", "spread=rack", "spread=disk"), pick("pool", "", "", "", "pool=b"),
-		pick("constraint", "", "", "constraints=disk:ssd", "constraints=disk!:ssd"),
+		pick("constraint", "", "", "", "constraints=disk:ssd", "constraints=disk!:ssd", "constraints=disk:ssd,rack:b", "constraints=nonsense"),
 		pick("affinity", "", "", "affinities=disk:ssd@50", "affinities=rack:a@-20,disk:hdd@70"),
 		pick("ports", "", "", "ports=http", "ports=http:8080,rpc", "ports=a,b", "ports=a,b:20001", "ports=a:20000,b:20000"),
 		pick("gpus", "", "", "", "gpus=1", "gpus=300m@t4", "gpus=500m,1@a100", "gpus=500m,500m,1@t4", "gpus=2@a100|h100", "gpus=1:400m@t4|a100,1000m"),
@@ -292,7 +294,7 @@ func checkWorld(t *rapid.T, w *world, seen map[string]state.AllocState) {
 	disconnectedOnce := map[string]bool{}
 	for a := range w.st.Allocs() {
 		job, ok := w.st.Job(a.Key().JobKey(), a.JobVersion)
-		if ok && job.Groups[0].Disconnect.Replace && !job.Groups[0].Singleton {
+		if ok && job.Group(a.Group).Disconnect.Replace && !job.Group(a.Group).Singleton {
 			disconnectedOnce[fmt.Sprint(a.Key(), a.Index)] = true
 		}
 	}

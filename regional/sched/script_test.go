@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -271,7 +272,8 @@ func parseNode(a args) state.Node {
 	return n
 }
 
-// define makes a version of a job with one group named as the second word.
+// define makes a version of a job with one group named as the second word; a
+// line with more=yes adds a group to it.
 func (w *world) define(a args) {
 	typ := map[string]state.JobType{"": state.Service, "service": state.Service, "batch": state.Batch, "system": state.System}[a.keys["type"]]
 	ask := state.Ask{
@@ -324,13 +326,20 @@ func (w *world) define(a args) {
 		Disconnect:  state.Disconnect{After: a.duration("after", 30*time.Second), Replace: a.keys["replace"] != "no", StopRunning: a.keys["running"] == "stop", KeepReplacement: a.keys["reconcile"] == "replacement"},
 		MaxParallel: int32(a.int("parallel", 1)), Singleton: a.keys["singleton"] != "", KillTimeout: 5 * time.Second,
 	}
+	if old := w.jobs[a.word(1)]; a.keys["more"] != "" {
+		with := *old
+		with.Groups = append(slices.Clone(old.Groups), spec)
+		w.jobs[a.word(1)] = &with
+		return
+	}
 	w.jobs[a.word(1)] = &state.Job{
 		Key: state.JobKey{Namespace: "default", Job: a.word(1)}, Version: a.int("v", 1), Type: typ,
 		Priority: int32(a.int("priority", 50)), Spec: []byte(strings.Join(a.words, " ")), Groups: []state.Group{spec},
 	}
 }
 
-// order gives the region a slot: order JOB FROM-TO [gen=] [desired=] [state=].
+// order gives the region a slot: order JOB FROM-TO [group=] [gen=] [desired=]
+// [state=].
 func (w *world) order(a args) state.Result {
 	job := w.jobs[a.word(1)]
 	from, to, _ := strings.Cut(a.word(2), "-")
@@ -338,7 +347,7 @@ func (w *world) order(a args) state.Result {
 	hi, _ := strconv.Atoi(to)
 	w.gen++
 	s := state.Slot{
-		Namespace: "default", Job: a.word(1), Group: job.Groups[0].Name, From: int32(lo), To: int32(hi),
+		Namespace: "default", Job: a.word(1), Group: cmp.Or(a.keys["group"], job.Groups[0].Name), From: int32(lo), To: int32(hi),
 		Generation: a.int("gen", w.gen), Revision: w.gen, JobVersion: job.Version,
 		Desired: map[string]state.Desired{"": state.Run, "stop": state.Stop, "revoke": state.Revoke}[a.keys["desired"]],
 		State:   map[string]state.SlotState{"": state.SlotOffered, "accepted": state.SlotAccepted, "done": state.SlotDone}[a.keys["state"]],

@@ -1,0 +1,137 @@
+package sched_test
+
+import (
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+var (
+	closedReasons = []state.Reason{state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned}
+	kindReasons   = []state.Reason{state.ReasonPoolMismatch, state.ReasonDriverMissing, state.ReasonCapabilityMissing, state.ReasonConstraint, state.ReasonControlPlaneHost}
+)
+
+// refusing is what the oracle finds of the nodes that take no instance.
+type refusing struct {
+	wrong          int // nodes that would not do whatever is free
+	open, closed   int // those that would, and take work now or do not
+	openLarge      int // of the open ones, those that take it empty
+	fits, fitEmpty int // of the closed ones, those that would take it now, or empty
+}
+
+func refusals(view *state.View, key state.GroupKey, ask *state.Ask) (r refusing) {
+	now := &oracle{view: view, key: key, ask: ask, closed: true}
+	bare := &oracle{view: view, key: key, ask: ask, closed: true, empty: true}
+	for n := range view.Nodes() {
+		_, fits := now.score(n, nil)
+		_, large := bare.score(n, nil)
+		open := n.Status == state.NodeReady && !n.Cordoned && !n.Draining
+		switch {
+		case n.Status == state.NodeLeft:
+		case !now.suits(n):
+			r.wrong++
+		case open:
+			r.open++
+			if large {
+				r.openLarge++
+			}
+		default:
+			r.closed++
+			if fits {
+				r.fits++
+			}
+			if large {
+				r.fitEmpty++
+			}
+		}
+	}
+	return r
+}
+
+// reasons of what is unplaced: nodes count by what they are, or by what they
+// lack; those that take no work only if they would do otherwise, or if nobody
+// else of the kind is there. What stands in the way is a resource wherever a node
+// that takes work suits.
+func (j *judge) reasons(view *state.View, g *state.GroupView, u sched.Unplaced) {
+	if u.System || len(g.Slots) != 1 {
+		return // counted while the group was placed
+	}
+	job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
+	r := refusals(view, u.Key, &job.Group(u.Key.Group).Ask)
+	hopeless := r.openLarge == 0 && (r.open > 0 || r.fitEmpty == 0) && r.wrong+r.open+r.closed > 0
+	closed, never := r.fits, false
+	switch {
+	case hopeless && r.open == 0: // as if they took work
+		closed, never = 0, true
+		r.open = r.closed
+	case hopeless:
+		closed, never = r.fitEmpty, r.fitEmpty == 0
+	case r.open == 0:
+		closed = r.closed
+	}
+	sum := func(reasons []state.Reason) (n int) {
+		for _, c := range u.Counts {
+			if reasons == nil || slices.Contains(reasons, c.Reason) {
+				n += int(c.Count)
+			}
+		}
+		return n
+	}
+	is := [3]int{sum(kindReasons), sum(closedReasons), sum(nil)}
+	should := [3]int{r.wrong, closed, r.wrong + closed + r.open}
+	if is != should || u.Never != never {
+		j.Fatalf("%s: kind, closed and all are %v, should be %v; never %v: %+v", u.Key, is, should, never, u)
+	}
+	if r.open > 0 && (slices.Contains(closedReasons, u.Reason) || slices.Contains(kindReasons, u.Reason)) {
+		j.Fatalf("%s: %s stands in the way, though %d nodes suit", u.Key, u.Reason, r.open)
+	}
+	if u.Message == "" || len(u.Counts) == 0 && u.Reason != state.ReasonNoNodes {
+		j.Fatalf("%s: not explained: %+v", u.Key, u)
+	}
+}
+
+// remedy: the change that is named makes one more fit, and there is one
+// wherever asking for less of one resource is enough.
+func (j *judge) remedy(u sched.Unplaced) {
+	if u.System {
+		return
+	}
+	in := j.in
+	in.View = j.final
+	job, _ := in.View.Job(u.Key.JobKey(), u.JobVersion)
+	c := sched.Remedy(in, job, u.Key.Group)
+	if c != nil {
+		n, _ := in.View.Node(c.NodeID)
+		o := &oracle{view: in.View, key: u.Key, ask: &c.Ask}
+		if _, ok := o.score(n, nil); !ok || len(c.What) == 0 {
+			j.Fatalf("%s: %s, but it would not: %+v", u.Key, c, c.Ask)
+		}
+	}
+	isKept := func(n *state.Node) bool {
+		return slices.ContainsFunc(j.kept, func(k keeper) bool { return k.node == n.ID })
+	}
+	o := &oracle{view: in.View, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
+	for n := range in.View.Nodes() {
+		if _, ok := o.score(n, nil); ok && !isKept(n) {
+			return // its agent declined it, or it came free after the group's turn
+		}
+	}
+	for n := range in.View.Nodes() {
+		less := *o.ask
+		o := &oracle{view: in.View, key: u.Key, ask: &less}
+		free := n.Capacity
+		for a := range in.View.NodeAllocs(n.ID) {
+			if a.Charged {
+				free = free.Sub(a.Resources)
+			}
+		}
+		if free.CPUMilli <= 0 || isKept(n) {
+			continue
+		}
+		less.Resources.CPUMilli = min(less.Resources.CPUMilli, free.CPUMilli)
+		if _, ok := o.score(n, nil); ok && (c == nil || len(c.What) > 1) {
+			j.Fatalf("%s: less cpu is enough for %s, said is %v", u.Key, n.Name, c)
+		}
+	}
+}
