@@ -19,7 +19,7 @@ import (
 
 // Plan implements nusav1.JobsServer: the placer's own decision over the
 // present snapshot with the job as it would be, thrown away afterwards.
-func (j *jobsAPI) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResponse, error) {
+func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResponse, error) {
 	a, err := j.s.current()
 	if err != nil {
 		return nil, err
@@ -34,17 +34,19 @@ func (j *jobsAPI) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.Plan
 	if err != nil {
 		return nil, apiError(err)
 	}
-	plan := place.MakePlan(snapshot)
+	plan, asked := a.planAsking(ctx, k, spec, snapshot)
 	out.Slots = slotsAfter(slots, plan, k)
 	out.Explanation = &nusav1.Explanation{Age: durationpb.New(0)}
 	for _, g := range plan.Groups {
 		if g.Namespace != k.namespace || g.Job != k.name {
 			continue
 		}
+		e := groupToProto(g)
 		if g.Unplaced > 0 {
 			out.Unplaced[g.Group] = int32(g.Unplaced)
+			e.Remedy = asked.remedy(g)
 		}
-		out.Explanation.Groups = append(out.Explanation.Groups, groupToProto(g))
+		out.Explanation.Groups = append(out.Explanation.Groups, e)
 	}
 	return out, nil
 }
@@ -170,7 +172,7 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 	for _, g := range out.Groups {
 		i := slices.IndexFunc(nodes.GetGroups(), func(n *nusav1.GroupExplanation) bool { return n.GetGroup() == g.GetGroup() })
 		if i >= 0 {
-			g.Nodes = nodes.GetGroups()[i].GetNodes()
+			g.Nodes, g.Remedy = nodes.GetGroups()[i].GetNodes(), nodes.GetGroups()[i].GetRemedy()
 		}
 	}
 	return out, nil

@@ -26,7 +26,7 @@ func (j jobs) Explain(_ context.Context, req *nusav1.ExplainRequest) (*nusav1.Ex
 	}
 	view, region := j.s.fsm.View(), j.s.cfg.Region.GetName()
 	k, err := l.findJob(view, req.GetJob())
-	if status.Code(err) == codes.NotFound && req.GetSpec() != nil {
+	if req.GetSpec() != nil && (req.GetAsGiven() || status.Code(err) == codes.NotFound) {
 		return l.explainElsewhere(view, req)
 	}
 	if err != nil {
@@ -111,8 +111,8 @@ func newestVersion(g *state.GroupView) int64 {
 	return version
 }
 
-// explainElsewhere explains a job of the federation of which nothing is here:
-// how each node would fare.
+// explainElsewhere explains a job of the federation of which nothing is here, or
+// another version than is: how many instances fit, and how each node would fare.
 func (l *leader) explainElsewhere(view *state.View, req *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
 	if n := proto.Size(req.GetSpec()); n > job.MaxSize {
 		return nil, serve.Invalid(&nusav1.Problem{Field: "spec", Message: fmt.Sprintf("%d bytes, at most %d", n, job.MaxSize)})
@@ -124,12 +124,23 @@ func (l *leader) explainElsewhere(view *state.View, req *nusav1.ExplainRequest) 
 	}
 	candidate := jobOf(spec, nil, false, 0)
 	out := &nusav1.Explanation{Age: durationpb.New(0)}
-	for _, g := range candidate.Groups {
-		if req.GetGroup() == "" || g.Name == req.GetGroup() {
-			out.Groups = append(out.Groups, &nusav1.GroupExplanation{
-				Group: g.Name, Nodes: l.verdicts(sched.ExplainAsk(l.input(view), candidate, g.Name)),
-			})
+	in := l.input(view)
+	for i := range candidate.Groups {
+		g := &candidate.Groups[i]
+		if req.GetGroup() != "" && g.Name != req.GetGroup() {
+			continue
 		}
+		verdict := &nusav1.RegionVerdict{Region: l.s.cfg.Region.GetName(), Fits: int32(sched.FitCount(in, &g.Ask, maxFit))}
+		e := &nusav1.GroupExplanation{Group: g.Name, Regions: []*nusav1.RegionVerdict{verdict}}
+		if verdict.Fits == 0 {
+			reason, message := sched.WhyNone(in, &g.Ask)
+			verdict.Reason, verdict.Message = reasonToWire(reason), message
+			e.Remedy = remedy(in, candidate, g.Name)
+		}
+		if !req.GetAsGiven() { // who counts does not ask for each node
+			e.Nodes = l.verdicts(sched.ExplainAsk(in, candidate, g.Name))
+		}
+		out.Groups = append(out.Groups, e)
 	}
 	return out, nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/sim"
 )
@@ -79,6 +80,46 @@ func TestListPagesThroughRegions(t *testing.T) {
 			}
 			return err
 		})
+	})
+}
+
+// TestPlanAsksRegions: a plan of a job whose ask no report knows yet says what
+// the regions say of it, as explain does after the submit, and what would help.
+func TestPlanAsksRegions(t *testing.T) {
+	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
+		for name, extra := range map[string]string{
+			"picky": `    constraints: ['node.labels["disk"] == "none"']`, "elsewhere": "    pool: none",
+		} {
+			spec := strings.Replace(service(name, 2), "    count: 2\n", "    count: 2\n"+extra+"\n", 1)
+			if !strings.Contains(spec, extra) {
+				t.Fatalf("no %q in %s", extra, spec)
+			}
+			parsed, err := job.Parse([]byte(spec), "job.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs := nusav1.NewJobsClient(f.Global(f.Active()))
+			plan, err := jobs.Plan(t.Context(), &nusav1.PlanRequest{Spec: parsed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := plan.GetExplanation().GetGroups()[0]
+			if g.GetUnplaced() != 2 || len(plan.GetSlots()) > 0 || len(g.GetPending()) == 0 || !strings.Contains(g.GetRemedy(), "would take one more with ") {
+				t.Errorf("%s: plan %v", name, plan)
+			}
+			f.Submit(spec)
+			f.Eventually(30*time.Second, "explained so", func(ctx context.Context) error {
+				e, err := jobs.Explain(ctx, &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: name}})
+				if err != nil {
+					return err
+				}
+				said := e.GetGroups()[0].GetPending()
+				if len(said) == 0 || said[0].GetReason() != g.GetPending()[0].GetReason() || said[0].GetMessage() != g.GetPending()[0].GetMessage() {
+					return fmt.Errorf("%v, the plan said %v", said, g.GetPending())
+				}
+				return nil
+			})
+		}
 	})
 }
 

@@ -1197,7 +1197,9 @@ type ExplainRequest struct {
 	Group string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
 	// For regions: explain this job of the federation also where none of it is
 	// held. The global tier sends it; clients need not.
-	Spec          *JobSpec `protobuf:"bytes,4,opt,name=spec,proto3" json:"spec,omitempty"`
+	Spec *JobSpec `protobuf:"bytes,4,opt,name=spec,proto3" json:"spec,omitempty"`
+	// For regions: explain `spec` also where the job is held, as a dry run.
+	AsGiven       bool `protobuf:"varint,5,opt,name=as_given,json=asGiven,proto3" json:"as_given,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1258,6 +1260,13 @@ func (x *ExplainRequest) GetSpec() *JobSpec {
 		return x.Spec
 	}
 	return nil
+}
+
+func (x *ExplainRequest) GetAsGiven() bool {
+	if x != nil {
+		return x.AsGiven
+	}
+	return false
 }
 
 // Explanation is the latest decision about a job, with its inputs.
@@ -6541,12 +6550,13 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x05purge\x18\x02 \x01(\bR\x05purge\x12%\n" +
 	"\x0echeck_revision\x18\x03 \x01(\x03R\rcheckRevision\"-\n" +
 	"\x0fStopJobResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\x87\x01\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xa2\x01\n" +
 	"\x0eExplainRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x14\n" +
 	"\x05group\x18\x03 \x01(\tR\x05group\x12$\n" +
-	"\x04spec\x18\x04 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\x81\x01\n" +
+	"\x04spec\x18\x04 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\x12\x19\n" +
+	"\bas_given\x18\x05 \x01(\bR\aasGiven\"\x81\x01\n" +
 	"\vExplanation\x121\n" +
 	"\x06groups\x18\x01 \x03(\v2\x19.nusa.v1.GroupExplanationR\x06groups\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x12\n" +
