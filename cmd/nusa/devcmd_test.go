@@ -11,7 +11,8 @@ import (
 
 // TestTryNext: every command of the demo's last words is about what it should.
 func TestTryNext(t *testing.T) {
-	const commands = `  nusa alloc list                       # then: nusa alloc logs -f ID
+	const commands = `  nusa alloc list
+  nusa job logs hello --tail 5
   nusa job plan examples/batch.yaml     # what a submit would do
   nusa topology nearest southeastasia
   nusa job stop hello
