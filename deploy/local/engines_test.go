@@ -555,7 +555,11 @@ func (f *fleet) badInput(before map[string]*nusav1.Allocation) {
 		},
 		"no-key": {
 			map[string]string{"incus": "config: {image: bb, command: 'true', config: {limits.nonesuch: 1}}"},
-			map[string]string{"incus": "config.config: Failed creating instance record: Unknown configuration key: limits.nonesuch"},
+			map[string]string{"incus": `config.config["limits.nonesuch"]: not allowed on this node: it is not known to be harmless with this value (--incus-allow-privileged)`},
+		},
+		"no-value": {
+			map[string]string{"incus": "config: {image: bb, command: 'true', config: {limits.processes: many}}"},
+			map[string]string{"incus": `integer "many"`},
 		},
 	} {
 		if c.tasks["process"] == "" && len(f.incus) == 0 && (f.docker == nil || c.tasks["docker"] == "") {

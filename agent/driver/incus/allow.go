@@ -63,7 +63,7 @@ func (c config) allowed(cfg Config) error {
 	}
 	for _, k := range slices.Sorted(maps.Keys(c.config)) {
 		if !harmlessKey(k, c.config[k]) {
-			return no(fmt.Sprintf("config.config[%q]", k), fmt.Sprintf("with this value it may reach the machine (%s)", allowFlag))
+			return no(fmt.Sprintf("config.config[%q]", k), fmt.Sprintf("it is not known to be harmless with this value (%s)", allowFlag))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.devices)) {
@@ -74,7 +74,7 @@ func (c config) allowed(cfg Config) error {
 		}
 		for _, k := range slices.Sorted(maps.Keys(d)) {
 			if k != "type" && !slices.Contains(keys, k) || strings.ContainsFunc(d[k], unicode.IsControl) {
-				return no(fmt.Sprintf("%s[%q]", field, k), fmt.Sprintf("it may reach the machine (%s)", allowFlag))
+				return no(fmt.Sprintf("%s[%q]", field, k), fmt.Sprintf("it is not known to be harmless (%s)", allowFlag))
 			}
 		}
 	}
