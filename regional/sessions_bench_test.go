@@ -1,0 +1,153 @@
+package regional_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional"
+)
+
+// benchAgents is how many agents connect, each with a connection of its own.
+const benchAgents = 1000
+
+// agentsOf is set where this program is only the agents of BenchmarkSessions.
+const agentsOf = "NUSA_BENCH_AGENTS_OF"
+
+// BenchmarkSessions is what a connected agent costs a master in memory: its
+// connection, its session, its node, after a heartbeat with statistics. The
+// agents are a process of their own. B/agent is all of it; of that stack-B/agent
+// are the stacks of goroutines.
+func BenchmarkSessions(b *testing.B) {
+	for b.Loop() {
+		ctx, stop := context.WithCancel(context.Background())
+		ended, ready := make(chan error, 1), make(chan regional.Addresses, 1)
+		go func() {
+			ended <- regional.Run(ctx, regional.Config{
+				Region: &nusav1.RegionDefinition{Name: regionName}, Name: "s1", InMemory: true, HTTPAddr: "-",
+				GRPCAddr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0", ProbeAddr: "127.0.0.1:0",
+				Ready: func(a regional.Addresses) { ready <- a },
+			})
+		}()
+		var addr string
+		select {
+		case a := <-ready:
+			addr = a.GRPC
+		case err := <-ended:
+			b.Fatal(err)
+		}
+		heap, stacks, goroutines := inUse()
+		cmd := exec.Command(os.Args[0], "-test.run=^TestAgentsOfBenchmark$")
+		cmd.Env = append(os.Environ(), agentsOf+"="+addr)
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			b.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			b.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "connected\n" {
+			b.Fatalf("the agents say %q, %v", line, err)
+		}
+		heapThen, stacksThen, goroutinesThen := inUse()
+		const n = benchAgents
+		b.ReportMetric((heapThen+stacksThen-heap-stacks)/n, "B/agent")
+		b.ReportMetric((stacksThen-stacks)/n, "stack-B/agent")
+		b.ReportMetric((goroutinesThen-goroutines)/n, "goroutines/agent")
+		_ = in.Close()
+		_ = cmd.Wait()
+		stop()
+		if err := <-ended; err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// inUse are bytes of the heap and of stacks, and the goroutines. A stack is
+// halved by one collection at most.
+func inUse() (heap, stacks, goroutines float64) {
+	for range 4 {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc), float64(m.StackInuse), float64(runtime.NumGoroutine())
+}
+
+// TestAgentsOfBenchmark is the other process of BenchmarkSessions.
+func TestAgentsOfBenchmark(t *testing.T) {
+	addr := os.Getenv(agentsOf)
+	if addr == "" {
+		t.Skip("only for BenchmarkSessions, which starts it")
+	}
+	for i := range benchAgents {
+		conn, err := serve.Dial(network.Host(), addr, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for !connects(t, conn, i) { // until the server is the master
+			<-time.After(20 * time.Millisecond)
+		}
+	}
+	fmt.Println("connected")
+	_, _ = bufio.NewReader(os.Stdin).ReadByte() // until it is closed
+}
+
+// connects opens agent i's session and waits for its first lease; false when the
+// server is not the master yet.
+func connects(t *testing.T, conn *grpc.ClientConn, i int) bool {
+	stream, err := nusav1.NewDispatchClient(conn).Session(context.Background())
+	if err != nil {
+		return false
+	}
+	say := func(m *nusav1.AgentMessage) {
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Hello{Hello: &nusav1.AgentHello{
+		NodeId: fmt.Sprintf("00000000-0000-4000-8000-%012d", i), Name: fmt.Sprintf("node-%05d", i), Region: regionName,
+		Address: fmt.Sprintf("10.0.%d.%d", i/256, i%256), Protocol: 1, StoreId: fmt.Sprint("store-", i),
+		Inventory: &nusav1.NodeInventory{
+			Capacity: &nusav1.Resources{CpuMilli: 64_000, MemoryBytes: 256 << 30, DiskBytes: 4 << 40}, Pool: "default",
+			Labels:  map[string]string{"rack": fmt.Sprint("r", i%40), "zone": fmt.Sprint("z", i%3)},
+			Drivers: []*nusav1.DriverInfo{{Name: "process", Healthy: true, Capabilities: []string{"self_fencing"}}},
+			PortMin: 20000, PortMax: 29999,
+		},
+	}}})
+	m, err := stream.Recv()
+	if err != nil || m.GetWelcome() == nil {
+		return false
+	}
+	stats := &nusav1.NodeStats{
+		Cpu: 0.4, MemoryUsedBytes: 64 << 30, MemoryAvailableBytes: 192 << 30, Age: durationpb.New(time.Second),
+		Disks: []*nusav1.DiskStats{{Mount: "/", UsedBytes: 1 << 40, TotalBytes: 4 << 40}},
+	}
+	say(&nusav1.AgentMessage{Stats: stats, Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: 1}}})
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.GetLease() != nil {
+			return true
+		}
+	}
+}
