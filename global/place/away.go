@@ -48,13 +48,16 @@ func (p *planner) rescue(j *Job) {
 		if want == 0 || j.Type == System {
 			continue
 		}
-		before := p.ledger.clone()
+		before := p.ledger
+		if len(works) > 1 {
+			p.ledger = before.clone()
+		}
 		offers, tried := p.asIf(works, free, from)
 		placed := 0
 		for _, o := range offers {
 			placed += o.To - o.From
 		}
-		if len(works) > 1 && placed < want {
+		if len(works) > 1 && placed < want { // all of them or none
 			offers, p.ledger = nil, before
 		}
 		p.takeBack(j, offers)
