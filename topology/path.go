@@ -160,6 +160,9 @@ func NewRouter(v *View, p Percentile) *Router {
 			e := v.believed(i, j)
 			trust[k], costs[k] = e.level(), hopCost(e.RTT(p))
 		}
+		if back := v.cell(j, i); trust[k] == levelStale && back != nil && back.state == Unreachable {
+			trust[k] = levels
+		}
 		if found[trust[k]] = true; trust[k] == levels {
 			costs[k] = noWay
 		}
@@ -216,7 +219,7 @@ func hopCost(d time.Duration) int64 { return min(max(int64(d), 0), maxHop) }
 // first, then the one with fewer relays, then by names; fewer if there are
 // fewer. Edges that are unreachable or without a value are not used; stale ones
 // only where there is no way without them, since nobody knows whether they can
-// still be gone, and then guesses: the most optimistic of many would else beat
+// still be gone, and not if the opposite direction cannot; and then guesses: the most optimistic of many would else beat
 // every measurement. The paths of one answer may use what its best one has to. A
 // region is at no cost from itself. Errors are ErrUnknownRegion and ErrWeights.
 func (r *Router) Paths(from, to string, o PathOptions) ([]Path, error) {

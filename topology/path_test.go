@@ -94,6 +94,8 @@ func (w knownWorld) believed(from, to string) (e Edge, trust int) {
 	case e.Doubt != "" && trust < 9 && guess.P50 > e.P50:
 		guess.Doubt = e.Doubt
 		return guess, trust
+	case e.State == Stale && w.edges[[2]string{to, from}].State == Unreachable:
+		return e, 9
 	case e.State == Stale:
 		return e, 1
 	}
@@ -327,6 +329,7 @@ func TestPathsGoRoundWhatMayBeDown(t *testing.T) {
 	for _, e := range []Edge{
 		measured("r0", "r1", 10, Stale), measured("r0", "r2", 90, OK), measured("r2", "r1", 90, OK),
 		measured("r0", "r3", 1, Unreachable), measured("r3", "r1", 1, OK), measured("r1", "r3", 7, Stale), measured("r2", "r3", 50, Unreachable),
+		measured("r2", "r0", 9, Unreachable), measured("r3", "r2", 9, Stale),
 	} {
 		m.Set(e, 0)
 	}
@@ -335,6 +338,7 @@ func TestPathsGoRoundWhatMayBeDown(t *testing.T) {
 		{"r0", "r1", "[r0 → r2 → r1 180.0ms, r2 → r1 as measured is too long]"},
 		{"r0", "r3", "[r0 → r1 → r3 17.0ms (stale) r0 → r2 → r1 → r3 187.0ms (stale), r2 → r1 as measured is too long]"},
 		{"r1", "r0", "[]"},
+		{"r3", "r2", "[]"}, // who measured that is silent, and r2 finds r3 gone
 	} {
 		paths, err := r.Paths(tc.from, tc.to, PathOptions{K: 5})
 		if got := fmt.Sprint(paths); err != nil || got != tc.want {
