@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"strconv"
 	"time"
 )
@@ -187,6 +188,14 @@ type Volume struct {
 	ReadOnly bool
 }
 
+// TargetOf is where a task sees one of its volumes.
+func (t Task) TargetOf(v Volume) string {
+	if v.Target != "" {
+		return v.Target
+	}
+	return filepath.Join(t.AllocDir, v.Name)
+}
+
 // LogBounds limit each of stdout and stderr.
 type LogBounds struct {
 	Files     int   // 1..100
@@ -248,6 +257,15 @@ type Status struct {
 	Signal   int // that ended it, 0 = none
 	Cause    Cause
 	Message  string
+}
+
+// StartError is what Start returns of a run with this status: ErrStart if it
+// could not be started, else nil.
+func (s Status) StartError() error {
+	if s.Cause == CauseStartFailed {
+		return fmt.Errorf("%w: %s", ErrStart, s.Message)
+	}
+	return nil
 }
 
 // Exec is a further command in a running task.

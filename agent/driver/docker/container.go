@@ -160,11 +160,7 @@ func resources(r driver.Resources, hard bool) container.Resources {
 func binds(t driver.Task) []mount.Mount {
 	out := []mount.Mount{bind(t.Dir, t.Dir, false), bind(t.AllocDir, t.AllocDir, false)}
 	for _, v := range t.Volumes {
-		target := v.Target
-		if target == "" {
-			target = filepath.Join(t.AllocDir, v.Name)
-		}
-		out = append(out, bind(v.Source, target, v.ReadOnly))
+		out = append(out, bind(v.Source, t.TargetOf(v), v.ReadOnly))
 	}
 	if t.SecretsDir != "" {
 		out = append(out, bind(t.SecretsDir, driver.ContainerSecrets, true))

@@ -55,7 +55,7 @@ func openRecords(dir string) (*records, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		data = []byte(uuid.NewString())
-		err = replace(path, data)
+		err = driver.ReplaceFile(path, data)
 	}
 	r.owner = strings.TrimSpace(string(data))
 	if err == nil && r.owner == "" {
@@ -98,7 +98,7 @@ func (r *records) change(id driver.ID, f func(*record)) (record, error) {
 	if err := os.MkdirAll(filepath.Dir(r.path(id)), 0o700); err != nil {
 		return rec, err
 	}
-	return rec, replace(r.path(id), data)
+	return rec, driver.ReplaceFile(r.path(id), data)
 }
 
 // end notes how a run ended and returns what is on record: the first end stays.
@@ -122,26 +122,6 @@ func (r *records) remove(id driver.ID) error {
 	}
 	_ = os.Remove(filepath.Dir(r.path(id))) // goes with its last run
 	return nil
-}
-
-// replace writes a file as a whole and durably.
-func replace(path string, data []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // gate is a file that a run's container mounts, and cannot begin without: where

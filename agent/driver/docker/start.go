@@ -38,7 +38,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	rec, known := d.records.get(t.ID)
 	switch {
 	case known && rec.End != nil:
-		return failure(*rec.End)
+		return rec.End.StartError()
 	case known && rec.Begun:
 		err = d.resume(ctx, t, c, rec)
 	default:
@@ -94,14 +94,6 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config) error {
 		return d.resume(ctx, t, c, rec)
 	}
 	return d.begin(ctx, t.ID, rec)
-}
-
-// failure turns a run that could not start into the error of its start.
-func failure(st driver.Status) error {
-	if st.Cause == driver.CauseStartFailed {
-		return fmt.Errorf("%w: %s", driver.ErrStart, st.Message)
-	}
-	return nil
 }
 
 // enter waits until this is the only Start of the run. The context ends when
@@ -207,7 +199,7 @@ func (d *Driver) begin(ctx context.Context, id driver.ID, rec record) error {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
 	_ = d.discard(ctx, rec.Container, false)
-	return failure(st)
+	return st.StartError()
 }
 
 // begun notes what is asked for while the engine does not answer.
@@ -235,7 +227,7 @@ func (d *Driver) resume(ctx context.Context, t driver.Task, c config, rec record
 		switch {
 		case cerrdefs.IsNotFound(err):
 			st, err := d.records.end(id, lost(rec))
-			return cmp.Or(err, failure(st))
+			return cmp.Or(err, st.StartError())
 		case err != nil:
 			return fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
 		}
@@ -245,7 +237,7 @@ func (d *Driver) resume(ctx context.Context, t driver.Task, c config, rec record
 			return d.begun(ctx, id, rec)
 		case st.State == driver.Ended:
 			st, err := d.records.end(id, st)
-			return cmp.Or(err, failure(st))
+			return cmp.Or(err, st.StartError())
 		case time.Now().After(until):
 			if _, err := d.records.change(id, func(rec *record) { rec.Begun = false }); err != nil {
 				return fmt.Errorf("%w: %w", driver.ErrStart, err)

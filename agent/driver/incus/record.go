@@ -52,24 +52,11 @@ func (d *Driver) read(id driver.ID) (record, error) {
 }
 
 func (d *Driver) write(id driver.ID, r record) error {
-	return writeFile(filepath.Join(d.runDir(id), recordFile), r)
-}
-
-// writeFile replaces a file as a whole, on the disk.
-func writeFile(path string, v any) error {
-	data, err := json.Marshal(v)
+	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return driver.ReplaceFile(filepath.Join(d.runDir(id), recordFile), data)
 }
 
 // finish ends a run that has no supervisor to say so.
@@ -92,7 +79,7 @@ func ownerOf(dir string) (string, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		data = []byte(`"` + strings.ToLower(rand.Text()) + `"`)
-		err = writeFile(path, json.RawMessage(data))
+		err = driver.ReplaceFile(path, data)
 	}
 	if err != nil {
 		return "", err

@@ -96,7 +96,7 @@ func request(owner string, t driver.Task, c config, box string, init []string) a
 	folder("task", t.Dir, t.Dir, false)
 	folder("alloc", t.AllocDir, t.AllocDir, false)
 	for _, v := range t.Volumes {
-		folder("volume-"+v.Name, v.Source, targetOf(t, v), v.ReadOnly)
+		folder("volume-"+v.Name, v.Source, t.TargetOf(v), v.ReadOnly)
 	}
 	if t.SecretsDir != "" {
 		folder("secrets", t.SecretsDir, driver.ContainerSecrets, true)
@@ -112,14 +112,6 @@ func request(owner string, t driver.Task, c config, box string, init []string) a
 		post.Config["raw.lxc"] = "lxc.init.cmd = " + strings.Join(slices.Concat([]string{initPath}, init[1:], []string{runPath}), " ") + "\nlxc.environment = GOGC=50\n"
 	}
 	return post
-}
-
-// targetOf is where a task sees a volume.
-func targetOf(t driver.Task, v driver.Volume) string {
-	if v.Target != "" {
-		return v.Target
-	}
-	return t.AllocDir + "/" + v.Name
 }
 
 // limits of an instance. A container's CPU time is capped by the scheduler; a

@@ -33,7 +33,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	}
 	defer unlock()
 	if st, err := d.status(ctx, t.ID); err == nil {
-		return failure(st)
+		return st.StartError()
 	} else if !errors.Is(err, driver.ErrNotFound) {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
@@ -64,14 +64,6 @@ func (d *Driver) Admit(t driver.Task) error {
 	return c.allowed(d.cfg)
 }
 
-// failure turns a run that could not start into the error of its start.
-func failure(st driver.Status) error {
-	if st.Cause == driver.CauseStartFailed {
-		return fmt.Errorf("%w: %s", driver.ErrStart, st.Message)
-	}
-	return nil
-}
-
 // prepare the folder of a run, and the record that it is about to begin.
 func (d *Driver) prepare(t driver.Task, c config) (record, error) {
 	rec := record{Instance: instanceName(d.owner, t.ID), Supervised: c.supervised()}
@@ -93,7 +85,7 @@ func (d *Driver) prepare(t driver.Task, c config) (record, error) {
 // hides what the container's root has.
 func mountPoints(t driver.Task) error {
 	for _, v := range t.Volumes {
-		target := targetOf(t, v)
+		target := t.TargetOf(v)
 		for _, dir := range []string{t.AllocDir, t.Dir} {
 			if rel, err := filepath.Rel(dir, target); err == nil && rel != "." && filepath.IsLocal(rel) {
 				if err := mountPoint(dir, rel, v.Source); err != nil {
@@ -199,7 +191,7 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 	for {
 		st, err := supervise.Query(d.box(id))
 		if err == nil && st.State != driver.Starting {
-			return failure(outside(st))
+			return outside(st).StartError()
 		}
 		if err != nil && !errors.Is(err, driver.ErrNotFound) {
 			return err
@@ -223,7 +215,7 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 				continue
 			}
 			if st, err := supervise.Query(d.box(id)); err == nil {
-				return failure(outside(st))
+				return outside(st).StartError()
 			}
 			return d.explain(ctx, rec, config{}, errors.New("the container ended before its supervisor said a word"))
 		case <-ctx.Done():
@@ -258,7 +250,7 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 			if st.Message == cause.Error() { // by this Forbid
 				return fmt.Errorf("%w: %w", driver.ErrStart, cause)
 			}
-			return failure(outside(st))
+			return outside(st).StartError()
 		}
 		// The daemon ends what it could not give a device to.
 		if err := d.delete(ctx, id, rec); err != nil {

@@ -114,7 +114,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	}
 	dir := d.runDir(t.ID)
 	if st, err := supervise.Query(dir); err == nil {
-		return failure(st)
+		return st.StartError()
 	} else if !errors.Is(err, driver.ErrNotFound) {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
@@ -137,15 +137,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
-	return failure(st)
-}
-
-// failure turns a run that could not start into the error of its start.
-func failure(st driver.Status) error {
-	if st.Cause == driver.CauseStartFailed {
-		return fmt.Errorf("%w: %s", driver.ErrStart, st.Message)
-	}
-	return nil
+	return st.StartError()
 }
 
 // spec of the supervisor, from the task's configuration.

@@ -41,9 +41,8 @@ func (d *Driver) view(t driver.Task, user string) (*supervise.View, error) {
 		}
 	}
 	for _, vol := range t.Volumes {
-		target := vol.Target
-		if target == "" {
-			target = filepath.Join(t.AllocDir, vol.Name)
+		target := t.TargetOf(vol)
+		if vol.Target == "" {
 			if err := mountPoint(t.AllocDir, vol); err != nil {
 				return nil, fmt.Errorf("volumes.%s: %w", vol.Name, err)
 			}
