@@ -350,7 +350,11 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 		return nil, wireError(err)
 	}
 	if r.Changed {
-		l.events.Add("job.stopped", k.In(j.s.cfg.Region.GetName()), "purge %t", req.GetPurge())
+		then := ""
+		if req.GetPurge() {
+			then = ", then it is forgotten"
+		}
+		l.events.Add("job.stopped", k.In(j.s.cfg.Region.GetName()), "its instances are being stopped%s", then)
 	}
 	return &nusav1.StopJobResponse{Revision: int64(r.Revision)}, nil
 }

@@ -208,6 +208,9 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 			return err
 		}
 		return send(flapping)
+	case "nodriver":
+		waiting.Status.Groups["web"].Pending = []*nusav1.CountedReason{{Reason: nusav1.Reason_REASON_DRIVER_MISSING, Count: 2, What: "region", Message: "japaneast: has no driver script (n1)"}}
+		return send(waiting, waiting, starting, running)
 	case "fails":
 		return send(waiting, failed)
 	case "stopped":
