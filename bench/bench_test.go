@@ -46,7 +46,7 @@ PASS
 		agents: []agentMeasured{{agentCase{args: "--tasks 2", goal: "≤ 9 ms", met: func(r *bench.AgentResult) bool { return r.StartMS.P50 <= 9 }}, []*bench.AgentResult{{
 			StartMS: bench.Quantiles{P50: 5.78, P99: 11.1}, Idle: &bench.AgentIdle{RSSMB: 28.6, CPUCores: 0.0012, SupervisorRSSMB: 4, SupervisorPSSMB: 1.04},
 			Rested:    &bench.AgentIdle{RSSMB: 33.3, CPUCores: 0.001},
-			BatchPerS: 183.2, AgentCPUMSPerTask: 2.77, TaskCPUMS: 5.5, Sizes: []bench.AgentSize{{After: 100, RSSMB: 40, StoreBytes: 262144}, {After: 1000, RSSMB: 41, Goroutines: 3, StoreBytes: 262144}},
+			BatchPerS: 183.2, AgentCPUMSPerTask: 2.77, TaskCPUMS: 5.5, Sizes: []bench.AgentSize{{After: 100, HeldMB: 6, RSSMB: 40, StoreBytes: 262144}, {After: 1000, RSSMB: 41, Goroutines: 3, StoreBytes: 262144}},
 		}, {StartMS: bench.Quantiles{P50: 9.1}}}}},
 		predicted: []predicted{
 			{table{name: "A", neighbours: 16, vivaldi: "0.1 / 0.4 / 2", median: 0.05, p90: 0.25, stretch: 1.1}, []*bench.TopologyResult{

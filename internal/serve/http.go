@@ -3,6 +3,7 @@ package serve
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,7 +13,10 @@ import (
 
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// What is in use after a collection, and how many were asked for: at rest these
+	// tell what is kept from what is only not collected yet.
+	collections := collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/gc/(heap/live:bytes|cycles/forced:gc-cycles)$")}
+	r.MustRegister(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collections)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nusa_build_info", Help: "Always 1; the version is a label.", ConstLabels: prometheus.Labels{"version": Version}})
 	build.Set(1)
 	r.MustRegister(build)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"text/tabwriter"
@@ -23,8 +25,7 @@ type AgentOptions struct {
 	// Idle is how long they do.
 	Idle time.Duration
 	// Batch is how many commands that end at once run through the agent, Window
-	// how many of them are ordered at a time. What could grow is looked at after
-	// a tenth of them, which is to warm up, after half and after all.
+	// how many of them are ordered at a time.
 	Batch, Window int
 	// Timeout of all together.
 	Timeout time.Duration
@@ -56,8 +57,10 @@ type AgentResult struct {
 	// command.
 	AgentCPUMSPerTask float64 `json:"agent_cpu_ms_per_task"`
 	TaskCPUMS         float64 `json:"task_cpu_ms"`
-	// Sizes are after parts of the batch, the last one after all of it.
+	// Sizes are after each quarter of the batch, at rest. Grown names what is more
+	// at the end than after half of it; empty: nothing.
 	Sizes []AgentSize `json:"sizes"`
+	Grown []string    `json:"grown"`
 	// Rested is as Idle, after the batch.
 	Rested *AgentIdle `json:"rested,omitempty"`
 
@@ -77,18 +80,6 @@ type AgentIdle struct {
 	RSSMB           float64 `json:"rss_mb"`
 	SupervisorRSSMB float64 `json:"supervisor_rss_mb"`
 	SupervisorPSSMB float64 `json:"supervisor_pss_mb"`
-}
-
-// AgentSize is what could grow.
-type AgentSize struct {
-	After      int     `json:"after"` // commands of the batch
-	RSSMB      float64 `json:"rss_mb"`
-	Goroutines int     `json:"goroutines"`
-	Files      int     `json:"files"`   // open descriptors of the agent
-	Cgroups    int     `json:"cgroups"` // of this host, of runs of any agent
-	Folders    int     `json:"folders"` // below the data folder
-	StoreBytes int64   `json:"store_bytes"`
-	Children   int     `json:"children"` // supervisors, and what was not collected
 }
 
 // Agent measures a real agent with real processes under a master that only gives
@@ -338,8 +329,11 @@ func (r *AgentResult) table(w io.Writer) error {
 	row("batch", "%d in %.2f s: %.0f /s, %d ordered at a time; %.2f ms of the agent's CPU each, %.2f ms of their own",
 		r.Batch, r.BatchSeconds, r.BatchPerS, r.Window, r.AgentCPUMSPerTask, r.TaskCPUMS)
 	for _, s := range r.Sizes {
-		row(fmt.Sprintf("  after %d", s.After), "%.1f MB, %d goroutines, %d files, %d cgroups, %d folders, %d children, store %d KiB",
-			s.RSSMB, s.Goroutines, s.Files, s.Cgroups, s.Folders, s.Children, s.StoreBytes>>10)
+		row(fmt.Sprintf("  after %d", s.After), "%.2f MB held, %.1f MB resident at rest, %d goroutines, %d files, %d cgroups, %d folders, %d children, store %d KiB",
+			s.HeldMB, s.RSSMB, s.Goroutines, s.Files, s.Cgroups, s.Folders, s.Children, s.StoreBytes>>10)
+	}
+	if n := len(r.Sizes); n == quarters {
+		row("  grown", "%s", cmp.Or(strings.Join(r.Grown, "; "), fmt.Sprintf("nothing from %d to %d", r.Sizes[n/2-1].After, r.Sizes[n-1].After)))
 	}
 	if i := r.Rested; i != nil {
 		row("idle again", "%s", i.of(r.Tasks))

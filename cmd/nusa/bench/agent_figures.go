@@ -1,17 +1,11 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net/http"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,8 +28,14 @@ master that only gives it orders, over the real protocol.
 It starts --tasks processes one after the other, each from the order to the
 report that it runs; lets the agent idle with them; then runs --batch commands
 that end at once ("true") through it, each of which is forgotten once it is
-reported complete; looks at what has grown meanwhile; and lets it idle again.`,
-		Example: "  nusa bench agent --tasks 100 --batch 1000\n  nusa bench agent --tasks 1 --idle 0 --batch 10000 -o json",
+reported complete; and lets it idle again.
+
+After each quarter of the batch it waits until the agent is at rest and has given
+memory back, and looks at what could grow. The first half is to warm up; what is
+more at the end than after half is named as grown. Of memory that is what the
+agent holds, by 200 kB or more, and what is resident, by 2 MB: the larger the
+batch, the less has to be left of each command to be seen, 20 bytes with 20,000.`,
+		Example: "  nusa bench agent --tasks 100 --batch 1000\n  nusa bench agent --idle 0 --batch 20000 -o json",
 		Args:    cobra.NoArgs,
 	}
 	f := cmd.Flags()
@@ -49,11 +49,11 @@ reported complete; looks at what has grown meanwhile; and lets it idle again.`,
 	f.StringVarP(&output, "output", "o", "table", "table or json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, n := range []struct {
-			flag      string
-			value, to int
-		}{{"--tasks", o.Tasks, 5000}, {"--batch", o.Batch, 1_000_000}, {"--window", o.Window, 256}} {
-			if n.value < 1 || n.value > n.to {
-				return fmt.Errorf("%s: %d is not 1..%d", n.flag, n.value, n.to)
+			flag            string
+			value, from, to int
+		}{{"--tasks", o.Tasks, 1, 5000}, {"--batch", o.Batch, quarters, 1_000_000}, {"--window", o.Window, 1, 256}} {
+			if n.value < n.from || n.value > n.to {
+				return fmt.Errorf("%s: %d is not %d..%d", n.flag, n.value, n.from, n.to)
 			}
 		}
 		switch {
@@ -135,7 +135,7 @@ func (n *agentRun) idle(ctx context.Context) (*AgentIdle, error) {
 }
 
 // batches runs commands that end at once, a window at a time, and looks at the
-// agent after parts of them.
+// agent after each quarter of them.
 func (n *agentRun) batches(ctx context.Context) error {
 	pid := n.cmd.Process.Pid
 	agent, err1 := cpuTime(pid)
@@ -145,7 +145,8 @@ func (n *agentRun) batches(ctx context.Context) error {
 	}
 	var took time.Duration
 	from := 0
-	for _, to := range []int{n.o.Batch / 10, n.o.Batch / 2, n.o.Batch} {
+	for quarter := 1; quarter <= quarters; quarter++ {
+		to := n.o.Batch * quarter / quarters
 		began := time.Now()
 		if err := n.batch(ctx, from, to); err != nil {
 			return err
@@ -164,6 +165,7 @@ func (n *agentRun) batches(ctx context.Context) error {
 	each := func(d time.Duration) float64 { return round(d.Seconds()*1000/float64(n.o.Batch), 3) }
 	n.r.BatchSeconds, n.r.BatchPerS = seconds(took), perSecond(n.o.Batch, took)
 	n.r.AgentCPUMSPerTask, n.r.TaskCPUMS = each(agentAfter-agent), each(tasksAfter-tasks)
+	n.r.Grown = grown(n.r.Sizes)
 	return errors.Join(err1, err2)
 }
 
@@ -188,113 +190,4 @@ func (n *agentRun) batch(ctx context.Context, from, to int) error {
 		})
 	}
 	return g.Wait()
-}
-
-// size waits until the agent has forgotten what it was told to, and then looks.
-func (n *agentRun) size(ctx context.Context) (AgentSize, error) {
-	for {
-		entries, err := os.ReadDir(filepath.Join(n.data(), "allocs"))
-		if err != nil {
-			return AgentSize{}, err
-		}
-		if len(entries) <= n.o.Tasks {
-			break
-		}
-		select {
-		case <-time.After(pollEvery):
-		case <-ctx.Done():
-			return AgentSize{}, fmt.Errorf("%d allocations are left of %d: %w", len(entries), n.o.Tasks, ctx.Err())
-		}
-	}
-	var s AgentSize
-	pid := n.cmd.Process.Pid
-	var errs [5]error
-	s.RSSMB, errs[0] = memory(pid, "status", "VmRSS:")
-	s.Goroutines, errs[1] = n.goroutines(ctx)
-	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	s.Files, errs[2] = len(fds), err
-	kids, err := childrenOf(pid)
-	s.Children, errs[3] = len(kids), err
-	for _, parent := range []string{"/sys/fs/cgroup/memory/nusa", "/sys/fs/cgroup/nusa"} {
-		if entries, err := os.ReadDir(parent); err == nil {
-			for _, e := range entries {
-				if e.IsDir() {
-					s.Cgroups++
-				}
-			}
-			break
-		}
-	}
-	errs[4] = filepath.WalkDir(n.data(), func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil
-		case err != nil:
-			return err
-		case d.IsDir():
-			s.Folders++
-		case d.Name() == "agent.db":
-			if fi, err := d.Info(); err == nil {
-				s.StoreBytes = fi.Size()
-			}
-		}
-		return nil
-	})
-	return s, errors.Join(errs[:]...)
-}
-
-// goroutines as the agent's own metrics count them.
-func (n *agentRun) goroutines(ctx context.Context) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.http+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
-	lines := bufio.NewScanner(res.Body)
-	for lines.Scan() {
-		if value, ok := strings.CutPrefix(lines.Text(), "go_goroutines "); ok {
-			return strconv.Atoi(value)
-		}
-	}
-	return 0, errors.Join(errors.New("the agent's metrics have no go_goroutines"), lines.Err())
-}
-
-// memory is a figure in kB of a file of a process, in MB.
-func memory(pid int, file, key string) (float64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(data)) {
-		if value, found := strings.CutPrefix(line, key); found {
-			kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 64)
-			return round(kib*1024/1e6, 2), err
-		}
-	}
-	return 0, fmt.Errorf("/proc/PID/%s has no %s", file, key)
-}
-
-// childrenOf are the direct ones of a process.
-func childrenOf(pid int) ([]int, error) {
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return nil, err
-	}
-	var out []int
-	for _, t := range threads {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
-		if err != nil {
-			continue // the thread has ended
-		}
-		for _, f := range strings.Fields(string(data)) {
-			if child, err := strconv.Atoi(f); err == nil {
-				out = append(out, child)
-			}
-		}
-	}
-	return out, nil
 }

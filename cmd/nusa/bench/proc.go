@@ -54,28 +54,40 @@ func parseStat(data []byte, number int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, nil
 }
 
-// peakRSS of a process since its start, in MB.
-func peakRSS(pid int) (float64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+// memory is a figure in kB of a file of a process, in MB.
+func memory(pid int, file, key string) (float64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
 		return 0, err
 	}
-	return parsePeak(data)
+	for line := range strings.Lines(string(data)) {
+		if value, found := strings.CutPrefix(line, key); found {
+			kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 64)
+			return round(kib*1024/1e6, 2), err
+		}
+	}
+	return 0, fmt.Errorf("/proc/PID/%s has no %s", file, key)
 }
 
-func parsePeak(status []byte) (float64, error) {
-	for line := range strings.Lines(string(status)) {
-		value, found := strings.CutPrefix(line, "VmHWM:")
-		if !found {
-			continue
-		}
-		kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 64)
-		if err != nil {
-			return 0, fmt.Errorf("VmHWM: %w", err)
-		}
-		return round(kib*1024/1e6, 1), nil
+// childrenOf are the direct ones of a process.
+func childrenOf(pid int) ([]int, error) {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil, err
 	}
-	return 0, fmt.Errorf("/proc/PID/status has no VmHWM: the process has ended")
+	var out []int
+	for _, t := range threads {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, f := range strings.Fields(string(data)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				out = append(out, child)
+			}
+		}
+	}
+	return out, nil
 }
 
 // ownCPU is what this process used so far.

@@ -110,7 +110,7 @@ func (m *run) find(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("--profile: %w", err)
 		}
 	}
-	m.o.progress("starting %d servers", m.o.Servers)
+	m.o.progress("starting %s", serversText(m.o.Servers))
 	if m.cluster, err = startCluster(m.o); err != nil {
 		return "", err
 	}

@@ -44,7 +44,7 @@ func (m *run) peaks(before, after cpuMark) error {
 	var largest float64
 	m.r.PerServer = nil
 	for i, s := range m.cluster.servers {
-		peak, err := peakRSS(s.cmd.Process.Pid)
+		peak, err := memory(s.cmd.Process.Pid, "status", "VmHWM:") // since its start
 		if err != nil {
 			return fmt.Errorf("server %s: %w", s.name, err)
 		}

@@ -145,7 +145,7 @@ func (r *RegionResult) table(w io.Writer) error {
 	}
 	where := "a running region"
 	if r.Servers > 0 {
-		where = fmt.Sprintf("%d servers", r.Servers)
+		where = serversText(r.Servers)
 	}
 	row("load", "%d jobs × %d on %d nodes, %s, %s", r.Jobs, r.Count, r.Nodes, how, where)
 	row("placed", "%d in %.3f s: %.0f /s", r.Placed, r.Seconds, r.PlacementsPerS)
@@ -189,4 +189,12 @@ func (q Quantiles) String() string {
 		return fmt.Sprintf("%.3g ms", v)
 	}
 	return fmt.Sprintf("p50 %s, p90 %s, p99 %s, max %s", ms(q.P50), ms(q.P90), ms(q.P99), ms(q.Max))
+}
+
+// serversText is a number of servers in words.
+func serversText(n int) string {
+	if n == 1 {
+		return "1 server"
+	}
+	return fmt.Sprintf("%d servers", n)
 }
