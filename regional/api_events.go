@@ -25,7 +25,7 @@ type events struct {
 }
 
 // told notes what an agent told of an allocation.
-func (l *leader) told(a *state.Alloc) {
+func (l *leader) told(a state.Told) {
 	kind := a.State.String()
 	switch {
 	case a.Declined:
@@ -42,11 +42,14 @@ func (l *leader) told(a *state.Alloc) {
 const instanceEvent = "instance."
 
 // toldOf is put into words when an event is read: most are never.
-type toldOf struct{ *state.Alloc }
+type toldOf struct{ state.Told }
 
 func (t toldOf) String() string {
 	out := fmt.Sprintf("%s[%d] on %s, allocation %.8s, version %d", t.Group, t.Index, t.NodeName, t.ID, t.JobVersion)
-	if t.Restarts > 0 {
+	switch {
+	case t.Anew > 1:
+		out += fmt.Sprintf(", restarts %d to %d", t.Restarts-t.Anew+1, t.Restarts)
+	case t.Restarts > 0:
 		out += fmt.Sprintf(", restart %d", t.Restarts)
 	}
 	if said := reason.With(reasonToWire(t.Reason), t.Message); said != "" && (t.State.Terminal() || t.Restarts > 0) {

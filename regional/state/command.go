@@ -311,9 +311,16 @@ type Result struct {
 	// Groups whose slots, counts or allocations changed, sorted by String.
 	Groups []GroupKey
 	// Told are allocations of which an agent told a new state, or another restart.
-	Told []*Alloc
+	Told []Told
 	// Purged are local jobs that the command forgot.
 	Purged []JobKey
 	// Batch has the results of a batch's commands.
 	Batch []Result
+}
+
+// Told is an allocation of which an agent told something new, and how many of
+// its restarts are: agents send the latest state, so one report may be of many.
+type Told struct {
+	*Alloc
+	Anew int32
 }

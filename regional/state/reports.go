@@ -89,12 +89,12 @@ func (t *txn) report(n *Node, r *AllocReport) {
 		}
 		t.putAlloc(&a)
 		if a.State != old.State || a.Restarts > old.Restarts {
-			t.res.Told = append(t.res.Told, &a)
+			t.res.Told = append(t.res.Told, Told{&a, a.Restarts - old.Restarts})
 		}
 		return
 	}
 	t.reportEnd(&a, r)
-	t.res.Told = append(t.res.Told, &a)
+	t.res.Told = append(t.res.Told, Told{&a, a.Restarts - old.Restarts})
 }
 
 // up notes since when the tasks are up. One that had to be restarted has to
