@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 	"github.com/nusa-scheduler/nusa/agent/driver/plugin"
 	"github.com/nusa-scheduler/nusa/agent/facts"
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(leftover.M{M: m})
 }
 
 // smallHost is a host for tests: four cores, 4 GiB.

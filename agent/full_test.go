@@ -121,8 +121,14 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("it ran as %v, now as %v", before["PID"], after["PID"])
 	}
 	client := nusav1.NewAllocationsClient(m.conn())
+	out := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("its log has %d bytes: %.40q … %q", len(out), out, out[max(0, len(out)-200):])
+		}
+	}()
 	polled(t, "the log to say what it lacks", func() bool {
-		out, _ := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa"})
+		out, _ = readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa"})
 		return strings.HasPrefix(out, "up ") && strings.Contains(out, "bytes of output were lost here: write stdout.0: no space left on device]") &&
 			strings.HasSuffix(out, "xxx"+"room\n")
 	})

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -95,6 +96,7 @@ func startFence(t *testing.T) *fleet {
 	if err := os.Mkdir(filepath.Join(f.dir, "log"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	leftover.Nothing(t, f.dir)
 	t.Cleanup(func() {
 		if t.Failed() {
 			f.dumpLogs()
@@ -109,7 +111,7 @@ func startFence(t *testing.T) *fleet {
 	add("jakarta", "regional", "--region", "jakarta", "--grpc-addr", at(100), "--raft-addr", at(101), "--gossip-addr", at(102),
 		"--probe-addr", at(103), "--http-addr", at(104), "--global", at(0), "--node-lease", fenceLease.String())
 	for i, name := range []string{"first", "second"} {
-		add(name, "agent", "--region", "jakarta", "--servers", at(100), "--http-addr", at(110+10*i), "--shared-machine", "here", "--share", "4",
+		add(name, "agent", "--region", "jakarta", "--servers", at(100), "--http-addr", at(110+10*i), "--shared-machine", "here", "--share", "4", "--leave-on-shutdown",
 			"--incus", "off", "--docker-host", "off")
 	}
 	for _, name := range []string{"global", "jakarta", "first"} {

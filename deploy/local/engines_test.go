@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/engines"
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -57,6 +58,7 @@ func startFleet(t *testing.T) *fleet {
 	if err := os.Mkdir(filepath.Join(f.dir, "log"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	leftover.Nothing(t, f.dir)
 	t.Cleanup(func() {
 		if t.Failed() {
 			f.dumpLogs()
@@ -148,7 +150,7 @@ func (f *fleet) define(bin string) {
 	given := f.give()
 	agent := func(name, region string, from int, args ...string) {
 		add(name, "agent", append([]string{"--region", region, "--servers", at(from), "--http-addr", at(from + 10*len(f.args)),
-			"--shared-machine", "here", "--share", "4", "--label", "engine=" + name}, slices.Concat(given, args)...)...)
+			"--shared-machine", "here", "--share", "4", "--leave-on-shutdown", "--label", "engine=" + name}, slices.Concat(given, args)...)...)
 	}
 	agent("jkt-process", "jakarta", 100, "--incus", "off", "--docker-host", "off")
 	for n, i := range f.incus {
@@ -191,21 +193,31 @@ func (f *fleet) kill(name string) {
 	_ = cmd.Wait()
 }
 
-// end everything: engines and what runs in them, then the processes.
+// end everything: the agents, which stop their tasks, the other processes, and
+// the engines, with what is left in them.
 func (f *fleet) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	// Agents first, else they would look after what is taken from them.
-	for name, cmd := range f.procs {
-		_ = cmd.Process.Signal(unix.SIGTERM)
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-		select {
-		case <-ended:
-		case <-ctx.Done():
-			f.t.Errorf("%s does not end", name)
-			_ = cmd.Process.Kill()
-			<-ended
+	var agents, others []string
+	for name := range f.procs {
+		if f.args[name][1] == "agent" {
+			agents = append(agents, name)
+		} else {
+			others = append(others, name)
+		}
+	}
+	for _, names := range [][]string{agents, others} {
+		for _, name := range names {
+			_ = f.procs[name].Process.Signal(unix.SIGTERM)
+		}
+		for _, name := range names {
+			cmd := f.procs[name]
+			late := context.AfterFunc(ctx, func() {
+				f.t.Errorf("%s does not end", name)
+				_ = cmd.Process.Kill()
+			})
+			_ = cmd.Wait()
+			late()
 		}
 	}
 	for _, i := range f.incus {

@@ -20,9 +20,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
+
+// TestMain ends what tests that are killed leave.
+func TestMain(m *testing.M) { os.Exit(leftover.M{M: m}.Run()) }
 
 // federation is a running deploy/local.
 type federation struct {
@@ -42,6 +46,7 @@ func start(t *testing.T) *federation {
 		t.Fatal(err)
 	}
 	f.env = append(os.Environ(), "NUSA="+bin, "NUSA_DIR="+f.dir, "NUSA_PORT="+strconv.Itoa(f.port))
+	leftover.Nothing(t, f.dir)
 	t.Cleanup(func() {
 		if t.Failed() {
 			f.dumpLogs()

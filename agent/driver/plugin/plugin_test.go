@@ -14,6 +14,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 	"github.com/nusa-scheduler/nusa/agent/driver/process"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 	// Of a process that ends well, the race detector needs no second of its own.
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(leftover.M{M: m})
 }
 
 // servePlugin is the main function of the tests' plugins.
