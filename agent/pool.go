@@ -78,7 +78,7 @@ func (p *pool) run(ctx context.Context) error {
 
 func (p *pool) runLane(ctx context.Context, l *lane) error {
 	retry := newBackOff()
-	moved := false
+	moved, said := false, false
 	for ctx.Err() == nil && !p.isLeaving() {
 		addr := p.take(l)
 		if addr == "" {
@@ -106,6 +106,10 @@ func (p *pool) runLane(ctx context.Context, l *lane) error {
 		if time.Since(began) > retry.MaxInterval {
 			retry.Reset()
 		}
+		if refused != nil && !said {
+			p.log.Warn("the region does not take this agent, which goes on asking", "server", addr, "error", err)
+		}
+		said = refused != nil
 		p.log.Debug("session ended", "server", addr, "error", err)
 		p.pause(ctx, l, retry.NextBackOff())
 	}

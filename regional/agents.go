@@ -19,6 +19,8 @@ type agents struct {
 
 	mu    sync.Mutex
 	nodes map[string]*agentNode
+	// names of nodes, and who goes by them; nil before the first claim.
+	names map[string]string
 
 	// turns are the sessions that are to send, each there once.
 	turnMu    sync.Mutex
@@ -37,6 +39,10 @@ func newAgents(l *leader) *agents {
 func (a *agents) node(id string) *agentNode {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.nodeLocked(id)
+}
+
+func (a *agents) nodeLocked(id string) *agentNode {
 	n := a.nodes[id]
 	if n == nil {
 		n = &agentNode{id: id, heard: a.l.elected, dirty: true}
@@ -227,6 +233,11 @@ func (a *agents) forget() {
 			delete(a.nodes, id)
 		}
 		n.mu.Unlock()
+	}
+	for name, id := range a.names {
+		if a.nodes[id] == nil {
+			delete(a.names, name)
+		}
 	}
 }
 

@@ -71,7 +71,13 @@ type agentSession struct {
 // serve is the master's end of an agent's stream, from its hello on.
 func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	ctx := stream.Context()
-	if refused := a.l.refuse(hello); refused != nil {
+	refused := a.l.refuse(hello)
+	if refused == nil {
+		if err := a.claim(hello); err != nil {
+			refused = &nusav1.Refused{Message: err.Error()}
+		}
+	}
+	if refused != nil {
 		a.l.log.Warn("agent refused", "node", hello.GetName(), "id", hello.GetNodeId(), "reason", refused.Message)
 		return stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Refused{Refused: refused}})
 	}
