@@ -36,6 +36,8 @@ type Ask struct {
 	SpreadBy string
 	// Affinities as written.
 	Affinities []AffinityAsk
+	// Apart are tags, sorted, each once.
+	Apart []string
 }
 
 // PortAsk is one port of a group.
@@ -75,6 +77,7 @@ func AskOf(g *nusav1.Group) Ask {
 		a.Needs[d] = sortedSet(a.Needs[d])
 	}
 	a.Drivers = sortedSet(a.Drivers)
+	a.Apart = sortedSet(slices.Clone(g.GetApart()))
 	a.GPUModels = sortedSet(a.GPUModels)
 	for _, label := range slices.Sorted(maps.Keys(g.GetPorts())) {
 		p := g.GetPorts()[label]

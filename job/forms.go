@@ -28,7 +28,7 @@ var forms = map[protoreflect.FullName]string{
 	"nusa.v1.Group":             "{count: 2, tasks: {main: {driver: process, config: {command: sleep}}}}",
 	"nusa.v1.Group.constraints": "['node.cpu_cores >= 4']", "nusa.v1.NodeSpread": `{by: 'node.labels["rack"]'}`,
 	"nusa.v1.Group.affinities": `[{expression: 'node.pool == "fast"', weight: 20}]`, "nusa.v1.Affinity": `{expression: 'node.pool == "fast"', weight: 20}`,
-	"nusa.v1.Disconnect": "{node: {after: 30s, running: keep, replace: true}}", "nusa.v1.DisconnectLevel": "{after: 30s, running: keep, replace: true}",
+	"nusa.v1.Group.apart": "[db]", "nusa.v1.Disconnect": "{node: {after: 30s, running: keep, replace: true}}", "nusa.v1.DisconnectLevel": "{after: 30s, running: keep, replace: true}",
 	"nusa.v1.Group.ports": "{http: {to: 8080}}", "nusa.v1.Port": "{to: 8080}",
 	"nusa.v1.Group.volumes": "{data: {source: /srv/data}}", "nusa.v1.Volume": "{source: /srv/data}",
 	"nusa.v1.Reschedule": "{attempts: 5}", "nusa.v1.Backoff": "{from: 5s, to: 10m}", "nusa.v1.Update": "{max_parallel: 2}",
@@ -56,7 +56,7 @@ func form(name protoreflect.FullName) string {
 
 // wordings are fields of other schedulers and what is written here instead.
 var wordings = map[string]string{
-	"anti_affinity":     `spread: {by: 'node.labels["rack"]'} keeps instances apart; by node they are anyway`,
+	"anti_affinity":     `apart: [db] keeps all that have the tag db, of whatever job, on different nodes; spread: {by: 'node.labels["rack"]'} keeps a group's instances apart as far as that goes`,
 	"node_selector":     `constraints: ['node.labels["disk"] == "ssd"'] chooses nodes`,
 	"datacenters":       "regions: {allow: [{name: japaneast}]} chooses regions",
 	"region":            "regions: {allow: [{name: japaneast}]} chooses regions",

@@ -25,6 +25,7 @@ const (
 	MaxCount       = 100_000
 	MaxConstraints = 32
 	MaxAffinities  = 32
+	MaxApart       = 8
 	MaxLabels      = 64
 	MaxPorts       = 64
 	MaxVolumes     = 32

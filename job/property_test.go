@@ -149,6 +149,9 @@ func anyGroup(t *rapid.T, kind nusav1.JobType) *nusav1.Group {
 	if rapid.Bool().Draw(t, "ports") {
 		g.Ports = map[string]*nusav1.Port{"http": {}, "admin": {To: rapid.Int32Range(0, 65535).Draw(t, "to"), Static: rapid.Int32Range(0, 65535).Draw(t, "static")}}
 	}
+	if rapid.Bool().Draw(t, "apart") {
+		g.Apart = []string{"web", "db"}
+	}
 	if rapid.Bool().Draw(t, "constraint") {
 		g.Constraints = []string{`node.labels["disk"] == "ssd"`}
 		g.Disconnect = &nusav1.Disconnect{Region: &nusav1.DisconnectLevel{After: anyDuration(t, time.Second), Replace: proto.Bool(rapid.Bool().Draw(t, "replace"))}}

@@ -138,6 +138,7 @@ groups:
   g:
     pool: fast
     dedicated: true
+    apart: [web, db, web]
     constraints: ['node.cpu_cores > 1']
     affinities: [{expression: 'node.os == "linux"', weight: 5}]
     spread: {by: node.name}
@@ -155,7 +156,7 @@ groups:
 		Drivers: []string{"incus", "process"},
 		Needs:   map[string][]string{"incus": {"exec", "mounts", "secrets", "volumes"}, "process": {"mounts", "user", "volumes"}}, Ports: []PortAsk{{"a", 0, 8080}, {"b", 80, 0}, {"c", 22, 0}},
 		Pool: "fast", Dedicated: true, Constraints: []string{"node.cpu_cores > 1"}, SpreadBy: "node.name",
-		Affinities: []AffinityAsk{{`node.os == "linux"`, 5}},
+		Affinities: []AffinityAsk{{`node.os == "linux"`, 5}}, Apart: []string{"db", "web"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

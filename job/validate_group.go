@@ -99,6 +99,11 @@ func (c *checker) expressions(p string, g *nusav1.Group) {
 		c.expression(c.join(item, "expression"), expr.Bool, a.GetExpression())
 		c.weight(c.join(item, "weight"), a.GetWeight())
 	}
+	at = c.join(p, "apart")
+	c.count(at, len(g.GetApart()), MaxApart, "tags")
+	for i, tag := range g.GetApart()[:min(len(g.GetApart()), MaxApart)] {
+		c.name(fmt.Sprintf("%s[%d]", at, i), tag)
+	}
 	if g.GetSpread() != nil {
 		c.expression(c.under(p, ".spread.by"), expr.String, g.GetSpread().GetBy())
 	}

@@ -75,6 +75,7 @@ func askOf(g *nusav1.Group) state.Ask {
 		Dedicated:   a.Dedicated,
 		Constraints: slices.Sorted(slices.Values(a.Constraints)),
 		Spread:      a.SpreadBy,
+		Apart:       a.Apart,
 	}
 	for _, d := range a.Drivers {
 		out.Drivers = append(out.Drivers, state.DriverAsk{Name: d, Capabilities: a.Needs[d]})
@@ -106,6 +107,7 @@ func askOfShape(s *nusav1.ShapeSubscription) *state.Ask {
 		Pool:        cmp.Or(s.GetPool(), job.DefaultPool),
 		Dedicated:   s.GetDedicated(),
 		Constraints: slices.Sorted(slices.Values(s.GetConstraints())),
+		Apart:       slices.Sorted(slices.Values(s.GetApart())),
 	}
 	for _, d := range slices.Sorted(slices.Values(s.GetDrivers())) {
 		ask := state.DriverAsk{Name: d}

@@ -41,6 +41,8 @@ type Ask struct {
 	// DynamicPorts is how many ports of the node's range it takes.
 	DynamicPorts int
 	Dedicated    bool
+	// Apart are tags that no two instances on a node have in common, a set too.
+	Apart []string
 }
 
 // Hash names the ask: 64-bit FNV-1a over a canonical encoding, equal on every
@@ -74,6 +76,10 @@ func (a Ask) Hash() uint64 {
 	}
 	if len(a.Capabilities) > 0 {
 		set(a.Capabilities)
+	}
+	if len(a.Apart) > 0 {
+		set([]string{"apart"}) // or they would be read as capabilities
+		set(a.Apart)
 	}
 	h.Write(b) // never fails
 	return max(h.Sum64(), 1)
@@ -111,7 +117,7 @@ func (a Ask) fitsBins(bins []Bin) int {
 			continue
 		}
 		perNode := int64(perNodeMax)
-		if len(a.StaticPorts) > 0 {
+		if len(a.StaticPorts)+len(a.Apart) > 0 {
 			perNode = 1
 		}
 		for d, n := range need.dims() {

@@ -388,6 +388,7 @@ func TestAskHash(t *testing.T) {
 		"pool": func(a *Ask) { a.Pool = "gpu" }, "drivers": func(a *Ask) { a.Drivers = []string{"dockerprocess"} },
 		"constraints": func(a *Ask) { a.Constraints = []string{"xy"} }, "static": func(a *Ask) { a.StaticPorts = []int{80} },
 		"dynamic": func(a *Ask) { a.DynamicPorts = 1 }, "dedicated": func(a *Ask) { a.Dedicated = true },
+		"apart":        func(a *Ask) { a.Apart = []string{"db"} },
 		"capabilities": func(a *Ask) { a.Capabilities = []string{"docker/exec"} },
 	} {
 		other := base

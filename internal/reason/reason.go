@@ -30,6 +30,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_NODE_CORDONED:       "the node is cordoned",
 	nusav1.Reason_REASON_POOL_MISMATCH:       "the node is in another pool",
 	nusav1.Reason_REASON_DEDICATED:           "it would have to share a node that is not shared",
+	nusav1.Reason_REASON_KEPT_APART:          "something there is to be kept apart from it",
 	nusav1.Reason_REASON_DRIVER_MISSING:      "a driver that it needs is missing",
 	nusav1.Reason_REASON_CAPABILITY_MISSING:  "the driver cannot do what it needs",
 	nusav1.Reason_REASON_CONSTRAINT:          "a constraint does not match",

@@ -76,6 +76,7 @@ func spoke(seen map[string]int, in sched.Input, p *sched.Plan) {
 		ask := &job.Group(pl.Key.Group).Ask
 		count("placed", true)
 		count("placed: dedicated", ask.Dedicated)
+		count("placed: kept apart", len(ask.Apart) > 0)
 		count("placed: with a pool", ask.Pool != "default")
 		count("placed: with constraints", len(ask.Constraints) > 0)
 		count("placed: system", job.Type == state.System)

@@ -199,6 +199,7 @@ func without(n *node, a *state.Alloc) *node {
 			m.gpu[i] -= g.ShareMilli
 		}
 	}
+	m.apart = slices.DeleteFunc(slices.Clone(n.apart), func(tag string) bool { return slices.Contains(a.Apart, tag) })
 	if a.Dedicated {
 		m.dedicated--
 	}

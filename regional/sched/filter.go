@@ -88,6 +88,8 @@ func (c *class) refuseRoom(n *node) state.Reason {
 	case n.dedicated > 0 && n.dedicatedJob != c.job,
 		c.Dedicated && c.table.shared(n, c.job):
 		return state.ReasonDedicated
+	case len(c.Apart) > 0 && n.taken(c.Apart) != "":
+		return state.ReasonKeptApart
 	}
 	if r := c.shortOf(n.free); r != "" {
 		return r
@@ -184,6 +186,8 @@ func (c *class) describe(n *node, r state.Reason) string {
 			return "dedicated to " + n.dedicatedJob.In(c.table.view.Cluster().Region)
 		}
 		return "needs a node without other jobs"
+	case state.ReasonKeptApart:
+		return fmt.Sprintf("something there has the tag %q too", n.taken(c.Apart))
 	case state.ReasonInsufficientCPU:
 		return fmt.Sprintf("needs %s cpu, %s free of %s", milli(need.CPUMilli), milli(n.free.CPUMilli), milli(n.Capacity.CPUMilli))
 	case state.ReasonInsufficientMemory:

@@ -16,8 +16,9 @@ type node struct {
 	free  state.Resources
 	// allocs it is charged for.
 	allocs int32
-	ports  []int32 // in use, sorted
-	gpu    []int32 // used thousandths of each device
+	ports  []int32  // in use, sorted
+	gpu    []int32  // used thousandths of each device
+	apart  []string // tags that are taken, sorted; never written to
 	// dedicated allocations it holds, all of dedicatedJob.
 	dedicated    int32
 	dedicatedJob state.JobKey
@@ -62,7 +63,7 @@ func newTable(view *state.View) *table {
 		t.byNum[n.Num] = pos
 		t.nodes = append(t.nodes, node{
 			Node: n, pos: pos, free: n.Capacity.Sub(u.Resources), allocs: u.Allocs,
-			ports: u.Ports, gpu: u.GPUMilli,
+			ports: u.Ports, gpu: u.GPUMilli, apart: u.Apart,
 		})
 		t.dedicate(&t.nodes[pos], u.Dedicated, u.DedicatedJob)
 	}
@@ -119,10 +120,10 @@ func (t *table) look(n *node) {
 	free := n.Capacity.Sub(u.Resources)
 	// Only this plan adds allocations, so as many as it meant are those it meant.
 	same := len(n.planned) > 0 && n.free == free && n.allocs == u.Allocs && n.dedicated == u.Dedicated && n.dedicatedJob == u.DedicatedJob &&
-		slices.Equal(n.ports, u.Ports) && slices.Equal(n.gpu, u.GPUMilli)
+		slices.Equal(n.ports, u.Ports) && slices.Equal(n.gpu, u.GPUMilli) && slices.Equal(n.apart, u.Apart)
 	n.free, n.allocs = free, u.Allocs
 	t.dedicate(n, u.Dedicated, u.DedicatedJob)
-	n.ports, n.gpu, n.ownPorts, n.ownGPU = u.Ports, u.GPUMilli, false, false
+	n.ports, n.gpu, n.ownPorts, n.ownGPU, n.apart = u.Ports, u.GPUMilli, false, false, u.Apart
 	n.planned, n.newest = n.planned[:0], 0
 	if !same {
 		n.stamp++
@@ -152,6 +153,9 @@ func (t *table) take(n *node, ask *state.Ask, job state.JobKey, ports []state.Po
 			i := slices.IndexFunc(n.GPUs, func(d state.GPU) bool { return d.ID == g.Device })
 			n.gpu[i] += g.ShareMilli
 		}
+	}
+	if len(ask.Apart) > 0 {
+		n.apart = slices.Sorted(slices.Values(slices.Concat(n.apart, ask.Apart)))
 	}
 	if ask.Dedicated {
 		t.dedicate(n, n.dedicated+1, job)
@@ -184,6 +188,17 @@ func (t *table) shared(n *node, job state.JobKey) bool {
 		}
 	}
 	return t.view.SharedWith(n.Node, job)
+}
+
+// taken is the first of some tags that something on the node has; empty if there
+// is none.
+func (n *node) taken(tags []string) string {
+	for _, tag := range tags {
+		if _, found := slices.BinarySearch(n.apart, tag); found {
+			return tag
+		}
+	}
+	return ""
 }
 
 // freePort says that a host port is not in use.

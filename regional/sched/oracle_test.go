@@ -51,6 +51,9 @@ func (o *oracle) score(n *state.Node, declined []string) (float64, bool) {
 		for _, g := range a.GPUs {
 			gpu[g.Device] += g.ShareMilli
 		}
+		if slices.ContainsFunc(a.Apart, func(tag string) bool { return slices.Contains(o.ask.Apart, tag) }) {
+			return 0, false
+		}
 		if (a.Dedicated || o.ask.Dedicated) && a.Key().JobKey() != o.key.JobKey() {
 			return 0, false
 		}

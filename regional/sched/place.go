@@ -42,9 +42,11 @@ func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
 		num(int64(f.Weight))
 		str(f.Expr)
 	}
+	num(int64(len(a.Ports)))
 	for _, port := range a.Ports {
 		num(int64(port.Static))
 	}
+	str(a.Apart...)
 	return b
 }
 

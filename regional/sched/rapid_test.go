@@ -52,7 +52,7 @@ func drawGroup(t *rapid.T, name, group string, version int) string {
 	pick := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
 	// Some need most of a node: they wait until one is kept for them.
 	cpu := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 3, 5, 8, 10, 12, 15, 20, 30, 40}).Draw(t, "cpu")
-	return fmt.Sprintf("job %s %s v=%d priority=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s %s %s", name, group, version,
+	return fmt.Sprintf("job %s %s v=%d priority=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s %s %s %s", name, group, version,
 		40+10*(int(name[len(name)-1])%3), cpu*100, rapid.IntRange(1, 15).Draw(t, "mem")*100,
 		pick("disk", "", "", "", "disk=2"), pick("drivers", "", "", "", "", "drivers=docker", "drivers=docker:exec", "drivers=vm"),
 		pick("type", "", "", "type=batch", "type=system"),
@@ -62,6 +62,7 @@ func drawGroup(t *rapid.T, name, group string, version int) string {
 		pick("ports", "", "", "ports=http", "ports=http:8080,rpc", "ports=a,b", "ports=a,b:20001", "ports=a:20000,b:20000"),
 		pick("gpus", "", "", "", "gpus=1", "gpus=300m@t4", "gpus=500m,1@a100", "gpus=500m,500m,1@t4", "gpus=2@a100|h100", "gpus=1:400m@t4|a100,1000m"),
 		pick("dedicated", "", "", "", "dedicated=yes"),
+		pick("apart", "", "", "", "", "apart=x", "apart=y,x", "apart=y,z"),
 		pick("disconnect", "", "", "replace=no", "running=stop", "reconcile=replacement", "singleton=yes"),
 		pick("update", "", "parallel=3", "attempts=1"))
 }
@@ -311,11 +312,13 @@ func checkCharges(t *rapid.T, v *state.View) {
 	for n, u := range v.NodesInUse() {
 		var sum state.Resources
 		var allocs, ports int
+		var apart []string
 		for a := range v.NodeAllocs(n.ID) {
 			if a.Charged {
 				sum = sum.Add(a.Resources)
 				allocs++
 				ports += len(a.Ports)
+				apart = append(apart, a.Apart...)
 			}
 		}
 		if sum != u.Resources || allocs != int(u.Allocs) || ports != len(u.Ports) {
@@ -323,6 +326,10 @@ func checkCharges(t *rapid.T, v *state.View) {
 		}
 		if w := slices.Compact(slices.Clone(u.Ports)); len(w) != len(u.Ports) {
 			t.Fatalf("node %s gave a port twice: %v", n.Name, u.Ports)
+		}
+		slices.Sort(apart)
+		if w := slices.Compact(slices.Clone(apart)); !slices.Equal(apart, u.Apart) || len(w) != len(apart) {
+			t.Fatalf("node %s is charged for the tags %v, its allocations for %v", n.Name, u.Apart, apart)
 		}
 		for i, m := range u.GPUMilli {
 			if m < 0 || m > 1000 {

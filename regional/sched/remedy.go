@@ -83,6 +83,13 @@ func (c *class) remedy(n *node) *Change {
 		ask.Dedicated = false
 		instead("a node that is shared")
 	}
+	ask.Apart = slices.DeleteFunc(slices.Clone(c.Apart), func(tag string) bool {
+		taken := n.taken([]string{tag}) != ""
+		if taken {
+			instead("no tag " + strconv.Quote(tag) + " in apart")
+		}
+		return taken
+	})
 	ask.Constraints = nil
 	for _, expr := range c.Constraints {
 		if ok, err := c.funcs.Match(expr, n.Node); err == nil && ok {

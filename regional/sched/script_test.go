@@ -293,6 +293,7 @@ func (w *world) define(a args) {
 		n, _ := strconv.Atoi(weight)
 		ask.Affinities = append(ask.Affinities, state.Affinity{Expr: strings.ReplaceAll(expr, ":", "="), Weight: int32(n)})
 	}
+	ask.Apart = slices.Sorted(slices.Values(a.list("apart")))
 	for _, d := range append([]string{"process"}, a.list("drivers")...) {
 		name, caps, _ := strings.Cut(d, ":")
 		ask.Drivers = append(ask.Drivers, state.DriverAsk{Name: name, Capabilities: strings.Fields(strings.ReplaceAll(caps, "+", " "))})

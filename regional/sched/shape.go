@@ -65,7 +65,7 @@ func (c *class) fits(n *node, limit int) int {
 		}
 	}
 	k = min(k, int64(n.MaxAllocs()-n.allocs))
-	if c.static > 0 {
+	if c.static > 0 || len(c.Apart) > 0 {
 		k = min(k, 1)
 	}
 	if dynamic := len(c.Ports) - c.static; dynamic > 0 && c.static == 0 {

@@ -93,16 +93,17 @@ type Seat struct {
 type Grants struct {
 	Ports []PortGrant
 	GPUs  []GPUGrant
+	Apart []string // tags: see Ask
 }
 
 // noGrants are those of most.
 var noGrants = &Grants{}
 
-func grants(ports []PortGrant, gpus []GPUGrant) *Grants {
-	if len(ports) == 0 && len(gpus) == 0 {
+func grants(ports []PortGrant, gpus []GPUGrant, apart []string) *Grants {
+	if len(ports) == 0 && len(gpus) == 0 && len(apart) == 0 {
 		return noGrants
 	}
-	return &Grants{ports, gpus}
+	return &Grants{ports, gpus, apart}
 }
 
 // AllocRecord is an Alloc as snapshots have it.
@@ -147,6 +148,7 @@ type AllocRecord struct {
 	ModifiedUnixNano int64
 	RunningUnixNano  int64
 	PlacedBecause    string
+	Apart            []string
 }
 
 func (a *Alloc) record() AllocRecord {
@@ -161,7 +163,7 @@ func (a *Alloc) record() AllocRecord {
 		CreateIndex: a.CreateIndex, OrderIndex: a.OrderIndex, ModifyIndex: a.ModifyIndex, Attempt: a.Attempt,
 		Resources: a.Resources, Dedicated: a.Dedicated, Ports: a.Ports, GPUs: a.GPUs,
 		CreatedUnixNano: a.CreatedUnixNano, ModifiedUnixNano: a.ModifiedUnixNano, RunningUnixNano: a.RunningUnixNano,
-		PlacedBecause: a.PlacedBecause,
+		PlacedBecause: a.PlacedBecause, Apart: a.Apart,
 	}
 }
 
@@ -187,7 +189,7 @@ func (s *sharing) alloc(r *AllocRecord, g GroupKey) *Alloc {
 			Incarnation: r.Incarnation, Resources: r.Resources,
 		}),
 		Seat:    shared(s.seats, Seat{r.NodeID, r.NodeName, r.NodeNum}),
-		Grants:  grants(r.Ports, r.GPUs),
+		Grants:  grants(r.Ports, r.GPUs, r.Apart),
 		Desired: r.Desired, State: r.State, Disconnected: r.Disconnected, Proving: r.Proving, UpUnixNano: r.UpUnixNano,
 		Restarts: r.Restarts, Moving: r.Moving, Declined: r.Declined, Charged: r.Charged,
 		Reason: r.Reason, Message: r.Message, Tasks: r.Tasks, Epoch: r.Epoch,

@@ -161,6 +161,9 @@ func (t *txn) charge(a *Alloc, on bool) {
 			}
 		}
 	}
+	if len(a.Apart) > 0 {
+		u.Apart = chargeTags(u.Apart, a.Apart, on)
+	}
 	if a.Dedicated {
 		u.Dedicated += d
 		u.DedicatedJob = a.Key().JobKey()
@@ -178,6 +181,19 @@ func chargePorts(used []int32, ports []PortGrant, on bool) []int32 {
 		if on {
 			out = slices.Insert(out, i, p.Port)
 		} else if found {
+			out = slices.Delete(out, i, i+1)
+		}
+	}
+	return out
+}
+
+func chargeTags(used, tags []string, on bool) []string {
+	if on {
+		return slices.Sorted(slices.Values(slices.Concat(used, tags)))
+	}
+	out := slices.Clone(used)
+	for _, tag := range tags {
+		if i, found := slices.BinarySearch(out, tag); found {
 			out = slices.Delete(out, i, i+1)
 		}
 	}

@@ -15,6 +15,7 @@ const (
 	ReasonNodeCordoned         Reason = "node_cordoned"
 	ReasonPoolMismatch         Reason = "pool_mismatch"
 	ReasonDedicated            Reason = "dedicated"
+	ReasonKeptApart            Reason = "kept_apart"
 	ReasonDriverMissing        Reason = "driver_missing"
 	ReasonCapabilityMissing    Reason = "capability_missing"
 	ReasonConstraint           Reason = "constraint"

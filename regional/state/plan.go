@@ -119,7 +119,7 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	in.Reason, in.Message = "", ""
 	u, _ := t.uses.get(u64(n.Num))
 	a := &Alloc{
-		ID: c.ID, Seq: t.nextSeq, Index: c.Index, Seat: u.seat, Grants: grants(c.Ports, c.GPUs),
+		ID: c.ID, Seq: t.nextSeq, Index: c.Index, Seat: u.seat, Grants: grants(c.Ports, c.GPUs, spec.Ask.Apart),
 		Placed: g.share(Placed{
 			Namespace: g.key.Namespace, Job: g.key.Job, Group: g.key.Group, Local: g.key.Local,
 			JobVersion: job.Version, GroupHash: spec.Hash, Run: slot.Run, Generation: slot.Generation,
@@ -160,6 +160,8 @@ func (t *txn) holds(n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
 		return ReasonDedicated
 	case spec.Ask.Dedicated && t.View.SharedWith(n, job):
 		return ReasonDedicated
+	case u.Taken(spec.Ask.Apart) != "":
+		return ReasonKeptApart
 	}
 	for i, p := range c.Ports {
 		_, used := slices.BinarySearch(u.Ports, p.Port)
@@ -175,6 +177,17 @@ func (t *txn) holds(n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
 			return ReasonInsufficientGPU
 		}
 		given[i] += grant.ShareMilli
+	}
+	return ""
+}
+
+// Taken is the first of some tags that something on the node has; empty if there
+// is none.
+func (u *Use) Taken(tags []string) string {
+	for _, tag := range tags {
+		if _, taken := slices.BinarySearch(u.Apart, tag); taken {
+			return tag
+		}
 	}
 	return ""
 }

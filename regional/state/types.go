@@ -197,6 +197,9 @@ type Ask struct {
 	Affinities  []Affinity
 	Spread      string // expression giving a string; empty = none
 	Ports       []PortAsk
+	// Apart are tags, sorted: no two instances that have one in common share a
+	// node.
+	Apart []string
 }
 
 // Reschedule is the policy once restarts on a node are used up.
@@ -412,4 +415,6 @@ type Use struct {
 	// DedicatedJob.
 	Dedicated    int32
 	DedicatedJob JobKey
+	// Apart are the tags that are taken, sorted.
+	Apart []string
 }

@@ -2373,7 +2373,9 @@ type ShapeSubscription struct {
 	Dedicated    bool    `protobuf:"varint,7,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
 	DynamicPorts int32   `protobuf:"varint,8,opt,name=dynamic_ports,json=dynamicPorts,proto3" json:"dynamic_ports,omitempty"`
 	// What the drivers must be able to do: "docker/exec".
-	Capabilities  []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	Capabilities []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// Tags that nothing else on the node may have.
+	Apart         []string `protobuf:"bytes,10,rep,name=apart,proto3" json:"apart,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2467,6 +2469,13 @@ func (x *ShapeSubscription) GetDynamicPorts() int32 {
 func (x *ShapeSubscription) GetCapabilities() []string {
 	if x != nil {
 		return x.Capabilities
+	}
+	return nil
+}
+
+func (x *ShapeSubscription) GetApart() []string {
+	if x != nil {
+		return x.Apart
 	}
 	return nil
 }
@@ -2707,7 +2716,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\rLatencyColumn\x12#\n" +
 	"\x05edges\x18\x01 \x03(\v2\r.nusa.v1.EdgeR\x05edges\"D\n" +
 	"\x12ShapeSubscriptions\x12.\n" +
-	"\x04asks\x18\x01 \x03(\v2\x1a.nusa.v1.ShapeSubscriptionR\x04asks\"\xb1\x02\n" +
+	"\x04asks\x18\x01 \x03(\v2\x1a.nusa.v1.ShapeSubscriptionR\x04asks\"\xc7\x02\n" +
 	"\x11ShapeSubscription\x12\x10\n" +
 	"\x03ask\x18\x01 \x01(\x04R\x03ask\x120\n" +
 	"\tresources\x18\x02 \x01(\v2\x12.nusa.v1.ResourcesR\tresources\x12 \n" +
@@ -2717,7 +2726,9 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\fstatic_ports\x18\x06 \x03(\x05R\vstaticPorts\x12\x1c\n" +
 	"\tdedicated\x18\a \x01(\bR\tdedicated\x12#\n" +
 	"\rdynamic_ports\x18\b \x01(\x05R\fdynamicPorts\x12\"\n" +
-	"\fcapabilities\x18\t \x03(\tR\fcapabilities\"\x1f\n" +
+	"\fcapabilities\x18\t \x03(\tR\fcapabilities\x12\x14\n" +
+	"\x05apart\x18\n" +
+	" \x03(\tR\x05apart\"\x1f\n" +
 	"\rTunnelRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id2\x85\x01\n" +
 	"\n" +

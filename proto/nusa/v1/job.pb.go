@@ -1020,7 +1020,11 @@ type Group struct {
 	// Replaces the job's `regions` for this group.
 	Regions *RegionsSpec `protobuf:"bytes,14,opt,name=regions,proto3" json:"regions,omitempty"`
 	// Soft constraints: CEL over `node`, with weights.
-	Affinities    []*Affinity `protobuf:"bytes,15,rep,name=affinities,proto3" json:"affinities,omitempty"`
+	Affinities []*Affinity `protobuf:"bytes,15,rep,name=affinities,proto3" json:"affinities,omitempty"`
+	// Tags. No two instances that have one in common share a node, be they of
+	// this group or of any other job in the region. At most 8, of 1..63
+	// characters as names are.
+	Apart         []string `protobuf:"bytes,16,rep,name=apart,proto3" json:"apart,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1156,6 +1160,13 @@ func (x *Group) GetRegions() *RegionsSpec {
 func (x *Group) GetAffinities() []*Affinity {
 	if x != nil {
 		return x.Affinities
+	}
+	return nil
+}
+
+func (x *Group) GetApart() []string {
+	if x != nil {
+		return x.Apart
 	}
 	return nil
 }
@@ -3081,7 +3092,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\a_weight\"2\n" +
 	"\fRegionSpread\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\x05R\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\x05R\x03max\"\xf5\x06\n" +
+	"\x03max\x18\x02 \x01(\x05R\x03max\"\x8b\a\n" +
 	"\x05Group\x12\x19\n" +
 	"\x05count\x18\x01 \x01(\x05H\x00R\x05count\x88\x01\x01\x12 \n" +
 	"\vconstraints\x18\x02 \x03(\tR\vconstraints\x12+\n" +
@@ -3105,7 +3116,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\aregions\x18\x0e \x01(\v2\x14.nusa.v1.RegionsSpecR\aregions\x121\n" +
 	"\n" +
 	"affinities\x18\x0f \x03(\v2\x11.nusa.v1.AffinityR\n" +
-	"affinities\x1aG\n" +
+	"affinities\x12\x14\n" +
+	"\x05apart\x18\x10 \x03(\tR\x05apart\x1aG\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12#\n" +

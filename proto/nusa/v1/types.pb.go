@@ -95,6 +95,7 @@ const (
 	Reason_REASON_OVERRIDDEN      Reason = 74 // a local operator's override holds it
 	Reason_REASON_RESCHEDULED     Reason = 75 // a replacement on another node was made
 	Reason_REASON_BACKOFF         Reason = 76 // waits before the next attempt
+	Reason_REASON_KEPT_APART      Reason = 77 // something there has a tag of `apart` that it has
 )
 
 // Enum value maps for Reason.
@@ -158,6 +159,7 @@ var (
 		74: "REASON_OVERRIDDEN",
 		75: "REASON_RESCHEDULED",
 		76: "REASON_BACKOFF",
+		77: "REASON_KEPT_APART",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":           0,
@@ -218,6 +220,7 @@ var (
 		"REASON_OVERRIDDEN":            74,
 		"REASON_RESCHEDULED":           75,
 		"REASON_BACKOFF":               76,
+		"REASON_KEPT_APART":            77,
 	}
 )
 
@@ -3490,7 +3493,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\x05R\x06column\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12'\n" +
-	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xdb\v\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xf2\v\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REASON_REGION_NOT_ALLOWED\x10\x01\x12\x1a\n" +
@@ -3550,7 +3553,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x0eREASON_REVOKED\x10I\x12\x15\n" +
 	"\x11REASON_OVERRIDDEN\x10J\x12\x16\n" +
 	"\x12REASON_RESCHEDULED\x10K\x12\x12\n" +
-	"\x0eREASON_BACKOFF\x10L*\xb0\x01\n" +
+	"\x0eREASON_BACKOFF\x10L\x12\x15\n" +
+	"\x11REASON_KEPT_APART\x10M*\xb0\x01\n" +
 	"\vRegionState\x12\x1c\n" +
 	"\x18REGION_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REGION_STATE_DEFINED\x10\x01\x12\x1a\n" +
