@@ -330,12 +330,17 @@ func TestPredictions(t *testing.T) {
 		if got := peers.GetRegions()[0]; fmt.Sprint(got.GetGrpcAddresses()) != "[r00:7610]" {
 			t.Errorf("peer %v", got)
 		}
-		medians := map[string]time.Duration{}
-		if err := topo.Expand(compact, func(from, to string, p50 time.Duration) { medians[from+to] = p50 }); err != nil {
+		medians, stale := map[string]time.Duration{}, 0
+		if err := topo.Expand(compact, func(from, to string, p50 time.Duration, state topology.State) {
+			medians[from+to] = p50
+			if state != topology.OK {
+				stale++
+			}
+		}); err != nil {
 			t.Fatal(err)
 		}
-		if medians["r01r03"] != 22*time.Millisecond || medians["r00r11"] != 0 || medians["r05r06"] != 0 || len(medians) != n*(n-1)-9 || sent != 1 {
-			t.Errorf("%d matrices, the latest of %d medians: %v", sent, len(medians), medians)
+		if medians["r01r03"] != 22*time.Millisecond || medians["r00r11"] != 0 || medians["r05r06"] != 0 || len(medians) != n*(n-1)-9 || stale != 0 || sent != 1 {
+			t.Errorf("%d matrices, the latest of %d medians, %d stale: %v", sent, len(medians), stale, medians)
 		}
 		for id := range uint64((compactEvery + 10*time.Second) / (10 * time.Second)) {
 			for _, r := range regions {

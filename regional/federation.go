@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 const (
@@ -92,6 +93,13 @@ func (f *federation) silent() (time.Duration, bool) {
 	return max(0, f.clock()-f.peersAt), f.peers != nil
 }
 
+// matrixAge is how old the latest matrix is; false if there is none.
+func (f *federation) matrixAge() (time.Duration, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(0, f.clock()-f.matrixAt), f.matrix != nil
+}
+
 func (f *federation) put(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,7 +143,7 @@ func (f *federation) adopt(k *nusav1.KeptFederation) error {
 	if err != nil {
 		return err
 	}
-	if err := topo.Expand(k.GetMatrix(), func(string, string, time.Duration) {}); err != nil {
+	if err := topo.Expand(k.GetMatrix(), func(string, string, time.Duration, topology.State) {}); err != nil {
 		return err
 	}
 	f.put(func() {

@@ -61,16 +61,19 @@ func compact(regions ...string) *nusav1.CompactMatrix {
 	return m
 }
 
-// tell gives the region two peers, a matrix and an origin record.
-func (g *fakeGlobal) tell() {
+// tell gives the region two peers, a matrix of which that is fresh, and an
+// origin record.
+func (g *fakeGlobal) tell(fresh ...byte) {
 	record := &nusav1.OriginRecord{Domain: "*.example.com", Origins: []*nusav1.Origin{{Region: "beta"}, {Region: "gamma", Address: "g:443"}}}
+	matrix := compact("alpha", "beta", "gamma")
+	matrix.Fresh = fresh
 	g.put(func() {
 		g.say = []*nusav1.GlobalMessage{
 			{Kind: &nusav1.GlobalMessage_Peers{Peers: &nusav1.PeerRegions{Regions: []*nusav1.PeerRegion{
 				{Name: "beta", GrpcAddresses: []string{"10.2.0.9:7610", "10.2.0.1:7610"}},
 				{Name: "gamma", GrpcAddresses: []string{"10.3.0.1:7610"}},
 			}}}},
-			{Kind: &nusav1.GlobalMessage_Matrix{Matrix: compact("alpha", "beta", "gamma")}},
+			{Kind: &nusav1.GlobalMessage_Matrix{Matrix: matrix}},
 			{Kind: &nusav1.GlobalMessage_Origins{Origins: &nusav1.OriginTable{Records: []*nusav1.OriginRecord{record}}}},
 		}
 	})
@@ -233,6 +236,42 @@ func TestNewMasterKnowsTheFederation(t *testing.T) {
 		if r, err := w.resolve(now); err != nil || r.GetChoice().GetRegion() != "beta" {
 			t.Errorf("resolved %v, %v", r, err)
 		}
+	})
+}
+
+// TestMatrixStaysFresh: what the global tier calls fresh is so until its next
+// matrix, so that ways over relays do not come and go between two of them; not
+// where that does not come, nor long without the global tier.
+func TestMatrixStaysFresh(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		w.server(1)
+		w.master(1)
+		fresh := map[string]string{
+			"alpha→beta": "11ms OK", "alpha→gamma": "12ms OK", "beta→alpha": "20ms OK",
+			"beta→gamma": "22ms OK", "gamma→alpha": "30ms OK", "gamma→beta": "31ms STALE",
+		}
+		tell := func() { g.tell(0b0110_1110, 0) }
+		tell()
+		w.eventually("the matrix came", func() bool { return len(w.edges(1)) == 6 })
+		w.expect6("at first", w.edges(1), fresh)
+		for range 3 {
+			time.Sleep(6 * time.Minute)
+			w.expect6("before the next", w.edges(1), fresh)
+			tell()
+			time.Sleep(time.Second)
+			w.expect6("the next", w.edges(1), fresh)
+		}
+		time.Sleep(8 * time.Minute)
+		w.expect6("no other comes", w.edges(1), nil)
+		tell()
+		time.Sleep(3 * time.Minute)
+		w.expect6("late", w.edges(1), fresh)
+		g.stop()
+		time.Sleep(45 * time.Second)
+		w.expect6("another global server may take over", w.edges(1), fresh)
+		time.Sleep(30 * time.Second)
+		w.expect6("none did", w.edges(1), nil)
 	})
 }
 

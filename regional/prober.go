@@ -23,9 +23,19 @@ const (
 	routersAge = time.Second
 )
 
-// toldStale is the age beyond which what others told is stale, whatever they
-// said: they are silent.
-const toldStale = 2 * time.Minute
+const (
+	// toldStale is the age beyond which what others told is stale, whatever they
+	// said: they are silent. While the global tier is there it says what is stale,
+	// and this counts as of its latest matrix.
+	toldStale = 2 * time.Minute
+	// matrixLate is how old that may be: one comes each five minutes, made a minute
+	// before at most.
+	matrixLate = 7 * time.Minute
+	// awayAfter is how long after the global tier is there no more: its presence is
+	// noted each keepEvery, and after islandAfter all peers are asked once within
+	// askEvery. So what they say comes before what it said ends.
+	awayAfter = keepEvery + islandAfter + askEvery + askWithin
+)
 
 // prober measures round trips to the other regions while this server is the
 // master, and holds what the global tier told about them.
@@ -133,18 +143,18 @@ func (p *prober) setRow(peer string, edges []*nusav1.Edge) {
 }
 
 // setCompact takes the medians of the whole federation as of so long ago. They
-// are stale edges without samples, whose every percentile is the median, and
-// count where nothing better is known: not for this region's row and column,
-// nor where a peer has told later.
+// are edges without samples, whose every percentile is the median, and count
+// where nothing better is known: not for this region's row and column, nor where
+// a peer has told later.
 func (p *prober) setCompact(m *nusav1.CompactMatrix, age time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was := p.matrix.View(p.now(), toldStale, nil)
 	next := topology.NewMatrix()
 	next.SetRegions(was.Regions())
-	if err := topo.Expand(m, func(from, to string, p50 time.Duration) {
+	if err := topo.Expand(m, func(from, to string, p50 time.Duration, state topology.State) {
 		next.Set(topology.Edge{
-			From: from, To: to, State: topology.Stale, Source: topology.Measured, P50: p50, P90: p50, P99: p50, Age: age,
+			From: from, To: to, State: state, Source: topology.Measured, P50: p50, P90: p50, P99: p50, Age: age,
 		}, p.now())
 	}); err != nil {
 		return err
@@ -157,6 +167,16 @@ func (p *prober) setCompact(m *nusav1.CompactMatrix, age time.Duration) error {
 	}
 	p.matrix = next
 	return nil
+}
+
+// staleAge is the age beyond which what was told is stale now.
+func (p *prober) staleAge() time.Duration {
+	silent, _ := p.l.s.fed.silent()
+	age, told := p.l.s.fed.matrixAge()
+	if told && age <= matrixLate && silent <= awayAfter {
+		return age + toldStale
+	}
+	return toldStale
 }
 
 func (p *prober) name() string { return p.l.s.cfg.Region.GetName() }
@@ -180,7 +200,7 @@ func (p *prober) view() *topology.View {
 		p.matrix.Set(e, now)
 	}
 	p.matrix.SetCoordinate(p.name(), at)
-	return p.matrix.View(now, toldStale, nil)
+	return p.matrix.View(now, p.staleAge(), nil)
 }
 
 // routers are of the present view or, of many regions, of one that is hardly

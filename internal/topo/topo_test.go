@@ -44,20 +44,37 @@ func TestCompact(t *testing.T) {
 	regions := []topology.Region{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	gone := edge("c", "a", time.Second)
 	gone.State = topology.Unreachable
+	old := edge("b", "c", 9*time.Second)
+	old.State = topology.Stale
 	v := topology.NewView(regions, []topology.Edge{
-		edge("a", "b", 12*time.Millisecond+340*time.Microsecond), edge("b", "a", 50*time.Microsecond), edge("b", "c", 9*time.Second), gone,
+		edge("a", "b", 12*time.Millisecond+340*time.Microsecond), edge("b", "a", 50*time.Microsecond), old, gone,
 	})
 	m := Compact(v)
 	var got []string
-	if err := Expand(m, func(from, to string, p50 time.Duration) { got = append(got, fmt.Sprint(from, to, " ", p50)) }); err != nil {
+	take := func(from, to string, p50 time.Duration, state topology.State) {
+		got = append(got, fmt.Sprint(from, to, " ", p50, " ", state))
+	}
+	if err := Expand(m, take); err != nil {
 		t.Fatal(err)
 	}
-	if want := "[ab 12.3ms ba 100µs bc 6.5534s]"; fmt.Sprint(got) != want {
+	if want := "[ab 12.3ms ok ba 100µs ok bc 6.5534s stale]"; fmt.Sprint(got) != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
-	m.P50 = m.P50[1:]
-	if err := Expand(m, func(string, string, time.Duration) { t.Error("called") }); err == nil {
-		t.Error("a matrix that lacks a byte is taken")
+	fresh := m.GetFresh()
+	got, m.Fresh = nil, nil
+	if err := Expand(m, take); err != nil {
+		t.Fatal(err)
+	}
+	if want := "[ab 12.3ms stale ba 100µs stale bc 6.5534s stale]"; fmt.Sprint(got) != want {
+		t.Errorf("of an earlier version: got %v, want %s", got, want)
+	}
+	wrong := func(string, string, time.Duration, topology.State) { t.Error("called") }
+	for _, m := range []*nusav1.CompactMatrix{
+		{Regions: m.GetRegions(), P50: m.GetP50(), Fresh: fresh[:1]}, {Regions: m.GetRegions(), P50: m.GetP50()[1:], Fresh: fresh},
+	} {
+		if err := Expand(m, wrong); err == nil {
+			t.Errorf("a matrix that lacks a byte is taken: %v", m)
+		}
 	}
 }
 

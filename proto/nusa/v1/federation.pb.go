@@ -1857,7 +1857,8 @@ type GlobalMessage_Origins struct {
 }
 
 type GlobalMessage_Matrix struct {
-	// The whole matrix in short, rarely, for days without the global tier.
+	// The whole matrix in short, rarely: for paths over relays, and for days
+	// without the global tier.
 	Matrix *CompactMatrix `protobuf:"bytes,11,opt,name=matrix,proto3,oneof"`
 }
 
@@ -1937,7 +1938,10 @@ type CompactMatrix struct {
 	Regions []string `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
 	// Row by row, in tenths of a millisecond, two bytes each, little-endian;
 	// 0xffff = not measured, or unreachable; longer ones are 0xfffe.
-	P50           []byte `protobuf:"bytes,2,opt,name=p50,proto3" json:"p50,omitempty"`
+	P50 []byte `protobuf:"bytes,2,opt,name=p50,proto3" json:"p50,omitempty"`
+	// A bit for each of those, the lowest of a byte first: 1 = measured lately. If
+	// it is empty, as earlier versions leave it, all are stale.
+	Fresh         []byte `protobuf:"bytes,3,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1982,6 +1986,13 @@ func (x *CompactMatrix) GetRegions() []string {
 func (x *CompactMatrix) GetP50() []byte {
 	if x != nil {
 		return x.P50
+	}
+	return nil
+}
+
+func (x *CompactMatrix) GetFresh() []byte {
+	if x != nil {
+		return x.Fresh
 	}
 	return nil
 }
@@ -2683,10 +2694,11 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x06matrix\x18\v \x01(\v2\x16.nusa.v1.CompactMatrixH\x00R\x06matrixB\x06\n" +
 	"\x04kind\">\n" +
 	"\vOriginTable\x12/\n" +
-	"\arecords\x18\x01 \x03(\v2\x15.nusa.v1.OriginRecordR\arecords\";\n" +
+	"\arecords\x18\x01 \x03(\v2\x15.nusa.v1.OriginRecordR\arecords\"Q\n" +
 	"\rCompactMatrix\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12\x10\n" +
-	"\x03p50\x18\x02 \x01(\fR\x03p50\"\x81\x02\n" +
+	"\x03p50\x18\x02 \x01(\fR\x03p50\x12\x14\n" +
+	"\x05fresh\x18\x03 \x01(\fR\x05fresh\"\x81\x02\n" +
 	"\rGlobalWelcome\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12B\n" +
