@@ -133,7 +133,7 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	g.Go(func() error { return r.engine.run(gctx) })
 	g.Go(func() error { return r.keeper.run(gctx) })
 	if r.cfg.Shrink {
-		g.Go(func() error { return r.engine.shrink(gctx) })
+		g.Go(func() error { return r.engine.shrink(gctx, giveBack) })
 	}
 	g.Go(func() error { return r.inv.run(gctx, r.engine) })
 	g.Go(func() error {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -13,30 +14,56 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settled is how long no task has to change for an agent to be at rest.
-const settled = 2 * time.Second
+const (
+	// settled is how long no task has to change for an agent to be at rest.
+	settled = 2 * time.Second
+	// giveAgain is how long an agent at rest waits before it gives back once more
+	// what a look at its metrics, a question or the like has brought back. Under
+	// the two minutes after which the runtime collects by itself, which touches
+	// much and gives nothing back.
+	giveAgain = time.Minute
+	// collections before memory is given back: what a pool holds goes with the
+	// second, and a stack loses at most half of itself with each.
+	collections = 4
+)
 
-// shrink gives memory back whenever the agent has been at rest for a while. To
-// start, and to run many tasks, takes memory that idling does not.
-func (e *engine) shrink(ctx context.Context) error {
+// shrink gives memory back whenever the agent has been at rest for a while, and
+// now and then while it stays so. To start, and to run many tasks, takes memory
+// that idling does not.
+func (e *engine) shrink(ctx context.Context, give func()) error {
 	for {
 		changed := e.changed.next()
 		if !sleep(ctx, settled) {
 			return nil
 		}
-		select {
-		case <-changed:
-			continue // not at rest yet
-		default:
-		}
-		debug.FreeOSMemory()
-		dropExecutable()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
+		for rests := true; rests; {
+			select {
+			case <-changed:
+				rests = false // or not yet
+				continue
+			default:
+			}
+			give()
+			t := time.NewTimer(giveAgain)
+			select {
+			case <-changed:
+			case <-t.C:
+			case <-ctx.Done():
+				t.Stop()
+				return nil
+			}
+			t.Stop()
 		}
 	}
+}
+
+// giveBack collects what is not used any more and gives it to the kernel.
+func giveBack() {
+	for range collections - 1 {
+		runtime.GC()
+	}
+	debug.FreeOSMemory() // the last
+	dropExecutable()
 }
 
 // dropExecutable gives pages of the executable back: to start, one of this size

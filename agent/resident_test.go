@@ -2,10 +2,39 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
+
+// TestShrink: memory is given back 2 s after the latest change, and then once a
+// minute until the next one.
+func TestShrink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		e := &engine{changed: newPulse()}
+		began, done := time.Now(), make(chan error)
+		var got []time.Duration
+		go func() { done <- e.shrink(ctx, func() { got = append(got, time.Since(began)) }) }()
+		for _, at := range []time.Duration{time.Second, 1500 * time.Millisecond, 130 * time.Second} {
+			time.Sleep(at - time.Since(began))
+			e.changed.beat()
+		}
+		time.Sleep(200*time.Second - time.Since(began))
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		// Looks at 2 s and 4 s, the first of which is too early; after 130 s at 132 s.
+		if want := []time.Duration{4 * time.Second, 64 * time.Second, 124 * time.Second, 132 * time.Second, 192 * time.Second}; !slices.Equal(got, want) {
+			t.Errorf("given back after %v, want %v", got, want)
+		}
+	})
+}
 
 // TestUnchanged: only what is mapped from the executable, cannot be written and
 // has no page of its own is given back.
