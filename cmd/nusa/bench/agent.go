@@ -107,6 +107,7 @@ type agentRun struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	http   string
+	rests  int // waited for without disturbing it
 
 	mu sync.Mutex
 	// states gets the reports of the allocations that are waited for.

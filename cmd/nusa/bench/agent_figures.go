@@ -28,7 +28,12 @@ master that only gives it orders, over the real protocol.
 It starts --tasks processes one after the other, each from the order to the
 report that it runs; lets the agent idle with them; then runs --batch commands
 that end at once ("true") through it, each of which is forgotten once it is
-reported complete; and lets it idle again.
+reported complete; and lets it idle again. Either time it waits first, some
+seconds beyond --idle, until the agent is at rest and has given memory back. What
+is resident is read at the end, when heartbeats and statistics, which go out every
+5 s, have brought back what they need: an --idle under 6 s may read less than that.
+Nobody asks for the agent's metrics meanwhile: that brings back some MB more, until
+the agent gives back again, once a minute.
 
 After each quarter of the batch it waits until the agent is at rest and has given
 memory back, and looks at what could grow. The first half is to warm up; what is
@@ -40,7 +45,7 @@ batch, the less has to be left of each command to be seen, 20 bytes with 20,000.
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Tasks, "tasks", 100, "processes to start, which then run")
-	f.DurationVar(&o.Idle, "idle", 20*time.Second, "how long the agent idles with them, before the batch and after it; 0 = not")
+	f.DurationVar(&o.Idle, "idle", 20*time.Second, "how long the agent idles with them, before the batch and after it, once it is at rest; 0 = not")
 	f.IntVar(&o.Batch, "batch", 1000, "commands that end at once")
 	f.IntVar(&o.Window, "window", 32, "of these are ordered at a time")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "give up after so long")
@@ -83,10 +88,26 @@ batch, the less has to be left of each command to be seen, 20 bytes with 20,000.
 	return cmd
 }
 
+// runOne runs a command that ends at once, and forgets it.
+func (n *agentRun) runOne(ctx context.Context, id string) error {
+	reports, err := n.order(id, true, "true")
+	if err != nil {
+		return err
+	}
+	if err := n.await(ctx, id, nusav1.AllocState_ALLOC_STATE_COMPLETE, reports); err != nil {
+		return err
+	}
+	n.master.forget(id)
+	return nil
+}
+
 // idle measures a time without orders; nil: there is to be none.
 func (n *agentRun) idle(ctx context.Context) (*AgentIdle, error) {
 	if n.o.Idle <= 0 {
 		return nil, nil
+	}
+	if err := n.undisturbed(ctx); err != nil {
+		return nil, err
 	}
 	n.progress("idle for %s", n.o.Idle)
 	supervisors, err := childrenOf(n.cmd.Process.Pid)
@@ -176,15 +197,9 @@ func (n *agentRun) batch(ctx context.Context, from, to int) error {
 	g.SetLimit(n.o.Window)
 	for i := from; i < to && ctx.Err() == nil; i++ {
 		g.Go(func() error {
-			id := fmt.Sprintf("batch-%07d", i)
-			reports, err := n.order(id, true, "true")
-			if err != nil {
+			if err := n.runOne(ctx, fmt.Sprintf("batch-%07d", i)); err != nil {
 				return err
 			}
-			if err := n.await(ctx, id, nusav1.AllocState_ALLOC_STATE_COMPLETE, reports); err != nil {
-				return err
-			}
-			n.master.forget(id)
 			n.progress("%d of %d commands have ended", int64(from)+done.Add(1), n.o.Batch)
 			return nil
 		})

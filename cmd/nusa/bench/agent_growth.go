@@ -149,14 +149,40 @@ func (n *agentRun) rested(ctx context.Context) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
+	for last := before; ; {
 		if err := pause(ctx, 20*pollEvery); err != nil {
 			return nil, err
 		}
 		m, err := n.metrics(ctx)
-		if err != nil || m[forcedMetric] > before[forcedMetric] {
-			// The pages follow within some milliseconds.
-			return m, errors.Join(err, pause(ctx, 20*pollEvery))
+		// It collects more than once; the pages follow within some milliseconds.
+		if err != nil || m[forcedMetric] > before[forcedMetric] && m[forcedMetric] == last[forcedMetric] {
+			return m, err
+		}
+		last = m
+	}
+}
+
+// undisturbed waits until the agent has given memory back again, and looks from
+// outside: to serve its metrics takes the agent some megabytes of its executable.
+// The command that ends meanwhile is what it comes to rest after.
+func (n *agentRun) undisturbed(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, restWithin, fmt.Errorf("the agent gave no memory back within %s of its latest order", restWithin))
+	defer cancel()
+	n.rests++
+	if err := n.runOne(ctx, fmt.Sprintf("rest-%06d", n.rests)); err != nil {
+		return err
+	}
+	for most := 0.0; ; {
+		mapped, err := memory(n.cmd.Process.Pid, "status", "RssFile:")
+		if err != nil {
+			return err
+		}
+		if mapped < most/2 { // of the executable; heartbeats bring less back
+			return nil
+		}
+		most = max(most, mapped)
+		if err := pause(ctx, pollEvery); err != nil {
+			return err
 		}
 	}
 }

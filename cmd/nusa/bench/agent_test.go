@@ -70,7 +70,7 @@ func TestAgentGrowth(t *testing.T) {
 	for _, name := range []string{"sound", leaky} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := AgentOptions{Tasks: 1, Batch: 160, Window: 8, Timeout: 2 * time.Minute, Dir: t.TempDir(), Executable: filepath.Join(t.TempDir(), name)}
+			o := AgentOptions{Tasks: 1, Idle: time.Millisecond, Batch: 160, Window: 8, Timeout: 2 * time.Minute, Dir: t.TempDir(), Executable: filepath.Join(t.TempDir(), name)}
 			if err := os.Symlink(self, o.Executable); err != nil {
 				t.Fatal(err)
 			}
@@ -81,6 +81,9 @@ func TestAgentGrowth(t *testing.T) {
 			grows := slices.ContainsFunc(r.Grown, func(s string) bool { return strings.HasPrefix(s, "MB held") })
 			if grows != (name == leaky) || len(r.Sizes) != quarters {
 				t.Errorf("grown: %q of %+v", r.Grown, r.Sizes)
+			}
+			if r.Idle == nil || r.Rested == nil {
+				t.Errorf("idle %v, after the batch %v", r.Idle, r.Rested)
 			}
 			empty(t, o.Dir)
 		})
