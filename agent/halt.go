@@ -78,6 +78,7 @@ func (e *engine) stop(drv driver.Driver, id driver.ID, grace time.Duration, fail
 // asked: its driver was asked to start it.
 func (e *engine) notStarted(a *alloc, drv driver.Driver, id driver.ID, asked bool, cause error) {
 	end := reconcile.TaskActual{Reason: reconcile.ReasonStartFailed, Message: cause.Error()}
+	end.Final = errors.Is(cause, driver.ErrFinal)
 	if errors.Is(cause, driver.ErrInvalid) || errors.Is(cause, driver.ErrContract) {
 		end.Reason = reconcile.ReasonUnsupported
 	}

@@ -249,7 +249,7 @@ func TestArtifactsReachTheTask(t *testing.T) {
 	if r := m.untilState("gone", failed); r.GetDeclined() || !strings.Contains(r.GetMessage(), "artifacts[0].source: "+srv.URL+"/gone: the server says 410 Gone: gone for good") {
 		t.Errorf("%v", r)
 	}
-	if r := m.untilState("else", failed); r.GetReason() != nusav1.Reason_REASON_UNSUPPORTED || !strings.Contains(r.GetMessage(), "artifacts[0].checksum: ") {
+	if r := m.untilState("else", failed); r.GetReason() != nusav1.Reason_REASON_START_FAILED || !strings.Contains(r.GetMessage(), "artifacts[0].checksum: ") {
 		t.Errorf("%v", r)
 	}
 	mu.Lock()

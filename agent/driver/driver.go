@@ -27,6 +27,10 @@ var (
 	ErrNotAllowed = errors.New("not allowed on this node")
 	// ErrStart: the task could not be started; a retry may help.
 	ErrStart = errors.New("task did not start")
+	// ErrFinal is an ErrStart, and reads like it, where a retry on this node is
+	// useless although the driver can do what the task asks: a file is not the one
+	// that was meant, a user is not known.
+	ErrFinal error = finalError{}
 	// ErrUnsupported: this engine, or this host, cannot do that; the missing
 	// capability says so beforehand.
 	ErrUnsupported = errors.New("not supported by this driver")
@@ -39,6 +43,12 @@ var (
 	// about the run; a retry is useless.
 	ErrContract = errors.New("the driver breaks its contract")
 )
+
+type finalError struct{}
+
+func (finalError) Error() string { return ErrStart.Error() }
+
+func (finalError) Is(target error) bool { return target == ErrStart }
 
 // Capabilities a driver may report. What is not reported is not enforced.
 const (

@@ -285,7 +285,7 @@ func (w *world) addAlloc(id string, args map[string]string) {
 }
 
 // taskEvent is "up a/main", "exit a/main code=1", "killed a/main signal=9",
-// "fail a/main reason=start_failed", "unknown a/main", "doubt a/main".
+// "fail a/main reason=start_failed final=yes", "unknown a/main", "doubt a/main".
 func (w *world) taskEvent(f []string, args map[string]string) {
 	id, name, _ := strings.Cut(f[1], "/")
 	act := w.actual[id]
@@ -306,7 +306,7 @@ func (w *world) taskEvent(f []string, args map[string]string) {
 		case "killed":
 			*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: 137, Signal: int(w.number(args["signal"]))})
 		case "fail":
-			*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: -1, Reason: Reason(args["reason"]), Message: "no such file"})
+			*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: -1, Reason: Reason(args["reason"]), Message: "no such file", Final: args["final"] != ""})
 		}
 	})
 	w.actual[id] = act

@@ -127,6 +127,8 @@ type TaskActual struct {
 	// Reason is "" when the command ended by itself.
 	Reason  Reason
 	Message string
+	// Final: it did not start, and would not if it were tried again.
+	Final bool `json:",omitempty"`
 	// Restarts are the times of recent restarts, oldest first.
 	Restarts []time.Time
 	// Health of the latest run, where it is checked; Sick says, once it is

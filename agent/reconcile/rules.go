@@ -28,8 +28,7 @@ func failure(a Alloc, act Actual) *Outcome {
 		if ta.Phase != Ended || done(a, ta) {
 			continue
 		}
-		switch ta.Reason {
-		case ReasonUnsupported, ReasonLeaseExpired:
+		if ta.Final || ta.Reason == ReasonUnsupported || ta.Reason == ReasonLeaseExpired {
 			return &Outcome{State: Failed, Reason: ta.Reason, Message: fmt.Sprintf("task %s %s", t.Name, describe(ta))}
 		}
 		if n := spent(t.Restart, ta); n >= t.Restart.Attempts {

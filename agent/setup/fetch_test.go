@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -195,7 +196,7 @@ func TestFetchRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.source, err, c.want)
 			continue
 		}
-		if e := (*Error)(nil); !errors.As(err, &e) || e.Final != c.final || errors.Is(err, driver.ErrInvalid) != c.final || errors.Is(err, driver.ErrStart) == c.final {
+		if e := (*Error)(nil); !errors.As(err, &e) || e.Final != c.final || errors.Is(err, driver.ErrFinal) != c.final || !errors.Is(err, driver.ErrStart) || errors.Is(err, driver.ErrInvalid) || !strings.HasPrefix(err.Error(), "task did not start: ") {
 			t.Errorf("%s: %v: final %v", c.source, err, e)
 		}
 		if strings.Contains(err.Error(), "token") || n.Load() != c.requests {
@@ -351,5 +352,17 @@ func TestAllowAddr(t *testing.T) {
 				t.Errorf("%s with %v: %v", addr, c.allow, err)
 			}
 		}
+	}
+}
+
+// TestNoBound: with the greatest bound there is what is fetched is whole.
+func TestNoBound(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "in"), []byte("real"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := newSetup(t, func(o *Config) { o.ArtifactsAllow, o.ArtifactsMax = append(o.ArtifactsAllow, folder), math.MaxInt64 })
+	if err := s.Prepare(t.Context(), artifact("file://"+folder+"/in", sum256("real"), "local/")); err != nil || s.read(t, "local/in") != "real" {
+		t.Errorf("%v", err)
 	}
 }

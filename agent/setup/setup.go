@@ -31,12 +31,16 @@ import (
 // DefaultArtifactsMax bounds what the artifacts of a task take, in bytes.
 const DefaultArtifactsMax = 1 << 30
 
+// mostArtifacts is what nobody has: more is as much, so that sums with it do not
+// overflow.
+const mostArtifacts = 1 << 60
+
 // ErrSecretMissing: the node does not hold the secret. Like
 // driver.ErrNotAllowed it is a reason to decline.
 var ErrSecretMissing = errors.New("this node has no such secret")
 
-// Error is what of a task could not be made ready. It is one of driver.ErrStart
-// and driver.ErrInvalid, by whether a retry may help.
+// Error is what of a task could not be made ready. It is driver.ErrStart, and
+// driver.ErrFinal where a retry does not help.
 type Error struct {
 	// Field of the task in its job file: "artifacts[0].source".
 	Field string
@@ -53,7 +57,7 @@ func (e *Error) Unwrap() []error { return []error{e.kind(), e.Err} }
 
 func (e *Error) kind() error {
 	if e.Final {
-		return driver.ErrInvalid
+		return driver.ErrFinal
 	}
 	return driver.ErrStart
 }
@@ -104,7 +108,7 @@ const maxFetches = 8
 
 // New checks the configuration; errors name what is wrong in it.
 func New(cfg Config) (*Setup, error) {
-	cfg.ArtifactsMax = cmp.Or(cfg.ArtifactsMax, DefaultArtifactsMax)
+	cfg.ArtifactsMax = min(cmp.Or(cfg.ArtifactsMax, DefaultArtifactsMax), mostArtifacts)
 	cfg.RetryAfter = cmp.Or(cfg.RetryAfter, time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -110,7 +110,7 @@ func (d *Driver) usable() (limits, views error) {
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	spec, err := d.spec(t)
 	if err != nil {
-		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
+		return err
 	}
 	dir := d.runDir(t.ID)
 	if st, err := supervise.Query(dir); err == nil {
@@ -140,14 +140,14 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	return st.StartError()
 }
 
-// spec of the supervisor, from the task's configuration.
+// spec of the supervisor, from the task's configuration. Errors: those of Start.
 func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	c, err := parse(t)
 	if err != nil {
-		return supervise.Spec{}, err
+		return supervise.Spec{}, fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
 	}
 	if c.user, err = d.cfg.Users.of(c.user); err != nil {
-		return supervise.Spec{}, fmt.Errorf("config.user: %w", err)
+		return supervise.Spec{}, fmt.Errorf("%w: task %s: config.user: %w", driver.ErrFinal, t.ID.Task, err)
 	}
 	s := supervise.Spec{
 		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user, Own: t.Dir, Ulimits: c.ulimits,
@@ -167,8 +167,10 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	if views != nil {
 		return s, link(t, views)
 	}
-	s.View, err = d.view(t, c.user)
-	return s, err
+	if s.View, err = d.view(t, c.user); err != nil {
+		return s, fmt.Errorf("%w: task %s: %w", driver.ErrFinal, t.ID.Task, err)
+	}
+	return s, nil
 }
 
 // Admit: see driver.Admitter.

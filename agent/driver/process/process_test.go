@@ -142,7 +142,7 @@ func TestBadStart(t *testing.T) {
 		config map[string]any
 		want   []string
 	}{
-		{map[string]any{"command": "no-such-command"}, []string{"config.command: ", "no-such-command", "not found"}},
+		{map[string]any{"command": "no-such-command"}, []string{"config.command: ", "no-such-command", "not found in the task's PATH, "}},
 		{map[string]any{"command": "/no/such/file"}, []string{"config.command: ", "/no/such/file", "no such file"}},
 		{map[string]any{"command": plain}, []string{"config.command: ", "permission denied"}},
 		{map[string]any{"command": dir}, []string{"config.command: ", "permission denied"}},

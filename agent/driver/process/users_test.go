@@ -138,3 +138,14 @@ func memberOfMore(t *testing.T) (name string, groups []string) {
 	t.Skip("no user of this host has further groups")
 	return "", nil
 }
+
+// TestUnknownUser: where users are bounded, one that this host does not know is
+// no start, now or later, and nothing that the driver cannot do.
+func TestUnknownUser(t *testing.T) {
+	d := newDriver(t, t.TempDir())
+	d.cfg.Users = Users{{text: "1000", uid: 1000, gid: 1000}}
+	err := d.Start(t.Context(), driver.Task{ID: driver.ID{Alloc: "a", Task: "t", Run: 1}, Config: map[string]any{"command": "true", "user": "no-such-user"}})
+	if !errors.Is(err, driver.ErrFinal) || errors.Is(err, driver.ErrInvalid) || !strings.HasPrefix(err.Error(), "task did not start: task t: config.user: ") {
+		t.Errorf("%v", err)
+	}
+}

@@ -12,18 +12,19 @@ import (
 )
 
 // link puts the volumes where the task sees them on a host where nothing can be
-// mounted for it: as symbolic links in the allocation's folder.
+// mounted for it: as symbolic links in the allocation's folder. Errors:
+// driver.ErrInvalid where only a mount would do, driver.ErrStart.
 func link(t driver.Task, why error) error {
 	for _, v := range t.Volumes {
 		if v.ReadOnly || v.Target != "" {
-			return fmt.Errorf("volumes.%s: read_only and target need mounts, which this host has not: %w", v.Name, why)
+			return fmt.Errorf("%w: task %s: volumes.%s: read_only and target need mounts, which this host has not: %w", driver.ErrInvalid, t.ID.Task, v.Name, why)
 		}
 		link := filepath.Join(t.AllocDir, v.Name)
 		if to, err := os.Readlink(link); err == nil && to == v.Source {
 			continue
 		}
 		if err := os.Symlink(v.Source, link); err != nil {
-			return fmt.Errorf("volumes.%s: %w", v.Name, err)
+			return fmt.Errorf("%w: task %s: volumes.%s: %w", driver.ErrStart, t.ID.Task, v.Name, err)
 		}
 	}
 	return nil
