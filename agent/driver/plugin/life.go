@@ -25,9 +25,6 @@ import (
 )
 
 const (
-	// maxSocket is how long a socket's path may be, in bytes, wherever it is
-	// opened.
-	maxSocket = 100
 	// drain is how long the output of a process that has ended is read: what it
 	// started may hold the pipe.
 	drain = 200 * time.Millisecond
@@ -42,6 +39,7 @@ type life struct {
 	stdin   io.Closer
 	lines   *lines
 	dir     string // of its socket
+	link    string // that leads to dir, for who comes after a kill; "" = none
 	// lacks are capabilities that it claims and does not have.
 	lacks []string
 	// gone is closed when it has ended, as end says.
@@ -53,19 +51,13 @@ type life struct {
 // where that fails. sockets is a folder for the folder of its socket.
 func begin(ctx context.Context, cfg Config, sockets string, limits limits) (*life, error) {
 	l := &life{name: cfg.Name, lines: newLines(cfg.Logger), gone: make(chan struct{})}
-	var err error
-	if l.dir, err = os.MkdirTemp(sockets, ""); err != nil {
+	if err := l.makeDir(sockets); err != nil {
 		return nil, err
 	}
-	if len(l.dir)+2 > maxSocket {
-		_ = os.Remove(l.dir)
-		if l.dir, err = os.MkdirTemp("", "nusa-plugin-"); err != nil {
-			return nil, err
-		}
-	}
-	socket := filepath.Join(l.dir, "s")
-	if err := l.start(cfg, socket); err != nil {
-		_ = os.RemoveAll(l.dir)
+	socket := filepath.Join(l.dir, socketName)
+	err := l.start(cfg, socket)
+	if err != nil {
+		l.removeDir()
 		return nil, err
 	}
 	if l.conn, err = connect(socket); err == nil {
@@ -246,5 +238,5 @@ func (l *life) close() {
 	if l.conn != nil {
 		_ = l.conn.Close()
 	}
-	_ = os.RemoveAll(l.dir)
+	l.removeDir()
 }

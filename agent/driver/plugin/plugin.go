@@ -108,7 +108,7 @@ func open(cfg Config, limits limits) (*Driver, error) {
 	cfg.Logger = cfg.Logger.With("plugin", cfg.Name)
 	d := &Driver{cfg: cfg, limits: limits, sockets: filepath.Join(cfg.Dir, "run"),
 		over: make(chan struct{}), looked: make(chan struct{}), changed: make(chan struct{}), why: "it is being started"}
-	if err := os.RemoveAll(d.sockets); err != nil { // of an agent that was killed
+	if err := sweep(d.sockets); err != nil { // of an agent that was killed
 		return nil, err
 	}
 	for _, dir := range []string{d.sockets, cfg.data()} {
