@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -332,6 +331,19 @@ func (s *supervisor) drain() {
 	}
 }
 
+// extent is a list of folders in few words: its length and its ends.
+func extent(path string) string {
+	dirs := filepath.SplitList(path)
+	switch n := len(dirs); n {
+	case 0:
+		return "which is empty"
+	case 1:
+		return fmt.Sprintf("%.100s", dirs[0])
+	default:
+		return fmt.Sprintf("%d folders from %.100s to %.100s", n, dirs[0], dirs[n-1])
+	}
+}
+
 // lookPath finds a command in the PATH of the task's own environment.
 func lookPath(name string, env []string, dir string) (string, error) {
 	if strings.Contains(name, "/") {
@@ -351,7 +363,7 @@ func lookPath(name string, env []string, dir string) (string, error) {
 				return p, nil
 			}
 		}
-		return "", fmt.Errorf("command %q: %w %s", name, exec.ErrNotFound, value)
+		return "", fmt.Errorf("command %q: executable file not found in the task's PATH, %s", name, extent(value))
 	}
 	return "", fmt.Errorf("command %q: no PATH in the task's environment", name)
 }

@@ -420,6 +420,19 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestExtent: however long a PATH is, what is said of it is short.
+func TestExtent(t *testing.T) {
+	for path, want := range map[string]string{
+		"": "which is empty", "/bin": "/bin", "/a:/b": "2 folders from /a to /b",
+		"/a" + strings.Repeat(":/x", 1000) + ":/z": "1002 folders from /a to /z",
+		strings.Repeat("/a", 1000):                 "/" + strings.Repeat("a/", 50)[:99],
+	} {
+		if got := extent(path); got != want {
+			t.Errorf("%.20q: %q, want %q", path, got, want)
+		}
+	}
+}
+
 func TestLookPath(t *testing.T) {
 	env := []string{"PATH=/nowhere:" + os.Getenv("PATH")}
 	want, err := exec.LookPath("sh")
