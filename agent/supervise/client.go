@@ -64,10 +64,11 @@ func bury(dir string, rec record) (driver.Status, error) {
 		}
 		// The session's number stays taken while any of its processes lives;
 		// after that it may name another's session.
-		if st, err := readStat(rec.Session); err != nil || st.ticks == rec.SessionTicks {
-			killMatching(func(st stat) bool { return st.session == rec.Session })
+		ours := func() bool {
+			st, err := readStat(rec.Session)
+			return err != nil || st.ticks == rec.SessionTicks
 		}
-		killMatching(func(st stat) bool { return marked(st.pid, rec.mark()) })
+		endMatching(func(st stat) bool { return st.session == rec.Session && ours() || marked(st.pid, rec.mark()) })
 	}
 	Release(dir)
 	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // as it will be read

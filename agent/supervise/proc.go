@@ -1,8 +1,10 @@
 package supervise
 
 import (
+	"context"
 	"errors"
 	"iter"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -49,17 +51,42 @@ func readStat(pid int) (stat, error) {
 	return st, nil
 }
 
-// killMatching kills every other process that matches and says how many there
-// were, zombies aside.
-func killMatching(match func(stat) bool) int {
-	n := 0
+// killMatching kills every other process that matches and lists them, zombies
+// aside.
+func killMatching(match func(stat) bool) (killed []stat) {
 	for st := range processes() {
 		if st.pid != os.Getpid() && st.state != "Z" && match(st) {
-			n++
+			killed = append(killed, st)
 			_ = unix.Kill(st.pid, unix.SIGKILL)
 		}
 	}
-	return n
+	return killed
+}
+
+// endWait bounds how long the end of what was killed is waited for: it takes
+// milliseconds, unless the kernel holds a process up, for a disk that does not
+// answer.
+const endWait = time.Second
+
+// endMatching kills what matches until nothing of it is left, zombies aside:
+// who is killed takes a moment to end, no longer has an environment to match by
+// then, and may have begun others just before.
+func endMatching(match func(stat) bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), endWait)
+	defer cancel()
+	dying := map[int]stat{}
+	for pace := (Pace{}); ; {
+		for _, st := range killMatching(match) {
+			dying[st.pid] = st
+		}
+		maps.DeleteFunc(dying, func(pid int, was stat) bool {
+			st, err := readStat(pid)
+			return err != nil || st.state == "Z" || st.ticks != was.ticks
+		})
+		if len(dying) == 0 || pace.Wait(ctx) != nil {
+			return
+		}
+	}
 }
 
 // processes are all of the host.
