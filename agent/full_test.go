@@ -73,7 +73,7 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 	said := filepath.Join(dir, "said")
-	m.order(testOrder("aaaa", 1, "process", sh("echo up $$; while read x <"+gates["aaaa"]+"; do head -c 100000 /dev/zero | tr '\\0' x; echo $x; echo $x >>"+said+"; done")))
+	m.order(testOrder("aaaa", 1, "process", sh("exec 3<>"+gates["aaaa"]+"; echo up $$; while read x <&3; do head -c 100000 /dev/zero | tr '\\0' x; echo $x; echo $x >>"+said+"; done")))
 	m.order(testOrder("bbbb", 2, "process", sh("read x <"+gates["bbbb"]+"; exit 5"), batch))
 	m.order(testOrder("dddd", 3, "process", sh("sleep 3600")))
 	data := filepath.Join(disk, "data")
@@ -82,6 +82,11 @@ func TestDiskFull(t *testing.T) {
 		m.untilState(id, running)
 	}
 	before := statusOf(t, filepath.Join(data, "process", "aaaa", "main.1", "status.json"))
+	client := nusav1.NewAllocationsClient(m.conn())
+	polled(t, "the first line, which else would be lost too", func() bool {
+		out, _ := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa"})
+		return strings.HasPrefix(out, "up ") && strings.HasSuffix(out, "\n")
+	})
 	filler := filepath.Join(disk, "filler")
 	fill(t, filler)
 
@@ -120,7 +125,7 @@ func TestDiskFull(t *testing.T) {
 	if after := statusOf(t, filepath.Join(data, "process", "aaaa", "main.1", "status.json")); after["PID"] != before["PID"] {
 		t.Errorf("it ran as %v, now as %v", before["PID"], after["PID"])
 	}
-	client := nusav1.NewAllocationsClient(m.conn())
+	client = nusav1.NewAllocationsClient(m.conn())
 	out := ""
 	defer func() {
 		if t.Failed() {
