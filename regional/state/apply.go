@@ -268,7 +268,7 @@ func (t *txn) recount(g *group, in *inst) {
 	}
 	in.wanted = wanted
 	in.steady = seen.steady(&in.Instance, slot, wanted)
-	in.shown = seen.shown(&in.Instance, wanted)
+	in.shown = seen.shown(&in.Instance, wanted || slot != nil && slot.Local && slot.Desired == Stop, wanted)
 	if g.typ == System && seen.cut && seen.best == nil {
 		in.shown = 0 // nothing waits for it
 	}
@@ -342,7 +342,11 @@ func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 	return s.live == 1 && s.run == 1 && !s.moving && !proving && s.best.JobVersion == slot.JobVersion
 }
 
-func (s *attempts) shown(in *Instance, wanted bool) AllocState {
+// shown is the state that an instance counts in, 0 for none. What it did counts
+// for whoever has it: here while it is wanted, or is one of the region's own
+// jobs that was stopped. Given back, taken away or dealt out anew it is another's,
+// who counts it: how an attempt here ended says nothing of it any more.
+func (s *attempts) shown(in *Instance, ours, wanted bool) AllocState {
 	switch {
 	case s.best != nil && s.best.State == Running && s.best.Proving && s.best.Desired == Run:
 		return Starting
@@ -350,13 +354,13 @@ func (s *attempts) shown(in *Instance, wanted bool) AllocState {
 		return s.best.State
 	case s.cut:
 		return Lost
-	case in.Done:
+	case ours && in.Done:
 		return Complete
-	case in.Exhausted:
+	case ours && in.Exhausted:
 		return Failed
 	case wanted:
 		return Pending
-	case s.last != nil:
+	case s.last != nil && (ours || s.last.State == Stopped || s.last.State == Lost):
 		return s.last.State
 	}
 	return 0

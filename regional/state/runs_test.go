@@ -95,6 +95,20 @@ func TestRuns(t *testing.T) {
 			t.Error("nobody knows how it was started")
 		}
 	})
+	t.Run("dealt out anew", func(t *testing.T) {
+		l := begin(t)
+		l.ok(testPlace("a2", 1, "n1", 1))
+		l.ok(testReport("n1", AllocReport{ID: "a2", State: Complete}))
+		l.ok(testReport("n1", AllocReport{ID: "a1", State: Complete}))
+		l.ok(Command{ApplyOrders: &ApplyOrders{Removed: []string{SlotID("default", "api", "web", 0)}}})
+		if g, _ := l.Group(webKey); g.Counts != (Counts{}) {
+			t.Errorf("without a slot counted %+v", g.Counts)
+		}
+		l.ok(testOrder(1, 2, 30, job(2), ofRun(30))) // 0 is another region's in this run
+		if g, _ := l.Group(webKey); g.Counts != (Counts{Pending: 1}) {
+			t.Errorf("in the next run counted %+v, want the one that is wanted here", g.Counts)
+		}
+	})
 	t.Run("written before there were runs", func(t *testing.T) {
 		l := newLog(t)
 		l.ok(testNode("n1"))

@@ -102,6 +102,35 @@ func TestWanted(t *testing.T) {
 	wanted(2, 1)
 }
 
+// TestGivenBackIsNoFailure: an instance that an agent declined, or whose attempt
+// failed once, waits for another region once it is given back. Only what was
+// given up has failed.
+func TestGivenBackIsNoFailure(t *testing.T) {
+	for name, end := range map[string]AllocReport{
+		"declined":    {State: Failed, Declined: true},
+		"failed once": {State: Failed},
+		"ended once":  {State: Complete},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := running(t, nil)
+			end.ID = "a1"
+			l.ok(testReport("n1", end))
+			counted := func(when string, want Counts) {
+				t.Helper()
+				if g, _ := l.Group(webKey); g.Counts != want {
+					t.Errorf("%s counted %+v, want %+v", when, g.Counts, want)
+				}
+			}
+			counted("while it waits here", Counts{Pending: 2})
+			l.ok(Command{AnswerSlots: &AnswerSlots{Answers: []Answer{{Namespace: "default", Job: "api", Group: "web",
+				From: 0, To: 1, Generation: 10, State: SlotReturned, Reason: ReasonDeclined}}}})
+			counted("given back", Counts{Pending: 1})
+			l.ok(Command{ApplyOrders: &ApplyOrders{Removed: []string{SlotID("default", "api", "web", 0)}}})
+			counted("another region's", Counts{})
+		})
+	}
+}
+
 func TestVersions(t *testing.T) {
 	same := running(t, nil)
 	same.ok(testOrder(0, 2, 11, testJob(2, func(g *Group) { g.Hash = 1 }), nil))
