@@ -2,6 +2,7 @@ package global
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/internal/history"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -41,8 +43,8 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 	if req.GetRegion() != "" {
 		return a.regionEvents(req, stream)
 	}
-	if len(req.GetToken()) > 128 {
-		return invalid("token", "is none of ours")
+	if !history.IsToken(req.GetToken()) {
+		return invalid("token", fmt.Sprintf("%.40q is no token: take that of an event", req.GetToken()))
 	}
 	next := a.st.events.After(req.GetToken())
 	var regions *regionsEvents // nil asks none

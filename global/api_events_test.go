@@ -28,7 +28,7 @@ func TestEvents(t *testing.T) {
 	events := nusav1.NewEventsClient(s.conn)
 	ctx, cancel := context.WithTimeout(t.Context(), testWait)
 	defer cancel()
-	watch, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Token: "of-another-reign"})
+	watch, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Token: "of-another-reign-1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,14 +8,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/history"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
-
-// maxToken is the longest token of an event.
-const maxToken = 256
 
 // events tells what happened in the region while its present master is in
 // office: its own jobs and its nodes.
@@ -64,8 +62,8 @@ func (e events) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamin
 	if err != nil {
 		return err
 	}
-	if len(req.GetToken()) > maxToken {
-		return serve.Invalid(&nusav1.Problem{Field: "token", Message: "is none of ours"})
+	if !history.IsToken(req.GetToken()) {
+		return serve.Invalid(&nusav1.Problem{Field: "token", Message: fmt.Sprintf("%.40q is no token: take that of an event", req.GetToken())})
 	}
 	if own := e.s.cfg.Region.GetName(); req.GetRegion() != "" && req.GetRegion() != own {
 		return serve.Invalid(&nusav1.Problem{Field: "region", Message: "this is region " + own + "; ask a global server for others"})

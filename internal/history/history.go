@@ -51,6 +51,17 @@ func (r *Ring) Add(kind, subject, format string, args ...any) {
 
 func (r *Ring) token(n uint64) string { return r.epoch + "-" + strconv.FormatUint(n, 10) }
 
+// maxToken is the longest token, in bytes.
+const maxToken = 256
+
+// IsToken says whether a text could be the token of an event of some history:
+// its epoch, a minus and a number. The empty one, which is now, is one too.
+func IsToken(token string) bool {
+	at := strings.LastIndexByte(token, '-')
+	_, err := strconv.ParseUint(token[at+1:], 10, 64)
+	return token == "" || at > 0 && err == nil && len(token) <= maxToken
+}
+
 // After is the number of the event after a token, for From; 0 when it is of
 // another history, or too old. The empty token is now.
 func (r *Ring) After(token string) uint64 {

@@ -1,6 +1,9 @@
 package history
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestResumeOrReset(t *testing.T) {
 	r := New("e")
@@ -41,5 +44,19 @@ func TestResumeOrReset(t *testing.T) {
 	}
 	if got, _, _ := r.From(r.After(gap[0].GetToken())); len(got) != 1 || got[0].GetType() != "e" {
 		t.Errorf("from the reset's token: %v", got)
+	}
+}
+
+func TestIsToken(t *testing.T) {
+	for token, want := range map[string]bool{
+		"": true, "e-1": true, "node-a-17-3": true,
+		"zzz": false, "e-": false, "e-x": false, "-1": false, "12": false, strings.Repeat("e", maxToken) + "-1": false,
+	} {
+		if got := IsToken(token); got != want {
+			t.Errorf("%q: %v", token, got)
+		}
+	}
+	if events, _, _ := New("e").From(0); !IsToken(events[0].GetToken()) {
+		t.Errorf("a history does not take its own token %q", events[0].GetToken())
 	}
 }
