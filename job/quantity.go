@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -80,6 +81,9 @@ func whole(r *big.Rat, s, what string) (int64, error) {
 	return r.Num().Int64(), nil
 }
 
+// ErrUnit: a number has a unit that is none of those for its quantity.
+var ErrUnit = errors.New("unknown unit")
+
 // ParseDuration reads a duration such as 30s, 1h30m or 250ms.
 func ParseDuration(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(strings.TrimSpace(s))
@@ -96,7 +100,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	case aerr == nil && suffix == "":
 		return 0, fmt.Errorf("%s has no unit: write %ss, %sms, %sm or %sh", s, s, s, s, s)
 	case aerr == nil && strings.Contains(err.Error(), "unknown unit"):
-		return 0, fmt.Errorf("unknown unit %q: one of ns, us, ms, s, m, h", suffix)
+		return 0, fmt.Errorf("%w %q: one of ns, us, ms, s, m, h", ErrUnit, suffix)
 	}
 	return 0, fmt.Errorf("%q is not a duration such as 30s, 10m or 24h", clip(s))
 }

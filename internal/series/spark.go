@@ -7,12 +7,16 @@ import (
 
 var bars = []rune("▁▂▃▄▅▆▇█")
 
+// alike is the share of the greatest value below which values are drawn alike.
+const alike = 0.05
+
 // Sparkline draws values, oldest first, in at most width characters from their
 // least (▁) to their greatest (█); gaps (NaN, infinities) are spaces. More
 // values than width are drawn as the means of groups, fewer take a character
-// each. Values that are all alike are drawn at the bottom where they are 0, in
-// the middle otherwise.
-func Sparkline(values []float64, width int) string {
+// each. Values that are alike are drawn as a flat line, at the bottom where they
+// are 0, in the middle otherwise: those that differ by less than noise, or by
+// less than a twentieth of the greatest, which nobody needs to look at.
+func Sparkline(values []float64, width int, noise float64) string {
 	groups := regroup(values, width)
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, v := range groups {
@@ -20,8 +24,11 @@ func Sparkline(values []float64, width int) string {
 			low, high = min(low, v), max(high, v)
 		}
 	}
-	if low == high && low != 0 {
-		low, high = low-1, high+1
+	if greatest := max(math.Abs(low), math.Abs(high)); greatest > 0 && high-low < max(noise, greatest*alike) {
+		for i := range groups {
+			groups[i] -= groups[i] // a gap stays one
+		}
+		low, high = -1, 1
 	}
 	return draw(groups, low, high)
 }

@@ -26,9 +26,13 @@ func TestSparkline(t *testing.T) {
 		{[]float64{nan, math.Inf(1)}, 9, "  "},
 		{[]float64{0, 0}, 9, "▁▁"},
 		{[]float64{5, 5}, 9, "▅▅"},
+		{[]float64{230.1, nan, 231, 229.9}, 9, "▅ ▅▅"},
+		{[]float64{200, 215}, 9, "▁█"},
+		{[]float64{1e-4, 2e-4}, 9, "▅▅"},
+		{[]float64{1e-2, 2e-2}, 9, "▁█"},
 		{[]float64{-math.MaxFloat64, 0, math.MaxFloat64}, 3, "▁▅█"},
 	} {
-		if got := Sparkline(c.values, c.width); got != c.want {
+		if got := Sparkline(c.values, c.width, 1e-3); got != c.want {
 			t.Errorf("%v in %d: %q, want %q", c.values, c.width, got, c.want)
 		}
 	}
@@ -41,7 +45,7 @@ func TestSparklinesFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Float64(), 0, 300).Draw(t, "values")
 		width := rapid.IntRange(0, 100).Draw(t, "width")
-		if n := utf8.RuneCountInString(Sparkline(values, width)); n != min(width, len(values)) {
+		if n := utf8.RuneCountInString(Sparkline(values, width, 0)); n != min(width, len(values)) {
 			t.Fatalf("%d characters of %d values in %d", n, len(values), width)
 		}
 	})

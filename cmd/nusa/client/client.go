@@ -25,6 +25,7 @@ const (
 	exitDone     = 0
 	exitFail     = 1
 	exitWaiting  = 2 // accepted, but not placed or not healthy in time
+	exitFailed   = 3 // accepted, and it has failed: waiting longer changes nothing
 	exitUnknown  = 2 // perhaps accepted: 1 would promise that nothing was changed
 	planChanges  = 1
 	planError    = 255
@@ -47,8 +48,8 @@ func Root() *cobra.Command {
 from one another, what each can still fit, and says why it chose.
 
 Exit codes: 0 done; 1 error; 2 accepted (or perhaps so, when no answer came), but
-not placed or not healthy within --timeout. job plan: 0 no change, 1 changes,
-255 error.`,
+not placed or not healthy within --timeout; 3 accepted, and the batch job failed
+or the new version was taken back. job plan: 0 no change, 1 changes, 255 error.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       serve.Version,
@@ -56,6 +57,7 @@ not placed or not healthy within --timeout. job plan: 0 no change, 1 changes,
 		RunE:          helpOrUnknown,
 	}
 	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(helpCommand())
 	root.AddGroup(
 		&cobra.Group{ID: groupWork, Title: "Work:"},
 		&cobra.Group{ID: groupLook, Title: "Look:"},
@@ -129,6 +131,32 @@ func noun(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: helpOrUnknown}
 	c.AddCommand(verbs...)
 	return c
+}
+
+// helpCommand is cobra's, but what is no command is an error.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND…]", Short: "Help about any command",
+		ValidArgsFunction: func(c *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			var out []cobra.Completion
+			if of, rest, err := c.Root().Find(args); err == nil && len(rest) == 0 {
+				for _, sub := range of.Commands() {
+					if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), begun) {
+						out = append(out, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+					}
+				}
+			}
+			return out, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			of, rest, err := c.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			of.InitDefaultHelpFlag() // not there before a command is run
+			return helpOrUnknown(of, rest)
+		},
+	}
 }
 
 func helpOrUnknown(cmd *cobra.Command, args []string) error {

@@ -110,7 +110,7 @@ func jobFile(s string) (name, kind string, ok bool) {
 
 // offline commands take no --addr.
 func offline(args []string) bool {
-	return args[0] == "--version"
+	return args[0] == "--version" || args[0] == "help"
 }
 
 // TestRequests: flags and arguments arrive in the request.
@@ -243,6 +243,30 @@ func (c *cancelOn) Write(p []byte) (int, error) {
 		c.cancel()
 	}
 	return len(p), nil
+}
+
+// TestLogsOfSeveral are bounded unless it is told how much is shown; those of
+// one instance are not.
+func TestLogsOfSeveral(t *testing.T) {
+	f := newFake(t)
+	for line, want := range map[string]int32{
+		"alloc logs many": tailOfEach, "job logs many/web": tailOfEach, "job logs many -f": tailOfEach,
+		"alloc logs many --tail 0": 0, "alloc logs many --tail 3": 3, "alloc logs many --bytes 9": 0, "alloc logs many/web/1": 0, "alloc logs 11112222": 0,
+	} {
+		f.requests = nil
+		_, errOut, code := f.run(context.Background(), "", append(strings.Fields(line), "--addr", f.addr)...)
+		asked := 0
+		for _, r := range f.requests {
+			if r, ok := r.(*nusav1.LogsRequest); ok {
+				if asked++; r.GetTailLines() != want {
+					t.Errorf("%s: %d lines, want %d", line, r.GetTailLines(), want)
+				}
+			}
+		}
+		if code != 0 || asked == 0 {
+			t.Errorf("%s: exit code %d after %d requests, %s", line, code, asked, errOut)
+		}
+	}
 }
 
 func TestInitWritesOnce(t *testing.T) {

@@ -170,7 +170,7 @@ func (f *follower) ended() (bool, error) {
 	switch {
 	case j.GetReverted().GetVersion() == f.version && f.version > 0:
 		f.endLine()
-		return true, &exitError{exitWaiting, fmt.Errorf("%s was taken back, version %d is as version %d was: %s: see %s job status %s", refName(f.ref), j.GetVersion(), j.GetReverted().GetTo(), j.GetReverted().GetWhy(), f.nusa, f.arg())}
+		return true, &exitError{exitFailed, fmt.Errorf("%s was taken back, version %d is as version %d was: %s: see %s job status %s", refName(f.ref), j.GetVersion(), j.GetReverted().GetTo(), j.GetReverted().GetWhy(), f.nusa, f.arg())}
 	case j.GetVersion() > f.version:
 		f.endLine()
 		return true, fmt.Errorf("%s was changed by another submit: version %d has replaced %d", refName(f.ref), j.GetVersion(), f.version)
@@ -186,7 +186,7 @@ func (f *follower) ended() (bool, error) {
 		if err := f.asItIs(); err != nil {
 			return true, err
 		}
-		return true, &exitError{exitWaiting, fmt.Errorf("%s failed%s: %s", refName(f.ref), because(j), next)}
+		return true, &exitError{exitFailed, fmt.Errorf("%s failed%s: %s", refName(f.ref), because(j), next)}
 	case !f.current():
 		return false, nil
 	case f.batch && state == nusav1.JobState_JOB_STATE_COMPLETE, !f.batch && state == nusav1.JobState_JOB_STATE_RUNNING:

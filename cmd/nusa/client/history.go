@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -34,10 +35,13 @@ const (
 	sparkWidth = 40
 )
 
+// noiseMS is by how many milliseconds round trips change of themselves.
+const noiseMS = 1
+
 // spanType of flags tells flagError that their errors name the value.
 const spanType = "span"
 
-// span is the value of a flag: a duration, also in days, always with a unit.
+// span is the value of a flag: a duration, also in days and weeks, always with a unit.
 type span struct {
 	to    *time.Duration
 	check func(time.Duration) error
@@ -55,10 +59,15 @@ func (s *span) Type() string { return spanType }
 // Set implements pflag.Value.
 func (s *span) Set(text string) error {
 	d, err := job.ParseDuration(text)
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if n, errDays := strconv.ParseFloat(days, 64); errDays == nil && math.Abs(n) < 1e4 {
-			d, err = time.Duration(n*float64(day)), nil
+	for unit, long := range map[string]time.Duration{"d": day, "w": 7 * day} {
+		if amount, ok := strings.CutSuffix(text, unit); ok {
+			if n, bad := strconv.ParseFloat(amount, 64); bad == nil && math.Abs(n) < 1e4 {
+				d, err = time.Duration(n*float64(long)), nil
+			}
 		}
+	}
+	if errors.Is(err, job.ErrUnit) {
+		return fmt.Errorf("%w, d, w", err)
 	}
 	if err != nil {
 		return err
@@ -198,7 +207,11 @@ func spark(f *nusav1.HistoryField, width int) string {
 			values[i] = math.NaN()
 		}
 	}
-	return series.Sparkline(values, width)
+	noise := 0.0
+	if strings.HasSuffix(f.GetName(), "_ms") {
+		noise = noiseMS
+	}
+	return series.Sparkline(values, width, noise)
 }
 
 // sparkRoom is how wide sparklines may be beside so many columns of figures.

@@ -36,7 +36,9 @@ with --again.
 
 Exit codes: 0 done; 1 error; 2 accepted, but not placed or not healthy within
 --timeout, or no answer came, so that it may have been accepted: the message
-says so, and a retry is safe. The job goes on in any case.`,
+says so, and a retry is safe; 3 accepted, and it is over: a batch job has failed,
+or the new version was taken back because it did not become healthy. After 1 and
+2 what was accepted goes on.`,
 		Example: "  nusa job run hello.yaml\n  nusa job run --detach - < hello.yaml\n  nusa job run --again batch.yaml",
 		RunE:    s.run(r.run),
 	}

@@ -22,6 +22,9 @@ import (
 const (
 	// maxLogged is how many tasks are read at once: a node gives no more.
 	maxLogged = 32
+	// tailOfEach instance is shown of several, unless told otherwise, in lines of
+	// each stream.
+	tailOfEach = 10
 	// maxLine is after how many bytes an unfinished line is shown all the same.
 	maxLine = 64 << 10
 )
@@ -56,7 +59,12 @@ func logsCommand(s *settings, use, arg, examples string) *cobra.Command {
 several, each line begins with whose it is; without -f they come one after the
 other. With -o json or yaml every line is a record.
 
-` + instanceHelp + "\nOf an instance it is the latest allocation: with -f, look again when it was replaced.",
+Of an instance all that is kept is shown, of several the last 10 lines of each,
+unless --tail or --bytes says otherwise.
+
+` + instanceNames + `
+JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one. Of an
+instance it is the latest allocation: with -f, look again when it was replaced.`,
 		Example: strings.TrimPrefix(examples, "\n"),
 		RunE: s.run(func(c *caller, args []string) error {
 			if o.lines < 0 || o.bytes < 0 {
@@ -65,7 +73,7 @@ other. With -o json or yaml every line is a record.
 			if o.lines > 0 && o.bytes > 0 {
 				return errors.New("--tail counts lines and --bytes bytes: give one of them")
 			}
-			return c.logs(args[0], o)
+			return c.logs(args[0], o, c.cmd.Flags().Changed("tail") || o.bytes > 0)
 		}),
 	}
 	f := c.Flags()
@@ -73,7 +81,7 @@ other. With -o json or yaml every line is a record.
 	f.StringVar(&o.task, "task", "", "only this task's")
 	f.BoolVar(&o.onlyOut, "stdout", false, "only stdout")
 	f.BoolVar(&o.onlyErr, "stderr", false, "only stderr")
-	f.Int32Var(&o.lines, "tail", 0, "only this many lines from the end of each stream; 0 = all that is kept")
+	f.Int32Var(&o.lines, "tail", 0, fmt.Sprintf("only this many lines from the end of each stream; 0 = all that is kept (default 0, %d of several instances)", tailOfEach))
 	f.Int64Var(&o.bytes, "bytes", 0, "only this many bytes from the end of each stream; 0 = all that is kept")
 	return c
 }
@@ -84,12 +92,16 @@ type logged struct {
 	task  string
 }
 
-func (c *caller) logs(arg string, o logOptions) error {
+// logs shows what an argument names; bounded when it is told how much of it.
+func (c *caller) logs(arg string, o logOptions, bounded bool) error {
 	ctx, cancel := c.call()
 	all, n, err := c.find(ctx, arg)
 	cancel()
 	if err != nil {
 		return err
+	}
+	if len(all) > 1 && !bounded {
+		o.lines = tailOfEach
 	}
 	var tasks []logged
 	for _, a := range all {

@@ -17,8 +17,11 @@ import (
 )
 
 // instanceHelp is how the alloc commands name what they are about.
-const instanceHelp = `Names an instance by its allocation's id, or the beginning of it, or by its job:
+const instanceHelp = instanceNames + `
 JOB when that has one instance, JOB/GROUP, JOB/GROUP/INDEX.`
+
+// instanceNames begins it, also where several instances may be named.
+const instanceNames = `Names an instance by its allocation's id, or the beginning of it, or by its job:`
 
 // maxNamed is how many instances an error names.
 const maxNamed = 8
