@@ -75,14 +75,14 @@ func (e *engine) stop(drv driver.Driver, id driver.ID, grace time.Duration, fail
 
 // notStarted makes sure that nothing of a failed start is left, or of a run of
 // which its driver says what no driver may, before the run counts as ended.
-// asked: its driver was asked to start it.
-func (e *engine) notStarted(a *alloc, drv driver.Driver, id driver.ID, asked bool, cause error) {
+// open: it may begin yet, or has.
+func (e *engine) notStarted(a *alloc, drv driver.Driver, id driver.ID, open bool, cause error) {
 	end := reconcile.TaskActual{Reason: reconcile.ReasonStartFailed, Message: cause.Error()}
 	end.Final = errors.Is(cause, driver.ErrFinal)
 	if errors.Is(cause, driver.ErrInvalid) || errors.Is(cause, driver.ErrContract) {
 		end.Reason = reconcile.ReasonUnsupported
 	}
-	if !asked || !openEnded(cause) {
+	if !open {
 		if e.stop(drv, id, 0, func(err error) { e.tellUnknown(a, id, err.Error()) }) {
 			e.notRun(a, id, end)
 		}

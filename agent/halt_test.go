@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,7 +185,7 @@ func (l *life) ended(id string) (end *reconcile.Outcome) {
 
 func lateOrder(index uint64, stop bool) *nusav1.AllocOrder {
 	return testOrder("aaaa", index, "mock", nil, func(o *nusav1.AllocOrder, g *nusav1.Group) {
-		g.Tasks["main"].Restart = &nusav1.Restart{Attempts: proto.Int32(5), Delay: durationMillis(10)}
+		g.Tasks["main"].Restart = &nusav1.Restart{Attempts: proto.Int32(5), Delay: durationMillis(2000)}
 		if stop {
 			o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
 		}
@@ -266,7 +269,8 @@ func TestStopIsTriedAgain(t *testing.T) {
 
 // TestKilledAtEveryWrite: an agent is killed at its nth write to the store,
 // which is done or lost, while an order to run, or already the one to stop, is
-// acted upon; an engine takes its time. Whatever the next agent finds: what is
+// acted upon; an engine takes its time, and the next agent may not be able to make
+// a task ready for a while. Whatever that one finds: what is
 // ordered to stop does not run, and never does after it was reported as ended;
 // nothing begins twice, or two runs of a task side by side.
 func TestKilledAtEveryWrite(t *testing.T) {
@@ -275,11 +279,12 @@ func TestKilledAtEveryWrite(t *testing.T) {
 		for _, times := range []int{0, 1, 3} {
 			for _, stopAt := range []time.Duration{-1, 0, 20 * time.Millisecond, 5 * time.Second} {
 				for nth := 1; nth <= 6; nth++ {
-					for _, durable := range []bool{false, true} {
-						name := fmt.Sprintf("%s/%d/stop=%s/%d=%t", delay, times, stopAt, nth, durable)
+					for i := range 4 {
+						durable, full := i&1 != 0, i&2 != 0
+						name := fmt.Sprintf("%s/%d/stop=%s/%d=%t/full=%t", delay, times, stopAt, nth, durable, full)
 						t.Run(name, func(t *testing.T) {
 							synctest.Test(t, func(t *testing.T) {
-								if killedAt(t, delay, times, stopAt, nth, durable) {
+								if killedAt(t, delay, times, stopAt, nth, durable, full) {
 									reached++
 								}
 							})
@@ -294,7 +299,7 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	}
 }
 
-func killedAt(t *testing.T, delay time.Duration, times int, stopAt time.Duration, nth int, durable bool) (killed bool) {
+func killedAt(t *testing.T, delay time.Duration, times int, stopAt time.Duration, nth int, durable, full bool) (killed bool) {
 	drv, dir := newLate(t, delay, times), t.TempDir()
 	drv.blocked = true
 	noted := func(n notes) { // what is durable may be reported
@@ -321,6 +326,13 @@ func killedAt(t *testing.T, delay time.Duration, times int, stopAt time.Duration
 	synctest.Wait()
 	killed = writes >= nth
 	l.kill()
+	if full { // there is no room for its folder
+		folder := filepath.Join(dir, allocsDir, "aaaa")
+		if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(filepath.Dir(folder), 0o700), os.WriteFile(folder, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(5*time.Second, func() { _ = os.Remove(folder) })
+	}
 	l = live(t, dir, drv, func(n notes) (bool, bool) { noted(n); return true, false })
 	defer func() { l.kill() }()
 	time.Sleep(time.Millisecond)
@@ -345,4 +357,80 @@ func killedAt(t *testing.T, delay time.Duration, times int, stopAt time.Duration
 		}
 	}
 	return killed
+}
+
+// muddled is a driver that may fail to say how its runs do.
+type muddled struct {
+	*mock.Driver
+	mu  sync.Mutex
+	err error
+}
+
+func (m *muddled) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
+}
+
+func (m *muddled) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
+	m.mu.Lock()
+	err := m.err
+	m.mu.Unlock()
+	if err != nil {
+		return driver.Status{}, fmt.Errorf("run %s: %w", id, err)
+	}
+	return m.Driver.Status(ctx, id)
+}
+
+// TestAdoptOfWhatCannotBeSeen: a run is up, and the next agent's driver fails to
+// say so for a while: the run goes on, it is shown what is waited for, and it is
+// adopted when the driver can say it. A driver that breaks its contract never
+// will: then the run is stopped before the region is told that it has failed.
+func TestAdoptOfWhatCannotBeSeen(t *testing.T) {
+	for name, c := range map[string]struct {
+		err error
+		run int // that is up at the end, 0 = none
+	}{
+		"too many files": {syscall.EMFILE, 1}, "bad disk": {syscall.EIO, 1}, "bad record": {errors.New("unexpected end of JSON input"), 1},
+		"away": {driver.ErrUnavailable, 1}, "contract": {driver.ErrContract, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				drv, dir := &muddled{Driver: mock.New(mock.Config{})}, t.TempDir()
+				first := driver.ID{Alloc: "aaaa", Task: "main", Run: 1}
+				l := live(t, dir, drv, always)
+				l.give(lateOrder(1, false))
+				time.Sleep(time.Second)
+				l.kill()
+				drv.fail(c.err)
+				l = live(t, dir, drv, always)
+				defer func() { l.kill() }()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				shown := l.task("aaaa")
+				if running := drv.Running(); c.run == 1 && (len(running) != 1 || running[0] != first || !strings.Contains(shown.GetMessage(), c.err.Error())) {
+					t.Errorf("meanwhile %v run, and it shows %v", running, shown)
+				}
+				drv.fail(nil)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				running, st := drv.Running(), l.task("aaaa")
+				if c.run == 0 {
+					if end := l.ended("aaaa"); end == nil || end.State != reconcile.Failed || len(running) != 0 {
+						t.Errorf("ended as %v while %v run, and it shows %v", end, running, st)
+					}
+					return
+				}
+				if len(running) != 1 || running[0] != first || st.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING || st.GetMessage() != "" {
+					t.Errorf("at the end %v run, and it shows %v", running, st)
+				}
+				l.give(lateOrder(2, true))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if end := l.ended("aaaa"); end == nil || len(drv.Running()) != 0 {
+					t.Errorf("ended as %v while %v run", end, drv.Running())
+				}
+			})
+		})
+	}
 }

@@ -38,6 +38,7 @@ func (e *engine) start(a *alloc, do reconcile.Action) {
 	task := a.task(do.Task)
 	// A driver may have kept nothing of a run that did not start.
 	trace := t.Reason != reconcile.ReasonStartFailed
+	doubt := t.Doubt
 	t = t.Begin(task, do.Run)
 	if do.Restart {
 		at := e.line.now()
@@ -56,12 +57,13 @@ func (e *engine) start(a *alloc, do reconcile.Action) {
 		to.task.LeaseDeadline = e.lease.At(e.clock()).Deadline
 	}
 	drv := e.drivers[to.driver]
-	e.tasks.Go(func() error { return e.launch(a, drv, to, trace) })
+	e.tasks.Go(func() error { return e.launch(a, drv, to, trace, doubt) })
 }
 
 // launch starts a run and stays with it until it ends. trace: the driver knows
-// the run before it.
-func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder, trace bool) error {
+// the run before it. doubt: an agent before this one may have asked for the run,
+// so that it may begin yet however this start fails.
+func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder, trace, doubt bool) error {
 	id := to.task.ID
 	if drv == nil { // it was there before the agent's restart
 		end := reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
@@ -76,7 +78,7 @@ func (e *engine) launch(a *alloc, drv driver.Driver, to taskOrder, trace bool) e
 	switch {
 	case e.ctx.Err() != nil: // the next agent adopts whatever began
 	case err != nil:
-		e.notStarted(a, drv, id, asked, err)
+		e.notStarted(a, drv, id, doubt || asked && openEnded(err), err)
 	default:
 		e.follow(a, drv, id)
 	}
@@ -288,12 +290,15 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 	case errors.Is(err, driver.ErrNotFound):
 		t.Phase, t.Doubt = reconcile.Waiting, true // not begun, so far
 		a.setTask(do.Task, t)
-	case errors.Is(err, driver.ErrUnavailable):
-		e.adoptLater(a, t, drv, id, err)
-	case err != nil:
-		t.Phase = reconcile.Ended
-		t.Finished, t.ExitCode, t.Reason, t.Message = e.line.now(), -1, reconcile.ReasonStartFailed, "not adopted: "+err.Error()
+	case errors.Is(err, driver.ErrContract): // as for who follows a run
+		t.Phase = reconcile.Launching
 		a.setTask(do.Task, t)
+		e.tasks.Go(func() error {
+			e.notStarted(a, drv, id, true, err)
+			return nil
+		})
+	case err != nil:
+		e.adoptLater(a, t, drv, id, err)
 	case st.Cause == driver.CauseStopped && a.alloc.Want == reconcile.Run && a.act.Closing == nil && t.Health != health.Unhealthy:
 		e.resume(a, do)
 	case st.State == driver.Ended:
@@ -312,15 +317,23 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 	}
 }
 
-// adoptLater has the driver asked again once it can be; until then it is not
-// known what the run does, and nothing is done about it.
+// told says whether a driver has told what there is to know of a run. What
+// else went wrong, an engine that is away or a file that cannot be read, says
+// nothing about the run, which may be up: it must be asked again.
+func told(err error) bool {
+	return err == nil || errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrContract)
+}
+
+// adoptLater has the driver asked until it tells; before that it is not known
+// what the run does, which is shown, and nothing is done about it.
 func (e *engine) adoptLater(a *alloc, t reconcile.TaskActual, drv driver.Driver, id driver.ID, err error) {
-	e.log.Warn("not adopted yet", "run", id, "error", err)
 	t.Phase = reconcile.Launching
 	a.setTask(id.Task, t)
 	e.tasks.Go(func() error {
 		said := answer{err: err}
-		for retry := newBackOff(); errors.Is(said.err, driver.ErrUnavailable); {
+		for retry := newBackOff(); !told(said.err); {
+			e.log.Warn("not adopted, its driver is asked again", "run", id, "error", said.err)
+			e.tellUnknown(a, id, said.err.Error())
 			if !sleep(e.ctx, retry.NextBackOff()) {
 				return nil
 			}
