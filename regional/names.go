@@ -23,9 +23,11 @@ func (e *nameTakenError) Error() string {
 		e.name, e.holder, e.address, e.silent.Round(time.Millisecond), e.lease)
 }
 
-// claim a node's name for a session. An agent that is registered is never
-// refused, since two of one name may be there from before names were held; a
-// name is free when who has it is lost or has left.
+// claim a node's name for a session. A name is free when who has it is lost or
+// has left. A node that is registered by the name is not refused beside another
+// that has it by now if it is ready, since two of one name may be there from
+// before names were held, or is charged for allocations: it was lost, may run
+// them yet, and only its session tells it to stop them.
 func (a *agents) claim(h *nusav1.AgentHello) error {
 	view, now := a.l.s.fsm.View(), a.l.s.cfg.Clock()
 	own, registered := view.Node(h.GetNodeId())
@@ -45,7 +47,9 @@ func (a *agents) claim(h *nusav1.AgentHello) error {
 		a.names[h.GetName()] = h.GetNodeId()
 		return nil
 	}
-	if registered && own.Status == state.NodeReady && own.Name == h.GetName() {
+	if registered && own.Name == h.GetName() && (own.Status == state.NodeReady || view.Use(own.ID).Allocs > 0) {
+		a.l.log.Warn("two agents of one name: stop one of them and give it another --name", "node", own.Name, "id", own.ID, "other", id,
+			"allocations", view.Use(own.ID).Allocs)
 		return nil
 	}
 	taken := &nameTakenError{name: h.GetName(), holder: id, address: "an address not known yet", lease: a.l.s.cfg.NodeLease}

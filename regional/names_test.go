@@ -1,9 +1,13 @@
 package regional_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -11,7 +15,8 @@ import (
 // TestOneAgentOfAName: a second agent with an identity of its own is refused as
 // long as the first is not lost, also by the next master, and is told who has
 // the name; the first may come back from elsewhere at any time, and when it is
-// gone for good the second is taken.
+// gone for good the second is taken. Then the first is refused, unless it may
+// run something: see TestNameOfWhoRunsSomething.
 func TestOneAgentOfAName(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.server(1)
@@ -67,6 +72,56 @@ func TestOneAgentOfAName(t *testing.T) {
 			return ok
 		})
 		first.held(func(a *fakeAgent) { a.refused = "" })
+		first.start()
+		w.eventually("the first is refused", func() (ok bool) {
+			first.held(func(a *fakeAgent) { ok = strings.Contains(a.refused, "taken by another agent, node other") })
+			return ok
+		})
+	})
+}
+
+// TestNameOfWhoRunsSomething: a node is lost with what it runs, and another gets
+// its name. When it is back it is let in although the other is ready, hears that
+// it is to stop what it runs, and once it runs nothing it is refused.
+func TestNameOfWhoRunsSomething(t *testing.T) {
+	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+		first := w.agents[0]
+		keep := spec("web", 1)
+		keep.Groups["web"].Disconnect = &nusav1.Disconnect{Node: &nusav1.DisconnectLevel{
+			After: durationpb.New(time.Second), Running: nusav1.Running_RUNNING_KEEP, Replace: proto.Bool(true)}}
+		w.submit(1, keep)
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
+		first.stop()
+		w.eventually("the first is lost", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_LOST })
+		second := w.agent("n1", runs)
+		second.stop()
+		second.id = "other"
+		second.start()
+		on := func(a *fakeAgent, desired nusav1.AllocDesired) (n int) {
+			a.held(func(a *fakeAgent) {
+				for _, o := range a.orders {
+					if o.GetAllocation().GetDesired() == desired {
+						n++
+					}
+				}
+			})
+			return n
+		}
+		w.eventually("it runs on the second", func() bool { return on(second, nusav1.AllocDesired_ALLOC_DESIRED_RUN) == 1 })
+		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: ref("web")}); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("the second stops it", func() bool { return on(second, nusav1.AllocDesired_ALLOC_DESIRED_RUN) == 0 })
+		before := 0
+		first.held(func(a *fakeAgent) { before, a.refused = a.welcomes, "" })
+		first.start()
+		w.eventually("the first is let in and told to stop", func() (ok bool) {
+			first.held(func(a *fakeAgent) { ok = a.welcomes > before })
+			return ok && on(first, nusav1.AllocDesired_ALLOC_DESIRED_RUN) == 0
+		})
+		time.Sleep(3 * nodeLease) // its report arrives
+		first.stop()
+		time.Sleep(3 * nodeLease) // it is lost
 		first.start()
 		w.eventually("the first is refused", func() (ok bool) {
 			first.held(func(a *fakeAgent) { ok = strings.Contains(a.refused, "taken by another agent, node other") })
