@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -24,7 +25,9 @@ type identity struct {
 }
 
 // ParseUsers reads USER or USER:GROUP, names of this host or numbers. The group
-// is the user's own unless it is said; that of root must be.
+// is the user's own unless it is said; that of root must be. An
+// agent that is not root can only name itself, and only if it has no further
+// groups.
 func ParseUsers(first string, others []string) (Users, error) {
 	var out Users
 	for i, text := range append([]string{first}, others...) {
@@ -45,9 +48,33 @@ func ParseUsers(first string, others []string) (Users, error) {
 		if gid == 0 && uid != 0 && !strings.Contains(text, ":") {
 			return nil, fmt.Errorf("%s: the group of %s is root's: say %s:GROUP", flag, text, text)
 		}
+		if err := becomes(uid, gid); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", flag, text, err)
+		}
 		out = append(out, identity{text, uid, gid})
 	}
 	return out, nil
+}
+
+// becomes says why a process cannot be of a user and of that one group alone.
+// An agent that is not root can give up none of its groups.
+func becomes(uid, gid uint32) error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	if int(uid) != os.Geteuid() {
+		return fmt.Errorf("only an agent that runs as root can run processes as another user, this one runs as %d", os.Geteuid())
+	}
+	groups, err := os.Getgroups()
+	if err != nil {
+		return err
+	}
+	groups = append(groups, os.Getgid(), os.Getegid())
+	if i := slices.IndexFunc(groups, func(g int) bool { return g != int(gid) }); i >= 0 {
+		return fmt.Errorf("this agent is also of the group %d, which only one that runs as root can take from its processes: "+
+			"start it with the group %d alone, or as root", groups[i], gid)
+	}
+	return nil
 }
 
 // of is the user for a supervisor of a task that says user, "" = none. Errors:

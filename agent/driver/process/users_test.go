@@ -3,9 +3,11 @@ package process
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"os/user"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
@@ -13,6 +15,9 @@ import (
 
 // TestUsers: jobs are whom the operator names, with the group that is meant.
 func TestUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("other users: only as root")
+	}
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
 		t.Skip("no user nobody: ", err)
@@ -147,5 +152,63 @@ func TestUnknownUser(t *testing.T) {
 	err := d.Start(t.Context(), driver.Task{ID: driver.ID{Alloc: "a", Task: "t", Run: 1}, Config: map[string]any{"command": "true", "user": "no-such-user"}})
 	if !errors.Is(err, driver.ErrFinal) || errors.Is(err, driver.ErrInvalid) || !strings.HasPrefix(err.Error(), "task did not start: task t: config.user: ") {
 		t.Errorf("%v", err)
+	}
+}
+
+// asUser is whom TestUsersWithoutRoot is about, in a process of that user.
+const asUser = "NUSA_TEST_AS_USER"
+
+// TestUsersWithoutRoot: an agent that is not root cannot take its groups from
+// its processes, so it is refused to promise that; what it accepts it starts, with
+// that group alone.
+func TestUsersWithoutRoot(t *testing.T) {
+	if want, ok := os.LookupEnv(asUser); ok {
+		u, err := ParseUsers(want, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := newDriver(t, t.TempDir())
+		d.cfg.Users = u
+		task := sleeping(t, d)
+		if got := strings.TrimSpace(output(t, d, task.ID, "id -u; id -G")); got != "4711\n4711" {
+			t.Errorf("it runs with the groups %q", got)
+		}
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("other users: only as root")
+	}
+	program, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		gid    uint32
+		groups []uint32
+		user   string
+		want   string // "" = it starts
+	}{
+		{4711, nil, "4711:4711", ""},
+		{4711, []uint32{4711}, "4711", ""},
+		{4711, []uint32{4712}, "4711:4711", "also of the group 4712"},
+		{4712, nil, "4711:4711", "also of the group 4712"},
+		{4711, nil, "4711:4712", "also of the group 4711"},
+		{4711, nil, "4712:4711", "only an agent that runs as root"},
+		{4711, nil, "0:4711", "only an agent that runs as root"},
+	} {
+		dir, err := os.MkdirTemp("", "user-")
+		if err = errors.Join(err, os.WriteFile(dir+"/test", program, 0o755), os.Chmod(dir+"/test", 0o755), os.Chown(dir, 4711, 4711)); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), dir+"/test", "-test.run=^TestUsersWithoutRoot$", "-test.v")
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "TMPDIR="+dir, "HOME="+dir, asUser+"="+c.user)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4711, Gid: c.gid, Groups: c.groups}}
+		out, err := cmd.CombinedOutput()
+		if (err == nil) != (c.want == "") || !strings.Contains(string(out), c.want) {
+			t.Errorf("%+v: %v\n%s", c, err, out)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
 	}
 }
