@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -365,12 +366,17 @@ func TestFatal(t *testing.T) {
 // TestInventoryOnce: it travels with the hello and is not repeated.
 func TestInventoryOnce(t *testing.T) {
 	m := newMaster(t)
-	runAgent(t, testConfig(t, t.TempDir(), newMock(), m.addr))
+	c := testConfig(t, t.TempDir(), newMock(), m.addr)
+	c.VolumesAllow = []string{"/srv", "/mnt/"}
+	runAgent(t, c)
 	m.until("several statistics", func() bool { return len(m.stats) >= 2 })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.invs) != 0 {
 		t.Errorf("%d inventories were sent again", len(m.invs))
+	}
+	if allow := m.hellos[0].GetInventory().GetVolumesAllow(); !slices.Equal(allow.GetFolders(), []string{"/mnt", "/srv"}) {
+		t.Errorf("allowed are %v", allow)
 	}
 }
 

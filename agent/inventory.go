@@ -108,6 +108,9 @@ func (inv *inventory) look(ctx context.Context) (*nusav1.NodeInventory, error) {
 		ControlPlane: inv.cfg.ControlPlane, Facts: facts, Version: inv.cfg.Version,
 		SharedMachine: inv.cfg.SharedMachine, Description: inv.cfg.Description,
 	}
+	if allow, ok := inv.cfg.setup.VolumesAllow(); ok {
+		out.VolumesAllow = &nusav1.VolumesAllow{Folders: allow}
+	}
 	for _, name := range slices.Sorted(maps.Keys(inv.drivers)) {
 		f := inv.drivers[name].Fingerprint(ctx)
 		if err := inv.cfg.setup.CanSecrets(); err != nil && slices.Contains(f.Capabilities, driver.CapSecrets) {

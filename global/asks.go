@@ -59,7 +59,7 @@ func planAsk(g *nusav1.Group) place.Ask {
 		CPUMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes,
 		GPU:  place.GPU{Count: int(a.GPUCount), Models: a.GPUModels, ShareMilli: int(a.GPUShareMilli)},
 		Pool: a.Pool, Drivers: a.Drivers, Capabilities: a.Capabilities(), Constraints: a.Constraints,
-		StaticPorts: ints(a.StaticPorts()), DynamicPorts: a.DynamicPorts(), Dedicated: a.Dedicated, Apart: a.Apart,
+		StaticPorts: ints(a.StaticPorts()), DynamicPorts: a.DynamicPorts(), Dedicated: a.Dedicated, Apart: a.Apart, Volumes: a.Volumes,
 	}
 }
 
@@ -136,7 +136,7 @@ func (st *state) dropAsks(j *jobState) {
 func subscription(hash uint64, a place.Ask) *nusav1.ShapeSubscription {
 	s := &nusav1.ShapeSubscription{
 		Ask: hash, Constraints: a.Constraints, Pool: a.Pool, Drivers: a.Drivers, Capabilities: a.Capabilities,
-		Dedicated: a.Dedicated, DynamicPorts: int32(a.DynamicPorts), Apart: a.Apart,
+		Dedicated: a.Dedicated, DynamicPorts: int32(a.DynamicPorts), Apart: a.Apart, Volumes: a.Volumes,
 		Resources: &nusav1.Resources{CpuMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes},
 	}
 	if a.GPU.Count > 0 || a.GPU.ShareMilli > 0 {

@@ -19,9 +19,11 @@ const (
 	maxHold = 5 * time.Minute
 	// reasonDeclined: agents refused the work although the region's view of them
 	// says that it fits, so no report will tell when to ask again. It is the same
-	// with reasonCapability from a region whose version counts without them.
+	// with reasonCapability from a region whose version counts without them, and
+	// with reasonNotAllowed.
 	reasonDeclined   = "declined"
 	reasonCapability = "capability_missing"
+	reasonNotAllowed = "not_allowed"
 )
 
 // returned is a region's latest refusal of a group, which the placer remembers
@@ -87,7 +89,7 @@ func (r *regionState) remember(ret returned, interval time.Duration) {
 
 // declined: see reasonDeclined.
 func (r returned) declined() bool {
-	return r.Reason == reasonDeclined || r.Reason == reasonCapability ||
+	return r.Reason == reasonDeclined || r.Reason == reasonCapability || r.Reason == reasonNotAllowed ||
 		slices.ContainsFunc(r.Counts, func(c region.CountedReason) bool { return c.Reason == reasonDeclined })
 }
 

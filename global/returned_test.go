@@ -18,7 +18,7 @@ import (
 // lacks a capability for, although it fits by the region's count, is offered
 // less and less often, and again at once in a new version.
 func TestDeclinedIsHeldBack(t *testing.T) {
-	for _, why := range []nusav1.Reason{nusav1.Reason_REASON_DECLINED, nusav1.Reason_REASON_CAPABILITY_MISSING} {
+	for _, why := range []nusav1.Reason{nusav1.Reason_REASON_DECLINED, nusav1.Reason_REASON_CAPABILITY_MISSING, nusav1.Reason_REASON_NOT_ALLOWED} {
 		t.Run(why.String(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { heldBackFor(t, why) }) })
 	}
 }

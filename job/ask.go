@@ -38,6 +38,8 @@ type Ask struct {
 	Affinities []AffinityAsk
 	// Apart are tags, sorted, each once.
 	Apart []string
+	// Volumes are the folders of the host that are asked for, sorted, each once.
+	Volumes []string
 }
 
 // PortAsk is one port of a group.
@@ -78,6 +80,10 @@ func AskOf(g *nusav1.Group) Ask {
 	}
 	a.Drivers = sortedSet(a.Drivers)
 	a.Apart = sortedSet(slices.Clone(g.GetApart()))
+	for _, v := range g.GetVolumes() {
+		a.Volumes = append(a.Volumes, v.GetSource())
+	}
+	a.Volumes = sortedSet(a.Volumes)
 	a.GPUModels = sortedSet(a.GPUModels)
 	for _, label := range slices.Sorted(maps.Keys(g.GetPorts())) {
 		p := g.GetPorts()[label]

@@ -157,6 +157,7 @@ groups:
 		Needs:   map[string][]string{"incus": {"exec", "mounts", "secrets", "volumes"}, "process": {"mounts", "user", "volumes"}}, Ports: []PortAsk{{"a", 0, 8080}, {"b", 80, 0}, {"c", 22, 0}},
 		Pool: "fast", Dedicated: true, Constraints: []string{"node.cpu_cores > 1"}, SpreadBy: "node.name",
 		Affinities: []AffinityAsk{{`node.os == "linux"`, 5}}, Apart: []string{"db", "web"},
+		Volumes: []string{"/etc/x", "/srv"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -76,6 +76,7 @@ func askOf(g *nusav1.Group) state.Ask {
 		Constraints: slices.Sorted(slices.Values(a.Constraints)),
 		Spread:      a.SpreadBy,
 		Apart:       a.Apart,
+		Volumes:     a.Volumes,
 	}
 	for _, d := range a.Drivers {
 		out.Drivers = append(out.Drivers, state.DriverAsk{Name: d, Capabilities: a.Needs[d]})
@@ -108,6 +109,7 @@ func askOfShape(s *nusav1.ShapeSubscription) *state.Ask {
 		Dedicated:   s.GetDedicated(),
 		Constraints: slices.Sorted(slices.Values(s.GetConstraints())),
 		Apart:       slices.Sorted(slices.Values(s.GetApart())),
+		Volumes:     slices.Sorted(slices.Values(s.GetVolumes())),
 	}
 	for _, d := range slices.Sorted(slices.Values(s.GetDrivers())) {
 		ask := state.DriverAsk{Name: d}
@@ -151,8 +153,10 @@ func nodeOf(hello *nusav1.AgentHello) state.Node {
 			CPUModel: facts.GetCpuModel(), CPUCores: facts.GetCpuCores(), MemoryBytes: facts.GetMemoryBytes(),
 			AgentVersion: inv.GetVersion(),
 		},
-		Inventory: raw,
-		Status:    state.NodeReady,
+		Inventory:    raw,
+		VolumesAllow: inv.GetVolumesAllow().GetFolders(),
+		VolumesSaid:  inv.GetVolumesAllow() != nil,
+		Status:       state.NodeReady,
 	}
 	for _, d := range inv.GetDrivers() {
 		n.Drivers = append(n.Drivers, state.Driver{Name: d.GetName(), Healthy: d.GetHealthy(), Capabilities: d.GetCapabilities()})

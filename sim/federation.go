@@ -44,6 +44,9 @@ type Options struct {
 	// Stats is what the agent of that name measures at a time. Default: the same
 	// all the time.
 	Stats func(agent string, now time.Duration) *nusav1.NodeStats
+	// VolumesAllow are the folders of this machine that agents give to jobs, by
+	// the agent's name.
+	VolumesAllow map[string][]string
 	// Net is how the network behaves.
 	Net simnet.Options
 	// Logger of all roles. Default: none.
@@ -198,8 +201,8 @@ func (f *Federation) StartAgent(region string, i int) *Process {
 			Region: region, Name: name, DataDir: dir, Servers: f.servers(region, ":7610"), HTTPAddr: "-",
 			Net: n, Logger: f.log(name), Clock: f.Clock, Facts: f.machine(name),
 			Drivers:         map[string]driver.Driver{"process": pretend{f.drivers[name], f.begun}},
-			LeaveOnShutdown: f.opts.Leave,
-			Ready:           func(a agent.Addresses) { p.Node = a.NodeID; ready() },
+			LeaveOnShutdown: f.opts.Leave, VolumesAllow: f.opts.VolumesAllow[name],
+			Ready: func(a agent.Addresses) { p.Node = a.NodeID; ready() },
 		})
 	})
 }

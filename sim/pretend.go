@@ -49,7 +49,7 @@ func (b *begun) note(t driver.Task) {
 // Fingerprint is the mock's, with commands.
 func (p pretend) Fingerprint(ctx context.Context) driver.Fingerprint {
 	f := p.Driver.Fingerprint(ctx)
-	f.Capabilities = slices.Sorted(slices.Values(append(f.Capabilities, driver.CapExec)))
+	f.Capabilities = slices.Sorted(slices.Values(append(f.Capabilities, driver.CapExec, driver.CapVolumes)))
 	return f
 }
 

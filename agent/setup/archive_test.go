@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nusa-scheduler/nusa/internal/folder"
 	"pgregory.net/rapid"
 )
 
@@ -186,7 +187,7 @@ func TestAnyArchive(t *testing.T) {
 				return err
 			}
 			// Where it leads by the kernel's own rules, even if nothing is there.
-			if real, err := filepath.EvalSymlinks(p); err == nil && !belowAny(real, []string{tree}) {
+			if real, err := filepath.EvalSymlinks(p); err == nil && !folder.Below(real, []string{tree}) {
 				rt.Fatalf("%s leads to %s", p, real)
 			}
 			return nil

@@ -23,9 +23,11 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/folder"
 )
 
 // DefaultArtifactsMax bounds what the artifacts of a task take, in bytes.
@@ -369,22 +371,46 @@ func (s *Setup) Volumes(in []driver.Volume) ([]driver.Volume, error) {
 	return out, nil
 }
 
+// Bounds of what is told of the folders that volumes may be below.
+const (
+	maxTold     = 64
+	maxToldPath = 512 // bytes of one
+)
+
+// VolumesAllow are the folders below which volumes may be, clean, sorted, each
+// once. False where that would be too much to tell: more than 64, or one that is
+// longer than 512 bytes or no text.
+func (s *Setup) VolumesAllow() ([]string, bool) {
+	var out []string
+	for _, dir := range s.cfg.VolumesAllow {
+		if dir = filepath.Clean(dir); len(dir) > maxToldPath || !utf8.ValidString(dir) {
+			return nil, false
+		}
+		out = append(out, dir)
+	}
+	slices.Sort(out)
+	if out = slices.Compact(out); len(out) > maxTold {
+		return nil, false
+	}
+	return out, true
+}
+
 func (s *Setup) volume(source string) (string, error) {
 	if len(s.cfg.VolumesAllow) == 0 {
 		return "", fmt.Errorf("%w: its agent gives no folder of the host away (--volumes-allow)", driver.ErrNotAllowed)
 	}
-	if !filepath.IsAbs(source) || !belowAny(filepath.Clean(source), s.cfg.VolumesAllow) {
+	if !folder.Allowed(source, s.cfg.VolumesAllow) {
 		return "", fmt.Errorf("%w: %s is not below %s (--volumes-allow)", driver.ErrNotAllowed, source, strings.Join(s.cfg.VolumesAllow, ", "))
 	}
 	real, err := filepath.EvalSymlinks(source)
 	if err != nil {
 		return "", fmt.Errorf("%w: %s: %w", driver.ErrNotAllowed, source, plain(err))
 	}
-	if !belowAny(real, resolved(s.cfg.VolumesAllow)) {
+	if !folder.Below(real, resolved(s.cfg.VolumesAllow)) {
 		return "", fmt.Errorf("%w: a link in %s leads out of what --volumes-allow names", driver.ErrNotAllowed, source)
 	}
 	for _, own := range resolved(s.cfg.Private) {
-		if belowAny(real, []string{own}) || belowAny(own, []string{real}) {
+		if folder.Below(real, []string{own}) || folder.Below(own, []string{real}) {
 			return "", fmt.Errorf("%w: %s leads to what is the agent's own: name a folder that neither is in its data or secrets folder nor holds it", driver.ErrNotAllowed, source)
 		}
 	}
@@ -401,14 +427,6 @@ func resolved(dirs []string) []string {
 		}
 	}
 	return out
-}
-
-// belowAny: a clean path is one of the folders, or in one.
-func belowAny(path string, dirs []string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool {
-		rel, err := filepath.Rel(dir, path)
-		return err == nil && filepath.IsLocal(rel)
-	})
 }
 
 // plain is an error of a file without its path.

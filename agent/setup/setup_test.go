@@ -2,14 +2,17 @@ package setup
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/internal/folder"
 )
 
 // secretsDir holds one secret of namespace default.
@@ -195,6 +198,31 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
+func TestVolumesAllowIsToldWhole(t *testing.T) {
+	many := func(n int) (out []string) {
+		for i := range n {
+			out = append(out, fmt.Sprintf("/srv/%02d", i))
+		}
+		return out
+	}
+	for _, c := range []struct {
+		allow, want []string
+		told        bool
+	}{
+		{nil, nil, true},
+		{[]string{"/srv/", "/a/../mnt", "/srv"}, []string{"/mnt", "/srv"}, true},
+		{append(many(maxTold), "/srv/00/"), many(maxTold), true},
+		{many(maxTold + 1), nil, false},
+		{[]string{"/srv", "/" + strings.Repeat("x", maxToldPath)}, nil, false},
+		{[]string{"/srv", "/\xff"}, nil, false},
+	} {
+		got, told := newSetup(t, func(o *Config) { o.VolumesAllow = c.allow }).VolumesAllow()
+		if told != c.told || told && !slices.Equal(got, c.want) {
+			t.Errorf("%q: told %q, %v", c.allow, got, told)
+		}
+	}
+}
+
 func TestVolumes(t *testing.T) {
 	base := t.TempDir()
 	srv, other := filepath.Join(base, "srv"), filepath.Join(base, "other")
@@ -235,6 +263,10 @@ func TestVolumes(t *testing.T) {
 			}
 		})
 		got, err := s.Volumes([]driver.Volume{{Name: "data", Source: c.source}})
+		told, ok := s.VolumesAllow()
+		if by := folder.Allowed(c.source, told); !ok || by != (err == nil || !strings.Contains(err.Error(), "--volumes-allow") || strings.Contains(err.Error(), "a link in")) {
+			t.Errorf("%s below %q: by what is told, %v, it is allowed: %v; here %v", c.source, c.allow, told, by, err)
+		}
 		switch {
 		case strings.HasPrefix(c.want, "/"):
 			if err != nil || got[0].Source != c.want {

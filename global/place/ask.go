@@ -43,6 +43,8 @@ type Ask struct {
 	Dedicated    bool
 	// Apart are tags that no two instances on a node have in common, a set too.
 	Apart []string
+	// Volumes are folders of the node that its operator must allow, a set too.
+	Volumes []string
 }
 
 // Hash names the ask: 64-bit FNV-1a over a canonical encoding, equal on every
@@ -80,6 +82,10 @@ func (a Ask) Hash() uint64 {
 	if len(a.Apart) > 0 {
 		set([]string{"apart"}) // or they would be read as capabilities
 		set(a.Apart)
+	}
+	if len(a.Volumes) > 0 {
+		set([]string{"volumes"})
+		set(a.Volumes)
 	}
 	h.Write(b) // never fails
 	return max(h.Sum64(), 1)

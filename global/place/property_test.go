@@ -389,6 +389,7 @@ func TestAskHash(t *testing.T) {
 		"constraints": func(a *Ask) { a.Constraints = []string{"xy"} }, "static": func(a *Ask) { a.StaticPorts = []int{80} },
 		"dynamic": func(a *Ask) { a.DynamicPorts = 1 }, "dedicated": func(a *Ask) { a.Dedicated = true },
 		"apart":        func(a *Ask) { a.Apart = []string{"db"} },
+		"volumes":      func(a *Ask) { a.Volumes = []string{"/srv"} },
 		"capabilities": func(a *Ask) { a.Capabilities = []string{"docker/exec"} },
 	} {
 		other := base

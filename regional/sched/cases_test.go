@@ -77,6 +77,7 @@ func spoke(seen map[string]int, in sched.Input, p *sched.Plan) {
 		count("placed", true)
 		count("placed: dedicated", ask.Dedicated)
 		count("placed: kept apart", len(ask.Apart) > 0)
+		count("placed: with volumes", len(ask.Volumes) > 0)
 		count("placed: with a pool", ask.Pool != "default")
 		count("placed: with constraints", len(ask.Constraints) > 0)
 		count("placed: system", job.Type == state.System)

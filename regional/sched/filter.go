@@ -79,6 +79,11 @@ func (c *class) refuseKind(n *node) state.Reason {
 			return state.ReasonConstraint
 		}
 	}
+	for _, v := range c.Volumes {
+		if !n.Allows(v) {
+			return state.ReasonNotAllowed
+		}
+	}
 	return ""
 }
 
@@ -181,6 +186,8 @@ func (c *class) describe(n *node, r state.Reason) string {
 		return c.describeDrivers(n)
 	case state.ReasonConstraint:
 		return c.describeConstraint(n)
+	case state.ReasonNotAllowed:
+		return c.describeVolumes(n)
 	case state.ReasonDedicated:
 		if n.dedicated > 0 && n.dedicatedJob != c.job {
 			return "dedicated to " + n.dedicatedJob.In(c.table.view.Cluster().Region)
@@ -237,6 +244,27 @@ func (c *class) describeConstraint(n *node) string {
 		}
 	}
 	return ""
+}
+
+// namedFolders bounds how many a message names.
+const namedFolders = 3
+
+// describeVolumes is in the words of an agent that declines.
+func (c *class) describeVolumes(n *node) string {
+	at := slices.IndexFunc(c.Volumes, func(v string) bool { return !n.Allows(v) })
+	if at < 0 {
+		return ""
+	}
+	allow := n.VolumesAllow[:min(len(n.VolumesAllow), namedFolders)]
+	what := c.Volumes[at] + " is not allowed: its agent gives away "
+	if len(allow) == 0 {
+		return what + "no folder of the host (--volumes-allow)"
+	}
+	what += "what is below " + strings.Join(allow, ", ")
+	if more := len(n.VolumesAllow) - len(allow); more > 0 {
+		what += fmt.Sprintf(" and %d more", more)
+	}
+	return what + " (--volumes-allow)"
 }
 
 // needGPU is what is asked of devices: "2 a100 + 500m".

@@ -3,6 +3,7 @@ package sched_test
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -132,6 +133,15 @@ func (o *oracle) suits(n *state.Node) bool {
 		has := false
 		for _, d := range n.Drivers {
 			has = has || d.Name == need.Name && d.Healthy && len(lacking(need.Capabilities, d.Capabilities)) == 0
+		}
+		if !has {
+			return false
+		}
+	}
+	for _, v := range o.ask.Volumes {
+		has := !n.VolumesSaid
+		for _, dir := range n.VolumesAllow {
+			has = has || strings.HasPrefix(v+"/", dir+"/")
 		}
 		if !has {
 			return false

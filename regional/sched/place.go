@@ -47,6 +47,7 @@ func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
 		num(int64(port.Static))
 	}
 	str(a.Apart...)
+	str(a.Volumes...)
 	return b
 }
 

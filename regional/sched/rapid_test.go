@@ -37,13 +37,14 @@ var (
 	hosts  = rapid.SampledFrom([]string{"", "", "", "", "", "control=yes", "disk=1", "disk=0", "drivers=docker", "drivers=docker:exec,!vm", "drivers=vm"})
 	racks  = rapid.SampledFrom([]string{"", "labels=rack:a", "labels=rack:b,disk:ssd", "labels=rack:c,disk:hdd"})
 	gpus   = rapid.SampledFrom([]string{"", "", "gpus=t4", "gpus=t4,a100,h100", "gpus=a100,a100"})
+	allows = rapid.SampledFrom([]string{"", "", "", "allow=none", "allow=/srv", "allow=/mnt,/srv/b"})
 	quotas = rapid.SampledFrom([]string{"", "", "", "quota=2"})
 )
 
 func drawNode(t *rapid.T, id string) string {
-	return fmt.Sprintf("node %s cpu=%d mem=%d ports=20000,2000%d %s %s %s %s %s", id,
+	return fmt.Sprintf("node %s cpu=%d mem=%d ports=20000,2000%d %s %s %s %s %s %s", id,
 		rapid.IntRange(1, 4).Draw(t, "cpu")*1000, rapid.IntRange(1, 4).Draw(t, "mem")*1024, rapid.IntRange(0, 5).Draw(t, "ports"),
-		pools.Draw(t, "pool"), racks.Draw(t, "rack"), gpus.Draw(t, "gpus"), quotas.Draw(t, "quota"), hosts.Draw(t, "host"))
+		pools.Draw(t, "pool"), racks.Draw(t, "rack"), gpus.Draw(t, "gpus"), quotas.Draw(t, "quota"), hosts.Draw(t, "host"), allows.Draw(t, "allow"))
 }
 
 func drawJob(t *rapid.T, name string, version int) string { return drawGroup(t, name, "g", version) }
@@ -52,7 +53,7 @@ func drawGroup(t *rapid.T, name, group string, version int) string {
 	pick := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
 	// Some need most of a node: they wait until one is kept for them.
 	cpu := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 3, 5, 8, 10, 12, 15, 20, 30, 40}).Draw(t, "cpu")
-	return fmt.Sprintf("job %s %s v=%d priority=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s %s %s %s", name, group, version,
+	return fmt.Sprintf("job %s %s v=%d priority=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s %s %s %s %s", name, group, version,
 		40+10*(int(name[len(name)-1])%3), cpu*100, rapid.IntRange(1, 15).Draw(t, "mem")*100,
 		pick("disk", "", "", "", "disk=2"), pick("drivers", "", "", "", "", "drivers=docker", "drivers=docker:exec", "drivers=vm"),
 		pick("type", "", "", "type=batch", "type=system"),
@@ -63,6 +64,7 @@ func drawGroup(t *rapid.T, name, group string, version int) string {
 		pick("gpus", "", "", "", "gpus=1", "gpus=300m@t4", "gpus=500m,1@a100", "gpus=500m,500m,1@t4", "gpus=2@a100|h100", "gpus=1:400m@t4|a100,1000m"),
 		pick("dedicated", "", "", "", "dedicated=yes"),
 		pick("apart", "", "", "", "", "apart=x", "apart=y,x", "apart=y,z"),
+		pick("volumes", "", "", "", "", "", "volumes=/srv/a", "volumes=/srv/b,/mnt"),
 		pick("disconnect", "", "", "replace=no", "running=stop", "reconcile=replacement", "singleton=yes"),
 		pick("update", "", "parallel=3", "attempts=1"))
 }

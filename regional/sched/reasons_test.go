@@ -9,7 +9,7 @@ import (
 
 var (
 	closedReasons = []state.Reason{state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned}
-	kindReasons   = []state.Reason{state.ReasonPoolMismatch, state.ReasonDriverMissing, state.ReasonCapabilityMissing, state.ReasonConstraint, state.ReasonControlPlaneHost}
+	kindReasons   = []state.Reason{state.ReasonPoolMismatch, state.ReasonDriverMissing, state.ReasonCapabilityMissing, state.ReasonConstraint, state.ReasonNotAllowed, state.ReasonControlPlaneHost}
 )
 
 // refusing is what the oracle finds of the nodes that take no instance.

@@ -164,10 +164,12 @@ func farFromFitting(r state.Reason) int {
 		return -1
 	case state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned:
 		return 1
-	case state.ReasonConstraint, state.ReasonDriverMissing, state.ReasonCapabilityMissing:
+	case state.ReasonNotAllowed: // of one that would do otherwise
 		return 2
-	case state.ReasonPoolMismatch, state.ReasonControlPlaneHost:
+	case state.ReasonConstraint, state.ReasonDriverMissing, state.ReasonCapabilityMissing:
 		return 3
+	case state.ReasonPoolMismatch, state.ReasonControlPlaneHost:
+		return 4
 	}
 	return 0
 }

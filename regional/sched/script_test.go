@@ -266,6 +266,9 @@ func parseNode(a args) state.Node {
 			Name: strings.TrimPrefix(name, "!"), Healthy: !strings.HasPrefix(name, "!"), Capabilities: strings.Fields(strings.ReplaceAll(caps, "+", " ")),
 		})
 	}
+	if n.VolumesAllow, n.VolumesSaid = a.list("allow"), a.keys["allow"] != ""; a.keys["allow"] == "none" {
+		n.VolumesAllow = nil
+	}
 	for i, model := range a.list("gpus") {
 		n.GPUs = append(n.GPUs, state.GPU{ID: "gpu" + strconv.Itoa(i), Model: model})
 	}
@@ -293,6 +296,7 @@ func (w *world) define(a args) {
 		n, _ := strconv.Atoi(weight)
 		ask.Affinities = append(ask.Affinities, state.Affinity{Expr: strings.ReplaceAll(expr, ":", "="), Weight: int32(n)})
 	}
+	ask.Volumes = slices.Sorted(slices.Values(a.list("volumes")))
 	ask.Apart = slices.Sorted(slices.Values(a.list("apart")))
 	for _, d := range append([]string{"process"}, a.list("drivers")...) {
 		name, caps, _ := strings.Cut(d, ":")

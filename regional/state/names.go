@@ -19,6 +19,7 @@ const (
 	ReasonDriverMissing        Reason = "driver_missing"
 	ReasonCapabilityMissing    Reason = "capability_missing"
 	ReasonConstraint           Reason = "constraint"
+	ReasonNotAllowed           Reason = "not_allowed"
 	ReasonInsufficientCPU      Reason = "insufficient_cpu"
 	ReasonInsufficientMemory   Reason = "insufficient_memory"
 	ReasonInsufficientDisk     Reason = "insufficient_disk"

@@ -3,6 +3,8 @@ package state
 import (
 	"strconv"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/folder"
 )
 
 // Position names a point in a resumable stream (package link).
@@ -103,6 +105,17 @@ type Node struct {
 	// constraint results can be keyed by (ID, InventoryIndex).
 	InventoryIndex uint64
 	ModifyIndex    uint64
+
+	// VolumesAllow are the folders below which its jobs may have volumes, as far
+	// as VolumesSaid: an agent that does not say may take any.
+	VolumesAllow []string
+	VolumesSaid  bool
+}
+
+// Allows says whether a job may have a folder of the node as a volume, as far as
+// the agent said.
+func (n *Node) Allows(path string) bool {
+	return !n.VolumesSaid || folder.Allowed(path, n.VolumesAllow)
 }
 
 // Eligible says that the node may take new work as far as its status goes.
@@ -200,6 +213,8 @@ type Ask struct {
 	// Apart are tags, sorted: no two instances that have one in common share a
 	// node.
 	Apart []string
+	// Volumes are folders of the node, sorted: its operator must allow them.
+	Volumes []string
 }
 
 // Reschedule is the policy once restarts on a node are used up.

@@ -2386,7 +2386,9 @@ type ShapeSubscription struct {
 	// What the drivers must be able to do: "docker/exec".
 	Capabilities []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Tags that nothing else on the node may have.
-	Apart         []string `protobuf:"bytes,10,rep,name=apart,proto3" json:"apart,omitempty"`
+	Apart []string `protobuf:"bytes,10,rep,name=apart,proto3" json:"apart,omitempty"`
+	// Folders of the node that its operator must allow.
+	Volumes       []string `protobuf:"bytes,11,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2487,6 +2489,13 @@ func (x *ShapeSubscription) GetCapabilities() []string {
 func (x *ShapeSubscription) GetApart() []string {
 	if x != nil {
 		return x.Apart
+	}
+	return nil
+}
+
+func (x *ShapeSubscription) GetVolumes() []string {
+	if x != nil {
+		return x.Volumes
 	}
 	return nil
 }
@@ -2728,7 +2737,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\rLatencyColumn\x12#\n" +
 	"\x05edges\x18\x01 \x03(\v2\r.nusa.v1.EdgeR\x05edges\"D\n" +
 	"\x12ShapeSubscriptions\x12.\n" +
-	"\x04asks\x18\x01 \x03(\v2\x1a.nusa.v1.ShapeSubscriptionR\x04asks\"\xc7\x02\n" +
+	"\x04asks\x18\x01 \x03(\v2\x1a.nusa.v1.ShapeSubscriptionR\x04asks\"\xe1\x02\n" +
 	"\x11ShapeSubscription\x12\x10\n" +
 	"\x03ask\x18\x01 \x01(\x04R\x03ask\x120\n" +
 	"\tresources\x18\x02 \x01(\v2\x12.nusa.v1.ResourcesR\tresources\x12 \n" +
@@ -2740,7 +2749,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\rdynamic_ports\x18\b \x01(\x05R\fdynamicPorts\x12\"\n" +
 	"\fcapabilities\x18\t \x03(\tR\fcapabilities\x12\x14\n" +
 	"\x05apart\x18\n" +
-	" \x03(\tR\x05apart\"\x1f\n" +
+	" \x03(\tR\x05apart\x12\x18\n" +
+	"\avolumes\x18\v \x03(\tR\avolumes\"\x1f\n" +
 	"\rTunnelRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id2\x85\x01\n" +
 	"\n" +

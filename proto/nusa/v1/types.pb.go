@@ -1693,6 +1693,9 @@ type NodeInventory struct {
 	// capacity is this agent's part of it.
 	SharedMachine string `protobuf:"bytes,12,opt,name=shared_machine,json=sharedMachine,proto3" json:"shared_machine,omitempty"`
 	Description   string `protobuf:"bytes,13,opt,name=description,proto3" json:"description,omitempty"`
+	// Not set: the agent does not say, as those of earlier versions and one that
+	// allows more than can be told here. It judges each order by itself anyway.
+	VolumesAllow  *VolumesAllow `protobuf:"bytes,14,opt,name=volumes_allow,json=volumesAllow,proto3" json:"volumes_allow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1818,6 +1821,59 @@ func (x *NodeInventory) GetDescription() string {
 	return ""
 }
 
+func (x *NodeInventory) GetVolumesAllow() *VolumesAllow {
+	if x != nil {
+		return x.VolumesAllow
+	}
+	return nil
+}
+
+// VolumesAllow are the folders of the host that jobs may have, or have what is
+// below: clean absolute paths. At most 64, of at most 512 bytes.
+type VolumesAllow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Folders       []string               `protobuf:"bytes,1,rep,name=folders,proto3" json:"folders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumesAllow) Reset() {
+	*x = VolumesAllow{}
+	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumesAllow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumesAllow) ProtoMessage() {}
+
+func (x *VolumesAllow) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumesAllow.ProtoReflect.Descriptor instead.
+func (*VolumesAllow) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *VolumesAllow) GetFolders() []string {
+	if x != nil {
+		return x.Folders
+	}
+	return nil
+}
+
 // DriverInfo is what a driver reported about itself.
 type DriverInfo struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1834,7 +1890,7 @@ type DriverInfo struct {
 
 func (x *DriverInfo) Reset() {
 	*x = DriverInfo{}
-	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	mi := &file_nusa_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1902,7 @@ func (x *DriverInfo) String() string {
 func (*DriverInfo) ProtoMessage() {}
 
 func (x *DriverInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	mi := &file_nusa_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1915,7 @@ func (x *DriverInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverInfo.ProtoReflect.Descriptor instead.
 func (*DriverInfo) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DriverInfo) GetName() string {
@@ -1909,7 +1965,7 @@ type GPUDevice struct {
 
 func (x *GPUDevice) Reset() {
 	*x = GPUDevice{}
-	mi := &file_nusa_v1_types_proto_msgTypes[14]
+	mi := &file_nusa_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +1977,7 @@ func (x *GPUDevice) String() string {
 func (*GPUDevice) ProtoMessage() {}
 
 func (x *GPUDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[14]
+	mi := &file_nusa_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +1990,7 @@ func (x *GPUDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUDevice.ProtoReflect.Descriptor instead.
 func (*GPUDevice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GPUDevice) GetId() string {
@@ -1984,7 +2040,7 @@ type HostFacts struct {
 
 func (x *HostFacts) Reset() {
 	*x = HostFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[15]
+	mi := &file_nusa_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2052,7 @@ func (x *HostFacts) String() string {
 func (*HostFacts) ProtoMessage() {}
 
 func (x *HostFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[15]
+	mi := &file_nusa_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2065,7 @@ func (x *HostFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFacts.ProtoReflect.Descriptor instead.
 func (*HostFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HostFacts) GetHostname() string {
@@ -2144,7 +2200,7 @@ type DiskFacts struct {
 
 func (x *DiskFacts) Reset() {
 	*x = DiskFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[16]
+	mi := &file_nusa_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2212,7 @@ func (x *DiskFacts) String() string {
 func (*DiskFacts) ProtoMessage() {}
 
 func (x *DiskFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[16]
+	mi := &file_nusa_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2225,7 @@ func (x *DiskFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskFacts.ProtoReflect.Descriptor instead.
 func (*DiskFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DiskFacts) GetDevice() string {
@@ -2213,7 +2269,7 @@ type NetworkFacts struct {
 
 func (x *NetworkFacts) Reset() {
 	*x = NetworkFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[17]
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2281,7 @@ func (x *NetworkFacts) String() string {
 func (*NetworkFacts) ProtoMessage() {}
 
 func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[17]
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2294,7 @@ func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkFacts.ProtoReflect.Descriptor instead.
 func (*NetworkFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NetworkFacts) GetName() string {
@@ -2292,7 +2348,7 @@ type NodeStats struct {
 
 func (x *NodeStats) Reset() {
 	*x = NodeStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2360,7 @@ func (x *NodeStats) String() string {
 func (*NodeStats) ProtoMessage() {}
 
 func (x *NodeStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2373,7 @@ func (x *NodeStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStats.ProtoReflect.Descriptor instead.
 func (*NodeStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NodeStats) GetCpu() float64 {
@@ -2423,7 +2479,7 @@ type DiskStats struct {
 
 func (x *DiskStats) Reset() {
 	*x = DiskStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2491,7 @@ func (x *DiskStats) String() string {
 func (*DiskStats) ProtoMessage() {}
 
 func (x *DiskStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2504,7 @@ func (x *DiskStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskStats.ProtoReflect.Descriptor instead.
 func (*DiskStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DiskStats) GetMount() string {
@@ -2489,7 +2545,7 @@ type NetworkStats struct {
 
 func (x *NetworkStats) Reset() {
 	*x = NetworkStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2557,7 @@ func (x *NetworkStats) String() string {
 func (*NetworkStats) ProtoMessage() {}
 
 func (x *NetworkStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2570,7 @@ func (x *NetworkStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkStats.ProtoReflect.Descriptor instead.
 func (*NetworkStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NetworkStats) GetName() string {
@@ -2617,7 +2673,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2685,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2698,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Allocation) GetId() string {
@@ -2856,7 +2912,7 @@ type TaskState struct {
 
 func (x *TaskState) Reset() {
 	*x = TaskState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +2924,7 @@ func (x *TaskState) String() string {
 func (*TaskState) ProtoMessage() {}
 
 func (x *TaskState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +2937,7 @@ func (x *TaskState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskState.ProtoReflect.Descriptor instead.
 func (*TaskState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TaskState) GetState() AllocState {
@@ -2994,7 +3050,7 @@ type CheckState struct {
 
 func (x *CheckState) Reset() {
 	*x = CheckState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3006,7 +3062,7 @@ func (x *CheckState) String() string {
 func (*CheckState) ProtoMessage() {}
 
 func (x *CheckState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3019,7 +3075,7 @@ func (x *CheckState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckState.ProtoReflect.Descriptor instead.
 func (*CheckState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CheckState) GetCheck() string {
@@ -3083,7 +3139,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3151,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3164,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TaskEvent) GetTime() *timestamppb.Timestamp {
@@ -3149,7 +3205,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3217,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3230,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Problem) GetField() string {
@@ -3326,7 +3382,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"registered\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"registered\x12!\n" +
 	"\fmodify_index\x18\x0e \x01(\x04R\vmodifyIndex\x121\n" +
-	"\x06silent\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x06silent\"\xb0\x04\n" +
+	"\x06silent\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x06silent\"\xec\x04\n" +
 	"\rNodeInventory\x12.\n" +
 	"\bcapacity\x18\x01 \x01(\v2\x12.nusa.v1.ResourcesR\bcapacity\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12:\n" +
@@ -3341,10 +3397,13 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	" \x01(\v2\x12.nusa.v1.HostFactsR\x05facts\x12\x18\n" +
 	"\aversion\x18\v \x01(\tR\aversion\x12%\n" +
 	"\x0eshared_machine\x18\f \x01(\tR\rsharedMachine\x12 \n" +
-	"\vdescription\x18\r \x01(\tR\vdescription\x1a9\n" +
+	"\vdescription\x18\r \x01(\tR\vdescription\x12:\n" +
+	"\rvolumes_allow\x18\x0e \x01(\v2\x15.nusa.v1.VolumesAllowR\fvolumesAllow\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x92\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
+	"\fVolumesAllow\x12\x18\n" +
+	"\afolders\x18\x01 \x03(\tR\afolders\"\x92\x01\n" +
 	"\n" +
 	"DriverInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -3600,7 +3659,7 @@ func file_nusa_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_nusa_v1_types_proto_goTypes = []any{
 	(Reason)(0),                   // 0: nusa.v1.Reason
 	(RegionState)(0),              // 1: nusa.v1.RegionState
@@ -3621,41 +3680,42 @@ var file_nusa_v1_types_proto_goTypes = []any{
 	(*ShapeBin)(nil),              // 16: nusa.v1.ShapeBin
 	(*Node)(nil),                  // 17: nusa.v1.Node
 	(*NodeInventory)(nil),         // 18: nusa.v1.NodeInventory
-	(*DriverInfo)(nil),            // 19: nusa.v1.DriverInfo
-	(*GPUDevice)(nil),             // 20: nusa.v1.GPUDevice
-	(*HostFacts)(nil),             // 21: nusa.v1.HostFacts
-	(*DiskFacts)(nil),             // 22: nusa.v1.DiskFacts
-	(*NetworkFacts)(nil),          // 23: nusa.v1.NetworkFacts
-	(*NodeStats)(nil),             // 24: nusa.v1.NodeStats
-	(*DiskStats)(nil),             // 25: nusa.v1.DiskStats
-	(*NetworkStats)(nil),          // 26: nusa.v1.NetworkStats
-	(*Allocation)(nil),            // 27: nusa.v1.Allocation
-	(*TaskState)(nil),             // 28: nusa.v1.TaskState
-	(*CheckState)(nil),            // 29: nusa.v1.CheckState
-	(*TaskEvent)(nil),             // 30: nusa.v1.TaskEvent
-	(*Problem)(nil),               // 31: nusa.v1.Problem
-	nil,                           // 32: nusa.v1.RegionDefinition.LabelsEntry
-	nil,                           // 33: nusa.v1.RegionReport.AllocationsEntry
-	nil,                           // 34: nusa.v1.NodeInventory.LabelsEntry
-	nil,                           // 35: nusa.v1.Allocation.TasksEntry
-	nil,                           // 36: nusa.v1.Allocation.PortsEntry
-	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
+	(*VolumesAllow)(nil),          // 19: nusa.v1.VolumesAllow
+	(*DriverInfo)(nil),            // 20: nusa.v1.DriverInfo
+	(*GPUDevice)(nil),             // 21: nusa.v1.GPUDevice
+	(*HostFacts)(nil),             // 22: nusa.v1.HostFacts
+	(*DiskFacts)(nil),             // 23: nusa.v1.DiskFacts
+	(*NetworkFacts)(nil),          // 24: nusa.v1.NetworkFacts
+	(*NodeStats)(nil),             // 25: nusa.v1.NodeStats
+	(*DiskStats)(nil),             // 26: nusa.v1.DiskStats
+	(*NetworkStats)(nil),          // 27: nusa.v1.NetworkStats
+	(*Allocation)(nil),            // 28: nusa.v1.Allocation
+	(*TaskState)(nil),             // 29: nusa.v1.TaskState
+	(*CheckState)(nil),            // 30: nusa.v1.CheckState
+	(*TaskEvent)(nil),             // 31: nusa.v1.TaskEvent
+	(*Problem)(nil),               // 32: nusa.v1.Problem
+	nil,                           // 33: nusa.v1.RegionDefinition.LabelsEntry
+	nil,                           // 34: nusa.v1.RegionReport.AllocationsEntry
+	nil,                           // 35: nusa.v1.NodeInventory.LabelsEntry
+	nil,                           // 36: nusa.v1.Allocation.TasksEntry
+	nil,                           // 37: nusa.v1.Allocation.PortsEntry
+	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
 }
 var file_nusa_v1_types_proto_depIdxs = []int32{
 	7,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
 	8,  // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
-	32, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
+	33, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
 	9,  // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
 	1,  // 4: nusa.v1.Region.state:type_name -> nusa.v1.RegionState
 	11, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
 	12, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
-	37, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
+	38, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
 	6,  // 8: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
 	6,  // 9: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
 	13, // 10: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
 	14, // 11: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
-	33, // 12: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
+	34, // 12: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
 	6,  // 13: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
 	15, // 14: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
 	16, // 15: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
@@ -3663,50 +3723,51 @@ var file_nusa_v1_types_proto_depIdxs = []int32{
 	6,  // 17: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
 	2,  // 18: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
 	18, // 19: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	24, // 20: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	37, // 21: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	25, // 20: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	38, // 21: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
 	6,  // 22: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	38, // 23: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	37, // 24: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	39, // 23: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	38, // 24: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
 	6,  // 25: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	34, // 26: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	19, // 27: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	20, // 28: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	21, // 29: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	22, // 30: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	23, // 31: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	38, // 32: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	25, // 33: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	26, // 34: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	37, // 35: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	37, // 36: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
-	4,  // 37: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
-	3,  // 38: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
-	0,  // 39: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	35, // 40: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	6,  // 41: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	36, // 42: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	38, // 43: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	38, // 44: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	37, // 45: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
-	3,  // 46: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	38, // 47: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	38, // 48: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 49: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	30, // 50: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	29, // 51: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
-	5,  // 52: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
-	38, // 53: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
-	38, // 54: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
-	37, // 55: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
-	38, // 56: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 57: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	28, // 58: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	35, // 26: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	20, // 27: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	21, // 28: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	22, // 29: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	19, // 30: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
+	23, // 31: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	24, // 32: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	39, // 33: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	26, // 34: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	27, // 35: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	38, // 36: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	38, // 37: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	4,  // 38: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
+	3,  // 39: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
+	0,  // 40: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
+	36, // 41: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	6,  // 42: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	37, // 43: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	39, // 44: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	39, // 45: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	38, // 46: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	3,  // 47: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	39, // 48: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	39, // 49: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 50: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	31, // 51: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	30, // 52: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
+	5,  // 53: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
+	39, // 54: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
+	39, // 55: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
+	38, // 56: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
+	39, // 57: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 58: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	29, // 59: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	60, // [60:60] is the sub-list for method output_type
+	60, // [60:60] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }
@@ -3720,7 +3781,7 @@ func file_nusa_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_types_proto_rawDesc), len(file_nusa_v1_types_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
