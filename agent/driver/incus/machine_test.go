@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lxc/incus/v6/shared/api"
 
@@ -23,6 +24,8 @@ type pretender struct {
 	query  string
 	post   api.InstancesPost
 	err    error
+	// busy counts the changes that it refuses yet, patches those it was asked for.
+	busy, patches int
 }
 
 func (p *pretender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -39,6 +42,15 @@ func (p *pretender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body.DisallowUnknownFields()
 		p.query, p.err = r.URL.RawQuery, body.Decode(&p.post)
 		_ = json.NewEncoder(w).Encode(map[string]any{"type": "async", "operation": "/1.0/operations/1"})
+	case r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/1.0/instances/nusa-") && p.post.Name != "":
+		reply(api.Instance{Name: p.post.Name, Type: typeVM, StatusCode: api.Running, InstancePut: p.post.InstancePut})
+	case r.Method == http.MethodPatch:
+		if p.patches++; p.patches <= p.busy {
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": "error", "error_code": http.StatusInternalServerError,
+				"error": `Failed to create instance update operation: Instance is busy running a "start" operation`})
+			return
+		}
+		reply(nil)
 	case path == "GET /1.0/operations/1/wait":
 		reply(api.Operation{StatusCode: api.Success})
 	default:
@@ -133,6 +145,28 @@ func TestMachineRefused(t *testing.T) {
 		c.change(&task)
 		if err := d.Start(t.Context(), task); err == nil || !strings.Contains(err.Error(), c.words) || p.post.Name != "" {
 			t.Errorf("%v, want %q; asked for %+v", err, c.words, p.post)
+		}
+	}
+}
+
+// TestUpdateWhileBusy: a daemon that still starts what runs already says that it
+// is busy; the change follows. Who cannot wait is told.
+func TestUpdateWhileBusy(t *testing.T) {
+	for _, busy := range []int{0, 3, 1 << 30} {
+		p := &pretender{image: api.Image{Type: typeVM, Architecture: "x86_64"}, busy: busy}
+		p.server.Architectures = []string{"x86_64"}
+		d, tk := pretend(t, p), machine()
+		if err := d.Start(t.Context(), tk); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if busy == 1<<30 {
+			ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+		}
+		err := d.Update(ctx, tk.ID, driver.Resources{MemoryBytes: 1 << 30})
+		cancel()
+		if busy < 1<<30 && (err != nil || p.patches != busy+1) || busy == 1<<30 && err == nil {
+			t.Errorf("busy %d times: %d changes asked for: %v", busy, p.patches, err)
 		}
 	}
 }

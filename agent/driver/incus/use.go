@@ -2,8 +2,10 @@ package incus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/lxc/incus/v6/shared/api"
@@ -63,10 +65,22 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 		patch[k] = v
 	}
 	body := map[string]any{"config": patch}
-	if err := d.engine.call(ctx, http.MethodPatch, instancePath(rec.Instance), nil, body, nil); err != nil {
-		return fmt.Errorf("update %s: %w", id, err)
+	for pace := (supervise.Pace{}); ; {
+		err := d.engine.call(ctx, http.MethodPatch, instancePath(rec.Instance), nil, body, nil)
+		if err == nil {
+			return nil
+		}
+		// What has begun may still be starting in the daemon's eyes.
+		if !busy(err) || pace.Wait(ctx) != nil {
+			return fmt.Errorf("update %s: %w", id, err)
+		}
 	}
-	return nil
+}
+
+// busy says that another operation on the instance has to end first.
+func busy(err error) bool {
+	r := (*refusal)(nil)
+	return errors.As(err, &r) && strings.Contains(r.text, "Instance is busy")
 }
 
 // Exec: see driver.Driver. It is the supervisor that starts the command, as on
