@@ -158,7 +158,11 @@ func (l *leader) findJob(view *state.View, ref *nusav1.JobRef) (state.JobKey, er
 
 // job is a stored job with its live status here.
 func (l *leader) job(view *state.View, k state.JobKey) (*nusav1.Job, error) {
-	out := &nusav1.Job{Status: &nusav1.JobStatus{Groups: map[string]*nusav1.GroupStatus{}}}
+	out := &nusav1.Job{
+		// All that is known of one whose every slot is gone.
+		Spec:   &nusav1.JobSpec{Namespace: k.Namespace, Name: k.Job},
+		Status: &nusav1.JobStatus{Groups: map[string]*nusav1.GroupStatus{}},
+	}
 	version := int64(0)
 	if k.Local {
 		own, found := view.LocalJob(k.Namespace, k.Job)
@@ -169,7 +173,9 @@ func (l *leader) job(view *state.View, k state.JobKey) (*nusav1.Job, error) {
 		out.Revision, out.Stopped, out.Submitted = int64(own.Revision), own.Stopped, stamp(own.SubmittedUnixNano)
 		out.Region, out.Run = l.s.cfg.Region.GetName(), own.Run
 	}
+	left := k.Local
 	for g := range view.JobGroups(k) {
+		left = left || here(g)
 		for _, s := range g.Slots {
 			version = max(version, s.JobVersion)
 			if !k.Local {
@@ -186,6 +192,9 @@ func (l *leader) job(view *state.View, k state.JobKey) (*nusav1.Job, error) {
 		}
 	}
 	sumUpJob(out)
+	if !left {
+		out.Status.State, out.Status.Message = nusav1.JobState_JOB_STATE_STOPPED, "the region has nothing of it any more"
+	}
 	return out, nil
 }
 
@@ -282,8 +291,9 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 		keys[own.Key()] = true
 	}
 	for g := range view.Groups() {
-		// Of a purged job ended allocations are left for a while.
-		if !g.Key.Local && !req.GetOwn() {
+		// Of a job that was stopped, moved or given back ended allocations are left
+		// for a while: it is here while a slot is, or something lives.
+		if !g.Key.Local && !req.GetOwn() && here(g) {
 			keys[g.Key.JobKey()] = true
 		}
 	}
@@ -310,6 +320,12 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 		out.Jobs = append(out.Jobs, one)
 	}
 	return out, nil
+}
+
+// here says that a group has more than ended allocations in the region.
+func here(g *state.GroupView) bool {
+	c := g.Counts
+	return len(g.Slots) > 0 || c.Pending+c.Starting+c.Running+c.Lost > 0
 }
 
 // pageKey orders jobs as compareJobs does.

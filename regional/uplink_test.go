@@ -1,6 +1,7 @@
 package regional_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,6 +48,18 @@ func TestOffersRunAndAreReported(t *testing.T) {
 		w.eventually("the stopped slot is gone", func() bool { return len(g.slots()) == 0 })
 		if n := len(w.allocs(1, false)); n != 0 {
 			t.Errorf("%d allocations live after the stop was answered", n)
+		}
+		// What has ended is kept for a while, and is no job of the region's.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		jobs := nusav1.NewJobsClient(w.conn(1))
+		w.eventually("the list is empty", func() bool {
+			list, err := jobs.List(ctx, &nusav1.ListJobsRequest{})
+			return err == nil && len(list.GetJobs()) == 0
+		})
+		j, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}})
+		if err != nil || j.GetSpec().GetName() != "api" || j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_STOPPED || len(w.allocs(1, true)) == 0 {
+			t.Errorf("what is left of the job: %v, %v", j, err)
 		}
 		w.stop(1)
 		w.eventually("goodbye was said", func() bool {
