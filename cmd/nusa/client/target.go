@@ -105,16 +105,17 @@ func (c *caller) find(ctx context.Context, arg string) ([]*nusav1.Allocation, in
 	}
 	for _, n := range readings {
 		var found []*nusav1.Allocation
-		if found, err = c.ofJob(ctx, n.job); status.Code(err) == codes.NotFound {
+		var silent []string
+		if found, silent, err = c.ofJob(ctx, n.job); status.Code(err) == codes.NotFound {
 			continue
 		}
 		if err != nil {
 			return nil, n, err
 		}
-		if found, err = c.among(found, n); err == nil {
-			return found, n, nil
+		if found, err = c.among(found, n); err != nil && len(silent) > 0 {
+			err = c.unheard(n, silent)
 		}
-		return nil, n, err
+		return found, n, err
 	}
 	if noID != nil {
 		return nil, readings[0], noID
@@ -123,19 +124,38 @@ func (c *caller) find(ctx context.Context, arg string) ([]*nusav1.Allocation, in
 	return nil, readings[0], status.Errorf(codes.NotFound, "job %s does not exist", refName(readings[0].job))
 }
 
-// ofJob are a job's allocations, also those that have ended when none lives.
-func (c *caller) ofJob(ctx context.Context, ref *nusav1.JobRef) ([]*nusav1.Allocation, error) {
+// unheard says that an instance was not found where regions did not answer that
+// may have it.
+func (c *caller) unheard(n instances, silent []string) error {
+	what := "the instances of " + refName(n.job)
+	if n.group != "" {
+		what = n.String()
+	}
+	them, are := "it is", "region "
+	if len(silent) > 1 {
+		them, are = "they are", "regions "
+	}
+	return fmt.Errorf("%s may be in %s, which did not answer: try again when %s back; `%s job status %s` shows where they were placed",
+		what, are+strings.Join(silent, ", "), them, c.nusa, refArg(n.job))
+}
+
+// ofJob are a job's allocations, also those that have ended when none lives, and
+// the regions that may have more of them and did not answer.
+func (c *caller) ofJob(ctx context.Context, ref *nusav1.JobRef) (found []*nusav1.Allocation, silent []string, err error) {
 	for _, all := range []bool{false, true} {
 		resp, err := c.allocs().List(ctx, &nusav1.ListAllocationsRequest{Job: ref, All: all, Limit: maxListed})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(resp.GetAllocations()) > 0 || all {
 			c.partial(resp.GetErrors())
-			return resp.GetAllocations(), nil
+			for _, e := range resp.GetErrors() {
+				silent = append(silent, e.GetRegion())
+			}
+			return resp.GetAllocations(), silent, nil
 		}
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 // maxListed is the most allocations that a server lists.
