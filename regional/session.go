@@ -425,24 +425,29 @@ func (ss *agentSession) nextOrders() *nusav1.AllocOrders {
 // conn is a client connection to the agent, through a tunnel that it opens when
 // it is first used.
 func (a *agents) conn(nodeID string) (*grpc.ClientConn, error) {
+	name := nodeID
+	if n, found := a.l.s.fsm.View().Node(nodeID); found {
+		name = n.Name
+	}
+	away := status.Errorf(codes.Unavailable, "node %s has no session; `nusa node status %s` says whether it is back: retry", name, name)
 	n := a.known(nodeID)
 	if n == nil {
-		return nil, status.Errorf(codes.Unavailable, "node %s has no session: retry when it is back", nodeID)
+		return nil, away
 	}
 	n.mu.Lock()
 	ss := n.session
 	n.mu.Unlock()
 	if ss == nil {
-		return nil, status.Errorf(codes.Unavailable, "node %s has no session: retry when it is back", nodeID)
+		return nil, away
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.tunnel != nil {
 		return ss.tunnel, nil
 	}
-	conn, err := a.l.s.hub.Conn("node "+nodeID, ss.requestTunnel)
+	conn, err := a.l.s.hub.Conn("node "+name, ss.requestTunnel)
 	if err != nil {
-		return nil, status.Errorf(codes.Unavailable, "node %s: %v", nodeID, err)
+		return nil, status.Errorf(codes.Unavailable, "node %s: %v", name, err)
 	}
 	ss.tunnel = conn
 	return conn, nil

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -10,13 +11,29 @@ import (
 
 // gone is what a call through a tunnel ended with, as its caller should see it.
 // When the session of the peer ends its connection is closed, and gRPC then
-// calls the calls that are under way CANCELLED, or UNAVAILABLE, as it happens.
-// CANCELLED is what callers do: unless this one did, it is the peer that is gone.
+// calls the calls that are under way CANCELLED, or UNAVAILABLE with words about
+// a transport, as it happens. CANCELLED is what callers do: unless this one did,
+// it is the peer that is gone. And words about a transport would be taken for
+// the caller's own connection, which holds. What a peer says itself has neither:
+// it has been through here.
 func gone(ctx context.Context, peer string, err error) error {
-	if ctx.Err() != nil || status.Code(err) != codes.Canceled {
+	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return status.Errorf(codes.Unavailable, "the session with %s has ended meanwhile: retry when it is back", peer)
+	switch m := status.Convert(err).Message(); status.Code(err) {
+	case codes.Canceled:
+	case codes.Unavailable:
+		if _, why, dialed := strings.Cut(m, "Error while dialing: "); dialed {
+			return status.Error(codes.Unavailable, strings.TrimSuffix(why, `"`)) // it names the peer
+		}
+		if !strings.Contains(m, "connection error") && !strings.Contains(m, "transport") && !strings.Contains(m, "error reading from server") {
+			return err
+		}
+	default:
+		return err
+	}
+	kind, name, _ := strings.Cut(peer, " ")
+	return status.Errorf(codes.Unavailable, "the session with %s has ended meanwhile; `nusa %s status %s` says whether it is back: retry", peer, kind, name)
 }
 
 func unaryGone(peer string) grpc.UnaryClientInterceptor {

@@ -1,0 +1,46 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// TestGone: whoever calls through a tunnel is told which end went; what the peer
+// said, and what the caller did, stays as it is.
+func TestGone(t *testing.T) {
+	const ended = "the session with node n1 has ended meanwhile; `nusa node status n1` says whether it is back: retry"
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		code codes.Code
+		said string
+		as   codes.Code
+		want string
+	}{
+		{t.Context(), codes.Canceled, "grpc: the client connection is closing", codes.Unavailable, ended},
+		{t.Context(), codes.Unavailable, "error reading from server: EOF", codes.Unavailable, ended},
+		{t.Context(), codes.Unavailable, `connection error: desc = "error reading from server: io: read/write on closed pipe"`, codes.Unavailable, ended},
+		{t.Context(), codes.Unavailable, "transport is closing", codes.Unavailable, ended},
+		{t.Context(), codes.Unavailable, `connection error: desc = "transport: Error while dialing: tunnel to node n1: peer did not open the tunnel in time"`,
+			codes.Unavailable, "tunnel to node n1: peer did not open the tunnel in time"},
+		{t.Context(), codes.Unavailable, "the engine restarts", codes.Unavailable, "the engine restarts"},
+		{t.Context(), codes.NotFound, "no connection error is known", codes.NotFound, "no connection error is known"},
+		{canceled, codes.Canceled, "context canceled", codes.Canceled, "context canceled"},
+	} {
+		got := gone(c.ctx, "node n1", status.Error(c.code, c.said))
+		if status.Code(got) != c.as || status.Convert(got).Message() != c.want {
+			t.Errorf("%v %q: %v, want %v %q", c.code, c.said, got, c.as, c.want)
+		}
+		if again := gone(c.ctx, "region r", got); !errors.Is(again, got) && c.ctx.Err() == nil {
+			t.Errorf("through a second tunnel: %v, want %v", again, got)
+		}
+	}
+	if err := gone(t.Context(), "node n1", nil); err != nil {
+		t.Error(err)
+	}
+}
