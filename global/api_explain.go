@@ -3,7 +3,9 @@ package global
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -79,6 +81,9 @@ func (a *active) dryRun(k jobKey, spec *nusav1.JobSpec, out *nusav1.PlanResponse
 	dry, slots := planJob(rec, rev), t.slots(k, "")
 	sortSlots(slots)
 	dry.Slots = slots
+	if j := a.st.jobs[k]; j != nil {
+		dry.Told = j.told()
+	}
 	return a.st.explainSnapshot(k, dry), slots, nil
 }
 
@@ -234,7 +239,8 @@ type lastDecision struct {
 	note     string
 	bounds   map[string][]*nusav1.NearBound
 	job      place.Job
-	near     *place.Follower // nil where the job asks for no nearness
+	stages   map[string]string // see jobState
+	near     *place.Follower   // nil where the job asks for no nearness
 }
 
 func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
@@ -248,7 +254,7 @@ func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
 	if group != "" && j.rec.GetJob().GetSpec().GetGroups()[group] == nil {
 		return lastDecision{}, invalid("group", "job "+k.String()+" has no group "+group)
 	}
-	out := lastDecision{held: map[string]explained{}, status: j.status(), system: j.plan.Type == place.System, bounds: j.bounds(), job: j.plan}
+	out := lastDecision{held: map[string]explained{}, status: j.status(), system: j.plan.Type == place.System, bounds: j.bounds(), job: j.plan, stages: maps.Clone(j.stages)}
 	if hasNear(j.plan) {
 		out.near = place.Follow(st.nearSnapshotOf(j.plan))
 	}
@@ -327,6 +333,9 @@ func (d *lastDecision) asItIs(g *nusav1.GroupExplanation) {
 	}
 	for _, r := range g.GetRegions() {
 		r.Taken = owned[r.GetRegion()]
+		if why := d.stages[r.GetRegion()]; why != "" && r.Taken > 0 {
+			r.Message = strings.TrimPrefix(r.GetMessage()+"; "+why, "; ")
+		}
 	}
 }
 

@@ -187,6 +187,7 @@ func (j *jobState) forPlacer() place.Job {
 	out := j.plan
 	out.Slots = j.sortedSlots()
 	out.Breaches = j.breaches
+	out.Told = j.told()
 	if sustained(j.breaches) {
 		out.Down = j.down()
 	}
@@ -214,6 +215,9 @@ func (st *state) planned(plan place.Plan, jobs map[jobKey]lookedAt, full bool) {
 	}
 	now := st.clock()
 	st.movesPlanned(plan, jobs, now)
+	for k := range st.stagesPlanned(plan, jobs) {
+		unsettled[k] = true
+	}
 	st.lacking(plan, now)
 	for _, g := range plan.Groups {
 		k := jobKey{g.Namespace, g.Job}

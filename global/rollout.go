@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/internal/counts"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -56,6 +59,64 @@ func (j *jobState) rollout() place.Rollout {
 		out.Healthy, out.Same = h.GetJob().GetVersion(), err == nil && bytes.Equal(spec, j.spec)
 	}
 	return out
+}
+
+// told is what regions said last of a job, where a version that restarts groups
+// has not reached all of it; nil elsewhere. mu is held.
+func (j *jobState) told() (out []place.Told) {
+	rolls := false
+	for _, s := range j.slots {
+		rolls = rolls || obsolete(j.rec, s)
+	}
+	if !rolls {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.summaries)) {
+		sum := j.summaries[name]
+		t := place.Told{Region: name, Version: sum.GetVersion(), Run: sum.GetRun(), Groups: map[string]place.Tally{}}
+		for group, c := range sum.GetGroups() {
+			t.Groups[group] = place.Tally{
+				Live: int(counts.Live(c)), Pending: int(c.GetPending()), Failed: int(c.GetFailed()), Busy: int(c.GetStarting() + c.GetOutdated()),
+			}
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// stagesPlanned keeps which regions wait with a new version, and answers the
+// jobs that have such. mu is held.
+func (st *state) stagesPlanned(plan place.Plan, jobs map[jobKey]lookedAt) map[jobKey]map[string]string {
+	wait := map[jobKey]map[string]string{}
+	for _, s := range plan.Stages {
+		k := jobKey{s.Namespace, s.Job}
+		if wait[k] == nil {
+			wait[k] = map[string]string{}
+		}
+		wait[k][s.Region] = s.Why
+	}
+	for k := range jobs {
+		if j := st.jobs[k]; j != nil && !maps.Equal(j.stages, wait[k]) {
+			j.stages = wait[k]
+			j.stamp = st.notify()
+		}
+	}
+	return wait
+}
+
+// staged adds to a summary of the job why its version has not reached the first
+// region that it has not.
+func (j *jobState) staged(summary string) string {
+	why := ""
+	for _, name := range slices.Sorted(maps.Keys(j.stages)) {
+		if why == "" {
+			why = "region " + name + ": " + j.stages[name]
+		}
+	}
+	if why == "" {
+		return summary
+	}
+	return summary + "; " + why
 }
 
 // judged is a rollout whose verdict is to be carried out.

@@ -94,6 +94,9 @@ type jobState struct {
 	explained map[string]explained // by group
 	breaches  []place.Breach
 	lacks     map[string]*lack // by group
+	// stages says of regions why a new version has not reached them, as the latest
+	// plan said.
+	stages map[string]string
 	// moves are what the latest plan said of those that are sustained.
 	moves   []place.Move
 	movesAt time.Duration

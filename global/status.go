@@ -205,8 +205,8 @@ func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus, behind bool) (
 	case sum.Failed > 0:
 		return nusav1.JobState_JOB_STATE_FAILED, firstReason(groups, fmt.Sprintf("%d of %d instances failed", sum.Failed, desired))
 	case sum.Outdated > 0, behind && sum.Pending+sum.Lost == 0:
-		return nusav1.JobState_JOB_STATE_STARTING, firstReason(groups, fmt.Sprintf("updating: %d of %d instances run version %d",
-			max(0, sum.Running-sum.Outdated), desired, job.GetVersion()))
+		summary := fmt.Sprintf("updating: %d of %d instances run version %d", max(0, sum.Running-sum.Outdated), desired, job.GetVersion())
+		return nusav1.JobState_JOB_STATE_STARTING, firstReason(groups, j.staged(summary))
 	case batch && sum.Complete >= desired && stopping == "":
 		return nusav1.JobState_JOB_STATE_COMPLETE, ""
 	case sum.Pending+sum.Lost > 0, job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_SYSTEM && len(j.slots) == 0:

@@ -242,7 +242,7 @@ func (st *state) applySummary(r *regionState, sum *nusav1.JobSummary) {
 	if j.rec.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
 		st.ended[k] = struct{}{}
 	}
-	if j.mayRevert() {
+	if j.mayRevert() || len(j.stages) > 0 {
 		st.rollouts[k] = struct{}{}
 	}
 }

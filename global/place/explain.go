@@ -276,6 +276,9 @@ func (p Plan) String() string {
 	for _, a := range p.Actions {
 		fmt.Fprintln(&b, a)
 	}
+	for _, s := range p.Stages {
+		fmt.Fprintln(&b, s)
+	}
 	for _, m := range p.Moves {
 		fmt.Fprintln(&b, m)
 	}

@@ -173,8 +173,9 @@ func (j *Job) slotsOf(group string) []region.Slot {
 
 // decide plans one job: first what it has, then what it lacks.
 func (p *planner) decide(j *Job) {
+	waits := p.stage(j)
 	for i := range j.Slots {
-		p.act(j, &j.Slots[i])
+		p.act(j, &j.Slots[i], waits[j.Slots[i].Region] != "")
 	}
 	if j.Stopped {
 		return
@@ -210,9 +211,15 @@ func (p *planner) decide(j *Job) {
 	}
 }
 
-// act adds the action that an existing slot needs, if any.
-func (p *planner) act(j *Job, s *region.Slot) {
+// act adds the action that an existing slot needs, if any. Where its region
+// waits with the version, what is out of range stops all the same.
+func (p *planner) act(j *Job, s *region.Slot, waits bool) {
 	kind, reason, why := j.correct(s, p.at(s))
+	if waits && j.restarts(s, p.at(s)) {
+		if kind = ""; !s.System && s.To > j.group(s.Group).Count {
+			kind, reason, why = Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", j.group(s.Group).Count)
+		}
+	}
 	a := Action{
 		Kind: kind, Namespace: j.Namespace, Job: j.Name, Group: s.Group, From: s.From, To: s.To,
 		Region: s.Region, JobVersion: s.JobVersion, Run: j.Run, Slot: *s, System: s.System, Reason: reason, Why: why,

@@ -82,6 +82,8 @@ type Plan struct {
 	Groups []GroupExplanation
 	// Moves say what follows of each sustained breach.
 	Moves []Move
+	// Stages are the regions which a new version has not reached, and why.
+	Stages []Stage
 }
 
 // Empty says that nothing is to be done.

@@ -31,10 +31,11 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain]   (again = changes it)
 //	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
 //	      [near=SEL|@LAT/LON|domain=NAME,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
-//	      [parallel=N] [down=N] [driver=NAME]
+//	      [parallel=N] [patience=DUR] [down=N] [driver=NAME]
 //	colocate JOB GROUP,GROUP
 //	answer JOB/GROUP FROM-TO REGION STATE [reason]
 //	away JOB/GROUP FROM-TO REGION NODE | back JOB
+//	told JOB/GROUP REGION [v=N] [live=N] [pending=N] [failed=N] [busy=N]   (v and live as the slots say)
 //	plan | plan terse | apply     (apply carries out the latest plan)
 //	slots | wait DUR | breaches JOB   (wait follows the bounds for so long)
 func TestScripts(t *testing.T) {
@@ -138,6 +139,8 @@ func (w *world) run(words []string, out *strings.Builder) error {
 		w.away(args)
 	case "back":
 		w.find(args[0]).Away = nil
+	case "told": // JOB/GROUP REGION [v=N] [live=N] [pending=N] [failed=N] [busy=N]; v= as its slots say
+		w.told(args)
 	case "held": // the latest refusal, for how long
 		held, err := time.ParseDuration(args[0])
 		if err != nil {
@@ -331,6 +334,8 @@ func (w *world) group(path string, args []string) error {
 			g.Ask.Drivers = []string{value}
 		case "parallel":
 			g.MaxParallel = n
+		case "patience":
+			g.OnDisconnect.After, _ = time.ParseDuration(value)
 		case "waited":
 			g.WaitedFor, _ = time.ParseDuration(value)
 		case "tried": // sea*5m;jpe*1h

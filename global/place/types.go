@@ -149,6 +149,9 @@ type Job struct {
 	// Down counts, by group, owned instances that shall run and do not, as far as
 	// regions have said; only read of groups with a sustained breach.
 	Down map[string]int
+	// Told is what regions said of the job, sorted by region; only read while a
+	// version that restarts groups is rolled out.
+	Told []Told
 	// Explain asks for the full explanation even if nothing is to be done.
 	Explain bool
 }
@@ -163,7 +166,8 @@ type Group struct {
 	Count   int
 	Ask     Ask
 	Regions RegionsSpec
-	// MaxParallel is how many instances may be away at a time for a move; 0 = 1.
+	// MaxParallel is how many instances may be away at a time for a move or a new
+	// version; 0 = 1, but for a system job 0 = every region at once.
 	MaxParallel int
 	// WaitedFor is how long instances have been without an owner while none was
 	// given one, and Tried where the group was held lately, see HoldAfter.
