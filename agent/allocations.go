@@ -227,6 +227,9 @@ func (e *engine) findTask(prefix, name string) (*alloc, string, error) {
 		for _, t := range a.alloc.Tasks {
 			names = append(names, t.Name)
 		}
+		if name == "" {
+			return nil, "", status.Errorf(codes.InvalidArgument, "task: there are several, name one of: %s", strings.Join(names, ", "))
+		}
 		return nil, "", status.Errorf(codes.InvalidArgument, "task: %q is not one of: %s", name, strings.Join(names, ", "))
 	}
 	return a, name, nil

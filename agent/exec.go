@@ -75,10 +75,24 @@ func (s *allocations) Exec(stream nusav1.Allocations_ExecServer) error {
 	x.Stdout = &output{stream: stream, mu: &send, wrap: func(b []byte) *nusav1.ExecResponse { return &nusav1.ExecResponse{Stdout: b} }}
 	x.Stderr = &output{stream: stream, mu: &send, wrap: func(b []byte) *nusav1.ExecResponse { return &nusav1.ExecResponse{Stderr: b} }}
 	end, err := run.driver.Exec(ctx, run.id, x)
+	var fault *driver.CommandError
+	if errors.As(err, &fault) && ctx.Err() == nil {
+		// As a shell says it, and ends.
+		_, _ = io.WriteString(x.Stderr, "nusa: "+fault.Text+lineEnd(x.TTY))
+		end, err = driver.ExitStatus{Code: fault.Code}, nil
+	}
 	if err != nil {
 		return execError(ctx, err)
 	}
 	return stream.Send(&nusav1.ExecResponse{Exited: true, ExitCode: int32(end.Code)})
+}
+
+// lineEnd is that of a terminal, which nobody translates for, or of a pipe.
+func lineEnd(tty bool) string {
+	if tty {
+		return "\r\n"
+	}
+	return "\n"
 }
 
 // execOf checks what a session begins with.

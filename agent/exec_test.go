@@ -3,8 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -99,13 +101,13 @@ func TestExec(t *testing.T) {
 		"size":       {&nusav1.ExecRequest_Start{Allocation: "aaaa", Command: []string{"ls"}, Tty: true, Size: &nusav1.TerminalSize{Columns: 1 << 20}}, "", codes.InvalidArgument, "1..65535"},
 		"no task":    {&nusav1.ExecRequest_Start{Allocation: "aaaa", Task: "other", Command: []string{"ls"}}, "", codes.InvalidArgument, "not one of: main"},
 		"unknown":    {&nusav1.ExecRequest_Start{Allocation: "dddd", Command: []string{"ls"}}, "", codes.NotFound, "dddd"},
-		"not found":  {&nusav1.ExecRequest_Start{Allocation: "aaaa", Command: []string{"no-such-command"}}, "", codes.FailedPrecondition, "no-such-command"},
 		"ended":      {&nusav1.ExecRequest_Start{Allocation: "cccc", Command: []string{"ls"}}, "", codes.FailedPrecondition, "does not run"},
 	} {
 		if _, _, _, err := execed(t, client, x.start, x.input); status.Code(err) != x.code || !strings.Contains(err.Error(), x.text) {
 			t.Errorf("%s: %v, want %s with %q", name, err, x.code, x.text)
 		}
 	}
+	testCommandFaults(t, client)
 	testExecSessions(t, client, words)
 
 	stats, err := client.Stats(t.Context(), &nusav1.AllocationStatsRequest{Allocation: "aaaa"})
@@ -166,4 +168,22 @@ func testExecSessions(t *testing.T, client nusav1.AllocationsClient, words func(
 		_, _, code, err := execed(t, client, &nusav1.ExecRequest_Start{Allocation: "aaaa", Command: words("exit 0")}, "")
 		return err == nil && code == 0
 	})
+}
+
+// testCommandFaults: what cannot be started ends as a shell ends of it, with the
+// command's name, also where a terminal is given.
+func testCommandFaults(t *testing.T, client nusav1.AllocationsClient) {
+	t.Helper()
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]int32{"no-such-command": 127, "/no/such/command": 127, plain: 126, "/": 126} {
+		for _, tty := range []bool{false, true} {
+			out, errs, code, err := execed(t, client, &nusav1.ExecRequest_Start{Allocation: "aaaa", Command: []string{command}, Tty: tty}, "")
+			if err != nil || code != want || out != "" || !strings.HasPrefix(errs, fmt.Sprintf("nusa: command %q: ", command)) || strings.HasSuffix(errs, "\r\n") != tty {
+				t.Errorf("%s, terminal %v: %q, %q, exit code %d instead of %d, %v", command, tty, out, errs, code, want, err)
+			}
+		}
+	}
 }

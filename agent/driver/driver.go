@@ -50,6 +50,26 @@ func (finalError) Error() string { return ErrStart.Error() }
 
 func (finalError) Is(target error) bool { return target == ErrStart }
 
+// CommandError is an ErrStart of a further command, for the command's own fault.
+type CommandError struct {
+	// Code is what a shell ends with: 127 when there is no such command, 126 when
+	// it cannot be executed.
+	Code int
+	// Text names the command.
+	Text string
+}
+
+func (e *CommandError) Error() string { return e.Text }
+
+// Is makes it an ErrStart.
+func (e *CommandError) Is(target error) bool { return target == ErrStart }
+
+// Exit codes of shells; see CommandError.
+const (
+	NotExecutable = 126
+	NoCommand     = 127
+)
+
 // Capabilities a driver may report. What is not reported is not enforced.
 const (
 	// CapSelfFencing: a lease deadline ends the task also when the agent is dead.

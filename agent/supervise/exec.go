@@ -78,7 +78,11 @@ func (s *supervisor) handleExec(conn *net.UnixConn, req request, files []*os.Fil
 		respond(conn, reply{NotRunning: true})
 		return
 	case err != nil:
-		respond(conn, failed(err))
+		rep := failed(err)
+		if fault := (*driver.CommandError)(nil); errors.As(err, &fault) {
+			rep.Exit.Code = fault.Code
+		}
+		respond(conn, rep)
 		return
 	}
 	defer s.extras.group.Done()
@@ -113,7 +117,7 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	}
 	path, err := lookPath(req.Argv[0], s.spec.Env, s.spec.Dir)
 	if err != nil {
-		return nil, err
+		return nil, &driver.CommandError{Code: driver.NoCommand, Text: err.Error()}
 	}
 	attr := &syscall.SysProcAttr{Setsid: true, Setctty: req.TTY, Pdeathsig: syscall.SIGKILL, Credential: s.credential, Ptrace: len(s.spec.Ulimits) > 0}
 	if req.TTY && s.credential != nil {
@@ -143,7 +147,7 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	}
 	p, err := os.StartProcess(path, req.Argv, &os.ProcAttr{Env: env, Files: files, Sys: attr})
 	if err != nil {
-		return nil, err
+		return nil, commandFault(req.Argv[0], err)
 	}
 	e.pid = p.Pid
 	x.running[e.pid] = e
@@ -152,6 +156,25 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 		fmt.Fprintln(os.Stderr, "further command:", err) // it was killed
 	}
 	return e, p.Release()
+}
+
+// commandFault says of a command that cannot be started whether that is its own
+// fault, with the exit codes of shells.
+func commandFault(name string, err error) error {
+	code := 0
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		code = driver.NoCommand
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.EISDIR):
+		code = driver.NotExecutable
+	default:
+		return err
+	}
+	var path *os.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return &driver.CommandError{Code: code, Text: fmt.Sprintf("command %q: %v", name, err)}
 }
 
 // sweep kills the command and all that it started until nothing is left. All of
@@ -207,6 +230,8 @@ func execOn(ctx context.Context, dir string, argv []string, tty bool, files []*o
 		return driver.ExitStatus{}, gone(ctx, dir, err)
 	case rep.NotRunning:
 		return driver.ExitStatus{}, driver.ErrNotRunning
+	case rep.Error != "" && rep.Exit.Code != 0:
+		return driver.ExitStatus{}, &driver.CommandError{Code: rep.Exit.Code, Text: rep.Error}
 	case rep.Error != "":
 		return driver.ExitStatus{}, fmt.Errorf("%w: %s", driver.ErrStart, rep.Error)
 	}

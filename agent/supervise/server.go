@@ -41,7 +41,8 @@ type reply struct {
 	Error  string        `json:"error,omitempty"`
 	// NotRunning: it came too late, for the command has ended.
 	NotRunning bool `json:"not_running,omitempty"`
-	// Exit of a further command.
+	// Exit of a further command. With an Error its code says whose fault that is;
+	// see driver.CommandError.
 	Exit driver.ExitStatus `json:"exit,omitzero"`
 }
 

@@ -173,8 +173,8 @@ func (d *Driver) execStatus(ctx context.Context, exec string, said *head) (drive
 		}
 		if !got.Running {
 			code := got.ExitCode
-			if (code == 126 || code == 127) && got.PID == 0 {
-				return driver.ExitStatus{}, fmt.Errorf("%w: %s", driver.ErrStart, strings.TrimSpace(said.String()))
+			if (code == driver.NotExecutable || code == driver.NoCommand) && got.PID == 0 {
+				return driver.ExitStatus{}, &driver.CommandError{Code: code, Text: strings.TrimSpace(said.String())}
 			}
 			st := driver.ExitStatus{Code: code}
 			if n := code - 128; n > 0 && n < 65 {

@@ -34,7 +34,8 @@ func allocExec(s *settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "exec ID|JOB -- COMMAND…", Short: "Run a command where a task runs",
 		Long: `Runs a command with a task's user, folder and environment, and ends with its
-exit code; 255 is an error of Nusa itself. When it is interrupted, or the
+exit code; 127 is a command that is not found, 126 one that cannot be executed,
+and 255 an error of Nusa itself. When it is interrupted, or the
 connection is lost, the command is killed with all that it started.
 
 ` + instanceHelp,
@@ -55,6 +56,9 @@ connection is lost, the command is killed with all that it started.
 			cancel()
 			if err != nil {
 				return err
+			}
+			if names := slices.Sorted(maps.Keys(a.GetTasks())); task == "" && len(names) > 1 {
+				return fmt.Errorf("%s has %s: say --task %s", instance(a), plural(len(names), "task"), strings.Join(names, " or --task "))
 			}
 			start := &nusav1.ExecRequest_Start{Allocation: a.GetId(), Task: task, Command: args[1:], Tty: tty}
 			return c.exec(start, input)

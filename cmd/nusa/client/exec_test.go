@@ -22,7 +22,7 @@ import (
 func TestExecInput(t *testing.T) {
 	f := newFake(t)
 	want := strings.Repeat("0123456789abcde\n", 10_000)
-	out, errs, code := f.run(context.Background(), want, "alloc", "exec", "--addr", f.addr, "-i", sampleAlloc().GetId(), "--", "cat")
+	out, errs, code := f.run(context.Background(), want, "alloc", "exec", "--addr", f.addr, "-i", "--task", "server", sampleAlloc().GetId(), "--", "cat")
 	if out != want || errs != "" || code != 0 {
 		t.Errorf("%d bytes of %d, %q, exit code %d", len(out), len(want), errs, code)
 	}
@@ -76,10 +76,10 @@ func TestExecTerminal(t *testing.T) {
 	root.AddCommand(Commands()...)
 	root.SetIn(screen)
 	root.SetOut(out)
-	if code := ExecuteArgs(t.Context(), root, []string{"alloc", "exec", "--addr", f.addr, "-it", "11112222", "--", "sh"}); code != 7 {
+	if code := ExecuteArgs(t.Context(), root, []string{"alloc", "exec", "--addr", f.addr, "-it", "--task", "server", "11112222", "--", "sh"}); code != 7 {
 		t.Errorf("exit code %d after %q", code, out.text.String())
 	}
-	start := &nusav1.ExecRequest{Start: &nusav1.ExecRequest_Start{Allocation: sampleAlloc().GetId(), Command: []string{"sh"}, Tty: true, Size: &nusav1.TerminalSize{Columns: 90, Rows: 30}}}
+	start := &nusav1.ExecRequest{Start: &nusav1.ExecRequest_Start{Allocation: sampleAlloc().GetId(), Task: "server", Command: []string{"sh"}, Tty: true, Size: &nusav1.TerminalSize{Columns: 90, Rows: 30}}}
 	if got := f.taken(); len(got) != 1 || !proto.Equal(got[0], start) {
 		t.Errorf("began with %v, want %v", got, start)
 	}
