@@ -47,7 +47,10 @@ comment. Its regions are then the default of --regions.
 
 The file may be edited while the federation runs: within two seconds its round
 trips hold, and a pair that has become blank is cut. So it can be seen what a
-worse network does, and a cut one. A quiet pair is probed each half minute: p99
+worse network does, and a cut one. The global server is beside the first region and
+reached as that is: a region cut from the first one is cut from the global tier
+too, and goes on by itself. To cut regions from one another alone, name first one
+that stays connected to all. A quiet pair is probed each half minute: p99
 shows the change then, p50 once half of the samples are new.
 `
 
@@ -170,8 +173,19 @@ func announce(cmd *cobra.Command, f dev.Federation) {
 	fmt.Fprintf(&b, "Nusa federation ready in %s: %d regions, %d servers, %d agents, round trips: %s\n",
 		f.Started.Round(10*time.Millisecond), len(f.Regions), f.Servers, f.Agents, f.WAN)
 	fmt.Fprintf(&b, "  API   %s\n  HTTP  http://%s/metrics\n  data  %s\n\nIn another terminal:\n", f.Addr, f.HTTP, f.DataDir)
-	fmt.Fprintf(&b, "%[1]s  %[2]s job run examples/hello.yaml\n  %[2]s latency\n\nCtrl-C stops everything.\n", address(f), program(cmd))
+	fmt.Fprintf(&b, "%s  %s\n  %s latency\n\nCtrl-C stops everything.\n", address(f), firstJob(f, program(cmd)), program(cmd))
 	fmt.Fprint(cmd.OutOrStdout(), b.String())
+}
+
+// firstJob is a command that runs a job in this federation: the example is about
+// regions that it may lack.
+func firstJob(f dev.Federation, nusa string) string {
+	for _, region := range dev.DefaultRegions {
+		if !slices.Contains(f.Names, region) {
+			return nusa + " job init - | " + nusa + " job run -"
+		}
+	}
+	return nusa + " job run examples/hello.yaml"
 }
 
 // program is how hints name this binary: as it was called.

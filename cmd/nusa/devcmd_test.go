@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/dev"
+	"github.com/nusa-scheduler/nusa/job"
 )
 
 // TestTryNext: every command of the demo's last words is about what it should.
@@ -21,6 +25,42 @@ func TestTryNext(t *testing.T) {
 		got := tryNext(dev.Federation{Addr: addr, Names: []string{"southeastasia", "eastus"}}, "nusa", "hello")
 		if want := "\n# Try next, in another terminal\n" + export + commands; got != want {
 			t.Errorf("at %s:\n%s\nwant:\n%s", addr, got, want)
+		}
+	}
+}
+
+// TestFirstJob: what a new federation suggests asks for no region that it lacks.
+func TestFirstJob(t *testing.T) {
+	for _, names := range [][]string{dev.DefaultRegions, {"jakarta", "tokyo"}, {"southeastasia"}, {"tokyo", "southeastasia", "japaneast"}} {
+		line := firstJob(dev.Federation{Names: names}, "nusa")
+		var text []byte
+		var err error
+		if file, ok := strings.CutPrefix(line, "nusa job run examples/"); ok {
+			text, err = os.ReadFile("../../examples/" + file)
+		} else if line == "nusa job init - | nusa job run -" {
+			var out bytes.Buffer
+			root := newRoot()
+			root.SetOut(&out)
+			root.SetArgs([]string{"job", "init", "-"})
+			err = root.ExecuteContext(t.Context())
+			text = out.Bytes()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := job.Parse(text, line)
+		if err != nil {
+			t.Fatalf("%v: %s: %v", names, line, err)
+		}
+		for _, n := range spec.GetRegions().GetNear() {
+			if r := n.GetSelector().GetName(); r != "" && !slices.Contains(names, r) {
+				t.Errorf("%v: %s is about %s", names, line, r)
+			}
+		}
+		for _, r := range spec.GetRegions().GetAllow() {
+			if !slices.Contains(names, r.GetName()) {
+				t.Errorf("%v: %s allows %s", names, line, r.GetName())
+			}
 		}
 	}
 }

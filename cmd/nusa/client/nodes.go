@@ -240,7 +240,7 @@ func nodeNow(n *nusav1.Node, nusa string) string {
 	if n.GetDraining() {
 		left := "nothing is left on it"
 		if n.GetAllocations() > 0 {
-			left = plural(n.GetAllocations(), "allocation") + " moving elsewhere"
+			left = plural(n.GetAllocations(), "allocation") + " to move, each once it fits elsewhere: " + nusa + " job list shows what waits"
 		}
 		parts = append(parts, fmt.Sprintf("is draining: %s (%s node drain %s --off ends that)", left, nusa, n.GetName()))
 	}

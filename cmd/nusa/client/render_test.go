@@ -89,6 +89,10 @@ func TestRendering(t *testing.T) {
 		{"latency of many regions", func(v view, w io.Writer) { v.latency(w, wide, p50) }},
 		{"topology show", func(v view, w io.Writer) { v.tree(w, sampleTree(), nodesShown) }},
 		{"topology nearest", func(v view, w io.Writer) { v.nearest(w, "southeastasia", false, 50, sampleNearest()) }},
+		{"topology nearest --location, of some without one", func(v view, w io.Writer) {
+			v.nearest(w, "-6.2,106.8", true, 50, &nusav1.NearestResponse{Regions: []*nusav1.NearRegion{
+				{Region: "frankfurt", Rtt: lasting(168 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_ESTIMATED, State: nusav1.EdgeState_EDGE_STATE_OK}, {Region: "singapore"}}})
+		}},
 		{"topology nearest --location, of regions without one", func(v view, w io.Writer) {
 			v.nearest(w, "48.8,2.3", true, 50, &nusav1.NearestResponse{Regions: []*nusav1.NearRegion{{Region: "a"}, {Region: "b"}}})
 		}},

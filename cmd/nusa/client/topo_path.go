@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,8 +87,25 @@ func (v view) nearest(w io.Writer, from string, place bool, percentile int, resp
 		t.row(r.GetRegion(), v.cell(e, percentile), v.state(word(r.GetSource())), v.state(word(r.GetState())))
 	}
 	t.write(w, v.palette)
-	if !slices.ContainsFunc(resp.GetRegions(), func(r *nusav1.NearRegion) bool { return r.GetSource() != nusav1.RTTSource_RTT_SOURCE_UNSPECIFIED }) && place {
+	if !place {
+		return
+	}
+	var unknown []string
+	known := "" // the nearest with a location
+	for _, r := range resp.GetRegions() {
+		switch {
+		case r.GetSource() == nusav1.RTTSource_RTT_SOURCE_UNSPECIFIED:
+			unknown = append(unknown, r.GetRegion())
+		case known == "":
+			known = r.GetRegion()
+		}
+	}
+	switch {
+	case len(unknown) == 0:
+	case known == "":
 		fmt.Fprintf(w, "\nno region has a location: give them some with %s region define -f FILE\n", v.nusa)
+	default:
+		fmt.Fprintf(w, "\nwithout a location, so perhaps nearer than they stand: %s\ngive them one with %s region define -f FILE; by measurement: %[2]s topology nearest %[3]s\n", strings.Join(unknown, ", "), v.nusa, known)
 	}
 }
 
