@@ -21,6 +21,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/docker"
 	"github.com/nusa-scheduler/nusa/agent/driver/incus"
+	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 	"github.com/nusa-scheduler/nusa/agent/driver/process"
 	"github.com/nusa-scheduler/nusa/agent/facts"
 	"github.com/nusa-scheduler/nusa/agent/setup"
@@ -327,7 +328,7 @@ func hostOf(address string) string {
 
 // newSetup makes tasks ready below a folder of allocations.
 func (c Config) newSetup(dir string) (*setup.Setup, error) {
-	s, err := setup.New(setup.Config{Dir: dir, Private: []string{c.DataDir, c.SecretsDir}, VolumesAllow: c.VolumesAllow,
+	s, err := setup.New(setup.Config{Dir: dir, Private: []string{c.DataDir, c.SecretsDir, mounts.Stages}, VolumesAllow: c.VolumesAllow,
 		ArtifactsAllow: c.ArtifactsAllow, ArtifactsMax: c.ArtifactsMax, SecretsDir: c.SecretsDir, Dial: c.Net.Dial, Logger: c.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("%w: --%w", errConfig, err)

@@ -411,19 +411,21 @@ func (s *Setup) volume(source string) (string, error) {
 	}
 	for _, own := range resolved(s.cfg.Private) {
 		if folder.Below(real, []string{own}) || folder.Below(own, []string{real}) {
-			return "", fmt.Errorf("%w: %s leads to what is the agent's own: name a folder that neither is in its data or secrets folder nor holds it", driver.ErrNotAllowed, source)
+			return "", fmt.Errorf("%w: %s leads to what is the agent's own: name a folder that neither is in its data or secrets folder or in /run/nusa, nor holds one of them", driver.ErrNotAllowed, source)
 		}
 	}
 	return real, nil
 }
 
-// resolved follows the links in folders of the operator; one that is not there
-// holds nothing.
+// resolved follows the links in folders of the operator, or of the agent: one that
+// is not there may come to be in its parent.
 func resolved(dirs []string) []string {
 	var out []string
 	for _, dir := range dirs {
 		if real, err := filepath.EvalSymlinks(dir); err == nil {
 			out = append(out, real)
+		} else if real, err := filepath.EvalSymlinks(filepath.Dir(dir)); err == nil {
+			out = append(out, filepath.Join(real, filepath.Base(dir)))
 		}
 	}
 	return out

@@ -226,7 +226,7 @@ func TestVolumesAllowIsToldWhole(t *testing.T) {
 func TestVolumes(t *testing.T) {
 	base := t.TempDir()
 	srv, other := filepath.Join(base, "srv"), filepath.Join(base, "other")
-	for _, dir := range []string{filepath.Join(srv, "api"), other, filepath.Join(base, "srv2"), filepath.Join(srv, "agent")} {
+	for _, dir := range []string{filepath.Join(srv, "api"), other, filepath.Join(base, "srv2"), filepath.Join(base, "run"), filepath.Join(srv, "agent")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -250,6 +250,7 @@ func TestVolumes(t *testing.T) {
 		{srv, base + "/srv2", "is not below"},
 		{srv, other, "is not below"},
 		{srv, srv + "/absent", "no such file"},
+		{base, base + "/run", "the agent's own"},
 		{srv, srv + "/agent", "the agent's own"},
 		{srv, srv, "the agent's own"},
 		{srv, srv + "/api/..", "the agent's own"},
@@ -257,7 +258,7 @@ func TestVolumes(t *testing.T) {
 		{"", srv, "--volumes-allow"},
 	} {
 		s := newSetup(t, func(o *Config) {
-			o.Private = []string{srv + "/agent"}
+			o.Private = []string{srv + "/agent", base + "/run/later"}
 			if c.allow != "" {
 				o.VolumesAllow = []string{c.allow}
 			}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 )
 
 // alone makes the test's mounts its own: they go with its thread.
@@ -125,7 +127,7 @@ func TestStage(t *testing.T) {
 	must(t, os.Rename(source+"/moved", source+"/file"))
 
 	// An agent after this one finds them, and puts none twice.
-	next := &Stage{dir: s.dir}
+	next := &Stage{dir: s.dir, of: s.of}
 	next.Sweep(func(id driver.ID) bool { return id == run })
 	if _, err := next.Put(run, volumes(source)); err != nil {
 		t.Fatal(err)
@@ -154,6 +156,30 @@ func TestStage(t *testing.T) {
 	if text := read(t, source+"/file") + read(t, source+"/below/file"); text != "onetwo" {
 		t.Errorf("afterwards the source has %q", text)
 	}
+}
+
+// TestStageLeftBehind: what looks for what a test has left finds its stages, and
+// no other test's.
+func TestStageLeftBehind(t *testing.T) {
+	alone(t)
+	dir := t.TempDir()
+	s, other := NewStage(filepath.Join(dir, "data")), NewStage(t.TempDir())
+	t.Cleanup(func() {
+		other.Close()
+		_ = os.Remove(s.dir)
+	})
+	got, err := s.Put(run, []driver.Volume{{Name: "v", Source: t.TempDir()}})
+	must(t, err)
+	_, err = other.Put(run, []driver.Volume{{Name: "v", Source: t.TempDir()}})
+	must(t, err)
+	if left, want := leftover.Mounts(dir), []string{got[0].Source, s.dir}; !slices.Equal(left, want) {
+		t.Errorf("left are %v, want %v", left, want)
+	}
+	must(t, leftover.End(dir))
+	if left := leftover.Mounts(dir); len(left) > 0 || s.mounted() || !other.mounted() {
+		t.Errorf("afterwards there are %v, and of another %t", left, other.mounted())
+	}
+	must(t, other.Drop(run))
 }
 
 // TestStageReplaces: another folder is at the path by now.

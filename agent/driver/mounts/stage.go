@@ -16,9 +16,10 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// stages is the folder of all stages of this host; nothing of it outlives a
-// boot, nor is it deleted with anybody's data.
-const stages = "/run/nusa"
+// Stages is the folder of all stages of this host; nothing of it outlives a
+// boot, nor is it deleted with anybody's data. No volume may show it: that would
+// be the volumes of every run.
+const Stages = "/run/nusa"
 
 // Stage mounts volumes for an engine that is told paths, in a folder that is the
 // agent's alone, so that the engine mounts what was allowed. The folder is a file
@@ -27,6 +28,7 @@ const stages = "/run/nusa"
 // be called at a time.
 type Stage struct {
 	dir string
+	of  string     // whose it is, for people who look at the host's mounts
 	mu  sync.Mutex // of the folder's own mount
 }
 
@@ -35,7 +37,7 @@ type Stage struct {
 func NewStage(dataDir string) *Stage {
 	name := fnv.New64a() // small: supervisors have this package in them
 	name.Write([]byte(dataDir))
-	return &Stage{dir: filepath.Join(stages, fmt.Sprintf("%016x", name.Sum64()))}
+	return &Stage{dir: filepath.Join(Stages, fmt.Sprintf("%016x", name.Sum64())), of: "nusa-volumes:" + dataDir}
 }
 
 // ready mounts the folder unless it is.
@@ -48,7 +50,7 @@ func (s *Stage) ready() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	if err := unix.Mount("nusa-volumes", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4m,mode=0700"); err != nil {
+	if err := unix.Mount(s.of, s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4m,mode=0700"); err != nil {
 		return fmt.Errorf("mount %s: %w", s.dir, err)
 	}
 	return nil

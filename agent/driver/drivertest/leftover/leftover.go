@@ -44,13 +44,22 @@ func Processes(dir string) map[int]string {
 	return out
 }
 
-// Mounts below a folder, the innermost first.
+// Mounts below a folder, and the stages (agent/driver/mounts) of data folders
+// below it with what is mounted there, the innermost first.
 func Mounts(dir string) []string {
-	text, _ := os.ReadFile("/proc/self/mountinfo")
+	text, _ := os.ReadFile("/proc/thread-self/mountinfo")
 	var out []string
-	for line := range strings.Lines(string(text)) {
+	within := []string{dir + "/"}
+	for line := range strings.Lines(string(text)) { // a mount comes after the one that it is on
 		f := strings.Fields(line)
-		if len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
+		if len(f) < 5 {
+			continue
+		}
+		below := slices.ContainsFunc(within, func(d string) bool { return strings.HasPrefix(f[4], d) })
+		if !below && strings.Contains(line, " nusa-volumes:"+dir+"/") {
+			below, within = true, append(within, f[4]+"/")
+		}
+		if below {
 			out = append(out, f[4])
 		}
 	}
@@ -137,10 +146,18 @@ func (m M) Run() int {
 	return code
 }
 
-// finish ends what is left and removes the folder; code is what came of the
-// tests.
+// finish ends what is left and removes the folder, unless something is still
+// there: through a mount it would delete what that shows. code is what came of
+// the tests.
 func finish(dir string, code int) int {
-	if err := errors.Join(End(dir), os.RemoveAll(dir)); err != nil {
+	err := End(dir)
+	if left := Mounts(dir); err == nil && len(left) > 0 {
+		err = fmt.Errorf("mounts are left: %v", left)
+	}
+	if err == nil {
+		err = os.RemoveAll(dir)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "left by the tests:", err)
 		return 1
 	}
