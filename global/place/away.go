@@ -26,47 +26,98 @@ type Away struct {
 	Node string
 }
 
+// stretch are touching instances of one slot that are away, whichever nodes are
+// silent.
+type stretch struct {
+	slot     *region.Slot
+	from, to int
+	// waits: a plan acts once on a slot, and this is not what it acts on.
+	waits bool
+}
+
 // rescue takes back what is away, as far as other regions have room for it
-// beside all that this plan has given. Groups that belong together move
-// together.
+// beside all that this plan has given. Of groups that belong together a plan
+// takes back all that it can act on, or nothing: there must be room for what of
+// them has no owner too, which is placed with it, and no region may be left with
+// some of the groups.
 func (p *planner) rescue(j *Job) {
+	if len(p.away[j]) == 0 || j.Type == System {
+		return
+	}
+	stretches := p.stretches(j)
 	for _, works := range p.away[j] {
 		free := map[*work][][2]int{}
 		from := map[*work]map[string]bool{}
 		want := 0
 		for _, w := range works {
 			from[w] = map[string]bool{}
-			for i := range j.Away {
-				a := &j.Away[i]
-				if a.Group == w.group.Name && p.slotOf(j, a) != nil {
-					free[w] = append(free[w], [2]int{a.From, a.To})
-					from[w][a.Region] = true
-					want += a.To - a.From
+			for _, s := range stretches {
+				if s.slot.Group == w.group.Name && (len(works) == 1 || !s.waits) {
+					free[w] = append(free[w], [2]int{s.from, s.to})
+					from[w][s.slot.Region] = true
+					want += s.to - s.from
 				}
 			}
 		}
-		if want == 0 || j.Type == System {
+		if want == 0 {
 			continue
 		}
 		before := p.ledger
 		if len(works) > 1 {
 			p.ledger = before.clone()
+			want += unowned(works, free)
 		}
 		offers, tried := p.asIf(works, free, from)
 		placed := 0
 		for _, o := range offers {
 			placed += o.To - o.From
 		}
-		if len(works) > 1 && placed < want { // all of them or none
+		if len(works) > 1 && (placed < want || p.tears(tried)) {
 			offers, p.ledger = nil, before
 		}
-		p.takeBack(j, offers)
+		p.takeBack(j, stretches, offers)
 		for i, w := range works {
 			if explained := w.n > 0 || len(w.given) > 0 || j.Explain; len(offers) == 0 && len(free[w]) > 0 && !explained {
 				p.explainAway(tried[i])
 			}
 		}
 	}
+}
+
+// stretches of a job that may be taken back, by group and the last indices first.
+func (p *planner) stretches(j *Job) []stretch {
+	parts := slices.Clone(j.Away)
+	slices.SortFunc(parts, func(a, b Away) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(b.To, a.To)) })
+	var out []stretch
+	for i := range parts {
+		a := &parts[i]
+		s := p.slotOf(j, a)
+		if s == nil {
+			continue
+		}
+		last := len(out) - 1
+		same := last >= 0 && out[last].slot == s
+		if same && a.To >= out[last].from {
+			out[last].from = min(out[last].from, a.From)
+			continue
+		}
+		out = append(out, stretch{slot: s, from: a.From, to: a.To, waits: same || p.revoked(j, s)})
+	}
+	return out
+}
+
+// tears says that a group leaves a region for good where another one stays.
+func (p *planner) tears(tried []*work) bool {
+	for _, w := range tried {
+		for name := range w.without {
+			i := p.region(name)
+			has := func(w *work) bool { return w.owned[name]+w.given[i] > 0 }
+			if !has(w) && slices.ContainsFunc(tried, has) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // explainAway says how other regions fared that have no room. What is away has
@@ -99,9 +150,9 @@ func (p *planner) slotOf(j *Job, a *Away) *region.Slot {
 }
 
 // takeBack revokes as many of each group as would be placed elsewhere: of a slot
-// one range at a time, and the last indices first, so that what stays of it
+// one stretch at a time, and the last indices first, so that what stays of it
 // keeps its key.
-func (p *planner) takeBack(j *Job, offers []Action) {
+func (p *planner) takeBack(j *Job, stretches []stretch, offers []Action) {
 	room, to := map[string]int{}, map[string][]string{}
 	for _, o := range offers {
 		room[o.Group] += o.To - o.From
@@ -109,25 +160,34 @@ func (p *planner) takeBack(j *Job, offers []Action) {
 			to[o.Group] = append(to[o.Group], o.Region)
 		}
 	}
-	parts := slices.Clone(j.Away)
-	slices.SortFunc(parts, func(a, b Away) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(b.To, a.To)) })
-	done := map[string]bool{}
-	for i := range parts {
-		a := &parts[i]
-		s := p.slotOf(j, a)
-		if s == nil || done[s.Key()] || room[a.Group] == 0 || p.revoked(j, s) {
+	for _, t := range stretches {
+		s := t.slot
+		n := min(room[s.Group], t.to-t.from)
+		if t.waits || n == 0 {
 			continue
 		}
-		done[s.Key()] = true
-		n := min(room[a.Group], a.To-a.From)
-		room[a.Group] -= n
+		room[s.Group] -= n
 		p.plan.Actions = append(p.plan.Actions, Action{
-			Kind: Revoke, Namespace: j.Namespace, Job: j.Name, Group: a.Group, From: a.To - n, To: a.To, Region: a.Region,
+			Kind: Revoke, Namespace: j.Namespace, Job: j.Name, Group: s.Group, From: t.to - n, To: t.to, Region: s.Region,
 			JobVersion: s.JobVersion, Run: j.Run, Slot: *s, Reason: ReasonNodeLost,
-			Why: fmt.Sprintf("%s is silent and may run it until it is back; no other node fits there, and there is room at %s",
-				a.Node, strings.Join(to[a.Group], ", ")),
+			Why: fmt.Sprintf("%s; no other node fits there, and there is room at %s", j.silent(s, t.to-n, t.to), strings.Join(to[s.Group], ", ")),
 		})
 	}
+}
+
+// silent says which nodes are that may run instances of a slot.
+func (j *Job) silent(s *region.Slot, from, to int) string {
+	var nodes []string
+	for _, a := range j.Away {
+		about := a.Group == s.Group && a.Region == s.Region && a.Generation == s.Generation && a.From < to && a.To > from
+		if about && !slices.Contains(nodes, a.Node) {
+			nodes = append(nodes, a.Node)
+		}
+	}
+	if more := len(nodes) - 1; more > 0 {
+		return fmt.Sprintf("%s and %d more are silent and may run it until they are back", nodes[0], more)
+	}
+	return nodes[0] + " is silent and may run it until it is back"
 }
 
 // revoked says that the plan takes a part of the slot back for latency: then the
@@ -139,7 +199,8 @@ func (p *planner) revoked(j *Job, s *region.Slot) bool {
 }
 
 // keepRoom charges the regions that will get what is being taken back, so that
-// the room for it is not promised to others meanwhile.
+// the room for it is not promised to others meanwhile. Of groups that belong
+// together what has no owner waits for that, and its room is kept too.
 func (p *planner) keepRoom(works []*work) {
 	free := map[*work][][2]int{}
 	from := map[*work]map[string]bool{}
@@ -152,9 +213,22 @@ func (p *planner) keepRoom(works []*work) {
 			}
 		}
 	}
-	if len(free) > 0 {
-		p.asIf(works, free, from)
+	if len(free) == 0 {
+		return
 	}
+	if len(works) > 1 {
+		unowned(works, free)
+	}
+	p.asIf(works, free, from)
+}
+
+// unowned adds what has no owner to the ranges, and answers how many that are.
+func unowned(works []*work, free map[*work][][2]int) (n int) {
+	for _, w := range works {
+		free[w] = append(free[w], w.free...)
+		n += w.n
+	}
+	return n
 }
 
 // asIf answers what would be offered if those index ranges had no owner, and

@@ -46,7 +46,8 @@ type tasks map[instance]map[string]bool
 // Only what is away is taken back, nothing has two owners, and a federation at
 // rest stays at rest. Where all asks are alike, so that room is a number, no
 // instance is taken from the region that may still run it unless another has it
-// as soon as that is confirmed, whatever was revoked or confirmed in between.
+// as soon as that is confirmed, whatever was revoked or confirmed in between. A
+// region that keeps or gets instances of a group has all that belong to it.
 func TestWhatIsAwayIsNeverLostOrDoubled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, u := newWorld(), units{}
@@ -63,10 +64,17 @@ func TestWhatIsAwayIsNeverLostOrDoubled(t *testing.T) {
 			cores := rapid.IntRange(1, most).Draw(t, "cores")
 			name := fmt.Sprintf("j%d", i)
 			_ = w.job(name, []string{fmt.Sprintf("prio=%d", rapid.IntRange(0, 1).Draw(t, "prio"))})
-			if err := w.group(fmt.Sprintf("%s/g%d", name, cores), []string{
-				fmt.Sprintf("cpu=%d", cores*1000), "mem=0", fmt.Sprintf("count=%d", rapid.IntRange(1, 5).Draw(t, "count")),
-			}); err != nil {
-				t.Fatal(err)
+			groups := []string{fmt.Sprintf("g%d", cores)}
+			if rapid.Bool().Draw(t, "together") {
+				groups = append(groups, fmt.Sprintf("h%d", cores))
+				w.find(name).Colocate = [][]string{groups}
+			}
+			for _, group := range groups {
+				if err := w.group(name+"/"+group, []string{
+					fmt.Sprintf("cpu=%d", cores*1000), "mem=0", fmt.Sprintf("count=%d", rapid.IntRange(1, 5).Draw(t, "count")),
+				}); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 		w.apply(MakePlan(w.snapshot()))
@@ -80,6 +88,7 @@ func TestWhatIsAwayIsNeverLostOrDoubled(t *testing.T) {
 			w.checkTaken(t, plan, lost)
 			w.apply(plan)
 			w.checkOwners(t)
+			w.checkTogether(t, plan)
 		}
 		// All that is revoked is confirmed: then it has another owner at once.
 		w.confirmAll(t, u, lost)
@@ -136,7 +145,8 @@ func (w *world) confirmAll(t *rapid.T, u units, lost tasks) {
 // confirmSome answers what is revoked, if now says so, and carries out what
 // follows. It says whether there was any.
 func (w *world) confirmSome(t *rapid.T, u units, lost tasks, now func() bool) (some bool) {
-	alike := !slices.ContainsFunc(w.jobs, func(j *Job) bool { return j.Groups[0].Name != "g1" })
+	// A set that waits for more room may take what was kept.
+	alike := !slices.ContainsFunc(w.jobs, func(j *Job) bool { return j.Groups[0].Name != "g1" || j.Colocate != nil })
 	for _, j := range w.jobs {
 		for _, s := range slices.Clone(j.Slots) {
 			if s.Desired != region.DesiredRevoke || !now() {
@@ -154,7 +164,9 @@ func (w *world) confirmSome(t *rapid.T, u units, lost tasks, now func() bool) (s
 			w.report(u, s.Region)
 			// The room was kept: what was taken is placed by the next plan.
 			w.tell(lost)
-			w.apply(MakePlan(w.snapshot()))
+			plan := MakePlan(w.snapshot())
+			w.apply(plan)
+			w.checkTogether(t, plan)
 			for i := s.From; i < s.To; i++ {
 				at := instance{j.Name, s.Group, i}
 				if w.owner(at) == "" && alike {
@@ -189,6 +201,27 @@ func (w *world) owner(at instance) string {
 		}
 	}
 	return ""
+}
+
+// checkTogether: the groups of a job that belong together are to run in the same
+// regions.
+func (w *world) checkTogether(t *rapid.T, plan Plan) {
+	for _, j := range w.jobs {
+		homes := map[string]map[string]bool{}
+		for _, s := range j.Slots {
+			if s.Desired == region.DesiredRun && j.Colocate != nil {
+				if homes[s.Region] == nil {
+					homes[s.Region] = map[string]bool{}
+				}
+				homes[s.Region][s.Group] = true
+			}
+		}
+		for name, groups := range homes {
+			if len(groups) < len(j.Groups) {
+				t.Fatalf("%s is torn apart: of it %s has only %v\n%v\n%s", j.Name, name, groups, j.Slots, plan)
+			}
+		}
+	}
 }
 
 // checkTaken: only what is away is taken back.

@@ -37,6 +37,7 @@ func (w *world) report(u units, name string) {
 	r.Free, r.Capacity = Resources{CPUMilli: int64(free) * 1000}, Resources{CPUMilli: int64(u[name]) * 1000}
 	for cores := 1; cores <= 3; cores++ {
 		w.fits[name][fmt.Sprintf("g%d", cores)] = free / cores
+		w.fits[name][fmt.Sprintf("h%d", cores)] = free / cores
 	}
 }
 
