@@ -103,7 +103,7 @@ func (q *asking) ask(ctx context.Context, regions []string) {
 		r := &q.snapshot.Regions[at]
 		for _, g := range said[i].GetGroups() {
 			hash, known := q.hashes[g.GetGroup()]
-			if !known || len(g.GetRegions()) != 1 || r.Fits == nil {
+			if !known || !asGiven(g) || r.Fits == nil {
 				continue
 			}
 			v := g.GetRegions()[0]
@@ -120,11 +120,19 @@ func (q *asking) ask(ctx context.Context, regions []string) {
 	}
 }
 
+// asGiven says that a region's answer counts for the spec that came along. A
+// region of an earlier version does not know the question, and explains the
+// version that it holds: with what is wanted and runs, and each node; where it
+// holds none of the job it explains the spec, but each node too.
+func asGiven(g *nusav1.GroupExplanation) bool {
+	return len(g.GetRegions()) == 1 && g.GetDesired() == 0 && g.GetRegions()[0].GetTaken() == 0 && len(g.GetNodes()) == 0
+}
+
 // remedy is what the best region that knows one says of a group.
 func (q *asking) remedy(g place.GroupExplanation) string {
 	for _, v := range g.Regions {
 		for _, said := range q.answers[v.Region].GetGroups() {
-			if said.GetGroup() == g.Group && said.GetRemedy() != "" {
+			if said.GetGroup() == g.Group && asGiven(said) && said.GetRemedy() != "" {
 				return v.Region + ": " + said.GetRemedy()
 			}
 		}
