@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/nusa-scheduler/nusa/global/place"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -12,17 +14,20 @@ import (
 const maxAway = 256
 
 // noteAway takes what a region says is away of a job, see place.Away. A
-// checkpoint says nothing of that: the nodes may be back. mu is held.
-func (st *state) noteAway(r *regionState, k jobKey, sum *nusav1.JobSummary) {
+// checkpoint says nothing of that: the nodes may be back. It answers whether more
+// is to be planned than before. mu is held.
+func (st *state) noteAway(r *regionState, k jobKey, sum *nusav1.JobSummary) bool {
 	if st.loading || len(sum.GetAway()) == 0 {
 		delete(r.away, k)
-		return
+		return false
 	}
+	old, said := r.away[k]
 	if r.away == nil {
 		r.away = map[jobKey][]*nusav1.AwayInstances{}
 	}
 	r.away[k] = sum.GetAway()
 	st.pending[k] = struct{}{}
+	return !said || !slices.EqualFunc(old, sum.GetAway(), func(a, b *nusav1.AwayInstances) bool { return proto.Equal(a, b) })
 }
 
 // away is what may still run of a job on lost nodes, as connected regions say:

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -69,4 +71,29 @@ func TestAwayIsTakenBackOnceThereIsRoom(t *testing.T) {
 	alpha.leave()
 	beta.leave()
 	s.stop()
+}
+
+// TestAwayIsNews only when a region says something else than before: a summary
+// that repeats it is no reason to plan again.
+func TestAwayIsNews(t *testing.T) {
+	st := &state{pending: map[jobKey]struct{}{}}
+	r, k := &regionState{}, jobKey{"default", "api"}
+	one := &nusav1.AwayInstances{Group: "web", From: 0, To: 1, Generation: 7, Node: "n1"}
+	two := &nusav1.AwayInstances{Group: "web", From: 1, To: 2, Generation: 7, Node: "n2"}
+	for i, step := range []struct {
+		away []*nusav1.AwayInstances
+		news bool
+	}{
+		{nil, false},
+		{[]*nusav1.AwayInstances{one}, true},
+		{[]*nusav1.AwayInstances{proto.CloneOf(one)}, false},
+		{[]*nusav1.AwayInstances{one, two}, true},
+		{[]*nusav1.AwayInstances{two}, true},
+		{nil, false}, // the node is back
+		{[]*nusav1.AwayInstances{two}, true},
+	} {
+		if got := st.noteAway(r, k, &nusav1.JobSummary{Away: step.away}); got != step.news || len(r.away[k]) != len(step.away) {
+			t.Errorf("step %d: news %t, want %t; held %v", i, got, step.news, r.away[k])
+		}
+	}
 }

@@ -179,9 +179,10 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 	if !complete {
 		return nil
 	}
+	away := false
 	for _, item := range change.Upserts {
 		r.inboxKeys[item.Key] = struct{}{}
-		st.applySummary(r, item.Value)
+		away = st.applySummary(r, item.Value) || away
 	}
 	for _, key := range change.Removed {
 		delete(r.inboxKeys, key)
@@ -193,7 +194,7 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 		delete(r.away, jobKey{namespace, name})
 	}
 	r.summaries, r.dirty = change.Position, true
-	if len(st.ended)+len(st.rollouts)+len(r.away) > 0 {
+	if away || len(st.ended)+len(st.rollouts) > 0 {
 		a.wakePlacer() // which stores how jobs ended, judges rollouts, and looks for room
 	}
 	s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{
@@ -221,20 +222,21 @@ func cutSummary(sum *nusav1.JobSummary) int {
 	return proto.Size(sum)
 }
 
-// applySummary takes one summary unless a newer one is known. mu is held.
-func (st *state) applySummary(r *regionState, sum *nusav1.JobSummary) {
+// applySummary takes one summary unless a newer one is known, and answers
+// whether it says something new of what is away. mu is held.
+func (st *state) applySummary(r *regionState, sum *nusav1.JobSummary) (away bool) {
 	k := jobKey{sum.GetNamespace(), sum.GetJob()}
 	j := st.jobs[k]
 	if sum.GetLocal() || j == nil || j.rec == nil {
-		return
+		return false
 	}
 	old := j.summaries[r.name]
 	if old != nil && (old.GetIncarnation() > sum.GetIncarnation() ||
 		old.GetIncarnation() == sum.GetIncarnation() && old.GetIndex() > sum.GetIndex()) {
-		return
+		return false
 	}
 	j.summaries[r.name] = sum
-	st.noteAway(r, k, sum)
+	away = st.noteAway(r, k, sum)
 	if !st.loading {
 		st.events.troubled(r.name, k.String(), old, sum)
 	}
@@ -245,6 +247,7 @@ func (st *state) applySummary(r *regionState, sum *nusav1.JobSummary) {
 	if j.mayRevert() || len(j.stages) > 0 {
 		st.rollouts[k] = struct{}{}
 	}
+	return away
 }
 
 // next is the next message of the sets that the region is to have, nil when it
