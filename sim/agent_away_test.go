@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -54,12 +55,12 @@ func only(ctx context.Context, f *sim.Federation, region, name string) (*nusav1.
 	return out, nil
 }
 
-// instanceEvents follows what a region's instances do, from now on.
-func instanceEvents(t *testing.T, f *sim.Federation, region string) (heard func() []*nusav1.Event) {
+// follow what a server tells, from now on.
+func follow(t *testing.T, server grpc.ClientConnInterface, req *nusav1.WatchEventsRequest) (told func() []*nusav1.Event) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	stream, err := nusav1.NewEventsClient(f.Server(region, 1)).Watch(ctx, &nusav1.WatchEventsRequest{Instances: true})
+	stream, err := nusav1.NewEventsClient(server).Watch(ctx, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,9 +78,7 @@ func instanceEvents(t *testing.T, f *sim.Federation, region string) (heard func(
 	return func() (out []*nusav1.Event) {
 		cancel()
 		for ev := range events {
-			if strings.HasPrefix(ev.GetType(), "instance.") {
-				out = append(out, ev)
-			}
+			out = append(out, ev)
 		}
 		return out
 	}
@@ -143,7 +142,7 @@ func TestUpperTiersAwayForAnHour(t *testing.T) {
 		heal := f.Cut(agents, []string{f.ServerIP("alpha", 1)})
 		f.StartServer("alpha", 1)
 		f.Master("alpha")
-		heard := instanceEvents(t, f, "alpha")
+		heard := follow(t, f.Server("alpha", 1), &nusav1.WatchEventsRequest{Instances: true})
 		heal()
 		f.StartGlobal(1)
 		f.AwaitRegions()
@@ -248,6 +247,9 @@ func awayEvents(t *testing.T, events []*nusav1.Event) {
 	count := map[string]int{}
 	restarts := 0
 	for _, ev := range events {
+		if !strings.HasPrefix(ev.GetType(), "instance.") {
+			continue
+		}
 		_, name, _ := strings.Cut(ev.GetSubject(), "/")
 		count[name+" "+strings.TrimPrefix(ev.GetType(), "instance.")]++
 		if name == "flaps" {

@@ -64,35 +64,6 @@ func ids(t *testing.T, f *sim.Federation, name string) (out []string) {
 	return out
 }
 
-// globalEvents follows what a global server tells, from now on.
-func globalEvents(t *testing.T, f *sim.Federation) (told func() []*nusav1.Event) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	stream, err := nusav1.NewEventsClient(f.Global(1)).Watch(ctx, &nusav1.WatchEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	events := make(chan *nusav1.Event, 4096)
-	go func() {
-		defer close(events)
-		for {
-			ev, err := stream.Recv()
-			if err != nil {
-				return
-			}
-			events <- ev
-		}
-	}()
-	return func() (out []*nusav1.Event) {
-		cancel()
-		for ev := range events {
-			out = append(out, ev)
-		}
-		return out
-	}
-}
-
 // TestAwayForLongWithoutAnotherNode: an agent is away for longer than
 // disconnect.after, and no other node takes what it runs. Whatever happens to
 // masters and global servers meanwhile, it goes on as it was: the same
@@ -166,7 +137,7 @@ func TestAwayForLongAndAnotherRegionHasRoom(t *testing.T) {
 				f.Submit(service("web", 3, "regions: {prefer: [{name: alpha, weight: 100}]}"))
 				awaitRunsOnce(f, 10*time.Second, "web", 3)
 				before := ids(t, f, "web")
-				told := globalEvents(t, f)
+				told := follow(t, f.Global(1), &nusav1.WatchEventsRequest{})
 				back := cutOff(f, 1)
 				if later {
 					f.Eventually(2*time.Minute, "it waits", func(ctx context.Context) error { return awayAs(ctx, f, "web", "alpha-agent-1 has been silent for") })

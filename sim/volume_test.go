@@ -23,7 +23,7 @@ func TestVolumeOfOneNode(t *testing.T) {
 				"alpha-agent-2": {dir}, "beta-agent-1": {dir + "s"},
 			}}
 			inBubble(t, opts, func(t *testing.T, f *sim.Federation) {
-				told := globalEvents(t, f)
+				told := follow(t, f.Global(1), &nusav1.WatchEventsRequest{})
 				f.Submit(behaving("web", "service", "", "volumes: {data: {source: "+dir+"}}", ""))
 				awaitRunsOnce(f, 10*time.Second, "web", 1)
 				before := ids(t, f, "web")
