@@ -54,16 +54,23 @@ func refused(err error, code int) bool {
 func newEngine(cfg Config) (*engine, error) {
 	e := &engine{address: cfg.Address, base: "http://incus", project: cfg.Project}
 	var dialer net.Dialer
+	// Over its socket the daemon (6.0) reads the first bytes of a connection before
+	// it accepts the next one. A client that keeps connections may open one and then
+	// not use it, because another became free meanwhile: until that one is given up
+	// the daemon answers nobody, and no container starts. So each request has a
+	// connection of its own, which costs little on one machine. Over HTTPS the
+	// handshake speaks at once.
+	alone := true
 	e.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialer.DialContext(ctx, "unix", cfg.Address)
 	}
 	if strings.HasPrefix(cfg.Address, "https://") {
 		e.base, e.dial = strings.TrimSuffix(cfg.Address, "/"), dialer.DialContext
-		e.tls = cfg.TLS
+		e.tls, alone = cfg.TLS, false
 	} else if !strings.HasPrefix(cfg.Address, "/") {
 		return nil, fmt.Errorf("incus address %q: neither the absolute path of a socket nor https://", cfg.Address)
 	}
-	e.http = &http.Client{Transport: &http.Transport{DialContext: e.dial, TLSClientConfig: e.tls, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second}}
+	e.http = &http.Client{Transport: &http.Transport{DialContext: e.dial, TLSClientConfig: e.tls, DisableKeepAlives: alone, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second}}
 	return e, nil
 }
 

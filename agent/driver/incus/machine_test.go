@@ -66,7 +66,13 @@ func pretend(t *testing.T, p *pretender) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: p}
+	// A connection that is kept may be one that says nothing, and the daemon would
+	// accept no other.
+	srv := &http.Server{Handler: p, ConnState: func(_ net.Conn, s http.ConnState) {
+		if s == http.StateIdle {
+			t.Error("a connection to the daemon's socket outlives its request")
+		}
+	}}
 	go func() { _ = srv.Serve(lis) }()
 	t.Cleanup(func() { srv.Close() })
 	d, err := New(Config{Dir: t.TempDir(), Address: socket, Init: []string{"/bin/true"}})

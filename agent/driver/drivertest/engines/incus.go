@@ -58,7 +58,9 @@ func NewIncus(network *Network) (*Incus, error) {
 	if err := os.MkdirAll("/var/lib/lxcfs", 0o755); err != nil {
 		return i, err
 	}
-	i.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	// A connection that says nothing keeps the daemon from accepting another one:
+	// none is kept.
+	i.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", i.Socket())
 	}}
 	if err := i.Start(); err != nil {
