@@ -95,8 +95,24 @@ func private(fi fs.FileInfo, file bool) error {
 	return nil
 }
 
-// CanSecrets says why this node cannot keep secrets in memory; nil = it can.
+// CanSecrets says why no job can have secrets here; nil = jobs can. Which ones
+// there are is looked at when a task begins.
 func (s *Setup) CanSecrets() error {
+	if s.cfg.SecretsDir == "" {
+		return errors.New("its agent has none (--secrets-dir)")
+	}
+	fi, err := os.Stat(s.cfg.SecretsDir)
+	if err == nil {
+		err = private(fi, false)
+	}
+	if err != nil {
+		return fmt.Errorf("the folder of --secrets-dir: %w", plain(err))
+	}
+	return s.canHide()
+}
+
+// canHide says why this node cannot keep secrets in memory; nil = it can.
+func (s *Setup) canHide() error {
 	s.probe.Do(func() {
 		dir := filepath.Join(s.cfg.Dir, ".probe")
 		if s.tmpfs = os.MkdirAll(dir, 0o700); s.tmpfs != nil {
@@ -136,7 +152,7 @@ func mounted(dir string) bool {
 
 // writeSecrets puts a task's secrets into memory. On a disk they never are.
 func (s *Setup) writeSecrets(t Task, who owner) error {
-	if err := s.CanSecrets(); err != nil {
+	if err := s.canHide(); err != nil {
 		return &Error{Field: "secrets", Err: fmt.Errorf("%w: %w", driver.ErrNotAllowed, err), Final: true}
 	}
 	dir := s.SecretsDir(t.Alloc, t.Name)

@@ -32,7 +32,7 @@ func withSecrets(t *testing.T) (*Setup, string) {
 	t.Helper()
 	dir := secretsDir(t)
 	s := newSetup(t, func(o *Config) { o.SecretsDir = dir })
-	if err := s.CanSecrets(); err != nil {
+	if err := s.canHide(); err != nil {
 		t.Skip("no memory for secrets on this host:", err)
 	}
 	return s, dir
@@ -163,6 +163,37 @@ func TestSecretsRefused(t *testing.T) {
 	}
 	if err := newSetup(t, nil).Admit(needs("db")); !errors.Is(err, ErrSecretMissing) || !strings.Contains(err.Error(), "--secrets-dir") {
 		t.Errorf("a node without secrets: %v", err)
+	}
+}
+
+// TestCanSecrets: a node says beforehand, and again when its operator changes
+// something, whether a job can have secrets there; no path is told.
+func TestCanSecrets(t *testing.T) {
+	s, dir := withSecrets(t)
+	says := func(s *Setup, want string) {
+		t.Helper()
+		if err := s.CanSecrets(); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), dir)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	says(newSetup(t, nil), "its agent has none (--secrets-dir)")
+	says(s, "")
+	for _, mode := range []fs.FileMode{0o750, 0o700} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		says(s, map[fs.FileMode]string{0o750: "--secrets-dir: others may read it"}[mode])
+	}
+	if err := os.Rename(dir, dir+"-linked"); err != nil {
+		t.Fatal(err)
+	}
+	says(s, "--secrets-dir: no such file or directory")
+	if err := os.Symlink(dir+"-linked", dir); err != nil {
+		t.Fatal(err)
+	}
+	says(s, "") // as its secrets are read
+	if err := s.Admit(needs("db")); err != nil {
+		t.Error(err)
 	}
 }
 
