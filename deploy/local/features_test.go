@@ -189,9 +189,11 @@ func (f *fleet) running(job string, keys []string, restarts int32) {
 	f.eventually(60*time.Second, fmt.Sprintf("all run after %d restarts", restarts), func(context.Context) error {
 		all := f.allocs(job)
 		for _, key := range keys {
-			a := all[key]
-			if a.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING || a.GetTasks()["main"].GetRestarts() != restarts {
-				return fmt.Errorf("%s is %s: %s, %v", key, a.GetState(), a.GetMessage(), a.GetTasks()["main"])
+			a, running := all[key], nusav1.AllocState_ALLOC_STATE_RUNNING
+			// The allocation counts as running through a restart, its task does not.
+			n := a.GetTasks()["main"]
+			if a.GetState() != running || n.GetState() != running || n.GetRestarts() != restarts {
+				return fmt.Errorf("%s is %s: %s, %v", key, a.GetState(), a.GetMessage(), n)
 			}
 		}
 		return nil
