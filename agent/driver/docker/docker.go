@@ -16,6 +16,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/system"
 	"github.com/moby/moby/client"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
@@ -138,10 +139,15 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 		notes = append(notes, "this engine does not limit: "+strings.Join(missing, ", "))
 	}
 	if d.local() {
-		if note := mounts.ByPath(); note != "" {
-			notes = append(notes, note)
+		f.Capabilities = append(f.Capabilities, driver.CapExec)
+		if why := d.apart(info); why != "" {
+			notes = append(notes, "no volumes, no secrets: "+why)
+		} else {
+			if note := mounts.ByPath(); note != "" {
+				notes = append(notes, note)
+			}
+			f.Capabilities = append(f.Capabilities, driver.CapMounts, driver.CapSecrets, driver.CapVolumes)
 		}
-		f.Capabilities = append(f.Capabilities, driver.CapExec, driver.CapMounts, driver.CapSecrets, driver.CapVolumes)
 	}
 	f.Message = strings.Join(notes, "; ")
 	slices.Sort(f.Capabilities)
@@ -151,6 +157,15 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 
 // local: the engine's processes are this host's.
 func (d *Driver) local() bool { return strings.HasPrefix(d.cfg.Host, "unix://") }
+
+// apart says why the engine cannot give containers what the agent mounts; "" = as
+// far as is known it can.
+func (d *Driver) apart(info system.Info) string {
+	if slices.Contains(info.SecurityOptions, "name=rootless") {
+		return "the engine is rootless: it has users and mounts of its own"
+	}
+	return d.stage.Unseen(strings.TrimPrefix(d.cfg.Host, "unix://"))
+}
 
 // wrap says which engine an error is of, and what to do where this user may not
 // ask it.

@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
+	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
@@ -41,6 +44,29 @@ func shell(script string) map[string]any {
 // stoppable runs until it is asked to end.
 func stoppable(then string) map[string]any {
 	return shell("trap '" + then + "' TERM; while true; do sleep 0.02; done")
+}
+
+// TestEngineApart: an engine in a mount namespace of its own is known for that
+// before a task is placed there; one that shares the agent's has volumes.
+func TestEngineApart(t *testing.T) {
+	shares := open(t, newEngine(t), t.TempDir()).Fingerprint(t.Context())
+	if err := mounts.Usable(); err != nil {
+		t.Skip("skipped: ", err)
+	}
+	dockerd, err := exec.LookPath("dockerd")
+	must(t, err)
+	bin := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(bin, "dockerd"), []byte("#!/bin/sh\nexec unshare --mount --propagation private "+dockerd+" \"$@\"\n"), 0o755))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	away := open(t, newEngine(t), t.TempDir()).Fingerprint(t.Context())
+	for name, c := range map[string]struct {
+		f   driver.Fingerprint
+		can bool
+	}{"with the agent's mounts": {shares, true}, "with its own": {away, false}} {
+		if can := slices.Contains(c.f.Capabilities, driver.CapVolumes); can != c.can || !c.f.Healthy || strings.Contains(c.f.Message, "no volumes, no secrets: its process") == c.can {
+			t.Errorf("%s: %+v", name, c.f)
+		}
+	}
 }
 
 func TestContract(t *testing.T) {

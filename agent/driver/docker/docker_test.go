@@ -3,6 +3,7 @@ package docker
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,29 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%v: %v, want %q", config, err, field)
 		}
 		d.Close()
+	}
+}
+
+// TestRootless: an engine that says that it has mounts of its own is given no
+// task that needs the agent's, and node status says why.
+func TestRootless(t *testing.T) {
+	for options, want := range map[string]bool{"name=seccomp,profile=builtin name=cgroupns": true, "name=seccomp,profile=builtin name=rootless": false} {
+		e := newFakeEngine(t)
+		e.info = map[string]any{"OSType": "linux", "ServerVersion": "28.0", "SecurityOptions": strings.Fields(options)}
+		d, err := New(Config{Dir: t.TempDir(), Host: e.host})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := d.Fingerprint(t.Context())
+		d.Close()
+		for _, c := range []string{driver.CapMounts, driver.CapSecrets, driver.CapVolumes} {
+			if slices.Contains(f.Capabilities, c) != want {
+				t.Errorf("%s: %s is among %v: %t", options, c, f.Capabilities, !want)
+			}
+		}
+		if !f.Healthy || !slices.Contains(f.Capabilities, driver.CapExec) || strings.Contains(f.Message, "no volumes, no secrets: the engine is rootless") == want {
+			t.Errorf("%s: %+v", options, f)
+		}
 	}
 }
 

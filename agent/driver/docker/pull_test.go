@@ -27,6 +27,7 @@ type fakeEngine struct {
 	images map[string]bool
 	pulls  []string // "IMAGE USER:PASSWORD"
 	refuse string   // what a registry says to every pull
+	info   map[string]any
 }
 
 func newFakeEngine(t *testing.T, images ...string) *fakeEngine {
@@ -66,6 +67,10 @@ func (e *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/_ping":
 	case path == "/version":
 		answer(200, map[string]string{"Arch": "amd64"})
+	case path == "/info" && e.info != nil:
+		answer(200, e.info)
+	case path == "/containers/json":
+		answer(200, []any{})
 	case path == "/images/create":
 		name := r.URL.Query().Get("fromImage") + ":" + r.URL.Query().Get("tag")
 		who := ""

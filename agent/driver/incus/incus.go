@@ -175,18 +175,35 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 		return f
 	}
 	f.Healthy = true
-	f.Capabilities = []string{driver.CapCPULimit, driver.CapExec, driver.CapMemoryLimit, driver.CapMounts,
-		driver.CapRecover, driver.CapSecrets, driver.CapSelfFencing, driver.CapStats, driver.CapUpdate, driver.CapVolumes}
+	f.Capabilities = []string{driver.CapCPULimit, driver.CapExec, driver.CapMemoryLimit,
+		driver.CapRecover, driver.CapSelfFencing, driver.CapStats, driver.CapUpdate}
+	var notes []string
 	if !strings.Contains(server.Environment.Driver, "qemu") {
-		f.Message = "no virtual machines: the daemon runs " + server.Environment.Driver
+		notes = append(notes, "no virtual machines: the daemon runs "+server.Environment.Driver)
 	}
-	if note := mounts.ByPath(); note != "" {
-		f.Message = strings.TrimPrefix(f.Message+"; "+note, "; ")
+	if why := d.apart(); why != "" {
+		notes = append(notes, "no volumes, no secrets: "+why)
+	} else {
+		f.Capabilities = append(f.Capabilities, driver.CapMounts, driver.CapSecrets, driver.CapVolumes)
+		if note := mounts.ByPath(); note != "" {
+			notes = append(notes, note)
+		}
 	}
+	slices.Sort(f.Capabilities)
 	if err := d.sweep(ctx); err != nil {
-		f.Message = strings.TrimPrefix(f.Message+"; left-overs not deleted: "+err.Error(), "; ")
+		notes = append(notes, "left-overs not deleted: "+err.Error())
 	}
+	f.Message = strings.Join(notes, "; ")
 	return f
+}
+
+// apart says why the daemon cannot give instances what the agent mounts; "" = as
+// far as is known it can.
+func (d *Driver) apart() string {
+	if !strings.HasPrefix(d.cfg.Address, "/") {
+		return "" // over HTTPS its process is not known
+	}
+	return d.stage.Unseen(d.cfg.Address)
 }
 
 // Status: see driver.Driver.
