@@ -84,6 +84,7 @@ type Plan struct {
 	limits Limits
 	peers  map[string]*planned
 	queue  queue
+	held   queue // due, but there was no room: see Take
 	tokens float64
 	filled time.Time // when tokens was last right
 }
@@ -91,7 +92,8 @@ type Plan struct {
 // planned is what the plan knows of a peer.
 type planned struct {
 	next   Probe
-	index  int // in the queue
+	held   bool
+	index  int // in the queue, or in held
 	weight float64
 	every  time.Duration // between probes in steady state
 	quick  int           // probes left at quickInterval
@@ -115,9 +117,9 @@ func (p *Plan) Every(peer string) time.Duration {
 	return 0
 }
 
-// Longest is the longest that any peer waits from one probe to the next, even
-// if all others are preferred, new or failing: the longest interval, and one
-// round over all peers.
+// Longest is the longest that any peer waits from one probe to the next unless it
+// is held, even if all others are preferred, new or failing: the longest
+// interval, and one round over all peers.
 func (p *Plan) Longest() time.Duration {
 	n := float64(len(p.peers))
 	even := max(p.limits.Interval, seconds(n/(p.limits.Budget*steadyShare*evenShare)))
@@ -126,19 +128,20 @@ func (p *Plan) Longest() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// SetPeers replaces the peers; those that stay keep their turn.
+// SetPeers replaces the peers; those that stay keep their turn, and none is held
+// any more.
 func (p *Plan) SetPeers(names []string, now time.Time, rnd func() float64) {
 	p.refill(now)
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	peers := make(map[string]*planned, len(names))
-	p.queue = p.queue[:0]
+	p.queue, p.held = p.queue[:0], p.held[:0]
 	for _, name := range names {
 		e := p.peers[name]
 		if e == nil {
 			at := now.Add(time.Duration(rnd() * float64(firstSpread)))
 			e = &planned{next: Probe{At: at, Peer: name, Method: UDP}, quick: quickProbes}
 		}
-		e.index = len(p.queue)
+		e.index, e.held = len(p.queue), false
 		peers[name] = e
 		p.queue = append(p.queue, e)
 	}
@@ -209,18 +212,24 @@ func (p *Plan) share() {
 }
 
 // Take gives the probes to send now, the longest due first, as far as the
-// budget goes, and the time to ask again; that is zero without peers.
-func (p *Plan) Take(now time.Time, rnd func() float64) (due []Probe, again time.Time) {
+// budget goes, and the time to ask again; that is zero where none waits for one.
+// A probe that does not fit, asked in the order of sending, is held: it keeps its
+// due time until Resume, counts nowhere, and lets the others pass.
+func (p *Plan) Take(now time.Time, rnd func() float64, fits func(Probe) bool) (due []Probe, again time.Time) {
 	p.refill(now)
 	for len(p.queue) > 0 && p.tokens >= 1 && !p.queue[0].next.At.After(now) {
-		p.tokens--
 		e := p.queue[0]
+		if !fits(e.next) {
+			p.move(e, true)
+			continue
+		}
+		p.tokens--
 		due = append(due, e.next)
 		p.sent(e, now, rnd)
 		heap.Fix(&p.queue, e.index)
 	}
 	if len(p.queue) == 0 {
-		return nil, time.Time{}
+		return due, time.Time{}
 	}
 	again = p.queue[0].next.At
 	if p.tokens < 1 {
@@ -231,6 +240,28 @@ func (p *Plan) Take(now time.Time, rnd func() float64) (due []Probe, again time.
 		}
 	}
 	return due, again
+}
+
+// Held is the number of probes that did not fit.
+func (p *Plan) Held() int { return len(p.held) }
+
+// Resume lets so many of the probes that are held, the longest due first, be
+// taken again.
+func (p *Plan) Resume(count int) {
+	for ; count > 0 && len(p.held) > 0; count-- {
+		p.move(p.held[0], false)
+	}
+}
+
+// move holds a peer's next probe, or lets it be taken.
+func (p *Plan) move(e *planned, hold bool) {
+	from, to := &p.held, &p.queue
+	if hold {
+		from, to = to, from
+	}
+	heap.Remove(from, e.index)
+	e.held = hold
+	heap.Push(to, e)
 }
 
 // refill follows the token bucket; it holds a tenth of a second's budget. Where
@@ -244,7 +275,7 @@ func (p *Plan) refill(now time.Time) {
 	case gone >= 0:
 		p.tokens = min(full, p.tokens+gone.Seconds()*p.limits.Budget)
 	default:
-		for _, e := range p.queue {
+		for _, e := range p.peers {
 			e.next.At = e.next.At.Add(gone)
 		}
 	}
@@ -290,6 +321,9 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 	if method == UDP {
 		e.silent = 0
 		e.next.Method = UDP
+		if e.held {
+			p.move(e, false) // it was for TCP, as a rule
+		}
 	} else {
 		e.tcp = true
 	}
@@ -324,14 +358,18 @@ func (p *Plan) Lost(peer, lostMethod string, now time.Time, rnd func() float64) 
 func (p *Plan) sooner(e *planned, at time.Time) {
 	if at.Before(e.next.At) {
 		e.next.At = at
-		heap.Fix(&p.queue, e.index)
+		if e.held {
+			heap.Fix(&p.held, e.index)
+		} else {
+			heap.Fix(&p.queue, e.index)
+		}
 	}
 }
 
 // Upcoming lists each peer's next probe, the earliest first.
 func (p *Plan) Upcoming() []Probe {
-	all := make([]Probe, 0, len(p.queue))
-	for _, e := range p.queue {
+	all := make([]Probe, 0, len(p.peers))
+	for _, e := range p.peers {
 		all = append(all, e.next)
 	}
 	slices.SortFunc(all, earlier)
@@ -353,5 +391,14 @@ func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].index, q[j].index = i, j
 }
-func (q *queue) Push(x any) { *q = append(*q, x.(*planned)) } // for heap.Interface: SetPeers fills it
-func (q *queue) Pop() any   { panic("the plan's queue is only ever replaced as a whole") }
+func (q *queue) Push(x any) {
+	e := x.(*planned)
+	e.index = len(*q)
+	*q = append(*q, e)
+}
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	*q = (*q)[:last]
+	return e
+}

@@ -24,6 +24,7 @@ type world struct {
 	now  time.Time
 	// answers says after how long a probe is answered; false: after 2 s lost.
 	answers func(p Probe, at time.Duration) (time.Duration, bool)
+	fits    func(Probe) bool
 	events  []event
 	log     strings.Builder
 	sent    []Probe
@@ -41,8 +42,10 @@ type event struct {
 	do func()
 }
 
+func anyProbe(Probe) bool { return true }
+
 func newWorld(limits Limits) *world {
-	return &world{plan: NewPlan(limits), rnd: rand.New(rand.NewPCG(7, 7)), now: epoch,
+	return &world{plan: NewPlan(limits), rnd: rand.New(rand.NewPCG(7, 7)), now: epoch, fits: anyProbe,
 		answers: func(Probe, time.Duration) (time.Duration, bool) { return 80 * time.Millisecond, true }}
 }
 
@@ -58,7 +61,7 @@ func (w *world) setPeers(names ...string) {
 // run plays until the time given.
 func (w *world) run(until time.Duration) {
 	for {
-		due, again := w.plan.Take(w.now, w.rnd.Float64)
+		due, again := w.plan.Take(w.now, w.rnd.Float64, w.fits)
 		for _, p := range due {
 			w.sent = append(w.sent, p)
 			w.took = append(w.took, taken{p.Peer, w.now})
@@ -337,7 +340,7 @@ func TestPlanOutlivesClockJumps(t *testing.T) {
 					waited[name] += step
 				}
 			}
-			due, again := p.Take(now, rnd.Float64)
+			due, again := p.Take(now, rnd.Float64, anyProbe)
 			if again.Before(now) && len(due) == 0 || again.After(now.Add(time.Hour)) {
 				t.Fatalf("at %v: ask again at %v", now, again)
 			}

@@ -56,10 +56,12 @@ type Config struct {
 
 const (
 	defaultTimeout = 2 * time.Second
-	// maxDials bounds the TCP probes and name look-ups under way; beyond it
-	// the probe is skipped. It holds what the default budget sends into the
-	// void within the default time-out.
+	// maxDials bounds the TCP probes and name look-ups under way; beyond it they
+	// wait in the plan. It holds what the default budget sends into the void
+	// within the default time-out.
 	maxDials = 256
+	// heldEvery is how often the prober says that probes wait for room.
+	heldEvery = 10 * time.Minute
 	// Where the kernel does not say when answers came, the prober sees by how
 	// late it is woken what its own scheduling delay is. It wakes for that shortly before an answer is due, by this share of the
 	// round trip, and then again and again until it comes: every watchTick or,
@@ -101,6 +103,8 @@ type Prober struct {
 	weighed  time.Time // when the plan was last told weights
 	wakeAt   time.Time // when the loop wants to be woken
 	grace    time.Time // until then nothing is held lost
+	dials    int       // under way, and those that step has given out
+	heldTold time.Time // when it was last said that probes wait for room
 	stamped  bool      // the kernel says when answers came
 }
 
@@ -292,8 +296,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	p.stamped = stamped
 	p.mu.Unlock()
 	g, ctx := errgroup.WithContext(ctx)
-	var dials errgroup.Group
-	dials.SetLimit(maxDials)
+	var dials sync.WaitGroup
 	g.Go(func() error {
 		p.loop(ctx, conn, &dials)
 		return nil
@@ -304,7 +307,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		return conn.Close()
 	})
 	err = g.Wait()
-	_ = dials.Wait() // they settle their probes themselves
+	dials.Wait() // they settle their probes themselves
 	if err != nil {
 		return fmt.Errorf("prober of %s: %w", p.cfg.Region, err)
 	}
@@ -320,7 +323,7 @@ func (p *Prober) poke() {
 }
 
 // loop sends what is due, notices what is lost, and reports changes.
-func (p *Prober) loop(ctx context.Context, conn net.PacketConn, dials *errgroup.Group) {
+func (p *Prober) loop(ctx context.Context, conn net.PacketConn, dials *sync.WaitGroup) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -344,8 +347,16 @@ func (p *Prober) loop(ctx context.Context, conn net.PacketConn, dials *errgroup.
 	}
 }
 
+// sending is a probe of the plan, and what it takes to send it.
+type sending struct {
+	Probe
+	addr string
+	// dials says that it may block: it has one of maxDials places.
+	dials bool
+}
+
 // step settles lost probes and takes the due ones from the plan.
-func (p *Prober) step(now time.Time) (due []Probe, again time.Time) {
+func (p *Prober) step(now time.Time) (due []sending, again time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wakeAt = time.Time{} // awake
@@ -359,7 +370,32 @@ func (p *Prober) step(now time.Time) (due []Probe, again time.Time) {
 			}
 		}
 	}
-	return p.plan.Take(now, p.rnd.Float64)
+	p.plan.Resume(maxDials - p.dials)
+	_, again = p.plan.Take(now, p.rnd.Float64, func(d Probe) bool {
+		s := p.sending(d)
+		if s.dials && p.dials >= maxDials {
+			return false
+		}
+		if s.dials {
+			p.dials++
+		}
+		due = append(due, s)
+		return true
+	})
+	if held := p.plan.Held(); held > 0 && now.Sub(p.heldTold) >= heldEvery {
+		p.heldTold = now
+		p.cfg.Logger.Warn("probes wait: too many connects and look-ups of names under way", "waiting", held, "limit", maxDials)
+	}
+	return due, again
+}
+
+// sending says to which address a probe goes, and whether it may block: TCP and
+// look-ups of names do. p.mu is held.
+func (p *Prober) sending(d Probe) sending {
+	addresses := p.peers[d.Peer].Addresses // the plan has the same peers
+	addr := addresses[d.Address%len(addresses)]
+	_, err := netip.ParseAddrPort(addr)
+	return sending{d, addr, d.Method == TCP || err != nil}
 }
 
 // sleep is how long the loop may rest: until the plan's next probe, the next

@@ -6,39 +6,34 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
-// send carries out one probe of the plan. What may block (TCP, name look-ups)
-// gets a goroutine; if too many are under way the probe is left out.
-func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *errgroup.Group, d Probe) {
-	p.mu.Lock()
-	known := p.peers[d.Peer]
-	if known == nil {
-		p.mu.Unlock()
+// send carries out one probe of the plan. What may block gets a goroutine.
+func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *sync.WaitGroup, d sending) {
+	if !d.dials {
+		p.sendUDP(ctx, conn, d.Peer, d.addr) // the loop goes on to watch it
 		return
 	}
-	addr := known.Addresses[d.Address%len(known.Addresses)]
-	p.mu.Unlock()
-
-	if _, err := netip.ParseAddrPort(addr); err == nil && d.Method == UDP {
-		p.sendUDP(ctx, conn, d.Peer, addr) // the loop goes on to watch it
-		return
-	}
-	started := dials.TryGo(func() error {
+	dials.Go(func() {
 		if d.Method == TCP {
-			p.probeTCP(ctx, d.Peer, addr)
+			p.probeTCP(ctx, d.Peer, d.addr)
 		} else {
-			p.sendUDP(ctx, conn, d.Peer, addr)
+			p.sendUDP(ctx, conn, d.Peer, d.addr)
 			p.poke() // so that the loop watches it
 		}
-		return nil
+		p.dialled()
 	})
-	if !started {
-		p.cfg.Logger.Warn("probe left out: too many under way", "peer", d.Peer, "limit", maxDials)
+}
+
+// dialled gives the place of a probe that may have blocked to one that is held.
+func (p *Prober) dialled() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dials--
+	if p.plan.Held() > 0 {
+		p.poke()
 	}
 }
 
