@@ -63,6 +63,19 @@ func TestAwayIsTakenBackOnceThereIsRoom(t *testing.T) {
 		t.Error("beta has it, and alpha has not confirmed")
 	}
 	beta.mu.Unlock()
+	// Alpha hears of it again, and keeps it; then it is away anew.
+	if !back.GetUnlessHeard() {
+		t.Error("it is to be given up although its node may be back")
+	}
+	alpha.answer(answerTo(back, nusav1.SlotState_SLOT_STATE_KEPT))
+	kept := alpha.waitSlot("default/api/web/1", func(s *nusav1.Slot) bool {
+		return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetGeneration() > back.GetGeneration()
+	})
+	alpha.answer(answerTo(back, nusav1.SlotState_SLOT_STATE_REVOKED)) // of before
+	says(4, kept.GetGeneration())
+	back = alpha.waitSlot("default/api/web/1", func(s *nusav1.Slot) bool {
+		return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE && s.GetGeneration() == kept.GetGeneration()
+	})
 	alpha.answer(answerTo(back, nusav1.SlotState_SLOT_STATE_REVOKED))
 	moved := beta.waitSlot("default/api/web/1", accepted)
 	if moved.GetGeneration() <= slot.GetGeneration() {

@@ -180,6 +180,51 @@ func TestAwayForLongAndAnotherRegionHasRoom(t *testing.T) {
 	}
 }
 
+// TestBackWhileItIsTakenBack: another region has room, and the order to give up
+// what is away is on its way when the node is heard again. Then it stays where
+// it is, and nothing of it begins anew.
+func TestBackWhileItIsTakenBack(t *testing.T) {
+	inBubble(t, sim.Options{Regions: []string{"alpha", "beta"}, Agents: 1}, func(t *testing.T, f *sim.Federation) {
+		f.Stop("beta-agent-1")
+		time.Sleep(time.Minute)
+		f.Submit(service("web", 3, "regions: {prefer: [{name: alpha, weight: 100}]}"))
+		awaitRunsOnce(f, 10*time.Second, "web", 3)
+		before := ids(t, f, "web")
+		told := follow(t, f.Global(1), &nusav1.WatchEventsRequest{})
+		back := cutOff(f, 1)
+		f.Eventually(2*time.Minute, "it waits", func(ctx context.Context) error { return awayAs(ctx, f, "web", "alpha-agent-1 has been silent for") })
+		heal := f.Cut([]string{f.ServerIP("alpha", 1)}, f.GlobalIPs())
+		f.StartAgent("beta", 1)
+		time.Sleep(2 * time.Second) // it is revoked, and alpha does not know
+		back()
+		time.Sleep(3 * time.Second)
+		heal()
+		time.Sleep(2 * time.Minute)
+		if err := f.RunsOnce(t.Context(), "web", "web", 3); err != nil {
+			t.Error(err)
+		}
+		if after := ids(t, f, "web"); !slices.Equal(before, after) {
+			t.Errorf("%v run, it was %v", after, before)
+		}
+		for i, n := range f.Begun() {
+			if n != 1 {
+				t.Errorf("%v was begun %d times", i, n)
+			}
+		}
+		types := map[string]int{}
+		for _, ev := range told() {
+			types[ev.GetType()]++
+		}
+		if types["slot.revoking"] == 0 || types["slot.kept"] == 0 {
+			t.Errorf("told %v: it was not taken back and kept", types)
+		}
+		j, err := f.Job(t.Context(), "web")
+		if err != nil || j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_RUNNING {
+			t.Errorf("%v, %v", j.GetStatus(), err)
+		}
+	})
+}
+
 // TestDecidedWhileTheOnlyNodeIsAway: what is decided about a job while it may
 // still run on the only node reaches that when it is back.
 func TestDecidedWhileTheOnlyNodeIsAway(t *testing.T) {

@@ -16,7 +16,9 @@ import (
 // once other regions have room: at that moment, and not before, the region
 // gives up on the lost node. What is taken back is placed when the region has
 // confirmed, so an instance never has two owners; what the lost node still runs
-// ends when it is back.
+// ends when it is back. If the node is back before the region has given up, the
+// region keeps the instance (region.Kept). Groups that belong together move
+// whichever of their nodes are back meanwhile: else they might be torn apart.
 type Away struct {
 	Group, Region string
 	From, To      int
@@ -75,7 +77,7 @@ func (p *planner) rescue(j *Job) {
 		if len(works) > 1 && (placed < want || p.tears(tried)) {
 			offers, p.ledger = nil, before
 		}
-		p.takeBack(j, stretches, offers)
+		p.takeBack(j, stretches, offers, len(works) == 1)
 		for i, w := range works {
 			if explained := w.n > 0 || len(w.given) > 0 || j.Explain; len(offers) == 0 && len(free[w]) > 0 && !explained {
 				p.explainAway(tried[i])
@@ -151,8 +153,8 @@ func (p *planner) slotOf(j *Job, a *Away) *region.Slot {
 
 // takeBack revokes as many of each group as would be placed elsewhere: of a slot
 // one stretch at a time, and the last indices first, so that what stays of it
-// keeps its key.
-func (p *planner) takeBack(j *Job, stretches []stretch, offers []Action) {
+// keeps its key. unlessHeard: what the region hears of again by then stays.
+func (p *planner) takeBack(j *Job, stretches []stretch, offers []Action, unlessHeard bool) {
 	room, to := map[string]int{}, map[string][]string{}
 	for _, o := range offers {
 		room[o.Group] += o.To - o.From
@@ -169,7 +171,7 @@ func (p *planner) takeBack(j *Job, stretches []stretch, offers []Action) {
 		room[s.Group] -= n
 		p.plan.Actions = append(p.plan.Actions, Action{
 			Kind: Revoke, Namespace: j.Namespace, Job: j.Name, Group: s.Group, From: t.to - n, To: t.to, Region: s.Region,
-			JobVersion: s.JobVersion, Run: j.Run, Slot: *s, Reason: ReasonNodeLost,
+			JobVersion: s.JobVersion, Run: j.Run, Slot: *s, UnlessHeard: unlessHeard, Reason: ReasonNodeLost,
 			Why: fmt.Sprintf("%s; no other node fits there, and there is room at %s", j.silent(s, t.to-n, t.to), strings.Join(to[s.Group], ", ")),
 		})
 	}

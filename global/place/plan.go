@@ -40,6 +40,8 @@ type Action struct {
 	System bool
 	// Hold of an Offer: see region.Slot.
 	Hold time.Duration
+	// UnlessHeard of a Revoke: see region.Slot.
+	UnlessHeard bool
 	// Reason is typed and empty for offers and updates; Why is one line.
 	Reason, Why string
 }
@@ -68,6 +70,9 @@ func (a Action) Changes() []region.Change {
 	case Stop:
 		return region.StopPart(a.Slot, a.From, a.To, region.DesiredStop)
 	case Revoke:
+		if a.UnlessHeard {
+			return region.RevokeUnlessHeard(a.Slot, a.From, a.To)
+		}
 		return region.StopPart(a.Slot, a.From, a.To, region.DesiredRevoke)
 	}
 	return nil

@@ -20,7 +20,7 @@ const (
 	// IgnoredPartial: accepted, but only a part of a slot. The region will say
 	// what becomes of the rest, and repeat this for what is left then.
 	IgnoredPartial Ignored = "partial"
-	// IgnoredNotAsked: stopped or revoked, and nobody asked for that.
+	// IgnoredNotAsked: stopped, revoked or kept, and nobody asked for that.
 	IgnoredNotAsked Ignored = "not_asked"
 	// IgnoredMalformed: an empty range, no generation, or a state that is no answer.
 	IgnoredMalformed Ignored = "malformed"
@@ -40,8 +40,9 @@ type Outcome struct {
 // the answered group (any order; those of other regions are left alone). Its
 // range may be a part of a slot, which is then split (see Change), or cover
 // several of one generation. Rejected, returned, revoked and stopped indices
-// lose their owner; accepted and done only advance the state. Repeating an
-// answer changes nothing.
+// lose their owner; accepted and done only advance the state; kept ones are the
+// region's by a new offer, so that what it said while they were to be given up
+// is void. Repeating an answer changes nothing.
 func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 	if a.From < 0 || a.From >= a.To || a.Generation <= 0 || !a.State.isAnswer() {
 		return Outcome{Ignored: IgnoredMalformed}
@@ -90,6 +91,13 @@ func answerPart(s Slot, from, to int, a Answer) (changes []Change, freed bool, w
 		if s.Desired == DesiredRun {
 			return nil, false, IgnoredNotAsked
 		}
+	case Kept:
+		if s.Desired != DesiredRevoke || !s.UnlessHeard {
+			return nil, false, IgnoredNotAsked
+		}
+		middle := s
+		middle.Desired, middle.UnlessHeard, middle.Generation = DesiredRun, false, 0
+		return replace(s, from, to, &middle), false, IgnoredNone
 	case Rejected, Returned:
 		// The region has given these up for good, whatever we wanted of them. An
 		// index that is done has nothing left to give.
@@ -143,8 +151,19 @@ func StopPart(s Slot, from, to int, desired Desired) []Change {
 		return nil
 	}
 	middle := s
-	middle.Desired = desired
+	middle.Desired, middle.UnlessHeard = desired, false
 	return replace(s, from, to, &middle)
+}
+
+// RevokeUnlessHeard is as StopPart with DesiredRevoke, of what the region does
+// not hear of.
+func RevokeUnlessHeard(s Slot, from, to int) []Change {
+	changes := StopPart(s, from, to, DesiredRevoke)
+	for i := range changes {
+		c := &changes[i]
+		c.Slot.UnlessHeard = !c.Delete && c.Slot.Desired == DesiredRevoke
+	}
+	return changes
 }
 
 func sorted(slots []Slot) []Slot {

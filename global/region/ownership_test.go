@@ -117,8 +117,14 @@ func (f *federation) step(d *rand.Rand) {
 	name := pick(d, f.names...)
 	switch pick(d,
 		"place", "place", "order", "order", "deliver", "deliver", "deliver", "work", "work", "work", "work", "work", "work",
-		"answer", "answer", "hear", "hear", "hear", "hear", "job",
+		"answer", "answer", "hear", "hear", "hear", "hear", "job", "rescue",
 	) {
+	case "rescue": // as if it were away there
+		if i, ok := f.pick(d, len(f.slots)); ok && f.slots[i].State != region.Done {
+			s := f.slots[i]
+			from := s.From + d.IntN(s.Count())
+			f.write(region.RevokeUnlessHeard(s, from, from+1+d.IntN(s.To-from)))
+		}
 	case "place":
 		f.place(func(string) int { return pick(d, 0, 1, 2, 3, 6) })
 	case "order":

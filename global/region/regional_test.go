@@ -61,8 +61,9 @@ func (r *realRegion) order(position int64, slots []region.Slot) {
 			Slot: state.Slot{
 				Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: int32(s.From), To: int32(s.To),
 				Generation: s.Generation, Revision: s.Revision, JobVersion: s.JobVersion,
-				Desired: map[region.Desired]state.Desired{region.DesiredRun: state.Run, region.DesiredStop: state.Stop, region.DesiredRevoke: state.Revoke}[s.Desired],
-				State:   map[region.SlotState]state.SlotState{region.Offered: state.SlotOffered, region.Accepted: state.SlotAccepted, region.Done: state.SlotDone}[s.State],
+				Desired:     map[region.Desired]state.Desired{region.DesiredRun: state.Run, region.DesiredStop: state.Stop, region.DesiredRevoke: state.Revoke}[s.Desired],
+				UnlessHeard: s.UnlessHeard,
+				State:       map[region.SlotState]state.SlotState{region.Offered: state.SlotOffered, region.Accepted: state.SlotAccepted, region.Done: state.SlotDone}[s.State],
 			},
 			// A version with another hash restarts what runs, one with the same does not.
 			Job: &state.Job{Version: s.JobVersion, Type: r.typ, Groups: []state.Group{{
@@ -123,7 +124,13 @@ func (r *realRegion) live() []*state.Alloc {
 
 func (r *realRegion) work(d *rand.Rand, healed bool) {
 	r.now += int64(time.Second)
-	switch pick(d, "schedule", "schedule", "return", "report", "report") {
+	switch pick(d, "schedule", "schedule", "schedule", "return", "report", "report", "report", "node") {
+	case "node":
+		status := state.NodeReady
+		if !healed && d.IntN(2) == 0 {
+			status = state.NodeLost
+		}
+		r.apply(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "n1", Status: status}})
 	case "schedule":
 		r.schedule()
 	case "return":
@@ -132,7 +139,7 @@ func (r *realRegion) work(d *rand.Rand, healed bool) {
 			r.apply(state.Command{AnswerSlots: cmd})
 		}
 	case "report":
-		live := r.live()
+		live := slices.DeleteFunc(r.live(), func(a *state.Alloc) bool { return a.Disconnected })
 		if len(live) == 0 {
 			return
 		}
@@ -177,6 +184,7 @@ func (r *realRegion) report(a *state.Alloc, end state.AllocState) {
 // settle gives the node room enough, passes time so that every back-off is
 // over, and carries out what is planned.
 func (r *realRegion) settle() {
+	r.apply(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "n1", Status: state.NodeReady}})
 	if !r.roomy {
 		r.node(100)
 		r.roomy = true
@@ -222,4 +230,7 @@ func TestRegionalTierKeepsThePromise(t *testing.T) {
 		f.checkHealed(t)
 	})
 	checkSeen(t, seen)
+	if seen[string(region.Kept)] == 0 || seen[string(region.IgnoredNotAsked)] == 0 {
+		t.Error("no region kept what was to be given up unless it is heard of")
+	}
 }

@@ -164,6 +164,10 @@ func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
 	case "part":
 		from, to := bounds(args[0])
 		i := slices.IndexFunc(w.slots, func(s region.Slot) bool { return s.From == number(2) })
+		if len(args) > 4 {
+			w.write(region.RevokeUnlessHeard(w.slots[i], from, to))
+			return
+		}
 		w.write(region.StopPart(w.slots[i], from, to, region.Desired(args[3])))
 	case "slots":
 		for _, s := range w.slots {

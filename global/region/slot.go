@@ -13,7 +13,7 @@ import (
 
 // SlotState is where a stored slot stands. Answers use the same words; of
 // those, rejected, returned, revoked and stopped are never stored: they take
-// indices out of a slot. The wire enum is SLOT_STATE_ + upper case.
+// indices out of a slot; nor is kept, which makes an offer anew. The wire enum is SLOT_STATE_ + upper case.
 type SlotState string
 
 // States only advance: offered → accepted → done.
@@ -32,13 +32,16 @@ const (
 	Revoked SlotState = "revoked"
 	// Stopped is an answer to desired Stop: nothing of it runs any more.
 	Stopped SlotState = "stopped"
+	// Kept is an answer to desired Revoke with UnlessHeard: the region hears of it
+	// again, and has not given it up.
+	Kept SlotState = "kept"
 )
 
 // rank orders the stored states.
 func (s SlotState) rank() int { return slices.Index([]SlotState{Offered, Accepted, Done}, s) }
 
 func (s SlotState) isAnswer() bool {
-	return slices.Contains([]SlotState{Accepted, Done, Rejected, Returned, Revoked, Stopped}, s)
+	return slices.Contains([]SlotState{Accepted, Done, Rejected, Returned, Revoked, Stopped, Kept}, s)
 }
 
 // Desired is what the global tier wants of a slot. For one generation it only
@@ -82,6 +85,9 @@ type Slot struct {
 	// Hold is for how long the region keeps what fits nowhere before it gives it
 	// back, counted from the arrival; 0 = about a second.
 	Hold time.Duration
+	// UnlessHeard goes with desired Revoke: only what the region does not hear of,
+	// since its node is lost, is to be given up; the rest is answered Kept.
+	UnlessHeard bool
 	// Reason and Message of the latest answer that says more than yes.
 	Reason, Message string
 	// PlacedBecause says in one line why this region.
@@ -138,7 +144,7 @@ type Answer struct {
 	From, To              int
 	// Generation of the slot that is answered.
 	Generation int64
-	// State is Accepted, Rejected, Returned, Revoked, Stopped or Done.
+	// State is Accepted, Rejected, Returned, Revoked, Stopped, Kept or Done.
 	State           SlotState
 	Reason, Message string
 	Counts          []CountedReason

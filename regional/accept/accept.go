@@ -145,6 +145,9 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 		}
 		switch {
 		case s.Desired != state.Run:
+			if whole {
+				out = append(out, kept(view, s)...)
+			}
 			if whole && !livesIn(view, s) {
 				ended := state.SlotStopped
 				if s.Desired == state.Revoke {
@@ -159,6 +162,26 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 				out = append(out, answer(s, r[0], r[1], state.SlotAccepted))
 			}
 		}
+	}
+	return out
+}
+
+// kept are the instances of a slot that are to be given up unless they are heard
+// of, and are.
+func kept(view *state.View, s *state.Slot) []state.Answer {
+	if s.Desired != state.Revoke || !s.UnlessHeard {
+		return nil
+	}
+	var out []state.Answer
+	for i := s.From; i < s.To; i++ {
+		if !view.Keeps(s, i) {
+			continue
+		}
+		if k := len(out) - 1; k >= 0 && out[k].To == i {
+			out[k].To++
+			continue
+		}
+		out = append(out, answer(s, i, i+1, state.SlotKept))
 	}
 	return out
 }

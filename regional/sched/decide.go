@@ -474,8 +474,18 @@ func (d *decision) stopUnwanted() {
 		default:
 			d.wait(a.Index, state.ReasonNodeLost, 0)
 		}
-		d.stop(a, reason, message)
+		if !d.mayStay(a.Index) {
+			d.stop(a, reason, message)
+		}
 	}
+}
+
+// mayStay says that an index is to be given up only if its node is not back
+// before that: then no stop may wait there for it.
+func (d *decision) mayStay(index int32) bool {
+	return slices.ContainsFunc(d.g.Slots, func(s *state.Slot) bool {
+		return s.Desired == state.Revoke && s.UnlessHeard && index >= s.From && index < s.To
+	})
 }
 
 // mayRun says of an allocation that is given up where it may still run: its
@@ -507,6 +517,8 @@ func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
 	switch {
 	case covers != nil && covers.Desired == state.Stop:
 		return state.ReasonStoppedByUser, "the job was stopped or scaled down"
+	case covers != nil && d.in.View.Keeps(covers, a.Index):
+		return "", "" // it is heard of
 	case covers != nil && covers.Desired == state.Revoke:
 		return state.ReasonRevoked, "the slot was taken back"
 	case d.in.View.Cluster().OrdersIncomplete && !a.Local:

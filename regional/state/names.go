@@ -108,9 +108,10 @@ const (
 	SlotRevoked  SlotState = 5
 	SlotStopped  SlotState = 6
 	SlotDone     SlotState = 7
+	SlotKept     SlotState = 8
 )
 
-var slotStateNames = [...]string{"unspecified", "offered", "accepted", "rejected", "returned", "revoked", "stopped", "done"}
+var slotStateNames = [...]string{"unspecified", "offered", "accepted", "rejected", "returned", "revoked", "stopped", "done", "kept"}
 
 // String is the state's lower-case name.
 func (s SlotState) String() string {

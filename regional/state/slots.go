@@ -145,7 +145,7 @@ func (t *txn) putSlot(s Slot, job *Job, refusal string) {
 
 func sameSlot(a, b *Slot) bool {
 	return a.To == b.To && a.Generation == b.Generation && a.Revision == b.Revision && a.Run == b.Run &&
-		a.JobVersion == b.JobVersion && a.Desired == b.Desired && a.State == b.State
+		a.JobVersion == b.JobVersion && a.Desired == b.Desired && a.State == b.State && a.UnlessHeard == b.UnlessHeard
 }
 
 // clip keeps the parts of answers that lie inside from..to.

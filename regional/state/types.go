@@ -336,6 +336,9 @@ type Slot struct {
 	// HoldNano is for how long from CommittedUnixNano on instances that fit
 	// nowhere are kept before they are given back.
 	HoldNano int64
+	// UnlessHeard goes with desired Revoke: instances that are heard of stay, see
+	// View.Keeps.
+	UnlessHeard bool
 }
 
 // Key is the slot's group.

@@ -198,6 +198,21 @@ func (v *View) InstanceAllocs(key GroupKey, index int32) iter.Seq[*Alloc] {
 	}
 }
 
+// Keeps says that an index of a slot that is to be given up unless it is heard of
+// stays: an attempt that is to run is on a node that is there. What was given
+// back does not stay.
+func (v *View) Keeps(s *Slot, index int32) bool {
+	if s.Desired != Revoke || !s.UnlessHeard || index < s.From || index >= s.To || s.returned(index) {
+		return false
+	}
+	for a := range v.InstanceAllocs(s.Key(), index) {
+		if a.Live() && !a.Disconnected && a.Desired == Run {
+			return true
+		}
+	}
+	return false
+}
+
 func (v *View) attempts(gid uint32, index int32) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
 		for k, a := range v.allocs.from(allocKey{gid: gid, index: index}) {

@@ -311,6 +311,9 @@ const (
 	SlotState_SLOT_STATE_STOPPED SlotState = 6
 	// Every instance of a batch slot has ended.
 	SlotState_SLOT_STATE_DONE SlotState = 7
+	// Of a slot revoked with `unless_heard`: the region hears of the instance
+	// again and keeps it. It is an answer only, given to nothing else.
+	SlotState_SLOT_STATE_KEPT SlotState = 8
 )
 
 // Enum value maps for SlotState.
@@ -324,6 +327,7 @@ var (
 		5: "SLOT_STATE_REVOKED",
 		6: "SLOT_STATE_STOPPED",
 		7: "SLOT_STATE_DONE",
+		8: "SLOT_STATE_KEPT",
 	}
 	SlotState_value = map[string]int32{
 		"SLOT_STATE_UNSPECIFIED": 0,
@@ -334,6 +338,7 @@ var (
 		"SLOT_STATE_REVOKED":     5,
 		"SLOT_STATE_STOPPED":     6,
 		"SLOT_STATE_DONE":        7,
+		"SLOT_STATE_KEPT":        8,
 	}
 )
 
@@ -2384,7 +2389,11 @@ type Slot struct {
 	// For how long, from the order's arrival, the region keeps instances that fit
 	// nowhere before it gives them back, so that it can keep a node for them;
 	// unset = about a second.
-	Hold          *durationpb.Duration `protobuf:"bytes,15,opt,name=hold,proto3" json:"hold,omitempty"`
+	Hold *durationpb.Duration `protobuf:"bytes,15,opt,name=hold,proto3" json:"hold,omitempty"`
+	// With desired REVOKE: of instances that run on lost nodes only. What the
+	// region hears of when the order reaches its log goes on, and is answered
+	// KEPT; the rest it gives up. A region that does not know this stops all.
+	UnlessHeard   bool `protobuf:"varint,16,opt,name=unless_heard,json=unlessHeard,proto3" json:"unless_heard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2522,6 +2531,13 @@ func (x *Slot) GetHold() *durationpb.Duration {
 		return x.Hold
 	}
 	return nil
+}
+
+func (x *Slot) GetUnlessHeard() bool {
+	if x != nil {
+		return x.UnlessHeard
+	}
+	return false
 }
 
 // Job is a stored job with its live status.
@@ -3218,7 +3234,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\fmax_parallel\x18\x01 \x01(\x05R\vmaxParallel\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\x05R\x06canary\x12\x1f\n" +
 	"\vauto_revert\x18\x03 \x01(\bR\n" +
-	"autoRevert\"\xce\x03\n" +
+	"autoRevert\"\xf1\x03\n" +
 	"\x04Slot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -3238,7 +3254,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\amessage\x18\f \x01(\tR\amessage\x12%\n" +
 	"\x0eplaced_because\x18\r \x01(\tR\rplacedBecause\x12\x10\n" +
 	"\x03run\x18\x0e \x01(\x03R\x03run\x12-\n" +
-	"\x04hold\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x04hold\"\xba\x02\n" +
+	"\x04hold\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x04hold\x12!\n" +
+	"\funless_heard\x18\x10 \x01(\bR\vunlessHeard\"\xba\x02\n" +
 	"\x03Job\x12$\n" +
 	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
@@ -3307,7 +3324,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\tReconcile\x12\x19\n" +
 	"\x15RECONCILE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17RECONCILE_KEEP_ORIGINAL\x10\x01\x12\x1e\n" +
-	"\x1aRECONCILE_KEEP_REPLACEMENT\x10\x02*\xcf\x01\n" +
+	"\x1aRECONCILE_KEEP_REPLACEMENT\x10\x02*\xe4\x01\n" +
 	"\tSlotState\x12\x1a\n" +
 	"\x16SLOT_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SLOT_STATE_OFFERED\x10\x01\x12\x17\n" +
@@ -3316,7 +3333,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x13SLOT_STATE_RETURNED\x10\x04\x12\x16\n" +
 	"\x12SLOT_STATE_REVOKED\x10\x05\x12\x16\n" +
 	"\x12SLOT_STATE_STOPPED\x10\x06\x12\x13\n" +
-	"\x0fSLOT_STATE_DONE\x10\a*q\n" +
+	"\x0fSLOT_STATE_DONE\x10\a\x12\x13\n" +
+	"\x0fSLOT_STATE_KEPT\x10\b*q\n" +
 	"\vSlotDesired\x12\x1c\n" +
 	"\x18SLOT_DESIRED_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SLOT_DESIRED_RUN\x10\x01\x12\x15\n" +
