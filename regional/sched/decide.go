@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -107,13 +106,6 @@ type decision struct {
 	placed  []int32
 	// own claims: they bind the groups that come later.
 	own []claim
-}
-
-// roll is a running instance that is to be replaced.
-type roll struct {
-	alloc   *state.Alloc
-	reason  state.Reason
-	message string
 }
 
 func (p *planner) group(g *state.GroupView) {
@@ -259,95 +251,6 @@ func ourDoing(r state.Reason) bool {
 	return r == state.ReasonSuperseded || r == state.ReasonNodeDraining || r == state.ReasonReschedulesExhausted
 }
 
-// keep chooses the connected allocation that stays and stops the others.
-func (d *decision) keep(live []*state.Alloc) (keep *state.Alloc, connected int) {
-	for _, a := range live {
-		if a.Disconnected {
-			continue
-		}
-		connected++
-		if a.Desired != state.Run {
-			continue
-		}
-		if keep == nil || d.prefers(a, keep) {
-			a, keep = keep, a
-		}
-		if a != nil {
-			d.stop(a, state.ReasonRescheduled, "its node is back and another attempt stays")
-		}
-	}
-	return keep, connected
-}
-
-// prefers follows disconnect.reconcile; an attempt of the present version goes
-// first, and one that can stay where it is before one that would be moved next.
-func (d *decision) prefers(a, b *state.Alloc) bool {
-	if an, bn := a.JobVersion == d.slot.JobVersion, b.JobVersion == d.slot.JobVersion; an != bn {
-		return an
-	}
-	if a.Moving != b.Moving {
-		return b.Moving
-	}
-	if d.spec.Disconnect.KeepReplacement {
-		return a.Epoch > b.Epoch
-	}
-	return a.Epoch < b.Epoch
-}
-
-// kept looks whether the allocation that stays has to be moved or updated.
-func (d *decision) kept(a *state.Alloc) {
-	switch {
-	case a.JobVersion != d.slot.JobVersion:
-		d.rolls = append(d.rolls, roll{a, state.ReasonSuperseded,
-			fmt.Sprintf("version %d replaces %d", d.slot.JobVersion, a.JobVersion)})
-	case a.Moving:
-		d.rolls = append(d.rolls, roll{a, state.ReasonNodeDraining, "moved from " + a.NodeName})
-	}
-	if !a.Serving() {
-		d.down++
-		d.prove(a)
-	}
-}
-
-// HealthyAfter is how long what a rollout or a failure brought must be up
-// without a restart until it counts as running. The first attempt of an
-// instance counts at once.
-const HealthyAfter = time.Second
-
-// prove looks whether an allocation has proved itself.
-func (d *decision) prove(a *state.Alloc) {
-	if a.State != state.Running || a.UpUnixNano == 0 || a.Moving || a.JobVersion != d.slot.JobVersion {
-		return
-	}
-	if due := a.UpUnixNano + int64(HealthyAfter); due > d.in.NowUnixNano {
-		d.wake(due)
-		return
-	}
-	d.plan.Proven = append(d.plan.Proven, Proven{AllocID: a.ID, Key: d.g.Key, Index: a.Index, UpUnixNano: a.UpUnixNano})
-}
-
-// roll stops instances that are to be replaced, so that at most max_parallel
-// are down at once. Those that are not up yet are replaced in any case.
-func (d *decision) roll() {
-	if len(d.rolls) == 0 {
-		return
-	}
-	budget := max(1, d.spec.MaxParallel) - d.down
-	for _, r := range d.rolls {
-		if r.alloc.Serving() {
-			room := budget
-			if r.reason == state.ReasonSuperseded {
-				room -= d.exhausted
-			}
-			if room <= 0 {
-				continue
-			}
-			budget--
-		}
-		d.stop(r.alloc, r.reason, r.message)
-	}
-}
-
 func (d *decision) stop(a *state.Alloc, reason state.Reason, message string) {
 	if a.Desired == state.Run {
 		d.gone(a)
@@ -395,136 +298,4 @@ func (d *decision) wait(index int32, reason state.Reason, until int64) {
 		}
 	}
 	d.waits = append(d.waits, Waiting{d.g.Key, []Range{{index, index + 1}}, reason, until})
-}
-
-// replace says whether an instance all of whose attempts are on lost nodes may
-// have another one now.
-func (d *decision) replace(lost []*state.Alloc) bool {
-	for _, a := range lost {
-		due, ever := d.due(d.spec, a)
-		if !ever {
-			// It may take for ever: that must not hold a rollout up.
-			d.wait(a.Index, state.ReasonNodeLost, 0)
-			return false
-		}
-		if due > d.in.NowUnixNano {
-			d.wait(a.Index, state.ReasonNodeLost, due)
-			d.down++
-			return false
-		}
-	}
-	for _, a := range lost {
-		if d.spec.Singleton || d.spec.Disconnect.StopRunning || a.Desired == state.Stop {
-			d.giveUp(a, state.ReasonNodeLost, "its node is "+d.status(a))
-		}
-	}
-	return true
-}
-
-// due is from when on an allocation on a lost node counts as gone, and whether
-// it ever does without its node's word.
-func (d *decision) due(spec *state.Group, a *state.Alloc) (int64, bool) {
-	n, ok := d.in.View.Node(a.NodeID)
-	if !ok || spec == nil {
-		return 0, true
-	}
-	if !spec.Disconnect.Replace || d.system {
-		return 0, false
-	}
-	after := spec.Disconnect.After
-	if n.Status == state.NodeLeft {
-		after = 0
-	}
-	if spec.Singleton || spec.Disconnect.StopRunning {
-		// The holder's clock and ours may drift by 1 % each.
-		after = max(after, d.in.NodeLease+d.in.NodeLease/50+spec.KillTimeout)
-	}
-	return n.StatusUnixNano + int64(after), true
-}
-
-func (d *decision) status(a *state.Alloc) string {
-	if n, ok := d.in.View.Node(a.NodeID); ok {
-		return n.Status.String()
-	}
-	return "gone"
-}
-
-// stopUnwanted stops what no slot wants to run.
-func (d *decision) stopUnwanted() {
-	for _, a := range d.live {
-		reason, message := d.unwanted(a)
-		if reason == "" {
-			continue
-		}
-		if !a.Disconnected {
-			d.stop(a, reason, message)
-			continue
-		}
-		var spec *state.Group
-		if job, ok := d.in.View.Job(d.g.Key.JobKey(), a.JobVersion); ok {
-			spec = job.Group(d.g.Key.Group)
-		}
-		due, ever := d.due(spec, a)
-		switch {
-		case ever && due <= d.in.NowUnixNano:
-			d.giveUp(a, reason, message+d.mayRun(a, spec))
-			continue
-		case ever:
-			d.wait(a.Index, state.ReasonNodeLost, due)
-		default:
-			d.wait(a.Index, state.ReasonNodeLost, 0)
-		}
-		if !d.mayStay(a.Index) {
-			d.stop(a, reason, message)
-		}
-	}
-}
-
-// mayStay says that an index is to be given up only if its node is not back
-// before that: then no stop may wait there for it.
-func (d *decision) mayStay(index int32) bool {
-	return slices.ContainsFunc(d.g.Slots, func(s *state.Slot) bool {
-		return s.Desired == state.Revoke && s.UnlessHeard && index >= s.From && index < s.To
-	})
-}
-
-// mayRun says of an allocation that is given up where it may still run: its
-// node is lost, and its group lets it run on there.
-func (d *decision) mayRun(a *state.Alloc, spec *state.Group) string {
-	n, ok := d.in.View.Node(a.NodeID)
-	if !ok || n.Status != state.NodeLost || spec == nil || spec.Singleton || spec.Disconnect.StopRunning {
-		return ""
-	}
-	return "; " + a.NodeName + " is silent and may run it until it is back"
-}
-
-// unwanted is why an allocation is not wanted; empty if it is, or if the slot
-// orders are not whole yet.
-func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
-	var covers *state.Slot
-	for _, s := range d.g.Slots {
-		i := a.Index
-		if d.system {
-			i = s.From
-		}
-		if s.Wants(i) {
-			return "", ""
-		}
-		if i >= s.From && i < s.To {
-			covers = s
-		}
-	}
-	switch {
-	case covers != nil && covers.Desired == state.Stop:
-		return state.ReasonStoppedByUser, "the job was stopped or scaled down"
-	case covers != nil && d.in.View.Keeps(covers, a.Index):
-		return "", "" // it is heard of
-	case covers != nil && covers.Desired == state.Revoke:
-		return state.ReasonRevoked, "the slot was taken back"
-	case d.in.View.Cluster().OrdersIncomplete && !a.Local:
-		return "", ""
-	case covers == nil && len(d.g.Slots) > 0:
-		return state.ReasonOutOfRange, "no slot has this index any more"
-	}
-	return state.ReasonRevoked, "the region no longer owns it"
 }
