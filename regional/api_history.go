@@ -92,8 +92,8 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 		case errors.Is(err, series.ErrUnknown) && req.GetKey() == "":
 			continue // it was forgotten meanwhile
 		case errors.Is(err, series.ErrUnknown):
-			if v, errView := t.s.view(); req.GetKind() == kindEdge && errView == nil {
-				if _, errView = t.s.with(v, []string{key}); errView != nil {
+			if req.GetKind() == kindEdge {
+				if _, _, errView := t.s.view(key); errView != nil {
 					return nil, errView
 				}
 			}

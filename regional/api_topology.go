@@ -30,6 +30,7 @@ func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nus
 		return nil, err
 	}
 	out := &nusav1.TopologyTree{Regions: l.all(nil)}
+	out.SeenBy, out.Alone = t.s.seen(l)
 	if req.GetNodes() {
 		view := t.s.fsm.View()
 		for n := range view.Nodes() {
@@ -39,24 +40,26 @@ func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nus
 	return out, nil
 }
 
-// view is the present topology; each of the named regions must be part of it.
-func (s *server) view(names ...string) (*topology.View, error) {
+// view is the present topology of a leader; each of the named regions must be
+// part of it.
+func (s *server) view(names ...string) (*leader, *topology.View, error) {
 	l, err := s.leading()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return s.with(l.prober.view(), names)
+	v, err := s.with(l.prober.view(), names)
+	return l, v, err
 }
 
 // routers are of the present topology, as view.
-func (s *server) routers(names ...string) (*topology.Routers, error) {
+func (s *server) routers(names ...string) (*leader, *topology.Routers, error) {
 	l, err := s.leading()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r := l.prober.routers()
 	_, err = s.with(r.View(), names)
-	return r, err
+	return l, r, err
 }
 
 // with refuses names that are no regions of a view.
@@ -74,15 +77,15 @@ func (s *server) noRegion(name string, v *topology.View) error {
 }
 
 // seen says whose view an answer is, and how old what that rests on may be.
-func (s *server) seen(l *leader, m *nusav1.MatrixResponse) *nusav1.MatrixResponse {
-	m.SeenBy = s.cfg.Region.GetName()
+func (s *server) seen(l *leader) (by string, alone *durationpb.Duration) {
+	by = s.cfg.Region.GetName()
 	switch silent, told := s.fed.silent(); {
 	case l.uplink.up():
-		m.Alone = durationpb.New(0)
+		alone = durationpb.New(0)
 	case told:
-		m.Alone = durationpb.New(silent)
+		alone = durationpb.New(silent)
 	}
-	return m
+	return by, alone
 }
 
 // Matrix has every ordered pair, or those from one region.
@@ -90,15 +93,13 @@ func (t topologies) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav
 	if err := topo.MatrixQuestion(req); err != nil {
 		return nil, err
 	}
-	l, err := t.s.leading()
+	l, v, err := t.s.view(req.GetFrom())
 	if err != nil {
 		return nil, err
 	}
-	v, err := t.s.with(l.prober.view(), []string{req.GetFrom()})
-	if err != nil {
-		return nil, err
-	}
-	return t.s.seen(l, topo.Matrix(v, req)), nil
+	out := topo.Matrix(v, req)
+	out.SeenBy, out.Alone = t.s.seen(l)
+	return out, nil
 }
 
 // Watch sends the matrix, then the edges that changed noticeably. Tokens are the
@@ -109,13 +110,14 @@ func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreaming
 	}
 	var at topo.Watched
 	return t.s.everySecond(stream.Context(), func(l *leader) error {
-		routers, err := t.s.routers(req.GetFrom())
+		_, routers, err := t.s.routers(req.GetFrom())
 		if err != nil {
 			return err
 		}
 		at, err = l.prober.watches.Tell(routers.View(), l.prober.now(), at, "", req.GetFrom(), func(m *nusav1.MatrixResponse) error {
 			m.Token = ""
-			return stream.Send(t.s.seen(l, m))
+			m.SeenBy, m.Alone = t.s.seen(l)
+			return stream.Send(m)
 		})
 		return err
 	})
@@ -128,7 +130,7 @@ func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.Pa
 	if err != nil {
 		return nil, err
 	}
-	routers, err := t.s.routers(req.GetFrom(), req.GetTo())
+	l, routers, err := t.s.routers(req.GetFrom(), req.GetTo())
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +138,9 @@ func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.Pa
 	if err != nil {
 		return nil, status.Error(codes.NotFound, err.Error())
 	}
-	return topo.Paths(paths), nil
+	out := topo.Paths(paths)
+	out.SeenBy, out.Alone = t.s.seen(l)
+	return out, nil
 }
 
 // Nearest answers regions by distance, from this one unless told otherwise.
@@ -145,11 +149,13 @@ func (t topologies) Nearest(_ context.Context, req *nusav1.NearestRequest) (*nus
 	if err != nil {
 		return nil, err
 	}
-	v, err := t.s.view(q.Region)
+	l, v, err := t.s.view(q.Region)
 	if err != nil {
 		return nil, err
 	}
-	return topo.Near(q.In(v)), nil
+	out := topo.Near(q.In(v))
+	out.SeenBy, out.Alone = t.s.seen(l)
+	return out, nil
 }
 
 // Check lists what is odd in what is known here.
@@ -158,11 +164,13 @@ func (t topologies) Check(_ context.Context, req *nusav1.CheckTopologyRequest) (
 	if err != nil {
 		return nil, err
 	}
-	v, err := t.s.view()
+	l, v, err := t.s.view()
 	if err != nil {
 		return nil, err
 	}
-	return topo.Findings(topology.Check(v, options)), nil
+	out := topo.Findings(topology.Check(v, options))
+	out.SeenBy, out.Alone = t.s.seen(l)
+	return out, nil
 }
 
 var errOriginsAbove = status.Error(codes.FailedPrecondition, "origin records are set and removed by the global tier: ask a global server")
@@ -215,7 +223,7 @@ func (o originRecords) Resolve(_ context.Context, req *nusav1.ResolveOriginReque
 	if err != nil {
 		return nil, err
 	}
-	routers, err := o.s.routers()
+	_, routers, err := o.s.routers()
 	if err != nil {
 		return nil, err
 	}

@@ -100,9 +100,38 @@ func (w *world) edges(i int) map[string]string {
 func (w *world) seen(i int) (by string, alone time.Duration) {
 	ctx, cancel := callCtx()
 	defer cancel()
-	m, err := nusav1.NewTopologyClient(w.conn(i)).Matrix(ctx, &nusav1.MatrixRequest{})
-	if err != nil || m.GetAlone() == nil {
-		return fmt.Sprint(m.GetSeenBy(), err), -1
+	c := nusav1.NewTopologyClient(w.conn(i))
+	m, err := c.Matrix(ctx, &nusav1.MatrixRequest{})
+	if err != nil {
+		return err.Error(), -1
+	}
+	type answer interface {
+		GetSeenBy() string
+		GetAlone() *durationpb.Duration
+	}
+	others := map[string]answer{}
+	ask := func(what string, a answer, err error) {
+		if others[what] = a; err != nil {
+			w.t.Errorf("%s: %v", what, err)
+		}
+	}
+	near := m.GetRegions()[0]
+	paths, err := c.Path(ctx, &nusav1.PathRequest{From: near, To: near})
+	ask("path", paths, err)
+	nearest, err := c.Nearest(ctx, &nusav1.NearestRequest{Region: near})
+	ask("nearest", nearest, err)
+	check, err := c.Check(ctx, &nusav1.CheckTopologyRequest{})
+	ask("check", check, err)
+	tree, err := c.Get(ctx, &nusav1.GetTopologyRequest{})
+	ask("tree", tree, err)
+	for what, a := range others {
+		later := a.GetAlone().AsDuration() - m.GetAlone().AsDuration()
+		if a.GetSeenBy() != m.GetSeenBy() || (a.GetAlone() == nil) != (m.GetAlone() == nil) || later < 0 || later > time.Second {
+			w.t.Errorf("the matrix is seen by %q alone %v, the %s by %q alone %v", m.GetSeenBy(), m.GetAlone(), what, a.GetSeenBy(), a.GetAlone())
+		}
+	}
+	if m.GetAlone() == nil {
+		return m.GetSeenBy(), -1
 	}
 	return m.GetSeenBy(), m.GetAlone().AsDuration()
 }

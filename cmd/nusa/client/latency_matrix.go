@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -29,11 +31,13 @@ const (
 	// nearestShown in the line of a region.
 	nearestShown = 3
 
+	byMatrix = "by the matrix" // what paths and the like rest on
+
 	tooWide = "; too wide for a matrix: --all shows it in parts, --from REGION a row, -o csv every value\n\n"
 )
 
 func (v view) latency(w io.Writer, m *nusav1.MatrixResponse, o latencyOptions) {
-	v.seenBy(w, m)
+	v.seenBy(w, "the matrix", m)
 	switch {
 	case len(m.GetRegions()) == 0:
 		fmt.Fprintln(w, v.noRegions())
@@ -45,11 +49,14 @@ func (v view) latency(w io.Writer, m *nusav1.MatrixResponse, o latencyOptions) {
 }
 
 // seenBy says that it is a region that answers, and for how long by itself.
-func (v view) seenBy(w io.Writer, m *nusav1.MatrixResponse) {
+func (v view) seenBy(w io.Writer, what string, m interface {
+	GetSeenBy() string
+	GetAlone() *durationpb.Duration
+}) {
 	if m.GetSeenBy() == "" {
 		return
 	}
-	text := fmt.Sprintf("the matrix as region %s sees it", m.GetSeenBy())
+	text := fmt.Sprintf("%s as region %s sees it", what, m.GetSeenBy())
 	switch alone := m.GetAlone().AsDuration(); {
 	case m.GetAlone() == nil:
 		text += ", which has not heard from the global tier"

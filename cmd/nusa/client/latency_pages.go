@@ -67,7 +67,7 @@ func (c *caller) longMatrix(first *nusav1.MatrixResponse, o latencyOptions) erro
 		return err
 	}
 	v := c.view()
-	v.seenBy(c.out, first)
+	v.seenBy(c.out, "the matrix", first)
 	fmt.Fprintf(c.out, "round trips, p%d in ms%s", o.percentile, tooWide)
 	v.regionLines(c.out, lines, o.percentile)
 	v.legendOf(c.out, there)

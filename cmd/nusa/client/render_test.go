@@ -88,6 +88,18 @@ func TestRendering(t *testing.T) {
 		}},
 		{"latency of many regions", func(v view, w io.Writer) { v.latency(w, wide, p50) }},
 		{"topology show", func(v view, w io.Writer) { v.tree(w, sampleTree(), nodesShown) }},
+		{"topology show, by a region", func(v view, w io.Writer) {
+			v.tree(w, &nusav1.TopologyTree{Regions: sampleTree().GetRegions(), SeenBy: "japaneast", Alone: lasting(0)}, nodesShown)
+		}},
+		{"topology nearest, by a region", func(v view, w io.Writer) {
+			v.nearest(w, "southeastasia", false, 50, &nusav1.NearestResponse{Regions: sampleNearest().GetRegions(), SeenBy: "japaneast", Alone: lasting(0)})
+		}},
+		{"topology path, by a region alone", func(v view, w io.Writer) {
+			v.paths(w, &nusav1.PathResponse{Paths: samplePaths().GetPaths(), SeenBy: "japaneast", Alone: lasting(3 * time.Minute)})
+		}},
+		{"topology check, by a region that was never told", func(v view, w io.Writer) {
+			v.findings(w, &nusav1.CheckTopologyResponse{Regions: 1, SeenBy: "japaneast"})
+		}},
 		{"topology nearest", func(v view, w io.Writer) { v.nearest(w, "southeastasia", false, 50, sampleNearest()) }},
 		{"topology nearest --location, of some without one", func(v view, w io.Writer) {
 			v.nearest(w, "-6.2,106.8", true, 50, &nusav1.NearestResponse{Regions: []*nusav1.NearRegion{

@@ -107,6 +107,7 @@ func (v view) tree(w io.Writer, t *nusav1.TopologyTree, most int) {
 		}
 		root.sub = append(root.sub, b)
 	}
+	v.seenBy(w, "the federation", t)
 	fmt.Fprintln(w, root.text)
 	root.write(w, "")
 }

@@ -85,6 +85,7 @@ func wrongFindings(resp *nusav1.CheckTopologyResponse) int32 {
 }
 
 func (v view) findings(w io.Writer, resp *nusav1.CheckTopologyResponse) {
+	v.seenBy(w, byMatrix, resp)
 	pairs := max(resp.GetRegions()*(resp.GetRegions()-1), 0)
 	fmt.Fprintf(w, "%s, %d of %d ordered pairs measured\n", plural(resp.GetRegions(), "region"), resp.GetMeasured(), pairs)
 	byKind := map[string][]*nusav1.TopologyFinding{}

@@ -76,6 +76,7 @@ func parseLocation(s string) (*nusav1.Location, error) {
 }
 
 func (v view) nearest(w io.Writer, from string, place bool, percentile int, resp *nusav1.NearestResponse) {
+	v.seenBy(w, byMatrix, resp)
 	if len(resp.GetRegions()) == 0 {
 		fmt.Fprintln(w, "no region with a known distance")
 		return
@@ -141,6 +142,7 @@ busy costs 2 ms, at --queue-weight 1ms each that waits in its queue one.`,
 			}
 			return c.print(resp, func(w io.Writer) {
 				if len(resp.GetPaths()) == 0 {
+					c.view().seenBy(w, byMatrix, resp)
 					fmt.Fprintln(w, o.none(args[0], args[1]))
 					return
 				}
@@ -205,6 +207,7 @@ func wireRelays(n int) (int32, error) {
 }
 
 func (v view) paths(w io.Writer, resp *nusav1.PathResponse) {
+	v.seenBy(w, byMatrix, resp)
 	t := newTable(">RANK", ">MS", ">AT MOST", ">COST", "PATH", "SOURCE", "STATE")
 	var edges []*nusav1.Edge
 	var idle, doubts []string

@@ -3885,8 +3885,12 @@ type TopologyTree struct {
 	Servers []*GlobalServer        `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
 	Regions []*Region              `protobuf:"bytes,2,rep,name=regions,proto3" json:"regions,omitempty"`
 	// With `nodes`.
-	Nodes         []*Node         `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	Errors        []*PartialError `protobuf:"bytes,4,rep,name=errors,proto3" json:"errors,omitempty"`
+	Nodes  []*Node         `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Errors []*PartialError `protobuf:"bytes,4,rep,name=errors,proto3" json:"errors,omitempty"`
+	// As in MatrixResponse: the region that answers by itself, and the time since it
+	// last heard from the global tier.
+	SeenBy        string               `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
+	Alone         *durationpb.Duration `protobuf:"bytes,6,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3945,6 +3949,20 @@ func (x *TopologyTree) GetNodes() []*Node {
 func (x *TopologyTree) GetErrors() []*PartialError {
 	if x != nil {
 		return x.Errors
+	}
+	return nil
+}
+
+func (x *TopologyTree) GetSeenBy() string {
+	if x != nil {
+		return x.SeenBy
+	}
+	return ""
+}
+
+func (x *TopologyTree) GetAlone() *durationpb.Duration {
+	if x != nil {
+		return x.Alone
 	}
 	return nil
 }
@@ -4334,8 +4352,12 @@ func (x *PathWeights) GetQueue() *durationpb.Duration {
 }
 
 type PathResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Paths         []*Path                `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Paths []*Path                `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	// As in MatrixResponse: the region that answers by itself, and the time since it
+	// last heard from the global tier.
+	SeenBy        string               `protobuf:"bytes,2,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
+	Alone         *durationpb.Duration `protobuf:"bytes,3,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4373,6 +4395,20 @@ func (*PathResponse) Descriptor() ([]byte, []int) {
 func (x *PathResponse) GetPaths() []*Path {
 	if x != nil {
 		return x.Paths
+	}
+	return nil
+}
+
+func (x *PathResponse) GetSeenBy() string {
+	if x != nil {
+		return x.SeenBy
+	}
+	return ""
+}
+
+func (x *PathResponse) GetAlone() *durationpb.Duration {
+	if x != nil {
+		return x.Alone
 	}
 	return nil
 }
@@ -4583,7 +4619,11 @@ type CheckTopologyResponse struct {
 	Totals  map[string]int32 `protobuf:"bytes,2,rep,name=totals,proto3" json:"totals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Regions int32            `protobuf:"varint,3,opt,name=regions,proto3" json:"regions,omitempty"`
 	// Ordered pairs that are measured.
-	Measured      int32 `protobuf:"varint,4,opt,name=measured,proto3" json:"measured,omitempty"`
+	Measured int32 `protobuf:"varint,4,opt,name=measured,proto3" json:"measured,omitempty"`
+	// As in MatrixResponse: the region that answers by itself, and the time since it
+	// last heard from the global tier.
+	SeenBy        string               `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
+	Alone         *durationpb.Duration `protobuf:"bytes,6,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4644,6 +4684,20 @@ func (x *CheckTopologyResponse) GetMeasured() int32 {
 		return x.Measured
 	}
 	return 0
+}
+
+func (x *CheckTopologyResponse) GetSeenBy() string {
+	if x != nil {
+		return x.SeenBy
+	}
+	return ""
+}
+
+func (x *CheckTopologyResponse) GetAlone() *durationpb.Duration {
+	if x != nil {
+		return x.Alone
+	}
+	return nil
 }
 
 // TopologyFinding is one oddity.
@@ -6002,8 +6056,12 @@ func (x *NearestRequest) GetPercentile() int32 {
 }
 
 type NearestResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Regions       []*NearRegion          `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Regions []*NearRegion          `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
+	// As in MatrixResponse: the region that answers by itself, and the time since it
+	// last heard from the global tier.
+	SeenBy        string               `protobuf:"bytes,2,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
+	Alone         *durationpb.Duration `protobuf:"bytes,3,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6041,6 +6099,20 @@ func (*NearestResponse) Descriptor() ([]byte, []int) {
 func (x *NearestResponse) GetRegions() []*NearRegion {
 	if x != nil {
 		return x.Regions
+	}
+	return nil
+}
+
+func (x *NearestResponse) GetSeenBy() string {
+	if x != nil {
+		return x.SeenBy
+	}
+	return ""
+}
+
+func (x *NearestResponse) GetAlone() *durationpb.Duration {
+	if x != nil {
+		return x.Alone
 	}
 	return nil
 }
@@ -6770,12 +6842,14 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x05heard\x18\x12 \x01(\bR\x05heard\x12\x14\n" +
 	"\x05doubt\x18\x13 \x01(\tR\x05doubt\"*\n" +
 	"\x12GetTopologyRequest\x12\x14\n" +
-	"\x05nodes\x18\x01 \x01(\bR\x05nodes\"\xbe\x01\n" +
+	"\x05nodes\x18\x01 \x01(\bR\x05nodes\"\x88\x02\n" +
 	"\fTopologyTree\x12/\n" +
 	"\aservers\x18\x01 \x03(\v2\x15.nusa.v1.GlobalServerR\aservers\x12)\n" +
 	"\aregions\x18\x02 \x03(\v2\x0f.nusa.v1.RegionR\aregions\x12#\n" +
 	"\x05nodes\x18\x03 \x03(\v2\r.nusa.v1.NodeR\x05nodes\x12-\n" +
-	"\x06errors\x18\x04 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\"n\n" +
+	"\x06errors\x18\x04 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\x12\x17\n" +
+	"\aseen_by\x18\x05 \x01(\tR\x06seenBy\x12/\n" +
+	"\x05alone\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05alone\"n\n" +
 	"\fGlobalServer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -6805,9 +6879,11 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\aweights\x18\x06 \x01(\v2\x14.nusa.v1.PathWeightsR\aweights\"k\n" +
 	"\vPathWeights\x12+\n" +
 	"\x03cpu\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03cpu\x12/\n" +
-	"\x05queue\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05queue\"3\n" +
+	"\x05queue\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05queue\"}\n" +
 	"\fPathResponse\x12#\n" +
-	"\x05paths\x18\x01 \x03(\v2\r.nusa.v1.PathR\x05paths\"\xda\x03\n" +
+	"\x05paths\x18\x01 \x03(\v2\r.nusa.v1.PathR\x05paths\x12\x17\n" +
+	"\aseen_by\x18\x02 \x01(\tR\x06seenBy\x12/\n" +
+	"\x05alone\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05alone\"\xda\x03\n" +
 	"\x04Path\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12+\n" +
 	"\x03rtt\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03rtt\x12*\n" +
@@ -6827,12 +6903,14 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"percentile\x18\x01 \x01(\x05R\n" +
 	"percentile\x12\x19\n" +
 	"\bmin_gain\x18\x02 \x01(\x01R\aminGain\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x05R\x05limit\"\x82\x02\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\"\xcc\x02\n" +
 	"\x15CheckTopologyResponse\x124\n" +
 	"\bfindings\x18\x01 \x03(\v2\x18.nusa.v1.TopologyFindingR\bfindings\x12B\n" +
 	"\x06totals\x18\x02 \x03(\v2*.nusa.v1.CheckTopologyResponse.TotalsEntryR\x06totals\x12\x18\n" +
 	"\aregions\x18\x03 \x01(\x05R\aregions\x12\x1a\n" +
-	"\bmeasured\x18\x04 \x01(\x05R\bmeasured\x1a9\n" +
+	"\bmeasured\x18\x04 \x01(\x05R\bmeasured\x12\x17\n" +
+	"\aseen_by\x18\x05 \x01(\tR\x06seenBy\x12/\n" +
+	"\x05alone\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05alone\x1a9\n" +
 	"\vTotalsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xe7\x01\n" +
@@ -6940,9 +7018,11 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x1e\n" +
 	"\n" +
 	"percentile\x18\x04 \x01(\x05R\n" +
-	"percentile\"@\n" +
+	"percentile\"\x8a\x01\n" +
 	"\x0fNearestResponse\x12-\n" +
-	"\aregions\x18\x01 \x03(\v2\x13.nusa.v1.NearRegionR\aregions\"\xa7\x01\n" +
+	"\aregions\x18\x01 \x03(\v2\x13.nusa.v1.NearRegionR\aregions\x12\x17\n" +
+	"\aseen_by\x18\x02 \x01(\tR\x06seenBy\x12/\n" +
+	"\x05alone\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05alone\"\xa7\x01\n" +
 	"\n" +
 	"NearRegion\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12+\n" +
@@ -7225,146 +7305,150 @@ var file_nusa_v1_api_proto_depIdxs = []int32{
 	106, // 66: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
 	107, // 67: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
 	15,  // 68: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	54,  // 69: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	96,  // 70: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
-	61,  // 71: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	96,  // 72: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	96,  // 73: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	63,  // 74: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	96,  // 75: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 76: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	96,  // 77: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 78: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	96,  // 79: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	96,  // 80: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	96,  // 81: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	96,  // 82: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	66,  // 83: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	95,  // 84: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	96,  // 85: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	96,  // 86: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	108, // 87: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	108, // 88: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	96,  // 89: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	69,  // 90: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 91: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	108, // 92: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	96,  // 93: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	96,  // 94: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	70,  // 95: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	71,  // 96: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	108, // 97: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	108, // 98: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	108, // 99: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	73,  // 100: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	74,  // 101: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	96,  // 102: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	72,  // 103: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	72,  // 104: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	96,  // 105: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	109, // 106: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	82,  // 107: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	82,  // 108: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	96,  // 109: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	63,  // 110: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	85,  // 111: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	96,  // 112: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	96,  // 113: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	109, // 114: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	85,  // 115: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	96,  // 116: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 117: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 118: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	108, // 119: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	34,  // 120: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	38,  // 121: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 122: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 123: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 124: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 125: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 126: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 127: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 128: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 129: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 130: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 131: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	28,  // 132: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	30,  // 133: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 134: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	31,  // 135: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	33,  // 136: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	36,  // 137: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	41,  // 138: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	42,  // 139: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	44,  // 140: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	45,  // 141: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	44,  // 142: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	42,  // 143: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	44,  // 144: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	47,  // 145: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	49,  // 146: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	50,  // 147: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	51,  // 148: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	52,  // 149: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	55,  // 150: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	58,  // 151: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	60,  // 152: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	83,  // 153: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	58,  // 154: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	64,  // 155: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	67,  // 156: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	75,  // 157: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	76,  // 158: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	78,  // 159: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	80,  // 160: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	86,  // 161: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	88,  // 162: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	6,   // 163: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 164: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 165: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	101, // 166: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 167: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 168: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 169: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 170: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	101, // 171: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 172: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	29,  // 173: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	104, // 174: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	104, // 175: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	32,  // 176: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	35,  // 177: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	37,  // 178: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	106, // 179: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	43,  // 180: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	106, // 181: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	106, // 182: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	46,  // 183: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	106, // 184: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	39,  // 185: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	48,  // 186: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	107, // 187: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	107, // 188: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	107, // 189: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	53,  // 190: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	56,  // 191: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	59,  // 192: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	62,  // 193: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	84,  // 194: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	59,  // 195: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	65,  // 196: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	68,  // 197: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	72,  // 198: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	77,  // 199: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	79,  // 200: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	81,  // 201: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	87,  // 202: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	89,  // 203: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	163, // [163:204] is the sub-list for method output_type
-	122, // [122:163] is the sub-list for method input_type
-	122, // [122:122] is the sub-list for extension type_name
-	122, // [122:122] is the sub-list for extension extendee
-	0,   // [0:122] is the sub-list for field type_name
+	96,  // 69: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	54,  // 70: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	96,  // 71: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	61,  // 72: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	96,  // 73: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	96,  // 74: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	63,  // 75: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	96,  // 76: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	96,  // 77: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 78: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	96,  // 79: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 80: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	96,  // 81: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	96,  // 82: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	96,  // 83: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	96,  // 84: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	66,  // 85: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	95,  // 86: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	96,  // 87: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	96,  // 88: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	96,  // 89: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	108, // 90: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	108, // 91: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	96,  // 92: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	69,  // 93: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 94: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	108, // 95: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	96,  // 96: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	96,  // 97: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	70,  // 98: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	71,  // 99: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	108, // 100: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	108, // 101: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	108, // 102: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	73,  // 103: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	74,  // 104: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	96,  // 105: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	72,  // 106: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	72,  // 107: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	96,  // 108: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	109, // 109: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	82,  // 110: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	82,  // 111: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	96,  // 112: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	63,  // 113: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	85,  // 114: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	96,  // 115: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	96,  // 116: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	109, // 117: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	85,  // 118: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	96,  // 119: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	96,  // 120: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 121: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 122: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	108, // 123: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	34,  // 124: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	38,  // 125: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 126: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 127: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 128: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 129: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 130: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 131: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 132: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 133: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 134: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 135: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	28,  // 136: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	30,  // 137: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 138: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	31,  // 139: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	33,  // 140: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	36,  // 141: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	41,  // 142: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	42,  // 143: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	44,  // 144: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	45,  // 145: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	44,  // 146: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	42,  // 147: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	44,  // 148: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	47,  // 149: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	49,  // 150: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	50,  // 151: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	51,  // 152: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	52,  // 153: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	55,  // 154: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	58,  // 155: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	60,  // 156: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	83,  // 157: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	58,  // 158: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	64,  // 159: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	67,  // 160: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	75,  // 161: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	76,  // 162: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	78,  // 163: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	80,  // 164: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	86,  // 165: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	88,  // 166: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	6,   // 167: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 168: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 169: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	101, // 170: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 171: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 172: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 173: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 174: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	101, // 175: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 176: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	29,  // 177: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	104, // 178: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	104, // 179: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	32,  // 180: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	35,  // 181: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	37,  // 182: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	106, // 183: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	43,  // 184: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	106, // 185: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	106, // 186: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	46,  // 187: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	106, // 188: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	39,  // 189: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	48,  // 190: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	107, // 191: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	107, // 192: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	107, // 193: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	53,  // 194: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	56,  // 195: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	59,  // 196: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	62,  // 197: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	84,  // 198: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	59,  // 199: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	65,  // 200: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	68,  // 201: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	72,  // 202: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	77,  // 203: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	79,  // 204: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	81,  // 205: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	87,  // 206: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	89,  // 207: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	167, // [167:208] is the sub-list for method output_type
+	126, // [126:167] is the sub-list for method input_type
+	126, // [126:126] is the sub-list for extension type_name
+	126, // [126:126] is the sub-list for extension extendee
+	0,   // [0:126] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
