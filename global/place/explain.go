@@ -27,6 +27,9 @@ func (p *planner) explain(w *work) {
 		}
 	}
 	p.sort(w)
+	if w.n > 0 || p.detailed(w) {
+		p.sortRefused(w)
+	}
 	p.leftOver(w)
 	switch {
 	case w.n > 0:
@@ -49,6 +52,29 @@ func (p *planner) explain(w *work) {
 		}
 	}
 	p.plan.Groups = append(p.plan.Groups, e)
+}
+
+// sortRefused puts first, among regions that are refused for equally good
+// reasons, those that the job would like best: the nearest, then the preferred.
+// Few are told with a reason, and these are where a change of the job, or of the
+// region, helps first.
+func (p *planner) sortRefused(w *work) {
+	first := slices.IndexFunc(w.candidates, func(c candidate) bool { return c.reason != "" })
+	if first < 0 {
+		return
+	}
+	liked := make([]float64, len(p.snap.Regions)) // by index of the region
+	for i := range w.candidates[first:] {
+		c := &w.candidates[first+i]
+		for n := range w.group.Regions.Near {
+			near := &w.group.Regions.Near[n]
+			liked[c.index] += float64(max(near.Weight, 1)) * near.closeness(near.judged(w.near[n][c.index]))
+		}
+		liked[c.index] += float64(c.weight)
+	}
+	slices.SortStableFunc(w.candidates[first:], func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(p.rank(&a), p.rank(&b)), cmp.Compare(liked[b.index], liked[a.index]))
+	})
 }
 
 // leftOver gives a reason to the regions that would do and got nothing.
@@ -91,6 +117,8 @@ func (s *stands) tell(name string, c *candidate, r *Region) {
 		s.said = append(s.said, name)
 	case c.reason == ReasonDisconnected && r.Unborn:
 		s.named = append(s.named, name+" (never connected)")
+	case s.Reason == ReasonRTTTooHigh && c.near != nil:
+		s.named = append(s.named, fmt.Sprintf("%s (%s)", name, round(c.distance.RTT)))
 	default:
 		s.named = append(s.named, name)
 	}
