@@ -8,6 +8,9 @@ TOOL     := GOFLAGS=-buildvcs=false $(GO) tool -modfile=tools/go.mod
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VERSION)
 
+# go test that says at its end what failed.
+TEST     := GO=$(GO) .ci/gotest
+
 .PHONY: build demo test race check proto oracle integration bench bench-quick clean help
 
 help: ## what there is
@@ -22,10 +25,10 @@ demo: build ## a whole federation on this machine, with a job in it
 	@./bin/nusa demo
 
 test: ## all tests: no root, no server, no network but loopback
-	$(GO) test ./...
+	$(TEST) ./...
 
 race: ## the same under the race detector
-	$(GO) test -race ./...
+	$(TEST) -race ./...
 
 check: ## format, vet, staticcheck (integration tests included), protos
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "gofmt these files:"; echo "$$unformatted"; exit 1; fi
@@ -39,12 +42,12 @@ proto: ## generated code from proto/
 	$(TOOL) buf generate
 
 oracle: ## plans of 100,000 random regions against a brute-force oracle: some minutes
-	$(GO) test ./regional/sched -run '^TestOracle$$' -rapid.checks=100000 -count=1 -timeout 2h -v
-	$(GO) test ./regional/sched -run '^TestNoStarvation$$' -rapid.checks=10000 -count=1 -timeout 2h -v
-	$(GO) test ./regional/sched -run '^TestRandomLife$$' -rapid.checks=10000 -count=1 -timeout 2h -v
+	$(TEST) ./regional/sched -run '^TestOracle$$' -rapid.checks=100000 -count=1 -timeout 2h -v
+	$(TEST) ./regional/sched -run '^TestNoStarvation$$' -rapid.checks=10000 -count=1 -timeout 2h -v
+	$(TEST) ./regional/sched -run '^TestRandomLife$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
 integration: build ## real processes and engines: deploy/local, kill -9, recovery, Docker, Incus
-	$(GO) test -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./agent/driver/docker ./agent/driver/incus
+	$(TEST) -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./agent/driver/docker ./agent/driver/incus
 
 bench: build ## every benchmark, into bench/RESULTS.md: about ten minutes of a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md

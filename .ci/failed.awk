@@ -1,0 +1,56 @@
+# What failed in the output of go test, and why, in few lines: of each failing
+# test the first and the last of its messages, without the logs it shows; data
+# races, panics and what does not compile; the packages.
+
+BEGIN { first = 3; last = 5; lines = 5; most = 80; width = 500 }
+
+function cut(s) { return length(s) > width ? substr(s, 1, width) "…" : s }
+function say(s) { said[++n] = cut(s) }
+
+# flush says the messages of the test before.
+function flush(  i) {
+	for (i = 1; i <= messages; i++) {
+		if (i <= first || i > messages - last) say(message[i])
+		else if (i == first + 1) say("    … " messages - first - last " more messages …")
+	}
+	messages = 0
+	inside = 0
+}
+
+# depth of a line's indentation.
+function depth(s) { match(s, /^ */); return RLENGTH }
+
+/^ *--- FAIL: / { flush(); say($0); test = 1; log_at = 0; next }
+/^ *--- / || /^ok  / || /^\?  / || /^=== / { flush(); test = 0; next }
+/^FAIL[ \t]/ { flush(); test = 0; failed[++packages] = $0; next }
+/^panic: / || /^fatal error: / || /WARNING: DATA RACE/ { flush(); say($0); after = 12; next }
+/^# / { flush(); say($0); built = 1; next }
+/^[^ \t]+\.go:[0-9]+(:[0-9]+)?: / { if (built) { say($0); next } }
+after > 0 { after--; say($0); next }
+# A log is passed over with all that is indented more than its first line.
+test && log_at > 0 && (depth($0) > log_at || $0 == "") { next }
+{ log_at = 0 }
+test && /^ +[^ ]+\.go:[0-9]+: log of / { log_at = depth($0); inside = 0; next }
+test && /^ +[^ ]+\.go:[0-9]+: / {
+	inside = depth($0)
+	message[++messages] = cut($0)
+	more = 0
+	next
+}
+# The further lines of a message are indented more than its first.
+test && inside > 0 && depth($0) > inside && more < lines { more++; message[messages] = message[messages] "\n" cut($0); next }
+
+END {
+	flush()
+	print ""
+	print "== what failed, in short; the whole is above =="
+	for (i = 1; i <= n; i++) {
+		shown += split(said[i], x, "\n")
+		if (shown > most) { print "… and more, above"; break }
+		print said[i]
+	}
+	for (i = 1; i <= packages; i++) {
+		if (i > 20) { print "… and " packages - 20 " more packages"; break }
+		print failed[i]
+	}
+}
