@@ -22,6 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 	"github.com/nusa-scheduler/nusa/agent/health"
+	"github.com/nusa-scheduler/nusa/internal/freeport"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -40,16 +41,6 @@ func serveWord(addr, file string) int {
 	}))
 	fmt.Fprintln(os.Stderr, err)
 	return 1
-}
-
-func freePort(t *testing.T) int32 {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return int32(l.Addr().(*net.TCPAddr).Port)
 }
 
 // withCheck gives the task main of an order a check, and restarts.
@@ -74,7 +65,7 @@ const (
 // also after a restart of the agent, is restarted when it turns unhealthy, and
 // fails when it does so too often.
 func TestHealth(t *testing.T) {
-	m, dir, port := newMaster(t), t.TempDir(), freePort(t)
+	m, dir, port := newMaster(t), t.TempDir(), int32(freeport.Take(t, 1))
 	word := filepath.Join(dir, "word")
 	say := func(s string) {
 		t.Helper()
@@ -239,7 +230,7 @@ func TestProbes(t *testing.T) {
 	if r := probe(tcp, n, port); !r.OK || r.Message != "connected" {
 		t.Errorf("tcp: %+v", r)
 	}
-	free := int(freePort(t))
+	free := freeport.Take(t, 1)
 	if r := probe(tcp, n, free); r.OK || r.Message != "connection refused" {
 		t.Errorf("tcp to nobody: %+v", r)
 	}

@@ -2,6 +2,7 @@ package global
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/freeport"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -122,8 +124,9 @@ func TestThreeMembers(t *testing.T) {
 	f := newFederation()
 	names := []string{"g1", "g2", "g3"}
 	peers, cluster := map[string]string{}, []string{}
-	for _, name := range names {
-		peers[name] = freeAddr(t)
+	port := freeport.Take(t, len(names)) // a member has to know the others' before any listens
+	for i, name := range names {
+		peers[name] = fmt.Sprintf("127.0.0.1:%d", port+i)
 		cluster = append(cluster, name+"="+peers[name])
 	}
 	servers := make([]*testServer, len(names))
@@ -177,16 +180,4 @@ func TestThreeMembers(t *testing.T) {
 	again.waitSlot("default/api/web/0", accepted)
 	other.submit(testJob("more", 1))
 	again.waitSlot("default/more/web/0", accepted)
-}
-
-// freeAddr is an address that nobody listens on, for a member that has to know
-// the others' before any listens.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -15,13 +15,14 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
+	"github.com/nusa-scheduler/nusa/internal/freeport"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // fenceLease of nodes, and fenceStop, which is how long the tasks may take to
 // stop. The master adds 2 % of the lease; by that much the supervisors may be
 // late here.
-const fenceLease, fenceStop = 5 * time.Second, time.Second
+const fenceLease, fenceStop = 15 * time.Second, time.Second
 
 // Each attempt writes down when it begins, that it lives, each 20 ms, and, the
 // polite one, that it was asked to end.
@@ -91,7 +92,7 @@ func startFence(t *testing.T) *fleet {
 	if _, err := os.Stat(bin); err != nil {
 		t.Fatalf("%v: make build first", err)
 	}
-	f := &fleet{federation: &federation{t: t, port: freePorts(t), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}}
+	f := &fleet{federation: &federation{t: t, port: freeport.Take(t, ports), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}}
 	f.addr = fmt.Sprintf("127.0.0.1:%d", f.port)
 	if err := os.Mkdir(filepath.Join(f.dir, "log"), 0o700); err != nil {
 		t.Fatal(err)
@@ -156,9 +157,9 @@ func TestFencedByTheSupervisor(t *testing.T) {
 			return nil
 		}
 	}
-	f.eventually(30*time.Second, "both run", began(1))
+	f.eventually("both run", began(1))
 	f.launch("second")
-	f.eventually(30*time.Second, "the second node is ready", func(ctx context.Context) error {
+	f.eventually("the second node is ready", func(ctx context.Context) error {
 		n, err := nusav1.NewNodesClient(f.conn).Get(ctx, &nusav1.GetNodeRequest{Id: "second", Region: "jakarta"})
 		if err == nil && n.GetState() != nusav1.NodeState_NODE_STATE_READY {
 			err = fmt.Errorf("%v", n.GetState())
@@ -167,7 +168,7 @@ func TestFencedByTheSupervisor(t *testing.T) {
 	})
 	f.kill("first")
 	killed := time.Now()
-	f.eventually(30*time.Second, "both run again", began(2))
+	f.eventually("both run again", began(2))
 
 	for _, g := range groups {
 		files := attempts(g)
@@ -188,7 +189,7 @@ func TestFencedByTheSupervisor(t *testing.T) {
 	}
 
 	f.launch("first")
-	f.eventually(30*time.Second, "the first node is back and told its ends", func(ctx context.Context) error {
+	f.eventually("the first node is back and told its ends", func(ctx context.Context) error {
 		if err := began(2)(ctx); err != nil {
 			return err
 		}
@@ -208,7 +209,7 @@ func TestFencedByTheSupervisor(t *testing.T) {
 		return err
 	})
 	f.must("job", "stop", "fenced")
-	f.eventually(30*time.Second, "nothing runs", func(ctx context.Context) error {
+	f.eventually("nothing runs", func(ctx context.Context) error {
 		for _, g := range groups {
 			for _, file := range attempts(g) {
 				if l := readLife(t, file); syscall.Kill(l.pid, 0) != syscall.ESRCH {

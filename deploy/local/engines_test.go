@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lxc/incus/v6/shared/api"
 	"github.com/moby/moby/client"
@@ -26,7 +25,7 @@ import (
 func TestEngines(t *testing.T) {
 	f := startFleet(t)
 	name := f.jobFile()
-	out := f.must("job", "run", "--timeout", "90s", name)
+	out := f.must("job", "run", "--timeout", "3m", name)
 	want := map[string][]string{"processes[0]": nil}
 	if len(f.incus) > 0 {
 		want["containers[0]"], want["containers[1]"] = []string{"jkt-incus", "fra-incus"}, []string{"jkt-incus", "fra-incus"}
@@ -50,9 +49,12 @@ func TestEngines(t *testing.T) {
 			regions = append(regions, a.GetRegion())
 		}
 		said := fmt.Sprintf("%s %d in %s\n", a.GetGroup(), a.GetIndex(), a.GetRegion())
-		if logs := f.must("alloc", "logs", a.GetId()[:8]); logs != said {
-			t.Errorf("%s logged %q, want %q", key, logs, said)
-		}
+		f.eventually(key+" prints", func(context.Context) error { // it runs before it has
+			if logs := f.must("alloc", "logs", a.GetId()[:8]); logs != said {
+				return fmt.Errorf("%s logged %q, want %q", key, logs, said)
+			}
+			return nil
+		})
 		if got, _, code := f.nusa("alloc", "exec", a.GetId()[:8], "--", "/bin/sh", "-c", `echo "$NUSA_ALLOC_ID"; exit 3`); code != 3 || got != a.GetId()+"\n" {
 			t.Errorf("%s: exec printed %q and ended with %d", key, got, code)
 		}
@@ -74,14 +76,17 @@ func TestEngines(t *testing.T) {
 	})
 }
 
-// part of the test, on the same federation.
+// part of the test, on the same federation. The first that fails is the last:
+// what follows would fail of it, and hide it.
 func (f *fleet) part(name string, what func()) {
 	whole := f.t
-	whole.Run(name, func(t *testing.T) {
+	if !whole.Run(name, func(t *testing.T) {
 		f.t = t
 		defer func() { f.t = whole }()
 		what()
-	})
+	}) {
+		whole.FailNow()
+	}
 }
 
 // jobFile is the example, without the groups of engines that are not here.
@@ -111,6 +116,8 @@ func (f *fleet) jobFile() string {
 // containers of Docker, with their main process. Docker keeps the ended ones for
 // their logs.
 func (f *fleet) inside(ctx context.Context) (out []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for _, i := range f.incus {
 		all, err := i.Instances(ctx)
 		if err != nil {
@@ -162,7 +169,7 @@ func (f *fleet) agentsKilled(before map[string]*nusav1.Allocation) {
 	}
 	for key, a := range before {
 		// An answer of exec comes through the agent that was started anew.
-		f.eventually(40*time.Second, key+" answers again", func(context.Context) error {
+		f.eventually(key+" answers again", func(context.Context) error {
 			if _, errs, code := f.nusa("alloc", "exec", a.GetId()[:8], "--", "/bin/sh", "-c", "exit 5"); code != 5 {
 				return fmt.Errorf("exit code %d: %s", code, errs)
 			}
@@ -178,13 +185,16 @@ func (f *fleet) agentsKilled(before map[string]*nusav1.Allocation) {
 // same: the allocations are those of before, and nothing was restarted.
 func (f *fleet) same(before map[string]*nusav1.Allocation) {
 	f.t.Helper()
-	after := f.allocs("engines")
-	for key, b := range before {
-		a := after[key]
-		if a.GetId() != b.GetId() || a.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING || a.GetTasks()["main"].GetRestarts() != b.GetTasks()["main"].GetRestarts() {
-			f.t.Errorf("%s was %s, is %s, %s, %d restarts", key, b.GetId(), a.GetId(), a.GetState(), a.GetTasks()["main"].GetRestarts())
+	f.eventually("the same run", func(context.Context) error { // a node may not be seen to be back yet
+		after := f.allocs("engines")
+		for key, b := range before {
+			a := after[key]
+			if a.GetId() != b.GetId() || a.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING || a.GetTasks()["main"].GetRestarts() != b.GetTasks()["main"].GetRestarts() {
+				return fmt.Errorf("%s was %s, is %s, %s, %d restarts", key, b.GetId(), a.GetId(), a.GetState(), a.GetTasks()["main"].GetRestarts())
+			}
 		}
-	}
+		return nil
+	})
 }
 
 // enginesKilled: every engine's daemon dies by kill -9 and comes back under its
@@ -206,7 +216,7 @@ func (f *fleet) enginesKilled(before map[string]*nusav1.Allocation) {
 		}
 	}
 	for key, a := range before {
-		f.eventually(40*time.Second, key+" answers", func(context.Context) error {
+		f.eventually(key+" answers", func(context.Context) error {
 			if _, errs, code := f.nusa("alloc", "exec", a.GetId()[:8], "--", "/bin/sh", "-c", "exit 6"); code != 6 {
 				return fmt.Errorf("exit code %d: %s", code, errs)
 			}
@@ -247,7 +257,7 @@ func (f *fleet) missedExits() {
 	})
 	f.must("job", "run", "--detach", file)
 	var before map[string]*nusav1.Allocation
-	f.eventually(40*time.Second, "it runs", func(context.Context) error {
+	f.eventually("it runs", func(context.Context) error {
 		before = f.allocs("missed")
 		for key, a := range before {
 			if a.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING {
@@ -271,7 +281,7 @@ func (f *fleet) missedExits() {
 		if err := os.WriteFile(folder(a, "end"), nil, 0o600); err != nil {
 			f.t.Fatal(err)
 		}
-		f.eventually(20*time.Second, key+" ends", func(context.Context) error {
+		f.eventually(key+" ends", func(context.Context) error {
 			_, err := os.Stat(folder(a, "ended"))
 			return err
 		})
@@ -280,7 +290,7 @@ func (f *fleet) missedExits() {
 		f.launch(a.GetNodeName())
 	}
 	for key, a := range before {
-		f.eventually(40*time.Second, "the exit code of "+key, func(context.Context) error {
+		f.eventually("the exit code of "+key, func(context.Context) error {
 			got := f.allocs("missed")[key]
 			if got.GetId() != a.GetId() || got.GetState() != nusav1.AllocState_ALLOC_STATE_FAILED || got.GetTasks()["main"].GetExitCode() != 9 {
 				return fmt.Errorf("%s is %s: %v", got.GetId(), got.GetState(), got.GetTasks()["main"])
@@ -323,7 +333,7 @@ func (f *fleet) badInput(before map[string]*nusav1.Allocation) {
 			continue
 		}
 		f.must("job", "run", "--detach", f.onEngines(name, c.tasks))
-		f.eventually(40*time.Second, name+" has failed", func(context.Context) error {
+		f.eventually(name+" has failed", func(context.Context) error {
 			all := f.allocs(name)
 			for driver, words := range c.words {
 				a := all[driver+"[0]"]
@@ -343,7 +353,7 @@ func (f *fleet) badInput(before map[string]*nusav1.Allocation) {
 
 // nothingLeft: no engine runs anything of ours.
 func (f *fleet) nothingLeft() {
-	f.eventually(40*time.Second, "nothing is left", func(ctx context.Context) error {
+	f.eventually("nothing is left", func(ctx context.Context) error {
 		there, err := f.inside(ctx)
 		if err == nil && len(there) > 0 {
 			err = fmt.Errorf("still there: %v", there)

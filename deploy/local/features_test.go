@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
@@ -104,7 +103,7 @@ func (f *fleet) featuresJob() (path string, keys []string) {
         secrets: [db]
         artifacts: [{source: "file://%[6]s", to: local/page}]
         templates: [{text: "port ${NUSA_PORT_web} of ${NUSA_GROUP}", to: local/app.conf}]
-        check: {%[7]s, interval: 1s, timeout: 2s, failures: 2, healthy_deadline: 3m}
+        check: {%[7]s, interval: 1s, timeout: 20s, failures: 2, healthy_deadline: 3m}
         restart: {attempts: 3}
 `, driver, kind, filepath.Join(f.dir, "given/volumes/data"), image, port, filepath.Join(f.dir, "given/artifacts/page"), check, target)
 		}
@@ -122,7 +121,7 @@ func (f *fleet) features() {
 	path, keys := f.featuresJob()
 	f.must("job", "run", "--detach", path)
 	var all map[string]*nusav1.Allocation
-	f.eventually(60*time.Second, "all have begun", func(context.Context) error {
+	f.eventually("all have begun", func(context.Context) error {
 		all = f.allocs("features")
 		for _, key := range keys {
 			if n := all[key].GetTasks()["main"]; n.GetStarted() == nil {
@@ -132,7 +131,7 @@ func (f *fleet) features() {
 		return nil
 	})
 	// Every check has been made and has failed by now, or soon has.
-	f.eventually(20*time.Second, "the checks have seen nothing", func(context.Context) error {
+	f.eventually("the checks have seen nothing", func(context.Context) error {
 		all = f.allocs("features")
 		for _, key := range keys {
 			if n := all[key].GetTasks()["main"]; n.GetCheck().GetMessage() == "" {
@@ -164,7 +163,7 @@ func (f *fleet) features() {
 		f.inTask(key, all[key]) // of its second run
 	}
 	f.must("job", "stop", "features")
-	f.eventually(30*time.Second, "no secret is left", func(context.Context) error {
+	f.eventually("no secret is left", func(context.Context) error {
 		for key, a := range all {
 			if dir := filepath.Join(f.dir, "data", a.GetNodeName(), "allocs", a.GetId(), "secrets"); exists(dir) {
 				return fmt.Errorf("%s: %s is there", key, dir)
@@ -186,7 +185,7 @@ func (f *fleet) taskFile(a *nusav1.Allocation, name string) string {
 // running waits until all run after so many restarts.
 func (f *fleet) running(job string, keys []string, restarts int32) {
 	f.t.Helper()
-	f.eventually(60*time.Second, fmt.Sprintf("all run after %d restarts", restarts), func(context.Context) error {
+	f.eventually(fmt.Sprintf("all run after %d restarts", restarts), func(context.Context) error {
 		all := f.allocs(job)
 		for _, key := range keys {
 			a, running := all[key], nusav1.AllocState_ALLOC_STATE_RUNNING

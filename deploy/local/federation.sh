@@ -98,22 +98,22 @@ signal() { # NAME SIGNAL
 halt() { # NAME SIGNAL: signal and wait for the end
   local file="$DIR/run/$1.pid"
   signal "$1" "$2"
-  for _ in $(seq 100); do
+  for _ in $(seq 600); do
     alive "$file" || { rm -f "$file"; return 0; }
     sleep 0.1
   done
-  echo "$1 (pid $(cat "$file")) did not end on $2 within 10 s" >&2
+  echo "$1 (pid $(cat "$file")) did not end on $2 within 60 s" >&2
   return 1
 }
 
 ready() { # wait until every region is connected and every agent is a ready node
   local want_nodes=$((2 * ${#REGIONS[@]})) got
-  for _ in $(seq 150); do
+  for _ in $(seq 600); do
     got=$("$NUSA" node list --addr "127.0.0.1:$BASE" -o json 2>/dev/null | grep -c '"NODE_STATE_READY"' || true)
     [ "$got" -ge "$want_nodes" ] && return
     sleep 0.2
   done
-  echo "not ready after 30 s: $got of $want_nodes nodes; see $DIR/log" >&2
+  echo "not ready after 120 s: $got of $want_nodes nodes; see $DIR/log" >&2
   return 1
 }
 

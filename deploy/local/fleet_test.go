@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/engines"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
+	"github.com/nusa-scheduler/nusa/internal/freeport"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -49,7 +51,7 @@ func startFleet(t *testing.T) *fleet {
 	if _, err := os.Stat(bin); err != nil {
 		t.Fatalf("%v: make build first", err)
 	}
-	f := &fleet{federation: &federation{t: t, port: freePorts(t), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}, nets: map[string]*engines.Network{}}
+	f := &fleet{federation: &federation{t: t, port: freeport.Take(t, ports), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}, nets: map[string]*engines.Network{}}
 	f.addr = fmt.Sprintf("127.0.0.1:%d", f.port)
 	f.env = append(os.Environ(), "NUSA="+bin)
 	if err := os.Mkdir(filepath.Join(f.dir, "log"), 0o700); err != nil {
@@ -71,7 +73,7 @@ func startFleet(t *testing.T) *fleet {
 		f.launch(name)
 	}
 	f.conn = f.dial(f.port)
-	f.eventually(40*time.Second, "every node is ready", func(ctx context.Context) error {
+	f.eventually("every node is ready", func(ctx context.Context) error {
 		res, err := nusav1.NewNodesClient(f.conn).List(ctx, &nusav1.ListNodesRequest{})
 		if err != nil {
 			return err
@@ -146,7 +148,9 @@ func (f *fleet) define(bin string) {
 	region("frankfurt", "50.1,8.7", 200)
 	given := f.give()
 	agent := func(name, region string, from int, args ...string) {
+		tasks := f.port + 500 + 10*len(f.args) // of these ports nobody else on the host has one
 		add(name, "agent", append([]string{"--region", region, "--servers", at(from), "--http-addr", at(from + 10*len(f.args)),
+			"--port-min", strconv.Itoa(tasks), "--port-max", strconv.Itoa(tasks + 8),
 			"--shared-machine", "here", "--share", "4", "--leave-on-shutdown", "--label", "engine=" + name}, slices.Concat(given, args)...)...)
 	}
 	agent("jkt-process", "jakarta", 100, "--incus", "off", "--docker-host", "off")
@@ -232,7 +236,9 @@ func (f *fleet) end() {
 // nusa runs the command line tool and returns what it printed.
 func (f *fleet) nusa(args ...string) (stdout, stderr string, code int) {
 	f.t.Helper()
-	cmd := exec.CommandContext(f.t.Context(), f.args["global"][0], args...)
+	ctx, cancel := context.WithTimeout(f.t.Context(), 2*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, f.args["global"][0], args...)
 	cmd.Env = append(os.Environ(), "NUSA_ADDR="+f.addr)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
+	"github.com/nusa-scheduler/nusa/internal/freeport"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -36,11 +36,14 @@ type federation struct {
 	dir  string
 }
 
+// ports that a federation may use.
+const ports = 600
+
 // start runs federation.sh on free ports with its own folder and stops it at
 // the end of the test.
 func start(t *testing.T) *federation {
 	t.Helper()
-	f := &federation{t: t, port: freePorts(t), dir: t.TempDir()}
+	f := &federation{t: t, port: freeport.Take(t, ports), dir: t.TempDir()}
 	bin, err := filepath.Abs("../../bin/nusa")
 	if err != nil {
 		t.Fatal(err)
@@ -56,27 +59,10 @@ func start(t *testing.T) *federation {
 			t.Errorf("%d tasks outlive the federation", n)
 		}
 	})
-	f.script("start")
-	return f
-}
-
-// freePorts finds the beginning of a range of ports that nobody listens on.
-func freePorts(t *testing.T) int {
-	// Below the ports that the system gives to outgoing connections.
-	for base := 21000; base < 32000; base += 500 {
-		free := true
-		for p := base; p < base+460 && free; p += 10 {
-			lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-			if free = err == nil; free {
-				lis.Close()
-			}
-		}
-		if free {
-			return base
-		}
+	if f.script("start"); t.Failed() {
+		t.FailNow()
 	}
-	t.Fatal("no 500 free ports")
-	return 0
+	return f
 }
 
 func (f *federation) script(args ...string) string {
@@ -109,13 +95,14 @@ func TestUnknownProcess(t *testing.T) {
 	}
 }
 
-// dumpLogs shows the end of each process's log.
+// dumpLogs shows the end of each process's log; where make says again what
+// failed (.ci/gotest), these are left out.
 func (f *federation) dumpLogs() {
 	files, _ := filepath.Glob(filepath.Join(f.dir, "log", "*.log"))
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		f.t.Logf("%s:\n%s", filepath.Base(file), strings.Join(lines[max(0, len(lines)-15):], "\n"))
+		f.t.Logf("log of %s:\n%s", filepath.Base(file), strings.Join(lines[max(0, len(lines)-15):], "\n"))
 	}
 }
 
@@ -129,15 +116,19 @@ func (f *federation) dial(port int) *grpc.ClientConn {
 	return conn
 }
 
-// eventually asks again until want holds; what ask last said is the failure.
-func (f *federation) eventually(within time.Duration, what string, want func(ctx context.Context) error) {
+// patience with what has to come about: also a machine that is many times
+// slower, and busy, gets there.
+const patience = 2 * time.Minute
+
+// eventually asks again until want holds; what want last said is the failure.
+func (f *federation) eventually(what string, want func(ctx context.Context) error) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), within)
+	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for last := ""; ; {
-		once, done := context.WithTimeout(ctx, 5*time.Second)
+		once, done := context.WithTimeout(ctx, 20*time.Second)
 		err := want(once)
 		done()
 		if err == nil {
@@ -149,7 +140,7 @@ func (f *federation) eventually(within time.Duration, what string, want func(ctx
 		}
 		select {
 		case <-ctx.Done():
-			f.t.Fatalf("%s: not within %s: %v", what, within, err)
+			f.t.Fatalf("%s: not within %s: %v", what, patience, err)
 		case <-tick.C:
 		}
 	}
@@ -198,16 +189,16 @@ func (f *federation) submit(conn *grpc.ClientConn, text string) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.eventually(20*time.Second, "submit", func(ctx context.Context) error {
+	f.eventually("submit", func(ctx context.Context) error {
 		_, err := nusav1.NewJobsClient(conn).Submit(ctx, &nusav1.SubmitRequest{Spec: spec, IdempotencyKey: "first"})
 		return err
 	})
 }
 
-func (f *federation) allRun(conn *grpc.ClientConn, within time.Duration, what string) map[int32]*nusav1.Allocation {
+func (f *federation) allRun(conn *grpc.ClientConn, what string) map[int32]*nusav1.Allocation {
 	f.t.Helper()
 	var last map[int32]*nusav1.Allocation
-	f.eventually(within, what, func(ctx context.Context) error {
+	f.eventually(what, func(ctx context.Context) error {
 		allocs, err := running(ctx, conn, "counter")
 		if err != nil {
 			return err
@@ -238,7 +229,7 @@ func TestKillEverythingOnce(t *testing.T) {
 	f := start(t)
 	first, second := f.dial(f.port), f.dial(f.port+5)
 	f.submit(second, counterJob) // a standby takes submits too
-	before := f.allRun(first, 30*time.Second, "after submit")
+	before := f.allRun(first, "after submit")
 	if n := f.processes(); n != 6 {
 		t.Errorf("%d processes run for 6 instances", n)
 	}
@@ -247,7 +238,7 @@ func TestKillEverythingOnce(t *testing.T) {
 		victim := before[0].GetNodeName()
 		f.script("kill", victim)
 		f.script("start", victim)
-		after := f.allRun(first, 30*time.Second, "after the agent came back")
+		after := f.allRun(first, "after the agent came back")
 		sameTasks(t, "agent killed and restarted", before, after)
 	})
 	t.Run("master", func(t *testing.T) {
@@ -255,7 +246,7 @@ func TestKillEverythingOnce(t *testing.T) {
 		old := f.master(first, region, "")
 		f.script("kill", old)
 		f.master(first, region, old)
-		after := f.allRun(first, 30*time.Second, "after another master was elected")
+		after := f.allRun(first, "after another master was elected")
 		sameTasks(t, "master killed", before, after)
 		f.script("start", old)
 	})
@@ -263,17 +254,17 @@ func TestKillEverythingOnce(t *testing.T) {
 		old := f.active(first)
 		f.script("kill", old)
 		f.script("start", old) // it may hold the only etcd member
-		f.eventually(30*time.Second, "an active global server", func(ctx context.Context) error {
+		f.eventually("an active global server", func(ctx context.Context) error {
 			_, err := nusav1.NewJobsClient(second).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "counter"}})
 			return err
 		})
-		after := f.allRun(second, 30*time.Second, "after another global server became active")
+		after := f.allRun(second, "after another global server became active")
 		sameTasks(t, "active global server killed", before, after)
 	})
 	t.Run("node lost", func(t *testing.T) {
 		victim := before[0].GetNodeName()
 		f.script("kill", victim)
-		f.eventually(40*time.Second, "the work of a lost node runs elsewhere", func(ctx context.Context) error {
+		f.eventually("the work of a lost node runs elsewhere", func(ctx context.Context) error {
 			allocs, err := running(ctx, second, "counter")
 			if err != nil {
 				return err
@@ -291,7 +282,7 @@ func TestKillEverythingOnce(t *testing.T) {
 		if _, err := nusav1.NewJobsClient(second).Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "counter"}}); err != nil {
 			t.Fatal(err)
 		}
-		f.eventually(40*time.Second, "nothing runs after a stop", func(ctx context.Context) error {
+		f.eventually("nothing runs after a stop", func(ctx context.Context) error {
 			allocs, err := running(ctx, second, "counter")
 			if err == nil && len(allocs) > 0 {
 				err = fmt.Errorf("%d still run", len(allocs))
@@ -329,7 +320,7 @@ func (f *federation) processes() (n int) {
 // master waits until a region's master is another than not.
 func (f *federation) master(conn *grpc.ClientConn, region, not string) (name string) {
 	f.t.Helper()
-	f.eventually(30*time.Second, "a master of "+region, func(ctx context.Context) error {
+	f.eventually("a master of "+region, func(ctx context.Context) error {
 		r, err := nusav1.NewRegionsClient(conn).Get(ctx, &nusav1.GetRegionRequest{Name: region})
 		if err != nil {
 			return err
@@ -345,7 +336,7 @@ func (f *federation) master(conn *grpc.ClientConn, region, not string) (name str
 
 func (f *federation) active(conn *grpc.ClientConn) (name string) {
 	f.t.Helper()
-	f.eventually(30*time.Second, "an active global server", func(ctx context.Context) error {
+	f.eventually("an active global server", func(ctx context.Context) error {
 		tree, err := nusav1.NewTopologyClient(conn).Get(ctx, &nusav1.GetTopologyRequest{})
 		if err != nil {
 			return err

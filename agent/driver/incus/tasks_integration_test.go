@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/internal/freeport"
 )
 
 func output(t *testing.T, d *Driver, id driver.ID) string {
@@ -134,7 +135,7 @@ func TestVolumesAndPorts(t *testing.T) {
 	tk := task(t, d, "volumes", shell(`pwd; cat $ALLOC/data/f; echo x >$ALLOC/data/new || echo read-only; cat /www/page; echo kept >kept; id -u; exec httpd -f -p 8080 -h /www`))
 	tk.Env["ALLOC"] = tk.AllocDir
 	tk.Volumes = []driver.Volume{{Name: "data", Source: data, ReadOnly: true}, {Name: "web", Source: web, Target: "/www"}}
-	tk.Ports = []driver.Port{{Label: "http", Host: free(t), To: 8080}}
+	tk.Ports = []driver.Port{{Label: "http", Host: freeport.Take(t, 1), To: 8080}}
 	must(t, d.Start(limited(t, time.Minute), tk))
 	var got []byte
 	until(t, "the port answers", func() bool {
@@ -205,14 +206,6 @@ func TestVolumesHold(t *testing.T) {
 func staged(d *Driver) (out []driver.ID) {
 	d.stage.Sweep(func(id driver.ID) bool { out = append(out, id); return true })
 	return out
-}
-
-func free(t *testing.T) int {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer lis.Close()
-	return lis.Addr().(*net.TCPAddr).Port
 }
 
 // TestLimitsAreEnforced: memory is enforced, and both limits are changed while it runs.

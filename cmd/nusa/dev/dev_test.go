@@ -17,6 +17,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/dev"
+	"github.com/nusa-scheduler/nusa/internal/freeport"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -30,11 +31,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// ports are enough for four regions.
+const ports = 500
+
 // start runs a federation and returns it with a connection and a stop that
 // waits for its end.
 func start(t *testing.T, o dev.Options) (dev.Federation, *grpc.ClientConn, func()) {
 	t.Helper()
-	o.Port = freePorts(t, len(o.Regions)+1)
+	o.Port = freeport.Take(t, ports)
 	if level := os.Getenv("NUSA_TEST_LOG"); level != "" {
 		logger, err := serve.NewLogger(level, "text", os.Stderr)
 		if err != nil {
@@ -71,25 +75,6 @@ func start(t *testing.T, o dev.Options) (dev.Federation, *grpc.ClientConn, func(
 		t.Fatal("not ready within 60 s")
 	}
 	panic("unreachable")
-}
-
-func freePorts(t *testing.T, hundreds int) int {
-	t.Helper()
-	// Below the ports that the system gives to outgoing connections.
-	for base := 25000; base < 32000; base += 100 * hundreds {
-		free := true
-		for p := base; p < base+100*hundreds && free; p += 100 {
-			lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-			if free = err == nil; free {
-				lis.Close()
-			}
-		}
-		if free {
-			return base
-		}
-	}
-	t.Fatal("no free ports")
-	return 0
 }
 
 func parse(t *testing.T, text string) *nusav1.JobSpec {
@@ -232,7 +217,7 @@ func sameRunning(t *testing.T, conn *grpc.ClientConn, want []*nusav1.Allocation)
 
 // TestRefused: mistakes name the flag and what would do, and start nothing.
 func TestRefused(t *testing.T) {
-	port := freePorts(t, 3)
+	port := freeport.Take(t, 300)
 	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long what was killed may take to be gone.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // Processes are those that work below a folder, or have it in their command
 // line, with that line; not this one.

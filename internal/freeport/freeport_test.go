@@ -1,0 +1,52 @@
+package freeport
+
+import (
+	"net"
+	"testing"
+)
+
+// TestTake: no port is given twice while a test has it, whether somebody
+// listens there or not, and no block of which somebody has a port.
+func TestTake(t *testing.T) {
+	given := map[int]bool{}
+	for _, n := range []int{1, 99, 100, 101, 600} {
+		base := Take(t, n)
+		if base < first || base+n > last {
+			t.Errorf("%d ports from %d", n, base)
+		}
+		for port := base; port < base+n; port++ {
+			if given[port] {
+				t.Errorf("port %d is given twice", port)
+			}
+			given[port] = true
+		}
+		if hold(base, 1) != nil {
+			t.Errorf("the block of %d is given twice", base)
+		}
+	}
+	for network, listen := range map[string]func(addr string) (close func() error, err error){
+		"tcp": func(addr string) (func() error, error) {
+			lis, err := net.Listen("tcp", addr)
+			return func() error { return lis.Close() }, err
+		},
+		"udp": func(addr string) (func() error, error) {
+			conn, err := net.ListenPacket("udp", addr)
+			return func() error { return conn.Close() }, err
+		},
+	} {
+		port := Take(t, 1) + 7
+		closed, err := listen(loopback(port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if free(port) {
+			t.Errorf("somebody has the port for %s, and it is free", network)
+		}
+		if err := closed(); err != nil {
+			t.Error(err)
+		}
+		if !free(port) {
+			t.Errorf("nobody has the port for %s any more, and it is not free", network)
+		}
+	}
+}
