@@ -85,3 +85,32 @@ func TestSilentSinceTheElection(t *testing.T) {
 		}
 	})
 }
+
+// TestLostNodeIsForgotten after 72 hours, with what it may still run: that waits
+// for it so long, and no longer. If it comes back even later it is a new node.
+func TestLostNodeIsForgotten(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.server(1)
+		w.master(1)
+		n1 := w.agent("n1", runs)
+		w.submit(1, spec("web", 1))
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
+		n1.stop()
+		time.Sleep(71 * time.Hour)
+		if n := w.node(1, "n1"); n.GetState() != nusav1.NodeState_NODE_STATE_LOST || n.GetAllocations() != 1 {
+			t.Errorf("after 71 hours: %v", n)
+		}
+		time.Sleep(61 * time.Minute)
+		if n := w.node(1, "n1"); n.GetId() != "" {
+			t.Errorf("after more than 72 hours: %v", n)
+		}
+		w.agent("n2", runs)
+		w.eventually("it is replaced", func() bool { return w.running(1)["n2"] == 1 })
+		n1.start()
+		w.eventually("the node is back", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		w.eventually("it is told that nothing is to run there", func() (ok bool) {
+			n1.held(func(a *fakeAgent) { ok = len(a.orders) == 0 })
+			return ok
+		})
+	})
+}

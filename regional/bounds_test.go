@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -52,7 +53,7 @@ func TestSchedulerRests(t *testing.T) {
 	}
 }
 
-// Nodes that are gone for days are forgotten, unless something may run there.
+// Nodes that are gone for days are forgotten, unless something waits for them.
 func TestLongGoneNodes(t *testing.T) {
 	st, index := state.New(), uint64(0)
 	do := func(at time.Duration, c state.Command) {
@@ -63,18 +64,25 @@ func TestLongGoneNodes(t *testing.T) {
 			t.Fatalf("%v, skipped %v", r.Err, r.Skipped)
 		}
 	}
-	for _, id := range []string{"cordoned", "gone", "late", "there", "works"} {
+	for _, id := range []string{"away", "cordoned", "gone", "late", "there", "waited"} {
 		do(0, state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: id}}})
 	}
 	do(0, state.Command{CordonNode: &state.CordonNode{ID: "cordoned", Cordon: true}})
-	do(0, state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{
-		Key: state.JobKey{Namespace: "default", Job: "a", Local: true}, Type: state.Service, Groups: []state.Group{{Name: "g", Count: 1}}}}})
-	do(0, state.Command{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{
-		Key: state.GroupKey{Namespace: "default", Job: "a", Group: "g", Local: true}, JobVersion: 1, Allocs: []state.PlaceAlloc{{ID: "x", NodeID: "works"}}}}}})
-	for id, at := range map[string]time.Duration{"cordoned": 1, "gone": 1, "late": time.Hour, "works": 1} {
+	for node, replace := range map[string]bool{"away": true, "waited": false} {
+		do(0, state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{
+			Key: state.JobKey{Namespace: "default", Job: node, Local: true}, Type: state.Service,
+			Groups: []state.Group{{Name: "g", Count: 1, Disconnect: state.Disconnect{Replace: replace}}}}}})
+		do(0, state.Command{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{
+			Key: state.GroupKey{Namespace: "default", Job: node, Group: "g", Local: true}, JobVersion: 1, Allocs: []state.PlaceAlloc{{ID: node, NodeID: node}}}}}})
+	}
+	for id, at := range map[string]time.Duration{"away": 1, "cordoned": 1, "gone": 1, "late": time.Hour, "waited": 1} {
 		do(at, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: id, Status: state.NodeLost}})
 	}
-	if got := longGone(st.Snapshot(), int64(time.Minute)); len(got) != 1 || got[0] != "gone" {
+	var got []string
+	for _, n := range longGone(st.Snapshot(), int64(time.Minute)) {
+		got = append(got, n.ID)
+	}
+	if slices.Sort(got); !slices.Equal(got, []string{"away", "gone"}) {
 		t.Errorf("%q", got)
 	}
 }

@@ -20,8 +20,9 @@ const (
 	barrierWithin = 10 * time.Second
 	// endedKept is how long allocations that have ended stay listed.
 	endedKept = time.Hour
-	// goneKept is how long nodes that are lost or left stay listed. One that
-	// comes back later registers as a new one.
+	// goneKept is how long nodes that are lost or left stay listed, and what lost
+	// ones may run is believed in. One that comes back later registers as a new
+	// one, and stops what it runs.
 	goneKept = 72 * time.Hour
 	// purgeEvery is how often what has ended for so long is forgotten.
 	purgeEvery = time.Minute
@@ -244,33 +245,48 @@ func (l *leader) purge(ctx context.Context) error {
 				break // all of it is in use again
 			}
 		}
-		for _, id := range longGone(l.s.fsm.View(), time.Now().Add(-goneKept).UnixNano()) {
-			r, err := l.do(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: id}})
+		for _, n := range longGone(l.s.fsm.View(), time.Now().Add(-goneKept).UnixNano()) {
+			r, err := l.do(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: n.ID}})
 			if err != nil && r.Err == nil { // it may have come back at this moment
 				return ignoreEnd(ctx, fmt.Errorf("forget a node: %w", err))
 			}
 			if err == nil {
-				l.events.Add("node.removed", id, "it is gone for more than %v", goneKept)
+				l.events.Add("node.removed", n.Name, "it is gone for more than %v", goneKept)
+				l.log.Info("node is forgotten", "node", n.Name, "id", n.ID, "gone", goneKept)
 			}
 		}
 	}
 }
 
-// longGone are the nodes that have not been there since, on which nothing is
-// believed to run and about which no operator has said anything.
-func longGone(view *state.View, since int64) []string {
-	var out []string
+// longGone are the nodes that have not been there since, about which no operator
+// has said anything, and for which no instance waits. What else may run there
+// has been replaced, or waits in vain for a node with room in this region and
+// is away: once the node is forgotten it is given back, like any other.
+func longGone(view *state.View, since int64) []*state.Node {
+	var out []*state.Node
 nodes:
 	for n := range view.Nodes() {
 		if n.Status == state.NodeReady || n.StatusUnixNano >= since || n.Cordoned || n.Draining {
 			continue
 		}
 		for a := range view.NodeAllocs(n.ID) {
-			if a.Live() {
+			if a.Live() && waitsFor(view, a) {
 				continue nodes
 			}
 		}
-		out = append(out, n.ID)
+		out = append(out, n)
 	}
 	return out
+}
+
+// waitsFor says that an allocation of a lost node must not be replaced without
+// the node's word, or an operator's: its group says `replace: false`. A system
+// job wants nothing where there is no node.
+func waitsFor(view *state.View, a *state.Alloc) bool {
+	job, ok := view.Job(a.Key().JobKey(), a.JobVersion)
+	if !ok || job.Type == state.System {
+		return false
+	}
+	g := job.Group(a.Key().Group)
+	return g != nil && !g.Disconnect.Replace
 }

@@ -36,7 +36,8 @@ type Input struct {
 // is nothing to give back now, and after how long to ask again (0 = no need).
 // Instances that no node could ever run, or that every fitting node declined,
 // do not wait for the grace to pass. A region's own jobs and system jobs wait
-// for ever, and so does what may still run on a lost node, see Away. The answers are sent once the command is committed: see Answers.
+// for ever; what may still run on a lost node waits until that is forgotten, see
+// Away. The answers are sent once the command is committed: see Answers.
 func Return(in Input) (*state.AnswerSlots, time.Duration) {
 	if !in.LinkUp {
 		return nil, 0

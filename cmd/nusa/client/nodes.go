@@ -290,7 +290,9 @@ func nodeRemove(s *settings) *cobra.Command {
 		Use: "remove NODE", Short: "Forget a node that is lost or has left, and will not come back", Args: takes("NODE"),
 		Long: `Forgets a node that is lost or has left: what it is believed to run is lost from
 then on, and replaced. Without this a node is forgotten once it is gone for 72
-hours. If its agent does come back, it is a new node, and stops what it runs.`,
+hours, unless it is cordoned or drained, or may run what only it or you can end:
+a group with "replace: false" in disconnect.node. If its agent does come back,
+it is a new node, and stops what it runs.`,
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
