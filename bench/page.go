@@ -172,6 +172,12 @@ func (p page) printRegion(w io.Writer) {
 		if m.results[0].Rate > 0 {
 			cpu = "" // mostly of heartbeats
 		}
+		empty := m.span(number, func(r *bench.RegionResult) float64 { return r.EmptyCallsPerS })
+		if m.results[0].EmptyCallMS != nil {
+			empty = fmt.Sprintf("%s; at this rate %s / %s ms", empty,
+				m.span(short, func(r *bench.RegionResult) float64 { return r.EmptyCallMS.P50 }),
+				m.span(short, func(r *bench.RegionResult) float64 { return r.EmptyCallMS.P99 }))
+		}
 		reached := ""
 		if m.met != nil {
 			reached = "yes"
@@ -188,8 +194,7 @@ func (p page) printRegion(w io.Writer) {
 			m.span(short, func(r *bench.RegionResult) float64 { return r.SubmitToPlacedMS.P99 }),
 			cpu,
 			m.span(number, func(r *bench.RegionResult) float64 { return *r.ServerPeakRSSMB }),
-			m.span(number, func(r *bench.RegionResult) float64 { return r.EmptyCallsPerS }),
-			m.goal, reached)
+			empty, m.goal, reached)
 	}
 }
 

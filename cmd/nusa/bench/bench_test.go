@@ -366,7 +366,7 @@ func TestOutput(t *testing.T) {
 	full := &RegionResult{
 		Nodes: 5000, Jobs: 3000, Count: 1, Placed: 3000, Acknowledged: 2999, Seconds: 60.0021, PlacementsPerS: 50,
 		SubmitToPlacedMS: Quantiles{0.75, 1.2, 2.9, 112.7}, ServerPeakRSSMB: &rss, ServerCPUUSPerPlacement: &cpu,
-		EmptyCallsPerS: 61234.5, FSync: true, AcknowledgedSeconds: 60.004, AcknowledgedPerS: 49.9,
+		EmptyCallsPerS: 61234.5, EmptyCallMS: &Quantiles{0.25, 0.3, 0.5, 0.75}, FSync: true, AcknowledgedSeconds: 60.004, AcknowledgedPerS: 49.9,
 		SubmitMS: Quantiles{0.4, 0.5, 1, 2}, Retries: 1, ServerCPUUSPerPlacementUntilPlaced: &until, LoadCPUSeconds: 1.5,
 		AgentsConnectSeconds: 2.5, Servers: 3, Concurrency: 16, Connections: 4, Rate: 50, Warmup: 100,
 		Filesystem: "ext4", DiskSyncMS: &Quantiles{0.2, 0.3, 1, 2},

@@ -83,6 +83,25 @@ func (l *load) empty(ctx context.Context) (float64, error) {
 	return perSecond(int(calls.Load()), time.Since(start)), err
 }
 
+// emptyPaced is how long calls that do nothing take at the rate of the jobs: what
+// the machine itself needs to wake both ends. Counted from the intended time.
+func (l *load) emptyPaced(ctx context.Context) (Quantiles, error) {
+	client := nusav1.NewSystemClient(l.conns[0])
+	all := make([]time.Duration, max(1, min(1000, int(l.o.Rate*l.o.emptyFor.Seconds()))))
+	start := time.Now()
+	for i := range all {
+		due := start.Add(time.Duration(float64(i) / l.o.Rate * float64(time.Second)))
+		if !sleepUntil(ctx, due) {
+			return Quantiles{}, context.Cause(ctx)
+		}
+		if _, err := client.Info(ctx, &nusav1.InfoRequest{}); err != nil {
+			return Quantiles{}, fmt.Errorf("empty call: %w", cause(ctx, err))
+		}
+		all[i] = time.Since(due)
+	}
+	return quantiles(all), nil
+}
+
 // submit sends all jobs of the board, as the options say.
 func (l *load) submit(ctx context.Context, b *board) error {
 	switch {

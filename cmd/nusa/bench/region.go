@@ -208,6 +208,13 @@ func (m *run) measure(ctx context.Context, addr string) error {
 	if m.r.EmptyCallsPerS, err = m.load.empty(ctx); err != nil {
 		return err
 	}
+	if m.o.Rate > 0 {
+		q, err := m.load.emptyPaced(ctx)
+		if err != nil {
+			return err
+		}
+		m.r.EmptyCallMS = &q
+	}
 	if err := m.timed(ctx); err != nil {
 		return err
 	}

@@ -30,7 +30,10 @@ type RegionResult struct {
 	ServerCPUUSPerPlacement *float64 `json:"server_cpu_us_per_placement"`
 	// EmptyCallsPerS is what the same callers reach with calls that do nothing.
 	EmptyCallsPerS float64 `json:"empty_calls_per_s"`
-	FSync          bool    `json:"fsync"`
+	// EmptyCallMS is how long such a call takes at the rate of the jobs; only with
+	// --rate.
+	EmptyCallMS *Quantiles `json:"empty_call_ms,omitempty"`
+	FSync       bool       `json:"fsync"`
 
 	// AcknowledgedSeconds is from the first submit until all was acknowledged.
 	AcknowledgedSeconds float64   `json:"acknowledged_seconds"`
@@ -153,6 +156,9 @@ func (r *RegionResult) table(w io.Writer) error {
 	row("submit to placed", "%s", r.SubmitToPlacedMS)
 	row("submit to answer", "%s, %d retries", r.SubmitMS, r.Retries)
 	row("empty calls", "%.0f /s", r.EmptyCallsPerS)
+	if r.EmptyCallMS != nil {
+		row("  at that rate", "%s", *r.EmptyCallMS)
+	}
 	if r.ServerCPUUSPerPlacement != nil {
 		row("server CPU", "%.1f µs a placement (%.1f until placed)", *r.ServerCPUUSPerPlacement, *r.ServerCPUUSPerPlacementUntilPlaced)
 		row("server memory", "%.0f MB at most", *r.ServerPeakRSSMB)
