@@ -38,12 +38,21 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 	}
 	plan, asked := a.planAsking(ctx, k, spec, snapshot)
 	out.Slots = slotsAfter(slots, plan, k)
+	waits := stagesOf(plan)[k]
+	for _, s := range out.Slots {
+		if why := waits[s.GetRegion()]; why != "" && s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetJobVersion() < snapshot.Jobs[0].Version {
+			s.Reason, s.Message = nusav1.Reason_REASON_UNSPECIFIED, why
+		}
+	}
 	out.Explanation = &nusav1.Explanation{Age: durationpb.New(0)}
 	for _, g := range plan.Groups {
 		if g.Namespace != k.namespace || g.Job != k.name {
 			continue
 		}
 		e := groupToProto(g)
+		for _, r := range e.GetRegions() {
+			addStage(r, waits)
+		}
 		if g.Unplaced > 0 {
 			out.Unplaced[g.Group] = int32(g.Unplaced)
 			e.Remedy = asked.remedy(g)
@@ -82,7 +91,7 @@ func (a *active) dryRun(k jobKey, spec *nusav1.JobSpec, out *nusav1.PlanResponse
 	sortSlots(slots)
 	dry.Slots = slots
 	if j := a.st.jobs[k]; j != nil {
-		dry.Told = j.told()
+		dry.Told = j.told(rec)
 	}
 	return a.st.explainSnapshot(k, dry), slots, nil
 }
@@ -333,9 +342,14 @@ func (d *lastDecision) asItIs(g *nusav1.GroupExplanation) {
 	}
 	for _, r := range g.GetRegions() {
 		r.Taken = owned[r.GetRegion()]
-		if why := d.stages[r.GetRegion()]; why != "" && r.Taken > 0 {
-			r.Message = strings.TrimPrefix(r.GetMessage()+"; "+why, "; ")
-		}
+		addStage(r, d.stages)
+	}
+}
+
+// addStage says of a region that has instances why a new version waits there.
+func addStage(r *nusav1.RegionVerdict, stages map[string]string) {
+	if why := stages[r.GetRegion()]; why != "" && r.GetTaken() > 0 {
+		r.Message = strings.TrimPrefix(r.GetMessage()+"; "+why, "; ")
 	}
 }
 

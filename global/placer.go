@@ -187,7 +187,7 @@ func (j *jobState) forPlacer() place.Job {
 	out := j.plan
 	out.Slots = j.sortedSlots()
 	out.Breaches = j.breaches
-	out.Told = j.told()
+	out.Told = j.told(j.rec)
 	if sustained(j.breaches) {
 		out.Down = j.down()
 	}

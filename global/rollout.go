@@ -61,12 +61,12 @@ func (j *jobState) rollout() place.Rollout {
 	return out
 }
 
-// told is what regions said last of a job, where a version that restarts groups
-// has not reached all of it; nil elsewhere. mu is held.
-func (j *jobState) told() (out []place.Told) {
+// told is what regions said last of a job, where the version of a record that
+// restarts groups has not reached all of it; nil elsewhere. mu is held.
+func (j *jobState) told(rec *nusav1.JobRecord) (out []place.Told) {
 	rolls := false
 	for _, s := range j.slots {
-		rolls = rolls || obsolete(j.rec, s)
+		rolls = rolls || obsolete(rec, s)
 	}
 	if !rolls {
 		return nil
@@ -87,6 +87,18 @@ func (j *jobState) told() (out []place.Told) {
 // stagesPlanned keeps which regions wait with a new version, and answers the
 // jobs that have such. mu is held.
 func (st *state) stagesPlanned(plan place.Plan, jobs map[jobKey]lookedAt) map[jobKey]map[string]string {
+	wait := stagesOf(plan)
+	for k := range jobs {
+		if j := st.jobs[k]; j != nil && !maps.Equal(j.stages, wait[k]) {
+			j.stages = wait[k]
+			j.stamp = st.notify()
+		}
+	}
+	return wait
+}
+
+// stagesOf are the regions of each job that wait with its version, and why.
+func stagesOf(plan place.Plan) map[jobKey]map[string]string {
 	wait := map[jobKey]map[string]string{}
 	for _, s := range plan.Stages {
 		k := jobKey{s.Namespace, s.Job}
@@ -94,12 +106,6 @@ func (st *state) stagesPlanned(plan place.Plan, jobs map[jobKey]lookedAt) map[jo
 			wait[k] = map[string]string{}
 		}
 		wait[k][s.Region] = s.Why
-	}
-	for k := range jobs {
-		if j := st.jobs[k]; j != nil && !maps.Equal(j.stages, wait[k]) {
-			j.stages = wait[k]
-			j.stamp = st.notify()
-		}
 	}
 	return wait
 }

@@ -62,6 +62,20 @@ func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 			tell(name, true, up)
 		}
 		time.Sleep(time.Millisecond)
+		// A plan says beforehand which regions follow which.
+		p, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: testJob("api", 3, reverting, spread, otherWork)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, slot := range p.GetSlots() {
+			want, version := "version 2 waits for region alpha to be done", int64(1)
+			if i == 0 {
+				want, version = "", 2
+			}
+			if slot.GetMessage() != want || slot.GetJobVersion() != version || !strings.Contains(p.GetExplanation().GetGroups()[0].String(), "version 2 waits") {
+				t.Errorf("planned is %v, explained as %v", slot, p.GetExplanation())
+			}
+		}
 		s.submit(testJob("api", 3, reverting, spread, otherWork))
 		versions("submitted", 2, 1, 1)
 		tell("alpha", false, &nusav1.InstanceCounts{Running: 1, Outdated: 1})

@@ -53,7 +53,7 @@ func jobPlan(s *settings) *cobra.Command {
 				at = c.regionOf(ctx)
 			}
 			err = c.print(plan, func(w io.Writer) {
-				c.view().plan(w, planned{jobName(namespaceOf(spec), spec.GetName(), at), c.submitFlags(region) + " " + fileArg(args[0]), written, news(plan.GetWarnings(), spec)}, plan)
+				c.view().plan(w, planned{jobName(namespaceOf(spec), spec.GetName(), at), c.submitFlags(region) + " " + fileArg(args[0]), written, news(plan.GetWarnings(), spec), inTurn(plan, spec)}, plan)
 				if explain {
 					c.view().explanation(w, plan.GetExplanation())
 				}
@@ -79,6 +79,8 @@ type planned struct {
 	written      map[string]bool
 	// news are the warnings that are not about the file alone.
 	news []string
+	// inTurn is why regions wait for one another.
+	inTurn string
 }
 
 // stoppedField is the line of a diff that says that the stored job is stopped.
@@ -127,12 +129,18 @@ func (v view) plan(w io.Writer, of planned, p *nusav1.PlanResponse) {
 		t := newTable("SLOT", ">INSTANCES", "REGION", "WHY")
 		for _, s := range p.GetSlots() {
 			because := plain(s.GetPlacedBecause())
-			if unwanted(s) {
+			switch {
+			case unwanted(s):
 				because = v.wait(slotState(s))
+			case s.GetMessage() != "":
+				because = v.wait(plain(s.GetMessage()))
 			}
 			t.row(slotName(s), count(s.GetTo()-s.GetFrom()), s.GetRegion(), because)
 		}
 		t.write(w, v.palette)
+		if of.inTurn != "" {
+			fmt.Fprintln(w, of.inTurn)
+		}
 	}
 	for _, g := range slices.Sorted(maps.Keys(p.GetUnplaced())) {
 		if n := p.GetUnplaced()[g]; n > 0 {

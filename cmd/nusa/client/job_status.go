@@ -212,6 +212,9 @@ func (v view) jobStatus(w io.Writer, j *nusav1.Job) {
 	if s.GetMessage() != "" {
 		fmt.Fprintln(w, plain(s.GetMessage()))
 	}
+	if r := staged(j); r != "" {
+		fmt.Fprintln(w, v.wait(r))
+	}
 	if r := j.GetReverted(); r != nil {
 		fmt.Fprintln(w, v.wait(fmt.Sprintf("taken back: this is as version %d was; %s", r.GetTo(), plain(r.GetWhy()))))
 	}

@@ -50,6 +50,39 @@ func sampleUpdate() *nusav1.Job {
 	return j
 }
 
+// sampleStaged is a version in the third of five regions.
+func sampleStaged() *nusav1.Job {
+	j := sampleJob()
+	g := &nusav1.GroupStatus{Desired: 5, Counts: &nusav1.InstanceCounts{Running: 5, Outdated: 3}, Regions: map[string]*nusav1.InstanceCounts{}}
+	for i, region := range []string{"kobe", "nagoya", "osaka", "sapporo", "tokyo"} {
+		version, c := int64(3), &nusav1.InstanceCounts{Running: 1}
+		if i >= 2 {
+			c.Outdated = 1
+		}
+		if i > 2 {
+			version = 2
+		}
+		g.Regions[region] = c
+		g.Slots = append(g.Slots, &nusav1.Slot{Group: "web", From: int32(i), To: int32(i + 1), Region: region, State: nusav1.SlotState_SLOT_STATE_ACCEPTED,
+			Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: version})
+	}
+	j.Status = &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_STARTING, Groups: map[string]*nusav1.GroupStatus{"web": g}}
+	return j
+}
+
+// sampleTurns is a plan of it before anything was done.
+func sampleTurns() *nusav1.PlanResponse {
+	p := &nusav1.PlanResponse{Revision: 120, Diff: []*nusav1.DiffLine{{Field: "groups.web.tasks.server.env.A", New: "1"}}}
+	for _, s := range sampleStaged().GetStatus().GetGroups()["web"].GetSlots()[:3] {
+		s.PlacedBecause, s.Message = "score 80.0", "version 3 waits for region kobe to be done"
+		if s.GetFrom() == 0 {
+			s.Message = ""
+		}
+		p.Slots = append(p.Slots, s)
+	}
+	return p
+}
+
 // sampleAway is a region whose session has ended.
 func sampleAway() *nusav1.Region {
 	r := sampleRegions()[0]
