@@ -142,10 +142,7 @@ func (t *topologyAPI) History(ctx context.Context, req *nusav1.HistoryRequest) (
 		return nil, err
 	}
 	if req.GetRegion() == "" {
-		a.st.mu.Lock()
-		names := a.st.regionNames()
-		a.st.mu.Unlock()
-		return nil, invalid("region", fmt.Sprintf("is needed here: a region keeps the history of its own edges, nodes and pools; there are %s", topo.List(names)))
+		return nil, a.st.whoseHistory(req)
 	}
 	conn, err := a.dial(req.GetRegion())
 	if err != nil {
@@ -154,6 +151,16 @@ func (t *topologyAPI) History(ctx context.Context, req *nusav1.HistoryRequest) (
 	ctx, cancel := context.WithTimeout(ctx, regionDeadline)
 	defer cancel()
 	return nusav1.NewTopologyClient(conn).History(ctx, req)
+}
+
+// whoseHistory is the error of a question for history without a region.
+func (st *state) whoseHistory(req *nusav1.HistoryRequest) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if to := req.GetKey(); to != "" && req.GetKind() == "edge" && st.regions[to] == nil {
+		return st.noRegion("key", to)
+	}
+	return invalid("region", fmt.Sprintf("is needed here: a region keeps the history of its own edges, nodes and pools; there are %s", topo.List(st.regionNames())))
 }
 
 // Watch implements nusav1.TopologyServer: the whole matrix, or what changed

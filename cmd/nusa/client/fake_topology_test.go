@@ -126,6 +126,10 @@ func (f topologyServer) History(_ context.Context, r *nusav1.HistoryRequest) (*n
 	switch {
 	case r.GetRegion() == "mars":
 		return nil, noRegion("region", "mars")
+	case r.GetKey() == "mars":
+		return nil, noRegion("key", "mars")
+	case r.GetRegion() == "" && r.GetKind() == kindEdge:
+		return nil, serve.Invalid(&nusav1.Problem{Field: "region", Message: "is needed here; there are japaneast, eastus"})
 	case r.GetKey() == "fresh":
 		return &nusav1.HistoryResponse{}, nil
 	case r.GetKind() == kindEdge && r.GetKey() != "":

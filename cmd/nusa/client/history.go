@@ -136,10 +136,7 @@ func (c *caller) latencyHistory(o latencyOptions) error {
 	if o.from != "" {
 		region = o.from
 	}
-	if region == "" {
-		return fmt.Errorf("--region: name the region that measured; %s region list shows them", c.nusa)
-	}
-	if region == o.to {
+	if region != "" && region == o.to {
 		return fmt.Errorf("--to: %s does not measure itself: name another region", region)
 	}
 	field := fmt.Sprintf("p%d_ms", o.percentile)

@@ -48,7 +48,8 @@ although its own probes arrive.
 -o csv writes a matrix that "nusa dev --wan FILE" and "nusa bench topology
 --matrix FILE" read: only what was measured, unless --guesses is given too.
 
---history shows how the round trips that --region measured went over time.`,
+--history shows how the round trips that --region measured went over time; a
+regional server that is asked shows its own without --region.`,
 		Example: `  nusa latency
   nusa latency --from japaneast
   nusa latency --percentile 99 --watch
