@@ -43,7 +43,10 @@ type Cells struct {
 // ParseMatrix reads the format of ParseTable, but takes every number: it is for
 // the reader to say which can be a round trip. The error is ErrTable.
 func ParseMatrix(r io.Reader) (*Cells, error) {
-	in := newCSV(r)
+	in, err := newCSV(r)
+	if err != nil {
+		return nil, err
+	}
 	head, err := in.Read()
 	if err != nil {
 		return nil, csvError(err)
@@ -90,6 +93,10 @@ func ParseMatrix(r io.Reader) (*Cells, error) {
 // from "0". A "-" is not known, as is a blank between commas. The error is
 // ErrTable.
 func ParsePlain(r io.Reader) (*Cells, error) {
+	r, err := utf8Text(r)
+	if err != nil {
+		return nil, err
+	}
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, maxPlainLine)
 	m := &Cells{}
@@ -140,7 +147,10 @@ func ParsePlain(r io.Reader) (*Cells, error) {
 // blank is not known, and regions are in the order of their first mention. The
 // error is ErrTable.
 func ParseEdges(r io.Reader) (*Cells, error) {
-	in := newCSV(r)
+	in, err := newCSV(r)
+	if err != nil {
+		return nil, err
+	}
 	head, err := in.Read()
 	if err != nil {
 		return nil, csvError(err)
@@ -231,15 +241,40 @@ func (m *Cells) add(from, to int, cell, least string, line int) error {
 	return nil
 }
 
-func newCSV(r io.Reader) *csv.Reader {
-	b := bufio.NewReader(r)
-	if mark, _ := b.Peek(3); string(mark) == "\ufeff" {
-		_, _ = b.Discard(3)
+func newCSV(r io.Reader) (*csv.Reader, error) {
+	text, err := utf8Text(r)
+	if err != nil {
+		return nil, err
 	}
-	in := csv.NewReader(b)
+	in := csv.NewReader(text)
 	in.TrimLeadingSpace = true
 	in.Comment = '#'
-	return in
+	return in, nil
+}
+
+// encodings are told by their byte order marks, the longer ones first.
+var encodings = []struct{ mark, name string }{
+	{"\xff\xfe\x00\x00", "UTF-32"}, {"\x00\x00\xfe\xff", "UTF-32"}, {"\xff\xfe", "UTF-16"}, {"\xfe\xff", "UTF-16"},
+}
+
+// utf8Text is a text without its byte order mark; one of another encoding, as
+// spreadsheets write them, is refused by its name. The error is ErrTable.
+func utf8Text(r io.Reader) (io.Reader, error) {
+	text := bufio.NewReader(r)
+	begin, _ := text.Peek(4) // what cannot be read is for the reader to say
+	for _, e := range encodings {
+		if strings.HasPrefix(string(begin), e.mark) {
+			return nil, fmt.Errorf("%w: line 1: the file is in %s: convert it to UTF-8, such as with iconv -f %[2]s -t UTF-8", ErrTable, e.name)
+		}
+	}
+	// Without a mark: the first characters of a table are ASCII, as a rule.
+	if strings.Contains(string(begin), "\x00") {
+		return nil, fmt.Errorf("%w: line 1: the file has zero bytes, so it is no text or in UTF-16: convert it to UTF-8", ErrTable)
+	}
+	if strings.HasPrefix(string(begin), "\ufeff") {
+		_, _ = text.Discard(len("\ufeff"))
+	}
+	return text, nil
 }
 
 // csvError names the line of what package csv says.

@@ -1,12 +1,14 @@
 package topology
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"strings"
 	"testing"
+	"unicode/utf16"
 )
 
 func TestParseCells(t *testing.T) {
@@ -18,6 +20,7 @@ func TestParseCells(t *testing.T) {
 	}{
 		{"matrix", ParseMatrix, "\ufeffms,a,b\nb, -3,NaN\na,,1e999\n", "[a b] 2:1>0=-3/0 2:1>1=NaN/0 3:0>1=+Inf/0"},
 		{"plain", ParsePlain, "# two\n0 1.5\n\n2\t-\n", "[0 1] 2:0>0=0/0 2:0>1=1.5/0 4:1>0=2/0"},
+		{"plain with a mark", ParsePlain, "\ufeff0 1\n2 0\n", "[0 1] 1:0>0=0/0 1:0>1=1/0 2:1>0=2/0 2:1>1=0/0"},
 		{"plain with commas", ParsePlain, "0,\n7,0", "[0 1] 1:0>0=0/0 2:1>0=7/0 2:1>1=0/0"},
 		{"edges", ParseEdges, "src,when,rtt_ms,dst\nx,noon,5,y\ny,,,z\nx,,6,y\n", "[x y z] 2:0>1=5/0 4:0>1=6/0"},
 		{"edges with minimum", ParseEdges, "SRC, dst, rtt_ms, min_ms\nx,y,5,4.5\ny,x,5,\n", "[x y] 2:0>1=5/4.5 3:1>0=5/0"},
@@ -38,6 +41,35 @@ func TestParseCells(t *testing.T) {
 	}
 	if m, err := ParseMatrix(strings.NewReader("ms,a\na,nan\n")); err != nil || !math.IsNaN(m.Cells[0].RTT) {
 		t.Errorf("nan: %v, %v", m, err)
+	}
+}
+
+// TestOtherEncodingsAreNamed: what a spreadsheet saves as "Unicode text".
+func TestOtherEncodingsAreNamed(t *testing.T) {
+	table := func(r io.Reader) (*Cells, error) { _, err := ParseTable(r); return nil, err }
+	encoded := func(order binary.AppendByteOrder, mark string, unit int) string {
+		var out []byte
+		for _, u := range utf16.Encode([]rune(mark + "src,dst,rtt_ms\na,b,1\n")) {
+			if unit == 4 {
+				out = order.AppendUint32(out, uint32(u))
+			} else {
+				out = order.AppendUint16(out, u)
+			}
+		}
+		return string(out)
+	}
+	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+		for in, want := range map[string]string{
+			encoded(order, "\ufeff", 2): "line 1: the file is in UTF-16: convert it to UTF-8, such as with iconv -f UTF-16 -t UTF-8",
+			encoded(order, "\ufeff", 4): "line 1: the file is in UTF-32: convert it to UTF-8",
+			encoded(order, "", 2):       "line 1: the file has zero bytes",
+		} {
+			for i, parse := range []func(io.Reader) (*Cells, error){ParseMatrix, ParsePlain, ParseEdges, table} {
+				if _, err := parse(strings.NewReader(in)); !errors.Is(err, ErrTable) || !strings.Contains(err.Error(), want) {
+					t.Errorf("reader %d of %.12q: %v, want %q", i, in, err, want)
+				}
+			}
+		}
 	}
 }
 
