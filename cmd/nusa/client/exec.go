@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
@@ -187,57 +186,4 @@ func (x *execSession) followSize(f *os.File) func() {
 		}
 	}()
 	return func() { signal.Stop(changed); close(done) }
-}
-
-func allocStats(s *settings) *cobra.Command {
-	return &cobra.Command{
-		Use: "stats ID|JOB", Short: "Show what an allocation's tasks use now", Args: takes("ID|JOB"),
-		Long: "Shows what an allocation's tasks use now.\n\n" + instanceHelp,
-		RunE: s.run(func(c *caller, args []string) error {
-			ctx, cancel := c.call()
-			defer cancel()
-			a, err := c.one(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			stats, err := c.allocs().Stats(ctx, &nusav1.AllocationStatsRequest{Allocation: a.GetId()})
-			if err != nil {
-				return err
-			}
-			return c.print(stats, func(w io.Writer) { c.view().allocStats(w, stats) })
-		}),
-	}
-}
-
-// allocStats shows CPU as the time used and its mean in cores since the start.
-func (v view) allocStats(w io.Writer, a *nusav1.AllocationStats) {
-	t := newTable("TASK", ">UP", ">CPU TIME", ">CORES", ">MEMORY", ">PEAK", ">PROCESSES", "MESSAGE")
-	for _, name := range slices.Sorted(maps.Keys(a.GetTasks())) {
-		s := a.GetTasks()[name]
-		if s.GetMessage() != "" {
-			t.row(name, "", "", "", "", "", "", plain(s.GetMessage()))
-			continue
-		}
-		cpu, mean, processes := "", "", ""
-		if s.GetCpu() != nil {
-			cpu = s.GetCpu().AsDuration().Round(time.Millisecond).String()
-			if up := s.GetUp().AsDuration(); up > 0 {
-				mean = fmt.Sprintf("%.2f", s.GetCpu().AsDuration().Seconds()/up.Seconds())
-			}
-		}
-		if s.GetProcesses() >= 0 {
-			processes = count(s.GetProcesses())
-		}
-		t.row(name, age(s.GetUp()), cpu, mean, told(s.GetMemoryBytes()), told(s.GetMemoryPeakBytes()), processes, "")
-	}
-	t.dropEmpty("MESSAGE")
-	t.write(w, v.palette)
-}
-
-// told is a size, "" where the driver does not tell it.
-func told(bytes int64) string {
-	if bytes < 0 {
-		return ""
-	}
-	return strings.TrimSpace(size(bytes))
 }

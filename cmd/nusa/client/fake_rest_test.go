@@ -108,6 +108,11 @@ func (f allocServer) Exec(s grpc.BidiStreamingServer[nusav1.ExecRequest, nusav1.
 }
 
 func (f allocServer) Stats(_ context.Context, r *nusav1.AllocationStatsRequest) (*nusav1.AllocationStats, error) {
+	if strings.HasSuffix(r.GetAllocation(), "-many") && r.GetAllocation() != "11110000-many" || strings.HasSuffix(r.GetAllocation(), "-watch") {
+		return &nusav1.AllocationStats{Allocation: r.GetAllocation(), Tasks: map[string]*nusav1.TaskStats{
+			"main": {Up: durationpb.New(10 * time.Second), Cpu: durationpb.New(time.Second), MemoryBytes: 1 << 20, MemoryPeakBytes: 2 << 20, Processes: 1},
+		}}, nil
+	}
 	if r.GetAllocation() != sampleAlloc().GetId() {
 		return nil, status.Errorf(codes.NotFound, "no allocation %s", r.GetAllocation())
 	}

@@ -132,7 +132,7 @@ func (v view) plan(w io.Writer, of planned, p *nusav1.PlanResponse) {
 			switch {
 			case unwanted(s):
 				because = v.wait(slotState(s))
-			case s.GetMessage() != "":
+			case waitsTurn(s):
 				because = v.wait(plain(s.GetMessage()))
 			}
 			t.row(slotName(s), count(s.GetTo()-s.GetFrom()), s.GetRegion(), because)

@@ -64,6 +64,11 @@ func some(names []string, most int) string {
 	return strings.Join(names, ", ")
 }
 
+// waitsTurn: the slot of a plan waits with the new version for others.
+func waitsTurn(s *nusav1.Slot) bool {
+	return s.GetMessage() != "" && s.GetReason() == nusav1.Reason_REASON_UNSPECIFIED && !unwanted(s)
+}
+
 // inTurn says of a plan whose regions follow one another what holds them up; ""
 // where none waits for another.
 func inTurn(p *nusav1.PlanResponse, spec *nusav1.JobSpec) string {
@@ -71,7 +76,7 @@ func inTurn(p *nusav1.PlanResponse, spec *nusav1.JobSpec) string {
 	job.Default(full)
 	most := map[string]bool{}
 	for _, s := range p.GetSlots() {
-		if s.GetMessage() != "" && !unwanted(s) {
+		if waitsTurn(s) {
 			most[fmt.Sprintf("%s %d", s.GetGroup(), max(1, full.GetGroups()[s.GetGroup()].GetUpdate().GetMaxParallel()))] = true
 		}
 	}
