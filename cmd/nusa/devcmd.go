@@ -23,6 +23,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/dev"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
@@ -177,15 +178,35 @@ func announce(cmd *cobra.Command, f dev.Federation) {
 	fmt.Fprint(cmd.OutOrStdout(), b.String())
 }
 
-// firstJob is a command that runs a job in this federation: the example is about
-// regions that it may lack.
+// helloFile is about DefaultRegions.
+const helloFile = "examples/hello.yaml"
+
+// firstJob is a command that runs a job in this federation.
 func firstJob(f dev.Federation, nusa string) string {
-	for _, region := range dev.DefaultRegions {
-		if !slices.Contains(f.Names, region) {
-			return nusa + " job init - | " + nusa + " job run -"
-		}
+	if lacksDefaults(f) {
+		return nusa + " job init - | " + nusa + " job run -"
 	}
-	return nusa + " job run examples/hello.yaml"
+	return nusa + " job run " + helloFile
+}
+
+// lacksDefaults: the example is about regions that this federation does not have.
+func lacksDefaults(f dev.Federation) bool {
+	return slices.ContainsFunc(dev.DefaultRegions, func(r string) bool { return !slices.Contains(f.Names, r) })
+}
+
+// demoJob is the file of the demo's job, and its name: the example in a checkout,
+// else one that any federation can run, which goes with the federation's folder.
+func demoJob(f dev.Federation) (file, name string, err error) {
+	if _, missing := os.Stat(helloFile); missing == nil && !lacksDefaults(f) {
+		name, err = jobName(helloFile)
+		return helloFile, name, err
+	}
+	text, err := job.Sample("hello", nusav1.JobType_JOB_TYPE_SERVICE)
+	if err != nil {
+		return "", "", err
+	}
+	file = filepath.Join(f.DataDir, "hello.yaml")
+	return file, "hello", os.WriteFile(file, []byte(text), 0o600)
 }
 
 // program is how hints name this binary: as it was called.
@@ -212,14 +233,17 @@ On a terminal the federation then stays until Ctrl-C.
 ` + wanHelp,
 	}
 	d.bind(cmd)
-	cmd.Flags().StringVar(&file, "file", "examples/hello.yaml", "job file to run")
+	cmd.Flags().StringVar(&file, "file", "", "job file to run (default "+helloFile+", or a first job where that or its regions are missing)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if d.list {
 			return d.run(cmd.Context(), cmd)
 		}
-		name, err := jobName(file)
-		if err != nil {
-			return err
+		name := ""
+		if cmd.Flags().Changed("file") {
+			var err error
+			if name, err = jobName(file); err != nil {
+				return err
+			}
 		}
 		ctx, done := whileRead(cmd.Context(), os.Stdout)
 		defer done()
@@ -230,10 +254,17 @@ On a terminal the federation then stays until Ctrl-C.
 			announce(cmd, f)
 			show.Go(func() error {
 				defer cancel()
+				if name != "" {
+					return demonstrate(ctx, cmd, f, file, name)
+				}
+				file, name, err := demoJob(f)
+				if err != nil {
+					return err
+				}
 				return demonstrate(ctx, cmd, f, file, name)
 			})
 		}
-		err = d.run(ctx, cmd)
+		err := d.run(ctx, cmd)
 		cancel()
 		if shown := show.Wait(); err == nil {
 			return shown
@@ -252,7 +283,7 @@ func jobName(file string) (string, error) {
 		if errors.As(err, &path) {
 			err = path.Err
 		}
-		return "", fmt.Errorf("--file %s: %w: run this in a checkout or name a job file", file, err)
+		return "", fmt.Errorf("--file %s: %w: name a job file", file, err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, job.MaxSize+1))

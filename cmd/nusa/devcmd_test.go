@@ -65,6 +65,38 @@ func TestFirstJob(t *testing.T) {
 	}
 }
 
+// TestDemoJob: the demo runs its example where that is about the regions that
+// are there, and elsewhere a job that asks for none.
+func TestDemoJob(t *testing.T) {
+	t.Chdir("../..")
+	for _, c := range []struct {
+		dir     string
+		regions []string
+		example bool
+	}{
+		{".", dev.DefaultRegions, true},
+		{".", []string{"jakarta", "tokyo"}, false},
+		{t.TempDir(), dev.DefaultRegions, false},
+	} {
+		t.Run(strings.Join(c.regions, ","), func(t *testing.T) {
+			t.Chdir(c.dir)
+			f := dev.Federation{Names: c.regions, DataDir: t.TempDir()}
+			file, name, err := demoJob(f)
+			if err != nil || (file == helloFile) != c.example {
+				t.Fatalf("%s, %v", file, err)
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec, err := job.Parse(text, file)
+			if err != nil || spec.GetName() != name || (spec.GetRegions() != nil) != c.example {
+				t.Errorf("%s: %v, %v", file, spec, err)
+			}
+		})
+	}
+}
+
 // TestDevMistakes: nothing is started that could not work.
 func TestDevMistakes(t *testing.T) {
 	for line, want := range map[string]string{
