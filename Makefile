@@ -46,8 +46,9 @@ oracle: ## plans of 100,000 random regions against a brute-force oracle: some mi
 	$(TEST) ./regional/sched -run '^TestNoStarvation$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 	$(TEST) ./regional/sched -run '^TestRandomLife$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
+# One package after the other: engines that start together make each other slow.
 integration: build ## real processes and engines: deploy/local, kill -9, recovery, Docker, Incus
-	$(TEST) -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./agent/driver/docker ./agent/driver/incus
+	$(TEST) -p 1 -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./agent/driver/docker ./agent/driver/incus
 
 bench: build ## every benchmark, into bench/RESULTS.md: about ten minutes of a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a test waits for something that must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // server is a regional server that does just what the protocol asks for, and
 // can be told to lose messages.

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // testWait bounds every wait of a test: far more than anything takes.
-const testWait = 20 * time.Second
+const testWait = time.Minute
 
 // pipes is a network in memory.
 type pipes struct {
@@ -85,7 +85,7 @@ func (f *federation) start(t *testing.T, name string, change ...func(*Config)) *
 	ready := make(chan Addresses, 1)
 	cfg := Config{
 		Name: name, GRPCAddr: s.addr, HTTPAddr: "-", Advertise: s.addr, Store: s.store, Net: f.pipes.net(),
-		Logger: slog.New(slog.DiscardHandler), ReportInterval: 100 * time.Millisecond, ElectionTTL: time.Second,
+		Logger: slog.New(slog.DiscardHandler), ReportInterval: 100 * time.Millisecond, ElectionTTL: 5 * time.Second,
 		CheckpointInterval: 100 * time.Millisecond,
 		Ready:              func(a Addresses) { ready <- a },
 	}

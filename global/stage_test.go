@@ -26,6 +26,8 @@ func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 		for _, name := range names {
 			regions[name] = s.joined(name)
 		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait() // all have said what fits them: before, one is left out
 		sequence := uint64(0)
 		// held is the version of a region's slot once everything is quiet.
 		held := func(name string) *nusav1.Slot {

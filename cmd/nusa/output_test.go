@@ -31,7 +31,7 @@ func TestWhileRead(t *testing.T) {
 	r.Close()
 	select {
 	case <-ctx.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the reader's end is not noticed")
 	}
 	if !errors.Is(context.Cause(ctx), errNoReader) {

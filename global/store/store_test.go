@@ -226,7 +226,7 @@ func testExpiry(t *testing.T, _ backend, s store.Store) {
 	must(s.Txn(t.Context(), nil, []store.Op{store.Put("/ttl/kept", []byte("for ever"))}))(t)
 	// The removal is seen by a watch, and nothing else of the prefix expires.
 	events := make(chan store.Event, 16)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- s.Watch(ctx, "/ttl/", rev+1, sendTo(events)) }()
@@ -365,7 +365,7 @@ func testElectionLost(t *testing.T, b backend, s store.Store) {
 	one := must(other.Campaign(t.Context(), "/elect2/", "one", 2*time.Second))(t)
 	other.Close() // the process died: nobody resigns
 	<-one.Lost()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	two := must(s.Campaign(ctx, "/elect2/", "two", 10*time.Second))(t)
 	if _, err := s.Txn(ctx, []store.Compare{one.Guard()}, nil); !errors.Is(err, store.ErrCompareFailed) {

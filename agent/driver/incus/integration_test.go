@@ -74,9 +74,15 @@ func newOver(t *testing.T, dir string, init []string) *Driver {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	if f := d.Fingerprint(t.Context()); !f.Healthy {
-		t.Fatalf("not healthy: %s", f.Message)
-	}
+	last := ""
+	until(t, "it is healthy", func() bool { // a busy daemon may not answer in time
+		f := d.Fingerprint(t.Context())
+		if f.Message != last {
+			last = f.Message
+			t.Log(last)
+		}
+		return f.Healthy
+	})
 	return d
 }
 

@@ -165,7 +165,7 @@ func TestUpdateWhileBusy(t *testing.T) {
 		if err := d.Start(t.Context(), tk); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if busy == 1<<30 {
 			ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 		}

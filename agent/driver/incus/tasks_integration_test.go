@@ -38,6 +38,9 @@ func TestBadInput(t *testing.T) {
 	must(t, i.AddImage(t.Context(), "foreign", "aarch64"))
 	d := newReal(t, t.TempDir())
 	d.cfg.AllowPrivileged = true // these are the daemon's refusals
+	server := remotes["images"]
+	remotes["images"] = fmt.Sprintf("https://127.0.0.1:%d", freeport.Take(t, 1)) // nobody
+	t.Cleanup(func() { remotes["images"] = server })
 	other := task(t, d, "other", counted())
 	must(t, d.Start(limited(t, time.Minute), other))
 	with := func(key string, value any) map[string]any {

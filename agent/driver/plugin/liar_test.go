@@ -170,7 +170,7 @@ func TestFingerprintsOfLiars(t *testing.T) {
 			if name == "mute" {
 				l.launch, l.stop = 300*time.Millisecond, 10*time.Millisecond
 			}
-			f := openPlugin(t, name, t.TempDir(), l).Fingerprint(context20(t))
+			f := openPlugin(t, name, t.TempDir(), l).Fingerprint(patient(t))
 			if f.Healthy || !strings.Contains(f.Message, want) || len(f.Message) > maxMessage+100 {
 				t.Errorf("%+v, want %q", f, want)
 			}
@@ -181,7 +181,7 @@ func TestFingerprintsOfLiars(t *testing.T) {
 // TestClaims: what it claims and does not have is withdrawn, and said.
 func TestClaims(t *testing.T) {
 	d := openPlugin(t, "claims", t.TempDir(), soon())
-	f := d.Fingerprint(context20(t))
+	f := d.Fingerprint(patient(t))
 	if !f.Healthy || strings.Join(f.Capabilities, " ") != "recover" || !strings.Contains(f.Message, "it claims stats, exec, update, self_fencing") {
 		t.Errorf("%+v", f)
 	}
@@ -224,16 +224,16 @@ func TestCallsOfLiars(t *testing.T) {
 			func(ctx context.Context, d *Driver) error {
 				return d.Logs(ctx, id, driver.LogOptions{Stdout: true}, func(driver.LogChunk) error { return nil })
 			}},
-		{"deaf", "it answers Fingerprint, and 3 times not this: no answer within 60ms", driver.ErrContract,
+		{"deaf", "it answers Fingerprint, and 3 times not this: no answer within 1.01s", driver.ErrContract,
 			func(ctx context.Context, d *Driver) error { _, err := d.Wait(ctx, id); return err }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			limits := defaults
 			if c.name == "deaf" {
-				limits.poll, limits.quick = 10*time.Millisecond, 50*time.Millisecond
+				limits.poll, limits.quick = 10*time.Millisecond, time.Second
 			}
 			d := openPlugin(t, c.name, t.TempDir(), limits)
-			err := c.call(context20(t), d)
+			err := c.call(patient(t), d)
 			var e *Error
 			if !errors.Is(err, c.kind) || !errors.As(err, &e) || e.Plugin != c.name || !strings.Contains(fmt.Sprint(err), c.want) || strings.Contains(fmt.Sprint(err), "s3cr3t") {
 				t.Errorf("%v, want %q", err, c.want)
@@ -241,7 +241,7 @@ func TestCallsOfLiars(t *testing.T) {
 		})
 	}
 	d := openPlugin(t, "ended", t.TempDir(), defaults)
-	st, err := d.Status(context20(t), id)
+	st, err := d.Status(patient(t), id)
 	if err != nil || len(st.Message) > maxMessage+10 || strings.Contains(st.Message, "\n") {
 		t.Errorf("a long message is kept as %d bytes: %v", len(st.Message), err)
 	}
@@ -257,7 +257,7 @@ func TestHangs(t *testing.T) {
 	if f := d.Fingerprint(t.Context()); f.Healthy {
 		t.Fatalf("%+v", f)
 	}
-	ctx := context20(t)
+	ctx := patient(t)
 	for !d.Fingerprint(ctx).Healthy {
 		select {
 		case <-changed:

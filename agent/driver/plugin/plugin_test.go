@@ -60,7 +60,7 @@ func self() string {
 }
 
 // patience of a test with what is to come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // soon are limits that a test can wait for.
 func soon() limits {
@@ -85,7 +85,7 @@ func openConfig(t *testing.T, cfg Config, limits limits) *Driver {
 	return d
 }
 
-func context20(t *testing.T) context.Context {
+func patient(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -95,7 +95,7 @@ func context20(t *testing.T) context.Context {
 // kill ends the plugin's process as a crash would and waits for the next one.
 func kill(t *testing.T, d *Driver) {
 	t.Helper()
-	ctx := context20(t)
+	ctx := patient(t)
 	l, err := d.current(ctx, true)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func task(t *testing.T, config map[string]any) driver.Task {
 // TestWaitOutlastsThePlugin: who waits for a run hears its true end, although
 // the plugin was killed twice meanwhile; who asks while it is down is told why.
 func TestWaitOutlastsThePlugin(t *testing.T) {
-	ctx := context20(t)
+	ctx := patient(t)
 	d := openPlugin(t, "processes", t.TempDir(), defaults)
 	tk := task(t, map[string]any{"command": "sh", "args": []any{"-c", "until test -e go; do sleep 0.02; done; exit 5"}})
 	if err := d.Start(ctx, tk); err != nil {
@@ -202,7 +202,7 @@ func TestWaitOutlastsThePlugin(t *testing.T) {
 func TestEnd(t *testing.T) {
 	dir := t.TempDir()
 	d := openPlugin(t, "mock", dir, defaults)
-	l, err := d.current(context20(t), true)
+	l, err := d.current(patient(t), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,8 +71,8 @@ func start(t *testing.T, o dev.Options) (dev.Federation, *grpc.ClientConn, func(
 	case err := <-ended:
 		ended <- nil
 		t.Fatalf("ended before it was ready: %v", err)
-	case <-time.After(60 * time.Second):
-		t.Fatal("not ready within 60 s")
+	case <-time.After(2 * time.Minute):
+		t.Fatal("not ready within 2 min")
 	}
 	panic("unreachable")
 }
@@ -89,7 +89,7 @@ func parse(t *testing.T, text string) *nusav1.JobSpec {
 // until watches a job until it is in the state.
 func until(t *testing.T, conn *grpc.ClientConn, name string, want nusav1.JobState) *nusav1.Job {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	stream, err := nusav1.NewJobsClient(conn).Watch(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
 	if err != nil {
@@ -190,7 +190,7 @@ func sameRunning(t *testing.T, conn *grpc.ClientConn, want []*nusav1.Allocation)
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for {
 		got, err := nusav1.NewAllocationsClient(conn).List(t.Context(), &nusav1.ListAllocationsRequest{
 			Job: &nusav1.JobRef{Namespace: "default", Name: "near"}, All: true})
@@ -259,7 +259,7 @@ func TestRefused(t *testing.T) {
 
 func firstLog(t *testing.T, conn *grpc.ClientConn, id string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	stream, err := nusav1.NewAllocationsClient(conn).Logs(ctx, &nusav1.LogsRequest{Allocation: id, Stdout: true, Follow: true})
 	if err != nil {
@@ -280,13 +280,13 @@ func firstLog(t *testing.T, conn *grpc.ClientConn, id string) string {
 // refuses edges that were not. The matrix must then be that of the table.
 func awaitMatrix(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		m, err := nusav1.NewTopologyClient(conn).Matrix(ctx, &nusav1.MatrixRequest{})
-		measured := 0
+		measured, slow := 0, false
 		for _, e := range m.GetEdges() {
 			if e.GetState() == nusav1.EdgeState_EDGE_STATE_OK && e.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED {
 				measured++
@@ -296,12 +296,16 @@ func awaitMatrix(t *testing.T, conn *grpc.ClientConn) {
 			for _, e := range m.GetEdges() {
 				if e.GetFrom() == "southeastasia" && e.GetTo() == "japaneast" {
 					// 70 ms in the table; a busy machine adds, never takes away.
-					if rtt := e.GetMin().AsDuration(); rtt < 69*time.Millisecond || rtt > 90*time.Millisecond {
+					rtt := e.GetMin().AsDuration()
+					if rtt < 69*time.Millisecond {
 						t.Errorf("southeastasia → japaneast: %s, the table says about 70 ms", rtt)
 					}
+					slow = rtt > 90*time.Millisecond // until a sample comes that was not held up
 				}
 			}
-			return
+			if !slow {
+				return
+			}
 		}
 		select {
 		case <-tick.C:
