@@ -319,10 +319,13 @@ func (t *tx) answer(key string, fingerprint []byte, resp *nusav1.SubmitResponse)
 	return t.putNew(storeKey, &nusav1.IdempotencyRecord{Fingerprint: fingerprint, Response: proto.CloneOf(resp)}, idempotencyTTL)
 }
 
-// audit notes who changed what, for a month.
+// audit notes who changed what, for a month. A number keeps apart what happens
+// within one tick of the clock, in several transactions too: a key that is taken
+// would refuse the whole change.
 func (t *tx) audit(kind, subject, message string) error {
 	now := time.Now()
-	key := fmt.Sprintf("%s%020d-%s-%03d", auditPrefix, now.UnixNano(), t.st.epoch, len(t.changes))
+	t.st.audits++
+	key := fmt.Sprintf("%s%020d-%s-%06d", auditPrefix, now.UnixNano(), t.st.epoch, t.st.audits)
 	return t.putNew(key, &nusav1.Event{Time: timestamppb.New(now), Type: kind, Subject: subject, Message: message}, auditTTL)
 }
 

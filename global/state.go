@@ -66,9 +66,11 @@ type state struct {
 	// recentKeys are idempotency keys written lately.
 	recentKeys recentSet
 	loading    bool
-	events     events
-	clock      func() time.Duration
-	region     region.Config
+	// audits counts the notes of this reign; see tx.audit.
+	audits uint64
+	events events
+	clock  func() time.Duration
+	region region.Config
 }
 
 // jobState is a job with its slots and what regions say about it.
