@@ -21,7 +21,12 @@ func topologyNearest(s *settings) *cobra.Command {
 	var location string
 	c := &cobra.Command{
 		Use: "nearest [REGION]", Short: "List regions by their round trip from a region or a place", Args: takes("[REGION]"),
-		Long:    "Lists regions by round trip, the worse of both directions, from a region or (--location) from coordinates.",
+		Long: `Lists regions by round trip, the worse of both directions, from a region or
+(--location) from coordinates.
+
+Nobody measures from coordinates: the round trips are estimated from the distance
+over the globe alone, without what the regions measured among themselves. The
+nearest ones are told well so; of those far away, ask from the nearest region.`,
 		Example: "  nusa topology nearest southeastasia\n  nusa topology nearest --location -6.2,106.8",
 		RunE: s.run(func(c *caller, args []string) error {
 			if err := checkPercentile(percentile); err != nil {
@@ -101,13 +106,16 @@ func (v view) nearest(w io.Writer, from string, place bool, percentile int, resp
 			known = r.GetRegion()
 		}
 	}
-	switch {
-	case len(unknown) == 0:
-	case known == "":
-		fmt.Fprintf(w, "\nno region has a location: give them some with %s region define -f FILE\n", v.nusa)
-	default:
-		fmt.Fprintf(w, "\nwithout a location, so perhaps nearer than they stand: %s\ngive them one with %s region define -f FILE; by measurement: %[2]s topology nearest %[3]s\n", strings.Join(unknown, ", "), v.nusa, known)
+	fmt.Fprintln(w)
+	if known == "" {
+		fmt.Fprintf(w, "no region has a location: give them some with %s region define -f FILE\n", v.nusa)
+		return
 	}
+	if len(unknown) > 0 {
+		fmt.Fprintf(w, "without a location, so perhaps nearer than they stand: %s\ngive them one with %s region define -f FILE\n", strings.Join(unknown, ", "), v.nusa)
+	}
+	fmt.Fprintf(w, "estimated from distances over the globe, most of them within %s; as measured from %s: %s topology nearest %[2]s\n",
+		percent(topology.EstimateError), known, v.nusa)
 }
 
 // pathOptions are the flags of topology path.
