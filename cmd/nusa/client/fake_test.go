@@ -35,6 +35,7 @@ type notes struct {
 	addr       string
 	mu         sync.Mutex             // of requests, and of fake.breaks
 	federation *nusav1.MatrixResponse // answered in pages of 100 rows, if there
+	asRegion   bool                   // answers as a region's server where it can
 	requests   []proto.Message
 }
 

@@ -78,6 +78,14 @@ func (f topologyServer) Path(_ context.Context, r *nusav1.PathRequest) (*nusav1.
 
 func (f topologyServer) Nearest(_ context.Context, r *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
 	f.note(r)
+	if r.GetRegion() == "" && r.GetLocation() == nil {
+		if f.asRegion {
+			near := sampleNearest()
+			near.SeenBy, near.Alone = "southeastasia", lasting(0)
+			return near, nil
+		}
+		return nil, serve.Invalid(&nusav1.Problem{Field: "region", Message: "give either a region or a location"})
+	}
 	return sampleNearest(), nil
 }
 

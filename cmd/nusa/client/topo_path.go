@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +23,7 @@ func topologyNearest(s *settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "nearest [REGION]", Short: "List regions by their round trip from a region or a place", Args: takes("[REGION]"),
 		Long: `Lists regions by round trip, the worse of both directions, from a region or
-(--location) from coordinates.
+(--location) from coordinates; without either a regional server means its own.
 
 Nobody measures from coordinates: the round trips are estimated from the distance
 over the globe alone, without what the regions measured among themselves. The
@@ -39,9 +40,12 @@ nearest ones are told well so; of those far away, ask from the nearest region.`,
 			if len(args) > 0 {
 				region = args[0]
 			}
-			place, err := clientPlace(region, location)
-			if err != nil {
-				return err
+			var place *nusav1.Location
+			if region != "" || location != "" { // else a region's server means itself
+				var err error
+				if place, err = clientPlace(region, location); err != nil {
+					return err
+				}
 			}
 			req := &nusav1.NearestRequest{Region: region, Location: place, Limit: int32(limit), Percentile: int32(percentile)}
 			ctx, cancel := c.call()
@@ -50,7 +54,8 @@ nearest ones are told well so; of those far away, ask from the nearest region.`,
 			if err != nil {
 				return err
 			}
-			return c.print(resp, func(w io.Writer) { c.view().nearest(w, region+location, place != nil, percentile, resp) })
+			from := cmp.Or(region+location, resp.GetSeenBy())
+			return c.print(resp, func(w io.Writer) { c.view().nearest(w, from, place != nil, percentile, resp) })
 		}),
 	}
 	c.Flags().IntVarP(&limit, "limit", "k", 10, "at most this many")

@@ -36,6 +36,16 @@ func TestTreeLimit(t *testing.T) {
 	}
 }
 
+// TestNearestToOneself: a region's server needs no name to say what is near it.
+func TestNearestToOneself(t *testing.T) {
+	f := newFake(t)
+	f.asRegion = true
+	out, errOut, code := f.run(t.Context(), "", "topology", "nearest", "--addr", f.addr)
+	if want := "by the matrix as region southeastasia sees it\n\nnearest to southeastasia, p50"; code != 0 || !strings.HasPrefix(out, want) {
+		t.Errorf("exit code %d: %s%s", code, out, errOut)
+	}
+}
+
 // TestNoPath: what is advised can be done.
 func TestNoPath(t *testing.T) {
 	for relays, want := range map[int]string{
