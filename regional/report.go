@@ -74,7 +74,7 @@ func earlier(a, b time.Time) time.Time {
 func (ss *upSession) isCritical() bool {
 	t := sched.Sum(ss.u.l.s.fsm.View())
 	last := ss.last
-	if t.Ready != last.GetNodesReady() || t.Lost != last.GetNodesLost() ||
+	if t.Ready != last.GetNodesReady() || t.Lost != last.GetNodesLost() || t.Left != last.GetNodesLeft() ||
 		t.Draining != last.GetNodesDraining() || t.Cordoned != last.GetNodesCordoned() {
 		return true
 	}
@@ -97,7 +97,7 @@ func (l *leader) makeReport(subs []subscription) *nusav1.RegionReport {
 	view := l.s.fsm.View()
 	t := sched.Sum(view)
 	r := &nusav1.RegionReport{
-		NodesReady: t.Ready, NodesLost: t.Lost, NodesDraining: t.Draining, NodesCordoned: t.Cordoned,
+		NodesReady: t.Ready, NodesLost: t.Lost, NodesLeft: t.Left, NodesDraining: t.Draining, NodesCordoned: t.Cordoned,
 		Capacity: resourcesToWire(t.Capacity), Free: resourcesToWire(t.Free),
 		Allocated:     resourcesToWire(view.Allocated()),
 		Utilisation:   l.utilisation(view),

@@ -166,20 +166,26 @@ func level(n int64) int {
 
 // Totals sums the region up for its report.
 type Totals struct {
-	Ready, Lost, Draining, Cordoned int32           // nodes; draining and cordoned of the ready ones
-	Capacity                        state.Resources // of ready nodes
-	Free                            state.Resources // of nodes that take work
+	Ready, Lost, Left  int32           // nodes: there, silent, gone in order
+	Draining, Cordoned int32           // of the ready ones
+	Capacity           state.Resources // of ready nodes
+	Free               state.Resources // of nodes that take work
 }
 
-// Sum sums the region's nodes up. Lost includes those that left.
+// Sum sums the region's nodes up.
 func Sum(view *state.View) Totals {
 	var t Totals
 	for n, u := range view.NodesInUse() {
-		if n.Status != state.NodeReady {
+		switch n.Status {
+		case state.NodeReady:
+			t.Ready++
+		case state.NodeLeft:
+			t.Left++
+			continue
+		default:
 			t.Lost++
 			continue
 		}
-		t.Ready++
 		t.Capacity = t.Capacity.Add(n.Capacity)
 		if n.Draining {
 			t.Draining++

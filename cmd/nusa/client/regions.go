@@ -250,8 +250,12 @@ func (v view) report(w io.Writer, r *nusav1.Region) {
 		fmt.Fprintln(w, "\nno report yet")
 		return
 	}
-	fmt.Fprintf(w, "\n%s: %d ready, %d lost, %d draining, %d cordoned nodes; %s queued; allocations: %s\n",
-		v.bold(reportAge(r)), rep.GetNodesReady(), rep.GetNodesLost(), rep.GetNodesDraining(), rep.GetNodesCordoned(),
+	left := ""
+	if n := rep.GetNodesLeft(); n > 0 {
+		left = fmt.Sprintf(" %d left,", n)
+	}
+	fmt.Fprintf(w, "\n%s: %d ready, %d lost,%s %d draining, %d cordoned nodes; %s queued; allocations: %s\n",
+		v.bold(reportAge(r)), rep.GetNodesReady(), rep.GetNodesLost(), left, rep.GetNodesDraining(), rep.GetNodesCordoned(),
 		plural(rep.GetQueueLength(), "instance"), allocCounts(rep.GetAllocations()))
 	t := newTable("", ">CAPACITY", ">ALLOCATED", ">FREE", ">USED")
 	u, c, a, f := rep.GetUtilisation(), rep.GetCapacity(), rep.GetAllocated(), rep.GetFree()

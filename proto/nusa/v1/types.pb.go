@@ -1076,11 +1076,13 @@ func (x *RegionalServer) GetVersion() string {
 type RegionReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grows by one with each report of a session.
-	Sequence      uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	NodesReady    int32  `protobuf:"varint,2,opt,name=nodes_ready,json=nodesReady,proto3" json:"nodes_ready,omitempty"`
-	NodesLost     int32  `protobuf:"varint,3,opt,name=nodes_lost,json=nodesLost,proto3" json:"nodes_lost,omitempty"`
-	NodesDraining int32  `protobuf:"varint,4,opt,name=nodes_draining,json=nodesDraining,proto3" json:"nodes_draining,omitempty"`
-	NodesCordoned int32  `protobuf:"varint,5,opt,name=nodes_cordoned,json=nodesCordoned,proto3" json:"nodes_cordoned,omitempty"`
+	Sequence   uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	NodesReady int32  `protobuf:"varint,2,opt,name=nodes_ready,json=nodesReady,proto3" json:"nodes_ready,omitempty"`
+	// Silent for longer than their lease. Of a region of an earlier version those
+	// that left are among them.
+	NodesLost     int32 `protobuf:"varint,3,opt,name=nodes_lost,json=nodesLost,proto3" json:"nodes_lost,omitempty"`
+	NodesDraining int32 `protobuf:"varint,4,opt,name=nodes_draining,json=nodesDraining,proto3" json:"nodes_draining,omitempty"`
+	NodesCordoned int32 `protobuf:"varint,5,opt,name=nodes_cordoned,json=nodesCordoned,proto3" json:"nodes_cordoned,omitempty"`
 	// Sum over ready nodes.
 	Capacity *Resources `protobuf:"bytes,6,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// Sum of what allocations are charged for.
@@ -1098,7 +1100,9 @@ type RegionReport struct {
 	// Names of the drivers that are healthy on some node, sorted, at most 64, so
 	// that an ask that the shape does not cover is not promised where it cannot
 	// run. Empty: the region does not say.
-	Drivers       []string `protobuf:"bytes,14,rep,name=drivers,proto3" json:"drivers,omitempty"`
+	Drivers []string `protobuf:"bytes,14,rep,name=drivers,proto3" json:"drivers,omitempty"`
+	// Those whose agents said goodbye, until they are removed or forgotten.
+	NodesLeft     int32 `protobuf:"varint,15,opt,name=nodes_left,json=nodesLeft,proto3" json:"nodes_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1229,6 +1233,13 @@ func (x *RegionReport) GetDrivers() []string {
 		return x.Drivers
 	}
 	return nil
+}
+
+func (x *RegionReport) GetNodesLeft() int32 {
+	if x != nil {
+		return x.NodesLeft
+	}
+	return 0
 }
 
 // Utilisation is measured use, averaged over the ready nodes of a report and
@@ -3322,7 +3333,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\rprobe_address\x18\x03 \x01(\tR\fprobeAddress\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\bR\x06leader\x12\x18\n" +
 	"\ahealthy\x18\x05 \x01(\bR\ahealthy\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"\x94\x05\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"\xb3\x05\n" +
 	"\fRegionReport\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1f\n" +
 	"\vnodes_ready\x18\x02 \x01(\x05R\n" +
@@ -3340,7 +3351,9 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\vallocations\x18\v \x03(\v2&.nusa.v1.RegionReport.AllocationsEntryR\vallocations\x12%\n" +
 	"\x0eslots_revision\x18\f \x01(\x03R\rslotsRevision\x12&\n" +
 	"\x04free\x18\r \x01(\v2\x12.nusa.v1.ResourcesR\x04free\x12\x18\n" +
-	"\adrivers\x18\x0e \x03(\tR\adrivers\x1a>\n" +
+	"\adrivers\x18\x0e \x03(\tR\adrivers\x12\x1d\n" +
+	"\n" +
+	"nodes_left\x18\x0f \x01(\x05R\tnodesLeft\x1a>\n" +
 	"\x10AllocationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x8b\x01\n" +
