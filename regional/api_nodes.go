@@ -1,8 +1,10 @@
 package regional
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -78,7 +81,32 @@ func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node,
 	if err != nil {
 		return nil, err
 	}
-	return l.node(view, x), nil
+	out := l.node(view, x)
+	if x.Draining {
+		out.Leaving = l.leaving(view, x)
+	}
+	return out, nil
+}
+
+// maxLeaving bounds the groups of a node of which it is said how they fare.
+const maxLeaving = 64
+
+// leaving is what is to move away from a node, and why it cannot.
+func (l *leader) leaving(view *state.View, x *state.Node) []*nusav1.LeavingGroup {
+	var out []*nusav1.LeavingGroup
+	all := sched.LeavingOf(l.input(view), x.ID)
+	if len(all) > maxLeaving {
+		slices.SortStableFunc(all, func(a, b sched.Leaving) int { return cmp.Compare(min(len(b.Reason), 1), min(len(a.Reason), 1)) })
+		all = all[:maxLeaving]
+	}
+	for _, g := range all {
+		w := &nusav1.LeavingGroup{Namespace: g.Key.Namespace, Job: g.Key.Job, Group: g.Key.Group, Count: g.Count, Fits: g.Fits, Reason: reasonToWire(g.Reason), Message: g.Message}
+		if g.Key.Local {
+			w.Job += "@" + l.s.cfg.Region.GetName()
+		}
+		out = append(out, w)
+	}
+	return out
 }
 
 // node is a node with what this master knows beyond the log: its statistics and

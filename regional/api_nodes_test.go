@@ -86,6 +86,37 @@ func TestSilentSinceTheElection(t *testing.T) {
 	})
 }
 
+// TestDrainSaysWhatFitsNowhere: how much is still there, and why it cannot move.
+func TestDrainSaysWhatFitsNowhere(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.server(1)
+		w.master(1)
+		w.agent("n1", runs)
+		w.submit(1, spec("web", 8)) // all of its cores
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 8 })
+		w.agent("n2", runs)
+		w.eventually("n2 is ready", func() bool { return w.node(1, "n2").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		w.submit(1, spec("other", 6))
+		w.eventually("two more fit", func() bool { return w.running(1)["n2"] == 6 })
+		ctx, cancel := callCtx()
+		defer cancel()
+		n, err := nusav1.NewNodesClient(w.conn(1)).Drain(ctx, &nusav1.DrainNodeRequest{Id: "n1", Drain: true})
+		if err != nil || n.GetAllocations() != 8 || len(n.GetLeaving()) != 1 {
+			t.Fatalf("the drain answers %v, %v", n, err)
+		}
+		g := n.GetLeaving()[0]
+		if g.GetJob() != "web@"+regionName || g.GetGroup() != "web" || g.GetCount() != 8 || g.GetFits() != 2 ||
+			g.GetReason() != nusav1.Reason_REASON_INSUFFICIENT_CPU || !strings.Contains(g.GetMessage(), "n2") {
+			t.Errorf("%v", g)
+		}
+		w.eventually("what fits has moved", func() bool { return w.running(1)["n2"] == 8 })
+		time.Sleep(10 * time.Second)
+		if n = w.node(1, "n1"); n.GetAllocations() != 5 || len(n.GetLeaving()) != 1 || n.GetLeaving()[0].GetFits() != 0 {
+			t.Errorf("after the drain %v", n) // the third waits, and the others for it
+		}
+	})
+}
+
 // TestLostNodeIsForgotten after 72 hours, with what it may still run: that waits
 // for it so long, and no longer. If it comes back even later it is a new node.
 func TestLostNodeIsForgotten(t *testing.T) {

@@ -187,6 +187,11 @@ func (w *world) run(t *testing.T, where, line string) {
 	case "status":
 		st := map[string]state.NodeStatus{"ready": state.NodeReady, "lost": state.NodeLost, "left": state.NodeLeft}[a.word(2)]
 		res = w.apply(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: a.word(1), Status: st}})
+	case "leaving":
+		for _, l := range sched.LeavingOf(w.input(), a.word(1)) {
+			fmt.Fprintf(&w.out, "%s: %d there, %d fit: %s (%s)\n", l.Key, l.Count, l.Fits, l.Reason, l.Message)
+		}
+		return
 	case "cordon":
 		res = w.apply(state.Command{CordonNode: &state.CordonNode{ID: a.word(1), Cordon: a.word(2) != "off"}})
 	case "drain":

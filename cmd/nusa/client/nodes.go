@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -154,6 +155,7 @@ func (v view) nodeStatus(w io.Writer, n *nusav1.Node) {
 	t.writeBody(w, v.palette)
 	v.drivers(w, inv.GetDrivers())
 	v.nodeUse(w, n)
+	v.leaving(w, n)
 }
 
 func (v view) drivers(w io.Writer, drivers []*nusav1.DriverInfo) {
@@ -216,6 +218,10 @@ func nodeDrain(s *settings) *cobra.Command {
 	var off bool
 	c := &cobra.Command{
 		Use: "drain NODE", Short: "Move a node's work away; --off ends the drain", Args: takes("NODE"),
+		Long: `Moves a node's work away, of each group at most update.max_parallel instances at a
+time: one is stopped, and begins elsewhere. What fits on no other node of the
+region waits then, or goes to another region; node status says what of the work
+is left, and why it cannot move.`,
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
@@ -225,6 +231,7 @@ func nodeDrain(s *settings) *cobra.Command {
 			}
 			return c.print(n, func(w io.Writer) {
 				fmt.Fprintf(w, "node %s %s\n", nodeName(n), nodeNow(n, c.nusa))
+				c.view().leaving(w, n)
 			})
 		}),
 	}
@@ -240,7 +247,7 @@ func nodeNow(n *nusav1.Node, nusa string) string {
 	if n.GetDraining() {
 		left := "nothing is left on it"
 		if n.GetAllocations() > 0 {
-			left = plural(n.GetAllocations(), "allocation") + " to move, each once it fits elsewhere: " + nusa + " job list shows what waits"
+			left = plural(n.GetAllocations(), "allocation") + " to move" + unfit(n.GetLeaving())
 		}
 		parts = append(parts, fmt.Sprintf("is draining: %s (%s node drain %s --off ends that)", left, nusa, n.GetName()))
 	}
@@ -258,6 +265,33 @@ func nodeNow(n *nusav1.Node, nusa string) string {
 		return "takes new work"
 	}
 	return strings.Join(parts, ", and ")
+}
+
+// unfit says for how many allocations no other node of the region has room, if
+// there are such.
+func unfit(leaving []*nusav1.LeavingGroup) string {
+	none := int32(0)
+	for _, g := range leaving {
+		none += g.GetCount() - g.GetFits()
+	}
+	if none == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and the region's other nodes have no room for %d now", none)
+}
+
+// leaving says of each group that is to move away why it cannot.
+func (v view) leaving(w io.Writer, n *nusav1.Node) {
+	if len(n.GetLeaving()) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := newTable("LEAVING", ">STILL THERE", ">FIT ELSEWHERE", "WHY NO MORE")
+	for _, g := range n.GetLeaving() {
+		t.row(g.GetNamespace()+"/"+g.GetJob()+" "+g.GetGroup(), count(g.GetCount()), count(g.GetFits()), plain(reason.With(g.GetReason(), g.GetMessage())))
+	}
+	t.dropEmpty("WHY NO MORE")
+	t.write(w, v.palette)
 }
 
 func nodeName(n *nusav1.Node) string {

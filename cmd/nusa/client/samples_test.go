@@ -220,6 +220,10 @@ func sampleNodes() []*nusav1.Node {
 				Gpus:    []*nusav1.GPUDevice{{Model: "a100", MemoryBytes: 80 << 30}},
 				Facts: &nusav1.HostFacts{Os: "linux", Platform: "debian", PlatformVersion: "12.11", Kernel: "6.12.0", Arch: "x86_64", CpuModel: "EPYC", CpuCores: 8, CpuPhysicalCores: 4, CpuMhz: 2595.5, MemoryBytes: 32 << 30, SwapBytes: 1 << 30, BootTime: ago(60 * time.Hour),
 					Disks: []*nusav1.DiskFacts{{Device: "/dev/sda1", Mount: "/", FsType: "ext4", TotalBytes: 500 << 30}}, Networks: []*nusav1.NetworkFacts{{Name: "eth0", Addresses: []string{"10.0.1.1/24"}}}}},
+			Leaving: []*nusav1.LeavingGroup{
+				{Namespace: "default", Job: "api", Group: "web", Count: 2, Fits: 1, Reason: nusav1.Reason_REASON_INSUFFICIENT_CPU, Message: "needs 4 cpu, n3 has 0.5 free"},
+				{Namespace: "default", Job: "near@japaneast", Group: "all", Count: 1, Fits: 1},
+			},
 			Stats: &nusav1.NodeStats{Cpu: 0.25, Load1: 2.5, MemoryUsedBytes: 8 << 30, MemoryAvailableBytes: 24 << 30, Disks: []*nusav1.DiskStats{{Mount: "/", UsedBytes: 50 << 30, TotalBytes: 500 << 30}}, Networks: []*nusav1.NetworkStats{{InPerSecond: 2048, OutPerSecond: 100}}},
 		},
 		{Id: "ddddeeee-ffff", Name: "n2-世界", Region: "japaneast", State: nusav1.NodeState_NODE_STATE_LOST, Silent: lasting(5 * time.Minute), Cordoned: true, Inventory: &nusav1.NodeInventory{Capacity: &nusav1.Resources{CpuMilli: 500, MemoryBytes: 1 << 30}, Pool: "gpu"}},

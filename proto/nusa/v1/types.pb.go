@@ -1540,7 +1540,12 @@ type Node struct {
 	// election. Unset while it is heard, and once it has left. A node is lost
 	// when this exceeds the node lease; until then its state, and that of its
 	// allocations, is the last known.
-	Silent        *durationpb.Duration `protobuf:"bytes,15,opt,name=silent,proto3" json:"silent,omitempty"`
+	Silent *durationpb.Duration `protobuf:"bytes,15,opt,name=silent,proto3" json:"silent,omitempty"`
+	// What is still on a node that is being drained and is to move away from it,
+	// by priority and name; the first 64 groups, those with a reason before
+	// others. System jobs end there, and so does what nobody wants. Only in the
+	// answers to Get, Drain and Cordon.
+	Leaving       []*LeavingGroup `protobuf:"bytes,16,rep,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1680,6 +1685,111 @@ func (x *Node) GetSilent() *durationpb.Duration {
 	return nil
 }
 
+func (x *Node) GetLeaving() []*LeavingGroup {
+	if x != nil {
+		return x.Leaving
+	}
+	return nil
+}
+
+// LeavingGroup are the instances of a group that are to move away from a node.
+type LeavingGroup struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// A region's own job is name@region.
+	Job   string `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	Group string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	// How many are still there.
+	Count int32 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	// How many of them the region's other nodes would take now, beside those of
+	// the groups before this one.
+	Fits int32 `protobuf:"varint,5,opt,name=fits,proto3" json:"fits,omitempty"`
+	// Why no more of them fit, as in an explanation; unset if all do.
+	Reason        Reason `protobuf:"varint,6,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	Message       string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeavingGroup) Reset() {
+	*x = LeavingGroup{}
+	mi := &file_nusa_v1_types_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeavingGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeavingGroup) ProtoMessage() {}
+
+func (x *LeavingGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeavingGroup.ProtoReflect.Descriptor instead.
+func (*LeavingGroup) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *LeavingGroup) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *LeavingGroup) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *LeavingGroup) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *LeavingGroup) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *LeavingGroup) GetFits() int32 {
+	if x != nil {
+		return x.Fits
+	}
+	return 0
+}
+
+func (x *LeavingGroup) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *LeavingGroup) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // NodeInventory is what does not change from second to second. Sent at
 // registration and when it changes, never repeated otherwise.
 type NodeInventory struct {
@@ -1713,7 +1823,7 @@ type NodeInventory struct {
 
 func (x *NodeInventory) Reset() {
 	*x = NodeInventory{}
-	mi := &file_nusa_v1_types_proto_msgTypes[12]
+	mi := &file_nusa_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1725,7 +1835,7 @@ func (x *NodeInventory) String() string {
 func (*NodeInventory) ProtoMessage() {}
 
 func (x *NodeInventory) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[12]
+	mi := &file_nusa_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,7 +1848,7 @@ func (x *NodeInventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeInventory.ProtoReflect.Descriptor instead.
 func (*NodeInventory) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NodeInventory) GetCapacity() *Resources {
@@ -1850,7 +1960,7 @@ type VolumesAllow struct {
 
 func (x *VolumesAllow) Reset() {
 	*x = VolumesAllow{}
-	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	mi := &file_nusa_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +1972,7 @@ func (x *VolumesAllow) String() string {
 func (*VolumesAllow) ProtoMessage() {}
 
 func (x *VolumesAllow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	mi := &file_nusa_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +1985,7 @@ func (x *VolumesAllow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumesAllow.ProtoReflect.Descriptor instead.
 func (*VolumesAllow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *VolumesAllow) GetFolders() []string {
@@ -1901,7 +2011,7 @@ type DriverInfo struct {
 
 func (x *DriverInfo) Reset() {
 	*x = DriverInfo{}
-	mi := &file_nusa_v1_types_proto_msgTypes[14]
+	mi := &file_nusa_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2023,7 @@ func (x *DriverInfo) String() string {
 func (*DriverInfo) ProtoMessage() {}
 
 func (x *DriverInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[14]
+	mi := &file_nusa_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2036,7 @@ func (x *DriverInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverInfo.ProtoReflect.Descriptor instead.
 func (*DriverInfo) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DriverInfo) GetName() string {
@@ -1976,7 +2086,7 @@ type GPUDevice struct {
 
 func (x *GPUDevice) Reset() {
 	*x = GPUDevice{}
-	mi := &file_nusa_v1_types_proto_msgTypes[15]
+	mi := &file_nusa_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2098,7 @@ func (x *GPUDevice) String() string {
 func (*GPUDevice) ProtoMessage() {}
 
 func (x *GPUDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[15]
+	mi := &file_nusa_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2111,7 @@ func (x *GPUDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUDevice.ProtoReflect.Descriptor instead.
 func (*GPUDevice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GPUDevice) GetId() string {
@@ -2051,7 +2161,7 @@ type HostFacts struct {
 
 func (x *HostFacts) Reset() {
 	*x = HostFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[16]
+	mi := &file_nusa_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2063,7 +2173,7 @@ func (x *HostFacts) String() string {
 func (*HostFacts) ProtoMessage() {}
 
 func (x *HostFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[16]
+	mi := &file_nusa_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2076,7 +2186,7 @@ func (x *HostFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFacts.ProtoReflect.Descriptor instead.
 func (*HostFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HostFacts) GetHostname() string {
@@ -2211,7 +2321,7 @@ type DiskFacts struct {
 
 func (x *DiskFacts) Reset() {
 	*x = DiskFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[17]
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2223,7 +2333,7 @@ func (x *DiskFacts) String() string {
 func (*DiskFacts) ProtoMessage() {}
 
 func (x *DiskFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[17]
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2236,7 +2346,7 @@ func (x *DiskFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskFacts.ProtoReflect.Descriptor instead.
 func (*DiskFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DiskFacts) GetDevice() string {
@@ -2280,7 +2390,7 @@ type NetworkFacts struct {
 
 func (x *NetworkFacts) Reset() {
 	*x = NetworkFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2402,7 @@ func (x *NetworkFacts) String() string {
 func (*NetworkFacts) ProtoMessage() {}
 
 func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2415,7 @@ func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkFacts.ProtoReflect.Descriptor instead.
 func (*NetworkFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NetworkFacts) GetName() string {
@@ -2359,7 +2469,7 @@ type NodeStats struct {
 
 func (x *NodeStats) Reset() {
 	*x = NodeStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2481,7 @@ func (x *NodeStats) String() string {
 func (*NodeStats) ProtoMessage() {}
 
 func (x *NodeStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2494,7 @@ func (x *NodeStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStats.ProtoReflect.Descriptor instead.
 func (*NodeStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeStats) GetCpu() float64 {
@@ -2490,7 +2600,7 @@ type DiskStats struct {
 
 func (x *DiskStats) Reset() {
 	*x = DiskStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +2612,7 @@ func (x *DiskStats) String() string {
 func (*DiskStats) ProtoMessage() {}
 
 func (x *DiskStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +2625,7 @@ func (x *DiskStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskStats.ProtoReflect.Descriptor instead.
 func (*DiskStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DiskStats) GetMount() string {
@@ -2556,7 +2666,7 @@ type NetworkStats struct {
 
 func (x *NetworkStats) Reset() {
 	*x = NetworkStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2678,7 @@ func (x *NetworkStats) String() string {
 func (*NetworkStats) ProtoMessage() {}
 
 func (x *NetworkStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2691,7 @@ func (x *NetworkStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkStats.ProtoReflect.Descriptor instead.
 func (*NetworkStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NetworkStats) GetName() string {
@@ -2684,7 +2794,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2806,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2819,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Allocation) GetId() string {
@@ -2923,7 +3033,7 @@ type TaskState struct {
 
 func (x *TaskState) Reset() {
 	*x = TaskState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2935,7 +3045,7 @@ func (x *TaskState) String() string {
 func (*TaskState) ProtoMessage() {}
 
 func (x *TaskState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2948,7 +3058,7 @@ func (x *TaskState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskState.ProtoReflect.Descriptor instead.
 func (*TaskState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TaskState) GetState() AllocState {
@@ -3061,7 +3171,7 @@ type CheckState struct {
 
 func (x *CheckState) Reset() {
 	*x = CheckState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3073,7 +3183,7 @@ func (x *CheckState) String() string {
 func (*CheckState) ProtoMessage() {}
 
 func (x *CheckState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3086,7 +3196,7 @@ func (x *CheckState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckState.ProtoReflect.Descriptor instead.
 func (*CheckState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CheckState) GetCheck() string {
@@ -3150,7 +3260,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3272,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3285,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TaskEvent) GetTime() *timestamppb.Timestamp {
@@ -3216,7 +3326,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3228,7 +3338,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3241,7 +3351,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Problem) GetField() string {
@@ -3376,7 +3486,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\bShapeBin\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12&\n" +
 	"\x04free\x18\x02 \x01(\v2\x12.nusa.v1.ResourcesR\x04free\x12\x12\n" +
-	"\x04pool\x18\x03 \x01(\tR\x04pool\"\xbc\x04\n" +
+	"\x04pool\x18\x03 \x01(\tR\x04pool\"\xed\x04\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -3395,7 +3505,16 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"registered\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"registered\x12!\n" +
 	"\fmodify_index\x18\x0e \x01(\x04R\vmodifyIndex\x121\n" +
-	"\x06silent\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x06silent\"\xec\x04\n" +
+	"\x06silent\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x06silent\x12/\n" +
+	"\aleaving\x18\x10 \x03(\v2\x15.nusa.v1.LeavingGroupR\aleaving\"\xc1\x01\n" +
+	"\fLeavingGroup\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\x05R\x05count\x12\x12\n" +
+	"\x04fits\x18\x05 \x01(\x05R\x04fits\x12'\n" +
+	"\x06reason\x18\x06 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x18\n" +
+	"\amessage\x18\a \x01(\tR\amessage\"\xec\x04\n" +
 	"\rNodeInventory\x12.\n" +
 	"\bcapacity\x18\x01 \x01(\v2\x12.nusa.v1.ResourcesR\bcapacity\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12:\n" +
@@ -3672,7 +3791,7 @@ func file_nusa_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_nusa_v1_types_proto_goTypes = []any{
 	(Reason)(0),                   // 0: nusa.v1.Reason
 	(RegionState)(0),              // 1: nusa.v1.RegionState
@@ -3692,95 +3811,98 @@ var file_nusa_v1_types_proto_goTypes = []any{
 	(*FitCount)(nil),              // 15: nusa.v1.FitCount
 	(*ShapeBin)(nil),              // 16: nusa.v1.ShapeBin
 	(*Node)(nil),                  // 17: nusa.v1.Node
-	(*NodeInventory)(nil),         // 18: nusa.v1.NodeInventory
-	(*VolumesAllow)(nil),          // 19: nusa.v1.VolumesAllow
-	(*DriverInfo)(nil),            // 20: nusa.v1.DriverInfo
-	(*GPUDevice)(nil),             // 21: nusa.v1.GPUDevice
-	(*HostFacts)(nil),             // 22: nusa.v1.HostFacts
-	(*DiskFacts)(nil),             // 23: nusa.v1.DiskFacts
-	(*NetworkFacts)(nil),          // 24: nusa.v1.NetworkFacts
-	(*NodeStats)(nil),             // 25: nusa.v1.NodeStats
-	(*DiskStats)(nil),             // 26: nusa.v1.DiskStats
-	(*NetworkStats)(nil),          // 27: nusa.v1.NetworkStats
-	(*Allocation)(nil),            // 28: nusa.v1.Allocation
-	(*TaskState)(nil),             // 29: nusa.v1.TaskState
-	(*CheckState)(nil),            // 30: nusa.v1.CheckState
-	(*TaskEvent)(nil),             // 31: nusa.v1.TaskEvent
-	(*Problem)(nil),               // 32: nusa.v1.Problem
-	nil,                           // 33: nusa.v1.RegionDefinition.LabelsEntry
-	nil,                           // 34: nusa.v1.RegionReport.AllocationsEntry
-	nil,                           // 35: nusa.v1.NodeInventory.LabelsEntry
-	nil,                           // 36: nusa.v1.Allocation.TasksEntry
-	nil,                           // 37: nusa.v1.Allocation.PortsEntry
-	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
+	(*LeavingGroup)(nil),          // 18: nusa.v1.LeavingGroup
+	(*NodeInventory)(nil),         // 19: nusa.v1.NodeInventory
+	(*VolumesAllow)(nil),          // 20: nusa.v1.VolumesAllow
+	(*DriverInfo)(nil),            // 21: nusa.v1.DriverInfo
+	(*GPUDevice)(nil),             // 22: nusa.v1.GPUDevice
+	(*HostFacts)(nil),             // 23: nusa.v1.HostFacts
+	(*DiskFacts)(nil),             // 24: nusa.v1.DiskFacts
+	(*NetworkFacts)(nil),          // 25: nusa.v1.NetworkFacts
+	(*NodeStats)(nil),             // 26: nusa.v1.NodeStats
+	(*DiskStats)(nil),             // 27: nusa.v1.DiskStats
+	(*NetworkStats)(nil),          // 28: nusa.v1.NetworkStats
+	(*Allocation)(nil),            // 29: nusa.v1.Allocation
+	(*TaskState)(nil),             // 30: nusa.v1.TaskState
+	(*CheckState)(nil),            // 31: nusa.v1.CheckState
+	(*TaskEvent)(nil),             // 32: nusa.v1.TaskEvent
+	(*Problem)(nil),               // 33: nusa.v1.Problem
+	nil,                           // 34: nusa.v1.RegionDefinition.LabelsEntry
+	nil,                           // 35: nusa.v1.RegionReport.AllocationsEntry
+	nil,                           // 36: nusa.v1.NodeInventory.LabelsEntry
+	nil,                           // 37: nusa.v1.Allocation.TasksEntry
+	nil,                           // 38: nusa.v1.Allocation.PortsEntry
+	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
 }
 var file_nusa_v1_types_proto_depIdxs = []int32{
 	7,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
 	8,  // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
-	33, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
+	34, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
 	9,  // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
 	1,  // 4: nusa.v1.Region.state:type_name -> nusa.v1.RegionState
 	11, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
 	12, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
-	38, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
+	39, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
 	6,  // 8: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
 	6,  // 9: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
 	13, // 10: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
 	14, // 11: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
-	34, // 12: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
+	35, // 12: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
 	6,  // 13: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
 	15, // 14: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
 	16, // 15: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
 	0,  // 16: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
 	6,  // 17: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
 	2,  // 18: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
-	18, // 19: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	25, // 20: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	38, // 21: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	19, // 19: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
+	26, // 20: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	39, // 21: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
 	6,  // 22: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	39, // 23: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	38, // 24: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
-	6,  // 25: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	35, // 26: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	20, // 27: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	21, // 28: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	22, // 29: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	19, // 30: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
-	23, // 31: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	24, // 32: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	39, // 33: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	26, // 34: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	27, // 35: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	38, // 36: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	38, // 37: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
-	4,  // 38: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
-	3,  // 39: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
-	0,  // 40: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	36, // 41: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	6,  // 42: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	37, // 43: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	39, // 44: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	39, // 45: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	38, // 46: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
-	3,  // 47: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	39, // 48: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	39, // 49: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 50: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	31, // 51: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	30, // 52: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
-	5,  // 53: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
-	39, // 54: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
-	39, // 55: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
-	38, // 56: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
-	39, // 57: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 58: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	29, // 59: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	60, // [60:60] is the sub-list for method output_type
-	60, // [60:60] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	40, // 23: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	39, // 24: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	18, // 25: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
+	0,  // 26: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
+	6,  // 27: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
+	36, // 28: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	21, // 29: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	22, // 30: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	23, // 31: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	20, // 32: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
+	24, // 33: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	25, // 34: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	40, // 35: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	27, // 36: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	28, // 37: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	39, // 38: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	39, // 39: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	4,  // 40: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
+	3,  // 41: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
+	0,  // 42: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
+	37, // 43: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	6,  // 44: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	38, // 45: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	40, // 46: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	40, // 47: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	39, // 48: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	3,  // 49: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	40, // 50: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	40, // 51: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 52: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	32, // 53: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	31, // 54: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
+	5,  // 55: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
+	40, // 56: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
+	40, // 57: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
+	39, // 58: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
+	40, // 59: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 60: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	30, // 61: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	62, // [62:62] is the sub-list for method output_type
+	62, // [62:62] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }
@@ -3794,7 +3916,7 @@ func file_nusa_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_types_proto_rawDesc), len(file_nusa_v1_types_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
