@@ -194,6 +194,10 @@ type fakeRegion struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
 
+	// sending is held while something is sent, and from when something came until
+	// all that follows of it is sent: what a test sends upon it comes after that.
+	sending sync.Mutex
+
 	mu       sync.Mutex
 	changed  chan struct{}
 	welcome  *nusav1.GlobalWelcome
@@ -263,6 +267,8 @@ func (r *fakeRegion) leave() {
 }
 
 func (r *fakeRegion) send(m *nusav1.RegionMessage) {
+	r.sending.Lock()
+	defer r.sending.Unlock()
 	// An error here shows as the end of the stream.
 	_ = r.stream.Send(m)
 }
@@ -271,19 +277,22 @@ func (r *fakeRegion) receive() {
 	defer close(r.ended)
 	for {
 		m, err := r.stream.Recv()
+		r.sending.Lock()
 		r.mu.Lock()
 		if err != nil {
 			r.err = err
 			r.signal()
 			r.mu.Unlock()
+			r.sending.Unlock()
 			return
 		}
 		out := r.take(m)
 		r.signal()
 		r.mu.Unlock()
 		for _, o := range out {
-			r.send(o)
+			_ = r.stream.Send(o)
 		}
+		r.sending.Unlock()
 	}
 }
 
