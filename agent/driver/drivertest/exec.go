@@ -103,8 +103,10 @@ func (s *suite) execRefused() {
 	if !ok {
 		return
 	}
-	if _, err := s.Driver.Exec(s.ctx, t.ID, driver.Exec{Command: []string{"/no/such/command"}, Stdout: io.Discard, Stderr: io.Discard}); !errors.Is(err, driver.ErrStart) {
-		s.t.Errorf("a command that is not found: %v", err)
+	var fault *driver.CommandError
+	_, err := s.Driver.Exec(s.ctx, t.ID, driver.Exec{Command: []string{"/no/such/command"}, Stdout: io.Discard, Stderr: io.Discard})
+	if !errors.As(err, &fault) || fault.Code != driver.NoCommand || fault.Text == "" {
+		s.t.Errorf("a command that does not exist: %v, want a CommandError of %d", err, driver.NoCommand)
 	}
 	none := driver.ID{Alloc: "00000000-0000-4000-8000-000000000000", Task: "none", Run: 1}
 	if _, err := s.Driver.Exec(s.ctx, none, driver.Exec{Command: s.Shell("exit 0")}); !errors.Is(err, driver.ErrNotFound) {

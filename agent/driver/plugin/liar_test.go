@@ -146,6 +146,9 @@ func (l *liar) Exec(s nusav1.Driver_ExecServer) error {
 	if l.name == "garbage" {
 		return s.Send(&nusav1.RunExecResponse{Exited: true, ExitCode: 999})
 	}
+	if l.name == "oversized" {
+		return s.Send(&nusav1.RunExecResponse{Exited: true, ExitCode: 3, Fault: "no such command"})
+	}
 	return status.Error(codes.Unimplemented, "unknown method Exec")
 }
 
@@ -212,6 +215,11 @@ func TestCallsOfLiars(t *testing.T) {
 		{"garbage", "exit_code: 4711 is not within -1..255", driver.ErrContract,
 			func(ctx context.Context, d *Driver) error { _, err := d.Wait(ctx, id); return err }},
 		{"garbage", "exit_code 999", driver.ErrContract,
+			func(ctx context.Context, d *Driver) error {
+				_, err := d.Exec(ctx, id, driver.Exec{Command: []string{"x"}})
+				return err
+			}},
+		{"oversized", "fault with exit_code 3: neither 126 nor 127", driver.ErrContract,
 			func(ctx context.Context, d *Driver) error {
 				_, err := d.Exec(ctx, id, driver.Exec{Command: []string{"x"}})
 				return err

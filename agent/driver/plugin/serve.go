@@ -162,6 +162,10 @@ func (s *server) Exec(stream nusav1.Driver_ExecServer) error {
 		Stderr: &output{send: stream.Send, mu: &send, wrap: func(b []byte) *nusav1.RunExecResponse { return &nusav1.RunExecResponse{Stderr: b} }},
 	}
 	st, err := s.d.Exec(ctx, idOf(start.GetId()), x)
+	var fault *driver.CommandError
+	if errors.As(err, &fault) {
+		return stream.Send(&nusav1.RunExecResponse{Exited: true, ExitCode: int32(fault.Code), Fault: clip(fault.Text, maxMessage)})
+	}
 	if err != nil {
 		return wireError(err)
 	}

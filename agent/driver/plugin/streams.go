@@ -162,5 +162,11 @@ func (s *session) take(m *nusav1.RunExecResponse, x driver.Exec) (st driver.Exit
 	if m.GetExitCode() < 0 || m.GetExitCode() > 255 || m.GetSignal() < 0 || m.GetSignal() > 64 {
 		return st, true, fmt.Errorf("%w: exit_code %d, signal %d: not within 0..255 and 0..64", driver.ErrContract, m.GetExitCode(), m.GetSignal())
 	}
+	if code := int(m.GetExitCode()); m.GetFault() != "" {
+		if code != driver.NoCommand && code != driver.NotExecutable {
+			return st, true, fmt.Errorf("%w: fault with exit_code %d: neither %d nor %d", driver.ErrContract, code, driver.NotExecutable, driver.NoCommand)
+		}
+		return st, true, &driver.CommandError{Code: code, Text: clip(m.GetFault(), maxMessage)}
+	}
 	return driver.ExitStatus{Code: int(m.GetExitCode()), Signal: int(m.GetSignal())}, true, nil
 }

@@ -1235,7 +1235,11 @@ type RunExecResponse struct {
 	// 128 + the signal where one ended it; 0..255.
 	ExitCode int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	// 0 = none or not known; 0..64.
-	Signal        int32 `protobuf:"varint,5,opt,name=signal,proto3" json:"signal,omitempty"`
+	Signal int32 `protobuf:"varint,5,opt,name=signal,proto3" json:"signal,omitempty"`
+	// With exited: the command did not begin, by its own fault, which this names.
+	// exit_code is 127 when there is no such command, 126 when it cannot be
+	// executed.
+	Fault         string `protobuf:"bytes,6,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1303,6 +1307,13 @@ func (x *RunExecResponse) GetSignal() int32 {
 		return x.Signal
 	}
 	return 0
+}
+
+func (x *RunExecResponse) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
 }
 
 // RunStats are what a run uses. What the engine does not tell is negative.
@@ -1639,13 +1650,14 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x12\x10\n" +
 	"\x03tty\x18\x03 \x01(\bR\x03tty\x12)\n" +
-	"\x04size\x18\x04 \x01(\v2\x15.nusa.v1.TerminalSizeR\x04size\"\x8e\x01\n" +
+	"\x04size\x18\x04 \x01(\v2\x15.nusa.v1.TerminalSizeR\x04size\"\xa4\x01\n" +
 	"\x0fRunExecResponse\x12\x16\n" +
 	"\x06stdout\x18\x01 \x01(\fR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x02 \x01(\fR\x06stderr\x12\x16\n" +
 	"\x06exited\x18\x03 \x01(\bR\x06exited\x12\x1b\n" +
 	"\texit_code\x18\x04 \x01(\x05R\bexitCode\x12\x16\n" +
-	"\x06signal\x18\x05 \x01(\x05R\x06signal\"\xa4\x01\n" +
+	"\x06signal\x18\x05 \x01(\x05R\x06signal\x12\x14\n" +
+	"\x05fault\x18\x06 \x01(\tR\x05fault\"\xa4\x01\n" +
 	"\bRunStats\x12+\n" +
 	"\x03cpu\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03cpu\x12!\n" +
 	"\fmemory_bytes\x18\x02 \x01(\x03R\vmemoryBytes\x12*\n" +

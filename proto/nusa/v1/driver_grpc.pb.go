@@ -112,8 +112,10 @@ type DriverClient interface {
 	Logs(ctx context.Context, in *RunLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error)
 	// Exec runs a further command where the task runs, with its environment, and
 	// ends once that has ended. When the caller goes, everything the command has
-	// started is killed. NOT_FOUND, FAILED_PRECONDITION, ABORTED (it cannot be
-	// started); with the capability exec only.
+	// started is killed. Where the command itself is at fault, since there is none
+	// or it cannot be executed, it ends as in a shell, see RunExecResponse.fault.
+	// NOT_FOUND, FAILED_PRECONDITION, ABORTED (it cannot be started otherwise); with
+	// the capability exec only.
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RunExecRequest, RunExecResponse], error)
 	// Stats is what a run uses now. NOT_FOUND, FAILED_PRECONDITION; with the
 	// capability stats only. Within 10 s.
@@ -356,8 +358,10 @@ type DriverServer interface {
 	Logs(*RunLogsRequest, grpc.ServerStreamingServer[LogChunk]) error
 	// Exec runs a further command where the task runs, with its environment, and
 	// ends once that has ended. When the caller goes, everything the command has
-	// started is killed. NOT_FOUND, FAILED_PRECONDITION, ABORTED (it cannot be
-	// started); with the capability exec only.
+	// started is killed. Where the command itself is at fault, since there is none
+	// or it cannot be executed, it ends as in a shell, see RunExecResponse.fault.
+	// NOT_FOUND, FAILED_PRECONDITION, ABORTED (it cannot be started otherwise); with
+	// the capability exec only.
 	Exec(grpc.BidiStreamingServer[RunExecRequest, RunExecResponse]) error
 	// Stats is what a run uses now. NOT_FOUND, FAILED_PRECONDITION; with the
 	// capability stats only. Within 10 s.
