@@ -159,8 +159,12 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 		return client.Explain(ctx, req)
 	}
 	out, err := a.explain(k, req.GetGroup())
-	if err != nil || req.GetRegion() == "" {
-		return out, err
+	if err != nil {
+		return nil, err
+	}
+	if req.GetRegion() == "" {
+		a.addRemedies(ctx, k, out)
+		return out, nil
 	}
 	conn, err := a.dial(req.GetRegion())
 	if err != nil {
@@ -190,6 +194,31 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 		}
 	}
 	return out, nil
+}
+
+// addRemedies asks the regions that lack room, as a dry run of the job does, what
+// change would make one more instance fit, where some have no region.
+func (a *active) addRemedies(ctx context.Context, k jobKey, out *nusav1.Explanation) {
+	if !slices.ContainsFunc(out.GetGroups(), func(g *nusav1.GroupExplanation) bool { return g.GetUnplaced() > 0 }) {
+		return
+	}
+	spec := a.specOf(k)
+	a.st.mu.Lock()
+	j := a.st.jobs[k]
+	if spec == nil || j == nil || j.rec == nil {
+		a.st.mu.Unlock()
+		return
+	}
+	snapshot := a.st.explainSnapshot(k, j.forPlacer())
+	a.st.mu.Unlock()
+	plan, asked := a.planAsking(ctx, k, spec, snapshot)
+	for _, g := range out.GetGroups() {
+		for _, p := range plan.Groups {
+			if g.GetUnplaced() > 0 && p.Group == g.GetGroup() && p.Namespace == k.namespace && p.Job == k.name {
+				g.Remedy = asked.remedy(p)
+			}
+		}
+	}
 }
 
 // specOf is a job's stored spec, nil if there is none: a region can explain its

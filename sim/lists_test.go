@@ -117,6 +117,9 @@ func TestPlanAsksRegions(t *testing.T) {
 				if len(said) == 0 || said[0].GetReason() != g.GetPending()[0].GetReason() || said[0].GetMessage() != g.GetPending()[0].GetMessage() {
 					return fmt.Errorf("%v, the plan said %v", said, g.GetPending())
 				}
+				if got := e.GetGroups()[0].GetRemedy(); got != g.GetRemedy() {
+					return fmt.Errorf("what would help is %q, the plan said %q", got, g.GetRemedy())
+				}
 				return nil
 			})
 		}
