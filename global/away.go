@@ -3,15 +3,46 @@ package global
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxAway bounds the ranges of a job's instances that are away at one region.
-const maxAway = 256
+const (
+	// maxAway bounds the ranges of a job's instances that are away at one region,
+	// and those that regions gave up lately.
+	maxAway = 256
+	// freedFor is how long what a region gave up comes before what others wait
+	// for: some reports, if the room that was kept for it is not seen at once.
+	freedFor = time.Minute
+)
+
+// freed is what a region gave up because it was revoked. Soft: a new active
+// server has forgotten what was promised for it.
+type freed struct {
+	place.Freed
+	group string
+	at    time.Duration
+}
+
+// gaveUp remembers that what was revoked is to be placed elsewhere, where room
+// was kept for it. Taking the same answer twice does no harm. mu is held.
+func (st *state) gaveUp(from string, answer region.Answer) {
+	j, now := st.jobs[jobKey{answer.Namespace, answer.Job}], st.clock()
+	if j == nil || answer.State != region.Revoked {
+		return
+	}
+	j.freed = slices.DeleteFunc(j.freed, func(f freed) bool {
+		again := f.group == answer.Group && f.From < answer.To && answer.From < f.To
+		return again || now-f.at >= freedFor
+	})
+	j.freed = append(j.freed, freed{Freed: place.Freed{Region: from, From: answer.From, To: answer.To}, group: answer.Group, at: now})
+	j.freed = j.freed[max(0, len(j.freed)-maxAway):]
+}
 
 // noteAway takes what a region says is away of a job, see place.Away. A
 // checkpoint says nothing of that: the nodes may be back. It answers whether more

@@ -1,11 +1,15 @@
 package global
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -108,5 +112,46 @@ func TestAwayIsNews(t *testing.T) {
 		if got := st.noteAway(r, k, &nusav1.JobSummary{Away: step.away}); got != step.news || len(r.away[k]) != len(step.away) {
 			t.Errorf("step %d: news %t, want %t; held %v", i, got, step.news, r.away[k])
 		}
+	}
+}
+
+// TestWhatWasGivenUpComesFirst for a while: only what was revoked, the latest
+// word of each index, bounded.
+func TestWhatWasGivenUpComesFirst(t *testing.T) {
+	now := time.Duration(0)
+	st := newState("e", func() time.Duration { return now }, time.Second)
+	key := jobKey{"default", "api"}
+	j := &jobState{plan: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}
+	st.jobs[key] = j
+	says := func(name, from string, state region.SlotState, a, b int) {
+		st.gaveUp(from, region.Answer{Namespace: "default", Job: name, Group: "web", From: a, To: b, State: state})
+	}
+	expect := func(want ...place.Freed) {
+		t.Helper()
+		groups := j.waiting(now)
+		if !slices.Equal(groups[0].Freed, want) || groups[1].Freed != nil {
+			t.Errorf("%+v, want %+v", groups, want)
+		}
+		if j.plan.Groups[0].Freed != nil {
+			t.Error("the job's own record was written to")
+		}
+	}
+	says("nosuch", "a", region.Revoked, 0, 1)
+	says("api", "a", region.Returned, 0, 1)
+	expect()
+	says("api", "a", region.Revoked, 0, 2)
+	now += freedFor / 2
+	says("api", "b", region.Revoked, 2, 3)
+	expect(place.Freed{Region: "a", From: 0, To: 2}, place.Freed{Region: "b", From: 2, To: 3})
+	says("api", "b", region.Revoked, 2, 3) // said twice
+	now += freedFor / 2
+	expect(place.Freed{Region: "b", From: 2, To: 3})
+	now += freedFor
+	expect()
+	for i := range maxAway + 2 {
+		says("api", "a", region.Revoked, i, i+1)
+	}
+	if got := j.waiting(now)[0].Freed; len(got) != maxAway || got[0].From != 2 || len(j.freed) != maxAway {
+		t.Errorf("%d ranges from %v, %d remembered", len(got), got[0], len(j.freed))
 	}
 }

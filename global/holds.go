@@ -67,11 +67,16 @@ func (j *jobState) keepLacks(rec *nusav1.JobRecord) {
 
 // waiting are the job's groups with how long they have waited. mu is held.
 func (j *jobState) waiting(now time.Duration) []place.Group {
-	if len(j.lacks) == 0 {
+	if len(j.lacks) == 0 && len(j.freed) == 0 {
 		return j.plan.Groups
 	}
 	out := slices.Clone(j.plan.Groups)
 	for i := range out {
+		for _, f := range j.freed {
+			if f.group == out[i].Name && now-f.at < freedFor {
+				out[i].Freed = append(out[i].Freed, f.Freed)
+			}
+		}
 		l := j.lacks[out[i].Name]
 		if l == nil || now-l.last > place.HoldAfter {
 			continue

@@ -96,6 +96,7 @@ type jobState struct {
 	explained map[string]explained // by group
 	breaches  []place.Breach
 	lacks     map[string]*lack // by group
+	freed     []freed          // oldest first
 	// stages says of regions why a new version has not reached them, as the latest
 	// plan said.
 	stages map[string]string

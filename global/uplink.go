@@ -47,6 +47,7 @@ func (a *active) answers(ctx context.Context, from string, in []*nusav1.SlotAnsw
 					applied = append(applied, answer)
 					// Before the indices are free for the placer.
 					t.st.refused(from, answer, a.cfg.ReportInterval)
+					t.st.gaveUp(from, answer)
 				}
 			}
 			return nil

@@ -48,6 +48,9 @@ func (p *planner) rescue(j *Job) {
 	}
 	stretches := p.stretches(j)
 	for _, works := range p.away[j] {
+		if len(works) > 1 && p.awaited(works) != nil {
+			continue // what has no owner goes with that, and cannot be counted on twice
+		}
 		free := map[*work][][2]int{}
 		from := map[*work]map[string]bool{}
 		want := 0
@@ -200,6 +203,72 @@ func (p *planner) revoked(j *Job, s *region.Slot) bool {
 	})
 }
 
+// keepPromises comes before any job is decided, so that none takes what was
+// promised to another, however urgent it is. It places what regions have given
+// up because a plan took it back, and charges the room for what they are still to
+// give up. Of groups that belong together all is placed at once.
+func (p *planner) keepPromises(j *Job) {
+	promised := slices.ContainsFunc(j.Slots, func(s region.Slot) bool { return s.Desired == region.DesiredRevoke }) ||
+		slices.ContainsFunc(j.Groups, func(g Group) bool { return len(g.Freed) > 0 })
+	if !promised || j.Stopped || j.Type == System {
+		return
+	}
+	for _, set := range j.sets() {
+		works := p.newWorks(j, set)
+		p.works[j] = append(p.works[j], works)
+		switch {
+		case len(works) == 1:
+			p.placeFreed(works[0])
+			p.keepRoom(works)
+		case p.awaited(works) != nil:
+			p.keepRoom(works)
+		case slices.ContainsFunc(works, func(w *work) bool { return len(w.freed()) > 0 }):
+			for _, w := range works {
+				w.without = w.leftBehind()
+			}
+			p.placeSet(works)
+			for _, w := range works {
+				w.without = nil
+			}
+		}
+	}
+}
+
+// placeFreed places what was taken back; what else has no owner has its turn
+// with the job.
+func (p *planner) placeFreed(w *work) {
+	freed := w.freed()
+	if len(freed) == 0 && len(w.breached) == 0 {
+		return
+	}
+	all := w.free
+	w.free, w.n = nil, 0
+	for _, f := range freed {
+		w.addFree(f[0], f[1])
+	}
+	w.without = w.leftBehind()
+	p.judge(w)
+	p.better(w) // says which regions it leaves
+	p.share(w)
+	w.without = nil
+	left := w.free
+	w.free, w.n = nil, 0
+	for _, r := range all {
+		from := r[0]
+		for _, f := range freed {
+			if f[0] >= r[0] && f[1] <= r[1] {
+				w.addFree(from, f[0])
+				from = f[1]
+			}
+		}
+		w.addFree(from, r[1])
+	}
+	for _, r := range left {
+		w.addFree(r[0], r[1])
+	}
+	slices.SortFunc(w.free, func(a, b [2]int) int { return cmp.Compare(a[0], b[0]) })
+}
+
 // keepRoom charges the regions that will get what is being taken back, so that
 // the room for it is not promised to others meanwhile. Of groups that belong
 // together what has no owner waits for that, and its room is kept too.
@@ -208,6 +277,9 @@ func (p *planner) keepRoom(works []*work) {
 	from := map[*work]map[string]bool{}
 	for _, w := range works {
 		from[w] = map[string]bool{}
+		if len(works) > 1 {
+			from[w] = w.leftBehind()
+		}
 		for _, s := range w.job.slotsOf(w.group.Name) {
 			if to := min(s.To, w.group.Count); s.Desired == region.DesiredRevoke && s.From < to && !s.System {
 				free[w] = append(free[w], [2]int{s.From, to})
@@ -221,7 +293,83 @@ func (p *planner) keepRoom(works []*work) {
 	if len(works) > 1 {
 		unowned(works, free)
 	}
-	p.asIf(works, free, from)
+	_, tried := p.asIf(works, free, from)
+	for i, w := range works {
+		w.room = tried[i].given
+	}
+}
+
+// freed is what has no owner because a plan took it back, ascending.
+func (w *work) freed() (out [][2]int) {
+	for _, f := range w.group.Freed {
+		for _, r := range w.free {
+			if from, to := max(f.From, r[0]), min(f.To, r[1]); from < to {
+				out = append(out, [2]int{from, to})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b [2]int) int { return cmp.Compare(a[0], b[0]) })
+	for i := len(out) - 1; i > 0; i-- { // one index may be told of twice
+		if out[i][0] < out[i-1][1] {
+			out[i-1][1] = max(out[i-1][1], out[i][1])
+			out = slices.Delete(out, i, i+1)
+		}
+	}
+	return out
+}
+
+// leftBehind are the regions that gave up what has no owner yet.
+func (w *work) leftBehind() map[string]bool {
+	out := map[string]bool{}
+	for _, f := range w.group.Freed {
+		if slices.ContainsFunc(w.free, func(r [2]int) bool { return max(f.From, r[0]) < min(f.To, r[1]) }) {
+			out[f.Region] = true
+		}
+	}
+	return out
+}
+
+// awaited is a part of groups that belong together which its region is still to
+// give up; nil if there is none. What has no owner waits for that: placed by
+// itself it may take a region in which the others do not fit, and then they have
+// nowhere to go. A region that is cut off is not waited for.
+func (p *planner) awaited(works []*work) *region.Slot {
+	for _, w := range works {
+		slots := w.job.slotsOf(w.group.Name)
+		for i := range slots {
+			s := &slots[i]
+			if s.Desired != region.DesiredRevoke || s.System || s.From >= w.group.Count {
+				continue
+			}
+			if r := p.at(s); r != nil && r.Connected && !r.Lost {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// wait gives the reason to groups that wait for what is awaited.
+func (p *planner) wait(works []*work, s *region.Slot) {
+	if !works[0].job.Explain && left(works) == 0 {
+		return
+	}
+	for _, w := range works {
+		p.judge(w)
+		w.refuseAll(fmt.Sprintf("%s%s is being taken back from %s, and goes with it", s.Group, region.FormatRange(s.From, s.To), s.Region))
+		p.sort(w)
+	}
+}
+
+// refuseAll refuses the regions that have room, kept or not, because of a group
+// that belongs to this one.
+func (w *work) refuseAll(beside string) {
+	for i := range w.candidates {
+		if c := &w.candidates[i]; c.reason == "" || c.reason == ReasonNoCapacity && w.room[c.index] > 0 {
+			c.refuse(ReasonColocation)
+			c.beside = beside
+		}
+	}
 }
 
 // unowned adds what has no owner to the ranges, and answers how many that are.

@@ -181,7 +181,7 @@ func (p *planner) better(w *work) map[string][]int {
 	for name, b := range w.breached {
 		for i := range w.candidates {
 			c := &w.candidates[i]
-			if c.reason == "" && topology.WorthMoving(b.Latest, p.then(w, b, c)) {
+			if (c.reason == "" || c.reason == ReasonNoCapacity && w.room[c.index] > 0) && topology.WorthMoving(b.Latest, p.then(w, b, c)) {
 				out[name] = append(out[name], c.index)
 			}
 		}

@@ -2,21 +2,49 @@ package place
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
 
 // placeSet places groups that must share their regions: a region that runs one
-// of them runs all of them. First each group fills up the regions in which the
-// others are already; then regions that have none of them take a bundle of
-// everything that is left, in the proportion of what is left.
+// of them runs all of them. Each group fills up the regions in which the others
+// are already, and regions that have none of them take a bundle of everything
+// that is left, in the proportion of what is left. Filling up comes first, unless
+// more is placed the other way round: a group that takes the last room beside the
+// others may leave these nothing to open a region with.
 func (p *planner) placeSet(works []*work) {
-	if !works[0].job.Explain && !slices.ContainsFunc(works, func(w *work) bool { return w.n > 0 }) {
+	if !works[0].job.Explain && left(works) == 0 {
 		return
 	}
 	for _, w := range works {
 		p.judge(w)
 	}
+	started := slices.ContainsFunc(works, func(w *work) bool { return len(w.homes()) > 0 })
+	if !started || slices.ContainsFunc(works, func(w *work) bool { return w.n == 0 }) {
+		p.fillAndOpen(works)
+		return
+	}
+	before, opened, at := p.ledger.clone(), clones(works), len(p.plan.Actions)
+	p.fillAndOpen(works)
+	if left(works) == 0 {
+		return
+	}
+	filled, after := slices.Clone(p.plan.Actions[at:]), p.ledger
+	p.plan.Actions, p.ledger = p.plan.Actions[:at], before
+	p.placeBundle(opened)
+	p.fillAndOpen(opened)
+	if left(opened) >= left(works) {
+		p.plan.Actions, p.ledger = append(p.plan.Actions[:at], filled...), after
+		return
+	}
+	for i, w := range works {
+		*w = *opened[i]
+	}
+}
+
+// fillAndOpen places what it can, filling up first.
+func (p *planner) fillAndOpen(works []*work) {
 	// Each round but the last opens a region or fills one.
 	for before := -1; before != left(works); {
 		before = left(works)
@@ -28,6 +56,18 @@ func (p *planner) placeSet(works []*work) {
 	for _, w := range works {
 		p.stayBeside(w, works)
 	}
+}
+
+// clones are the groups as they are, to try something with.
+func clones(works []*work) []*work {
+	out := make([]*work, len(works))
+	for i, w := range works {
+		c := *w
+		c.free, c.candidates = slices.Clone(w.free), slices.Clone(w.candidates)
+		c.given, c.taker, c.owned = maps.Clone(w.given), maps.Clone(w.taker), maps.Clone(w.owned)
+		out[i] = &c
+	}
+	return out
 }
 
 // left is how many instances of all groups have no owner.

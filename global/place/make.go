@@ -20,15 +20,21 @@ type planner struct {
 	// away are the groups, by the sets that belong together, of jobs with
 	// instances that are away.
 	away map[*Job][][]*work
-	plan Plan
+	// works are the groups, by the sets that belong together, of jobs to which
+	// room was promised.
+	works map[*Job][][]*work
+	plan  Plan
 }
 
 // MakePlan decides. Its cost grows with the jobs that need work times the
 // regions, and only slightly with quiet jobs.
 func MakePlan(s Snapshot) Plan {
-	p := &planner{snap: s, ledger: newLedger(s.Regions), distances: newDistances(s), returned: recall(s.Returned), held: heldBack(s.Returned), said: said(s.Returned), away: map[*Job][][]*work{}}
+	p := &planner{snap: s, ledger: newLedger(s.Regions), distances: newDistances(s), returned: recall(s.Returned), held: heldBack(s.Returned), said: said(s.Returned), away: map[*Job][][]*work{}, works: map[*Job][][]*work{}}
 	p.assume()
 	todo := jobsToDo(s.Jobs)
+	for _, j := range todo {
+		p.keepPromises(j)
+	}
 	for _, j := range todo {
 		p.decide(j)
 	}
@@ -180,10 +186,12 @@ func (p *planner) decide(j *Job) {
 	if j.Stopped {
 		return
 	}
-	for _, set := range j.sets() {
-		works := make([]*work, 0, len(set))
-		for _, g := range set {
-			works = append(works, p.newWork(j, g))
+	for i, set := range j.sets() {
+		var works []*work
+		if begun := p.works[j]; begun != nil {
+			works = begun[i]
+		} else {
+			works = p.newWorks(j, set)
 		}
 		switch {
 		case j.Type == System:
@@ -194,7 +202,11 @@ func (p *planner) decide(j *Job) {
 		case len(works) == 1:
 			p.placeGroup(works[0])
 		default:
-			p.placeSet(works)
+			if s := p.awaited(works); s != nil {
+				p.wait(works, s)
+			} else {
+				p.placeSet(works)
+			}
 			for _, w := range works {
 				p.stay(w, "groups that belong together are not moved for latency")
 			}
@@ -204,7 +216,6 @@ func (p *planner) decide(j *Job) {
 				p.explain(w)
 			}
 		}
-		p.keepRoom(works)
 		if len(j.Away) > 0 {
 			p.away[j] = append(p.away[j], works)
 		}

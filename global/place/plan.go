@@ -80,7 +80,8 @@ func (a Action) Changes() []region.Change {
 
 // Plan is what should be done, and why.
 type Plan struct {
-	// Actions in the order of the jobs; stops before offers within a job.
+	// Actions in the order of the jobs; stops before offers within a job. What is
+	// placed as was promised (Group.Freed) comes first.
 	Actions []Action
 	// Groups explains each group that was looked at: those with work to do and
 	// those of jobs with Explain. Sorted by job order, then group.

@@ -104,12 +104,13 @@ type world struct {
 	origins  map[string][]string
 	revision int64
 	last     Plan
+	taken    map[instance]string // from which region, while it has no owner
 }
 
 func newWorld() *world {
 	return &world{
 		regions: map[string]*Region{}, fits: map[string]map[string]int{},
-		places: map[string]*topology.Location{}, edges: map[[2]string]topology.Edge{}, origins: map[string][]string{}, revision: 100,
+		places: map[string]*topology.Location{}, edges: map[[2]string]topology.Edge{}, origins: map[string][]string{}, revision: 100, taken: map[instance]string{},
 	}
 }
 
@@ -453,6 +454,10 @@ func (w *world) answer(args []string) error {
 	}
 	w.revision++
 	w.write(j, out.Changes)
+	if g := j.group(group); state == region.Revoked && g != nil {
+		g.Freed = slices.DeleteFunc(g.Freed, func(f Freed) bool { return f.From < to && from < f.To })
+		g.Freed = append(g.Freed, Freed{Region: args[2], From: from, To: to})
+	}
 	if state == region.Rejected || state == region.Returned {
 		r := Returned{
 			Namespace: j.Namespace, Job: job, Group: group, Region: args[2], Reason: reason,

@@ -173,8 +173,19 @@ type Group struct {
 	// given one, and Tried where the group was held lately, see HoldAfter.
 	WaitedFor time.Duration
 	Tried     []Tried
+	// Freed is what regions gave up because a plan took it back, and what no plan
+	// has placed since. It comes before what others wait for, whatever the
+	// priority; what has an owner is ignored.
+	Freed []Freed
 	// OnDisconnect is carried for the failover that comes with verdicts.
 	OnDisconnect OnDisconnect
+}
+
+// Freed are instances From ≤ i < To that a region gave up. They are placed
+// elsewhere, as was promised when they were taken back.
+type Freed struct {
+	Region   string
+	From, To int
 }
 
 // OnDisconnect is the group's choice for a region that is cut off.

@@ -27,6 +27,8 @@ type work struct {
 	// stood when it got the first of them.
 	given map[int]int
 	taker map[int]candidate
+	// room is kept, by region, for what is being taken back.
+	room map[int]int
 	// breached are the sustained breaches, the first of each region.
 	breached map[string]*Breach
 	// leaving are the regions that the group is moved away from.
@@ -93,6 +95,14 @@ func (p *planner) newWork(j *Job, g *Group) *work {
 		w.addFree(next, g.Count)
 	}
 	return w
+}
+
+func (p *planner) newWorks(j *Job, set []*Group) []*work {
+	works := make([]*work, 0, len(set))
+	for _, g := range set {
+		works = append(works, p.newWork(j, g))
+	}
+	return works
 }
 
 func (w *work) addFree(from, to int) {
