@@ -146,7 +146,13 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 			if note := mounts.ByPath(); note != "" {
 				notes = append(notes, note)
 			}
-			f.Capabilities = append(f.Capabilities, driver.CapMounts, driver.CapSecrets, driver.CapVolumes)
+			f.Capabilities = append(f.Capabilities, driver.CapMounts, driver.CapVolumes)
+			// Secrets are for one user to read, and the engine's users are others.
+			if slices.Contains(info.SecurityOptions, "name=userns") {
+				notes = append(notes, "no secrets: the engine maps users (userns-remap), containers could not read them")
+			} else {
+				f.Capabilities = append(f.Capabilities, driver.CapSecrets)
+			}
 		}
 	}
 	f.Message = strings.Join(notes, "; ")

@@ -45,10 +45,17 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestRootless: an engine that says that it has mounts of its own is given no
-// task that needs the agent's, and node status says why.
+// TestRootless: an engine that says that it has mounts or users of its own is
+// given no task that needs the agent's, and node status says why.
 func TestRootless(t *testing.T) {
-	for options, want := range map[string]bool{"name=seccomp,profile=builtin name=cgroupns": true, "name=seccomp,profile=builtin name=rootless": false} {
+	for options, c := range map[string]struct {
+		volumes, secrets bool
+		note             string
+	}{
+		"name=seccomp,profile=builtin name=cgroupns": {volumes: true, secrets: true},
+		"name=seccomp,profile=builtin name=rootless": {note: "no volumes, no secrets: the engine is rootless"},
+		"name=seccomp,profile=builtin name=userns":   {volumes: true, note: "no secrets: the engine maps users"},
+	} {
 		e := newFakeEngine(t)
 		e.info = map[string]any{"OSType": "linux", "ServerVersion": "28.0", "SecurityOptions": strings.Fields(options)}
 		d, err := New(Config{Dir: t.TempDir(), Host: e.host})
@@ -57,12 +64,12 @@ func TestRootless(t *testing.T) {
 		}
 		f := d.Fingerprint(t.Context())
 		d.Close()
-		for _, c := range []string{driver.CapMounts, driver.CapSecrets, driver.CapVolumes} {
-			if slices.Contains(f.Capabilities, c) != want {
-				t.Errorf("%s: %s is among %v: %t", options, c, f.Capabilities, !want)
+		for name, want := range map[string]bool{driver.CapMounts: c.volumes, driver.CapVolumes: c.volumes, driver.CapSecrets: c.secrets} {
+			if slices.Contains(f.Capabilities, name) != want {
+				t.Errorf("%s: %s is among %v: %t", options, name, f.Capabilities, !want)
 			}
 		}
-		if !f.Healthy || !slices.Contains(f.Capabilities, driver.CapExec) || strings.Contains(f.Message, "no volumes, no secrets: the engine is rootless") == want {
+		if !f.Healthy || !slices.Contains(f.Capabilities, driver.CapExec) || !strings.Contains(f.Message, c.note) || c.note == "" && strings.Contains(f.Message, "secrets") {
 			t.Errorf("%s: %+v", options, f)
 		}
 	}
