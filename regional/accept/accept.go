@@ -146,10 +146,11 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 		}
 		switch {
 		case s.Desired != state.Run:
+			stay := kept(view, s)
 			if whole {
-				out = append(out, kept(view, s)...)
+				out = append(out, stay...)
 			}
-			if whole && !livesIn(view, s) {
+			if whole && len(stay) == 0 && !livesIn(view, s) {
 				ended := state.SlotStopped
 				if s.Desired == state.Revoke {
 					ended = state.SlotRevoked
@@ -168,7 +169,8 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 }
 
 // kept are the instances of a slot that are to be given up unless they are heard
-// of, and are.
+// of, and are. The rest of the slot is another one once they are the region's
+// again, and is answered then.
 func kept(view *state.View, s *state.Slot) []state.Answer {
 	if s.Desired != state.Revoke || !s.UnlessHeard {
 		return nil

@@ -199,11 +199,15 @@ func (v *View) InstanceAllocs(key GroupKey, index int32) iter.Seq[*Alloc] {
 }
 
 // Keeps says that an index of a slot that is to be given up unless it is heard of
-// stays: an attempt that is to run is on a node that is there. What was given
-// back does not stay.
+// stays: an attempt that is to run is on a node that is there, or a batch
+// instance has completed, and would be begun anew elsewhere. What was given back
+// does not stay.
 func (v *View) Keeps(s *Slot, index int32) bool {
 	if s.Desired != Revoke || !s.UnlessHeard || index < s.From || index >= s.To || s.returned(index) {
 		return false
+	}
+	if in := v.Instance(s.Key(), index); in.Done && sameRun(in.Run, s.Run) {
+		return true
 	}
 	for a := range v.InstanceAllocs(s.Key(), index) {
 		if a.Live() && !a.Disconnected && a.Desired == Run {
