@@ -85,6 +85,9 @@ func (d *decoder) integer(n *doc.Node, v *protoreflect.Value, fd protoreflect.Fi
 		i, err = ParseCPU(n.Text)
 	case r.unit == size:
 		i, err = ParseBytes(n.Text)
+	case n.Kind == doc.String && len(n.Text) > 18 && strings.Trim(n.Text, "-0123456789") == "": // YAML's reader gives up on it
+		d.fail(n.Line, n.Column, path, "%s is too large", clip(n.Text))
+		return
 	case n.Kind != doc.Number:
 		d.fail(n.Line, n.Column, path, "must be a whole number, not %s", n.Kind)
 		return

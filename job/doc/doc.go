@@ -83,6 +83,9 @@ const (
 // Read reads every document of a YAML stream, or one JSON value; json says
 // that it must be JSON, else it is found out. The error is an *Error.
 func Read(data []byte, jsonOnly bool) ([]*Node, error) {
+	if other := otherEncoding(data); other != "" {
+		return nil, &Error{Line: 1, Column: 1, Message: "the file is in " + other + ": convert it to UTF-8, such as with iconv -f " + other + " -t UTF-8"}
+	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if jsonOnly || looksLikeJSON(data) {
 		n, err := readJSON(data)
@@ -92,6 +95,23 @@ func Read(data []byte, jsonOnly bool) ([]*Node, error) {
 		return []*Node{n}, nil
 	}
 	return readYAML(data)
+}
+
+// otherEncoding names the encoding of a text that is not in UTF-8 by its byte
+// order mark, or by the zero bytes that ASCII has in UTF-16; "" = none is seen.
+func otherEncoding(data []byte) string {
+	begin := string(data[:min(len(data), 4)])
+	switch {
+	case begin == "\xff\xfe\x00\x00", begin == "\x00\x00\xfe\xff":
+		return "UTF-32"
+	case strings.HasPrefix(begin, "\xff\xfe"), strings.HasPrefix(begin, "\xfe\xff"):
+		return "UTF-16"
+	case len(begin) > 1 && begin[0] == 0 && begin[1] != 0:
+		return "UTF-16BE"
+	case len(begin) > 1 && begin[0] != 0 && begin[1] == 0:
+		return "UTF-16LE"
+	}
+	return ""
 }
 
 // looksLikeJSON: YAML includes almost all of JSON, but its reader minds tabs

@@ -76,6 +76,11 @@ func TestReadErrors(t *testing.T) {
 		json     bool
 		want     string
 	}{
+		{"UTF-16", "\xff\xfea\x00:\x00", false, "1:1: the file is in UTF-16: convert it to UTF-8, such as with iconv -f UTF-16 -t UTF-8"},
+		{"big-endian UTF-16", "\xfe\xff\x00a", false, "the file is in UTF-16:"},
+		{"UTF-16 without a mark", "n\x00a\x00", false, "the file is in UTF-16LE:"},
+		{"big-endian UTF-16 without a mark", "\x00n\x00a", true, "the file is in UTF-16BE:"},
+		{"UTF-32", "\xff\xfe\x00\x00a\x00\x00\x00", false, "the file is in UTF-32:"},
 		{"tab", "a:\n\tb: 1\n", false, "2:1: found character '\\t' that cannot start any token"},
 		{"indent", "a: 1\n  b: 2\n", false, "1:4: mapping value is not allowed in this context"},
 		{"open list", "a: [1, 2\n", false, "1:4: sequence end token ']' not found"},
