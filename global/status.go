@@ -3,6 +3,7 @@ package global
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -273,11 +274,7 @@ func (j *jobState) stopping(groups map[string]*nusav1.GroupStatus) string {
 func firstReason(groups map[string]*nusav1.GroupStatus, summary string) string {
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		if pending := groups[name].GetPending(); len(pending) > 0 {
-			said, more, _ := strings.Cut(pending[0].GetMessage(), "; ") // one region's words are enough for a line
-			if more != "" {
-				said += "; and more regions say so"
-			}
-			said = fmt.Sprintf("%s: %s", name, reason.With(pending[0].GetReason(), said))
+			said := fmt.Sprintf("%s: %s", name, reason.With(pending[0].GetReason(), oneRegion(pending[0].GetMessage())))
 			if summary != "" {
 				said = summary + ": " + said
 			}
@@ -285,6 +282,18 @@ func firstReason(groups map[string]*nusav1.GroupStatus, summary string) string {
 		}
 	}
 	return summary
+}
+
+// nextRegion is where the next region's words begin in what several say.
+var nextRegion = regexp.MustCompile(`; [a-z][a-z0-9-]*(: |; |$)`)
+
+// oneRegion is what the first of several regions says, whatever semicolons its
+// own words have: that is enough for a line.
+func oneRegion(said string) string {
+	if at := nextRegion.FindStringIndex(said); at != nil {
+		return said[:at[0]] + "; and more regions say so"
+	}
+	return said
 }
 
 // sortedSlots are in order of group, first index and region.
