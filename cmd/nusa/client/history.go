@@ -188,12 +188,19 @@ func statisticsOf(f *nusav1.HistoryField) statistics {
 	return s
 }
 
-// gapText is the share of points without a value.
+// gapText is the share of points without a value; what is there is never
+// rounded away.
 func (s statistics) gapText() string {
-	if s.gaps == 0 {
+	switch share := float64(s.gaps) / float64(s.gaps+s.points); {
+	case s.gaps == 0:
 		return ""
+	case s.points > 0 && share > 0.99:
+		return ">99%"
+	case share < 0.01:
+		return "<1%"
+	default:
+		return percent(share)
 	}
-	return percent(float64(s.gaps) / float64(s.gaps+s.points))
 }
 
 // spark draws a field; gaps are blanks.

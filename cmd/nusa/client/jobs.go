@@ -324,7 +324,11 @@ func jobStop(s *settings) *cobra.Command {
 				return err
 			}
 			return c.print(resp, func(w io.Writer) {
-				fmt.Fprintf(w, "%s is stopping (revision %d); follow it with: %s job status %s\n", refName(ref), resp.GetRevision(), c.nusa, refArg(ref))
+				then := ""
+				if purge {
+					then = " and is forgotten once everything has stopped"
+				}
+				fmt.Fprintf(w, "%s is stopping (revision %d)%s; follow it with: %s job status %s\n", refName(ref), resp.GetRevision(), then, c.nusa, refArg(ref))
 			})
 		}),
 	}

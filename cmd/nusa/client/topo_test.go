@@ -168,6 +168,14 @@ func TestStatistics(t *testing.T) {
 	if got := statisticsOf(f); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+	for _, c := range []struct {
+		points, gaps int
+		want         string
+	}{{3, 0, ""}, {0, 3, "100%"}, {1, 999, ">99%"}, {999, 1, "<1%"}, {1, 1, "50%"}, {0, 0, ""}} {
+		if got := (statistics{points: c.points, gaps: c.gaps}).gapText(); got != c.want {
+			t.Errorf("%d points, %d gaps: %q, want %q", c.points, c.gaps, got, c.want)
+		}
+	}
 	if got := spark(f, 10); got != "▁ █" {
 		t.Errorf("drawn as %q", got)
 	}
