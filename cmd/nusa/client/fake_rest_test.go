@@ -37,6 +37,16 @@ func (f allocServer) List(_ context.Context, r *nusav1.ListAllocationsRequest) (
 	case "halfcut":
 		silent := []*nusav1.PartialError{{Region: "tokyo", Message: "is not connected"}}
 		return &nusav1.ListAllocationsResponse{Allocations: manyAllocs(), Errors: silent}, nil
+	case "broken": // web[1] has failed, and so had web[0] before it was replaced
+		all := manyAllocs()
+		for i, state := range []nusav1.AllocState{3, 5, 5, 3} {
+			all[i].Job, all[i].State, all[i].JobVersion = "broken", state, int64(1+i%3)
+		}
+		all[3].Group, all[3].Index, all[3].JobVersion = "web", 0, 3
+		if r.GetAll() {
+			return &nusav1.ListAllocationsResponse{Allocations: all}, nil
+		}
+		return &nusav1.ListAllocationsResponse{Allocations: []*nusav1.Allocation{all[0], all[3]}}, nil
 	case "many":
 		return &nusav1.ListAllocationsResponse{Allocations: manyAllocs()}, nil
 	case "watch":
@@ -65,6 +75,10 @@ func (f allocServer) Stop(ctx context.Context, r *nusav1.GetAllocationRequest) (
 
 func (f allocServer) Logs(r *nusav1.LogsRequest, s grpc.ServerStreamingServer[nusav1.LogChunk]) error {
 	f.note(r)
+	if f.readers != nil {
+		f.readers.Done()
+		f.readers.Wait()
+	}
 	if r.GetStdout() {
 		if err := s.Send(&nusav1.LogChunk{Data: []byte("one\ntwo\n")}); err != nil {
 			return err

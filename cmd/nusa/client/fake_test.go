@@ -36,6 +36,7 @@ type notes struct {
 	mu         sync.Mutex             // of requests, and of fake.breaks
 	federation *nusav1.MatrixResponse // answered in pages of 100 rows, if there
 	asRegion   bool                   // answers as a region's server where it can
+	readers    *sync.WaitGroup        // Logs answers once all of these have come, if there
 	requests   []proto.Message
 }
 

@@ -22,6 +22,9 @@ import (
 const (
 	// maxLogged is how many tasks are read at once: a node gives no more.
 	maxLogged = 32
+	// readAhead is how many tasks are opened at once when they are shown one after
+	// the other: each takes a few round trips to its region before the first byte.
+	readAhead = 8
 	// tailOfEach instance is shown of several, unless told otherwise, in lines of
 	// each stream.
 	tailOfEach = 10
@@ -64,7 +67,8 @@ unless --tail or --bytes says otherwise.
 
 ` + instanceNames + `
 JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one. Of an
-instance it is the latest allocation: with -f, look again when it was replaced.`,
+instance it is the latest allocation, also one that has ended unless it was
+stopped; -f follows those that live: look again when one was replaced.`,
 		Example: strings.TrimPrefix(examples, "\n"),
 		RunE: s.run(func(c *caller, args []string) error {
 			if o.lines < 0 || o.bytes < 0 {
@@ -95,7 +99,7 @@ type logged struct {
 // logs shows what an argument names; bounded when it is told how much of it.
 func (c *caller) logs(arg string, o logOptions, bounded bool) error {
 	ctx, cancel := c.call()
-	all, n, err := c.find(ctx, arg)
+	all, n, err := c.find(ctx, arg, !o.follow)
 	cancel()
 	if err != nil {
 		return err
@@ -115,22 +119,40 @@ func (c *caller) logs(arg string, o logOptions, bounded bool) error {
 	}
 	p := &logPrinter{caller: c}
 	if len(tasks) == 1 {
-		return c.logsOf(c.ctx, tasks[0], o, p.to(tasks[0], ""))
+		return c.logsOf(c.ctx, tasks[0], o, p.to(tasks[0], "", nil))
 	}
 	if o.follow && len(tasks) > maxLogged {
 		return fmt.Errorf("%s has %d tasks, and at most %d are followed at once: say which, %s", n, len(tasks), maxLogged, c.named(all))
 	}
+	return c.logsOfAll(tasks, o, p)
+}
+
+// logsOfAll shows several tasks: with follow as they come, else one after the
+// other, while the next ones are opened.
+func (c *caller) logsOfAll(tasks []logged, o logOptions, p *logPrinter) error {
 	var group errgroup.Group
 	if !o.follow {
-		group.SetLimit(1) // one after the other
+		group.SetLimit(readAhead)
 	}
 	heads := headsOf(tasks)
 	width := len(slices.MaxFunc(heads, func(a, b string) int { return cmp.Compare(len(a), len(b)) }))
 	failed := false
+	turn := make(chan struct{}) // closed when it is a task's turn to be shown
+	close(turn)
 	for i, t := range tasks {
-		out := p.to(t, fmt.Sprintf("%-*s ", width, heads[i]))
+		mine, next := turn, make(chan struct{})
+		if o.follow {
+			next = turn // it is everyone's
+		}
+		turn = next
+		out := p.to(t, fmt.Sprintf("%-*s ", width, heads[i]), mine)
 		group.Go(func() error {
+			if !o.follow {
+				defer close(next)
+				defer func() { <-mine }() // what has nothing to show waits, too
+			}
 			if err := c.logsOf(c.ctx, t, o, out); err != nil {
+				<-mine
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				failed = true
@@ -216,8 +238,8 @@ type logPrinter struct {
 }
 
 // to are the writers of a task's two streams: bytes as they come, or lines
-// behind a head, or records.
-func (p *logPrinter) to(t logged, head string) [2]io.Writer {
+// behind a head, or records, once it is their turn (nil = it is).
+func (p *logPrinter) to(t logged, head string, turn <-chan struct{}) [2]io.Writer {
 	plain := [2]io.Writer{p.out, p.cmd.ErrOrStderr()}
 	if p.output == "table" && head == "" {
 		return plain
@@ -232,7 +254,7 @@ func (p *logPrinter) to(t logged, head string) [2]io.Writer {
 		if p.output != "table" {
 			emit = func(line []byte) error { return p.record(t, name, line) }
 		}
-		out[i] = &lineWriter{mu: &p.mu, emit: emit}
+		out[i] = &lineWriter{mu: &p.mu, turn: turn, emit: emit}
 	}
 	return out
 }
@@ -253,12 +275,16 @@ func (p *logPrinter) record(t logged, stream string, line []byte) error {
 
 // lineWriter passes whole lines on, and at the end what stands without one.
 type lineWriter struct {
-	mu   *sync.Mutex // of what emit writes to
+	mu   *sync.Mutex     // of what emit writes to
+	turn <-chan struct{} // closed when lines may be passed on; nil = at once
 	emit func(line []byte) error
 	rest []byte
 }
 
 func (w *lineWriter) Write(p []byte) (int, error) {
+	if w.turn != nil {
+		<-w.turn
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for rest := p; len(rest) > 0; {

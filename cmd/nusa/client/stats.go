@@ -35,7 +35,7 @@ JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one.`,
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
-			all, n, err := c.find(ctx, args[0])
+			all, n, err := c.find(ctx, args[0], false)
 			switch {
 			case err != nil:
 				return err

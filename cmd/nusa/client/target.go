@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -87,8 +89,10 @@ func (c *caller) readings(arg string) ([]instances, error) {
 }
 
 // find are the allocations that an argument names, sorted by instance, the latest
-// of each: those that live, else those that have ended.
-func (c *caller) find(ctx context.Context, arg string) ([]*nusav1.Allocation, instances, error) {
+// of each: those that live, else those that have ended. With ended there are also
+// those of instances that have ended by themselves while others live; an instance
+// that is named is found in any case.
+func (c *caller) find(ctx context.Context, arg string, ended bool) ([]*nusav1.Allocation, instances, error) {
 	var noID error
 	if idLike.MatchString(arg) {
 		a, err := c.allocs().Get(ctx, &nusav1.GetAllocationRequest{Id: arg})
@@ -106,13 +110,21 @@ func (c *caller) find(ctx context.Context, arg string) ([]*nusav1.Allocation, in
 	for _, n := range readings {
 		var found []*nusav1.Allocation
 		var silent []string
-		if found, silent, err = c.ofJob(ctx, n.job); status.Code(err) == codes.NotFound {
+		if found, silent, err = c.ofJob(ctx, n.job, ended); status.Code(err) == codes.NotFound {
 			continue
 		}
 		if err != nil {
 			return nil, n, err
 		}
-		if found, err = c.among(found, n); err != nil && len(silent) > 0 {
+		found, err = c.among(found, n)
+		if err != nil && n.group != "" {
+			if all, fail := c.listed(ctx, n.job, true); fail == nil {
+				if old, fail := c.among(all.GetAllocations(), n); fail == nil {
+					return old, n, nil
+				}
+			}
+		}
+		if err != nil && len(silent) > 0 {
 			err = c.unheard(n, silent)
 		}
 		return found, n, err
@@ -139,23 +151,70 @@ func (c *caller) unheard(n instances, silent []string) error {
 		what, are+strings.Join(silent, ", "), them, c.nusa, refArg(n.job))
 }
 
-// ofJob are a job's allocations, also those that have ended when none lives, and
-// the regions that may have more of them and did not answer.
-func (c *caller) ofJob(ctx context.Context, ref *nusav1.JobRef) (found []*nusav1.Allocation, silent []string, err error) {
-	for _, all := range []bool{false, true} {
-		resp, err := c.allocs().List(ctx, &nusav1.ListAllocationsRequest{Job: ref, All: all, Limit: maxListed})
-		if err != nil {
-			return nil, nil, err
-		}
-		if len(resp.GetAllocations()) > 0 || all {
-			c.partial(resp.GetErrors())
-			for _, e := range resp.GetErrors() {
-				silent = append(silent, e.GetRegion())
-			}
-			return resp.GetAllocations(), silent, nil
+// ofJob are a job's allocations, also those that have ended when none lives or
+// they are wanted, and the regions that may have more of them and did not answer.
+func (c *caller) ofJob(ctx context.Context, ref *nusav1.JobRef, ended bool) (found []*nusav1.Allocation, silent []string, err error) {
+	var all *nusav1.ListAllocationsResponse
+	var group errgroup.Group
+	if ended {
+		group.Go(func() (err error) { all, err = c.listed(ctx, ref, true); return err })
+	}
+	resp, err := c.listed(ctx, ref, false)
+	if failed := group.Wait(); err == nil {
+		err = failed
+	}
+	live := resp.GetAllocations()
+	if err == nil && all == nil && len(live) == 0 {
+		all, err = c.listed(ctx, ref, true)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if all != nil {
+		resp = all
+	}
+	c.partial(resp.GetErrors())
+	for _, e := range resp.GetErrors() {
+		silent = append(silent, e.GetRegion())
+	}
+	return withEnded(live, all.GetAllocations()), silent, nil
+}
+
+func (c *caller) listed(ctx context.Context, ref *nusav1.JobRef, all bool) (*nusav1.ListAllocationsResponse, error) {
+	return c.allocs().List(ctx, &nusav1.ListAllocationsRequest{Job: ref, All: all, Limit: maxListed})
+}
+
+// withEnded are the living allocations and those that have ended of instances
+// that nothing has taken over since: no later version, and nothing that lives and
+// is younger. What was stopped while others live is no instance any more.
+func withEnded(live, all []*nusav1.Allocation) []*nusav1.Allocation {
+	type instance struct {
+		group string
+		index int32
+	}
+	of := func(a *nusav1.Allocation) instance { return instance{a.GetGroup(), a.GetIndex()} }
+	version, born, lives := map[instance]int64{}, map[instance]time.Time{}, map[string]bool{}
+	for _, a := range slices.Concat(live, all) {
+		version[of(a)] = max(version[of(a)], a.GetJobVersion())
+	}
+	for _, a := range live {
+		lives[a.GetId()] = true
+		if at := a.GetCreated().AsTime(); at.After(born[of(a)]) {
+			born[of(a)] = at
 		}
 	}
-	return nil, nil, nil
+	out := slices.Clone(live)
+	for _, a := range all {
+		over := a.GetJobVersion() < version[of(a)] || a.GetCreated().AsTime().Before(born[of(a)]) ||
+			len(live) > 0 && a.GetState() == nusav1.AllocState_ALLOC_STATE_STOPPED
+		if !lives[a.GetId()] && !over {
+			out = append(out, a)
+		}
+	}
+	slices.SortStableFunc(out, func(x, y *nusav1.Allocation) int {
+		return cmp.Or(cmp.Compare(x.GetGroup(), y.GetGroup()), cmp.Compare(x.GetIndex(), y.GetIndex()))
+	})
+	return out
 }
 
 // maxListed is the most allocations that a server lists.
@@ -220,7 +279,7 @@ func (c *caller) named(all []*nusav1.Allocation) string {
 // one is the allocation that an argument names; several are an error that says
 // how to name one.
 func (c *caller) one(ctx context.Context, arg string) (*nusav1.Allocation, error) {
-	all, n, err := c.find(ctx, arg)
+	all, n, err := c.find(ctx, arg, false)
 	if err != nil {
 		return nil, err
 	}
