@@ -166,6 +166,9 @@ func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 	}}
 	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // it goes on
 		rec.Job.Run, rec.Since = runOf(old, rev), since(old, rec.GetJob())
+		if err := t.remember(k, old, rev, req.GetSpec()); err != nil {
+			return nil, err
+		}
 	} else if err := t.dropDone(k); err != nil {
 		return nil, err
 	}

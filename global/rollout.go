@@ -23,15 +23,36 @@ func (j *jobState) mayRevert() bool {
 	if job.GetStopped() || job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
 		return false
 	}
-	if j.healthy != nil {
-		return true
-	}
-	for _, g := range job.GetSpec().GetGroups() {
+	return j.healthy != nil || asksRevert(job.GetSpec())
+}
+
+func asksRevert(spec *nusav1.JobSpec) bool {
+	for _, g := range spec.GetGroups() {
 		if g.GetUpdate().GetAutoRevert() {
 			return true
 		}
 	}
 	return false
+}
+
+// remember keeps what a version that asks for auto_revert can go back to, where
+// the one before did not: nobody has judged that, and it may well run whole.
+func (t *tx) remember(k jobKey, old *nusav1.JobRecord, rev int64, next *nusav1.JobSpec) error {
+	j := t.st.jobs[k]
+	if j == nil || j.rec != old || !asksRevert(next) || old.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+		return nil
+	}
+	if verdict, _ := j.rollout().Judge(); verdict != place.Remember {
+		return nil
+	}
+	return t.putHealthy(k, old, runOf(old, rev))
+}
+
+// putHealthy stores a version that ran whole.
+func (t *tx) putHealthy(k jobKey, rec *nusav1.JobRecord, run int64) error {
+	kept := proto.CloneOf(rec)
+	kept.Job.Run = run
+	return t.putBlind(k.healthy(), kept, 0)
 }
 
 // rollout is what is known of the present version. A version that runs nothing,
@@ -175,9 +196,7 @@ func (a *active) settle(ctx context.Context, r judged) error {
 		}
 		switch run := runOf(r.rec, r.rev); r.verdict {
 		case place.Remember:
-			kept := proto.CloneOf(r.rec)
-			kept.Job.Run = run
-			return t.putBlind(r.key.healthy(), kept, 0)
+			return t.putHealthy(r.key, r.rec, run)
 		case place.Forget:
 			return t.deleteBlind(r.key.healthy())
 		default:

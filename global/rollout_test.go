@@ -149,3 +149,30 @@ func TestFailedRolloutIsTakenBack(t *testing.T) {
 	}
 	o.healthy(0)
 }
+
+// TestFirstToAskForRevert: a version that is the first to ask for auto_revert is
+// taken back to what ran whole before it, and to nothing else.
+func TestFirstToAskForRevert(t *testing.T) {
+	f := newFederation()
+	s := f.start(t, "g1")
+	o := &rollout{t: t, s: s, r: s.joined("alpha")}
+	s.submit(testJob("api", 2))
+	o.tell(1, &nusav1.InstanceCounts{Running: 1, Starting: 1})
+	o.wait(1, nusav1.JobState_JOB_STATE_STARTING)
+	s.submit(testJob("api", 2, reverting, otherWork)) // what was before never ran whole
+	o.tell(2, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	if j := o.wait(2, fails); j.GetReverted() != nil {
+		t.Errorf("nothing was healthy, and yet: %v", j.GetReverted())
+	}
+
+	s.submit(testJob("api", 2))
+	o.tell(3, &nusav1.InstanceCounts{Running: 2})
+	o.wait(3, runs)
+	o.healthy(0) // nobody asked for it yet
+	s.submit(testJob("api", 2, reverting, otherWork))
+	o.tell(4, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	back := o.wait(5, nusav1.JobState_JOB_STATE_STARTING)
+	if why := back.GetReverted(); why.GetVersion() != 4 || why.GetTo() != 3 || back.GetSpec().GetGroups()["web"].GetUpdate().GetAutoRevert() {
+		t.Errorf("gone back to %v", back)
+	}
+}
