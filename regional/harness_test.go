@@ -399,9 +399,13 @@ func (a *fakeAgent) session(ctx context.Context, addr string) (string, error) {
 func (a *fakeAgent) hello() *nusav1.AgentHello {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	newest := uint64(0)
+	for _, o := range a.orders {
+		newest = max(newest, o.GetIndex())
+	}
 	return &nusav1.AgentHello{
 		NodeId: a.id, Name: a.name, Region: regionName, ClusterId: a.cluster, Address: a.ip, Protocol: 1,
-		Orders: a.position, StoreId: "store-" + a.name,
+		Orders: a.position, Index: newest, StoreId: "store-" + a.name,
 		Inventory: &nusav1.NodeInventory{
 			Capacity: &nusav1.Resources{CpuMilli: 4000, MemoryBytes: 4 << 30, DiskBytes: 10 << 30}, Pool: "default",
 			Labels:  map[string]string{"name": a.name},

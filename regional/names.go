@@ -27,7 +27,8 @@ func (e *nameTakenError) Error() string {
 // has left. A node that is registered by the name is not refused beside another
 // that has it by now if it is ready, since two of one name may be there from
 // before names were held, or is charged for allocations: it was lost, may run
-// them yet, and only its session tells it to stop them.
+// them yet, and only its session tells it to stop them. Nor is one that was
+// forgotten with its allocations and holds some.
 func (a *agents) claim(h *nusav1.AgentHello) error {
 	view, now := a.l.s.fsm.View(), a.l.s.cfg.Clock()
 	own, registered := view.Node(h.GetNodeId())
@@ -47,9 +48,10 @@ func (a *agents) claim(h *nusav1.AgentHello) error {
 		a.names[h.GetName()] = h.GetNodeId()
 		return nil
 	}
-	if registered && own.Name == h.GetName() && (own.Status == state.NodeReady || view.Use(own.ID).Allocs > 0) {
-		a.l.log.Warn("two agents of one name: stop one of them and give it another --name", "node", own.Name, "id", own.ID, "other", id,
-			"allocations", view.Use(own.ID).Allocs)
+	here := registered && own.Name == h.GetName() && (own.Status == state.NodeReady || view.Use(own.ID).Allocs > 0)
+	if here || !registered && h.GetIndex() > 0 {
+		a.l.log.Warn("two agents of one name: stop one of them and give it another --name", "node", h.GetName(), "id", h.GetNodeId(), "other", id,
+			"allocations", view.Use(h.GetNodeId()).Allocs)
 		return nil
 	}
 	taken := &nameTakenError{name: h.GetName(), holder: id, address: "an address not known yet", lease: a.l.s.cfg.NodeLease}

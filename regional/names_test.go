@@ -2,6 +2,7 @@ package regional_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -82,8 +83,15 @@ func TestOneAgentOfAName(t *testing.T) {
 
 // TestNameOfWhoRunsSomething: a node is lost with what it runs, and another gets
 // its name. When it is back it is let in although the other is ready, hears that
-// it is to stop what it runs, and once it runs nothing it is refused.
+// it is to stop what it runs, and once it runs nothing it is refused; also when
+// it was forgotten meanwhile, as after 72 hours, with what it may run.
 func TestNameOfWhoRunsSomething(t *testing.T) {
+	for _, forgotten := range []bool{false, true} {
+		t.Run(fmt.Sprint("forgotten ", forgotten), func(t *testing.T) { testNameOfWhoRunsSomething(t, forgotten) })
+	}
+}
+
+func testNameOfWhoRunsSomething(t *testing.T, forgotten bool) {
 	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		first := w.agents[0]
 		keep := spec("web", 1)
@@ -112,6 +120,12 @@ func TestNameOfWhoRunsSomething(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.eventually("the second stops it", func() bool { return on(second, nusav1.AllocDesired_ALLOC_DESIRED_RUN) == 0 })
+		if forgotten {
+			if _, err := nusav1.NewNodesClient(w.conn(1)).Remove(ctx, &nusav1.RemoveNodeRequest{Id: first.id}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
 		before := 0
 		first.held(func(a *fakeAgent) { before, a.refused = a.welcomes, "" })
 		first.start()
