@@ -165,8 +165,11 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 func (d *Driver) local() bool { return strings.HasPrefix(d.cfg.Host, "unix://") }
 
 // apart says why the engine cannot give containers what the agent mounts; "" = as
-// far as is known it can.
+// far as is known it can, or the agent mounts nothing and tells it paths.
 func (d *Driver) apart(info system.Info) string {
+	if mounts.Usable() != nil {
+		return ""
+	}
 	if slices.Contains(info.SecurityOptions, "name=rootless") {
 		return "the engine is rootless: it has users and mounts of its own"
 	}
