@@ -247,7 +247,10 @@ func nodeNow(n *nusav1.Node, nusa string) string {
 	if n.GetDraining() {
 		left := "nothing is left on it"
 		if n.GetAllocations() > 0 {
-			left = plural(n.GetAllocations(), "allocation") + " to move" + unfit(n.GetLeaving())
+			left = plural(n.GetAllocations(), "allocation") + " to move"
+			if n.GetState() != nusav1.NodeState_NODE_STATE_LOST { // else it is the node that holds them up
+				left += unfit(n.GetLeaving())
+			}
 		}
 		parts = append(parts, fmt.Sprintf("is draining: %s (%s node drain %s --off ends that)", left, nusa, n.GetName()))
 	}

@@ -245,3 +245,17 @@ func TestFit(t *testing.T) {
 		}
 	}
 }
+
+// TestDrainOfASilentNode: what it may run waits for it, not for room elsewhere.
+func TestDrainOfASilentNode(t *testing.T) {
+	n := &nusav1.Node{
+		Name: "n1", Draining: true, Allocations: 2, State: nusav1.NodeState_NODE_STATE_LOST,
+		Leaving: []*nusav1.LeavingGroup{{Job: "api", Group: "web", Count: 2, Reason: nusav1.Reason_REASON_NODE_LOST}},
+	}
+	if got := nodeNow(n, "nusa"); strings.Contains(got, "no room") || !strings.Contains(got, "2 allocations to move (") {
+		t.Error(got)
+	}
+	if n.State = nusav1.NodeState_NODE_STATE_READY; !strings.Contains(nodeNow(n, "nusa"), "no room for 2 now") {
+		t.Error(nodeNow(n, "nusa"))
+	}
+}
