@@ -194,7 +194,9 @@ func (v view) regionStatus(w io.Writer, r *nusav1.Region) {
 		add("location", strings.TrimSpace(fmt.Sprintf("%s %.2f,%.2f", l.GetName(), l.GetLatitude(), l.GetLongitude())))
 	}
 	add("labels", labelText(d.GetLabels()))
-	add("defined by", map[bool]string{true: "an operator", false: "itself"}[r.GetDefinedByOperator()])
+	if r.GetState() != nusav1.RegionState_REGION_STATE_UNSPECIFIED { // another region's server does not know
+		add("defined by", map[bool]string{true: "an operator", false: "itself"}[r.GetDefinedByOperator()])
+	}
 	if r.GetClusterId() != "" {
 		add("cluster", fmt.Sprintf("%s, incarnation %d, term %d, fence %d", shortID(r.GetClusterId()), r.GetIncarnation(), r.GetTerm(), r.GetFence()))
 	}
@@ -203,11 +205,19 @@ func (v view) regionStatus(w io.Writer, r *nusav1.Region) {
 		master = "last master"
 	}
 	add(master, strings.TrimSpace(r.GetMaster()+" "+r.GetMasterAddress()))
+	var known []*nusav1.RegionalServer
+	for _, s := range r.GetServers() {
+		if s.GetId() == "" && s.GetAddress() == "" { // as regions know one another
+			add("probed at", s.GetProbeAddress())
+			continue
+		}
+		known = append(known, s)
+	}
 	t.writeBody(w, v.palette)
-	if len(r.GetServers()) > 0 {
+	if len(known) > 0 {
 		fmt.Fprintln(w)
 		servers := newTable("SERVER", "ROLE", "HEALTH", "ADDRESS", "VERSION")
-		for _, s := range r.GetServers() {
+		for _, s := range known {
 			role, health := v.server(r, s)
 			servers.row(s.GetId(), role, health, s.GetAddress(), s.GetVersion())
 		}
@@ -247,7 +257,14 @@ func reportAge(r *nusav1.Region) string {
 func (v view) report(w io.Writer, r *nusav1.Region) {
 	rep := r.GetReport()
 	if rep == nil {
-		fmt.Fprintln(w, "\nno report yet")
+		text := "no report yet"
+		switch r.GetState() {
+		case nusav1.RegionState_REGION_STATE_DEFINED:
+			text += ": its servers, started with nusa regional --region " + r.GetDefinition().GetName() + " --global HOST:PORT, send them"
+		case nusav1.RegionState_REGION_STATE_UNSPECIFIED:
+			text = "no report here: a regional server has its own region's, a global server everyone's"
+		}
+		fmt.Fprintln(w, "\n"+text)
 		return
 	}
 	left := ""

@@ -73,6 +73,9 @@ func TestRendering(t *testing.T) {
 		{"region status, disconnected", func(v view, w io.Writer) { v.regionStatus(w, sampleAway()) }},
 		{"region list, disconnected", func(v view, w io.Writer) { v.regionList(w, []*nusav1.Region{sampleAway()}) }},
 		{"region status without a report", func(v view, w io.Writer) { v.regionStatus(w, sampleRegions()[1]) }},
+		{"region status, as another region knows it", func(v view, w io.Writer) {
+			v.regionStatus(w, &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "jakarta"}, Servers: []*nusav1.RegionalServer{{ProbeAddress: "10.2.0.1:7613"}}})
+		}},
 		{"node list", func(v view, w io.Writer) { v.nodeList(w, sampleNodes(), "") }},
 		{"node status", func(v view, w io.Writer) { v.nodeStatus(w, sampleNodes()[0]) }},
 		{"node status, lost", func(v view, w io.Writer) { v.nodeStatus(w, sampleNodes()[1]) }},
