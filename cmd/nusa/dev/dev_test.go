@@ -237,7 +237,8 @@ func TestRefused(t *testing.T) {
 	}
 	for want, o := range map[string]dev.Options{
 		"no connection from lima to jakarta: the global server is beside the first region, jakarta, and every region connects to it; fill in these cells, or begin with another region: --regions tokyo,jakarta,lima": {WAN: apart},
-		"no connection from tokyo and lima to jakarta: the global server is beside the first region, jakarta, and every region connects to it; fill in these cells":                                                   {WAN: islands},
+		"no connection from tokyo to jakarta: the global server is beside the first region, jakarta, and every region connects to it; fill in these cells":                                                            {WAN: islands},
+		"no connection from tokyo and lima to jakarta: the global server is beside":                                                                                                                                   {WAN: islands, Regions: []string{"jakarta", "tokyo", "lima"}},
 		"did you mean southeastasia, ":            {Regions: []string{"southeastasi"}},
 		"did you mean southeastasia? --list":      {Regions: []string{"singapore"}},
 		"did you mean northeurope, westeurope? ":  {Regions: []string{"europe"}},

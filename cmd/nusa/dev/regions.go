@@ -45,12 +45,30 @@ func Table(name string) (*topology.Table, error) {
 	return table, nil
 }
 
-// defaultRegions are those of a file, or DefaultRegions.
+// defaultRegions are those of a file, without those of which it has no
+// measurement at all, or DefaultRegions.
 func (o Options) defaultRegions(table *topology.Table) ([]string, error) {
 	if o.WAN == wanAzure || o.WAN == wanNone {
 		return DefaultRegions, nil
 	}
-	regions := table.Regions()
+	measured := map[string]bool{}
+	for _, e := range table.Edges() {
+		measured[e.From], measured[e.To] = true, true
+	}
+	var left []string
+	regions := slices.DeleteFunc(table.Regions(), func(r string) bool {
+		if measured[r] {
+			return false
+		}
+		left = append(left, r)
+		return true
+	})
+	if len(regions) == 0 {
+		regions, left = left, nil // one alone
+	}
+	if len(left) > 0 { // what `nusa latency -o csv` prints of regions that are only defined
+		o.Logger.Warn("regions without a measurement in the table are left out", "table", o.WAN, "regions", left)
+	}
 	if len(regions) > maxRegions {
 		return nil, fmt.Errorf("--wan: %s has %d regions and at most %d fit one process: name some of them with --regions", o.WAN, len(regions), maxRegions)
 	}
