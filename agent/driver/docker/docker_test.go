@@ -79,6 +79,24 @@ func TestRootless(t *testing.T) {
 	}
 }
 
+// TestFaultOf a command that did not begin.
+func TestFaultOf(t *testing.T) {
+	for _, c := range []struct {
+		code int
+		text string
+		want int
+	}{
+		{driver.NotExecutable, `exec: "/no/such": stat /no/such: no such file or directory: unknown`, driver.NoCommand},
+		{driver.NotExecutable, `exec: "nosuch": executable file not found in $PATH: unknown`, driver.NoCommand},
+		{driver.NotExecutable, `exec: "/etc/passwd": permission denied: unknown`, driver.NotExecutable},
+		{driver.NoCommand, "in other words", driver.NoCommand},
+	} {
+		if got := faultOf(c.code, c.text); got != c.want {
+			t.Errorf("%d, %s: %d, want %d", c.code, c.text, got, c.want)
+		}
+	}
+}
+
 // TestOwnerStays: the mark of our containers is made once.
 func TestOwnerStays(t *testing.T) {
 	dir := t.TempDir()

@@ -174,7 +174,8 @@ func (d *Driver) execStatus(ctx context.Context, exec string, said *head) (drive
 		if !got.Running {
 			code := got.ExitCode
 			if (code == driver.NotExecutable || code == driver.NoCommand) && got.PID == 0 {
-				return driver.ExitStatus{}, &driver.CommandError{Code: code, Text: strings.TrimSpace(said.String())}
+				text := strings.TrimSpace(said.String())
+				return driver.ExitStatus{}, &driver.CommandError{Code: faultOf(code, text), Text: text}
 			}
 			st := driver.ExitStatus{Code: code}
 			if n := code - 128; n > 0 && n < 65 {
@@ -186,6 +187,16 @@ func (d *Driver) execStatus(ctx context.Context, exec string, said *head) (drive
 			return driver.ExitStatus{}, err
 		}
 	}
+}
+
+// faultOf is the exit code of a command that did not begin. Docker 20.10 says
+// "not executable" of one that is not there, too; the runtime's words tell them
+// apart.
+func faultOf(code int, text string) int {
+	if strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory") {
+		return driver.NoCommand
+	}
+	return code
 }
 
 // killExec kills a command and all that it started. The engine cannot: it is
