@@ -86,3 +86,20 @@ func TestLongGoneNodes(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestUnjumped: a clock that is set forward makes nothing older, and one that is
+// set back makes things younger.
+func TestUnjumped(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		wall, want time.Time
+	}{
+		{began.Add(time.Hour), began.Add(time.Hour)},
+		{began.Add(73 * time.Hour), began.Add(time.Hour)},
+		{began.Add(-72 * time.Hour), began.Add(-72 * time.Hour)},
+	} {
+		if got := unjumped(c.wall, began, time.Hour); !got.Equal(c.want) {
+			t.Errorf("%v an hour after %v: %v, want %v", c.wall, began, got, c.want)
+		}
+	}
+}

@@ -24,6 +24,9 @@ const (
 	// ones may run is believed in. One that comes back later registers as a new
 	// one, and stops what it runs.
 	goneKept = 72 * time.Hour
+	// goneWatched is for how long a master has led before it forgets any: one
+	// whose clock is wrong must not give up nodes that are about to be heard of.
+	goneWatched = time.Hour
 	// purgeEvery is how often what has ended for so long is forgotten.
 	purgeEvery = time.Minute
 	// purgeAtOnce bounds the job versions and keys that one command forgets:
@@ -223,13 +226,15 @@ func (l *leader) do(ctx context.Context, cmd state.Command) (state.Result, error
 func (l *leader) purge(ctx context.Context) error {
 	tick := time.NewTicker(purgeEvery)
 	defer tick.Stop()
+	began := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		now := time.Now()
+		led := time.Since(began) // by the monotonic clock
+		now := unjumped(time.Now(), began, led)
 		before := now.Add(-endedKept).UnixNano()
 		// A command forgets a bounded number: short batch jobs end faster.
 		for range purgeRounds {
@@ -245,7 +250,10 @@ func (l *leader) purge(ctx context.Context) error {
 				break // all of it is in use again
 			}
 		}
-		for _, n := range longGone(l.s.fsm.View(), time.Now().Add(-goneKept).UnixNano()) {
+		if led < goneWatched {
+			continue
+		}
+		for _, n := range longGone(l.s.fsm.View(), now.Add(-goneKept).UnixNano()) {
 			r, err := l.do(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: n.ID}})
 			if err != nil && r.Err == nil { // it may have come back at this moment
 				return ignoreEnd(ctx, fmt.Errorf("forget a node: %w", err))
@@ -256,6 +264,16 @@ func (l *leader) purge(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// unjumped is the wall clock's time, or what it would be had it not been set
+// forward since some time has passed from began on: what is forgotten by age is
+// rather kept for too long.
+func unjumped(wall, began time.Time, passed time.Duration) time.Time {
+	if steady := began.Add(passed); steady.Before(wall) {
+		return steady
+	}
+	return wall
 }
 
 // longGone are the nodes that have not been there since, about which no operator
