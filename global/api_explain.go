@@ -170,14 +170,9 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 	if err != nil {
 		return nil, err
 	}
-	// A region of which nothing was ever offered to knows the job by this.
-	req = proto.CloneOf(req)
-	a.st.mu.Lock()
-	rec, _ := a.st.jobRecord(k)
-	a.st.mu.Unlock()
-	req.Spec = rec.GetJob().GetSpec()
 	ctx, cancel := context.WithTimeout(ctx, regionDeadline)
 	defer cancel()
+	// A region to which nothing was ever offered knows the job by its spec.
 	nodes, err := nusav1.NewJobsClient(conn).Explain(ctx, &nusav1.ExplainRequest{
 		Job: req.GetJob(), Region: req.GetRegion(), Group: req.GetGroup(), Spec: a.specOf(k),
 	})
