@@ -103,17 +103,7 @@ func TestAwayForLongWithoutAnotherNode(t *testing.T) {
 					back()
 					awaitRunsOnce(f, 10*time.Second, "web", 2)
 					time.Sleep(2 * time.Minute)
-					if err := f.RunsOnce(t.Context(), "web", "web", 2); err != nil {
-						t.Error(err)
-					}
-					if after := ids(t, f, "web"); !slices.Equal(before, after) {
-						t.Errorf("%v run, it was %v", after, before)
-					}
-					for i, n := range f.Begun() {
-						if n != 1 {
-							t.Errorf("%v was begun %d times", i, n)
-						}
-					}
+					stayed(t, f, before)
 					j, err := f.Job(t.Context(), "web")
 					if err != nil || j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_RUNNING {
 						t.Errorf("%v, %v", j.GetStatus(), err)
@@ -200,17 +190,7 @@ func TestBackWhileItIsTakenBack(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		heal()
 		time.Sleep(2 * time.Minute)
-		if err := f.RunsOnce(t.Context(), "web", "web", 3); err != nil {
-			t.Error(err)
-		}
-		if after := ids(t, f, "web"); !slices.Equal(before, after) {
-			t.Errorf("%v run, it was %v", after, before)
-		}
-		for i, n := range f.Begun() {
-			if n != 1 {
-				t.Errorf("%v was begun %d times", i, n)
-			}
-		}
+		stayed(t, f, before)
 		types := map[string]int{}
 		for _, ev := range told() {
 			types[ev.GetType()]++
@@ -274,5 +254,22 @@ func TestDecidedWhileTheOnlyNodeIsAway(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// stayed: the instances of web are those of before, each runs once, and nothing
+// was begun twice.
+func stayed(t *testing.T, f *sim.Federation, before []string) {
+	t.Helper()
+	if err := f.RunsOnce(t.Context(), "web", "web", int32(len(before))); err != nil {
+		t.Error(err)
+	}
+	if after := ids(t, f, "web"); !slices.Equal(before, after) {
+		t.Errorf("%v run, it was %v", after, before)
+	}
+	for i, n := range f.Begun() {
+		if n != 1 {
+			t.Errorf("%v was begun %d times", i, n)
+		}
 	}
 }

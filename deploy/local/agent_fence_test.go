@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
-	"github.com/nusa-scheduler/nusa/internal/freeport"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -85,25 +82,7 @@ func readLife(t *testing.T, path string) life {
 // and the first of two agents; the other is "second".
 func startFence(t *testing.T) *fleet {
 	t.Helper()
-	bin, err := filepath.Abs("../../bin/nusa")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(bin); err != nil {
-		t.Fatalf("%v: make build first", err)
-	}
-	f := &fleet{federation: &federation{t: t, port: freeport.Take(t, ports), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}}
-	f.addr = fmt.Sprintf("127.0.0.1:%d", f.port)
-	if err := os.Mkdir(filepath.Join(f.dir, "log"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	leftover.Nothing(t, f.dir)
-	t.Cleanup(func() {
-		if t.Failed() {
-			f.dumpLogs()
-		}
-		f.end()
-	})
+	f, bin := newFleet(t)
 	at := func(n int) string { return fmt.Sprintf("127.0.0.1:%d", f.port+n) }
 	add := func(name, role string, args ...string) {
 		f.args[name] = append([]string{bin, role, "--name", name, "--data-dir", filepath.Join(f.dir, "data", name)}, args...)

@@ -42,7 +42,8 @@ type fleet struct {
 	nets map[string]*engines.Network
 }
 
-func startFleet(t *testing.T) *fleet {
+// newFleet is one without processes yet, and the program that they run.
+func newFleet(t *testing.T) (f *fleet, bin string) {
 	t.Helper()
 	bin, err := filepath.Abs("../../bin/nusa")
 	if err != nil {
@@ -51,7 +52,7 @@ func startFleet(t *testing.T) *fleet {
 	if _, err := os.Stat(bin); err != nil {
 		t.Fatalf("%v: make build first", err)
 	}
-	f := &fleet{federation: &federation{t: t, port: freeport.Take(t, ports), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}, nets: map[string]*engines.Network{}}
+	f = &fleet{federation: &federation{t: t, port: freeport.Take(t, ports), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}, nets: map[string]*engines.Network{}}
 	f.addr = fmt.Sprintf("127.0.0.1:%d", f.port)
 	f.env = append(os.Environ(), "NUSA="+bin)
 	if err := os.Mkdir(filepath.Join(f.dir, "log"), 0o700); err != nil {
@@ -64,6 +65,12 @@ func startFleet(t *testing.T) *fleet {
 		}
 		f.end()
 	})
+	return f, bin
+}
+
+func startFleet(t *testing.T) *fleet {
+	t.Helper()
+	f, bin := newFleet(t)
 	f.engines()
 	f.define(bin)
 	for _, name := range []string{"global", "jakarta", "frankfurt"} {
