@@ -98,21 +98,17 @@ func TestForeseenEqualsRead(t *testing.T) {
 					fly = nil
 					a, astray = lead.begin(index), false
 				}
-				var parts [][]byte
+				var all []state.Command
 				for range 1 + r.Intn(2) {
 					cmds := []state.Command{}
 					for range 1 + r.Intn(3) {
-						c := cmd()
-						d, err := encodeCommand(&c)
-						if err != nil {
-							t.Fatal(err)
-						}
-						parts, cmds = append(parts, d), append(cmds, c)
+						cmds = append(cmds, cmd())
 					}
+					all = append(all, cmds...)
 					a.apply(cmds)
 					a.view()
 				}
-				data := joinEntry(parts)
+				data := encoded(t, all...)
 				a.seal(data)
 				fly = append(fly, e{data})
 			}

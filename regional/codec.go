@@ -8,7 +8,7 @@ import (
 	"io"
 	"iter"
 	"runtime"
-	"sync"
+	"slices"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 
@@ -39,40 +39,52 @@ func newDialect() *codec.MsgpackHandle {
 	return h
 }
 
-// encoders are kept with their buffers: one is several times the size of what
-// it encodes.
-var encoders = sync.Pool{New: func() any { return codec.NewEncoderBytes(new([]byte), dialect) }}
-
-// encodeCommand is one command as it stands in an entry.
-func encodeCommand(cmd *state.Command) ([]byte, error) {
-	enc := encoders.Get().(*codec.Encoder)
-	defer encoders.Put(enc)
-	out := make([]byte, 0, 512)
-	enc.ResetBytes(&out)
-	if err := enc.Encode(cmd); err != nil {
-		return nil, fmt.Errorf("encode a command: %w", err)
-	}
-	return out, nil
+// entryWriter makes log entries of commands: the version, then each command
+// with its length. One goroutine's.
+type entryWriter struct {
+	entry   []byte // in the making; empty = nothing in it
+	command []byte // the latest command
+	enc     *codec.Encoder
 }
 
-func readable(version byte) bool { return version == formatVersion || version == formatVersion-1 }
+func newEntryWriter() *entryWriter {
+	return &entryWriter{enc: codec.NewEncoderBytes(new([]byte), dialect)}
+}
 
-// joinEntry makes a log entry: the version, then each command with its length.
-func joinEntry(commands [][]byte) []byte {
-	size := 1
-	for _, c := range commands {
-		size += len(c) + binary.MaxVarintLen32
+// add takes one more command; false when it does not fit the entry with what is
+// in it.
+func (w *entryWriter) add(cmd *state.Command) (bool, error) {
+	w.command = w.command[:0]
+	w.enc.ResetBytes(&w.command)
+	if err := w.enc.Encode(cmd); err != nil {
+		return false, fmt.Errorf("encode a command: %w", err)
 	}
-	entry := make([]byte, 1, size)
-	entry[0] = formatVersion
-	for _, c := range commands {
-		entry = binary.AppendUvarint(entry, uint64(len(c)))
-		entry = append(entry, c...)
+	if len(w.entry) == 0 {
+		w.entry = append(w.entry, formatVersion)
+	} else if len(w.entry)+len(w.command) > maxEntry {
+		return false, nil
+	}
+	w.entry = binary.AppendUvarint(w.entry, uint64(len(w.command)))
+	w.entry = append(w.entry, w.command...)
+	return true, nil
+}
+
+// take is the entry, nil when nothing is in it; the next one begins.
+func (w *entryWriter) take() []byte {
+	if len(w.entry) == 0 {
+		return nil
+	}
+	entry := slices.Clone(w.entry)
+	w.entry = w.entry[:0]
+	if cap(w.entry) > 2*maxEntry { // a single command was larger
+		w.entry, w.command = nil, nil
 	}
 	return entry
 }
 
-// decodeEntry is the inverse of joinEntry and encodeCommand.
+func readable(version byte) bool { return version == formatVersion || version == formatVersion-1 }
+
+// decodeEntry is the inverse of an entryWriter.
 func decodeEntry(entry []byte) ([]state.Command, error) {
 	if len(entry) == 0 {
 		return nil, fmt.Errorf("%w: empty log entry", errFormat)

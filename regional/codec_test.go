@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"maps"
@@ -84,8 +85,7 @@ func TestReadsTheFormatBefore(t *testing.T) {
 	if err := codec.NewEncoderBytes(&raw, old).Encode(&cmd); err != nil {
 		t.Fatal(err)
 	}
-	entry := joinEntry([][]byte{raw})
-	entry[0] = 1
+	entry := append(binary.AppendUvarint([]byte{1}, uint64(len(raw))), raw...)
 	back, err := decodeEntry(entry)
 	if err != nil || len(back) != 1 || !reflect.DeepEqual(back[0].UpsertNode.Node.Labels, cmd.UpsertNode.Node.Labels) || back[0].UpsertNode.Node.Capacity != cmd.UpsertNode.Node.Capacity {
 		t.Errorf("read %+v, %v", back, err)

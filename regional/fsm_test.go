@@ -15,17 +15,18 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-func encoded(t *testing.T, cmds ...state.Command) []byte {
+// encoded is an entry of commands, however large.
+func encoded(t testing.TB, cmds ...state.Command) []byte {
 	t.Helper()
-	var parts [][]byte
+	entry := []byte{formatVersion}
 	for _, c := range cmds {
-		raw, err := encodeCommand(&c)
-		if err != nil {
+		w := newEntryWriter()
+		if _, err := w.add(&c); err != nil {
 			t.Fatal(err)
 		}
-		parts = append(parts, raw)
+		entry = append(entry, w.take()[1:]...)
 	}
-	return joinEntry(parts)
+	return entry
 }
 
 func sample(name string) state.Command {

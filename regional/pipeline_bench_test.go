@@ -38,20 +38,12 @@ func BenchmarkPipeline(b *testing.B) {
 					}
 					return r.results
 				}
-				enc := func(c state.Command) []byte {
-					c.NowUnixNano = int64(time.Hour)
-					d, err := encodeCommand(&c)
-					if err != nil {
-						b.Fatal(err)
-					}
-					return d
-				}
 				for i := range nodes {
-					apply(joinEntry([][]byte{enc(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{
+					apply(encoded(b, state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{
 						ID: fmt.Sprintf("node-%05d", i), Name: fmt.Sprintf("node-%05d", i), Pool: "default",
 						Drivers:  []state.Driver{{Name: "process", Healthy: true}},
 						Capacity: state.Resources{CPUMilli: 64_000_000, MemoryBytes: 256 << 40, DiskBytes: 1 << 40}, Status: state.NodeReady,
-					}}})}))
+					}}}))
 				}
 				n := 0
 				planner := sched.NewPlanner()
@@ -72,11 +64,7 @@ func BenchmarkPipeline(b *testing.B) {
 						cmds = append(cmds, state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: *jobOf(spec, raw, true, 0)}})
 					}
 					t1 := time.Now()
-					var data [][]byte
-					for _, c := range cmds {
-						data = append(data, enc(c))
-					}
-					e := joinEntry(data)
+					e := encoded(b, cmds...)
 					t2 := time.Now()
 					for _, r := range apply(e) {
 						if r.Err != nil {
@@ -89,11 +77,11 @@ func BenchmarkPipeline(b *testing.B) {
 						b.Fatal(plan.String())
 					}
 					t4 := time.Now()
-					data = data[:0]
+					cmds = cmds[:0]
 					for _, c := range plan.Commands(newID, perCommand) {
-						data = append(data, enc(state.Command{ApplyPlan: &c}))
+						cmds = append(cmds, state.Command{ApplyPlan: &c})
 					}
-					e = joinEntry(data)
+					e = encoded(b, cmds...)
 					t5 := time.Now()
 					apply(e)
 					t6 := time.Now()

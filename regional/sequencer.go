@@ -29,7 +29,7 @@ const (
 	// queueLimit bounds the commands that wait to be proposed: each of ten
 	// thousand agents may have one on its way, and waits in turn beyond that.
 	queueLimit = 16_384
-	// queueBytes bounds them too: each also holds what it was encoded from.
+	// queueBytes bounds them too.
 	queueBytes = 64 << 20
 	// gatherBehind is how many entries are on their way at most when a new one
 	// is begun: one is written while the next is gathered, and the cost of an
@@ -44,7 +44,7 @@ const (
 // proposal is one command on its way.
 type proposal struct {
 	cmd  state.Command
-	data []byte
+	size int64
 	done chan outcome // buffered: the sequencer never waits for its caller
 	// ended is closed when nothing is proposed any more and all that was
 	// proposed is answered.
@@ -98,8 +98,9 @@ type sequencer struct {
 	landed chan struct{}
 
 	// The following are the proposing goroutine's.
-	ahead *ahead
-	next  *proposal // that did not fit into the entry before
+	writer *entryWriter
+	ahead  *ahead
+	next   *proposal // that did not fit into the entry before
 	// due: something is to be decided, but not before then; zero = nothing is.
 	due time.Time
 	// rest: nothing is decided before then.
@@ -129,7 +130,7 @@ type decision struct {
 
 func newSequencer(log raftLog, f *fsm, decide func(*state.View) decision, committed func([]state.Result)) *sequencer {
 	return &sequencer{
-		log: log, fsm: f, decide: decide, committed: committed,
+		log: log, fsm: f, decide: decide, committed: committed, writer: newEntryWriter(),
 		queue: make(chan *proposal, queueLimit), wake: make(chan struct{}, 1),
 		ended: make(chan struct{}), landed: make(chan struct{}, 1),
 	}
@@ -156,27 +157,52 @@ func (q *sequencer) do(ctx context.Context, cmd state.Command) (state.Result, er
 // start queues a command. Errors: ErrQueueFull, ErrNotLeader.
 func (q *sequencer) start(cmd state.Command) (*proposal, error) {
 	cmd.NowUnixNano = time.Now().UnixNano()
-	data, err := encodeCommand(&cmd)
-	if err != nil {
-		return nil, err
-	}
-	p := &proposal{cmd: cmd, data: data, done: make(chan outcome, 1), ended: q.ended}
+	p := &proposal{cmd: cmd, size: weight(&cmd), done: make(chan outcome, 1), ended: q.ended}
 	select {
 	case <-q.ended:
 		return nil, ErrNotLeader
 	default:
 	}
-	if n := q.bytes.Add(int64(len(data))); n > queueBytes {
-		q.bytes.Add(-int64(len(data)))
+	if n := q.bytes.Add(p.size); n > queueBytes {
+		q.bytes.Add(-p.size)
 		return nil, fmt.Errorf("%w: commands of %d MiB wait", ErrQueueFull, queueBytes>>20)
 	}
 	select {
 	case q.queue <- p:
 		return p, nil
 	default:
-		q.bytes.Add(-int64(len(data)))
+		q.bytes.Add(-p.size)
 		return nil, fmt.Errorf("%w: %d commands wait", ErrQueueFull, queueLimit)
 	}
+}
+
+// weight is about how many bytes of memory a command keeps while it waits.
+func weight(cmd *state.Command) int64 {
+	const least, item = 512, 128
+	n := least
+	switch {
+	case cmd.SubmitLocalJob != nil:
+		n += len(cmd.SubmitLocalJob.Job.Spec)
+	case cmd.UpsertNode != nil:
+		n += len(cmd.UpsertNode.Node.Inventory)
+	case cmd.AgentReports != nil:
+		for i := range cmd.AgentReports.Reports {
+			r := &cmd.AgentReports.Reports[i]
+			n += item + len(r.Message) + len(r.Tasks)
+		}
+		n += item * len(cmd.AgentReports.Released)
+	case cmd.ApplyOrders != nil:
+		for i := range cmd.ApplyOrders.Orders {
+			n += 2 * item
+			if j := cmd.ApplyOrders.Orders[i].Job; j != nil {
+				n += len(j.Spec)
+			}
+		}
+		n += item * len(cmd.ApplyOrders.Removed)
+	case cmd.Purge != nil:
+		n += item * (len(cmd.Purge.Jobs) + len(cmd.Purge.Keys))
+	}
+	return int64(n)
 }
 
 // run proposes until ctx ends or leadership is lost, which is its error. All
@@ -246,7 +272,7 @@ func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
 }
 
 // left notes that next has left the queue.
-func (q *sequencer) left() { q.bytes.Add(-int64(len(q.next.data))) }
+func (q *sequencer) left() { q.bytes.Add(-q.next.size) }
 
 // decideAt notes when something is to be decided.
 func (q *sequencer) decideAt(t time.Time) {
@@ -296,10 +322,14 @@ func (q *sequencer) gather(e *entry) {
 				return
 			}
 		}
-		if !e.add(q.next.data) {
+		switch fits, err := q.writer.add(&q.next.cmd); {
+		case err != nil:
+			q.next.done <- outcome{err: err}
+		case !fits:
 			return
+		default:
+			e.proposals = append(e.proposals, q.next)
 		}
-		e.proposals = append(e.proposals, q.next)
 		q.next = nil
 	}
 }
@@ -336,14 +366,14 @@ func (q *sequencer) follow(d decision, e *entry, flying chan<- entry) error {
 	changed := len(d.commands) == 0
 	for _, cmd := range d.commands {
 		cmd.NowUnixNano = time.Now().UnixNano()
-		data, err := encodeCommand(&cmd)
-		if err != nil {
-			return err
-		}
-		if !e.add(data) {
+		fits, err := q.writer.add(&cmd)
+		if err == nil && !fits {
 			q.send(e, flying)
 			*e = entry{}
-			e.add(data)
+			_, err = q.writer.add(&cmd)
+		}
+		if err != nil {
+			return err
 		}
 		for _, r := range q.ahead.apply([]state.Command{cmd}) {
 			changed = changed || r.Changed
@@ -360,8 +390,7 @@ func (q *sequencer) follow(d decision, e *entry, flying chan<- entry) error {
 
 // send proposes an entry, or passes one on in which there is nothing.
 func (q *sequencer) send(e *entry, flying chan<- entry) {
-	if len(e.data) > 0 {
-		data := joinEntry(e.data)
+	if data := q.writer.take(); data != nil {
 		q.ahead.seal(data)
 		e.future = q.log.Apply(data, 0)
 	} else if e.settled == nil {
@@ -398,22 +427,11 @@ func (q *sequencer) settle(e entry) error {
 
 // entry is a log entry, in the making or on its way.
 type entry struct {
-	// data are its commands: those of proposals, then what was decided.
-	data      [][]byte
-	size      int
+	// proposals are those whose commands are in it; what was decided follows them.
 	proposals []*proposal
 	settled   func()
 	future    raft.ApplyFuture // nil when there is nothing in it
 	outcome   applied
-}
-
-// add takes one more command; false when the entry is full.
-func (e *entry) add(data []byte) bool {
-	if len(e.data) > 0 && e.size+len(data) > maxEntry {
-		return false
-	}
-	e.data, e.size = append(e.data, data), e.size+len(data)
-	return true
 }
 
 // wait blocks until it is committed.

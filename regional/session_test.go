@@ -42,9 +42,8 @@ func TestReportsFitEntries(t *testing.T) {
 	cmds := agentReports(st.Snapshot(), "n", change)
 	total := 0
 	for i, c := range cmds {
-		raw, err := encodeCommand(&state.Command{AgentReports: c})
-		if err != nil || len(raw) > maxEntry {
-			t.Errorf("command %d of %d has %d bytes, %v", i, len(cmds), len(raw), err)
+		if n := len(encoded(t, state.Command{AgentReports: c})); n > maxEntry {
+			t.Errorf("command %d of %d has %d bytes", i, len(cmds), n)
 		}
 		if last := i == len(cmds)-1; c.More == last || (len(c.Released) > 0) != last {
 			t.Errorf("command %d of %d: more %v, releases %v", i, len(cmds), c.More, c.Released)

@@ -31,17 +31,11 @@ func BenchmarkSnapshot(b *testing.B) {
 	f, index := newFSM(), uint64(0)
 	planner := sched.NewPlanner()
 	apply := func(cmds ...state.Command) {
-		var data [][]byte
-		for _, c := range cmds {
-			c.NowUnixNano = int64(time.Hour)
-			d, err := encodeCommand(&c)
-			if err != nil {
-				b.Fatal(err)
-			}
-			data = append(data, d)
+		for i := range cmds {
+			cmds[i].NowUnixNano = int64(time.Hour)
 		}
 		index++
-		r, ok := f.Apply(&raft.Log{Index: index, Data: joinEntry(data)}).(applied)
+		r, ok := f.Apply(&raft.Log{Index: index, Data: encoded(b, cmds...)}).(applied)
 		if !ok {
 			b.Fatal("the entry was not applied")
 		}
