@@ -2,9 +2,7 @@ package regional
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/internal/reason"
-	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -26,8 +23,6 @@ import (
 const (
 	// watchEvery bounds how often a watch sends: ten times a second.
 	watchEvery = 100 * time.Millisecond
-	// maxKey is the longest idempotency key.
-	maxKey = 128
 	// maxListed is the page size of lists of jobs.
 	maxListed = 1000
 )
@@ -38,91 +33,6 @@ const (
 type jobs struct {
 	nusav1.UnimplementedJobsServer
 	s *server
-}
-
-// Submit stores a job of the region's own.
-func (j jobs) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
-	l, err := j.s.leading()
-	if err != nil {
-		return nil, err
-	}
-	return l.beginSubmit(req)(ctx)
-}
-
-// beginSubmit judges everything about the input, so that a refusal changes
-// nothing, and queues the command. Submits take effect in the order in which
-// they began.
-func (l *leader) beginSubmit(req *nusav1.SubmitRequest) serve.FinishSubmit {
-	p, err := l.queueSubmit(req)
-	return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
-		if err != nil {
-			return nil, err
-		}
-		r, err := p.wait(ctx)
-		if err != nil {
-			return nil, wireError(err)
-		}
-		spec := req.GetSpec()
-		out := &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: !r.Same, Warnings: job.Warnings(spec)}
-		key := state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: true}
-		if r.Changed && !r.Same {
-			l.events.Add("job.submitted", key.In(l.s.cfg.Region.GetName()), "version %d", r.Version)
-		}
-		if r.Same && spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH {
-			if now, err := l.job(l.s.fsm.View(), key); err == nil {
-				out.Warnings = append(job.EndedAlready(now.GetStatus().GetState()), out.Warnings...)
-			}
-		}
-		return out, nil
-	}
-}
-
-func (l *leader) queueSubmit(req *nusav1.SubmitRequest) (*proposal, error) {
-	spec := req.GetSpec()
-	if err := l.checkSpec(spec); err != nil {
-		return nil, err
-	}
-	if len(req.GetIdempotencyKey()) > maxKey {
-		return nil, serve.Invalid(&nusav1.Problem{Field: "idempotency_key", Message: fmt.Sprintf("longer than %d bytes", maxKey)})
-	}
-	raw, err := stable.Marshal(spec)
-	if err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "encode the spec: %v", err)
-	}
-	p, err := l.seq.start(state.Command{SubmitLocalJob: &state.SubmitLocalJob{
-		Job:           *jobOf(spec, raw, true, 0),
-		CheckRevision: req.GetCheckRevision(), Again: req.GetAgain(),
-		Idempotency: idempotency(req, raw),
-	}})
-	if err != nil {
-		return nil, wireError(err)
-	}
-	return p, nil
-}
-
-// idempotency tells requests under one key apart by all that they ask for.
-func idempotency(req *nusav1.SubmitRequest, raw []byte) state.Idempotency {
-	if req.GetIdempotencyKey() == "" {
-		return state.Idempotency{}
-	}
-	h := fnv.New128a()
-	_, _ = h.Write(raw)
-	_, _ = fmt.Fprintf(h, "%d %t", req.GetCheckRevision(), req.GetAgain())
-	return state.Idempotency{
-		Key: req.GetIdempotencyKey(), Request: hex.EncodeToString(h.Sum(nil)),
-		ExpiresUnixNano: time.Now().Add(idempotencyKept).UnixNano(),
-	}
-}
-
-// SubmitMany submits each message and answers in order.
-func (j jobs) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
-	l, err := j.s.leading()
-	if err != nil {
-		return err
-	}
-	return serve.SubmitMany(stream, l.ctx.Done(), errNoMaster, func(_ context.Context, req *nusav1.SubmitRequest) serve.FinishSubmit {
-		return l.beginSubmit(req)
-	})
 }
 
 // findJob is the job that a reference means: one of the region's own, or the

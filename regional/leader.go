@@ -62,6 +62,7 @@ type leader struct {
 	uplink *uplink
 	prober *prober
 	exprs  *exprs
+	specs  templates
 	watch  *groupWatches
 }
 

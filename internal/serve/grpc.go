@@ -52,6 +52,9 @@ func newGRPC(o Options) *grpc.Server {
 		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{m.unary}, o.Unary...)...),
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{m.stream}, o.Stream...)...),
 	}
+	if o.Codec != nil {
+		opts = append(opts, grpc.ForceServerCodecV2(o.Codec))
+	}
 	if o.SmallBuffers {
 		opts = append(opts, grpc.ReadBufferSize(smallBuffer), grpc.WriteBufferSize(smallBuffer))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
@@ -41,6 +42,8 @@ type Options struct {
 	// Unary and Stream are chained after the metrics, first one outermost.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
+	// Codec reads and writes messages. Default: protobuf's.
+	Codec encoding.CodecV2
 
 	// HTTPAddr to listen on; empty or "-" serves no HTTP.
 	HTTPAddr string

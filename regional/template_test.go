@@ -1,0 +1,173 @@
+package regional
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand"
+	"reflect"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// specLeader judges specs, and counts how many.
+func specLeader(learnt *int) (*leader, func(*nusav1.JobSpec) (template, error)) {
+	l := &leader{s: &server{cfg: Config{Region: &nusav1.RegionDefinition{Name: "r"}}}}
+	return l, func(spec *nusav1.JobSpec) (template, error) {
+		*learnt++
+		return l.learn(spec)
+	}
+}
+
+// TestSpecsThatDifferByName: what is remembered of a spec gives jobs of other
+// names the very command that judging each would.
+func TestSpecsThatDifferByName(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	learnt := 0
+	l, learn := specLeader(&learnt)
+	for i := range 500 {
+		spec := benchSpec("first")
+		spec.Groups["main"].Count = proto.Int32(int32(i))
+		if r.Intn(2) == 0 {
+			spec.Labels = map[string]string{"i": fmt.Sprint(i)}
+			spec.Type = nusav1.JobType_JOB_TYPE_BATCH
+		}
+		if r.Intn(2) == 0 {
+			spec.Groups["other"] = proto.CloneOf(spec.Groups["main"])
+			spec.Namespace = "n" + fmt.Sprint(i)
+		}
+		// One encoding under several names: a map has no order of its own.
+		first, err := proto.Marshal(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := cutName(first)
+		before := learnt
+		for k := range 3 {
+			name := fmt.Sprintf("job-%d-%d", i, k)
+			raw := append(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name), rest...)
+			got, tmpl, err := l.specs.read(raw, learn)
+			if err != nil || got != name {
+				t.Fatalf("read as %q, %v", got, err)
+			}
+			alone := proto.CloneOf(spec)
+			alone.Name = name
+			if err := l.checkSpec(alone); err != nil {
+				t.Fatal(err)
+			}
+			want, _ := stable.Marshal(alone)
+			j := tmpl.named(got)
+			if !bytes.Equal(j.Spec, want) {
+				t.Fatalf("encoded as %q, want %q", j.Spec, want)
+			}
+			if !reflect.DeepEqual(&j, jobOf(alone, want, true, 0)) {
+				t.Fatalf("%+v, want %+v", j, jobOf(alone, want, true, 0))
+			}
+			if !reflect.DeepEqual(tmpl.warnings, job.Warnings(alone)) {
+				t.Fatalf("warnings %q", tmpl.warnings)
+			}
+		}
+		if learnt != before+1 {
+			t.Fatalf("judged %d times", learnt-before)
+		}
+	}
+	for i := range 2 * maxTemplates {
+		l.specs.remember(strings.Repeat("x", 16<<10)+fmt.Sprint(i), &template{})
+		kept := 0
+		for rest := range l.specs.known {
+			kept += len(rest)
+		}
+		if n := len(l.specs.known); n > maxTemplates || kept > maxTemplateBytes {
+			t.Fatalf("%d specs of %d bytes are remembered", n, kept)
+		}
+	}
+}
+
+// TestSpecsEncodedOddly: however a request is encoded, it is read as protobuf
+// says.
+func TestSpecsEncodedOddly(t *testing.T) {
+	field := func(n protowire.Number, b []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), b)
+	}
+	cat := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	spec, _ := proto.Marshal(benchSpec("a"))
+	_, rest, _ := cutName(spec)
+	name := func(s string) []byte { return field(1, []byte(s)) }
+	again := protowire.AppendVarint(protowire.AppendTag(nil, 4, protowire.VarintType), 1)
+	check := protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), ^uint64(0))
+	for what, raw := range map[string][]byte{
+		"plain":           field(1, cat(name("b"), rest)),
+		"name last":       field(1, cat(rest, name("b"))),
+		"two names":       field(1, cat(name("b"), rest, name("c"))),
+		"the same twice":  field(1, cat(name("b"), rest, name("b"))),
+		"in two parts":    cat(field(1, rest), field(2, []byte("k")), field(1, name("b"))),
+		"name from here":  field(1, cat(name("b@r"), rest)),
+		"all fields":      cat(again, check, field(2, []byte("k")), field(1, cat(name("b"), rest))),
+		"key twice":       cat(field(2, []byte("k")), field(2, []byte("l")), field(1, cat(name("b"), rest))),
+		"unknown fields":  cat(field(99, []byte("u")), field(1, cat(name("b"), rest, field(99, []byte("u"))))),
+		"wrong types":     cat(protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 7), field(3, nil), field(1, cat(name("b"), rest))),
+		"no spec":         again,
+		"nothing":         nil,
+		"empty spec":      field(1, nil),
+		"bad name":        field(1, cat(name("B!"), rest)),
+		"elsewhere":       field(1, cat(name("b@s"), rest)),
+		"cut short":       field(1, cat(name("b"), rest))[:9],
+		"spec cut short":  field(1, spec[:len(spec)-3]),
+		"name not UTF-8":  field(1, cat(name("\xff"), rest)),
+		"key not UTF-8":   cat(field(2, []byte("\xff")), field(1, cat(name("b"), rest))),
+		"name as number":  field(1, cat(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7), rest)),
+		"not even a tag":  {0xff},
+		"group unmatched": {0x0c},
+	} {
+		t.Run(what, func(t *testing.T) {
+			learnt := 0
+			l, learn := specLeader(&learnt)
+			if _, _, err := l.specs.read(spec, learn); err != nil { // so that rest is known
+				t.Fatal(err)
+			}
+			var lazy nusav1.SubmitRequest
+			if err := newLazyCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, &lazy); err != nil {
+				t.Fatal(err)
+			}
+			if passed, err := proto.Marshal(&lazy); err != nil || !bytes.Equal(passed, raw) {
+				t.Errorf("passed on as %q, %v", passed, err)
+			}
+			got, _, err := l.readSubmit(&lazy)
+
+			var req nusav1.SubmitRequest
+			if proto.Unmarshal(raw, &req) != nil {
+				if status.Code(err) != codes.InvalidArgument {
+					t.Errorf("read what cannot be decoded: %+v, %v", got, err)
+				}
+				return
+			}
+			if wrong := l.checkSpec(req.Spec); wrong != nil {
+				if err == nil || err.Error() != wrong.Error() {
+					t.Errorf("%v, want %v", err, wrong)
+				}
+				return
+			}
+			encoded, _ := stable.Marshal(req.Spec)
+			want := &state.SubmitLocalJob{Job: *jobOf(req.Spec, encoded, true, 0), CheckRevision: req.CheckRevision, Again: req.Again}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (got.Idempotency.Key != "" || req.IdempotencyKey != "") && got.Idempotency.Key != req.IdempotencyKey {
+				t.Errorf("key %q, want %q", got.Idempotency.Key, req.IdempotencyKey)
+			}
+			got.Idempotency = state.Idempotency{}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("read as %+v, want %+v", got, want)
+			}
+		})
+	}
+}
