@@ -146,7 +146,7 @@ func BenchmarkKept(b *testing.B) {
 
 func benchCommands(p *sched.Plan) []state.ApplyPlan {
 	id := 0
-	return p.Commands(func() string { id++; return fmt.Sprintf("%032d", id*7919) }, 256)
+	return p.Commands(func() string { id++; return fmt.Sprintf("%08x", uint32(id)*2654435761) }, 256)
 }
 
 // BenchmarkApply is what a plan costs the state, a snapshot after each entry.

@@ -18,8 +18,10 @@ func (t *txn) putAllocOf(g *group, a *Alloc) {
 		t.byState[old.State]--
 	} else {
 		g.allocs++
-		t.byID.set(t.own, str(a.ID), ref)
-		t.byNode.set(t.own, nodeAlloc{a.NodeNum, a.Seq}, ref)
+		t.name(a.ID, ref)
+		if u := t.useFor(a.NodeNum); u != nil {
+			u.allocs = u.allocs.with(ref, t.kept)
+		}
 	}
 	t.byState[a.State]++
 	was := known && old.Charged
@@ -203,7 +205,7 @@ func chargeTags(used, tags []string, on bool) []string {
 // useFor is a node's use as this command may write to it; nil for a node that
 // is gone.
 func (t *txn) useFor(num uint32) *use {
-	u, ok := t.uses.get(u64(num))
+	u, ok := t.uses.get(num)
 	if !ok {
 		return nil
 	}
@@ -211,7 +213,7 @@ func (t *txn) useFor(num uint32) *use {
 		c := *u
 		c.own = t.own
 		u = &c
-		t.uses.set(t.own, u64(num), u)
+		t.uses.set(t.own, num, u)
 	}
 	return u
 }

@@ -135,7 +135,7 @@ func (t *txn) touch(g *group) *group {
 		c := *g
 		c.own = t.own
 		g = &c
-		t.groups.set(t.own, u64(g.gid), g)
+		t.groups.set(t.own, g.gid, g)
 	}
 	g.modify = t.index
 	t.touched[g.gid] = g
@@ -150,7 +150,7 @@ func (t *txn) groupFor(key GroupKey) *group {
 	g := &group{own: t.own, gid: t.nextGID, key: key}
 	t.nextGID++
 	t.gids.set(t.own, key, g.gid)
-	t.groups.set(t.own, u64(g.gid), g)
+	t.groups.set(t.own, g.gid, g)
 	return t.touch(g)
 }
 
@@ -160,7 +160,7 @@ func (t *txn) rank(g *group) {
 	r := rank{g.priority, g.gid}
 	if len(g.slots) == 0 && g.allocs == 0 {
 		t.unsettled.delete(t.own, r)
-		t.groups.delete(t.own, u64(g.gid))
+		t.groups.delete(t.own, g.gid)
 		t.gids.delete(t.own, g.key)
 		return
 	}
@@ -215,7 +215,7 @@ func (v *View) slot(g *group, index int32) (*Slot, bool) {
 		return s, s != nil && s.Wants(index)
 	}
 	s := g.systemSlot()
-	_, exists := v.uses.get(u64(index))
+	_, exists := v.uses.get(uint32(index))
 	return s, exists && s != nil && s.Wants(s.From)
 }
 

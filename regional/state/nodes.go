@@ -34,7 +34,7 @@ func (t *txn) upsertNode(in *Node) error {
 		n.Cordoned, n.Draining = false, false
 		n.RegisteredUnixNano, n.StatusUnixNano = t.now, t.now
 		n.Status, n.InventoryIndex = NodeReady, t.index
-		t.uses.set(t.own, u64(n.Num), newUse(t.own, &n))
+		t.uses.set(t.own, n.Num, newUse(t.own, &n))
 		t.putNode(n)
 		return nil
 	}
@@ -129,8 +129,8 @@ func (t *txn) removeNode(c *RemoveNode) error {
 		}
 	}
 	t.nodes.delete(t.own, str(n.ID))
-	t.uses.delete(t.own, u64(n.Num))
-	t.reports.delete(t.own, str(n.ID))
+	t.uses.delete(t.own, n.Num)
+	t.reports.delete(t.own, n.Num)
 	t.res.Changed = true
 	for _, a := range held { // a system group wants its instance no more
 		t.refresh(t.groupFor(a.Key()), a.Index)

@@ -90,7 +90,7 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	if !wanted || slot.JobVersion != job.Version {
 		return ReasonStaleOrder, fmt.Errorf("index %d of %s is not wanted in version %d", c.Index, g.key, job.Version)
 	}
-	if _, taken := t.byID.get(str(c.ID)); taken || c.ID == "" {
+	if _, taken := t.Alloc(c.ID); taken || c.ID == "" {
 		return ReasonStaleOrder, fmt.Errorf("an allocation of id %q exists", c.ID)
 	}
 	for a := range t.attempts(g.gid, c.Index) {
@@ -117,7 +117,7 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	in.FreedUnixNano, in.NotBeforeUnixNano = 0, 0
 	in.Generation, in.Run, in.Hash = slot.Generation, slot.Run, spec.Hash
 	in.Reason, in.Message = "", ""
-	u, _ := t.uses.get(u64(n.Num))
+	u, _ := t.uses.get(n.Num)
 	a := &Alloc{
 		ID: c.ID, Seq: t.nextSeq, Index: c.Index, Seat: u.seat, Grants: grants(c.Ports, c.GPUs, spec.Ask.Apart),
 		Placed: g.share(Placed{

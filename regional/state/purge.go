@@ -45,8 +45,10 @@ func (t *txn) purgeAllocs(before int64, limit int) {
 		g.allocs--
 		t.byState[a.State]--
 		t.allocs.delete(t.own, d.ref)
-		t.byID.delete(t.own, str(a.ID))
-		t.byNode.delete(t.own, nodeAlloc{a.NodeNum, a.Seq})
+		t.unname(a.ID)
+		if u := t.useFor(a.NodeNum); u != nil {
+			u.allocs = u.allocs.without(t.kept)
+		}
 		t.ended.delete(t.own, d.key)
 		t.forget[a.NodeID] = struct{}{}
 		t.refresh(g, d.ref.index)
@@ -179,7 +181,7 @@ func (v *View) refersTo(k jobVersion) bool {
 		if name.JobKey() != k.JobKey {
 			break
 		}
-		g, _ := v.groups.get(u64(gid))
+		g, _ := v.groups.get(gid)
 		if slices.ContainsFunc(g.slots, func(s *Slot) bool { return s.JobVersion == k.version }) {
 			return true
 		}

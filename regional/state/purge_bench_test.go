@@ -27,7 +27,7 @@ func BenchmarkPurgeable(b *testing.B) {
 				}}})
 				place := PlaceGroup{Key: GroupKey{"default", name, "web", true}, JobVersion: 1}
 				for k := range each {
-					place.Allocs = append(place.Allocs, PlaceAlloc{ID: fmt.Sprintf("%06d-%06d", i, k), Index: k, NodeID: fmt.Sprint("n", (i+int(k))%20), Why: "test"})
+					place.Allocs = append(place.Allocs, PlaceAlloc{ID: fmt.Sprintf("%08x", (uint32(i)*uint32(each)+uint32(k))*2654435761), Index: k, NodeID: fmt.Sprint("n", (i+int(k))%20), Why: "test"})
 				}
 				apply(uint64(3+2*i), Command{ApplyPlan: &ApplyPlan{Places: []PlaceGroup{place}}})
 			}

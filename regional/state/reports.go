@@ -10,12 +10,13 @@ func (t *txn) agentReports(c *AgentReports) error {
 	if err != nil {
 		return err
 	}
-	have := t.Reports(c.NodeID)
+	have := t.reportsOf(n.Num)
 	if c.Position.Epoch == have.Epoch && c.Position.Sequence < have.Sequence {
 		return fmt.Errorf("%w: %d of node %s, stored %d", ErrStalePosition, c.Position.Sequence, n.Name, have.Sequence)
 	}
 	if !c.More && c.Position != have {
-		t.reports.set(t.own, str(c.NodeID), c.Position)
+		p := c.Position
+		t.reports.set(t.own, n.Num, &p)
 		t.res.Changed = true
 	}
 	mentioned := make(map[string]struct{}, len(c.Reports))

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -100,8 +101,8 @@ func (v *View) records(put func(Record) bool) bool {
 			return false
 		}
 	}
-	for id, p := range v.reports.all() {
-		if !put(Record{Reports: &ReportsRecord{string(id), p}}) {
+	for n := range v.Nodes() {
+		if p, ok := v.reports.get(n.Num); ok && !put(Record{Reports: &ReportsRecord{n.ID, *p}}) {
 			return false
 		}
 	}
@@ -193,10 +194,12 @@ func (r *restorer) add(rec *Record) error {
 		n := rec.Node
 		u := newUse(r.own, n)
 		r.nodes.set(r.own, str(n.ID), n)
-		r.uses.set(r.own, u64(n.Num), u)
+		r.uses.set(r.own, n.Num, u)
 		r.seats[*u.seat] = u.seat
 	case rec.Reports != nil:
-		r.reports.set(r.own, str(rec.Reports.NodeID), rec.Reports.Position)
+		if n, ok := r.View.Node(rec.Reports.NodeID); ok {
+			r.reports.set(r.own, n.Num, &rec.Reports.Position)
+		}
 	case rec.Job != nil:
 		r.jobs.set(r.own, jobVersion{rec.Job.Key, rec.Job.Version}, rec.Job)
 	case rec.Local != nil:
@@ -231,7 +234,7 @@ func (r *restorer) group(rec *GroupRecord) {
 	}
 	r.newestSlot(g.slots)
 	r.gids.set(r.own, rec.Key, rec.GID)
-	r.groups.set(r.own, u64(rec.GID), g)
+	r.groups.set(r.own, rec.GID, g)
 }
 
 func (r *restorer) alloc(rec *AllocRecord) error {
@@ -239,17 +242,20 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 	if !ok {
 		return fmt.Errorf("%w: allocation %s has no group", ErrSnapshot, rec.ID)
 	}
-	g, _ := r.groups.get(u64(gid))
+	g, _ := r.groups.get(gid)
 	g.allocs++
 	a := r.sharing.alloc(rec, g.key)
 	g.placed = a.Placed
 	ref := allocKey{gid, a.Index, a.Seq}
 	r.allocs.set(r.own, ref, a)
-	r.byID.set(r.own, str(a.ID), ref)
-	r.byNode.set(r.own, nodeAlloc{a.NodeNum, a.Seq}, ref)
+	t := &txn{State: r.State}
+	t.name(a.ID, ref)
+	if u := t.useFor(a.NodeNum); u != nil {
+		u.allocs = u.allocs.with(ref, t.kept)
+	}
 	r.byState[a.State]++
 	if a.Charged {
-		(&txn{State: r.State}).charge(a, true)
+		t.charge(a, true)
 	} else if !a.Live() {
 		r.ended.set(r.own, endedKey{a.ModifiedUnixNano, a.Seq}, ref)
 	}
@@ -259,6 +265,9 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 // finish counts every group anew.
 func (r *restorer) finish() {
 	t := &txn{State: r.State}
+	for _, u := range r.uses.all() {
+		slices.SortFunc(u.allocs.all, func(a, b allocKey) int { return cmp.Compare(a.seq, b.seq) })
+	}
 	var all []*group
 	for _, g := range r.groups.all() {
 		all = append(all, g)

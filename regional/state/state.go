@@ -23,16 +23,15 @@ type View struct {
 	nextGID uint32
 
 	nodes   tree[str, *Node]
-	uses    tree[u64, *use] // by Node.Num, one for each node
-	reports tree[str, Position]
+	uses    array[use]      // by Node.Num, one for each node
+	reports array[Position] // by Node.Num
 	jobs    tree[jobVersion, *Job]
 	locals  tree[str, *LocalJob]
 	gids    tree[GroupKey, uint32]
-	groups  tree[u64, *group] // by gid
+	groups  array[group] // by gid
 	insts   tree[instKey, *inst]
 	allocs  tree[allocKey, *Alloc]
-	byID    tree[str, allocKey]
-	byNode  tree[nodeAlloc, allocKey]
+	ids     array[list[idRef]] // by bucket
 	// ended are the allocations that Purge may forget, oldest first.
 	ended     tree[endedKey, allocKey]
 	unsettled tree[rank, struct{}]
@@ -77,16 +76,14 @@ type inst struct {
 type use struct {
 	own  *owner
 	seat *Seat // for the allocations to come
+	// allocs are those of the node by seq, ended ones included.
+	allocs list[allocKey]
 	Use
 }
 
 type str string
 
 func (a str) compare(b str) int { return strings.Compare(string(a), string(b)) }
-
-type u64 uint64
-
-func (a u64) compare(b u64) int { return cmp.Compare(a, b) }
 
 type jobVersion struct {
 	JobKey
@@ -154,18 +151,6 @@ func (a allocKey) compare(b allocKey) int {
 	return cmp.Compare(a.seq, b.seq)
 }
 
-type nodeAlloc struct {
-	num uint32
-	seq uint64
-}
-
-func (a nodeAlloc) compare(b nodeAlloc) int {
-	if a.num != b.num {
-		return cmp.Compare(a.num, b.num)
-	}
-	return cmp.Compare(a.seq, b.seq)
-}
-
 type endedKey struct {
 	at  int64
 	seq uint64
@@ -225,7 +210,7 @@ func (v *View) Nodes() iter.Seq[*Node] { return values(v.nodes.all()) }
 func (v *View) NodesInUse() iter.Seq2[*Node, *Use] {
 	return func(yield func(*Node, *Use) bool) {
 		for _, n := range v.nodes.all() {
-			u, _ := v.uses.get(u64(n.Num))
+			u, _ := v.uses.get(n.Num)
 			if !yield(n, &u.Use) {
 				return
 			}
@@ -253,7 +238,7 @@ func (v *View) Use(nodeID string) Use {
 func (v *View) UseOf(num uint32) Use { return v.useOf(num) }
 
 func (v *View) useOf(num uint32) Use {
-	if u, ok := v.uses.get(u64(num)); ok {
+	if u, ok := v.uses.get(num); ok {
 		return u.Use
 	}
 	return Use{}
@@ -270,10 +255,11 @@ func (v *View) NodeAllocs(nodeID string) iter.Seq[*Alloc] {
 
 func (v *View) allocsOn(num uint32) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
-		for k, ref := range v.byNode.from(nodeAlloc{num: num}) {
-			if k.num != num {
-				return
-			}
+		u, ok := v.uses.get(num)
+		if !ok {
+			return
+		}
+		for _, ref := range u.allocs.all {
 			if a, ok := v.allocs.get(ref); ok && !yield(a) {
 				return
 			}
@@ -283,8 +269,17 @@ func (v *View) allocsOn(num uint32) iter.Seq[*Alloc] {
 
 // Reports is how far a node's reports are stored.
 func (v *View) Reports(nodeID string) Position {
-	p, _ := v.reports.get(str(nodeID))
-	return p
+	if n, ok := v.Node(nodeID); ok {
+		return v.reportsOf(n.Num)
+	}
+	return Position{}
+}
+
+func (v *View) reportsOf(num uint32) Position {
+	if p, ok := v.reports.get(num); ok {
+		return *p
+	}
+	return Position{}
 }
 
 // Job finds a version of a job.

@@ -1,12 +1,17 @@
 package state
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
+
+type u64 uint64
+
+func (a u64) compare(b u64) int { return cmp.Compare(a, b) }
 
 // The tree against a Go map, with snapshots that must stay as they were.
 func TestTreeMatchesMap(t *testing.T) {
@@ -97,42 +102,4 @@ func TestTreeAscendingFillsNodes(t *testing.T) {
 	if limit := 10_000/(maxKeys-2) + 2; leaves > limit {
 		t.Fatalf("%d leaves, want at most %d", leaves, limit)
 	}
-}
-
-// What differs between a tree and an older snapshot of it, against Go maps.
-func TestTreeSince(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var tr tree[u64, int]
-		model := map[u64]int{}
-		own := &owner{}
-		span := rapid.Uint64Range(1, 3000).Draw(t, "span")
-		change := func(from, steps int) {
-			for i := range steps {
-				k := u64(rapid.Uint64Range(0, span).Draw(t, "key"))
-				if rapid.IntRange(0, 3).Draw(t, "op") == 0 {
-					tr.delete(own, k)
-					delete(model, k)
-				} else {
-					tr.set(own, k, from+i)
-					model[k] = from + i
-				}
-			}
-		}
-		change(0, rapid.IntRange(0, 2000).Draw(t, "first"))
-		old, before := tr, maps.Clone(model)
-		own = &owner{}
-		change(10_000, rapid.IntRange(0, 60).Draw(t, "then"))
-		var want []u64
-		for k := range span + 1 {
-			a, inOld := before[u64(k)]
-			b, inNew := model[u64(k)]
-			if inOld != inNew || a != b {
-				want = append(want, u64(k))
-			}
-		}
-		got := slices.Collect(tr.since(&old, func(a, b int) bool { return a != b }))
-		if !slices.Equal(got, want) {
-			t.Fatalf("since: %v, want %v", got, want)
-		}
-	})
 }

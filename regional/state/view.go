@@ -1,9 +1,6 @@
 package state
 
-import (
-	"iter"
-	"strings"
-)
+import "iter"
 
 // GroupView is a group as the view has it.
 type GroupView struct {
@@ -37,7 +34,7 @@ func (v *View) group(key GroupKey) (*group, bool) {
 	if !ok {
 		return nil, false
 	}
-	return v.groups.get(u64(gid))
+	return v.groups.get(gid)
 }
 
 // Group finds a group.
@@ -53,7 +50,7 @@ func (v *View) Group(key GroupKey) (*GroupView, bool) {
 func (v *View) Groups() iter.Seq[*GroupView] {
 	return func(yield func(*GroupView) bool) {
 		for _, gid := range v.gids.all() {
-			if g, ok := v.groups.get(u64(gid)); ok && !yield(g.view()) {
+			if g, ok := v.groups.get(gid); ok && !yield(g.view()) {
 				return
 			}
 		}
@@ -67,7 +64,7 @@ func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] {
 			if k.JobKey() != key {
 				return
 			}
-			if g, ok := v.groups.get(u64(gid)); ok && !yield(g.view()) {
+			if g, ok := v.groups.get(gid); ok && !yield(g.view()) {
 				return
 			}
 		}
@@ -81,7 +78,7 @@ func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] {
 func (v *View) Unsettled() iter.Seq[*GroupView] {
 	return func(yield func(*GroupView) bool) {
 		for r := range v.unsettled.all() {
-			if g, ok := v.groups.get(u64(r.gid)); ok && !yield(g.view()) {
+			if g, ok := v.groups.get(r.gid); ok && !yield(g.view()) {
 				return
 			}
 		}
@@ -92,7 +89,7 @@ func (v *View) Unsettled() iter.Seq[*GroupView] {
 func (v *View) Slots() iter.Seq[*Slot] {
 	return func(yield func(*Slot) bool) {
 		for _, gid := range v.gids.all() {
-			g, _ := v.groups.get(u64(gid))
+			g, _ := v.groups.get(gid)
 			for _, s := range g.slots {
 				if !yield(s) {
 					return
@@ -137,29 +134,6 @@ func (v *View) Instance(key GroupKey, index int32) Instance {
 		}
 	}
 	return Instance{Index: index}
-}
-
-// Alloc finds an allocation by its full id.
-func (v *View) Alloc(id string) (*Alloc, bool) {
-	ref, ok := v.byID.get(str(id))
-	if !ok {
-		return nil, false
-	}
-	return v.allocs.get(ref)
-}
-
-// AllocsByPrefix yields allocations whose id starts with prefix, by id.
-func (v *View) AllocsByPrefix(prefix string) iter.Seq[*Alloc] {
-	return func(yield func(*Alloc) bool) {
-		for id, ref := range v.byID.from(str(prefix)) {
-			if !strings.HasPrefix(string(id), prefix) {
-				return
-			}
-			if a, ok := v.allocs.get(ref); ok && !yield(a) {
-				return
-			}
-		}
-	}
 }
 
 // Allocs yields all allocations by group, index and Seq; groups in the order

@@ -1,0 +1,211 @@
+package state
+
+import (
+	"iter"
+	"math/bits"
+)
+
+// Blocks of an array have 1<<blockBits slots: a write copies one at each height
+// that a snapshot still holds.
+const blockBits = 4
+
+// array is a persistent sparse array of what has a dense number: a copy of the
+// struct is a snapshot. What is written at random places costs less here than in
+// a tree, whose leaves are larger and hold keys too.
+type array[V any] struct {
+	root *block[V]
+	size int
+}
+
+// block has values (height 0) or blocks; the slots that are not nil are in use.
+type block[V any] struct {
+	own    *owner
+	height int32
+	used   int32
+	vals   *[1 << blockBits]*V
+	kids   *[1 << blockBits]*block[V]
+}
+
+func newBlock[V any](own *owner, height int32) *block[V] {
+	if height == 0 { // one allocation for both
+		b := new(struct {
+			block[V]
+			room [1 << blockBits]*V
+		})
+		b.block = block[V]{own: own, vals: &b.room}
+		return &b.block
+	}
+	b := new(struct {
+		block[V]
+		room [1 << blockBits]*block[V]
+	})
+	b.block = block[V]{own: own, height: height, kids: &b.room}
+	return &b.block
+}
+
+// slot is where below b an index is.
+func (b *block[V]) slot(i uint32) int {
+	return int(uint64(i)>>(b.height*blockBits)) & (1<<blockBits - 1)
+}
+
+// holds says that the index is below b, were b the root.
+func (b *block[V]) holds(i uint32) bool { return bits.Len32(i) <= int(b.height+1)*blockBits }
+
+func (a *array[V]) get(i uint32) (*V, bool) {
+	b := a.root
+	if b == nil || !b.holds(i) {
+		return nil, false
+	}
+	for b.height > 0 {
+		if b = b.kids[b.slot(i)]; b == nil {
+			return nil, false
+		}
+	}
+	v := b.vals[b.slot(i)]
+	return v, v != nil
+}
+
+// set stores a value, which must not be nil.
+func (a *array[V]) set(own *owner, i uint32, v *V) {
+	if a.root == nil {
+		a.root = newBlock[V](own, int32(max(0, bits.Len32(i)-1)/blockBits))
+	}
+	for !a.root.holds(i) {
+		a.root = a.root.raised(own)
+	}
+	b := a.root.mutable(own)
+	a.root = b
+	for b.height > 0 {
+		at := b.slot(i)
+		kid := b.kids[at]
+		if kid == nil {
+			kid = newBlock[V](own, b.height-1)
+			b.used++
+		} else {
+			kid = kid.mutable(own)
+		}
+		b.kids[at] = kid
+		b = kid
+	}
+	at := b.slot(i)
+	if b.vals[at] == nil {
+		b.used++
+		a.size++
+	}
+	b.vals[at] = v
+}
+
+// raised is a block above b that holds it.
+func (b *block[V]) raised(own *owner) *block[V] {
+	above := newBlock[V](own, b.height+1)
+	above.kids[0], above.used = b, 1
+	return above
+}
+
+// mutable is b itself where own holds it, else a copy.
+func (b *block[V]) mutable(own *owner) *block[V] {
+	if b.own == own {
+		return b
+	}
+	c := newBlock[V](own, b.height)
+	c.used = b.used
+	if b.height == 0 {
+		*c.vals = *b.vals
+	} else {
+		*c.kids = *b.kids
+	}
+	return c
+}
+
+func (a *array[V]) delete(own *owner, i uint32) {
+	if _, ok := a.get(i); ok {
+		a.size--
+		a.root = a.root.remove(own, i)
+	}
+}
+
+// remove returns the block that takes b's place, nil when it became empty.
+func (b *block[V]) remove(own *owner, i uint32) *block[V] {
+	b = b.mutable(own)
+	at := b.slot(i)
+	if b.height == 0 {
+		b.vals[at] = nil
+		b.used--
+	} else if b.kids[at] = b.kids[at].remove(own, i); b.kids[at] == nil {
+		b.used--
+	}
+	if b.used == 0 {
+		return nil
+	}
+	return b
+}
+
+// all yields every value in the order of indices.
+func (a *array[V]) all() iter.Seq2[uint32, *V] {
+	return func(yield func(uint32, *V) bool) { a.root.each(0, yield) }
+}
+
+// each yields what is below b, whose first index is base.
+func (b *block[V]) each(base uint32, yield func(uint32, *V) bool) bool {
+	for at := range uint32(1 << blockBits) {
+		switch {
+		case b == nil:
+			return true
+		case b.height > 0:
+			if !b.kids[at].each(base+at<<(b.height*blockBits), yield) {
+				return false
+			}
+		case b.vals[at] != nil && !yield(base+at, b.vals[at]):
+			return false
+		}
+	}
+	return true
+}
+
+// since yields the indices whose values are other ones than in an older array that
+// this one came from, ascending: what both share is skipped, so the cost grows
+// with the number of changes, not with the array.
+func (a *array[V]) since(old *array[V]) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		x, y := a.root, old.root
+		for x != nil && y != nil && x.height != y.height {
+			if x.height < y.height {
+				x = x.raised(nil)
+			} else {
+				y = y.raised(nil)
+			}
+		}
+		x.differ(y, 0, yield)
+	}
+}
+
+// differ yields what differs below two blocks of one height, of which one may be
+// nil.
+func (b *block[V]) differ(o *block[V], base uint32, yield func(uint32) bool) bool {
+	if b == o {
+		return true
+	}
+	if b == nil {
+		b, o = o, b
+	}
+	for at := range uint32(1 << blockBits) {
+		if b.height > 0 {
+			var theirs *block[V]
+			if o != nil {
+				theirs = o.kids[at]
+			}
+			if !b.kids[at].differ(theirs, base+at<<(b.height*blockBits), yield) {
+				return false
+			}
+			continue
+		}
+		var theirs *V
+		if o != nil {
+			theirs = o.vals[at]
+		}
+		if b.vals[at] != theirs && !yield(base+at) {
+			return false
+		}
+	}
+	return true
+}
