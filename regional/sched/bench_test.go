@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -36,14 +38,17 @@ func benchRegion(nodes, jobs, count int, ask state.Ask) *state.State {
 	}
 	for j := range jobs {
 		name := fmt.Sprintf("job-%06d", j)
-		do(state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
-			Slot: state.Slot{Namespace: "default", Job: name, Group: "g", To: int32(count), Generation: 1, JobVersion: 1, Desired: state.Run},
-			Job: &state.Job{Version: 1, Type: state.Service, Groups: []state.Group{{
-				Name: "g", Hash: 1, Ask: ask,
-			}}},
-		}}}})
+		do(state.Command{ApplyOrders: benchOrder(name, count, ask)})
 	}
 	return s
+}
+
+// benchOrder wants count instances of a new job.
+func benchOrder(job string, count int, ask state.Ask) *state.ApplyOrders {
+	return &state.ApplyOrders{Orders: []state.SlotOrder{{
+		Slot: state.Slot{Namespace: "default", Job: job, Group: "g", To: int32(count), Generation: 1, JobVersion: 1, Desired: state.Run},
+		Job:  &state.Job{Version: 1, Type: state.Service, Groups: []state.Group{{Name: "g", Hash: 1, Ask: ask}}},
+	}}}
 }
 
 // benchNodes are the sizes of region over which the cost of a placement is to
@@ -127,10 +132,7 @@ func BenchmarkKept(b *testing.B) {
 				s.Apply(s.Index()+uint64(i)+1, state.Command{ApplyPlan: &c, NowUnixNano: now})
 			}
 			for i, ask := range []state.Ask{whole, whole, whole, whole, benchAsk} {
-				s.Apply(s.Index()+1, state.Command{NowUnixNano: now, ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
-					Slot: state.Slot{Namespace: "default", Job: fmt.Sprint("late-", i), Group: "g", To: 1, Generation: 1, JobVersion: 1, Desired: state.Run},
-					Job:  &state.Job{Version: 1, Type: state.Service, Groups: []state.Group{{Name: "g", Hash: 1, Ask: ask}}},
-				}}, More: true}})
+				s.Apply(s.Index()+1, state.Command{NowUnixNano: now, ApplyOrders: benchOrder(fmt.Sprint("late-", i), 1, ask)})
 			}
 			in := sched.Input{View: s.Snapshot(), NowUnixNano: now + int64(2*time.Minute), Funcs: testFuncs}
 			planner := sched.NewPlanner()
@@ -144,9 +146,67 @@ func BenchmarkKept(b *testing.B) {
 	}
 }
 
+// BenchmarkSteady is what a planner costs that makes plan after plan of a region
+// in which jobs of one instance come, as many between two plans as a busy log
+// gathers into an entry. Their asks are mostly equal.
+func BenchmarkSteady(b *testing.B) {
+	const rounds, jobs, asks = 100, 32, 3
+	for _, nodes := range benchNodes {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			s, now := benchRegion(nodes, 0, 0, benchAsk), int64(time.Hour)
+			planner := sched.NewPlanner()
+			var views []*state.View
+			for r := range rounds + 1 {
+				for j := range jobs {
+					ask := benchAsk
+					ask.Resources.CPUMilli += int64(j%asks) * 10
+					if r := s.Apply(s.Index()+1, state.Command{NowUnixNano: now, ApplyOrders: benchOrder(fmt.Sprintf("job-%03d-%03d", r, j), 1, ask)}); r.Err != nil {
+						b.Fatal(r.Err)
+					}
+				}
+				views = append(views, s.Snapshot())
+				plan := planner.Make(sched.Input{View: views[r], NowUnixNano: now, Funcs: testFuncs})
+				for _, c := range plan.Commands(uuid.NewString, 512) {
+					s.Apply(s.Index()+1, state.Command{ApplyPlan: &c, NowUnixNano: now})
+				}
+			}
+			placed := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer() // the nodes are looked at once, in the first plan
+				planner := sched.NewPlanner()
+				planner.Make(sched.Input{View: views[0], NowUnixNano: now, Funcs: testFuncs})
+				b.StartTimer()
+				for _, view := range views[1:] {
+					plan := planner.Make(sched.Input{View: view, NowUnixNano: now, Funcs: testFuncs})
+					placed += len(plan.Places)
+				}
+			}
+			if placed != b.N*rounds*jobs {
+				b.Fatalf("%d placed", placed)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(placed), "ns/placement")
+		})
+	}
+}
+
 func benchCommands(p *sched.Plan) []state.ApplyPlan {
 	id := 0
 	return p.Commands(func() string { id++; return fmt.Sprintf("%08x", uint32(id)*2654435761) }, 256)
+}
+
+// BenchmarkCommands turns a plan into commands.
+func BenchmarkCommands(b *testing.B) {
+	for _, count := range []int{1, 10_000} {
+		b.Run(fmt.Sprintf("%dx%d", 10_000/count, count), func(b *testing.B) {
+			p := sched.Make(sched.Input{View: benchRegion(100, 10_000/count, count, benchAsk).Snapshot(), NowUnixNano: int64(time.Hour), Funcs: testFuncs})
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Commands(func() string { return "" }, 512)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(len(p.Places)*b.N), "ns/placement")
+		})
+	}
 }
 
 // BenchmarkApply is what a plan costs the state, a snapshot after each entry.
