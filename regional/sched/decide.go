@@ -46,6 +46,9 @@ type planner struct {
 	// plan; heard is how many have got theirs.
 	claims []claim
 	heard  int
+	// of one group after the other
+	d      decision
+	picker picker
 }
 
 // Make makes the plan: groups by priority, then by age.
@@ -96,6 +99,8 @@ type decision struct {
 	// present version: the next one would fail like them.
 	exhausted int32
 
+	insts []*state.Instance // by index
+	fresh state.Instance    // stands for one of which nothing is remembered
 	rolls []roll
 	wants []want
 	todo  []todo
@@ -108,34 +113,42 @@ type decision struct {
 	own []claim
 }
 
-func (p *planner) group(g *state.GroupView) {
-	d := &decision{planner: p, g: g}
-	for a := range p.in.View.GroupAllocs(g.Key) {
+// begin is about a group, with the memory of the one before.
+func (d *decision) begin(p *planner, g *state.GroupView) {
+	*d = decision{
+		planner: p, g: g,
+		live: d.live[:0], insts: d.insts[:0], wants: d.wants[:0], todo: d.todo[:0], placed: d.placed[:0],
+	}
+	for a := range p.in.View.AllocsIn(g) {
 		if a.Live() {
 			d.live = append(d.live, a)
 		}
 	}
+	for in := range p.in.View.InstancesIn(g) {
+		d.insts = append(d.insts, in)
+	}
 	for _, s := range g.Slots {
-		if job, ok := p.in.View.Job(g.Key.JobKey(), s.JobVersion); ok {
+		if job := d.version(s); job != nil {
 			d.system = job.Type == state.System
 		}
 	}
+}
+
+func (p *planner) group(g *state.GroupView) {
+	d := &p.d
+	d.begin(p, g)
 	d.stopUnwanted()
-	var insts []*state.Instance
-	for in := range p.in.View.Instances(g.Key) {
-		insts = append(insts, in)
-	}
 	for _, s := range g.Slots {
 		if s.Desired != state.Run || !d.enter(s) {
 			continue
 		}
 		if d.system {
-			d.systemSlot(insts)
+			d.systemSlot()
 			break
 		}
-		d.rangeSlot(insts)
-		d.todo = append(d.todo, todo{s, d.wants})
-		d.wants = nil
+		first := len(d.wants)
+		d.rangeSlot()
+		d.todo = append(d.todo, todo{s, d.wants[first:]})
 	}
 	d.roll()
 	for _, next := range d.todo {
@@ -146,20 +159,42 @@ func (p *planner) group(g *state.GroupView) {
 	p.plan.Waiting = append(p.plan.Waiting, d.waits...)
 }
 
-// enter looks at a slot; false when its job is not stored, which orders that
-// were checked on arrival do not do.
+// version is that of the job which a slot is about; nil when it is not stored,
+// which orders that were checked on arrival do not do.
+func (d *decision) version(s *state.Slot) *state.Job {
+	if d.job == nil || d.job.Version != s.JobVersion {
+		d.job, _ = d.in.View.Job(d.g.Key.JobKey(), s.JobVersion)
+	}
+	return d.job
+}
+
+// enter looks at a slot; false when nothing is known of its group.
 func (d *decision) enter(s *state.Slot) bool {
-	job, ok := d.in.View.Job(d.g.Key.JobKey(), s.JobVersion)
-	if !ok || job.Group(d.g.Key.Group) == nil {
+	job := d.version(s)
+	if job == nil {
 		return false
 	}
-	d.slot, d.job, d.spec = s, job, job.Group(d.g.Key.Group)
+	spec := job.Group(d.g.Key.Group)
+	if spec == nil {
+		return false
+	}
+	d.slot, d.spec = s, spec
 	return true
 }
 
+// instance is what is remembered of the first instance, or that nothing is; until
+// the next call.
+func (d *decision) instance(w want) *state.Instance {
+	if w.known != nil {
+		return w.known
+	}
+	d.fresh = state.Instance{Index: w.index}
+	return &d.fresh
+}
+
 // rangeSlot decides about every wanted index of a service or batch slot.
-func (d *decision) rangeSlot(insts []*state.Instance) {
-	at, in := 0, 0
+func (d *decision) rangeSlot() {
+	at, in, insts := 0, 0, d.insts
 	overlap := overlapping(d.g.Slots)
 	for _, r := range d.slot.Ranges() {
 		for i := r[0]; i < r[1]; i++ {
@@ -212,7 +247,7 @@ func (d *decision) index(w want, live []*state.Alloc) {
 		d.wants = append(d.wants, w)
 		return
 	}
-	inst := w.instance()
+	inst := d.instance(w)
 	if inst.Finished() {
 		for _, a := range live {
 			d.stop(a, state.ReasonSuperseded, "the instance is finished")

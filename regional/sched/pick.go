@@ -78,6 +78,9 @@ func newRanking(c *class) *ranking {
 // below the top are dropped when they are as many as the others.
 func (r *ranking) push(e entry) {
 	h := &r.heaps[r.bucket[e.pos]]
+	if h.renew(e) {
+		return
+	}
 	if len(*h) == cap(*h) && len(*h) > 64 {
 		fresh := slices.DeleteFunc(*h, func(e entry) bool { return e.stamp != r.table.nodes[e.pos].stamp || !r.room[e.pos] })
 		fresh.build()
@@ -125,13 +128,24 @@ type picker struct {
 	local []entries
 	aside []entry
 	used  []int32 // positions with here > 0
+	// last is the node that was taken last, if it has room: it comes among the
+	// local ones when another is chosen.
+	last *node
 }
 
-// newPicker starts with counts of zero; here must be all zeroes and as long as
-// the table, it is given back so by done.
-func newPicker(r *ranking, here []int32) *picker {
+// begin starts with counts of zero, in the memory of the group before; here must
+// be all zeroes and as long as the table, it is given back so by done.
+func (p *picker) begin(r *ranking, here []int32) {
 	r.catchUp()
-	return &picker{ranking: r, here: here, there: make([]int32, r.buckets), local: make([]entries, r.buckets)}
+	p.ranking, p.here, p.last = r, here, nil
+	p.aside, p.used = p.aside[:0], p.used[:0]
+	p.there = append(p.there[:0], make([]int32, r.buckets)...)
+	for i := range p.local {
+		p.local[i] = p.local[i][:0]
+	}
+	for len(p.local) < r.buckets {
+		p.local = append(p.local, nil)
+	}
 }
 
 // count notes an instance that is on a node already.
@@ -148,6 +162,10 @@ func (p *picker) count(pos int32) {
 // best is the position of the node with the greatest score of all that fit and
 // are not excluded, the first by id among equals; -1 if there is none.
 func (p *picker) best(exclude []string) int32 {
+	if p.last != nil {
+		p.pushLocal(p.last)
+		p.last = nil
+	}
 	var skipped []entry
 	pos, score := int32(-1), 0.0
 	for b := range p.heaps {
@@ -216,14 +234,16 @@ func (p *picker) putBack(e entry) {
 
 func (p *picker) pushLocal(n *node) {
 	score := p.base(n, p.affinity[n.pos]) + apart(p.here[n.pos])
-	p.local[p.bucket[n.pos]].push(entry{score, n.pos, n.stamp})
+	if h, e := &p.local[p.bucket[n.pos]], (entry{score, n.pos, n.stamp}); !h.renew(e) {
+		h.push(e)
+	}
 }
 
 // took notes that an instance was placed on a node, after table.take.
 func (p *picker) took(n *node) {
 	p.count(n.pos)
 	if p.check(n) {
-		p.pushLocal(n)
+		p.last = n
 	}
 }
 
@@ -268,6 +288,17 @@ func (h *entries) push(e entry) {
 		s[i], s[up] = s[up], s[i]
 		i = up
 	}
+}
+
+// renew replaces the first entry by a newer one of its node: the node that was
+// best often is it again. False if it is another's.
+func (h entries) renew(e entry) bool {
+	if len(h) == 0 || h[0].pos != e.pos {
+		return false
+	}
+	h[0] = e
+	h.down(0)
+	return true
 }
 
 func (h *entries) pop() entry {

@@ -60,7 +60,9 @@ func (d *decision) place(wants []want) {
 		return
 	}
 	job := d.g.Key.JobKey()
-	pk := newPicker(d.ranking(&d.spec.Ask, job), d.here)
+	r := d.ranking(&d.spec.Ask, job)
+	pk := &d.picker
+	pk.begin(r, d.here)
 	for _, a := range d.live {
 		if pos, ok := d.nodes.byNum[a.NodeNum]; ok && a.Desired == state.Run && !d.stopped[a.ID] {
 			pk.count(pos)
@@ -79,7 +81,7 @@ func (d *decision) place(wants []want) {
 			d.plan.More = true
 			break
 		}
-		inst := w.instance()
+		inst := d.instance(w)
 		exclude, until := d.in.excluded(inst)
 		blamed := d.in.blamed(d.g.Key, inst)
 		pos := pk.choose(exclude, blamed)
@@ -178,9 +180,9 @@ func termsText(terms []Term) string {
 }
 
 // systemSlot decides about every node of the region.
-func (d *decision) systemSlot(insts []*state.Instance) {
-	byIndex := make(map[int32]*state.Instance, len(insts))
-	for _, in := range insts {
+func (d *decision) systemSlot() {
+	byIndex := make(map[int32]*state.Instance, len(d.insts))
+	for _, in := range d.insts {
 		byIndex[in.Index] = in
 	}
 	live := map[int32][]*state.Alloc{}
@@ -195,7 +197,7 @@ func (d *decision) systemSlot(insts []*state.Instance) {
 		n := &t.nodes[i]
 		index := int32(n.Num)
 		w := want{index, index + 1, byIndex[index]}
-		inst := w.instance()
+		inst := d.instance(w)
 		if n.Status != state.NodeReady {
 			continue // what runs there goes on when it is back
 		}

@@ -20,14 +20,6 @@ type want struct {
 	known     *state.Instance
 }
 
-// instance is what is remembered of the first, or that nothing is.
-func (w want) instance() *state.Instance {
-	if w.known != nil {
-		return w.known
-	}
-	return &state.Instance{Index: w.index}
-}
-
 // each lists the instances one by one.
 func each(wants []want) iter.Seq[want] {
 	return func(yield func(want) bool) {

@@ -10,12 +10,16 @@ type GroupView struct {
 	Wanted      int32   // indices to run here; system: those that have a node
 	Unplaced    int32   // of these, those that never had a node
 	ModifyIndex uint64  // orders summaries within an incarnation
+
+	gid    uint32
+	allocs int32 // ended ones included
 }
 
 func (g *group) view() *GroupView {
 	n := &g.byState
 	return &GroupView{
 		Key: g.key, Slots: g.slots, Wanted: g.wanted, Unplaced: g.wanted - g.recorded, ModifyIndex: g.modify,
+		gid: g.gid, allocs: g.allocs,
 		Counts: Counts{
 			Pending:  n[Pending] + g.wanted - g.recorded,
 			Starting: n[Starting],
@@ -103,10 +107,15 @@ func (v *View) Slots() iter.Seq[*Slot] {
 // be written to.
 func (v *View) Instances(key GroupKey) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
-		g, ok := v.group(key)
-		if !ok {
-			return
+		if g, ok := v.Group(key); ok {
+			v.InstancesIn(g)(yield)
 		}
+	}
+}
+
+// InstancesIn is as Instances, for a group of this view.
+func (v *View) InstancesIn(g *GroupView) iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
 		for _, in := range v.instsOf(g.gid) {
 			if !yield(&in.Instance) {
 				return
@@ -151,8 +160,16 @@ func (v *View) EndedBefore(unixNano int64) bool {
 // GroupAllocs yields a group's allocations by index and Seq.
 func (v *View) GroupAllocs(key GroupKey) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
-		g, ok := v.group(key)
-		if !ok {
+		if g, ok := v.Group(key); ok {
+			v.AllocsIn(g)(yield)
+		}
+	}
+}
+
+// AllocsIn is as GroupAllocs, for a group of this view.
+func (v *View) AllocsIn(g *GroupView) iter.Seq[*Alloc] {
+	return func(yield func(*Alloc) bool) {
+		if g.allocs == 0 {
 			return
 		}
 		for k, a := range v.allocs.from(allocKey{gid: g.gid}) {
