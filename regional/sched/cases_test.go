@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/regional/sched"
@@ -92,8 +93,8 @@ func spoke(seen map[string]int, in sched.Input, p *sched.Plan) {
 			count("placed: whole gpu", g.ShareMilli == 1000)
 			count("placed: part of a gpu", g.ShareMilli < 1000)
 		}
-		for _, term := range pl.Terms {
-			count("placed: score by "+term.Name, term.Value != 0)
+		for _, term := range []string{"fit", "affinity", "anti-affinity", "spread", "reschedule"} {
+			count("placed: score by "+term, strings.Contains(pl.Why, " "+term+" "))
 		}
 	}
 	for _, u := range p.Unplaced {

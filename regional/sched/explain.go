@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -162,13 +163,11 @@ func (e *explainer) verdict(n *node) Verdict {
 	case (v.Taken == 0 || e.waits) && e.table.keeps(n.pos) != nil:
 		refuse(n, state.ReasonReserved)
 	}
-	v.Terms = e.terms(seen, e.affinity(seen), here, there)
+	v.Terms = e.terms(nil, seen, e.affinity(seen), here, there, strconv.Quote(e.value(n)))
 	if times := e.failed[n.ID]; times > 0 {
 		v.Terms = append(v.Terms, failedTerm(times, e.most()))
 	}
-	for _, term := range v.Terms {
-		v.Score += term.Value
-	}
+	v.Score = score(v.Terms)
 	return v
 }
 

@@ -22,7 +22,7 @@ type node struct {
 	// dedicated allocations it holds, all of dedicatedJob.
 	dedicated    int32
 	dedicatedJob state.JobKey
-	// planned are the jobs that this plan puts here.
+	// planned are the jobs that this plan puts here, each once in a row.
 	planned []state.JobKey
 	// checked is the number of the update that looked at it last.
 	checked uint64
@@ -160,7 +160,9 @@ func (t *table) take(n *node, ask *state.Ask, job state.JobKey, ports []state.Po
 	if ask.Dedicated {
 		t.dedicate(n, n.dedicated+1, job)
 	}
-	n.planned = append(n.planned, job)
+	if k := len(n.planned); k == 0 || n.planned[k-1] != job {
+		n.planned = append(n.planned, job)
+	}
 	t.changed = append(t.changed, n.pos)
 }
 

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"slices"
+	"strconv"
 )
 
 // ranking keeps a class's nodes by score, so that the best of all of them is
@@ -11,8 +12,9 @@ type ranking struct {
 	affinity []float64
 	bucket   []int32 // of each node: its spread value
 	buckets  int
-	kind     []bool // status and kind allow it
-	room     []bool // and it has room now
+	quoted   []string // the value of each bucket
+	kind     []bool   // status and kind allow it
+	room     []bool   // and it has room now
 	pushed   []uint32
 	fitting  int
 	// heaps of entries by bucket. An entry whose stamp is not its node's is
@@ -59,6 +61,7 @@ func newRanking(c *class) *ranking {
 			b = int32(len(values))
 			values[v] = b
 			r.heaps = append(r.heaps, nil)
+			r.quoted = append(r.quoted, strconv.Quote(v))
 		}
 		r.bucket[i] = b
 		if c.refuseRoom(n) == "" {

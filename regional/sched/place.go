@@ -2,6 +2,7 @@ package sched
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 	"strconv"
 
@@ -12,7 +13,7 @@ import (
 func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
 	num := func(ns ...int64) {
 		for _, n := range ns {
-			b = append(strconv.AppendInt(b, n, 10), ' ')
+			b = binary.AppendVarint(b, n)
 		}
 	}
 	str := func(ss ...string) {
@@ -24,8 +25,7 @@ func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
 	}
 	num(a.Resources.CPUMilli, a.Resources.MemoryBytes, a.Resources.DiskBytes)
 	str(a.Pool, a.Spread, job.Namespace, job.Job)
-	b = strconv.AppendBool(b, a.Dedicated)
-	b = strconv.AppendBool(b, job.Local)
+	num(flag(a.Dedicated), flag(job.Local))
 	num(int64(len(a.GPUs)))
 	for _, g := range a.GPUs {
 		num(int64(g.Count), int64(g.ShareMilli))
@@ -49,6 +49,13 @@ func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
 	str(a.Apart...)
 	str(a.Volumes...)
 	return b
+}
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // partShare of a group's instances may be placed at once beyond MaxPlaces.
@@ -76,6 +83,9 @@ func (d *decision) place(wants []want) {
 	// A part looks at all that its group has: parts grow with it, so that the
 	// looking grows with the job and not with its square.
 	most := max(d.in.MaxPlaces, len(d.live)/partShare)
+	if pk.fitting > 0 {
+		d.plan.Places = slices.Grow(d.plan.Places, min(many(wants), max(0, most-len(d.plan.Places))))
+	}
 	for w := range each(wants) {
 		if len(d.plan.Places) >= most {
 			d.plan.More = true
@@ -113,29 +123,49 @@ func (d *decision) place(wants []want) {
 }
 
 func (d *decision) placeOn(pk *picker, n *node, inst *state.Instance, failed int) {
-	here := pk.here[n.pos]
-	terms := pk.terms(n, pk.affinity[n.pos], here, pk.there[pk.bucket[n.pos]])
+	bucket := pk.bucket[n.pos]
+	terms := pk.terms(d.terms[:0], n, pk.affinity[n.pos], pk.here[n.pos], pk.there[bucket], pk.quoted[bucket])
 	if failed > 0 {
 		terms = append(terms, failedTerm(failed, pk.most()))
 	}
-	why := "best of " + strconv.Itoa(pk.choices()) + " fitting nodes of " + strconv.Itoa(len(d.nodes.nodes)) + ": " + termsText(terms)
-	d.give(pk.class, n, inst, terms, why)
+	d.terms = terms
+	d.give(pk.class, n, inst, score(terms), d.because(pk.choices(), terms))
 	d.placed = append(d.placed, n.pos)
 	pk.took(n)
 }
 
-// give writes a placement down and charges the node.
-func (d *decision) give(c *class, n *node, inst *state.Instance, terms []Term, why string) {
-	ports := n.givePorts(c.Ports, portStart(d.g.Key, inst))
-	gpus, _ := giveGPUs(n.GPUs, n.gpu, c.units)
-	var score float64
-	for _, t := range terms {
-		score += t.Value
+// maxWhys bounds the reasons that are kept: many placements have the same.
+const maxWhys = 1024
+
+// because says why a node was chosen.
+func (p *planner) because(choices int, terms []Term) string {
+	b := append(p.text[:0], "best of "...)
+	b = strconv.AppendInt(b, int64(choices), 10)
+	b = append(b, " fitting nodes of "...)
+	b = strconv.AppendInt(b, int64(len(p.nodes.nodes)), 10)
+	b = appendTerms(append(b, ": "...), terms)
+	p.text = b
+	why, ok := p.whys[string(b)]
+	if !ok {
+		if len(p.whys) == maxWhys {
+			clear(p.whys)
+		}
+		why = string(b)
+		p.whys[why] = why
 	}
+	return why
+}
+
+// give writes a placement down and charges the node.
+func (d *decision) give(c *class, n *node, inst *state.Instance, score float64, why string) {
+	var ports []state.PortGrant
+	if len(c.Ports) > 0 {
+		ports = n.givePorts(c.Ports, portStart(d.g.Key, inst))
+	}
+	gpus, _ := giveGPUs(n.GPUs, n.gpu, c.units)
 	d.plan.Places = append(d.plan.Places, Place{
 		Key: d.g.Key, JobVersion: d.job.Version, Index: inst.Index, NodeID: n.ID, NodeName: n.Name,
-		Epoch: inst.Epoch + 1, Resources: c.Resources, Ports: ports, GPUs: gpus,
-		Why: why, Score: score, Terms: terms,
+		Epoch: inst.Epoch + 1, Resources: c.Resources, Ports: ports, GPUs: gpus, Why: why, Score: score,
 	})
 	d.nodes.take(n, c.Ask, d.g.Key.JobKey(), ports, gpus)
 }
@@ -161,8 +191,7 @@ func portStart(key state.GroupKey, inst *state.Instance) uint64 {
 	return h
 }
 
-func termsText(terms []Term) string {
-	b := make([]byte, 0, 64)
+func appendTerms(b []byte, terms []Term) []byte {
 	for i, t := range terms {
 		if i > 0 {
 			b = append(b, ", "...)
@@ -176,7 +205,16 @@ func termsText(terms []Term) string {
 			b = append(b, ')')
 		}
 	}
-	return string(b)
+	return b
+}
+
+// score is the sum of its terms.
+func score(terms []Term) float64 {
+	sum := 0.0
+	for _, t := range terms {
+		sum += t.Value
+	}
+	return sum
 }
 
 // systemSlot decides about every node of the region.
@@ -232,7 +270,7 @@ func (d *decision) systemSlot() {
 			refused.add(n, r)
 			continue
 		}
-		d.give(c, n, inst, c.terms(n, 0, 0, 0), "a system job runs on every fitting node")
+		d.give(c, n, inst, fit(n.Capacity, n.free, c.Resources), "a system job runs on every fitting node")
 	}
 	if len(full.Ranges) > 0 {
 		slices.SortFunc(full.Ranges, func(a, b Range) int { return cmp.Compare(a.From, b.From) })

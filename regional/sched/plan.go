@@ -20,9 +20,8 @@ type Place struct {
 	Resources  state.Resources
 	Ports      []state.PortGrant
 	GPUs       []state.GPUGrant
-	Why        string // one line
+	Why        string // one line, with the score's terms
 	Score      float64
-	Terms      []Term
 }
 
 // Term is one part of a score; the score is their sum.

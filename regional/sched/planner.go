@@ -20,6 +20,11 @@ type Planner struct {
 	rankings map[string]*ranking
 	here     []int32 // scratch of pickers, all zeroes
 	key      []byte  // scratch of askKey
+	// whys are the reasons given lately, each one string; text and terms are
+	// what the next is made of.
+	whys  map[string]string
+	text  []byte
+	terms []Term
 	// current says that nodes are those of the plan in the making, made how many
 	// plans there were.
 	current bool
@@ -27,7 +32,9 @@ type Planner struct {
 }
 
 // NewPlanner knows nothing yet.
-func NewPlanner() *Planner { return &Planner{rankings: map[string]*ranking{}} }
+func NewPlanner() *Planner {
+	return &Planner{rankings: map[string]*ranking{}, whys: map[string]string{}}
+}
 
 // table answers the nodes as they are in the view, and as the plan has charged
 // them so far.

@@ -20,6 +20,15 @@ type want struct {
 	known     *state.Instance
 }
 
+// many counts the instances.
+func many(wants []want) int {
+	n := 0
+	for _, w := range wants {
+		n += int(w.to - w.index)
+	}
+	return n
+}
+
 // each lists the instances one by one.
 func each(wants []want) iter.Seq[want] {
 	return func(yield func(want) bool) {
