@@ -29,7 +29,8 @@ const (
 // a plan never needs to guess what is on its way.
 type scheduler struct {
 	l       *leader
-	planner *sched.Planner // the sequencer's
+	planner *sched.Planner // the sequencer's, as are ids
+	ids     ids
 	// open: the office has begun, and plans are wanted.
 	open atomic.Bool
 	// more: the latest plan was a part of a larger one.
@@ -72,7 +73,7 @@ func (s *scheduler) decide(view *state.View) decision {
 	plan := s.planner.Make(in)
 	s.more.Store(plan.More)
 	d := decision{retry: staleRetry, rest: restAfter(plan, time.Since(began)), settled: func() { s.note(in, plan) }}
-	for _, c := range plan.Commands(newID, perCommand) {
+	for _, c := range plan.Commands(s.ids.next, perCommand) {
 		d.commands = append(d.commands, state.Command{ApplyPlan: &c})
 	}
 	back, again := accept.Return(accept.Input{

@@ -244,27 +244,29 @@ func (p *Plan) Commands(newID func() string, perCommand int) []state.ApplyPlan {
 			out = append(out, state.ApplyPlan{})
 			room = perCommand
 		}
-		room--
 		return &out[len(out)-1]
 	}
 	for _, s := range p.Stops {
 		c := last()
 		c.Stops = append(c.Stops, state.StopAlloc{ID: s.AllocID, Reason: s.Reason, Message: s.Message, GiveUp: s.GiveUp})
+		room--
 	}
-	for i := range p.Places {
-		pl := &p.Places[i]
-		c := last()
-		if n := len(c.Places); n == 0 || c.Places[n-1].Key != pl.Key || c.Places[n-1].JobVersion != pl.JobVersion {
-			c.Places = append(c.Places, state.PlaceGroup{Key: pl.Key, JobVersion: pl.JobVersion})
+	allocs := make([]state.PlaceAlloc, len(p.Places)) // in one piece: most groups are small
+	for from := 0; from < len(p.Places); {
+		c, first := last(), &p.Places[from]
+		to := from
+		for ; to < len(p.Places) && room > 0 && p.Places[to].Key == first.Key && p.Places[to].JobVersion == first.JobVersion; to++ {
+			pl := &p.Places[to]
+			allocs[to] = state.PlaceAlloc{ID: newID(), Index: pl.Index, NodeID: pl.NodeID, Ports: pl.Ports, GPUs: pl.GPUs, Why: pl.Why}
+			room--
 		}
-		g := &c.Places[len(c.Places)-1]
-		g.Allocs = append(g.Allocs, state.PlaceAlloc{
-			ID: newID(), Index: pl.Index, NodeID: pl.NodeID, Ports: pl.Ports, GPUs: pl.GPUs, Why: pl.Why,
-		})
+		c.Places = append(c.Places, state.PlaceGroup{Key: first.Key, JobVersion: first.JobVersion, Allocs: allocs[from:to:to]})
+		from = to
 	}
 	for _, h := range p.Proven {
 		c := last()
 		c.Proven = append(c.Proven, state.ProveAlloc{ID: h.AllocID, UpUnixNano: h.UpUnixNano})
+		room--
 	}
 	return out
 }
