@@ -118,46 +118,61 @@ func keeps(view *state.View, node string) []*state.Alloc {
 	return append(held, ended[max(0, len(ended)-keptEnded):]...)
 }
 
-// orderBatch is a batch as the agent reads it.
-func (l *leader) orderBatch(view *state.View, b link.Batch[uint64]) *nusav1.AllocOrders {
-	out := &nusav1.AllocOrders{
+// orderer makes orders for an agent: each once, and what those of a group share,
+// as large jobs have many on a node, once.
+type orderer struct {
+	l    *leader
+	view *state.View
+	made []*nusav1.AllocOrder // nil for what is no longer stored
+	// The latest group, its allocations' job version among it.
+	group   groupVersion
+	encoded []byte
+	jobType string
+}
+
+// groupVersion is a group of a version of a job.
+type groupVersion struct {
+	state.GroupKey
+	version int64
+}
+
+// size makes an item's order and answers roughly how many bytes it has.
+func (o *orderer) size(item link.Item[uint64]) int {
+	const envelope = 512
+	order, err := o.order(item)
+	if err != nil {
+		// Forgotten since the outbox was filled: its removal follows.
+		o.l.log.Debug("order left out", "alloc", item.Key, "error", err)
+	}
+	o.made = append(o.made, order)
+	return envelope + len(order.GetGroup())
+}
+
+func (o *orderer) order(item link.Item[uint64]) (*nusav1.AllocOrder, error) {
+	a, found := o.view.Alloc(item.Key)
+	if !found {
+		return nil, fmt.Errorf("allocation %s is not stored", item.Key)
+	}
+	if of := (groupVersion{a.Key(), a.JobVersion}); of != o.group || o.encoded == nil {
+		encoded, jobType, err := orderedGroup(o.view, a)
+		if err != nil {
+			return nil, err
+		}
+		o.group, o.encoded, o.jobType = of, encoded, jobType
+	}
+	return &nusav1.AllocOrder{
+		Allocation: orderedAlloc(a, o.l.s.cfg.Region.GetName()),
+		Group:      o.encoded, JobType: o.jobType,
+		Incarnation: a.Incarnation, Index: a.OrderIndex,
+	}, nil
+}
+
+// batch is one that was bounded by size, as the agent reads it.
+func (o *orderer) batch(b link.Batch[uint64]) *nusav1.AllocOrders {
+	made := o.made[:len(b.Items)] // another may have been one too many
+	return &nusav1.AllocOrders{
 		Full: b.Full, Last: b.Last, Removed: b.Removed,
 		Position: positionToWire(state.Position(b.Position)),
-	}
-	for _, item := range b.Items {
-		a, group, jobType, err := ordered(view, item.Key)
-		if err != nil {
-			// Forgotten since the outbox was filled: its removal follows.
-			l.log.Debug("order left out", "alloc", item.Key, "error", err)
-			continue
-		}
-		out.Orders = append(out.Orders, &nusav1.AllocOrder{
-			Allocation: orderedAlloc(a, l.s.cfg.Region.GetName()),
-			Group:      group, JobType: jobType,
-			Incarnation: a.Incarnation, Index: a.OrderIndex,
-		})
-	}
-	return out
-}
-
-// ordered is an allocation with what its agent has to know of its group.
-func ordered(view *state.View, id string) (a *state.Alloc, group []byte, jobType string, err error) {
-	a, found := view.Alloc(id)
-	if !found {
-		return nil, nil, "", fmt.Errorf("allocation %s is not stored", id)
-	}
-	group, jobType, err = orderedGroup(view, a)
-	return a, group, jobType, err
-}
-
-// orderSize estimates an order's bytes on the wire.
-func (l *leader) orderSize(view *state.View) func(link.Item[uint64]) int {
-	return func(item link.Item[uint64]) int {
-		const envelope = 512
-		_, group, _, err := ordered(view, item.Key)
-		if err != nil {
-			return envelope
-		}
-		return envelope + len(group)
+		Orders:   slices.DeleteFunc(made, func(o *nusav1.AllocOrder) bool { return o == nil }),
 	}
 }

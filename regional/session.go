@@ -415,11 +415,12 @@ func (ss *agentSession) nextOrders() *nusav1.AllocOrders {
 	if n.dirty {
 		n.fill(view, ss.l.epoch)
 	}
-	batch, more := ss.cursor.NextWithin(maxBatchItems, maxBatchBytes, ss.l.orderSize(view))
+	o := orderer{l: ss.l, view: view}
+	batch, more := ss.cursor.NextWithin(maxBatchItems, maxBatchBytes, o.size)
 	if !more {
 		return nil
 	}
-	return ss.l.orderBatch(view, batch)
+	return o.batch(batch)
 }
 
 // conn is a client connection to the agent, through a tunnel that it opens when
