@@ -299,6 +299,7 @@ func (s *session) welcome(w *nusav1.MasterWelcome) error {
 	s.silence = positive(w.GetLease().AsDuration(), defaultLease)
 	s.watchdog.Stop()
 	s.watchdog = time.AfterFunc(s.silence, func() { s.end(fmt.Errorf("%w for %s", errSilent, s.silence)) })
+	s.engine.reports.ack(corePosition(w.GetReports())) // the last acknowledgement may not have come
 	s.cursor = s.engine.reports.cursor(corePosition(w.GetReports()))
 	s.log.Info("connected to the master", "term", w.GetTerm(), "incarnation", w.GetIncarnation())
 	s.group.Go(func() error { return s.sampleStats(positive(w.GetStatsInterval().AsDuration(), defaultStats)) })

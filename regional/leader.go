@@ -77,7 +77,6 @@ type leader struct {
 	seq    *sequencer
 	verify *verifier
 	agents *agents
-	desks  desks
 	sched  *scheduler
 	uplink *uplink
 	prober *prober
@@ -140,7 +139,7 @@ func (s *server) leadership(ctx context.Context) error {
 		verify: newVerifier(func() error { return s.quorum.VerifyLeader().Error() }),
 	}
 	l.log = s.cfg.Logger.With("term", l.term)
-	l.agents, l.desks = newAgents(l), newDesks()
+	l.agents = newAgents(l)
 	l.sched = newScheduler(l)
 	l.uplink = newUplink(l)
 	l.prober = newProber(l)
@@ -231,14 +230,22 @@ func (l *leader) committed(results []state.Result) {
 
 // do commits a command, waiting in turn when the queue is full.
 func (l *leader) do(ctx context.Context, cmd state.Command) (state.Result, error) {
+	p, err := l.begin(ctx, cmd)
+	if err != nil {
+		return state.Result{}, err
+	}
+	return p.wait(ctx)
+}
+
+// begin is do without the wait for the commit.
+func (l *leader) begin(ctx context.Context, cmd state.Command) (*proposal, error) {
 	for {
-		r, err := l.seq.do(ctx, cmd)
+		p, err := l.seq.start(cmd)
 		if !errors.Is(err, ErrQueueFull) {
-			return r, err
+			return p, err
 		}
-		pause(ctx, 10*time.Millisecond)
-		if ctx.Err() != nil {
-			return r, err
+		if pause(ctx, 10*time.Millisecond); ctx.Err() != nil {
+			return nil, err
 		}
 	}
 }

@@ -3,6 +3,7 @@ package regional_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -287,4 +288,52 @@ func TestStrangersAreRefused(t *testing.T) {
 			return ok
 		})
 	})
+}
+
+// TestAcknowledgements: that something runs is acknowledged with the next grant
+// of a lease, that it has ended at once: an agent that leaves waits for it.
+func TestAcknowledgements(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.server(1)
+		w.master(1)
+		a := w.agent("n1", runs)
+		w.eventually("the empty set is acknowledged", func() bool { return w.acked(a) })
+		w.submit(1, spec("web", 1))
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
+		var grants int
+		a.held(func(a *fakeAgent) { grants = a.grants })
+		if w.acked(a) {
+			t.Error("that it runs is acknowledged with nothing else to say")
+		}
+		w.eventually("a grant", func() bool {
+			granted := false
+			a.held(func(a *fakeAgent) { granted = a.grants > grants })
+			return granted
+		})
+		synctest.Wait()
+		if !w.acked(a) {
+			t.Error("that it runs is not acknowledged with the next grant")
+		}
+
+		ctx, cancel := callCtx()
+		defer cancel()
+		if _, err := nusav1.NewJobsClient(w.conn(1)).Stop(ctx, &nusav1.StopJobRequest{Job: ref("web")}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		w.eventually("the end is acknowledged", func() bool { return w.running(1)["n1"] == 0 && w.acked(a) })
+		if took := time.Since(began); took > nodeLease/10 {
+			t.Errorf("the end is acknowledged after %v", took)
+		}
+	})
+}
+
+// acked says that the master has acknowledged all that an agent has said.
+func (w *world) acked(a *fakeAgent) bool {
+	all := false
+	a.held(func(a *fakeAgent) {
+		p := a.reports.Position()
+		all = a.acked.GetEpoch() == p.Epoch && a.acked.GetSequence() == p.Sequence
+	})
+	return all
 }

@@ -3,9 +3,7 @@ package regional
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -45,7 +43,9 @@ type agentSession struct {
 	node   *agentNode
 	stream agentStream
 	hello  *nusav1.AgentHello
-	inbox  *link.Inbox[*nusav1.AllocReport] // only the receiver's
+	// Only the receiver's: its set of reports, and those on their way into the log.
+	inbox  *link.Inbox[state.AllocReport]
+	flying *proposal
 
 	mu sync.Mutex
 	// sending: somebody sends, or nobody may any more; again: and shall look once
@@ -60,12 +60,14 @@ type agentSession struct {
 	// come.
 	unheard bool
 
-	cursor  *link.Cursor[uint64]
-	ack     *nusav1.Position
-	grants  []uint64
-	tunnels []string
-	servers bool
-	tunnel  *grpc.ClientConn
+	cursor *link.Cursor[uint64]
+	// owed is up to where reports are, or soon will be, committed that the agent
+	// was not told of; acked is what it was told.
+	owed, acked state.Position
+	grants      []uint64
+	tunnels     []string
+	servers     bool
+	tunnel      *grpc.ClientConn
 }
 
 // serve is the master's end of an agent's stream, from its hello on.
@@ -83,7 +85,7 @@ func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	}
 	ss := &agentSession{
 		l: a.l, node: a.node(hello.GetNodeId()), stream: stream, hello: hello,
-		inbox: link.NewInbox[*nusav1.AllocReport](maxReports), sending: true, // the welcome goes first
+		inbox: link.NewInbox[state.AllocReport](maxReports), sending: true, // the welcome goes first
 	}
 	defer ss.detach()
 	if err := aside(func() error { return ss.greet(ctx) }); err != nil {
@@ -244,71 +246,6 @@ func (ss *agentSession) heard(change int) {
 	ss.node.mu.Unlock()
 }
 
-// receive handles what the agent says, one thing after the other, until the
-// stream ends.
-func (ss *agentSession) receive(ctx context.Context) error {
-	for {
-		m, err := ss.stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if ss.isSuperseded() {
-			return errSuperseded
-		}
-		ss.heard(+1)
-		err = ss.handle(ctx, m)
-		ss.heard(-1)
-		if err != nil {
-			return err
-		}
-		if ss.isDue() && ss.mayFlush() {
-			ss.l.s.streams.Go(ss.flush)
-		}
-	}
-}
-
-func (ss *agentSession) handle(ctx context.Context, m *nusav1.AgentMessage) error {
-	if st := m.GetStats(); st != nil {
-		ss.node.mu.Lock()
-		ss.node.stats, ss.node.statsAt = st, ss.l.s.cfg.Clock()-max(st.GetAge().AsDuration(), 0)
-		ss.node.mu.Unlock()
-	}
-	// Of orders_ack nothing follows: the outbox resends by what the next hello says.
-	switch m := m.GetKind().(type) {
-	case *nusav1.AgentMessage_Lease:
-		if err := ss.caughtUp(ctx); err != nil { // what the master lacked comes before the first
-			return err
-		}
-		// Granted only by who is sure to lead: see verifier.
-		if err := ss.l.verify.wait(ctx); err != nil {
-			return err
-		}
-		return ss.later(func() error {
-			if len(ss.grants) >= maxGrants {
-				return status.Error(codes.ResourceExhausted, "too many lease requests without reading the grants")
-			}
-			ss.grants = append(ss.grants, m.Lease.GetId())
-			return nil
-		})
-	case *nusav1.AgentMessage_Reports:
-		return ss.reports(ctx, m.Reports)
-	case *nusav1.AgentMessage_Inventory:
-		ss.hello.Inventory = m.Inventory
-		if refused := ss.l.refuse(ss.hello); refused != nil {
-			return status.Error(codes.InvalidArgument, refused.GetMessage())
-		}
-		return aside(func() error { return ss.register(ctx) })
-	case *nusav1.AgentMessage_Goodbye:
-		return aside(func() error { return ss.goodbye(ctx, m.Goodbye) })
-	case *nusav1.AgentMessage_Hello:
-		return status.Error(codes.FailedPrecondition, "a second hello on a stream")
-	}
-	return nil // nothing else, or of a newer protocol
-}
-
 // later changes what is to be sent; the receiver sends it when it has handled
 // its message.
 func (ss *agentSession) later(change func() error) error {
@@ -325,19 +262,6 @@ func (ss *agentSession) isDue() bool {
 	due := ss.due
 	ss.due = false
 	return due
-}
-
-// goodbye commits that the node left on purpose.
-func (ss *agentSession) goodbye(ctx context.Context, g *nusav1.Goodbye) error {
-	ss.node.mu.Lock()
-	ss.node.left = true
-	ss.node.mu.Unlock()
-	ss.l.log.Info("node leaves", "node", ss.hello.GetName(), "id", ss.node.id, "message", g.GetMessage())
-	ss.l.events.Add("node.left", ss.hello.GetName(), "%s", g.GetMessage())
-	if _, err := ss.l.do(ctx, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeLeft}}); err != nil {
-		return err
-	}
-	return ss.neverBegun(ctx)
 }
 
 // neverBegun ends what was put on a node while its agent left: an agent says
@@ -370,8 +294,8 @@ func (ss *agentSession) send() error {
 		return errNoMaster
 	}
 	ss.mu.Lock()
-	grants, ack, tunnels, servers := ss.grants, ss.ack, ss.tunnels, ss.servers
-	ss.grants, ss.ack, ss.tunnels, ss.servers = nil, nil, nil, false
+	grants, ack, tunnels, servers := ss.grants, ss.ack(), ss.tunnels, ss.servers
+	ss.grants, ss.tunnels, ss.servers = nil, nil, false
 	ss.mu.Unlock()
 	var out []*nusav1.MasterMessage
 	for _, id := range grants {
@@ -401,6 +325,23 @@ func (ss *agentSession) send() error {
 			return err
 		}
 	}
+}
+
+// ack is how far the log has the agent's reports, if it was not told; else nil.
+// ss.mu is held.
+func (ss *agentSession) ack() *nusav1.Position {
+	if ss.owed == (state.Position{}) {
+		return nil
+	}
+	at := ss.l.s.fsm.View().Reports(ss.node.id)
+	if at == ss.owed {
+		ss.owed = state.Position{}
+	}
+	if at == ss.acked {
+		return nil
+	}
+	ss.acked = at
+	return positionToWire(at)
 }
 
 func (ss *agentSession) nextOrders() *nusav1.AllocOrders {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
-	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -32,11 +31,11 @@ func TestReportsFitEntries(t *testing.T) {
 		t.Fatalf("charged for %d", u.Allocs)
 	}
 
-	change := link.Change[*nusav1.AllocReport]{Full: true, Position: link.Position{Epoch: "e", Sequence: 7}}
+	change := link.Change[state.AllocReport]{Full: true, Position: link.Position{Epoch: "e", Sequence: 7}}
 	for i := range 10_000 {
 		id := fmt.Sprintf("00000000-0000-0000-0000-%012d", i)
-		change.Upserts = append(change.Upserts, link.Item[*nusav1.AllocReport]{Key: id, Value: &nusav1.AllocReport{
-			Id: id, State: nusav1.AllocState_ALLOC_STATE_RUNNING, Message: strings.Repeat("m", i%200),
+		change.Upserts = append(change.Upserts, link.Item[state.AllocReport]{Key: id, Value: state.AllocReport{
+			ID: id, State: state.Running, Message: strings.Repeat("m", i%200),
 		}})
 	}
 	cmds := agentReports(st.Snapshot(), "n", change)

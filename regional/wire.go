@@ -86,29 +86,6 @@ func answerToWire(a *state.Answer) *nusav1.SlotAnswer {
 	}
 }
 
-// tasksToStore keeps the task states of a report as the state's opaque bytes.
-func tasksToStore(tasks map[string]*nusav1.TaskState) []byte {
-	if len(tasks) == 0 {
-		return nil
-	}
-	raw, _ := stable.Marshal(&nusav1.Allocation{Tasks: tasks}) // decoded from the wire: it encodes again
-	return raw
-}
-
-// unrest is how often tasks were restarted, and whether one of an allocation
-// that runs has ended and is to be restarted.
-func unrest(r *nusav1.AllocReport) (restarts int32, down bool) {
-	for _, t := range r.GetTasks() {
-		restarts += t.GetRestarts()
-		switch t.GetState() {
-		case nusav1.AllocState_ALLOC_STATE_RUNNING, nusav1.AllocState_ALLOC_STATE_COMPLETE:
-		default:
-			down = true
-		}
-	}
-	return restarts, down && r.GetState() == nusav1.AllocState_ALLOC_STATE_RUNNING
-}
-
 func tasksFromStore(raw []byte) map[string]*nusav1.TaskState {
 	var a nusav1.Allocation
 	if err := proto.Unmarshal(raw, &a); err != nil {

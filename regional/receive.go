@@ -1,0 +1,174 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// Fields of AgentMessage: its kinds, and what any of them may take along.
+const (
+	helloField, leaseField, reportsField, statsField, inventoryField, goodbyeField = 1, 2, 4, 5, 6, 7
+)
+
+// said is one message of an agent: its kind, 0 = none, and encoded what it holds.
+type said struct {
+	kind        protowire.Number
+	body, stats []byte
+}
+
+// receive handles what the agent says, one thing after the other, until the
+// stream ends.
+func (ss *agentSession) receive(ctx context.Context) error {
+	for {
+		m, err := ss.recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if ss.isSuperseded() {
+			return errSuperseded
+		}
+		ss.heard(+1)
+		if err = ss.landed(ctx); err == nil {
+			err = ss.handle(ctx, m)
+		}
+		ss.heard(-1)
+		if err != nil {
+			return err
+		}
+		if ss.isDue() && ss.mayFlush() {
+			ss.l.s.streams.Go(ss.flush)
+		}
+	}
+}
+
+// recv is the next message as it stands on the wire: to decode it would need a
+// deep stack. To a message without fields all that is said is unknown, and kept.
+func (ss *agentSession) recv() (said, error) {
+	var m emptypb.Empty
+	if err := ss.stream.RecvMsg(&m); err != nil {
+		return said{}, err
+	}
+	var out said
+	s := scan{rest: m.ProtoReflect().GetUnknown()}
+	for s.next() {
+		switch s.num {
+		case statsField:
+			out.stats = s.b
+		case helloField, leaseField, reportsField, inventoryField, goodbyeField:
+			out.kind, out.body = s.num, s.b
+		}
+	}
+	return out, s.err
+}
+
+func (ss *agentSession) handle(ctx context.Context, m said) error {
+	if m.stats != nil {
+		if err := ss.measured(m.stats); err != nil {
+			return err
+		}
+	}
+	// Of orders_ack nothing follows: the outbox resends by what the next hello says.
+	switch m.kind {
+	case leaseField:
+		if err := ss.caughtUp(ctx); err != nil { // what the master lacked comes before the first
+			return err
+		}
+		// Granted only by who is sure to lead: see verifier.
+		if err := ss.l.verify.wait(ctx); err != nil {
+			return err
+		}
+		return ss.grant(m.body)
+	case reportsField:
+		return ss.reports(ctx, m.body)
+	case inventoryField:
+		return aside(func() error { return ss.inventory(ctx, m.body) })
+	case goodbyeField:
+		return aside(func() error { return ss.goodbye(ctx, m.body) })
+	case helloField:
+		return status.Error(codes.FailedPrecondition, "a second hello on a stream")
+	}
+	return nil // nothing else, or of a newer protocol
+}
+
+// grant has a lease granted that was asked for.
+func (ss *agentSession) grant(raw []byte) error {
+	var id uint64
+	s := scan{rest: raw}
+	for s.next() {
+		if s.num == 1 {
+			id = s.v
+		}
+	}
+	if s.err != nil {
+		return s.err
+	}
+	return ss.later(func() error {
+		if len(ss.grants) >= maxGrants {
+			return status.Error(codes.ResourceExhausted, "too many lease requests without reading the grants")
+		}
+		ss.grants = append(ss.grants, id)
+		return nil
+	})
+}
+
+// measured notes the node's statistics.
+func (ss *agentSession) measured(raw []byte) error {
+	st := &nusav1.NodeStats{}
+	if err := decode(raw, st); err != nil {
+		return err
+	}
+	ss.node.mu.Lock()
+	ss.node.stats, ss.node.statsAt = st, ss.l.s.cfg.Clock()-max(st.GetAge().AsDuration(), 0)
+	ss.node.mu.Unlock()
+	return nil
+}
+
+// inventory registers the node as it is now.
+func (ss *agentSession) inventory(ctx context.Context, raw []byte) error {
+	ss.hello.Inventory = &nusav1.NodeInventory{}
+	if err := decode(raw, ss.hello.Inventory); err != nil {
+		return err
+	}
+	if refused := ss.l.refuse(ss.hello); refused != nil {
+		return status.Error(codes.InvalidArgument, refused.GetMessage())
+	}
+	return ss.register(ctx)
+}
+
+// goodbye commits that the node left on purpose.
+func (ss *agentSession) goodbye(ctx context.Context, raw []byte) error {
+	var g nusav1.Goodbye
+	if err := decode(raw, &g); err != nil {
+		return err
+	}
+	ss.node.mu.Lock()
+	ss.node.left = true
+	ss.node.mu.Unlock()
+	ss.l.log.Info("node leaves", "node", ss.hello.GetName(), "id", ss.node.id, "message", g.GetMessage())
+	ss.l.events.Add("node.left", ss.hello.GetName(), "%s", g.GetMessage())
+	if _, err := ss.l.do(ctx, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeLeft}}); err != nil {
+		return err
+	}
+	return ss.neverBegun(ctx)
+}
+
+// decode is proto.Unmarshal with the error that gRPC has for it.
+func decode(raw []byte, m proto.Message) error {
+	if err := proto.Unmarshal(raw, m); err != nil {
+		return malformed(err)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package regional
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"pgregory.net/rapid"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// anyReports are a message of reports, tasks in several states among them.
+var anyReports = rapid.Custom(func(t *rapid.T) *nusav1.AllocReports {
+	text, number := rapid.StringMatching(`[a-z€]{0,6}`), rapid.Int32Range(0, 300)
+	stateOf := rapid.Map(rapid.Int32Range(0, 9), func(n int32) nusav1.AllocState { return nusav1.AllocState(n) })
+	m := &nusav1.AllocReports{
+		Full: rapid.Bool().Draw(t, "full"), Last: rapid.Bool().Draw(t, "last"),
+		Removed: rapid.SliceOfN(text, 0, 3).Draw(t, "removed"),
+	}
+	if rapid.Bool().Draw(t, "positioned") {
+		m.Position = &nusav1.Position{Epoch: text.Draw(t, "epoch"), Sequence: rapid.Uint64().Draw(t, "sequence")}
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "reports") {
+		r := &nusav1.AllocReport{
+			Id: text.Draw(t, "id"), State: stateOf.Draw(t, "state"), Declined: rapid.Bool().Draw(t, "declined"),
+			Reason: nusav1.Reason(rapid.Int32Range(0, 40).Draw(t, "reason")), Message: text.Draw(t, "message"),
+			Incarnation: 3, Index: 7, Tasks: map[string]*nusav1.TaskState{},
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "tasks") {
+			r.Tasks[text.Draw(t, "task")] = &nusav1.TaskState{
+				State: stateOf.Draw(t, "task state"), Restarts: number.Draw(t, "restarts"), ExitCode: number.Draw(t, "exit"),
+				Started: &timestamppb.Timestamp{Seconds: 5}, Events: []*nusav1.TaskEvent{{Type: text.Draw(t, "event")}},
+			}
+		}
+		m.Reports = append(m.Reports, r)
+	}
+	return m
+})
+
+// TestReadReports: what is read off the wire by hand is what the generated code
+// reads, and tasks that are equal are stored as equal bytes.
+func TestReadReports(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := anyReports.Draw(t, "reports")
+		raw, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readReports(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := link.Batch[state.AllocReport]{Full: m.Full, Last: m.Last, Position: link.Position(positionFromWire(m.GetPosition()))}
+		for _, r := range m.Reports {
+			restarts, down := int32(0), false
+			for _, s := range r.Tasks {
+				restarts += s.Restarts
+				down = down || s.State != nusav1.AllocState_ALLOC_STATE_RUNNING && s.State != nusav1.AllocState_ALLOC_STATE_COMPLETE
+			}
+			var tasks []byte
+			if len(r.Tasks) > 0 {
+				if tasks, err = stable.Marshal(&nusav1.Allocation{Tasks: r.Tasks}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want.Items = append(want.Items, link.Item[state.AllocReport]{Key: r.Id, Value: state.AllocReport{
+				ID: r.Id, State: state.AllocState(r.State), Declined: r.Declined, Reason: reasonFromWire(r.Reason), Message: r.Message,
+				Tasks: tasks, Restarts: restarts, Down: down && r.State == nusav1.AllocState_ALLOC_STATE_RUNNING,
+			}})
+		}
+		if !slices.Equal(got.Removed, m.Removed) {
+			t.Fatalf("removed %q, want %q", got.Removed, m.Removed)
+		}
+		got.Removed = nil
+		if a, b := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); a != b {
+			t.Fatalf("read  %s\nwant %s", a, b)
+		}
+	})
+}
+
+// FuzzReadReports: whatever an agent sends, nothing panics.
+func FuzzReadReports(f *testing.F) {
+	raw, _ := proto.Marshal(anyReports.Example(1))
+	f.Add(raw)
+	f.Fuzz(func(_ *testing.T, raw []byte) { _, _ = readReports(raw) })
+}
