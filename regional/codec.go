@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"reflect"
 	"runtime"
 	"slices"
 
@@ -44,29 +45,20 @@ func newDialect() *codec.MsgpackHandle {
 type entryWriter struct {
 	entry   []byte // in the making; empty = nothing in it
 	command []byte // the latest command
-	enc     *codec.Encoder
-}
-
-func newEntryWriter() *entryWriter {
-	return &entryWriter{enc: codec.NewEncoderBytes(new([]byte), dialect)}
 }
 
 // add takes one more command; false when it does not fit the entry with what is
 // in it.
-func (w *entryWriter) add(cmd *state.Command) (bool, error) {
-	w.command = w.command[:0]
-	w.enc.ResetBytes(&w.command)
-	if err := w.enc.Encode(cmd); err != nil {
-		return false, fmt.Errorf("encode a command: %w", err)
-	}
+func (w *entryWriter) add(cmd *state.Command) bool {
+	w.command = appendMsgpack(w.command[:0], reflect.ValueOf(cmd))
 	if len(w.entry) == 0 {
 		w.entry = append(w.entry, formatVersion)
 	} else if len(w.entry)+len(w.command) > maxEntry {
-		return false, nil
+		return false
 	}
 	w.entry = binary.AppendUvarint(w.entry, uint64(len(w.command)))
 	w.entry = append(w.entry, w.command...)
-	return true, nil
+	return true
 }
 
 // take is the entry, nil when nothing is in it; the next one begins.
@@ -108,7 +100,7 @@ func decodeEntry(entry []byte) ([]state.Command, error) {
 	return out, nil
 }
 
-// snapshotTurn is after how many records, of some 10 µs each, the writer lets
+// snapshotTurn is after how many records, of some µs each, the writer lets
 // others go first: decisions must not wait for the end of its time slice.
 const snapshotTurn = 32
 
@@ -118,10 +110,11 @@ func writeSnapshot(w io.Writer, view *state.View) error {
 	if err := buf.WriteByte(formatVersion); err != nil {
 		return err
 	}
-	enc := codec.NewEncoder(buf, dialect)
+	var record []byte
 	n := 0
 	for r := range view.Records() {
-		if err := enc.Encode(&r); err != nil {
+		record = appendMsgpack(record[:0], reflect.ValueOf(&r))
+		if _, err := buf.Write(record); err != nil {
 			return err
 		}
 		if n++; n%snapshotTurn == 0 {

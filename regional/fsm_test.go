@@ -20,10 +20,8 @@ func encoded(t testing.TB, cmds ...state.Command) []byte {
 	t.Helper()
 	entry := []byte{formatVersion}
 	for _, c := range cmds {
-		w := newEntryWriter()
-		if _, err := w.add(&c); err != nil {
-			t.Fatal(err)
-		}
+		var w entryWriter
+		w.add(&c)
 		entry = append(entry, w.take()[1:]...)
 	}
 	return entry

@@ -98,7 +98,7 @@ type sequencer struct {
 	landed chan struct{}
 
 	// The following are the proposing goroutine's.
-	writer *entryWriter
+	writer entryWriter
 	ahead  *ahead
 	next   *proposal // that did not fit into the entry before
 	// due: something is to be decided, but not before then; zero = nothing is.
@@ -130,7 +130,7 @@ type decision struct {
 
 func newSequencer(log raftLog, f *fsm, decide func(*state.View) decision, committed func([]state.Result)) *sequencer {
 	return &sequencer{
-		log: log, fsm: f, decide: decide, committed: committed, writer: newEntryWriter(),
+		log: log, fsm: f, decide: decide, committed: committed,
 		queue: make(chan *proposal, queueLimit), wake: make(chan struct{}, 1),
 		ended: make(chan struct{}), landed: make(chan struct{}, 1),
 	}
@@ -322,14 +322,10 @@ func (q *sequencer) gather(e *entry) {
 				return
 			}
 		}
-		switch fits, err := q.writer.add(&q.next.cmd); {
-		case err != nil:
-			q.next.done <- outcome{err: err}
-		case !fits:
+		if !q.writer.add(&q.next.cmd) {
 			return
-		default:
-			e.proposals = append(e.proposals, q.next)
 		}
+		e.proposals = append(e.proposals, q.next)
 		q.next = nil
 	}
 }
@@ -366,14 +362,10 @@ func (q *sequencer) follow(d decision, e *entry, flying chan<- entry) error {
 	changed := len(d.commands) == 0
 	for _, cmd := range d.commands {
 		cmd.NowUnixNano = time.Now().UnixNano()
-		fits, err := q.writer.add(&cmd)
-		if err == nil && !fits {
+		if !q.writer.add(&cmd) {
 			q.send(e, flying)
 			*e = entry{}
-			_, err = q.writer.add(&cmd)
-		}
-		if err != nil {
-			return err
+			q.writer.add(&cmd)
 		}
 		for _, r := range q.ahead.apply([]state.Command{cmd}) {
 			changed = changed || r.Changed
