@@ -30,7 +30,11 @@ func (f *fsm) begin(last uint64) *ahead {
 // apply adds commands to the entry in the making and answers their results.
 func (a *ahead) apply(cmds []state.Command) []state.Result {
 	results := applyCommands(a.st, a.index, cmds)
-	a.results = append(a.results, results...)
+	if a.results == nil {
+		a.results = results
+	} else {
+		a.results = append(a.results, results...)
+	}
 	return results
 }
 

@@ -66,6 +66,7 @@ func (a *Alloc) Shown() AllocState {
 // Placed is what allocations have in common that were placed in one generation
 // of a slot. It is shared: never written to.
 type Placed struct {
+	gid       uint32 // of the group
 	Namespace string
 	Job       string
 	Group     string
@@ -180,10 +181,12 @@ func newSharing() sharing {
 }
 
 // alloc is the inverse of record, for an allocation of that group.
-func (s *sharing) alloc(r *AllocRecord, g GroupKey) *Alloc {
+func (s *sharing) alloc(r *AllocRecord, of *group) *Alloc {
+	g := &of.key
 	return &Alloc{
 		ID: r.ID, Seq: r.Seq, Index: r.Index,
 		Placed: shared(s.placed, Placed{
+			gid:       of.gid,
 			Namespace: g.Namespace, Job: g.Job, Group: g.Group, Local: g.Local, Dedicated: r.Dedicated,
 			JobVersion: r.JobVersion, GroupHash: r.GroupHash, Run: r.Run, Generation: r.Generation,
 			Incarnation: r.Incarnation, Resources: r.Resources,

@@ -7,7 +7,7 @@ import (
 
 // putAlloc stores a new or changed allocation, which the caller gives away,
 // and keeps charges, indexes and counts in step.
-func (t *txn) putAlloc(a *Alloc) { t.putAllocOf(t.groupFor(a.Key()), a) }
+func (t *txn) putAlloc(a *Alloc) { t.putAllocOf(t.groupOf(a), a) }
 
 // putAllocOf is putAlloc where the group is at hand, which may be written to.
 func (t *txn) putAllocOf(g *group, a *Alloc) {
@@ -53,7 +53,7 @@ func end(a *Alloc, s AllocState, reason Reason, message string) {
 
 // freed remembers for its instance how the newest allocation ended.
 func (t *txn) freed(a *Alloc) {
-	g := t.groupFor(a.Key())
+	g := t.groupOf(a)
 	in, known := t.insts.get(instKey{g.gid, a.Index})
 	if !known || in.Epoch != a.Epoch {
 		return
@@ -68,7 +68,7 @@ func (t *txn) freed(a *Alloc) {
 // reschedule policy. Ends of an older form of the group, or of an earlier run,
 // say nothing.
 func (t *txn) judge(a *Alloc, asked bool) {
-	g := t.groupFor(a.Key())
+	g := t.groupOf(a)
 	in, known := t.insts.get(instKey{g.gid, a.Index})
 	if !known || in.Epoch != a.Epoch || in.Hash != a.GroupHash || !sameRun(in.Run, a.Run) {
 		return
@@ -138,8 +138,7 @@ func Backoff(p Reschedule, n int32) time.Duration {
 // charge adds an allocation to its node's use, or takes it off.
 func (t *txn) charge(a *Alloc, on bool) {
 	u := t.useFor(a.NodeNum)
-	n, ok := t.nodes.get(str(a.NodeID))
-	if u == nil || !ok {
+	if u == nil {
 		return
 	}
 	d := int32(1)
@@ -156,6 +155,7 @@ func (t *txn) charge(a *Alloc, on bool) {
 		u.Ports = chargePorts(u.Ports, a.Ports, on)
 	}
 	if len(a.GPUs) > 0 {
+		n, _ := t.nodes.get(str(a.NodeID))
 		u.GPUMilli = slices.Clone(u.GPUMilli)
 		for _, grant := range a.GPUs {
 			if i := deviceIndex(n, grant.Device); i >= 0 && i < len(u.GPUMilli) {

@@ -12,8 +12,8 @@ type txn struct {
 	index   uint64
 	now     int64
 	res     *Result
-	forget  map[string]struct{}
-	touched map[uint32]*group // by gid
+	forget  map[string]struct{} // made when first needed
+	touched []*group
 }
 
 // Apply changes the state by one committed command. Equal states, indices and
@@ -22,28 +22,26 @@ type txn struct {
 func (s *State) Apply(index uint64, cmd Command) Result {
 	s.View.index = index
 	if cmd.Batch == nil {
-		return s.applyOne(index, &cmd)
+		var res Result
+		s.applyOne(index, &cmd, &res)
+		return res
 	}
-	res := Result{Batch: make([]Result, len(cmd.Batch)), Incarnation: s.cluster.Incarnation}
+	const follow = 4 // room for the results of what follows in the same entry
+	res := Result{Batch: make([]Result, len(cmd.Batch), len(cmd.Batch)+follow), Incarnation: s.cluster.Incarnation}
 	for i := range cmd.Batch {
-		res.Batch[i] = s.applyOne(index, &cmd.Batch[i])
+		s.applyOne(index, &cmd.Batch[i], &res.Batch[i])
 		res.Changed = res.Changed || res.Batch[i].Changed
 	}
 	return res
 }
 
-func (s *State) applyOne(index uint64, cmd *Command) Result {
-	res := Result{}
-	t := &s.txn
-	clear(t.forget)
-	clear(t.touched)
-	*t = txn{State: s, index: index, now: cmd.NowUnixNano, res: &res, forget: t.forget, touched: t.touched}
-	if t.touched == nil {
-		t.forget, t.touched = map[string]struct{}{}, map[uint32]*group{}
-	}
+func (s *State) applyOne(index uint64, cmd *Command, res *Result) {
+	s.commands++
+	t := &txn{State: s, index: index, now: cmd.NowUnixNano, res: res, touched: s.touched[:0]}
 	res.Err = t.dispatch(cmd)
 	t.finish()
-	return res
+	clear(t.touched)
+	s.touched = t.touched
 }
 
 func (t *txn) dispatch(cmd *Command) error {
@@ -128,18 +126,34 @@ func (t *txn) bump(c *BumpIncarnation) error {
 
 // touch is the group as this command may write to it.
 func (t *txn) touch(g *group) *group {
-	if have, ok := t.touched[g.gid]; ok {
-		return have
+	if have, ok := t.groups.get(g.gid); ok { // g may be from before it was touched
+		g = have
 	}
 	if g.own != t.own {
 		c := *g
 		c.own = t.own
 		g = &c
 		t.groups.set(t.own, g.gid, g)
+	} else if g.touched == t.commands {
+		return g
 	}
-	g.modify = t.index
-	t.touched[g.gid] = g
+	g.modify, g.touched = t.index, t.commands
+	t.touched = append(t.touched, g)
 	return g
+}
+
+// groupOf is an allocation's group, to write to.
+func (t *txn) groupOf(a *Alloc) *group {
+	g, _ := t.groups.get(a.gid)
+	return t.touch(g)
+}
+
+// forgets notes that a node need not hold one of its allocations any more.
+func (t *txn) forgets(nodeID string) {
+	if t.forget == nil {
+		t.forget = map[string]struct{}{}
+	}
+	t.forget[nodeID] = struct{}{}
 }
 
 // groupFor finds the group to write to, or begins one.

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"fmt"
+	"slices"
 )
 
 // repeated finds the answer that an idempotency key was given.
@@ -142,10 +143,14 @@ func (t *txn) nextVersion(key JobKey) int64 {
 // localSlots gives each group of the job its one slot, and takes those of
 // groups that the job no longer has.
 func (t *txn) localSlots(job *Job, run int64) {
-	for key := range collectKeys(t.JobGroups(job.Key)) {
+	var gone []GroupKey
+	for key := range t.groupKeys(job.Key) {
 		if job.Group(key.Group) == nil {
-			t.stopSlots(key)
+			gone = append(gone, key)
 		}
+	}
+	for _, key := range gone {
+		t.stopSlots(key)
 	}
 	for i := range job.Groups {
 		spec := &job.Groups[i]
@@ -154,14 +159,19 @@ func (t *txn) localSlots(job *Job, run int64) {
 			to = 1
 		}
 		key := GroupKey{job.Key.Namespace, job.Key.Job, spec.Name, true}
-		s := &Slot{
+		slot := &struct { // with the list of which it is all
+			Slot
+			list [1]*Slot
+		}{Slot: Slot{
 			Namespace: key.Namespace, Job: key.Job, Group: key.Group, Local: true,
 			To: to, Generation: int64(t.index), Run: run, Revision: int64(t.index), JobVersion: job.Version,
 			Desired: Run, State: SlotAccepted, CommittedUnixNano: t.now,
 			CreateIndex: t.index, ModifyIndex: t.index,
-		}
+		}}
+		s := &slot.Slot
+		slot.list[0] = s
 		g := t.groupFor(key)
-		t.setSlots(g, []*Slot{s}, job)
+		t.setSlots(g, slot.list[:], job)
 		t.renew(g, s, job)
 	}
 }
@@ -193,7 +203,7 @@ func (t *txn) stopLocal(c *StopLocalJob) error {
 		l.Stopped, l.Purge, l.Revision = true, l.Purge || c.Purge, t.index
 		t.locals.set(t.own, str(c.Namespace+"/"+c.Name), &l)
 		t.res.Changed = true
-		for key := range collectKeys(t.JobGroups(l.Key())) {
+		for _, key := range slices.Collect(t.groupKeys(l.Key())) {
 			t.stopSlots(key)
 		}
 		old = &l

@@ -133,7 +133,7 @@ func (t *txn) removeNode(c *RemoveNode) error {
 	t.reports.delete(t.own, n.Num)
 	t.res.Changed = true
 	for _, a := range held { // a system group wants its instance no more
-		t.refresh(t.groupFor(a.Key()), a.Index)
+		t.refresh(t.groupOf(a), a.Index)
 	}
 	return nil
 }

@@ -121,6 +121,7 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	a := &Alloc{
 		ID: c.ID, Seq: t.nextSeq, Index: c.Index, Seat: u.seat, Grants: grants(c.Ports, c.GPUs, spec.Ask.Apart),
 		Placed: g.share(Placed{
+			gid:       g.gid,
 			Namespace: g.key.Namespace, Job: g.key.Job, Group: g.key.Group, Local: g.key.Local,
 			JobVersion: job.Version, GroupHash: spec.Hash, Run: slot.Run, Generation: slot.Generation,
 			Incarnation: t.cluster.Incarnation, Resources: spec.Ask.Resources, Dedicated: spec.Ask.Dedicated,

@@ -1,20 +1,8 @@
 package state
 
-import (
-	"iter"
-	"slices"
-)
+import "slices"
 
 const defaultPurge = 10_000
-
-// collectKeys reads the keys before a caller changes what they are read from.
-func collectKeys(groups iter.Seq[*GroupView]) iter.Seq[GroupKey] {
-	var keys []GroupKey
-	for g := range groups {
-		keys = append(keys, g.Key)
-	}
-	return slices.Values(keys)
-}
 
 func (t *txn) purge(c *Purge) error {
 	limit := c.Max
@@ -41,7 +29,7 @@ func (t *txn) purgeAllocs(before int64, limit int) {
 	}
 	for _, d := range list {
 		a, _ := t.allocs.get(d.ref)
-		g := t.groupFor(a.Key())
+		g := t.groupOf(a)
 		g.allocs--
 		t.byState[a.State]--
 		t.allocs.delete(t.own, d.ref)
@@ -50,7 +38,7 @@ func (t *txn) purgeAllocs(before int64, limit int) {
 			u.allocs = u.allocs.without(t.kept)
 		}
 		t.ended.delete(t.own, d.key)
-		t.forget[a.NodeID] = struct{}{}
+		t.forgets(a.NodeID)
 		t.refresh(g, d.ref.index)
 	}
 }
@@ -78,7 +66,7 @@ func (t *txn) settleLocal(key JobKey) {
 	}
 	job, _ := t.Job(key, l.Version)
 	purge, gone := l.Stopped && l.Purge, true
-	for k := range collectKeys(t.JobGroups(key)) {
+	for _, k := range slices.Collect(t.groupKeys(key)) {
 		g := t.groupFor(k)
 		if t.lives(g) {
 			gone = false

@@ -19,13 +19,11 @@ func (t *txn) agentReports(c *AgentReports) error {
 		t.reports.set(t.own, n.Num, &p)
 		t.res.Changed = true
 	}
-	mentioned := make(map[string]struct{}, len(c.Reports))
 	for i := range c.Reports {
-		mentioned[c.Reports[i].ID] = struct{}{}
 		t.report(n, &c.Reports[i])
 	}
 	if c.Full {
-		t.releaseOthers(n, mentioned)
+		t.releaseOthers(n, c.Reports)
 	}
 	for _, id := range c.Released {
 		if old, ok := t.Alloc(id); ok && old.NodeID == n.ID && old.Charged && !old.Live() {
@@ -131,7 +129,7 @@ func (t *txn) reportEnd(a *Alloc, r *AllocReport) {
 			a.Reason = ReasonDeclined
 		}
 	}
-	t.forget[a.NodeID] = struct{}{} // who reported it need not be told: no new order
+	t.forgets(a.NodeID) // who reported it need not be told: no new order
 	t.freed(a)
 	t.judge(a, asked)
 	t.putAlloc(a)
@@ -139,7 +137,11 @@ func (t *txn) reportEnd(a *Alloc, r *AllocReport) {
 
 // releaseOthers releases what the node no longer holds though it is charged
 // for it: lost allocations that it forgot.
-func (t *txn) releaseOthers(n *Node, mentioned map[string]struct{}) {
+func (t *txn) releaseOthers(n *Node, reports []AllocReport) {
+	mentioned := make(map[string]struct{}, len(reports))
+	for i := range reports {
+		mentioned[reports[i].ID] = struct{}{}
+	}
 	for _, a := range t.collect(n.Num) {
 		if _, ok := mentioned[a.ID]; !ok && a.Charged && !a.Live() {
 			a.Charged = false

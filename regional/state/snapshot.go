@@ -244,7 +244,7 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 	}
 	g, _ := r.groups.get(gid)
 	g.allocs++
-	a := r.sharing.alloc(rec, g.key)
+	a := r.sharing.alloc(rec, g)
 	g.placed = a.Placed
 	ref := allocKey{gid, a.Index, a.Seq}
 	r.allocs.set(r.own, ref, a)

@@ -11,7 +11,9 @@ import (
 type State struct {
 	View
 	own *owner
-	txn txn // of the latest command, for its maps
+	// commands are counted, so that a group knows which has touched it.
+	commands uint64
+	touched  []*group // by the latest command, whose array the next one uses
 }
 
 // View is an immutable state; read it from any goroutine.
@@ -53,6 +55,7 @@ type group struct {
 	typ      JobType
 	priority int32
 	modify   uint64
+	touched  uint64 // by which of the owner's commands
 
 	wanted   int32   // indices to run here
 	recorded int32   // of these, how many have an inst

@@ -75,6 +75,17 @@ func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] {
 	}
 }
 
+// groupKeys yields the keys of one job's groups by name.
+func (v *View) groupKeys(key JobKey) iter.Seq[GroupKey] {
+	return func(yield func(GroupKey) bool) {
+		for k := range v.gids.from(GroupKey{Namespace: key.Namespace, Job: key.Job, Local: key.Local}) {
+			if k.JobKey() != key || !yield(k) {
+				return
+			}
+		}
+	}
+}
+
 // Unsettled yields the groups that may need a decision: an index without its
 // one live allocation, an allocation that is not wanted or not of the slot's
 // version, on a lost or draining node; every system group. Highest priority
