@@ -9,7 +9,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 )
@@ -34,7 +33,7 @@ type stores struct {
 }
 
 // openStores opens a bbolt log that is synced at every write, and a folder of
-// snapshots. The only place that knows the library that stores the log.
+// snapshots. The only place that knows what stores the log.
 // raft-wal 0.4.2 was faster (an append of 15 KB 0.21 instead of 0.48 ms), but a
 // kill -9, or a full disk, at the moment a segment is sealed leaves a log that
 // refuses every write from then on.
@@ -43,17 +42,19 @@ func openStores(dir string, logger hclog.Logger) (stores, error) {
 		return stores{}, fmt.Errorf("create the Raft directory: %w", err)
 	}
 	path := filepath.Join(dir, "raft.db")
-	db, err := raftboltdb.New(raftboltdb.Options{
-		Path:        path,
-		BoltOptions: &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType},
-	})
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return stores{}, fmt.Errorf("%w: %s", ErrInUse, path)
 	}
 	if err != nil {
 		return stores{}, fmt.Errorf("open the Raft log %s: %w", path, err)
 	}
-	cache, err := raft.NewLogCache(logCache, db)
+	log, err := newBoltLog(db)
+	if err != nil {
+		_ = db.Close()
+		return stores{}, fmt.Errorf("open the Raft log %s: %w", path, err)
+	}
+	cache, err := raft.NewLogCache(logCache, log)
 	if err != nil {
 		_ = db.Close()
 		return stores{}, fmt.Errorf("cache of the Raft log: %w", err)
@@ -63,7 +64,7 @@ func openStores(dir string, logger hclog.Logger) (stores, error) {
 		_ = db.Close()
 		return stores{}, fmt.Errorf("open the snapshots in %s: %w", dir, err)
 	}
-	return stores{log: cache, stable: db, snapshots: snaps, close: db.Close}, nil
+	return stores{log: cache, stable: log, snapshots: snaps, close: db.Close}, nil
 }
 
 // memoryStores forget everything: for simulations only.
