@@ -148,46 +148,51 @@ func BenchmarkKept(b *testing.B) {
 
 // BenchmarkSteady is what a planner costs that makes plan after plan of a region
 // in which jobs of one instance come, as many between two plans as a busy log
-// gathers into an entry. Their asks are mostly equal.
+// gathers into an entry. Their asks are mostly equal; or of more kinds than a
+// planner keeps rankings of.
 func BenchmarkSteady(b *testing.B) {
-	const rounds, jobs, asks = 100, 32, 3
-	for _, nodes := range benchNodes {
-		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
-			s, now := benchRegion(nodes, 0, 0, benchAsk), int64(time.Hour)
-			planner := sched.NewPlanner()
-			var views []*state.View
-			for r := range rounds + 1 {
-				for j := range jobs {
-					ask := benchAsk
-					ask.Resources.CPUMilli += int64(j%asks) * 10
-					if r := s.Apply(s.Index()+1, state.Command{NowUnixNano: now, ApplyOrders: benchOrder(fmt.Sprintf("job-%03d-%03d", r, j), 1, ask)}); r.Err != nil {
-						b.Fatal(r.Err)
-					}
-				}
-				views = append(views, s.Snapshot())
-				plan := planner.Make(sched.Input{View: views[r], NowUnixNano: now, Funcs: testFuncs})
-				for _, c := range plan.Commands(uuid.NewString, 512) {
-					s.Apply(s.Index()+1, state.Command{ApplyPlan: &c, NowUnixNano: now})
-				}
-			}
-			placed := 0
-			b.ReportAllocs()
-			for b.Loop() {
-				b.StopTimer() // the nodes are looked at once, in the first plan
-				planner := sched.NewPlanner()
-				planner.Make(sched.Input{View: views[0], NowUnixNano: now, Funcs: testFuncs})
-				b.StartTimer()
-				for _, view := range views[1:] {
-					plan := planner.Make(sched.Input{View: view, NowUnixNano: now, Funcs: testFuncs})
-					placed += len(plan.Places)
-				}
-			}
-			if placed != b.N*rounds*jobs {
-				b.Fatalf("%d placed", placed)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(placed), "ns/placement")
-		})
+	for _, asks := range []int{3, 500} {
+		for _, nodes := range benchNodes {
+			b.Run(fmt.Sprintf("asks=%d/nodes=%d", asks, nodes), func(b *testing.B) { benchSteady(b, asks, nodes) })
+		}
 	}
+}
+
+func benchSteady(b *testing.B, asks, nodes int) {
+	const rounds, jobs = 100, 32
+	s, now := benchRegion(nodes, 0, 0, benchAsk), int64(time.Hour)
+	planner := sched.NewPlanner()
+	var views []*state.View
+	for r := range rounds + 1 {
+		for j := range jobs {
+			ask := benchAsk
+			ask.Resources.CPUMilli += int64((r*jobs+j)%asks) * 2
+			if r := s.Apply(s.Index()+1, state.Command{NowUnixNano: now, ApplyOrders: benchOrder(fmt.Sprintf("job-%03d-%03d", r, j), 1, ask)}); r.Err != nil {
+				b.Fatal(r.Err)
+			}
+		}
+		views = append(views, s.Snapshot())
+		plan := planner.Make(sched.Input{View: views[r], NowUnixNano: now, Funcs: testFuncs})
+		for _, c := range plan.Commands(uuid.NewString, 512) {
+			s.Apply(s.Index()+1, state.Command{ApplyPlan: &c, NowUnixNano: now})
+		}
+	}
+	placed := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer() // the nodes are looked at once, in the first plan
+		planner := sched.NewPlanner()
+		planner.Make(sched.Input{View: views[0], NowUnixNano: now, Funcs: testFuncs})
+		b.StartTimer()
+		for _, view := range views[1:] {
+			plan := planner.Make(sched.Input{View: view, NowUnixNano: now, Funcs: testFuncs})
+			placed += len(plan.Places)
+		}
+	}
+	if placed != b.N*rounds*jobs {
+		b.Fatalf("%d placed", placed)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(placed), "ns/placement")
 }
 
 func benchCommands(p *sched.Plan) []state.ApplyPlan {

@@ -5,23 +5,54 @@ import (
 	"strconv"
 )
 
+// suited is what nodes are to a class, whatever is free on them. Classes that
+// differ only in what they need of a node share it.
+type suited struct {
+	suits  []bool    // status and kind allow it
+	liking []float64 // its affinity
+	bucket []int32   // of each node: its spread value
+	quoted []string  // the value of each bucket
+	nodes  []int     // how many suit, by bucket
+}
+
+func newSuited(c *class) *suited {
+	n := len(c.table.nodes)
+	s := &suited{suits: make([]bool, n), liking: make([]float64, n), bucket: make([]int32, n)}
+	values := map[string]int32{}
+	for i := range c.table.nodes {
+		n := &c.table.nodes[i]
+		if c.refuseStatus(n) != "" || c.refuseKind(n) != "" {
+			continue
+		}
+		s.suits[i] = true
+		s.liking[i] = c.affinity(n)
+		v := c.value(n)
+		b, ok := values[v]
+		if !ok {
+			b = int32(len(values))
+			values[v] = b
+			s.quoted, s.nodes = append(s.quoted, strconv.Quote(v)), append(s.nodes, 0)
+		}
+		s.bucket[i] = b
+		s.nodes[b]++
+	}
+	return s
+}
+
 // ranking keeps a class's nodes by score, so that the best of all of them is
 // found without looking at each. Every node is in it: nothing is sampled.
 type ranking struct {
 	*class
-	affinity []float64
-	bucket   []int32 // of each node: its spread value
-	buckets  int
-	quoted   []string // the value of each bucket
-	kind     []bool   // status and kind allow it
-	room     []bool   // and it has room now
-	pushed   []uint32
-	fitting  int
+	*suited
+	room    []bool // it suits and has room now
+	pushed  []uint32
+	fitting int
 	// heaps of entries by bucket. An entry whose stamp is not its node's is
 	// out of date and skipped: a newer one was pushed if the node still fits.
 	heaps []entries
 	// seen of table.changed.
 	seen int
+	used uint64 // see Planner.looked
 	// refused is true while nothing was placed since refusedAt, and the same nodes
 	// are kept; of which plan and how many says refusedKept.
 	refused     *refusals
@@ -40,37 +71,39 @@ type entry struct {
 	stamp uint32
 }
 
-func newRanking(c *class) *ranking {
+// newRanking looks at every node; old is one that is used no more, or nil, and
+// gives its memory.
+func newRanking(c *class, s *suited, old *ranking) *ranking {
 	nodes := c.table.nodes
-	r := &ranking{
-		class: c, affinity: make([]float64, len(nodes)), bucket: make([]int32, len(nodes)),
-		kind: make([]bool, len(nodes)), room: make([]bool, len(nodes)),
-		pushed: make([]uint32, len(nodes)), seen: len(c.table.changed),
+	r := &ranking{class: c, suited: s, seen: len(c.table.changed)}
+	if old != nil {
+		r.room, r.pushed, r.heaps = old.room, old.pushed, old.heaps
+		old.room, old.pushed, old.heaps = nil, nil, nil
+		clear(r.room)
+		clear(r.pushed)
+	} else {
+		r.room, r.pushed = make([]bool, len(nodes)), make([]uint32, len(nodes))
 	}
-	values := map[string]int32{}
+	r.heaps = slices.Grow(r.heaps[:0], len(s.nodes))[:len(s.nodes)]
+	for b, n := range s.nodes {
+		r.heaps[b] = slices.Grow(r.heaps[b][:0], n+64)
+	}
+	var like *node // the one before it
+	var worth float64
 	for i := range nodes {
 		n := &nodes[i]
-		if c.refuseStatus(n) != "" || c.refuseKind(n) != "" {
+		if !s.suits[i] || c.refuseRoom(n) != "" {
 			continue
 		}
-		r.kind[i] = true
-		r.affinity[i] = c.affinity(n)
-		v := c.value(n)
-		b, ok := values[v]
-		if !ok {
-			b = int32(len(values))
-			values[v] = b
-			r.heaps = append(r.heaps, nil)
-			r.quoted = append(r.quoted, strconv.Quote(v))
+		if like == nil || n.free != like.free || n.Capacity != like.Capacity {
+			like, worth = n, fit(n.Capacity, n.free, c.Resources)
 		}
-		r.bucket[i] = b
-		if c.refuseRoom(n) == "" {
-			r.room[i] = true
-			r.fitting++
-			r.heaps[b] = append(r.heaps[b], r.entry(n))
-		}
+		r.room[i] = true
+		r.fitting++
+		r.pushed[i] = n.stamp + 1
+		h := &r.heaps[s.bucket[i]]
+		*h = append(*h, entry{worth + s.liking[i], n.pos, n.stamp})
 	}
-	r.buckets = len(values)
 	for b := range r.heaps {
 		r.heaps[b].build()
 	}
@@ -94,7 +127,7 @@ func (r *ranking) push(e entry) {
 
 func (r *ranking) entry(n *node) entry {
 	r.pushed[n.pos] = n.stamp + 1
-	return entry{r.base(n, r.affinity[n.pos]), n.pos, n.stamp}
+	return entry{r.base(n, r.liking[n.pos]), n.pos, n.stamp}
 }
 
 // catchUp takes in what was placed since the ranking was used last.
@@ -110,7 +143,7 @@ func (r *ranking) catchUp() {
 
 // check finds out whether a changed node has room.
 func (r *ranking) check(n *node) bool {
-	had, has := r.room[n.pos], r.kind[n.pos] && r.refuseRoom(n) == ""
+	had, has := r.room[n.pos], r.suits[n.pos] && r.refuseRoom(n) == ""
 	switch {
 	case had && !has:
 		r.fitting--
@@ -142,11 +175,11 @@ func (p *picker) begin(r *ranking, here []int32) {
 	r.catchUp()
 	p.ranking, p.here, p.last = r, here, nil
 	p.aside, p.used = p.aside[:0], p.used[:0]
-	p.there = append(p.there[:0], make([]int32, r.buckets)...)
+	p.there = append(p.there[:0], make([]int32, len(r.nodes))...)
 	for i := range p.local {
 		p.local[i] = p.local[i][:0]
 	}
-	for len(p.local) < r.buckets {
+	for len(p.local) < len(r.nodes) {
 		p.local = append(p.local, nil)
 	}
 }
@@ -157,7 +190,7 @@ func (p *picker) count(pos int32) {
 		p.used = append(p.used, pos)
 	}
 	p.here[pos]++
-	if p.kind[pos] {
+	if p.suits[pos] {
 		p.there[p.bucket[pos]]++
 	}
 }
@@ -236,7 +269,7 @@ func (p *picker) putBack(e entry) {
 }
 
 func (p *picker) pushLocal(n *node) {
-	score := p.base(n, p.affinity[n.pos]) + apart(p.here[n.pos])
+	score := p.base(n, p.liking[n.pos]) + apart(p.here[n.pos])
 	if h, e := &p.local[p.bucket[n.pos]], (entry{score, n.pos, n.stamp}); !h.renew(e) {
 		h.push(e)
 	}

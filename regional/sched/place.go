@@ -9,8 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// askKey is equal for asks that see the same nodes with the same scores.
-func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
+// askKey is equal for asks that see the same nodes with the same scores; up to
+// suits for those that the same nodes suit.
+func askKey(b []byte, a *state.Ask, job state.JobKey) (key []byte, suits int) {
 	num := func(ns ...int64) {
 		for _, n := range ns {
 			b = binary.AppendVarint(b, n)
@@ -23,14 +24,7 @@ func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
 			b = append(b, s...)
 		}
 	}
-	num(a.Resources.CPUMilli, a.Resources.MemoryBytes, a.Resources.DiskBytes)
-	str(a.Pool, a.Spread, job.Namespace, job.Job)
-	num(flag(a.Dedicated), flag(job.Local))
-	num(int64(len(a.GPUs)))
-	for _, g := range a.GPUs {
-		num(int64(g.Count), int64(g.ShareMilli))
-		str(g.Models...)
-	}
+	str(a.Pool, a.Spread)
 	num(int64(len(a.Drivers)))
 	for _, d := range a.Drivers {
 		str(d.Name)
@@ -42,13 +36,22 @@ func askKey(b []byte, a *state.Ask, job state.JobKey) []byte {
 		num(int64(f.Weight))
 		str(f.Expr)
 	}
+	str(a.Volumes...)
+	suits = len(b)
+	num(a.Resources.CPUMilli, a.Resources.MemoryBytes, a.Resources.DiskBytes)
+	str(job.Namespace, job.Job)
+	num(flag(a.Dedicated), flag(job.Local))
+	num(int64(len(a.GPUs)))
+	for _, g := range a.GPUs {
+		num(int64(g.Count), int64(g.ShareMilli))
+		str(g.Models...)
+	}
 	num(int64(len(a.Ports)))
 	for _, port := range a.Ports {
 		num(int64(port.Static))
 	}
 	str(a.Apart...)
-	str(a.Volumes...)
-	return b
+	return b, suits
 }
 
 func flag(b bool) int64 {
@@ -124,7 +127,7 @@ func (d *decision) place(wants []want) {
 
 func (d *decision) placeOn(pk *picker, n *node, inst *state.Instance, failed int) {
 	bucket := pk.bucket[n.pos]
-	terms := pk.terms(d.terms[:0], n, pk.affinity[n.pos], pk.here[n.pos], pk.there[bucket], pk.quoted[bucket])
+	terms := pk.terms(d.terms[:0], n, pk.liking[n.pos], pk.here[n.pos], pk.there[bucket], pk.quoted[bucket])
 	if failed > 0 {
 		terms = append(terms, failedTerm(failed, pk.most()))
 	}

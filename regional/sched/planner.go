@@ -4,9 +4,13 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// maxRankings bounds the rankings that are kept between plans: about 40 bytes
-// for each of a region's nodes.
-const maxRankings = 128
+const (
+	// maxRankings bounds the rankings that are kept between plans: about 30 bytes
+	// for each of a region's nodes. Of more kinds of asks the latest are.
+	maxRankings = 128
+	// maxSuited bounds what rankings share: 13 bytes for each node.
+	maxSuited = 64
+)
 
 // Planner makes plans of one state, one after the other. It keeps the nodes
 // and their rankings between plans and brings them up to date by what has
@@ -18,6 +22,8 @@ const maxRankings = 128
 type Planner struct {
 	nodes    *table // made when first needed
 	rankings map[string]*ranking
+	suited   map[string]*suited
+	looked   uint64  // how often a ranking was looked for
 	here     []int32 // scratch of pickers, all zeroes
 	key      []byte  // scratch of askKey
 	// whys are the reasons given lately, each one string; text and terms are
@@ -33,7 +39,7 @@ type Planner struct {
 
 // NewPlanner knows nothing yet.
 func NewPlanner() *Planner {
-	return &Planner{rankings: map[string]*ranking{}, whys: map[string]string{}}
+	return &Planner{rankings: map[string]*ranking{}, suited: map[string]*suited{}, whys: map[string]string{}}
 }
 
 // table answers the nodes as they are in the view, and as the plan has charged
@@ -47,6 +53,7 @@ func (p *planner) table() *table {
 		p.nodes = newTable(p.in.View)
 		p.here = make([]int32, len(p.nodes.nodes))
 		clear(p.rankings)
+		clear(p.suited)
 		return p.nodes
 	}
 	p.nodes.update(p.in.View)
@@ -88,14 +95,45 @@ func (p *planner) ranking(ask *state.Ask, job state.JobKey) *ranking {
 	if !ask.Dedicated && t.dedicatedJobs[job] == 0 {
 		job = state.JobKey{}
 	}
-	p.key = askKey(p.key[:0], ask, job)
-	r, ok := p.rankings[string(p.key)]
+	key, suits := askKey(p.key[:0], ask, job)
+	p.key = key
+	p.looked++
+	r, ok := p.rankings[string(key)]
 	if !ok {
+		var old *ranking
 		if len(p.rankings) >= maxRankings {
-			clear(p.rankings)
+			old = p.evict()
 		}
-		r = newRanking(newClass(t, p.in.Funcs, ask, job))
-		p.rankings[string(p.key)] = r
+		c := newClass(t, p.in.Funcs, ask, job)
+		r = newRanking(c, p.suiting(c, key[:suits]), old)
+		p.rankings[string(key)] = r
 	}
+	r.used = p.looked
+	return r
+}
+
+// suiting finds or makes what the class shares with others of that key.
+func (p *planner) suiting(c *class, key []byte) *suited {
+	s, ok := p.suited[string(key)]
+	if !ok {
+		if len(p.suited) >= maxSuited {
+			clear(p.suited)
+		}
+		s = newSuited(c)
+		p.suited[string(key)] = s
+	}
+	return s
+}
+
+// evict takes out the ranking that was not used for longest.
+func (p *planner) evict() *ranking {
+	var oldest string
+	var r *ranking
+	for key, o := range p.rankings {
+		if r == nil || o.used < r.used {
+			oldest, r = key, o
+		}
+	}
+	delete(p.rankings, oldest)
 	return r
 }

@@ -86,7 +86,7 @@ func (p *picker) choose(exclude []string, blamed []blame) int32 {
 			continue
 		}
 		n := &p.table.nodes[pos]
-		s := p.base(n, p.affinity[pos]) + apart(p.here[pos]) + spread(p.there[p.bucket[pos]]) + failedHere(b.times, p.most())
+		s := p.base(n, p.liking[pos]) + apart(p.here[pos]) + spread(p.there[p.bucket[pos]]) + failedHere(b.times, p.most())
 		if best < 0 || s > score || s == score && pos < best {
 			best, score = pos, s
 		}

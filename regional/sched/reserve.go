@@ -123,7 +123,7 @@ func (p *planner) nodeFor(c *claim) (pos int32, until int64) {
 	best, least, disturbed := int32(-1), 0.0, false
 	for i := range t.nodes {
 		n := &t.nodes[i]
-		if !c.ranking.kind[i] || t.keeps(n.pos) != nil {
+		if !c.ranking.suits[i] || t.keeps(n.pos) != nil {
 			continue
 		}
 		lack := c.lack(n)
@@ -188,7 +188,7 @@ func (r *ranking) everTakes() bool {
 	if !r.asked {
 		r.asked = true
 		for i := range r.table.nodes {
-			if r.kind[i] && r.refuseEmpty(&r.table.nodes[i]) == "" {
+			if r.suits[i] && r.refuseEmpty(&r.table.nodes[i]) == "" {
 				r.takes = true
 				break
 			}
