@@ -14,9 +14,14 @@ const (
 	// roughly: about a second of work. Raft's own threshold counts entries, which
 	// are a hundred bytes or a hundred kilobytes.
 	snapshotAfter = 32 << 20
-	// trailingEntries stay in the log behind a snapshot for followers that lag;
-	// those that lag more are sent the snapshot.
+	// trailingEntries, or as many as trailingBytes hold, stay in the log, which is
+	// in memory, behind a snapshot for followers that lag; those that lag more are
+	// sent the snapshot. Never fewer than trailingLeast: Raft cannot install one on
+	// who holds later entries that nobody confirmed, such as were on their way when
+	// a leader was cut off.
 	trailingEntries = 2048
+	trailingBytes   = 8 << 20
+	trailingLeast   = 64
 )
 
 // meter is an FSM that knows how much was applied since the latest snapshot.
@@ -59,10 +64,23 @@ func (g *Group) KeepSnapshots(ctx context.Context) error {
 			return nil
 		case <-g.meter.due:
 		}
-		err := g.Snapshot().Error()
+		err := g.trail()
+		if err == nil {
+			err = g.Snapshot().Error()
+		}
 		if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !errors.Is(err, raft.ErrRaftShutdown) {
 			// Asked again after as much more; Raft's own threshold stands too.
 			g.cfg.Logger.Warn("no snapshot was taken: a restart takes longer; is the disk full?", "error", err)
 		}
 	}
+}
+
+// trail bounds what stays in the log behind the next snapshots.
+func (g *Group) trail() error {
+	if g.stores.newest == nil {
+		return nil
+	}
+	c := g.ReloadableConfig()
+	c.TrailingLogs = max(trailingLeast, min(trailingEntries, g.stores.newest(trailingBytes)))
+	return g.ReloadConfig(c)
 }

@@ -1,0 +1,431 @@
+package quorum
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// walFormat is the version of what records hold; walTag begins their metadata.
+	walFormat = 1
+	walTag    = "nusa-raft-log"
+	// deletion is the type of a record that says that the entries from its index on
+	// are no more. Raft's own types count from zero.
+	deletion raft.LogType = 0xff
+	// walHead is what stands before an entry's data: stamp, first number of the
+	// write, index, time, length of the extensions, type. walEnd follows it, so that
+	// no record ends in zeros: those of a write torn by a power cut are known by them.
+	walHead = stampSize + 8 + 8 + 8 + 4 + 1
+	walEnd  = 0xff
+	// scratchKept bounds the memory that a write leaves for the next one.
+	scratchKept = 1 << 20
+)
+
+// walLog is the Raft log in etcd's write-ahead log: checksummed records in
+// preallocated files, one sync a write. The library is used as etcd uses it: what
+// is an index to it is here a record's number, which only ever rises. What
+// Raft deletes at the end is a record too, and what it deletes at the
+// beginning is what the library calls a snapshot. All entries are in memory as
+// well: there are few since the latest snapshot, and Raft shares their bytes.
+type walLog struct {
+	dir string
+
+	write   sync.Mutex // held by the one who changes the log
+	wal     *wal.WAL
+	stamp   stamp
+	number  uint64 // of the latest record
+	scratch []byte
+	// failed is why nothing is written any more: what is on the disk behind the
+	// last acknowledged record is not known before the next start.
+	failed error
+
+	mu   sync.RWMutex // guards live, which readers see while a write goes on
+	live []record     // without gaps
+}
+
+type record struct {
+	raft.Log
+	number uint64
+}
+
+// createWAL makes an empty log; openWAL is for one that exists. Close must follow.
+func createWAL(dir string, logger hclog.Logger) (*walLog, error) {
+	l := &walLog{dir: dir}
+	_, _ = rand.Read(l.stamp[:])
+	var err error
+	if l.wal, err = wal.Create(walLogger(logger), dir, l.stamp.metadata()); err != nil {
+		return nil, fmt.Errorf("create the Raft log in %s: %w", dir, err)
+	}
+	return l, nil
+}
+
+// openWAL reads what was acknowledged, and cuts off the half of a write that was not.
+func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
+	defer func() {
+		if p := recover(); p != nil { // the library panics at some kinds of damage
+			err = fmt.Errorf("%v", p)
+		}
+		if err != nil {
+			err = fmt.Errorf("the Raft log in %s cannot be opened: %w (if it is damaged: start this server with an empty data directory where its region has others, else restore that from a backup)", dir, err)
+		}
+	}()
+	// What was in the making when the server ended.
+	for _, name := range glob(dir, "*.tmp") {
+		if err := os.Remove(name); err != nil {
+			return nil, err
+		}
+	}
+	l := &walLog{dir: dir}
+	if err := l.mendTail(); err != nil {
+		return nil, err
+	}
+	entries, err := l.read(walLogger(logger))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if err := l.replay(e); err != nil {
+			return nil, errors.Join(err, l.wal.Close())
+		}
+	}
+	return l, nil
+}
+
+// read opens the library's log for writing, and returns the records since what
+// was deleted at the beginning.
+func (l *walLog) read(lg *zap.Logger) ([]*raftpb.Entry, error) {
+	marks, err := wal.ValidSnapshotEntries(lg, l.dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(marks) == 0 {
+		return nil, errors.New("it does not say where it begins")
+	}
+	mark := marks[len(marks)-1]
+	w, err := wal.Open(lg, l.dir, mark)
+	if err != nil {
+		return nil, err
+	}
+	metadata, _, entries, err := w.ReadAll()
+	if err == nil {
+		l.stamp, err = readStamp(metadata)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	l.wal, l.number = w, mark.GetIndex()
+	return entries, nil
+}
+
+// replay does again what a record says.
+func (l *walLog) replay(e *raftpb.Entry) error {
+	g, err := decode(e)
+	if err != nil {
+		return err
+	}
+	l.number++
+	if e.GetIndex() != l.number {
+		return fmt.Errorf("record %d is where %d should be", e.GetIndex(), l.number)
+	}
+	if g.Type == deletion {
+		l.cut(g.Index)
+		return nil
+	}
+	return l.add(g, l.number)
+}
+
+// add appends an entry to what is in memory. One that leaves a gap begins the log
+// anew: Raft writes it only where a snapshot holds what came before. It deletes
+// that first, but may have ended in between.
+func (l *walLog) add(g raft.Log, number uint64) error {
+	if n := len(l.live); n > 0 {
+		last := l.live[n-1].Index
+		if g.Index <= last {
+			return fmt.Errorf("entry %d follows entry %d", g.Index, last)
+		}
+		if g.Index > last+1 {
+			l.live = nil
+		}
+	}
+	l.live = append(l.live, record{g, number})
+	return nil
+}
+
+// cut forgets the entries from an index on.
+func (l *walLog) cut(index uint64) {
+	if len(l.live) == 0 || index > l.live[len(l.live)-1].Index {
+		return
+	}
+	n := index - min(index, l.live[0].Index)
+	clear(l.live[n:])
+	l.live = l.live[:n]
+}
+
+// IsMonotonic makes Raft delete all there is when it installs a snapshot.
+func (l *walLog) IsMonotonic() bool { return true }
+
+func (l *walLog) FirstIndex() (uint64, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if len(l.live) == 0 {
+		return 0, nil
+	}
+	return l.live[0].Index, nil
+}
+
+func (l *walLog) LastIndex() (uint64, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if len(l.live) == 0 {
+		return 0, nil
+	}
+	return l.live[len(l.live)-1].Index, nil
+}
+
+func (l *walLog) GetLog(index uint64, g *raft.Log) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if len(l.live) == 0 || index < l.live[0].Index || index > l.live[len(l.live)-1].Index {
+		return raft.ErrLogNotFound
+	}
+	*g = l.live[index-l.live[0].Index].Log
+	return nil
+}
+
+func (l *walLog) StoreLog(g *raft.Log) error { return l.StoreLogs([]*raft.Log{g}) }
+
+// StoreLogs returns once the entries are on the disk. After an error nothing is
+// stored any more until a restart has looked at what is there.
+func (l *walLog) StoreLogs(logs []*raft.Log) error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	last, _ := l.LastIndex()
+	for i, g := range logs {
+		if g.Index <= last || i > 0 && g.Index != last+1 {
+			return fmt.Errorf("store entry %d of the Raft log behind %d: not the next one", g.Index, last)
+		}
+		last = g.Index
+	}
+	if err := l.save(logs); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, g := range logs {
+		if err := l.add(*g, l.number-uint64(len(logs)-1-i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// save writes and syncs records; the caller holds write.
+func (l *walLog) save(logs []*raft.Log) error {
+	if l.failed != nil {
+		return l.failed
+	}
+	size := 0
+	for _, g := range logs {
+		size += walHead + len(g.Data) + len(g.Extensions) + 1
+	}
+	buf := slices.Grow(l.scratch[:0], size)
+	entries := make([]*raftpb.Entry, len(logs))
+	for i, g := range logs {
+		at := len(buf)
+		buf = encode(buf, l.stamp, l.number+1, g)
+		entries[i] = &raftpb.Entry{Index: proto.Uint64(l.number + 1 + uint64(i)), Term: &g.Term, Data: buf[at:]}
+	}
+	if err := l.fail(l.wal.Save(nil, entries)); err != nil {
+		return err
+	}
+	l.number += uint64(len(logs))
+	if cap(buf) <= scratchKept {
+		l.scratch = buf
+	}
+	return nil
+}
+
+// fail keeps the first error for all who come later.
+func (l *walLog) fail(err error) error {
+	if err != nil {
+		l.failed = fmt.Errorf("write the Raft log in %s: %w (nothing is written any more: mend the disk and restart the server)", l.dir, err)
+	}
+	return l.failed
+}
+
+// DeleteRange deletes at the beginning, at the end, or everything.
+func (l *walLog) DeleteRange(from, to uint64) error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	first, _ := l.FirstIndex()
+	last, _ := l.LastIndex()
+	switch {
+	case first == 0 || from > to || to < first || from > last:
+		return nil
+	case from <= first:
+		return l.deleteUntil(min(to, last) - first + 1)
+	case to < last:
+		return fmt.Errorf("delete entries %d to %d of the Raft log, which holds %d to %d: they are neither its beginning nor its end", from, to, first, last)
+	}
+	if err := l.save([]*raft.Log{{Index: from, Type: deletion}}); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut(from)
+	return nil
+}
+
+// deleteUntil deletes the first n entries, and the files that hold nothing else.
+func (l *walLog) deleteUntil(n uint64) error {
+	if l.failed != nil {
+		return l.failed
+	}
+	mark := l.number
+	if n < uint64(len(l.live)) {
+		mark = l.live[n].number - 1
+	}
+	// The library ignores marks beyond what it was told is committed.
+	err := l.wal.Save(&raftpb.HardState{Commit: &mark}, nil)
+	if err == nil {
+		err = l.wal.SaveSnapshot(&walpb.Snapshot{Index: &mark, Term: proto.Uint64(0), ConfState: &raftpb.ConfState{}})
+	}
+	if err := l.fail(err); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.live = slices.Clone(l.live[n:])
+	l.mu.Unlock()
+	if err := l.purge(mark); err != nil {
+		return fmt.Errorf("remove old files of the Raft log: %w", err)
+	}
+	return nil
+}
+
+// purge removes the files that the library does not read from a mark on, the
+// oldest first and for good: it refuses to read around a hole.
+func (l *walLog) purge(mark uint64) error {
+	if err := l.wal.ReleaseLockTo(mark + 1); err != nil {
+		return err
+	}
+	names := glob(l.dir, "*.wal")
+	for len(names) > 1 && firstNumber(names[1]) <= mark {
+		if err := os.Remove(names[0]); err != nil {
+			return err
+		}
+		if err := syncDir(l.dir); err != nil {
+			return err
+		}
+		names = names[1:]
+	}
+	return nil
+}
+
+// newest is how many of the newest entries hold so many bytes.
+func (l *walLog) newest(bytes int) uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for i, g := range slices.Backward(l.live) {
+		if bytes -= len(g.Data); bytes < 0 {
+			return uint64(len(l.live) - 1 - i)
+		}
+	}
+	return uint64(len(l.live))
+}
+
+// Close syncs, and frees the files.
+func (l *walLog) Close() error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	if l.failed == nil {
+		l.failed = raft.ErrRaftShutdown
+	}
+	if err := l.wal.Close(); err != nil {
+		return fmt.Errorf("close the Raft log in %s: %w", l.dir, err)
+	}
+	return nil
+}
+
+// encode appends a record's data.
+func encode(b []byte, s stamp, write uint64, g *raft.Log) []byte {
+	at := int64(0)
+	if !g.AppendedAt.IsZero() {
+		at = g.AppendedAt.UnixNano()
+	}
+	b = append(b, s[:]...)
+	b = binary.LittleEndian.AppendUint64(b, write)
+	b = binary.LittleEndian.AppendUint64(b, g.Index)
+	b = binary.LittleEndian.AppendUint64(b, uint64(at))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(g.Extensions)))
+	b = append(b, byte(g.Type))
+	b = append(b, g.Extensions...)
+	b = append(b, g.Data...)
+	return append(b, walEnd)
+}
+
+// decode is the other way; the entry shares the record's bytes.
+func decode(e *raftpb.Entry) (raft.Log, error) {
+	b := e.GetData()
+	if len(b) < walHead+1 {
+		return raft.Log{}, fmt.Errorf("record %d has %d bytes", e.GetIndex(), len(b))
+	}
+	head, rest := b[stampSize+8:walHead], b[walHead:len(b)-1]
+	g := raft.Log{Index: binary.LittleEndian.Uint64(head), Term: e.GetTerm(), Type: raft.LogType(head[20])}
+	if at := int64(binary.LittleEndian.Uint64(head[8:])); at != 0 {
+		g.AppendedAt = time.Unix(0, at)
+	}
+	n := int(binary.LittleEndian.Uint32(head[16:]))
+	if n > len(rest) {
+		return raft.Log{}, fmt.Errorf("record %d has extensions of %d bytes, but only %d", e.GetIndex(), n, len(rest))
+	}
+	if n > 0 {
+		g.Extensions = rest[:n:n]
+	}
+	g.Data = rest[n:len(rest):len(rest)]
+	return g, nil
+}
+
+// walLogger passes the library's warnings on: a slow disk, for one.
+func walLogger(to hclog.Logger) *zap.Logger {
+	enc := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "msg", SkipLineEnding: true})
+	return zap.New(zapcore.NewCore(enc, zapcore.AddSync(lines{to}), zap.WarnLevel))
+}
+
+type lines struct{ hclog.Logger }
+
+func (l lines) Write(p []byte) (int, error) {
+	l.Error("log", "message", strings.ReplaceAll(string(p), "\t", " "))
+	return len(p), nil
+}
+
+// glob lists a folder's files by name.
+func glob(dir, pattern string) []string {
+	names, _ := filepath.Glob(filepath.Join(dir, pattern)) // sorted; the pattern is a constant
+	return names
+}
+
+// syncDir makes what was created, renamed and removed in a folder last.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
