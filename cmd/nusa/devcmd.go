@@ -17,6 +17,7 @@ import (
 
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
@@ -138,6 +139,8 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 			return fmt.Errorf("--%s: must be at least 1", flag)
 		}
 	}
+	// Each server keeps two files of its log allocated, etcd's too: not 128 MB here.
+	wal.SegmentSizeBytes = 8 << 20
 	say := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
 	d.Waiting, d.Changed = say, say
 	d.Version = serve.Version
