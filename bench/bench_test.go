@@ -39,6 +39,10 @@ PASS
 			{scenario{args: "--nodes 1", goal: "≥ 25,000", met: placed(25_000), nomad: "3–4 /s"}, []*bench.RegionResult{result(26_000), result(24_999.6)}},
 			{scenario{args: "--rate 50", goal: "≤ 0.8 / 3 ms", met: within(0.8, 2000), nomad: "9 ms"}, []*bench.RegionResult{rate, rate}},
 		},
+		ceilings: [][]coreLine{
+			{{name: "Ceiling/callers=16/log=true", ns: 50_000}, {name: "Ceiling/callers=64/log=true", ns: 20_000}},
+			{{name: "Ceiling/callers=16/log=true", ns: 100_000}, {name: "Ceiling/callers=64/log=true", ns: 19_000}},
+		},
 		core: lines,
 		questions: []coreLine{
 			{name: "ThousandRegions/paths/k=5,relays=2", ns: 263_502, alloc: 26}, {name: "ThousandRegions/relays", ns: 2.1e9}, {name: "Questions/board", ns: 45.9e6},

@@ -78,6 +78,9 @@ func run(ctx context.Context, o options) error {
 		set = nil
 	}
 	p := page{machine: thisMachine(ctx), began: began, runs: o.runs}
+	if err := p.ceiling(ctx, o); err != nil {
+		return err
+	}
 	for _, s := range set {
 		if !only.MatchString(s.args) {
 			continue
@@ -91,6 +94,9 @@ func run(ctx context.Context, o options) error {
 			m.results = append(m.results, r)
 		}
 		p.measured = append(p.measured, m)
+	}
+	if err := p.ceiling(ctx, o); err != nil { // the machine may have changed
+		return err
 	}
 	if o.only == "" {
 		if p.predicted, err = o.topologies(ctx); err != nil {

@@ -25,6 +25,7 @@ type page struct {
 	took     time.Duration
 	runs     int
 	measured []measured
+	ceilings [][]coreLine // before and after what was measured
 	core     []coreLine
 
 	predicted []predicted
@@ -152,6 +153,7 @@ func (p page) print(w io.Writer) {
 	if p.runs > 1 {
 		fmt.Fprintf(w, "- ranges of %d runs\n", p.runs)
 	}
+	p.printCeilings(w)
 	p.printRegion(w)
 	p.printAfter(w)
 	p.printCompared(w)

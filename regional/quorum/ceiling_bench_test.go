@@ -1,0 +1,149 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// BenchmarkCeiling is what the parts alone can do here, without Nusa: unary calls
+// of 200 bytes that are answered once they are in a Raft log on disk, with fsync.
+// Those that wait together share an entry. Callers are in the same process, on
+// four connections.
+func BenchmarkCeiling(b *testing.B) {
+	for _, callers := range []int{1, 16, 64} {
+		for _, logged := range []bool{false, true} {
+			b.Run(fmt.Sprintf("callers=%d/log=%t", callers, logged), func(b *testing.B) { ceiling(b, callers, logged) })
+		}
+	}
+}
+
+func ceiling(b *testing.B, callers int, logged bool) {
+	srv := &logging{queue: make(chan entering, 1024)}
+	if logged {
+		srv.raft = alone(b)
+		go srv.run()
+		defer close(srv.queue) // after the last call
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	g := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(g, srv)
+	go func() { _ = g.Serve(lis) }() // ends with Stop
+	defer g.Stop()
+	clients := make([]grpc_health_v1.HealthClient, 4)
+	for i := range clients {
+		conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		clients[i] = grpc_health_v1.NewHealthClient(conn)
+	}
+	req := &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", 200)}
+	var left sync.WaitGroup
+	calls := make(chan struct{}, 4*callers)
+	b.ResetTimer()
+	for i := range callers {
+		left.Go(func() {
+			for range calls {
+				if _, err := clients[i%len(clients)].Check(context.Background(), req); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	for range b.N {
+		calls <- struct{}{}
+	}
+	close(calls)
+	left.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+}
+
+// entering is a call that waits for its entry.
+type entering struct {
+	data string
+	done chan error
+}
+
+type logging struct {
+	grpc_health_v1.UnimplementedHealthServer
+	raft  *raft.Raft
+	queue chan entering
+}
+
+func (l *logging) Check(_ context.Context, req *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	if l.raft != nil {
+		e := entering{req.GetService(), make(chan error, 1)}
+		l.queue <- e
+		if err := <-e.done; err != nil {
+			return nil, err
+		}
+	}
+	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
+}
+
+// run puts all that waits into one entry after the other.
+func (l *logging) run() {
+	for first := range l.queue {
+		waiting, data := []entering{first}, []byte(first.data)
+		for more := true; more; {
+			select {
+			case e, ok := <-l.queue:
+				if more = ok; ok {
+					waiting, data = append(waiting, e), append(data, e.data...)
+				}
+			default:
+				more = false
+			}
+		}
+		err := l.raft.Apply(data, time.Minute).Error()
+		for _, e := range waiting {
+			e.done <- err
+		}
+	}
+}
+
+// alone is a Raft group of one server, its log where most have theirs.
+func alone(b *testing.B) *raft.Raft {
+	b.Helper()
+	log := newLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	store, err := raftboltdb.NewBoltStore(filepath.Join(b.TempDir(), "raft.db"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, trans := raft.NewInmemTransport("a")
+	c := raft.DefaultConfig()
+	c.LocalID, c.Logger = "a", log
+	r, err := raft.NewRaft(c, forgetful{}, store, store, raft.NewDiscardSnapshotStore(), trans)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := r.Shutdown().Error(); err != nil {
+			b.Error(err)
+		}
+		_ = store.Close()
+	})
+	if err := r.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{ID: "a", Address: "a"}}}).Error(); err != nil {
+		b.Fatal(err)
+	}
+	<-r.LeaderCh()
+	return r
+}
