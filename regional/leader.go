@@ -222,10 +222,10 @@ func (l *leader) committed(results []state.Result) {
 	if !changed {
 		return
 	}
+	l.watch.changed(groups) // somebody waits for it
 	l.agents.ordered(orders)
 	l.agents.changed(nodes)
 	l.uplink.changed(groups)
-	l.watch.changed(groups)
 }
 
 // do commits a command, waiting in turn when the queue is full.

@@ -6,14 +6,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -120,18 +118,18 @@ func (l *logging) run() {
 	}
 }
 
-// alone is a Raft group of one server, its log where most have theirs.
+// alone is a Raft group of one server, its log on disk.
 func alone(b *testing.B) *raft.Raft {
 	b.Helper()
 	log := newLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	store, err := raftboltdb.NewBoltStore(filepath.Join(b.TempDir(), "raft.db"))
+	st, err := openStores(b.TempDir(), log)
 	if err != nil {
 		b.Fatal(err)
 	}
 	_, trans := raft.NewInmemTransport("a")
 	c := raft.DefaultConfig()
 	c.LocalID, c.Logger = "a", log
-	r, err := raft.NewRaft(c, forgetful{}, store, store, raft.NewDiscardSnapshotStore(), trans)
+	r, err := raft.NewRaft(c, forgetful{}, st.log, st.stable, raft.NewDiscardSnapshotStore(), trans)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -139,7 +137,7 @@ func alone(b *testing.B) *raft.Raft {
 		if err := r.Shutdown().Error(); err != nil {
 			b.Error(err)
 		}
-		_ = store.Close()
+		_ = st.close()
 	})
 	if err := r.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{ID: "a", Address: "a"}}}).Error(); err != nil {
 		b.Fatal(err)
