@@ -86,9 +86,11 @@ func (l *walLog) mendTail() (err error) {
 	case latest > last+1:
 		return fmt.Errorf("%s is damaged at byte %d: what follows was written after that", filepath.Base(name), end)
 	case torn:
-		return errors.Join(f.Truncate(end), f.Sync())
+		err = f.Truncate(end)
 	}
-	return nil
+	// Raft counts as stored what is read here, and a server that was killed before
+	// its sync left that to the kernel alone.
+	return errors.Join(err, f.Sync(), syncDir(l.dir))
 }
 
 // latestWrite is the largest number that follows a stamp in r.
