@@ -43,6 +43,9 @@ func openStores(dir string, logger hclog.Logger) (_ stores, err error) {
 	if err != nil {
 		return stores{}, fmt.Errorf("prepare the Raft directory %s: %w", dir, err)
 	}
+	if _, err := os.Stat(p.stable()); err != nil { // who forgets its vote may vote twice
+		return stores{}, fmt.Errorf("the Raft directory %s has lost its term and vote: %w (start this server with an empty data directory where its region has others, else restore that from a backup)", dir, err)
+	}
 	db, err := openBolt(p.stable())
 	if err != nil {
 		return stores{}, err

@@ -158,18 +158,22 @@ func TestStoresOfEarlierVersion(t *testing.T) {
 	}
 }
 
-// A lost log is not taken for a new one.
-func TestStoresWithoutLog(t *testing.T) {
-	dir := t.TempDir()
-	if err := openTestStores(t, dir).close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
-		t.Fatal(err)
-	}
-	if s, err := openStores(dir, quiet()); err == nil {
-		_ = s.close()
-		t.Fatal("it opened without its log")
+// A lost log is not taken for a new one, nor is a lost vote.
+func TestStoresWithoutPart(t *testing.T) {
+	for _, part := range []string{"log", "stable.db"} {
+		dir := t.TempDir()
+		if err := openTestStores(t, dir).close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(filepath.Join(dir, part)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if s, err := openStores(dir, quiet()); err == nil {
+				_ = s.close()
+				t.Fatalf("it opened without %s", part)
+			}
+		}
 	}
 }
 
