@@ -163,7 +163,7 @@ func (g *Group) Close() error {
 func (g *Group) LeaderChanged() <-chan struct{} { return g.leaderChanged }
 
 // Run forms a new group if there is none, and reports leader changes, until
-// ctx ends.
+// ctx ends or the log cannot be written.
 func (g *Group) Run(ctx context.Context) error {
 	seen := make(chan raft.Observation, 16)
 	obs := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
@@ -185,6 +185,8 @@ func (g *Group) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-g.stores.broken: // it could neither lead nor follow
+			return err
 		case <-changed:
 		case <-retry.C:
 		case <-seen:

@@ -26,6 +26,8 @@ type stores struct {
 	snapshots raft.SnapshotStore
 	// newest is how many of the log's newest entries hold so many bytes.
 	newest func(bytes int) uint64
+	// broken receives why the log takes no more, if it fails.
+	broken <-chan error
 	close  func() error
 }
 
@@ -59,7 +61,7 @@ func openStores(dir string, logger hclog.Logger) (_ stores, err error) {
 	if err != nil {
 		return stores{}, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), end())
 	}
-	return stores{log: log, stable: db, snapshots: snaps, newest: log.newest, close: end}, nil
+	return stores{log: log, stable: db, snapshots: snaps, newest: log.newest, broken: log.broken, close: end}, nil
 }
 
 // paths is a Raft directory. Versions up to 2026-11 kept log, term and vote in

@@ -55,6 +55,7 @@ type walLog struct {
 	// failed is why nothing is written any more: what is on the disk behind the
 	// last acknowledged record is not known before the next start.
 	failed error
+	broken chan error // receives what failed, once
 
 	mu   sync.RWMutex // guards live, which readers see while a write goes on
 	live []record     // without gaps
@@ -67,7 +68,7 @@ type record struct {
 
 // createWAL makes an empty log; openWAL is for one that exists. Close must follow.
 func createWAL(dir string, logger hclog.Logger) (*walLog, error) {
-	l := &walLog{dir: dir}
+	l := &walLog{dir: dir, broken: make(chan error, 1)}
 	_, _ = rand.Read(l.stamp[:])
 	var err error
 	if l.wal, err = wal.Create(walLogger(logger), dir, l.stamp.metadata()); err != nil {
@@ -92,7 +93,7 @@ func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
 			return nil, err
 		}
 	}
-	l := &walLog{dir: dir}
+	l := &walLog{dir: dir, broken: make(chan error, 1)}
 	if err := l.mendTail(); err != nil {
 		return nil, err
 	}
@@ -265,7 +266,8 @@ func (l *walLog) save(logs []*raft.Log) error {
 // fail keeps the first error for all who come later.
 func (l *walLog) fail(err error) error {
 	if err != nil {
-		l.failed = fmt.Errorf("write the Raft log in %s: %w (nothing is written any more: mend the disk and restart the server)", l.dir, err)
+		l.failed = fmt.Errorf("write the Raft log in %s: %w (nothing is written any more: mend the disk and start the server again)", l.dir, err)
+		l.broken <- l.failed
 	}
 	return l.failed
 }
