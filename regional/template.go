@@ -90,8 +90,12 @@ func (t *template) named(name string) state.Job {
 	return j
 }
 
-// nameField is the number of JobSpec.name, the least of all.
-const nameField = 1
+const (
+	// nameField is the number of JobSpec.name, the least of all.
+	nameField = 1
+	// longestName bounds what a valid name takes of an encoded spec.
+	longestName = 72
+)
 
 // cutName cuts the name off an encoded spec that begins with it.
 func cutName(spec []byte) (name string, rest []byte, ok bool) {
@@ -119,7 +123,8 @@ func hasName(spec []byte) bool {
 }
 
 // templates remembers what specs come to, by their bytes without the name. Only
-// what is valid is remembered, and a valid name changes nothing about that.
+// what is valid is remembered, and a valid name changes nothing about that: not
+// what a longer one could make too large either.
 type templates struct {
 	mu    sync.RWMutex
 	known map[string]*template
@@ -155,7 +160,7 @@ func (t *templates) read(raw []byte, learn func(*nusav1.JobSpec) (template, erro
 	if err != nil {
 		return "", nil, err
 	}
-	if ok && !hasName(rest) {
+	if ok && !hasName(rest) && len(learnt.job.Spec)+longestName <= job.MaxSize {
 		t.remember(string(rest), &learnt)
 	}
 	return spec.GetName(), &learnt, nil
@@ -164,6 +169,9 @@ func (t *templates) read(raw []byte, learn func(*nusav1.JobSpec) (template, erro
 func (t *templates) remember(rest string, learnt *template) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.known[rest] != nil {
+		return // since, or the name came in another form
+	}
 	size := 2 * len(rest)
 	if len(t.known) >= maxTemplates || t.bytes+size > maxTemplateBytes {
 		t.known, t.bytes = nil, 0

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand"
 	"reflect"
+	"sort"
 	"strings"
 	"testing"
 
@@ -89,6 +90,34 @@ func TestSpecsThatDifferByName(t *testing.T) {
 		if n := len(l.specs.known); n > maxTemplates || kept > maxTemplateBytes {
 			t.Fatalf("%d specs of %d bytes are remembered", n, kept)
 		}
+	}
+}
+
+// TestSpecsTooLargeByTheirName: a spec that a longer name makes too large is
+// refused, though it was taken under a shorter one.
+func TestSpecsTooLargeByTheirName(t *testing.T) {
+	learnt := 0
+	l, learn := specLeader(&learnt)
+	spec := benchSpec("a")
+	task := spec.Groups["main"].Tasks["main"]
+	full := strings.Repeat("x", 256<<10)
+	task.Env = map[string]string{"A": full, "B": full, "C": full}
+	sized := func(name string, size int) []byte {
+		spec.Name, task.Env["D"] = name, strings.Repeat("x", size)
+		raw, _ := stable.Marshal(spec)
+		return raw
+	}
+	// The largest that is taken under the shortest name.
+	largest := sort.Search(job.MaxSize, func(n int) bool {
+		_, _, err := new(templates).read(sized("a", n+1), learn)
+		return err != nil
+	})
+	if _, _, err := l.specs.read(sized("a", largest), learn); err != nil {
+		t.Fatal(err)
+	}
+	_, _, want := new(templates).read(sized("a-longer-name", largest), learn)
+	if _, _, err := l.specs.read(sized("a-longer-name", largest), learn); want == nil || fmt.Sprint(err) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", err, want)
 	}
 }
 
