@@ -104,6 +104,9 @@ func (j *jobsAPI) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav
 	return out, nil
 }
 
+// listedBytes is about how large a page of a list gets: specs may have a MiB each.
+const listedBytes = 4 << 20
+
 // ownToken begins the page tokens behind the federation's jobs: then come a
 // region's name, and from a zero byte on a token of that region.
 const ownToken = "@"
@@ -121,14 +124,15 @@ func (a *active) federationJobs(req *nusav1.ListJobsRequest, limit int) (out []*
 		}
 	}
 	slices.SortFunc(keys, func(x, y jobKey) int { return strings.Compare(x.String(), y.String()) })
-	if len(keys) > limit {
-		keys = keys[:limit]
-		next = keys[limit-1].String()
-	}
-	for _, k := range keys {
+	size := 0
+	for i, k := range keys {
+		if i == limit || size > listedBytes {
+			return out, keys[i-1].String()
+		}
 		out = append(out, a.st.jobs[k].view())
+		size += proto.Size(out[i])
 	}
-	return out, next
+	return out, ""
 }
 
 func hasLabels(have, want map[string]string) bool {
@@ -169,6 +173,9 @@ func (a *active) localJobs(ctx context.Context, req *nusav1.ListJobsRequest, fro
 	out.Errors = append(errs, failed...)
 	for _, got := range answers {
 		left := limit - len(out.GetJobs())
+		if proto.Size(out) > listedBytes {
+			left = 0
+		}
 		if left == 0 && len(got.page.GetJobs()) > 0 {
 			out.NextPageToken = ownToken + got.from.name
 			if got.from.name == first {

@@ -231,6 +231,34 @@ func TestSubmitMany(t *testing.T) {
 	}
 }
 
+// A page is bounded in bytes, too.
+func TestListLargeJobs(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	const large = 40
+	for i := range large {
+		j := testJob(fmt.Sprintf("large%02d", i), 0)
+		for _, g := range j.GetGroups() {
+			for _, task := range g.GetTasks() {
+				task.Env = map[string]string{"A": strings.Repeat("a", 200<<10)}
+			}
+		}
+		s.submit(j)
+	}
+	listed, pages := 0, 0
+	for token, more := "", true; more; pages++ {
+		page, err := s.jobs().List(t.Context(), &nusav1.ListJobsRequest{PageToken: token})
+		if err != nil || proto.Size(page) > listedBytes+1<<20 {
+			t.Fatalf("page %d of %d bytes: %v", pages, proto.Size(page), err)
+		}
+		listed += len(page.GetJobs())
+		token = page.GetNextPageToken()
+		more = token != ""
+	}
+	if listed != large || pages < 2 {
+		t.Errorf("%d jobs on %d pages", listed, pages)
+	}
+}
+
 func TestUpdateAndScale(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha")

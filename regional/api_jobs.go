@@ -23,8 +23,10 @@ import (
 const (
 	// watchEvery bounds how often a watch sends: ten times a second.
 	watchEvery = 100 * time.Millisecond
-	// maxListed is the page size of lists of jobs.
-	maxListed = 1000
+	// maxListed is the page size of lists of jobs, listedBytes about how large a
+	// page gets: specs may have a MiB each.
+	maxListed   = 1000
+	listedBytes = 4 << 20
 )
 
 // jobs is the region's own Jobs service: it takes jobs of the region
@@ -207,7 +209,7 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 			keys[g.Key.JobKey()] = true
 		}
 	}
-	out := &nusav1.ListJobsResponse{}
+	out, size := &nusav1.ListJobsResponse{}, 0
 	for _, k := range slices.SortedFunc(maps.Keys(keys), compareJobs) {
 		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || pageKey(k) <= req.GetPageToken() {
 			continue
@@ -222,12 +224,13 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 		if !matches(one.GetSpec().GetLabels(), req.GetLabels()) {
 			continue
 		}
-		if len(out.Jobs) == limit {
-			last := out.Jobs[limit-1]
+		if len(out.Jobs) == limit || size > listedBytes {
+			last := out.Jobs[len(out.Jobs)-1]
 			out.NextPageToken = pageKey(state.JobKey{Namespace: last.GetSpec().GetNamespace(), Job: last.GetSpec().GetName(), Local: last.GetRegion() != ""})
 			break
 		}
 		out.Jobs = append(out.Jobs, one)
+		size += proto.Size(one)
 	}
 	return out, nil
 }

@@ -3,6 +3,7 @@ package regional_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/serve"
@@ -227,6 +229,28 @@ func TestBadSubmits(t *testing.T) {
 		rest, err := jobs.List(ctx, &nusav1.ListJobsRequest{Limit: 2, PageToken: page.GetNextPageToken()})
 		if err != nil || len(rest.GetJobs()) != 1 || rest.GetJobs()[0].GetSpec().GetName() != "m2" {
 			t.Errorf("second page: %v, %v", rest, err)
+		}
+		// A page is bounded in bytes, too.
+		const large = 30
+		for i := range large {
+			s := spec(fmt.Sprintf("large%02d", i), 0)
+			s.Groups["web"].Tasks["main"].Env = map[string]string{"A": strings.Repeat("a", 200<<10), "B": strings.Repeat("b", 200<<10)}
+			if _, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: s}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		listed, pages := 0, 0
+		for token, more := "", true; more; pages++ {
+			page, err := jobs.List(ctx, &nusav1.ListJobsRequest{PageToken: token})
+			if err != nil || proto.Size(page) > 5<<20 {
+				t.Fatalf("page %d of %d bytes: %v", pages, proto.Size(page), err)
+			}
+			listed += len(page.GetJobs())
+			token = page.GetNextPageToken()
+			more = token != ""
+		}
+		if listed != large+3 || pages < 3 {
+			t.Errorf("%d jobs on %d pages", listed, pages)
 		}
 	})
 }
