@@ -74,7 +74,7 @@ func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
 		_ = grpc.SetHeader(ctx, own(header))
 		_ = grpc.SetTrailer(ctx, own(trailer))
 		if err != nil {
-			return nil, err
+			return nil, unreached(conn, err)
 		}
 		return reply, nil
 	}
@@ -99,7 +99,7 @@ func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 		desc := &grpc.StreamDesc{ServerStreams: info.IsServerStream, ClientStreams: info.IsClientStream}
 		up, err := conn.NewStream(ctx, desc, info.FullMethod)
 		if err != nil {
-			return err
+			return unreached(conn, err)
 		}
 		// Ends at the latest when the handler returns, which ends both streams.
 		go func() {
@@ -107,8 +107,18 @@ func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 				cancel()
 			}
 		}()
-		return pumpDown(down, up, newReply)
+		return unreached(conn, pumpDown(down, up, newReply))
 	}
+}
+
+// unreached says where nobody answers: else the caller would take it for the
+// server that it has asked.
+func unreached(conn *grpc.ClientConn, err error) error {
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "Error while dialing") {
+		return err
+	}
+	at := strings.TrimPrefix(conn.Target(), "passthrough:///")
+	return status.Errorf(codes.Unavailable, "the leader, %s, does not answer, and no other is elected yet", at)
 }
 
 // target returns where the call goes; nil means here.

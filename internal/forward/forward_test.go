@@ -286,7 +286,15 @@ func TestLeaderGone(t *testing.T) {
 	}
 	defer dead.Close()
 	_, conn := start(t, "other", func() (*grpc.ClientConn, bool, error) { return dead, false, nil })
-	if _, err := nusav1.NewJobsClient(conn).Get(t.Context(), get("x")); status.Code(err) != codes.Unavailable {
+	const said = "the leader, dead, does not answer, and no other is elected yet"
+	if _, err := nusav1.NewJobsClient(conn).Get(t.Context(), get("x")); status.Code(err) != codes.Unavailable || status.Convert(err).Message() != said {
+		t.Errorf("got %v", err)
+	}
+	watch, err := nusav1.NewJobsClient(conn).Watch(t.Context(), get("x"))
+	if err == nil {
+		_, err = watch.Recv()
+	}
+	if status.Code(err) != codes.Unavailable || status.Convert(err).Message() != said {
 		t.Errorf("got %v", err)
 	}
 }
