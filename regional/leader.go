@@ -123,21 +123,12 @@ func pause(ctx context.Context, d time.Duration) {
 // leadership is one term of office: it blocks until it is over.
 func (s *server) leadership(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	// Any news from Raft, even "elected", says that this office is over: then
-	// it was lost and won again in between.
-	g.Go(func() error {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.quorum.LeaderCh():
-			return ErrNotLeader
-		}
-	})
 	l := &leader{
 		s: s, ctx: ctx, term: s.quorum.CurrentTerm(), elected: s.cfg.Clock(),
 		exprs: newExprs(s.cfg.Region.GetName()), watch: newGroupWatches(),
 		verify: newVerifier(func() error { return s.quorum.VerifyLeader().Error() }),
 	}
+	g.Go(func() error { return l.reign(ctx) })
 	l.log = s.cfg.Logger.With("term", l.term)
 	l.agents = newAgents(l)
 	l.sched = newScheduler(l)
@@ -152,6 +143,19 @@ func (s *server) leadership(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// reign ends when the office does: an office won again is another one, of a later
+// term. The news of being elected may come after the office has begun.
+func (l *leader) reign(ctx context.Context) error {
+	for l.s.quorum.State() == raft.Leader && l.s.quorum.CurrentTerm() == l.term {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.s.quorum.LeaderCh():
+		}
+	}
+	return ErrNotLeader
 }
 
 // work begins the office and then runs its parts.
