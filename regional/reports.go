@@ -132,7 +132,7 @@ func readReports(raw []byte) (b link.Batch[state.AllocReport], err error) {
 			for p.next() {
 				switch p.num {
 				case 1:
-					b.Position.Epoch = string(p.b)
+					b.Position.Epoch = strings.ToValidUTF8(string(p.b), "?") // it is told again
 				case 2:
 					b.Position.Sequence = p.v
 				}

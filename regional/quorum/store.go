@@ -57,6 +57,12 @@ func openStores(dir string, logger hclog.Logger) (_ stores, err error) {
 		return stores{}, errors.Join(err, db.Close())
 	}
 	end := func() error { return errors.Join(log.Close(), db.Close()) }
+	// The library leaves a snapshot that it could not write where it is.
+	for _, name := range glob(filepath.Join(dir, "snapshots"), "*.tmp") {
+		if err := os.RemoveAll(name); err != nil {
+			return stores{}, errors.Join(fmt.Errorf("remove a half snapshot: %w", err), end())
+		}
+	}
 	snaps, err := raft.NewFileSnapshotStoreWithLogger(dir, snapshotsKept, logger)
 	if err != nil {
 		return stores{}, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), end())

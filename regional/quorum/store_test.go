@@ -46,8 +46,15 @@ func TestStoresOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	half := filepath.Join(dir, "snapshots", "7-9-1.tmp") // a snapshot that found the disk full
+	if err := os.MkdirAll(filepath.Join(half, "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	s = openTestStores(t, dir)
 	defer s.close()
+	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a half snapshot stays: %v", err)
+	}
 	last, err := s.log.LastIndex()
 	if err != nil || last != 17 {
 		t.Fatalf("the last entry is %d (%v), want 17", last, err)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -83,7 +84,10 @@ func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
 		if p := recover(); p != nil { // the library panics at some kinds of damage
 			err = fmt.Errorf("%v", p)
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, syscall.ENOSPC):
+			err = fmt.Errorf("the Raft log in %s cannot be opened: %w (it needs %d MB there)", dir, err, 2*wal.SegmentSizeBytes/1e6)
+		case err != nil:
 			err = fmt.Errorf("the Raft log in %s cannot be opened: %w (if it is damaged: start this server with an empty data directory where its region has others, else restore that from a backup)", dir, err)
 		}
 	}()
