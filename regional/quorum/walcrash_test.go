@@ -53,11 +53,10 @@ func TestWALChild(t *testing.T) {
 		}
 		fmt.Println("\nstored", next)
 		if next%64 == 0 {
-			first, _ = l.FirstIndex()
+			first, _ := l.FirstIndex()
 			if err := l.DeleteRange(first, next-20); err != nil {
 				t.Fatal(err)
 			}
-			first, _ = l.FirstIndex()
 		}
 		if next%17 == 0 {
 			if err := l.DeleteRange(next, next); err != nil { // and begin it anew
