@@ -104,8 +104,9 @@ func (j *jobsAPI) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav
 	return out, nil
 }
 
-// listedBytes is about how large a page of a list gets: specs may have a MiB each.
-const listedBytes = 4 << 20
+// listedBytes is about how large a page of a list gets: specs may have a MiB each,
+// and a client may take no more than 4.
+const listedBytes = 2 << 20
 
 // ownToken begins the page tokens behind the federation's jobs: then come a
 // region's name, and from a zero byte on a token of that region.

@@ -24,9 +24,9 @@ const (
 	// watchEvery bounds how often a watch sends: ten times a second.
 	watchEvery = 100 * time.Millisecond
 	// maxListed is the page size of lists of jobs, listedBytes about how large a
-	// page gets: specs may have a MiB each.
+	// page gets: specs may have a MiB each, and a client may take no more than 4.
 	maxListed   = 1000
-	listedBytes = 4 << 20
+	listedBytes = 2 << 20
 )
 
 // jobs is the region's own Jobs service: it takes jobs of the region
