@@ -14,12 +14,14 @@ const (
 	// perCommand bounds the placements of one command: about 300 bytes each,
 	// it stays within an entry.
 	perCommand = 512
+	// fewCommands are carried out at once, or nearly.
+	fewCommands = 4
 	// staleRetry is the rest after a plan of which nothing held: it must not
 	// become a busy loop.
 	staleRetry = 100 * time.Millisecond
-	// maxPlaces bounds a plan: what else waits, such as the reports of agents, is
-	// to have its turn between the parts of a large one.
-	maxPlaces = 2048
+	// maxPlaces bounds a plan, and with it for how long nothing else is decided:
+	// about a tenth of a second, while it is carried out.
+	maxPlaces = 16_384
 	// maxRest bounds the rest of a scheduler that plans in vain.
 	maxRest = time.Second
 )
@@ -33,7 +35,8 @@ type scheduler struct {
 	ids     ids
 	// open: the office has begun, and plans are wanted.
 	open atomic.Bool
-	// more: the latest plan was a part of a larger one.
+	// more: the latest plan is large, or a part of a larger one, and there is more
+	// of it to come.
 	more atomic.Bool
 
 	mu sync.Mutex
@@ -71,7 +74,6 @@ func (s *scheduler) decide(view *state.View) decision {
 	in := s.l.input(view)
 	in.MaxPlaces = maxPlaces
 	plan := s.planner.Make(in)
-	s.more.Store(plan.More)
 	d := decision{retry: staleRetry, rest: restAfter(plan, time.Since(began)), settled: func() { s.note(in, plan) }}
 	for _, c := range plan.Commands(s.ids.next, perCommand) {
 		d.commands = append(d.commands, state.Command{ApplyPlan: &c})
@@ -84,6 +86,7 @@ func (s *scheduler) decide(view *state.View) decision {
 		d.commands = append(d.commands, state.Command{AnswerSlots: back})
 	}
 	d.again = earliest(plan.Wake, again)
+	s.more.Store(plan.More || len(d.commands) > fewCommands)
 	return d
 }
 

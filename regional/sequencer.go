@@ -101,6 +101,7 @@ type sequencer struct {
 	writer entryWriter
 	ahead  *ahead
 	next   *proposal // that did not fit into the entry before
+	todo   todo
 	// due: something is to be decided, but not before then; zero = nothing is.
 	due time.Time
 	// rest: nothing is decided before then.
@@ -248,7 +249,10 @@ func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
 			timer.Reset(time.Until(q.due))
 		}
 		e := entry{}
-		if q.next == nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case q.next == nil && len(q.todo.commands) == 0:
 			select {
 			case <-ctx.Done():
 				return nil
@@ -265,9 +269,7 @@ func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
 			return nil
 		}
 		q.gather(&e)
-		if err := q.proceed(&e, flying); err != nil {
-			return err
-		}
+		q.proceed(&e, flying)
 	}
 }
 
@@ -294,7 +296,7 @@ func (q *sequencer) ready(ctx context.Context) bool {
 	}
 	q.astray.Store(false)
 	q.ahead = q.fsm.begin(q.log.LastIndex())
-	q.decideAt(time.Now())
+	q.anew()
 	return true
 }
 
@@ -331,53 +333,36 @@ func (q *sequencer) gather(e *entry) {
 }
 
 // proceed proposes an entry, and what follows from it.
-func (q *sequencer) proceed(e *entry, flying chan<- entry) error {
+func (q *sequencer) proceed(e *entry, flying chan<- entry) {
 	cmds := make([]state.Command, len(e.proposals))
 	for i, p := range e.proposals {
 		cmds[i] = p.cmd
 	}
-	for _, r := range q.ahead.apply(cmds) {
-		if r.Changed {
-			q.decideAt(time.Now())
+	for i, r := range q.ahead.apply(cmds) {
+		if !r.Changed {
+			continue
+		}
+		q.decideAt(time.Now())
+		if len(q.todo.commands) > 0 && !harmless(&cmds[i]) {
+			q.anew()
 		}
 	}
-	if now := time.Now(); !q.due.IsZero() && !q.due.After(now) {
+	if now := time.Now(); len(q.todo.commands) == 0 && !q.due.IsZero() && !q.due.After(now) {
 		q.due = time.Time{}
 		d := q.decide(q.ahead.view())
 		q.rest = time.Now().Add(d.rest)
-		if err := q.follow(d, e, flying); err != nil {
-			return err
-		}
-		e.settled = d.settled
 		if d.again > 0 {
 			q.decideAt(now.Add(d.again))
 		}
+		q.todo = todo{commands: d.commands, retry: d.retry}
+		if len(d.commands) == 0 {
+			e.settled = d.settled
+		} else {
+			q.todo.settled = d.settled
+		}
 	}
+	q.carryOut(e, flying)
 	q.send(e, flying)
-	return nil
-}
-
-// follow adds what was decided, in entries of its own where one is full.
-func (q *sequencer) follow(d decision, e *entry, flying chan<- entry) error {
-	changed := len(d.commands) == 0
-	for _, cmd := range d.commands {
-		cmd.NowUnixNano = time.Now().UnixNano()
-		if !q.writer.add(&cmd) {
-			q.send(e, flying)
-			*e = entry{}
-			q.writer.add(&cmd)
-		}
-		for _, r := range q.ahead.apply([]state.Command{cmd}) {
-			changed = changed || r.Changed
-		}
-	}
-	switch {
-	case !changed: // it must not become a busy loop
-		q.decideAt(time.Now().Add(d.retry))
-	case len(d.commands) > 0:
-		q.decideAt(time.Now()) // until there is nothing left
-	}
-	return nil
 }
 
 // send proposes an entry, or passes one on in which there is nothing.
