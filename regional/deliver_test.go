@@ -39,6 +39,9 @@ func (f *heldStream) Send(m *nusav1.MasterMessage) error {
 	return nil
 }
 
+// SendMsg takes the orders, which nobody waits for here.
+func (f *heldStream) SendMsg(any) error { return nil }
+
 // What an agent asks for is answered at once, also while orders are held back.
 func TestAskedForIsAnsweredAtOnce(t *testing.T) {
 	for _, what := range []string{"lease", "tunnel"} {

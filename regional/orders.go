@@ -2,7 +2,6 @@ package regional
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -116,63 +115,4 @@ func keeps(view *state.View, node string) []*state.Alloc {
 		}
 	}
 	return append(held, ended[max(0, len(ended)-keptEnded):]...)
-}
-
-// orderer makes orders for an agent: each once, and what those of a group share,
-// as large jobs have many on a node, once.
-type orderer struct {
-	l    *leader
-	view *state.View
-	made []*nusav1.AllocOrder // nil for what is no longer stored
-	// The latest group, its allocations' job version among it.
-	group   groupVersion
-	encoded []byte
-	jobType string
-}
-
-// groupVersion is a group of a version of a job.
-type groupVersion struct {
-	state.GroupKey
-	version int64
-}
-
-// size makes an item's order and answers roughly how many bytes it has.
-func (o *orderer) size(item link.Item[uint64]) int {
-	const envelope = 512
-	order, err := o.order(item)
-	if err != nil {
-		// Forgotten since the outbox was filled: its removal follows.
-		o.l.log.Debug("order left out", "alloc", item.Key, "error", err)
-	}
-	o.made = append(o.made, order)
-	return envelope + len(order.GetGroup())
-}
-
-func (o *orderer) order(item link.Item[uint64]) (*nusav1.AllocOrder, error) {
-	a, found := o.view.Alloc(item.Key)
-	if !found {
-		return nil, fmt.Errorf("allocation %s is not stored", item.Key)
-	}
-	if of := (groupVersion{a.Key(), a.JobVersion}); of != o.group || o.encoded == nil {
-		encoded, jobType, err := orderedGroup(o.view, a)
-		if err != nil {
-			return nil, err
-		}
-		o.group, o.encoded, o.jobType = of, encoded, jobType
-	}
-	return &nusav1.AllocOrder{
-		Allocation: orderedAlloc(a, o.l.s.cfg.Region.GetName()),
-		Group:      o.encoded, JobType: o.jobType,
-		Incarnation: a.Incarnation, Index: a.OrderIndex,
-	}, nil
-}
-
-// batch is one that was bounded by size, as the agent reads it.
-func (o *orderer) batch(b link.Batch[uint64]) *nusav1.AllocOrders {
-	made := o.made[:len(b.Items)] // another may have been one too many
-	return &nusav1.AllocOrders{
-		Full: b.Full, Last: b.Last, Removed: b.Removed,
-		Position: positionToWire(state.Position(b.Position)),
-		Orders:   slices.DeleteFunc(made, func(o *nusav1.AllocOrder) bool { return o == nil }),
-	}
 }

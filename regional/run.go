@@ -87,7 +87,7 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
 		Unary:  []grpc.UnaryServerInterceptor{fwd.Unary()},
 		Stream: []grpc.StreamServerInterceptor{fwd.Stream()},
-		Ready:  s.ready, SmallBuffers: true, Codec: newLazyCodec(),
+		Ready:  s.ready, SmallBuffers: true, Codec: newWireCodec(),
 	}); err != nil {
 		return nil, err
 	}

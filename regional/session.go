@@ -316,12 +316,14 @@ func (ss *agentSession) send() error {
 			return err
 		}
 	}
+	o := orderers.Get().(*orderer)
+	defer o.done()
 	for {
-		orders := ss.nextOrders()
+		orders := ss.nextOrders(o)
 		if orders == nil {
 			return nil
 		}
-		if err := ss.stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Orders{Orders: orders}}); err != nil {
+		if err := ss.stream.SendMsg(orders); err != nil {
 			return err
 		}
 	}
@@ -344,7 +346,8 @@ func (ss *agentSession) ack() *nusav1.Position {
 	return positionToWire(at)
 }
 
-func (ss *agentSession) nextOrders() *nusav1.AllocOrders {
+// nextOrders is the next batch of orders, nil when there is none.
+func (ss *agentSession) nextOrders(o *orderer) *wireMessage {
 	n := ss.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -356,7 +359,7 @@ func (ss *agentSession) nextOrders() *nusav1.AllocOrders {
 	if n.dirty {
 		n.fill(view, ss.l.epoch)
 	}
-	o := orderer{l: ss.l, view: view}
+	o.begin(ss.l, view)
 	batch, more := ss.cursor.NextWithin(maxBatchItems, maxBatchBytes, o.size)
 	if !more {
 		return nil

@@ -71,7 +71,7 @@ func (l *leader) beginSubmit(req *nusav1.SubmitRequest) serve.FinishSubmit {
 	}
 }
 
-// readSubmit is the command of a request that lazyCodec has left encoded, and
+// readSubmit is the command of a request that wireCodec has left encoded, and
 // what its author should know.
 func (l *leader) readSubmit(req *nusav1.SubmitRequest) (*state.SubmitLocalJob, []string, error) {
 	s, err := splitSubmit(req.ProtoReflect().GetUnknown())

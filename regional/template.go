@@ -5,8 +5,6 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -19,21 +17,6 @@ import (
 // Many jobs are the same but for their names. To decode, judge and encode a spec
 // costs more than all else that a submit does, so it is done once for them all:
 // requests arrive encoded, and what a spec comes to is remembered by its bytes.
-
-// lazyCodec leaves submits encoded, among the unknown fields of an empty
-// message: so they can still be passed on like any other. All else is decoded.
-type lazyCodec struct{ encoding.CodecV2 }
-
-func newLazyCodec() lazyCodec { return lazyCodec{encoding.GetCodecV2("proto")} }
-
-// Unmarshal decodes what is no submit.
-func (c lazyCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	if req, ok := v.(*nusav1.SubmitRequest); ok {
-		req.ProtoReflect().SetUnknown(data.Materialize())
-		return nil
-	}
-	return c.CodecV2.Unmarshal(data, v)
-}
 
 // submitted is a SubmitRequest whose spec is still encoded.
 type submitted struct {

@@ -164,7 +164,7 @@ func TestSpecsEncodedOddly(t *testing.T) {
 				t.Fatal(err)
 			}
 			var lazy nusav1.SubmitRequest
-			if err := newLazyCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, &lazy); err != nil {
+			if err := newWireCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, &lazy); err != nil {
 				t.Fatal(err)
 			}
 			if passed, err := proto.Marshal(&lazy); err != nil || !bytes.Equal(passed, raw) {

@@ -1,0 +1,44 @@
+package regional
+
+import (
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// wireCodec is protobuf's but for what there is so much of that messages are not
+// made of it. Submits stay encoded, among the unknown fields of an empty message,
+// so that they can still be passed on like any other; what is encoded already is
+// sent as it is.
+type wireCodec struct{ encoding.CodecV2 }
+
+func newWireCodec() wireCodec { return wireCodec{encoding.GetCodecV2("proto")} }
+
+// Unmarshal decodes what is no submit.
+func (c wireCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	if req, ok := v.(*nusav1.SubmitRequest); ok {
+		req.ProtoReflect().SetUnknown(data.Materialize())
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+// Marshal encodes what is not encoded.
+func (c wireCodec) Marshal(v any) (mem.BufferSlice, error) {
+	if e, ok := v.(*wireMessage); ok {
+		return mem.BufferSlice{e.buffer()}, nil
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+// wireMessage is a message as it stands on the wire. It is copied when it is sent.
+type wireMessage struct{ head, body []byte }
+
+// buffer is a copy, given back once it is on its way.
+func (e *wireMessage) buffer() mem.Buffer {
+	pool := mem.DefaultBufferPool()
+	b := pool.Get(len(e.head) + len(e.body))
+	copy((*b)[copy(*b, e.head):], e.body)
+	return mem.NewBuffer(b, pool)
+}
