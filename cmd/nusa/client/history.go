@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/internal/series"
+	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -103,7 +105,7 @@ func (c *caller) history(req *nusav1.HistoryRequest, since time.Duration, column
 	defer cancel()
 	resp, err := c.topology().History(ctx, req)
 	if err != nil {
-		return err
+		return c.keyGiven(req.GetKind(), err)
 	}
 	c.partial(resp.GetErrors())
 	return c.print(resp, func(w io.Writer) {
@@ -117,6 +119,25 @@ func (c *caller) history(req *nusav1.HistoryRequest, since time.Duration, column
 			v.manySeries(w, all, columns)
 		}
 	})
+}
+
+// keyGiven says of a problem with the key of a series which flag that came from:
+// nobody has typed "key".
+func (c *caller) keyGiven(kind string, err error) error {
+	problems := serve.Problems(err)
+	for _, p := range problems {
+		if p.GetField() != "key" {
+			return err
+		}
+		if p.Field = "--pool"; kind == kindEdge {
+			p.Field = "--to"
+			p.Message += fmt.Sprintf(": `%s region list` shows them", c.nusa)
+		}
+	}
+	if len(problems) == 0 {
+		return err
+	}
+	return serve.Refuse(status.Code(err), problems...)
 }
 
 // seriesText names what was asked for.
