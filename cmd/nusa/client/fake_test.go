@@ -297,7 +297,10 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 			{Reason: nusav1.Reason_REASON_BACKOFF, Count: 1, Message: "japaneast: it failed"}, {Reason: nusav1.Reason_REASON_BACKOFF, Count: 1, Message: "eastus: it failed"}}
 		return j, nil
 	case "halted":
-		return &nusav1.Job{Spec: storedSpec("halted"), Stopped: true, Region: r.GetJob().GetRegion()}, nil
+		return &nusav1.Job{Spec: storedSpec("halted"), Stopped: true, Revision: 12, Region: r.GetJob().GetRegion(),
+			Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_STOPPED}}, nil
+	case "halting":
+		return &nusav1.Job{Spec: storedSpec("halting"), Stopped: true, Revision: 12, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_STOPPING}}, nil
 	case "same":
 		return &nusav1.Job{Spec: storedSpec("same"), Region: r.GetJob().GetRegion()}, nil
 	case "stored":
@@ -338,6 +341,9 @@ func (f *fake) List(_ context.Context, r *nusav1.ListJobsRequest) (*nusav1.ListJ
 
 func (f *fake) Stop(_ context.Context, r *nusav1.StopJobRequest) (*nusav1.StopJobResponse, error) {
 	f.note(r)
+	if name := r.GetJob().GetName(); (name == "halted" || name == "halting") && !r.GetPurge() {
+		return &nusav1.StopJobResponse{Revision: 12}, nil // nothing has changed
+	}
 	return &nusav1.StopJobResponse{Revision: 13}, nil
 }
 

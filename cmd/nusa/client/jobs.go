@@ -319,22 +319,38 @@ func jobStop(s *settings) *cobra.Command {
 			}
 			ctx, cancel := c.call()
 			defer cancel()
+			// The answer to a stop does not say whether there was anything to stop.
+			was, err := c.jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
+			if err != nil {
+				return err
+			}
 			resp, err := c.jobs().Stop(ctx, &nusav1.StopJobRequest{Job: ref, Purge: purge, CheckRevision: check})
 			if err != nil {
 				return err
 			}
-			return c.print(resp, func(w io.Writer) {
-				then := ""
-				if purge {
-					then = " and is forgotten once everything has stopped"
-				}
-				fmt.Fprintf(w, "%s is stopping (revision %d)%s; follow it with: %s job status %s\n", refName(ref), resp.GetRevision(), then, c.nusa, refArg(ref))
-			})
+			return c.print(resp, func(w io.Writer) { c.stopped(w, ref, was, resp.GetRevision(), purge) })
 		}),
 	}
 	c.Flags().BoolVar(&purge, "purge", false, "also forget the job once everything has stopped")
 	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored job's revision is this")
 	return c
+}
+
+// stopped says what a stop began, by what the job was before.
+func (c *caller) stopped(w io.Writer, ref *nusav1.JobRef, was *nusav1.Job, revision int64, purge bool) {
+	same := was.GetStopped() && was.GetRevision() == revision
+	over := was.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED && (same || purge) // else somebody ran it meanwhile
+	is, then, follow := "stopping", "", fmt.Sprintf("; follow it with: %s job status %s", c.nusa, refArg(ref))
+	if purge {
+		then = " and is forgotten once everything has stopped"
+	}
+	if over {
+		is, then, follow = "stopped", strings.TrimSuffix(then, " once everything has stopped"), ""
+	}
+	if same || over {
+		is += " already"
+	}
+	fmt.Fprintf(w, "%s is %s (revision %d)%s%s\n", refName(ref), is, revision, then, follow)
 }
 
 func refName(r *nusav1.JobRef) string { return jobName(r.GetNamespace(), r.GetName(), r.GetRegion()) }
