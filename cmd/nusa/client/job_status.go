@@ -209,8 +209,9 @@ func (v view) jobStatus(w io.Writer, j *nusav1.Job) {
 		head = append(head, "submitted "+v.since(j.GetSubmitted())+" ago")
 	}
 	fmt.Fprintln(w, strings.Join(head, gap))
-	if s.GetMessage() != "" {
-		fmt.Fprintln(w, plain(s.GetMessage()))
+	names := slices.Sorted(maps.Keys(s.GetGroups()))
+	if m := plain(summary(s, names)); m != "" {
+		fmt.Fprintln(w, m)
 	}
 	if r := staged(j); r != "" {
 		fmt.Fprintln(w, v.wait(r))
@@ -223,7 +224,6 @@ func (v view) jobStatus(w io.Writer, j *nusav1.Job) {
 	}
 	fmt.Fprintln(w)
 	t := newTable("GROUP", ">DESIRED", ">PENDING", ">STARTING", ">RUNNING", ">OUTDATED", ">STOPPING", ">COMPLETE", ">FAILED", ">STOPPED", ">LOST", ">NO REGION")
-	names := slices.Sorted(maps.Keys(s.GetGroups()))
 	for _, name := range names {
 		g := s.GetGroups()[name]
 		c := g.GetCounts()
@@ -232,10 +232,48 @@ func (v view) jobStatus(w io.Writer, j *nusav1.Job) {
 	}
 	t.dropEmpty("PENDING", "STARTING", "OUTDATED", "STOPPING", "COMPLETE", "FAILED", "STOPPED", "LOST", "NO REGION")
 	t.write(w, v.palette)
-	for _, name := range names {
-		v.waits(w, name+" waits: ", s.GetGroups()[name].GetPending())
-	}
+	v.notRunning(w, s, names)
 	v.slots(w, s, names)
+}
+
+// summary is a job's message without the first reason that stands in the way,
+// which is shown with the others. A region says that alone.
+func summary(s *nusav1.JobStatus, groups []string) string {
+	for _, name := range groups {
+		if all := s.GetGroups()[name].GetPending(); len(all) > 0 {
+			head, _, _ := strings.Cut(": "+s.GetMessage(), ": "+name+": "+reason.Text(all[0].GetReason()))
+			return strings.TrimPrefix(head, ": ")
+		}
+	}
+	return s.GetMessage()
+}
+
+// notRunning are the counted reasons of all groups, what is the same together.
+func (v view) notRunning(w io.Writer, s *nusav1.JobStatus, groups []string) {
+	t := newTable("GROUP", "REGION", "COUNT", "WHY NOT RUNNING")
+	first := map[string]int{}
+	for _, name := range groups {
+		g := s.GetGroups()[name]
+		for _, p := range g.GetPending() {
+			region, message, _ := strings.Cut(p.GetMessage(), ": ")
+			if g.GetRegions()[region] == nil || p.GetWhat() == "region" {
+				region, message = "", p.GetMessage()
+			}
+			because := why(p.GetReason(), message)
+			if _, found := first[because]; !found {
+				first[because] = len(first)
+			}
+			t.row(name, region, plural(p.GetCount(), cmp.Or(p.GetWhat(), "instance")), because)
+		}
+	}
+	if len(t.rows) == 0 {
+		return
+	}
+	slices.SortStableFunc(t.rows, func(a, b []string) int { return cmp.Compare(first[a[3]], first[b[3]]) })
+	t.dropEmpty("REGION")
+	t.ditto()
+	fmt.Fprintln(w)
+	t.write(w, v.palette)
 }
 
 // waits are counted reasons, one a line.
@@ -259,6 +297,7 @@ func (v view) slots(w io.Writer, s *nusav1.JobStatus, groups []string) {
 	if len(t.rows) == 0 {
 		return
 	}
+	t.ditto()
 	fmt.Fprintln(w)
 	t.write(w, v.palette)
 }

@@ -56,6 +56,14 @@ func TestRendering(t *testing.T) {
 	}
 	all := []rendering{
 		{"job status", func(v view, w io.Writer) { v.jobStatus(w, sampleJob()) }},
+		{"job status, the same reasons several times", func(v view, w io.Writer) { v.jobStatus(w, sampleWaiting()) }},
+		{"job status, of a region's own", func(v view, w io.Writer) {
+			j := sampleWaiting()
+			j.Region, j.Status.Message = "eastus", "a: not enough cpu: needs 64 cpu"
+			delete(j.Status.Groups, "b")
+			delete(j.Status.Groups, "c")
+			v.jobStatus(w, j)
+		}},
 		{"job progress", func(v view, w io.Writer) { fmt.Fprintln(w, v.progress(sampleJob())) }},
 		{"job list", func(v view, w io.Writer) { v.jobList(w, []*nusav1.Job{sampleJob()}, "") }},
 		{"job status, an update under way", func(v view, w io.Writer) { v.jobStatus(w, sampleUpdate()) }},

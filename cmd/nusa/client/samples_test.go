@@ -41,6 +41,30 @@ func sampleJob() *nusav1.Job {
 	}
 }
 
+// sampleWaiting has groups that wait for the same reasons, and one whose regions
+// say the same.
+func sampleWaiting() *nusav1.Job {
+	j := sampleJob()
+	full := &nusav1.CountedReason{Reason: nusav1.Reason_REASON_INSUFFICIENT_CPU, Count: 2, What: "region", Message: "eastus: needs 64 cpu, the largest node, e1, has 4; japaneast: needs 64 cpu, the largest node, j1, has 8"}
+	memory := &nusav1.CountedReason{Reason: nusav1.Reason_REASON_INSUFFICIENT_MEMORY, Count: 1, What: "node"}
+	failed := func(region string, n int32) *nusav1.CountedReason {
+		return &nusav1.CountedReason{Reason: nusav1.Reason_REASON_BACKOFF, Count: n, What: "instance", Message: region + ": last failure: task t exited with code 3, after 3 of 3 restarts within 10m0s"}
+	}
+	slots := func(group string, n int32) (out []*nusav1.Slot) {
+		for i, region := range []string{"eastus", "japaneast"} {
+			out = append(out, &nusav1.Slot{Group: group, From: int32(i) * n, To: int32(i+1) * n, Region: region, State: nusav1.SlotState_SLOT_STATE_ACCEPTED, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 3, PlacedBecause: "score 20.0 (capacity 20.0), fits 100"})
+		}
+		return out
+	}
+	both := map[string]*nusav1.InstanceCounts{"eastus": {Pending: 5}, "japaneast": {Pending: 4}}
+	j.Status = &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_PENDING, Groups: map[string]*nusav1.GroupStatus{
+		"a": {Desired: 3, Unowned: 3, Counts: &nusav1.InstanceCounts{Pending: 3}, Regions: both, Pending: []*nusav1.CountedReason{full, memory}},
+		"b": {Desired: 3, Unowned: 3, Counts: &nusav1.InstanceCounts{Pending: 3}, Pending: []*nusav1.CountedReason{full, memory}},
+		"c": {Desired: 10, Counts: &nusav1.InstanceCounts{Pending: 9, Running: 1}, Regions: both, Pending: []*nusav1.CountedReason{failed("eastus", 5), failed("japaneast", 4)}, Slots: slots("c", 5)},
+	}, Message: "15 of 16 instances wait: a: not enough cpu: eastus: needs 64 cpu, the largest node, e1, has 4; and more regions say so"}
+	return j
+}
+
 // sampleUpdate is a rollout of which four of six instances have been replaced.
 func sampleUpdate() *nusav1.Job {
 	j := sampleJob()

@@ -118,6 +118,20 @@ func (t *table) narrow(width int) {
 	}
 }
 
+// ditto shows a long text of the last column once where it stands several times
+// below itself.
+func (t *table) ditto() {
+	const long = 24
+	last, above := len(t.heads)-1, ""
+	for _, r := range t.rows {
+		if r[last] == above && lipgloss.Width(above) > long {
+			r[last] = "″"
+		} else {
+			above = r[last]
+		}
+	}
+}
+
 func (t *table) empty(column int) bool {
 	for _, r := range t.rows {
 		if r[column] != "" && r[column] != "0" && r[column] != "-" {
