@@ -87,6 +87,7 @@ func agentReports(view *state.View, node string, change link.Change[state.AllocR
 		}
 		size += n
 	}
+	cmd.Reports = make([]state.AllocReport, 0, min(len(change.Upserts), maxEntry/perReport))
 	for _, item := range change.Upserts {
 		r := item.Value
 		room(perReport + len(r.ID) + len(r.Reason) + len(r.Message) + len(r.Tasks))
@@ -112,7 +113,18 @@ func agentReports(view *state.View, node string, change link.Change[state.AllocR
 
 // readReports is an encoded AllocReports.
 func readReports(raw []byte) (b link.Batch[state.AllocReport], err error) {
+	reports := 0
 	s := scan{rest: raw}
+	for s.next() {
+		if s.num == 3 {
+			reports++
+		}
+	}
+	if reports > maxReports {
+		return b, status.Errorf(codes.ResourceExhausted, "a message has %d reports, at most %d are read", reports, maxReports)
+	}
+	b.Items = make([]link.Item[state.AllocReport], 0, reports)
+	s = scan{rest: raw}
 	for s.next() {
 		switch s.num {
 		case 1:

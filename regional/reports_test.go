@@ -1,10 +1,13 @@
 package regional
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
@@ -88,4 +91,15 @@ func FuzzReadReports(f *testing.F) {
 	raw, _ := proto.Marshal(anyReports.Example(1))
 	f.Add(raw)
 	f.Fuzz(func(_ *testing.T, raw []byte) { _, _ = readReports(raw) })
+}
+
+// TestTooManyReports: two bytes each on the wire, they would be a hundred each
+// here.
+func TestTooManyReports(t *testing.T) {
+	for n, want := range map[int]codes.Code{maxReports: codes.OK, maxReports + 1: codes.ResourceExhausted} {
+		b, err := readReports(bytes.Repeat([]byte{3<<3 | 2, 0}, n))
+		if status.Code(err) != want || err == nil && len(b.Items) != n {
+			t.Errorf("%d reports: %d items, %v", n, len(b.Items), err)
+		}
+	}
 }

@@ -119,6 +119,10 @@ func (d *decision) begin(p *planner, g *state.GroupView) {
 		planner: p, g: g,
 		live: d.live[:0], insts: d.insts[:0], wants: d.wants[:0], todo: d.todo[:0], placed: d.placed[:0],
 	}
+	// To grow by doubling would cost as much again where there are thousands.
+	c := &g.Counts
+	d.live = slices.Grow(d.live, int(max(0, c.Pending+c.Starting+c.Running+c.Lost-g.Unplaced)))
+	d.insts = slices.Grow(d.insts, int(max(0, g.Wanted-g.Unplaced)))
 	for a := range p.in.View.AllocsIn(g) {
 		if a.Live() {
 			d.live = append(d.live, a)
