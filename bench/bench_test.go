@@ -39,6 +39,7 @@ PASS
 			{scenario{args: "--nodes 1", goal: "≥ 25,000", met: placed(25_000), nomad: "3–4 /s"}, []*bench.RegionResult{result(26_000), result(24_999.6)}},
 			{scenario{args: "--rate 50", goal: "≤ 0.8 / 3 ms", met: within(0.8, 2000), nomad: "9 ms"}, []*bench.RegionResult{rate, rate}},
 		},
+		sessions: []coreLine{{name: "Sessions/bare", perAgent: 28 << 10, stacks: 19 << 10}},
 		ceilings: [][]coreLine{
 			{{name: "Ceiling/callers=16/log=true", ns: 50_000}, {name: "Ceiling/callers=64/log=true", ns: 20_000}},
 			{{name: "Ceiling/callers=16/log=true", ns: 100_000}, {name: "Ceiling/callers=64/log=true", ns: 19_000}},

@@ -26,6 +26,7 @@ type page struct {
 	runs     int
 	measured []measured
 	ceilings [][]coreLine // before and after what was measured
+	sessions []coreLine   // what a connected agent takes
 	core     []coreLine
 
 	predicted []predicted
@@ -77,6 +78,8 @@ func field(data []byte, key string) (string, bool) {
 type coreLine struct {
 	name                string
 	ns, perPlace, alloc float64 // perPlace 0 = it has no placements
+	// Bytes an agent takes, and of these its goroutines' stacks; 0 = there are none.
+	perAgent, stacks float64
 }
 
 // parseCore reads the output of go test -bench.
@@ -103,6 +106,10 @@ func parseCore(out []byte) ([]coreLine, error) {
 				c.perPlace = v
 			case "allocs/op":
 				c.alloc = v
+			case "B/agent":
+				c.perAgent = v
+			case "stack-B/agent":
+				c.stacks = v
 			}
 		}
 		lines = append(lines, c)

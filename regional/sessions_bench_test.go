@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -28,54 +29,97 @@ const agentsOf = "NUSA_BENCH_AGENTS_OF"
 // BenchmarkSessions is what a connected agent costs a master in memory: its
 // connection, its session, its node, after a heartbeat with statistics. The
 // agents are a process of their own. B/agent is all of it; of that stack-B/agent
-// are the stacks of goroutines.
+// are the stacks of goroutines. Bare is a gRPC server that answers the same, and
+// remembers nothing.
 func BenchmarkSessions(b *testing.B) {
-	for b.Loop() {
-		ctx, stop := context.WithCancel(context.Background())
-		ended, ready := make(chan error, 1), make(chan regional.Addresses, 1)
-		go func() {
-			ended <- regional.Run(ctx, regional.Config{
-				Region: &nusav1.RegionDefinition{Name: regionName}, Name: "s1", InMemory: true, HTTPAddr: "-",
-				GRPCAddr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0", ProbeAddr: "127.0.0.1:0",
-				Ready: func(a regional.Addresses) { ready <- a },
-			})
-		}()
-		var addr string
-		select {
-		case a := <-ready:
-			addr = a.GRPC
-		case err := <-ended:
-			b.Fatal(err)
-		}
-		heap, stacks, goroutines := inUse()
-		cmd := exec.Command(os.Args[0], "-test.run=^TestAgentsOfBenchmark$")
-		cmd.Env = append(os.Environ(), agentsOf+"="+addr)
-		cmd.Stderr = os.Stderr
-		in, err := cmd.StdinPipe()
+	for name, serve := range map[string]func(context.Context, chan<- string) error{"master": serveMaster, "bare": serveBare} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				sessions(b, serve)
+			}
+		})
+	}
+}
+
+func serveMaster(ctx context.Context, ready chan<- string) error {
+	return regional.Run(ctx, regional.Config{
+		Region: &nusav1.RegionDefinition{Name: regionName}, Name: "s1", InMemory: true, HTTPAddr: "-",
+		GRPCAddr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", GossipAddr: "127.0.0.1:0", ProbeAddr: "127.0.0.1:0",
+		Ready: func(a regional.Addresses) { ready <- a.GRPC },
+	})
+}
+
+func serveBare(ctx context.Context, ready chan<- string) error {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	g := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10))
+	nusav1.RegisterDispatchServer(g, bareDispatch{})
+	defer context.AfterFunc(ctx, g.Stop)()
+	ready <- lis.Addr().String()
+	return g.Serve(lis)
+}
+
+// bareDispatch grants leases to everybody.
+type bareDispatch struct {
+	nusav1.UnimplementedDispatchServer
+}
+
+func (bareDispatch) Session(stream nusav1.Dispatch_SessionServer) error {
+	for {
+		in, err := stream.Recv()
 		if err != nil {
-			b.Fatal(err)
+			return err
 		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			b.Fatal(err)
+		out := &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Welcome{Welcome: &nusav1.MasterWelcome{}}}
+		if r := in.GetLease(); r != nil {
+			out.Kind = &nusav1.MasterMessage_Lease{Lease: &nusav1.LeaseGrant{Id: r.GetId()}}
 		}
-		if err := cmd.Start(); err != nil {
-			b.Fatal(err)
+		if err := stream.Send(out); err != nil {
+			return err
 		}
-		if line, err := bufio.NewReader(out).ReadString('\n'); line != "connected\n" {
-			b.Fatalf("the agents say %q, %v", line, err)
-		}
-		heapThen, stacksThen, goroutinesThen := inUse()
-		const n = benchAgents
-		b.ReportMetric((heapThen+stacksThen-heap-stacks)/n, "B/agent")
-		b.ReportMetric((stacksThen-stacks)/n, "stack-B/agent")
-		b.ReportMetric((goroutinesThen-goroutines)/n, "goroutines/agent")
-		_ = in.Close()
-		_ = cmd.Wait()
-		stop()
-		if err := <-ended; err != nil {
-			b.Fatal(err)
-		}
+	}
+}
+
+func sessions(b *testing.B, serve func(context.Context, chan<- string) error) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended, ready := make(chan error, 1), make(chan string, 1)
+	go func() { ended <- serve(ctx, ready) }()
+	var addr string
+	select {
+	case addr = <-ready:
+	case err := <-ended:
+		b.Fatal(err)
+	}
+	heap, stacks, goroutines := inUse()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestAgentsOfBenchmark$")
+	cmd.Env = append(os.Environ(), agentsOf+"="+addr)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "connected\n" {
+		b.Fatalf("the agents say %q, %v", line, err)
+	}
+	heapThen, stacksThen, goroutinesThen := inUse()
+	const n = benchAgents
+	b.ReportMetric((heapThen+stacksThen-heap-stacks)/n, "B/agent")
+	b.ReportMetric((stacksThen-stacks)/n, "stack-B/agent")
+	b.ReportMetric((goroutinesThen-goroutines)/n, "goroutines/agent")
+	_ = in.Close()
+	_ = cmd.Wait()
+	stop()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
 	}
 }
 
