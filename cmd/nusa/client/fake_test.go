@@ -368,7 +368,7 @@ func (f *fake) Adopt(_ context.Context, r *nusav1.AdoptRequest) (*nusav1.SubmitR
 	if r.GetName() == "later" {
 		return nil, status.Error(codes.Unimplemented, "adopting is not supported yet")
 	}
-	return &nusav1.SubmitResponse{Version: 1, Changed: true}, nil
+	return &nusav1.SubmitResponse{Version: 1, Changed: true, Warnings: []string{"groups.web has a count of 0: nothing of it runs"}}, nil
 }
 
 func (f *fake) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, error) {

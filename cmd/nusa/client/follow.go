@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -34,6 +35,8 @@ type follower struct {
 	// unchanged: the submit changed nothing, so that the job may have ended
 	// long ago.
 	unchanged bool
+	// told are all warnings of the submit.
+	told []string
 	// held warnings are shown unless the job has ended already: then the wait
 	// says better what to do.
 	held []string
@@ -213,36 +216,49 @@ func (f *follower) current() bool {
 	return true
 }
 
-// asItIs prints the job where what is printed is for programs: they get it
-// however the wait ends.
+// asItIs prints the job where what is printed is for programs: they get it, and
+// what its author should know, however the wait ends.
 func (f *follower) asItIs() error {
 	if f.output == "table" || f.latest == nil {
 		return nil
 	}
-	return f.print(f.latest, nil)
+	n, err := messageTree(f.latest)
+	if err != nil {
+		return err
+	}
+	if len(f.told) > 0 {
+		all := &doc.Node{Kind: doc.List}
+		for _, w := range f.told {
+			all.Items = append(all.Items, &doc.Node{Kind: doc.String, Text: w})
+		}
+		n.Add("warnings", all)
+	}
+	return f.printTree(n)
 }
 
 func (f *follower) finish() error {
-	return f.print(f.latest, func(w io.Writer) {
-		sum, regions := totals(f.latest.GetStatus())
-		verb := "is running"
-		if f.batch {
-			verb = "is complete"
-		}
-		if regions != "" {
-			regions = " (" + regions + ")"
-		}
-		what := plural(sum.alive(), "instance") + regions
-		if f.already {
-			fmt.Fprintf(w, "%s had completed already: %s; run it again with %s\n", refName(f.ref), what, f.again())
-			return
-		}
-		line := fmt.Sprintf("%s %s: %s after %s", refName(f.ref), f.style.good(verb), what, human(time.Since(f.began)))
-		if m := plain(f.latest.GetStatus().GetMessage()); m != "" {
-			line += "; " + m
-		}
-		fmt.Fprintln(w, line)
-	})
+	if f.output != "table" {
+		return f.asItIs()
+	}
+	sum, regions := totals(f.latest.GetStatus())
+	verb := "is running"
+	if f.batch {
+		verb = "is complete"
+	}
+	if regions != "" {
+		regions = " (" + regions + ")"
+	}
+	what := plural(sum.alive(), "instance") + regions
+	if f.already {
+		f.printf("%s had completed already: %s; run it again with %s\n", refName(f.ref), what, f.again())
+		return nil
+	}
+	line := fmt.Sprintf("%s %s: %s after %s", refName(f.ref), f.style.good(verb), what, human(time.Since(f.began)))
+	if m := plain(f.latest.GetStatus().GetMessage()); m != "" {
+		line += "; " + m
+	}
+	f.printf("%s\n", line)
+	return nil
 }
 
 // again is the command that runs an ended job once more.

@@ -29,11 +29,15 @@ func (c *caller) print(m proto.Message, show func(w io.Writer)) error {
 	if err != nil {
 		return err
 	}
+	return c.printTree(n)
+}
+
+func (c *caller) printTree(n *doc.Node) error {
 	text := n.JSON()
 	if c.output == "yaml" {
 		text = n.YAML()
 	}
-	_, err = c.out.Write(text)
+	_, err := c.out.Write(text)
 	return err
 }
 

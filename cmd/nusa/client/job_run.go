@@ -97,11 +97,11 @@ func (r *submission) run(c *caller, args []string) error {
 		return c.print(resp, func(w io.Writer) { submitted(w, ref, resp, r.again) })
 	}
 	f := follower{caller: c, ref: ref, version: resp.GetVersion(), batch: batch, began: began, timeout: r.timeout,
-		unchanged: !resp.GetChanged() && !r.again, file: args[0]}
+		unchanged: !resp.GetChanged() && !r.again, file: args[0], told: resp.GetWarnings()}
 	if r.again {
 		f.since = resp.GetRevision()
 	}
-	if f.unchanged && batch {
+	if f.unchanged && batch && c.output == "table" {
 		f.held = warnings
 	} else {
 		c.warnings(warnings)

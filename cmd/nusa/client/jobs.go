@@ -372,6 +372,7 @@ func jobAdopt(s *settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			c.warnings(resp.GetWarnings())
 			return c.print(resp, func(w io.Writer) {
 				fmt.Fprintf(w, "%s is now %s, version %d\n", refName(ref), jobName(ref.GetNamespace(), ref.GetName(), ""), resp.GetVersion())
 			})
