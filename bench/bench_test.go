@@ -16,6 +16,7 @@ func TestPage(t *testing.T) {
 	lines, err := parseCore([]byte(`goos: linux
 BenchmarkPlan/one-job=1x10000/nodes=100-2   	 46	 25791377 ns/op	 2579 ns/placement	21691792 B/op	 60050 allocs/op
 BenchmarkQuiet/nodes=100-2   	 1	 1712 ns/op	 304 B/op	 3 allocs/op
+BenchmarkCeilingAtRest/log=true-2   	 1	 5000000000 ns/op	 0.36 p50-ms	 1 p99-ms
 PASS
 `))
 	if err != nil {
@@ -39,12 +40,13 @@ PASS
 			{scenario{args: "--nodes 1", goal: "≥ 25,000", met: placed(25_000), nomad: "3–4 /s"}, []*bench.RegionResult{result(26_000), result(24_999.6)}},
 			{scenario{args: "--rate 50", goal: "≤ 0.8 / 3 ms", met: within(0.8, 2000), nomad: "9 ms"}, []*bench.RegionResult{rate, rate}},
 		},
-		sessions: []coreLine{{name: "Sessions/bare", perAgent: 28 << 10, stacks: 19 << 10}},
+		rest:     lines[2:],
+		sessions: []coreLine{{name: "Sessions/bare", metrics: map[string]float64{"B/agent": 28 << 10, "stack-B/agent": 19 << 10}}},
 		ceilings: [][]coreLine{
 			{{name: "Ceiling/callers=16/log=true", ns: 50_000}, {name: "Ceiling/callers=64/log=true", ns: 20_000}},
 			{{name: "Ceiling/callers=16/log=true", ns: 100_000}, {name: "Ceiling/callers=64/log=true", ns: 19_000}},
 		},
-		core: lines,
+		core: lines[:2],
 		questions: []coreLine{
 			{name: "ThousandRegions/paths/k=5,relays=2", ns: 263_502, alloc: 26}, {name: "ThousandRegions/relays", ns: 2.1e9}, {name: "Questions/board", ns: 45.9e6},
 		},

@@ -26,8 +26,9 @@ type page struct {
 	runs     int
 	measured []measured
 	ceilings [][]coreLine // before and after what was measured
-	sessions []coreLine   // what a connected agent takes
-	core     []coreLine
+	// calls now and then, and what a connected agent takes
+	rest, sessions []coreLine
+	core           []coreLine
 
 	predicted []predicted
 	questions []coreLine
@@ -77,9 +78,8 @@ func field(data []byte, key string) (string, bool) {
 // coreLine is one Go benchmark.
 type coreLine struct {
 	name                string
-	ns, perPlace, alloc float64 // perPlace 0 = it has no placements
-	// Bytes an agent takes, and of these its goroutines' stacks; 0 = there are none.
-	perAgent, stacks float64
+	ns, perPlace, alloc float64            // perPlace 0 = it has no placements
+	metrics             map[string]float64 // others by unit; nil = there are none
 }
 
 // parseCore reads the output of go test -bench.
@@ -106,10 +106,11 @@ func parseCore(out []byte) ([]coreLine, error) {
 				c.perPlace = v
 			case "allocs/op":
 				c.alloc = v
-			case "B/agent":
-				c.perAgent = v
-			case "stack-B/agent":
-				c.stacks = v
+			case "B/agent", "stack-B/agent", "p50-ms", "p99-ms":
+				if c.metrics == nil {
+					c.metrics = map[string]float64{}
+				}
+				c.metrics[f[i+1]] = v
 			}
 		}
 		lines = append(lines, c)

@@ -6,8 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,12 +31,48 @@ func BenchmarkCeiling(b *testing.B) {
 	}
 }
 
-func ceiling(b *testing.B, callers int, logged bool) {
+// BenchmarkCeilingAtRest is how long such a call takes when there is one each 20 ms:
+// mostly what the machine needs to wake up.
+func BenchmarkCeilingAtRest(b *testing.B) {
+	for _, logged := range []bool{false, true} {
+		b.Run(fmt.Sprintf("log=%t", logged), func(b *testing.B) {
+			client, req := parts(b, 1, logged)[0], request()
+			const calls = 250
+			var took []time.Duration
+			for b.Loop() {
+				start := time.Now()
+				for i := range calls {
+					due := start.Add(time.Duration(i) * 20 * time.Millisecond)
+					for left := time.Until(due); left > 0; left = time.Until(due) {
+						ts := syscall.NsecToTimespec(int64(left)) // Go's timers come late in an idle process
+						_ = syscall.Nanosleep(&ts, nil)
+					}
+					if _, err := client.Check(b.Context(), req); err != nil {
+						b.Fatal(err)
+					}
+					took = append(took, time.Since(due))
+				}
+			}
+			slices.Sort(took)
+			ms := func(part int) float64 { return took[len(took)*part/100].Seconds() * 1e3 }
+			b.ReportMetric(ms(50), "p50-ms")
+			b.ReportMetric(ms(99), "p99-ms")
+		})
+	}
+}
+
+func request() *grpc_health_v1.HealthCheckRequest {
+	return &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", 200)}
+}
+
+// parts are clients of a server, each with a connection.
+func parts(b *testing.B, connections int, logged bool) []grpc_health_v1.HealthClient {
+	b.Helper()
 	srv := &logging{queue: make(chan entering, 1024)}
 	if logged {
 		srv.raft = alone(b)
 		go srv.run()
-		defer close(srv.queue) // after the last call
+		b.Cleanup(func() { close(srv.queue) }) // after the last call
 	}
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,17 +81,21 @@ func ceiling(b *testing.B, callers int, logged bool) {
 	g := grpc.NewServer()
 	grpc_health_v1.RegisterHealthServer(g, srv)
 	go func() { _ = g.Serve(lis) }() // ends with Stop
-	defer g.Stop()
-	clients := make([]grpc_health_v1.HealthClient, 4)
+	b.Cleanup(g.Stop)
+	clients := make([]grpc_health_v1.HealthClient, connections)
 	for i := range clients {
 		conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			b.Fatal(err)
 		}
-		defer conn.Close()
+		b.Cleanup(func() { _ = conn.Close() })
 		clients[i] = grpc_health_v1.NewHealthClient(conn)
 	}
-	req := &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", 200)}
+	return clients
+}
+
+func ceiling(b *testing.B, callers int, logged bool) {
+	clients, req := parts(b, 4, logged), request()
 	var left sync.WaitGroup
 	calls := make(chan struct{}, 4*callers)
 	b.ResetTimer()
