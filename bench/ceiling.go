@@ -4,7 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
 )
+
+// thereLogged is what the parts alone did where the goals were set, calls a second
+// by callers.
+var thereLogged = map[int]float64{16: 20_000, 64: 54_000}
 
 // ceiling measures what the parts that a region is made of can do alone, just
 // now: these machines are shared, and not as fast at all times.
@@ -66,5 +72,48 @@ the collector lets pile up comes on top: 60 % and more.
 `)
 	for _, l := range p.sessions {
 		fmt.Fprintf(w, "| %s | %.1f | %.1f |\n", l.name, l.metrics["B/agent"]/1024, l.metrics["stack-B/agent"]/1024)
+	}
+}
+
+// logged is what the parts alone do here, the least and the most; 0 = unknown.
+func (p page) logged(callers int) (least, most float64) {
+	for _, lines := range p.ceilings {
+		for _, l := range lines {
+			if l.name == fmt.Sprintf("Ceiling/callers=%d/log=true", callers) {
+				v := 1e9 / l.ns
+				if least == 0 || v < least {
+					least = v
+				}
+				most = max(most, v)
+			}
+		}
+	}
+	return least, most
+}
+
+// printShares says what goals and figures are beside the parts alone.
+func (p page) printShares(w io.Writer) {
+	if len(p.ceilings) == 0 {
+		return
+	}
+	fmt.Fprint(w, `
+### Beside the parts alone
+
+Placements for each call that gRPC and the Raft log alone come to in the same time:
+the goal on the machine where it was set; here beside the faster and the slower of
+their two runs above.
+
+| arguments | goal | here |
+|---|---|---|
+`)
+	for _, m := range p.measured {
+		least, most := p.logged(m.callers)
+		if m.asked == 0 || least == 0 {
+			continue
+		}
+		share := func(of float64) string {
+			return m.span(short, func(r *bench.RegionResult) float64 { return r.PlacementsPerS / of })
+		}
+		fmt.Fprintf(w, "| `%s` | %s | %s … %s |\n", m.args, short(float64(m.asked)/thereLogged[m.callers]), share(most), share(least))
 	}
 }

@@ -163,6 +163,7 @@ func (p page) print(w io.Writer) {
 	}
 	p.printCeilings(w)
 	p.printRegion(w)
+	p.printShares(w)
 	p.printAfter(w)
 	p.printCompared(w)
 	printAgents(w, p.agents, "")
