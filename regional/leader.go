@@ -207,11 +207,16 @@ func (l *leader) bootstrap(ctx context.Context) error {
 // committed passes on what changed to those whom it concerns. Called in the
 // order of the log.
 func (l *leader) committed(results []state.Result) {
-	changed := false
-	var orders []*state.Alloc
+	changed, ordered, touched := false, 0, 0
+	for i := range results {
+		ordered += len(results[i].Orders)
+		touched += len(results[i].Groups)
+	}
+	orders := make([]*state.Alloc, 0, ordered)
+	groups := make([]state.GroupKey, 0, touched)
 	var nodes []string
-	var groups []state.GroupKey
-	for _, r := range results {
+	for i := range results {
+		r := &results[i]
 		changed = changed || r.Changed
 		orders = append(orders, r.Orders...)
 		nodes = append(nodes, r.Nodes...)
