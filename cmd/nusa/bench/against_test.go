@@ -1,7 +1,10 @@
 package bench
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
@@ -44,6 +47,25 @@ func TestAgainstARunningRegion(t *testing.T) {
 // leftBehind fails if jobs or nodes are still there.
 func leftBehind(t *testing.T, addr string) {
 	t.Helper()
+	if jobs := jobsLeft(t, addr); len(jobs) > 0 {
+		t.Errorf("%d jobs are left, such as %s", len(jobs), jobs[0].GetSpec().GetName())
+	}
+	conn, err := serve.Dial(network.Host(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	nodes, err := nusav1.NewNodesClient(conn).List(t.Context(), &nusav1.ListNodesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(nodes.GetNodes()); n > 0 {
+		t.Errorf("%d nodes are left, such as %s", n, nodes.GetNodes()[0].GetName())
+	}
+}
+
+func jobsLeft(t *testing.T, addr string) []*nusav1.Job {
+	t.Helper()
 	conn, err := serve.Dial(network.Host(), addr)
 	if err != nil {
 		t.Fatal(err)
@@ -53,15 +75,38 @@ func leftBehind(t *testing.T, addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(jobs.GetJobs()); n > 0 {
-		t.Errorf("%d jobs are left, such as %s", n, jobs.GetJobs()[0].GetSpec().GetName())
-	}
-	nodes, err := nusav1.NewNodesClient(conn).List(t.Context(), &nusav1.ListNodesRequest{})
-	if err != nil {
+	return jobs.GetJobs()
+}
+
+// TestNoRoom: where the nodes that are there have no more room it ends long
+// before its timeout, with the region's reason, and removes its jobs.
+func TestNoRoom(t *testing.T) {
+	addr := inProcess(t)
+	f := newFleet(1, 1, "alpha", "default", addr, 1, false) // which is its pool, too
+	f.capacity.CpuMilli = 7 * askCPU
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.run(ctx) }()
+	if err := f.await(ctx, func(int) {}); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(nodes.GetNodes()); n > 0 {
-		t.Errorf("%d nodes are left, such as %s", n, nodes.GetNodes()[0].GetName())
+	o := options(t)
+	o.Against, o.Nodes, o.Count, o.Warmup = addr, 0, 1, 0
+	start := time.Now()
+	r, err := Region(ctx, o)
+	if err == nil || !strings.Contains(err.Error(), "7 of 30 instances placed, 7 acknowledged: no more for 5s: in region alpha bench-") ||
+		!strings.Contains(err.Error(), "not enough cpu: needs 100m cpu") {
+		t.Errorf("error %v", err)
+	}
+	if took := time.Since(start); took > o.Timeout/2 || r == nil || r.Placed != 7 {
+		t.Errorf("after %s: %+v", took, r)
+	}
+	if jobs := jobsLeft(t, addr); len(jobs) > 0 {
+		t.Errorf("%d jobs are left, such as %s", len(jobs), jobs[0].GetSpec().GetName())
+	}
+	leave()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

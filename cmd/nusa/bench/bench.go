@@ -45,7 +45,8 @@ becomes of the earlier ones, and latencies count from the intended time.
 --against measures a region that runs already, without figures of its
 processes. Simulated agents join it for the time, in a pool of their own where no
 other work lands; with --nodes 0 none do, and the jobs go to nodes that are there,
-in the default pool. Jobs and simulated nodes are removed afterwards.`,
+in the default pool; where the region says that there is no room for them it ends
+with that. Jobs and simulated nodes are removed afterwards.`,
 		Example: "  nusa bench region --nodes 1000 --jobs 10000 --count 1\n" +
 			"  nusa bench region --nodes 5000 --jobs 3000 --rate 50 --servers 3 -o json\n" +
 			"  nusa bench region --against 10.0.0.1:7610 --nodes 0 --jobs 100",

@@ -301,10 +301,18 @@ func (m *run) submit(ctx context.Context, l *load, b *board, interval time.Durat
 	}
 	ctx, cancel := within(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
 	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	g, ctx := errgroup.WithContext(ctx)
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
 	g.Go(func() error { return b.watch(watched, l.client(0), interval) })
+	g.Go(func() error {
+		if err := m.stuck(watched, b); err != nil {
+			giveUp(err)
+		}
+		return nil
+	})
 	g.Go(func() error {
 		defer unwatch()
 		if err := await(ctx, b.synced); err != nil {
