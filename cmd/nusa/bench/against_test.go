@@ -2,7 +2,11 @@ package bench
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,7 +90,7 @@ func TestNoRoom(t *testing.T) {
 	f.capacity.CpuMilli = 7 * askCPU
 	ctx, leave := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- f.run(ctx) }()
+	go func() { ended <- f.run(ctx, context.Background()) }()
 	if err := f.await(ctx, func(int) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -107,6 +111,53 @@ func TestNoRoom(t *testing.T) {
 	leave()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestInterruptWhileRemoving: the first signal has what was submitted, and no
+// more, removed, and says so; a second one leaves it, and says how to remove it.
+func TestInterruptWhileRemoving(t *testing.T) {
+	guard := make(chan os.Signal, 2) // this process survives it
+	signal.Notify(guard, os.Interrupt)
+	defer signal.Stop(guard)
+	for _, twice := range []bool{false, true} {
+		addr := inProcess(t)
+		o := options(t)
+		o.Against, o.Jobs, o.Count, o.Rate, o.Warmup = addr, 50_000, 1, 2000, 0
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		o.Progress = func(s string) {
+			var placed int
+			if _, err := fmt.Sscanf(s, "%d placed,", &placed); err == nil && placed > 1000 {
+				cancel() // as the first signal does
+			}
+		}
+		said := make(chan string, 1)
+		o.Say = func(s string) {
+			said <- s
+			if twice {
+				syscall.Kill(os.Getpid(), syscall.SIGINT)
+			}
+		}
+		_, err := Region(ctx, o)
+		var jobs int
+		if _, scan := fmt.Sscanf(<-said, "interrupted: removing %d jobs and 20 simulated nodes from region alpha", &jobs); scan != nil || jobs <= 1000 || jobs > o.Jobs/2 {
+			t.Errorf("it removes %d jobs: %v", jobs, scan)
+		}
+		if !twice {
+			if err == nil || err.Error() != "interrupted" {
+				t.Errorf("error %v", err)
+			}
+			leftBehind(t, addr)
+			continue
+		}
+		how := "jobs and 20 simulated nodes are left in region alpha: remove them with `nusa job list --addr " + addr + " | grep -o 'bench-"
+		if err == nil || !strings.HasPrefix(err.Error(), "interrupted twice: ") || !strings.Contains(err.Error(), how) {
+			t.Errorf("error %v, want %s", err, how)
+		}
+		if len(jobsLeft(t, addr)) == 0 {
+			t.Error("it went on and removed all jobs")
+		}
 	}
 }
 

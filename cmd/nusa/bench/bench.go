@@ -46,7 +46,8 @@ becomes of the earlier ones, and latencies count from the intended time.
 processes. Simulated agents join it for the time, in a pool of their own where no
 other work lands; with --nodes 0 none do, and the jobs go to nodes that are there,
 in the default pool; where the region says that there is no room for them it ends
-with that. Jobs and simulated nodes are removed afterwards.`,
+with that. Jobs and simulated nodes are removed afterwards, also after Ctrl-C; a
+second one leaves them and says how to remove them.`,
 		Example: "  nusa bench region --nodes 1000 --jobs 10000 --count 1\n" +
 			"  nusa bench region --nodes 5000 --jobs 3000 --rate 50 --servers 3 -o json\n" +
 			"  nusa bench region --against 10.0.0.1:7610 --nodes 0 --jobs 100",
@@ -83,6 +84,12 @@ with that. Jobs and simulated nodes are removed afterwards.`,
 		}
 		if term.IsTerminal(os.Stderr.Fd()) {
 			o.Progress = progressLine(os.Stderr)
+		}
+		o.Say = func(s string) {
+			if o.Progress != nil {
+				o.Progress("")
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), "nusa: "+s)
 		}
 		r, err := Region(cmd.Context(), o)
 		if o.Progress != nil {

@@ -129,7 +129,7 @@ func TestAgentsKeepTheirSessions(t *testing.T) {
 	f := newFleet(nodes, 1, "alpha", "bench-lease", addr, 1, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- f.run(ctx) }()
+	go func() { ended <- f.run(ctx, context.Background()) }()
 	if err := f.await(ctx, func(int) {}); err != nil {
 		t.Fatal(err)
 	}

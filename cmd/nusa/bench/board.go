@@ -62,6 +62,18 @@ func (b *board) noteSent(i int, at time.Time) {
 	b.sent[i] = max(1, at.Sub(b.begin))
 }
 
+// sentJobs are those that were sent, or should have been.
+func (b *board) sentJobs() (out []int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, at := range b.sent {
+		if at > 0 {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
 func (b *board) noteAnswered(i int) {
 	now := time.Since(b.begin)
 	b.mu.Lock()

@@ -94,11 +94,12 @@ func nodeCapacity(nodes, instances int) *nusav1.Resources {
 	}
 }
 
-// run keeps the agents in session until ctx ends; polite ones then say goodbye.
-func (f *fleet) run(ctx context.Context) error {
+// run keeps the agents in session until ctx ends; polite ones then say goodbye,
+// unless the whole ends, too.
+func (f *fleet) run(ctx, whole context.Context) error {
 	defer f.close()
 	// The sessions outlive ctx by the goodbye.
-	base, end := context.WithCancel(context.WithoutCancel(ctx))
+	base, end := context.WithCancel(whole)
 	defer end()
 	g, sessions := errgroup.WithContext(base)
 	for _, a := range f.agents {

@@ -256,11 +256,14 @@ func (l *load) stream(ctx context.Context, client nusav1.JobsClient, b *board, n
 	return g.Wait()
 }
 
-// purge stops and forgets all jobs of the board that were sent.
-func (l *load) purge(ctx context.Context, b *board, region string) error {
-	g, ctx := errgroup.WithContext(ctx)
+// purge stops and forgets all jobs of the board that were sent, and tells of each.
+func (l *load) purge(parent context.Context, b *board, region string, purged func()) error {
+	g, ctx := errgroup.WithContext(parent)
 	g.SetLimit(l.o.Concurrency)
-	for i := range b.jobs {
+	for _, i := range b.sentJobs() {
+		if ctx.Err() != nil {
+			break
+		}
 		g.Go(func() error {
 			err := persist(ctx, func() error {
 				_, err := l.client(i).Stop(ctx, &nusav1.StopJobRequest{
@@ -268,13 +271,19 @@ func (l *load) purge(ctx context.Context, b *board, region string) error {
 				})
 				return err
 			})
-			if err != nil && ctx.Err() == nil && status.Code(err) != codes.NotFound {
+			switch {
+			case err == nil, status.Code(err) == codes.NotFound:
+				purged()
+			case ctx.Err() == nil:
 				return fmt.Errorf("stop %s: %w", b.name(i), err)
 			}
-			return context.Cause(ctx)
+			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(parent)
 }
 
 // persist repeats a call while the region is full or has no master.

@@ -9,11 +9,11 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
@@ -29,9 +29,6 @@ const (
 	connectWithin = 2 * time.Minute
 	// settle is what passes before idle CPU is measured.
 	settle = time.Second
-	// cleanWithin is how long stopping and purging may take on a region that
-	// goes on.
-	cleanWithin = time.Minute
 	// compareWithin bounds the comparison of the servers' states.
 	compareWithin = time.Minute
 	// infoWithin bounds the first call to a region that is said to run.
@@ -53,12 +50,16 @@ type run struct {
 	load    *load
 	// boards are all that was submitted, to be purged.
 	boards []*board
+	// jobsLeft and nodesLeft are still to be removed from a region that goes on.
+	jobsLeft, nodesLeft atomic.Int64
+	// left says what could not be removed.
+	left error
 	// begun: there is something to tell.
 	begun bool
 }
 
 // Region measures a region. The result may come with an error: then it says how
-// far the measurement came. Nothing is left behind when it returns.
+// far the measurement came. Nothing is left behind when it returns, or it says so.
 func Region(ctx context.Context, o RegionOptions) (*RegionResult, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -76,11 +77,15 @@ func Region(ctx context.Context, o RegionOptions) (*RegionResult, error) {
 	if m.cluster != nil {
 		defer m.cluster.close()
 	}
-	if err == nil {
+	if err = interrupted(ctx, err); err == nil {
 		err = m.connect(ctx, addr)
 	}
-	if err != nil && ctx.Err() != nil {
-		err = errors.New("interrupted")
+	switch {
+	case m.left == nil:
+	case err == nil, errors.Is(m.left, errTwice) && errors.Is(err, errInterrupted):
+		err = m.left
+	default:
+		err = fmt.Errorf("%w; %w", err, m.left)
 	}
 	if !m.begun {
 		return nil, err
@@ -155,19 +160,24 @@ func (m *run) connect(ctx context.Context, addr string) (err error) {
 	defer m.load.close()
 	m.fleet = newFleet(m.o.Nodes, m.o.AgentsPerConnection, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
 	m.fleet.polite = m.o.Against != ""
-	agents, leave := context.WithCancel(context.WithoutCancel(ctx))
+	// Cleaning up goes on when ctx ends, until giveUp.
+	tidying, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer giveUp(nil)
+	agents, leave := context.WithCancel(tidying)
 	defer leave()
 	// The first failure of an agent ends the measurement, not the other way
 	// round: agents are needed until all is cleaned up.
 	g, agents := errgroup.WithContext(agents)
-	g.Go(func() error { return m.fleet.run(agents) })
-	ctx, cancel := context.WithCancelCause(ctx)
+	g.Go(func() error { return m.fleet.run(agents, tidying) })
+	measuring, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(agents, func() { cancel(context.Cause(agents)) })
 	defer stop()
-	err = m.measure(ctx, addr)
+	err = interrupted(ctx, m.measure(measuring, addr))
 	if m.o.Against != "" {
-		err = errors.Join(err, m.clean(context.WithoutCancel(ctx)))
+		m.count()
+		defer m.hear(ctx, giveUp)()
+		m.left = m.clean(tidying)
 	}
 	stop()
 	leave()
@@ -175,7 +185,7 @@ func (m *run) connect(ctx context.Context, addr string) (err error) {
 		err = failed // what followed from it says less
 	}
 	if m.o.Against != "" {
-		err = errors.Join(err, m.forget(context.WithoutCancel(ctx)))
+		m.left = m.leftovers(errors.Join(m.left, m.forget(tidying)))
 	}
 	return err
 }
@@ -323,7 +333,13 @@ func (m *run) submit(ctx context.Context, l *load, b *board, interval time.Durat
 		}
 		submitting := make(chan error, 1)
 		g.Go(func() error { submitting <- l.submit(ctx, b); return nil })
-		g.Go(func() error { m.show(watched, b); return nil })
+		g.Go(func() error {
+			m.show(watched, func() string {
+				placed, running := b.sums()
+				return fmt.Sprintf("%d placed, %d acknowledged of %d", placed, running, b.jobs*b.count)
+			})
+			return nil
+		})
 		if err := m.follow(ctx, b, submitting, tell); err != nil {
 			placed, running := b.sums()
 			return fmt.Errorf("%d of %d instances placed, %d acknowledged: %w", placed, b.jobs*b.count, running, err)
@@ -381,82 +397,13 @@ func cause(ctx context.Context, err error) error {
 }
 
 // show reports progress until ctx ends.
-func (m *run) show(ctx context.Context, b *board) {
+func (m *run) show(ctx context.Context, line func() string) {
 	const every = 200 * time.Millisecond
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			placed, running := b.sums()
-			m.o.progress("%d placed, %d acknowledged of %d", placed, running, b.jobs*b.count)
-		}
+	for awaitTick(ctx, tick.C) == nil {
+		m.o.progress("%s", line())
 	}
-}
-
-// clean stops and purges all jobs on a region that goes on, and waits until
-// their instances have ended.
-func (m *run) clean(ctx context.Context) error {
-	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
-	defer cancel()
-	m.o.progress("stopping and purging the jobs")
-	for _, b := range m.boards {
-		left := newBoard(b.prefix, b.jobs, b.count)
-		if err := m.cleanBoard(ctx, left); err != nil {
-			return fmt.Errorf("stop and purge the jobs %s*: %w", strings.TrimSuffix(b.prefix, "-"), err)
-		}
-	}
-	return nil
-}
-
-func (m *run) cleanBoard(ctx context.Context, b *board) error {
-	g, ctx := errgroup.WithContext(ctx)
-	watched, unwatch := context.WithCancel(ctx)
-	defer unwatch()
-	g.Go(func() error { return b.watch(watched, m.load.client(0), throughputInterval) })
-	g.Go(func() error {
-		defer unwatch()
-		if err := await(ctx, b.synced); err != nil {
-			return err
-		}
-		if err := m.load.purge(ctx, b, m.region); err != nil {
-			return cause(ctx, err)
-		}
-		poll := time.NewTicker(pollEvery)
-		defer poll.Stop()
-		for b.alive() > 0 {
-			if err := awaitTick(ctx, poll.C); err != nil {
-				return fmt.Errorf("%d instances still run: %w", b.alive(), err)
-			}
-		}
-		return nil
-	})
-	return g.Wait()
-}
-
-// forget removes the simulated nodes from a region that goes on.
-func (m *run) forget(ctx context.Context) error {
-	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
-	defer cancel()
-	m.o.progress("removing the simulated nodes")
-	client := nusav1.NewNodesClient(m.load.conns[0])
-	var g errgroup.Group
-	g.SetLimit(m.o.Concurrency)
-	for i := range m.o.Nodes {
-		g.Go(func() error {
-			err := persist(ctx, func() error {
-				_, err := client.Remove(ctx, &nusav1.RemoveNodeRequest{Id: m.fleet.nodeID(i), Region: m.region})
-				return err
-			})
-			if err != nil && status.Code(err) != codes.NotFound { // one that never came
-				return fmt.Errorf("remove the simulated nodes %s-*, such as by `nusa node remove`: %w", m.prefix, cause(ctx, err))
-			}
-			return nil
-		})
-	}
-	return g.Wait()
 }
 
 func awaitTick(ctx context.Context, tick <-chan time.Time) error {

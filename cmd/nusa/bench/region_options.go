@@ -61,6 +61,8 @@ type RegionOptions struct {
 	emptyFor time.Duration
 	// Progress shows a line of text; "" ends it. May be nil.
 	Progress func(string)
+	// Say tells people something that stays. May be nil.
+	Say func(string)
 }
 
 // validate names the first flag that is wrong.
@@ -129,5 +131,11 @@ func (o *RegionOptions) instances() int { return o.Jobs * o.Count }
 func (o *RegionOptions) progress(format string, args ...any) {
 	if o.Progress != nil {
 		o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+func (o *RegionOptions) say(format string, args ...any) {
+	if o.Say != nil {
+		o.Say(fmt.Sprintf(format, args...))
 	}
 }
