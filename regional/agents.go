@@ -126,8 +126,9 @@ func (a *agents) tellServers() {
 	}
 }
 
-// statsOf are a node's latest statistics; nil if there are none.
-func (a *agents) statsOf(id string) *nodeStats {
+// statsOf are a node's latest statistics, as old as they are now; nil if there
+// are none.
+func (a *agents) statsOf(id string, now time.Duration) *nodeStats {
 	n := a.known(id)
 	if n == nil {
 		return nil
@@ -137,7 +138,9 @@ func (a *agents) statsOf(id string) *nodeStats {
 	if n.stats == nil {
 		return nil
 	}
-	return &nodeStats{stats: n.stats, age: a.l.s.cfg.Clock() - n.statsAt}
+	out := *n.stats
+	out.age = now - n.statsAt
+	return &out
 }
 
 // watch commits which nodes are lost, and which are back, until ctx ends.

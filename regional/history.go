@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/series"
-	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -145,7 +144,7 @@ func (l *leader) measure() []series.Sample {
 			out = append(out, series.Sample{Kind: kindEdge, Key: e.To, Values: edgeValues(e)})
 		}
 	}
-	view := l.s.fsm.View()
+	view, now := l.s.fsm.View(), l.s.cfg.Clock()
 	fresh := statsFresh * max(l.s.cfg.StatsInterval, series.Base)
 	pools := map[string]*poolSum{}
 	for n, use := range view.NodesInUse() {
@@ -157,10 +156,12 @@ func (l *leader) measure() []series.Sample {
 			sum = &poolSum{machines: map[string]bool{}}
 			pools[n.Pool] = sum
 		}
-		var stats *nusav1.NodeStats
-		if held := l.agents.statsOf(n.ID); held != nil && held.age <= fresh {
-			stats = held.stats
-			out = append(out, series.Sample{Kind: kindNode, Key: n.ID, Values: nodeValues(stats)})
+		stats := l.agents.statsOf(n.ID, now)
+		if stats != nil && stats.age > fresh {
+			stats = nil
+		}
+		if stats != nil {
+			out = append(out, series.Sample{Kind: kindNode, Key: n.ID, Values: stats.values()})
 		}
 		sum.add(n, use.Resources, stats)
 	}
@@ -181,29 +182,6 @@ func edgeValues(e topology.Edge) []float64 {
 	return []float64{ms(e.P50), ms(e.P90), ms(e.P99), ms(e.Min), ms(e.Jitter), e.Loss}
 }
 
-// nodeValues are a node's statistics; what an agent does not know has no value.
-func nodeValues(s *nusav1.NodeStats) []float64 {
-	used, available := math.NaN(), math.NaN()
-	if s.GetMemoryUsedBytes()+s.GetMemoryAvailableBytes() > 0 {
-		used, available = float64(s.GetMemoryUsedBytes()), float64(s.GetMemoryAvailableBytes())
-	}
-	diskUsed, diskTotal, fullest := math.NaN(), math.NaN(), -1.0
-	for _, d := range s.GetDisks() {
-		u, t := float64(d.GetUsedBytes()), float64(d.GetTotalBytes())
-		if full := share(u, t); t > 0 && full > fullest {
-			diskUsed, diskTotal, fullest = u, t, full
-		}
-	}
-	in, out := math.NaN(), math.NaN()
-	if len(s.GetNetworks()) > 0 {
-		in, out = 0, 0
-	}
-	for _, i := range s.GetNetworks() {
-		in, out = in+i.GetInPerSecond(), out+i.GetOutPerSecond()
-	}
-	return []float64{s.GetCpu(), s.GetLoad1(), used, available, diskUsed, diskTotal, in, out, float64(s.GetTasks())}
-}
-
 // poolSum adds the ready nodes of a pool up.
 type poolSum struct {
 	nodes, heard        int
@@ -215,7 +193,7 @@ type poolSum struct {
 }
 
 // add takes a node in; stats are nil where it has not told lately.
-func (p *poolSum) add(n *state.Node, charged state.Resources, stats *nusav1.NodeStats) {
+func (p *poolSum) add(n *state.Node, charged state.Resources, stats *nodeStats) {
 	p.nodes++
 	p.allocated, p.capacity = p.allocated.Add(charged), p.capacity.Add(n.Capacity)
 	if stats == nil {
@@ -223,18 +201,16 @@ func (p *poolSum) add(n *state.Node, charged state.Resources, stats *nusav1.Node
 	}
 	p.heard++
 	weight := float64(n.Capacity.CPUMilli)
-	p.cpu, p.cores = p.cpu+stats.GetCpu()*weight, p.cores+weight
+	p.cpu, p.cores = p.cpu+stats.cpu*weight, p.cores+weight
 	if n.SharedMachine != "" {
 		if p.machines[n.SharedMachine] {
 			return // another agent told of the same memory and disks
 		}
 		p.machines[n.SharedMachine] = true
 	}
-	p.memory += float64(stats.GetMemoryUsedBytes())
-	p.memoryAll += float64(stats.GetMemoryUsedBytes() + stats.GetMemoryAvailableBytes())
-	for _, d := range stats.GetDisks() {
-		p.disk, p.diskAll = p.disk+float64(d.GetUsedBytes()), p.diskAll+float64(d.GetTotalBytes())
-	}
+	p.memory += stats.memory
+	p.memoryAll += stats.memory + stats.memoryAvailable
+	p.disk, p.diskAll = p.disk+stats.disk, p.diskAll+stats.diskAll
 }
 
 func (p *poolSum) values() []float64 {

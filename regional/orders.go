@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
-	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -32,10 +31,12 @@ type agentNode struct {
 	// heard is when the node last said anything, on Config.Clock; busy counts
 	// its messages under way here, of which there is one a session.
 	heard time.Duration
+	asked time.Time // when the clock was asked for that
 	busy  int
 	// said goodbye: silent on purpose until its next hello.
-	left    bool
-	stats   *nusav1.NodeStats
+	left bool
+	// stats are of statsAt; nil before the first.
+	stats   *nodeStats
 	statsAt time.Duration
 	session *agentSession
 
@@ -47,12 +48,6 @@ type agentNode struct {
 	filled uint64
 	// dirty: the outbox may hold what the committed state no longer has.
 	dirty bool
-}
-
-// nodeStats are a node's latest statistics and their age.
-type nodeStats struct {
-	stats *nusav1.NodeStats
-	age   time.Duration
 }
 
 // order adds orders to an outbox that is in line with the state before them.

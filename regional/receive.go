@@ -126,13 +126,14 @@ func (ss *agentSession) grant(raw []byte) error {
 
 // measured notes the node's statistics.
 func (ss *agentSession) measured(raw []byte) error {
-	st := &nusav1.NodeStats{}
-	if err := decode(raw, st); err != nil {
+	st, err := readStats(raw)
+	if err != nil {
 		return err
 	}
-	ss.node.mu.Lock()
-	ss.node.stats, ss.node.statsAt = st, ss.l.s.cfg.Clock()-max(st.GetAge().AsDuration(), 0)
-	ss.node.mu.Unlock()
+	n := ss.node
+	n.mu.Lock()
+	n.stats, n.statsAt = st, n.heard-st.age
+	n.mu.Unlock()
 	return nil
 }
 

@@ -148,31 +148,26 @@ func healthyDrivers(view *state.View) []string {
 
 // utilisation averages what ready nodes last reported, weighted by capacity.
 func (l *leader) utilisation(view *state.View) *nusav1.Utilisation {
-	out := &nusav1.Utilisation{}
+	out, now := &nusav1.Utilisation{}, l.s.cfg.Clock()
 	var cpu, memory, disk, cores, memoryAll, diskAll float64
 	for n := range view.Nodes() {
 		if n.Status != state.NodeReady {
 			continue
 		}
-		held := l.agents.statsOf(n.ID)
-		if held == nil {
+		s := l.agents.statsOf(n.ID, now)
+		if s == nil {
 			continue
 		}
-		s := held.stats
 		weight := float64(n.Capacity.CPUMilli)
-		cpu, cores = cpu+s.GetCpu()*weight, cores+weight
-		if all := s.GetMemoryUsedBytes() + s.GetMemoryAvailableBytes(); all > 0 {
+		cpu, cores = cpu+s.cpu*weight, cores+weight
+		if all := s.memory + s.memoryAvailable; all > 0 {
 			weight := float64(n.Capacity.MemoryBytes)
-			memory += float64(s.GetMemoryUsedBytes()) / float64(all) * weight
+			memory += s.memory / all * weight
 			memoryAll += weight
 		}
-		for _, d := range s.GetDisks() {
-			disk, diskAll = disk+float64(d.GetUsedBytes()), diskAll+float64(d.GetTotalBytes())
-		}
-		for _, i := range s.GetNetworks() {
-			out.NetworkIn += i.GetInPerSecond()
-			out.NetworkOut += i.GetOutPerSecond()
-		}
+		disk, diskAll = disk+s.disk, diskAll+s.diskAll
+		out.NetworkIn += s.in
+		out.NetworkOut += s.out
 	}
 	out.Cpu, out.Memory, out.Disk = share(cpu, cores), share(memory, memoryAll), share(disk, diskAll)
 	return out

@@ -242,7 +242,7 @@ func storeTasks(tasks []task) (raw []byte, restarts int32, down bool) {
 const tasksField = 16
 
 // scan reads the fields of an encoded message one after the other: the value of
-// a varint, or the bytes of what has a length. Others it skips.
+// a varint or of 64 bits, or the bytes of what has a length. Others it skips.
 type scan struct {
 	rest []byte
 	num  protowire.Number
@@ -259,6 +259,8 @@ func (s *scan) next() bool {
 			switch kind {
 			case protowire.VarintType:
 				s.v, n = protowire.ConsumeVarint(s.rest)
+			case protowire.Fixed64Type:
+				s.v, n = protowire.ConsumeFixed64(s.rest)
 			case protowire.BytesType:
 				s.b, n = protowire.ConsumeBytes(s.rest)
 			default:
@@ -266,7 +268,7 @@ func (s *scan) next() bool {
 			}
 			if n >= 0 {
 				s.rest = s.rest[n:]
-				if kind == protowire.VarintType || kind == protowire.BytesType {
+				if kind == protowire.VarintType || kind == protowire.Fixed64Type || kind == protowire.BytesType {
 					return true
 				}
 				continue

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -238,12 +239,16 @@ func (ss *agentSession) detach() {
 }
 
 // heard notes that the node has said something, and that change more of its
-// messages are under way.
+// messages are under way. To ask for the time is a system call: it is not done
+// again after what took no time.
 func (ss *agentSession) heard(change int) {
-	ss.node.mu.Lock()
-	ss.node.heard = ss.l.s.cfg.Clock()
-	ss.node.busy += change
-	ss.node.mu.Unlock()
+	n, now := ss.node, time.Now()
+	n.mu.Lock()
+	if change > 0 || now.Sub(n.asked) > 10*time.Millisecond {
+		n.heard, n.asked = ss.l.s.cfg.Clock(), now
+	}
+	n.busy += change
+	n.mu.Unlock()
 }
 
 // later changes what is to be sent; the receiver sends it when it has handled

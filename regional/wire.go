@@ -148,7 +148,7 @@ func nodeToWire(view *state.View, n *state.Node, region string, stats *nodeStats
 		out.Inventory = nil
 	}
 	if stats != nil {
-		out.Stats, out.StatsAge = stats.stats, durationpb.New(stats.age)
+		out.Stats, out.StatsAge = stats.wire(), durationpb.New(stats.age)
 	}
 	return out
 }

@@ -1,0 +1,100 @@
+package regional
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"pgregory.net/rapid"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// anyStats are a node's statistics, of which some are not known.
+var anyStats = rapid.Custom(func(t *rapid.T) *nusav1.NodeStats {
+	bytes, part := rapid.Int64Range(0, 1<<40), rapid.Float64Range(0, 1e9)
+	s := &nusav1.NodeStats{
+		Cpu: part.Draw(t, "cpu"), CpuPerCore: rapid.SliceOfN(part, 0, 3).Draw(t, "per core"),
+		MemoryUsedBytes: bytes.Draw(t, "used"), MemoryAvailableBytes: bytes.Draw(t, "available"), SwapUsedBytes: bytes.Draw(t, "swap"),
+		Load1: part.Draw(t, "load"), Load5: 5, Load15: 15, Tasks: rapid.Int32().Draw(t, "tasks"),
+	}
+	if rapid.Bool().Draw(t, "aged") {
+		s.Age = durationpb.New(time.Duration(rapid.Int64Range(-1e12, 1e12).Draw(t, "age")))
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "disks") {
+		s.Disks = append(s.Disks, &nusav1.DiskStats{Mount: "/", UsedBytes: bytes.Draw(t, "disk used"), TotalBytes: bytes.Draw(t, "disk total")})
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "networks") {
+		s.Networks = append(s.Networks, &nusav1.NetworkStats{
+			Name: "eth0", BytesIn: 1 << 60, Errors: 3, InPerSecond: part.Draw(t, "in"), OutPerSecond: part.Draw(t, "out"),
+		})
+	}
+	return s
+})
+
+// TestReadStats: what is reckoned with is what the message says, and the whole is
+// kept.
+func TestReadStats(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := anyStats.Draw(t, "stats")
+		raw, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readStats(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var disk, diskAll, in, out float64
+		fullUsed, fullTotal, fullest := math.NaN(), math.NaN(), -1.0
+		for _, d := range m.Disks {
+			used, total := float64(d.UsedBytes), float64(d.TotalBytes)
+			disk, diskAll = disk+used, diskAll+total
+			if total > 0 && used/total > fullest {
+				fullUsed, fullTotal, fullest = used, total, used/total
+			}
+		}
+		for _, n := range m.Networks {
+			in, out = in+n.InPerSecond, out+n.OutPerSecond
+		}
+		if got.disk != disk || got.diskAll != diskAll || got.in != in || got.out != out || got.age != max(0, m.GetAge().AsDuration()) {
+			t.Fatalf("%+v of %v", got, m)
+		}
+		want := []float64{m.Cpu, m.Load1, float64(m.MemoryUsedBytes), float64(m.MemoryAvailableBytes), fullUsed, fullTotal, in, out, float64(m.Tasks)}
+		if m.MemoryUsedBytes+m.MemoryAvailableBytes == 0 {
+			want[2], want[3] = math.NaN(), math.NaN()
+		}
+		if len(m.Networks) == 0 {
+			want[6], want[7] = math.NaN(), math.NaN()
+		}
+		same := func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
+		if !slices.EqualFunc(got.values(), want, same) {
+			t.Fatalf("values %v, want %v", got.values(), want)
+		}
+		if !proto.Equal(got.wire(), m) {
+			t.Fatalf("the whole is %v, want %v", got.wire(), m)
+		}
+	})
+}
+
+// TestLargeStats: of statistics beyond all measure the figures are kept only.
+func TestLargeStats(t *testing.T) {
+	m := &nusav1.NodeStats{Cpu: 0.5}
+	for range 20_000 {
+		m.Disks = append(m.Disks, &nusav1.DiskStats{Mount: "/some/where", UsedBytes: 1, TotalBytes: 2})
+	}
+	raw, err := proto.Marshal(m)
+	if err != nil || len(raw) <= maxStats {
+		t.Fatal(len(raw), err)
+	}
+	got, err := readStats(raw)
+	if err != nil || got.raw != nil || got.wire() != nil || got.cpu != 0.5 || got.diskAll != 40_000 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := readStats(raw[:len(raw)-1]); err == nil {
+		t.Error("half a message was read")
+	}
+}
