@@ -117,6 +117,12 @@ func TestOrdersOnTheWire(t *testing.T) {
 			Allocation: orderedAlloc(a, "here"), Group: groups[a.Job], JobType: "service", Incarnation: a.Incarnation, Index: a.OrderIndex,
 		})
 	}
+	// What the orderer writes next does not change what is on its way.
+	o.begin(l, view)
+	for _, id := range []string{"b0", "a2", "b0", "a2"} {
+		o.size(link.Item[uint64]{Key: id})
+	}
+	o.batch(link.Batch[uint64]{Last: true})
 	var got nusav1.MasterMessage
 	if err := proto.Unmarshal(data.Materialize(), &got); err != nil {
 		t.Fatal(err)

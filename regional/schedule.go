@@ -20,8 +20,9 @@ const (
 	// become a busy loop.
 	staleRetry = 100 * time.Millisecond
 	// maxPlaces bounds a plan, and with it for how long nothing else is decided:
-	// about a tenth of a second, while it is carried out.
-	maxPlaces = 16_384
+	// some milliseconds where asks are alike, a quarter of a second where there are
+	// hundreds of kinds. Of one group there may be more: see sched.Input.
+	maxPlaces = 2048
 	// maxRest bounds the rest of a scheduler that plans in vain.
 	maxRest = time.Second
 )

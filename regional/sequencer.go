@@ -343,7 +343,7 @@ func (q *sequencer) proceed(e *entry, flying chan<- entry) {
 			continue
 		}
 		q.decideAt(time.Now())
-		if len(q.todo.commands) > 0 && !harmless(&cmds[i]) {
+		if len(q.todo.commands) > 0 && q.voids(&cmds[i]) {
 			q.anew()
 		}
 	}

@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -23,11 +24,32 @@ func (q *sequencer) anew() {
 	q.decideAt(time.Now())
 }
 
-// harmless says that what was decided before a command is as right after it:
-// the state refuses by itself what is no longer wanted, or has no room. Nodes are
-// judged in deciding only, and so is what is stopped: see carryOut.
-func harmless(cmd *state.Command) bool {
-	return cmd.AgentReports != nil || cmd.SubmitLocalJob != nil || cmd.ApplyOrders != nil
+// voids says that what was decided before a command may be wrong after it. Nodes
+// are judged in deciding only, and so is what is stopped: see carryOut. What is no
+// longer wanted, or has no room, the state refuses by itself.
+func (q *sequencer) voids(cmd *state.Command) bool {
+	switch {
+	case cmd.AgentReports != nil:
+		// Of a node that was away: what is to be replaced may have ended there.
+		n, ok := q.ahead.from.Node(cmd.AgentReports.NodeID)
+		return !ok || n.Status != state.NodeReady
+	case cmd.ApplyOrders != nil:
+		// A job that was forgotten may come again as the same version.
+		return slices.ContainsFunc(cmd.ApplyOrders.Orders, func(o state.SlotOrder) bool {
+			return o.Job != nil && q.todo.places(state.JobKey{Namespace: o.Slot.Namespace, Job: o.Slot.Job})
+		})
+	}
+	return cmd.SubmitLocalJob == nil
+}
+
+// places says that instances of a job are to be placed.
+func (t *todo) places(job state.JobKey) bool {
+	for i := range t.commands {
+		if p := t.commands[i].ApplyPlan; p != nil && slices.ContainsFunc(p.Places, func(g state.PlaceGroup) bool { return g.Key.JobKey() == job }) {
+			return true
+		}
+	}
+	return false
 }
 
 // carryOut adds of what was decided what fits the entry, in one of its own if

@@ -3,9 +3,14 @@ package regional
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -201,4 +206,86 @@ func TestStopsDoNotWait(t *testing.T) {
 	for _, f := range flying {
 		f.commit(false)
 	}
+}
+
+// TestWhatVoidsADecision: only what the state sees to by itself, or what has
+// nothing to do with it, leaves a decision as it is.
+func TestWhatVoidsADecision(t *testing.T) {
+	f := newFSM()
+	for i, id := range []string{"there", "away"} {
+		f.Apply(&raft.Log{Index: uint64(i + 1), Data: encoded(t, sample(id))})
+	}
+	f.Apply(&raft.Log{Index: 3, Data: encoded(t, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "away", Status: state.NodeLost}})})
+	q := newSequencer(newFakeLog(f), f, nothingToDo, nil)
+	q.ahead = f.begin(3)
+	placed := state.GroupKey{Namespace: "n", Job: "placed", Group: "g"}
+	q.todo.commands = []state.Command{{AnswerSlots: &state.AnswerSlots{}}, {ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{Key: placed}}}}}
+	order := func(job string, with *state.Job) state.Command {
+		return state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{}, {Slot: state.Slot{Namespace: "n", Job: job}, Job: with}}}}
+	}
+	left := map[string]state.Command{
+		"reports":                 {AgentReports: &state.AgentReports{NodeID: "there"}},
+		"a job of the region's":   {SubmitLocalJob: &state.SubmitLocalJob{}},
+		"orders":                  order("placed", nil),
+		"orders with another job": order("another", &state.Job{}),
+	}
+	for name, cmd := range left {
+		if q.voids(&cmd) {
+			t.Errorf("%s: the decision is void", name)
+		}
+	}
+	void := map[string]state.Command{
+		"reports of a node that was away": {AgentReports: &state.AgentReports{NodeID: "away"}},
+		"reports of an unknown node":      {AgentReports: &state.AgentReports{NodeID: "x"}},
+		"orders with its job":             order("placed", &state.Job{}),
+	}
+	kinds := reflect.TypeFor[state.Command]()
+	for i := range kinds.NumField() { // every other kind of command
+		if k := kinds.Field(i); k.Type.Kind() == reflect.Pointer && k.Name != "AgentReports" && k.Name != "SubmitLocalJob" && k.Name != "ApplyOrders" {
+			var cmd state.Command
+			reflect.ValueOf(&cmd).Elem().Field(i).Set(reflect.New(k.Type.Elem()))
+			void[k.Name] = cmd
+		}
+	}
+	if len(void) < 10 {
+		t.Fatalf("only %d kinds of commands were found", len(void))
+	}
+	for name, cmd := range void {
+		if !q.voids(&cmd) {
+			t.Errorf("%s: the decision goes on", name)
+		}
+	}
+}
+
+// TestVainDecisionsRest: commands that change nothing are decided again after the
+// pause only.
+func TestVainDecisionsRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFSM()
+		log := newFakeLog(f)
+		decisions := 0
+		q := newSequencer(log, f, func(*state.View) decision {
+			decisions++
+			return decision{commands: []state.Command{{ApplyPlan: &state.ApplyPlan{}}}, retry: time.Second}
+		}, func([]state.Result) {})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- q.run(ctx) }()
+		q.poke()
+		for open := true; open; {
+			select {
+			case f := <-log.applied:
+				f.commit(false)
+			case err := <-ended:
+				if err != nil {
+					t.Error(err)
+				}
+				open = false
+			}
+		}
+		if decisions < 10 || decisions > 12 {
+			t.Errorf("%d decisions in ten seconds", decisions)
+		}
+	})
 }

@@ -35,10 +35,15 @@ func (c wireCodec) Marshal(v any) (mem.BufferSlice, error) {
 // wireMessage is a message as it stands on the wire. It is copied when it is sent.
 type wireMessage struct{ head, body []byte }
 
-// buffer is a copy, given back once it is on its way.
+// buffer is a copy, given back once it is on its way if it is large enough to be
+// worth that.
 func (e *wireMessage) buffer() mem.Buffer {
+	size := len(e.head) + len(e.body)
+	if mem.IsBelowBufferPoolingThreshold(size) {
+		return mem.SliceBuffer(append(append(make([]byte, 0, size), e.head...), e.body...))
+	}
 	pool := mem.DefaultBufferPool()
-	b := pool.Get(len(e.head) + len(e.body))
+	b := pool.Get(size)
 	copy((*b)[copy(*b, e.head):], e.body)
 	return mem.NewBuffer(b, pool)
 }

@@ -68,7 +68,7 @@ func (k *Planner) Make(in Input) *Plan {
 	p := &planner{Planner: k, in: in, plan: &Plan{}}
 	for g := range in.View.Unsettled() {
 		p.group(g)
-		if p.plan.More {
+		if p.plan.More = p.plan.More || len(p.plan.Places) >= in.MaxPlaces; p.plan.More {
 			break
 		}
 	}

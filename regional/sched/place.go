@@ -61,8 +61,12 @@ func flag(b bool) int64 {
 	return 0
 }
 
-// partShare of a group's instances may be placed at once beyond MaxPlaces.
-const partShare = 8
+const (
+	// groupParts × MaxPlaces of one group may be placed at once.
+	groupParts = 8
+	// partShare of what a group has may be placed at once beyond that.
+	partShare = 8
+)
 
 // place finds nodes for instances of the slot looked at.
 func (d *decision) place(wants []want) {
@@ -85,7 +89,7 @@ func (d *decision) place(wants []want) {
 	own := len(d.own)
 	// A part looks at all that its group has: parts grow with it, so that the
 	// looking grows with the job and not with its square.
-	most := max(d.in.MaxPlaces, len(d.live)/partShare)
+	most := max(groupParts*d.in.MaxPlaces, len(d.live)/partShare)
 	if pk.fitting > 0 {
 		d.plan.Places = slices.Grow(d.plan.Places, min(many(wants), max(0, most-len(d.plan.Places))))
 	}

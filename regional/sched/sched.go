@@ -32,7 +32,8 @@ type Input struct {
 	// replaced only after NodeLease × 1.02 and its kill timeout.
 	NodeLease time.Duration
 	Funcs     Funcs
-	// MaxPlaces bounds a plan, or an eighth of what a large group has does; 0 =
-	// 10,000. Plan.More says that it was reached.
+	// MaxPlaces is at how many placements no further group is begun; one group may
+	// have eight times as many, or an eighth of what it has: they are the cheapest.
+	// 0 = 10,000. Plan.More says that there may be more.
 	MaxPlaces int
 }
