@@ -12,11 +12,18 @@ import (
 // instance that only it can run shall not wait for ever.
 const DeclineMemory = time.Minute
 
+// BusyMemory is the same where the latest decline was that the agent is starting
+// as much as it may: that takes some seconds.
+const BusyMemory = 5 * time.Second
+
 // excluded are the nodes that an instance is not given to again, and until
 // when; nil once the memory is over. A node that came back since is asked
 // again: an agent that declined because it was leaving is another one now.
 func (in *Input) excluded(inst *state.Instance) ([]string, int64) {
 	until := inst.FreedUnixNano + int64(DeclineMemory)
+	if inst.Reason == state.ReasonAgentBusy {
+		until = inst.FreedUnixNano + int64(BusyMemory)
+	}
 	if len(inst.Declined) == 0 || in.NowUnixNano >= until {
 		return nil, 0
 	}

@@ -86,6 +86,7 @@ func (d *decision) place(wants []want) {
 		pk.count(pos)
 	}
 	var none Unplaced
+	var declined declines
 	own := len(d.own)
 	// A part looks at all that its group has: parts grow with it, so that the
 	// looking grows with the job and not with its square.
@@ -118,15 +119,41 @@ func (d *decision) place(wants []want) {
 			if len(exclude) < len(inst.Declined) {
 				said = "" // it may be of a node that is no longer left out
 			}
-			d.unplaced(pk.ranking, []Range{{inst.Index, inst.Index + 1}}, exclude, said)
+			declined = declined.add(inst.Index, exclude, said)
 		default:
 			none.Ranges = addIndex(none.Ranges, inst.Index)
 		}
+	}
+	for _, x := range declined {
+		d.unplaced(pk.ranking, x.ranges, x.by, x.said)
 	}
 	if len(none.Ranges) > 0 {
 		d.unplaced(pk.ranking, none.Ranges, nil, "")
 	}
 	pk.done()
+}
+
+// declines are instances that nodes have declined, those of the same nodes and
+// words together.
+type declines []declinedBy
+
+type declinedBy struct {
+	by     []string
+	said   string
+	ranges []Range
+}
+
+// sameWithin bounds how many others an instance's declines are compared with.
+const sameWithin = 8
+
+func (l declines) add(index int32, by []string, said string) declines {
+	for i := len(l) - 1; i >= max(0, len(l)-sameWithin); i-- {
+		if l[i].said == said && slices.Equal(l[i].by, by) {
+			l[i].ranges = addIndex(l[i].ranges, index)
+			return l
+		}
+	}
+	return append(l, declinedBy{by, said, []Range{{index, index + 1}}})
 }
 
 func (d *decision) placeOn(pk *picker, n *node, inst *state.Instance, failed int) {

@@ -21,7 +21,11 @@ import (
 // declinedNow are the nodes that declined an instance less than a minute ago
 // and have not come back since.
 func declinedNow(in sched.Input, inst state.Instance) (out []string) {
-	if in.NowUnixNano-inst.FreedUnixNano >= int64(time.Minute) {
+	memory := time.Minute
+	if inst.Reason == "agent_busy" {
+		memory = 5 * time.Second
+	}
+	if in.NowUnixNano-inst.FreedUnixNano >= int64(memory) {
 		return nil
 	}
 	for _, id := range inst.Declined {
@@ -278,7 +282,7 @@ func (w *world) randomReport(t *rapid.T) {
 	}
 	if len(live) > 0 {
 		w.must(t, "report "+rapid.SampledFrom(live).Draw(t, "alloc")+" "+
-			rapid.SampledFrom([]string{"starting", "running", "complete", "failed", "stopped", "declined", "pending"}).Draw(t, "state"))
+			rapid.SampledFrom([]string{"starting", "running", "complete", "failed", "stopped", "declined", "declined reason=agent_busy", "pending"}).Draw(t, "state"))
 	}
 }
 

@@ -37,6 +37,7 @@ const (
 	ReasonLeaseExpired         Reason = "lease_expired"
 	ReasonReschedulesExhausted Reason = "reschedules_exhausted"
 	ReasonAgentLeaving         Reason = "agent_leaving"
+	ReasonAgentBusy            Reason = "agent_busy"
 	ReasonUnsupported          Reason = "unsupported"
 	ReasonStaleOrder           Reason = "stale_order"
 	ReasonNotHealthyYet        Reason = "not_healthy_yet"
