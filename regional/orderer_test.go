@@ -26,7 +26,8 @@ func randomly(r *rand.Rand, v reflect.Value) {
 		case f.Kind() == reflect.Bool:
 			f.SetBool(true)
 		case f.CanInt():
-			f.SetInt(r.Int63()>>r.Intn(60) - r.Int63()>>r.Intn(60))
+			n := r.Int63() >> r.Intn(60)
+			f.SetInt(n * int64(1-2*r.Intn(2)))
 		case f.CanUint():
 			f.SetUint(r.Uint64() >> r.Intn(60))
 		case f.Kind() == reflect.Struct:
