@@ -9,12 +9,14 @@ import (
 // and keeps charges, indexes and counts in step.
 func (t *txn) putAlloc(a *Alloc) { t.putAllocOf(t.groupOf(a), a) }
 
-// putAllocOf is putAlloc where the group is at hand, which may be written to.
+// putAllocOf is putAlloc where the group is at hand, touched.
 func (t *txn) putAllocOf(g *group, a *Alloc) {
 	ref := allocKey{g.gid, a.Index, a.Seq}
 	a.ModifyIndex, a.ModifiedUnixNano = t.index, t.now
-	old, known := t.allocs.get(ref)
-	if known {
+	in := t.instance(g, a.Index)
+	old := in.attempt(a.Seq)
+	in.put(a)
+	if old != nil {
 		t.byState[old.State]--
 	} else {
 		g.allocs++
@@ -24,14 +26,13 @@ func (t *txn) putAllocOf(g *group, a *Alloc) {
 		}
 	}
 	t.byState[a.State]++
-	was := known && old.Charged
+	was := old != nil && old.Charged
 	if a.Charged != was {
 		t.charge(a, a.Charged)
 	}
-	if !a.Live() && !a.Charged && (!known || was) {
+	if !a.Live() && !a.Charged && (old == nil || was) {
 		t.ended.set(t.own, endedKey{a.ModifiedUnixNano, a.Seq}, ref)
 	}
-	t.allocs.set(t.own, ref, a)
 	t.refresh(g, a.Index)
 }
 
@@ -54,8 +55,8 @@ func end(a *Alloc, s AllocState, reason Reason, message string) {
 // freed remembers for its instance how the newest allocation ended.
 func (t *txn) freed(a *Alloc) {
 	g := t.groupOf(a)
-	in, known := t.insts.get(instKey{g.gid, a.Index})
-	if !known || in.Epoch != a.Epoch {
+	in := g.insts.get(a.Index)
+	if in == nil || in.Epoch != a.Epoch {
 		return
 	}
 	in = t.instance(g, a.Index)
@@ -69,8 +70,8 @@ func (t *txn) freed(a *Alloc) {
 // say nothing.
 func (t *txn) judge(a *Alloc, asked bool) {
 	g := t.groupOf(a)
-	in, known := t.insts.get(instKey{g.gid, a.Index})
-	if !known || in.Epoch != a.Epoch || in.Hash != a.GroupHash || !sameRun(in.Run, a.Run) {
+	in := g.insts.get(a.Index)
+	if in == nil || in.Epoch != a.Epoch || in.Hash != a.GroupHash || !sameRun(in.Run, a.Run) {
 		return
 	}
 	in = t.instance(g, a.Index)

@@ -61,7 +61,16 @@ func (t *txn) unname(id string) {
 	}
 }
 
-func (v *View) kept(k allocKey) bool { _, ok := v.allocs.get(k); return ok }
+// alloc is the allocation held there; nil if it is forgotten.
+func (v *View) alloc(k allocKey) *Alloc {
+	g, ok := v.groups.get(k.gid)
+	if !ok {
+		return nil
+	}
+	return g.insts.get(k.index).attempt(k.seq)
+}
+
+func (v *View) kept(k allocKey) bool { return v.alloc(k) != nil }
 
 func (v *View) named(r idRef) bool { return v.kept(r.key()) }
 
@@ -74,7 +83,7 @@ func (v *View) Alloc(id string) (*Alloc, bool) {
 	hash := hashOf(id)
 	for _, r := range l.all {
 		if r.hash == hash {
-			if a, ok := v.allocs.get(r.key()); ok && a.ID == id {
+			if a := v.alloc(r.key()); a != nil && a.ID == id {
 				return a, true
 			}
 		}
@@ -92,7 +101,7 @@ func (v *View) AllocsByPrefix(prefix string) iter.Seq[*Alloc] {
 				continue
 			}
 			for _, r := range l.all {
-				if a, ok := v.allocs.get(r.key()); ok && strings.HasPrefix(a.ID, prefix) {
+				if a := v.alloc(r.key()); a != nil && strings.HasPrefix(a.ID, prefix) {
 					found = append(found, a)
 				}
 			}

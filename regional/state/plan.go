@@ -78,6 +78,7 @@ func (t *txn) placeGroup(c *PlaceGroup) {
 		return
 	}
 	for i := range c.Allocs {
+		g, _ := t.groups.get(g.gid) // as the one before has left it
 		if reason, err := t.place(g, job, spec, &c.Allocs[i]); err != nil {
 			t.skip(c.Allocs[i].ID, reason, "%v", err)
 		}
@@ -93,7 +94,7 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	if _, taken := t.Alloc(c.ID); taken || c.ID == "" {
 		return ReasonStaleOrder, fmt.Errorf("an allocation of id %q exists", c.ID)
 	}
-	for a := range t.attempts(g.gid, c.Index) {
+	for a := range g.insts.get(c.Index).attempts() {
 		if a.Live() && !a.Disconnected {
 			return ReasonStaleOrder, fmt.Errorf("index %d of %s is live as %s", c.Index, g.key, a.ID)
 		}

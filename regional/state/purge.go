@@ -28,18 +28,18 @@ func (t *txn) purgeAllocs(before int64, limit int) {
 		list = append(list, dead{k, ref})
 	}
 	for _, d := range list {
-		a, _ := t.allocs.get(d.ref)
+		a := t.alloc(d.ref)
 		g := t.groupOf(a)
 		g.allocs--
 		t.byState[a.State]--
-		t.allocs.delete(t.own, d.ref)
+		t.instance(g, a.Index).remove(a.Seq)
 		t.unname(a.ID)
 		if u := t.useFor(a.NodeNum); u != nil {
 			u.allocs = u.allocs.without(t.kept)
 		}
 		t.ended.delete(t.own, d.key)
 		t.forgets(a.NodeID)
-		t.refresh(g, d.ref.index)
+		t.refresh(g, a.Index)
 	}
 }
 

@@ -189,8 +189,8 @@ func (v *View) newestSlot(slots []*Slot) {
 
 func (t *txn) refreshAll(g *group) {
 	var known []int32
-	for k := range t.instsOf(g.gid) {
-		known = append(known, k.index)
+	for in := range g.insts.all() {
+		known = append(known, in.Index)
 	}
 	for _, i := range known {
 		t.refresh(g, i)
@@ -246,9 +246,9 @@ func (s *Slot) Ranges() [][2]int32 {
 func (t *txn) renew(g *group, s *Slot, job *Job) {
 	hash := job.Group(g.key.Group).Hash
 	var indices []int32
-	for k := range t.instsOf(g.gid) {
-		if g.typ == System || k.index >= s.From && k.index < s.To {
-			indices = append(indices, k.index)
+	for in := range g.insts.all() {
+		if g.typ == System || in.Index >= s.From && in.Index < s.To {
+			indices = append(indices, in.Index)
 		}
 	}
 	for _, i := range indices {
@@ -272,7 +272,7 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 		in.Done, in.Hash = false, hash
 	}
 	var change []Alloc
-	for a := range t.attempts(g.gid, index) {
+	for a := range in.attempts() {
 		version := a.JobVersion
 		switch {
 		case a.GroupHash == hash && sameRun(a.Run, s.Run):
@@ -363,14 +363,11 @@ func (t *txn) answer(a Answer) {
 			t.skip(id, ReasonStaleOrder, "index %d is not wanted", i)
 			return
 		}
-	}
-	for k, al := range t.allocs.from(allocKey{gid: g.gid, index: a.From}) {
-		if k.gid != g.gid || k.index >= a.To {
-			break
-		}
-		if al.Live() && !al.Disconnected {
-			t.skip(id, ReasonStaleOrder, "index %d is live as %s", al.Index, al.ID)
-			return
+		for al := range g.insts.get(i).attempts() {
+			if al.Live() && !al.Disconnected {
+				t.skip(id, ReasonStaleOrder, "index %d is live as %s", i, al.ID)
+				return
+			}
 		}
 	}
 	s.Returned = slices.Clone(s.Returned)

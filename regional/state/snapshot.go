@@ -135,16 +135,13 @@ func (v *View) groupRecords(put func(Record) bool) bool {
 		if !put(Record{Group: rec}) {
 			return false
 		}
-		for _, in := range v.instsOf(g.gid) {
+		for in := range g.insts.all() {
 			instance = InstanceRecord{g.gid, in.Instance}
 			if !put(Record{Instance: &instance}) {
 				return false
 			}
 		}
-		for k, a := range v.allocs.from(allocKey{gid: g.gid}) {
-			if k.gid != g.gid {
-				break
-			}
+		for a := range g.attempts() {
 			alloc = a.record()
 			if !put(Record{Alloc: &alloc}) {
 				return false
@@ -209,8 +206,11 @@ func (r *restorer) add(rec *Record) error {
 	case rec.Group != nil:
 		r.group(rec.Group)
 	case rec.Instance != nil:
-		in := rec.Instance
-		r.insts.set(r.own, instKey{in.GID, in.Instance.Index}, &inst{own: r.own, Instance: in.Instance})
+		g, ok := r.groups.get(rec.Instance.GID)
+		if !ok {
+			return fmt.Errorf("%w: instance %d of no group", ErrSnapshot, rec.Instance.Instance.Index)
+		}
+		g.insts.set(r.own, &inst{own: r.own, Instance: rec.Instance.Instance})
 	case rec.Alloc != nil:
 		if err := r.alloc(rec.Alloc); err != nil {
 			return err
@@ -247,8 +247,8 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 	a := r.sharing.alloc(rec, g)
 	g.placed = a.Placed
 	ref := allocKey{gid, a.Index, a.Seq}
-	r.allocs.set(r.own, ref, a)
 	t := &txn{State: r.State}
+	t.instance(g, a.Index).put(a)
 	t.name(a.ID, ref)
 	if u := t.useFor(a.NodeNum); u != nil {
 		u.allocs = u.allocs.with(ref, t.kept)
@@ -276,7 +276,7 @@ func (r *restorer) finish() {
 		if g.typ != System {
 			g.wanted = wantedOf(g.slots)
 		}
-		for _, in := range t.instsOf(g.gid) {
+		for in := range g.insts.all() {
 			t.recount(g, in)
 		}
 		t.rank(g)

@@ -30,9 +30,7 @@ type View struct {
 	jobs    tree[jobVersion, *Job]
 	locals  tree[str, *LocalJob]
 	gids    tree[GroupKey, uint32]
-	groups  array[group] // by gid
-	insts   tree[instKey, *inst]
-	allocs  tree[allocKey, *Alloc]
+	groups  array[group]       // by gid
 	ids     array[list[idRef]] // by bucket
 	// ended are the allocations that Purge may forget, oldest first.
 	ended     tree[endedKey, allocKey]
@@ -65,14 +63,8 @@ type group struct {
 	placed   *Placed // of the latest allocation, as is why
 	why      string
 	byState  [8]int32
-}
 
-// inst is an Instance with what refresh found out about it last.
-type inst struct {
-	own *owner
-	Instance
-	counted, wanted, steady, outdated bool
-	shown                             AllocState
+	insts insts
 }
 
 // use is what a node is charged for.
@@ -126,32 +118,11 @@ func (k GroupKey) compare(o GroupKey) int {
 	return strings.Compare(k.Group, o.Group)
 }
 
-type instKey struct {
-	gid   uint32
-	index int32
-}
-
-func (a instKey) compare(b instKey) int {
-	if c := cmp.Compare(a.gid, b.gid); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.index, b.index)
-}
-
+// allocKey is where an allocation is held.
 type allocKey struct {
 	gid   uint32
 	index int32
 	seq   uint64
-}
-
-func (a allocKey) compare(b allocKey) int {
-	if a.gid != b.gid {
-		return cmp.Compare(a.gid, b.gid)
-	}
-	if a.index != b.index {
-		return cmp.Compare(a.index, b.index)
-	}
-	return cmp.Compare(a.seq, b.seq)
 }
 
 type endedKey struct {
@@ -263,7 +234,7 @@ func (v *View) allocsOn(num uint32) iter.Seq[*Alloc] {
 			return
 		}
 		for _, ref := range u.allocs.all {
-			if a, ok := v.allocs.get(ref); ok && !yield(a) {
+			if a := v.alloc(ref); a != nil && !yield(a) {
 				return
 			}
 		}

@@ -11,15 +11,14 @@ type GroupView struct {
 	Unplaced    int32   // of these, those that never had a node
 	ModifyIndex uint64  // orders summaries within an incarnation
 
-	gid    uint32
-	allocs int32 // ended ones included
+	gid uint32
 }
 
 func (g *group) view() *GroupView {
 	n := &g.byState
 	return &GroupView{
 		Key: g.key, Slots: g.slots, Wanted: g.wanted, Unplaced: g.wanted - g.recorded, ModifyIndex: g.modify,
-		gid: g.gid, allocs: g.allocs,
+		gid: g.gid,
 		Counts: Counts{
 			Pending:  n[Pending] + g.wanted - g.recorded,
 			Starting: n[Starting],
@@ -127,19 +126,11 @@ func (v *View) Instances(key GroupKey) iter.Seq[*Instance] {
 // InstancesIn is as Instances, for a group of this view.
 func (v *View) InstancesIn(g *GroupView) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
-		for _, in := range v.instsOf(g.gid) {
-			if !yield(&in.Instance) {
-				return
-			}
-		}
-	}
-}
-
-func (v *View) instsOf(gid uint32) iter.Seq2[instKey, *inst] {
-	return func(yield func(instKey, *inst) bool) {
-		for k, in := range v.insts.from(instKey{gid: gid}) {
-			if k.gid != gid || !yield(k, in) {
-				return
+		if of, ok := v.groups.get(g.gid); ok {
+			for in := range of.insts.all() {
+				if !yield(&in.Instance) {
+					return
+				}
 			}
 		}
 	}
@@ -149,7 +140,7 @@ func (v *View) instsOf(gid uint32) iter.Seq2[instKey, *inst] {
 // is.
 func (v *View) Instance(key GroupKey, index int32) Instance {
 	if g, ok := v.group(key); ok {
-		if in, ok := v.insts.get(instKey{g.gid, index}); ok {
+		if in := g.insts.get(index); in != nil {
 			return in.Instance
 		}
 	}
@@ -158,7 +149,17 @@ func (v *View) Instance(key GroupKey, index int32) Instance {
 
 // Allocs yields all allocations by group, index and Seq; groups in the order
 // in which the region came to know them.
-func (v *View) Allocs() iter.Seq[*Alloc] { return values(v.allocs.all()) }
+func (v *View) Allocs() iter.Seq[*Alloc] {
+	return func(yield func(*Alloc) bool) {
+		for _, g := range v.groups.all() {
+			for a := range g.attempts() {
+				if !yield(a) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // EndedBefore says whether Purge would find an allocation to forget.
 func (v *View) EndedBefore(unixNano int64) bool {
@@ -180,13 +181,8 @@ func (v *View) GroupAllocs(key GroupKey) iter.Seq[*Alloc] {
 // AllocsIn is as GroupAllocs, for a group of this view.
 func (v *View) AllocsIn(g *GroupView) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
-		if g.allocs == 0 {
-			return
-		}
-		for k, a := range v.allocs.from(allocKey{gid: g.gid}) {
-			if k.gid != g.gid || !yield(a) {
-				return
-			}
+		if of, ok := v.groups.get(g.gid); ok {
+			of.attempts()(yield)
 		}
 	}
 }
@@ -195,7 +191,7 @@ func (v *View) AllocsIn(g *GroupView) iter.Seq[*Alloc] {
 func (v *View) InstanceAllocs(key GroupKey, index int32) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
 		if g, ok := v.group(key); ok {
-			v.attempts(g.gid, index)(yield)
+			g.insts.get(index).attempts()(yield)
 		}
 	}
 }
@@ -217,14 +213,4 @@ func (v *View) Keeps(s *Slot, index int32) bool {
 		}
 	}
 	return false
-}
-
-func (v *View) attempts(gid uint32, index int32) iter.Seq[*Alloc] {
-	return func(yield func(*Alloc) bool) {
-		for k, a := range v.allocs.from(allocKey{gid: gid, index: index}) {
-			if k.gid != gid || k.index != index || !yield(a) {
-				return
-			}
-		}
-	}
 }
