@@ -163,7 +163,7 @@ func (t *txn) groupFor(key GroupKey) *group {
 	}
 	g := &group{own: t.own, gid: t.nextGID, key: key}
 	t.nextGID++
-	t.gids.set(t.own, key, g.gid)
+	t.addGroup(key, g.gid)
 	t.groups.set(t.own, g.gid, g)
 	return t.touch(g)
 }
@@ -175,7 +175,7 @@ func (t *txn) rank(g *group) {
 	if len(g.slots) == 0 && g.allocs == 0 {
 		t.unsettled.delete(t.own, r)
 		t.groups.delete(t.own, g.gid)
-		t.gids.delete(t.own, g.key)
+		t.dropGroup(g.key)
 		return
 	}
 	if g.unsettled() {

@@ -15,6 +15,7 @@ import (
 // runs, gc-ms one collection of all of it.
 func BenchmarkLife(b *testing.B) {
 	b.Run("50000x1", func(b *testing.B) { benchLife(b, 50_000, 1, 40) })
+	b.Run("50000x1/few", func(b *testing.B) { benchLife(b, 50_000, 1, 6) }) // callers at a time
 	b.Run("1x100000", func(b *testing.B) { benchLife(b, 1, 100_000, 2048) })
 }
 

@@ -3,7 +3,6 @@ package state
 import (
 	"bytes"
 	"fmt"
-	"slices"
 )
 
 // repeated finds the answer that an idempotency key was given.
@@ -79,13 +78,13 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 			run = old.Run
 		}
 	}
-	if !known && t.locals.size >= MaxLocalJobs {
+	if !known && t.localJobs >= MaxLocalJobs {
 		return fmt.Errorf("%w: %d jobs of the region's own: purge some that have ended", ErrFull, MaxLocalJobs)
 	}
 	job := c.Job
 	job.Version, job.CreateIndex = t.nextVersion(key), t.index
 	t.putJob(&job)
-	t.locals.set(t.own, str(key.Namespace+"/"+key.Job), &LocalJob{
+	t.setLocal(&LocalJob{
 		Namespace: key.Namespace, Name: key.Job, Version: job.Version,
 		Revision: t.index, Run: run, SubmittedUnixNano: t.now,
 	})
@@ -130,27 +129,19 @@ func (v *View) Ended(key JobKey) bool {
 
 // nextVersion is above every version that is still referred to.
 func (t *txn) nextVersion(key JobKey) int64 {
-	v := int64(1)
-	for k := range t.jobs.from(jobVersion{JobKey: key}) {
-		if k.JobKey != key {
-			break
-		}
-		v = k.version + 1
+	if all := t.jobEntry(key).versions; len(all) > 0 {
+		return all[len(all)-1].Version + 1
 	}
-	return v
+	return 1
 }
 
 // localSlots gives each group of the job its one slot, and takes those of
 // groups that the job no longer has.
 func (t *txn) localSlots(job *Job, run int64) {
-	var gone []GroupKey
-	for key := range t.groupKeys(job.Key) {
-		if job.Group(key.Group) == nil {
-			gone = append(gone, key)
+	for g := range t.groupsOf(job.Key) {
+		if job.Group(g.key.Group) == nil {
+			t.stopSlots(t.touch(g))
 		}
-	}
-	for _, key := range gone {
-		t.stopSlots(key)
 	}
 	for i := range job.Groups {
 		spec := &job.Groups[i]
@@ -176,8 +167,8 @@ func (t *txn) localSlots(job *Job, run int64) {
 	}
 }
 
-func (t *txn) stopSlots(key GroupKey) {
-	g := t.groupFor(key)
+// stopSlots stops what a touched group is to run.
+func (t *txn) stopSlots(g *group) {
 	slots := make([]*Slot, len(g.slots))
 	for i, s := range g.slots {
 		c := *s
@@ -201,10 +192,10 @@ func (t *txn) stopLocal(c *StopLocalJob) error {
 	if !old.Stopped || c.Purge && !old.Purge {
 		l := *old
 		l.Stopped, l.Purge, l.Revision = true, l.Purge || c.Purge, t.index
-		t.locals.set(t.own, str(c.Namespace+"/"+c.Name), &l)
+		t.setLocal(&l)
 		t.res.Changed = true
-		for _, key := range slices.Collect(t.groupKeys(l.Key())) {
-			t.stopSlots(key)
+		for g := range t.groupsOf(l.Key()) {
+			t.stopSlots(t.touch(g))
 		}
 		old = &l
 	}

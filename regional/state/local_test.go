@@ -72,7 +72,7 @@ func TestLocalJobs(t *testing.T) {
 		t.Error("the key has not expired")
 	}
 	if n := len(slices.Collect(l.Groups())); n != 0 || l.jobs.size != 0 {
-		t.Errorf("%d groups, %d versions are left", n, l.jobs.size)
+		t.Errorf("%d groups, %d jobs are left", n, l.jobs.size)
 	}
 	bad := submit("a", -1, 0, "")
 	l.fails(bad, ErrInvalid)

@@ -66,18 +66,17 @@ func (t *txn) settleLocal(key JobKey) {
 	}
 	job, _ := t.Job(key, l.Version)
 	purge, gone := l.Stopped && l.Purge, true
-	for _, k := range slices.Collect(t.groupKeys(key)) {
-		g := t.groupFor(k)
-		if t.lives(g) {
+	for g := range t.groupsOf(key) {
+		if g = t.touch(g); t.lives(g) {
 			gone = false
 			continue
 		}
-		if len(g.slots) > 0 && (purge || job != nil && job.Group(k.Group) == nil) {
+		if len(g.slots) > 0 && (purge || job != nil && job.Group(g.key.Group) == nil) {
 			t.setSlots(g, nil, nil)
 		}
 	}
 	if purge && gone {
-		t.locals.delete(t.own, str(l.Namespace+"/"+l.Name))
+		t.dropLocal(key)
 		t.res.Changed, t.res.Purged = true, append(t.res.Purged, key)
 	}
 }
@@ -87,7 +86,7 @@ func (t *txn) lives(g *group) bool {
 	if g.byState[Starting]+g.byState[Running] > 0 {
 		return true
 	}
-	for a := range t.GroupAllocs(g.key) {
+	for a := range g.attempts() {
 		if a.Live() {
 			return true
 		}
@@ -100,9 +99,8 @@ func (t *txn) lives(g *group) bool {
 // the jobs named.
 func (t *txn) purgeJobs(c *Purge) {
 	for _, u := range c.Jobs {
-		k := jobVersion{u.Key, u.Version}
-		if _, ok := t.jobs.get(k); ok && !t.changedSince(u.Key, c.SeenIndex) {
-			t.jobs.delete(t.own, k)
+		if _, ok := t.Job(u.Key, u.Version); ok && !t.changedSince(u.Key, c.SeenIndex) {
+			t.dropVersion(u.Key, u.Version)
 			t.res.Changed = true
 		}
 	}
@@ -113,8 +111,8 @@ func (t *txn) changedSince(key JobKey, index uint64) bool {
 	if l, ok := t.LocalJob(key.Namespace, key.Job); key.Local && ok && l.Revision > index {
 		return true
 	}
-	for g := range t.JobGroups(key) {
-		if g.ModifyIndex > index {
+	for g := range t.groupsOf(key) {
+		if g.modify > index {
 			return true
 		}
 	}
@@ -151,36 +149,30 @@ func (v *View) Purgeable(endedBefore, now int64, limit int) *Purge {
 // that are gone, are the allocations looked at.
 func (v *View) unusedJobs(limit int) []JobVersion {
 	var unused []JobVersion
-	for k := range v.jobs.all() {
+	for j := range v.versions() {
 		if len(unused) == limit {
 			break
 		}
-		if !v.refersTo(k) {
-			unused = append(unused, JobVersion{k.JobKey, k.version})
+		if !v.refersTo(j) {
+			unused = append(unused, JobVersion{j.Key, j.Version})
 		}
 	}
 	return unused
 }
 
 // refersTo says that a slot, a local job or an allocation is of a job version.
-func (v *View) refersTo(k jobVersion) bool {
-	var groups []*group
-	for name, gid := range v.gids.from(GroupKey{Namespace: k.Namespace, Job: k.Job, Local: k.Local}) {
-		if name.JobKey() != k.JobKey {
-			break
-		}
-		g, _ := v.groups.get(gid)
-		if slices.ContainsFunc(g.slots, func(s *Slot) bool { return s.JobVersion == k.version }) {
+func (v *View) refersTo(j *Job) bool {
+	for g := range v.groupsOf(j.Key) {
+		if slices.ContainsFunc(g.slots, func(s *Slot) bool { return s.JobVersion == j.Version }) {
 			return true
 		}
-		groups = append(groups, g)
 	}
-	if l, ok := v.LocalJob(k.Namespace, k.Job); k.Local && ok && l.Version == k.version {
+	if l := v.jobEntry(j.Key).local; l != nil && l.Version == j.Version {
 		return true
 	}
-	for _, g := range groups {
-		for a := range v.GroupAllocs(g.key) {
-			if a.JobVersion == k.version {
+	for g := range v.groupsOf(j.Key) {
+		for a := range g.attempts() {
+			if a.JobVersion == j.Version {
 				return true
 			}
 		}

@@ -21,8 +21,8 @@ func unusedByAll(v *View) []JobVersion {
 		used[JobVersion{l.Key(), l.Version}] = true
 	}
 	var out []JobVersion
-	for k := range v.jobs.all() {
-		if at := (JobVersion{k.JobKey, k.version}); !used[at] {
+	for j := range v.versions() {
+		if at := (JobVersion{j.Key, j.Version}); !used[at] {
 			out = append(out, at)
 		}
 	}

@@ -102,7 +102,7 @@ func (t *txn) orderedJob(o *SlotOrder) *Job {
 }
 
 func (t *txn) putJob(j *Job) {
-	t.jobs.set(t.own, jobVersion{j.Key, j.Version}, j)
+	t.addVersion(j)
 	t.res.Changed = true
 }
 

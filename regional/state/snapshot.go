@@ -106,7 +106,7 @@ func (v *View) records(put func(Record) bool) bool {
 			return false
 		}
 	}
-	for _, j := range v.jobs.all() {
+	for j := range v.versions() {
 		if !put(Record{Job: j}) {
 			return false
 		}
@@ -198,9 +198,9 @@ func (r *restorer) add(rec *Record) error {
 			r.reports.set(r.own, n.Num, &rec.Reports.Position)
 		}
 	case rec.Job != nil:
-		r.jobs.set(r.own, jobVersion{rec.Job.Key, rec.Job.Version}, rec.Job)
+		r.addVersion(rec.Job)
 	case rec.Local != nil:
-		r.locals.set(r.own, str(rec.Local.Namespace+"/"+rec.Local.Name), rec.Local)
+		r.setLocal(rec.Local)
 	case rec.Key != nil:
 		r.keys.set(r.own, str(rec.Key.Idempotency.Key), rec.Key)
 	case rec.Group != nil:
@@ -233,20 +233,19 @@ func (r *restorer) group(rec *GroupRecord) {
 		g.slots = append(g.slots, &rec.Slots[i])
 	}
 	r.newestSlot(g.slots)
-	r.gids.set(r.own, rec.Key, rec.GID)
+	r.addGroup(rec.Key, rec.GID)
 	r.groups.set(r.own, rec.GID, g)
 }
 
 func (r *restorer) alloc(rec *AllocRecord) error {
-	gid, ok := r.gids.get(GroupKey{rec.Namespace, rec.Job, rec.Group, rec.Local})
+	g, ok := r.View.group(GroupKey{rec.Namespace, rec.Job, rec.Group, rec.Local})
 	if !ok {
 		return fmt.Errorf("%w: allocation %s has no group", ErrSnapshot, rec.ID)
 	}
-	g, _ := r.groups.get(gid)
 	g.allocs++
 	a := r.sharing.alloc(rec, g)
 	g.placed = a.Placed
-	ref := allocKey{gid, a.Index, a.Seq}
+	ref := allocKey{g.gid, a.Index, a.Seq}
 	t := &txn{State: r.State}
 	t.instance(g, a.Index).put(a)
 	t.name(a.ID, ref)

@@ -27,9 +27,7 @@ type View struct {
 	nodes   tree[str, *Node]
 	uses    array[use]      // by Node.Num, one for each node
 	reports array[Position] // by Node.Num
-	jobs    tree[jobVersion, *Job]
-	locals  tree[str, *LocalJob]
-	gids    tree[GroupKey, uint32]
+	jobs    tree[JobKey, *jobEntry]
 	groups  array[group]       // by gid
 	ids     array[list[idRef]] // by bucket
 	// ended are the allocations that Purge may forget, oldest first.
@@ -37,6 +35,7 @@ type View struct {
 	unsettled tree[rank, struct{}]
 	keys      tree[str, *KeyRecord]
 
+	localJobs int // how many of jobs are the region's own
 	// slotsRevision is the greatest of a slot of the global tier's so far.
 	slotsRevision int64
 
@@ -79,18 +78,6 @@ type use struct {
 type str string
 
 func (a str) compare(b str) int { return strings.Compare(string(a), string(b)) }
-
-type jobVersion struct {
-	JobKey
-	version int64
-}
-
-func (a jobVersion) compare(b jobVersion) int {
-	if c := a.JobKey.compare(b.JobKey); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.version, b.version)
-}
 
 // compare orders jobs by namespace and name, a region's own after the
 // federation's of the same name.
@@ -255,19 +242,6 @@ func (v *View) reportsOf(num uint32) Position {
 	}
 	return Position{}
 }
-
-// Job finds a version of a job.
-func (v *View) Job(key JobKey, version int64) (*Job, bool) {
-	return v.jobs.get(jobVersion{key, version})
-}
-
-// LocalJob finds one of the region's own jobs.
-func (v *View) LocalJob(namespace, name string) (*LocalJob, bool) {
-	return v.locals.get(str(namespace + "/" + name))
-}
-
-// LocalJobs yields the region's own jobs by namespace and name.
-func (v *View) LocalJobs() iter.Seq[*LocalJob] { return values(v.locals.all()) }
 
 // Key finds a used idempotency key.
 func (v *View) Key(key string) (*KeyRecord, bool) { return v.keys.get(str(key)) }

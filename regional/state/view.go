@@ -32,14 +32,6 @@ func (g *group) view() *GroupView {
 	}
 }
 
-func (v *View) group(key GroupKey) (*group, bool) {
-	gid, ok := v.gids.get(key)
-	if !ok {
-		return nil, false
-	}
-	return v.groups.get(gid)
-}
-
 // Group finds a group.
 func (v *View) Group(key GroupKey) (*GroupView, bool) {
 	g, ok := v.group(key)
@@ -52,8 +44,8 @@ func (v *View) Group(key GroupKey) (*GroupView, bool) {
 // Groups yields every group that has slots or allocations, by job and name.
 func (v *View) Groups() iter.Seq[*GroupView] {
 	return func(yield func(*GroupView) bool) {
-		for _, gid := range v.gids.all() {
-			if g, ok := v.groups.get(gid); ok && !yield(g.view()) {
+		for g := range v.allGroups() {
+			if !yield(g.view()) {
 				return
 			}
 		}
@@ -63,22 +55,8 @@ func (v *View) Groups() iter.Seq[*GroupView] {
 // JobGroups yields the groups of one job by name.
 func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] {
 	return func(yield func(*GroupView) bool) {
-		for k, gid := range v.gids.from(GroupKey{Namespace: key.Namespace, Job: key.Job, Local: key.Local}) {
-			if k.JobKey() != key {
-				return
-			}
-			if g, ok := v.groups.get(gid); ok && !yield(g.view()) {
-				return
-			}
-		}
-	}
-}
-
-// groupKeys yields the keys of one job's groups by name.
-func (v *View) groupKeys(key JobKey) iter.Seq[GroupKey] {
-	return func(yield func(GroupKey) bool) {
-		for k := range v.gids.from(GroupKey{Namespace: key.Namespace, Job: key.Job, Local: key.Local}) {
-			if k.JobKey() != key || !yield(k) {
+		for g := range v.groupsOf(key) {
+			if !yield(g.view()) {
 				return
 			}
 		}
@@ -102,8 +80,7 @@ func (v *View) Unsettled() iter.Seq[*GroupView] {
 // Slots yields every slot, local ones included, by group and From.
 func (v *View) Slots() iter.Seq[*Slot] {
 	return func(yield func(*Slot) bool) {
-		for _, gid := range v.gids.all() {
-			g, _ := v.groups.get(gid)
+		for g := range v.allGroups() {
 			for _, s := range g.slots {
 				if !yield(s) {
 					return

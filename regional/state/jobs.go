@@ -1,0 +1,184 @@
+package state
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+)
+
+// jobEntry is all that is held of one job. Its slices are replaced, never written
+// to: copies share them.
+type jobEntry struct {
+	own      *owner
+	versions []*Job    // by Version
+	groups   []member  // by name
+	local    *LocalJob // where it is one of the region's own
+}
+
+// member is a group of a job.
+type member struct {
+	name string
+	gid  uint32
+}
+
+// version is where a version of the job is, or were.
+func (e *jobEntry) version(n int64) (int, bool) {
+	return slices.BinarySearchFunc(e.versions, n, func(j *Job, n int64) int { return cmp.Compare(j.Version, n) })
+}
+
+// group is where a group of the job is, or were.
+func (e *jobEntry) group(name string) (int, bool) {
+	return slices.BinarySearchFunc(e.groups, name, func(m member, name string) int { return strings.Compare(m.name, name) })
+}
+
+// jobEntry is that of a job, an empty one where nothing is held of it.
+func (v *View) jobEntry(key JobKey) *jobEntry {
+	if e, ok := v.jobs.get(key); ok {
+		return e
+	}
+	return &jobEntry{}
+}
+
+// jobEntryFor is a job's entry to write to.
+func (s *State) jobEntryFor(key JobKey) *jobEntry {
+	e, ok := s.jobs.get(key)
+	if ok && e.own == s.own {
+		return e
+	}
+	c := jobEntry{}
+	if ok {
+		c = *e
+	}
+	c.own = s.own
+	s.jobs.set(s.own, key, &c)
+	return &c
+}
+
+// tidy drops a job's entry if nothing is in it.
+func (s *State) tidy(key JobKey) {
+	if e := s.jobEntry(key); len(e.versions)+len(e.groups) == 0 && e.local == nil {
+		s.jobs.delete(s.own, key)
+	}
+}
+
+func (s *State) addVersion(j *Job) {
+	e := s.jobEntryFor(j.Key)
+	i, have := e.version(j.Version)
+	if have {
+		e.versions = slices.Clone(e.versions)
+		e.versions[i] = j
+	} else {
+		e.versions = slices.Insert(slices.Clip(e.versions), i, j)
+	}
+}
+
+func (s *State) dropVersion(key JobKey, n int64) {
+	e := s.jobEntryFor(key)
+	if i, have := e.version(n); have {
+		e.versions = slices.Concat(e.versions[:i], e.versions[i+1:])
+	}
+	s.tidy(key)
+}
+
+func (s *State) addGroup(key GroupKey, gid uint32) {
+	e := s.jobEntryFor(key.JobKey())
+	i, _ := e.group(key.Group)
+	e.groups = slices.Insert(slices.Clip(e.groups), i, member{key.Group, gid})
+}
+
+func (s *State) dropGroup(key GroupKey) {
+	e := s.jobEntryFor(key.JobKey())
+	if i, have := e.group(key.Group); have {
+		e.groups = slices.Concat(e.groups[:i], e.groups[i+1:])
+	}
+	s.tidy(key.JobKey())
+}
+
+func (s *State) setLocal(l *LocalJob) {
+	e := s.jobEntryFor(l.Key())
+	if e.local == nil {
+		s.localJobs++
+	}
+	e.local = l
+}
+
+func (s *State) dropLocal(key JobKey) {
+	e := s.jobEntryFor(key)
+	if e.local != nil {
+		s.localJobs--
+	}
+	e.local = nil
+	s.tidy(key)
+}
+
+// Job finds a version of a job.
+func (v *View) Job(key JobKey, version int64) (*Job, bool) {
+	e := v.jobEntry(key)
+	if i, ok := e.version(version); ok {
+		return e.versions[i], true
+	}
+	return nil, false
+}
+
+// versions yields every version of every job, by job and version.
+func (v *View) versions() iter.Seq[*Job] {
+	return func(yield func(*Job) bool) {
+		for _, e := range v.jobs.all() {
+			for _, j := range e.versions {
+				if !yield(j) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// LocalJob finds one of the region's own jobs.
+func (v *View) LocalJob(namespace, name string) (*LocalJob, bool) {
+	l := v.jobEntry(JobKey{namespace, name, true}).local
+	return l, l != nil
+}
+
+// LocalJobs yields the region's own jobs by namespace and name.
+func (v *View) LocalJobs() iter.Seq[*LocalJob] {
+	return func(yield func(*LocalJob) bool) {
+		for _, e := range v.jobs.all() {
+			if e.local != nil && !yield(e.local) {
+				return
+			}
+		}
+	}
+}
+
+func (v *View) group(key GroupKey) (*group, bool) {
+	e := v.jobEntry(key.JobKey())
+	if i, ok := e.group(key.Group); ok {
+		return v.groups.get(e.groups[i].gid)
+	}
+	return nil, false
+}
+
+// groupsOf yields the groups of one job by name.
+func (v *View) groupsOf(key JobKey) iter.Seq[*group] {
+	return func(yield func(*group) bool) {
+		for _, m := range v.jobEntry(key).groups {
+			if g, ok := v.groups.get(m.gid); ok && !yield(g) {
+				return
+			}
+		}
+	}
+}
+
+// allGroups yields every group by job and name.
+func (v *View) allGroups() iter.Seq[*group] {
+	return func(yield func(*group) bool) {
+		for _, e := range v.jobs.all() {
+			for _, m := range e.groups {
+				if g, ok := v.groups.get(m.gid); ok && !yield(g) {
+					return
+				}
+			}
+		}
+	}
+}
