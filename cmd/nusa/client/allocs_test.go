@@ -43,3 +43,12 @@ func TestExits(t *testing.T) {
 		}
 	}
 }
+
+// TestCores: no ask is too small to be seen.
+func TestCores(t *testing.T) {
+	for milli, want := range map[int64]string{0: "0", 1: "0.001", 10: "0.01", 250: "0.25", 1005: "1.005", 64_000: "64", 12_345_678: "12345.678"} {
+		if got := cores(milli); got != want {
+			t.Errorf("%d: %q, want %q", milli, got, want)
+		}
+	}
+}

@@ -173,9 +173,8 @@ func size(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + " " + units[i]
 }
 
-func cores(milli int64) string {
-	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", float64(milli)/1000), "0"), ".")
-}
+// cores is exact: an ask of 1m is 0.001, not nothing.
+func cores(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
 
 func percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
 

@@ -122,7 +122,7 @@ func (v view) allocStats(w io.Writer, all []used) {
 			if s.GetCpu() != nil {
 				cpu = s.GetCpu().AsDuration().Round(time.Millisecond).String()
 				if up := s.GetUp().AsDuration(); up > 0 {
-					mean = fmt.Sprintf("%.2f", s.GetCpu().AsDuration().Seconds()/up.Seconds())
+					mean = fmt.Sprintf("%.3f", s.GetCpu().AsDuration().Seconds()/up.Seconds())
 				}
 			}
 			if s.GetProcesses() >= 0 {
