@@ -49,6 +49,15 @@ func TestEvents(t *testing.T) {
 	if same, err := again.Recv(); err != nil || same.GetToken() != e.GetToken() {
 		t.Errorf("resumed with %v, %v, want %v", same, err, e)
 	}
+	// A job without a region is stopped and forgotten at once.
+	if _, err := s.jobs().Stop(ctx, &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "api"}, Purge: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"job.stopped", "job.purged"} {
+		if e, err := watch.Recv(); err != nil || e.GetType() != want {
+			t.Errorf("event %v, %v, want %s", e, err, want)
+		}
+	}
 }
 
 // regionEventsServer tells of one instance, of a node, and of the request.

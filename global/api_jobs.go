@@ -235,7 +235,7 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 		}
 		return client.Stop(ctx, req)
 	}
-	stored := int64(0)
+	stored, forgotten := int64(0), false
 	revision, err := a.commit.do(ctx, func(t *tx) error {
 		old, rev := t.job(k)
 		if old == nil {
@@ -251,7 +251,7 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 		if err := t.audit("job.stopped", k.String(), fmt.Sprintf("purge %t", req.GetPurge())); err != nil {
 			return err
 		}
-		if req.GetPurge() && len(t.slots(k, "")) == 0 {
+		if forgotten = req.GetPurge() && len(t.slots(k, "")) == 0; forgotten {
 			return t.deleteJob(k)
 		}
 		next := proto.CloneOf(old)
@@ -266,10 +266,16 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 		return &nusav1.StopJobResponse{Revision: stored}, nil
 	}
 	how := "its instances are being stopped"
-	if req.GetPurge() {
+	switch {
+	case forgotten:
+		how = "nothing of it runs"
+	case req.GetPurge():
 		how += ", then it is forgotten"
 	}
 	a.st.events.Add("job.stopped", k.String(), "%s", how)
+	if forgotten {
+		a.st.events.Add("job.purged", k.String(), "forgotten")
+	}
 	a.log.Info("job stopped", "job", k.String(), "purge", req.GetPurge())
 	return &nusav1.StopJobResponse{Revision: revision}, nil
 }

@@ -278,7 +278,7 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 	if err != nil {
 		return nil, wireError(err)
 	}
-	if r.Changed {
+	if r.Changed && len(r.Purged) == 0 { // else leader.purged has told it
 		then := ""
 		if req.GetPurge() {
 			then = ", then it is forgotten"

@@ -433,9 +433,14 @@ func TestEventsOfARegion(t *testing.T) {
 			_, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref("web")})
 			return status.Code(err) == codes.NotFound
 		})
+		w.submit(1, spec("idle", 0)) // is stopped and forgotten at once
+		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: ref("idle"), Purge: true}); err != nil {
+			t.Fatal(err)
+		}
 		w.agents[0].stop()
 		want := []string{"job.submitted default/web@alpha", "instance.running default/web@alpha", "node.cordoned n1", "node.uncordoned n1",
-			"job.stopped default/web@alpha", "instance.stopped default/web@alpha", "job.purged default/web@alpha", "node.lost n1"}
+			"job.stopped default/web@alpha", "instance.stopped default/web@alpha", "job.purged default/web@alpha",
+			"job.submitted default/idle@alpha", "job.stopped default/idle@alpha", "job.purged default/idle@alpha", "node.lost n1"}
 		for _, instances := range []bool{true, false} {
 			stream, err := client.Watch(ctx, &nusav1.WatchEventsRequest{Token: reset.GetToken(), Instances: instances, Region: "alpha"})
 			if err != nil {

@@ -224,9 +224,7 @@ func (l *leader) committed(results []state.Result) {
 		for _, a := range r.Told {
 			l.told(a)
 		}
-		for _, k := range r.Purged {
-			l.events.Add("job.purged", k.In(l.s.cfg.Region.GetName()), "forgotten")
-		}
+		l.purged(r)
 	}
 	if !changed {
 		return
@@ -235,6 +233,18 @@ func (l *leader) committed(results []state.Result) {
 	l.agents.ordered(orders)
 	l.agents.changed(nodes)
 	l.uplink.changed(groups)
+}
+
+// purged tells what was forgotten. A stop that purges a job of which nothing
+// runs does both at once: who asked for it would tell of the stop too late.
+func (l *leader) purged(r *state.Result) {
+	for _, k := range r.Purged {
+		name := k.In(l.s.cfg.Region.GetName())
+		if r.Revision > 0 {
+			l.events.Add("job.stopped", name, "nothing of it runs")
+		}
+		l.events.Add("job.purged", name, "forgotten")
+	}
 }
 
 // do commits a command, waiting in turn when the queue is full.
