@@ -307,6 +307,10 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 		return &nusav1.Job{Spec: f.stored}, nil
 	case "idle":
 		return jobIn("idle", 1, nusav1.JobState_JOB_STATE_PENDING, nil), nil
+	case "done":
+		j := jobIn("done", 2, nusav1.JobState_JOB_STATE_COMPLETE, &nusav1.InstanceCounts{Complete: 2})
+		j.Spec.Type, j.Region = nusav1.JobType_JOB_TYPE_BATCH, r.GetJob().GetRegion()
+		return j, nil
 	case "ended":
 		j := jobIn("ended", 2, nusav1.JobState_JOB_STATE_COMPLETE, &nusav1.InstanceCounts{Complete: 2})
 		j.Spec = storedSpec("ended")

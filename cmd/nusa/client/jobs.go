@@ -338,6 +338,17 @@ func jobStop(s *settings) *cobra.Command {
 
 // stopped says what a stop began, by what the job was before.
 func (c *caller) stopped(w io.Writer, ref *nusav1.JobRef, was *nusav1.Job, revision int64, purge bool) {
+	if how := endedHow(was); how != "" {
+		then := ""
+		switch {
+		case purge && was.GetRegion() != "":
+			then = ", and it is forgotten"
+		case purge:
+			then = ", and it is forgotten once its regions know of it"
+		}
+		fmt.Fprintf(w, "%s had %s already: nothing was left to stop (revision %d)%s\n", refName(ref), how, revision, then)
+		return
+	}
 	same := was.GetStopped() && was.GetRevision() == revision
 	over := was.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED && (same || purge) // else somebody ran it meanwhile
 	is, then, follow := "stopping", "", fmt.Sprintf("; follow it with: %s job status %s", c.nusa, refArg(ref))
@@ -351,6 +362,21 @@ func (c *caller) stopped(w io.Writer, ref *nusav1.JobRef, was *nusav1.Job, revis
 		is += " already"
 	}
 	fmt.Fprintf(w, "%s is %s (revision %d)%s%s\n", refName(ref), is, revision, then, follow)
+}
+
+// endedHow is how a batch job ended, "" while some of it may run.
+func endedHow(j *nusav1.Job) string {
+	sum, _ := totals(j.GetStatus())
+	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || sum.Pending+sum.Starting+sum.Running+sum.Stopping+sum.Lost+sum.unowned > 0 {
+		return ""
+	}
+	switch j.GetStatus().GetState() {
+	case nusav1.JobState_JOB_STATE_COMPLETE:
+		return "completed"
+	case nusav1.JobState_JOB_STATE_FAILED:
+		return "failed"
+	}
+	return ""
 }
 
 func refName(r *nusav1.JobRef) string { return jobName(r.GetNamespace(), r.GetName(), r.GetRegion()) }
