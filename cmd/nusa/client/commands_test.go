@@ -184,6 +184,18 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// TestUnreached: nusa dev is to be started only where it would listen.
+func TestUnreached(t *testing.T) {
+	for addr, want := range map[string]string{
+		DefaultAddr:        "is `nusa dev` running? set --addr or NUSA_ADDR",
+		"203.0.113.1:7610": "does a server listen there, for gRPC? set --addr or NUSA_ADDR to one that does",
+	} {
+		if got := (&settings{addr: addr, nusa: "nusa"}).unreached(); got != want {
+			t.Errorf("%s: %q, want %q", addr, got, want)
+		}
+	}
+}
+
 // TestIsland: on a region's own server a job is named as it is known there.
 func TestIsland(t *testing.T) {
 	f := newFake(t)

@@ -107,7 +107,7 @@ func (s *settings) readable(err error) error {
 		} else if cause, found := dialing(st.Message()); found && s.master != "" {
 			e.message = fmt.Sprintf("cannot reach %s, the last known master of region %s (%s): give another of its servers with --addr", s.addr, s.master, cause)
 		} else if found {
-			e.message = fmt.Sprintf("cannot reach %s (%s): is `%s dev` running? set --addr or NUSA_ADDR", s.addr, cause, s.nusa)
+			e.message = fmt.Sprintf("cannot reach %s (%s): %s", s.addr, cause, s.unreached())
 		} else {
 			e.message += ": try again in a few seconds"
 		}
@@ -119,13 +119,22 @@ func (s *settings) readable(err error) error {
 		e.message += ": try again later"
 	case codes.Unimplemented:
 		// gRPC's own words for it; a server's say more.
-		if strings.HasPrefix(e.message, "unknown ") || strings.HasPrefix(e.message, "method ") {
+		if strings.HasPrefix(e.message, "unknown ") || strings.HasPrefix(e.message, "method ") || strings.HasPrefix(e.message, "unexpected HTTP ") {
 			e.message = fmt.Sprintf("%s does not know this call (%s): is it a Nusa server of this version?", s.addr, e.message)
 		}
 	case codes.Aborted:
 		e.message += ": look at it again and repeat"
 	}
 	return e
+}
+
+// unreached is what to do where no server is: one that was named is another
+// matter than the default.
+func (s *settings) unreached() string {
+	if s.addr == DefaultAddr {
+		return fmt.Sprintf("is `%s dev` running? set --addr or NUSA_ADDR", s.nusa)
+	}
+	return "does a server listen there, for gRPC? set --addr or NUSA_ADDR to one that does"
 }
 
 // dialing finds why there is no connection, in an error of gRPC's own.
