@@ -251,6 +251,14 @@ type eventServer struct {
 }
 
 func (f eventServer) Watch(r *nusav1.WatchEventsRequest, s grpc.ServerStreamingServer[nusav1.Event]) error {
+	f.note(r)
+	switch r.GetRegion() + r.GetToken() {
+	case "quiet": // its master ends before anything happens
+		return status.Error(codes.Unavailable, "this server stops")
+	case "quietnone-0":
+		_ = s.Send(&nusav1.Event{Token: "e-7", Reset_: true})
+		return status.Error(codes.Unavailable, "this server is no longer the master")
+	}
 	return errors.Join(
 		s.Send(&nusav1.Event{Token: "1", Reset_: r.GetToken() != "", Type: "job.submitted", Subject: "default/api", Message: "version 2"}),
 		s.Send(&nusav1.Event{Token: "2", Type: "node.lost", Subject: "japaneast/n1"}),

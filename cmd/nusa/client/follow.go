@@ -336,3 +336,34 @@ func (f *follower) endLine() {
 		f.printf("\n")
 	}
 }
+
+// goOn follows streams, one after the other, until one ends by itself or the user
+// ends it: when a connection breaks there is another. follow goes on where the one
+// before was, and calls answered at each message. That no server is there at
+// first is an error.
+func (c *caller) goOn(follow func(answered func()) error) error {
+	reached, told := false, false
+	for {
+		err := follow(func() { told = false })
+		cause := plain(status.Convert(err).Message())
+		_, broken := dialing(cause)
+		reached = reached || !broken || lost(err)
+		switch {
+		case errors.Is(err, io.EOF), c.interrupted():
+			return nil
+		case !transient(err) || !reached:
+			return err
+		case told:
+		case broken:
+			c.warn("the connection to %s was lost: going on as soon as it is back", c.addr)
+		default:
+			c.warn("%s: going on as soon as that is over", cause)
+		}
+		told = true
+		select {
+		case <-c.ctx.Done():
+			return nil
+		case <-time.After(rewatch):
+		}
+	}
+}

@@ -1,7 +1,7 @@
 package client
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -19,7 +19,8 @@ func eventsCommand() *cobra.Command {
 	req := &nusav1.WatchEventsRequest{}
 	c := &cobra.Command{
 		Use: "events", Short: "Follow what happens", Args: takes(),
-		Long: `Prints events as they happen, until Ctrl-C:
+		Long: `Prints events as they happen, until Ctrl-C. When the connection breaks it goes on
+where it was as soon as it can, and says so where something is missing:
 
   job       submitted, stopped, purged; a batch job complete or failed
   slot      instances offered to a region, accepted, returned, stopped, done
@@ -33,22 +34,10 @@ that tells, of its own jobs and nodes as well. With --token it goes on after an
 earlier event (-o json shows tokens) and says so when that is too long ago;
 across regions instances are told of from now on.`,
 		RunE: s.run(func(c *caller, _ []string) error {
-			stream, err := nusav1.NewEventsClient(c.conn).Watch(c.ctx, req)
-			if err != nil {
-				return err
-			}
-			for {
-				e, err := stream.Recv()
-				switch {
-				case errors.Is(err, io.EOF), err != nil && c.interrupted():
-					return nil
-				case err != nil:
-					return err
-				}
-				if err := c.printLine(e, func(w io.Writer) { c.style.event(w, e) }); err != nil {
-					return err
-				}
-			}
+			return c.goOn(func(answered func()) error {
+				defer func() { req.Token = cmp.Or(req.GetToken(), noToken) }()
+				return c.followEvents(req, answered)
+			})
 		}),
 	}
 	s.bind(c)
@@ -56,6 +45,29 @@ across regions instances are told of from now on.`,
 	c.Flags().StringVar(&req.Region, "region", "", "what this region's master tells")
 	c.Flags().BoolVar(&req.Instances, "instances", false, "also what each attempt of an instance does")
 	return c
+}
+
+// noToken is of no server's events, so that one answers with a gap: what happened
+// between a connection that told of nothing and the next is not known.
+const noToken = "none-0"
+
+// followEvents prints one stream until it ends, and remembers where that was.
+func (c *caller) followEvents(req *nusav1.WatchEventsRequest, answered func()) error {
+	stream, err := nusav1.NewEventsClient(c.conn).Watch(c.ctx, req)
+	if err != nil {
+		return err
+	}
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		answered()
+		req.Token = cmp.Or(e.GetToken(), req.GetToken())
+		if err := c.printLine(e, func(w io.Writer) { c.style.event(w, e) }); err != nil {
+			return err
+		}
+	}
 }
 
 func (p palette) event(w io.Writer, e *nusav1.Event) {

@@ -168,6 +168,24 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
+// TestEventsResume: a broken watch goes on after the last event, and says that
+// there is a gap where it knows of none.
+func TestEventsResume(t *testing.T) {
+	f := newFake(t)
+	out, errOut, code := f.run(context.Background(), "", "events", "--region", "quiet", "--addr", f.addr)
+	if code != 0 || errOut != "nusa: this server stops: going on as soon as that is over\nnusa: this server is no longer the master: going on as soon as that is over\n" {
+		t.Errorf("exit code %d, %s", code, errOut)
+	}
+	if !strings.HasPrefix(out, "(a gap: ") || !strings.Contains(out, "job.submitted") {
+		t.Error(out)
+	}
+	for i, token := range []string{"", noToken, "e-7"} {
+		if r := f.requests[i].(*nusav1.WatchEventsRequest); r.GetToken() != token || r.GetRegion() != "quiet" {
+			t.Errorf("request %d: %v, want token %q", i, r, token)
+		}
+	}
+}
+
 // TestWatchKeeps the latest of every edge, and no region that has gone.
 func TestWatchKeeps(t *testing.T) {
 	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}

@@ -1,14 +1,11 @@
 package client
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
-
-	"google.golang.org/grpc/status"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -22,34 +19,13 @@ type matrixWatch struct {
 }
 
 // watchMatrix shows a matrix as it changes: on a terminal it draws over it, else
-// it prints the edges that changed. When the connection breaks it goes on from
-// the last token.
+// it prints the edges that changed.
 func (c *caller) watchMatrix(req *nusav1.MatrixRequest, o latencyOptions) error {
 	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}
-	told := false
-	for {
-		err := c.followMatrix(req, o, m, func() { told = false })
-		switch {
-		case errors.Is(err, io.EOF), c.interrupted():
-			return nil
-		case !transient(err) || len(m.at) == 0:
-			return err
-		}
-		if !told {
-			told = true
-			cause := plain(status.Convert(err).Message())
-			if _, broken := dialing(cause); broken {
-				cause = "the connection was lost"
-			}
-			c.warn("%s: going on as soon as %s answers", cause, c.addr)
-		}
+	return c.goOn(func(answered func()) error {
 		req.Token = m.token
-		select {
-		case <-c.ctx.Done():
-			return nil
-		case <-time.After(rewatch):
-		}
-	}
+		return c.followMatrix(req, o, m, answered)
+	})
 }
 
 // followMatrix shows one stream until it ends.
