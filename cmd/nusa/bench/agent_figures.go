@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,7 +17,7 @@ import (
 
 func agentCommand() *cobra.Command {
 	o := AgentOptions{}
-	var output string
+	var out output
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Measure how fast an agent starts and ends processes, and what it costs",
@@ -51,7 +50,7 @@ batch, the less has to be left of each command to be seen, 20 bytes with 20,000.
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "give up after so long")
 	f.StringVar(&o.Dir, "dir", os.TempDir(), "where the temporary folder of the agent's data is made")
 	f.StringVar(&o.Profile, "profile", "", "folder for the agent's CPU and heap profiles of the batch")
-	f.StringVarP(&output, "output", "o", "table", "table or json")
+	out.bind(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, n := range []struct {
 			flag            string
@@ -62,8 +61,8 @@ batch, the less has to be left of each command to be seen, 20 bytes with 20,000.
 			}
 		}
 		switch {
-		case output != "table" && output != "json":
-			return fmt.Errorf("--output: %q is not one of table, json", output)
+		case out.check() != nil:
+			return out.check()
 		case o.Timeout <= 0:
 			return fmt.Errorf("--timeout: %s is not more than 0", o.Timeout)
 		case o.Idle < 0:
@@ -76,12 +75,8 @@ batch, the less has to be left of each command to be seen, 20 bytes with 20,000.
 		if o.Progress != nil {
 			o.Progress("")
 		}
-		switch {
-		case r == nil:
-		case output == "table":
-			err = errors.Join(r.table(cmd.OutOrStdout()), err)
-		default:
-			err = errors.Join(json.NewEncoder(cmd.OutOrStdout()).Encode(r), err)
+		if r != nil { // also what was reached until an error
+			err = errors.Join(out.print(cmd.OutOrStdout(), r, r.table), err)
 		}
 		return err
 	}

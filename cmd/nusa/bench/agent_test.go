@@ -125,7 +125,7 @@ func TestAgentFlags(t *testing.T) {
 		"--window 257": "--window: 257 is not 1..256",
 		"--idle -1s":   "--idle: -1s is less than 0",
 		"--timeout 0s": "--timeout: 0s is not more than 0",
-		"-o yaml":      `--output: "yaml" is not one of table, json`,
+		"-o xml":       `--output: "xml" is not one of table, json, yaml`,
 	} {
 		cmd := Command(nil)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true

@@ -5,7 +5,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +28,7 @@ func Command(execute func(ctx context.Context, args []string) int) *cobra.Comman
 
 func regionCommand() *cobra.Command {
 	o := RegionOptions{}
-	var output string
+	var out output
 	cmd := &cobra.Command{
 		Use:   "region",
 		Short: "Measure how fast a region places and acknowledges allocations",
@@ -73,11 +72,11 @@ second one leaves them and says how to remove them.`,
 	f.StringVar(&o.Against, "against", "", "host:port of a running region's server to measure instead")
 	f.StringVar(&o.Dir, "dir", os.TempDir(), "where the temporary folder of the servers' data is made")
 	f.StringVar(&o.Profile, "profile", "", "folder for the servers' CPU and heap profiles of the measured time")
-	f.StringVarP(&output, "output", "o", "table", "table or json")
+	out.bind(cmd)
 	cmd.MarkFlagsMutuallyExclusive("timeout", "duration")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if output != "table" && output != "json" {
-			return fmt.Errorf("--output: %q is not one of table, json", output)
+		if err := out.check(); err != nil {
+			return err
 		}
 		if err := o.validate(); err != nil {
 			return err
@@ -96,7 +95,7 @@ second one leaves them and says how to remove them.`,
 			o.Progress("")
 		}
 		if r != nil { // also what was reached until an error
-			err = errors.Join(r.print(cmd.OutOrStdout(), output), err)
+			err = errors.Join(out.print(cmd.OutOrStdout(), r, r.table), err)
 		}
 		return err
 	}
@@ -106,16 +105,4 @@ second one leaves them and says how to remove them.`,
 // progressLine overwrites one line of a terminal.
 func progressLine(w io.Writer) func(string) {
 	return func(s string) { fmt.Fprintf(w, "\r\x1b[K%s", s) }
-}
-
-func (r *RegionResult) print(w io.Writer, output string) error {
-	if output == "table" {
-		return r.table(w)
-	}
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s\n", data)
-	return err
 }

@@ -295,7 +295,7 @@ func TestFlags(t *testing.T) {
 		"--against 127.0.0.1:1 --profile x":  "--profile: needs servers on this machine, so it does not go with --against",
 		"--against 127.0.0.1:1 --no-ack":     "--no-ack: the jobs could not be stopped again, so it does not go with --against",
 		"--against 127.0.0.1:1 --nodes 0":    "--against 127.0.0.1:1: no regional server answers there: connection refused",
-		"-o yaml":                            `--output: "yaml" is not one of table, json`,
+		"-o xml":                             `--output: "xml" is not one of table, json, yaml`,
 		"--timeout 1s --duration 1s":         "if any flags in the group [timeout duration] are set none of the others can be; [duration timeout] were all set",
 		"--nodes many":                       `invalid argument "many" for "--nodes" flag: strconv.ParseInt: parsing "many": invalid syntax`,
 		"--nodes 20000 --count 2 --jobs 1.5": `invalid argument "1.5" for "--jobs" flag: strconv.ParseInt: parsing "1.5": invalid syntax`,
@@ -379,8 +379,8 @@ func TestOutput(t *testing.T) {
 	against := &RegionResult{Nodes: 0, Jobs: 10, Count: 2, Placed: 20, Acknowledged: 20, Seconds: 1, PlacementsPerS: 20, FSync: true, Concurrency: 4, Stream: true}
 	var got bytes.Buffer
 	for _, r := range []*RegionResult{full, against} {
-		for _, output := range []string{"json", "table"} {
-			if err := r.print(&got, output); err != nil {
+		for _, o := range []output{"json", "yaml", "table"} {
+			if err := o.print(&got, r, r.table); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -77,7 +76,7 @@ type RejectedSamples struct {
 
 func topologyCommand() *cobra.Command {
 	o := TopologyOptions{}
-	var output string
+	var out output
 	cmd := &cobra.Command{
 		Use:   "topology",
 		Short: "Measure how well round trips that nobody measured are predicted",
@@ -115,16 +114,16 @@ judged by.`,
 	f.StringVar(&o.Format, "format", "matrix", "of the file: matrix, edges or plain")
 	f.IntVar(&o.Neighbours, "neighbours", 16, "other regions that each may measure")
 	f.Uint64Var(&o.Seed, "seed", 1, "of what is random")
-	f.StringVarP(&output, "output", "o", "table", "table or json")
+	out.bind(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if output != "table" && output != "json" {
-			return fmt.Errorf("--output: %q is not one of table, json", output)
+		if err := out.check(); err != nil {
+			return err
 		}
 		r, err := Topology(o)
 		if err != nil {
 			return err
 		}
-		return r.print(cmd.OutOrStdout(), output)
+		return out.print(cmd.OutOrStdout(), r, r.table)
 	}
 	return cmd
 }
@@ -339,15 +338,8 @@ func nearestRank(sorted []float64, p float64) float64 {
 	return sorted[max(int(math.Ceil(p*float64(len(sorted)))), 1)-1]
 }
 
-func (r *TopologyResult) print(w io.Writer, output string) error {
-	if output == "json" {
-		data, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(w, "%s\n", data)
-		return err
-	}
+// table shows the figures to people.
+func (r *TopologyResult) table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	row("regions", "%d, each measures up to %d others, seed %d", r.Regions, r.Neighbours, r.Seed)
