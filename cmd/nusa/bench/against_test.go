@@ -102,7 +102,7 @@ func TestNoRoom(t *testing.T) {
 		!strings.Contains(err.Error(), "not enough cpu: needs 100m cpu") {
 		t.Errorf("error %v", err)
 	}
-	if took := time.Since(start); took > o.Timeout/2 || r == nil || r.Placed != 7 {
+	if took := time.Since(start); took > o.Timeout/2 || r == nil || r.Placed != 7 || !r.Incomplete {
 		t.Errorf("after %s: %+v", took, r)
 	}
 	if jobs := jobsLeft(t, addr); len(jobs) > 0 {

@@ -377,8 +377,10 @@ func TestOutput(t *testing.T) {
 		Idle:      &IdleFigures{10, 0.1}, Restart: &RestartFigures{2000, 2100, 100, 2500},
 	}
 	against := &RegionResult{Nodes: 0, Jobs: 10, Count: 2, Placed: 20, Acknowledged: 20, Seconds: 1, PlacementsPerS: 20, FSync: true, Concurrency: 4, Stream: true}
+	broken := *against
+	broken.Placed, broken.Incomplete = 7, true
 	var got bytes.Buffer
-	for _, r := range []*RegionResult{full, against} {
+	for _, r := range []*RegionResult{full, against, &broken} {
 		for _, o := range []output{"json", "yaml", "table"} {
 			if err := o.print(&got, r, r.table); err != nil {
 				t.Fatal(err)

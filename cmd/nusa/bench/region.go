@@ -80,6 +80,7 @@ func Region(ctx context.Context, o RegionOptions) (*RegionResult, error) {
 	if err = interrupted(ctx, err); err == nil {
 		err = m.connect(ctx, addr)
 	}
+	m.r.Incomplete = err != nil // whatever was left behind
 	switch {
 	case m.left == nil:
 	case err == nil, errors.Is(m.left, errTwice) && errors.Is(err, errInterrupted):

@@ -17,6 +17,9 @@ type RegionResult struct {
 	Count int `json:"count"`
 	// Placed is committed allocations, as a client sees them.
 	Placed int `json:"placed"`
+	// Incomplete: an error ended the measurement, the figures are of what was
+	// reached until then.
+	Incomplete bool `json:"incomplete,omitempty"`
 	// Acknowledged is those of which the region committed that they run.
 	Acknowledged int `json:"acknowledged"`
 	// Seconds from the first submit until the last was seen placed.
@@ -151,7 +154,12 @@ func (r *RegionResult) table(w io.Writer) error {
 		where = serversText(r.Servers)
 	}
 	row("load", "%d jobs × %d on %d nodes, %s, %s", r.Jobs, r.Count, r.Nodes, how, where)
-	row("placed", "%d in %.3f s: %.0f /s", r.Placed, r.Seconds, r.PlacementsPerS)
+	placed := fmt.Sprint(r.Placed)
+	if r.Incomplete {
+		row("INCOMPLETE", "an error ended it, see below: figures are of what was reached until then")
+		placed += fmt.Sprintf(" of %d", r.Jobs*r.Count)
+	}
+	row("placed", "%s in %.3f s: %.0f /s", placed, r.Seconds, r.PlacementsPerS)
 	row("acknowledged", "%d in %.3f s: %.0f /s", r.Acknowledged, r.AcknowledgedSeconds, r.AcknowledgedPerS)
 	row("submit to placed", "%s", r.SubmitToPlacedMS)
 	row("submit to answer", "%s, %d retries", r.SubmitMS, r.Retries)
