@@ -255,11 +255,11 @@ func nodeNow(n *nusav1.Node, nusa string) string {
 		parts = append(parts, fmt.Sprintf("is draining: %s (%s node drain %s --off ends that)", left, nusa, n.GetName()))
 	}
 	if n.GetCordoned() {
-		text := "takes no new work; what runs there goes on"
+		is, then := "takes no new work", "; what runs there goes on"
 		if n.GetDraining() {
-			text = fmt.Sprintf("is cordoned (%s node uncordon %s ends that)", nusa, n.GetName())
+			is, then = "is cordoned", ""
 		}
-		parts = append(parts, text)
+		parts = append(parts, fmt.Sprintf("%s (%s node uncordon %s ends that)%s", is, nusa, n.GetName(), then))
 	}
 	if s := n.GetState(); s != nusav1.NodeState_NODE_STATE_READY && s != nusav1.NodeState_NODE_STATE_UNSPECIFIED {
 		parts = append(parts, "is "+word(s)+" and takes no work until it is back")
@@ -302,7 +302,7 @@ func nodeName(n *nusav1.Node) string {
 }
 
 func nodeCordon(s *settings, cordon bool) *cobra.Command {
-	use, short := "cordon NODE", "Give a node no new work"
+	use, short := "cordon NODE", "Give a node no new work; uncordon ends that"
 	if !cordon {
 		use, short = "uncordon NODE", "Let a node take new work again"
 	}

@@ -305,7 +305,7 @@ func allocCounts(m map[string]int32) string {
 }
 
 func regionCordon(s *settings, cordon bool) *cobra.Command {
-	use, short := "cordon REGION", "Give a region no new work"
+	use, short := "cordon REGION", "Give a region no new work; uncordon ends that"
 	if !cordon {
 		use, short = "uncordon REGION", "Let a region take new work again"
 	}
@@ -318,16 +318,16 @@ func regionCordon(s *settings, cordon bool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(r, func(w io.Writer) { fmt.Fprintf(w, "region %s %s\n", args[0], regionNow(r)) })
+			return c.print(r, func(w io.Writer) { fmt.Fprintf(w, "region %s %s\n", args[0], regionNow(r, c.nusa)) })
 		}),
 	}
 }
 
 // regionNow is what a region does with work at present.
-func regionNow(r *nusav1.Region) string {
+func regionNow(r *nusav1.Region, nusa string) string {
 	switch {
 	case r.GetCordoned():
-		return "takes no new work; what runs there goes on"
+		return fmt.Sprintf("takes no new work (%s region uncordon %s ends that); what runs there goes on", nusa, r.GetDefinition().GetName())
 	case away(r):
 		return "is not cordoned, and takes new work when it is connected: now it is " + word(r.GetState())
 	}
