@@ -220,8 +220,8 @@ func nodeDrain(s *settings) *cobra.Command {
 		Use: "drain NODE", Short: "Move a node's work away; --off ends the drain", Args: takes("NODE"),
 		Long: `Moves a node's work away, of each group at most update.max_parallel instances at a
 time: one is stopped, and begins elsewhere. What fits on no other node of the
-region waits then, or goes to another region; node status says what of the work
-is left, and why it cannot move.`,
+region is stopped all the same, and waits then or goes to another region; node
+status says what of the work is left, and why it cannot move.`,
 		RunE: s.run(func(c *caller, args []string) error {
 			ctx, cancel := c.call()
 			defer cancel()
@@ -271,7 +271,7 @@ func nodeNow(n *nusav1.Node, nusa string) string {
 }
 
 // unfit says for how many allocations no other node of the region has room, if
-// there are such.
+// there are such, and what becomes of them.
 func unfit(leaving []*nusav1.LeavingGroup) string {
 	none := int32(0)
 	for _, g := range leaving {
@@ -280,7 +280,7 @@ func unfit(leaving []*nusav1.LeavingGroup) string {
 	if none == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", and the region's other nodes have no room for %d now", none)
+	return fmt.Sprintf(", and the region's other nodes have no room for %d now: these are stopped all the same, update.max_parallel of a group at a time, and wait for room or go to another region", none)
 }
 
 // leaving says of each group that is to move away why it cannot.
