@@ -229,6 +229,11 @@ func (v *View) slot(g *group, index int32) (*Slot, bool) {
 		return s, s != nil && s.Wants(index)
 	}
 	s := g.systemSlot()
-	_, exists := v.uses.get(uint32(index))
-	return s, exists && s != nil && s.Wants(s.From)
+	return s, v.exists(index) && s != nil && s.Wants(s.From)
+}
+
+// exists says that there is a node for an instance of system groups.
+func (v *View) exists(index int32) bool {
+	_, ok := v.uses.get(uint32(index))
+	return ok
 }

@@ -164,7 +164,8 @@ func (t *txn) refresh(g *group, index int32) {
 	if in.counted {
 		g.count(in, -1)
 	}
-	if slot, _ := t.slot(g, index); slot == nil && in.newest == nil {
+	slot, _ := t.slot(g, index)
+	if in.newest == nil && (slot == nil || g.typ == System && !t.exists(index)) {
 		g.insts.delete(t.own, index)
 		return
 	}

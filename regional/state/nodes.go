@@ -132,10 +132,22 @@ func (t *txn) removeNode(c *RemoveNode) error {
 	t.uses.delete(t.own, n.Num)
 	t.reports.delete(t.own, n.Num)
 	t.res.Changed = true
-	for _, a := range held { // a system group wants its instance no more
-		t.refresh(t.groupOf(a), a.Index)
+	for _, g := range t.onNode(n.Num) { // it wants its instance no more
+		t.refresh(t.touch(g), int32(n.Num))
 	}
 	return nil
+}
+
+// onNode are the system groups that know of an instance of a node; that it ran
+// may be forgotten already.
+func (t *txn) onNode(num uint32) []*group {
+	var on []*group
+	for r := range t.unsettled.all() { // every system group is there
+		if g, _ := t.groups.get(r.gid); g.typ == System && g.insts.get(int32(num)) != nil {
+			on = append(on, g)
+		}
+	}
+	return on
 }
 
 // eachLive changes every live allocation of a node.

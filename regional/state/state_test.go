@@ -369,3 +369,40 @@ func TestPrefix(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// A system group counts nothing of a node that is gone, though what ran there is
+// forgotten before the node is, or after it.
+func TestSystemGroupAndRemovedNode(t *testing.T) {
+	for _, first := range []string{"allocation", "node"} {
+		t.Run(first, func(t *testing.T) {
+			l := newLog(t)
+			l.ok(testNode("n1"))
+			l.ok(testNode("n2"))
+			job := testJob(1, nil)
+			job.Type = System
+			l.ok(testOrder(0, 1, 10, job, nil))
+			n, _ := l.Node("n2")
+			l.ok(testPlace("a1", int32(n.Num), "n2", 1))
+			l.ok(testReport("n2", AllocReport{ID: "a1", State: Failed, Reason: ReasonExited}))
+			if g, _ := l.Group(webKey); g.Wanted != 1 || g.Counts.Pending != 1 {
+				t.Fatalf("it is not to be tried again: %+v", g)
+			}
+			l.ok(Command{SetNodeStatus: &SetNodeStatus{ID: "n2", Status: NodeLost}})
+			remove := Command{RemoveNode: &RemoveNode{ID: "n2"}}
+			if first == "node" {
+				l.ok(remove)
+			}
+			l.now += second
+			l.ok(Command{Purge: &Purge{EndedBeforeUnixNano: l.now}})
+			if first != "node" {
+				l.ok(remove)
+			}
+			if g, _ := l.Group(webKey); g.Wanted != 0 || g.Counts != (Counts{}) {
+				t.Errorf("wanted %d, counts %+v", g.Wanted, g.Counts)
+			}
+			if all := slices.Collect(l.Instances(webKey)); len(all) != 0 {
+				t.Errorf("instances of no node are remembered: %+v", all)
+			}
+		})
+	}
+}
