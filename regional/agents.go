@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -126,21 +129,33 @@ func (a *agents) tellServers() {
 	}
 }
 
-// statsOf are a node's latest statistics, as old as they are now; nil if there
-// are none.
-func (a *agents) statsOf(id string, now time.Duration) *nodeStats {
+// statsOf are a node's latest statistics, as old as they are now, but for the
+// whole; false if there are none.
+func (a *agents) statsOf(id string, now time.Duration) (nodeStats, bool) {
 	n := a.known(id)
 	if n == nil {
-		return nil
+		return nodeStats{}, false
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.stats == nil {
-		return nil
+	out := n.stats
+	out.raw, out.age = nil, now-n.statsAt
+	return out, n.measured
+}
+
+// wholeStats are a node's latest statistics as people see them, and how old they
+// are; nil where there are none, or they were too many to be kept.
+func (a *agents) wholeStats(id string, now time.Duration) (*nusav1.NodeStats, *durationpb.Duration) {
+	n := a.known(id)
+	if n == nil {
+		return nil, nil
 	}
-	out := *n.stats
-	out.age = now - n.statsAt
-	return &out
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.measured {
+		return nil, nil
+	}
+	return n.stats.wire(), durationpb.New(now - n.statsAt)
 }
 
 // watch commits which nodes are lost, and which are back, until ctx ends.

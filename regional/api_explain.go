@@ -150,7 +150,7 @@ func (l *leader) verdicts(vs []sched.Verdict) []*nusav1.NodeVerdict {
 	var out []*nusav1.NodeVerdict
 	for _, v := range vs {
 		w := verdictToWire(v)
-		if s := l.agents.statsOf(v.NodeID, l.s.cfg.Clock()); s != nil {
+		if s, told := l.agents.statsOf(v.NodeID, l.s.cfg.Clock()); told {
 			w.Inputs = append(w.Inputs, &nusav1.InputAge{Name: "statistics", Age: durationpb.New(s.age)})
 		}
 		out = append(out, w)

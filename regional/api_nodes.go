@@ -112,7 +112,7 @@ func (l *leader) leaving(view *state.View, x *state.Node) []*nusav1.LeavingGroup
 // node is a node with what this master knows beyond the log: its statistics and
 // its silence.
 func (l *leader) node(view *state.View, x *state.Node) *nusav1.Node {
-	out := nodeToWire(view, x, l.s.cfg.Region.GetName(), l.agents.statsOf(x.ID, l.s.cfg.Clock()))
+	out := l.nodeToWire(view, x)
 	out.Silent = l.agents.silence(x)
 	return out
 }

@@ -34,7 +34,7 @@ func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nus
 	if req.GetNodes() {
 		view := t.s.fsm.View()
 		for n := range view.Nodes() {
-			out.Nodes = append(out.Nodes, nodeToWire(view, n, t.s.cfg.Region.GetName(), l.agents.statsOf(n.ID, l.s.cfg.Clock())))
+			out.Nodes = append(out.Nodes, l.nodeToWire(view, n))
 		}
 	}
 	return out, nil

@@ -138,13 +138,13 @@ func (l *leader) record(ctx context.Context) error {
 
 // measure is what the master knows now of edges, nodes and pools.
 func (l *leader) measure() []series.Sample {
-	var out []series.Sample
-	for _, e := range l.prober.probe.Edges() {
+	edges, view, now := l.prober.probe.Edges(), l.s.fsm.View(), l.s.cfg.Clock()
+	out := make([]series.Sample, 0, len(edges)+view.NodeCount())
+	for _, e := range edges {
 		if e.State != topology.Unknown {
 			out = append(out, series.Sample{Kind: kindEdge, Key: e.To, Values: edgeValues(e)})
 		}
 	}
-	view, now := l.s.fsm.View(), l.s.cfg.Clock()
 	fresh := statsFresh * max(l.s.cfg.StatsInterval, series.Base)
 	pools := map[string]*poolSum{}
 	for n, use := range view.NodesInUse() {
@@ -156,14 +156,12 @@ func (l *leader) measure() []series.Sample {
 			sum = &poolSum{machines: map[string]bool{}}
 			pools[n.Pool] = sum
 		}
-		stats := l.agents.statsOf(n.ID, now)
-		if stats != nil && stats.age > fresh {
-			stats = nil
-		}
-		if stats != nil {
+		if stats, told := l.agents.statsOf(n.ID, now); told && stats.age <= fresh {
 			out = append(out, series.Sample{Kind: kindNode, Key: n.ID, Values: stats.values()})
+			sum.add(n, use.Resources, &stats)
+		} else {
+			sum.add(n, use.Resources, nil)
 		}
-		sum.add(n, use.Resources, stats)
 	}
 	for pool, sum := range pools {
 		out = append(out, series.Sample{Kind: kindPool, Key: pool, Values: sum.values()})

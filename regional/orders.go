@@ -35,10 +35,12 @@ type agentNode struct {
 	busy  int
 	// said goodbye: silent on purpose until its next hello.
 	left bool
-	// stats are of statsAt; nil before the first.
-	stats   *nodeStats
-	statsAt time.Duration
-	session *agentSession
+	// stats are of statsAt, once it has measured. The next ones are written over
+	// them.
+	measured bool
+	stats    nodeStats
+	statsAt  time.Duration
+	session  *agentSession
 
 	// outbox has the OrderIndex of each order. What the order says is read from
 	// the state when it is sent: a copy kept here would be as large as all that

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -45,6 +44,7 @@ func (ss *agentSession) receive(ctx context.Context) error {
 			err = ss.handle(ctx, m)
 		}
 		ss.heard(-1)
+		ss.incoming.free() // what is kept of it was copied
 		if err != nil {
 			return err
 		}
@@ -54,15 +54,14 @@ func (ss *agentSession) receive(ctx context.Context) error {
 	}
 }
 
-// recv is the next message as it stands on the wire: to decode it would need a
-// deep stack. To a message without fields all that is said is unknown, and kept.
+// recv is the next message as it stands on the wire, until that is freed: to
+// decode it would need a deep stack.
 func (ss *agentSession) recv() (said, error) {
-	var m emptypb.Empty
-	if err := ss.stream.RecvMsg(&m); err != nil {
+	if err := ss.stream.RecvMsg(&ss.incoming); err != nil {
 		return said{}, err
 	}
 	var out said
-	s := scan{rest: m.ProtoReflect().GetUnknown()}
+	s := scan{rest: ss.incoming.bytes()}
 	for s.next() {
 		switch s.num {
 		case statsField:
@@ -126,14 +125,13 @@ func (ss *agentSession) grant(raw []byte) error {
 
 // measured notes the node's statistics.
 func (ss *agentSession) measured(raw []byte) error {
-	st, err := readStats(raw)
-	if err != nil {
-		return err
-	}
 	n := ss.node
 	n.mu.Lock()
-	n.stats, n.statsAt = st, n.heard-st.age
-	n.mu.Unlock()
+	defer n.mu.Unlock()
+	if err := n.stats.read(raw); err != nil {
+		return err
+	}
+	n.measured, n.statsAt = true, n.heard-n.stats.age
 	return nil
 }
 

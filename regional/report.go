@@ -154,8 +154,8 @@ func (l *leader) utilisation(view *state.View) *nusav1.Utilisation {
 		if n.Status != state.NodeReady {
 			continue
 		}
-		s := l.agents.statsOf(n.ID, now)
-		if s == nil {
+		s, told := l.agents.statsOf(n.ID, now)
+		if !told {
 			continue
 		}
 		weight := float64(n.Capacity.CPUMilli)

@@ -44,9 +44,11 @@ type agentSession struct {
 	node   *agentNode
 	stream agentStream
 	hello  *nusav1.AgentHello
-	// Only the receiver's: its set of reports, and those on their way into the log.
-	inbox  *link.Inbox[state.AllocReport]
-	flying *proposal
+	// Only the receiver's: the message it handles, the agent's set of reports, and
+	// those on their way into the log.
+	incoming incomingMessage
+	inbox    *link.Inbox[state.AllocReport]
+	flying   *proposal
 
 	mu sync.Mutex
 	// sending: somebody sends, or nobody may any more; again: and shall look once

@@ -1,7 +1,6 @@
 package regional
 
 import (
-	"bytes"
 	"math"
 	"time"
 
@@ -16,7 +15,7 @@ const maxStats = 256 << 10
 // nodeStats are a node's latest statistics: what the master itself reckons with,
 // each five seconds for every node, and encoded the whole, which few ask for.
 type nodeStats struct {
-	raw []byte // nil where they are more than maxStats
+	raw []byte // empty where they are more than maxStats
 	// age is how long ago they were measured, when they were sent or are asked for.
 	age time.Duration
 
@@ -30,12 +29,22 @@ type nodeStats struct {
 	networks int
 }
 
-// readStats is an encoded NodeStats.
-func readStats(raw []byte) (*nodeStats, error) {
-	n := &nodeStats{}
-	if len(raw) <= maxStats {
-		n.raw = bytes.Clone(raw) // the message's own bytes would keep all of it
+// read takes an encoded NodeStats over, copied; on an error nothing.
+func (n *nodeStats) read(raw []byte) error {
+	next, err := readStats(raw)
+	if err != nil {
+		return err
 	}
+	next.raw = n.raw[:0] // in the place of those before: there are thousands of both
+	if len(raw) <= maxStats {
+		next.raw = append(next.raw, raw...)
+	}
+	*n = next
+	return nil
+}
+
+// readStats is an encoded NodeStats, but for the whole.
+func readStats(raw []byte) (n nodeStats, err error) {
 	n.fullest.share = -1
 	s := scan{rest: raw}
 	for s.next() {
@@ -89,7 +98,7 @@ func numbers(of *scan, most int) (out [9]uint64) {
 // wire is the whole, as people see it; nil where it was not kept.
 func (n *nodeStats) wire() *nusav1.NodeStats {
 	out := &nusav1.NodeStats{}
-	if n.raw == nil || proto.Unmarshal(n.raw, out) != nil {
+	if len(n.raw) == 0 || proto.Unmarshal(n.raw, out) != nil {
 		return nil
 	}
 	return out

@@ -44,8 +44,8 @@ func TestReadStats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := readStats(raw)
-		if err != nil {
+		got := nodeStats{raw: []byte("of those before")}
+		if err := got.read(raw); err != nil {
 			t.Fatal(err)
 		}
 		var disk, diskAll, in, out float64
@@ -90,11 +90,11 @@ func TestLargeStats(t *testing.T) {
 	if err != nil || len(raw) <= maxStats {
 		t.Fatal(len(raw), err)
 	}
-	got, err := readStats(raw)
-	if err != nil || got.raw != nil || got.wire() != nil || got.cpu != 0.5 || got.diskAll != 40_000 {
+	var got nodeStats
+	if err := got.read(raw); err != nil || got.wire() != nil || got.cpu != 0.5 || got.diskAll != 40_000 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := readStats(raw[:len(raw)-1]); err == nil {
+	if err := got.read(raw[:len(raw)-1]); err == nil || got.diskAll != 40_000 {
 		t.Error("half a message was read")
 	}
 }

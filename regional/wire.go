@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -136,10 +135,10 @@ func orderedAlloc(a *state.Alloc, region string) *nusav1.Allocation {
 }
 
 // nodeToWire is a node with its soft statistics, if any.
-func nodeToWire(view *state.View, n *state.Node, region string, stats *nodeStats) *nusav1.Node {
+func (l *leader) nodeToWire(view *state.View, n *state.Node) *nusav1.Node {
 	use := view.Use(n.ID)
 	out := &nusav1.Node{
-		Id: n.ID, Name: n.Name, Region: region, State: nusav1.NodeState(n.Status),
+		Id: n.ID, Name: n.Name, Region: l.s.cfg.Region.GetName(), State: nusav1.NodeState(n.Status),
 		Cordoned: n.Cordoned, Draining: n.Draining, Address: n.Address,
 		Inventory: &nusav1.NodeInventory{}, Allocated: resourcesToWire(use.Resources), Allocations: use.Allocs,
 		Registered: stamp(n.RegisteredUnixNano), ModifyIndex: n.ModifyIndex,
@@ -147,9 +146,7 @@ func nodeToWire(view *state.View, n *state.Node, region string, stats *nodeStats
 	if err := proto.Unmarshal(n.Inventory, out.Inventory); err != nil {
 		out.Inventory = nil
 	}
-	if stats != nil {
-		out.Stats, out.StatsAge = stats.wire(), durationpb.New(stats.age)
-	}
+	out.Stats, out.StatsAge = l.agents.wholeStats(n.ID, l.s.cfg.Clock())
 	return out
 }
 

@@ -9,16 +9,20 @@ import (
 
 // wireCodec is protobuf's but for what there is so much of that messages are not
 // made of it. Submits stay encoded, among the unknown fields of an empty message,
-// so that they can still be passed on like any other; what is encoded already is
-// sent as it is.
+// so that they can still be passed on like any other; what agents say stays in
+// the buffer it came in, and what is encoded already is sent as it is.
 type wireCodec struct{ encoding.CodecV2 }
 
 func newWireCodec() wireCodec { return wireCodec{encoding.GetCodecV2("proto")} }
 
-// Unmarshal decodes what is no submit.
+// Unmarshal decodes what is not to stay encoded.
 func (c wireCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	if req, ok := v.(*nusav1.SubmitRequest); ok {
-		req.ProtoReflect().SetUnknown(data.Materialize())
+	switch m := v.(type) {
+	case *nusav1.SubmitRequest:
+		m.ProtoReflect().SetUnknown(data.Materialize())
+		return nil
+	case *incomingMessage:
+		m.buf = data.MaterializeToBuffer(mem.DefaultBufferPool())
 		return nil
 	}
 	return c.CodecV2.Unmarshal(data, v)
@@ -46,4 +50,15 @@ func (e *wireMessage) buffer() mem.Buffer {
 	b := pool.Get(size)
 	copy((*b)[copy(*b, e.head):], e.body)
 	return mem.NewBuffer(b, pool)
+}
+
+// incomingMessage is a message as it stands on the wire, in a buffer of gRPC's.
+type incomingMessage struct{ buf mem.Buffer }
+
+func (m *incomingMessage) bytes() []byte { return m.buf.ReadOnlyData() }
+
+// free gives the buffer back, which nothing may point into any more.
+func (m *incomingMessage) free() {
+	m.buf.Free()
+	m.buf = nil
 }
