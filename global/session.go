@@ -403,6 +403,15 @@ func (r *regionState) end(effects []region.Effect) {
 	}
 }
 
+// whyEnded is why a session ended, as people are told: of a connection that breaks
+// gRPC says only that a context was canceled.
+func whyEnded(cause error) string {
+	if cause == nil || errors.Is(cause, context.Canceled) || status.Code(cause) == codes.Canceled {
+		return "the connection ended"
+	}
+	return status.Convert(cause).Message()
+}
+
 // endSession is called once for each stream.
 func (a *active) endSession(s *session, cause error) {
 	a.st.mu.Lock()
@@ -419,7 +428,7 @@ func (a *active) endSession(s *session, cause error) {
 	next, _ := region.Step(a.st.region, r.life, a.st.clock(), region.StreamEnded{Stream: s.number})
 	r.life, r.session = next, nil
 	r.stamp = a.st.notify()
-	a.st.events.Add("region.disconnected", s.region, "its session ended: %v", cause)
+	a.st.events.Add("region.disconnected", s.region, "its session ended: %s", whyEnded(cause))
 	level := slog.LevelWarn
 	if errors.Is(cause, errGoodbye) || a.ctx.Err() != nil {
 		level = slog.LevelInfo // on purpose: theirs, or ours

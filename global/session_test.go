@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -311,5 +313,24 @@ func TestWhatNobodyKnowsIsNotShown(t *testing.T) {
 	waitActive(t, next)
 	if restored := look(next, is(nusav1.RegionState_REGION_STATE_DISCONNECTED)); restored.GetReportAge() != nil {
 		t.Errorf("a restored report has an age: %v", restored)
+	}
+}
+
+// What people are told of a session's end has no words of Go or gRPC in it.
+func TestWhyEnded(t *testing.T) {
+	for _, c := range []struct {
+		cause error
+		want  string
+	}{
+		{nil, "the connection ended"},
+		{context.Canceled, "the connection ended"},
+		{fmt.Errorf("receive: %w", context.Canceled), "the connection ended"},
+		{status.Error(codes.Canceled, "context canceled"), "the connection ended"},
+		{status.Error(codes.InvalidArgument, "no region"), "no region"},
+		{errGoodbye, errGoodbye.Error()},
+	} {
+		if got := whyEnded(c.cause); got != c.want {
+			t.Errorf("%v: %q, want %q", c.cause, got, c.want)
+		}
 	}
 }
