@@ -197,8 +197,9 @@ func (r *restorer) add(rec *Record) error {
 		if n, ok := r.View.Node(rec.Reports.NodeID); ok {
 			r.reports.set(r.own, n.Num, &rec.Reports.Position)
 		}
-	case rec.Job != nil:
-		r.addVersion(rec.Job)
+	case rec.Job != nil: // they come by version, and no copy shares the slice yet
+		e := r.jobEntryFor(rec.Job.Key)
+		e.versions = append(e.versions, rec.Job)
 	case rec.Local != nil:
 		r.setLocal(rec.Local)
 	case rec.Key != nil:
@@ -247,7 +248,11 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 	g.placed = a.Placed
 	ref := allocKey{g.gid, a.Index, a.Seq}
 	t := &txn{State: r.State}
-	t.instance(g, a.Index).put(a)
+	in := t.instance(g, a.Index)
+	if in.newest != nil { // they come by Seq, and no copy shares the slice yet
+		in.earlier = append(in.earlier, in.newest)
+	}
+	in.newest = a
 	t.name(a.ID, ref)
 	if u := t.useFor(a.NodeNum); u != nil {
 		u.allocs = u.allocs.with(ref, t.kept)

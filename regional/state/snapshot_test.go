@@ -2,15 +2,17 @@ package state
 
 import (
 	"errors"
+	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"testing"
 )
 
-func TestSnapshotThatIsDamaged(t *testing.T) {
-	l := running(t, nil)
+// recordsOf are a view's records, to keep.
+func recordsOf(v *View) []Record {
 	var all []Record
-	for r := range l.Snapshot().Records() {
+	for r := range v.Records() {
 		if r.Alloc != nil { // valid until the next one
 			c := *r.Alloc
 			r.Alloc = &c
@@ -21,15 +23,49 @@ func TestSnapshotThatIsDamaged(t *testing.T) {
 		}
 		all = append(all, r)
 	}
-	seq := func(records []Record) iter.Seq2[Record, error] {
-		return func(yield func(Record, error) bool) {
-			for _, r := range records {
-				if !yield(r, nil) {
-					return
-				}
+	return all
+}
+
+func seq(records []Record) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for _, r := range records {
+			if !yield(r, nil) {
+				return
 			}
 		}
 	}
+}
+
+// TestRestoreOfMuchUnderOneKey: an instance of many attempts and a job of many
+// versions are restored at a cost that grows with their number, not its square.
+func TestRestoreOfMuchUnderOneKey(t *testing.T) {
+	const many = 3000
+	l := running(t, func(g *Group) { g.Reschedule.Attempts = many })
+	own := *testJob(0, nil)
+	own.Key = JobKey{"default", "api", true}
+	for i := range many {
+		id := fmt.Sprintf("%03x%d", i, i)
+		l.ok(testPlace(id, 1, "n2", 1))
+		l.ok(testReport("n2", AllocReport{ID: id, State: Failed}))
+		own.Spec = fmt.Append(nil, i)
+		l.ok(Command{SubmitLocalJob: &SubmitLocalJob{Job: own}})
+	}
+	records := recordsOf(l.Snapshot())
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s, err := Restore(seq(records))
+	runtime.ReadMemStats(&after)
+	if err != nil || s.Snapshot().Hash() != l.Snapshot().Hash() {
+		t.Fatalf("it differs: %v", err)
+	}
+	if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; mib > 16 {
+		t.Errorf("restored with %d MiB", mib)
+	}
+}
+
+func TestSnapshotThatIsDamaged(t *testing.T) {
+	l := running(t, nil)
+	all := recordsOf(l.Snapshot())
 	if s, err := Restore(seq(all)); err != nil || s.Snapshot().Hash() != l.Snapshot().Hash() {
 		t.Fatalf("a whole snapshot: %v", err)
 	}
