@@ -207,8 +207,8 @@ func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 		w.randomReport(t)
 	case 12:
 		if jobs > 0 {
-			w.must(t, fmt.Sprintf("order j%d 0-%d desired=%s", rapid.IntRange(0, jobs-1).Draw(t, "job"),
-				rapid.IntRange(1, 6).Draw(t, "to"), rapid.SampledFrom([]string{"", "stop", "revoke"}).Draw(t, "desired")))
+			w.orderAll(t, fmt.Sprint("j", rapid.IntRange(0, jobs-1).Draw(t, "job")), rapid.IntRange(1, 6).Draw(t, "to"),
+				" desired="+rapid.SampledFrom([]string{"", "stop", "revoke"}).Draw(t, "desired"))
 		}
 	case 13:
 		if jobs > 0 { // another version, mostly of another form
@@ -216,7 +216,7 @@ func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 			was := w.jobs[name]
 			w.must(t, drawJob(t, name, int(was.Version)+1))
 			w.jobs[name].Type = was.Type
-			w.must(t, fmt.Sprintf("order %s 0-%d", name, rapid.IntRange(1, 6).Draw(t, "to")))
+			w.orderAll(t, name, rapid.IntRange(1, 6).Draw(t, "to"), "")
 		}
 	case 14:
 		w.must(t, "return")
@@ -245,6 +245,25 @@ func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 		w.must(t, fmt.Sprintf("order %s 0-%d", name, to))
 	}
 	return jobs
+}
+
+// orderAll orders the first of a job's instances as one slot, in place of those
+// that have some of them: the global tier's slots overlap only between the parts
+// of one change.
+func (w *world) orderAll(t *rapid.T, job string, to int, rest string) {
+	var under []string
+	for s := range w.st.Slots() {
+		if !s.Local && s.Job == job && s.From > 0 && int(s.From) < to {
+			under = append(under, s.ID())
+		}
+	}
+	if len(under) > 0 {
+		rest += " more=yes"
+	}
+	w.must(t, fmt.Sprintf("order %s 0-%d%s", job, to, rest))
+	if len(under) > 0 {
+		w.must(t, "removed "+strings.Join(under, " "))
+	}
 }
 
 // randomSlot does to a slot what the global tier does: narrow it as it is,
