@@ -280,9 +280,7 @@ func (r *restorer) finish() {
 		if g.typ != System {
 			g.wanted = wantedOf(g.slots)
 		}
-		for in := range g.insts.all() {
-			t.recount(g, in)
-		}
+		t.refreshAll(g)
 		t.rank(g)
 	}
 }

@@ -103,3 +103,19 @@ func TestSnapshotsAndForksAreApart(t *testing.T) {
 		t.Error("the state sees what the fork did")
 	}
 }
+
+// TestRestoreForgetsInstancesOfNoNode: earlier versions wrote them.
+func TestRestoreForgetsInstancesOfNoNode(t *testing.T) {
+	l := newLog(t)
+	job := testJob(1, nil)
+	job.Type = System
+	l.ok(testOrder(0, 1, 10, job, nil))
+	records := recordsOf(l.Snapshot())
+	end := len(records) - 1
+	gid := records[end-1].Group.GID
+	records = slices.Insert(records, end, Record{Instance: &InstanceRecord{gid, Instance{Index: 7, Failures: 1}}})
+	records[end+1].End = &EndRecord{uint64(end + 1)}
+	if s, err := Restore(seq(records)); err != nil || s.Snapshot().Hash() != l.Snapshot().Hash() {
+		t.Errorf("it is not as one that never was written: %v", err)
+	}
+}
