@@ -31,7 +31,7 @@ func (t *txn) remember(c Idempotency) {
 	}
 }
 
-func checkRevision(name string, have *LocalJob, want int64) error {
+func (t *txn) checkRevision(key JobKey, have *LocalJob, want int64) error {
 	var stored uint64
 	if have != nil {
 		stored = have.Revision
@@ -40,9 +40,9 @@ func checkRevision(name string, have *LocalJob, want int64) error {
 	case want == 0:
 		return nil
 	case want < 0 && have != nil:
-		return fmt.Errorf("%w: job %s exists at %d", ErrStaleRevision, name, stored)
+		return fmt.Errorf("%w: job %s exists at %d", ErrStaleRevision, key.In(t.cluster.Region), stored)
 	case want > 0 && uint64(want) != stored:
-		return fmt.Errorf("%w: job %s is at %d, not %d", ErrStaleRevision, name, stored, want)
+		return fmt.Errorf("%w: job %s is at %d, not %d", ErrStaleRevision, key.In(t.cluster.Region), stored, want)
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 		return err
 	}
 	old, known := t.LocalJob(key.Namespace, key.Job)
-	if err := checkRevision(key.In(t.cluster.Region), old, c.CheckRevision); err != nil {
+	if err := t.checkRevision(key, old, c.CheckRevision); err != nil {
 		return err
 	}
 	if err := t.mayRunAgain(old, c); err != nil {
@@ -96,10 +96,11 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 
 // mayRunAgain judges SubmitLocalJob.Again.
 func (t *txn) mayRunAgain(old *LocalJob, c *SubmitLocalJob) error {
+	if !c.Again {
+		return nil
+	}
 	name := c.Job.Key.In(t.cluster.Region)
 	switch {
-	case !c.Again:
-		return nil
 	case c.Job.Type != Batch:
 		return fmt.Errorf("%w: job %s is no batch job: stop it, then run it", ErrStillWanted, name)
 	case old != nil && !old.Stopped && !t.localEnded(old):
@@ -186,7 +187,7 @@ func (t *txn) stopLocal(c *StopLocalJob) error {
 	if !ok {
 		return fmt.Errorf("%w: job %s", ErrNotFound, JobKey{c.Namespace, c.Name, true}.In(t.cluster.Region))
 	}
-	if err := checkRevision(old.Key().In(t.cluster.Region), old, c.CheckRevision); err != nil {
+	if err := t.checkRevision(old.Key(), old, c.CheckRevision); err != nil {
 		return err
 	}
 	if !old.Stopped || c.Purge && !old.Purge {
