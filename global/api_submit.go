@@ -153,6 +153,9 @@ func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 	if err := checkRevision("job "+k.String(), req.GetCheckRevision(), old != nil, rev); err != nil {
 		return nil, err
 	}
+	if err := mayBecome(k, old, req.GetSpec()); err != nil {
+		return nil, err
+	}
 	ended := t.ended(k)
 	if err := mayRunAgain(k, req, old, ended); err != nil {
 		return nil, err
@@ -211,6 +214,21 @@ func since(old *nusav1.JobRecord, next *nusav1.Job) map[string]int64 {
 		}
 	}
 	return out
+}
+
+// mayBecome judges a new version: an index of a system job is a node, of others it
+// is a number, and the slots of one take the place of the other's in a region.
+func mayBecome(k jobKey, old *nusav1.JobRecord, spec *nusav1.JobSpec) error {
+	const system = nusav1.JobType_JOB_TYPE_SYSTEM
+	was := old.GetJob().GetSpec().GetType()
+	if old == nil || (was == system) == (spec.GetType() == system) {
+		return nil
+	}
+	how := "is no system job and cannot become one"
+	if was == system {
+		how = "is a system job and cannot become another"
+	}
+	return status.Errorf(codes.FailedPrecondition, "job %s %s: stop it with --purge and run this once it is forgotten, or give this one another name", k, how)
 }
 
 // mayRunAgain judges SubmitRequest.again.

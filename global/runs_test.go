@@ -112,6 +112,47 @@ func TestRunsBeginInTheSubmit(t *testing.T) {
 	}
 }
 
+// A job does not become a system job, nor a system job another, while there is
+// something of it: the slots of both have the same places.
+func TestTypeCannotChange(t *testing.T) {
+	f := newFederation()
+	s := f.start(t, "g1")
+	of := func(typ nusav1.JobType) error {
+		spec := testJob("api", 1, func(j *nusav1.JobSpec) { j.Type = typ })
+		if typ == nusav1.JobType_JOB_TYPE_SYSTEM {
+			spec.Groups["web"].Count = nil
+		}
+		_, err := s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: spec})
+		return err
+	}
+	stop := func(purge bool) {
+		t.Helper()
+		if _, err := s.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "api"}, Purge: purge}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const service, batch, system = nusav1.JobType_JOB_TYPE_SERVICE, nusav1.JobType_JOB_TYPE_BATCH, nusav1.JobType_JOB_TYPE_SYSTEM
+	refused := func(typ nusav1.JobType) {
+		t.Helper()
+		if err := of(typ); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "--purge") {
+			t.Errorf("%v: %v", typ, err)
+		}
+	}
+	for _, typ := range []nusav1.JobType{service, batch} {
+		if err := of(typ); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused(system)
+	stop(false)
+	refused(system)
+	stop(true)
+	if err := of(system); err != nil {
+		t.Fatal(err)
+	}
+	refused(service)
+}
+
 // TestCountsAreJudgedByRunAndVersion: counts about an earlier run or version
 // never stand for the present one.
 func TestCountsAreJudgedByRunAndVersion(t *testing.T) {

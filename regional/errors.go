@@ -23,6 +23,7 @@ var codesOf = []struct {
 	{state.ErrUnknownNode, codes.NotFound},
 	{state.ErrStaleRevision, codes.Aborted},
 	{state.ErrStillWanted, codes.FailedPrecondition},
+	{state.ErrOtherType, codes.FailedPrecondition},
 	{state.ErrKeyReused, codes.AlreadyExists},
 	{state.ErrFull, codes.ResourceExhausted},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},

@@ -17,6 +17,8 @@ var (
 	// ErrStillWanted: a job cannot be run again, since it has not ended or runs
 	// for ever.
 	ErrStillWanted = errors.New("cannot run again")
+	// ErrOtherType: a job cannot become a system job, or cease to be one.
+	ErrOtherType = errors.New("type cannot change")
 	// ErrStaleRevision: check-revision is not the stored one.
 	ErrStaleRevision = errors.New("stale revision")
 	// ErrKeyReused: the idempotency key was used for another request.

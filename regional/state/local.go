@@ -64,6 +64,9 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 	if err := t.checkRevision(key, old, c.CheckRevision); err != nil {
 		return err
 	}
+	if err := t.mayBecome(old, &c.Job); err != nil {
+		return err
+	}
 	if err := t.mayRunAgain(old, c); err != nil {
 		return err
 	}
@@ -92,6 +95,24 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 	t.res.Version, t.res.Revision = job.Version, t.index
 	t.remember(c.Idempotency)
 	return nil
+}
+
+// mayBecome judges a new version: an index of a system job is a node, of others it
+// is a number, so what runs as the one cannot go on as the other.
+func (t *txn) mayBecome(old *LocalJob, job *Job) error {
+	if old == nil {
+		return nil
+	}
+	have, ok := t.Job(job.Key, old.Version)
+	if !ok || (have.Type == System) == (job.Type == System) {
+		return nil
+	}
+	how := "is no system job and cannot become one"
+	if have.Type == System {
+		how = "is a system job and cannot become another"
+	}
+	return fmt.Errorf("%w: job %s %s: stop it with --purge and run this once it is forgotten, or give this one another name",
+		ErrOtherType, job.Key.In(t.cluster.Region), how)
 }
 
 // mayRunAgain judges SubmitLocalJob.Again.

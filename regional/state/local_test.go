@@ -126,3 +126,25 @@ func TestIdempotencyKeysAreBounded(t *testing.T) {
 	job.Key = JobKey{"default", "api", true}
 	l.fails(Command{SubmitLocalJob: &SubmitLocalJob{Job: *job, Idempotency: Idempotency{Key: "one more"}}}, ErrFull)
 }
+
+// A job does not become a system job, nor a system job another: their indices
+// mean something else.
+func TestTypeCannotChange(t *testing.T) {
+	l := newLog(t)
+	of := func(typ JobType) Command {
+		job := testJob(0, func(g *Group) { g.Count = 1 })
+		job.Key, job.Type, job.Spec = JobKey{"default", "api", true}, typ, []byte(fmt.Sprint("of type ", typ))
+		return Command{SubmitLocalJob: &SubmitLocalJob{Job: *job}}
+	}
+	purge := Command{StopLocalJob: &StopLocalJob{Namespace: "default", Name: "api", Purge: true}}
+	l.ok(of(Service))
+	l.ok(of(Batch))
+	l.fails(of(System), ErrOtherType)
+	l.ok(Command{StopLocalJob: &StopLocalJob{Namespace: "default", Name: "api"}})
+	l.fails(of(System), ErrOtherType)
+	l.ok(purge)
+	l.ok(of(System))
+	l.fails(of(Service), ErrOtherType)
+	l.ok(purge)
+	l.ok(of(Service))
+}

@@ -49,7 +49,8 @@ const (
 // Jobs accepts, explains and stops jobs.
 type JobsClient interface {
 	// Submit stores a job. Acknowledged means durable. The same spec again
-	// changes nothing and answers with the present version.
+	// changes nothing and answers with the present version. FAILED_PRECONDITION:
+	// a system job becomes another, or another a system job; purge it before.
 	Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
 	// SubmitMany submits each message of the stream and answers in order; one
 	// bad job fails only its own answer. At most 256 unanswered.
@@ -214,7 +215,8 @@ type Jobs_WatchGroupsClient = grpc.ServerStreamingClient[WatchGroupsResponse]
 // Jobs accepts, explains and stops jobs.
 type JobsServer interface {
 	// Submit stores a job. Acknowledged means durable. The same spec again
-	// changes nothing and answers with the present version.
+	// changes nothing and answers with the present version. FAILED_PRECONDITION:
+	// a system job becomes another, or another a system job; purge it before.
 	Submit(context.Context, *SubmitRequest) (*SubmitResponse, error)
 	// SubmitMany submits each message of the stream and answers in order; one
 	// bad job fails only its own answer. At most 256 unanswered.
