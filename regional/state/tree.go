@@ -226,35 +226,3 @@ func (b *branch[K, V]) each(yield func(K, V) bool) bool {
 	}
 	return true
 }
-
-// from yields the entries with keys ≥ k in order.
-func (t *tree[K, V]) from(k K) iter.Seq2[K, V] {
-	root := t.root
-	return func(yield func(K, V) bool) {
-		if root != nil {
-			root.eachFrom(k, yield)
-		}
-	}
-}
-
-func (b *branch[K, V]) eachFrom(k K, yield func(K, V) bool) bool {
-	if b.leaf() {
-		i, _ := b.find(k)
-		for ; i < len(b.keys); i++ {
-			if !yield(b.keys[i], b.vals[i]) {
-				return false
-			}
-		}
-		return true
-	}
-	i := b.child(k)
-	if i < len(b.kids) && !b.kids[i].eachFrom(k, yield) {
-		return false
-	}
-	for i++; i < len(b.kids); i++ {
-		if !b.kids[i].each(yield) {
-			return false
-		}
-	}
-	return true
-}
