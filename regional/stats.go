@@ -9,8 +9,12 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxStats bounds what is kept of a node's statistics, in bytes.
-const maxStats = 256 << 10
+const (
+	// maxStats bounds what is kept of a node's statistics, in bytes.
+	maxStats = 256 << 10
+	// muchRoom times what they need is too much to be kept for them.
+	muchRoom = 4
+)
 
 // nodeStats are a node's latest statistics: what the master itself reckons with,
 // each five seconds for every node, and encoded the whole, which few ask for.
@@ -35,8 +39,10 @@ func (n *nodeStats) read(raw []byte) error {
 	if err != nil {
 		return err
 	}
-	next.raw = n.raw[:0] // in the place of those before: there are thousands of both
 	if len(raw) <= maxStats {
+		if cap(n.raw) <= muchRoom*len(raw) { // in the place of those before: there are thousands of both
+			next.raw = n.raw[:0]
+		}
 		next.raw = append(next.raw, raw...)
 	}
 	*n = next

@@ -97,4 +97,19 @@ func TestLargeStats(t *testing.T) {
 	if err := got.read(raw[:len(raw)-1]); err == nil || got.diskAll != 40_000 {
 		t.Error("half a message was read")
 	}
+	// What is large once does not keep its room for ever, what is as before does.
+	for _, disks := range []int{5000, 10, 10} {
+		before := got.raw
+		m.Disks = m.Disks[:disks]
+		raw, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := got.read(raw); err != nil || len(got.wire().GetDisks()) != disks || cap(got.raw) > muchRoom*len(raw) {
+			t.Errorf("%d disks: %d bytes take %d: %v", disks, len(raw), cap(got.raw), err)
+		}
+		if len(before) == len(got.raw) && &before[0] != &got.raw[0] {
+			t.Error("as much was not written in the same place")
+		}
+	}
 }
