@@ -50,7 +50,7 @@ oracle: ## plans of 100,000 random regions against a brute-force oracle: some mi
 integration: build ## real processes and engines: deploy/local, kill -9, recovery, Docker, Incus
 	$(TEST) -p 1 -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./agent/driver/docker ./agent/driver/incus
 
-bench: build ## every benchmark, into bench/RESULTS.md: about ten minutes of a quiet machine
+bench: build ## every benchmark, into bench/RESULTS.md: a quarter of an hour of a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md
 
 bench-quick: build ## that every benchmark still works, in a minute; its figures mean nothing
