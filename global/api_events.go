@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/nusa-scheduler/nusa/internal/history"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -43,7 +43,7 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 	if req.GetRegion() != "" {
 		return a.regionEvents(req, stream)
 	}
-	if !history.IsToken(req.GetToken()) {
+	if !eventlog.IsToken(req.GetToken()) {
 		return invalid("token", fmt.Sprintf("%.40q is no token: take that of an event", req.GetToken()))
 	}
 	next := a.st.events.After(req.GetToken())

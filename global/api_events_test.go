@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nusa-scheduler/nusa/internal/history"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -237,7 +237,7 @@ func TestInstancesAreFollowedAgain(t *testing.T) {
 	st.applyRegion("alpha", &nusav1.Region{ClusterId: "c", Definition: &nusav1.RegionDefinition{Name: "alpha"}}, 1)
 	st.regions["alpha"].session = &session{region: "alpha", conn: conn}
 	st.mu.Unlock()
-	for range 2 * history.Kept {
+	for range 2 * eventlog.Retained {
 		st.events.Add("other", "", "")
 	}
 	var got []string

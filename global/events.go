@@ -4,14 +4,14 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nusa-scheduler/nusa/internal/history"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // events are what happened in this reign. Written under the state's lock and
 // read without it.
-type events struct{ *history.Ring }
+type events struct{ *eventlog.Log }
 
 // lifted is one word for what was set and one for what was taken back.
 func lifted(set bool, yes, no string) string {

@@ -4,14 +4,14 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/nusa-scheduler/nusa/internal/history"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // TestTroubleIsTold: what regions' reports and summaries say has happened is
 // told once.
 func TestTroubleIsTold(t *testing.T) {
-	r := events{history.New("e")}
+	r := events{eventlog.New("e")}
 	lost := func(n int32) *nusav1.RegionReport { return &nusav1.RegionReport{NodesLost: n, NodesReady: 5 - n} }
 	r.silent("alpha", nil, lost(0))
 	r.silent("alpha", lost(0), lost(2))

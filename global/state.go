@@ -12,7 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
-	"github.com/nusa-scheduler/nusa/internal/history"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/origins"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -146,7 +146,7 @@ func newState(epoch string, clock func() time.Duration, lease time.Duration) *st
 		jobs: map[jobKey]*jobState{}, regions: map[string]*regionState{}, asks: map[uint64]*askState{},
 		pending: map[jobKey]struct{}{}, recent: map[jobKey]struct{}{},
 		purge: map[jobKey]struct{}{}, ended: map[jobKey]struct{}{}, rollouts: map[jobKey]struct{}{},
-		changed: make(chan struct{}), events: events{history.New(epoch)}, matrix: newMatrix(),
+		changed: make(chan struct{}), events: events{eventlog.New(epoch)}, matrix: newMatrix(),
 		originRecords: map[string]originRecord{}, near: map[jobKey]struct{}{},
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nusa-scheduler/nusa/internal/history"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -62,7 +62,7 @@ func (e events) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamin
 	if err != nil {
 		return err
 	}
-	if !history.IsToken(req.GetToken()) {
+	if !eventlog.IsToken(req.GetToken()) {
 		return serve.Invalid(&nusav1.Problem{Field: "token", Message: fmt.Sprintf("%.40q is no token: take that of an event", req.GetToken())})
 	}
 	if own := e.s.cfg.Region.GetName(); req.GetRegion() != "" && req.GetRegion() != own {

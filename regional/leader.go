@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nusa-scheduler/nusa/internal/history"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -73,7 +73,7 @@ type leader struct {
 	elected time.Duration
 
 	// events is what happened in this office; made before anybody can ask.
-	events *history.Ring
+	events *eventlog.Log
 	seq    *sequencer
 	verify *verifier
 	agents *agents
@@ -169,7 +169,7 @@ func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
 	l.cluster = l.s.fsm.View().Cluster()
 	l.epoch = fmt.Sprintf("%s/%d/%d", l.cluster.ID, l.cluster.Incarnation, l.term)
 	l.log.Info("this server is the master", "cluster", l.cluster.ID, "incarnation", l.cluster.Incarnation)
-	l.events = history.New(l.epoch)
+	l.events = eventlog.New(l.epoch)
 	l.s.setLeader(l)
 	l.events.Add("master.elected", l.s.cfg.Name, "term %d", l.term)
 	g.Go(func() error { return l.verify.run(ctx) })

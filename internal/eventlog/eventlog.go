@@ -1,0 +1,108 @@
+package eventlog
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/internal/notify"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Retained bounds the events that a client can resume from.
+const Retained = 4096
+
+// Log is a bounded list of events, numbered from 1. A Log is safe for
+// concurrent use.
+type Log struct {
+	epoch string
+
+	mu     sync.Mutex
+	events []entry // event n is at n % Retained
+	next   uint64  // number of the next event
+	added  notify.Signal
+}
+
+// entry is an event whose message is formatted only when a client reads it.
+type entry struct {
+	at                    time.Time
+	kind, subject, format string
+	args                  []any
+}
+
+// New returns an empty log. Its tokens begin with epoch, so that a token of
+// another log is recognised.
+func New(epoch string) *Log {
+	return &Log{epoch: epoch, events: make([]entry, Retained), next: 1}
+}
+
+// Add appends an event. The caller must not change the arguments afterwards.
+func (l *Log) Add(kind, subject, format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events[l.next%Retained] = entry{time.Now(), kind, subject, format, args}
+	l.next++
+	l.added.Notify()
+}
+
+func (l *Log) token(n uint64) string { return l.epoch + "-" + strconv.FormatUint(n, 10) }
+
+// maxToken is the length of the longest token, in bytes.
+const maxToken = 256
+
+// IsToken says whether the text has the form of a token: an epoch, a minus and
+// a number. The empty token, which means "from now on", is valid too.
+func IsToken(token string) bool {
+	at := strings.LastIndexByte(token, '-')
+	_, err := strconv.ParseUint(token[at+1:], 10, 64)
+	return token == "" || at > 0 && err == nil && len(token) <= maxToken
+}
+
+// After returns the number of the event that follows the token's event. It
+// returns 0 when the token belongs to another log or its event is no longer
+// retained. The empty token stands for the latest event.
+func (l *Log) After(token string) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if token == "" {
+		return l.next
+	}
+	number, ok := strings.CutPrefix(token, l.epoch+"-")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if !ok || err != nil || n >= l.next || n+Retained < l.next {
+		return 0
+	}
+	return n + 1
+}
+
+// Before returns the token of the event before number n. It returns the empty
+// token for n = 0, where From sends a reset that carries a token.
+func (l *Log) Before(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return l.token(n - 1)
+}
+
+// From returns the events from number n on, the number to continue from, and a
+// channel that the next event closes. When event n is no longer retained, or n
+// is 0, From returns a single reset event instead.
+func (l *Log) From(n uint64) (events []*nusav1.Event, next uint64, added <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n == 0 || n+Retained < l.next {
+		reset := &nusav1.Event{Reset_: true, Token: l.token(l.next - 1), Time: timestamppb.New(time.Now())}
+		return []*nusav1.Event{reset}, l.next, l.added.C()
+	}
+	for ; n < l.next; n++ {
+		e := l.events[n%Retained]
+		events = append(events, &nusav1.Event{
+			Token: l.token(n), Time: timestamppb.New(e.at), Type: e.kind, Subject: e.subject, Message: fmt.Sprintf(e.format, e.args...),
+		})
+	}
+	return events, n, l.added.C()
+}

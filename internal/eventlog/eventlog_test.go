@@ -1,0 +1,62 @@
+package eventlog
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestResumeOrResetAfterAGap(t *testing.T) {
+	l := New("e")
+	now := l.After("")
+	l.Add("a", "s", "%d", 1)
+	l.Add("b", "s", "%d", 2)
+	events, next, added := l.From(now)
+	if len(events) != 2 || events[0].GetMessage() != "1" || events[1].GetType() != "b" {
+		t.Fatalf("%v", events)
+	}
+	if more, _, _ := l.From(next); len(more) != 0 {
+		t.Errorf("the same events twice: %v", more)
+	}
+	l.Add("c", "s", "")
+	select {
+	case <-added:
+	default:
+		t.Error("the channel stays open after an event")
+	}
+	if again, _, _ := l.From(l.After(events[0].GetToken())); len(again) != 2 || again[0].GetType() != "b" {
+		t.Errorf("resumed with %v", again)
+	}
+	for _, token := range []string{"other-1", "e-99", "e-x", "nonsense"} {
+		if got, _, _ := l.From(l.After(token)); len(got) != 1 || !got[0].GetReset_() {
+			t.Errorf("%s: %v", token, got)
+		}
+	}
+	for range Retained {
+		l.Add("d", "s", "")
+	}
+	gap, next, _ := l.From(l.After(events[0].GetToken()))
+	if len(gap) != 1 || !gap[0].GetReset_() {
+		t.Errorf("after more events than are retained: %v", gap)
+	}
+	l.Add("e", "s", "")
+	if got, _, _ := l.From(next); len(got) != 1 || got[0].GetType() != "e" {
+		t.Errorf("after the reset: %v", got)
+	}
+	if got, _, _ := l.From(l.After(gap[0].GetToken())); len(got) != 1 || got[0].GetType() != "e" {
+		t.Errorf("from the reset's token: %v", got)
+	}
+}
+
+func TestIsTokenChecksTheForm(t *testing.T) {
+	for token, want := range map[string]bool{
+		"": true, "e-1": true, "node-a-17-3": true,
+		"zzz": false, "e-": false, "e-x": false, "-1": false, "12": false, strings.Repeat("e", maxToken) + "-1": false,
+	} {
+		if got := IsToken(token); got != want {
+			t.Errorf("%q: %v", token, got)
+		}
+	}
+	if events, _, _ := New("e").From(0); !IsToken(events[0].GetToken()) {
+		t.Errorf("a log refuses its own token %q", events[0].GetToken())
+	}
+}
