@@ -65,7 +65,7 @@ const (
 // also after a restart of the agent, is restarted when it turns unhealthy, and
 // fails when it does so too often.
 func TestHealth(t *testing.T) {
-	m, dir, port := newMaster(t), t.TempDir(), int32(freeport.Take(t, 1))
+	m, dir, port := newMaster(t), t.TempDir(), int32(freeport.Reserve(t, 1))
 	word := filepath.Join(dir, "word")
 	say := func(s string) {
 		t.Helper()
@@ -230,7 +230,7 @@ func TestProbes(t *testing.T) {
 	if r := probe(tcp, n, port); !r.OK || r.Message != "connected" {
 		t.Errorf("tcp: %+v", r)
 	}
-	free := freeport.Take(t, 1)
+	free := freeport.Reserve(t, 1)
 	if r := probe(tcp, n, free); r.OK || r.Message != "connection refused" {
 		t.Errorf("tcp to nobody: %+v", r)
 	}

@@ -58,7 +58,7 @@ type active struct {
 	compact   *nusav1.CompactMatrix
 	compactAt time.Duration
 	// board is what watchers of the matrix are told.
-	board topo.Watches
+	board topo.WatchLog
 	// instanceWatches counts the watches that follow the instances of all regions.
 	instanceWatches atomic.Int32
 	// checks lets one check of the matrix run at a time.
@@ -250,7 +250,7 @@ func (a *active) tickLoop(ctx context.Context) error {
 		case <-tick.C:
 			a.tick()
 			a.sendCompact()
-			a.board.Idle(a.st.clock())
+			a.board.DropIdle(a.st.clock())
 		}
 	}
 }

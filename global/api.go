@@ -112,7 +112,7 @@ func (st *state) noRegion(field, name string) error {
 	if field == "region" {
 		what = "" // the field says so
 	}
-	return invalid(field, fmt.Sprintf("%s%q does not exist; there are %s", what, name, topo.List(st.regionNames())))
+	return invalid(field, fmt.Sprintf("%s%q does not exist; there are %s", what, name, topo.ListNames(st.regionNames())))
 }
 
 // reach answers the tunnels to the named regions (all when names is nil) and

@@ -37,7 +37,7 @@ func (o *originsAPI) Set(ctx context.Context, req *nusav1.SetOriginsRequest) (*n
 			return false, t.st.regionNames()
 		}
 		var err error
-		if next, err = origins.Check(req.GetRecord(), known); err != nil {
+		if next, err = origins.CanonicalRecord(req.GetRecord(), known); err != nil {
 			return err
 		}
 		domain := next.GetDomain()
@@ -60,7 +60,7 @@ func (o *originsAPI) Set(ctx context.Context, req *nusav1.SetOriginsRequest) (*n
 		revision = written
 	}
 	if changed {
-		a.st.events.Add("origins.set", next.GetDomain(), "by an operator, %s", topo.List(regionsOf(next)))
+		a.st.events.Add("origins.set", next.GetDomain(), "by an operator, %s", topo.ListNames(regionsOf(next)))
 	}
 	next = proto.CloneOf(next)
 	next.Revision = revision
@@ -151,7 +151,7 @@ func (t *tx) origin(domain string) (*nusav1.OriginRecord, int64) {
 
 // putOrigin stores a record, if there may be so many.
 func (t *tx) putOrigin(rec *nusav1.OriginRecord) error {
-	err := origins.Fits(func(yield func(*nusav1.OriginRecord) bool) {
+	err := origins.CheckLimits(func(yield func(*nusav1.OriginRecord) bool) {
 		for domain, stored := range t.st.originRecords {
 			if _, changed := t.find(originKey(domain)); !changed && domain != rec.GetDomain() && !yield(stored.rec) {
 				return
@@ -229,7 +229,7 @@ func (st *state) serving(jobs []place.Job) map[string][]string {
 				if out == nil {
 					out = map[string][]string{}
 				}
-				out[n.Domain] = st.origins.Serving(n.Domain)
+				out[n.Domain] = st.origins.ServingRegions(n.Domain)
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func (a *active) known(name string) (*nusav1.Region, error) {
 	if r := a.st.regions[name]; r != nil {
 		return a.st.regionView(r), nil
 	}
-	return nil, status.Errorf(codes.NotFound, "region %q does not exist; there are %s", name, topo.List(a.st.regionNames()))
+	return nil, status.Errorf(codes.NotFound, "region %q does not exist; there are %s", name, topo.ListNames(a.st.regionNames()))
 }
 
 // Verify implements nusav1.RegionsServer: the region's master compares.

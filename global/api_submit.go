@@ -138,7 +138,7 @@ func (a *active) checkSpec(spec *nusav1.JobSpec) error {
 	defer a.st.mu.Unlock()
 	problems := job.UnknownRegions(spec, a.st.regionNames())
 	for i := range problems {
-		problems[i].Message += " (regions: " + topo.List(a.st.regionNames()) + ")"
+		problems[i].Message += " (regions: " + topo.ListNames(a.st.regionNames()) + ")"
 	}
 	if len(problems) > 0 {
 		return problems

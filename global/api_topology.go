@@ -66,19 +66,19 @@ func optional(field, name string) map[string]string {
 
 // Matrix implements nusav1.TopologyServer.
 func (t *topologyAPI) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
-	if err := topo.MatrixQuestion(req); err != nil {
+	if err := topo.ValidateMatrixRequest(req); err != nil {
 		return nil, err
 	}
 	_, p, err := t.picture(optional("from", req.GetFrom()))
 	if err != nil {
 		return nil, err
 	}
-	return topo.Matrix(p.view, req), nil
+	return topo.MatrixPage(p.view, req), nil
 }
 
 // Path implements nusav1.TopologyServer.
 func (t *topologyAPI) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.PathResponse, error) {
-	percentile, options, err := topo.PathOptions(req)
+	percentile, options, err := topo.ParsePathRequest(req)
 	if err != nil {
 		return nil, err
 	}
@@ -95,12 +95,12 @@ func (t *topologyAPI) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.
 	if err != nil {
 		return nil, apiError(err)
 	}
-	return topo.Paths(paths), nil
+	return topo.PathsToProto(paths), nil
 }
 
 // Nearest implements nusav1.TopologyServer.
 func (t *topologyAPI) Nearest(_ context.Context, req *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
-	q, err := topo.Nearest(req, "")
+	q, err := topo.ParseNearestRequest(req, "")
 	if err != nil {
 		return nil, err
 	}
@@ -108,13 +108,13 @@ func (t *topologyAPI) Nearest(_ context.Context, req *nusav1.NearestRequest) (*n
 	if err != nil {
 		return nil, err
 	}
-	return topo.Near(q.In(p.view)), nil
+	return topo.NeighboursToProto(q.Run(p.view)), nil
 }
 
 // Check implements nusav1.TopologyServer. It looks at every relay of every pair,
 // a second for 1,000 regions, so one runs at a time.
 func (t *topologyAPI) Check(ctx context.Context, req *nusav1.CheckTopologyRequest) (*nusav1.CheckTopologyResponse, error) {
-	options, err := topo.CheckOptions(req)
+	options, err := topo.ParseCheckRequest(req)
 	if err != nil {
 		return nil, err
 	}
@@ -128,13 +128,13 @@ func (t *topologyAPI) Check(ctx context.Context, req *nusav1.CheckTopologyReques
 		return nil, apiError(ctx.Err())
 	}
 	defer func() { <-a.checks }()
-	return topo.Findings(topology.Check(p.view, options)), nil
+	return topo.ReportToProto(topology.Check(p.view, options)), nil
 }
 
 // History implements nusav1.TopologyServer: regions keep what they measured, and
 // are asked for it.
 func (t *topologyAPI) History(ctx context.Context, req *nusav1.HistoryRequest) (*nusav1.HistoryResponse, error) {
-	if _, err := topo.History(req, time.Now()); err != nil {
+	if _, err := topo.ParseHistoryRequest(req, time.Now()); err != nil {
 		return nil, err
 	}
 	a, err := t.s.current()
@@ -160,20 +160,20 @@ func (st *state) whoseHistory(req *nusav1.HistoryRequest) error {
 	if to := req.GetKey(); to != "" && req.GetKind() == "edge" && st.regions[to] == nil {
 		return st.noRegion("key", to)
 	}
-	return invalid("region", fmt.Sprintf("is needed here: a region keeps the history of its own edges, nodes and pools; there are %s", topo.List(st.regionNames())))
+	return invalid("region", fmt.Sprintf("is needed here: a region keeps the history of its own edges, nodes and pools; there are %s", topo.ListNames(st.regionNames())))
 }
 
 // Watch implements nusav1.TopologyServer: the whole matrix, or what changed
 // since a token, then the edges that change noticeably.
 func (t *topologyAPI) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
-	if err := topo.MatrixQuestion(req); err != nil {
+	if err := topo.ValidateMatrixRequest(req); err != nil {
 		return err
 	}
 	a, _, err := t.picture(optional("from", req.GetFrom()))
 	if err != nil {
 		return err
 	}
-	at := topo.WatchedOf(req.GetToken(), a.st.epoch, req.GetFrom())
+	at := topo.ParseWatchToken(req.GetToken(), a.st.epoch, req.GetFrom())
 	err = a.follow(stream.Context(), func() (bool, error) {
 		a.st.mu.Lock()
 		if from := req.GetFrom(); from != "" && a.st.regions[from] == nil {
@@ -184,7 +184,7 @@ func (t *topologyAPI) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreami
 		view, now := a.st.topologyView(), a.st.clock()
 		a.st.mu.Unlock()
 		var err error
-		at, err = a.board.Tell(view, now, at, a.st.epoch, req.GetFrom(), stream.Send)
+		at, err = a.board.SendChanges(view, now, at, a.st.epoch, req.GetFrom(), stream.Send)
 		return true, err
 	})
 	if errors.Is(err, context.Canceled) {

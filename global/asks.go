@@ -95,7 +95,7 @@ func planRegions(r *nusav1.RegionsSpec) place.RegionsSpec {
 			near.Unknown = place.Unknown(enumWord(n.GetUnknown().String(), "UNKNOWN_"))
 		}
 		if l := n.GetLocation(); l != nil {
-			near.Location = topo.LocationFrom(l)
+			near.Location = topo.LocationFromProto(l)
 		}
 		near.Domain = n.GetDomain()
 		out.Near = append(out.Near, near)
@@ -183,7 +183,7 @@ func (st *state) planRegion(r *regionState, now time.Duration) place.Region {
 				out.Short = map[uint64]place.Returned{}
 			}
 			out.Short[f.GetAsk()] = place.Returned{
-				Region: r.name, Reason: reasonWord(f.GetReason()), Message: f.GetMessage(), Words: reason.With(f.GetReason(), f.GetMessage()),
+				Region: r.name, Reason: reasonWord(f.GetReason()), Message: f.GetMessage(), Words: reason.WithMessage(f.GetReason(), f.GetMessage()),
 			}
 		}
 	}

@@ -124,7 +124,7 @@ func TestThreeMembers(t *testing.T) {
 	f := newFederation()
 	names := []string{"g1", "g2", "g3"}
 	peers, cluster := map[string]string{}, []string{}
-	port := freeport.Take(t, len(names)) // a member has to know the others' before any listens
+	port := freeport.Reserve(t, len(names)) // a member has to know the others' before any listens
 	for i, name := range names {
 		peers[name] = fmt.Sprintf("127.0.0.1:%d", port+i)
 		cluster = append(cluster, name+"="+peers[name])

@@ -41,7 +41,7 @@ func (e events) troubled(from, subject string, was, is *nusav1.JobSummary) {
 			why := ""
 			for _, c := range is.GetReasons()[group].GetReasons() {
 				if c.GetWhat() == "instance" && c.GetReason() != nusav1.Reason_REASON_BACKOFF {
-					why = ": " + reason.With(c.GetReason(), c.GetMessage())
+					why = ": " + reason.WithMessage(c.GetReason(), c.GetMessage())
 				}
 			}
 			e.Add("instance.given_up", subject, "%s: %d at %s will not be tried again%s", group, n, from, why)

@@ -64,13 +64,13 @@ func (st *state) latencyRow(from string, row *nusav1.LatencyRow) {
 		if e.GetTo() == from {
 			continue
 		}
-		edge := topo.EdgeFrom(e)
+		edge := topo.EdgeFromProto(e)
 		edge.From, edge.Source = from, topology.Measured
 		m.Set(edge, now)
 	}
 	if c := row.GetCoordinate(); c != nil {
 		st.regions[from].coordinate = c
-		m.SetCoordinate(from, topo.CoordinateFrom(c))
+		m.SetCoordinate(from, topo.CoordinateFromProto(c))
 	}
 	st.matrix.stamp++
 }
@@ -82,8 +82,8 @@ func (st *state) latencyRows() *topology.Matrix {
 		regions := make([]topology.Region, 0, len(st.regions))
 		for name, r := range st.regions {
 			regions = append(regions, topology.Region{
-				Name: name, Location: topo.LocationFrom(r.rec.GetDefinition().GetLocation()),
-				Labels: r.rec.GetDefinition().GetLabels(), Coordinate: topo.CoordinateFrom(r.coordinate),
+				Name: name, Location: topo.LocationFromProto(r.rec.GetDefinition().GetLocation()),
+				Labels: r.rec.GetDefinition().GetLabels(), Coordinate: topo.CoordinateFromProto(r.coordinate),
 			})
 		}
 		st.matrix.rows.SetRegions(regions)
@@ -121,7 +121,7 @@ func (s *session) columnMessage() *nusav1.GlobalMessage {
 	now := st.clock()
 	out := &nusav1.LatencyColumn{}
 	for _, e := range st.latencyRows().Column(s.region, s.columnAt, now, rowStale) {
-		out.Edges = append(out.Edges, topo.Edge(e))
+		out.Edges = append(out.Edges, topo.EdgeToProto(e))
 	}
 	s.columnAt = now
 	if len(out.GetEdges()) == 0 {

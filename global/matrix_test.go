@@ -468,7 +468,7 @@ func TestMatrixOfManyRegions(t *testing.T) {
 
 	got, edges, pages = nil, 0, 0
 	var last *nusav1.MatrixResponse
-	_, err = m.a.board.Tell(m.a.st.topologyView(), m.now, topo.Watched{}, "e", "", func(r *nusav1.MatrixResponse) error {
+	_, err = m.a.board.SendChanges(m.a.st.topologyView(), m.now, topo.WatchPosition{}, "e", "", func(r *nusav1.MatrixResponse) error {
 		if pages > 0 && (last.GetToken() != "" || r.GetReset_()) {
 			t.Errorf("message %d: token %q before it, reset %v", pages, last.GetToken(), r.GetReset_())
 		}

@@ -113,7 +113,7 @@ func (q *asking) ask(ctx context.Context, regions []string) {
 					r.Short = map[uint64]place.Returned{}
 				}
 				r.Short[hash] = place.Returned{
-					Region: name, Reason: reasonWord(v.GetReason()), Message: v.GetMessage(), Words: reason.With(v.GetReason(), v.GetMessage()),
+					Region: name, Reason: reasonWord(v.GetReason()), Message: v.GetMessage(), Words: reason.WithMessage(v.GetReason(), v.GetMessage()),
 				}
 			}
 		}

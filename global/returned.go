@@ -48,7 +48,7 @@ func (st *state) refused(from string, answer region.Answer, interval time.Durati
 	}
 	ret := returned{at: st.clock(), times: 1, Returned: place.Returned{
 		Namespace: answer.Namespace, Job: answer.Job, Group: answer.Group, Region: from,
-		Reason: answer.Reason, Message: answer.Message, Words: reason.With(reasonEnum(answer.Reason), answer.Message),
+		Reason: answer.Reason, Message: answer.Message, Words: reason.WithMessage(reasonEnum(answer.Reason), answer.Message),
 		Counts: answer.Counts, ReportSequence: r.reportNum,
 	}}
 	if j := st.jobs[jobKey{answer.Namespace, answer.Job}]; j != nil {

@@ -118,7 +118,7 @@ func (j *jobState) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType
 			c.Pending += missing
 		}
 		if !system { // of a system job only the region knows how many
-			counts.Settle(c, o.instances)
+			counts.MoveSurplusToStopping(c, o.instances)
 		}
 		out.Regions[r] = c
 		counts.Add(out.Counts, c)
@@ -274,7 +274,7 @@ func (j *jobState) stopping(groups map[string]*nusav1.GroupStatus) string {
 func firstReason(groups map[string]*nusav1.GroupStatus, summary string) string {
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		if pending := groups[name].GetPending(); len(pending) > 0 {
-			said := fmt.Sprintf("%s: %s", name, reason.With(pending[0].GetReason(), oneRegion(pending[0].GetMessage())))
+			said := fmt.Sprintf("%s: %s", name, reason.WithMessage(pending[0].GetReason(), oneRegion(pending[0].GetMessage())))
 			if summary != "" {
 				said = summary + ": " + said
 			}

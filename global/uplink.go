@@ -65,7 +65,7 @@ func (a *active) answered(from string, applied []region.Answer) {
 	for _, answer := range applied {
 		subject := answer.Namespace + "/" + answer.Job
 		where := answer.Group + region.FormatRange(answer.From, answer.To)
-		a.st.events.Add("slot."+string(answer.State), subject, "%s by %s %s", where, from, reason.With(reasonEnum(answer.Reason), answer.Message))
+		a.st.events.Add("slot."+string(answer.State), subject, "%s by %s %s", where, from, reason.WithMessage(reasonEnum(answer.Reason), answer.Message))
 		if answer.State == region.Rejected || answer.State == region.Returned {
 			a.log.Info("slot refused", "job", subject, "slot", where, "region", from, "state", string(answer.State), "reason", answer.Reason)
 		}
@@ -121,7 +121,7 @@ func (a *active) latency(s *session, row *nusav1.LatencyRow) {
 	if r == nil || r.session != s {
 		return
 	}
-	row.Edges = slices.DeleteFunc(row.Edges, func(e *nusav1.Edge) bool { return st.regions[e.GetTo()] == nil || !topo.Sane(e) })
+	row.Edges = slices.DeleteFunc(row.Edges, func(e *nusav1.Edge) bool { return st.regions[e.GetTo()] == nil || !topo.PlausibleEdge(e) })
 	st.latencyRow(s.region, row)
 	st.notify()
 	if len(st.pending) > 0 {

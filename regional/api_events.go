@@ -50,7 +50,7 @@ func (t toldOf) String() string {
 	case t.Restarts > 0:
 		out += fmt.Sprintf(", restart %d", t.Restarts)
 	}
-	if said := reason.With(reasonToWire(t.Reason), t.Message); said != "" && (t.State.Terminal() || t.Restarts > 0) {
+	if said := reason.WithMessage(reasonToWire(t.Reason), t.Message); said != "" && (t.State.Terminal() || t.Restarts > 0) {
 		out += ": " + said
 	}
 	return out

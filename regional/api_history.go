@@ -116,7 +116,7 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 
 // askedOf checks what is asked and fills the defaults in.
 func askedOf(req *nusav1.HistoryRequest, now time.Time) (historyQuestion, error) {
-	span, err := topo.History(req, now)
+	span, err := topo.ParseHistoryRequest(req, now)
 	if err != nil {
 		return historyQuestion{}, err
 	}

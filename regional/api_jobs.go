@@ -112,7 +112,7 @@ func (l *leader) job(view *state.View, k state.JobKey) (*nusav1.Job, error) {
 
 func (l *leader) groupStatus(view *state.View, g *state.GroupView) *nusav1.GroupStatus {
 	c := countsToWire(g.Counts)
-	counts.Settle(c, g.Wanted)
+	counts.MoveSurplusToStopping(c, g.Wanted)
 	region := l.s.cfg.Region.GetName()
 	out := &nusav1.GroupStatus{
 		Desired: g.Wanted, Counts: c, Regions: map[string]*nusav1.InstanceCounts{region: c},
@@ -133,7 +133,7 @@ func sumUpJob(j *nusav1.Job) {
 		desired += g.GetDesired()
 		counts.Add(&c, g.GetCounts())
 		if len(g.GetPending()) > 0 && why == "" {
-			why = name + ": " + reason.With(g.Pending[0].GetReason(), g.Pending[0].GetMessage())
+			why = name + ": " + reason.WithMessage(g.Pending[0].GetReason(), g.Pending[0].GetMessage())
 		}
 	}
 	live := c.Pending + c.Starting + c.Running + c.Lost

@@ -73,7 +73,7 @@ func (s *server) with(v *topology.View, names []string) (*topology.View, error) 
 }
 
 func (s *server) noRegion(name string, v *topology.View) error {
-	return status.Errorf(codes.NotFound, "region %q is not known in region %q, which knows of %s", name, s.cfg.Region.GetName(), topo.List(v.Names()))
+	return status.Errorf(codes.NotFound, "region %q is not known in region %q, which knows of %s", name, s.cfg.Region.GetName(), topo.ListNames(v.Names()))
 }
 
 // seen says whose view an answer is, and how old what that rests on may be.
@@ -90,14 +90,14 @@ func (s *server) seen(l *leader) (by string, alone *durationpb.Duration) {
 
 // Matrix has every ordered pair, or those from one region.
 func (t topologies) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
-	if err := topo.MatrixQuestion(req); err != nil {
+	if err := topo.ValidateMatrixRequest(req); err != nil {
 		return nil, err
 	}
 	l, v, err := t.s.view(req.GetFrom())
 	if err != nil {
 		return nil, err
 	}
-	out := topo.Matrix(v, req)
+	out := topo.MatrixPage(v, req)
 	out.SeenBy, out.Alone = t.s.seen(l)
 	return out, nil
 }
@@ -105,16 +105,16 @@ func (t topologies) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav
 // Watch sends the matrix, then the edges that changed noticeably. Tokens are the
 // global tier's: here every watch begins anew.
 func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
-	if err := topo.MatrixQuestion(req); err != nil {
+	if err := topo.ValidateMatrixRequest(req); err != nil {
 		return err
 	}
-	var at topo.Watched
+	var at topo.WatchPosition
 	return t.s.everySecond(stream.Context(), func(l *leader) error {
 		_, routers, err := t.s.routers(req.GetFrom())
 		if err != nil {
 			return err
 		}
-		at, err = l.prober.watches.Tell(routers.View(), l.prober.now(), at, "", req.GetFrom(), func(m *nusav1.MatrixResponse) error {
+		at, err = l.prober.watches.SendChanges(routers.View(), l.prober.now(), at, "", req.GetFrom(), func(m *nusav1.MatrixResponse) error {
 			m.Token = ""
 			m.SeenBy, m.Alone = t.s.seen(l)
 			return stream.Send(m)
@@ -126,7 +126,7 @@ func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreaming
 // Path answers the best paths. The load of other regions is not known here, and
 // paths whose weights ask for it say so.
 func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.PathResponse, error) {
-	p, options, err := topo.PathOptions(req)
+	p, options, err := topo.ParsePathRequest(req)
 	if err != nil {
 		return nil, err
 	}
@@ -138,14 +138,14 @@ func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.Pa
 	if err != nil {
 		return nil, status.Error(codes.NotFound, err.Error())
 	}
-	out := topo.Paths(paths)
+	out := topo.PathsToProto(paths)
 	out.SeenBy, out.Alone = t.s.seen(l)
 	return out, nil
 }
 
 // Nearest answers regions by distance, from this one unless told otherwise.
 func (t topologies) Nearest(_ context.Context, req *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
-	q, err := topo.Nearest(req, t.s.cfg.Region.GetName())
+	q, err := topo.ParseNearestRequest(req, t.s.cfg.Region.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -153,14 +153,14 @@ func (t topologies) Nearest(_ context.Context, req *nusav1.NearestRequest) (*nus
 	if err != nil {
 		return nil, err
 	}
-	out := topo.Near(q.In(v))
+	out := topo.NeighboursToProto(q.Run(v))
 	out.SeenBy, out.Alone = t.s.seen(l)
 	return out, nil
 }
 
 // Check lists what is odd in what is known here.
 func (t topologies) Check(_ context.Context, req *nusav1.CheckTopologyRequest) (*nusav1.CheckTopologyResponse, error) {
-	options, err := topo.CheckOptions(req)
+	options, err := topo.ParseCheckRequest(req)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (t topologies) Check(_ context.Context, req *nusav1.CheckTopologyRequest) (
 	if err != nil {
 		return nil, err
 	}
-	out := topo.Findings(topology.Check(v, options))
+	out := topo.ReportToProto(topology.Check(v, options))
 	out.SeenBy, out.Alone = t.s.seen(l)
 	return out, nil
 }

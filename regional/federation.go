@@ -226,7 +226,7 @@ func (f *federation) save(path string, last bool) error {
 		return err
 	}
 	f.saved, f.savedAt = k.GetToken(), now // also where it fails: not again at once
-	return serve.Replace(path, raw)
+	return serve.ReplaceFile(path, raw)
 }
 
 // readFederation takes what an earlier life of this server wrote.

@@ -56,7 +56,7 @@ func (l *leader) askPeers(ctx context.Context) error {
 		case <-ctx.Done():
 			return calls.Wait()
 		case now := <-tick.C:
-			l.prober.watches.Idle(l.prober.now())
+			l.prober.watches.DropIdle(l.prober.now())
 			switch {
 			case l.uplink.up():
 				up = now

@@ -55,7 +55,7 @@ type prober struct {
 	keptAt time.Duration
 
 	// watches are what those are told who watch the matrix here.
-	watches topo.Watches
+	watches topo.WatchLog
 }
 
 func newProber(l *leader) *prober {
@@ -104,14 +104,14 @@ func (p *prober) setPeers(peers []*nusav1.PeerRegion) {
 	var out []probe.Peer
 	interest := map[string]float64{}
 	for _, r := range peers {
-		at := topo.CoordinateFrom(r.GetCoordinate())
+		at := topo.CoordinateFromProto(r.GetCoordinate())
 		out = append(out, probe.Peer{Name: r.GetName(), Addresses: r.GetProbeAddresses(), Coordinate: at})
 		all = append(all, topology.Region{
-			Name: r.GetName(), Location: topo.LocationFrom(r.GetLocation()), Labels: r.GetLabels(), Coordinate: at,
+			Name: r.GetName(), Location: topo.LocationFromProto(r.GetLocation()), Labels: r.GetLabels(), Coordinate: at,
 		})
 		interest[r.GetName()] = r.GetInterest()
 	}
-	all = append(all, topology.Region{Name: def.GetName(), Location: topo.LocationFrom(def.GetLocation()), Labels: def.GetLabels()})
+	all = append(all, topology.Region{Name: def.GetName(), Location: topo.LocationFromProto(def.GetLocation()), Labels: def.GetLabels()})
 	p.mu.Lock()
 	p.peers = peers
 	p.matrix.SetRegions(all)
@@ -126,7 +126,7 @@ func (p *prober) setColumn(edges []*nusav1.Edge) {
 	defer p.mu.Unlock()
 	for _, w := range edges {
 		if w.GetTo() == p.name() && w.GetFrom() != w.GetTo() {
-			p.matrix.Set(topo.EdgeFrom(w), p.now())
+			p.matrix.Set(topo.EdgeFromProto(w), p.now())
 		}
 	}
 }
@@ -136,8 +136,8 @@ func (p *prober) setRow(peer string, edges []*nusav1.Edge) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range edges {
-		if w.GetFrom() == peer && w.GetTo() != peer && w.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED && topo.Sane(w) {
-			p.matrix.Set(topo.EdgeFrom(w), p.now())
+		if w.GetFrom() == peer && w.GetTo() != peer && w.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED && topo.PlausibleEdge(w) {
+			p.matrix.Set(topo.EdgeFromProto(w), p.now())
 		}
 	}
 }

@@ -437,12 +437,12 @@ func (ss *upSession) sendLatency(now time.Time) (time.Time, error) {
 			continue
 		}
 		ss.edges[e.To] = sentEdge{e, now}
-		row.Edges = append(row.Edges, topo.Edge(e))
+		row.Edges = append(row.Edges, topo.EdgeToProto(e))
 	}
 	if len(row.Edges) == 0 && !first {
 		return now.Add(latencyEvery), nil
 	}
-	row.Coordinate = topo.Coordinate(ss.u.l.prober.coordinate())
+	row.Coordinate = topo.CoordinateToProto(ss.u.l.prober.coordinate())
 	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: row}})
 }
 

@@ -52,7 +52,7 @@ func newFleet(t *testing.T) (f *fleet, bin string) {
 	if _, err := os.Stat(bin); err != nil {
 		t.Fatalf("%v: make build first", err)
 	}
-	f = &fleet{federation: &federation{t: t, port: freeport.Take(t, ports), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}, nets: map[string]*engines.Network{}}
+	f = &fleet{federation: &federation{t: t, port: freeport.Reserve(t, ports), dir: t.TempDir()}, procs: map[string]*exec.Cmd{}, args: map[string][]string{}, nets: map[string]*engines.Network{}}
 	f.addr = fmt.Sprintf("127.0.0.1:%d", f.port)
 	f.env = append(os.Environ(), "NUSA="+bin)
 	if err := os.Mkdir(filepath.Join(f.dir, "log"), 0o700); err != nil {

@@ -43,7 +43,7 @@ const ports = 600
 // the end of the test.
 func start(t *testing.T) *federation {
 	t.Helper()
-	f := &federation{t: t, port: freeport.Take(t, ports), dir: t.TempDir()}
+	f := &federation{t: t, port: freeport.Reserve(t, ports), dir: t.TempDir()}
 	bin, err := filepath.Abs("../../bin/nusa")
 	if err != nil {
 		t.Fatal(err)

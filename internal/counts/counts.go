@@ -10,10 +10,10 @@ func Live(c *nusav1.InstanceCounts) int32 {
 	return c.GetPending() + c.GetStarting() + c.GetRunning() + c.GetComplete() + c.GetFailed() + c.GetLost()
 }
 
-// Settle moves what there is beyond the wanted instances to those that are
+// MoveSurplusToStopping moves what there is beyond the wanted instances to those that are
 // being stopped: a region counts both alike. What runs goes first, since what
 // is no longer wanted has mostly been up for long.
-func Settle(c *nusav1.InstanceCounts, wanted int32) {
+func MoveSurplusToStopping(c *nusav1.InstanceCounts, wanted int32) {
 	surplus := Live(c) - wanted
 	for _, n := range []*int32{&c.Running, &c.Starting, &c.Lost} {
 		k := max(0, min(surplus, *n))

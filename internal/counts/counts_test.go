@@ -23,7 +23,7 @@ func TestSettle(t *testing.T) {
 		{"nothing wanted", &nusav1.InstanceCounts{Running: 1, Starting: 1, Lost: 1, Stopped: 4}, 0, &nusav1.InstanceCounts{Stopped: 4, Stopping: 3}},
 		{"what has ended stops no more", &nusav1.InstanceCounts{Complete: 2, Running: 1}, 1, &nusav1.InstanceCounts{Complete: 2, Stopping: 1}},
 	} {
-		if Settle(c.in, c.wanted); !proto.Equal(c.in, c.want) {
+		if MoveSurplusToStopping(c.in, c.wanted); !proto.Equal(c.in, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, c.in, c.want)
 		}
 	}

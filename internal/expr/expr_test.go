@@ -107,7 +107,7 @@ func TestCompileErrors(t *testing.T) {
 }
 
 func TestFromProto(t *testing.T) {
-	n := FromProto(&nusav1.Node{Id: "i", Name: "n", Region: "r", Inventory: &nusav1.NodeInventory{
+	n := NodeFromProto(&nusav1.Node{Id: "i", Name: "n", Region: "r", Inventory: &nusav1.NodeInventory{
 		Capacity: &nusav1.Resources{CpuMilli: 2500, MemoryBytes: 3 << 30, DiskBytes: 5 << 20},
 		Pool:     "p", Version: "v", Labels: map[string]string{"a": "b"},
 		Drivers: []*nusav1.DriverInfo{{Name: "process", Healthy: true}, {Name: "incus"}},

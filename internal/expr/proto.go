@@ -4,9 +4,9 @@ import nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 
 const mebibyte = 1 << 20
 
-// FromProto is what expressions see of a node. Drivers that are not healthy
+// NodeFromProto is what expressions see of a node. Drivers that are not healthy
 // are left out.
-func FromProto(n *nusav1.Node) *Node {
+func NodeFromProto(n *nusav1.Node) *Node {
 	inv := n.GetInventory()
 	out := &Node{
 		ID: n.GetId(), Name: n.GetName(), Region: n.GetRegion(),

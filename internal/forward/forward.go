@@ -68,11 +68,11 @@ func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
 		}
 		var header, trailer metadata.MD
 		reply := newReply()
-		err = conn.Invoke(outgoing(ctx), info.FullMethod, req, reply, grpc.Header(&header), grpc.Trailer(&trailer))
+		err = conn.Invoke(forwardedContext(ctx), info.FullMethod, req, reply, grpc.Header(&header), grpc.Trailer(&trailer))
 		// Both fail only if the handler's stream is gone; then err is of no
 		// interest to anybody either.
-		_ = grpc.SetHeader(ctx, own(header))
-		_ = grpc.SetTrailer(ctx, own(trailer))
+		_ = grpc.SetHeader(ctx, withoutHopHeaders(header))
+		_ = grpc.SetTrailer(ctx, withoutHopHeaders(trailer))
 		if err != nil {
 			return nil, unreached(conn, err)
 		}
@@ -94,7 +94,7 @@ func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithCancel(outgoing(down.Context()))
+		ctx, cancel := context.WithCancel(forwardedContext(down.Context()))
 		defer cancel()
 		desc := &grpc.StreamDesc{ServerStreams: info.IsServerStream, ClientStreams: info.IsClientStream}
 		up, err := conn.NewStream(ctx, desc, info.FullMethod)
@@ -166,13 +166,13 @@ func pumpDown(down grpc.ServerStream, up grpc.ClientStream, newReply func() prot
 	if err != nil {
 		return err
 	}
-	if err := down.SendHeader(own(header)); err != nil {
+	if err := down.SendHeader(withoutHopHeaders(header)); err != nil {
 		return err
 	}
 	for {
 		m := newReply()
 		if err := up.RecvMsg(m); err != nil {
-			down.SetTrailer(own(up.Trailer()))
+			down.SetTrailer(withoutHopHeaders(up.Trailer()))
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -184,17 +184,17 @@ func pumpDown(down grpc.ServerStream, up grpc.ClientStream, newReply func() prot
 	}
 }
 
-// outgoing passes the caller's metadata on, marked. Deadline and cancellation
+// forwardedContext passes the caller's metadata on, marked. Deadline and cancellation
 // are in ctx.
-func outgoing(ctx context.Context) context.Context {
+func forwardedContext(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
-	out := own(in)
+	out := withoutHopHeaders(in)
 	out.Set(Header, "1")
 	return metadata.NewOutgoingContext(ctx, out)
 }
 
-// own drops what the transport of each hop sets itself.
-func own(md metadata.MD) metadata.MD {
+// withoutHopHeaders drops what the transport of each hop sets itself.
+func withoutHopHeaders(md metadata.MD) metadata.MD {
 	out := metadata.MD{}
 	for k, v := range md {
 		if strings.HasPrefix(k, ":") || strings.HasPrefix(k, "grpc-") || k == "content-type" || k == "user-agent" || k == "te" {

@@ -20,9 +20,9 @@ const (
 	blockPorts  = 100
 )
 
-// Take returns the first of n ports, 1 … 9999, that follow each other, of which
+// Reserve returns the first of n ports, 1 … 9999, that follow each other, of which
 // the last of each hundred is not to be used.
-func Take(t testing.TB, n int) int {
+func Reserve(t testing.TB, n int) int {
 	t.Helper()
 	blocks := (n + blockPorts - 1) / blockPorts
 	// Each process begins elsewhere: whoever does not know of the rule here, such
@@ -32,7 +32,7 @@ func Take(t testing.TB, n int) int {
 		if base+blocks*blockPorts > last {
 			continue
 		}
-		if guards := hold(base, blocks); guards != nil {
+		if guards := reserveBlocks(base, blocks); guards != nil {
 			t.Cleanup(func() { release(guards) })
 			return base
 		}
@@ -41,8 +41,8 @@ func Take(t testing.TB, n int) int {
 	return 0
 }
 
-// hold takes the blocks, or returns nil where somebody uses a port of them.
-func hold(base, blocks int) []net.Listener {
+// reserveBlocks takes the blocks, or returns nil where somebody uses a port of them.
+func reserveBlocks(base, blocks int) []net.Listener {
 	var guards []net.Listener
 	for b := range blocks {
 		guard := base + (b+1)*blockPorts - 1

@@ -10,7 +10,7 @@ import (
 func TestTake(t *testing.T) {
 	given := map[int]bool{}
 	for _, n := range []int{1, 99, 100, 101, 600} {
-		base := Take(t, n)
+		base := Reserve(t, n)
 		if base < first || base+n > last {
 			t.Errorf("%d ports from %d", n, base)
 		}
@@ -20,7 +20,7 @@ func TestTake(t *testing.T) {
 			}
 			given[port] = true
 		}
-		if hold(base, 1) != nil {
+		if reserveBlocks(base, 1) != nil {
 			t.Errorf("the block of %d is given twice", base)
 		}
 	}
@@ -34,7 +34,7 @@ func TestTake(t *testing.T) {
 			return func() error { return conn.Close() }, err
 		},
 	} {
-		port := Take(t, 1) + 7
+		port := Reserve(t, 1) + 7
 		closed, err := listen(loopback(port))
 		if err != nil {
 			t.Fatal(err)

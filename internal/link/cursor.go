@@ -56,7 +56,7 @@ func (c *Cursor[V]) Next(maxItems int) (Batch[V], bool) {
 // NextWithin is Next with a bound on the sum of size over the items too; a
 // single item larger than maxSize travels alone. A nil size is no bound.
 func (c *Cursor[V]) NextWithin(maxItems, maxSize int, size func(Item[V]) int) (Batch[V], bool) {
-	room := room[V]{items: max(1, maxItems), bytes: maxSize, size: size}
+	room := batchLimit[V]{items: max(1, maxItems), bytes: maxSize, size: size}
 	if c.Full() {
 		if !c.full {
 			c.begin()
@@ -69,13 +69,13 @@ func (c *Cursor[V]) NextWithin(maxItems, maxSize int, size func(Item[V]) int) (B
 // nextFull sends keys of the set as it was at the beginning with their present
 // values. One that is gone by now is left out, one that came since follows in
 // a delta: so a key that is held all the time is never missing from the set.
-func (c *Cursor[V]) nextFull(room room[V]) Batch[V] {
+func (c *Cursor[V]) nextFull(room batchLimit[V]) Batch[V] {
 	b := Batch[V]{Full: true}
 	for len(c.rest) > 0 {
 		key := c.rest[0]
 		if v, held := c.o.Get(key); held {
 			item := Item[V]{Key: key, Value: v}
-			if !room.take(&item) {
+			if !room.fits(&item) {
 				return b
 			}
 			b.Items = append(b.Items, item)
@@ -89,7 +89,7 @@ func (c *Cursor[V]) nextFull(room room[V]) Batch[V] {
 	return b
 }
 
-func (c *Cursor[V]) nextDelta(room room[V]) (Batch[V], bool) {
+func (c *Cursor[V]) nextDelta(room batchLimit[V]) (Batch[V], bool) {
 	var b Batch[V]
 	log := c.o.log[c.o.after(c.order):]
 	i := 0
@@ -99,13 +99,13 @@ func (c *Cursor[V]) nextDelta(room room[V]) (Batch[V], bool) {
 			continue
 		}
 		if e.removed {
-			if !room.take(nil) {
+			if !room.fits(nil) {
 				break
 			}
 			b.Removed = append(b.Removed, log[i].key)
 		} else {
 			item := Item[V]{Key: log[i].key, Value: e.value}
-			if !room.take(&item) {
+			if !room.fits(&item) {
 				break
 			}
 			b.Items = append(b.Items, item)
@@ -126,15 +126,15 @@ func (c *Cursor[V]) nextDelta(room room[V]) (Batch[V], bool) {
 	return b, true
 }
 
-// room is what still fits into a batch.
-type room[V any] struct {
+// batchLimit is what still fits into a batch.
+type batchLimit[V any] struct {
 	items, bytes int
 	size         func(Item[V]) int
 	used         bool
 }
 
-// take charges for an item, or for a removal when item is nil.
-func (r *room[V]) take(item *Item[V]) bool {
+// fits charges for an item, or for a removal when item is nil.
+func (r *batchLimit[V]) fits(item *Item[V]) bool {
 	if r.items == 0 {
 		return false
 	}

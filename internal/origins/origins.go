@@ -32,11 +32,11 @@ const (
 // ErrTooMany: the records would exceed MaxRecords or MaxBytes.
 var ErrTooMany = errors.New("too many origin records")
 
-// Check answers a record in its canonical form, without revision, or what is
+// CanonicalRecord answers a record in its canonical form, without revision, or what is
 // wrong with it: an error INVALID_ARGUMENT with one problem per fault. What a
 // record may be is for job.ValidateOrigins to say; known says whether there is a
 // region and, if not, which there are; nil leaves that aside.
-func Check(rec *nusav1.OriginRecord, known func(region string) (bool, []string)) (*nusav1.OriginRecord, error) {
+func CanonicalRecord(rec *nusav1.OriginRecord, known func(region string) (bool, []string)) (*nusav1.OriginRecord, error) {
 	var problems []*nusav1.Problem
 	var errs job.Errors
 	if err := job.ValidateOrigins(rec); errors.As(err, &errs) {
@@ -51,7 +51,7 @@ func Check(rec *nusav1.OriginRecord, known func(region string) (bool, []string))
 		}
 		if there, all := known(o.GetRegion()); !there {
 			problems = append(problems, &nusav1.Problem{
-				Field: fmt.Sprintf("record.origins[%d].region", i), Message: fmt.Sprintf("there is no region %q; there are %s", clip(o.GetRegion()), topo.List(all)),
+				Field: fmt.Sprintf("record.origins[%d].region", i), Message: fmt.Sprintf("there is no region %q; there are %s", clip(o.GetRegion()), topo.ListNames(all)),
 			})
 		}
 	}
@@ -69,7 +69,7 @@ func Check(rec *nusav1.OriginRecord, known func(region string) (bool, []string))
 
 func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), 63)], "") }
 
-func read(rec *nusav1.OriginRecord) []origin.Origin {
+func originsFromProto(rec *nusav1.OriginRecord) []origin.Origin {
 	out := make([]origin.Origin, 0, len(rec.GetOrigins()))
 	for _, o := range rec.GetOrigins() {
 		out = append(out, origin.Origin{Region: o.GetRegion(), Weight: o.GetWeight(), Drained: o.GetDrained()})
@@ -87,13 +87,13 @@ type Table struct {
 // NewTable takes records that Check passed; it keeps them. Errors are
 // ErrTooMany and those of origin.NewTable.
 func NewTable(records []*nusav1.OriginRecord) (*Table, error) {
-	if err := Fits(slices.Values(records)); err != nil {
+	if err := CheckLimits(slices.Values(records)); err != nil {
 		return nil, err
 	}
 	t := &Table{records: make(map[string]*nusav1.OriginRecord, len(records))}
 	all := make([]origin.Record, 0, len(records))
 	for _, r := range records {
-		all = append(all, origin.Record{Pattern: r.GetDomain(), Origins: read(r)})
+		all = append(all, origin.Record{Pattern: r.GetDomain(), Origins: originsFromProto(r)})
 		t.records[r.GetDomain()] = r
 	}
 	var err error
@@ -103,8 +103,8 @@ func NewTable(records []*nusav1.OriginRecord) (*Table, error) {
 	return t, nil
 }
 
-// Fits says whether so many records may be stored; the error is ErrTooMany.
-func Fits(records func(yield func(*nusav1.OriginRecord) bool)) error {
+// CheckLimits says whether so many records may be stored; the error is ErrTooMany.
+func CheckLimits(records func(yield func(*nusav1.OriginRecord) bool)) error {
 	n, size := 0, 0
 	for r := range records {
 		n++
@@ -149,9 +149,9 @@ func (t *Table) match(domain string) (*nusav1.OriginRecord, error) {
 	return t.records[found.Pattern], nil
 }
 
-// Serving are the regions of a domain's record that are not drained, in the
+// ServingRegions are the regions of a domain's record that are not drained, in the
 // record's order; nil if no record covers it.
-func (t *Table) Serving(domain string) []string {
+func (t *Table) ServingRegions(domain string) []string {
 	var out []string
 	for _, o := range t.Match(domain).GetOrigins() {
 		if !o.GetDrained() {
@@ -178,7 +178,7 @@ func (t *Table) Resolve(req *nusav1.ResolveOriginRequest, router func(topology.P
 	}
 	p := rec.GetPolicy()
 	r := router(topology.Percentile(p.GetPercentile()))
-	choice, err := origin.Choose(r, client, read(rec), origin.Policy{
+	choice, err := origin.Choose(r, client, originsFromProto(rec), origin.Policy{
 		Paths:        topology.PathOptions{MaxRelays: int(p.GetMaxRelays())},
 		MinRelayGain: p.GetMinRelayGain(), MaxRTT: p.GetMaxRtt().AsDuration(), NoGuesses: p.GetNoGuesses(), Current: req.GetCurrent(),
 	})
@@ -189,9 +189,9 @@ func (t *Table) Resolve(req *nusav1.ResolveOriginRequest, router func(topology.P
 		}
 		return nil, invalid(field, err) // the record was checked
 	}
-	out := &nusav1.ResolveOriginResponse{Record: rec.GetDomain(), Choice: rendered(choice.Candidate, rec, client)}
+	out := &nusav1.ResolveOriginResponse{Record: rec.GetDomain(), Choice: choiceToProto(choice.Candidate, rec, client)}
 	for _, o := range choice.Others {
-		out.Others = append(out.Others, rendered(o, rec, client))
+		out.Others = append(out.Others, choiceToProto(o, rec, client))
 	}
 	return out, nil
 }
@@ -200,8 +200,8 @@ func invalid(field string, err error) error {
 	return serve.Invalid(&nusav1.Problem{Field: field, Message: err.Error()})
 }
 
-// rendered is a candidate on the wire.
-func rendered(c origin.Candidate, rec *nusav1.OriginRecord, client origin.Client) *nusav1.OriginChoice {
+// choiceToProto is a candidate on the wire.
+func choiceToProto(c origin.Candidate, rec *nusav1.OriginRecord, client origin.Client) *nusav1.OriginChoice {
 	out := &nusav1.OriginChoice{Region: c.Region, Weight: c.Weight, Why: c.Why, Refused: c.Refused || c.Region == ""}
 	for _, o := range rec.GetOrigins() {
 		if o.GetRegion() == c.Region {

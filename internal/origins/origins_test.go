@@ -59,7 +59,7 @@ func TestCheck(t *testing.T) {
 		"max_relays":     with(func(r *nusav1.OriginRecord) { r.Policy.MaxRelays = 7 }),
 		"min_relay_gain": with(func(r *nusav1.OriginRecord) { r.Policy.MinRelayGain = math.NaN() }),
 	} {
-		_, err := Check(rec, known)
+		_, err := CanonicalRecord(rec, known)
 		text := ""
 		for _, p := range serve.Problems(err) {
 			text += serve.ProblemText(p) + "; "
@@ -70,11 +70,11 @@ func TestCheck(t *testing.T) {
 	}
 	in := record("*.Example.COM.", "sgp", "tyo")
 	in.Revision = 7
-	got, err := Check(in, known)
+	got, err := CanonicalRecord(in, known)
 	if err != nil || got.GetDomain() != "*.example.com" || got.GetRevision() != 0 || in.GetRevision() != 7 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := Check(record("a.com", "mars"), nil); err != nil {
+	if _, err := CanonicalRecord(record("a.com", "mars"), nil); err != nil {
 		t.Errorf("regions are not to be known: %v", err)
 	}
 }
@@ -185,11 +185,11 @@ func TestResolve(t *testing.T) {
 	if err != nil || nobody.GetChoice().GetRegion() != "" || !nobody.GetChoice().GetRefused() || len(nobody.GetOthers()) != 2 {
 		t.Errorf("nobody can serve: %v, %v", nobody, err)
 	}
-	if got := table.Serving("b.com"); !slices.Equal(got, []string{"syd"}) {
+	if got := table.ServingRegions("b.com"); !slices.Equal(got, []string{"syd"}) {
 		t.Errorf("serving: %v", got)
 	}
 	var none *Table
-	if _, err := none.Resolve(&nusav1.ResolveOriginRequest{Domain: "a.com", Region: "sgp"}, router); status.Code(err) != codes.NotFound || none.Records() != nil || none.Serving("a.com") != nil {
+	if _, err := none.Resolve(&nusav1.ResolveOriginRequest{Domain: "a.com", Region: "sgp"}, router); status.Code(err) != codes.NotFound || none.Records() != nil || none.ServingRegions("a.com") != nil {
 		t.Errorf("the empty table: %v", err)
 	}
 }

@@ -82,8 +82,8 @@ func Text(r nusav1.Reason) string {
 	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(r.String(), "REASON_")), "_", " ")
 }
 
-// With is a reason with what was said about it in particular.
-func With(r nusav1.Reason, message string) string {
+// WithMessage is a reason with what was said about it in particular.
+func WithMessage(r nusav1.Reason, message string) string {
 	switch t := Text(r); {
 	case t == "" || strings.HasPrefix(message, t):
 		return message

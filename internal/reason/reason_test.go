@@ -36,7 +36,7 @@ func TestWith(t *testing.T) {
 		{cpu, "not enough cpu: needs 4 cores", "not enough cpu: needs 4 cores"},
 		{999, "", "999"},
 	} {
-		if got := With(c.reason, c.message); got != c.want {
+		if got := WithMessage(c.reason, c.message); got != c.want {
 			t.Errorf("With(%v, %q) = %q, want %q", c.reason, c.message, got, c.want)
 		}
 	}

@@ -151,16 +151,16 @@ func (d *DataDir) write(m marker) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := Replace(d.Path(markerName), append(text, '\n')); err != nil {
+	if err := ReplaceFile(d.Path(markerName), append(text, '\n')); err != nil {
 		return err
 	}
 	d.marker = m
 	return nil
 }
 
-// Replace writes a file, readable by its owner only: whole or not at all, also
+// ReplaceFile writes a file, readable by its owner only: whole or not at all, also
 // when power fails. Beside it, one that ends in ".new" comes and goes.
-func Replace(path string, text []byte) error {
+func ReplaceFile(path string, text []byte) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

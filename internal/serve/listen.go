@@ -34,24 +34,24 @@ func ListenPacket(ctx context.Context, n network.Net, addr, flag string) (net.Pa
 func ListenError(addr, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return hinted{err, fmt.Sprintf("listen %s: address already in use: another nusa? choose another with %s", addr, flag)}
+		return listenError{err, fmt.Sprintf("listen %s: address already in use: another nusa? choose another with %s", addr, flag)}
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return hinted{err, fmt.Sprintf("listen %s: not an address of this machine: choose another with %s", addr, flag)}
+		return listenError{err, fmt.Sprintf("listen %s: not an address of this machine: choose another with %s", addr, flag)}
 	case errors.Is(err, syscall.EACCES):
-		return hinted{err, fmt.Sprintf("listen %s: permission denied: choose a port above 1023 with %s", addr, flag)}
+		return listenError{err, fmt.Sprintf("listen %s: permission denied: choose a port above 1023 with %s", addr, flag)}
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Err != nil {
-		return hinted{err, fmt.Sprintf("listen %s: %v (%s)", addr, op.Err, flag)}
+		return listenError{err, fmt.Sprintf("listen %s: %v (%s)", addr, op.Err, flag)}
 	}
 	return fmt.Errorf("listen %s: %w (%s)", addr, err, flag)
 }
 
-// hinted is an error with a text for the operator instead of its own.
-type hinted struct {
+// listenError is an error with a text for the operator instead of its own.
+type listenError struct {
 	error
 	text string
 }
 
-func (h hinted) Error() string { return h.text }
-func (h hinted) Unwrap() error { return h.error }
+func (h listenError) Error() string { return h.text }
+func (h listenError) Unwrap() error { return h.error }

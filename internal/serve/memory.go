@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// restEvery is how often the collector's pace is set.
-	restEvery = time.Second
+	// paceInterval is how often the collector's pace is set.
+	paceInterval = time.Second
 	// leastPercent and mostPercent bound it; 100 is Go's own.
 	leastPercent, mostPercent = 60, 400
 )
@@ -32,7 +32,7 @@ func PaceCollector(budget uint64) (stop func()) {
 
 func paceCollector(ctx context.Context, budget uint64) {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	tick := time.NewTicker(restEvery)
+	tick := time.NewTicker(paceInterval)
 	defer tick.Stop()
 	for last := 0; ; {
 		metrics.Read(sample)

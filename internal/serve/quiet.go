@@ -9,16 +9,16 @@ import (
 // ends: once ctx has, what it warns of, such as connections that others or we
 // have closed, is only worth a debug line.
 func QuietAfter(ctx context.Context, l *slog.Logger) *slog.Logger {
-	return slog.New(quiet{Handler: l.Handler(), ended: ctx.Done()})
+	return slog.New(endedHandler{Handler: l.Handler(), ended: ctx.Done()})
 }
 
-type quiet struct {
+type endedHandler struct {
 	slog.Handler
 	ended <-chan struct{}
 }
 
 // level is what a record of that level counts as now.
-func (q quiet) level(l slog.Level) slog.Level {
+func (q endedHandler) level(l slog.Level) slog.Level {
 	select {
 	case <-q.ended:
 		return min(l, slog.LevelDebug)
@@ -28,12 +28,12 @@ func (q quiet) level(l slog.Level) slog.Level {
 }
 
 // Enabled implements slog.Handler.
-func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
+func (q endedHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return q.Handler.Enabled(ctx, q.level(l))
 }
 
 // Handle implements slog.Handler.
-func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+func (q endedHandler) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = q.level(r.Level)
 	if !q.Handler.Enabled(ctx, r.Level) {
 		return nil // it ended since it was asked
@@ -42,13 +42,13 @@ func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements slog.Handler.
-func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (q endedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	q.Handler = q.Handler.WithAttrs(attrs)
 	return q
 }
 
 // WithGroup implements slog.Handler.
-func (q quiet) WithGroup(name string) slog.Handler {
+func (q endedHandler) WithGroup(name string) slog.Handler {
 	q.Handler = q.Handler.WithGroup(name)
 	return q
 }

@@ -53,7 +53,7 @@ func SubmitMany(
 			return gone
 		case finish, more := <-waiting:
 			if more {
-				if err := stream.Send(submitAnswer(finish(ctx))); err != nil {
+				if err := stream.Send(submitResponse(finish(ctx))); err != nil {
 					return err
 				}
 				continue
@@ -66,7 +66,7 @@ func SubmitMany(
 	}
 }
 
-func submitAnswer(resp *nusav1.SubmitResponse, err error) *nusav1.SubmitManyResponse {
+func submitResponse(resp *nusav1.SubmitResponse, err error) *nusav1.SubmitManyResponse {
 	s := status.Convert(err)
 	out := &nusav1.SubmitManyResponse{Response: resp, Code: int32(s.Code())}
 	if err != nil {

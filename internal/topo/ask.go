@@ -32,8 +32,8 @@ func invalid(field, format string, args ...any) error {
 // maxListed names are named in a text.
 const maxListed = 10
 
-// List prints names, at most ten and how many there are besides.
-func List(names []string) string {
+// ListNames prints names, at most ten and how many there are besides.
+func ListNames(names []string) string {
 	switch {
 	case len(names) == 0:
 		return "none yet"
@@ -43,8 +43,8 @@ func List(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Percentile reads 50, 90 or 99; 0 is 50.
-func Percentile(p int32) (topology.Percentile, error) {
+// ParsePercentile reads 50, 90 or 99; 0 is 50.
+func ParsePercentile(p int32) (topology.Percentile, error) {
 	switch p {
 	case 0:
 		return 50, nil
@@ -54,11 +54,11 @@ func Percentile(p int32) (topology.Percentile, error) {
 	return 0, invalid("percentile", "%d: must be 50, 90 or 99; leave it out for 50", p)
 }
 
-// PathOptions reads a question for paths; whether its ends exist, and the load,
+// ParsePathRequest reads a question for paths; whether its ends exist, and the load,
 // is for the caller to see.
-func PathOptions(req *nusav1.PathRequest) (topology.Percentile, topology.PathOptions, error) {
+func ParsePathRequest(req *nusav1.PathRequest) (topology.Percentile, topology.PathOptions, error) {
 	o := topology.PathOptions{K: int(req.GetK()), MaxRelays: int(req.GetMaxRelays())}
-	p, err := Percentile(req.GetPercentile())
+	p, err := ParsePercentile(req.GetPercentile())
 	switch {
 	case err != nil:
 		return 0, o, err
@@ -83,24 +83,24 @@ func weight(field string, d *durationpb.Duration) (time.Duration, error) {
 	return w, nil
 }
 
-// NearQuestion asks for the regions near a region or, if that is "", a location.
-type NearQuestion struct {
+// NearestQuery asks for the regions near a region or, if that is "", a location.
+type NearestQuery struct {
 	Region     string
 	Location   *topology.Location
 	Limit      int // 0 = all
 	Percentile topology.Percentile
 }
 
-// Nearest reads a question for near regions; home is the region that is meant
+// ParseNearestRequest reads a question for near regions; home is the region that is meant
 // where neither region nor location is given, "" = none. Whether the region
 // exists is for the caller to see.
-func Nearest(req *nusav1.NearestRequest, home string) (NearQuestion, error) {
-	q := NearQuestion{Region: req.GetRegion(), Location: LocationFrom(req.GetLocation()), Limit: int(req.GetLimit())}
+func ParseNearestRequest(req *nusav1.NearestRequest, home string) (NearestQuery, error) {
+	q := NearestQuery{Region: req.GetRegion(), Location: LocationFromProto(req.GetLocation()), Limit: int(req.GetLimit())}
 	if q.Region == "" && q.Location == nil {
 		q.Region = home
 	}
 	var err error
-	q.Percentile, err = Percentile(req.GetPercentile())
+	q.Percentile, err = ParsePercentile(req.GetPercentile())
 	switch {
 	case err != nil:
 		return q, err
@@ -114,17 +114,17 @@ func Nearest(req *nusav1.NearestRequest, home string) (NearQuestion, error) {
 	return q, nil
 }
 
-// In answers the question from a view that holds its region.
-func (q NearQuestion) In(v *topology.View) []topology.Neighbour {
+// Run answers the question from a view that holds its region.
+func (q NearestQuery) Run(v *topology.View) []topology.Neighbour {
 	if q.Region == "" {
 		return v.NearestToLocation(*q.Location, q.Limit, q.Percentile)
 	}
 	return v.Nearest(q.Region, q.Limit, q.Percentile)
 }
 
-// CheckOptions reads a question for what is odd.
-func CheckOptions(req *nusav1.CheckTopologyRequest) (topology.CheckOptions, error) {
-	p, err := Percentile(req.GetPercentile())
+// ParseCheckRequest reads a question for what is odd.
+func ParseCheckRequest(req *nusav1.CheckTopologyRequest) (topology.CheckOptions, error) {
+	p, err := ParsePercentile(req.GetPercentile())
 	o := topology.CheckOptions{Percentile: p, MinGain: req.GetMinGain(), Limit: int(req.GetLimit())}
 	switch {
 	case err != nil:
@@ -137,21 +137,21 @@ func CheckOptions(req *nusav1.CheckTopologyRequest) (topology.CheckOptions, erro
 	return o, nil
 }
 
-// Token refuses what cannot be a token of a watch.
-func Token(token string) error {
+// ValidateToken refuses what cannot be a token of a watch.
+func ValidateToken(token string) error {
 	if len(token) > maxToken {
 		return invalid("token", "is none of ours: leave it out, and the answer begins anew")
 	}
 	return nil
 }
 
-// MatrixQuestion refuses what cannot be a question for edges; whether the region
+// ValidateMatrixRequest refuses what cannot be a question for edges; whether the region
 // exists is for the caller to see.
-func MatrixQuestion(req *nusav1.MatrixRequest) error {
+func ValidateMatrixRequest(req *nusav1.MatrixRequest) error {
 	if len(req.GetAfter()) > maxName {
 		return invalid("after", "must be the next of an answer")
 	}
-	return Token(req.GetToken())
+	return ValidateToken(req.GetToken())
 }
 
 // HistoryRange is the time that a question for history is about. Step 0 is for
@@ -161,10 +161,10 @@ type HistoryRange struct {
 	Step     time.Duration
 }
 
-// History reads a question for history: the hour before `to`, and that is now,
+// ParseHistoryRequest reads a question for history: the hour before `to`, and that is now,
 // unless it says otherwise. Which region keeps what is asked for, and which fields
 // there are, is for the caller to see.
-func History(req *nusav1.HistoryRequest, now time.Time) (HistoryRange, error) {
+func ParseHistoryRequest(req *nusav1.HistoryRequest, now time.Time) (HistoryRange, error) {
 	from, to, step := req.GetFrom(), req.GetTo(), req.GetStep()
 	none := HistoryRange{}
 	switch {

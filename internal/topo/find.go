@@ -10,9 +10,9 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Findings are what a check found, on the wire: kinds in the order of how much
+// ReportToProto are what a check found, on the wire: kinds in the order of how much
 // they should worry, the worst of each first.
-func Findings(r topology.Report) *nusav1.CheckTopologyResponse {
+func ReportToProto(r topology.Report) *nusav1.CheckTopologyResponse {
 	out := &nusav1.CheckTopologyResponse{
 		Regions: int32(r.Regions), Measured: int32(r.Pairs.Measured + r.Pairs.Stale), Totals: map[string]int32{},
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Edge is an edge on the wire. What has no value has no durations, and what was
+// EdgeToProto is an edge on the wire. What has no value has no durations, and what was
 // not measured has no minimum, jitter and age.
-func Edge(e topology.Edge) *nusav1.Edge {
+func EdgeToProto(e topology.Edge) *nusav1.Edge {
 	out := &nusav1.Edge{
 		From: e.From, To: e.To, State: nusav1.EdgeState(e.State), Source: nusav1.RTTSource(e.Source),
 		Loss: e.Loss, Samples: int32(e.Samples), Method: e.Method, Error: e.Error,
@@ -32,8 +32,8 @@ func Edge(e topology.Edge) *nusav1.Edge {
 	return out
 }
 
-// EdgeFrom reads an edge.
-func EdgeFrom(e *nusav1.Edge) topology.Edge {
+// EdgeFromProto reads an edge.
+func EdgeFromProto(e *nusav1.Edge) topology.Edge {
 	return topology.Edge{
 		From: e.GetFrom(), To: e.GetTo(), State: topology.State(e.GetState()), Source: topology.Source(e.GetSource()),
 		P50: e.GetP50().AsDuration(), P90: e.GetP90().AsDuration(), P99: e.GetP99().AsDuration(),
@@ -51,9 +51,9 @@ const (
 	maxAge = 100 * 365 * 24 * time.Hour
 )
 
-// Sane says whether an edge, as a region told it, is what a probe can have
+// PlausibleEdge says whether an edge, as a region told it, is what a probe can have
 // measured.
-func Sane(e *nusav1.Edge) bool {
+func PlausibleEdge(e *nusav1.Edge) bool {
 	for _, d := range []time.Duration{
 		e.GetP50().AsDuration(), e.GetP90().AsDuration(), e.GetP99().AsDuration(),
 		e.GetMin().AsDuration(), e.GetJitter().AsDuration(),
@@ -68,24 +68,24 @@ func Sane(e *nusav1.Edge) bool {
 		e.GetState() >= 0 && e.GetState() <= nusav1.EdgeState_EDGE_STATE_UNREACHABLE
 }
 
-// LocationFrom reads a location; nil for nil. It may be invalid.
-func LocationFrom(l *nusav1.Location) *topology.Location {
+// LocationFromProto reads a location; nil for nil. It may be invalid.
+func LocationFromProto(l *nusav1.Location) *topology.Location {
 	if l == nil {
 		return nil
 	}
 	return &topology.Location{Latitude: l.GetLatitude(), Longitude: l.GetLongitude(), Name: l.GetName()}
 }
 
-// CoordinateFrom reads a network coordinate; nil for nil.
-func CoordinateFrom(c *nusav1.Coordinate) *topology.Coordinate {
+// CoordinateFromProto reads a network coordinate; nil for nil.
+func CoordinateFromProto(c *nusav1.Coordinate) *topology.Coordinate {
 	if c == nil {
 		return nil
 	}
 	return &topology.Coordinate{Vector: c.GetVector(), Error: c.GetError(), Adjustment: c.GetAdjustment(), Height: c.GetHeight()}
 }
 
-// Coordinate is a network coordinate on the wire; nil for nil.
-func Coordinate(c *topology.Coordinate) *nusav1.Coordinate {
+// CoordinateToProto is a network coordinate on the wire; nil for nil.
+func CoordinateToProto(c *topology.Coordinate) *nusav1.Coordinate {
 	if c == nil {
 		return nil
 	}
@@ -96,9 +96,9 @@ func Coordinate(c *topology.Coordinate) *nusav1.Coordinate {
 // less than half a megabyte, and gRPC takes 4 MiB unless told otherwise.
 const pageBytes = 2 << 20
 
-// Matrix answers a question for edges: whole rows, as many as fit a message, from
+// MatrixPage answers a question for edges: whole rows, as many as fit a message, from
 // one region or of all; of those, the ones that follow the region it goes on after.
-func Matrix(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixResponse {
+func MatrixPage(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixResponse {
 	names := v.Names()
 	out := &nusav1.MatrixResponse{Regions: names}
 	first, last := 0, len(names)-1
@@ -115,7 +115,7 @@ func Matrix(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixResponse 
 	for i := first; i <= last; i++ {
 		for j := range names {
 			if i != j {
-				e := Edge(v.At(i, j))
+				e := EdgeToProto(v.At(i, j))
 				out.Edges = append(out.Edges, e)
 				size += proto.Size(e)
 			}
@@ -128,11 +128,11 @@ func Matrix(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixResponse 
 	return out
 }
 
-// tell sends to a watch the edges that row answers of each region by its place
+// sendRows sends to a watch the edges that row answers of each region by its place
 // in names, or of one region: whole rows, as many to a message as fit, of which
 // the last has the token. Without reset it sends nothing if there are none. It is
 // false, without an error, when row is: what it is told of is another by now.
-func tell(names []string, from string, row func(i int) ([]topology.Edge, bool), reset bool, token string, send func(*nusav1.MatrixResponse) error) (bool, error) {
+func sendRows(names []string, from string, row func(i int) ([]topology.Edge, bool), reset bool, token string, send func(*nusav1.MatrixResponse) error) (bool, error) {
 	out, size := &nusav1.MatrixResponse{Regions: names, Reset_: reset}, 0
 	for i, name := range names {
 		if from != "" && name != from {
@@ -149,7 +149,7 @@ func tell(names []string, from string, row func(i int) ([]topology.Edge, bool), 
 			out, size = &nusav1.MatrixResponse{}, 0
 		}
 		for _, e := range edges {
-			w := Edge(e)
+			w := EdgeToProto(e)
 			out.Edges = append(out.Edges, w)
 			size += proto.Size(w)
 		}
@@ -161,8 +161,8 @@ func tell(names []string, from string, row func(i int) ([]topology.Edge, bool), 
 	return true, send(out)
 }
 
-// Path is a path on the wire.
-func Path(p topology.Path) *nusav1.Path {
+// PathToProto is a path on the wire.
+func PathToProto(p topology.Path) *nusav1.Path {
 	out := &nusav1.Path{
 		Regions: p.Regions, Rtt: durationpb.New(p.RTT), Source: nusav1.RTTSource(p.Source),
 		Upper: durationpb.New(p.Upper), State: nusav1.EdgeState(p.State), Cost: durationpb.New(p.Cost.Total()),
@@ -175,17 +175,17 @@ func Path(p topology.Path) *nusav1.Path {
 	return out
 }
 
-// Paths are paths on the wire.
-func Paths(paths []topology.Path) *nusav1.PathResponse {
+// PathsToProto are paths on the wire.
+func PathsToProto(paths []topology.Path) *nusav1.PathResponse {
 	out := &nusav1.PathResponse{}
 	for _, p := range paths {
-		out.Paths = append(out.Paths, Path(p))
+		out.Paths = append(out.Paths, PathToProto(p))
 	}
 	return out
 }
 
-// Near are near regions on the wire.
-func Near(near []topology.Neighbour) *nusav1.NearestResponse {
+// NeighboursToProto are near regions on the wire.
+func NeighboursToProto(near []topology.Neighbour) *nusav1.NearestResponse {
 	out := &nusav1.NearestResponse{}
 	for _, n := range near {
 		out.Regions = append(out.Regions, &nusav1.NearRegion{

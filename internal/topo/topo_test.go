@@ -32,10 +32,10 @@ func TestEdgesThereAndBack(t *testing.T) {
 			t.Fatalf("the test's edge has no %s", v.Type().Field(i).Name)
 		}
 	}
-	if got := EdgeFrom(Edge(e)); got != e {
+	if got := EdgeFromProto(EdgeToProto(e)); got != e {
 		t.Errorf("got  %+v\nwant %+v", got, e)
 	}
-	if none := Edge(topology.Edge{From: "a", To: "b"}); none.GetP50() != nil || none.GetAge() != nil {
+	if none := EdgeToProto(topology.Edge{From: "a", To: "b"}); none.GetP50() != nil || none.GetAge() != nil {
 		t.Errorf("an edge without a value has one: %v", none)
 	}
 }
@@ -81,10 +81,13 @@ func TestCompact(t *testing.T) {
 // TestQuestionsAreJudged: what cannot be answered names its field.
 func TestQuestionsAreJudged(t *testing.T) {
 	at := timestamppb.New(time.Unix(1000, 0))
-	path := func(r *nusav1.PathRequest) error { _, _, err := PathOptions(r); return err }
-	near := func(r *nusav1.NearestRequest) error { _, err := Nearest(r, ""); return err }
-	check := func(r *nusav1.CheckTopologyRequest) error { _, err := CheckOptions(r); return err }
-	history := func(r *nusav1.HistoryRequest) error { _, err := History(r, at.AsTime().Add(time.Hour)); return err }
+	path := func(r *nusav1.PathRequest) error { _, _, err := ParsePathRequest(r); return err }
+	near := func(r *nusav1.NearestRequest) error { _, err := ParseNearestRequest(r, ""); return err }
+	check := func(r *nusav1.CheckTopologyRequest) error { _, err := ParseCheckRequest(r); return err }
+	history := func(r *nusav1.HistoryRequest) error {
+		_, err := ParseHistoryRequest(r, at.AsTime().Add(time.Hour))
+		return err
+	}
 	for _, tc := range []struct {
 		err   error
 		field string // "" = fine
@@ -104,7 +107,7 @@ func TestQuestionsAreJudged(t *testing.T) {
 		{check(&nusav1.CheckTopologyRequest{MinGain: 0.5, Limit: 1000}), ""},
 		{check(&nusav1.CheckTopologyRequest{MinGain: 1}), "min_gain"},
 		{check(&nusav1.CheckTopologyRequest{Limit: 1001}), "limit"},
-		{Token(strings.Repeat("x", 129)), "token"},
+		{ValidateToken(strings.Repeat("x", 129)), "token"},
 		{history(&nusav1.HistoryRequest{Kind: "node", Trend: true}), ""},
 		{history(&nusav1.HistoryRequest{Kind: "node", From: at}), ""},
 		{history(&nusav1.HistoryRequest{Kind: "node", From: timestamppb.New(at.AsTime().Add(2 * time.Hour))}), "from"},
@@ -124,11 +127,11 @@ func TestQuestionsAreJudged(t *testing.T) {
 			t.Errorf("%s: %v", tc.field, tc.err)
 		}
 	}
-	q, err := History(&nusav1.HistoryRequest{Kind: "pool"}, at.AsTime())
+	q, err := ParseHistoryRequest(&nusav1.HistoryRequest{Kind: "pool"}, at.AsTime())
 	if err != nil || !q.To.Equal(at.AsTime()) || q.To.Sub(q.From) != time.Hour || q.Step != 0 {
 		t.Errorf("the last hour: %+v, %v", q, err)
 	}
-	home, err := Nearest(&nusav1.NearestRequest{}, "here")
+	home, err := ParseNearestRequest(&nusav1.NearestRequest{}, "here")
 	if err != nil || home.Region != "here" || home.Percentile != 50 {
 		t.Errorf("%+v, %v", home, err)
 	}
@@ -146,7 +149,7 @@ func TestFindings(t *testing.T) {
 		edge("b", "c", 10*time.Millisecond), edge("d", "b", 5*time.Millisecond), cut, old,
 	}), topology.CheckOptions{})
 	r.Doubtful = topology.Found[topology.Doubtful]{Total: 3, List: []topology.Doubtful{{Edge: edge("c", "d", 1)}}}
-	out := Findings(r)
+	out := ReportToProto(r)
 	var kinds []string
 	for _, f := range out.GetFindings() {
 		kinds = append(kinds, f.GetKind())
@@ -170,9 +173,9 @@ func TestLongAnswersComeInParts(t *testing.T) {
 	for i := range n {
 		regions = append(regions, topology.Region{Name: fmt.Sprintf("r%03d", i)})
 	}
-	var b Watches
+	var b WatchLog
 	edges, parts := 0, 0
-	at, err := b.Tell(topology.NewView(regions, nil), 0, Watched{}, "e", "", func(m *nusav1.MatrixResponse) error {
+	at, err := b.SendChanges(topology.NewView(regions, nil), 0, WatchPosition{}, "e", "", func(m *nusav1.MatrixResponse) error {
 		parts++
 		edges += len(m.GetEdges())
 		if last := edges == n*(n-1); (m.GetToken() != "") != last || m.GetReset_() != (parts == 1) {
@@ -180,10 +183,10 @@ func TestLongAnswersComeInParts(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || parts < 2 || edges != n*(n-1) || at != WatchedOf(at.token("e", ""), "e", "") {
+	if err != nil || parts < 2 || edges != n*(n-1) || at != ParseWatchToken(at.token("e", ""), "e", "") {
 		t.Errorf("%d parts, %d edges, at %v, %v", parts, edges, at, err)
 	}
-	b.Idle(time.Hour)
+	b.DropIdle(time.Hour)
 	if b.board != nil {
 		t.Error("nobody looks at the board, and it is kept")
 	}

@@ -9,14 +9,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// gone is what a call through a tunnel ended with, as its caller should see it.
+// sessionEnded is what a call through a tunnel ended with, as its caller should see it.
 // When the session of the peer ends its connection is closed, and gRPC then
 // calls the calls that are under way CANCELLED, or UNAVAILABLE with words about
 // a transport, as it happens. CANCELLED is what callers do: unless this one did,
 // it is the peer that is gone. And words about a transport would be taken for
 // the caller's own connection, which holds. What a peer says itself has neither:
 // it has been through here.
-func gone(ctx context.Context, peer string, err error) error {
+func sessionEnded(ctx context.Context, peer string, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -36,27 +36,29 @@ func gone(ctx context.Context, peer string, err error) error {
 	return status.Errorf(codes.Unavailable, "the session with %s has ended meanwhile; `nusa %s status %s` says whether it is back: retry", peer, kind, name)
 }
 
-func unaryGone(peer string) grpc.UnaryClientInterceptor {
+func unaryEnded(peer string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		return gone(ctx, peer, invoke(ctx, method, req, reply, cc, opts...))
+		return sessionEnded(ctx, peer, invoke(ctx, method, req, reply, cc, opts...))
 	}
 }
 
-func streamGone(peer string) grpc.StreamClientInterceptor {
+func streamEnded(peer string) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		s, err := open(ctx, desc, cc, method, opts...)
 		if err != nil {
-			return nil, gone(ctx, peer, err)
+			return nil, sessionEnded(ctx, peer, err)
 		}
-		return &goneStream{s, ctx, peer}, nil
+		return &endedStream{s, ctx, peer}, nil
 	}
 }
 
-// goneStream has its status from RecvMsg; SendMsg only says io.EOF.
-type goneStream struct {
+// endedStream has its status from RecvMsg; SendMsg only says io.EOF.
+type endedStream struct {
 	grpc.ClientStream
 	ctx  context.Context // the caller's: the stream's own ends with it
 	peer string
 }
 
-func (s *goneStream) RecvMsg(m any) error { return gone(s.ctx, s.peer, s.ClientStream.RecvMsg(m)) }
+func (s *endedStream) RecvMsg(m any) error {
+	return sessionEnded(s.ctx, s.peer, s.ClientStream.RecvMsg(m))
+}

@@ -32,15 +32,15 @@ func TestGone(t *testing.T) {
 		{t.Context(), codes.NotFound, "no connection error is known", codes.NotFound, "no connection error is known"},
 		{canceled, codes.Canceled, "context canceled", codes.Canceled, "context canceled"},
 	} {
-		got := gone(c.ctx, "node n1", status.Error(c.code, c.said))
+		got := sessionEnded(c.ctx, "node n1", status.Error(c.code, c.said))
 		if status.Code(got) != c.as || status.Convert(got).Message() != c.want {
 			t.Errorf("%v %q: %v, want %v %q", c.code, c.said, got, c.as, c.want)
 		}
-		if again := gone(c.ctx, "region r", got); !errors.Is(again, got) && c.ctx.Err() == nil {
+		if again := sessionEnded(c.ctx, "region r", got); !errors.Is(again, got) && c.ctx.Err() == nil {
 			t.Errorf("through a second tunnel: %v, want %v", again, got)
 		}
 	}
-	if err := gone(t.Context(), "node n1", nil); err != nil {
+	if err := sessionEnded(t.Context(), "node n1", nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -102,8 +102,8 @@ func (h *Hub) Conn(peer string, request func(ctx context.Context, id string) err
 		// What carries the tunnel is protected already.
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithIdleTimeout(h.opts.Idle),
-		grpc.WithUnaryInterceptor(unaryGone(peer)),
-		grpc.WithStreamInterceptor(streamGone(peer)),
+		grpc.WithUnaryInterceptor(unaryEnded(peer)),
+		grpc.WithStreamInterceptor(streamEnded(peer)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: h.opts.Wait,
@@ -125,7 +125,7 @@ func (h *Hub) dial(ctx context.Context, peer string, request func(ctx context.Co
 	if err == nil {
 		select {
 		case c := <-answer:
-			return named{c, peer}, nil
+			return namedConn{c, peer}, nil
 		case <-ctx.Done():
 			err = ErrNoAnswer
 		case <-h.closed:
@@ -136,7 +136,7 @@ func (h *Hub) dial(ctx context.Context, peer string, request func(ctx context.Co
 		return nil, fmt.Errorf("tunnel to %s: %w", peer, err)
 	}
 	// The peer answered meanwhile, and Serve is about to hand it over.
-	return named{<-answer, peer}, nil
+	return namedConn{<-answer, peer}, nil
 }
 
 func (h *Hub) await(id string) (chan net.Conn, error) {
@@ -205,9 +205,9 @@ func (h *Hub) Serve(stream ServerStream) error {
 				return
 			}
 		}
-		inward(near, stream.Recv)
+		copyFromStream(near, stream.Recv)
 	}()
-	return outward(near, stream.Send)
+	return copyToStream(near, stream.Send)
 }
 
 // firstFrame waits for the frame that names the tunnel, not for ever.

@@ -16,9 +16,9 @@ import (
 // second overlaps when the session moves.
 const defaultListen = 16
 
-// farewell is how long the lower end waits for the upper one to take what was
+// drainTimeout is how long the lower end waits for the upper one to take what was
 // written last.
-const farewell = 5 * time.Second
+const drainTimeout = 5 * time.Second
 
 // Listener is the lower end: a net.Listener whose connections are tunnels, for
 // grpc.Server.Serve. Safe for concurrent use.
@@ -69,8 +69,8 @@ func (l *Listener) Close() error {
 // Addr is a name, not an address.
 func (l *Listener) Addr() net.Addr { return addr("tunnel") }
 
-// enter queues a new connection for Accept and returns its near end.
-func (l *Listener) enter() (net.Conn, error) {
+// enqueue queues a new connection for Accept and returns its near end.
+func (l *Listener) enqueue() (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
@@ -83,7 +83,7 @@ func (l *Listener) enter() (net.Conn, error) {
 	}
 	near, far := net.Pipe()
 	select {
-	case l.queue <- named{far, "tunnel"}:
+	case l.queue <- namedConn{far, "tunnel"}:
 		l.open[near] = struct{}{}
 		return near, nil
 	default:
@@ -91,7 +91,7 @@ func (l *Listener) enter() (net.Conn, error) {
 	}
 }
 
-func (l *Listener) leave(near net.Conn) {
+func (l *Listener) remove(near net.Conn) {
 	near.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,18 +112,18 @@ func Answer(ctx context.Context, open func(context.Context) (ClientStream, error
 	if err := stream.Send(&nusav1.TunnelFrame{Id: id}); err != nil {
 		return fmt.Errorf("open tunnel: %w", err)
 	}
-	near, err := lis.enter()
+	near, err := lis.enqueue()
 	if err != nil {
 		return err
 	}
-	defer lis.leave(near)
+	defer lis.remove(near)
 
 	var broken error // read after inwardEnded
 	inwardEnded := make(chan struct{})
 	go func() {
 		defer close(inwardEnded)
 		defer near.Close()
-		inward(near, func() (*nusav1.TunnelFrame, error) {
+		copyFromStream(near, func() (*nusav1.TunnelFrame, error) {
 			frame, err := stream.Recv()
 			if err != nil && !errors.Is(err, io.EOF) {
 				broken = err
@@ -132,10 +132,10 @@ func Answer(ctx context.Context, open func(context.Context) (ClientStream, error
 		})
 	}()
 	// An error of Send is io.EOF only; Recv has the status.
-	_ = outward(near, stream.Send)
+	_ = copyToStream(near, stream.Send)
 	near.Close()
 	_ = stream.CloseSend()
-	late := time.NewTimer(farewell)
+	late := time.NewTimer(drainTimeout)
 	defer late.Stop()
 	select {
 	case <-inwardEnded:

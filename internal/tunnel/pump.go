@@ -17,9 +17,9 @@ const frameBytes = 32 << 10
 // buffer, so a slow reader stops inward, then Recv, then the stream's flow
 // control window, then Send and the writer at the other end.
 
-// outward copies conn to the stream until either ends: nil when conn was
+// copyToStream copies conn to the stream until either ends: nil when conn was
 // closed.
-func outward(conn net.Conn, send func(*nusav1.TunnelFrame) error) error {
+func copyToStream(conn net.Conn, send func(*nusav1.TunnelFrame) error) error {
 	buf := make([]byte, frameBytes)
 	for {
 		n, err := conn.Read(buf)
@@ -38,8 +38,8 @@ func outward(conn net.Conn, send func(*nusav1.TunnelFrame) error) error {
 	}
 }
 
-// inward copies the stream to conn until either ends.
-func inward(conn net.Conn, recv func() (*nusav1.TunnelFrame, error)) {
+// copyFromStream copies the stream to conn until either ends.
+func copyFromStream(conn net.Conn, recv func() (*nusav1.TunnelFrame, error)) {
 	for {
 		frame, err := recv()
 		if err != nil {
@@ -54,14 +54,14 @@ func inward(conn net.Conn, recv func() (*nusav1.TunnelFrame, error)) {
 	}
 }
 
-// named is a connection whose addresses are the peer's name.
-type named struct {
+// namedConn is a connection whose addresses are the peer's name.
+type namedConn struct {
 	net.Conn
 	peer string
 }
 
-func (c named) LocalAddr() net.Addr  { return addr("tunnel") }
-func (c named) RemoteAddr() net.Addr { return addr(c.peer) }
+func (c namedConn) LocalAddr() net.Addr  { return addr("tunnel") }
+func (c namedConn) RemoteAddr() net.Addr { return addr(c.peer) }
 
 type addr string
 

@@ -48,7 +48,7 @@ func certificate(t *testing.T, mode os.FileMode) (cert, key string, der []byte) 
 // own; without the daemon's trust the fingerprint says what to do.
 func TestHTTPS(t *testing.T) {
 	i := real(t)
-	port := freeport.Take(t, 1)
+	port := freeport.Reserve(t, 1)
 	must(t, i.Ask(t.Context(), http.MethodPatch, "/1.0", map[string]any{"config": map[string]string{"core.https_address": fmt.Sprintf("127.0.0.1:%d", port)}}, nil))
 	t.Cleanup(func() {
 		_ = i.Ask(limited(t, time.Minute), http.MethodPatch, "/1.0", map[string]any{"config": map[string]string{"core.https_address": ""}}, nil)

@@ -39,7 +39,7 @@ func TestBadInput(t *testing.T) {
 	d := newReal(t, t.TempDir())
 	d.cfg.AllowPrivileged = true // these are the daemon's refusals
 	server := remotes["images"]
-	remotes["images"] = fmt.Sprintf("https://127.0.0.1:%d", freeport.Take(t, 1)) // nobody
+	remotes["images"] = fmt.Sprintf("https://127.0.0.1:%d", freeport.Reserve(t, 1)) // nobody
 	t.Cleanup(func() { remotes["images"] = server })
 	other := task(t, d, "other", counted())
 	must(t, d.Start(limited(t, time.Minute), other))
@@ -138,7 +138,7 @@ func TestVolumesAndPorts(t *testing.T) {
 	tk := task(t, d, "volumes", shell(`pwd; cat $ALLOC/data/f; echo x >$ALLOC/data/new || echo read-only; cat /www/page; echo kept >kept; id -u; exec httpd -f -p 8080 -h /www`))
 	tk.Env["ALLOC"] = tk.AllocDir
 	tk.Volumes = []driver.Volume{{Name: "data", Source: data, ReadOnly: true}, {Name: "web", Source: web, Target: "/www"}}
-	tk.Ports = []driver.Port{{Label: "http", Host: freeport.Take(t, 1), To: 8080}}
+	tk.Ports = []driver.Port{{Label: "http", Host: freeport.Reserve(t, 1), To: 8080}}
 	must(t, d.Start(limited(t, time.Minute), tk))
 	var got []byte
 	until(t, "the port answers", func() bool {

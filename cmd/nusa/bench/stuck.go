@@ -49,7 +49,7 @@ func (m *run) whyWaiting(ctx context.Context, name string) string {
 	}
 	var all []string
 	for _, p := range j.GetStatus().GetGroups()[groupName].GetPending() {
-		all = append(all, reason.With(p.GetReason(), p.GetMessage()))
+		all = append(all, reason.WithMessage(p.GetReason(), p.GetMessage()))
 	}
 	return strings.Join(all, "; ")
 }

@@ -228,5 +228,5 @@ func why(r nusav1.Reason, message string) string {
 	if text := strings.TrimPrefix(reason.Text(r), "it "); text != "" && strings.Contains(message, text) {
 		return message
 	}
-	return reason.With(r, message)
+	return reason.WithMessage(r, message)
 }

@@ -291,7 +291,7 @@ func (v view) leaving(w io.Writer, n *nusav1.Node) {
 	fmt.Fprintln(w)
 	t := newTable("LEAVING", ">STILL THERE", ">FIT ELSEWHERE", "WHY NO MORE")
 	for _, g := range n.GetLeaving() {
-		t.row(g.GetNamespace()+"/"+g.GetJob()+" "+g.GetGroup(), count(g.GetCount()), count(g.GetFits()), plain(reason.With(g.GetReason(), g.GetMessage())))
+		t.row(g.GetNamespace()+"/"+g.GetJob()+" "+g.GetGroup(), count(g.GetCount()), count(g.GetFits()), plain(reason.WithMessage(g.GetReason(), g.GetMessage())))
 	}
 	t.dropEmpty("WHY NO MORE")
 	t.write(w, v.palette)

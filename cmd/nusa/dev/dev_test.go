@@ -38,7 +38,7 @@ const ports = 500
 // waits for its end.
 func start(t *testing.T, o dev.Options) (dev.Federation, *grpc.ClientConn, func()) {
 	t.Helper()
-	o.Port = freeport.Take(t, ports)
+	o.Port = freeport.Reserve(t, ports)
 	if level := os.Getenv("NUSA_TEST_LOG"); level != "" {
 		logger, err := serve.NewLogger(level, "text", os.Stderr)
 		if err != nil {
@@ -217,7 +217,7 @@ func sameRunning(t *testing.T, conn *grpc.ClientConn, want []*nusav1.Allocation)
 
 // TestRefused: mistakes name the flag and what would do, and start nothing.
 func TestRefused(t *testing.T) {
-	port := freeport.Take(t, 300)
+	port := freeport.Reserve(t, 300)
 	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		t.Fatal(err)
