@@ -23,7 +23,7 @@ type events struct {
 }
 
 // told notes what an agent told of an allocation.
-func (l *leader) told(a state.Told) {
+func (l *leader) told(a state.ReportedChange) {
 	kind := a.State.String()
 	switch {
 	case a.Declined:
@@ -40,13 +40,13 @@ func (l *leader) told(a state.Told) {
 const instanceEvent = "instance."
 
 // toldOf is put into words when an event is read: most are never.
-type toldOf struct{ state.Told }
+type toldOf struct{ state.ReportedChange }
 
 func (t toldOf) String() string {
 	out := fmt.Sprintf("%s[%d] on %s, allocation %.8s, version %d", t.Group, t.Index, t.NodeName, t.ID, t.JobVersion)
 	switch {
-	case t.Anew > 1:
-		out += fmt.Sprintf(", restarts %d to %d", t.Restarts-t.Anew+1, t.Restarts)
+	case t.NewRestarts > 1:
+		out += fmt.Sprintf(", restarts %d to %d", t.Restarts-t.NewRestarts+1, t.Restarts)
 	case t.Restarts > 0:
 		out += fmt.Sprintf(", restart %d", t.Restarts)
 	}

@@ -62,7 +62,7 @@ func (l *leader) explainGroup(in sched.Input, g *state.GroupView) (*nusav1.Group
 	out.Pending = l.reasons(in.View, g)
 	waiting := int32(0)
 	if plan != nil {
-		out.Unplaced, waiting = plan.Lacking(g.Key)
+		out.Unplaced, waiting = plan.PendingCounts(g.Key)
 	}
 	live := map[int32]bool{}
 	placed := int64(0)
@@ -133,7 +133,7 @@ func (l *leader) explainElsewhere(view *state.View, req *nusav1.ExplainRequest) 
 		verdict := &nusav1.RegionVerdict{Region: l.s.cfg.Region.GetName(), Fits: int32(sched.FitCount(in, &g.Ask, maxFit))}
 		e := &nusav1.GroupExplanation{Group: g.Name, Regions: []*nusav1.RegionVerdict{verdict}}
 		if verdict.Fits == 0 {
-			reason, message := sched.WhyNone(in, &g.Ask)
+			reason, message := sched.ExplainNoFit(in, &g.Ask)
 			verdict.Reason, verdict.Message = reasonToWire(reason), message
 			e.Remedy = remedy(in, candidate, g.Name)
 		}
@@ -146,7 +146,7 @@ func (l *leader) explainElsewhere(view *state.View, req *nusav1.ExplainRequest) 
 }
 
 // verdicts are the scheduler's, with how old a node's statistics are.
-func (l *leader) verdicts(vs []sched.Verdict) []*nusav1.NodeVerdict {
+func (l *leader) verdicts(vs []sched.NodeFit) []*nusav1.NodeVerdict {
 	var out []*nusav1.NodeVerdict
 	for _, v := range vs {
 		w := verdictToWire(v)
@@ -198,7 +198,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 			out.Slots = append(out.Slots, slotToWire(s, l.s.cfg.Region.GetName()))
 		}
 		ge := &nusav1.GroupExplanation{Group: g.Key.Group, Desired: g.Wanted}
-		ge.Unplaced, _ = plan.Lacking(g.Key)
+		ge.Unplaced, _ = plan.PendingCounts(g.Key)
 		if candidate.Type == state.System { // its instances are nodes
 			ge.Desired += ge.Unplaced
 			for _, p := range plan.Places {
@@ -250,11 +250,11 @@ func (l *leader) planDiff(view *state.View, stored, spec *nusav1.JobSpec) []*nus
 }
 
 // planned adds the plan's placements to the verdicts.
-func planned(vs []sched.Verdict, plan *sched.Plan, key state.GroupKey) []sched.Verdict {
+func planned(vs []sched.NodeFit, plan *sched.Plan, key state.GroupKey) []sched.NodeFit {
 	for i := range vs {
 		for _, p := range plan.Places {
 			if p.Key == key && p.NodeID == vs[i].NodeID {
-				vs[i].Taken++
+				vs[i].Live++
 			}
 		}
 	}

@@ -94,9 +94,9 @@ const maxLeaving = 64
 // leaving is what is to move away from a node, and why it cannot.
 func (l *leader) leaving(view *state.View, x *state.Node) []*nusav1.LeavingGroup {
 	var out []*nusav1.LeavingGroup
-	all := sched.LeavingOf(l.input(view), x.ID)
+	all := sched.DrainingGroups(l.input(view), x.ID)
 	if len(all) > maxLeaving {
-		slices.SortStableFunc(all, func(a, b sched.Leaving) int { return cmp.Compare(min(len(b.Reason), 1), min(len(a.Reason), 1)) })
+		slices.SortStableFunc(all, func(a, b sched.DrainingGroup) int { return cmp.Compare(min(len(b.Reason), 1), min(len(a.Reason), 1)) })
 		all = all[:maxLeaving]
 	}
 	for _, g := range all {

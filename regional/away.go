@@ -19,11 +19,11 @@ const (
 
 // away are the instances of a group that may still run on lost nodes and fit
 // no other, by the newest plan.
-func (l *leader) away(view *state.View, key state.GroupKey) []accept.Away {
-	return accept.AwayOf(view, key, l.sched.without(key))
+func (l *leader) away(view *state.View, key state.GroupKey) []accept.DisconnectedRange {
+	return accept.Disconnected(view, key, l.sched.without(key))
 }
 
-func awayToWire(group string, away []accept.Away) []*nusav1.AwayInstances {
+func awayToWire(group string, away []accept.DisconnectedRange) []*nusav1.AwayInstances {
 	var out []*nusav1.AwayInstances
 	for _, a := range away {
 		out = append(out, &nusav1.AwayInstances{Group: group, From: a.From, To: a.To, Generation: a.Generation, Node: a.NodeName})
@@ -33,7 +33,7 @@ func awayToWire(group string, away []accept.Away) []*nusav1.AwayInstances {
 
 // awayReasons say of the instances that are away what they wait for: one reason,
 // in the words of the node that is silent for longest.
-func awayReasons(away []accept.Away, now time.Time) []*nusav1.CountedReason {
+func awayReasons(away []accept.DisconnectedRange, now time.Time) []*nusav1.CountedReason {
 	if len(away) == 0 {
 		return nil
 	}

@@ -13,13 +13,13 @@ func TestAwayReasons(t *testing.T) {
 	ago := func(d time.Duration) int64 { return now.Add(-d).UnixNano() }
 	then := " and may still run it (`nusa node remove n1` if it is gone for good)"
 	for _, c := range []struct {
-		away  []accept.Away
+		away  []accept.DisconnectedRange
 		count int32
 		want  string
 	}{
-		{[]accept.Away{{From: 0, To: 1, NodeName: "n1", SinceUnixNano: ago(31 * time.Second)}}, 1, "n1 has been silent for less than a minute" + then},
-		{[]accept.Away{{From: 0, To: 2, NodeName: "n1", SinceUnixNano: ago(5*time.Minute + time.Second)}}, 2, "n1 has been silent for 5m" + then},
-		{[]accept.Away{
+		{[]accept.DisconnectedRange{{From: 0, To: 1, NodeName: "n1", SinceUnixNano: ago(31 * time.Second)}}, 1, "n1 has been silent for less than a minute" + then},
+		{[]accept.DisconnectedRange{{From: 0, To: 2, NodeName: "n1", SinceUnixNano: ago(5*time.Minute + time.Second)}}, 2, "n1 has been silent for 5m" + then},
+		{[]accept.DisconnectedRange{
 			{From: 0, To: 2, NodeName: "n2", SinceUnixNano: ago(time.Minute)}, {From: 4, To: 5, NodeName: "n1", SinceUnixNano: ago(125 * time.Minute)},
 		}, 3, "n1 and 1 more have been silent for 2h5m" + strings.Replace(then, "run it", "run them", 1)},
 	} {

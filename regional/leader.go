@@ -180,7 +180,7 @@ func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return l.uplink.run(ctx) })
 	g.Go(func() error { return l.prober.run(ctx) })
 	g.Go(func() error { return l.askPeers(ctx) })
-	g.Go(func() error { return l.s.quorum.KeepMembers(ctx) })
+	g.Go(func() error { return l.s.quorum.MaintainMembers(ctx) })
 	g.Go(func() error { return l.purge(ctx) })
 	g.Go(func() error { return l.record(ctx) })
 	<-ctx.Done()
@@ -221,7 +221,7 @@ func (l *leader) committed(results []state.Result) {
 		orders = append(orders, r.Orders...)
 		nodes = append(nodes, r.Nodes...)
 		groups = append(groups, r.Groups...)
-		for _, a := range r.Told {
+		for _, a := range r.Reported {
 			l.told(a)
 		}
 		l.purged(r)

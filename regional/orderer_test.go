@@ -40,8 +40,8 @@ func randomly(r *rand.Rand, v reflect.Value) {
 func TestAllocOnTheWire(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	for range 5000 {
-		a := &state.Alloc{Placed: &state.Placed{}, Seat: &state.Seat{}, Grants: &state.Grants{}}
-		for _, part := range []any{a, a.Placed, a.Seat} {
+		a := &state.Alloc{Placement: &state.Placement{}, NodeRef: &state.NodeRef{}, Grants: &state.Grants{}}
+		for _, part := range []any{a, a.Placement, a.NodeRef} {
 			randomly(r, reflect.ValueOf(part).Elem())
 		}
 		a.Desired = []state.Desired{state.Run, state.Stop}[r.Intn(2)]

@@ -43,11 +43,11 @@ func TestOrdersOfOneEntry(t *testing.T) {
 				stored = b.Position
 			}
 		}()
-		orders := []*state.Alloc{{ID: "a1", Seat: &state.Seat{NodeID: "A"}, OrderIndex: 7}}
+		orders := []*state.Alloc{{ID: "a1", NodeRef: &state.NodeRef{NodeID: "A"}, OrderIndex: 7}}
 		for range 500 {
-			orders = append(orders, &state.Alloc{ID: "b", Seat: &state.Seat{NodeID: "B"}, OrderIndex: 7})
+			orders = append(orders, &state.Alloc{ID: "b", NodeRef: &state.NodeRef{NodeID: "B"}, OrderIndex: 7})
 		}
-		orders = append(orders, &state.Alloc{ID: "a2", Seat: &state.Seat{NodeID: "A"}, OrderIndex: 7})
+		orders = append(orders, &state.Alloc{ID: "a2", NodeRef: &state.NodeRef{NodeID: "A"}, OrderIndex: 7})
 		a.ordered(orders)
 		<-done
 		c := n.outbox.Cursor(stored) // the agent comes back

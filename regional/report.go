@@ -116,7 +116,7 @@ func (l *leader) makeReport(subs []subscription) *nusav1.RegionReport {
 	for _, s := range subs {
 		fit := &nusav1.FitCount{Ask: s.hash, Count: int32(sched.FitCount(in, s.ask, maxFit))}
 		if fit.Count == 0 {
-			reason, message := sched.WhyNone(in, s.ask)
+			reason, message := sched.ExplainNoFit(in, s.ask)
 			fit.Reason, fit.Message = reasonToWire(reason), strings.ToValidUTF8(message[:min(len(message), maxWhy)], "")
 		}
 		r.Shape.Fits = append(r.Shape.Fits, fit)

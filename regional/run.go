@@ -212,7 +212,7 @@ func (s *server) run(ctx context.Context) error {
 	start := func(name string, f func(context.Context) error) *part { return startPart(ctx, fail, name, f) }
 	gossips := start("gossip", s.gossip.Run)
 	group := start("group", s.quorum.Run)
-	snapshots := start("snapshots", s.quorum.KeepSnapshots)
+	snapshots := start("snapshots", s.quorum.TakeSnapshots)
 	watch := start("watch", s.watch)
 	probes := start("probe responder", s.responder.Run)
 	calls := start("API", s.serve.Run)

@@ -162,7 +162,7 @@ func (ss *agentSession) register(ctx context.Context) error {
 	ss.hello.Inventory = nil // the state has it; here it would be twice the size
 	old, known := ss.l.s.fsm.View().Node(n.ID)
 	if known && old.Status == state.NodeReady && old.Name == n.Name && old.Address == n.Address && bytes.Equal(old.Inventory, n.Inventory) &&
-		old.VolumesSaid == n.VolumesSaid { // an earlier version kept the bytes and did not read them
+		old.VolumesReported == n.VolumesReported { // an earlier version kept the bytes and did not read them
 		return nil
 	}
 	if _, err := ss.l.do(ctx, state.Command{UpsertNode: &state.UpsertNode{Node: n}}); err != nil {

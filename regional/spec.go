@@ -153,10 +153,10 @@ func nodeOf(hello *nusav1.AgentHello) state.Node {
 			CPUModel: facts.GetCpuModel(), CPUCores: facts.GetCpuCores(), MemoryBytes: facts.GetMemoryBytes(),
 			AgentVersion: inv.GetVersion(),
 		},
-		Inventory:    raw,
-		VolumesAllow: inv.GetVolumesAllow().GetFolders(),
-		VolumesSaid:  inv.GetVolumesAllow() != nil,
-		Status:       state.NodeReady,
+		Inventory:       raw,
+		VolumesAllow:    inv.GetVolumesAllow().GetFolders(),
+		VolumesReported: inv.GetVolumesAllow() != nil,
+		Status:          state.NodeReady,
 	}
 	for _, d := range inv.GetDrivers() {
 		n.Drivers = append(n.Drivers, state.Driver{Name: d.GetName(), Healthy: d.GetHealthy(), Capabilities: d.GetCapabilities()})

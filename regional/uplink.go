@@ -396,7 +396,7 @@ func applyOrders(view *state.View, change link.Change[*nusav1.SlotOrder]) []*sta
 			Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(), From: s.GetFrom(), To: s.GetTo(),
 			Generation: s.GetGeneration(), Revision: w.GetRevision(), JobVersion: s.GetJobVersion(), Run: s.GetRun(),
 			Desired: state.Desired(s.GetDesired()), State: state.SlotState(s.GetState()),
-			HoldNano: int64(min(max(s.GetHold().AsDuration(), 0), maxHold)), UnlessHeard: s.GetUnlessHeard(),
+			HoldNano: int64(min(max(s.GetHold().AsDuration(), 0), maxHold)), UnlessConnected: s.GetUnlessHeard(),
 		}}
 		v := version{order.Slot.Key().JobKey(), s.GetJobVersion()}
 		have, held := view.Job(v.key, v.version)

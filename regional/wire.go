@@ -103,7 +103,7 @@ func jobName(name string, local bool, region string) string {
 
 func allocToWire(a *state.Alloc, region string) *nusav1.Allocation {
 	out := orderedAlloc(a, region)
-	out.State = nusav1.AllocState(a.Shown())
+	out.State = nusav1.AllocState(a.DisplayState())
 	out.Reason, out.Message = reasonToWire(a.Reason), a.Message
 	out.Tasks = tasksFromStore(a.Tasks)
 	out.Created, out.Modified = stamp(a.CreatedUnixNano), stamp(a.ModifiedUnixNano)
@@ -150,9 +150,9 @@ func (l *leader) nodeToWire(view *state.View, n *state.Node) *nusav1.Node {
 	return out
 }
 
-func verdictToWire(v sched.Verdict) *nusav1.NodeVerdict {
+func verdictToWire(v sched.NodeFit) *nusav1.NodeVerdict {
 	out := &nusav1.NodeVerdict{
-		NodeId: v.NodeID, NodeName: v.NodeName, Taken: v.Taken,
+		NodeId: v.NodeID, NodeName: v.NodeName, Taken: v.Live,
 		Reason: reasonToWire(v.Reason), Message: v.Message, Score: v.Score,
 	}
 	for _, t := range v.Terms {

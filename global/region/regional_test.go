@@ -61,9 +61,9 @@ func (r *realRegion) order(position int64, slots []region.Slot) {
 			Slot: state.Slot{
 				Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: int32(s.From), To: int32(s.To),
 				Generation: s.Generation, Revision: s.Revision, JobVersion: s.JobVersion,
-				Desired:     map[region.Desired]state.Desired{region.DesiredRun: state.Run, region.DesiredStop: state.Stop, region.DesiredRevoke: state.Revoke}[s.Desired],
-				UnlessHeard: s.UnlessHeard,
-				State:       map[region.SlotState]state.SlotState{region.Offered: state.SlotOffered, region.Accepted: state.SlotAccepted, region.Done: state.SlotDone}[s.State],
+				Desired:         map[region.Desired]state.Desired{region.DesiredRun: state.Run, region.DesiredStop: state.Stop, region.DesiredRevoke: state.Revoke}[s.Desired],
+				UnlessConnected: s.UnlessHeard,
+				State:           map[region.SlotState]state.SlotState{region.Offered: state.SlotOffered, region.Accepted: state.SlotAccepted, region.Done: state.SlotDone}[s.State],
 			},
 			// A version with another hash restarts what runs, one with the same does not.
 			Job: &state.Job{Version: s.JobVersion, Type: r.typ, Groups: []state.Group{{

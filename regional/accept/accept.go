@@ -105,7 +105,7 @@ func (in *Input) grace(s *state.Slot, u *sched.Unplaced, index int32) int64 {
 	if u.Never || u.Reason == state.ReasonDeclined {
 		return 0
 	}
-	since := max(s.CommittedUnixNano, in.View.Instance(u.Key, index).FreedUnixNano)
+	since := max(s.CommittedUnixNano, in.View.Instance(u.Key, index).EndedUnixNano)
 	return max(since+int64(in.Grace), s.CommittedUnixNano+s.HoldNano) - in.NowUnixNano
 }
 
@@ -172,12 +172,12 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 // of, and are. The rest of the slot is another one once they are the region's
 // again, and is answered then.
 func kept(view *state.View, s *state.Slot) []state.Answer {
-	if s.Desired != state.Revoke || !s.UnlessHeard {
+	if s.Desired != state.Revoke || !s.UnlessConnected {
 		return nil
 	}
 	var out []state.Answer
 	for i := s.From; i < s.To; i++ {
-		if !view.Keeps(s, i) {
+		if !view.ExemptFromRevoke(s, i) {
 			continue
 		}
 		if k := len(out) - 1; k >= 0 && out[k].To == i {

@@ -5,12 +5,12 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Away are instances From ≤ i < To of a slot that no node takes now, while an
+// DisconnectedRange are instances From ≤ i < To of a slot that no node takes now, while an
 // earlier attempt of them may still run on a lost node. They are not given
 // back: when the node is heard again they go on, as disconnect.reconcile says.
 // The global tier is told of them, and revokes them once another region has
 // room.
-type Away struct {
+type DisconnectedRange struct {
 	From, To   int32
 	Generation int64
 	NodeName   string
@@ -18,9 +18,9 @@ type Away struct {
 	SinceUnixNano int64
 }
 
-// AwayOf are the instances of a group that are away, ascending, by what a plan
+// Disconnected are the instances of a group that are away, ascending, by what a plan
 // over the view (or an earlier one) could not place.
-func AwayOf(view *state.View, key state.GroupKey, unplaced []sched.Unplaced) []Away {
+func Disconnected(view *state.View, key state.GroupKey, unplaced []sched.Unplaced) []DisconnectedRange {
 	if len(unplaced) == 0 {
 		return nil
 	}
@@ -28,7 +28,7 @@ func AwayOf(view *state.View, key state.GroupKey, unplaced []sched.Unplaced) []A
 	if !ok {
 		return nil
 	}
-	var out []Away
+	var out []DisconnectedRange
 	last := int32(-1)
 	for a := range view.GroupAllocs(key) {
 		if a.Index == last || !a.Live() || !a.Disconnected {
@@ -40,7 +40,7 @@ func AwayOf(view *state.View, key state.GroupKey, unplaced []sched.Unplaced) []A
 		if s == nil || n == nil || !s.Wants(a.Index) || !lacks(unplaced, s, a.Index) {
 			continue
 		}
-		next := Away{a.Index, a.Index + 1, s.Generation, n.Name, n.StatusUnixNano}
+		next := DisconnectedRange{a.Index, a.Index + 1, s.Generation, n.Name, n.StatusUnixNano}
 		if k := len(out) - 1; k >= 0 && out[k].To == a.Index && out[k].Generation == s.Generation && out[k].NodeName == n.Name {
 			out[k].To++
 			continue

@@ -53,7 +53,7 @@ func TestAway(t *testing.T) {
 				c.do(r)
 			}
 			var got []string
-			for _, a := range AwayOf(r.Snapshot(), key, c.unplaced) {
+			for _, a := range Disconnected(r.Snapshot(), key, c.unplaced) {
 				got = append(got, fmt.Sprintf("%d-%d %s", a.From, a.To, a.NodeName))
 				if a.Generation != 5 || a.SinceUnixNano != r.now {
 					t.Errorf("%+v", a)

@@ -136,8 +136,8 @@ func (g *Group) Run(ctx context.Context) error {
 	}
 	grp, ctx := errgroup.WithContext(ctx)
 	grp.Go(func() error { return g.tr.run(ctx) })
-	grp.Go(func() error { g.keepJoined(ctx); return nil })
-	grp.Go(func() error { g.keepPublished(ctx); return nil })
+	grp.Go(func() error { g.rejoin(ctx); return nil })
+	grp.Go(func() error { g.publish(ctx); return nil })
 	grp.Go(func() error {
 		<-ctx.Done()
 		// A leave is broadcast best effort: others need not wait for their
@@ -189,12 +189,12 @@ func (g *Group) create(ctx context.Context, id string) error {
 	return err
 }
 
-// keepJoined contacts the configured addresses until one answers, and later
+// rejoin contacts the configured addresses until one answers, and later
 // whichever known address is not among the living.
-func (g *Group) keepJoined(ctx context.Context) {
+func (g *Group) rejoin(ctx context.Context) {
 	wait := 50 * time.Millisecond
 	for {
-		missing := g.missing()
+		missing := g.missingAddresses()
 		if len(missing) > 0 {
 			if _, err := g.ml.Join(missing); err != nil && ctx.Err() == nil && len(g.alive()) <= 1 {
 				g.cfg.Logger.Debug("cannot join the gossip group yet", "addresses", missing, "error", err)
@@ -214,8 +214,8 @@ func (g *Group) keepJoined(ctx context.Context) {
 	}
 }
 
-// missing are addresses to try: configured or once seen, and not alive now.
-func (g *Group) missing() []string {
+// missingAddresses are addresses to try: configured or once seen, and not alive now.
+func (g *Group) missingAddresses() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	want := map[string]bool{}
@@ -234,16 +234,16 @@ func (g *Group) missing() []string {
 	return slices.Sorted(maps.Keys(want))
 }
 
-// Unanswered are the gossip addresses, configured or once seen, at which no
+// Missing are the gossip addresses, configured or once seen, at which no
 // server is alive now; sorted.
-func (g *Group) Unanswered() []string { return g.missing() }
+func (g *Group) Missing() []string { return g.missingAddresses() }
 
 func (g *Group) alive() []Member {
 	return slices.DeleteFunc(g.Members(), func(m Member) bool { return !m.Alive })
 }
 
-// keepPublished sends changed metadata of this server.
-func (g *Group) keepPublished(ctx context.Context) {
+// publish sends changed metadata of this server.
+func (g *Group) publish(ctx context.Context) {
 	sent := g.Local()
 	for {
 		changed := g.Changed()

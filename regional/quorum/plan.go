@@ -54,8 +54,8 @@ type Peer struct {
 	Bootstrapped bool
 }
 
-// stranger says that the server has the log of another group.
-func (p Peer) stranger(cluster string) bool { return p.Bootstrapped && p.Cluster != cluster }
+// foreign says that the server has the log of another group.
+func (p Peer) foreign(cluster string) bool { return p.Bootstrapped && p.Cluster != cluster }
 
 // View is everything that a membership plan depends on.
 type View struct {
@@ -78,7 +78,7 @@ type View struct {
 // server is removed first and its replacement added then: in between the group
 // tolerates no less than it did with a dead member.
 func Plan(v View) []Change {
-	s := look(v)
+	s := newSurvey(v)
 	out := s.removals(v)
 	for _, x := range v.Servers {
 		if p := s.peers[x.ID]; p.Alive && p.Addr != "" && p.Addr != x.Addr {
@@ -116,7 +116,7 @@ func (s *survey) unsure(v View) bool {
 	return slices.ContainsFunc(s.dead, func(id string) bool { return !s.superseded[id] && s.silent[id] < v.ReplaceAfter })
 }
 
-func look(v View) *survey {
+func newSurvey(v View) *survey {
 	s := &survey{peers: map[string]Peer{}, superseded: map[string]bool{}, silent: map[string]time.Duration{}, count: len(v.Servers)}
 	for _, p := range v.Peers {
 		s.peers[p.ID] = p
@@ -141,7 +141,7 @@ func look(v View) *survey {
 		s.dead = append(s.dead, x.ID)
 	}
 	for _, p := range v.Peers {
-		if !voters[p.ID] && p.Alive && !p.stranger(v.Cluster) {
+		if !voters[p.ID] && p.Alive && !p.foreign(v.Cluster) {
 			s.joiners = append(s.joiners, p.ID)
 		}
 	}

@@ -97,16 +97,16 @@ func Open(cfg Config) (*Group, error) {
 		return nil, errors.Join(fmt.Errorf("start Raft: %w", err), g.trans.Close(), st.close())
 	}
 	book.raft.Store(g.Raft)
-	if err := g.hurry(); err != nil {
+	if err := g.electSoleVoter(); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
 }
 
-// hurry lets a server that is its group's only voter stand at once: there is
+// electSoleVoter lets a server that is its group's only voter stand at once: there is
 // nobody whose heartbeat it could wait for. Told of a shorter timeout, Raft looks
 // again whether it should stand.
-func (g *Group) hurry() error {
+func (g *Group) electSoleVoter() error {
 	voters := g.GetConfiguration().Configuration().Servers
 	if len(voters) != 1 || voters[0].ID != raft.ServerID(g.cfg.ID) || voters[0].Suffrage != raft.Voter {
 		return nil
@@ -174,14 +174,14 @@ func (g *Group) Run(ctx context.Context) error {
 	defer g.DeregisterObserver(obs)
 	retry := time.NewTicker(time.Second)
 	defer retry.Stop()
-	var wait patience
+	var wait waitReport
 	for {
 		changed := g.cfg.Gossip.Changed()
 		formation, err := g.form()
 		if err != nil {
 			return err
 		}
-		g.complain(&wait, formation)
+		g.reportWaiting(&wait, formation)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -232,9 +232,9 @@ func (g *Group) form() (Formation, error) {
 	return f, g.cfg.Gossip.SetLocal(next)
 }
 
-// KeepMembers brings the Raft configuration in line with gossip, again and
+// MaintainMembers brings the Raft configuration in line with gossip, again and
 // again, until ctx ends. Only the leader may run it.
-func (g *Group) KeepMembers(ctx context.Context) error {
+func (g *Group) MaintainMembers(ctx context.Context) error {
 	began := time.Now()
 	tick := time.NewTicker(max(g.cfg.ReplaceAfter/4, 100*time.Millisecond))
 	defer tick.Stop()
@@ -243,13 +243,13 @@ func (g *Group) KeepMembers(ctx context.Context) error {
 		changed := g.cfg.Gossip.Changed()
 		view := g.view(began)
 		for _, p := range view.Peers {
-			if p.Alive && p.Cluster != "" && p.stranger(view.Cluster) && !strangers[p.ID] {
+			if p.Alive && p.Cluster != "" && p.foreign(view.Cluster) && !strangers[p.ID] {
 				strangers[p.ID] = true
 				g.cfg.Logger.Warn("a server of another cluster gossips here: give it an empty data directory, or another region's name", "server", p.ID, "cluster", p.Cluster)
 			}
 		}
 		for _, c := range Plan(view) {
-			if err := g.carryOut(c); err != nil {
+			if err := g.applyChange(c); err != nil {
 				// The next round plans anew from what is then true.
 				g.cfg.Logger.Warn("membership change failed", "change", c.String(), "error", err)
 				break
@@ -284,7 +284,7 @@ func (g *Group) view(began time.Time) View {
 	return v
 }
 
-func (g *Group) carryOut(c Change) error {
+func (g *Group) applyChange(c Change) error {
 	const wait = 5 * time.Second
 	if c.Op == Remove {
 		return g.RemoveServer(raft.ServerID(c.ID), 0, wait).Error()

@@ -55,9 +55,9 @@ func (m *meter) Restore(r io.ReadCloser) error {
 	return m.FSM.Restore(r)
 }
 
-// KeepSnapshots takes a snapshot whenever enough was applied since the latest,
+// TakeSnapshots takes a snapshot whenever enough was applied since the latest,
 // until ctx ends.
-func (g *Group) KeepSnapshots(ctx context.Context) error {
+func (g *Group) TakeSnapshots(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():

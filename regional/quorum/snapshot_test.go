@@ -40,7 +40,7 @@ func TestSnapshotByBytes(t *testing.T) {
 		}()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- g.KeepSnapshots(ctx) }()
+		go func() { done <- g.TakeSnapshots(ctx) }()
 		if err := g.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{ID: "a", Address: "a"}}}).Error(); err != nil {
 			t.Fatal(err)
 		}

@@ -8,37 +8,37 @@ import (
 )
 
 const (
-	// firstWord is how long a server waits for others before it says so: what an
+	// firstReport is how long a server waits for others before it says so: what an
 	// election or a start of all of them takes needs no word.
-	firstWord = 3 * time.Second
-	// sayEvery is how often it says it again.
-	sayEvery = 10 * time.Second
+	firstReport = 3 * time.Second
+	// repeatEvery is how often it says it again.
+	repeatEvery = 10 * time.Second
 )
 
-// patience says when it is time to speak of a wait.
-type patience struct {
-	since, said time.Time
+// waitReport says when it is time to speak of a wait.
+type waitReport struct {
+	since, reported time.Time
 }
 
 // due notes whether the server waits, and answers whether to say so now.
-func (p *patience) due(waiting bool, now time.Time) bool {
+func (p *waitReport) due(waiting bool, now time.Time) bool {
 	if !waiting {
-		*p = patience{}
+		*p = waitReport{}
 		return false
 	}
 	if p.since.IsZero() {
 		p.since = now
 	}
-	if now.Sub(p.since) < firstWord || !p.said.IsZero() && now.Sub(p.said) < sayEvery {
+	if now.Sub(p.since) < firstReport || !p.reported.IsZero() && now.Sub(p.reported) < repeatEvery {
 		return false
 	}
-	p.said = now
+	p.reported = now
 	return true
 }
 
-// complain says now and then why there is no master: no group could be formed
+// reportWaiting says now and then why there is no master: no group could be formed
 // yet, or too few of its voters are there.
-func (g *Group) complain(p *patience, f Formation) {
+func (g *Group) reportWaiting(p *waitReport, f Formation) {
 	leader, _ := g.LeaderWithID()
 	if !p.due(leader == "", time.Now()) {
 		return
@@ -59,7 +59,7 @@ func (g *Group) complain(p *patience, f Formation) {
 		}
 		g.cfg.Logger.Warn("waiting for servers to form the region's group with: no jobs can be taken yet",
 			"found", found, "expect", g.cfg.Expect, "missing", max(0, g.cfg.Expect-len(found)),
-			"no_answer_from", g.cfg.Gossip.Unanswered(), "reason", f.Why, "todo", todo)
+			"no_answer_from", g.cfg.Gossip.Missing(), "reason", f.Why, "todo", todo)
 		return
 	}
 	here, missing := present(voters, names)
@@ -70,7 +70,7 @@ func (g *Group) complain(p *patience, f Formation) {
 	}
 	g.cfg.Logger.Warn("the region has no quorum: nothing can be decided, what runs goes on",
 		"voters", len(voters), "needed", majority(len(voters)), "here", here, "missing", missing,
-		"no_answer_from", g.cfg.Gossip.Unanswered(),
+		"no_answer_from", g.cfg.Gossip.Missing(),
 		"todo", "start the missing servers again with their data directories; this one must be able to reach them")
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 func TestPatience(t *testing.T) {
-	var p patience
+	var p waitReport
 	start := time.Unix(1000, 0)
 	for _, step := range []struct {
 		after         time.Duration

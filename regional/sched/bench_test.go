@@ -138,8 +138,8 @@ func BenchmarkKept(b *testing.B) {
 			planner := sched.NewPlanner()
 			b.ReportAllocs()
 			for b.Loop() {
-				if p := planner.Make(in); len(p.Places) != 1 || len(p.Kept) != 4 {
-					b.Fatalf("%d placed, %d nodes kept", len(p.Places), len(p.Kept))
+				if p := planner.Make(in); len(p.Places) != 1 || len(p.Reserved) != 4 {
+					b.Fatalf("%d placed, %d nodes kept", len(p.Places), len(p.Reserved))
 				}
 			}
 		})

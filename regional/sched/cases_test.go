@@ -84,7 +84,7 @@ func spoke(seen map[string]int, in sched.Input, p *sched.Plan) {
 		count("placed: system", job.Type == state.System)
 		count("placed: beside another group of its job", len(job.Groups) > 1)
 		count("placed: failed before", in.View.Instance(pl.Key, pl.Index).Failures > 0)
-		count("placed: while nodes are kept", len(p.Kept) > 0)
+		count("placed: while nodes are kept", len(p.Reserved) > 0)
 		for _, port := range ask.Ports {
 			count("placed: static port", port.Static > 0)
 			count("placed: dynamic port", port.Static == 0)
@@ -103,7 +103,7 @@ func spoke(seen map[string]int, in sched.Input, p *sched.Plan) {
 			count("unplaced: "+string(c.Reason), true)
 		}
 	}
-	seen["kept"] += len(p.Kept)
+	seen["kept"] += len(p.Reserved)
 	seen["stopped"] += len(p.Stops)
 }
 

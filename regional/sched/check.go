@@ -39,14 +39,14 @@ func Check(in Input, p *Plan) error {
 
 // checkKept looks for placements on nodes that are kept for earlier groups.
 func checkKept(in Input, p *Plan) error {
-	if len(p.Kept) == 0 {
+	if len(p.Reserved) == 0 {
 		return nil
 	}
 	order := map[state.GroupKey]int{}
-	for g := range in.View.Unsettled() {
+	for g := range in.View.Undecided() {
 		order[g.Key] = len(order)
 	}
-	for _, k := range p.Kept {
+	for _, k := range p.Reserved {
 		for i := range p.Places {
 			if pl := &p.Places[i]; pl.NodeID == k.NodeID && order[pl.Key] > order[k.Key] {
 				return fmt.Errorf("%w: %s[%d] on %s, which is kept for %s[%d]", ErrPlan, pl.Key, pl.Index, k.NodeName, k.Key, k.Index)

@@ -20,16 +20,16 @@ const BusyMemory = 5 * time.Second
 // when; nil once the memory is over. A node that came back since is asked
 // again: an agent that declined because it was leaving is another one now.
 func (in *Input) excluded(inst *state.Instance) ([]string, int64) {
-	until := inst.FreedUnixNano + int64(DeclineMemory)
+	until := inst.EndedUnixNano + int64(DeclineMemory)
 	if inst.Reason == state.ReasonAgentBusy {
-		until = inst.FreedUnixNano + int64(BusyMemory)
+		until = inst.EndedUnixNano + int64(BusyMemory)
 	}
 	if len(inst.Declined) == 0 || in.NowUnixNano >= until {
 		return nil, 0
 	}
 	back := func(id string) bool {
 		n, ok := in.View.Node(id)
-		return ok && n.Status == state.NodeReady && n.StatusUnixNano > inst.FreedUnixNano
+		return ok && n.Status == state.NodeReady && n.StatusUnixNano > inst.EndedUnixNano
 	}
 	if !slices.ContainsFunc(inst.Declined, back) {
 		return inst.Declined, until
@@ -73,14 +73,14 @@ func (k *Planner) Make(in Input) *Plan {
 	}
 	defer k.forget()
 	p := &planner{Planner: k, in: in, plan: &Plan{}}
-	for g := range in.View.Unsettled() {
+	for g := range in.View.Undecided() {
 		p.group(g)
 		if p.plan.More = p.plan.More || len(p.plan.Places) >= in.MaxPlaces; p.plan.More {
 			break
 		}
 	}
 	if p.heard > 0 {
-		p.plan.Kept = p.nodes.kept
+		p.plan.Reserved = p.nodes.kept
 	}
 	if p.wakeAt > 0 {
 		p.plan.Wake = time.Duration(p.wakeAt - in.NowUnixNano)

@@ -8,12 +8,12 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Verdict says how a node fares for an instance of a group: one that it has
+// NodeFit says how a node fares for an instance of a group: one that it has
 // already is scored without itself, as when it was placed.
-type Verdict struct {
+type NodeFit struct {
 	NodeID   string
 	NodeName string
-	Taken    int32 // live instances of the group there
+	Live     int32 // live instances of the group there
 	// Reason is empty where the node would do. One that has instances has a
 	// reason only if others wait that it does not take, or if it would no longer
 	// do for its own.
@@ -26,7 +26,7 @@ type Verdict struct {
 // Explain answers for every node that did not leave, best first, the refused
 // ones after them by id. Nil when the group is not held. It looks at each node by itself, without
 // the index that Make uses.
-func Explain(in Input, key state.GroupKey) []Verdict {
+func Explain(in Input, key state.GroupKey) []NodeFit {
 	g, ok := in.View.Group(key)
 	if !ok || len(g.Slots) == 0 {
 		return nil
@@ -44,7 +44,7 @@ func Explain(in Input, key state.GroupKey) []Verdict {
 
 // ExplainAsk is Explain for a job that need not be stored: a dry run. Live
 // instances of a stored job of that name count.
-func ExplainAsk(in Input, job *state.Job, group string) []Verdict {
+func ExplainAsk(in Input, job *state.Job, group string) []NodeFit {
 	spec := job.Group(group)
 	if spec == nil {
 		return nil
@@ -65,7 +65,7 @@ func ExplainAsk(in Input, job *state.Job, group string) []Verdict {
 		e.burdens(in, key)
 	}
 	t.kept, e.own = keptBefore(in, key, job.Priority)
-	out := make([]Verdict, 0, len(t.nodes))
+	out := make([]NodeFit, 0, len(t.nodes))
 	for i := range t.nodes {
 		if n := &t.nodes[i]; n.Status != state.NodeLeft || e.here[n.ID] > 0 {
 			v := e.verdict(n)
@@ -73,8 +73,8 @@ func ExplainAsk(in Input, job *state.Job, group string) []Verdict {
 			out = append(out, v)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Verdict) int {
-		ab, bb := a.Taken > 0 || a.Reason == "", b.Taken > 0 || b.Reason == ""
+	slices.SortStableFunc(out, func(a, b NodeFit) int {
+		ab, bb := a.Live > 0 || a.Reason == "", b.Live > 0 || b.Reason == ""
 		switch {
 		case ab && bb:
 			return cmp.Compare(b.Score, a.Score)
@@ -100,12 +100,12 @@ type explainer struct {
 	declined map[string]string
 	failed   map[string]int
 	// own are the nodes that are kept for the group's own instances.
-	own []Kept
+	own []ReservedNode
 }
 
 // withKept is a verdict's message with what the node is kept for, where that is
 // not what is said already.
-func (e *explainer) withKept(n *node, v Verdict) string {
+func (e *explainer) withKept(n *node, v NodeFit) string {
 	said := v.Message
 	also := func(text string) {
 		if said != "" {
@@ -126,8 +126,8 @@ func (e *explainer) withKept(n *node, v Verdict) string {
 }
 
 // verdict is about one more instance, or the one that the node has.
-func (e *explainer) verdict(n *node) Verdict {
-	v := Verdict{NodeID: n.ID, NodeName: n.Name, Taken: e.here[n.ID]}
+func (e *explainer) verdict(n *node) NodeFit {
+	v := NodeFit{NodeID: n.ID, NodeName: n.Name, Live: e.here[n.ID]}
 	refuse := func(n *node, r state.Reason) { v.Reason, v.Message = r, e.describe(n, r) }
 	if r := e.refuseStatus(n); r != "" {
 		refuse(n, r)
@@ -143,8 +143,8 @@ func (e *explainer) verdict(n *node) Verdict {
 		refuse(n, r)
 		return v
 	}
-	seen, here, there := n, v.Taken, e.there[e.value(n)]
-	if v.Taken > 0 {
+	seen, here, there := n, v.Live, e.there[e.value(n)]
+	if v.Live > 0 {
 		seen, here, there = without(n, e.last[n.ID]), here-1, there-1
 	}
 	if r := e.refuseRoom(seen); r != "" {
@@ -152,7 +152,7 @@ func (e *explainer) verdict(n *node) Verdict {
 		return v
 	}
 	r := state.Reason("")
-	if v.Taken > 0 && e.waits {
+	if v.Live > 0 && e.waits {
 		r = e.refuseRoom(n)
 	}
 	switch {
@@ -160,7 +160,7 @@ func (e *explainer) verdict(n *node) Verdict {
 		refuse(n, r)
 	case e.declined[n.ID] != "":
 		v.Reason, v.Message = state.ReasonDeclined, e.declined[n.ID]
-	case (v.Taken == 0 || e.waits) && e.table.keeps(n.pos) != nil:
+	case (v.Live == 0 || e.waits) && e.table.keeps(n.pos) != nil:
 		refuse(n, state.ReasonReserved)
 	}
 	v.Terms = e.terms(nil, seen, e.affinity(seen), here, there, strconv.Quote(e.value(n)))
@@ -230,7 +230,7 @@ func (e *explainer) burdens(in Input, key state.GroupKey) {
 				missing--
 			}
 			continue
-		case inst.FreedUnixNano == 0 || live[inst.Index]:
+		case inst.EndedUnixNano == 0 || live[inst.Index]:
 			continue
 		}
 		for _, b := range in.blamed(key, inst) {

@@ -45,7 +45,7 @@ func judgePlan(t *rapid.T, in sched.Input, p *sched.Plan) *judge {
 		j.apply(c)
 	}
 	places, unplaced := p.Places, slices.Clone(p.Unplaced)
-	for g := range in.View.Unsettled() {
+	for g := range in.View.Undecided() {
 		for len(places) > 0 && places[0].Key == g.Key {
 			j.place(&places[0])
 			places = places[1:]
@@ -71,7 +71,7 @@ func judgePlan(t *rapid.T, in sched.Input, p *sched.Plan) *judge {
 	for _, u := range p.Unplaced {
 		j.remedy(u)
 	}
-	for i, k := range p.Kept {
+	for i, k := range p.Reserved {
 		if i >= len(j.kept) || (keeper{k.NodeID, k.Key, k.Index, j.kept[i].priority, k.Waited, k.UntilUnixNano}) != j.kept[i] ||
 			k.SinceUnixNano != in.NowUnixNano-int64(k.Waited) {
 			t.Fatalf("%+v is kept, the oracle keeps %+v\n%s", k, j.kept, p)
@@ -234,7 +234,7 @@ func (j *judge) claim(view *state.View, g *state.GroupView, unplaced []sched.Unp
 // gone is when the newest attempt ended, or was to be replaced because its node
 // was lost.
 func (j *judge) gone(spec *state.Group, key state.GroupKey, index int32) int64 {
-	gone := j.in.View.Instance(key, index).FreedUnixNano
+	gone := j.in.View.Instance(key, index).EndedUnixNano
 	for a := range j.in.View.InstanceAllocs(key, index) {
 		n, ok := j.in.View.Node(a.NodeID)
 		if !ok || !a.Live() {
@@ -257,7 +257,7 @@ func (j *judge) gone(spec *state.Group, key state.GroupKey, index int32) int64 {
 func (w *world) judgeExplain(j *judge) {
 	t, in := j.T, j.in
 	unsettled := map[state.GroupKey]int{}
-	for g := range in.View.Unsettled() {
+	for g := range in.View.Undecided() {
 		unsettled[g.Key] = len(unsettled) + 1
 	}
 	for g := range in.View.Groups() {
@@ -290,7 +290,7 @@ func (w *world) judgeExplain(j *judge) {
 				}
 			}
 			switch {
-			case v.Taken != taken:
+			case v.Live != taken:
 			case ok && math.Abs(s-v.Score) > 1e-9:
 			case !ok && v.Reason == "":
 			case v.Reason == state.ReasonReserved && !kept:

@@ -37,7 +37,7 @@ func TestMoreKindsOfAsksThanAreKept(t *testing.T) {
 		if diff := plan.Diff(sched.Make(in)); diff != "" {
 			t.Fatalf("round %d:\n%s", round, diff)
 		}
-		kept += len(plan.Kept)
+		kept += len(plan.Reserved)
 		for _, c := range plan.Commands(func() string { ids++; return fmt.Sprint("a-", ids) }, 1000) {
 			s.Apply(s.Index()+1, state.Command{ApplyPlan: &c, NowUnixNano: now})
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Leaving is what of a group is still on a node that is being drained.
-type Leaving struct {
+// DrainingGroup is what of a group is still on a node that is being drained.
+type DrainingGroup struct {
 	Key state.GroupKey
 	// Count is how many instances are still there, Fits how many of them the
 	// region's other nodes take now, beside those of the groups before this one.
@@ -20,13 +20,13 @@ type Leaving struct {
 	Message string
 }
 
-// LeavingOf answers for every group of which instances are to move away from a
+// DrainingGroups answers for every group of which instances are to move away from a
 // node: those that run and those that are being stopped for it. System jobs end
 // there, and what nobody wants does too. Groups by priority, then by name. Where
 // an instance would go best is not asked: the first node that takes it has it.
-func LeavingOf(in Input, nodeID string) []Leaving {
+func DrainingGroups(in Input, nodeID string) []DrainingGroup {
 	type moving struct {
-		Leaving
+		DrainingGroup
 		job  *state.Job
 		lost bool
 	}
@@ -49,7 +49,7 @@ func LeavingOf(in Input, nodeID string) []Leaving {
 		}
 		m := groups[a.Key()]
 		if m == nil {
-			m = &moving{Leaving: Leaving{Key: a.Key()}, job: job}
+			m = &moving{DrainingGroup: DrainingGroup{Key: a.Key()}, job: job}
 			groups[a.Key()] = m
 		}
 		m.Count++
@@ -63,7 +63,7 @@ func LeavingOf(in Input, nodeID string) []Leaving {
 		return cmp.Or(cmp.Compare(b.job.Priority, a.job.Priority), strings.Compare(a.Key.String(), b.Key.String()))
 	})
 	t := newTable(in.View)
-	out := make([]Leaving, 0, len(order))
+	out := make([]DrainingGroup, 0, len(order))
 	for _, m := range order {
 		c := newClass(t, in.Funcs, &m.job.Group(m.Key.Group).Ask, m.Key.JobKey())
 		if m.lost {
@@ -71,13 +71,13 @@ func LeavingOf(in Input, nodeID string) []Leaving {
 		} else {
 			m.fit(c)
 		}
-		out = append(out, m.Leaving)
+		out = append(out, m.DrainingGroup)
 	}
 	return out
 }
 
 // fit puts the instances on the nodes of the class's table.
-func (l *Leaving) fit(c *class) {
+func (l *DrainingGroup) fit(c *class) {
 	for i := 0; i < len(c.table.nodes) && l.Fits < l.Count; {
 		n := &c.table.nodes[i]
 		if c.refuse(n) != "" {

@@ -93,7 +93,7 @@ func (d *decision) stopUnwanted() {
 // before that: then no stop may wait there for it.
 func (d *decision) mayStay(index int32) bool {
 	return slices.ContainsFunc(d.g.Slots, func(s *state.Slot) bool {
-		return s.Desired == state.Revoke && s.UnlessHeard && index >= s.From && index < s.To
+		return s.Desired == state.Revoke && s.UnlessConnected && index >= s.From && index < s.To
 	})
 }
 
@@ -126,7 +126,7 @@ func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
 	switch {
 	case covers != nil && covers.Desired == state.Stop:
 		return state.ReasonStoppedByUser, "the job was stopped or scaled down"
-	case covers != nil && d.in.View.Keeps(covers, a.Index):
+	case covers != nil && d.in.View.ExemptFromRevoke(covers, a.Index):
 		return "", "" // it is heard of
 	case covers != nil && covers.Desired == state.Revoke:
 		return state.ReasonRevoked, "the slot was taken back"

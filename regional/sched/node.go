@@ -46,7 +46,7 @@ type table struct {
 	// with it.
 	changed []int32
 	// kept are the nodes that the plan in the making keeps.
-	kept []Kept
+	kept []ReservedNode
 	// settled is how much of changed is older than the plan in the making, and
 	// updates how many views there were.
 	settled int

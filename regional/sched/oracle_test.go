@@ -139,7 +139,7 @@ func (o *oracle) suits(n *state.Node) bool {
 		}
 	}
 	for _, v := range o.ask.Volumes {
-		has := !n.VolumesSaid
+		has := !n.VolumesReported
 		for _, dir := range n.VolumesAllow {
 			has = has || strings.HasPrefix(v+"/", dir+"/")
 		}

@@ -87,8 +87,8 @@ type Plan struct {
 	Proven   []Proven
 	Unplaced []Unplaced
 	Waiting  []Waiting
-	// Kept are the nodes that were withheld from what comes later in the plan.
-	Kept []Kept
+	// Reserved are the nodes that were withheld from what comes later in the plan.
+	Reserved []ReservedNode
 	// Wake is how long after NowUnixNano something is due; 0 = nothing is.
 	Wake time.Duration
 	// More says that MaxPlaces was reached: plan again at once.
@@ -134,8 +134,8 @@ func (p *Plan) String() string {
 	for _, w := range p.Waiting {
 		fmt.Fprintf(&b, "wait %s[%s]: %s\n", w.Key, rangesText(w.Ranges), w.Reason)
 	}
-	for i := range p.Kept {
-		k := &p.Kept[i]
+	for i := range p.Reserved {
+		k := &p.Reserved[i]
 		fmt.Fprintf(&b, "keep %s for %s[%d]: it has waited %s\n", k.NodeName, k.Key, k.Index, k.waited())
 	}
 	if p.Wake > 0 {
@@ -208,9 +208,9 @@ func addIndex(ranges []Range, i int32) []Range {
 	return append(ranges, Range{i, i + 1})
 }
 
-// Lacking is how many instances of a group fit no node, and how many wait for
+// PendingCounts is how many instances of a group fit no node, and how many wait for
 // their time.
-func (p *Plan) Lacking(key state.GroupKey) (unplaced, waiting int32) {
+func (p *Plan) PendingCounts(key state.GroupKey) (unplaced, waiting int32) {
 	for _, u := range p.Unplaced {
 		if u.Key == key {
 			unplaced += Instances(u.Ranges)

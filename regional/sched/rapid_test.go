@@ -25,11 +25,11 @@ func declinedNow(in sched.Input, inst state.Instance) (out []string) {
 	if inst.Reason == "agent_busy" {
 		memory = 5 * time.Second
 	}
-	if in.NowUnixNano-inst.FreedUnixNano >= int64(memory) {
+	if in.NowUnixNano-inst.EndedUnixNano >= int64(memory) {
 		return nil
 	}
 	for _, id := range inst.Declined {
-		if n, ok := in.View.Node(id); !ok || n.Status != state.NodeReady || n.StatusUnixNano <= inst.FreedUnixNano {
+		if n, ok := in.View.Node(id); !ok || n.Status != state.NodeReady || n.StatusUnixNano <= inst.EndedUnixNano {
 			out = append(out, id)
 		}
 	}
@@ -445,7 +445,7 @@ func summary(s *state.State) string {
 	for g := range s.Groups() {
 		fmt.Fprintf(&b, "%s %+v %d\n", g.Key, g.Counts, g.Wanted)
 	}
-	for g := range s.Unsettled() {
+	for g := range s.Undecided() {
 		fmt.Fprintf(&b, "unsettled %s\n", g.Key)
 	}
 	fmt.Fprintln(&b, s.AllocCounts(), s.Allocated())

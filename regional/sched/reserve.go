@@ -22,9 +22,9 @@ const maxKept = 4
 // firstHold is for how long the choice of a node lasts at least; see chosen.
 const firstHold = 10 * time.Minute
 
-// Kept is a node that a plan puts nothing on that comes after an instance
+// ReservedNode is a node that a plan puts nothing on that comes after an instance
 // which has waited long.
-type Kept struct {
+type ReservedNode struct {
 	NodeID   string
 	NodeName string
 	Key      state.GroupKey // of the instance that it is kept for
@@ -52,7 +52,7 @@ type claim struct {
 // claim notes an instance that no node takes now, if it has waited long enough
 // and an empty node would take it.
 func (d *decision) claim(c claim, inst *state.Instance) {
-	c.since = max(d.slot.CommittedUnixNano, inst.FreedUnixNano)
+	c.since = max(d.slot.CommittedUnixNano, inst.EndedUnixNano)
 	due := func() bool { return d.in.NowUnixNano >= c.since+int64(ReserveAfter) }
 	if !due() || len(d.claims) == maxKept || c.ranking != nil && !c.ranking.everTakes() {
 		return
@@ -93,7 +93,7 @@ func (p *planner) reserve() bool {
 		c := &p.claims[p.heard]
 		if pos, until := p.nodeFor(c); pos >= 0 {
 			n := &t.nodes[pos]
-			t.kept = append(t.kept, Kept{
+			t.kept = append(t.kept, ReservedNode{
 				NodeID: n.ID, NodeName: n.Name, Key: c.key, Index: c.index,
 				Waited: time.Duration(p.in.NowUnixNano - c.since), SinceUnixNano: c.since, UntilUnixNano: until, pos: pos,
 			})
@@ -198,7 +198,7 @@ func (r *ranking) everTakes() bool {
 }
 
 // keeps is what a node is kept for; nil if it is not.
-func (t *table) keeps(pos int32) *Kept {
+func (t *table) keeps(pos int32) *ReservedNode {
 	for i := range t.kept {
 		if t.kept[i].pos == pos {
 			return &t.kept[i]
@@ -240,7 +240,7 @@ func (p *picker) choices() int {
 
 // forWhom says what a node is kept for, since when it has waited, and until when
 // the node is kept.
-func (k *Kept) forWhom(region string) string {
+func (k *ReservedNode) forWhom(region string) string {
 	text := "kept for " + k.Key.JobKey().In(region) + " " + k.Key.Group + "[" + strconv.Itoa(int(k.Index)) + "], which has waited since " +
 		moment(k.SinceUnixNano, 0) + ", until it is placed"
 	if k.UntilUnixNano > 0 {
@@ -251,17 +251,17 @@ func (k *Kept) forWhom(region string) string {
 
 // waited is in whole minutes: a text that is the same for a while is not sent
 // anew after each plan.
-func (k *Kept) waited() string {
+func (k *ReservedNode) waited() string {
 	return strings.TrimSuffix(k.Waited.Truncate(time.Minute).String(), "0s")
 }
 
 // keptBefore are the nodes that a plan keeps from a group that would be placed
 // now, or from a group that is not there yet and has the priority; and those
 // that it keeps for the group itself.
-func keptBefore(in Input, key state.GroupKey, priority int32) (others, own []Kept) {
+func keptBefore(in Input, key state.GroupKey, priority int32) (others, own []ReservedNode) {
 	p := &planner{Planner: NewPlanner(), in: in, plan: &Plan{}}
 	p.in.MaxPlaces = defaultMaxPlaces
-	groups := slices.Collect(in.View.Unsettled())
+	groups := slices.Collect(in.View.Undecided())
 	end := slices.IndexFunc(groups, func(g *state.GroupView) bool { return g.Key == key })
 	there := end >= 0
 	if !there {

@@ -188,7 +188,7 @@ func (w *world) run(t *testing.T, where, line string) {
 		st := map[string]state.NodeStatus{"ready": state.NodeReady, "lost": state.NodeLost, "left": state.NodeLeft}[a.word(2)]
 		res = w.apply(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: a.word(1), Status: st}})
 	case "leaving":
-		for _, l := range sched.LeavingOf(w.input(), a.word(1)) {
+		for _, l := range sched.DrainingGroups(w.input(), a.word(1)) {
 			fmt.Fprintf(&w.out, "%s: %d there, %d fit: %s (%s)\n", l.Key, l.Count, l.Fits, l.Reason, l.Message)
 		}
 		return
@@ -271,7 +271,7 @@ func parseNode(a args) state.Node {
 			Name: strings.TrimPrefix(name, "!"), Healthy: !strings.HasPrefix(name, "!"), Capabilities: strings.Fields(strings.ReplaceAll(caps, "+", " ")),
 		})
 	}
-	if n.VolumesAllow, n.VolumesSaid = a.list("allow"), a.keys["allow"] != ""; a.keys["allow"] == "none" {
+	if n.VolumesAllow, n.VolumesReported = a.list("allow"), a.keys["allow"] != ""; a.keys["allow"] == "none" {
 		n.VolumesAllow = nil
 	}
 	for i, model := range a.list("gpus") {
@@ -359,9 +359,9 @@ func (w *world) order(a args) state.Result {
 	s := state.Slot{
 		Namespace: "default", Job: a.word(1), Group: cmp.Or(a.keys["group"], job.Groups[0].Name), From: int32(lo), To: int32(hi),
 		Generation: a.int("gen", w.gen), Revision: w.gen, JobVersion: job.Version,
-		UnlessHeard: a.keys["unless"] == "heard",
-		Desired:     map[string]state.Desired{"": state.Run, "stop": state.Stop, "revoke": state.Revoke}[a.keys["desired"]],
-		State:       map[string]state.SlotState{"": state.SlotOffered, "accepted": state.SlotAccepted, "done": state.SlotDone}[a.keys["state"]],
+		UnlessConnected: a.keys["unless"] == "heard",
+		Desired:         map[string]state.Desired{"": state.Run, "stop": state.Stop, "revoke": state.Revoke}[a.keys["desired"]],
+		State:           map[string]state.SlotState{"": state.SlotOffered, "accepted": state.SlotAccepted, "done": state.SlotDone}[a.keys["state"]],
 	}
 	return w.apply(state.Command{ApplyOrders: &state.ApplyOrders{
 		Orders: []state.SlotOrder{{Slot: s, Job: job}}, More: a.keys["more"] != "",
@@ -492,7 +492,7 @@ func (w *world) explain(in sched.Input, job *state.Job) {
 
 func (w *world) allocs() {
 	for a := range w.st.Allocs() {
-		fmt.Fprintf(&w.out, "%s %s[%d] v%d on %s: %s", a.ID, a.Key(), a.Index, a.JobVersion, a.NodeName, a.Shown())
+		fmt.Fprintf(&w.out, "%s %s[%d] v%d on %s: %s", a.ID, a.Key(), a.Index, a.JobVersion, a.NodeName, a.DisplayState())
 		if a.Desired == state.Stop && a.Live() {
 			w.out.WriteString(", to stop")
 		}

@@ -17,8 +17,8 @@ func FitCount(in Input, ask *state.Ask, max int) int {
 	return fitCounts(newTable(in.View), in.Funcs, ask, max)
 }
 
-// WhyNone says what stands in the way of an ask that FitCount is 0 for.
-func WhyNone(in Input, ask *state.Ask) (state.Reason, string) {
+// ExplainNoFit says what stands in the way of an ask that FitCount is 0 for.
+func ExplainNoFit(in Input, ask *state.Ask) (state.Reason, string) {
 	c := newClass(newTable(in.View), in.Funcs, ask, state.JobKey{})
 	f := c.hopeless()
 	if f == nil {

@@ -47,7 +47,7 @@ func (w *starveWorld) step() bool {
 	if err := sched.Check(in, p); err != nil {
 		w.Fatal(err)
 	}
-	for _, k := range p.Kept {
+	for _, k := range p.Reserved {
 		w.kept[k.NodeID] = true
 	}
 	w.carryOut(w.T, p)
@@ -129,12 +129,12 @@ order more 0-1`, "\n") {
 		w.run(t, "early", line)
 	}
 	early := sched.Make(w.input())
-	if len(early.Places) != 1 || len(early.Kept) != 0 {
+	if len(early.Places) != 1 || len(early.Reserved) != 0 {
 		t.Errorf("a minute is not over:\n%s", early)
 	}
 	w.run(t, "due", "tick 1s")
 	p := sched.Make(w.input())
-	if len(p.Places) != 0 || len(p.Kept) != 1 || p.Kept[0].Waited != time.Minute {
+	if len(p.Places) != 0 || len(p.Reserved) != 1 || p.Reserved[0].Waited != time.Minute {
 		t.Errorf("a minute is over:\n%s", p)
 	}
 	p.Places = early.Places

@@ -5,8 +5,8 @@ package state
 // there. A changed allocation is a copy, so what is shared is never written to.
 type Alloc struct {
 	ID string
-	*Placed
-	*Seat
+	*Placement
+	*NodeRef
 	*Grants
 	Seq uint64 // grows with each allocation of the region
 	// Epoch and Generation of the slot together are the fencing epoch: later
@@ -55,17 +55,17 @@ func (a *Alloc) Live() bool { return !a.State.Terminal() }
 // Serving says that it runs and has nothing to prove.
 func (a *Alloc) Serving() bool { return a.State == Running && !a.Proving }
 
-// Shown is the state people see: lost while the node is lost.
-func (a *Alloc) Shown() AllocState {
+// DisplayState is the state people see: lost while the node is lost.
+func (a *Alloc) DisplayState() AllocState {
 	if a.Disconnected && a.Live() {
 		return Lost
 	}
 	return a.State
 }
 
-// Placed is what allocations have in common that were placed in one generation
+// Placement is what allocations have in common that were placed in one generation
 // of a slot. It is shared: never written to.
-type Placed struct {
+type Placement struct {
 	gid       uint32 // of the group
 	Namespace string
 	Job       string
@@ -82,9 +82,9 @@ type Placed struct {
 	Resources   Resources
 }
 
-// Seat is an allocation's node, by the name it had. It is shared: never written
+// NodeRef is an allocation's node, by the name it had. It is shared: never written
 // to.
-type Seat struct {
+type NodeRef struct {
 	NodeID   string
 	NodeName string
 	NodeNum  uint32
@@ -168,54 +168,54 @@ func (a *Alloc) record() AllocRecord {
 	}
 }
 
-// sharing finds what allocations that are read back have in common. One copy of
-// each name, and of each reason why, is enough.
-type sharing struct {
-	placed map[Placed]*Placed
-	seats  map[Seat]*Seat
-	why    map[string]string
+// dedup finds what restored allocations have in common, so that each name and
+// each reason is held in memory once.
+type dedup struct {
+	placements map[Placement]*Placement
+	nodeRefs   map[NodeRef]*NodeRef
+	reasons    map[string]string
 }
 
-func newSharing() sharing {
-	return sharing{map[Placed]*Placed{}, map[Seat]*Seat{}, map[string]string{}}
+func newDedup() dedup {
+	return dedup{map[Placement]*Placement{}, map[NodeRef]*NodeRef{}, map[string]string{}}
 }
 
-// alloc is the inverse of record, for an allocation of that group.
-func (s *sharing) alloc(r *AllocRecord, of *group) *Alloc {
+// alloc is the inverse of Alloc.record, for an allocation of the group.
+func (d *dedup) alloc(r *AllocRecord, of *group) *Alloc {
 	g := &of.key
 	return &Alloc{
 		ID: r.ID, Seq: r.Seq, Index: r.Index,
-		Placed: shared(s.placed, Placed{
+		Placement: canonical(d.placements, Placement{
 			gid:       of.gid,
 			Namespace: g.Namespace, Job: g.Job, Group: g.Group, Local: g.Local, Dedicated: r.Dedicated,
 			JobVersion: r.JobVersion, GroupHash: r.GroupHash, Run: r.Run, Generation: r.Generation,
 			Incarnation: r.Incarnation, Resources: r.Resources,
 		}),
-		Seat:    shared(s.seats, Seat{r.NodeID, r.NodeName, r.NodeNum}),
+		NodeRef: canonical(d.nodeRefs, NodeRef{r.NodeID, r.NodeName, r.NodeNum}),
 		Grants:  grants(r.Ports, r.GPUs, r.Apart),
 		Desired: r.Desired, State: r.State, Disconnected: r.Disconnected, Proving: r.Proving, UpUnixNano: r.UpUnixNano,
 		Restarts: r.Restarts, Moving: r.Moving, Declined: r.Declined, Charged: r.Charged,
 		Reason: r.Reason, Message: r.Message, Tasks: r.Tasks, Epoch: r.Epoch,
 		CreateIndex: r.CreateIndex, OrderIndex: r.OrderIndex, ModifyIndex: r.ModifyIndex, Attempt: r.Attempt,
 		CreatedUnixNano: r.CreatedUnixNano, ModifiedUnixNano: r.ModifiedUnixNano, RunningUnixNano: r.RunningUnixNano,
-		PlacedBecause: s.reason(r.PlacedBecause),
+		PlacedBecause: d.reason(r.PlacedBecause),
 	}
 }
 
-// maxWhys bounds the reasons that are looked up.
-const maxWhys = 4096
+// maxReasons bounds the reasons that are looked up.
+const maxReasons = 4096
 
-func (s *sharing) reason(why string) string {
-	if have, ok := s.why[why]; ok {
+func (d *dedup) reason(why string) string {
+	if have, ok := d.reasons[why]; ok {
 		return have
 	}
-	if len(s.why) < maxWhys {
-		s.why[why] = why
+	if len(d.reasons) < maxReasons {
+		d.reasons[why] = why
 	}
 	return why
 }
 
-func shared[T comparable](all map[T]*T, v T) *T {
+func canonical[T comparable](all map[T]*T, v T) *T {
 	if have, ok := all[v]; ok {
 		return have
 	}
@@ -223,18 +223,19 @@ func shared[T comparable](all map[T]*T, v T) *T {
 	return &v
 }
 
-// share is a Placed that equals p: the group's latest, or p from now on. The
-// command may write to the group.
-func (g *group) share(p Placed) *Placed {
-	if g.placed == nil || *g.placed != p {
-		g.placed = &p
+// sharePlacement returns a Placement that equals p: that of the group's latest
+// allocation if it is equal, else p. The command must have touched the group.
+func (g *group) sharePlacement(p Placement) *Placement {
+	if g.placement == nil || *g.placement != p {
+		g.placement = &p
 	}
-	return g.placed
+	return g.placement
 }
 
-// because is why, and the same string as that of the group's latest allocation if
-// it says the same, as it mostly does. The command may write to the group.
-func (g *group) because(why string) string {
+// shareReason returns a string that equals why: that of the group's latest
+// allocation if it is equal, as it mostly is. The command must have touched the
+// group.
+func (g *group) shareReason(why string) string {
 	if g.why != why {
 		g.why = why
 	}

@@ -20,9 +20,9 @@ func (t *txn) putAllocOf(g *group, a *Alloc) {
 		t.byState[old.State]--
 	} else {
 		g.allocs++
-		t.name(a.ID, ref)
+		t.addID(a.ID, ref)
 		if u := t.useFor(a.NodeNum); u != nil {
-			u.allocs = u.allocs.with(ref, t.kept)
+			u.allocs = u.allocs.with(ref, t.hasAlloc)
 		}
 	}
 	t.byState[a.State]++
@@ -52,23 +52,23 @@ func end(a *Alloc, s AllocState, reason Reason, message string) {
 	a.Moving, a.Disconnected = false, false
 }
 
-// freed remembers for its instance how the newest allocation ended.
-func (t *txn) freed(a *Alloc) {
+// recordEnd remembers for its instance how the newest allocation ended.
+func (t *txn) recordEnd(a *Alloc) {
 	g := t.groupOf(a)
 	in := g.insts.get(a.Index)
 	if in == nil || in.Epoch != a.Epoch {
 		return
 	}
 	in = t.instance(g, a.Index)
-	in.FreedUnixNano = t.now
+	in.EndedUnixNano = t.now
 	in.Reason, in.Message = a.Reason, a.Message
 }
 
-// judge draws the conclusion from an end that an agent reported: a batch
+// recordFailure draws the conclusion from an end that an agent reported: a batch
 // instance is done, an end that nobody asked for counts against the group's
 // reschedule policy. Ends of an older form of the group, or of an earlier run,
 // say nothing.
-func (t *txn) judge(a *Alloc, asked bool) {
+func (t *txn) recordFailure(a *Alloc, asked bool) {
 	g := t.groupOf(a)
 	in := g.insts.get(a.Index)
 	if in == nil || in.Epoch != a.Epoch || in.Hash != a.GroupHash || !sameRun(in.Run, a.Run) {
@@ -92,7 +92,7 @@ func (t *txn) judge(a *Alloc, asked bool) {
 	case a.State == Complete && job.Type == Batch:
 		in.Done = true
 		return
-	case asked || forgiven(a.Reason):
+	case asked || notTaskFault(a.Reason):
 		return
 	}
 	policy := spec.Reschedule
@@ -111,11 +111,11 @@ func (t *txn) judge(a *Alloc, asked bool) {
 // Failure says that the allocation ended by itself: its node is not the place
 // to try its instance again while there are others.
 func (a *Alloc) Failure() bool {
-	return (a.State == Failed || a.State == Complete) && !a.Declined && !forgiven(a.Reason)
+	return (a.State == Failed || a.State == Complete) && !a.Declined && !notTaskFault(a.Reason)
 }
 
-// forgiven says that an end of the agent's doing is not the task's fault.
-func forgiven(r Reason) bool {
+// notTaskFault says that an end of the agent's doing is not the task's fault.
+func notTaskFault(r Reason) bool {
 	return r == ReasonLeaseExpired || r == ReasonAgentLeaving || r == ReasonNodeDraining
 }
 
@@ -219,8 +219,8 @@ func (t *txn) useFor(num uint32) *use {
 	return u
 }
 
-// recharge counts the GPUs anew, whose order has changed.
-func (t *txn) recharge(n *Node) {
+// recountGPUs counts the GPUs anew, whose order has changed.
+func (t *txn) recountGPUs(n *Node) {
 	u := t.useFor(n.Num)
 	u.GPUMilli = make([]int32, len(n.GPUs))
 	for a := range t.allocsOn(n.Num) {

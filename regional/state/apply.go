@@ -80,7 +80,7 @@ func (t *txn) dispatch(cmd *Command) error {
 
 // finish ranks the touched groups anew and fills the result in.
 func (t *txn) finish() {
-	t.settleLocals()
+	t.forgetEndedLocals()
 	for _, g := range t.touched {
 		t.rank(g)
 	}
@@ -173,19 +173,19 @@ func (t *txn) groupFor(key GroupKey) *group {
 func (t *txn) rank(g *group) {
 	r := rank{g.priority, g.gid}
 	if len(g.slots) == 0 && g.allocs == 0 {
-		t.unsettled.delete(t.own, r)
+		t.undecided.delete(t.own, r)
 		t.groups.delete(t.own, g.gid)
 		t.dropGroup(g.key)
 		return
 	}
-	if g.unsettled() {
-		t.unsettled.set(t.own, r, struct{}{})
+	if g.undecided() {
+		t.undecided.set(t.own, r, struct{}{})
 	} else {
-		t.unsettled.delete(t.own, r)
+		t.undecided.delete(t.own, r)
 	}
 }
 
-func (g *group) unsettled() bool {
+func (g *group) undecided() bool {
 	return g.wanted > g.recorded || g.unsteady > 0 || g.typ == System && len(g.slots) > 0
 }
 

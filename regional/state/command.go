@@ -312,17 +312,17 @@ type Result struct {
 	Nodes []string
 	// Groups whose slots, counts or allocations changed, sorted by String.
 	Groups []GroupKey
-	// Told are allocations of which an agent told a new state, or another restart.
-	Told []Told
+	// ReportedChange are allocations of which an agent told a new state, or another restart.
+	Reported []ReportedChange
 	// Purged are local jobs that the command forgot.
 	Purged []JobKey
 	// Batch has the results of a batch's commands.
 	Batch []Result
 }
 
-// Told is an allocation of which an agent told something new, and how many of
+// ReportedChange is an allocation of which an agent told something new, and how many of
 // its restarts are: agents send the latest state, so one report may be of many.
-type Told struct {
+type ReportedChange struct {
 	*Alloc
-	Anew int32
+	NewRestarts int32
 }

@@ -39,22 +39,22 @@ var seed = maphash.MakeSeed()
 
 func hashOf(id string) uint32 { return uint32(maphash.String(seed, id)) }
 
-// name makes an allocation found by its id.
-func (t *txn) name(id string, k allocKey) {
+// addID makes an allocation found by its id.
+func (t *txn) addID(id string, k allocKey) {
 	n := bucket(id)
 	var l list[idRef]
 	if old, ok := t.ids.get(n); ok {
 		l = *old
 	}
-	l = l.with(idRef{k.seq, k.gid, hashOf(id), k.index}, t.named)
+	l = l.with(idRef{k.seq, k.gid, hashOf(id), k.index}, t.hasID)
 	t.ids.set(t.own, n, &l)
 }
 
-// unname is called once the allocation of that id is forgotten.
-func (t *txn) unname(id string) {
+// removeID is called once the allocation of that id is forgotten.
+func (t *txn) removeID(id string) {
 	n := bucket(id)
 	old, _ := t.ids.get(n)
-	if l := old.without(t.named); len(l.all) > 0 {
+	if l := old.without(t.hasID); len(l.all) > 0 {
 		t.ids.set(t.own, n, &l)
 	} else {
 		t.ids.delete(t.own, n)
@@ -70,9 +70,9 @@ func (v *View) alloc(k allocKey) *Alloc {
 	return g.insts.get(k.index).attempt(k.seq)
 }
 
-func (v *View) kept(k allocKey) bool { return v.alloc(k) != nil }
+func (v *View) hasAlloc(k allocKey) bool { return v.alloc(k) != nil }
 
-func (v *View) named(r idRef) bool { return v.kept(r.key()) }
+func (v *View) hasID(r idRef) bool { return v.hasAlloc(r.key()) }
 
 // Alloc finds an allocation by its full id.
 func (v *View) Alloc(id string) (*Alloc, bool) {

@@ -182,13 +182,13 @@ func (t *txn) recount(g *group, in *inst) {
 	if g.typ == System && seen.live == 0 && !in.Finished() && in.Failures == 0 {
 		wanted = false // its node may take it or not: only sched knows
 	}
-	if g.typ == System && seen.cut {
+	if g.typ == System && seen.disconnected {
 		wanted = false // a node that is gone is no fitting one
 	}
 	in.wanted = wanted
 	in.steady = seen.steady(&in.Instance, slot, wanted)
 	in.shown = seen.shown(&in.Instance, wanted || slot != nil && slot.Local && slot.Desired == Stop, wanted)
-	if g.typ == System && seen.cut && seen.best == nil {
+	if g.typ == System && seen.disconnected && seen.best == nil {
 		in.shown = 0 // nothing waits for it
 	}
 	in.outdated = wanted && seen.best != nil && seen.best.State > Pending && seen.best.JobVersion != slot.JobVersion
@@ -217,7 +217,7 @@ type attempts struct {
 	all, live, run int
 	last           *Alloc
 	best           *Alloc // the live, connected one that is furthest
-	cut            bool   // a live one is disconnected
+	disconnected   bool   // a live one is disconnected
 	moving         bool   // a live one that is to run is on a draining node
 }
 
@@ -233,7 +233,7 @@ func (s *attempts) add(a *Alloc) {
 		s.moving = s.moving || a.Moving
 	}
 	if a.Disconnected {
-		s.cut = true
+		s.disconnected = true
 	} else if s.best == nil || a.State >= s.best.State {
 		s.best = a
 	}
@@ -242,7 +242,7 @@ func (s *attempts) add(a *Alloc) {
 // steady says that sched has nothing to decide about the instance.
 func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 	switch {
-	case s.cut:
+	case s.disconnected:
 		return false
 	case !wanted:
 		return s.run == 0
@@ -263,7 +263,7 @@ func (s *attempts) shown(in *Instance, ours, wanted bool) AllocState {
 		return Starting
 	case s.best != nil:
 		return s.best.State
-	case s.cut:
+	case s.disconnected:
 		return Lost
 	case ours && in.Done:
 		return Complete

@@ -55,8 +55,8 @@ func (s *State) jobEntryFor(key JobKey) *jobEntry {
 	return &c
 }
 
-// tidy drops a job's entry if nothing is in it.
-func (s *State) tidy(key JobKey) {
+// dropEmptyJob drops a job's entry if nothing is in it.
+func (s *State) dropEmptyJob(key JobKey) {
 	if e := s.jobEntry(key); len(e.versions)+len(e.groups) == 0 && e.local == nil {
 		s.jobs.delete(s.own, key)
 	}
@@ -78,7 +78,7 @@ func (s *State) dropVersion(key JobKey, n int64) {
 	if i, have := e.version(n); have {
 		e.versions = slices.Concat(e.versions[:i], e.versions[i+1:])
 	}
-	s.tidy(key)
+	s.dropEmptyJob(key)
 }
 
 func (s *State) addGroup(key GroupKey, gid uint32) {
@@ -92,7 +92,7 @@ func (s *State) dropGroup(key GroupKey) {
 	if i, have := e.group(key.Group); have {
 		e.groups = slices.Concat(e.groups[:i], e.groups[i+1:])
 	}
-	s.tidy(key.JobKey())
+	s.dropEmptyJob(key.JobKey())
 }
 
 func (s *State) setLocal(l *LocalJob) {
@@ -109,7 +109,7 @@ func (s *State) dropLocal(key JobKey) {
 		s.localJobs--
 	}
 	e.local = nil
-	s.tidy(key)
+	s.dropEmptyJob(key)
 }
 
 // Job finds a version of a job.

@@ -64,10 +64,10 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 	if err := t.checkRevision(key, old, c.CheckRevision); err != nil {
 		return err
 	}
-	if err := t.mayBecome(old, &c.Job); err != nil {
+	if err := t.checkType(old, &c.Job); err != nil {
 		return err
 	}
-	if err := t.mayRunAgain(old, c); err != nil {
+	if err := t.checkRunAgain(old, c); err != nil {
 		return err
 	}
 	run := int64(t.index)
@@ -97,9 +97,9 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 	return nil
 }
 
-// mayBecome judges a new version: an index of a system job is a node, of others it
+// checkType judges a new version: an index of a system job is a node, of others it
 // is a number, so what runs as the one cannot go on as the other.
-func (t *txn) mayBecome(old *LocalJob, job *Job) error {
+func (t *txn) checkType(old *LocalJob, job *Job) error {
 	if old == nil {
 		return nil
 	}
@@ -115,8 +115,8 @@ func (t *txn) mayBecome(old *LocalJob, job *Job) error {
 		ErrOtherType, job.Key.In(t.cluster.Region), how)
 }
 
-// mayRunAgain judges SubmitLocalJob.Again.
-func (t *txn) mayRunAgain(old *LocalJob, c *SubmitLocalJob) error {
+// checkRunAgain judges SubmitLocalJob.Again.
+func (t *txn) checkRunAgain(old *LocalJob, c *SubmitLocalJob) error {
 	if !c.Again {
 		return nil
 	}

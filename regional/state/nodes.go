@@ -45,20 +45,20 @@ func (t *txn) upsertNode(in *Node) error {
 		n.InventoryIndex = t.index
 		t.putNode(n)
 		if n.Name != old.Name {
-			t.useFor(n.Num).seat = n.seat()
+			t.useFor(n.Num).node = n.ref()
 		}
 		if len(n.GPUs) > 0 || len(old.GPUs) > 0 {
-			t.recharge(&n)
+			t.recountGPUs(&n)
 		}
 	}
 	return t.setNodeStatus(&SetNodeStatus{ID: in.ID, Status: NodeReady})
 }
 
 func newUse(own *owner, n *Node) *use {
-	return &use{own: own, seat: n.seat(), Use: Use{GPUMilli: make([]int32, len(n.GPUs))}}
+	return &use{own: own, node: n.ref(), Use: Use{GPUMilli: make([]int32, len(n.GPUs))}}
 }
 
-func (n *Node) seat() *Seat { return &Seat{n.ID, n.Name, n.Num} }
+func (n *Node) ref() *NodeRef { return &NodeRef{n.ID, n.Name, n.Num} }
 
 func (t *txn) setNodeStatus(c *SetNodeStatus) error {
 	old, err := t.node(c.ID)
@@ -121,7 +121,7 @@ func (t *txn) removeNode(c *RemoveNode) error {
 	for _, a := range held {
 		if a.Live() {
 			end(a, Lost, ReasonNodeLost, "node "+n.Name+" was removed")
-			t.freed(a)
+			t.recordEnd(a)
 		}
 		if a.Charged {
 			a.Charged = false
@@ -132,17 +132,17 @@ func (t *txn) removeNode(c *RemoveNode) error {
 	t.uses.delete(t.own, n.Num)
 	t.reports.delete(t.own, n.Num)
 	t.res.Changed = true
-	for _, g := range t.onNode(n.Num) { // it wants its instance no more
+	for _, g := range t.systemGroupsOn(n.Num) { // it wants its instance no more
 		t.refresh(t.touch(g), int32(n.Num))
 	}
 	return nil
 }
 
-// onNode are the system groups that know of an instance of a node; that it ran
+// systemGroupsOn are the system groups that know of an instance of a node; that it ran
 // may be forgotten already.
-func (t *txn) onNode(num uint32) []*group {
+func (t *txn) systemGroupsOn(num uint32) []*group {
 	var on []*group
-	for r := range t.unsettled.all() { // every system group is there
+	for r := range t.undecided.all() { // every system group is there
 		if g, _ := t.groups.get(r.gid); g.typ == System && g.insts.get(int32(num)) != nil {
 			on = append(on, g)
 		}

@@ -49,7 +49,7 @@ func (t *txn) stopAlloc(c *StopAlloc) {
 	t.order(&a)
 	if c.GiveUp {
 		end(&a, Lost, c.Reason, c.Message)
-		t.freed(&a)
+		t.recordEnd(&a)
 	} else {
 		a.Desired, a.Reason, a.Message = Stop, c.Reason, c.Message
 	}
@@ -106,7 +106,7 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	if job.Type == System && c.Index != int32(n.Num) {
 		return ReasonStaleOrder, fmt.Errorf("index %d of a system job is not of node %s", c.Index, n.Name)
 	}
-	if reason := t.holds(n, g.key.JobKey(), spec, c); reason != "" {
+	if reason := t.checkNode(n, g.key.JobKey(), spec, c); reason != "" {
 		return reason, fmt.Errorf("node %s: %s", n.Name, reason)
 	}
 	g = t.touch(g)
@@ -115,20 +115,20 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	// over from another version, is not.
 	proving := in.Failures > 0 || in.Reason == ReasonSuperseded || in.Reason == ReasonReschedulesExhausted
 	in.Epoch++
-	in.FreedUnixNano, in.NotBeforeUnixNano = 0, 0
+	in.EndedUnixNano, in.NotBeforeUnixNano = 0, 0
 	in.Generation, in.Run, in.Hash = slot.Generation, slot.Run, spec.Hash
 	in.Reason, in.Message = "", ""
 	u, _ := t.uses.get(n.Num)
 	a := &Alloc{
-		ID: c.ID, Seq: t.nextSeq, Index: c.Index, Seat: u.seat, Grants: grants(c.Ports, c.GPUs, spec.Ask.Apart),
-		Placed: g.share(Placed{
+		ID: c.ID, Seq: t.nextSeq, Index: c.Index, NodeRef: u.node, Grants: grants(c.Ports, c.GPUs, spec.Ask.Apart),
+		Placement: g.sharePlacement(Placement{
 			gid:       g.gid,
 			Namespace: g.key.Namespace, Job: g.key.Job, Group: g.key.Group, Local: g.key.Local,
 			JobVersion: job.Version, GroupHash: spec.Hash, Run: slot.Run, Generation: slot.Generation,
 			Incarnation: t.cluster.Incarnation, Resources: spec.Ask.Resources, Dedicated: spec.Ask.Dedicated,
 		}),
 		Proving: proving, Desired: Run, State: Pending, Charged: true, Epoch: in.Epoch,
-		CreateIndex: t.index, Attempt: in.Failures, CreatedUnixNano: t.now, PlacedBecause: g.because(c.Why),
+		CreateIndex: t.index, Attempt: in.Failures, CreatedUnixNano: t.now, PlacedBecause: g.shareReason(c.Why),
 	}
 	t.nextSeq++
 	t.order(a)
@@ -136,9 +136,9 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	return "", nil
 }
 
-// holds checks that the node can still take what the plan gives it: the state
+// checkNode checks that the node can still take what the plan gives it: the state
 // is never over-committed, whatever the plan was made from.
-func (t *txn) holds(n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
+func (t *txn) checkNode(n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
 	u := t.useOf(n.Num)
 	need, free := spec.Ask.Resources, n.Capacity.Sub(u.Resources)
 	switch {

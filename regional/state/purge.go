@@ -33,9 +33,9 @@ func (t *txn) purgeAllocs(before int64, limit int) {
 		g.allocs--
 		t.byState[a.State]--
 		t.instance(g, a.Index).remove(a.Seq)
-		t.unname(a.ID)
+		t.removeID(a.ID)
 		if u := t.useFor(a.NodeNum); u != nil {
-			u.allocs = u.allocs.without(t.kept)
+			u.allocs = u.allocs.without(t.hasAlloc)
 		}
 		t.ended.delete(t.own, d.key)
 		t.forgets(a.NodeID)
@@ -43,23 +43,23 @@ func (t *txn) purgeAllocs(before int64, limit int) {
 	}
 }
 
-// settleLocals forgets local jobs that are to be purged, and the slots of groups
+// forgetEndedLocals forgets local jobs that are to be purged, and the slots of groups
 // that their jobs no longer have, at once when the last of them has ended: not
 // only a pass later. It looks at what the command touched.
-func (t *txn) settleLocals() {
+func (t *txn) forgetEndedLocals() {
 	var jobs []JobKey
 	for _, g := range t.touched {
-		if g.key.Local && len(g.slots) > 0 && g.wanted == 0 && !t.lives(g) {
+		if g.key.Local && len(g.slots) > 0 && g.wanted == 0 && !t.hasLive(g) {
 			jobs = append(jobs, g.key.JobKey())
 		}
 	}
 	slices.SortFunc(jobs, JobKey.compare)
 	for _, key := range slices.Compact(jobs) {
-		t.settleLocal(key)
+		t.forgetEndedLocal(key)
 	}
 }
 
-func (t *txn) settleLocal(key JobKey) {
+func (t *txn) forgetEndedLocal(key JobKey) {
 	l, ok := t.LocalJob(key.Namespace, key.Job)
 	if !ok {
 		return
@@ -67,7 +67,7 @@ func (t *txn) settleLocal(key JobKey) {
 	job, _ := t.Job(key, l.Version)
 	purge, gone := l.Stopped && l.Purge, true
 	for g := range t.groupsOf(key) {
-		if g = t.touch(g); t.lives(g) {
+		if g = t.touch(g); t.hasLive(g) {
 			gone = false
 			continue
 		}
@@ -81,8 +81,8 @@ func (t *txn) settleLocal(key JobKey) {
 	}
 }
 
-// lives says that an allocation of the group has not ended.
-func (t *txn) lives(g *group) bool {
+// hasLive says that an allocation of the group has not ended.
+func (t *txn) hasLive(g *group) bool {
 	if g.byState[Starting]+g.byState[Running] > 0 {
 		return true
 	}

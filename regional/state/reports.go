@@ -88,12 +88,12 @@ func (t *txn) report(n *Node, r *AllocReport) {
 		}
 		t.putAlloc(&a)
 		if a.State != old.State || a.Restarts > old.Restarts {
-			t.res.Told = append(t.res.Told, Told{&a, a.Restarts - old.Restarts})
+			t.res.Reported = append(t.res.Reported, ReportedChange{&a, a.Restarts - old.Restarts})
 		}
 		return
 	}
 	t.reportEnd(&a, r)
-	t.res.Told = append(t.res.Told, Told{&a, a.Restarts - old.Restarts})
+	t.res.Reported = append(t.res.Reported, ReportedChange{&a, a.Restarts - old.Restarts})
 }
 
 // up notes since when the tasks are up. One that had to be restarted has to
@@ -130,8 +130,8 @@ func (t *txn) reportEnd(a *Alloc, r *AllocReport) {
 		}
 	}
 	t.forgets(a.NodeID) // who reported it need not be told: no new order
-	t.freed(a)
-	t.judge(a, asked)
+	t.recordEnd(a)
+	t.recordFailure(a, asked)
 	t.putAlloc(a)
 }
 

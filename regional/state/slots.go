@@ -145,7 +145,7 @@ func (t *txn) putSlot(s Slot, job *Job, refusal string) {
 
 func sameSlot(a, b *Slot) bool {
 	return a.To == b.To && a.Generation == b.Generation && a.Revision == b.Revision && a.Run == b.Run &&
-		a.JobVersion == b.JobVersion && a.Desired == b.Desired && a.State == b.State && a.UnlessHeard == b.UnlessHeard
+		a.JobVersion == b.JobVersion && a.Desired == b.Desired && a.State == b.State && a.UnlessConnected == b.UnlessConnected
 }
 
 // clip keeps the parts of answers that lie inside from..to.
@@ -164,7 +164,7 @@ func clip(answers []Answer, from, to int32) []Answer {
 // the newest version, nil if that did not change.
 func (t *txn) setSlots(g *group, slots []*Slot, job *Job) {
 	if job != nil && (g.priority != job.Priority || g.typ != job.Type) {
-		t.unsettled.delete(t.own, rank{g.priority, g.gid})
+		t.undecided.delete(t.own, rank{g.priority, g.gid})
 		g.priority, g.typ = job.Priority, job.Type
 		if g.typ == System {
 			g.wanted = g.recorded
@@ -281,9 +281,9 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 			version = 0
 		}
 		if a.Live() && (a.Desired == Run || version == 0) && a.JobVersion != version {
-			c, p := *a, *a.Placed
+			c, p := *a, *a.Placement
 			p.JobVersion = version
-			c.Placed = g.share(p)
+			c.Placement = g.sharePlacement(p)
 			change = append(change, c)
 		}
 	}

@@ -155,7 +155,7 @@ func (v *View) groupRecords(put func(Record) bool) bool {
 // come. The records' entities are taken over.
 func Restore(records iter.Seq2[Record, error]) (*State, error) {
 	s := New()
-	r := restorer{State: s, sharing: newSharing()}
+	r := restorer{State: s, dedup: newDedup()}
 	for rec, err := range records {
 		if err != nil {
 			return nil, err
@@ -173,7 +173,7 @@ func Restore(records iter.Seq2[Record, error]) (*State, error) {
 
 type restorer struct {
 	*State
-	sharing
+	dedup dedup
 	n     uint64
 	whole bool
 }
@@ -192,7 +192,7 @@ func (r *restorer) add(rec *Record) error {
 		u := newUse(r.own, n)
 		r.nodes.set(r.own, str(n.ID), n)
 		r.uses.set(r.own, n.Num, u)
-		r.seats[*u.seat] = u.seat
+		r.dedup.nodeRefs[*u.node] = u.node
 	case rec.Reports != nil:
 		if n, ok := r.View.Node(rec.Reports.NodeID); ok {
 			r.reports.set(r.own, n.Num, &rec.Reports.Position)
@@ -244,8 +244,8 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 		return fmt.Errorf("%w: allocation %s has no group", ErrSnapshot, rec.ID)
 	}
 	g.allocs++
-	a := r.sharing.alloc(rec, g)
-	g.placed = a.Placed
+	a := r.dedup.alloc(rec, g)
+	g.placement = a.Placement
 	ref := allocKey{g.gid, a.Index, a.Seq}
 	t := &txn{State: r.State}
 	in := t.instance(g, a.Index)
@@ -253,9 +253,9 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 		in.earlier = append(in.earlier, in.newest)
 	}
 	in.newest = a
-	t.name(a.ID, ref)
+	t.addID(a.ID, ref)
 	if u := t.useFor(a.NodeNum); u != nil {
-		u.allocs = u.allocs.with(ref, t.kept)
+		u.allocs = u.allocs.with(ref, t.hasAlloc)
 	}
 	r.byState[a.State]++
 	if a.Charged {

@@ -32,7 +32,7 @@ type View struct {
 	ids     array[list[idRef]] // by bucket
 	// ended are the allocations that Purge may forget, oldest first.
 	ended     tree[endedKey, allocKey]
-	unsettled tree[rank, struct{}]
+	undecided tree[rank, struct{}]
 	keys      tree[str, *KeyRecord]
 
 	localJobs int // how many of jobs are the region's own
@@ -54,14 +54,14 @@ type group struct {
 	modify   uint64
 	touched  uint64 // by which of the owner's commands
 
-	wanted   int32   // indices to run here
-	recorded int32   // of these, how many have an inst
-	unsteady int32   // insts that may need a decision
-	outdated int32   // instances that start or run in another version
-	allocs   int32   // ended ones included
-	placed   *Placed // of the latest allocation, as is why
-	why      string
-	byState  [8]int32
+	wanted    int32      // indices to run here
+	recorded  int32      // of these, how many have an inst
+	unsteady  int32      // insts that may need a decision
+	outdated  int32      // instances that start or run in another version
+	allocs    int32      // ended ones included
+	placement *Placement // of the latest allocation, as is why
+	why       string
+	byState   [8]int32
 
 	insts insts
 }
@@ -69,7 +69,7 @@ type group struct {
 // use is what a node is charged for.
 type use struct {
 	own  *owner
-	seat *Seat // for the allocations to come
+	node *NodeRef // for the allocations to come
 	// allocs are those of the node by seq, ended ones included.
 	allocs list[allocKey]
 	Use

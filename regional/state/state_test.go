@@ -118,8 +118,8 @@ func TestEnds(t *testing.T) {
 			if c.want.wait > 0 && in.NotBeforeUnixNano != l.now+c.want.wait || c.want.wait == 0 && !in.Exhausted && in.NotBeforeUnixNano != 0 {
 				t.Errorf("waits %s", time.Duration(in.NotBeforeUnixNano-l.now))
 			}
-			if a, _ := l.Alloc(c.report.ID); a.Live() || a.Desired != Stop || in.FreedUnixNano != l.now {
-				t.Errorf("%+v, freed %d", a, in.FreedUnixNano)
+			if a, _ := l.Alloc(c.report.ID); a.Live() || a.Desired != Stop || in.EndedUnixNano != l.now {
+				t.Errorf("%+v, freed %d", a, in.EndedUnixNano)
 			}
 		})
 	}
@@ -240,8 +240,8 @@ func TestLostStaysChargedUntilItsNodeConfirms(t *testing.T) {
 	giveUp := func(t *testing.T) *log {
 		l := running(t, nil)
 		l.ok(Command{SetNodeStatus: &SetNodeStatus{ID: "n1", Status: NodeLost}})
-		if a, _ := l.Alloc("a1"); a.State != Running || a.Shown() != Lost {
-			t.Fatalf("%s, shown %s", a.State, a.Shown())
+		if a, _ := l.Alloc("a1"); a.State != Running || a.DisplayState() != Lost {
+			t.Fatalf("%s, shown %s", a.State, a.DisplayState())
 		}
 		l.ok(Command{ApplyPlan: &ApplyPlan{Stops: []StopAlloc{{ID: "a1", Reason: ReasonNodeLost, GiveUp: true}}}})
 		if a, _ := l.Alloc("a1"); a.State != Lost || !a.Charged || l.Use("n1").Allocs != 1 {

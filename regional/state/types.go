@@ -107,15 +107,15 @@ type Node struct {
 	ModifyIndex    uint64
 
 	// VolumesAllow are the folders below which its jobs may have volumes, as far
-	// as VolumesSaid: an agent that does not say may take any.
-	VolumesAllow []string
-	VolumesSaid  bool
+	// as VolumesReported: an agent that does not say may take any.
+	VolumesAllow    []string
+	VolumesReported bool `codec:"VolumesSaid"`
 }
 
 // Allows says whether a job may have a folder of the node as a volume, as far as
 // the agent said.
 func (n *Node) Allows(path string) bool {
-	return !n.VolumesSaid || folder.Allowed(path, n.VolumesAllow)
+	return !n.VolumesReported || folder.Allowed(path, n.VolumesAllow)
 }
 
 // Eligible says that the node may take new work as far as its status goes.
@@ -336,9 +336,9 @@ type Slot struct {
 	// HoldNano is for how long from CommittedUnixNano on instances that fit
 	// nowhere are kept before they are given back.
 	HoldNano int64
-	// UnlessHeard goes with desired Revoke: instances that are heard of stay, see
+	// UnlessConnected goes with desired Revoke: instances that are heard of stay, see
 	// View.Keeps.
-	UnlessHeard bool
+	UnlessConnected bool `codec:"UnlessHeard"`
 }
 
 // Key is the slot's group.
@@ -396,8 +396,8 @@ type Instance struct {
 	Failures int32
 	// NotBeforeUnixNano is the end of the back-off; 0 = none.
 	NotBeforeUnixNano int64
-	// FreedUnixNano is when the newest attempt ended; 0 = it has not.
-	FreedUnixNano int64
+	// EndedUnixNano is when the newest attempt ended; 0 = it has not.
+	EndedUnixNano int64 `codec:"FreedUnixNano"`
 	// Done: a batch instance has completed.
 	Done bool
 	// Exhausted: it failed and will not be tried again in this version.

@@ -63,13 +63,13 @@ func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] {
 	}
 }
 
-// Unsettled yields the groups that may need a decision: an index without its
+// Undecided yields the groups that may need a decision: an index without its
 // one live allocation, an allocation that is not wanted or not of the slot's
 // version, on a lost or draining node; every system group. Highest priority
 // first, then oldest.
-func (v *View) Unsettled() iter.Seq[*GroupView] {
+func (v *View) Undecided() iter.Seq[*GroupView] {
 	return func(yield func(*GroupView) bool) {
-		for r := range v.unsettled.all() {
+		for r := range v.undecided.all() {
 			if g, ok := v.groups.get(r.gid); ok && !yield(g.view()) {
 				return
 			}
@@ -173,12 +173,12 @@ func (v *View) InstanceAllocs(key GroupKey, index int32) iter.Seq[*Alloc] {
 	}
 }
 
-// Keeps says that an index of a slot that is to be given up unless it is heard of
+// ExemptFromRevoke says that an index of a slot that is to be given up unless it is heard of
 // stays: an attempt that is to run is on a node that is there, or a batch
 // instance has completed, and would be begun anew elsewhere. What was given back
 // does not stay.
-func (v *View) Keeps(s *Slot, index int32) bool {
-	if s.Desired != Revoke || !s.UnlessHeard || index < s.From || index >= s.To || s.returned(index) {
+func (v *View) ExemptFromRevoke(s *Slot, index int32) bool {
+	if s.Desired != Revoke || !s.UnlessConnected || index < s.From || index >= s.To || s.returned(index) {
 		return false
 	}
 	if in := v.Instance(s.Key(), index); in.Done && sameRun(in.Run, s.Run) {
