@@ -13,6 +13,7 @@ import (
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // agents are the nodes as a master holds them: their sessions, orders, and
@@ -131,15 +132,15 @@ func (a *agents) tellServers() {
 
 // statsOf are a node's latest statistics, as old as they are now, but for the
 // whole; false if there are none.
-func (a *agents) statsOf(id string, now time.Duration) (nodeStats, bool) {
+func (a *agents) statsOf(id string, now time.Duration) (wire.NodeStats, bool) {
 	n := a.known(id)
 	if n == nil {
-		return nodeStats{}, false
+		return wire.NodeStats{}, false
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	out := n.stats
-	out.raw, out.age = nil, now-n.statsAt
+	out.Raw, out.Age = nil, now-n.statsAt
 	return out, n.measured
 }
 
@@ -155,7 +156,7 @@ func (a *agents) wholeStats(id string, now time.Duration) (*nusav1.NodeStats, *d
 	if !n.measured {
 		return nil, nil
 	}
-	return n.stats.wire(), durationpb.New(now - n.statsAt)
+	return n.stats.ToProto(), durationpb.New(now - n.statsAt)
 }
 
 // watch commits which nodes are lost, and which are back, until ctx ends.

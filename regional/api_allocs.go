@@ -11,6 +11,7 @@ import (
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 const (
@@ -110,7 +111,7 @@ func (a allocations) Get(_ context.Context, req *nusav1.GetAllocationRequest) (*
 
 // alloc is an allocation with the silence of its node, while it lives there.
 func (l *leader) alloc(view *state.View, x *state.Alloc) *nusav1.Allocation {
-	out := allocToWire(x, l.s.cfg.Region.GetName())
+	out := wire.AllocToProto(x, l.s.cfg.Region.GetName())
 	if n, found := view.Node(x.NodeID); found && x.Live() {
 		out.NodeSilent = l.agents.silence(n)
 	}

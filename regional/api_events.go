@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // events tells what happened in the region while its present master is in
@@ -50,7 +51,7 @@ func (t toldOf) String() string {
 	case t.Restarts > 0:
 		out += fmt.Sprintf(", restart %d", t.Restarts)
 	}
-	if said := reason.WithMessage(reasonToWire(t.Reason), t.Message); said != "" && (t.State.Terminal() || t.Restarts > 0) {
+	if said := reason.WithMessage(wire.ReasonToProto(t.Reason), t.Message); said != "" && (t.State.Terminal() || t.Restarts > 0) {
 		out += ": " + said
 	}
 	return out

@@ -15,6 +15,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // Explain says for every node why instances are or are not there, for any job
@@ -84,7 +85,7 @@ func (l *leader) explainGroup(in sched.Input, g *state.GroupView) (*nusav1.Group
 		}
 	}
 	if len(reasons) > 0 {
-		verdict.Reason, verdict.Message = reasonToWire(reasons[0].Reason), reasons[0].Message
+		verdict.Reason, verdict.Message = wire.ReasonToProto(reasons[0].Reason), reasons[0].Message
 		placed = decided
 	}
 	if away := awayReasons(l.away(in.View, g.Key), time.Unix(0, in.NowUnixNano)); len(away) > 0 {
@@ -122,7 +123,7 @@ func (l *leader) explainElsewhere(view *state.View, req *nusav1.ExplainRequest) 
 	if err := job.Validate(spec); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	candidate := jobOf(spec, nil, false, 0)
+	candidate := wire.JobFromProto(spec, nil, false, 0)
 	out := &nusav1.Explanation{Age: durationpb.New(0)}
 	in := l.input(view)
 	for i := range candidate.Groups {
@@ -134,7 +135,7 @@ func (l *leader) explainElsewhere(view *state.View, req *nusav1.ExplainRequest) 
 		e := &nusav1.GroupExplanation{Group: g.Name, Regions: []*nusav1.RegionVerdict{verdict}}
 		if verdict.Fits == 0 {
 			reason, message := sched.ExplainNoFit(in, &g.Ask)
-			verdict.Reason, verdict.Message = reasonToWire(reason), message
+			verdict.Reason, verdict.Message = wire.ReasonToProto(reason), message
 			e.Remedy = remedy(in, candidate, g.Name)
 		}
 		if !req.GetAsGiven() { // who counts does not ask for each node
@@ -149,9 +150,9 @@ func (l *leader) explainElsewhere(view *state.View, req *nusav1.ExplainRequest) 
 func (l *leader) verdicts(vs []sched.NodeFit) []*nusav1.NodeVerdict {
 	var out []*nusav1.NodeVerdict
 	for _, v := range vs {
-		w := verdictToWire(v)
+		w := wire.VerdictToProto(v)
 		if s, told := l.agents.statsOf(v.NodeID, l.s.cfg.Clock()); told {
-			w.Inputs = append(w.Inputs, &nusav1.InputAge{Name: "statistics", Age: durationpb.New(s.age)})
+			w.Inputs = append(w.Inputs, &nusav1.InputAge{Name: "statistics", Age: durationpb.New(s.Age)})
 		}
 		out = append(out, w)
 	}
@@ -169,7 +170,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 	if err := l.checkSpec(spec); err != nil {
 		return nil, err
 	}
-	raw, err := stable.Marshal(spec)
+	raw, err := wire.Deterministic.Marshal(spec)
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "encode the spec: %v", err)
 	}
@@ -182,7 +183,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 		Diff: l.planDiff(view, stored, spec), Warnings: job.Warnings(spec), Revision: revision,
 		Unplaced: map[string]int32{}, Explanation: &nusav1.Explanation{},
 	}
-	candidate := jobOf(spec, raw, true, 0)
+	candidate := wire.JobFromProto(spec, raw, true, 0)
 	in := l.input(view)
 	now := in.NowUnixNano
 	fork := view.Fork()
@@ -195,7 +196,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 	reasons := reasonsOf(plan)
 	for g := range submitted.JobGroups(candidate.Key) {
 		for _, s := range g.Slots {
-			out.Slots = append(out.Slots, slotToWire(s, l.s.cfg.Region.GetName()))
+			out.Slots = append(out.Slots, wire.SlotToProto(s, l.s.cfg.Region.GetName()))
 		}
 		ge := &nusav1.GroupExplanation{Group: g.Key.Group, Desired: g.Wanted}
 		ge.Unplaced, _ = plan.PendingCounts(g.Key)
@@ -211,7 +212,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 			out.Unplaced[g.Key.Group] = ge.Unplaced
 			ge.Remedy = remedy(in, candidate, g.Key.Group)
 		}
-		ge.Pending = countedToWire(reasons[g.Key])
+		ge.Pending = pendingReasonsToProto(reasons[g.Key])
 		ge.Nodes = l.verdicts(planned(sched.ExplainAsk(l.input(view), candidate, g.Key.Group), plan, g.Key))
 		out.Explanation.Groups = append(out.Explanation.Groups, ge)
 	}
@@ -277,4 +278,11 @@ func (l *leader) storedSpec(view *state.View, spec *nusav1.JobSpec) (*nusav1.Job
 		return nil, 0, status.Errorf(codes.Internal, "stored spec of job %s: %v", own.Key().In(l.s.cfg.Region.GetName()), err)
 	}
 	return out, int64(own.Revision), nil
+}
+
+func pendingReasonsToProto(all []counted) (out []*nusav1.CountedReason) {
+	for _, c := range all {
+		out = append(out, wire.CountedReasonsToProto([]state.Count{c.Count}, c.what)...)
+	}
+	return out
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 const (
@@ -82,7 +83,7 @@ func (l *leader) job(view *state.View, k state.JobKey) (*nusav1.Job, error) {
 			return nil, status.Errorf(codes.NotFound, "job %s is not known", k.In(l.s.cfg.Region.GetName()))
 		}
 		version = own.Version
-		out.Revision, out.Stopped, out.Submitted = int64(own.Revision), own.Stopped, stamp(own.SubmittedUnixNano)
+		out.Revision, out.Stopped, out.Submitted = int64(own.Revision), own.Stopped, wire.TimestampToProto(own.SubmittedUnixNano)
 		out.Region, out.Run = l.s.cfg.Region.GetName(), own.Run
 	}
 	left := k.Local
@@ -111,7 +112,7 @@ func (l *leader) job(view *state.View, k state.JobKey) (*nusav1.Job, error) {
 }
 
 func (l *leader) groupStatus(view *state.View, g *state.GroupView) *nusav1.GroupStatus {
-	c := countsToWire(g.Counts)
+	c := wire.InstanceCountsToProto(g.Counts)
 	counts.MoveSurplusToStopping(c, g.Wanted)
 	region := l.s.cfg.Region.GetName()
 	out := &nusav1.GroupStatus{
@@ -119,7 +120,7 @@ func (l *leader) groupStatus(view *state.View, g *state.GroupView) *nusav1.Group
 		Pending: l.reasons(view, g),
 	}
 	for _, s := range g.Slots {
-		out.Slots = append(out.Slots, slotToWire(s, region))
+		out.Slots = append(out.Slots, wire.SlotToProto(s, region))
 	}
 	return out
 }

@@ -15,6 +15,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // noticedSilence is the part of the node lease (1/2) after which a node with a
@@ -100,7 +101,7 @@ func (l *leader) leaving(view *state.View, x *state.Node) []*nusav1.LeavingGroup
 		all = all[:maxLeaving]
 	}
 	for _, g := range all {
-		w := &nusav1.LeavingGroup{Namespace: g.Key.Namespace, Job: g.Key.Job, Group: g.Key.Group, Count: g.Count, Fits: g.Fits, Reason: reasonToWire(g.Reason), Message: g.Message}
+		w := &nusav1.LeavingGroup{Namespace: g.Key.Namespace, Job: g.Key.Job, Group: g.Key.Group, Count: g.Count, Fits: g.Fits, Reason: wire.ReasonToProto(g.Reason), Message: g.Message}
 		if g.Key.Local {
 			w.Job += "@" + l.s.cfg.Region.GetName()
 		}
@@ -112,8 +113,15 @@ func (l *leader) leaving(view *state.View, x *state.Node) []*nusav1.LeavingGroup
 // node is a node with what this master knows beyond the log: its statistics and
 // its silence.
 func (l *leader) node(view *state.View, x *state.Node) *nusav1.Node {
-	out := l.nodeToWire(view, x)
+	out := l.nodeWithStats(view, x)
 	out.Silent = l.agents.silence(x)
+	return out
+}
+
+// nodeWithStats is a node with its latest statistics, if any.
+func (l *leader) nodeWithStats(view *state.View, x *state.Node) *nusav1.Node {
+	out := wire.NodeToProto(view, x, l.s.cfg.Region.GetName())
+	out.Stats, out.StatsAge = l.agents.wholeStats(x.ID, l.s.cfg.Clock())
 	return out
 }
 

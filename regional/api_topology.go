@@ -34,7 +34,7 @@ func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nus
 	if req.GetNodes() {
 		view := t.s.fsm.View()
 		for n := range view.Nodes() {
-			out.Nodes = append(out.Nodes, l.nodeToWire(view, n))
+			out.Nodes = append(out.Nodes, l.nodeWithStats(view, n))
 		}
 	}
 	return out, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 const (
@@ -213,7 +214,7 @@ func (l *leader) sendChanged(stream groupStream, dirty map[state.GroupKey]struct
 func (l *leader) groupCounts(g *state.GroupView) *nusav1.GroupCounts {
 	return &nusav1.GroupCounts{
 		Job: l.jobRef(g.Key), Group: g.Key.Group,
-		Desired: g.Wanted, Unplaced: g.Unplaced, Counts: countsToWire(g.Counts),
+		Desired: g.Wanted, Unplaced: g.Unplaced, Counts: wire.InstanceCountsToProto(g.Counts),
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -106,7 +107,7 @@ func (f *federation) put(change func()) {
 	change()
 	h := sha256.New()
 	for _, m := range []proto.Message{f.peers, f.origins, f.matrix} {
-		raw, _ := stable.Marshal(m) // decoded from the wire: it encodes again
+		raw, _ := wire.Deterministic.Marshal(m) // decoded from the wire: it encodes again
 		fmt.Fprintf(h, "%d ", len(raw))
 		h.Write(raw)
 	}

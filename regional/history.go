@@ -9,6 +9,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/series"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -156,8 +157,8 @@ func (l *leader) measure() []series.Sample {
 			sum = &poolSum{machines: map[string]bool{}}
 			pools[n.Pool] = sum
 		}
-		if stats, told := l.agents.statsOf(n.ID, now); told && stats.age <= fresh {
-			out = append(out, series.Sample{Kind: kindNode, Key: n.ID, Values: stats.values()})
+		if stats, told := l.agents.statsOf(n.ID, now); told && stats.Age <= fresh {
+			out = append(out, series.Sample{Kind: kindNode, Key: n.ID, Values: stats.Values()})
 			sum.add(n, use.Resources, &stats)
 		} else {
 			sum.add(n, use.Resources, nil)
@@ -191,7 +192,7 @@ type poolSum struct {
 }
 
 // add takes a node in; stats are nil where it has not told lately.
-func (p *poolSum) add(n *state.Node, charged state.Resources, stats *nodeStats) {
+func (p *poolSum) add(n *state.Node, charged state.Resources, stats *wire.NodeStats) {
 	p.nodes++
 	p.allocated, p.capacity = p.allocated.Add(charged), p.capacity.Add(n.Capacity)
 	if stats == nil {
@@ -199,16 +200,16 @@ func (p *poolSum) add(n *state.Node, charged state.Resources, stats *nodeStats) 
 	}
 	p.heard++
 	weight := float64(n.Capacity.CPUMilli)
-	p.cpu, p.cores = p.cpu+stats.cpu*weight, p.cores+weight
+	p.cpu, p.cores = p.cpu+stats.CPU*weight, p.cores+weight
 	if n.SharedMachine != "" {
 		if p.machines[n.SharedMachine] {
 			return // another agent told of the same memory and disks
 		}
 		p.machines[n.SharedMachine] = true
 	}
-	p.memory += stats.memory
-	p.memoryAll += stats.memory + stats.memoryAvailable
-	p.disk, p.diskAll = p.disk+stats.disk, p.diskAll+stats.diskAll
+	p.memory += stats.MemoryUsed
+	p.memoryAll += stats.MemoryUsed + stats.MemoryAvailable
+	p.disk, p.diskAll = p.disk+stats.DiskUsed, p.diskAll+stats.DiskTotal
 }
 
 func (p *poolSum) values() []float64 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 const (
@@ -81,7 +82,7 @@ type leader struct {
 	uplink *uplink
 	prober *prober
 	exprs  *exprs
-	specs  templates
+	specs  wire.SpecCache
 	watch  *groupWatches
 }
 

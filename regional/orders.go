@@ -8,6 +8,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 const (
@@ -38,7 +39,7 @@ type agentNode struct {
 	// stats are of statsAt, once it has measured. The next ones are written over
 	// them.
 	measured bool
-	stats    nodeStats
+	stats    wire.NodeStats
 	statsAt  time.Duration
 	session  *agentSession
 

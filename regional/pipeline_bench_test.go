@@ -13,6 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 var benchConfig, _ = structpb.NewStruct(map[string]any{"command": "/bin/true"})
@@ -60,8 +61,8 @@ func BenchmarkPipeline(b *testing.B) {
 							b.Fatal(err)
 						}
 						job.Unsupported(spec)
-						raw, _ := stable.Marshal(spec)
-						cmds = append(cmds, state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: *jobOf(spec, raw, true, 0)}})
+						raw, _ := wire.Deterministic.Marshal(spec)
+						cmds = append(cmds, state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: *wire.JobFromProto(spec, raw, true, 0)}})
 					}
 					t1 := time.Now()
 					e := encoded(b, cmds...)

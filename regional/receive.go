@@ -7,23 +7,12 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
-
-// Fields of AgentMessage: its kinds, and what any of them may take along.
-const (
-	helloField, leaseField, reportsField, statsField, inventoryField, goodbyeField = 1, 2, 4, 5, 6, 7
-)
-
-// said is one message of an agent: its kind, 0 = none, and encoded what it holds.
-type said struct {
-	kind        protowire.Number
-	body, stats []byte
-}
 
 // receive handles what the agent says, one thing after the other, until the
 // stream ends.
@@ -44,7 +33,7 @@ func (ss *agentSession) receive(ctx context.Context) error {
 			err = ss.handle(ctx, m)
 		}
 		ss.heard(-1)
-		ss.incoming.free() // what is kept of it was copied
+		ss.incoming.Free() // what is kept of it was copied
 		if err != nil {
 			return err
 		}
@@ -56,32 +45,22 @@ func (ss *agentSession) receive(ctx context.Context) error {
 
 // recv is the next message as it stands on the wire, until that is freed: to
 // decode it would need a deep stack.
-func (ss *agentSession) recv() (said, error) {
+func (ss *agentSession) recv() (wire.AgentMessage, error) {
 	if err := ss.stream.RecvMsg(&ss.incoming); err != nil {
-		return said{}, err
+		return wire.AgentMessage{}, err
 	}
-	var out said
-	s := scan{rest: ss.incoming.bytes()}
-	for s.next() {
-		switch s.num {
-		case statsField:
-			out.stats = s.b
-		case helloField, leaseField, reportsField, inventoryField, goodbyeField:
-			out.kind, out.body = s.num, s.b
-		}
-	}
-	return out, s.err
+	return wire.ReadAgentMessage(ss.incoming.Bytes())
 }
 
-func (ss *agentSession) handle(ctx context.Context, m said) error {
-	if m.stats != nil {
-		if err := ss.measured(m.stats); err != nil {
+func (ss *agentSession) handle(ctx context.Context, m wire.AgentMessage) error {
+	if m.Stats != nil {
+		if err := ss.measured(m.Stats); err != nil {
 			return err
 		}
 	}
 	// Of orders_ack nothing follows: the outbox resends by what the next hello says.
-	switch m.kind {
-	case leaseField:
+	switch m.Kind {
+	case wire.KindLease:
 		if err := ss.caughtUp(ctx); err != nil { // what the master lacked comes before the first
 			return err
 		}
@@ -89,14 +68,14 @@ func (ss *agentSession) handle(ctx context.Context, m said) error {
 		if err := ss.l.verify.wait(ctx); err != nil {
 			return err
 		}
-		return ss.grant(m.body)
-	case reportsField:
-		return ss.reports(ctx, m.body)
-	case inventoryField:
-		return aside(func() error { return ss.inventory(ctx, m.body) })
-	case goodbyeField:
-		return aside(func() error { return ss.goodbye(ctx, m.body) })
-	case helloField:
+		return ss.grant(m.Body)
+	case wire.KindReports:
+		return ss.reports(ctx, m.Body)
+	case wire.KindInventory:
+		return aside(func() error { return ss.inventory(ctx, m.Body) })
+	case wire.KindGoodbye:
+		return aside(func() error { return ss.goodbye(ctx, m.Body) })
+	case wire.KindHello:
 		return status.Error(codes.FailedPrecondition, "a second hello on a stream")
 	}
 	return nil // nothing else, or of a newer protocol
@@ -104,15 +83,9 @@ func (ss *agentSession) handle(ctx context.Context, m said) error {
 
 // grant has a lease granted that was asked for.
 func (ss *agentSession) grant(raw []byte) error {
-	var id uint64
-	s := scan{rest: raw}
-	for s.next() {
-		if s.num == 1 {
-			id = s.v
-		}
-	}
-	if s.err != nil {
-		return s.err
+	id, err := wire.ReadLeaseRequest(raw)
+	if err != nil {
+		return err
 	}
 	return ss.later(func() error {
 		if len(ss.grants) >= maxGrants {
@@ -128,10 +101,10 @@ func (ss *agentSession) measured(raw []byte) error {
 	n := ss.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.stats.read(raw); err != nil {
+	if err := n.stats.Read(raw); err != nil {
 		return err
 	}
-	n.measured, n.statsAt = true, n.heard-n.stats.age
+	n.measured, n.statsAt = true, n.heard-n.stats.Age
 	return nil
 }
 
@@ -167,7 +140,7 @@ func (ss *agentSession) goodbye(ctx context.Context, raw []byte) error {
 // decode is proto.Unmarshal with the error that gRPC has for it.
 func decode(raw []byte, m proto.Message) error {
 	if err := proto.Unmarshal(raw, m); err != nil {
-		return malformed(err)
+		return wire.Malformed(err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 const (
@@ -98,8 +99,8 @@ func (l *leader) makeReport(subs []subscription) *nusav1.RegionReport {
 	t := sched.Sum(view)
 	r := &nusav1.RegionReport{
 		NodesReady: t.Ready, NodesLost: t.Lost, NodesLeft: t.Left, NodesDraining: t.Draining, NodesCordoned: t.Cordoned,
-		Capacity: resourcesToWire(t.Capacity), Free: resourcesToWire(t.Free),
-		Allocated:     resourcesToWire(view.Allocated()),
+		Capacity: wire.ResourcesToProto(t.Capacity), Free: wire.ResourcesToProto(t.Free),
+		Allocated:     wire.ResourcesToProto(view.Allocated()),
 		Utilisation:   l.utilisation(view),
 		Shape:         &nusav1.RegionShape{},
 		QueueLength:   l.sched.queueLength(),
@@ -117,12 +118,12 @@ func (l *leader) makeReport(subs []subscription) *nusav1.RegionReport {
 		fit := &nusav1.FitCount{Ask: s.hash, Count: int32(sched.FitCount(in, s.ask, maxFit))}
 		if fit.Count == 0 {
 			reason, message := sched.ExplainNoFit(in, s.ask)
-			fit.Reason, fit.Message = reasonToWire(reason), strings.ToValidUTF8(message[:min(len(message), maxWhy)], "")
+			fit.Reason, fit.Message = wire.ReasonToProto(reason), strings.ToValidUTF8(message[:min(len(message), maxWhy)], "")
 		}
 		r.Shape.Fits = append(r.Shape.Fits, fit)
 	}
 	for _, b := range sched.Bins(view, maxBins) {
-		r.Shape.Bins = append(r.Shape.Bins, &nusav1.ShapeBin{Nodes: b.Nodes, Pool: b.Pool, Free: resourcesToWire(b.Free)})
+		r.Shape.Bins = append(r.Shape.Bins, &nusav1.ShapeBin{Nodes: b.Nodes, Pool: b.Pool, Free: wire.ResourcesToProto(b.Free)})
 	}
 	return r
 }
@@ -159,15 +160,15 @@ func (l *leader) utilisation(view *state.View) *nusav1.Utilisation {
 			continue
 		}
 		weight := float64(n.Capacity.CPUMilli)
-		cpu, cores = cpu+s.cpu*weight, cores+weight
-		if all := s.memory + s.memoryAvailable; all > 0 {
+		cpu, cores = cpu+s.CPU*weight, cores+weight
+		if all := s.MemoryUsed + s.MemoryAvailable; all > 0 {
 			weight := float64(n.Capacity.MemoryBytes)
-			memory += s.memory / all * weight
+			memory += s.MemoryUsed / all * weight
 			memoryAll += weight
 		}
-		disk, diskAll = disk+s.disk, diskAll+s.diskAll
-		out.NetworkIn += s.in
-		out.NetworkOut += s.out
+		disk, diskAll = disk+s.DiskUsed, diskAll+s.DiskTotal
+		out.NetworkIn += s.NetworkIn
+		out.NetworkOut += s.NetworkOut
 	}
 	out.Cpu, out.Memory, out.Disk = share(cpu, cores), share(memory, memoryAll), share(disk, diskAll)
 	return out

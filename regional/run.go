@@ -19,6 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // server is one regional server: what it has whether or not it leads.
@@ -87,7 +88,7 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
 		Unary:  []grpc.UnaryServerInterceptor{fwd.Unary()},
 		Stream: []grpc.StreamServerInterceptor{fwd.Stream()},
-		Ready:  s.ready, SmallBuffers: true, Codec: newWireCodec(),
+		Ready:  s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
 	}); err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // protocol is the wire protocol spoken; protocol-1 is understood too.
@@ -27,8 +28,6 @@ const (
 	maxGrants         = 16
 	// maxInventory bounds what is kept of a node, in bytes.
 	maxInventory = 256 << 10
-	// maxReports bounds a full set of reports: the allocations of one node.
-	maxReports = 10_000
 )
 
 type agentStream = grpc.BidiStreamingServer[nusav1.AgentMessage, nusav1.MasterMessage]
@@ -46,7 +45,7 @@ type agentSession struct {
 	hello  *nusav1.AgentHello
 	// Only the receiver's: the message it handles, the agent's set of reports, and
 	// those on their way into the log.
-	incoming incomingMessage
+	incoming wire.IncomingMessage
 	inbox    *link.Inbox[state.AllocReport]
 	flying   *proposal
 
@@ -88,7 +87,7 @@ func (a *agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	}
 	ss := &agentSession{
 		l: a.l, node: a.node(hello.GetNodeId()), stream: stream, hello: hello,
-		inbox: link.NewInbox[state.AllocReport](maxReports), sending: true, // the welcome goes first
+		inbox: link.NewInbox[state.AllocReport](wire.MaxReports), sending: true, // the welcome goes first
 	}
 	defer ss.detach()
 	if err := aside(func() error { return ss.greet(ctx) }); err != nil {
@@ -146,7 +145,7 @@ func (l *leader) welcome(node string) *nusav1.MasterWelcome {
 		Session: newID(), ClusterId: l.cluster.ID, Incarnation: l.cluster.Incarnation, Term: l.term,
 		Lease:         durationpb.New(l.s.cfg.NodeLease),
 		StatsInterval: durationpb.New(l.s.cfg.StatsInterval),
-		Reports:       positionToWire(l.s.fsm.View().Reports(node)),
+		Reports:       wire.PositionToProto(l.s.fsm.View().Reports(node)),
 		Servers:       l.s.serverList(),
 		Protocol:      protocol,
 	}
@@ -158,7 +157,7 @@ func (ss *agentSession) register(ctx context.Context) error {
 	if ss.hello.Inventory == nil {
 		return nil // it is registered
 	}
-	n := nodeOf(ss.hello)
+	n := wire.NodeFromProto(ss.hello)
 	ss.hello.Inventory = nil // the state has it; here it would be twice the size
 	old, known := ss.l.s.fsm.View().Node(n.ID)
 	if known && old.Status == state.NodeReady && old.Name == n.Name && old.Address == n.Address && bytes.Equal(old.Inventory, n.Inventory) &&
@@ -208,7 +207,7 @@ func (ss *agentSession) attach() {
 	}
 	n.session, n.left = ss, false
 	n.fill(ss.l.s.fsm.View(), ss.l.epoch)
-	ss.cursor = n.outbox.Cursor(link.Position(positionFromWire(ss.hello.GetOrders())))
+	ss.cursor = n.outbox.Cursor(link.Position(wire.PositionFromProto(ss.hello.GetOrders())))
 }
 
 // supersede ends the session at its next message: mostly its connection is dead.
@@ -323,8 +322,8 @@ func (ss *agentSession) send() error {
 			return err
 		}
 	}
-	o := orderers.Get().(*orderer)
-	defer o.done()
+	o := wire.GetOrderEncoder()
+	defer o.Release()
 	for {
 		orders := ss.nextOrders(o)
 		if orders == nil {
@@ -350,11 +349,11 @@ func (ss *agentSession) ack() *nusav1.Position {
 		return nil
 	}
 	ss.acked = at
-	return positionToWire(at)
+	return wire.PositionToProto(at)
 }
 
 // nextOrders is the next batch of orders, nil when there is none.
-func (ss *agentSession) nextOrders(o *orderer) *wireMessage {
+func (ss *agentSession) nextOrders(o *wire.OrderEncoder) *wire.EncodedMessage {
 	n := ss.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -366,12 +365,12 @@ func (ss *agentSession) nextOrders(o *orderer) *wireMessage {
 	if n.dirty {
 		n.fill(view, ss.l.epoch)
 	}
-	o.begin(ss.l, view)
-	batch, more := ss.cursor.NextWithin(maxBatchItems, maxBatchBytes, o.size)
+	o.Reset(ss.l.s.cfg.Region.GetName(), ss.l.log, view)
+	batch, more := ss.cursor.NextWithin(maxBatchItems, maxBatchBytes, o.Size)
 	if !more {
 		return nil
 	}
-	return o.batch(batch)
+	return o.Batch(batch)
 }
 
 // conn is a client connection to the agent, through a tunnel that it opens when

@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // nowhere is a sink that only counts.
@@ -49,11 +50,11 @@ func BenchmarkSnapshot(b *testing.B) {
 		spec := benchSpec(name)
 		spec.Groups["main"].Count = proto.Int32(count)
 		job.Default(spec)
-		raw, err := stable.Marshal(spec)
+		raw, err := wire.Deterministic.Marshal(spec)
 		if err != nil {
 			b.Fatal(err)
 		}
-		apply(state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: *jobOf(spec, raw, true, 0)}})
+		apply(state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: *wire.JobFromProto(spec, raw, true, 0)}})
 		for more := true; more; {
 			plan := planner.Make(sched.Input{View: f.View(), NowUnixNano: int64(time.Hour)})
 			more = plan.More

@@ -15,10 +15,15 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// maxKey is the longest idempotency key.
-const maxKey = 128
+const (
+	// maxKey is the longest idempotency key.
+	maxKey = 128
+	// idempotencyKept is how long a key makes a retry harmless.
+	idempotencyKept = 24 * time.Hour
+)
 
 // Submit stores a job of the region's own.
 func (j jobs) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
@@ -71,48 +76,48 @@ func (l *leader) beginSubmit(req *nusav1.SubmitRequest) serve.FinishSubmit {
 	}
 }
 
-// readSubmit is the command of a request that wireCodec has left encoded, and
+// readSubmit is the command of a request that Codec has left encoded, and
 // what its author should know.
 func (l *leader) readSubmit(req *nusav1.SubmitRequest) (*state.SubmitLocalJob, []string, error) {
-	s, err := splitSubmit(req.ProtoReflect().GetUnknown())
+	s, err := wire.SplitSubmitRequest(req.ProtoReflect().GetUnknown())
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(s.key) > maxKey {
+	if len(s.Key) > maxKey {
 		return nil, nil, serve.Invalid(&nusav1.Problem{Field: "idempotency_key", Message: fmt.Sprintf("longer than %d bytes", maxKey)})
 	}
-	name, t, err := l.specs.read(s.spec, l.learn)
+	name, t, err := l.specs.Get(s.Spec, l.learn)
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd := &state.SubmitLocalJob{Job: t.named(name), CheckRevision: s.check, Again: s.again}
-	if s.key != "" {
-		cmd.Idempotency = s.idempotency(cmd.Job.Spec)
+	cmd := &state.SubmitLocalJob{Job: t.Named(name), CheckRevision: s.CheckRevision, Again: s.Again}
+	if s.Key != "" {
+		cmd.Idempotency = idempotency(&s, cmd.Job.Spec)
 	}
-	return cmd, t.warnings, nil
+	return cmd, t.Warnings, nil
 }
 
 // learn is what a spec comes to, judged: see template.
-func (l *leader) learn(spec *nusav1.JobSpec) (template, error) {
+func (l *leader) learn(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
 	if err := l.checkSpec(spec); err != nil {
-		return template{}, err
+		return wire.CachedSpec{}, err
 	}
-	raw, err := stable.Marshal(spec)
+	raw, err := wire.Deterministic.Marshal(spec)
 	if err != nil {
-		return template{}, status.Errorf(codes.InvalidArgument, "encode the spec: %v", err)
+		return wire.CachedSpec{}, status.Errorf(codes.InvalidArgument, "encode the spec: %v", err)
 	}
-	t := template{job: *jobOf(spec, raw, true, 0), warnings: job.Warnings(spec)}
-	_, t.job.Spec, _ = cutName(raw)
+	t := wire.CachedSpec{Job: *wire.JobFromProto(spec, raw, true, 0), Warnings: job.Warnings(spec)}
+	_, t.Job.Spec, _ = wire.CutName(raw)
 	return t, nil
 }
 
 // idempotency tells requests under one key apart by all that they ask for.
-func (s *submitted) idempotency(raw []byte) state.Idempotency {
+func idempotency(s *wire.SubmitFields, raw []byte) state.Idempotency {
 	h := fnv.New128a()
 	_, _ = h.Write(raw)
-	_, _ = fmt.Fprintf(h, "%d %t", s.check, s.again)
+	_, _ = fmt.Fprintf(h, "%d %t", s.CheckRevision, s.Again)
 	return state.Idempotency{
-		Key: s.key, Request: hex.EncodeToString(h.Sum(nil)),
+		Key: s.Key, Request: hex.EncodeToString(h.Sum(nil)),
 		ExpiresUnixNano: time.Now().Add(idempotencyKept).UnixNano(),
 	}
 }

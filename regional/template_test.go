@@ -18,12 +18,13 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // specLeader judges specs, and counts how many.
-func specLeader(learnt *int) (*leader, func(*nusav1.JobSpec) (template, error)) {
+func specLeader(learnt *int) (*leader, func(*nusav1.JobSpec) (wire.CachedSpec, error)) {
 	l := &leader{s: &server{cfg: Config{Region: &nusav1.RegionDefinition{Name: "r"}}}}
-	return l, func(spec *nusav1.JobSpec) (template, error) {
+	return l, func(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
 		*learnt++
 		return l.learn(spec)
 	}
@@ -51,12 +52,12 @@ func TestSpecsThatDifferByName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, rest, _ := cutName(first)
+		_, rest, _ := wire.CutName(first)
 		before := learnt
 		for k := range 3 {
 			name := fmt.Sprintf("job-%d-%d", i, k)
 			raw := append(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name), rest...)
-			got, tmpl, err := l.specs.read(raw, learn)
+			got, tmpl, err := l.specs.Get(raw, learn)
 			if err != nil || got != name {
 				t.Fatalf("read as %q, %v", got, err)
 			}
@@ -65,30 +66,20 @@ func TestSpecsThatDifferByName(t *testing.T) {
 			if err := l.checkSpec(alone); err != nil {
 				t.Fatal(err)
 			}
-			want, _ := stable.Marshal(alone)
-			j := tmpl.named(got)
+			want, _ := wire.Deterministic.Marshal(alone)
+			j := tmpl.Named(got)
 			if !bytes.Equal(j.Spec, want) {
 				t.Fatalf("encoded as %q, want %q", j.Spec, want)
 			}
-			if !reflect.DeepEqual(&j, jobOf(alone, want, true, 0)) {
-				t.Fatalf("%+v, want %+v", j, jobOf(alone, want, true, 0))
+			if !reflect.DeepEqual(&j, wire.JobFromProto(alone, want, true, 0)) {
+				t.Fatalf("%+v, want %+v", j, wire.JobFromProto(alone, want, true, 0))
 			}
-			if !reflect.DeepEqual(tmpl.warnings, job.Warnings(alone)) {
-				t.Fatalf("warnings %q", tmpl.warnings)
+			if !reflect.DeepEqual(tmpl.Warnings, job.Warnings(alone)) {
+				t.Fatalf("warnings %q", tmpl.Warnings)
 			}
 		}
 		if learnt != before+1 {
 			t.Fatalf("judged %d times", learnt-before)
-		}
-	}
-	for i := range 2 * maxTemplates {
-		l.specs.remember(strings.Repeat("x", 16<<10)+fmt.Sprint(i), &template{})
-		kept := 0
-		for rest := range l.specs.known {
-			kept += len(rest)
-		}
-		if n := len(l.specs.known); n > maxTemplates || kept > maxTemplateBytes {
-			t.Fatalf("%d specs of %d bytes are remembered", n, kept)
 		}
 	}
 }
@@ -104,19 +95,19 @@ func TestSpecsTooLargeByTheirName(t *testing.T) {
 	task.Env = map[string]string{"A": full, "B": full, "C": full}
 	sized := func(name string, size int) []byte {
 		spec.Name, task.Env["D"] = name, strings.Repeat("x", size)
-		raw, _ := stable.Marshal(spec)
+		raw, _ := wire.Deterministic.Marshal(spec)
 		return raw
 	}
 	// The largest that is taken under the shortest name.
 	largest := sort.Search(job.MaxSize, func(n int) bool {
-		_, _, err := new(templates).read(sized("a", n+1), learn)
+		_, _, err := new(wire.SpecCache).Get(sized("a", n+1), learn)
 		return err != nil
 	})
-	if _, _, err := l.specs.read(sized("a", largest), learn); err != nil {
+	if _, _, err := l.specs.Get(sized("a", largest), learn); err != nil {
 		t.Fatal(err)
 	}
-	_, _, want := new(templates).read(sized("a-longer-name", largest), learn)
-	if _, _, err := l.specs.read(sized("a-longer-name", largest), learn); want == nil || fmt.Sprint(err) != fmt.Sprint(want) {
+	_, _, want := new(wire.SpecCache).Get(sized("a-longer-name", largest), learn)
+	if _, _, err := l.specs.Get(sized("a-longer-name", largest), learn); want == nil || fmt.Sprint(err) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", err, want)
 	}
 }
@@ -129,7 +120,7 @@ func TestSpecsEncodedOddly(t *testing.T) {
 	}
 	cat := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	spec, _ := proto.Marshal(benchSpec("a"))
-	_, rest, _ := cutName(spec)
+	_, rest, _ := wire.CutName(spec)
 	name := func(s string) []byte { return field(1, []byte(s)) }
 	again := protowire.AppendVarint(protowire.AppendTag(nil, 4, protowire.VarintType), 1)
 	check := protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), ^uint64(0))
@@ -160,11 +151,11 @@ func TestSpecsEncodedOddly(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			learnt := 0
 			l, learn := specLeader(&learnt)
-			if _, _, err := l.specs.read(spec, learn); err != nil { // so that rest is known
+			if _, _, err := l.specs.Get(spec, learn); err != nil { // so that rest is known
 				t.Fatal(err)
 			}
 			var lazy nusav1.SubmitRequest
-			if err := newWireCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, &lazy); err != nil {
+			if err := wire.NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, &lazy); err != nil {
 				t.Fatal(err)
 			}
 			if passed, err := proto.Marshal(&lazy); err != nil || !bytes.Equal(passed, raw) {
@@ -185,8 +176,8 @@ func TestSpecsEncodedOddly(t *testing.T) {
 				}
 				return
 			}
-			encoded, _ := stable.Marshal(req.Spec)
-			want := &state.SubmitLocalJob{Job: *jobOf(req.Spec, encoded, true, 0), CheckRevision: req.CheckRevision, Again: req.Again}
+			encoded, _ := wire.Deterministic.Marshal(req.Spec)
+			want := &state.SubmitLocalJob{Job: *wire.JobFromProto(req.Spec, encoded, true, 0), CheckRevision: req.CheckRevision, Again: req.Again}
 			if err != nil {
 				t.Fatal(err)
 			}

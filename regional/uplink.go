@@ -23,6 +23,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 const (
@@ -244,7 +245,7 @@ func (u *uplink) hello() *nusav1.RegionHello {
 	return &nusav1.RegionHello{
 		Definition: s.cfg.Region, ClusterId: u.l.cluster.ID, Incarnation: u.l.cluster.Incarnation, Term: u.l.term,
 		Master: s.cfg.Name, MasterAddress: s.addrs.GRPC, Servers: s.servers(),
-		Orders:  positionToWire(s.fsm.View().Cluster().Orders),
+		Orders:  wire.PositionToProto(s.fsm.View().Cluster().Orders),
 		Version: s.cfg.Version, Protocol: protocol,
 	}
 }
@@ -253,7 +254,7 @@ func (u *uplink) open(stream upStream, client nusav1.FederationClient, w *nusav1
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	ss := newUpSession(u, stream, client, w)
-	ss.cursor = u.summaries.Cursor(link.Position(positionFromWire(w.GetSummaries())))
+	ss.cursor = u.summaries.Cursor(link.Position(wire.PositionFromProto(w.GetSummaries())))
 	u.session.Store(ss)
 	u.l.seq.poke() // what waits may be given back now
 	return ss
@@ -341,7 +342,7 @@ func (ss *upSession) receive(ctx, tunnels context.Context, calls *errgroup.Group
 
 // orders commits slot orders, then acknowledges them.
 func (ss *upSession) orders(ctx context.Context, o *nusav1.SlotOrders) error {
-	b := link.Batch[*nusav1.SlotOrder]{Full: o.GetFull(), Last: o.GetLast(), Removed: o.GetRemoved(), Position: link.Position(positionFromWire(o.GetPosition()))}
+	b := link.Batch[*nusav1.SlotOrder]{Full: o.GetFull(), Last: o.GetLast(), Removed: o.GetRemoved(), Position: link.Position(wire.PositionFromProto(o.GetPosition()))}
 	for _, w := range o.GetOrders() {
 		s := w.GetSlot()
 		b.Items = append(b.Items, link.Item[*nusav1.SlotOrder]{Key: state.SlotID(s.GetNamespace(), s.GetJob(), s.GetGroup(), s.GetFrom()), Value: w})
@@ -360,7 +361,7 @@ func (ss *upSession) orders(ctx context.Context, o *nusav1.SlotOrders) error {
 			l.log.Warn("slot order not carried out", "slot", skip.ID, "reason", skip.Reason, "message", skip.Message)
 		}
 	}
-	ss.note(func() { ss.ack = positionToWire(l.s.fsm.View().Cluster().Orders) })
+	ss.note(func() { ss.ack = wire.PositionToProto(l.s.fsm.View().Cluster().Orders) })
 	return nil
 }
 
@@ -429,7 +430,7 @@ func orderedJob(w *nusav1.SlotOrder) *state.Job {
 	job.Default(spec)
 	// The order names the job; a spec that names another is not its.
 	spec.Namespace, spec.Name = s.GetNamespace(), s.GetJob()
-	return jobOf(spec, w.GetSpec(), false, s.GetJobVersion())
+	return wire.JobFromProto(spec, w.GetSpec(), false, s.GetJobVersion())
 }
 
 // subscribe replaces the asks whose fit is reported.
@@ -440,7 +441,7 @@ func (u *uplink) subscribe(asks []*nusav1.ShapeSubscription) {
 	}
 	subs := make([]subscription, 0, len(asks))
 	for _, a := range asks {
-		subs = append(subs, subscription{a.GetAsk(), askOfShape(a)})
+		subs = append(subs, subscription{a.GetAsk(), wire.ShapeAskFromProto(a)})
 	}
 	u.mu.Lock()
 	u.subs = subs

@@ -19,6 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -223,7 +224,7 @@ func (ss *upSession) sendAnswers(now time.Time) (time.Time, error) {
 	held := map[string]*nusav1.SlotAnswer{}
 	var out []*nusav1.SlotAnswer
 	for _, a := range accept.Answers(ss.u.l.s.fsm.View()) {
-		w := answerToWire(&a)
+		w := wire.SlotAnswerToProto(&a)
 		key := state.SlotID(a.Namespace, a.Job, a.Group, a.From)
 		held[key] = w
 		if repeat || !proto.Equal(w, ss.told[key]) {
@@ -256,7 +257,7 @@ func (ss *upSession) sendSummaries(now time.Time) (time.Time, error) {
 		if !more {
 			return again, nil
 		}
-		out := &nusav1.JobSummaries{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: positionToWire(state.Position(b.Position))}
+		out := &nusav1.JobSummaries{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: wire.PositionToProto(state.Position(b.Position))}
 		for _, i := range b.Items {
 			out.Summaries = append(out.Summaries, i.Value)
 		}
@@ -292,7 +293,7 @@ func (u *uplink) sumUp() {
 	for i, k := range keys {
 		s := sums[i]
 		u.noteAway(k, s)
-		key := k.Namespace + "/" + jobName(k.Job, k.Local, u.l.s.cfg.Region.GetName())
+		key := k.Namespace + "/" + wire.JobName(k.Job, k.Local, u.l.s.cfg.Region.GetName())
 		old, held := u.summaries.Get(key)
 		switch {
 		case s == nil && held:
@@ -319,7 +320,7 @@ func (l *leader) summary(view *state.View, k state.JobKey) *nusav1.JobSummary {
 	}
 	out.Version, out.Run = about(view, k)
 	for g := range view.JobGroups(k) {
-		out.Groups[g.Key.Group] = countsToWire(g.Counts)
+		out.Groups[g.Key.Group] = wire.InstanceCountsToProto(g.Counts)
 		if counts := l.reasons(view, g); len(counts) > 0 {
 			out.Reasons[g.Key.Group] = &nusav1.GroupReasons{Reasons: counts}
 		}
@@ -380,7 +381,7 @@ func awaitingChecks(view *state.View, g *state.GroupView) []*nusav1.CountedReaso
 // reasons are why instances of a group are pending, are still starting or have
 // failed.
 func (l *leader) reasons(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
-	out := append(awayReasons(l.away(view, g.Key), time.Now()), countedToWire(l.sched.pending(g.Key))...)
+	out := append(awayReasons(l.away(view, g.Key), time.Now()), pendingReasonsToProto(l.sched.pending(g.Key))...)
 	out = append(out, awaitingChecks(view, g)...)
 	again := slices.IndexFunc(out, func(c *nusav1.CountedReason) bool { return c.GetReason() == nusav1.Reason_REASON_BACKOFF })
 	if again >= 0 {
@@ -402,10 +403,10 @@ func (l *leader) reasons(view *state.View, g *state.GroupView) []*nusav1.Counted
 			c.Count++
 			continue
 		}
-		failed[i.Reason] = &nusav1.CountedReason{Reason: reasonToWire(i.Reason), Count: 1, Message: i.Message, What: "instance"}
+		failed[i.Reason] = &nusav1.CountedReason{Reason: wire.ReasonToProto(i.Reason), Count: 1, Message: i.Message, What: "instance"}
 	}
 	if again >= 0 && last != nil {
-		out[again].Message = "last failure: " + cmp.Or(last.Message, reason.Text(reasonToWire(last.Reason)))
+		out[again].Message = "last failure: " + cmp.Or(last.Message, reason.Text(wire.ReasonToProto(last.Reason)))
 	}
 	for _, r := range slices.Sorted(maps.Keys(failed)) {
 		out = append(out, failed[r])

@@ -1,4 +1,4 @@
-package regional
+package wire
 
 import (
 	"bytes"
@@ -54,11 +54,11 @@ func TestReadReports(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := readReports(raw)
+		got, err := ReadReports(raw)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := link.Batch[state.AllocReport]{Full: m.Full, Last: m.Last, Position: link.Position(positionFromWire(m.GetPosition()))}
+		want := link.Batch[state.AllocReport]{Full: m.Full, Last: m.Last, Position: link.Position(PositionFromProto(m.GetPosition()))}
 		for _, r := range m.Reports {
 			restarts, down := int32(0), false
 			for _, s := range r.Tasks {
@@ -67,12 +67,12 @@ func TestReadReports(t *testing.T) {
 			}
 			var tasks []byte
 			if len(r.Tasks) > 0 {
-				if tasks, err = stable.Marshal(&nusav1.Allocation{Tasks: r.Tasks}); err != nil {
+				if tasks, err = Deterministic.Marshal(&nusav1.Allocation{Tasks: r.Tasks}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			want.Items = append(want.Items, link.Item[state.AllocReport]{Key: r.Id, Value: state.AllocReport{
-				ID: r.Id, State: state.AllocState(r.State), Declined: r.Declined, Reason: reasonFromWire(r.Reason), Message: r.Message,
+				ID: r.Id, State: state.AllocState(r.State), Declined: r.Declined, Reason: ReasonFromProto(r.Reason), Message: r.Message,
 				Tasks: tasks, Restarts: restarts, Down: down && r.State == nusav1.AllocState_ALLOC_STATE_RUNNING,
 			}})
 		}
@@ -90,14 +90,14 @@ func TestReadReports(t *testing.T) {
 func FuzzReadReports(f *testing.F) {
 	raw, _ := proto.Marshal(anyReports.Example(1))
 	f.Add(raw)
-	f.Fuzz(func(_ *testing.T, raw []byte) { _, _ = readReports(raw) })
+	f.Fuzz(func(_ *testing.T, raw []byte) { _, _ = ReadReports(raw) })
 }
 
 // TestTooManyReports: two bytes each on the wire, they would be a hundred each
 // here.
 func TestTooManyReports(t *testing.T) {
-	for n, want := range map[int]codes.Code{maxReports: codes.OK, maxReports + 1: codes.ResourceExhausted} {
-		b, err := readReports(bytes.Repeat([]byte{3<<3 | 2, 0}, n))
+	for n, want := range map[int]codes.Code{MaxReports: codes.OK, MaxReports + 1: codes.ResourceExhausted} {
+		b, err := ReadReports(bytes.Repeat([]byte{3<<3 | 2, 0}, n))
 		if status.Code(err) != want || err == nil && len(b.Items) != n {
 			t.Errorf("%d reports: %d items, %v", n, len(b.Items), err)
 		}

@@ -1,4 +1,4 @@
-package regional
+package wire
 
 import (
 	"cmp"
@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -16,11 +15,11 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-var stable = proto.MarshalOptions{Deterministic: true}
+var Deterministic = proto.MarshalOptions{Deterministic: true}
 
-// jobOf is what the state keeps of a spec whose defaults are filled in. raw is
+// JobFromProto is what the state keeps of a spec whose defaults are filled in. raw is
 // its encoding, deterministic; nil for a job that is only asked about.
-func jobOf(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *state.Job {
+func JobFromProto(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *state.Job {
 	j := &state.Job{
 		Key:      state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: local},
 		Version:  version,
@@ -29,8 +28,8 @@ func jobOf(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *state.J
 		Spec:     raw,
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
-		g := groupOf(name, spec.GetGroups()[name])
-		if encoded, err := groupIn(raw, name); err == nil {
+		g := groupFromProto(name, spec.GetGroups()[name])
+		if encoded, err := EncodedGroup(raw, name); err == nil {
 			g.Hash = job.EncodedGroupHash(encoded) // of what is encoded anyway
 		} else {
 			g.Hash = job.GroupHash(spec.GetGroups()[name])
@@ -40,12 +39,12 @@ func jobOf(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *state.J
 	return j
 }
 
-func groupOf(name string, g *nusav1.Group) state.Group {
+func groupFromProto(name string, g *nusav1.Group) state.Group {
 	node := g.GetDisconnect().GetNode()
 	out := state.Group{
 		Name:      name,
 		Count:     g.GetCount(),
-		Ask:       askOf(g),
+		Ask:       askFromProto(g),
 		Singleton: g.GetSingleton(),
 		Reschedule: state.Reschedule{
 			Attempts: g.GetReschedule().GetAttempts(),
@@ -67,7 +66,7 @@ func groupOf(name string, g *nusav1.Group) state.Group {
 	return out
 }
 
-func askOf(g *nusav1.Group) state.Ask {
+func askFromProto(g *nusav1.Group) state.Ask {
 	a := job.AskOf(g)
 	out := state.Ask{
 		Resources:   state.Resources{CPUMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes},
@@ -101,10 +100,10 @@ func askOf(g *nusav1.Group) state.Ask {
 	return out
 }
 
-// askOfShape is the ask of a shape subscription.
-func askOfShape(s *nusav1.ShapeSubscription) *state.Ask {
+// ShapeAskFromProto is the ask of a shape subscription.
+func ShapeAskFromProto(s *nusav1.ShapeSubscription) *state.Ask {
 	a := &state.Ask{
-		Resources:   resourcesOf(s.GetResources()),
+		Resources:   ResourcesFromProto(s.GetResources()),
 		Pool:        cmp.Or(s.GetPool(), job.DefaultPool),
 		Dedicated:   s.GetDedicated(),
 		Constraints: slices.Sorted(slices.Values(s.GetConstraints())),
@@ -132,16 +131,16 @@ func askOfShape(s *nusav1.ShapeSubscription) *state.Ask {
 	return a
 }
 
-// nodeOf is what the state keeps of a node that presented itself.
-func nodeOf(hello *nusav1.AgentHello) state.Node {
+// NodeFromProto is what the state keeps of a node that presented itself.
+func NodeFromProto(hello *nusav1.AgentHello) state.Node {
 	inv := hello.GetInventory()
 	facts := inv.GetFacts()
-	raw, _ := stable.Marshal(inv) // decoded from the wire: it encodes again
+	raw, _ := Deterministic.Marshal(inv) // decoded from the wire: it encodes again
 	n := state.Node{
 		ID: hello.GetNodeId(), Name: hello.GetName(), Address: hello.GetAddress(),
 		Pool:          cmp.Or(inv.GetPool(), job.DefaultPool),
 		Labels:        inv.GetLabels(),
-		Capacity:      resourcesOf(inv.GetCapacity()),
+		Capacity:      ResourcesFromProto(inv.GetCapacity()),
 		InstanceQuota: inv.GetInstanceQuota(),
 		PortMin:       inv.GetPortMin(), PortMax: inv.GetPortMax(),
 		ControlPlane:  inv.GetControlPlane(),
@@ -167,30 +166,17 @@ func nodeOf(hello *nusav1.AgentHello) state.Node {
 	return n
 }
 
-func resourcesOf(r *nusav1.Resources) state.Resources {
+func ResourcesFromProto(r *nusav1.Resources) state.Resources {
 	return state.Resources{CPUMilli: r.GetCpuMilli(), MemoryBytes: r.GetMemoryBytes(), DiskBytes: r.GetDiskBytes()}
-}
-
-// orderedGroup is the encoded group that an allocation is of, and the type of
-// its job.
-func orderedGroup(view *state.View, a *state.Alloc) (group []byte, jobType string, err error) {
-	j, found := view.Job(a.Key().JobKey(), a.JobVersion)
-	if !found {
-		return nil, "", fmt.Errorf("allocation %s: version %d of job %s is not stored", a.ID, a.JobVersion, a.Key().JobKey().In(view.Cluster().Region))
-	}
-	if group, err = groupIn(j.Spec, a.Group); err != nil {
-		return nil, "", fmt.Errorf("stored spec of job %s: %w", j.Key, err)
-	}
-	return group, jobTypeName(nusav1.JobType(j.Type)), nil
 }
 
 // groupsField is the number of JobSpec.groups.
 var groupsField = (&nusav1.JobSpec{}).ProtoReflect().Descriptor().Fields().ByName("groups").Number()
 
-// groupIn finds the bytes of a group in an encoded spec, without decoding it:
+// EncodedGroup finds the bytes of a group in an encoded spec, without decoding it:
 // on the wire a map is a list of messages with the key as field 1 and the value
 // as field 2.
-func groupIn(spec []byte, name string) ([]byte, error) {
+func EncodedGroup(spec []byte, name string) ([]byte, error) {
 	for len(spec) > 0 {
 		field, kind, n := protowire.ConsumeField(spec)
 		if n < 0 {
@@ -199,7 +185,7 @@ func groupIn(spec []byte, name string) ([]byte, error) {
 		if field == groupsField && kind == protowire.BytesType {
 			_, _, tag := protowire.ConsumeTag(spec)
 			item, _ := protowire.ConsumeBytes(spec[tag:])
-			key, value, err := mapItem(item)
+			key, value, err := mapEntry(item)
 			if err != nil {
 				return nil, err
 			}
@@ -212,7 +198,7 @@ func groupIn(spec []byte, name string) ([]byte, error) {
 	return nil, fmt.Errorf("it has no group %q", name)
 }
 
-func mapItem(b []byte) (key string, value []byte, err error) {
+func mapEntry(b []byte) (key string, value []byte, err error) {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeField(b)
 		if n < 0 {
@@ -236,6 +222,3 @@ func mapItem(b []byte) (key string, value []byte, err error) {
 func jobTypeName(t nusav1.JobType) string {
 	return strings.ToLower(strings.TrimPrefix(t.String(), "JOB_TYPE_"))
 }
-
-// idempotencyKept is how long a key makes a retry harmless.
-const idempotencyKept = 24 * time.Hour

@@ -1,4 +1,4 @@
-package regional
+package wire
 
 import (
 	"fmt"
@@ -53,10 +53,17 @@ func TestAllocOnTheWire(t *testing.T) {
 		if err := proto.Unmarshal(appendAlloc(nil, a, "here"), &got); err != nil {
 			t.Fatal(err)
 		}
-		if want := orderedAlloc(a, "here"); !proto.Equal(&got, want) {
+		if want := orderedAllocToProto(a, "here"); !proto.Equal(&got, want) {
 			t.Fatalf("written as\n%v\nwant\n%v", &got, want)
 		}
 	}
+}
+
+func testSpec(name string) *nusav1.JobSpec {
+	return &nusav1.JobSpec{Name: name, Groups: map[string]*nusav1.Group{"main": {
+		Count: proto.Int32(1),
+		Tasks: map[string]*nusav1.Task{"main": {Driver: "process", Resources: &nusav1.Resources{CpuMilli: 10, MemoryBytes: 16 << 20}}},
+	}}}
 }
 
 // TestOrdersOnTheWire: the message that an agent reads has the orders of the
@@ -74,17 +81,17 @@ func TestOrdersOnTheWire(t *testing.T) {
 		Capacity: state.Resources{CPUMilli: 1e6, MemoryBytes: 1 << 40, DiskBytes: 1 << 40}, PortMin: 1, PortMax: 9}}})
 	groups := map[string][]byte{}
 	for _, name := range []string{"a", "b"} {
-		spec := benchSpec(name)
+		spec := testSpec(name)
 		spec.Groups["main"].Count = proto.Int32(3)
 		job.Default(spec)
-		raw, err := stable.Marshal(spec)
+		raw, err := Deterministic.Marshal(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if groups[name], err = groupIn(raw, "main"); err != nil {
+		if groups[name], err = EncodedGroup(raw, "main"); err != nil {
 			t.Fatal(err)
 		}
-		apply(state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: *jobOf(spec, raw, true, 0)}})
+		apply(state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: *JobFromProto(spec, raw, true, 0)}})
 		p := state.PlaceGroup{Key: state.GroupKey{Namespace: spec.GetNamespace(), Job: name, Group: "main", Local: true}, JobVersion: 1}
 		for i := range int32(3) {
 			p.Allocs = append(p.Allocs, state.PlaceAlloc{ID: fmt.Sprint(name, i), Index: i, NodeID: "n"})
@@ -92,22 +99,22 @@ func TestOrdersOnTheWire(t *testing.T) {
 		apply(state.Command{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{p}}})
 	}
 	view := st.Snapshot()
-	l := &leader{s: &server{cfg: Config{Region: &nusav1.RegionDefinition{Name: "here"}}}, log: slog.New(slog.DiscardHandler)}
+	log := slog.New(slog.DiscardHandler)
 	var b link.Batch[uint64]
-	o := new(orderer)
+	o := new(OrderEncoder)
 	for range 2 { // the second time with the memory of the first
-		o.begin(l, view)
+		o.Reset("here", log, view)
 		b = link.Batch[uint64]{Full: true, Removed: []string{"r1", "r2"}, Position: link.Position{Epoch: "e", Sequence: 7}}
 		for _, id := range []string{"a0", "gone", "b1", "b2", "a1"} {
 			item := link.Item[uint64]{Key: id}
-			if size := o.size(item); size < 100 && id != "gone" || id == "gone" && size != 0 {
+			if size := o.Size(item); size < 100 && id != "gone" || id == "gone" && size != 0 {
 				t.Errorf("the order for %s has %d bytes", id, size)
 			}
 			b.Items = append(b.Items, item)
 		}
-		o.size(link.Item[uint64]{Key: "a2"}) // one too many
+		o.Size(link.Item[uint64]{Key: "a2"}) // one too many
 	}
-	data, err := newWireCodec().Marshal(o.batch(b))
+	data, err := NewCodec().Marshal(o.Batch(b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,15 +122,15 @@ func TestOrdersOnTheWire(t *testing.T) {
 	for _, id := range []string{"a0", "b1", "b2", "a1"} {
 		a, _ := view.Alloc(id)
 		want.Orders = append(want.Orders, &nusav1.AllocOrder{
-			Allocation: orderedAlloc(a, "here"), Group: groups[a.Job], JobType: "service", Incarnation: a.Incarnation, Index: a.OrderIndex,
+			Allocation: orderedAllocToProto(a, "here"), Group: groups[a.Job], JobType: "service", Incarnation: a.Incarnation, Index: a.OrderIndex,
 		})
 	}
 	// What the orderer writes next does not change what is on its way.
-	o.begin(l, view)
+	o.Reset("here", log, view)
 	for _, id := range []string{"b0", "a2", "b0", "a2"} {
-		o.size(link.Item[uint64]{Key: id})
+		o.Size(link.Item[uint64]{Key: id})
 	}
-	o.batch(link.Batch[uint64]{Last: true})
+	o.Batch(link.Batch[uint64]{Last: true})
 	var got nusav1.MasterMessage
 	if err := proto.Unmarshal(data.Materialize(), &got); err != nil {
 		t.Fatal(err)
@@ -131,7 +138,7 @@ func TestOrdersOnTheWire(t *testing.T) {
 	if !proto.Equal(got.GetOrders(), want) {
 		t.Errorf("the agent reads\n%v\nwant\n%v", got.GetOrders(), want)
 	}
-	if empty := o.batch(link.Batch[uint64]{Last: true}); len(empty.body) == 0 {
+	if empty := o.Batch(link.Batch[uint64]{Last: true}); len(empty.body) == 0 {
 		t.Error("an empty full set says nothing")
 	}
 }

@@ -1,4 +1,4 @@
-package regional
+package wire
 
 import (
 	"strings"
@@ -14,62 +14,55 @@ import (
 
 // The cores' values as messages, and back.
 
-func reasonToWire(r state.Reason) nusav1.Reason {
+func ReasonToProto(r state.Reason) nusav1.Reason {
 	if r == "" {
 		return nusav1.Reason_REASON_UNSPECIFIED
 	}
 	return nusav1.Reason(nusav1.Reason_value["REASON_"+strings.ToUpper(string(r))])
 }
 
-func reasonFromWire(r nusav1.Reason) state.Reason {
+func ReasonFromProto(r nusav1.Reason) state.Reason {
 	if r == nusav1.Reason_REASON_UNSPECIFIED {
 		return ""
 	}
 	return state.Reason(strings.ToLower(strings.TrimPrefix(r.String(), "REASON_")))
 }
 
-func resourcesToWire(r state.Resources) *nusav1.Resources {
+func ResourcesToProto(r state.Resources) *nusav1.Resources {
 	return &nusav1.Resources{CpuMilli: r.CPUMilli, MemoryBytes: r.MemoryBytes, DiskBytes: r.DiskBytes}
 }
 
-func positionToWire(p state.Position) *nusav1.Position {
+func PositionToProto(p state.Position) *nusav1.Position {
 	return &nusav1.Position{Epoch: p.Epoch, Sequence: p.Sequence}
 }
 
-func positionFromWire(p *nusav1.Position) state.Position {
+func PositionFromProto(p *nusav1.Position) state.Position {
 	return state.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
 }
 
-func countsToWire(c state.Counts) *nusav1.InstanceCounts {
+func InstanceCountsToProto(c state.Counts) *nusav1.InstanceCounts {
 	return &nusav1.InstanceCounts{
 		Pending: c.Pending, Starting: c.Starting, Running: c.Running, Complete: c.Complete,
 		Failed: c.Failed, Stopped: c.Stopped, Lost: c.Lost, Outdated: c.Outdated,
 	}
 }
 
-func reasonsToWire(counts []state.Count, what string) []*nusav1.CountedReason {
+func CountedReasonsToProto(counts []state.Count, what string) []*nusav1.CountedReason {
 	var out []*nusav1.CountedReason
 	for _, c := range counts {
-		out = append(out, &nusav1.CountedReason{Reason: reasonToWire(c.Reason), Count: c.Count, Message: c.Message, What: what})
+		out = append(out, &nusav1.CountedReason{Reason: ReasonToProto(c.Reason), Count: c.Count, Message: c.Message, What: what})
 	}
 	return out
 }
 
-func countedToWire(all []counted) (out []*nusav1.CountedReason) {
-	for _, c := range all {
-		out = append(out, reasonsToWire([]state.Count{c.Count}, c.what)...)
-	}
-	return out
-}
-
-func stamp(unixNano int64) *timestamppb.Timestamp {
+func TimestampToProto(unixNano int64) *timestamppb.Timestamp {
 	if unixNano == 0 {
 		return nil
 	}
 	return timestamppb.New(time.Unix(0, unixNano))
 }
 
-func slotToWire(s *state.Slot, region string) *nusav1.Slot {
+func SlotToProto(s *state.Slot, region string) *nusav1.Slot {
 	return &nusav1.Slot{
 		Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To, Region: region,
 		State: nusav1.SlotState(s.State), Desired: nusav1.SlotDesired(s.Desired),
@@ -77,15 +70,15 @@ func slotToWire(s *state.Slot, region string) *nusav1.Slot {
 	}
 }
 
-func answerToWire(a *state.Answer) *nusav1.SlotAnswer {
+func SlotAnswerToProto(a *state.Answer) *nusav1.SlotAnswer {
 	return &nusav1.SlotAnswer{
 		Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: a.From, To: a.To,
 		Generation: a.Generation, State: nusav1.SlotState(a.State),
-		Reason: reasonToWire(a.Reason), Message: a.Message, Counts: reasonsToWire(a.Counts, "node"),
+		Reason: ReasonToProto(a.Reason), Message: a.Message, Counts: CountedReasonsToProto(a.Counts, "node"),
 	}
 }
 
-func tasksFromStore(raw []byte) map[string]*nusav1.TaskState {
+func TasksFromStored(raw []byte) map[string]*nusav1.TaskState {
 	var a nusav1.Allocation
 	if err := proto.Unmarshal(raw, &a); err != nil {
 		return nil
@@ -93,37 +86,37 @@ func tasksFromStore(raw []byte) map[string]*nusav1.TaskState {
 	return a.Tasks
 }
 
-// jobName is the name that people see: a region's own job carries the region.
-func jobName(name string, local bool, region string) string {
+// JobName is the name that people see: a region's own job carries the region.
+func JobName(name string, local bool, region string) string {
 	if local {
 		return name + "@" + region
 	}
 	return name
 }
 
-func allocToWire(a *state.Alloc, region string) *nusav1.Allocation {
-	out := orderedAlloc(a, region)
+func AllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
+	out := orderedAllocToProto(a, region)
 	out.State = nusav1.AllocState(a.DisplayState())
-	out.Reason, out.Message = reasonToWire(a.Reason), a.Message
-	out.Tasks = tasksFromStore(a.Tasks)
-	out.Created, out.Modified = stamp(a.CreatedUnixNano), stamp(a.ModifiedUnixNano)
+	out.Reason, out.Message = ReasonToProto(a.Reason), a.Message
+	out.Tasks = TasksFromStored(a.Tasks)
+	out.Created, out.Modified = TimestampToProto(a.CreatedUnixNano), TimestampToProto(a.ModifiedUnixNano)
 	out.CreateIndex, out.ModifyIndex = a.CreateIndex, a.ModifyIndex
 	out.PlacedBecause = a.PlacedBecause
 	return out
 }
 
-// orderedAlloc is an allocation as an agent should have it: without what the
+// orderedAllocToProto is an allocation as an agent should have it: without what the
 // agent itself reports.
-func orderedAlloc(a *state.Alloc, region string) *nusav1.Allocation {
+func orderedAllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
 	out := &nusav1.Allocation{
-		Id: a.ID, Namespace: a.Namespace, Job: jobName(a.Job, a.Local, region), Group: a.Group, Index: a.Index,
+		Id: a.ID, Namespace: a.Namespace, Job: JobName(a.Job, a.Local, region), Group: a.Group, Index: a.Index,
 		JobVersion: a.JobVersion, Region: region, NodeId: a.NodeID, NodeName: a.NodeName,
 		Desired:    nusav1.AllocDesired(a.Desired),
 		Generation: a.Generation, Epoch: a.Epoch, Incarnation: a.Incarnation, Attempt: a.Attempt,
-		Resources: resourcesToWire(a.Resources),
+		Resources: ResourcesToProto(a.Resources),
 	}
 	if a.Desired == state.Stop {
-		out.Reason, out.Message = reasonToWire(a.Reason), a.Message
+		out.Reason, out.Message = ReasonToProto(a.Reason), a.Message
 	}
 	if len(a.Ports) > 0 {
 		out.Ports = make(map[string]int32, len(a.Ports))
@@ -134,26 +127,26 @@ func orderedAlloc(a *state.Alloc, region string) *nusav1.Allocation {
 	return out
 }
 
-// nodeToWire is a node with its soft statistics, if any.
-func (l *leader) nodeToWire(view *state.View, n *state.Node) *nusav1.Node {
+// NodeToProto converts a node and its present use. Soft statistics are the
+// caller's to add.
+func NodeToProto(view *state.View, n *state.Node, region string) *nusav1.Node {
 	use := view.Use(n.ID)
 	out := &nusav1.Node{
-		Id: n.ID, Name: n.Name, Region: l.s.cfg.Region.GetName(), State: nusav1.NodeState(n.Status),
+		Id: n.ID, Name: n.Name, Region: region, State: nusav1.NodeState(n.Status),
 		Cordoned: n.Cordoned, Draining: n.Draining, Address: n.Address,
-		Inventory: &nusav1.NodeInventory{}, Allocated: resourcesToWire(use.Resources), Allocations: use.Allocs,
-		Registered: stamp(n.RegisteredUnixNano), ModifyIndex: n.ModifyIndex,
+		Inventory: &nusav1.NodeInventory{}, Allocated: ResourcesToProto(use.Resources), Allocations: use.Allocs,
+		Registered: TimestampToProto(n.RegisteredUnixNano), ModifyIndex: n.ModifyIndex,
 	}
 	if err := proto.Unmarshal(n.Inventory, out.Inventory); err != nil {
 		out.Inventory = nil
 	}
-	out.Stats, out.StatsAge = l.agents.wholeStats(n.ID, l.s.cfg.Clock())
 	return out
 }
 
-func verdictToWire(v sched.NodeFit) *nusav1.NodeVerdict {
+func VerdictToProto(v sched.NodeFit) *nusav1.NodeVerdict {
 	out := &nusav1.NodeVerdict{
 		NodeId: v.NodeID, NodeName: v.NodeName, Taken: v.Live,
-		Reason: reasonToWire(v.Reason), Message: v.Message, Score: v.Score,
+		Reason: ReasonToProto(v.Reason), Message: v.Message, Score: v.Score,
 	}
 	for _, t := range v.Terms {
 		out.Terms = append(out.Terms, &nusav1.ScoreTerm{Name: t.Name, Value: t.Value, Detail: t.Detail})

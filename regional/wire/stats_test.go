@@ -1,4 +1,4 @@
-package regional
+package wire
 
 import (
 	"math"
@@ -44,8 +44,8 @@ func TestReadStats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := nodeStats{raw: []byte("of those before")}
-		if err := got.read(raw); err != nil {
+		got := NodeStats{Raw: []byte("of those before")}
+		if err := got.Read(raw); err != nil {
 			t.Fatal(err)
 		}
 		var disk, diskAll, in, out float64
@@ -60,7 +60,7 @@ func TestReadStats(t *testing.T) {
 		for _, n := range m.Networks {
 			in, out = in+n.InPerSecond, out+n.OutPerSecond
 		}
-		if got.disk != disk || got.diskAll != diskAll || got.in != in || got.out != out || got.age != max(0, m.GetAge().AsDuration()) {
+		if got.DiskUsed != disk || got.DiskTotal != diskAll || got.NetworkIn != in || got.NetworkOut != out || got.Age != max(0, m.GetAge().AsDuration()) {
 			t.Fatalf("%+v of %v", got, m)
 		}
 		want := []float64{m.Cpu, m.Load1, float64(m.MemoryUsedBytes), float64(m.MemoryAvailableBytes), fullUsed, fullTotal, in, out, float64(m.Tasks)}
@@ -71,11 +71,11 @@ func TestReadStats(t *testing.T) {
 			want[6], want[7] = math.NaN(), math.NaN()
 		}
 		same := func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
-		if !slices.EqualFunc(got.values(), want, same) {
-			t.Fatalf("values %v, want %v", got.values(), want)
+		if !slices.EqualFunc(got.Values(), want, same) {
+			t.Fatalf("values %v, want %v", got.Values(), want)
 		}
-		if !proto.Equal(got.wire(), m) {
-			t.Fatalf("the whole is %v, want %v", got.wire(), m)
+		if !proto.Equal(got.ToProto(), m) {
+			t.Fatalf("the whole is %v, want %v", got.ToProto(), m)
 		}
 	})
 }
@@ -87,28 +87,28 @@ func TestLargeStats(t *testing.T) {
 		m.Disks = append(m.Disks, &nusav1.DiskStats{Mount: "/some/where", UsedBytes: 1, TotalBytes: 2})
 	}
 	raw, err := proto.Marshal(m)
-	if err != nil || len(raw) <= maxStats {
+	if err != nil || len(raw) <= maxStatsBytes {
 		t.Fatal(len(raw), err)
 	}
-	var got nodeStats
-	if err := got.read(raw); err != nil || got.wire() != nil || got.cpu != 0.5 || got.diskAll != 40_000 {
+	var got NodeStats
+	if err := got.Read(raw); err != nil || got.ToProto() != nil || got.CPU != 0.5 || got.DiskTotal != 40_000 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if err := got.read(raw[:len(raw)-1]); err == nil || got.diskAll != 40_000 {
+	if err := got.Read(raw[:len(raw)-1]); err == nil || got.DiskTotal != 40_000 {
 		t.Error("half a message was read")
 	}
 	// What is large once does not keep its room for ever, what is as before does.
 	for _, disks := range []int{5000, 10, 10} {
-		before := got.raw
+		before := got.Raw
 		m.Disks = m.Disks[:disks]
 		raw, err := proto.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := got.read(raw); err != nil || len(got.wire().GetDisks()) != disks || cap(got.raw) > muchRoom*len(raw) {
-			t.Errorf("%d disks: %d bytes take %d: %v", disks, len(raw), cap(got.raw), err)
+		if err := got.Read(raw); err != nil || len(got.ToProto().GetDisks()) != disks || cap(got.Raw) > maxStatsGrowth*len(raw) {
+			t.Errorf("%d disks: %d bytes take %d: %v", disks, len(raw), cap(got.Raw), err)
 		}
-		if len(before) == len(got.raw) && &before[0] != &got.raw[0] {
+		if len(before) == len(got.Raw) && &before[0] != &got.Raw[0] {
 			t.Error("as much was not written in the same place")
 		}
 	}

@@ -1,4 +1,4 @@
-package regional
+package wire
 
 import (
 	"google.golang.org/grpc/encoding"
@@ -7,21 +7,21 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// wireCodec is protobuf's but for what there is so much of that messages are not
+// Codec is protobuf's but for what there is so much of that messages are not
 // made of it. Submits stay encoded, among the unknown fields of an empty message,
 // so that they can still be passed on like any other; what agents say stays in
 // the buffer it came in, and what is encoded already is sent as it is.
-type wireCodec struct{ encoding.CodecV2 }
+type Codec struct{ encoding.CodecV2 }
 
-func newWireCodec() wireCodec { return wireCodec{encoding.GetCodecV2("proto")} }
+func NewCodec() Codec { return Codec{encoding.GetCodecV2("proto")} }
 
 // Unmarshal decodes what is not to stay encoded.
-func (c wireCodec) Unmarshal(data mem.BufferSlice, v any) error {
+func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
 	case *nusav1.SubmitRequest:
 		m.ProtoReflect().SetUnknown(data.Materialize())
 		return nil
-	case *incomingMessage:
+	case *IncomingMessage:
 		m.buf = data.MaterializeToBuffer(mem.DefaultBufferPool())
 		return nil
 	}
@@ -29,19 +29,19 @@ func (c wireCodec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 // Marshal encodes what is not encoded.
-func (c wireCodec) Marshal(v any) (mem.BufferSlice, error) {
-	if e, ok := v.(*wireMessage); ok {
+func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
+	if e, ok := v.(*EncodedMessage); ok {
 		return mem.BufferSlice{e.buffer()}, nil
 	}
 	return c.CodecV2.Marshal(v)
 }
 
-// wireMessage is a message as it stands on the wire. It is copied when it is sent.
-type wireMessage struct{ head, body []byte }
+// EncodedMessage is a message as it stands on the wire. It is copied when it is sent.
+type EncodedMessage struct{ head, body []byte }
 
 // buffer is a copy, given back once it is on its way if it is large enough to be
 // worth that.
-func (e *wireMessage) buffer() mem.Buffer {
+func (e *EncodedMessage) buffer() mem.Buffer {
 	size := len(e.head) + len(e.body)
 	if mem.IsBelowBufferPoolingThreshold(size) {
 		return mem.SliceBuffer(append(append(make([]byte, 0, size), e.head...), e.body...))
@@ -52,13 +52,13 @@ func (e *wireMessage) buffer() mem.Buffer {
 	return mem.NewBuffer(b, pool)
 }
 
-// incomingMessage is a message as it stands on the wire, in a buffer of gRPC's.
-type incomingMessage struct{ buf mem.Buffer }
+// IncomingMessage is a message as it stands on the wire, in a buffer of gRPC's.
+type IncomingMessage struct{ buf mem.Buffer }
 
-func (m *incomingMessage) bytes() []byte { return m.buf.ReadOnlyData() }
+func (m *IncomingMessage) Bytes() []byte { return m.buf.ReadOnlyData() }
 
-// free gives the buffer back, which nothing may point into any more.
-func (m *incomingMessage) free() {
+// Free gives the buffer back, which nothing may point into any more.
+func (m *IncomingMessage) Free() {
 	m.buf.Free()
 	m.buf = nil
 }

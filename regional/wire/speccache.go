@@ -1,4 +1,4 @@
-package regional
+package wire
 
 import (
 	"sync"
@@ -18,16 +18,16 @@ import (
 // costs more than all else that a submit does, so it is done once for them all:
 // requests arrive encoded, and what a spec comes to is remembered by its bytes.
 
-// submitted is a SubmitRequest whose spec is still encoded.
-type submitted struct {
-	spec  []byte
-	key   string
-	check int64
-	again bool
+// SubmitFields is a SubmitRequest whose spec is still encoded.
+type SubmitFields struct {
+	Spec          []byte
+	Key           string
+	CheckRevision int64
+	Again         bool
 }
 
-// splitSubmit reads what is around the spec. Its error is a gRPC status.
-func splitSubmit(raw []byte) (s submitted, err error) {
+// SplitSubmitRequest reads what is around the spec. Its error is a gRPC status.
+func SplitSubmitRequest(raw []byte) (s SubmitFields, err error) {
 	for rest := raw; len(rest) > 0; {
 		field, kind, tag := protowire.ConsumeTag(rest)
 		n := protowire.ConsumeFieldValue(field, kind, rest[max(tag, 0):])
@@ -38,50 +38,50 @@ func splitSubmit(raw []byte) (s submitted, err error) {
 		rest = rest[tag+n:]
 		number, _ := protowire.ConsumeVarint(value)
 		switch bytes, _ := protowire.ConsumeBytes(value); {
-		case field == 1 && kind == protowire.BytesType && s.spec == nil:
-			s.spec = bytes
+		case field == 1 && kind == protowire.BytesType && s.Spec == nil:
+			s.Spec = bytes
 		case field == 1 && kind == protowire.BytesType: // parts of a message follow one another
-			s.spec = append(s.spec[:len(s.spec):len(s.spec)], bytes...)
+			s.Spec = append(s.Spec[:len(s.Spec):len(s.Spec)], bytes...)
 		case field == 2 && kind == protowire.BytesType:
-			if s.key = string(bytes); !utf8.ValidString(s.key) {
+			if s.Key = string(bytes); !utf8.ValidString(s.Key) {
 				return s, status.Error(codes.InvalidArgument, "the request cannot be decoded: idempotency_key is not UTF-8")
 			}
 		case field == 3 && kind == protowire.VarintType:
-			s.check = int64(number)
+			s.CheckRevision = int64(number)
 		case field == 4 && kind == protowire.VarintType:
-			s.again = protowire.DecodeBool(number)
+			s.Again = protowire.DecodeBool(number)
 		}
 	}
 	return s, nil
 }
 
-// template is what a spec without its job's name comes to. Shared: never written
+// CachedSpec is what a spec without its job's name comes to. Shared: never written
 // to.
-type template struct {
-	job      state.Job // Spec: the encoding but for the name
-	warnings []string
+type CachedSpec struct {
+	Job      state.Job // Spec: the encoding but for the name
+	Warnings []string
 }
 
-// named is the job of that name. Its spec's encoding is the deterministic one,
+// Named is the job of that name. Its spec's encoding is the deterministic one,
 // in which the name comes first.
-func (t *template) named(name string) state.Job {
-	j := t.job
+func (t *CachedSpec) Named(name string) state.Job {
+	j := t.Job
 	j.Key.Job = name
-	j.Spec = make([]byte, 0, len(name)+4+len(t.job.Spec))
+	j.Spec = make([]byte, 0, len(name)+4+len(t.Job.Spec))
 	j.Spec = protowire.AppendTag(j.Spec, nameField, protowire.BytesType)
-	j.Spec = append(protowire.AppendString(j.Spec, name), t.job.Spec...)
+	j.Spec = append(protowire.AppendString(j.Spec, name), t.Job.Spec...)
 	return j
 }
 
 const (
 	// nameField is the number of JobSpec.name, the least of all.
 	nameField = 1
-	// longestName bounds what a valid name takes of an encoded spec.
-	longestName = 72
+	// maxEncodedName bounds what a valid name takes of an encoded spec.
+	maxEncodedName = 72
 )
 
-// cutName cuts the name off an encoded spec that begins with it.
-func cutName(spec []byte) (name string, rest []byte, ok bool) {
+// CutName cuts the name off an encoded spec that begins with it.
+func CutName(spec []byte) (name string, rest []byte, ok bool) {
 	field, kind, tag := protowire.ConsumeTag(spec)
 	if tag < 0 || field != nameField || kind != protowire.BytesType {
 		return "", spec, false
@@ -105,25 +105,25 @@ func hasName(spec []byte) bool {
 	return false
 }
 
-// templates remembers what specs come to, by their bytes without the name. Only
+// SpecCache remembers what specs come to, by their bytes without the name. Only
 // what is valid is remembered, and a valid name changes nothing about that: not
 // what a longer one could make too large either.
-type templates struct {
+type SpecCache struct {
 	mu    sync.RWMutex
-	known map[string]*template
+	known map[string]*CachedSpec
 	bytes int
 }
 
 const (
-	// maxTemplates are remembered at most, of maxTemplateBytes in all; then all
+	// maxCachedSpecs are remembered at most, of maxCachedSpecBytes in all; then all
 	// are learnt anew.
-	maxTemplates, maxTemplateBytes = 1024, 8 << 20
+	maxCachedSpecs, maxCachedSpecBytes = 1024, 8 << 20
 )
 
-// read answers the name and the template of an encoded spec. learn judges a
+// Get answers the name and the template of an encoded spec. learn judges a
 // decoded one. The error is a gRPC status.
-func (t *templates) read(raw []byte, learn func(*nusav1.JobSpec) (template, error)) (string, *template, error) {
-	name, rest, ok := cutName(raw)
+func (t *SpecCache) Get(raw []byte, learn func(*nusav1.JobSpec) (CachedSpec, error)) (string, *CachedSpec, error) {
+	name, rest, ok := CutName(raw)
 	if ok && job.ValidName(name) {
 		t.mu.RLock()
 		known := t.known[string(rest)]
@@ -143,24 +143,24 @@ func (t *templates) read(raw []byte, learn func(*nusav1.JobSpec) (template, erro
 	if err != nil {
 		return "", nil, err
 	}
-	if ok && !hasName(rest) && len(learnt.job.Spec)+longestName <= job.MaxSize {
+	if ok && !hasName(rest) && len(learnt.Job.Spec)+maxEncodedName <= job.MaxSize {
 		t.remember(string(rest), &learnt)
 	}
 	return spec.GetName(), &learnt, nil
 }
 
-func (t *templates) remember(rest string, learnt *template) {
+func (t *SpecCache) remember(rest string, learnt *CachedSpec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.known[rest] != nil {
 		return // since, or the name came in another form
 	}
 	size := 2 * len(rest)
-	if len(t.known) >= maxTemplates || t.bytes+size > maxTemplateBytes {
+	if len(t.known) >= maxCachedSpecs || t.bytes+size > maxCachedSpecBytes {
 		t.known, t.bytes = nil, 0
 	}
 	if t.known == nil {
-		t.known = map[string]*template{}
+		t.known = map[string]*CachedSpec{}
 	}
 	t.known[rest] = learnt
 	t.bytes += size
