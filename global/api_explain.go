@@ -91,7 +91,7 @@ func (a *active) dryRun(k jobKey, spec *nusav1.JobSpec, out *nusav1.PlanResponse
 	sortSlots(slots)
 	dry.Slots = slots
 	if j := a.st.jobs[k]; j != nil {
-		dry.Told = j.told(rec)
+		dry.Summaries = j.told(rec)
 	}
 	return a.st.explainSnapshot(k, dry), slots, nil
 }
@@ -272,8 +272,8 @@ type lastDecision struct {
 	note     string
 	bounds   map[string][]*nusav1.NearBound
 	job      place.Job
-	stages   map[string]string // see jobState
-	near     *place.Follower   // nil where the job asks for no nearness
+	stages   map[string]string   // see jobState
+	near     *place.BoundTracker // nil where the job asks for no nearness
 }
 
 func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
@@ -289,7 +289,7 @@ func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
 	}
 	out := lastDecision{held: map[string]explained{}, status: j.status(), system: j.plan.Type == place.System, bounds: j.bounds(), job: j.plan, stages: maps.Clone(j.stages)}
 	if hasNear(j.plan) {
-		out.near = place.Follow(st.nearSnapshotOf(j.plan))
+		out.near = place.NewBoundTracker(st.nearSnapshotOf(j.plan))
 	}
 	for name, e := range j.explained {
 		if e.full {
@@ -300,7 +300,7 @@ func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
 	case len(out.held) == len(j.plan.Groups):
 	case out.waits():
 		job := j.forPlacer()
-		job.Away = st.away(j)
+		job.Disconnected = st.away(j)
 		out.snapshot = st.explainSnapshot(k, job)
 	default:
 		out.snapshot, out.note = st.withoutOwn(j), asIfNew

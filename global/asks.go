@@ -38,7 +38,7 @@ func planJob(rec *nusav1.JobRecord, revision int64) place.Job {
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := spec.GetGroups()[name]
 		out.Groups = append(out.Groups, place.Group{
-			Name: name, Since: rec.GetSince()[name], Count: int(g.GetCount()), Ask: planAsk(g), Regions: planRegions(job.RegionsOf(spec, name)),
+			Name: name, UnchangedSince: rec.GetSince()[name], Count: int(g.GetCount()), Ask: planAsk(g), Regions: planRegions(job.RegionsOf(spec, name)),
 			MaxParallel: int(g.GetUpdate().GetMaxParallel()),
 			OnDisconnect: place.OnDisconnect{
 				After:   g.GetDisconnect().GetRegion().GetAfter().AsDuration(),
@@ -167,7 +167,7 @@ func (st *state) subscriptions() []uint64 {
 func (st *state) planRegion(r *regionState, now time.Duration) place.Region {
 	out := place.Region{
 		Name: r.name, Labels: r.rec.GetDefinition().GetLabels(), Cordoned: r.rec.GetCordoned(),
-		Connected: r.session != nil, Unborn: r.rec.GetClusterId() == "", DisconnectedFor: r.life.DisconnectedFor(now),
+		Connected: r.session != nil, NeverConnected: r.rec.GetClusterId() == "", DisconnectedFor: r.life.DisconnectedFor(now),
 		ReportSequence: r.reportNum,
 	}
 	rep := r.report
@@ -179,11 +179,11 @@ func (st *state) planRegion(r *regionState, now time.Duration) place.Region {
 	for _, f := range rep.GetShape().GetFits() {
 		out.Fits[f.GetAsk()] = int(f.GetCount())
 		if f.GetCount() == 0 && f.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
-			if out.Short == nil {
-				out.Short = map[uint64]place.Returned{}
+			if out.NoFitReasons == nil {
+				out.NoFitReasons = map[uint64]place.Returned{}
 			}
-			out.Short[f.GetAsk()] = place.Returned{
-				Region: r.name, Reason: reasonWord(f.GetReason()), Message: f.GetMessage(), Words: reason.WithMessage(f.GetReason(), f.GetMessage()),
+			out.NoFitReasons[f.GetAsk()] = place.Returned{
+				Region: r.name, Reason: reasonWord(f.GetReason()), Message: f.GetMessage(), ReasonText: reason.WithMessage(f.GetReason(), f.GetMessage()),
 			}
 		}
 	}

@@ -24,7 +24,7 @@ const (
 // freed is what a region gave up because it was revoked. Soft: a new active
 // server has forgotten what was promised for it.
 type freed struct {
-	place.Freed
+	place.Released
 	group string
 	at    time.Duration
 }
@@ -40,7 +40,7 @@ func (st *state) gaveUp(from string, answer region.Answer) {
 		again := f.group == answer.Group && f.From < answer.To && answer.From < f.To
 		return again || now-f.at >= freedFor
 	})
-	j.freed = append(j.freed, freed{Freed: place.Freed{Region: from, From: answer.From, To: answer.To}, group: answer.Group, at: now})
+	j.freed = append(j.freed, freed{Released: place.Released{Region: from, From: answer.From, To: answer.To}, group: answer.Group, at: now})
 	j.freed = j.freed[max(0, len(j.freed)-maxAway):]
 }
 
@@ -64,8 +64,8 @@ func (st *state) noteAway(r *regionState, k jobKey, sum *nusav1.JobSummary) bool
 // away is what may still run of a job on lost nodes, as connected regions say:
 // only those are asked to give it up. Of slots that have changed meanwhile
 // nothing was said. mu is held.
-func (st *state) away(j *jobState) []place.Away {
-	var out []place.Away
+func (st *state) away(j *jobState) []place.Disconnected {
+	var out []place.Disconnected
 	seen := map[string]bool{}
 	for _, s := range j.slots {
 		r := st.regions[s.Region]
@@ -75,13 +75,15 @@ func (st *state) away(j *jobState) []place.Away {
 		seen[s.Region] = true
 		for _, a := range r.away[j.key] {
 			if j.holds(s.Region, a) {
-				out = append(out, place.Away{
+				out = append(out, place.Disconnected{
 					Group: a.GetGroup(), Region: s.Region, From: int(a.GetFrom()), To: int(a.GetTo()), Generation: a.GetGeneration(), Node: a.GetNode(),
 				})
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b place.Away) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From)) })
+	slices.SortFunc(out, func(a, b place.Disconnected) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From))
+	})
 	return out
 }
 

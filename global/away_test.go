@@ -126,13 +126,13 @@ func TestWhatWasGivenUpComesFirst(t *testing.T) {
 	says := func(name, from string, state region.SlotState, a, b int) {
 		st.gaveUp(from, region.Answer{Namespace: "default", Job: name, Group: "web", From: a, To: b, State: state})
 	}
-	expect := func(want ...place.Freed) {
+	expect := func(want ...place.Released) {
 		t.Helper()
 		groups := j.waiting(now)
-		if !slices.Equal(groups[0].Freed, want) || groups[1].Freed != nil {
+		if !slices.Equal(groups[0].Released, want) || groups[1].Released != nil {
 			t.Errorf("%+v, want %+v", groups, want)
 		}
-		if j.plan.Groups[0].Freed != nil {
+		if j.plan.Groups[0].Released != nil {
 			t.Error("the job's own record was written to")
 		}
 	}
@@ -142,16 +142,16 @@ func TestWhatWasGivenUpComesFirst(t *testing.T) {
 	says("api", "a", region.Revoked, 0, 2)
 	now += freedFor / 2
 	says("api", "b", region.Revoked, 2, 3)
-	expect(place.Freed{Region: "a", From: 0, To: 2}, place.Freed{Region: "b", From: 2, To: 3})
+	expect(place.Released{Region: "a", From: 0, To: 2}, place.Released{Region: "b", From: 2, To: 3})
 	says("api", "b", region.Revoked, 2, 3) // said twice
 	now += freedFor / 2
-	expect(place.Freed{Region: "b", From: 2, To: 3})
+	expect(place.Released{Region: "b", From: 2, To: 3})
 	now += freedFor
 	expect()
 	for i := range maxAway + 2 {
 		says("api", "a", region.Revoked, i, i+1)
 	}
-	if got := j.waiting(now)[0].Freed; len(got) != maxAway || got[0].From != 2 || len(j.freed) != maxAway {
+	if got := j.waiting(now)[0].Released; len(got) != maxAway || got[0].From != 2 || len(j.freed) != maxAway {
 		t.Errorf("%d ranges from %v, %d remembered", len(got), got[0], len(j.freed))
 	}
 }

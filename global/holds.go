@@ -74,7 +74,7 @@ func (j *jobState) waiting(now time.Duration) []place.Group {
 	for i := range out {
 		for _, f := range j.freed {
 			if f.group == out[i].Name && now-f.at < freedFor {
-				out[i].Freed = append(out[i].Freed, f.Freed)
+				out[i].Released = append(out[i].Released, f.Released)
 			}
 		}
 		l := j.lacks[out[i].Name]
@@ -83,9 +83,9 @@ func (j *jobState) waiting(now time.Duration) []place.Group {
 		}
 		out[i].WaitedFor = now - max(l.since, l.held)
 		for region, at := range l.tried {
-			out[i].Tried = append(out[i].Tried, place.Tried{Region: region, Ago: now - at})
+			out[i].HoldAttempts = append(out[i].HoldAttempts, place.HoldAttempt{Region: region, Ago: now - at})
 		}
-		slices.SortFunc(out[i].Tried, func(a, b place.Tried) int { return cmp.Compare(a.Region, b.Region) })
+		slices.SortFunc(out[i].HoldAttempts, func(a, b place.HoldAttempt) int { return cmp.Compare(a.Region, b.Region) })
 	}
 	return out
 }

@@ -47,7 +47,7 @@ type matrix struct {
 // picture is a view and what is derived from it, for as long as it is used.
 type picture struct {
 	view    *topology.View
-	routers *topology.Routers
+	routers *topology.RouterCache
 	stamp   uint64
 	at      time.Duration
 }
@@ -101,7 +101,7 @@ func (st *state) topologyPicture() *picture {
 		return p
 	}
 	view := st.latencyRows().View(now, rowStale, m.predictor)
-	m.picture = &picture{view: view, routers: topology.NewRouters(view), stamp: m.stamp, at: now}
+	m.picture = &picture{view: view, routers: topology.NewRouterCache(view), stamp: m.stamp, at: now}
 	return m.picture
 }
 

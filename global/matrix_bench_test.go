@@ -192,9 +192,9 @@ func BenchmarkQuestions(b *testing.B) {
 		}
 	})
 	b.Run("board", func(b *testing.B) {
-		board := topology.NewBoard(view())
+		board := topology.NewChangeLog(view())
 		for b.Loop() {
-			board.Post(view())
+			board.Update(view())
 		}
 	})
 	b.Run("check", func(b *testing.B) {

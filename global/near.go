@@ -51,7 +51,7 @@ func (st *state) updateInterest() {
 		j := &snapshot.Jobs[i]
 		j.Slots = st.jobs[jobKey{j.Namespace, j.Name}].sortedSlots()
 	}
-	next := place.Interest(snapshot)
+	next := place.ProbeDemand(snapshot)
 	for name, r := range st.regions {
 		if r.session != nil && !maps.Equal(st.interest[name], next[name]) {
 			r.session.peersDirty = true
@@ -73,7 +73,7 @@ func (st *state) followBreaches(now time.Duration) {
 		return
 	}
 	snapshot := st.nearSnapshot()
-	follower := place.Follow(snapshot)
+	follower := place.NewBoundTracker(snapshot)
 	for i := range snapshot.Jobs {
 		job := snapshot.Jobs[i]
 		k := jobKey{job.Namespace, job.Name}
@@ -85,7 +85,7 @@ func (st *state) followBreaches(now time.Duration) {
 			j.moves = nil
 			continue
 		}
-		underWay := slices.ContainsFunc(j.moves, func(m place.Move) bool { return m.UnderWay })
+		underWay := slices.ContainsFunc(j.moves, func(m place.Move) bool { return m.InProgress })
 		if changed || underWay || now-j.movesAt >= replanBreach {
 			st.pending[k] = struct{}{}
 		}
@@ -184,7 +184,7 @@ func (d *lastDecision) fares(g *nusav1.GroupExplanation) []*nusav1.NearFare {
 	}
 	var out []*nusav1.NearFare
 	for _, r := range g.GetRegions() {
-		for _, f := range d.near.Fares(&d.job.Groups[i], r.GetRegion()) {
+		for _, f := range d.near.NearResults(&d.job.Groups[i], r.GetRegion()) {
 			w := &nusav1.NearFare{
 				Region: r.GetRegion(), Bound: f.Near.String(), Required: f.Near.Required, Percentile: int32(max(f.Near.Percentile, 50)),
 				Target: f.Target, Source: nusav1.RTTSource(f.Source), State: nusav1.EdgeState(f.State), Verdict: f.Verdict, Message: f.Why,

@@ -134,7 +134,7 @@ func (st *state) snapshot(keys []jobKey) (place.Snapshot, map[jobKey]lookedAt) {
 		}
 		jobs[k] = lookedAt{j.changes, j.rev}
 		job := j.forPlacer()
-		job.Groups, job.Away = j.waiting(st.clock()), st.away(j)
+		job.Groups, job.Disconnected = j.waiting(st.clock()), st.away(j)
 		out.Jobs = append(out.Jobs, job)
 	}
 	if len(jobs) == 0 {
@@ -187,7 +187,7 @@ func (j *jobState) forPlacer() place.Job {
 	out := j.plan
 	out.Slots = j.sortedSlots()
 	out.Breaches = j.breaches
-	out.Told = j.told(j.rec)
+	out.Summaries = j.told(j.rec)
 	if sustained(j.breaches) {
 		out.Down = j.down()
 	}

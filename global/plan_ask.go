@@ -109,11 +109,11 @@ func (q *asking) ask(ctx context.Context, regions []string) {
 			v := g.GetRegions()[0]
 			r.Fits[hash] = int(v.GetFits())
 			if v.GetFits() == 0 && v.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
-				if r.Short == nil {
-					r.Short = map[uint64]place.Returned{}
+				if r.NoFitReasons == nil {
+					r.NoFitReasons = map[uint64]place.Returned{}
 				}
-				r.Short[hash] = place.Returned{
-					Region: name, Reason: reasonWord(v.GetReason()), Message: v.GetMessage(), Words: reason.WithMessage(v.GetReason(), v.GetMessage()),
+				r.NoFitReasons[hash] = place.Returned{
+					Region: name, Reason: reasonWord(v.GetReason()), Message: v.GetMessage(), ReasonText: reason.WithMessage(v.GetReason(), v.GetMessage()),
 				}
 			}
 		}

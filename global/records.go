@@ -131,7 +131,7 @@ func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	if out.Generation == 0 {
 		out.Generation = revision
 	}
-	out.Hold, out.UnlessHeard = s.GetHold().AsDuration(), s.GetUnlessHeard()
+	out.Hold, out.UnlessConnected = s.GetHold().AsDuration(), s.GetUnlessHeard()
 	return out
 }
 
@@ -143,7 +143,7 @@ func slotToProto(s region.Slot) *nusav1.Slot {
 		Desired:    nusav1.SlotDesired(enumValue(nusav1.SlotDesired_value, "SLOT_DESIRED_", string(s.Desired))),
 		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
 		Reason: reasonEnum(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
-		UnlessHeard: s.UnlessHeard,
+		UnlessHeard: s.UnlessConnected,
 	}
 	if s.Hold > 0 {
 		out.Hold = durationpb.New(s.Hold)

@@ -48,7 +48,7 @@ func (st *state) refused(from string, answer region.Answer, interval time.Durati
 	}
 	ret := returned{at: st.clock(), times: 1, Returned: place.Returned{
 		Namespace: answer.Namespace, Job: answer.Job, Group: answer.Group, Region: from,
-		Reason: answer.Reason, Message: answer.Message, Words: reason.WithMessage(reasonEnum(answer.Reason), answer.Message),
+		Reason: answer.Reason, Message: answer.Message, ReasonText: reason.WithMessage(reasonEnum(answer.Reason), answer.Message),
 		Counts: answer.Counts, ReportSequence: r.reportNum,
 	}}
 	if j := st.jobs[jobKey{answer.Namespace, answer.Job}]; j != nil {
@@ -112,12 +112,12 @@ func (r *regionState) onlyWords() {
 // of other jobs that ask for as much: it was a secret, a volume, an image.
 func (r returned) forPlacer(now time.Duration) place.Returned {
 	out := r.Returned
-	out.HeldFor = max(0, r.hold-(now-r.at))
+	out.Backoff = max(0, r.hold-(now-r.at))
 	if r.words || r.Reason == reasonDeclined || now-r.at > returnedFor {
 		out.Ask = 0
 	}
 	if r.words {
-		out.HeldFor = 0
+		out.Backoff = 0
 	}
 	return out
 }

@@ -14,8 +14,8 @@ func TestDeclinedIsTheJobsOwn(t *testing.T) {
 		r := &regionState{}
 		r.remember(returned{times: 1, Returned: place.Returned{Job: "a", Reason: reason, Ask: 7}}, 5*time.Second)
 		got := r.returned[0].forPlacer(time.Second)
-		if held := reason == reasonDeclined; got.Ask != ask || (got.HeldFor > 0) != held {
-			t.Errorf("%s: ask %d, held for %s", reason, got.Ask, got.HeldFor)
+		if held := reason == reasonDeclined; got.Ask != ask || (got.Backoff > 0) != held {
+			t.Errorf("%s: ask %d, held for %s", reason, got.Ask, got.Backoff)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (t *tx) remember(k jobKey, old *nusav1.JobRecord, rev int64, next *nusav1.J
 	if j == nil || j.rec != old || !asksRevert(next) || old.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
 		return nil
 	}
-	if verdict, _ := j.rollout().Judge(); verdict != place.Remember {
+	if verdict, _ := j.rollout().Decide(); verdict != place.RolloutSetHealthy {
 		return nil
 	}
 	return t.putHealthy(k, old, runOf(old, rev))
@@ -61,30 +61,30 @@ func (t *tx) putHealthy(k jobKey, rec *nusav1.JobRecord, run int64) error {
 func (j *jobState) rollout() place.Rollout {
 	status := j.status()
 	out := place.Rollout{
-		Version: j.rec.GetJob().GetVersion(),
-		Whole:   status.GetState() == nusav1.JobState_JOB_STATE_RUNNING,
-		Failed:  status.GetState() == nusav1.JobState_JOB_STATE_FAILED,
-		Why:     status.GetMessage(),
+		Version:    j.rec.GetJob().GetVersion(),
+		AllRunning: status.GetState() == nusav1.JobState_JOB_STATE_RUNNING,
+		Failed:     status.GetState() == nusav1.JobState_JOB_STATE_FAILED,
+		Why:        status.GetMessage(),
 	}
 	desired := int32(0)
 	for name, g := range status.GetGroups() {
 		asks := j.rec.GetJob().GetSpec().GetGroups()[name].GetUpdate().GetAutoRevert()
 		out.AutoRevert = out.AutoRevert || asks && g.GetCounts().GetFailed() > 0
-		out.Whole = out.Whole && (!asks || g.GetDesired() > 0)
+		out.AllRunning = out.AllRunning && (!asks || g.GetDesired() > 0)
 		desired += g.GetDesired()
 	}
-	out.Whole = out.Whole && desired > 0
+	out.AllRunning = out.AllRunning && desired > 0
 	// A run that has begun since is no rollout over what was before it.
 	if h := j.healthy; h != nil && h.GetJob().GetRun() == runOf(j.rec, j.rev) {
 		spec, err := encodeSpec(h)
-		out.Healthy, out.Same = h.GetJob().GetVersion(), err == nil && bytes.Equal(spec, j.spec)
+		out.Healthy, out.SameSpec = h.GetJob().GetVersion(), err == nil && bytes.Equal(spec, j.spec)
 	}
 	return out
 }
 
 // told is what regions said last of a job, where the version of a record that
 // restarts groups has not reached all of it; nil elsewhere. mu is held.
-func (j *jobState) told(rec *nusav1.JobRecord) (out []place.Told) {
+func (j *jobState) told(rec *nusav1.JobRecord) (out []place.Summary) {
 	rolls := false
 	for _, s := range j.slots {
 		rolls = rolls || obsolete(rec, s)
@@ -94,9 +94,9 @@ func (j *jobState) told(rec *nusav1.JobRecord) (out []place.Told) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.summaries)) {
 		sum := j.summaries[name]
-		t := place.Told{Region: name, Version: sum.GetVersion(), Run: sum.GetRun(), Groups: map[string]place.Tally{}}
+		t := place.Summary{Region: name, Version: sum.GetVersion(), Run: sum.GetRun(), Groups: map[string]place.GroupCounts{}}
 		for group, c := range sum.GetGroups() {
-			t.Groups[group] = place.Tally{
+			t.Groups[group] = place.GroupCounts{
 				Live: int(counts.Live(c)), Pending: int(c.GetPending()), Failed: int(c.GetFailed()), Busy: int(c.GetStarting() + c.GetOutdated()),
 			}
 		}
@@ -121,7 +121,7 @@ func (st *state) stagesPlanned(plan place.Plan, jobs map[jobKey]lookedAt) map[jo
 // stagesOf are the regions of each job that wait with its version, and why.
 func stagesOf(plan place.Plan) map[jobKey]map[string]string {
 	wait := map[jobKey]map[string]string{}
-	for _, s := range plan.Stages {
+	for _, s := range plan.RolloutStages {
 		k := jobKey{s.Namespace, s.Job}
 		if wait[k] == nil {
 			wait[k] = map[string]string{}
@@ -152,7 +152,7 @@ type judged struct {
 	rec     *nusav1.JobRecord
 	rev     int64
 	healthy *nusav1.JobRecord
-	verdict place.Verdict
+	verdict place.RolloutDecision
 	why     string
 }
 
@@ -166,7 +166,7 @@ func (a *active) rollouts(ctx context.Context) error {
 		if j == nil || j.rec == nil || !j.mayRevert() {
 			continue
 		}
-		if verdict, why := j.rollout().Judge(); verdict != place.Keep {
+		if verdict, why := j.rollout().Decide(); verdict != place.RolloutWait {
 			todo = append(todo, judged{k, j.rec, j.rev, j.healthy, verdict, why})
 		}
 	}
@@ -195,9 +195,9 @@ func (a *active) settle(ctx context.Context, r judged) error {
 			return errOvertaken
 		}
 		switch run := runOf(r.rec, r.rev); r.verdict {
-		case place.Remember:
+		case place.RolloutSetHealthy:
 			return t.putHealthy(r.key, r.rec, run)
-		case place.Forget:
+		case place.RolloutForgetHealthy:
 			return t.deleteBlind(r.key.healthy())
 		default:
 			next = &nusav1.JobRecord{Job: &nusav1.Job{
@@ -214,7 +214,7 @@ func (a *active) settle(ctx context.Context, r judged) error {
 	switch {
 	case errors.Is(err, errOvertaken):
 		return nil
-	case err == nil && r.verdict == place.Revert:
+	case err == nil && r.verdict == place.RolloutRevert:
 		a.st.events.Add("job.reverted", r.key.String(), "version %d is as version %d was, which was healthy; %s",
 			next.GetJob().GetVersion(), r.healthy.GetJob().GetVersion(), r.why)
 		a.log.Warn("job reverted", "job", r.key.String(), "version", next.GetJob().GetVersion(), "to", r.healthy.GetJob().GetVersion(), "why", r.why)

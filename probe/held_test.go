@@ -22,21 +22,21 @@ func TestHeldProbesCountNowhere(t *testing.T) {
 	none := func(Probe) bool { return false }
 	planned := w.plan.Upcoming()
 	for range 3 {
-		due, again := w.plan.Take(later, w.rnd.Float64, none)
-		if len(due) != 0 || !again.IsZero() || w.plan.Held() != 4 {
-			t.Fatalf("took %v, again %v, held %d", due, again, w.plan.Held())
+		due, again := w.plan.PopDue(later, w.rnd.Float64, none)
+		if len(due) != 0 || !again.IsZero() || w.plan.Waiting() != 4 {
+			t.Fatalf("took %v, again %v, held %d", due, again, w.plan.Waiting())
 		}
 		if got := w.plan.Upcoming(); fmt.Sprint(got) != fmt.Sprint(planned) || w.plan.tokens != 100 {
 			t.Fatalf("held: %v, budget left %v; before %v", got, w.plan.tokens, planned)
 		}
 		w.plan.Resume(4)
 	}
-	w.plan.Take(later, w.rnd.Float64, none)
+	w.plan.PopDue(later, w.rnd.Float64, none)
 	for i := range 3 {
 		w.plan.Resume(1)
-		due, _ := w.plan.Take(later, w.rnd.Float64, anyProbe)
-		if len(due) != 1 || due[0] != planned[i] || w.plan.Held() != 3-i {
-			t.Errorf("resumed %v with %d held, want %v", due, w.plan.Held(), planned[i])
+		due, _ := w.plan.PopDue(later, w.rnd.Float64, anyProbe)
+		if len(due) != 1 || due[0] != planned[i] || w.plan.Waiting() != 3-i {
+			t.Errorf("resumed %v with %d held, want %v", due, w.plan.Waiting(), planned[i])
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestConnectsIntoTheVoid(t *testing.T) {
 		defer mu.Unlock()
 		// A round takes 600 / 256 × 2 s = 4.7 s; each fourth probe goes by UDP, on
 		// a turn of its own.
-		if len(last) != void || most != maxDials || longest > 12*time.Second {
+		if len(last) != void || most != maxBlocking || longest > 12*time.Second {
 			t.Errorf("%d regions tried, %d at once, the longest wait %v", len(last), most, longest)
 		}
 	})

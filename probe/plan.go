@@ -81,26 +81,26 @@ type Probe struct {
 // Plan decides whom to probe when. It is a step function: times are arguments,
 // and so is randomness (rnd gives 0..1). Not safe for concurrent use.
 type Plan struct {
-	limits Limits
-	peers  map[string]*planned
-	queue  queue
-	held   queue // due, but there was no room: see Take
-	tokens float64
-	filled time.Time // when tokens was last right
+	limits  Limits
+	peers   map[string]*planned
+	queue   queue
+	waiting queue // due, but there was no room: see Take
+	tokens  float64
+	filled  time.Time // when tokens was last right
 }
 
 // planned is what the plan knows of a peer.
 type planned struct {
-	next   Probe
-	held   bool
-	index  int // in the queue, or in held
-	weight float64
-	every  time.Duration // between probes in steady state
-	quick  int           // probes left at quickInterval
-	silent int           // UDP probes sent since the last UDP answer
-	failed int           // probes lost since the last answer
-	sent   int
-	tcp    bool // the latest TCP probe was answered
+	next    Probe
+	waiting bool
+	index   int // in the queue, or in held
+	weight  float64
+	every   time.Duration // between probes in steady state
+	quick   int           // probes left at quickInterval
+	silent  int           // UDP probes sent since the last UDP answer
+	failed  int           // probes lost since the last answer
+	sent    int
+	tcp     bool // the latest TCP probe was answered
 }
 
 // NewPlan has no peers.
@@ -134,14 +134,14 @@ func (p *Plan) SetPeers(names []string, now time.Time, rnd func() float64) {
 	p.refill(now)
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	peers := make(map[string]*planned, len(names))
-	p.queue, p.held = p.queue[:0], p.held[:0]
+	p.queue, p.waiting = p.queue[:0], p.waiting[:0]
 	for _, name := range names {
 		e := p.peers[name]
 		if e == nil {
 			at := now.Add(time.Duration(rnd() * float64(firstSpread)))
 			e = &planned{next: Probe{At: at, Peer: name, Method: UDP}, quick: quickProbes}
 		}
-		e.index, e.held = len(p.queue), false
+		e.index, e.waiting = len(p.queue), false
 		peers[name] = e
 		p.queue = append(p.queue, e)
 	}
@@ -211,11 +211,11 @@ func (p *Plan) share() {
 	}
 }
 
-// Take gives the probes to send now, the longest due first, as far as the
+// PopDue gives the probes to send now, the longest due first, as far as the
 // budget goes, and the time to ask again; that is zero where none waits for one.
 // A probe that does not fit, asked in the order of sending, is held: it keeps its
 // due time until Resume, counts nowhere, and lets the others pass.
-func (p *Plan) Take(now time.Time, rnd func() float64, fits func(Probe) bool) (due []Probe, again time.Time) {
+func (p *Plan) PopDue(now time.Time, rnd func() float64, fits func(Probe) bool) (due []Probe, again time.Time) {
 	p.refill(now)
 	for len(p.queue) > 0 && p.tokens >= 1 && !p.queue[0].next.At.After(now) {
 		e := p.queue[0]
@@ -242,25 +242,25 @@ func (p *Plan) Take(now time.Time, rnd func() float64, fits func(Probe) bool) (d
 	return due, again
 }
 
-// Held is the number of probes that did not fit.
-func (p *Plan) Held() int { return len(p.held) }
+// Waiting is the number of probes that did not fit.
+func (p *Plan) Waiting() int { return len(p.waiting) }
 
 // Resume lets so many of the probes that are held, the longest due first, be
 // taken again.
 func (p *Plan) Resume(count int) {
-	for ; count > 0 && len(p.held) > 0; count-- {
-		p.move(p.held[0], false)
+	for ; count > 0 && len(p.waiting) > 0; count-- {
+		p.move(p.waiting[0], false)
 	}
 }
 
 // move holds a peer's next probe, or lets it be taken.
 func (p *Plan) move(e *planned, hold bool) {
-	from, to := &p.held, &p.queue
+	from, to := &p.waiting, &p.queue
 	if hold {
 		from, to = to, from
 	}
 	heap.Remove(from, e.index)
-	e.held = hold
+	e.waiting = hold
 	heap.Push(to, e)
 }
 
@@ -321,7 +321,7 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 	if method == UDP {
 		e.silent = 0
 		e.next.Method = UDP
-		if e.held {
+		if e.waiting {
 			p.move(e, false) // it was for TCP, as a rule
 		}
 	} else {
@@ -358,8 +358,8 @@ func (p *Plan) Lost(peer, lostMethod string, now time.Time, rnd func() float64) 
 func (p *Plan) sooner(e *planned, at time.Time) {
 	if at.Before(e.next.At) {
 		e.next.At = at
-		if e.held {
-			heap.Fix(&p.held, e.index)
+		if e.waiting {
+			heap.Fix(&p.waiting, e.index)
 		} else {
 			heap.Fix(&p.queue, e.index)
 		}

@@ -61,7 +61,7 @@ func (w *world) setPeers(names ...string) {
 // run plays until the time given.
 func (w *world) run(until time.Duration) {
 	for {
-		due, again := w.plan.Take(w.now, w.rnd.Float64, w.fits)
+		due, again := w.plan.PopDue(w.now, w.rnd.Float64, w.fits)
 		for _, p := range due {
 			w.sent = append(w.sent, p)
 			w.took = append(w.took, taken{p.Peer, w.now})
@@ -340,7 +340,7 @@ func TestPlanOutlivesClockJumps(t *testing.T) {
 					waited[name] += step
 				}
 			}
-			due, again := p.Take(now, rnd.Float64, anyProbe)
+			due, again := p.PopDue(now, rnd.Float64, anyProbe)
 			if again.Before(now) && len(due) == 0 || again.After(now.Add(time.Hour)) {
 				t.Fatalf("at %v: ask again at %v", now, again)
 			}

@@ -44,9 +44,9 @@ type Config struct {
 	// Resolve turns "host:port" into an address that Net's packet conns
 	// accept; default: literal addresses, else net.ResolveUDPAddr.
 	Resolve func(ctx context.Context, addr string) (net.Addr, error)
-	// Heard says how long ago a region's own probe came here, false if none did:
+	// LastSeen says how long ago a region's own probe came here, false if none did:
 	// Responder.Heard. Optional.
-	Heard func(region string) (time.Duration, bool)
+	LastSeen func(region string) (time.Duration, bool)
 	// Changed is called with an edge whose state changed or whose median moved
 	// noticeably. It is called from one goroutine and must not block.
 	Changed func(topology.Edge)
@@ -56,12 +56,12 @@ type Config struct {
 
 const (
 	defaultTimeout = 2 * time.Second
-	// maxDials bounds the TCP probes and name look-ups under way; beyond it they
+	// maxBlocking bounds the TCP probes and name look-ups under way; beyond it they
 	// wait in the plan. It holds what the default budget sends into the void
 	// within the default time-out.
-	maxDials = 256
-	// heldEvery is how often the prober says that probes wait for room.
-	heldEvery = 10 * time.Minute
+	maxBlocking = 256
+	// waitLogEvery is how often the prober says that probes wait for room.
+	waitLogEvery = 10 * time.Minute
 	// Where the kernel does not say when answers came, the prober sees by how
 	// late it is woken what its own scheduling delay is. It wakes for that shortly before an answer is due, by this share of the
 	// round trip, and then again and again until it comes: every watchTick or,
@@ -90,22 +90,22 @@ type Prober struct {
 	id      uint64 // the region's
 	wake    chan struct{}
 
-	mu       sync.Mutex
-	rnd      *rand.Rand
-	plan     *Plan
-	peers    map[string]*peer
-	dirty    []*peer // have changes that were not reported yet
-	out      map[ticket]*outstanding
-	probes   uint64 // sent
-	connects uint64 // of them by TCP
-	session  uint64 // of the packets over TCP
-	interest map[string]float64
-	weighed  time.Time // when the plan was last told weights
-	wakeAt   time.Time // when the loop wants to be woken
-	grace    time.Time // until then nothing is held lost
-	dials    int       // under way, and those that step has given out
-	heldTold time.Time // when it was last said that probes wait for room
-	stamped  bool      // the kernel says when answers came
+	mu           sync.Mutex
+	rnd          *rand.Rand
+	plan         *Plan
+	peers        map[string]*peer
+	dirty        []*peer // have changes that were not reported yet
+	inFlight     map[ticket]*inFlightProbe
+	probes       uint64 // sent
+	connects     uint64 // of them by TCP
+	session      uint64 // of the packets over TCP
+	demand       map[string]float64
+	weighed      time.Time // when the plan was last told weights
+	wakeAt       time.Time // when the loop wants to be woken
+	grace        time.Time // until then nothing is held lost
+	blocking     int       // under way, and those that step has given out
+	waitLoggedAt time.Time // when it was last said that probes wait for room
+	stamped      bool      // the kernel says when answers came
 }
 
 // ticket names a probe under way; TCP probes have session 0.
@@ -125,13 +125,13 @@ type peer struct {
 	address  string
 	session  uint64
 	sequence uint64
-	// told is what the latest answer, to request toldAt, said of those before.
-	told   arrivals
-	toldAt uint64
+	// acknowledged is what the latest answer, to request acknowledgedAt, said of those before.
+	acknowledged   arrivals
+	acknowledgedAt uint64
 }
 
-// outstanding is a probe under way.
-type outstanding struct {
+// inFlightProbe is a probe under way.
+type inFlightProbe struct {
 	ticket
 	peer   *peer
 	method string
@@ -162,15 +162,15 @@ func New(cfg Config) (*Prober, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Prober{
-		cfg:     cfg,
-		tracker: topology.NewTracker(cfg.Region),
-		id:      regionID(cfg.Region),
-		wake:    make(chan struct{}, 1),
-		rnd:     rand.New(rand.NewPCG(cfg.Seed, 0x70726f6265)),
-		plan:    NewPlan(cfg.Limits),
-		peers:   make(map[string]*peer),
-		out:     make(map[ticket]*outstanding),
-		session: randomSession(),
+		cfg:      cfg,
+		tracker:  topology.NewTracker(cfg.Region),
+		id:       regionID(cfg.Region),
+		wake:     make(chan struct{}, 1),
+		rnd:      rand.New(rand.NewPCG(cfg.Seed, 0x70726f6265)),
+		plan:     NewPlan(cfg.Limits),
+		peers:    make(map[string]*peer),
+		inFlight: make(map[ticket]*inFlightProbe),
+		session:  randomSession(),
 	}, nil
 }
 
@@ -228,7 +228,7 @@ func (p *Prober) SetPeers(peers []Peer) {
 func (p *Prober) Prefer(interest map[string]float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.interest = maps.Clone(interest)
+	p.demand = maps.Clone(interest)
 	p.weighed = time.Time{}
 	p.poke()
 }
@@ -248,7 +248,7 @@ func (p *Prober) weigh(now time.Time) {
 		if !known.moved.IsZero() && now.Sub(known.moved) < WindowAge {
 			changed = 1
 		}
-		weights[name] = (min(1, max(0, p.interest[name])) + changed + unsure) / 3
+		weights[name] = (min(1, max(0, p.demand[name])) + changed + unsure) / 3
 	}
 	p.plan.Prefer(weights)
 }
@@ -274,9 +274,9 @@ func (p *Prober) edge(name string, known *peer, now time.Time) topology.Edge {
 	if e.Method == TCP && !known.proven {
 		e.Method = Connect
 	}
-	if e.State == topology.Unreachable && p.cfg.Heard != nil {
-		ago, ok := p.cfg.Heard(name)
-		e.Heard = ok && ago <= StaleIntervals*every
+	if e.State == topology.Unreachable && p.cfg.LastSeen != nil {
+		ago, ok := p.cfg.LastSeen(name)
+		e.ReverseReachable = ok && ago <= StaleIntervals*every
 	}
 	return e
 }
@@ -347,16 +347,16 @@ func (p *Prober) loop(ctx context.Context, conn net.PacketConn, dials *sync.Wait
 	}
 }
 
-// sending is a probe of the plan, and what it takes to send it.
-type sending struct {
+// outgoing is a probe of the plan, and what it takes to send it.
+type outgoing struct {
 	Probe
 	addr string
-	// dials says that it may block: it has one of maxDials places.
+	// dials says that it may block: it has one of maxBlocking places.
 	dials bool
 }
 
 // step settles lost probes and takes the due ones from the plan.
-func (p *Prober) step(now time.Time) (due []sending, again time.Time) {
+func (p *Prober) step(now time.Time) (due []outgoing, again time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wakeAt = time.Time{} // awake
@@ -364,38 +364,38 @@ func (p *Prober) step(now time.Time) (due []sending, again time.Time) {
 		p.weigh(now)
 	}
 	if !now.Before(p.grace) {
-		for _, o := range p.out {
+		for _, o := range p.inFlight {
 			if o.method == UDP && now.Sub(o.sent) >= p.cfg.Timeout {
-				p.settle(o, Sample{Lost: true}, now)
+				p.record(o, Sample{Lost: true}, now)
 			}
 		}
 	}
-	p.plan.Resume(maxDials - p.dials)
-	_, again = p.plan.Take(now, p.rnd.Float64, func(d Probe) bool {
-		s := p.sending(d)
-		if s.dials && p.dials >= maxDials {
+	p.plan.Resume(maxBlocking - p.blocking)
+	_, again = p.plan.PopDue(now, p.rnd.Float64, func(d Probe) bool {
+		s := p.outgoing(d)
+		if s.dials && p.blocking >= maxBlocking {
 			return false
 		}
 		if s.dials {
-			p.dials++
+			p.blocking++
 		}
 		due = append(due, s)
 		return true
 	})
-	if held := p.plan.Held(); held > 0 && now.Sub(p.heldTold) >= heldEvery {
-		p.heldTold = now
-		p.cfg.Logger.Warn("probes wait: too many connects and look-ups of names under way", "waiting", held, "limit", maxDials)
+	if held := p.plan.Waiting(); held > 0 && now.Sub(p.waitLoggedAt) >= waitLogEvery {
+		p.waitLoggedAt = now
+		p.cfg.Logger.Warn("probes wait: too many connects and look-ups of names under way", "waiting", held, "limit", maxBlocking)
 	}
 	return due, again
 }
 
-// sending says to which address a probe goes, and whether it may block: TCP and
+// outgoing says to which address a probe goes, and whether it may block: TCP and
 // look-ups of names do. p.mu is held.
-func (p *Prober) sending(d Probe) sending {
+func (p *Prober) outgoing(d Probe) outgoing {
 	addresses := p.peers[d.Peer].Addresses // the plan has the same peers
 	addr := addresses[d.Address%len(addresses)]
 	_, err := netip.ParseAddrPort(addr)
-	return sending{d, addr, d.Method == TCP || err != nil}
+	return outgoing{d, addr, d.Method == TCP || err != nil}
 }
 
 // sleep is how long the loop may rest: until the plan's next probe, the next
@@ -408,7 +408,7 @@ func (p *Prober) sleep(again time.Time) time.Duration {
 	if again.IsZero() {
 		again = now.Add(time.Hour) // nothing to do until poked
 	}
-	for _, o := range p.out {
+	for _, o := range p.inFlight {
 		look, watched := o.look(now)
 		if !watched || p.stamped && o.method == UDP {
 			look = o.sent.Add(p.cfg.Timeout)
@@ -426,7 +426,7 @@ func (p *Prober) sleep(again time.Time) time.Duration {
 
 // look is when the loop should be awake for the probe; false if there is no
 // need any more.
-func (o *outstanding) look(now time.Time) (time.Time, bool) {
+func (o *inFlightProbe) look(now time.Time) (time.Time, bool) {
 	gone := now.Sub(o.sent)
 	first := o.sent.Add(o.expect - time.Duration(watchEarly*float64(o.expect)))
 	next := now.Add(max(watchTick, time.Duration(watchShare*float64(gone))))
@@ -450,7 +450,7 @@ func (p *Prober) noteDelay(now time.Time) {
 	if late > veryLate {
 		p.grace = now.Add(answerGrace)
 	}
-	for _, o := range p.out {
+	for _, o := range p.inFlight {
 		o.delay = max(o.delay, late)
 	}
 }
@@ -484,18 +484,18 @@ func noticeable(was, is topology.Edge) bool {
 	return was.State != is.State || moved > changeFloor && float64(moved) > changeShare*float64(was.P50)
 }
 
-// settle ends a probe: its sample goes to the window, the plan and the
+// record ends a probe: its sample goes to the window, the plan and the
 // coordinate. mu is held.
-func (p *Prober) settle(o *outstanding, s Sample, now time.Time) {
-	delete(p.out, o.ticket)
+func (p *Prober) record(o *inFlightProbe, s Sample, now time.Time) {
+	delete(p.inFlight, o.ticket)
 	known := o.peer
 	if known.gone {
 		return // removed meanwhile
 	}
 	s.At, s.Method, s.Session, s.Sequence = o.sent, o.method, o.session, o.sequence
 	s.Delay = max(s.Delay, o.late, o.delay)
-	if s.Lost && o.session == known.session && o.sequence < known.toldAt {
-		s.Way = known.told.way(known.toldAt - o.sequence)
+	if s.Lost && o.session == known.session && o.sequence < known.acknowledgedAt {
+		s.LostOn = known.acknowledged.direction(known.acknowledgedAt - o.sequence)
 	}
 	known.window.Add(s)
 	if !known.dirty && noticeable(known.reported, p.edge(known.Name, known, now)) {

@@ -324,8 +324,8 @@ func TestABusyResponderDoesNotInflateTheRoundTrip(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.fakePeer(hostB, func(n int, p packet) [][]byte {
 			if p = p.answer(); n%2 == 1 {
-				p.held = 60 * msec
-				time.Sleep(p.held)
+				p.responderDelay = 60 * msec
+				time.Sleep(p.responderDelay)
 			}
 			return [][]byte{p.encode(nil, "b")}
 		})

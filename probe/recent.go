@@ -2,22 +2,22 @@ package probe
 
 import "time"
 
-// recent is a table that forgets: entries not used for keep to 2·keep go, and
+// expiringTable is a table that forgets: entries not used for keep to 2·keep go, and
 // it never holds more than 2·most. Every step takes the same short time,
 // whatever a flood of made-up keys brings.
-type recent[K comparable, V any] struct {
+type expiringTable[K comparable, V any] struct {
 	most       int
 	keep       time.Duration
 	young, old map[K]V
 	turned     time.Time // when young was begun
 }
 
-func newRecent[K comparable, V any](most int, keep time.Duration) recent[K, V] {
-	return recent[K, V]{most: most, keep: keep, young: make(map[K]V)}
+func newExpiringTable[K comparable, V any](most int, keep time.Duration) expiringTable[K, V] {
+	return expiringTable[K, V]{most: most, keep: keep, young: make(map[K]V)}
 }
 
 // turn lets the old ones go when it is time.
-func (r *recent[K, V]) turn(now time.Time) {
+func (r *expiringTable[K, V]) turn(now time.Time) {
 	gone := now.Sub(r.turned)
 	if gone >= 0 && gone < r.keep {
 		return
@@ -29,7 +29,7 @@ func (r *recent[K, V]) turn(now time.Time) {
 }
 
 // get finds an entry, and keeps it if there is room.
-func (r *recent[K, V]) get(key K, now time.Time) (v V, ok bool) {
+func (r *expiringTable[K, V]) get(key K, now time.Time) (v V, ok bool) {
 	r.turn(now)
 	if v, ok = r.young[key]; ok {
 		return v, true
@@ -41,7 +41,7 @@ func (r *recent[K, V]) get(key K, now time.Time) (v V, ok bool) {
 }
 
 // put sets an entry; false if there is no room.
-func (r *recent[K, V]) put(key K, v V, now time.Time) bool {
+func (r *expiringTable[K, V]) put(key K, v V, now time.Time) bool {
 	r.turn(now)
 	if _, known := r.young[key]; !known && len(r.young) >= r.most {
 		return false

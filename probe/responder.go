@@ -73,10 +73,10 @@ type Responder struct {
 
 	mu       sync.Mutex
 	limits   limits
-	sessions recent[sessionKey, *session]
-	heard    recent[uint64, time.Time] // by region
-	proofs   int                       // connects that wait for a request
-	proofsOf map[string]int            // of them by host
+	sessions expiringTable[sessionKey, *session]
+	lastSeen expiringTable[uint64, time.Time] // by region
+	proofs   int                              // connects that wait for a request
+	proofsOf map[string]int                   // of them by host
 }
 
 type sessionKey struct{ from, session uint64 }
@@ -103,8 +103,8 @@ func Listen(ctx context.Context, cfg ResponderConfig) (*Responder, error) {
 	}
 	r := &Responder{
 		cfg: cfg, limits: newLimits(cfg.PerSource, cfg.Total),
-		sessions: newRecent[sessionKey, *session](maxSessions, sessionIdle),
-		heard:    newRecent[uint64, time.Time](maxSessions, sessionIdle),
+		sessions: newExpiringTable[sessionKey, *session](maxSessions, sessionIdle),
+		lastSeen: newExpiringTable[uint64, time.Time](maxSessions, sessionIdle),
 		proofsOf: map[string]int{},
 	}
 	_, port, err := net.SplitHostPort(cfg.Addr)
@@ -193,7 +193,7 @@ func (r *Responder) reply(b []byte, from net.Addr, got time.Time) []byte {
 		r.cfg.Logger.Debug("probe ignored: it came before", "from", from)
 		return nil
 	}
-	p.kind, p.arrivals, p.held = kindAnswer, around, max(0, time.Since(got))
+	p.kind, p.arrivals, p.responderDelay = kindAnswer, around, max(0, time.Since(got))
 	return p.encode(key, r.cfg.Region)
 }
 
@@ -213,20 +213,20 @@ func (r *Responder) note(p packet, host string, now time.Time) (around arrivals,
 	}
 	around, fresh = s.note(&s.highest, p.sequence)
 	if fresh {
-		r.heard.put(p.from, now, now)
+		r.lastSeen.put(p.from, now, now)
 	}
 	return around, true, fresh
 }
 
-// Heard is how long ago a probe of the region came here; false if none did
+// LastSeen is how long ago a probe of the region came here; false if none did
 // that is remembered. Where our own probes of that region are not answered, it
 // tells a way that is cut in one direction from one that is cut in both.
 // Without keys anybody can make it up.
-func (r *Responder) Heard(region string) (time.Duration, bool) {
+func (r *Responder) LastSeen(region string) (time.Duration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	at, ok := r.heard.get(regionID(region), now)
+	at, ok := r.lastSeen.get(regionID(region), now)
 	return max(0, now.Sub(at)), ok
 }
 
@@ -310,14 +310,14 @@ func (r *Responder) prove(ctx context.Context, conn net.Conn) {
 type limits struct {
 	each   rate.Limit
 	total  *rate.Limiter
-	byHost recent[string, *rate.Limiter]
+	byHost expiringTable[string, *rate.Limiter]
 	others *rate.Limiter // of hosts that found no room
 }
 
 func newLimits(each, total float64) limits {
 	return limits{
 		each: rate.Limit(each), total: burstOfASecond(rate.Limit(total)),
-		byHost: newRecent[string, *rate.Limiter](maxSources, sourceIdle),
+		byHost: newExpiringTable[string, *rate.Limiter](maxSources, sourceIdle),
 		others: burstOfASecond(rate.Limit(each)),
 	}
 }

@@ -180,14 +180,14 @@ func TestTablesOfTheResponderAreBounded(t *testing.T) {
 	if n := len(l.byHost.young) + len(l.byHost.old); n > 2*maxSources {
 		t.Errorf("%d sources held", n)
 	}
-	r := &Responder{sessions: newRecent[sessionKey, *session](maxSessions, sessionIdle), heard: newRecent[uint64, time.Time](maxSessions, sessionIdle),
+	r := &Responder{sessions: newExpiringTable[sessionKey, *session](maxSessions, sessionIdle), lastSeen: newExpiringTable[uint64, time.Time](maxSessions, sessionIdle),
 		limits: newLimits(1e9, 1e9)}
 	for i := range uint64(3 * maxSessions) {
 		if _, _, fresh := r.note(packet{from: i, session: i, sequence: 1}, host(int(i)%maxSources), epoch.Add(time.Duration(i)*time.Millisecond)); !fresh {
 			t.Fatalf("session %d is refused for want of room", i)
 		}
 	}
-	if n := len(r.sessions.young) + len(r.sessions.old) + len(r.heard.young) + len(r.heard.old); n > 4*maxSessions {
+	if n := len(r.sessions.young) + len(r.sessions.old) + len(r.lastSeen.young) + len(r.lastSeen.old); n > 4*maxSessions {
 		t.Errorf("%d sessions and regions held", n)
 	}
 }

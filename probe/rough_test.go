@@ -48,20 +48,20 @@ func TestAPauseLosesNothing(t *testing.T) {
 		woken := answered.sent.Add(time.Minute)
 		p.noteDelay(woken)
 		p.step(woken)
-		if len(p.out) != 2 {
-			t.Fatalf("%d probes are under way, want both: their answers were not read yet", len(p.out))
+		if len(p.inFlight) != 2 {
+			t.Fatalf("%d probes are under way, want both: their answers were not read yet", len(p.inFlight))
 		}
 		waited := time.Duration(0)
 		if stamped {
 			waited = time.Minute - 50*msec
 		}
 		answer := packet{from: p.id, session: answered.session, sequence: answered.sequence}.answer()
-		if err := p.take(answer.encode(nil, "b"), woken, waited); err != nil {
+		if err := p.receiveAnswer(answer.encode(nil, "b"), woken, waited); err != nil {
 			t.Error(err)
 		}
 		p.step(woken.Add(answerGrace))
-		if len(p.out) != 0 || silent.delay < time.Second {
-			t.Errorf("%d probes are under way, the prober was late by %v", len(p.out), silent.delay)
+		if len(p.inFlight) != 0 || silent.delay < time.Second {
+			t.Errorf("%d probes are under way, the prober was late by %v", len(p.inFlight), silent.delay)
 		}
 		for i, e := range p.Edges() {
 			if e.Loss != 0 {
@@ -127,8 +127,8 @@ func TestPeersComeGoAndMove(t *testing.T) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if len(p.out) > 1 || len(p.peers) != 1 || len(p.plan.queue) != 1 || len(p.dirty) > 1 {
-			t.Errorf("still held: %d probes, %d peers, %d plans, %d to report", len(p.out), len(p.peers), len(p.plan.queue), len(p.dirty))
+		if len(p.inFlight) > 1 || len(p.peers) != 1 || len(p.plan.queue) != 1 || len(p.dirty) > 1 {
+			t.Errorf("still held: %d probes, %d peers, %d plans, %d to report", len(p.inFlight), len(p.peers), len(p.plan.queue), len(p.dirty))
 		}
 	})
 }

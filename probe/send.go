@@ -11,7 +11,7 @@ import (
 )
 
 // send carries out one probe of the plan. What may block gets a goroutine.
-func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *sync.WaitGroup, d sending) {
+func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *sync.WaitGroup, d outgoing) {
 	if !d.dials {
 		p.sendUDP(ctx, conn, d.Peer, d.addr) // the loop goes on to watch it
 		return
@@ -31,28 +31,28 @@ func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *sync.Wait
 func (p *Prober) dialled() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.dials--
-	if p.plan.Held() > 0 {
+	p.blocking--
+	if p.plan.Waiting() > 0 {
 		p.poke()
 	}
 }
 
 // begin notes a probe as under way from now; nil if the peer has gone.
-func (p *Prober) begin(name, addr, method string) *outstanding {
+func (p *Prober) begin(name, addr, method string) *inFlightProbe {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.peers[name]
 	if known == nil {
 		return nil
 	}
-	o := &outstanding{peer: known, method: method, expect: known.window.latest.RTT}
+	o := &inFlightProbe{peer: known, method: method, expect: known.window.latest.RTT}
 	if usual := known.reported.P50; usual > 0 {
 		o.expect = min(o.expect, usual)
 	}
 	if method == UDP {
 		if known.address != addr {
 			known.address, known.session, known.sequence = addr, randomSession(), 0
-			known.told, known.toldAt = arrivals{}, 0
+			known.acknowledged, known.acknowledgedAt = arrivals{}, 0
 		}
 		known.sequence++
 		o.ticket = ticket{known.session, known.sequence}
@@ -60,18 +60,18 @@ func (p *Prober) begin(name, addr, method string) *outstanding {
 		p.connects++
 		o.ticket = ticket{0, p.connects}
 	}
-	p.out[o.ticket] = o
+	p.inFlight[o.ticket] = o
 	p.probes++
 	o.sent = time.Now()
 	return o
 }
 
 // finish settles a probe that is still under way.
-func (p *Prober) finish(o *outstanding, s Sample, now time.Time) {
+func (p *Prober) finish(o *inFlightProbe, s Sample, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.out[o.ticket] == o {
-		p.settle(o, s, now)
+	if p.inFlight[o.ticket] == o {
+		p.record(o, s, now)
 		p.hurry()
 	}
 }
@@ -98,12 +98,12 @@ func (p *Prober) sendUDP(ctx context.Context, conn net.PacketConn, peer, addr st
 	}
 	if err != nil && ctx.Err() == nil {
 		p.cfg.Logger.Debug("probe not sent", "peer", peer, "address", addr, "error", err)
-		p.finish(o, Sample{Lost: true, Way: WayOut}, time.Now())
+		p.finish(o, Sample{Lost: true, LostOn: Outbound}, time.Now())
 	}
 }
 
 // sentLate charges a probe with the time that it took to be sent.
-func (p *Prober) sentLate(o *outstanding, now time.Time) {
+func (p *Prober) sentLate(o *inFlightProbe, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o.late = now.Sub(o.sent)
@@ -196,46 +196,46 @@ func (p *Prober) read(ctx context.Context, read receive) error {
 			}
 			return fmt.Errorf("receive: %w", err)
 		}
-		if err := p.take(buf[:n], time.Now(), waited); err != nil {
+		if err := p.receiveAnswer(buf[:n], time.Now(), waited); err != nil {
 			p.cfg.Logger.Debug("answer ignored", "from", from, "error", err)
 		}
 	}
 }
 
-var errNotAsked = errors.New("not an answer to a probe under way")
+var errNotInFlight = errors.New("not an answer to a probe under way")
 
-// take settles the probe that a packet answers. Each is answered once: what is
+// receiveAnswer settles the probe that a packet answers. Each is answered once: what is
 // sent again, late or made up finds no probe under way. Only such packets are
 // worth the work of checking the code. It had waited to be read.
-func (p *Prober) take(b []byte, now time.Time, waited time.Duration) error {
+func (p *Prober) receiveAnswer(b []byte, now time.Time, waited time.Duration) error {
 	t, ok := ticketOf(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	o := p.out[t]
+	o := p.inFlight[t]
 	if !ok || o == nil || o.method != UDP {
-		return errNotAsked
+		return errNotInFlight
 	}
 	answer, _, err := decode(b, p.cfg.Keys, o.peer.Name)
 	if err != nil {
 		return err
 	}
 	if answer.kind != kindAnswer || answer.from != p.id {
-		return errNotAsked
+		return errNotInFlight
 	}
-	rtt, delay := now.Sub(o.sent), max(p.latenessLocked(now), answer.held)
+	rtt, delay := now.Sub(o.sent), max(p.latenessLocked(now), answer.responderDelay)
 	if p.stamped {
 		// The wait is known and taken off; how late the loop was is no matter.
 		rtt -= min(waited, rtt)
-		o.delay, delay = 0, max(waited, answer.held)
+		o.delay, delay = 0, max(waited, answer.responderDelay)
 	}
 	if rtt < p.cfg.Timeout {
-		p.settle(o, Sample{RTT: rtt, Delay: delay}, now)
+		p.record(o, Sample{RTT: rtt, Delay: delay}, now)
 	} else {
-		p.settle(o, Sample{Lost: true, Delay: delay}, now) // it came, but nobody could wait for it
+		p.record(o, Sample{Lost: true, Delay: delay}, now) // it came, but nobody could wait for it
 	}
-	if known := o.peer; answer.session == known.session && answer.sequence > known.toldAt {
-		known.told, known.toldAt = answer.arrivals, answer.sequence
-		known.window.Learn(answer.session, answer.sequence, answer.arrivals)
+	if known := o.peer; answer.session == known.session && answer.sequence > known.acknowledgedAt {
+		known.acknowledged, known.acknowledgedAt = answer.arrivals, answer.sequence
+		known.window.LearnDirections(answer.session, answer.sequence, answer.arrivals)
 	}
 	p.hurry()
 	return nil

@@ -114,11 +114,11 @@ func playOnWAN(t *testing.T, table *topology.Table, limits Limits, play func(w *
 				t.Fatal(err)
 			}
 			s.run("responder of "+name, r.Run)
-			heard[name] = r.Heard
+			heard[name] = r.LastSeen
 			peers = append(peers, Peer{Name: name, Addresses: []string{r.Addr()}})
 		}
 		for i, name := range table.Regions() {
-			p, err := New(Config{Region: name, Net: w.wan.Net(name), Bind: "10.9.0.1:0", Seed: uint64(i), Limits: limits, Heard: heard[name]})
+			p, err := New(Config{Region: name, Net: w.wan.Net(name), Bind: "10.9.0.1:0", Seed: uint64(i), Limits: limits, LastSeen: heard[name]})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,18 +155,18 @@ func TestOneWayCutIsTold(t *testing.T) {
 		w.wan.CutOneWay("a", "b")
 		wait(2 * time.Minute)
 		ab, ba := w.edge("a", "b"), w.edge("b", "a")
-		if ab.State != topology.Unreachable || !ab.Heard || ba.State != topology.Unreachable || ba.Heard {
-			t.Errorf("a to b cut: a to b is %v, heard %v, b to a is %v, heard %v; want only a to hear", ab.State, ab.Heard, ba.State, ba.Heard)
+		if ab.State != topology.Unreachable || !ab.ReverseReachable || ba.State != topology.Unreachable || ba.ReverseReachable {
+			t.Errorf("a to b cut: a to b is %v, heard %v, b to a is %v, heard %v; want only a to hear", ab.State, ab.ReverseReachable, ba.State, ba.ReverseReachable)
 		}
 		w.wan.Heal("a", "b")
 		wait(time.Minute)
 		w.wan.Cut("a", "b")
 		wait(3 * time.Minute)
 		ab, ba = w.edge("a", "b"), w.edge("b", "a")
-		if ab.State != topology.Unreachable || ab.Heard || ba.State != topology.Unreachable || ba.Heard {
-			t.Errorf("cut both ways: a to b is %v, heard %v, b to a is %v, heard %v", ab.State, ab.Heard, ba.State, ba.Heard)
+		if ab.State != topology.Unreachable || ab.ReverseReachable || ba.State != topology.Unreachable || ba.ReverseReachable {
+			t.Errorf("cut both ways: a to b is %v, heard %v, b to a is %v, heard %v", ab.State, ab.ReverseReachable, ba.State, ba.ReverseReachable)
 		}
-		if ac := w.edge("a", "c"); ac.State != topology.OK || ac.Heard {
+		if ac := w.edge("a", "c"); ac.State != topology.OK || ac.ReverseReachable {
 			t.Errorf("a to c: %s", summary(ac))
 		}
 		w.wan.Heal("a", "b")

@@ -55,18 +55,18 @@ type Sample struct {
 	Delay time.Duration
 	// Session and Sequence of its packet, to learn later where it was lost.
 	Session, Sequence uint64
-	// Way on which it was lost, as far as known.
-	Way Way
+	// Direction on which it was lost, as far as known.
+	LostOn Direction
 }
 
-// Way on which a packet was lost.
-type Way uint8
+// Direction on which a packet was lost.
+type Direction uint8
 
 // Ways.
 const (
-	SomeWay Way = iota // not known
-	WayOut             // the question, from the prober to the responder
-	WayBack            // the answer
+	DirectionUnknown Direction = iota // not known
+	Outbound                          // the question, from the prober to the responder
+	Return                            // the answer
 )
 
 // delayed reports whether the sample says more about a busy machine than about
@@ -81,10 +81,10 @@ func (s Sample) delayed() bool {
 // Window holds the latest samples of one peer and says what they mean. The
 // zero value is empty. Not safe for concurrent use.
 type Window struct {
-	samples []Sample // in the order of Add
-	lostRun int      // sent since the latest answer and lost
-	latest  Sample   // latest answer
-	heard   bool     // there was one
+	samples  []Sample // in the order of Add
+	lostRun  int      // sent since the latest answer and lost
+	latest   Sample   // latest answer
+	answered bool     // there was one
 }
 
 // Add takes a settled sample; older ones beyond WindowSize are dropped. An
@@ -95,7 +95,7 @@ func (w *Window) Add(s Sample) {
 	case s.Lost && s.delayed():
 	case s.Lost:
 		// A loss is noticed late: what was answered since then counts more.
-		if since := w.latest.At.Sub(s.At); !w.heard || since < 0 || since > clockSlack {
+		if since := w.latest.At.Sub(s.At); !w.answered || since < 0 || since > clockSlack {
 			w.lostRun++
 		}
 	default:
@@ -103,8 +103,8 @@ func (w *Window) Add(s Sample) {
 			w.samples = w.samples[:0]
 		}
 		w.lostRun = 0
-		if since := w.latest.arrival().Sub(s.arrival()); !w.heard || since <= 0 || since > clockSlack {
-			w.latest, w.heard = s, true
+		if since := w.latest.arrival().Sub(s.arrival()); !w.answered || since <= 0 || since > clockSlack {
+			w.latest, w.answered = s, true
 		}
 	}
 	if len(w.samples) >= WindowSize {
@@ -144,27 +144,27 @@ func (w *Window) restartOnChange(method string) {
 	}
 }
 
-// Learn takes what an answer to one request tells of the requests before it:
+// LearnDirections takes what an answer to one request tells of the requests before it:
 // on which way those were lost that were not answered.
-func (w *Window) Learn(session, sequence uint64, a arrivals) {
+func (w *Window) LearnDirections(session, sequence uint64, a arrivals) {
 	for i := range slices.Backward(w.samples) {
 		s := &w.samples[i]
-		if s.Lost && s.Way == SomeWay && s.Session == session && s.Sequence < sequence {
-			s.Way = a.way(sequence - s.Sequence)
+		if s.Lost && s.LostOn == DirectionUnknown && s.Session == session && s.Sequence < sequence {
+			s.LostOn = a.direction(sequence - s.Sequence)
 		}
 	}
 }
 
-// way on which the request back by so many was lost, given that no answer came.
-func (a arrivals) way(back uint64) Way {
+// direction on which the request back by so many was lost, given that no answer came.
+func (a arrivals) direction(back uint64) Direction {
 	came, told := a.came(back)
 	switch {
 	case !told:
-		return SomeWay
+		return DirectionUnknown
 	case came:
-		return WayBack
+		return Return
 	}
-	return WayOut
+	return Outbound
 }
 
 func (s Sample) arrival() time.Time { return s.At.Add(s.RTT) }
@@ -174,7 +174,7 @@ func (s Sample) arrival() time.Time { return s.At.Add(s.RTT) }
 // there are no others. The interval is that between probes.
 func (w *Window) Edge(from, to string, now time.Time, interval time.Duration) topology.Edge {
 	e := topology.Edge{From: from, To: to, Source: topology.Measured, State: topology.OK}
-	if w.heard {
+	if w.answered {
 		e.Method = w.latest.Method
 		e.Age = max(0, now.Sub(w.latest.arrival()))
 		w.sumUp(&e, now)
@@ -182,7 +182,7 @@ func (w *Window) Edge(from, to string, now time.Time, interval time.Duration) to
 	switch {
 	case w.lostRun >= UnreachableAfter:
 		e.State = topology.Unreachable
-	case !w.heard:
+	case !w.answered:
 		return topology.Edge{From: from, To: to}
 	case e.Age > StaleIntervals*interval:
 		e.State = topology.Stale
@@ -194,7 +194,7 @@ func (w *Window) Edge(from, to string, now time.Time, interval time.Duration) to
 // nothing is younger: old numbers, marked by their age, beat none.
 func (w *Window) sumUp(e *topology.Edge, now time.Time) {
 	var clean, delayed []time.Duration
-	lost, ways := 0, [...]int{SomeWay: 0, WayOut: 0, WayBack: 0}
+	lost, ways := 0, [...]int{DirectionUnknown: 0, Outbound: 0, Return: 0}
 	oldest := now.Add(-WindowAge)
 	if w.latest.At.Before(oldest) {
 		oldest = w.latest.At.Add(-WindowAge)
@@ -206,7 +206,7 @@ func (w *Window) sumUp(e *topology.Edge, now time.Time) {
 			e.SetAside++
 		case s.Lost:
 			lost++
-			ways[s.Way]++
+			ways[s.LostOn]++
 		case s.delayed():
 			delayed = append(delayed, s.RTT)
 		default:
@@ -214,7 +214,7 @@ func (w *Window) sumUp(e *topology.Edge, now time.Time) {
 		}
 	}
 	if all := float64(len(clean) + len(delayed) + lost); all > 0 {
-		e.Loss, e.LossOut, e.LossBack = float64(lost)/all, float64(ways[WayOut])/all, float64(ways[WayBack])/all
+		e.Loss, e.LossOut, e.LossBack = float64(lost)/all, float64(ways[Outbound])/all, float64(ways[Return])/all
 	}
 	use := clean
 	if len(use) == 0 {

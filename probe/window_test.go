@@ -262,12 +262,12 @@ func TestLossPerWay(t *testing.T) {
 	add(2, 3, true)
 	expect(2./3, 0, 0) // nobody said yet
 	add(3, 4, false)
-	w.Learn(1, 4, arrivals{span: 4, bits: 0b1011}) // 3 came and 2 did not
+	w.LearnDirections(1, 4, arrivals{span: 4, bits: 0b1011}) // 3 came and 2 did not
 	expect(0.5, 0.25, 0.25)
 	add(4, 5, true)
 	add(5, 7, false)
-	w.Learn(2, 7, arrivals{span: 64, bits: 1}) // of another session
-	w.Learn(1, 7, arrivals{span: 1, bits: 1})  // of a responder that was restarted
+	w.LearnDirections(2, 7, arrivals{span: 64, bits: 1}) // of another session
+	w.LearnDirections(1, 7, arrivals{span: 1, bits: 1})  // of a responder that was restarted
 	expect(0.5, 1./6, 1./6)
 }
 

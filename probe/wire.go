@@ -50,11 +50,11 @@ var (
 
 // packet is a question or an answer.
 type packet struct {
-	kind     byte
-	from     uint64
-	session  uint64
-	sequence uint64
-	held     time.Duration
+	kind           byte
+	from           uint64
+	session        uint64
+	sequence       uint64
+	responderDelay time.Duration
 	arrivals
 }
 
@@ -80,7 +80,7 @@ func (p packet) encode(key []byte, responder string) []byte {
 	binary.BigEndian.PutUint64(b[8:], p.from)
 	binary.BigEndian.PutUint64(b[16:], p.session)
 	binary.BigEndian.PutUint64(b[24:], p.sequence)
-	binary.BigEndian.PutUint64(b[32:], uint64(max(p.held, 0)))
+	binary.BigEndian.PutUint64(b[32:], uint64(max(p.responderDelay, 0)))
 	binary.BigEndian.PutUint64(b[40:], p.bits)
 	copy(b[macOffset:], mac(key, responder, b[:macOffset]))
 	return b
@@ -92,17 +92,17 @@ func decode(b []byte, keys [][]byte, responder string) (p packet, key []byte, er
 		return packet{}, nil, ErrPacket
 	}
 	p = packet{
-		kind:     b[5],
-		from:     binary.BigEndian.Uint64(b[8:]),
-		session:  binary.BigEndian.Uint64(b[16:]),
-		sequence: binary.BigEndian.Uint64(b[24:]),
-		held:     time.Duration(binary.BigEndian.Uint64(b[32:])),
-		arrivals: arrivals{span: b[6], bits: binary.BigEndian.Uint64(b[40:])},
+		kind:           b[5],
+		from:           binary.BigEndian.Uint64(b[8:]),
+		session:        binary.BigEndian.Uint64(b[16:]),
+		sequence:       binary.BigEndian.Uint64(b[24:]),
+		responderDelay: time.Duration(binary.BigEndian.Uint64(b[32:])),
+		arrivals:       arrivals{span: b[6], bits: binary.BigEndian.Uint64(b[40:])},
 	}
 	switch {
-	case p.held < 0 || p.sequence == 0:
+	case p.responderDelay < 0 || p.sequence == 0:
 		return packet{}, nil, ErrPacket
-	case p.kind == kindRequest && p.span == 0 && p.bits == 0 && p.held == 0:
+	case p.kind == kindRequest && p.span == 0 && p.bits == 0 && p.responderDelay == 0:
 	case p.kind == kindAnswer && p.span >= 1 && p.span <= maxSpan && p.bits&1 == 1:
 	default:
 		return packet{}, nil, ErrPacket

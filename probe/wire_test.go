@@ -19,7 +19,7 @@ func TestPacketsSurviveTheWire(t *testing.T) {
 			sequence: rapid.Uint64Min(1).Draw(t, "sequence"),
 		}
 		if rapid.Bool().Draw(t, "answer") {
-			p.kind, p.held = kindAnswer, time.Duration(rapid.Int64Min(0).Draw(t, "held"))
+			p.kind, p.responderDelay = kindAnswer, time.Duration(rapid.Int64Min(0).Draw(t, "held"))
 			p.arrivals = arrivals{span: rapid.Uint8Range(1, maxSpan).Draw(t, "span"), bits: rapid.Uint64().Draw(t, "bits") | 1}
 		}
 		keys := rapid.SampledFrom([][][]byte{nil, {[]byte("key of the region")}}).Draw(t, "keys")
@@ -131,7 +131,7 @@ func FuzzPacket(f *testing.F) {
 			t.Fatalf("%x is read as %+v, which is written as %x", b, p, p.encode(nil, "b"))
 		}
 		r := &Responder{cfg: ResponderConfig{Region: "b", Logger: quiet}, limits: newLimits(1, 1),
-			sessions: newRecent[sessionKey, *session](2, time.Second), heard: newRecent[uint64, time.Time](2, time.Second)}
+			sessions: newExpiringTable[sessionKey, *session](2, time.Second), lastSeen: newExpiringTable[uint64, time.Time](2, time.Second)}
 		from := &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
 		if reply := r.reply(b, from, epoch); len(reply) > len(b) || reply != nil && err != nil {
 			t.Fatalf("%d bytes of answer to %d, %v", len(reply), len(b), err)
@@ -143,7 +143,7 @@ func FuzzPacket(f *testing.F) {
 			p.session, p.sequence, p.from = o.session, o.sequence, prober.id
 			b = p.encode(nil, "b")
 		}
-		_ = prober.take(b, o.sent.Add(time.Millisecond), time.Hour)
+		_ = prober.receiveAnswer(b, o.sent.Add(time.Millisecond), time.Hour)
 		for _, e := range prober.Edges() {
 			checkEdge(t, e)
 		}

@@ -52,7 +52,7 @@ func (s *server) view(names ...string) (*leader, *topology.View, error) {
 }
 
 // routers are of the present topology, as view.
-func (s *server) routers(names ...string) (*leader, *topology.Routers, error) {
+func (s *server) routers(names ...string) (*leader, *topology.RouterCache, error) {
 	l, err := s.leading()
 	if err != nil {
 		return nil, nil, err

@@ -51,7 +51,7 @@ type prober struct {
 	// comes in with each view.
 	matrix *topology.Matrix
 	// kept are routers for the questions of the next moment.
-	kept   *topology.Routers
+	kept   *topology.RouterCache
 	keptAt time.Duration
 
 	// watches are what those are told who watch the matrix here.
@@ -65,7 +65,7 @@ func newProber(l *leader) *prober {
 		Region: l.s.cfg.Region.GetName(), Net: l.s.cfg.Net, Bind: net.JoinHostPort(host, "0"),
 		Limits: probe.Limits{Budget: float64(l.s.cfg.ProbeRate)},
 		Seed:   rand.Uint64(), Logger: l.s.cfg.Logger,
-		Keys: l.s.cfg.ProbeKeys, Heard: l.s.responder.Heard,
+		Keys: l.s.cfg.ProbeKeys, LastSeen: l.s.responder.LastSeen,
 		Changed: func(topology.Edge) { l.uplink.measured() },
 	})
 	return p
@@ -205,14 +205,14 @@ func (p *prober) view() *topology.View {
 
 // routers are of the present view or, of many regions, of one that is hardly
 // older.
-func (p *prober) routers() *topology.Routers {
+func (p *prober) routers() *topology.RouterCache {
 	p.mu.Lock()
 	kept, fresh := p.kept, len(p.peers) >= fewRegions && p.now()-p.keptAt < routersAge
 	p.mu.Unlock()
 	if kept != nil && fresh {
 		return kept
 	}
-	kept = topology.NewRouters(p.view())
+	kept = topology.NewRouterCache(p.view())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.kept, p.keptAt = kept, p.now()

@@ -455,7 +455,7 @@ func noticeable(was, is topology.Edge) bool {
 		d := (a - b).Abs()
 		return d > time.Millisecond && d > a/10
 	}
-	return was.State != is.State || was.Heard != is.Heard || was.Source != is.Source || was.Method != is.Method ||
+	return was.State != is.State || was.ReverseReachable != is.ReverseReachable || was.Source != is.Source || was.Method != is.Method ||
 		moved(was.P50, is.P50) || moved(was.P90, is.P90) || moved(was.P99, is.P99) ||
 		max(was.Loss-is.Loss, is.Loss-was.Loss) > 0.01
 }

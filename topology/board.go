@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Board is a matrix as it is told to those who watch it: an edge is posted anew
+// ChangeLog is a matrix as it is told to those who watch it: an edge is posted anew
 // only when it has changed noticeably, and whoever asks what was posted since
 // sees the numbers that all others see. It holds 112 bytes a pair of regions.
 // It is not safe for concurrent use.
-type Board struct {
+type ChangeLog struct {
 	view     *View
 	names    []string
-	edges    []posted // from*n+to
+	entries  []loggedEdge // from*n+to
 	sequence uint64
 }
 
-// posted is an edge as it was told.
-type posted struct {
+// loggedEdge is an edge as it was told.
+type loggedEdge struct {
 	cell
 	source   Source
 	doubted  bool
@@ -25,16 +25,16 @@ type posted struct {
 	sequence uint64 // 0 = never
 }
 
-// NewBoard begins with a view.
-func NewBoard(v *View) *Board {
-	b := &Board{names: v.Names(), edges: make([]posted, len(v.regions)*len(v.regions))}
-	b.Post(v)
+// NewChangeLog begins with a view.
+func NewChangeLog(v *View) *ChangeLog {
+	b := &ChangeLog{names: v.Names(), entries: make([]loggedEdge, len(v.regions)*len(v.regions))}
+	b.Update(v)
 	return b
 }
 
-// Post takes what has changed noticeably. It is false, and nothing is taken, if
+// Update takes what has changed noticeably. It is false, and nothing is taken, if
 // the view has other regions than the board: a new one is needed then.
-func (b *Board) Post(v *View) bool {
+func (b *ChangeLog) Update(v *View) bool {
 	if v == b.view || b.view != nil && v.now < b.view.now {
 		return true // told already, or something newer
 	}
@@ -50,8 +50,8 @@ func (b *Board) Post(v *View) bool {
 			if i == j {
 				continue
 			}
-			p := &b.edges[i*n+j]
-			is := v.post(i, j)
+			p := &b.entries[i*n+j]
+			is := v.loggedEdge(i, j)
 			if p.sequence > 0 && !p.differs(&is) {
 				continue
 			}
@@ -67,10 +67,10 @@ func sameRegions(v, w *View) bool {
 	return len(v.regions) == len(w.regions) && (len(v.regions) == 0 || &v.regions[0] == &w.regions[0])
 }
 
-// post is what there is to tell of an edge.
-func (v *View) post(i, j int) posted {
+// loggedEdge is what there is to tell of an edge.
+func (v *View) loggedEdge(i, j int) loggedEdge {
 	if c := v.cell(i, j); c != nil {
-		p := posted{cell: *c, source: Measured}
+		p := loggedEdge{cell: *c, source: Measured}
 		p.state = v.stateOf(c)
 		if len(v.doubts) > 0 {
 			p.doubted = v.doubts[i*len(v.regions)+j] != ""
@@ -78,29 +78,29 @@ func (v *View) post(i, j int) posted {
 		return p
 	}
 	e := v.guessed(i, j)
-	return posted{cell: cell{p50: e.P50, p90: e.P90, p99: e.P99}, source: e.Source, relErr: float32(e.Error)}
+	return loggedEdge{cell: cell{p50: e.P50, p90: e.P90, p99: e.P99}, source: e.Source, relErr: float32(e.Error)}
 }
 
 // differs noticeably: by state, source or doubt, whether the other end is heard,
 // or by the median's tenth and a millisecond.
-func (p *posted) differs(is *posted) bool {
-	return p.state != is.state || p.source != is.source || p.doubted != is.doubted || p.heard != is.heard ||
+func (p *loggedEdge) differs(is *loggedEdge) bool {
+	return p.state != is.state || p.source != is.source || p.doubted != is.doubted || p.reverseReachable != is.reverseReachable ||
 		(p.p50-is.p50).Abs() >= max(p.p50/10, time.Millisecond)
 }
 
 // Names lists the regions.
-func (b *Board) Names() []string { return b.names }
+func (b *ChangeLog) Names() []string { return b.names }
 
 // Sequence numbers the latest post that changed something, from 1.
-func (b *Board) Sequence() uint64 { return b.sequence }
+func (b *ChangeLog) Sequence() uint64 { return b.sequence }
 
-// Row lists the edges of region number i in the order of Names that were posted
+// ChangedEdges lists the edges of region number i in the order of Names that were posted
 // after a sequence. Numbers are those posted; ages are of the latest answer.
-func (b *Board) Row(i int, after uint64) []Edge {
+func (b *ChangeLog) ChangedEdges(i int, after uint64) []Edge {
 	var out []Edge
 	n := len(b.names)
 	for j := range n {
-		p := &b.edges[i*n+j]
+		p := &b.entries[i*n+j]
 		if i == j || p.sequence <= after {
 			continue
 		}

@@ -68,7 +68,7 @@ type BreachState uint8
 
 const (
 	// Kept: not broken, or healed.
-	Kept BreachState = iota
+	WithinBound BreachState = iota
 	// Broken, but not for long enough.
 	Broken
 	// Sustained: broken for long enough to act upon.
@@ -77,7 +77,7 @@ const (
 
 func (s BreachState) String() string {
 	switch s {
-	case Kept:
+	case WithinBound:
 		return "kept"
 	case Broken:
 		return "broken"
@@ -103,9 +103,9 @@ type Breach struct {
 	// Worst distance since the bound broke.
 	Worst time.Duration
 	// Latest evidence, and Silent, the time since; meaningless unless Heard.
-	Latest time.Duration
-	Silent time.Duration
-	Heard  bool
+	Latest        time.Duration
+	SinceEvidence time.Duration
+	HasEvidence   bool
 	// Over: the latest evidence broke the bound.
 	Over bool
 }
@@ -116,25 +116,25 @@ type Breach struct {
 // crossed, so that time counts for neither. A negative passed counts as 0.
 func (b Breach) Step(bound Bound, d Distance, passed time.Duration) Breach {
 	passed = max(passed, 0)
-	b.Silent += passed
-	if b.State != Kept {
+	b.SinceEvidence += passed
+	if b.State != WithinBound {
 		b.Since += passed
 	}
-	if b.Heard && b.Silent >= BreachGap {
+	if b.HasEvidence && b.SinceEvidence >= BreachGap {
 		b = Breach{}
 	}
 	if !bound.evidence(d) {
 		return b
 	}
 	over := d.RTT > bound.MaxRTT
-	if b.Heard && over == b.Over {
+	if b.HasEvidence && over == b.Over {
 		if over {
-			b.Balance = min(b.Balance+b.Silent, bound.sustain())
+			b.Balance = min(b.Balance+b.SinceEvidence, bound.sustain())
 		} else {
-			b.Balance = max(b.Balance-b.Silent, 0)
+			b.Balance = max(b.Balance-b.SinceEvidence, 0)
 		}
 	}
-	b.Latest, b.Silent, b.Heard, b.Over = d.RTT, 0, true, over
+	b.Latest, b.SinceEvidence, b.HasEvidence, b.Over = d.RTT, 0, true, over
 	if over {
 		b.Worst = max(b.Worst, d.RTT)
 	}
@@ -142,8 +142,8 @@ func (b Breach) Step(bound Bound, d Distance, passed time.Duration) Breach {
 	case b.Balance >= bound.sustain():
 		b.State = Sustained
 	case !over && b.Balance == 0:
-		b.State, b.Since, b.Worst = Kept, 0, 0
-	case b.State == Kept:
+		b.State, b.Since, b.Worst = WithinBound, 0, 0
+	case b.State == WithinBound:
 		b.State = Broken
 	}
 	return b
@@ -152,9 +152,9 @@ func (b Breach) Step(bound Bound, d Distance, passed time.Duration) Breach {
 // String prints "broken for 1m30s, 58.0ms now, 61.0ms at worst".
 func (b Breach) String() string {
 	switch {
-	case !b.Heard:
+	case !b.HasEvidence:
 		return "kept: nothing known"
-	case b.State == Kept:
+	case b.State == WithinBound:
 		return fmt.Sprintf("kept, %.1fms now", ms(b.Latest))
 	}
 	s := fmt.Sprintf("%s for %s, %.1fms now, %.1fms at worst", b.State, b.Since.Round(time.Second), ms(b.Latest), ms(b.Worst))

@@ -132,7 +132,7 @@ func TestBreachProperties(t *testing.T) {
 			before := b
 			b = b.Step(bound, d, passed)
 			overFor += passed
-			if before.State == topology.Kept {
+			if before.State == topology.WithinBound {
 				overFor = 0
 			}
 			if b.State == topology.Sustained && before.State != topology.Sustained {
@@ -140,10 +140,10 @@ func TestBreachProperties(t *testing.T) {
 					t.Fatalf("sustained after %v by %v: %+v", overFor, d, b)
 				}
 			}
-			if b.Balance < 0 || b.Balance > bound.Sustain || b.Since < b.Balance || (b.State == topology.Kept) != (b.Since == 0 && b.Worst == 0) {
+			if b.Balance < 0 || b.Balance > bound.Sustain || b.Since < b.Balance || (b.State == topology.WithinBound) != (b.Since == 0 && b.Worst == 0) {
 				t.Fatalf("%+v", b)
 			}
-			if d.State != topology.OK && b.Heard && (b.Latest != before.Latest || b.State != before.State || b.Balance != before.Balance) {
+			if d.State != topology.OK && b.HasEvidence && (b.Latest != before.Latest || b.State != before.State || b.Balance != before.Balance) {
 				t.Fatalf("counted %v: %+v", d, b)
 			}
 		}

@@ -59,21 +59,21 @@ func (o CheckOptions) defaults() CheckOptions {
 	return o
 }
 
-// Found are the worst findings of a kind, in order, and how many there are.
-type Found[T any] struct {
+// Findings are the worst findings of a kind, in order, and how many there are.
+type Findings[T any] struct {
 	Total int
 	List  []T // at most the limit
 }
 
-// top keeps the first of what it is given, in the order of less, without
+// topFindings keeps the first of what it is given, in the order of less, without
 // holding the rest.
-type top[T any] struct {
+type topFindings[T any] struct {
 	limit   int
 	compare func(a, b T) int
-	Found[T]
+	Findings[T]
 }
 
-func (t *top[T]) add(x T) {
+func (t *topFindings[T]) add(x T) {
 	t.Total++
 	if len(t.List) == t.limit && t.compare(x, t.List[t.limit-1]) >= 0 {
 		return
@@ -99,13 +99,13 @@ type Violation struct {
 // by the best single relay, by gain, then names; the first limit of them
 // (1..MaxFindings, clamped). Unreachable edges take no part. It costs n³ steps
 // for n regions: about a second for 1,000.
-func (v *View) Violations(p Percentile, minGain float64, limit int) Found[Violation] {
+func (v *View) Violations(p Percentile, minGain float64, limit int) Findings[Violation] {
 	type hit struct {
 		from, via, to int
 		gain          float64
 	}
 	n := len(v.regions)
-	hits := top[hit]{limit: min(max(limit, 1), MaxFindings), compare: func(a, b hit) int {
+	hits := topFindings[hit]{limit: min(max(limit, 1), MaxFindings), compare: func(a, b hit) int {
 		return cmp.Or(cmp.Compare(b.gain, a.gain), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
 	}}
 	m := v.roundTrips(p)
@@ -119,7 +119,7 @@ func (v *View) Violations(p Percentile, minGain float64, limit int) Found[Violat
 			}
 		}
 	}
-	out := Found[Violation]{Total: hits.Total}
+	out := Findings[Violation]{Total: hits.Total}
 	for _, h := range hits.List {
 		x := Violation{
 			From: v.regions[h.from].Name, Via: v.regions[h.via].Name, To: v.regions[h.to].Name,
@@ -173,8 +173,8 @@ type Asymmetry struct {
 // Asymmetries are the pairs of regions whose two medians differ by at least
 // minDelta and minRatio, then those whose loss differs by at least minLoss and
 // three probes; by difference, then names. Limit as for Violations.
-func (v *View) Asymmetries(minRatio float64, minDelta time.Duration, minLoss float64, limit int) Found[Asymmetry] {
-	found := top[Asymmetry]{limit: min(max(limit, 1), MaxFindings), compare: func(a, b Asymmetry) int {
+func (v *View) Asymmetries(minRatio float64, minDelta time.Duration, minLoss float64, limit int) Findings[Asymmetry] {
+	found := topFindings[Asymmetry]{limit: min(max(limit, 1), MaxFindings), compare: func(a, b Asymmetry) int {
 		if a.Loss != b.Loss {
 			return cmp.Compare(rank01(a.Loss), rank01(b.Loss))
 		}
@@ -203,7 +203,7 @@ func (v *View) Asymmetries(minRatio float64, minDelta time.Duration, minLoss flo
 			found.add(x)
 		}
 	})
-	return found.Found
+	return found.Findings
 }
 
 func rank01(b bool) int {
@@ -263,8 +263,8 @@ func FibreRTT(a, b Location) time.Duration {
 
 // impossible looks for round trips below FibreRTT, and for the fewest regions
 // whose location would explain them: greedily the one in most pairs.
-func (v *View) impossible(limit int) (Found[Impossible], []Suspect) {
-	found := top[Impossible]{limit: limit, compare: func(a, b Impossible) int {
+func (v *View) impossible(limit int) (Findings[Impossible], []Suspect) {
+	found := topFindings[Impossible]{limit: limit, compare: func(a, b Impossible) int {
 		return cmp.Or(cmp.Compare(b.Light-b.RTT, a.Light-a.RTT),
 			cmp.Compare(a.Edge.From, b.Edge.From), cmp.Compare(a.Edge.To, b.Edge.To))
 	}}
@@ -294,7 +294,7 @@ func (v *View) impossible(limit int) (Found[Impossible], []Suspect) {
 		suspects = append(suspects, Suspect{v.regions[worst].Name, count[worst]})
 		pairs = slices.DeleteFunc(pairs, func(p [2]int) bool { return p[0] == worst || p[1] == worst })
 	}
-	return found.Found, suspects
+	return found.Findings, suspects
 }
 
 // impossibleEdge tells whether a measured edge is faster than light.
@@ -325,9 +325,9 @@ type Doubtful struct {
 
 // doubtful lists what is not believed, except what is impossible, which is told
 // of as such: by how far it is from the guess.
-func (v *View) doubtful(limit int) Found[Doubtful] {
+func (v *View) doubtful(limit int) Findings[Doubtful] {
 	off := func(x Doubtful) time.Duration { return (x.Edge.P50 - x.Guess.P50).Abs() }
-	found := top[Doubtful]{limit: limit, compare: func(a, b Doubtful) int {
+	found := topFindings[Doubtful]{limit: limit, compare: func(a, b Doubtful) int {
 		return cmp.Or(cmp.Compare(off(b), off(a)), cmp.Compare(a.Edge.From, b.Edge.From), cmp.Compare(a.Edge.To, b.Edge.To))
 	}}
 	n := len(v.regions)
@@ -339,7 +339,7 @@ func (v *View) doubtful(limit int) Found[Doubtful] {
 			found.add(Doubtful{Edge: e, Guess: v.guessed(k/n, k%n)})
 		}
 	}
-	return found.Found
+	return found.Findings
 }
 
 // String says what is doubted, why, and what is expected instead.

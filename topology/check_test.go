@@ -119,7 +119,7 @@ measurements faster than light in fibre: 2
 			t.Errorf("no %q in\n%s", part, got)
 		}
 	}
-	if quiet := Check(NewView(regionsOf(3), nil), CheckOptions{}); !quiet.Quiet() || !strings.Contains(quiet.String(), "nothing odd") {
+	if quiet := Check(NewView(regionsOf(3), nil), CheckOptions{}); !quiet.Empty() || !strings.Contains(quiet.String(), "nothing odd") {
 		t.Errorf("an empty view: %s", quiet)
 	}
 }

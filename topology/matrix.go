@@ -22,12 +22,12 @@ type cell struct {
 	p50, p90, p99, min, jitter time.Duration
 	// seen is when the latest answer came, on the clock of Set, and set when the
 	// cell was.
-	seen, set       time.Duration
-	loss, out, back uint32 // in lossUnit
-	samples, aside  uint16
-	state           State // Unknown = not measured
-	method          uint8
-	heard           bool
+	seen, set         time.Duration
+	loss, out, back   uint32 // in lossUnit
+	samples, setAside uint16
+	state             State // Unknown = not measured
+	method            uint8
+	reverseReachable  bool
 }
 
 const lossUnit = 1e-9
@@ -105,8 +105,8 @@ func (m *Matrix) Set(e Edge, now time.Duration) {
 	m.row(i)[j] = cell{
 		p50: e.P50, p90: e.P90, p99: e.P99, min: e.Min, jitter: e.Jitter, seen: now - e.Age, set: now,
 		loss: lossOf(e.Loss), out: lossOf(e.LossOut), back: lossOf(e.LossBack),
-		samples: count(e.Samples), aside: count(e.SetAside), state: e.State,
-		method: uint8(max(0, slices.Index(methods, e.Method))), heard: e.Heard,
+		samples: count(e.Samples), setAside: count(e.SetAside), state: e.State,
+		method: uint8(max(0, slices.Index(methods, e.Method))), reverseReachable: e.ReverseReachable,
 	}
 }
 
@@ -188,8 +188,8 @@ func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
 func (c *cell) edge(now time.Duration) Edge {
 	return Edge{
 		State: c.state, Source: Measured, P50: c.p50, P90: c.p90, P99: c.p99, Min: c.min, Jitter: c.jitter,
-		Loss: share(c.loss), LossOut: share(c.out), LossBack: share(c.back), Samples: int(c.samples), SetAside: int(c.aside),
-		Age: now - c.seen, Method: methods[c.method], Heard: c.heard,
+		Loss: share(c.loss), LossOut: share(c.out), LossBack: share(c.back), Samples: int(c.samples), SetAside: int(c.setAside),
+		Age: now - c.seen, Method: methods[c.method], ReverseReachable: c.reverseReachable,
 	}
 }
 

@@ -52,7 +52,7 @@ func TestMatrixIsItsEdges(t *testing.T) {
 				e := Edge{
 					From: name, To: rapid.SampledFrom(names).Draw(t, "to"), State: State(rapid.IntRange(0, 3).Draw(t, "state")), Source: Measured,
 					P50: time.Duration(rapid.Int64Range(0, 1e11).Draw(t, "rtt")), Loss: 0.1, LossOut: 1.0 / 3, Samples: 7,
-					Age: time.Duration(rapid.IntRange(0, 100).Draw(t, "age")), Method: "tcp", Heard: true,
+					Age: time.Duration(rapid.IntRange(0, 100).Draw(t, "age")), Method: "tcp", ReverseReachable: true,
 				}
 				m.Set(e, 0)
 				_, a := m.index[e.From]
@@ -141,7 +141,7 @@ func TestDoubtIsNoHope(t *testing.T) {
 		t.Errorf("path: %v, %v", paths, err)
 	}
 	r := Check(v, CheckOptions{})
-	if r.Doubtful.Total != 4 || r.Quiet() || r.Doubtful.List[0].String() != "a → c: 900.0ms is too long; predicted is 100.0ms" {
+	if r.Doubtful.Total != 4 || r.Empty() || r.Doubtful.List[0].String() != "a → c: 900.0ms is too long; predicted is 100.0ms" {
 		t.Errorf("check: %v", r)
 	}
 }
@@ -158,7 +158,7 @@ func TestBoardTellsAll(t *testing.T) {
 	}
 	m.SetRegions(regions)
 	r := rand.New(rand.NewPCG(1, 1))
-	b := NewBoard(m.View(0, 0, nil))
+	b := NewChangeLog(m.View(0, 0, nil))
 	type reader struct {
 		has map[string]Edge
 		at  uint64
@@ -166,7 +166,7 @@ func TestBoardTellsAll(t *testing.T) {
 	read := func(r *reader) {
 		at := b.Sequence()
 		for i := range n {
-			for _, e := range b.Row(i, r.at) {
+			for _, e := range b.ChangedEdges(i, r.at) {
 				e.Age = 0
 				r.has[e.From+e.To] = e
 			}
@@ -180,7 +180,7 @@ func TestBoardTellsAll(t *testing.T) {
 		before := b.Sequence()
 		v := m.View(time.Duration(step), 0, nil)
 		for range 2 { // the second has nothing new
-			if !b.Post(v) {
+			if !b.Update(v) {
 				t.Fatal("not posted")
 			}
 		}
@@ -209,11 +209,11 @@ func TestBoardTellsAll(t *testing.T) {
 	if posts == 0 || posts >= 300 {
 		t.Errorf("%d posts of 300 changes: all or none are noticeable", posts)
 	}
-	if later := m.View(time.Hour, 0, nil); !b.Post(later) {
+	if later := m.View(time.Hour, 0, nil); !b.Update(later) {
 		t.Error("the same regions")
 	}
 	m.SetRegions(regions[1:])
-	if b.Post(m.View(2*time.Hour, 0, nil)) {
+	if b.Update(m.View(2*time.Hour, 0, nil)) {
 		t.Error("other regions were posted")
 	}
 }

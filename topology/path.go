@@ -56,9 +56,9 @@ type Path struct {
 	Upper time.Duration
 	// Cost by which the path was chosen, part by part. Its RTT is the path's.
 	Cost Cost
-	// NoLoad lists the regions whose load was asked for by the weights and is
+	// UnknownLoad lists the regions whose load was asked for by the weights and is
 	// not known: they count as idle.
-	NoLoad []string
+	UnknownLoad []string
 	// Source is the least trustworthy one along the way.
 	Source Source
 	// State is the worst one of the edges along the way: unknown if one is a
@@ -262,7 +262,7 @@ func (r *Router) Paths(from, to string, o PathOptions) ([]Path, error) {
 }
 
 // path describes a way by the names of its regions.
-func (r *Router) path(nodes []int, level []int64, w *weighing) Path {
+func (r *Router) path(nodes []int, level []int64, w *compiledWeights) Path {
 	p := Path{Regions: make([]string, len(nodes)), Source: Measured, State: OK}
 	for x, node := range nodes {
 		name := r.view.regions[node].Name
@@ -295,7 +295,7 @@ func (r *Router) path(nodes []int, level []int64, w *weighing) Path {
 		p.Cost.CPU += time.Duration(w.cpu[node])
 		p.Cost.Queue += time.Duration(w.price[node] - w.cpu[node])
 		if !w.known[node] {
-			p.NoLoad = append(p.NoLoad, name)
+			p.UnknownLoad = append(p.UnknownLoad, name)
 		}
 	}
 	p.Cost.RTT = p.RTT
@@ -306,7 +306,7 @@ func (r *Router) path(nodes []int, level []int64, w *weighing) Path {
 type search struct {
 	n, from, to int
 	cost        []int64
-	w           *weighing // nil: none
+	w           *compiledWeights // nil: none
 	buffer      []int64
 }
 

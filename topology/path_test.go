@@ -227,7 +227,7 @@ func TestPathsAreTheKBest(t *testing.T) {
 		}
 		for i, got := range paths {
 			off := got.Cost.Total() - want[i].Cost.Total()
-			got.NoLoad, got.Cost.CPU, got.Cost.Queue = nil, want[i].Cost.CPU, want[i].Cost.Queue // see off
+			got.UnknownLoad, got.Cost.CPU, got.Cost.Queue = nil, want[i].Cost.CPU, want[i].Cost.Queue // see off
 			if off.Abs() > 10 || !reflect.DeepEqual(got, want[i]) {
 				t.Fatalf("path %d: %+v\nwant %+v", i, got, want[i])
 			}
@@ -382,7 +382,7 @@ func TestWeightsChooseAndShowTheirParts(t *testing.T) {
 		{"a preferred link", Weights{Links: []LinkWeight{{"c", "d", 7}, {"c", "d", 0.5}}}, "a → c → d 24.0ms, cost 18.0ms = rtt 24.0ms - links 6.0ms", ""},
 	} {
 		paths, err := r.Paths("a", "d", PathOptions{Weights: tc.w})
-		if err != nil || len(paths) != 1 || paths[0].String() != tc.want || strings.Join(paths[0].NoLoad, " ") != tc.idle {
+		if err != nil || len(paths) != 1 || paths[0].String() != tc.want || strings.Join(paths[0].UnknownLoad, " ") != tc.idle {
 			t.Errorf("%s: %v, %v; want %s, %s idle", tc.name, paths, err, tc.want, tc.idle)
 		}
 	}

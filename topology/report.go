@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// Report is what a check of a view found. Each list is bounded by the options'
+// CheckResult is what a check of a view found. Each list is bounded by the options'
 // limit and has a total.
-type Report struct {
+type CheckResult struct {
 	Options CheckOptions
 	Regions int
 	Pairs   PairCounts
 	// Violations: pairs that a relay would bring nearer. See View.Violations.
-	Violations Found[Violation]
+	Violations Findings[Violation]
 	// Asymmetries: pairs whose directions differ. See View.Asymmetries.
-	Asymmetries Found[Asymmetry]
+	Asymmetries Findings[Asymmetry]
 	// Cuts: pairs of which one side reaches the other and is not reached.
-	Cuts Found[Cut]
+	Cuts Findings[Cut]
 	// Unreached: regions that some others, or all, cannot reach.
-	Unreached Found[Unreached]
+	Unreached Findings[Unreached]
 	// Stale edges, the oldest first.
-	Stale Found[Edge]
+	Stale Findings[Edge]
 	// Impossible values, the most impossible first, and whom to suspect.
-	Impossible Found[Impossible]
+	Impossible Findings[Impossible]
 	Suspects   []Suspect
 	// Doubtful measurements, the farthest from what is expected first.
-	Doubtful Found[Doubtful]
+	Doubtful Findings[Doubtful]
 }
 
 // PairCounts are numbers of ordered pairs of regions by what is known of them.
@@ -37,8 +37,8 @@ type PairCounts struct {
 
 // Cut is a pair of which one direction answers and the other one does not.
 type Cut struct {
-	// Open answers, Shut is unreachable.
-	Open, Shut Edge
+	// Working answers, Shut is unreachable.
+	Working, Blocked Edge
 }
 
 // Unreached is a region that others cannot reach.
@@ -57,16 +57,16 @@ const maxNamed = 8
 // Check looks for what is odd in a view: ways that a relay would shorten,
 // directions that differ, cuts, old values, impossible ones. Guesses are only
 // counted: nothing is concluded from them. It costs n³ steps for n regions.
-func Check(v *View, o CheckOptions) Report {
+func Check(v *View, o CheckOptions) CheckResult {
 	o = o.defaults()
-	r := Report{Options: o, Regions: len(v.regions)}
+	r := CheckResult{Options: o, Regions: len(v.regions)}
 	r.Violations = v.Violations(o.Percentile, o.MinGain, o.Limit)
 	r.Asymmetries = v.Asymmetries(o.MinRatio, o.MinDelta, o.MinLoss, o.Limit)
 	r.Cuts = v.cuts(o.Limit)
 	r.Unreached = v.unreached(o.Limit)
 	r.Impossible, r.Suspects = v.impossible(o.Limit)
 	r.Doubtful = v.doubtful(o.Limit)
-	stale := top[Edge]{limit: o.Limit, compare: func(a, b Edge) int {
+	stale := topFindings[Edge]{limit: o.Limit, compare: func(a, b Edge) int {
 		return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	}}
 	for i := range v.regions {
@@ -92,28 +92,28 @@ func Check(v *View, o CheckOptions) Report {
 			}
 		}
 	}
-	r.Stale = stale.Found
+	r.Stale = stale.Findings
 	return r
 }
 
-func (v *View) cuts(limit int) Found[Cut] {
-	found := top[Cut]{limit: limit, compare: func(a, b Cut) int {
-		return cmp.Or(cmp.Compare(a.Shut.From, b.Shut.From), cmp.Compare(a.Shut.To, b.Shut.To))
+func (v *View) cuts(limit int) Findings[Cut] {
+	found := topFindings[Cut]{limit: limit, compare: func(a, b Cut) int {
+		return cmp.Or(cmp.Compare(a.Blocked.From, b.Blocked.From), cmp.Compare(a.Blocked.To, b.Blocked.To))
 	}}
 	v.measuredPairs(func(a, b *Edge) {
 		if a.State == Unreachable {
 			a, b = b, a
 		}
 		if b.State == Unreachable && a.State == OK {
-			found.add(Cut{Open: *a, Shut: *b})
+			found.add(Cut{Working: *a, Blocked: *b})
 		}
 	})
-	return found.Found
+	return found.Findings
 }
 
 // unreached lists first the regions that the most cannot reach.
-func (v *View) unreached(limit int) Found[Unreached] {
-	found := top[Unreached]{limit: limit, compare: func(a, b Unreached) int {
+func (v *View) unreached(limit int) Findings[Unreached] {
+	found := topFindings[Unreached]{limit: limit, compare: func(a, b Unreached) int {
 		return cmp.Or(cmp.Compare(b.ByCount, a.ByCount), cmp.Compare(a.Region, b.Region))
 	}}
 	n := len(v.regions)
@@ -136,16 +136,16 @@ func (v *View) unreached(limit int) Found[Unreached] {
 			found.add(u)
 		}
 	}
-	return found.Found
+	return found.Findings
 }
 
-// Quiet reports whether nothing was found.
-func (r Report) Quiet() bool {
+// Empty reports whether nothing was found.
+func (r CheckResult) Empty() bool {
 	return r.Violations.Total+r.Asymmetries.Total+r.Cuts.Total+r.Unreached.Total+r.Stale.Total+r.Impossible.Total+r.Doubtful.Total == 0
 }
 
 // String prints the report, a line for each finding.
-func (r Report) String() string {
+func (r CheckResult) String() string {
 	var b strings.Builder
 	n := r.Pairs
 	fmt.Fprintf(&b, "%d regions; ordered pairs: %d measured, %d stale, %d unreachable, %d predicted, %d estimated, %d unknown\n",
@@ -160,13 +160,13 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, "  %s\n", s)
 	}
 	section(&b, "measurements that are not believed", r.Doubtful)
-	if r.Quiet() {
+	if r.Empty() {
 		b.WriteString("nothing odd was found\n")
 	}
 	return b.String()
 }
 
-func section[T any](b *strings.Builder, title string, f Found[T]) {
+func section[T any](b *strings.Builder, title string, f Findings[T]) {
 	if f.Total == 0 {
 		return
 	}
@@ -205,7 +205,7 @@ func (a Asymmetry) String() string {
 }
 
 func (c Cut) String() string {
-	return fmt.Sprintf("%s cannot reach %s, which reaches it in %.1fms: does it let probes in?", c.Shut.From, c.Shut.To, ms(c.Open.P50))
+	return fmt.Sprintf("%s cannot reach %s, which reaches it in %.1fms: does it let probes in?", c.Blocked.From, c.Blocked.To, ms(c.Working.P50))
 }
 
 func (u Unreached) String() string {

@@ -145,9 +145,9 @@ type Edge struct {
 	// Method is "udp", "tcp" or "connect", see package probe; empty where Source
 	// is not Measured.
 	Method string
-	// Heard is set on an unreachable edge if To's own probes reach From: the
+	// ReverseReachable is set on an unreachable edge if To's own probes reach From: the
 	// way there is cut, or To does not answer, but the way back works.
-	Heard bool
+	ReverseReachable bool
 	// Error is the expected relative error of a predicted or estimated value,
 	// 0.. (0.2 = 20 %).
 	Error float64

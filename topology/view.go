@@ -91,8 +91,8 @@ func (v *View) Edge(from, to string) Edge {
 	return v.edge(i, j)
 }
 
-// At is Edge by the regions' places in the order of names.
-func (v *View) At(i, j int) Edge { return v.edge(i, j) }
+// EdgeAt is Edge by the regions' places in the order of names.
+func (v *View) EdgeAt(i, j int) Edge { return v.edge(i, j) }
 
 func (v *View) edge(i, j int) Edge {
 	if e, ok := v.measured(i, j); ok {

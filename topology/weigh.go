@@ -136,8 +136,8 @@ func (c Cost) String() string {
 	return s
 }
 
-// weighing is Weights by index of the view's regions. nil weighs nothing.
-type weighing struct {
+// compiledWeights is Weights by index of the view's regions. nil weighs nothing.
+type compiledWeights struct {
 	price []int64 // CPU and queue, by region; nil if load does not count
 	cpu   []int64 // the CPU's part of it
 	known []bool  // the load is known
@@ -155,14 +155,14 @@ func (l link) extra(rtt int64) int64 {
 }
 
 // compile checks the weights; nil if they are zero. The error is ErrWeights.
-func (w Weights) compile(v *View) (*weighing, error) {
+func (w Weights) compile(v *View) (*compiledWeights, error) {
 	if w.CPU < 0 || w.CPU > MaxWeight || w.Queue < 0 || w.Queue > MaxWeight {
 		return nil, fmt.Errorf("%w: cpu %s, queue %s: must be 0..%s", ErrWeights, w.CPU, w.Queue, MaxWeight)
 	}
 	if len(w.Links) > MaxLinks {
 		return nil, fmt.Errorf("%w: %d links: at most %d", ErrWeights, len(w.Links), MaxLinks)
 	}
-	c := &weighing{links: map[int][]link{}}
+	c := &compiledWeights{links: map[int][]link{}}
 	for _, l := range w.Links {
 		if !(l.Factor >= 0 && l.Factor <= MaxLinkFactor) {
 			return nil, fmt.Errorf("%w: link %s to %s: factor %v: must be 0..%v", ErrWeights, l.From, l.To, l.Factor, MaxLinkFactor)
@@ -180,7 +180,7 @@ func (w Weights) compile(v *View) (*weighing, error) {
 	return c, nil
 }
 
-func (c *weighing) set(v *View, l LinkWeight) {
+func (c *compiledWeights) set(v *View, l LinkWeight) {
 	from, okFrom := v.index[l.From]
 	to, okTo := v.index[l.To]
 	if !okFrom || !okTo {
@@ -195,7 +195,7 @@ func (c *weighing) set(v *View, l LinkWeight) {
 	c.links[from] = append(c.links[from], link{to, l.Factor})
 }
 
-func (c *weighing) load(v *View, w Weights) error {
+func (c *compiledWeights) load(v *View, w Weights) error {
 	c.price, c.cpu = make([]int64, len(v.regions)), make([]int64, len(v.regions))
 	c.known = make([]bool, len(v.regions))
 	for i := range v.regions {
@@ -212,14 +212,14 @@ func (c *weighing) load(v *View, w Weights) error {
 	return nil
 }
 
-func (c *weighing) priceOf(region int) int64 {
+func (c *compiledWeights) priceOf(region int) int64 {
 	if c == nil || c.price == nil {
 		return 0
 	}
 	return c.price[region]
 }
 
-func (c *weighing) linkExtra(from, to int, rtt int64) int64 {
+func (c *compiledWeights) linkExtra(from, to int, rtt int64) int64 {
 	if c == nil || rtt >= noWay {
 		return 0
 	}

@@ -103,9 +103,9 @@ func (a Ask) Resources() Resources {
 
 func (a Ask) pool() string { return cmp.Or(a.Pool, DefaultPool) }
 
-// lacks is the first driver of an ask that no node of the region has; empty if
+// missingDriver is the first driver of an ask that no node of the region has; empty if
 // there is none, or the region does not say.
-func (r *Region) lacks(a Ask) string {
+func (r *Region) missingDriver(a Ask) string {
 	for _, d := range slices.Sorted(slices.Values(a.Drivers)) {
 		if len(r.Drivers) > 0 && !slices.Contains(r.Drivers, d) {
 			return d

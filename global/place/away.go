@@ -10,7 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// Away are owned instances From ≤ i < To that no node of their region takes,
+// Disconnected are owned instances From ≤ i < To that no node of their region takes,
 // while an earlier attempt of them may still run on a lost node. The region
 // keeps them, so that they go on when the node is back. They are taken back
 // once other regions have room: at that moment, and not before, the region
@@ -19,7 +19,7 @@ import (
 // ends when it is back. If the node is back before the region has given up, the
 // region keeps the instance (region.Kept). Groups that belong together move
 // whichever of their nodes are back meanwhile: else they might be torn apart.
-type Away struct {
+type Disconnected struct {
 	Group, Region string
 	From, To      int
 	// Generation of the slot; of another one it says nothing.
@@ -28,27 +28,27 @@ type Away struct {
 	Node string
 }
 
-// stretch are touching instances of one slot that are away, whichever nodes are
+// span are touching instances of one slot that are away, whichever nodes are
 // silent.
-type stretch struct {
+type span struct {
 	slot     *region.Slot
 	from, to int
 	// waits: a plan acts once on a slot, and this is not what it acts on.
 	waits bool
 }
 
-// rescue takes back what is away, as far as other regions have room for it
+// reclaim takes back what is away, as far as other regions have room for it
 // beside all that this plan has given. Of groups that belong together a plan
 // takes back all that it can act on, or nothing: there must be room for what of
 // them has no owner too, which is placed with it, and no region may be left with
 // some of the groups.
-func (p *planner) rescue(j *Job) {
-	if len(p.away[j]) == 0 || j.Type == System {
+func (p *planner) reclaim(j *Job) {
+	if len(p.disconnected[j]) == 0 || j.Type == System {
 		return
 	}
-	stretches := p.stretches(j)
-	for _, works := range p.away[j] {
-		if len(works) > 1 && p.awaited(works) != nil {
+	stretches := p.reclaimable(j)
+	for _, works := range p.disconnected[j] {
+		if len(works) > 1 && p.pendingRevoke(works) != nil {
 			continue // what has no owner goes with that, and cannot be counted on twice
 		}
 		free := map[*work][][2]int{}
@@ -72,28 +72,28 @@ func (p *planner) rescue(j *Job) {
 			p.ledger = before.clone()
 			want += unowned(works, free)
 		}
-		offers, tried := p.asIf(works, free, from)
+		offers, tried := p.tryPlacement(works, free, from)
 		placed := 0
 		for _, o := range offers {
 			placed += o.To - o.From
 		}
-		if len(works) > 1 && (placed < want || p.tears(tried)) {
+		if len(works) > 1 && (placed < want || p.separates(tried)) {
 			offers, p.ledger = nil, before
 		}
-		p.takeBack(j, stretches, offers, len(works) == 1)
+		p.revokeReclaimed(j, stretches, offers, len(works) == 1)
 		for i, w := range works {
 			if explained := w.n > 0 || len(w.given) > 0 || j.Explain; len(offers) == 0 && len(free[w]) > 0 && !explained {
-				p.explainAway(tried[i])
+				p.explainDisconnected(tried[i])
 			}
 		}
 	}
 }
 
-// stretches of a job that may be taken back, by group and the last indices first.
-func (p *planner) stretches(j *Job) []stretch {
-	parts := slices.Clone(j.Away)
-	slices.SortFunc(parts, func(a, b Away) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(b.To, a.To)) })
-	var out []stretch
+// reclaimable of a job that may be taken back, by group and the last indices first.
+func (p *planner) reclaimable(j *Job) []span {
+	parts := slices.Clone(j.Disconnected)
+	slices.SortFunc(parts, func(a, b Disconnected) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(b.To, a.To)) })
+	var out []span
 	for i := range parts {
 		a := &parts[i]
 		s := p.slotOf(j, a)
@@ -106,13 +106,13 @@ func (p *planner) stretches(j *Job) []stretch {
 			out[last].from = min(out[last].from, a.From)
 			continue
 		}
-		out = append(out, stretch{slot: s, from: a.From, to: a.To, waits: same || p.revoked(j, s)})
+		out = append(out, span{slot: s, from: a.From, to: a.To, waits: same || p.revoked(j, s)})
 	}
 	return out
 }
 
-// tears says that a group leaves a region for good where another one stays.
-func (p *planner) tears(tried []*work) bool {
+// separates says that a group leaves a region for good where another one stays.
+func (p *planner) separates(tried []*work) bool {
 	for _, w := range tried {
 		for name := range w.without {
 			i := p.region(name)
@@ -125,9 +125,9 @@ func (p *planner) tears(tried []*work) bool {
 	return false
 }
 
-// explainAway says how other regions fared that have no room. What is away has
+// explainDisconnected says how other regions fared that have no room. What is away has
 // an owner, so it is not unplaced.
-func (p *planner) explainAway(w *work) {
+func (p *planner) explainDisconnected(w *work) {
 	w.n, w.owned = 0, map[string]int{}
 	for _, s := range w.job.slotsOf(w.group.Name) {
 		if s.Desired == region.DesiredRun {
@@ -139,7 +139,7 @@ func (p *planner) explainAway(w *work) {
 
 // slotOf is the slot that an entry is about; nil if it is not as the entry
 // says, or not as the job wants it.
-func (p *planner) slotOf(j *Job, a *Away) *region.Slot {
+func (p *planner) slotOf(j *Job, a *Disconnected) *region.Slot {
 	slots := j.slotsOf(a.Group)
 	for i := range slots {
 		s := &slots[i]
@@ -154,10 +154,10 @@ func (p *planner) slotOf(j *Job, a *Away) *region.Slot {
 	return nil
 }
 
-// takeBack revokes as many of each group as would be placed elsewhere: of a slot
+// revokeReclaimed revokes as many of each group as would be placed elsewhere: of a slot
 // one stretch at a time, and the last indices first, so that what stays of it
 // keeps its key. unlessHeard: what the region hears of again by then stays.
-func (p *planner) takeBack(j *Job, stretches []stretch, offers []Action, unlessHeard bool) {
+func (p *planner) revokeReclaimed(j *Job, stretches []span, offers []Action, unlessHeard bool) {
 	room, to := map[string]int{}, map[string][]string{}
 	for _, o := range offers {
 		room[o.Group] += o.To - o.From
@@ -174,16 +174,16 @@ func (p *planner) takeBack(j *Job, stretches []stretch, offers []Action, unlessH
 		room[s.Group] -= n
 		p.plan.Actions = append(p.plan.Actions, Action{
 			Kind: Revoke, Namespace: j.Namespace, Job: j.Name, Group: s.Group, From: t.to - n, To: t.to, Region: s.Region,
-			JobVersion: s.JobVersion, Run: j.Run, Slot: *s, UnlessHeard: unlessHeard, Reason: ReasonNodeLost,
-			Why: fmt.Sprintf("%s; no other node fits there, and there is room at %s", j.silent(s, t.to-n, t.to), strings.Join(to[s.Group], ", ")),
+			JobVersion: s.JobVersion, Run: j.Run, Slot: *s, UnlessConnected: unlessHeard, Reason: ReasonNodeLost,
+			Why: fmt.Sprintf("%s; no other node fits there, and there is room at %s", j.silentNodes(s, t.to-n, t.to), strings.Join(to[s.Group], ", ")),
 		})
 	}
 }
 
-// silent says which nodes are that may run instances of a slot.
-func (j *Job) silent(s *region.Slot, from, to int) string {
+// silentNodes says which nodes are that may run instances of a slot.
+func (j *Job) silentNodes(s *region.Slot, from, to int) string {
 	var nodes []string
-	for _, a := range j.Away {
+	for _, a := range j.Disconnected {
 		about := a.Group == s.Group && a.Region == s.Region && a.Generation == s.Generation && a.From < to && a.To > from
 		if about && !slices.Contains(nodes, a.Node) {
 			nodes = append(nodes, a.Node)
@@ -203,13 +203,13 @@ func (p *planner) revoked(j *Job, s *region.Slot) bool {
 	})
 }
 
-// keepPromises comes before any job is decided, so that none takes what was
+// reserveReclaimed comes before any job is decided, so that none takes what was
 // promised to another, however urgent it is. It places what regions have given
 // up because a plan took it back, and charges the room for what they are still to
 // give up. Of groups that belong together all is placed at once.
-func (p *planner) keepPromises(j *Job) {
+func (p *planner) reserveReclaimed(j *Job) {
 	promised := slices.ContainsFunc(j.Slots, func(s region.Slot) bool { return s.Desired == region.DesiredRevoke }) ||
-		slices.ContainsFunc(j.Groups, func(g Group) bool { return len(g.Freed) > 0 })
+		slices.ContainsFunc(j.Groups, func(g Group) bool { return len(g.Released) > 0 })
 	if !promised || j.Stopped || j.Type == System {
 		return
 	}
@@ -218,13 +218,13 @@ func (p *planner) keepPromises(j *Job) {
 		p.works[j] = append(p.works[j], works)
 		switch {
 		case len(works) == 1:
-			p.placeFreed(works[0])
-			p.keepRoom(works)
-		case p.awaited(works) != nil:
-			p.keepRoom(works)
-		case slices.ContainsFunc(works, func(w *work) bool { return len(w.freed()) > 0 }):
+			p.placeReleased(works[0])
+			p.reserveRoom(works)
+		case p.pendingRevoke(works) != nil:
+			p.reserveRoom(works)
+		case slices.ContainsFunc(works, func(w *work) bool { return len(w.released()) > 0 }):
 			for _, w := range works {
-				w.without = w.leftBehind()
+				w.without = w.releasedBy()
 			}
 			p.placeSet(works)
 			for _, w := range works {
@@ -234,10 +234,10 @@ func (p *planner) keepPromises(j *Job) {
 	}
 }
 
-// placeFreed places what was taken back; what else has no owner has its turn
+// placeReleased places what was taken back; what else has no owner has its turn
 // with the job.
-func (p *planner) placeFreed(w *work) {
-	freed := w.freed()
+func (p *planner) placeReleased(w *work) {
+	freed := w.released()
 	if len(freed) == 0 && len(w.breached) == 0 {
 		return
 	}
@@ -246,8 +246,8 @@ func (p *planner) placeFreed(w *work) {
 	for _, f := range freed {
 		w.addFree(f[0], f[1])
 	}
-	w.without = w.leftBehind()
-	p.judge(w)
+	w.without = w.releasedBy()
+	p.evaluate(w)
 	p.better(w) // says which regions it leaves
 	p.share(w)
 	w.without = nil
@@ -269,16 +269,16 @@ func (p *planner) placeFreed(w *work) {
 	slices.SortFunc(w.free, func(a, b [2]int) int { return cmp.Compare(a[0], b[0]) })
 }
 
-// keepRoom charges the regions that will get what is being taken back, so that
+// reserveRoom charges the regions that will get what is being taken back, so that
 // the room for it is not promised to others meanwhile. Of groups that belong
 // together what has no owner waits for that, and its room is kept too.
-func (p *planner) keepRoom(works []*work) {
+func (p *planner) reserveRoom(works []*work) {
 	free := map[*work][][2]int{}
 	from := map[*work]map[string]bool{}
 	for _, w := range works {
 		from[w] = map[string]bool{}
 		if len(works) > 1 {
-			from[w] = w.leftBehind()
+			from[w] = w.releasedBy()
 		}
 		for _, s := range w.job.slotsOf(w.group.Name) {
 			if to := min(s.To, w.group.Count); s.Desired == region.DesiredRevoke && s.From < to && !s.System {
@@ -293,15 +293,15 @@ func (p *planner) keepRoom(works []*work) {
 	if len(works) > 1 {
 		unowned(works, free)
 	}
-	_, tried := p.asIf(works, free, from)
+	_, tried := p.tryPlacement(works, free, from)
 	for i, w := range works {
 		w.room = tried[i].given
 	}
 }
 
-// freed is what has no owner because a plan took it back, ascending.
-func (w *work) freed() (out [][2]int) {
-	for _, f := range w.group.Freed {
+// released is what has no owner because a plan took it back, ascending.
+func (w *work) released() (out [][2]int) {
+	for _, f := range w.group.Released {
 		for _, r := range w.free {
 			if from, to := max(f.From, r[0]), min(f.To, r[1]); from < to {
 				out = append(out, [2]int{from, to})
@@ -318,10 +318,10 @@ func (w *work) freed() (out [][2]int) {
 	return out
 }
 
-// leftBehind are the regions that gave up what has no owner yet.
-func (w *work) leftBehind() map[string]bool {
+// releasedBy are the regions that gave up what has no owner yet.
+func (w *work) releasedBy() map[string]bool {
 	out := map[string]bool{}
-	for _, f := range w.group.Freed {
+	for _, f := range w.group.Released {
 		if slices.ContainsFunc(w.free, func(r [2]int) bool { return max(f.From, r[0]) < min(f.To, r[1]) }) {
 			out[f.Region] = true
 		}
@@ -329,11 +329,11 @@ func (w *work) leftBehind() map[string]bool {
 	return out
 }
 
-// awaited is a part of groups that belong together which its region is still to
+// pendingRevoke is a part of groups that belong together which its region is still to
 // give up; nil if there is none. What has no owner waits for that: placed by
 // itself it may take a region in which the others do not fit, and then they have
 // nowhere to go. A region that is cut off is not waited for.
-func (p *planner) awaited(works []*work) *region.Slot {
+func (p *planner) pendingRevoke(works []*work) *region.Slot {
 	for _, w := range works {
 		slots := w.job.slotsOf(w.group.Name)
 		for i := range slots {
@@ -355,7 +355,7 @@ func (p *planner) wait(works []*work, s *region.Slot) {
 		return
 	}
 	for _, w := range works {
-		p.judge(w)
+		p.evaluate(w)
 		w.refuseAll(fmt.Sprintf("%s%s is being taken back from %s, and goes with it", s.Group, region.FormatRange(s.From, s.To), s.Region))
 		p.sort(w)
 	}
@@ -367,7 +367,7 @@ func (w *work) refuseAll(beside string) {
 	for i := range w.candidates {
 		if c := &w.candidates[i]; c.reason == "" || c.reason == ReasonNoCapacity && w.room[c.index] > 0 {
 			c.refuse(ReasonColocation)
-			c.beside = beside
+			c.colocation = beside
 		}
 	}
 }
@@ -381,14 +381,14 @@ func unowned(works []*work, free map[*work][][2]int) (n int) {
 	return n
 }
 
-// asIf answers what would be offered if those index ranges had no owner, and
+// tryPlacement answers what would be offered if those index ranges had no owner, and
 // were not to go to those regions, after all that the plan has given. The
 // regions are charged for it. It also answers the groups as they would be.
-func (p *planner) asIf(works []*work, free map[*work][][2]int, from map[*work]map[string]bool) ([]Action, []*work) {
+func (p *planner) tryPlacement(works []*work, free map[*work][][2]int, from map[*work]map[string]bool) ([]Action, []*work) {
 	tried := make([]*work, len(works))
 	for i, w := range works {
 		c := *w
-		c.given, c.taker, c.owned = maps.Clone(w.given), map[int]candidate{}, maps.Clone(w.owned)
+		c.given, c.placedAs, c.owned = maps.Clone(w.given), map[int]candidate{}, maps.Clone(w.owned)
 		c.free, c.n, c.without = nil, 0, from[w]
 		for _, r := range free[w] {
 			c.addFree(r[0], r[1])
@@ -404,7 +404,7 @@ func (p *planner) asIf(works []*work, free map[*work][][2]int, from map[*work]ma
 	}
 	at := len(p.plan.Actions)
 	if len(tried) == 1 {
-		p.judge(tried[0])
+		p.evaluate(tried[0])
 		p.share(tried[0])
 	} else {
 		p.placeSet(tried)

@@ -21,14 +21,14 @@ func (w *world) away(args []string) {
 		to, _ = strconv.Atoi(last)
 		to++
 	}
-	a := Away{Group: group, Region: args[2], From: from, To: to, Node: args[3]}
+	a := Disconnected{Group: group, Region: args[2], From: from, To: to, Node: args[3]}
 	j := w.find(job)
 	for _, s := range j.slotsOf(group) {
 		if s.Region == a.Region && s.From <= from && to <= s.To {
 			a.Generation = s.Generation
 		}
 	}
-	j.Away = append(j.Away, a)
+	j.Disconnected = append(j.Disconnected, a)
 }
 
 // instance is one index of a group.
@@ -189,11 +189,11 @@ func (w *world) step(t *rapid.T, lost tasks) {
 // tell is what regions say of lost nodes: of what they own and may still run.
 func (w *world) tell(lost tasks) {
 	for _, j := range w.jobs {
-		j.Away = nil
+		j.Disconnected = nil
 		for _, s := range j.Slots {
 			for i := s.From; i < s.To; i++ {
 				if lost[instance{j.Name, s.Group, i}][s.Region] && s.Desired == region.DesiredRun {
-					j.Away = append(j.Away, Away{Group: s.Group, Region: s.Region, From: i, To: i + 1, Generation: s.Generation, Node: s.Region + "-2"})
+					j.Disconnected = append(j.Disconnected, Disconnected{Group: s.Group, Region: s.Region, From: i, To: i + 1, Generation: s.Generation, Node: s.Region + "-2"})
 				}
 			}
 		}

@@ -29,19 +29,19 @@ type breachKey struct{ group, region, near string }
 
 func (b *Breach) key() breachKey { return breachKey{b.Group, b.Region, b.Near} }
 
-// Follower follows bounds through the distances of one snapshot, of which it
+// BoundTracker follows bounds through the distances of one snapshot, of which it
 // reads the topology, the origins, and the regions' names and labels.
-type Follower struct{ distances *distances }
+type BoundTracker struct{ distances *distances }
 
-// Follow begins to look at jobs.
-func Follow(s Snapshot) *Follower { return &Follower{newDistances(s)} }
+// NewBoundTracker begins to look at jobs.
+func NewBoundTracker(s Snapshot) *BoundTracker { return &BoundTracker{newDistances(s)} }
 
 // Step answers the job's breaches after some time has passed, sorted: those that
 // it had, until they are healed or their bound is no longer the job's, and new
 // ones where it runs. Slots may be in any order. Only what was measured and is
 // not old is evidence, unless the bound's Unknown allows more; a bound to a point
 // on the map is never measured, so it cannot be broken.
-func (f *Follower) Step(j *Job, passed time.Duration) []Breach {
+func (f *BoundTracker) Step(j *Job, passed time.Duration) []Breach {
 	if j.Stopped {
 		return nil
 	}
@@ -79,10 +79,10 @@ func (f *Follower) Step(j *Job, passed time.Duration) []Breach {
 				if at < 0 {
 					continue
 				}
-				b.Breach = b.Step(n.bound(), n.judged(f.distances.at(n, at)).Distance, passed)
+				b.Breach = b.Step(n.bound(), n.deciding(f.distances.at(n, at)).Distance, passed)
 				delete(before, b.key()) // of an equal clause once is enough
 				switch {
-				case b.State == topology.Kept:
+				case b.State == topology.WithinBound:
 				case had:
 					old = append(old, b)
 				default:
@@ -98,7 +98,7 @@ func (f *Follower) Step(j *Job, passed time.Duration) []Breach {
 	return slices.CompactFunc(out, func(a, b Breach) bool { return a.key() == b.key() })
 }
 
-func (f *Follower) index(name string) int {
+func (f *BoundTracker) index(name string) int {
 	i, ok := slices.BinarySearchFunc(f.distances.regions, name, func(r Region, name string) int { return cmp.Compare(r.Name, name) })
 	if !ok {
 		return -1
@@ -145,9 +145,9 @@ type Move struct {
 	Breach         Breach
 	// Count of instances that the plan takes back, to be placed elsewhere.
 	Count int
-	// UnderWay: the next part follows once the instances that are away run.
-	UnderWay bool
-	Why      string
+	// InProgress: the next part follows once the instances that are away run.
+	InProgress bool
+	Why        string
 }
 
 // String prints "move 2 of default/api/web from sea: …" or "stay …".
@@ -159,7 +159,7 @@ func (m Move) String() string {
 	return fmt.Sprintf("stay %s at %s: %s", what, m.Breach.Region, m.Why)
 }
 
-func (p *planner) moved(w *work, b *Breach, m Move) {
+func (p *planner) addMove(w *work, b *Breach, m Move) {
 	m.Namespace, m.Job, m.Breach = w.job.Namespace, w.job.Name, *b
 	p.plan.Moves = append(p.plan.Moves, m)
 }
@@ -168,7 +168,7 @@ func (p *planner) moved(w *work, b *Breach, m Move) {
 func (p *planner) stay(w *work, why string) {
 	for _, name := range slices.Sorted(maps.Keys(w.breached)) {
 		if w.owned[name] > 0 {
-			p.moved(w, w.breached[name], Move{Why: "stays: " + why})
+			p.addMove(w, w.breached[name], Move{Why: "stays: " + why})
 		}
 	}
 }
@@ -181,7 +181,7 @@ func (p *planner) better(w *work) map[string][]int {
 	for name, b := range w.breached {
 		for i := range w.candidates {
 			c := &w.candidates[i]
-			if (c.reason == "" || c.reason == ReasonNoCapacity && w.room[c.index] > 0) && topology.WorthMoving(b.Latest, p.then(w, b, c)) {
+			if (c.reason == "" || c.reason == ReasonNoCapacity && w.room[c.index] > 0) && topology.WorthMoving(b.Latest, p.rttAt(w, b, c)) {
 				out[name] = append(out[name], c.index)
 			}
 		}
@@ -190,10 +190,10 @@ func (p *planner) better(w *work) map[string][]int {
 	return out
 }
 
-// then is the round trip of a breached bound as it would be at a candidate.
-func (p *planner) then(w *work, b *Breach, c *candidate) time.Duration {
+// rttAt is the round trip of a breached bound as it would be at a candidate.
+func (p *planner) rttAt(w *work, b *Breach, c *candidate) time.Duration {
 	n := w.group.bound(b)
-	t := n.judged(p.distances.at(n, c.index))
+	t := n.deciding(p.distances.at(n, c.index))
 	if !t.Known() {
 		return b.Latest // nothing is gained for sure
 	}
@@ -224,20 +224,20 @@ func (p *planner) moveAway(w *work, better map[string][]int) {
 			continue
 		}
 		if len(better[name]) == 0 {
-			p.moved(w, b, Move{Why: "stays: " + p.noneBetter(w, b)})
+			p.addMove(w, b, Move{Why: "stays: " + p.noneBetter(w, b)})
 			continue
 		}
 		if away >= parallel {
-			p.moved(w, b, Move{UnderWay: true, Why: fmt.Sprintf("moves on once the instances that are away run: %d, and update.max_parallel is %d", away, parallel)})
+			p.addMove(w, b, Move{InProgress: true, Why: fmt.Sprintf("moves on once the instances that are away run: %d, and update.max_parallel is %d", away, parallel)})
 			continue
 		}
 		n, to := p.room(w, better[name], min(parallel-away, w.owned[name]))
 		if n = p.revoke(w, b, n, to); n == 0 {
-			p.moved(w, b, Move{Why: "stays: regions.spread leaves no other place for it"})
+			p.addMove(w, b, Move{Why: "stays: regions.spread leaves no other place for it"})
 			continue
 		}
 		away += n
-		p.moved(w, b, Move{Count: n, UnderWay: true, Why: fmt.Sprintf("%d of %d move now, where there is room at %s", n, n+w.owned[name], to)})
+		p.addMove(w, b, Move{Count: n, InProgress: true, Why: fmt.Sprintf("%d of %d move now, where there is room at %s", n, n+w.owned[name], to)})
 	}
 }
 
@@ -295,7 +295,7 @@ func (p *planner) noneBetter(w *work, b *Breach) string {
 	best, gain := "", time.Duration(0)
 	for i := range w.candidates {
 		c := &w.candidates[i]
-		if g := b.Latest - p.then(w, b, c); c.reason == "" && (best == "" || g > gain) {
+		if g := b.Latest - p.rttAt(w, b, c); c.reason == "" && (best == "" || g > gain) {
 			best, gain = p.snap.Regions[c.index].Name, g
 		}
 	}

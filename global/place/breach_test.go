@@ -21,7 +21,7 @@ func (w *world) follow(args []string, out *strings.Builder) error {
 		}
 		return nil
 	}
-	f := Follow(w.snapshot())
+	f := NewBoundTracker(w.snapshot())
 	for ; wait > 0; wait -= step {
 		for _, j := range w.jobs {
 			j.Breaches = f.Step(j, step)
@@ -100,7 +100,7 @@ func checkMoves(t *rapid.T, w *world, j *Job, parallel int) int {
 		worth := false
 		for i, r := range s.Regions {
 			n := &g.Regions.Near[0]
-			then := n.judged(d.at(n, i))
+			then := n.deciding(d.at(n, i))
 			worth = worth || r.Name != a.Region && n.refuses(d.at(n, i)) == "" && topology.WorthMoving(b.Latest, then.RTT)
 		}
 		if !worth {
@@ -138,9 +138,9 @@ func (w *world) confirm(j *Job) {
 // healed, and end with their bound, their job, or all evidence.
 func TestFollow(t *testing.T) {
 	near := Near{Selector: Selector{Name: "sea"}, MaxRTT: 40 * time.Millisecond, Required: true}
-	at := func(d time.Duration, state topology.State) *Follower {
+	at := func(d time.Duration, state topology.State) *BoundTracker {
 		e := topology.Edge{From: "jpe", To: "sea", State: state, Source: topology.Measured, P50: d, P90: d, P99: d}
-		return Follow(Snapshot{
+		return NewBoundTracker(Snapshot{
 			Regions:  []Region{{Name: "jpe"}, {Name: "sea"}},
 			Topology: topology.NewView([]topology.Region{{Name: "jpe"}, {Name: "sea"}}, []topology.Edge{e}),
 		})
@@ -152,7 +152,7 @@ func TestFollow(t *testing.T) {
 			Slots: []region.Slot{{Group: "web", From: 0, To: 1, Region: "jpe", Desired: region.DesiredRun}},
 		}
 	}
-	run := func(j *Job, f *Follower, d time.Duration) *Job {
+	run := func(j *Job, f *BoundTracker, d time.Duration) *Job {
 		for ; d > 0; d -= time.Minute {
 			j.Breaches = f.Step(j, time.Minute)
 		}

@@ -18,7 +18,7 @@ func (p *planner) placeSet(works []*work) {
 		return
 	}
 	for _, w := range works {
-		p.judge(w)
+		p.evaluate(w)
 	}
 	started := slices.ContainsFunc(works, func(w *work) bool { return len(w.homes()) > 0 })
 	if !started || slices.ContainsFunc(works, func(w *work) bool { return w.n == 0 }) {
@@ -64,7 +64,7 @@ func clones(works []*work) []*work {
 	for i, w := range works {
 		c := *w
 		c.free, c.candidates = slices.Clone(w.free), slices.Clone(w.candidates)
-		c.given, c.taker, c.owned = maps.Clone(w.given), maps.Clone(w.taker), maps.Clone(w.owned)
+		c.given, c.placedAs, c.owned = maps.Clone(w.given), maps.Clone(w.placedAs), maps.Clone(w.owned)
 		out[i] = &c
 	}
 	return out
@@ -115,7 +115,7 @@ func (p *planner) stayBeside(w *work, works []*work) {
 			c := &w.candidates[i]
 			if c.reason == "" && !homes[c.index] && w.given[c.index] == 0 {
 				c.refuse(ReasonColocation)
-				c.beside = fmt.Sprintf("%s is not here and stays where it is", other.group.Name)
+				c.colocation = fmt.Sprintf("%s is not here and stays where it is", other.group.Name)
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func (p *planner) stayBeside(w *work, works []*work) {
 
 // placeBeside places a group where all the others are.
 func (p *planner) placeBeside(w *work, works []*work) {
-	p.judge(w)
+	p.evaluate(w)
 	p.stayBeside(w, works)
 	options, elsewhere := w.options()
 	spec := w.group.Regions
@@ -133,7 +133,7 @@ func (p *planner) placeBeside(w *work, works []*work) {
 		spec.SpreadMin = min(spec.SpreadMin, spec.SpreadMax)
 	}
 	out := division{spec: spec, desired: w.desired(), n: w.n, usedElsewhere: elsewhere, chunk: 1}.divide(options)
-	w.kept = out.kept
+	w.heldBack = out.heldBack
 	p.give(w, out.counts)
 }
 
@@ -143,7 +143,7 @@ func (p *planner) placeBeside(w *work, works []*work) {
 func (p *planner) placeBundle(works []*work) {
 	lead, least := works[0], works[0].n
 	for _, w := range works {
-		p.judge(w)
+		p.evaluate(w)
 		if w.n > lead.n {
 			lead = w
 		}
@@ -160,7 +160,7 @@ func (p *planner) placeBundle(works []*work) {
 		n := p.bundleFits(works, lead, c)
 		if n < chunk {
 			c.refuse(ReasonColocation)
-			c.beside = fmt.Sprintf("not all of the groups that belong together fit: %d of %s would, at least %d are needed", n, lead.group.Name, chunk)
+			c.colocation = fmt.Sprintf("not all of the groups that belong together fit: %d of %s would, at least %d are needed", n, lead.group.Name, chunk)
 			continue
 		}
 		counts = append(counts, option{fits: n, weight: c.weight})
@@ -169,9 +169,9 @@ func (p *planner) placeBundle(works []*work) {
 	spec, total := bundleSpec(works, lead), lead.n
 	out := division{spec: spec, desired: lead.desired(), n: total, usedElsewhere: usedElsewhere, chunk: chunk}.divide(counts)
 	for _, w := range works {
-		w.kept = 0
+		w.heldBack = 0
 	}
-	lead.kept = out.kept
+	lead.heldBack = out.heldBack
 
 	// Cumulative rounding: what the followers get in a region is never more
 	// than the proportion rounded up, and over all regions exactly theirs.
@@ -230,10 +230,10 @@ func (p *planner) refuseForOthers(works []*work) (inUse int) {
 			case c.reason != "":
 			case t.by != nil:
 				c.refuse(ReasonColocation)
-				c.beside = fmt.Sprintf("%s cannot be here: %s", t.by.group.Name, t.reason)
+				c.colocation = fmt.Sprintf("%s cannot be here: %s", t.by.group.Name, t.reason)
 			case t.inUse:
 				c.refuse(ReasonColocation)
-				c.beside = "it has its part of the groups that belong together"
+				c.colocation = "it has its part of the groups that belong together"
 			default:
 				c.terms = append(c.terms, Term{Name: "colocated", Value: t.score - c.score, Detail: "scores of the groups that belong here too"})
 				c.score = score(c.terms)

@@ -28,19 +28,19 @@ type division struct {
 	chunk int
 }
 
-// divided is the answer: how many each option takes, in the order given, and
+// divisionResult is the answer: how many each option takes, in the order given, and
 // how many are kept back because spread.min cannot be had.
-type divided struct {
-	counts []int
-	kept   int
+type divisionResult struct {
+	counts   []int
+	heldBack int
 }
 
 // divide gives n instances to options, best first. First a primary set of
 // regions is chosen, as Divide says; n is divided among them by the method of
 // highest averages (D'Hondt), starting from what they own already; what they
 // cannot hold overflows to the next best, as far as spread.max allows.
-func (d division) divide(options []option) divided {
-	out := divided{counts: make([]int, len(options))}
+func (d division) divide(options []option) divisionResult {
+	out := divisionResult{counts: make([]int, len(options))}
 	distinct, openable := d.distinct(options, out.counts), 0
 	for _, o := range options {
 		if o.owned == 0 && o.fits >= d.chunk {
@@ -53,10 +53,10 @@ func (d division) divide(options []option) divided {
 	}
 	if least := min(d.spec.SpreadMin, d.desired); least > 0 {
 		if possible := max(distinct, min(limit, distinct+openable)); possible < least {
-			out.kept = min(d.n, (least-possible)*max(1, d.desired/least))
+			out.heldBack = min(d.n, (least-possible)*max(1, d.desired/least))
 		}
 	}
-	left := d.n - out.kept
+	left := d.n - out.heldBack
 
 	primary := d.primary(options, distinct, limit)
 	left -= d.average(options, primary, left, out.counts)

@@ -22,7 +22,7 @@ func (p *planner) explain(w *work) {
 		e.Desired = len(w.owned) + len(w.given) + w.n
 	}
 	for i := range w.candidates {
-		if then, ok := w.taker[w.candidates[i].index]; ok {
+		if then, ok := w.placedAs[w.candidates[i].index]; ok {
 			w.candidates[i] = then
 		}
 	}
@@ -68,7 +68,7 @@ func (p *planner) sortRefused(w *work) {
 		c := &w.candidates[first+i]
 		for n := range w.group.Regions.Near {
 			near := &w.group.Regions.Near[n]
-			liked[c.index] += float64(max(near.Weight, 1)) * near.closeness(near.judged(w.near[n][c.index]))
+			liked[c.index] += float64(max(near.Weight, 1)) * near.closeness(near.deciding(w.near[n][c.index]))
 		}
 		liked[c.index] += float64(c.weight)
 	}
@@ -96,26 +96,26 @@ func (w *work) taken(p *planner, c *candidate) int {
 	return w.owned[p.snap.Regions[c.index].Name] + w.given[c.index]
 }
 
-// wordsKept is of how many regions the words, or the names, are told with a
+// maxNamed is of how many regions the words, or the names, are told with a
 // counted reason.
-const wordsKept = 3
+const maxNamed = 3
 
-// stands is a reason in the making: how many regions have it, and which.
-type stands struct {
+// reasonCount is a reason in the making: how many regions have it, and which.
+type reasonCount struct {
 	region.CountedReason
-	rank        int
-	said, named []string
+	rank            int
+	reported, named []string
 }
 
-// tell adds a region, with its own words if it has said any.
-func (s *stands) tell(name string, c *candidate, r *Region) {
+// add adds a region, with its own words if it has said any.
+func (s *reasonCount) add(name string, c *candidate, r *Region) {
 	s.Count++
 	switch {
 	case c.returned != nil && c.returned.Message != "":
-		s.said = append(s.said, name+": "+c.returned.Message)
+		s.reported = append(s.reported, name+": "+c.returned.Message)
 	case c.returned != nil:
-		s.said = append(s.said, name)
-	case c.reason == ReasonDisconnected && r.Unborn:
+		s.reported = append(s.reported, name)
+	case c.reason == ReasonDisconnected && r.NeverConnected:
 		s.named = append(s.named, name+" (never connected)")
 	case s.Reason == ReasonRTTTooHigh && c.near != nil:
 		s.named = append(s.named, fmt.Sprintf("%s (%s)", name, round(c.distance.RTT)))
@@ -125,13 +125,13 @@ func (s *stands) tell(name string, c *candidate, r *Region) {
 }
 
 // message is the words of a few regions; where none has said any, the names.
-func (s *stands) message() string {
-	all, between := s.said, "; "
+func (s *reasonCount) message() string {
+	all, between := s.reported, "; "
 	if len(all) == 0 {
 		all, between = s.named, ", "
 	}
-	if len(all) > wordsKept {
-		return strings.Join(all[:wordsKept], between) + between + "and others"
+	if len(all) > maxNamed {
+		return strings.Join(all[:maxNamed], between) + between + "and others"
 	}
 	return strings.Join(all, between)
 }
@@ -141,17 +141,17 @@ func (s *stands) message() string {
 // what was returned. What the regions say that would do otherwise comes first:
 // that is what stands in the way.
 func (p *planner) pending(w *work) []region.CountedReason {
-	regions, nodes := map[string]*stands{}, map[string]int{}
+	regions, nodes := map[string]*reasonCount{}, map[string]int{}
 	for i := range w.candidates {
 		c := &w.candidates[i]
 		reason := c.reason
 		switch {
-		case reason == "" && w.kept > 0:
+		case reason == "" && w.heldBack > 0:
 			continue // it does its part, and what is kept is said by itself
 		case reason == "":
 			reason = ReasonNoCapacity // it took what it could
-		case c.far == ReasonRTTTooHigh && reason != ReasonNotAllowed && reason != ReasonLost:
-			reason = c.far // what else keeps it away does not matter
+		case c.nearReason == ReasonRTTTooHigh && reason != ReasonNotAllowed && reason != ReasonLost:
+			reason = c.nearReason // what else keeps it away does not matter
 		case c.returned != nil:
 			reason = cmp.Or(c.returned.Reason, reason)
 			for _, n := range c.returned.Counts {
@@ -160,19 +160,19 @@ func (p *planner) pending(w *work) []region.CountedReason {
 		}
 		e := regions[reason]
 		if e == nil {
-			e = &stands{CountedReason: region.CountedReason{Reason: reason, What: "region"}, rank: p.rank(c)}
+			e = &reasonCount{CountedReason: region.CountedReason{Reason: reason, What: "region"}, rank: p.rank(c)}
 			regions[reason] = e
 		}
 		e.rank = min(e.rank, p.rank(c))
-		e.tell(p.snap.Regions[c.index].Name, c, &p.snap.Regions[c.index])
+		e.add(p.snap.Regions[c.index].Name, c, &p.snap.Regions[c.index])
 	}
-	sorted := slices.SortedFunc(maps.Values(regions), func(a, b *stands) int {
+	sorted := slices.SortedFunc(maps.Values(regions), func(a, b *reasonCount) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
 	})
 	var out []region.CountedReason
-	if w.kept > 0 {
+	if w.heldBack > 0 {
 		out = append(out, region.CountedReason{
-			Reason: ReasonSpreadLimit, Count: min(w.kept, w.n), What: "instance",
+			Reason: ReasonSpreadLimit, Count: min(w.heldBack, w.n), What: "instance",
 			Message: fmt.Sprintf("regions.spread.min is %d and %s can take some: the share of the missing regions waits",
 				w.group.Regions.SpreadMin, howMany(p.used(w), "region")),
 		})
@@ -236,13 +236,13 @@ func (p *planner) full(w *work) []region.CountedReason {
 // from it, then those that are too far away, and last those that were never
 // there or that the job does not want.
 func (p *planner) rank(c *candidate) int {
-	unborn := p.snap.Regions[c.index].Unborn
+	unborn := p.snap.Regions[c.index].NeverConnected
 	switch {
 	case c.reason == ReasonNotAllowed:
 		return 7
 	case c.reason == ReasonLost, c.reason == ReasonDisconnected && unborn:
 		return 6
-	case c.reason == c.far && c.far != "", c.far == ReasonRTTTooHigh:
+	case c.reason == c.nearReason && c.nearReason != "", c.nearReason == ReasonRTTTooHigh:
 		return 5
 	case c.reason == ReasonDisconnected:
 		return 4
@@ -287,7 +287,7 @@ func (p *planner) verdict(w *work, c *candidate) RegionVerdict {
 		v.Inputs = append(v.Inputs, Input{Name: "report", Age: r.ReportAge})
 	}
 	for i := range w.group.Regions.Near {
-		t := w.group.Regions.Near[i].judged(w.near[i][c.index])
+		t := w.group.Regions.Near[i].deciding(w.near[i][c.index])
 		if t.Source == topology.Measured && t.name != r.Name {
 			v.Inputs = append(v.Inputs, Input{Name: "rtt " + t.name, Age: t.Age})
 		}
@@ -304,7 +304,7 @@ func (p Plan) String() string {
 	for _, a := range p.Actions {
 		fmt.Fprintln(&b, a)
 	}
-	for _, s := range p.Stages {
+	for _, s := range p.RolloutStages {
 		fmt.Fprintln(&b, s)
 	}
 	for _, m := range p.Moves {

@@ -6,9 +6,9 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Fare is a clause of near seen from one region: the distance that it rests on,
+// NearResult is a clause of near seen from one region: the distance that it rests on,
 // and what it makes of it.
-type Fare struct {
+type NearResult struct {
 	Near *Near
 	// Target is the region that counts; empty for a point on the map.
 	Target string
@@ -19,30 +19,30 @@ type Fare struct {
 
 // Verdicts of fares.
 const (
-	FareKept   = "kept"
-	FareBroken = "broken"
-	// FareUnknown: a required bound is not kept, by nothing that it believes.
-	FareUnknown = "unknown"
-	// FareSoft: it is not required, and only counts in the score.
-	FareSoft = "soft"
+	NearKept   = "kept"
+	NearBroken = "broken"
+	// NearUnknown: a required bound is not kept, by nothing that it believes.
+	NearUnknown = "unknown"
+	// NearSoft: it is not required, and only counts in the score.
+	NearSoft = "soft"
 )
 
-// Fares answers how the clauses of near of a group fare in a region; nil for an
+// NearResults answers how the clauses of near of a group fare in a region; nil for an
 // unknown one.
-func (f *Follower) Fares(g *Group, region string) []Fare {
+func (f *BoundTracker) NearResults(g *Group, region string) []NearResult {
 	at := f.index(region)
 	if at < 0 {
 		return nil
 	}
-	var out []Fare
+	var out []NearResult
 	for i := range g.Regions.Near {
 		n := &g.Regions.Near[i]
 		t := f.distances.at(n, at)
 		if !n.Required {
-			out = append(out, n.fare(t.nearest, FareSoft, fmt.Sprintf("counts %.0f of %d in the score", float64(n.Weight)*n.closeness(t.nearest), n.Weight)))
+			out = append(out, n.result(t.nearest, NearSoft, fmt.Sprintf("counts %.0f of %d in the score", float64(n.Weight)*n.closeness(t.nearest), n.Weight)))
 			continue
 		}
-		d := n.judged(t)
+		d := n.deciding(t)
 		guess := d.State != topology.OK || d.Source != topology.Measured
 		switch n.refuses(t) {
 		case "":
@@ -50,9 +50,9 @@ func (f *Follower) Fares(g *Group, region string) []Fare {
 			if guess && n.Location == nil {
 				why = "since the clause says unknown: " + string(n.Unknown)
 			}
-			out = append(out, n.fare(d, FareKept, why))
+			out = append(out, n.result(d, NearKept, why))
 		case ReasonRTTTooHigh:
-			out = append(out, n.fare(d, FareBroken, ""))
+			out = append(out, n.result(d, NearBroken, ""))
 		default:
 			why := "nothing is known of it"
 			if n.Location != nil {
@@ -62,12 +62,12 @@ func (f *Follower) Fares(g *Group, region string) []Fare {
 			} else if d.Source != topology.None {
 				why = "only what was measured and is fresh counts, unless the clause says unknown: predicted"
 			}
-			out = append(out, n.fare(d, FareUnknown, why))
+			out = append(out, n.result(d, NearUnknown, why))
 		}
 	}
 	return out
 }
 
-func (n *Near) fare(t target, verdict, why string) Fare {
-	return Fare{Near: n, Target: t.name, Distance: t.Distance, Verdict: verdict, Why: why}
+func (n *Near) result(t target, verdict, why string) NearResult {
+	return NearResult{Near: n, Target: t.name, Distance: t.Distance, Verdict: verdict, Why: why}
 }

@@ -22,7 +22,7 @@ func TestFares(t *testing.T) {
 			edge("c", "b", 10*ms, topology.Stale), edge("b", "c", 10*ms, topology.Stale),
 			edge("d", "b", 0, topology.Unreachable),
 		})
-	follower := Follow(Snapshot{Topology: view, Regions: []Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}}})
+	follower := NewBoundTracker(Snapshot{Topology: view, Regions: []Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}}})
 	toB := Near{Selector: Selector{Name: "b"}, MaxRTT: 40 * ms, Percentile: 50, Required: true, Unknown: UnknownRefuse}
 	with := func(change func(n *Near)) Near { n := toB; change(&n); return n }
 	for _, c := range []struct {
@@ -43,7 +43,7 @@ func TestFares(t *testing.T) {
 		{"b", Near{Location: here, MaxRTT: 40 * ms, Required: true}, "unknown 0s : the region has no location"},
 	} {
 		g := Group{Regions: RegionsSpec{Near: []Near{c.near}}}
-		fares := follower.Fares(&g, c.region)
+		fares := follower.NearResults(&g, c.region)
 		if len(fares) != 1 {
 			t.Errorf("%s: %d fares", c.region, len(fares))
 			continue
@@ -57,7 +57,7 @@ func TestFares(t *testing.T) {
 			t.Errorf("%s, %s: %q, want %q", c.region, &c.near, got, c.want)
 		}
 	}
-	if f := follower.Fares(&Group{Regions: RegionsSpec{Near: []Near{toB}}}, "nowhere"); f != nil {
+	if f := follower.NearResults(&Group{Regions: RegionsSpec{Near: []Near{toB}}}, "nowhere"); f != nil {
 		t.Errorf("an unknown region: %v", f)
 	}
 }

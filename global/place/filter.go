@@ -29,20 +29,20 @@ func (p *planner) filter(w *work, c *candidate) {
 	}
 	for i := range g.Regions.Near {
 		n, t := &g.Regions.Near[i], w.near[i][c.index]
-		if !n.Required || c.far != "" {
+		if !n.Required || c.nearReason != "" {
 			continue
 		}
-		if c.far = n.refuses(t); c.far != "" {
-			c.near, c.distance = n, n.judged(t)
+		if c.nearReason = n.refuses(t); c.nearReason != "" {
+			c.near, c.distance = n, n.deciding(t)
 		}
 	}
-	if c.breach = w.breached[r.Name]; c.breach != nil && c.far == "" {
-		c.far = ReasonRTTTooHigh // for long, though not just now
+	if c.breach = w.breached[r.Name]; c.breach != nil && c.nearReason == "" {
+		c.nearReason = ReasonRTTTooHigh // for long, though not just now
 	} else {
 		c.breach = nil
 	}
 	if c.reason == "" {
-		c.reason = c.far
+		c.reason = c.nearReason
 	}
 	if c.reason != "" {
 		return
@@ -51,7 +51,7 @@ func (p *planner) filter(w *work, c *candidate) {
 		c.reason = ReasonNoCapacity
 		return
 	}
-	if c.returned = p.held[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]; c.returned != nil {
+	if c.returned = p.backoffs[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]; c.returned != nil {
 		c.reason = ReasonReturnedRecently
 		return
 	}
@@ -63,10 +63,10 @@ func (p *planner) filter(w *work, c *candidate) {
 	c.returned = nil
 	if c.fits == 0 {
 		c.reason = ReasonNoCapacity
-		c.returned = p.said[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]
-		if short, now := r.Short[w.hash]; now {
+		c.returned = p.lastReturns[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]
+		if short, now := r.NoFitReasons[w.hash]; now {
 			c.returned = &short
-		} else if d := r.lacks(g.Ask); d != "" && !c.exact {
+		} else if d := r.missingDriver(g.Ask); d != "" && !c.exact {
 			c.returned = &Returned{Region: r.Name, Reason: "driver_missing", Message: "has no driver " + d}
 		}
 	}
@@ -74,7 +74,7 @@ func (p *planner) filter(w *work, c *candidate) {
 
 // refuses says why a required near refuses a region, empty if it does not.
 func (n *Near) refuses(t targets) string {
-	d := n.judged(t)
+	d := n.deciding(t)
 	over := n.MaxRTT > 0 && d.RTT > n.MaxRTT
 	if n.Location != nil {
 		switch {
@@ -111,9 +111,9 @@ func (n *Near) refuses(t targets) string {
 	return ReasonRTTUnknown
 }
 
-// judged is the target whose distance decides: the nearest one that was
+// deciding is the target whose distance decides: the nearest one that was
 // measured and is ok if only such count, else the nearest one.
-func (n *Near) judged(t targets) target {
+func (n *Near) deciding(t targets) target {
 	refusing := n.Unknown != UnknownPredicted && n.Unknown != UnknownAccept
 	if refusing && t.measured.Source != topology.None {
 		return t.measured
@@ -165,7 +165,7 @@ func (p *planner) message(g *Group, c *candidate) string {
 	case ReasonLost:
 		return "declared lost; its work has other owners"
 	case ReasonDisconnected:
-		if r.Unborn {
+		if r.NeverConnected {
 			return "never connected"
 		}
 		return "no session for " + r.DisconnectedFor.Round(time.Second).String()
@@ -179,10 +179,10 @@ func (p *planner) message(g *Group, c *candidate) string {
 	case ReasonNearNothing:
 		return c.near.nothing()
 	case ReasonColocation:
-		return c.beside
+		return c.colocation
 	case ReasonReturnedRecently:
-		text := c.returned.words() // that it gave the work back is the reason's own text
-		if left := c.returned.HeldFor; left > 0 {
+		text := c.returned.reasonText() // that it gave the work back is the reason's own text
+		if left := c.returned.Backoff; left > 0 {
 			text += fmt.Sprintf("; it is asked again in %s", left.Round(time.Second))
 		}
 		return text
@@ -191,7 +191,7 @@ func (p *planner) message(g *Group, c *candidate) string {
 		case r.NodesReady == 0:
 			return "no node is ready"
 		case c.returned != nil:
-			return c.returned.words()
+			return c.returned.reasonText()
 		case c.exact:
 			return "none of its nodes has room for one more"
 		}
@@ -200,9 +200,9 @@ func (p *planner) message(g *Group, c *candidate) string {
 	return ""
 }
 
-// words are the region's own, or the reason as words.
-func (r *Returned) words() string {
-	return cmp.Or(r.Words, r.Message, strings.ReplaceAll(r.Reason, "_", " "), "no reason given")
+// reasonText are the region's own, or the reason as words.
+func (r *Returned) reasonText() string {
+	return cmp.Or(r.ReasonText, r.Message, strings.ReplaceAll(r.Reason, "_", " "), "no reason given")
 }
 
 // askIn is a key of the memory of returns.
@@ -214,21 +214,21 @@ type askIn struct {
 // groupIn is a key of the groups that are held back.
 type groupIn struct{ namespace, job, group, region string }
 
-// heldBack indexes the groups that are held back; the longest counts.
-func heldBack(all []Returned) map[groupIn]*Returned {
+// backoffs indexes the groups that are held back; the longest counts.
+func backoffs(all []Returned) map[groupIn]*Returned {
 	out := map[groupIn]*Returned{}
 	for i := range all {
 		r := &all[i]
 		k := groupIn{r.Namespace, r.Job, r.Group, r.Region}
-		if old := out[k]; r.HeldFor > 0 && (old == nil || r.HeldFor > old.HeldFor) {
+		if old := out[k]; r.Backoff > 0 && (old == nil || r.Backoff > old.Backoff) {
 			out[k] = r
 		}
 	}
 	return out
 }
 
-// said indexes what regions said of a group last.
-func said(all []Returned) map[groupIn]*Returned {
+// lastReturns indexes what regions said of a group last.
+func lastReturns(all []Returned) map[groupIn]*Returned {
 	out := make(map[groupIn]*Returned, len(all))
 	for i := range all {
 		r := &all[i]
@@ -240,9 +240,9 @@ func said(all []Returned) map[groupIn]*Returned {
 	return out
 }
 
-// recall indexes the memory of returns: of several for one ask and region the
+// lastReturnsByAsk indexes the memory of returns: of several for one ask and region the
 // latest counts.
-func recall(all []Returned) map[askIn]*Returned {
+func lastReturnsByAsk(all []Returned) map[askIn]*Returned {
 	out := make(map[askIn]*Returned, len(all))
 	for i := range all {
 		r := &all[i]

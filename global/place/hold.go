@@ -20,8 +20,8 @@ const (
 	HoldFor = 10 * time.Minute
 )
 
-// Tried is when a region was asked last to hold an instance of a group.
-type Tried struct {
+// HoldAttempt is when a region was asked last to hold an instance of a group.
+type HoldAttempt struct {
 	Region string
 	Ago    time.Duration
 }
@@ -30,7 +30,7 @@ type Tried struct {
 // lacks room: the one whose turn is longest ago, then the best. One at a time: each offer begins the wait anew.
 // Groups that belong together are not held, a region would have to hold all.
 func (p *planner) hold(w *work) {
-	if w.n <= w.kept || len(w.given) > 0 || w.group.WaitedFor < HoldAfter {
+	if w.n <= w.heldBack || len(w.given) > 0 || w.group.WaitedFor < HoldAfter {
 		return
 	}
 	used := p.used(w)
@@ -42,7 +42,7 @@ func (p *planner) hold(w *work) {
 		}
 		c.terms = p.terms(w, c, p.detailed(w))
 		c.score = score(c.terms)
-		if best < 0 || cmp.Or(cmp.Compare(p.turn(w, c), p.turn(w, &w.candidates[best])), cmp.Compare(c.score, w.candidates[best].score)) > 0 {
+		if best < 0 || cmp.Or(cmp.Compare(p.sinceHoldAttempt(w, c), p.sinceHoldAttempt(w, &w.candidates[best])), cmp.Compare(c.score, w.candidates[best].score)) > 0 {
 			best = i
 		}
 	}
@@ -63,13 +63,13 @@ func (p *planner) hold(w *work) {
 // mayHold: it would do, were there room, and was not asked lately.
 func (p *planner) mayHold(w *work, c *candidate) bool {
 	r := &p.snap.Regions[c.index]
-	lacks := c.reason == ReasonNoCapacity || c.reason == ReasonReturnedRecently && c.returned.HeldFor == 0
-	return lacks && r.NodesReady > 0 && p.turn(w, c) >= HoldFor
+	lacks := c.reason == ReasonNoCapacity || c.reason == ReasonReturnedRecently && c.returned.Backoff == 0
+	return lacks && r.NodesReady > 0 && p.sinceHoldAttempt(w, c) >= HoldFor
 }
 
-// turn is how long ago a region was asked last.
-func (p *planner) turn(w *work, c *candidate) time.Duration {
-	for _, t := range w.group.Tried {
+// sinceHoldAttempt is how long ago a region was asked last.
+func (p *planner) sinceHoldAttempt(w *work, c *candidate) time.Duration {
+	for _, t := range w.group.HoldAttempts {
 		if t.Region == p.snap.Regions[c.index].Name {
 			return t.Ago
 		}

@@ -8,33 +8,33 @@ import (
 )
 
 const (
-	// interestPairs bounds the ordered pairs that Interest answers. The broadest
+	// maxDemandPairs bounds the ordered pairs that Interest answers. The broadest
 	// rules are left out first: what asks about everything prefers nothing.
-	interestPairs = 1 << 16
-	// softInterest is that of a soft rule of full weight; a required one decides
+	maxDemandPairs = 1 << 16
+	// softDemand is that of a soft rule of full weight; a required one decides
 	// more, and most where instances run whose bound may break.
-	softInterest     = 0.5
-	requiredInterest = 0.8
+	softDemand     = 0.5
+	requiredDemand = 0.8
 )
 
-// Interest says how much the near rules of jobs ask about each pair of regions,
+// ProbeDemand says how much the near rules of jobs ask about each pair of regions,
 // 0 < … ≤ 1, both ways; pairs that are not in it have 0. Of jobs that are
 // stopped nothing counts.
-func Interest(s Snapshot) map[string]map[string]float64 {
+func ProbeDemand(s Snapshot) map[string]map[string]float64 {
 	d := newDistances(s)
-	rules := map[string]*interest{}
+	rules := map[string]*demandRule{}
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
 		for k := range j.Groups {
 			if g := &j.Groups[k]; !j.Stopped {
 				for n := range g.Regions.Near {
-					d.interested(rules, j, g, &g.Regions.Near[n])
+					d.addDemand(rules, j, g, &g.Regions.Near[n])
 				}
 			}
 		}
 	}
 	out := map[string]map[string]float64{}
-	left := interestPairs
+	left := maxDemandPairs
 	for _, key := range slices.SortedFunc(maps.Keys(rules), func(a, b string) int {
 		return cmp.Or(cmp.Compare(rules[a].pairs(), rules[b].pairs()), cmp.Compare(a, b))
 	}) {
@@ -52,32 +52,32 @@ func Interest(s Snapshot) map[string]map[string]float64 {
 	return out
 }
 
-// interest of the groups that ask alike.
-type interest struct {
+// demandRule of the groups that ask alike.
+type demandRule struct {
 	from, to []string
 	most     float64
 	// runs are the regions that run one of those that require it.
 	runs map[string]bool
 }
 
-func (r *interest) pairs() int { return 2 * len(r.from) * len(r.to) }
+func (r *demandRule) pairs() int { return 2 * len(r.from) * len(r.to) }
 
-func (r *interest) value(from string) float64 {
+func (r *demandRule) value(from string) float64 {
 	if r.runs[from] {
 		return 1
 	}
 	return r.most
 }
 
-// interested counts one rule of a group in.
-func (d *distances) interested(rules map[string]*interest, j *Job, g *Group, n *Near) {
+// addDemand counts one rule of a group in.
+func (d *distances) addDemand(rules map[string]*demandRule, j *Job, g *Group, n *Near) {
 	if n.Location != nil || !n.Required && n.Weight <= 0 {
 		return // nobody probes a point
 	}
 	key := fmt.Sprintf("%v %s", g.Regions.Allow, n.target())
 	r := rules[key]
 	if r == nil {
-		r = &interest{runs: map[string]bool{}}
+		r = &demandRule{runs: map[string]bool{}}
 		for i := range d.regions {
 			if allowed(g.Regions.Allow, &d.regions[i]) {
 				r.from = append(r.from, d.regions[i].Name)
@@ -89,10 +89,10 @@ func (d *distances) interested(rules map[string]*interest, j *Job, g *Group, n *
 		rules[key] = r
 	}
 	if !n.Required {
-		r.most = max(r.most, softInterest*float64(n.Weight)/100)
+		r.most = max(r.most, softDemand*float64(n.Weight)/100)
 		return
 	}
-	r.most = max(r.most, requiredInterest)
+	r.most = max(r.most, requiredDemand)
 	for _, s := range j.slotsOf(g.Name) {
 		r.runs[s.Region] = true
 	}

@@ -41,7 +41,7 @@ func TestInterest(t *testing.T) {
 		}()}, map[string]map[string]float64{}},
 	} {
 		s.Jobs = tc.jobs
-		if got := Interest(s); !reflect.DeepEqual(got, tc.want) {
+		if got := ProbeDemand(s); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}
@@ -55,11 +55,11 @@ func TestInterestIsBounded(t *testing.T) {
 	}
 	near := []Near{{Selector: Selector{Labels: map[string]string{"x": "y"}}, Weight: 50}, {Selector: Selector{Name: "r0007"}, Required: true}}
 	s.Jobs = []Job{{Name: "a", Groups: []Group{{Name: "web", Regions: RegionsSpec{Near: near}}}}}
-	got, n := Interest(s), 0
+	got, n := ProbeDemand(s), 0
 	for _, row := range got {
 		n += len(row)
 	}
-	if n != 2*999 || got["r0007"]["r0001"] != requiredInterest || got["r0001"]["r0007"] != requiredInterest {
+	if n != 2*999 || got["r0007"]["r0001"] != requiredDemand || got["r0001"]["r0007"] != requiredDemand {
 		t.Errorf("%d pairs, %v", n, got["r0001"])
 	}
 }

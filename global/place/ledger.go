@@ -64,7 +64,7 @@ func (l *ledger) reported(r int, a Ask, hash uint64) (n int, exact bool) {
 	if n, exact = l.regions[r].Fits[hash]; exact {
 		return max(0, n), true
 	}
-	if l.regions[r].lacks(a) != "" {
+	if l.regions[r].missingDriver(a) != "" {
 		return 0, false
 	}
 	return a.fitsBins(l.regions[r].Bins), false

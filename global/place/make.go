@@ -11,15 +11,15 @@ import (
 
 // planner is a plan in the making.
 type planner struct {
-	snap      Snapshot
-	ledger    *ledger
-	distances *distances
-	returned  map[askIn]*Returned
-	held      map[groupIn]*Returned
-	said      map[groupIn]*Returned
-	// away are the groups, by the sets that belong together, of jobs with
+	snap        Snapshot
+	ledger      *ledger
+	distances   *distances
+	returned    map[askIn]*Returned
+	backoffs    map[groupIn]*Returned
+	lastReturns map[groupIn]*Returned
+	// disconnected are the groups, by the sets that belong together, of jobs with
 	// instances that are away.
-	away map[*Job][][]*work
+	disconnected map[*Job][][]*work
 	// works are the groups, by the sets that belong together, of jobs to which
 	// room was promised.
 	works map[*Job][][]*work
@@ -29,17 +29,17 @@ type planner struct {
 // MakePlan decides. Its cost grows with the jobs that need work times the
 // regions, and only slightly with quiet jobs.
 func MakePlan(s Snapshot) Plan {
-	p := &planner{snap: s, ledger: newLedger(s.Regions), distances: newDistances(s), returned: recall(s.Returned), held: heldBack(s.Returned), said: said(s.Returned), away: map[*Job][][]*work{}, works: map[*Job][][]*work{}}
+	p := &planner{snap: s, ledger: newLedger(s.Regions), distances: newDistances(s), returned: lastReturnsByAsk(s.Returned), backoffs: backoffs(s.Returned), lastReturns: lastReturns(s.Returned), disconnected: map[*Job][][]*work{}, works: map[*Job][][]*work{}}
 	p.assume()
-	todo := jobsToDo(s.Jobs)
+	todo := jobsWithWork(s.Jobs)
 	for _, j := range todo {
-		p.keepPromises(j)
+		p.reserveReclaimed(j)
 	}
 	for _, j := range todo {
 		p.decide(j)
 	}
 	for _, j := range todo {
-		p.rescue(j)
+		p.reclaim(j)
 	}
 	return p.plan
 }
@@ -83,8 +83,8 @@ func (p *planner) assume() {
 	}
 }
 
-// jobsToDo leaves out the quiet ones and puts the most urgent first.
-func jobsToDo(jobs []Job) []*Job {
+// jobsWithWork leaves out the quiet ones and puts the most urgent first.
+func jobsWithWork(jobs []Job) []*Job {
 	var out []*Job
 	for i := range jobs {
 		if jobs[i].Explain || !jobs[i].quiet() {
@@ -116,7 +116,7 @@ func (j *Job) quiet() bool {
 	if j.Stopped {
 		return true
 	}
-	if len(j.Away) > 0 || slices.ContainsFunc(j.Slots, func(s region.Slot) bool { return s.Desired == region.DesiredRevoke }) {
+	if len(j.Disconnected) > 0 || slices.ContainsFunc(j.Slots, func(s region.Slot) bool { return s.Desired == region.DesiredRevoke }) {
 		return false
 	}
 	if slices.ContainsFunc(j.Breaches, func(b Breach) bool { return b.State == topology.Sustained }) {
@@ -144,7 +144,7 @@ func (j *Job) correct(s *region.Slot, r *Region) (kind Kind, reason, why string)
 		return Stop, ReasonSuperseded, fmt.Sprintf("version %d is a %s job", j.Version, j.Type)
 	case !s.System && s.From >= g.Count:
 		return Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", g.Count)
-	case s.JobVersion != j.Version && (s.State != region.Done || s.JobVersion < g.Since), !s.OfRun(j.Run):
+	case s.JobVersion != j.Version && (s.State != region.Done || s.JobVersion < g.UnchangedSince), !s.OfRun(j.Run):
 		if r == nil || allowed(g.Regions.Allow, r) {
 			return Update, "", fmt.Sprintf("version %d → %d", s.JobVersion, j.Version)
 		}
@@ -179,7 +179,7 @@ func (j *Job) slotsOf(group string) []region.Slot {
 
 // decide plans one job: first what it has, then what it lacks.
 func (p *planner) decide(j *Job) {
-	waits := p.stage(j)
+	waits := p.rolloutStages(j)
 	for i := range j.Slots {
 		p.act(j, &j.Slots[i], waits[j.Slots[i].Region] != "")
 	}
@@ -202,7 +202,7 @@ func (p *planner) decide(j *Job) {
 		case len(works) == 1:
 			p.placeGroup(works[0])
 		default:
-			if s := p.awaited(works); s != nil {
+			if s := p.pendingRevoke(works); s != nil {
 				p.wait(works, s)
 			} else {
 				p.placeSet(works)
@@ -216,8 +216,8 @@ func (p *planner) decide(j *Job) {
 				p.explain(w)
 			}
 		}
-		if len(j.Away) > 0 {
-			p.away[j] = append(p.away[j], works)
+		if len(j.Disconnected) > 0 {
+			p.disconnected[j] = append(p.disconnected[j], works)
 		}
 	}
 }

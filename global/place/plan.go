@@ -40,8 +40,8 @@ type Action struct {
 	System bool
 	// Hold of an Offer: see region.Slot.
 	Hold time.Duration
-	// UnlessHeard of a Revoke: see region.Slot.
-	UnlessHeard bool
+	// UnlessConnected of a Revoke: see region.Slot.
+	UnlessConnected bool
 	// Reason is typed and empty for offers and updates; Why is one line.
 	Reason, Why string
 }
@@ -70,8 +70,8 @@ func (a Action) Changes() []region.Change {
 	case Stop:
 		return region.StopPart(a.Slot, a.From, a.To, region.DesiredStop)
 	case Revoke:
-		if a.UnlessHeard {
-			return region.RevokeUnlessHeard(a.Slot, a.From, a.To)
+		if a.UnlessConnected {
+			return region.RevokeUnlessConnected(a.Slot, a.From, a.To)
 		}
 		return region.StopPart(a.Slot, a.From, a.To, region.DesiredRevoke)
 	}
@@ -88,8 +88,8 @@ type Plan struct {
 	Groups []GroupExplanation
 	// Moves say what follows of each sustained breach.
 	Moves []Move
-	// Stages are the regions which a new version has not reached, and why.
-	Stages []Stage
+	// RolloutStages are the regions which a new version has not reached, and why.
+	RolloutStages []RolloutStage
 }
 
 // Empty says that nothing is to be done.

@@ -44,7 +44,7 @@ func (p *planner) terms(w *work, c *candidate, detail bool) []Term {
 		n := &g.Regions.Near[i]
 		t := w.near[i][c.index].nearest
 		if n.Required {
-			t = n.judged(w.near[i][c.index])
+			t = n.deciding(w.near[i][c.index])
 		}
 		add("near", float64(n.Weight)*n.closeness(t), func() string { return n.say(t) })
 	}

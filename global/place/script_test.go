@@ -139,7 +139,7 @@ func (w *world) run(words []string, out *strings.Builder) error {
 	case "away": // JOB/GROUP FROM-TO REGION NODE: since the slot's present generation
 		w.away(args)
 	case "back":
-		w.find(args[0]).Away = nil
+		w.find(args[0]).Disconnected = nil
 	case "told": // JOB/GROUP REGION [v=N] [live=N] [pending=N] [failed=N] [busy=N]; v= as its slots say
 		w.told(args)
 	case "held": // the latest refusal, for how long
@@ -147,7 +147,7 @@ func (w *world) run(words []string, out *strings.Builder) error {
 		if err != nil {
 			return err
 		}
-		w.returned[len(w.returned)-1].HeldFor = held
+		w.returned[len(w.returned)-1].Backoff = held
 	case "plan":
 		s := w.snapshot()
 		s.Terse = len(args) > 0 && args[0] == "terse"
@@ -222,7 +222,7 @@ func (w *world) region(name string, args []string) error {
 		case key == "noreport":
 			r.HasReport = false
 		case key == "unborn":
-			r.Connected, r.Unborn = false, true
+			r.Connected, r.NeverConnected = false, true
 		case key == "disconnected":
 			r.Connected, r.DisconnectedFor = dur == 0, dur
 		case key == "gone":
@@ -324,7 +324,7 @@ func (w *world) group(path string, args []string) error {
 		case "count":
 			g.Count = n
 		case "since":
-			g.Since = int64(n)
+			g.UnchangedSince = int64(n)
 		case "cpu":
 			g.Ask.CPUMilli = int64(n)
 		case "mem":
@@ -340,11 +340,11 @@ func (w *world) group(path string, args []string) error {
 		case "waited":
 			g.WaitedFor, _ = time.ParseDuration(value)
 		case "tried": // sea*5m;jpe*1h
-			g.Tried = nil
+			g.HoldAttempts = nil
 			for _, s := range strings.Split(value, ";") {
 				name, ago, _ := strings.Cut(s, "*")
 				d, _ := time.ParseDuration(ago)
-				g.Tried = append(g.Tried, Tried{name, d})
+				g.HoldAttempts = append(g.HoldAttempts, HoldAttempt{name, d})
 			}
 		case "down":
 			j.Down = map[string]int{name: n}
@@ -455,8 +455,8 @@ func (w *world) answer(args []string) error {
 	w.revision++
 	w.write(j, out.Changes)
 	if g := j.group(group); state == region.Revoked && g != nil {
-		g.Freed = slices.DeleteFunc(g.Freed, func(f Freed) bool { return f.From < to && from < f.To })
-		g.Freed = append(g.Freed, Freed{Region: args[2], From: from, To: to})
+		g.Released = slices.DeleteFunc(g.Released, func(f Released) bool { return f.From < to && from < f.To })
+		g.Released = append(g.Released, Released{Region: args[2], From: from, To: to})
 	}
 	if state == region.Rejected || state == region.Returned {
 		r := Returned{

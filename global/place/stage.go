@@ -11,36 +11,36 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// Told is what a region said last of its part of a job.
-type Told struct {
+// Summary is what a region said last of its part of a job.
+type Summary struct {
 	Region string
 	// Version and Run that the counts are about, as in a summary: the oldest of
 	// what the region holds. Both 0 = it is too old to say, and is believed.
 	Version, Run int64
-	Groups       map[string]Tally
+	Groups       map[string]GroupCounts
 }
 
-// Tally counts a group's instances in a region.
-type Tally struct {
+// GroupCounts counts a group's instances in a region.
+type GroupCounts struct {
 	// Live is how many there are in any state; Pending, Failed and Busy (they
 	// start, or are of an earlier version) are some of them.
 	Live, Pending, Failed, Busy int
 }
 
-// Stage is a region whose slots wait with a new version, as those of other
+// RolloutStage is a region whose slots wait with a new version, as those of other
 // regions are rewritten.
-type Stage struct {
+type RolloutStage struct {
 	Namespace, Job, Region string
 	Why                    string
 }
 
 // String prints "wait default/api at osaka: version 3 waits for region nagoya to be done".
-func (s Stage) String() string {
+func (s RolloutStage) String() string {
 	return fmt.Sprintf("wait %s/%s at %s: %s", s.Namespace, s.Job, s.Region, s.Why)
 }
 
-// rolling is a region in a rollout.
-type rolling struct {
+// rollingRegion is a region in a rollout.
+type rollingRegion struct {
 	*Region
 	// n instances that shall run, by restarting group; held those of them that
 	// wait for room by order.
@@ -48,12 +48,12 @@ type rolling struct {
 	// old are the groups of which it has slots that the version restarts.
 	old map[string]bool
 	// begun: it has slots of the new work. oldest is the earliest version.
-	begun  bool
-	oldest int64
-	told   *Told
+	begun   bool
+	oldest  int64
+	summary *Summary
 }
 
-// stage says which regions' slots of a job wait, and why. max_parallel is the
+// rolloutStages says which regions' slots of a job wait, and why. max_parallel is the
 // group's, not each region's: a new version that restarts what runs goes to a
 // region only if, with the regions that are being updated, no more than
 // max_parallel instances of any of its groups can be away; a region by itself
@@ -63,7 +63,7 @@ type rolling struct {
 // Regions in which something is in disorder have the first turn, since there the
 // version takes least away and may be the remedy; then those with some of the
 // version; then by name.
-func (p *planner) stage(j *Job) map[string]string {
+func (p *planner) rolloutStages(j *Job) map[string]string {
 	regions := p.rolling(j)
 	if len(regions) == 0 {
 		return nil
@@ -73,27 +73,27 @@ func (p *planner) stage(j *Job) map[string]string {
 		patience = max(patience, j.Groups[i].OnDisconnect.After)
 	}
 	busy, charged, failed := map[string][]string{}, map[string]int{}, ""
-	charge := func(r *rolling) {
+	charge := func(r *rollingRegion) {
 		for g, n := range r.n {
 			busy[g] = append(busy[g], r.Name)
 			charged[g] += min(n, j.group(g).parallel())
 		}
 	}
-	var todo []*rolling
+	var todo []*rollingRegion
 	for _, r := range regions {
 		if len(r.old) > 0 {
 			todo = append(todo, r)
 		}
 		// One that is cut off may still be at it, in an earlier version even.
 		silent := r.Lost || !r.Connected && r.DisconnectedFor > patience
-		if !silent && !r.settled(j) && (len(r.old) == 0 || !r.Connected) {
+		if !silent && !r.converged(j) && (len(r.old) == 0 || !r.Connected) {
 			charge(r)
 			if failed == "" && len(r.old) == 0 && r.failed() {
 				failed = r.Name
 			}
 		}
 	}
-	slices.SortStableFunc(todo, func(a, b *rolling) int { return cmp.Compare(a.rank(j), b.rank(j)) })
+	slices.SortStableFunc(todo, func(a, b *rollingRegion) int { return cmp.Compare(a.rank(j), b.rank(j)) })
 	waits := map[string]string{}
 	for _, r := range todo {
 		group := r.crowded(j, charged)
@@ -109,14 +109,14 @@ func (p *planner) stage(j *Job) map[string]string {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(waits)) {
-		p.plan.Stages = append(p.plan.Stages, Stage{Namespace: j.Namespace, Job: j.Name, Region: name, Why: waits[name]})
+		p.plan.RolloutStages = append(p.plan.RolloutStages, RolloutStage{Namespace: j.Namespace, Job: j.Name, Region: name, Why: waits[name]})
 	}
 	return waits
 }
 
-// rolling are the regions with slots of groups that the present version
+// rollingRegion are the regions with slots of groups that the present version
 // restarts, by name; none where nothing is left to be rewritten.
-func (p *planner) rolling(j *Job) (out []*rolling) {
+func (p *planner) rolling(j *Job) (out []*rollingRegion) {
 	restarting := map[string]bool{}
 	for i := range j.Slots {
 		if s := &j.Slots[i]; p.at(s) != nil && j.restarts(s, p.at(s)) {
@@ -126,7 +126,7 @@ func (p *planner) rolling(j *Job) (out []*rolling) {
 	if len(restarting) == 0 {
 		return nil
 	}
-	byName := map[string]*rolling{}
+	byName := map[string]*rollingRegion{}
 	for i := range j.Slots {
 		s := &j.Slots[i]
 		at := p.at(s)
@@ -135,12 +135,12 @@ func (p *planner) rolling(j *Job) (out []*rolling) {
 		}
 		r := byName[s.Region]
 		if r == nil {
-			r = &rolling{Region: at, n: map[string]int{}, held: map[string]int{}, old: map[string]bool{}, oldest: s.JobVersion, told: j.toldBy(s.Region)}
+			r = &rollingRegion{Region: at, n: map[string]int{}, held: map[string]int{}, old: map[string]bool{}, oldest: s.JobVersion, summary: j.summaryOf(s.Region)}
 			byName[s.Region] = r
 		}
 		n := s.Count()
-		if s.System && r.told != nil {
-			n = max(1, r.told.Groups[s.Group].Live)
+		if s.System && r.summary != nil {
+			n = max(1, r.summary.Groups[s.Group].Live)
 		}
 		r.n[s.Group] += n
 		if s.Hold > 0 {
@@ -164,28 +164,28 @@ func (p *planner) rolling(j *Job) (out []*rolling) {
 func (j *Job) restarts(s *region.Slot, r *Region) bool {
 	kind, _, _ := j.correct(s, r)
 	g := j.group(s.Group)
-	return kind == Update && j.Type != Batch && s.JobVersion < g.Since && s.OfRun(j.Run) && (g.MaxParallel > 0 || j.Type != System)
+	return kind == Update && j.Type != Batch && s.JobVersion < g.UnchangedSince && s.OfRun(j.Run) && (g.MaxParallel > 0 || j.Type != System)
 }
 
 func (g *Group) parallel() int { return max(1, g.MaxParallel) }
 
-func (j *Job) toldBy(name string) *Told {
-	i, ok := slices.BinarySearchFunc(j.Told, name, func(t Told, name string) int { return cmp.Compare(t.Region, name) })
+func (j *Job) summaryOf(name string) *Summary {
+	i, ok := slices.BinarySearchFunc(j.Summaries, name, func(t Summary, name string) int { return cmp.Compare(t.Region, name) })
 	if !ok {
 		return nil
 	}
-	return &j.Told[i]
+	return &j.Summaries[i]
 }
 
-// settled says that the region has spoken of the slots as they are, and that
+// converged says that the region has spoken of the slots as they are, and that
 // everything of them is up. What is out of sight on lost nodes, or waits for
 // room by order, holds nobody up.
-func (r *rolling) settled(j *Job) bool {
-	if r.told == nil || (r.told.Version != 0 || r.told.Run != 0) && (r.told.Version < r.oldest || r.told.Run != 0 && r.told.Run != j.Run && j.Run != 0) {
+func (r *rollingRegion) converged(j *Job) bool {
+	if r.summary == nil || (r.summary.Version != 0 || r.summary.Run != 0) && (r.summary.Version < r.oldest || r.summary.Run != 0 && r.summary.Run != j.Run && j.Run != 0) {
 		return false
 	}
 	for g, n := range r.n {
-		t := r.told.Groups[g]
+		t := r.summary.Groups[g]
 		missing := max(0, n-t.Live)
 		if t.Failed+t.Busy > 0 || t.Pending+missing > r.held[g] {
 			return false
@@ -195,21 +195,21 @@ func (r *rolling) settled(j *Job) bool {
 }
 
 // failed says that instances were given up, in the version that the slots have.
-func (r *rolling) failed() bool {
-	if r.told == nil || r.told.Version < r.oldest {
+func (r *rollingRegion) failed() bool {
+	if r.summary == nil || r.summary.Version < r.oldest {
 		return false
 	}
 	for g := range r.n {
-		if r.told.Groups[g].Failed > 0 {
+		if r.summary.Groups[g].Failed > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-func (r *rolling) rank(j *Job) int {
+func (r *rollingRegion) rank(j *Job) int {
 	switch {
-	case !r.settled(j):
+	case !r.converged(j):
 		return 0
 	case r.begun:
 		return 1
@@ -219,7 +219,7 @@ func (r *rolling) rank(j *Job) int {
 
 // crowded is the first group of which more than max_parallel could be away,
 // were the region updated too; empty if there is none.
-func (r *rolling) crowded(j *Job, charged map[string]int) string {
+func (r *rollingRegion) crowded(j *Job, charged map[string]int) string {
 	for _, g := range slices.Sorted(maps.Keys(r.old)) {
 		if most := j.group(g).parallel(); charged[g] > 0 && charged[g]+min(r.n[g], most) > most {
 			return g
@@ -233,8 +233,8 @@ func regionsNamed(names []string) string {
 	switch {
 	case len(names) == 1:
 		return "region " + names[0]
-	case len(names) > wordsKept:
-		return "regions " + strings.Join(names[:wordsKept], ", ") + " and others"
+	case len(names) > maxNamed:
+		return "regions " + strings.Join(names[:maxNamed], ", ") + " and others"
 	}
 	return "regions " + strings.Join(names, ", ")
 }

@@ -18,8 +18,8 @@ import (
 // runs in the version that its slots have.
 func (w *world) told(args []string) {
 	job, group, _ := strings.Cut(args[0], "/")
-	j, t := w.find(job), Tally{}
-	said := Told{Region: args[1], Run: j.Run, Groups: map[string]Tally{}}
+	j, t := w.find(job), GroupCounts{}
+	said := Summary{Region: args[1], Run: j.Run, Groups: map[string]GroupCounts{}}
 	for _, s := range j.Slots {
 		if s.Region == args[1] {
 			said.Version = max(said.Version, s.JobVersion)
@@ -47,16 +47,16 @@ func (w *world) told(args []string) {
 	j.tell(said, group, t)
 }
 
-func (j *Job) tell(said Told, group string, t Tally) {
-	j.Told = slices.Clone(j.Told)
-	if old := j.toldBy(said.Region); old != nil {
+func (j *Job) tell(said Summary, group string, t GroupCounts) {
+	j.Summaries = slices.Clone(j.Summaries)
+	if old := j.summaryOf(said.Region); old != nil {
 		maps.Copy(said.Groups, old.Groups)
 		*old = said
 	} else {
-		j.Told = append(j.Told, said)
-		slices.SortFunc(j.Told, func(a, b Told) int { return cmp.Compare(a.Region, b.Region) })
+		j.Summaries = append(j.Summaries, said)
+		slices.SortFunc(j.Summaries, func(a, b Summary) int { return cmp.Compare(a.Region, b.Region) })
 	}
-	j.toldBy(said.Region).Groups[group] = t
+	j.summaryOf(said.Region).Groups[group] = t
 }
 
 // site is a region that carries a rollout out: it takes what is written for it
@@ -79,8 +79,8 @@ func (s *site) away() (n int) {
 	return n
 }
 
-func (s *site) tally() Tally {
-	t := Tally{Live: len(s.has)}
+func (s *site) tally() GroupCounts {
+	t := GroupCounts{Live: len(s.has)}
 	for _, v := range s.has {
 		switch {
 		case v == 0 && s.failing:
@@ -127,7 +127,7 @@ func TestRolloutKeepsMaxParallel(t *testing.T) {
 			w.write(j, []region.Change{{Slot: region.Slot{Namespace: "default", Job: "api", Group: "web", From: g.Count, To: g.Count + n,
 				Region: name, State: region.Accepted, Desired: region.DesiredRun, JobVersion: 1}}})
 			g.Count += n
-			j.tell(Told{Region: name, Version: 1, Groups: map[string]Tally{}}, "web", sites[name].tally())
+			j.tell(Summary{Region: name, Version: 1, Groups: map[string]GroupCounts{}}, "web", sites[name].tally())
 		}
 		names := slices.Sorted(maps.Keys(sites))
 		take := func(name string) {
@@ -138,7 +138,7 @@ func TestRolloutKeepsMaxParallel(t *testing.T) {
 			}
 		}
 		tell := func(name string) {
-			j.tell(Told{Region: name, Version: sites[name].version, Groups: map[string]Tally{}}, "web", sites[name].tally())
+			j.tell(Summary{Region: name, Version: sites[name].version, Groups: map[string]GroupCounts{}}, "web", sites[name].tally())
 		}
 		plan := func() {
 			w.apply(MakePlan(w.snapshot()))
@@ -152,7 +152,7 @@ func TestRolloutKeepsMaxParallel(t *testing.T) {
 			switch rapid.SampledFrom([]string{"version", "take", "take", "step", "step", "tell", "tell", "fail", "cut"}).Draw(t, "what") {
 			case "version":
 				j.Version++
-				g.Since = j.Version
+				g.UnchangedSince = j.Version
 			case "take":
 				if there {
 					take(name)

@@ -19,7 +19,7 @@ type Snapshot struct {
 	Jobs []Job
 	// Returned is the memory of rejected and returned work. The shell bounds it.
 	// An entry counts until its region starts a new session, for a minute, and
-	// while HeldFor lasts; its words for as long as the job is pending.
+	// while Backoff lasts; its words for as long as the job is pending.
 	Returned []Returned
 	// Topology answers distances; of both directions the worse counts. Nil =
 	// nothing is known.
@@ -43,7 +43,7 @@ type Region struct {
 	// Lost: a verdict gave its work away.
 	Lost bool
 	// Unborn: no cluster has ever presented itself under this name.
-	Unborn bool
+	NeverConnected bool
 	// DisconnectedFor is how long there has been no session.
 	DisconnectedFor time.Duration
 
@@ -58,8 +58,8 @@ type Region struct {
 	SlotsRevision int64
 	// Fits are exact counts by Ask.Hash for subscribed asks.
 	Fits map[uint64]int
-	// Short says of asks that fit nowhere why, in the region's words.
-	Short map[uint64]Returned
+	// NoFitReasons says of asks that fit nowhere why, in the region's words.
+	NoFitReasons map[uint64]Returned
 	// Bins estimate every other ask; see Bin.
 	Bins []Bin
 	// Drivers are healthy on some node; empty: the region did not say.
@@ -95,22 +95,22 @@ type Resources struct {
 // subscribes the asks of pending groups first.
 type Returned struct {
 	Namespace, Job, Group string
-	// Ask is the hash of what was returned; 0 = only HeldFor counts, and where
+	// Ask is the hash of what was returned; 0 = only Backoff counts, and where
 	// that is 0 only the words.
 	Ask    uint64
 	Region string
 	Reason string
 	// Message has the region's figures; Words say it all for people, Reason
 	// included. Either may be empty.
-	Message, Words string
-	Counts         []region.CountedReason
+	Message, ReasonText string
+	Counts              []region.CountedReason
 	// ReportSequence is the region's at the time of the return. A later one may
 	// be stored to hold the ask back for longer.
 	ReportSequence uint64
-	// HeldFor is for how long the region is not to get this very group again,
+	// Backoff is for how long the region is not to get this very group again,
 	// whatever its reports say: it gave it back time and again for a reason that
 	// no report shows. 0 = no such thing.
-	HeldFor time.Duration
+	Backoff time.Duration
 }
 
 // JobType is service, batch or system; as JOB_TYPE_.
@@ -141,17 +141,17 @@ type Job struct {
 	// Slots of every group, also of groups that the spec no longer has; sorted
 	// by group, from, region. System slots are [0,1) with System set.
 	Slots []region.Slot
-	// Away are owned instances that no node of their region takes, and that may
+	// Disconnected are owned instances that no node of their region takes, and that may
 	// still run on a lost one; see Away.
-	Away []Away
+	Disconnected []Disconnected
 	// Breaches are the required bounds that instances do not keep, see Follow.
 	Breaches []Breach
 	// Down counts, by group, owned instances that shall run and do not, as far as
 	// regions have said; only read of groups with a sustained breach.
 	Down map[string]int
-	// Told is what regions said of the job, sorted by region; only read while a
+	// Summary is what regions said of the job, sorted by region; only read while a
 	// version that restarts groups is rolled out.
-	Told []Told
+	Summaries []Summary
 	// Explain asks for the full explanation even if nothing is to be done.
 	Explain bool
 }
@@ -159,9 +159,9 @@ type Job struct {
 // Group is what a plan needs to know of a group.
 type Group struct {
 	Name string
-	// Since is the version since which the group's work is what it is: what is
+	// UnchangedSince is the version since which the group's work is what it is: what is
 	// done of an earlier one is done anew. 0 = the run began with it.
-	Since int64
+	UnchangedSince int64
 	// Count is not used for system jobs.
 	Count   int
 	Ask     Ask
@@ -171,19 +171,19 @@ type Group struct {
 	MaxParallel int
 	// WaitedFor is how long instances have been without an owner while none was
 	// given one, and Tried where the group was held lately, see HoldAfter.
-	WaitedFor time.Duration
-	Tried     []Tried
-	// Freed is what regions gave up because a plan took it back, and what no plan
+	WaitedFor    time.Duration
+	HoldAttempts []HoldAttempt
+	// Released is what regions gave up because a plan took it back, and what no plan
 	// has placed since. It comes before what others wait for, whatever the
 	// priority; what has an owner is ignored.
-	Freed []Freed
+	Released []Released
 	// OnDisconnect is carried for the failover that comes with verdicts.
 	OnDisconnect OnDisconnect
 }
 
-// Freed are instances From ≤ i < To that a region gave up. They are placed
+// Released are instances From ≤ i < To that a region gave up. They are placed
 // elsewhere, as was promised when they were taken back.
-type Freed struct {
+type Released struct {
 	Region   string
 	From, To int
 }

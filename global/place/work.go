@@ -25,16 +25,16 @@ type work struct {
 	candidates []candidate
 	// given instances of this plan, by index of the region, and how the region
 	// stood when it got the first of them.
-	given map[int]int
-	taker map[int]candidate
+	given    map[int]int
+	placedAs map[int]candidate
 	// room is kept, by region, for what is being taken back.
 	room map[int]int
 	// breached are the sustained breaches, the first of each region.
 	breached map[string]*Breach
 	// leaving are the regions that the group is moved away from.
 	leaving map[string]bool
-	// kept instances wait for spread.min.
-	kept int
+	// backoffs instances wait for spread.min.
+	heldBack int
 	// without are regions that get none of it now: instances of the group are
 	// away there, or are being taken back.
 	without map[string]bool
@@ -45,15 +45,15 @@ type candidate struct {
 	index int // in Snapshot.Regions
 	// reason is why it is refused, empty if it is not.
 	reason string
-	// far is the reason of a required near that refuses it, be it the first
+	// nearReason is the reason of a required near that refuses it, be it the first
 	// that does or not; near and distance are the bound.
-	far      string
-	near     *Near
-	distance target
+	nearReason string
+	near       *Near
+	distance   target
 	// returned is what it gave back.
 	returned *Returned
-	// beside says in words which colocated group refused it.
-	beside string
+	// colocation says in words which colocated group refused it.
+	colocation string
 	// breach is sustained: the region gets no more of the group.
 	breach *Breach
 	fits   int
@@ -67,7 +67,7 @@ type candidate struct {
 }
 
 func (p *planner) newWork(j *Job, g *Group) *work {
-	w := &work{job: j, group: g, hash: g.Ask.Hash(), given: map[int]int{}, taker: map[int]candidate{}, owned: map[string]int{},
+	w := &work{job: j, group: g, hash: g.Ask.Hash(), given: map[int]int{}, placedAs: map[int]candidate{}, owned: map[string]int{},
 		breached: j.sustained(g), leaving: map[string]bool{}}
 	for i := range g.Regions.Near {
 		w.near = append(w.near, p.distances.of(&g.Regions.Near[i]))
@@ -115,9 +115,9 @@ func (w *work) addFree(from, to int) {
 // desired is the size of the whole group.
 func (w *work) desired() int { return w.group.Count }
 
-// judge looks at every region anew, after what the plan has given so far. What
+// evaluate looks at every region anew, after what the plan has given so far. What
 // was given in this plan counts as owned.
-func (p *planner) judge(w *work) {
+func (p *planner) evaluate(w *work) {
 	w.candidates = make([]candidate, len(p.snap.Regions))
 	for i := range w.candidates {
 		c, r := &w.candidates[i], &p.snap.Regions[i]
@@ -181,7 +181,7 @@ func (p *planner) placeGroup(w *work) {
 	if w.n == 0 && !w.job.Explain && len(w.breached) == 0 {
 		return
 	}
-	p.judge(w)
+	p.evaluate(w)
 	better := p.better(w)
 	p.share(w)
 	p.hold(w)
@@ -193,7 +193,7 @@ func (p *planner) share(w *work) {
 	options, elsewhere := w.options()
 	d := division{spec: w.group.Regions, desired: w.desired(), n: w.n, usedElsewhere: elsewhere, chunk: 1}
 	out := d.divide(options)
-	w.kept = out.kept
+	w.heldBack = out.heldBack
 	p.give(w, out.counts)
 }
 
@@ -212,7 +212,7 @@ func (p *planner) give(w *work, counts []int) {
 			continue
 		}
 		if ranges[i] == nil {
-			ranges[i] = w.take(n)
+			ranges[i] = w.cutFree(n)
 		}
 		c := &w.candidates[i]
 		for _, r := range ranges[i] {
@@ -220,15 +220,15 @@ func (p *planner) give(w *work, counts []int) {
 		}
 		p.ledger.charge(c.index, w.group.Ask, w.hash, n)
 		if w.given[c.index] == 0 {
-			w.taker[c.index] = *c
+			w.placedAs[c.index] = *c
 		}
 		w.given[c.index] += n
 		w.n -= n
 	}
 }
 
-// take cuts the first n indices out of the free ranges.
-func (w *work) take(n int) (out [][2]int) {
+// cutFree cuts the first n indices out of the free ranges.
+func (w *work) cutFree(n int) (out [][2]int) {
 	for n > 0 && len(w.free) > 0 {
 		r := &w.free[0]
 		k := min(n, r[1]-r[0])
@@ -261,7 +261,7 @@ func (c *candidate) why() string {
 // placeSystem offers one slot to every region that can run the group, best
 // first and at most spread.max.
 func (p *planner) placeSystem(w *work) {
-	p.judge(w)
+	p.evaluate(w)
 	has := map[string]bool{}
 	for _, s := range w.job.slotsOf(w.group.Name) {
 		has[s.Region] = true // also one that is being stopped
@@ -278,7 +278,7 @@ func (p *planner) placeSystem(w *work) {
 		used++
 		p.offer(w, c, 0, 1)
 		p.ledger.charge(c.index, w.group.Ask, w.hash, p.snap.Regions[c.index].NodesReady)
-		w.given[c.index], w.taker[c.index] = 1, *c
+		w.given[c.index], w.placedAs[c.index] = 1, *c
 	}
 	w.n = max(0, max(1, w.group.Regions.SpreadMin)-used)
 }

@@ -30,8 +30,8 @@ const (
 type Outcome struct {
 	// Changes to write in one transaction; none = nothing to do.
 	Changes []Change
-	// Freed are the index ranges [from,to) that lost their owner, ascending.
-	Freed [][2]int
+	// Released are the index ranges [from,to) that lost their owner, ascending.
+	Released [][2]int
 	// Ignored is set when no part of the answer changed anything.
 	Ignored Ignored
 }
@@ -53,7 +53,7 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 		if s.Region != region || s.Namespace != a.Namespace || s.Job != a.Job || s.Group != a.Group || from >= to {
 			continue
 		}
-		changes, freed, why := answerPart(s, from, to, a)
+		changes, freed, why := applyPart(s, from, to, a)
 		if why != IgnoredNone {
 			if len(out.Changes) == 0 {
 				out.Ignored = why
@@ -63,14 +63,14 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 		out.Ignored = IgnoredNone
 		out.Changes = append(out.Changes, changes...)
 		if freed {
-			out.Freed = append(out.Freed, [2]int{from, to})
+			out.Released = append(out.Released, [2]int{from, to})
 		}
 	}
 	return out
 }
 
-// answerPart judges an answer about from ≤ i < to, which lies inside s.
-func answerPart(s Slot, from, to int, a Answer) (changes []Change, freed bool, why Ignored) {
+// applyPart judges an answer about from ≤ i < to, which lies inside s.
+func applyPart(s Slot, from, to int, a Answer) (changes []Change, freed bool, why Ignored) {
 	if s.Generation != a.Generation {
 		return nil, false, IgnoredGeneration
 	}
@@ -92,11 +92,11 @@ func answerPart(s Slot, from, to int, a Answer) (changes []Change, freed bool, w
 			return nil, false, IgnoredNotAsked
 		}
 	case Kept:
-		if s.Desired != DesiredRevoke || !s.UnlessHeard {
+		if s.Desired != DesiredRevoke || !s.UnlessConnected {
 			return nil, false, IgnoredNotAsked
 		}
 		middle := s
-		middle.Desired, middle.UnlessHeard, middle.Generation = DesiredRun, false, 0
+		middle.Desired, middle.UnlessConnected, middle.Generation = DesiredRun, false, 0
 		return replace(s, from, to, &middle), false, IgnoredNone
 	case Rejected, Returned:
 		// The region has given these up for good, whatever we wanted of them. An
@@ -151,17 +151,17 @@ func StopPart(s Slot, from, to int, desired Desired) []Change {
 		return nil
 	}
 	middle := s
-	middle.Desired, middle.UnlessHeard = desired, false
+	middle.Desired, middle.UnlessConnected = desired, false
 	return replace(s, from, to, &middle)
 }
 
-// RevokeUnlessHeard is as StopPart with DesiredRevoke, of what the region does
+// RevokeUnlessConnected is as StopPart with DesiredRevoke, of what the region does
 // not hear of.
-func RevokeUnlessHeard(s Slot, from, to int) []Change {
+func RevokeUnlessConnected(s Slot, from, to int) []Change {
 	changes := StopPart(s, from, to, DesiredRevoke)
 	for i := range changes {
 		c := &changes[i]
-		c.Slot.UnlessHeard = !c.Delete && c.Slot.Desired == DesiredRevoke
+		c.Slot.UnlessConnected = !c.Delete && c.Slot.Desired == DesiredRevoke
 	}
 	return changes
 }

@@ -123,7 +123,7 @@ func (f *federation) step(d *rand.Rand) {
 		if i, ok := f.pick(d, len(f.slots)); ok && f.slots[i].State != region.Done {
 			s := f.slots[i]
 			from := s.From + d.IntN(s.Count())
-			f.write(region.RevokeUnlessHeard(s, from, from+1+d.IntN(s.To-from)))
+			f.write(region.RevokeUnlessConnected(s, from, from+1+d.IntN(s.To-from)))
 		}
 	case "place":
 		f.place(func(string) int { return pick(d, 0, 1, 2, 3, 6) })

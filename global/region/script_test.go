@@ -154,7 +154,7 @@ func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
 		for _, c := range o.Changes {
 			fmt.Fprintln(out, c)
 		}
-		for _, f := range o.Freed {
+		for _, f := range o.Released {
 			fmt.Fprintln(out, "freed", region.FormatRange(f[0], f[1]))
 		}
 		if o.Ignored != "" {
@@ -165,7 +165,7 @@ func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
 		from, to := bounds(args[0])
 		i := slices.IndexFunc(w.slots, func(s region.Slot) bool { return s.From == number(2) })
 		if len(args) > 4 {
-			w.write(region.RevokeUnlessHeard(w.slots[i], from, to))
+			w.write(region.RevokeUnlessConnected(w.slots[i], from, to))
 			return
 		}
 		w.write(region.StopPart(w.slots[i], from, to, region.Desired(args[3])))

@@ -25,14 +25,14 @@ type State struct {
 	Fence uint64
 	// Stream is the shell's number of the live stream, 0 = none.
 	Stream uint64
-	// Heard is when the live stream last asked for a lease, or began.
-	Heard time.Duration
+	// LastSeen is when the live stream last asked for a lease, or began.
+	LastSeen time.Duration
 	// LeaseEnd is when the region's lease is surely over, also by a clock that
 	// runs 1 % slower than ours.
 	LeaseEnd time.Duration
-	// Left is when the region's last stream ended, or when this server began;
+	// DisconnectedAt is when the region's last stream ended, or when this server began;
 	// meaningful while Stream is 0.
-	Left time.Duration
+	DisconnectedAt time.Duration
 }
 
 // Record is the durable part of State.
@@ -50,7 +50,7 @@ func Open(c Config, r Record, now time.Duration) State {
 	return State{
 		Name: r.Name, ClusterID: r.ClusterID,
 		Incarnation: r.Incarnation, Term: r.Term, Fence: r.Fence,
-		LeaseEnd: now + withDrift(c.Lease), Left: now,
+		LeaseEnd: now + withDrift(c.Lease), DisconnectedAt: now,
 	}
 }
 
@@ -75,7 +75,7 @@ func (s State) DisconnectedFor(now time.Duration) time.Duration {
 	if s.Connected() {
 		return 0
 	}
-	return max(0, now-s.Left)
+	return max(0, now-s.DisconnectedAt)
 }
 
 // Event is Hello, LeaseRequested, StreamEnded or Tick.
@@ -169,30 +169,30 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 		if e.Stream != s.Stream || e.Stream == 0 {
 			return s, []Effect{{Kind: End, Stream: e.Stream, Message: "another stream speaks for the region"}}
 		}
-		s.Heard = now
+		s.LastSeen = now
 		s.LeaseEnd = max(s.LeaseEnd, now+withDrift(c.Lease))
 		return s, []Effect{{Kind: Grant, Stream: e.Stream, ID: e.ID, Lease: c.Lease}}
 	case StreamEnded:
 		if e.Stream != s.Stream || e.Stream == 0 {
 			return s, nil
 		}
-		return s.left(now, "its stream ended")
+		return s.disconnect(now, "its stream ended")
 	case Tick:
 		// A master that lives asks several times a lease; one that does not has
 		// lost its leadership, or its packets go nowhere.
-		if !s.Connected() || now-s.Heard <= c.Lease {
+		if !s.Connected() || now-s.LastSeen <= c.Lease {
 			return s, nil
 		}
-		silent := Effect{Kind: End, Stream: s.Stream, Message: fmt.Sprintf("no lease request for %s", now-s.Heard)}
-		s, effects := s.left(now, "silent for longer than its lease")
+		silent := Effect{Kind: End, Stream: s.Stream, Message: fmt.Sprintf("no lease request for %s", now-s.LastSeen)}
+		s, effects := s.disconnect(now, "silent for longer than its lease")
 		return s, append([]Effect{silent}, effects...)
 	}
 	return s, nil
 }
 
-func (s State) left(now time.Duration, why string) (State, []Effect) {
+func (s State) disconnect(now time.Duration, why string) (State, []Effect) {
 	was := s.Stream
-	s.Stream, s.Left = 0, now
+	s.Stream, s.DisconnectedAt = 0, now
 	return s, []Effect{{Kind: Disconnected, Stream: was, Message: why}}
 }
 
@@ -218,7 +218,7 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	}
 	before, old := s.Record(), s.Stream
 	s.ClusterID, s.Incarnation, s.Term = h.ClusterID, h.Incarnation, h.Term
-	s.Stream, s.Heard = h.Stream, now
+	s.Stream, s.LastSeen = h.Stream, now
 	var effects []Effect
 	if s.Record() != before {
 		effects = append(effects, Effect{Kind: Persist, Stream: h.Stream, Record: s.Record()})

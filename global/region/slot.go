@@ -32,7 +32,7 @@ const (
 	Revoked SlotState = "revoked"
 	// Stopped is an answer to desired Stop: nothing of it runs any more.
 	Stopped SlotState = "stopped"
-	// Kept is an answer to desired Revoke with UnlessHeard: the region hears of it
+	// Kept is an answer to desired Revoke with UnlessConnected: the region hears of it
 	// again, and has not given it up.
 	Kept SlotState = "kept"
 )
@@ -85,9 +85,9 @@ type Slot struct {
 	// Hold is for how long the region keeps what fits nowhere before it gives it
 	// back, counted from the arrival; 0 = about a second.
 	Hold time.Duration
-	// UnlessHeard goes with desired Revoke: only what the region does not hear of,
+	// UnlessConnected goes with desired Revoke: only what the region does not hear of,
 	// since its node is lost, is to be given up; the rest is answered Kept.
-	UnlessHeard bool
+	UnlessConnected bool
 	// Reason and Message of the latest answer that says more than yes.
 	Reason, Message string
 	// PlacedBecause says in one line why this region.

@@ -33,7 +33,7 @@ func (c *MemoryClient) Campaign(ctx context.Context, prefix, value string, ttl t
 	e.key = fmt.Sprintf("%s%016x", prefix, m.sequence)
 	e.rev = m.apply([]Op{PutTTL(e.key, []byte(value), ttl)})
 	m.mu.Unlock()
-	go e.keep(keep)
+	go e.keepAlive(keep)
 
 	for {
 		m.mu.Lock()
@@ -59,9 +59,9 @@ func (c *MemoryClient) Campaign(ctx context.Context, prefix, value string, ttl t
 	}
 }
 
-// keep renews the key each third of the ttl, and declares it lost when it is
+// keepAlive renews the key each third of the ttl, and declares it lost when it is
 // gone, the store is closed, or it could not be renewed for the ttl.
-func (e *memoryElection) keep(ctx context.Context) {
+func (e *memoryElection) keepAlive(ctx context.Context) {
 	defer close(e.done)
 	defer e.once.Do(func() { close(e.lost) })
 	expired := time.NewTimer(e.ttl)

@@ -225,7 +225,7 @@ func choiceToProto(c origin.Candidate, rec *nusav1.OriginRecord, client origin.C
 func pathOf(p topology.Path) *nusav1.Path {
 	return &nusav1.Path{
 		Regions: p.Regions, Rtt: durationpb.New(p.RTT), Source: nusav1.RTTSource(p.Source),
-		Upper: durationpb.New(p.Upper), State: nusav1.EdgeState(p.State), NoLoad: p.NoLoad,
+		Upper: durationpb.New(p.Upper), State: nusav1.EdgeState(p.State), NoLoad: p.UnknownLoad,
 		Cost: durationpb.New(p.Cost.Total()), CostRtt: durationpb.New(p.Cost.RTT),
 		CostCpu: durationpb.New(p.Cost.CPU), CostQueue: durationpb.New(p.Cost.Queue),
 	}

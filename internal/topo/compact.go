@@ -28,7 +28,7 @@ func Compact(v *topology.View) *nusav1.CompactMatrix {
 	for i := range n {
 		for j := range n {
 			value := uint64(unmeasured)
-			if e := v.At(i, j); i != j && e.Source == topology.Measured && e.State != topology.Unreachable && e.Doubt == "" {
+			if e := v.EdgeAt(i, j); i != j && e.Source == topology.Measured && e.State != topology.Unreachable && e.Doubt == "" {
 				value = min(uint64((e.P50+compactUnit/2)/compactUnit), longest)
 				if k := i*n + j; e.State == topology.OK {
 					out.Fresh[k/8] |= 1 << (k % 8)

@@ -12,7 +12,7 @@ import (
 
 // ReportToProto are what a check found, on the wire: kinds in the order of how much
 // they should worry, the worst of each first.
-func ReportToProto(r topology.Report) *nusav1.CheckTopologyResponse {
+func ReportToProto(r topology.CheckResult) *nusav1.CheckTopologyResponse {
 	out := &nusav1.CheckTopologyResponse{
 		Regions: int32(r.Regions), Measured: int32(r.Pairs.Measured + r.Pairs.Stale), Totals: map[string]int32{},
 	}
@@ -44,7 +44,7 @@ func ReportToProto(r topology.Report) *nusav1.CheckTopologyResponse {
 		add(f, x)
 	}
 	for _, x := range r.Cuts.List {
-		add(&nusav1.TopologyFinding{Kind: "one_way", From: x.Shut.From, To: x.Shut.To, Other: durationpb.New(x.Open.P50)}, x)
+		add(&nusav1.TopologyFinding{Kind: "one_way", From: x.Blocked.From, To: x.Blocked.To, Other: durationpb.New(x.Working.P50)}, x)
 	}
 	for _, x := range r.Unreached.List {
 		add(&nusav1.TopologyFinding{Kind: "unreachable", To: x.Region}, x)

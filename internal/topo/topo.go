@@ -20,7 +20,7 @@ func EdgeToProto(e topology.Edge) *nusav1.Edge {
 	out := &nusav1.Edge{
 		From: e.From, To: e.To, State: nusav1.EdgeState(e.State), Source: nusav1.RTTSource(e.Source),
 		Loss: e.Loss, Samples: int32(e.Samples), Method: e.Method, Error: e.Error,
-		LossOut: e.LossOut, LossBack: e.LossBack, SetAside: int32(e.SetAside), Heard: e.Heard, Doubt: e.Doubt,
+		LossOut: e.LossOut, LossBack: e.LossBack, SetAside: int32(e.SetAside), Heard: e.ReverseReachable, Doubt: e.Doubt,
 	}
 	if e.Source == topology.None {
 		return out
@@ -40,7 +40,7 @@ func EdgeFromProto(e *nusav1.Edge) topology.Edge {
 		Min: e.GetMin().AsDuration(), Jitter: e.GetJitter().AsDuration(),
 		Loss: e.GetLoss(), Samples: int(e.GetSamples()), Age: e.GetAge().AsDuration(),
 		Method: e.GetMethod(), Error: e.GetError(), Doubt: e.GetDoubt(),
-		LossOut: e.GetLossOut(), LossBack: e.GetLossBack(), SetAside: int(e.GetSetAside()), Heard: e.GetHeard(),
+		LossOut: e.GetLossOut(), LossBack: e.GetLossBack(), SetAside: int(e.GetSetAside()), ReverseReachable: e.GetHeard(),
 	}
 }
 
@@ -115,7 +115,7 @@ func MatrixPage(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixRespo
 	for i := first; i <= last; i++ {
 		for j := range names {
 			if i != j {
-				e := EdgeToProto(v.At(i, j))
+				e := EdgeToProto(v.EdgeAt(i, j))
 				out.Edges = append(out.Edges, e)
 				size += proto.Size(e)
 			}
@@ -167,7 +167,7 @@ func PathToProto(p topology.Path) *nusav1.Path {
 		Regions: p.Regions, Rtt: durationpb.New(p.RTT), Source: nusav1.RTTSource(p.Source),
 		Upper: durationpb.New(p.Upper), State: nusav1.EdgeState(p.State), Cost: durationpb.New(p.Cost.Total()),
 		CostRtt: durationpb.New(p.Cost.RTT), CostCpu: durationpb.New(p.Cost.CPU), CostQueue: durationpb.New(p.Cost.Queue),
-		NoLoad: p.NoLoad,
+		NoLoad: p.UnknownLoad,
 	}
 	for _, d := range p.Doubts {
 		out.Doubts = append(out.Doubts, d.String())

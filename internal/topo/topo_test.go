@@ -26,7 +26,7 @@ func edge(from, to string, p50 time.Duration) topology.Edge {
 // TestEdgesThereAndBack also notices a field that was forgotten.
 func TestEdgesThereAndBack(t *testing.T) {
 	e := edge("a", "b", 70*time.Millisecond)
-	e.Heard, e.Doubt, e.Error = true, "odd", 0.5
+	e.ReverseReachable, e.Doubt, e.Error = true, "odd", 0.5
 	for i, v := 0, reflect.ValueOf(e); i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
 			t.Fatalf("the test's edge has no %s", v.Type().Field(i).Name)
@@ -148,7 +148,7 @@ func TestFindings(t *testing.T) {
 		edge("a", "b", time.Millisecond), edge("a", "c", 100*time.Millisecond), edge("c", "a", 20*time.Millisecond),
 		edge("b", "c", 10*time.Millisecond), edge("d", "b", 5*time.Millisecond), cut, old,
 	}), topology.CheckOptions{})
-	r.Doubtful = topology.Found[topology.Doubtful]{Total: 3, List: []topology.Doubtful{{Edge: edge("c", "d", 1)}}}
+	r.Doubtful = topology.Findings[topology.Doubtful]{Total: 3, List: []topology.Doubtful{{Edge: edge("c", "d", 1)}}}
 	out := ReportToProto(r)
 	var kinds []string
 	for _, f := range out.GetFindings() {

@@ -21,7 +21,7 @@ const idleFor = 10 * time.Minute
 // value is ready.
 type WatchLog struct {
 	mu    sync.Mutex
-	board *topology.Board
+	board *topology.ChangeLog
 	// generation numbers the boards of a reign, for tokens.
 	generation uint64
 	used       time.Duration
@@ -56,8 +56,8 @@ func (b *WatchLog) update(v *topology.View, now time.Duration) (WatchPosition, [
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used = now
-	if b.board == nil || !b.board.Post(v) {
-		b.board = topology.NewBoard(v)
+	if b.board == nil || !b.board.Update(v) {
+		b.board = topology.NewChangeLog(v)
 		b.generation++
 	}
 	return WatchPosition{b.generation, b.board.Sequence()}, b.board.Names()
@@ -80,7 +80,7 @@ func (b *WatchLog) changesOfRow(i int, after WatchPosition) ([]topology.Edge, bo
 	if b.board == nil || b.generation != after.generation {
 		return nil, false
 	}
-	return b.board.Row(i, after.sequence), true
+	return b.board.ChangedEdges(i, after.sequence), true
 }
 
 // SendChanges sends what was posted since a place, everything if one cannot go on from

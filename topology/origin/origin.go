@@ -115,7 +115,7 @@ func Choose(r *topology.Router, c Client, origins []Origin, p Policy) (Choice, e
 	}
 	all := make([]Candidate, 0, len(origins))
 	for _, o := range origins {
-		candidate, err := judge(r, c, starts, o, p)
+		candidate, err := evaluate(r, c, starts, o, p)
 		if err != nil {
 			return Choice{}, err
 		}
@@ -207,8 +207,8 @@ func starts(r *topology.Router, c Client) ([]start, error) {
 	return all, nil
 }
 
-// judge finds the best way to one origin, or why there is none.
-func judge(r *topology.Router, c Client, starts []start, o Origin, p Policy) (Candidate, error) {
+// evaluate finds the best way to one origin, or why there is none.
+func evaluate(r *topology.Router, c Client, starts []start, o Origin, p Policy) (Candidate, error) {
 	v := r.View()
 	out := Candidate{Origin: o, Refused: true}
 	if c.Location != nil {

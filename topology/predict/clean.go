@@ -90,7 +90,7 @@ func Clean(regions int, samples []Sample, locations []*topology.Location) ([]Pai
 			pairs = append(pairs, p)
 		}
 	}
-	pairs, strays := withoutStrays(regions, settle(regions, pairs, disputed, reject))
+	pairs, strays := withoutStrays(regions, resolveDisputes(regions, pairs, disputed, reject))
 	rejected := make([]Rejection, 0, len(flaws))
 	for i, s := range samples {
 		f := flaws[i]
@@ -216,9 +216,9 @@ func merge(samples []Sample, of []int, reject func(int, Flaw)) (Pair, *dispute) 
 	return p, nil
 }
 
-// settle lets third regions decide between the directions of a pair; where
+// resolveDisputes lets third regions decide between the directions of a pair; where
 // they do not, the shorter one is believed.
-func settle(regions int, pairs []Pair, disputed []dispute, reject func(int, Flaw)) []Pair {
+func resolveDisputes(regions int, pairs []Pair, disputed []dispute, reject func(int, Flaw)) []Pair {
 	if len(disputed) == 0 {
 		return pairs
 	}

@@ -26,20 +26,20 @@ const (
 // like theirs, for among these is the nearest, and the pairs whose prediction is
 // least sure.
 func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
-	n := &next{m: m, can: can, left: make([]int, m.n), taken: make([]bool, m.n*m.n)}
+	n := &next{m: m, can: can, left: make([]int, m.n), chosen: make([]bool, m.n*m.n)}
 	copy(n.left, quota)
 	known := make([]int, m.n)
 	for _, p := range m.pairs {
 		known[p.A]++
 		known[p.B]++
-		n.taken[p.A*m.n+p.B] = true
+		n.chosen[p.A*m.n+p.B] = true
 	}
 	r := random(m.seed + uint64(len(m.pairs)) + 1)
 	var unsure int
 	score := make([]float64, m.n)
 	for i := range m.n {
 		if known[i] < enough {
-			n.take(i, n.left[i], n.shuffled(&r))
+			n.addFirst(i, n.left[i], n.shuffled(&r))
 			continue
 		}
 		share := (n.left[i] + i%unsureShare) / unsureShare // of single probes, every other region's
@@ -49,9 +49,9 @@ func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 		}
 		order := n.shuffled(&r)
 		slices.SortFunc(order, func(x, y int) int { return cmp.Or(cmp.Compare(score[x], score[y]), x-y) })
-		n.take(i, n.left[i]-share, order)
+		n.addFirst(i, n.left[i]-share, order)
 	}
-	n.takeUnsure(unsure)
+	n.addUnsure(unsure)
 	return n.probes
 }
 
@@ -59,23 +59,23 @@ type next struct {
 	m      *Model
 	can    func(a, b int) bool
 	left   []int
-	taken  []bool // a*n + b, a < b
+	chosen []bool // a*n + b, a < b
 	probes []Probe
 }
 
 // free reports whether a pair is worth a probe.
 func (n *next) free(a, b int) bool {
-	return a != b && !n.taken[min(a, b)*n.m.n+max(a, b)] && (n.can == nil || n.can(min(a, b), max(a, b)))
+	return a != b && !n.chosen[min(a, b)*n.m.n+max(a, b)] && (n.can == nil || n.can(min(a, b), max(a, b)))
 }
 
 func (n *next) add(from, to int) {
 	n.left[from]--
-	n.taken[min(from, to)*n.m.n+max(from, to)] = true
+	n.chosen[min(from, to)*n.m.n+max(from, to)] = true
 	n.probes = append(n.probes, Probe{from, to})
 }
 
-// take probes the first so many free ones of an order.
-func (n *next) take(from, count int, order []int) {
+// addFirst probes the first so many free ones of an order.
+func (n *next) addFirst(from, count int, order []int) {
 	for _, to := range order {
 		if count <= 0 {
 			return
@@ -97,8 +97,8 @@ func (n *next) shuffled(r *random) []int {
 	return order
 }
 
-// takeUnsure probes pairs by the error to expect of them, the greatest first.
-func (n *next) takeUnsure(count int) {
+// addUnsure probes pairs by the error to expect of them, the greatest first.
+func (n *next) addUnsure(count int) {
 	if count == 0 {
 		return
 	}

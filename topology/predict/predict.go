@@ -123,14 +123,14 @@ func (m *Model) RTT(i, j int) (rtt time.Duration, relErr float64) {
 		return minRTT, 0
 	}
 	if m.part[i] != m.part[j] {
-		return m.apart(i, j)
+		return m.unconnected(i, j)
 	}
 	log, sigma := m.local(min(i, j), max(i, j)) // sums the same way round
 	return duration(math.Exp(log)), min(math.Expm1(m.widen*sigma), maxError)
 }
 
-// apart is of two regions that no chain of samples connects.
-func (m *Model) apart(i, j int) (time.Duration, float64) {
+// unconnected is of two regions that no chain of samples connects.
+func (m *Model) unconnected(i, j int) (time.Duration, float64) {
 	if a, b := m.locations[i], m.locations[j]; a != nil && b != nil {
 		return topology.EstimateRTT(*a, *b), topology.EstimateError
 	}
@@ -193,9 +193,9 @@ func (m *Model) fitSpaces() {
 		all[i], all[j] = all[j], all[i]
 	}
 	best, firm := m.firmest(all, unit, r)
-	m.takeSpace(best, all, 0)
+	m.addSpace(best, all, 0)
 	for f := 1; f < len(spaces); f++ {
-		m.takeSpace(m.fitSpace(all, f, firm, unit, r), all, f)
+		m.addSpace(m.fitSpace(all, f, firm, unit, r), all, f)
 	}
 	for i := range m.n {
 		for j := range i {
@@ -237,8 +237,8 @@ func (m *Model) fitSpace(all []logged, f int, firm, unit float64, r random) *spa
 	return s
 }
 
-// takeSpace adds its map to the mean, and what it was off by on its share.
-func (m *Model) takeSpace(s *space, all []logged, f int) {
+// addSpace adds its map to the mean, and what it was off by on its share.
+func (m *Model) addSpace(s *space, all []logged, f int) {
 	heights := s.heights(nil)
 	for i := range m.n {
 		for j := i + 1; j < m.n; j++ {

@@ -33,8 +33,8 @@ type Table struct {
 	rtt    []uint32
 	relErr []float32
 	doubts []topology.Doubt
-	// taken are the medians that the table was made of, i*n + j, 0 = none.
-	taken   []uint32
+	// medians are the medians that the table was made of, i*n + j, 0 = none.
+	medians []uint32
 	count   int
 	doubted map[[2]int]bool
 }
@@ -44,7 +44,7 @@ func samplesOf(v *topology.View) (regions []topology.Region, samples []Sample) {
 	regions = v.Regions()
 	for i := range regions {
 		for j := range regions {
-			if e := v.At(i, j); i != j && e.Source == topology.Measured && e.State != topology.Unreachable {
+			if e := v.EdgeAt(i, j); i != j && e.Source == topology.Measured && e.State != topology.Unreachable {
 				samples = append(samples, Sample{From: i, To: j, RTT: milliseconds(e.P50), Min: milliseconds(e.Min)})
 			}
 		}
@@ -63,14 +63,14 @@ func NewTable(v *topology.View, seed uint64) *Table {
 	n := len(regions)
 	t := &Table{
 		n: n, names: v.Names(), number: make(map[string]int, n), rtt: make([]uint32, n*n), relErr: make([]float32, n*n),
-		taken: make([]uint32, n*n), count: len(samples), doubted: map[[2]int]bool{},
+		medians: make([]uint32, n*n), count: len(samples), doubted: map[[2]int]bool{},
 	}
 	locations := make([]*topology.Location, n)
 	for i := range regions {
 		locations[i] = regions[i].Location
 	}
 	for _, s := range samples {
-		t.taken[s.From*n+s.To] = micros(s.RTT)
+		t.medians[s.From*n+s.To] = micros(s.RTT)
 	}
 	pairs, rejected := Clean(n, samples, locations)
 	for _, r := range rejected {
@@ -125,7 +125,7 @@ func (t *Table) gap() float64 {
 	var gaps []float64
 	for i := range t.n {
 		for j := i + 1; j < t.n; j++ {
-			a, b := t.taken[i*t.n+j], t.taken[j*t.n+i]
+			a, b := t.medians[i*t.n+j], t.medians[j*t.n+i]
 			if a > 0 && b > 0 && !t.doubted[[2]int{i, j}] && !t.doubted[[2]int{j, i}] {
 				gaps = append(gaps, float64(max(a, b))/float64(min(a, b))-1)
 			}
@@ -179,10 +179,10 @@ func (t *Table) Outdated(v *topology.View) bool {
 	for i := range t.n {
 		for j := range t.n {
 			is := uint32(0)
-			if e := v.At(i, j); i != j && e.Source == topology.Measured && e.State != topology.Unreachable {
+			if e := v.EdgeAt(i, j); i != j && e.Source == topology.Measured && e.State != topology.Unreachable {
 				is = micros(milliseconds(e.P50))
 			}
-			was := t.taken[i*t.n+j]
+			was := t.medians[i*t.n+j]
 			if diff := max(was, is) - min(was, is); (was == 0) != (is == 0) || diff > max(was/10, 1000) {
 				changed++
 				if t.doubted[[2]int{i, j}] {

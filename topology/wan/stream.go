@@ -29,16 +29,16 @@ type packet struct {
 
 // line is one direction of a stream. Its fields are guarded by mu.
 type line struct {
-	mu      sync.Mutex
-	changed *sync.Cond
-	queue   []packet // on the way
-	ready   [][]byte // arrived, not yet read (incoming only)
-	held    int      // bytes of queue and ready
-	sealed  error    // nothing more may be written (outgoing only)
-	err     error    // nothing more arrives
-	timer   *time.Timer
-	timerID int // of the deadline in force
-	expired bool
+	mu       sync.Mutex
+	changed  *sync.Cond
+	queue    []packet // on the way
+	ready    [][]byte // arrived, not yet read (incoming only)
+	held     int      // bytes of queue and ready
+	writeErr error    // nothing more may be written (outgoing only)
+	err      error    // nothing more arrives
+	timer    *time.Timer
+	timerID  int // of the deadline in force
+	expired  bool
 }
 
 func newLine() *line {
@@ -95,7 +95,7 @@ func (l *line) pop(keep bool) {
 func (l *line) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.err, l.sealed = err, err
+	l.err, l.writeErr = err, err
 	l.queue, l.ready, l.held = nil, nil, 0
 	l.changed.Broadcast()
 }
@@ -177,12 +177,12 @@ func (s *stream) Write(b []byte) (int, error) {
 	defer l.mu.Unlock()
 	written := 0
 	for {
-		for l.held >= maxInFlight && l.sealed == nil && !l.expired {
+		for l.held >= maxInFlight && l.writeErr == nil && !l.expired {
 			l.changed.Wait()
 		}
 		switch {
-		case l.sealed != nil:
-			return written, l.sealed
+		case l.writeErr != nil:
+			return written, l.writeErr
 		case l.expired:
 			return written, os.ErrDeadlineExceeded
 		}
@@ -245,19 +245,19 @@ func (s *stream) forget() {
 
 // CloseWrite ends the outgoing direction after what was written.
 func (s *stream) CloseWrite() error {
-	return s.seal(io.EOF)
+	return s.endWrites(io.EOF)
 }
 
-// seal sends a last mark after what was written.
-func (s *stream) seal(mark error) error {
+// endWrites sends a last mark after what was written.
+func (s *stream) endWrites(mark error) error {
 	delay := s.half()
 	l := s.out
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if mark == io.EOF && l.sealed != nil {
-		return l.sealed
+	if mark == io.EOF && l.writeErr != nil {
+		return l.writeErr
 	}
-	l.sealed = net.ErrClosed
+	l.writeErr = net.ErrClosed
 	if l.err == nil {
 		l.push(packet{end: mark}, delay)
 	}
@@ -274,7 +274,7 @@ func (s *stream) Close() error {
 		s.in.fail(net.ErrClosed)
 		s.Conn.SetWriteDeadline(time.Now().Add(s.half() + linger))
 		close(s.closed)
-		err = s.seal(net.ErrClosed)
+		err = s.endWrites(net.ErrClosed)
 	})
 	return err
 }

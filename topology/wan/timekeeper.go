@@ -11,8 +11,8 @@ import (
 // of eight. The timekeeper therefore lets the runtime wait until shortly
 // before and naps the rest in the kernel, for all waiters in one goroutine.
 const (
-	// lastStretch is napped; longer than the runtime's lateness.
-	lastStretch = 1500 * time.Microsecond
+	// spinWindow is napped; longer than the runtime's lateness.
+	spinWindow = 1500 * time.Microsecond
 	// longestNap bounds how late an even earlier deadline is noticed.
 	longestNap = 200 * time.Microsecond
 	// lead is how much earlier sleepers are woken: until they run and have
@@ -122,11 +122,11 @@ func (k *timekeeper) run() {
 			return
 		}
 		left := time.Until(next)
-		if left <= lastStretch {
+		if left <= spinWindow {
 			nap(min(left, longestNap))
 			continue
 		}
-		timer := time.NewTimer(left - lastStretch)
+		timer := time.NewTimer(left - spinWindow)
 		select {
 		case <-timer.C:
 		case <-k.wake:
