@@ -52,7 +52,7 @@ func (l *leader) own() *nusav1.Region {
 // all is this region and those that the global tier named, by name.
 func (l *leader) all(labels map[string]string) []*nusav1.Region {
 	out := []*nusav1.Region{l.own()}
-	for _, p := range l.prober.others() {
+	for _, p := range l.prober.Others() {
 		r := &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: p.GetName(), Location: p.GetLocation(), Labels: p.GetLabels()}}
 		for _, a := range p.GetProbeAddresses() {
 			r.Servers = append(r.Servers, &nusav1.RegionalServer{ProbeAddress: a})

@@ -47,7 +47,7 @@ func (s *server) view(names ...string) (*leader, *topology.View, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	v, err := s.with(l.prober.view(), names)
+	v, err := s.with(l.prober.View(), names)
 	return l, v, err
 }
 
@@ -57,7 +57,7 @@ func (s *server) routers(names ...string) (*leader, *topology.RouterCache, error
 	if err != nil {
 		return nil, nil, err
 	}
-	r := l.prober.routers()
+	r := l.prober.Routers()
 	_, err = s.with(r.View(), names)
 	return l, r, err
 }
@@ -79,7 +79,7 @@ func (s *server) noRegion(name string, v *topology.View) error {
 // seen says whose view an answer is, and how old what that rests on may be.
 func (s *server) seen(l *leader) (by string, alone *durationpb.Duration) {
 	by = s.cfg.Region.GetName()
-	switch silent, told := s.fed.silent(); {
+	switch silent, told := s.federation.Silence(); {
 	case l.uplink.up():
 		alone = durationpb.New(0)
 	case told:
@@ -114,7 +114,7 @@ func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreaming
 		if err != nil {
 			return err
 		}
-		at, err = l.prober.watches.SendChanges(routers.View(), l.prober.now(), at, "", req.GetFrom(), func(m *nusav1.MatrixResponse) error {
+		at, err = l.prober.Watches.SendChanges(routers.View(), l.prober.Now(), at, "", req.GetFrom(), func(m *nusav1.MatrixResponse) error {
 			m.Token = ""
 			m.SeenBy, m.Alone = t.s.seen(l)
 			return stream.Send(m)
@@ -196,7 +196,7 @@ func (o originRecords) table() (*origins.Table, *durationpb.Duration, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	table, age, told := o.s.fed.originTable()
+	table, age, told := o.s.federation.Origins()
 	if !told {
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "region %q has not heard of any origin records from the global tier yet", o.s.cfg.Region.GetName())
 	}

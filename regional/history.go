@@ -139,7 +139,7 @@ func (l *leader) record(ctx context.Context) error {
 
 // measure is what the master knows now of edges, nodes and pools.
 func (l *leader) measure() []series.Sample {
-	edges, view, now := l.prober.probe.Edges(), l.s.fsm.View(), l.s.cfg.Clock()
+	edges, view, now := l.prober.Edges(), l.s.fsm.View(), l.s.cfg.Clock()
 	out := make([]series.Sample, 0, len(edges)+view.NodeCount())
 	for _, e := range edges {
 		if e.State != topology.Unknown {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -80,7 +81,7 @@ type leader struct {
 	agents *agents
 	sched  *scheduler
 	uplink *uplink
-	prober *prober
+	prober *peers.Prober
 	exprs  *exprs
 	specs  wire.SpecCache
 	watch  *groupWatches
@@ -134,11 +135,18 @@ func (s *server) leadership(ctx context.Context) error {
 	l.agents = newAgents(l)
 	l.sched = newScheduler(l)
 	l.uplink = newUplink(l)
-	l.prober = newProber(l)
+	prober, err := peers.NewProber(peers.ProberConfig{
+		Region: s.cfg.Region, Net: s.cfg.Net, Addr: s.cfg.ProbeAddr, Rate: s.cfg.ProbeRate, Keys: s.cfg.ProbeKeys,
+		LastSeen: s.responder.LastSeen, Clock: s.cfg.Clock, EdgeChanged: l.uplink.measured, Federation: s.federation, Log: l.log,
+	})
+	if err != nil {
+		return err
+	}
+	l.prober = prober
 	l.seq = newSequencer(s.quorum, s.fsm, l.sched.decide, l.committed)
 	g.Go(func() error { return l.seq.run(ctx) })
 	g.Go(func() error { return l.work(ctx, g) })
-	err := g.Wait()
+	err = g.Wait()
 	l.agents.dismiss()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -177,10 +185,10 @@ func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return l.agents.watch(ctx) })
 	g.Go(func() error { return l.agents.deliver(ctx) })
 	l.sched.begin()
-	l.prober.begin() // before the uplink, whose word is newer
 	g.Go(func() error { return l.uplink.run(ctx) })
-	g.Go(func() error { return l.prober.run(ctx) })
-	g.Go(func() error { return l.askPeers(ctx) })
+	g.Go(func() error { return l.prober.Run(ctx) })
+	poller := &peers.Poller{Prober: l.prober, Connected: l.uplink.up, Net: l.s.cfg.Net, Log: l.log}
+	g.Go(func() error { return poller.Run(ctx) })
 	g.Go(func() error { return l.s.quorum.MaintainMembers(ctx) })
 	g.Go(func() error { return l.purge(ctx) })
 	g.Go(func() error { return l.record(ctx) })

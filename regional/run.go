@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/probe"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
+	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -45,9 +46,11 @@ type server struct {
 	streams sync.WaitGroup
 
 	standing standing
-	peers    peers
+	known    *knownServers
 	history  keeper
-	fed      federation
+	// federation is what the global tier sent; copier keeps it up to date.
+	federation *peers.Federation
+	copier     *peers.Copier
 	// digesting is held by the one comparison of states at a time.
 	digesting sync.Mutex
 	// stopping is closed when streams without an end of their own must end.
@@ -67,8 +70,8 @@ func run(ctx context.Context, cfg Config) error {
 // open takes what can be refused early: the data directory and every address.
 func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	s := &server{cfg: cfg, fsm: newFSM(), standing: newStanding(), stopping: make(chan struct{}),
-		fed:     federation{clock: cfg.Clock},
-		history: keeper{why: "its file is still being opened: retry"}}
+		federation: peers.NewFederation(cfg.Clock),
+		history:    keeper{why: "its file is still being opened: retry"}}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -77,8 +80,12 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	if s.id, err = s.identity(); err != nil {
 		return nil, err
 	}
-	s.readPeers()
-	s.readFederation()
+	s.known = readKnownServers(s.dir, cfg.Logger)
+	s.copier = &peers.Copier{Federation: s.federation, Log: cfg.Logger, Leads: s.leadsConnected, Master: s.connToMaster}
+	if s.dir != nil {
+		s.copier.Path = s.dir.Path("federation")
+	}
+	s.copier.Load()
 	s.hub, s.tunnels = tunnel.NewHub(tunnel.Options{}), tunnel.NewListener(0)
 	s.masters = &masterConn{net: cfg.Net}
 	// A server that is not the master passes calls on; agents look for the
@@ -102,7 +109,7 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	}
 	if s.gossip, err = gossip.Listen(ctx, gossip.Config{
 		Net: cfg.Net, Listen: cfg.GossipAddr, Advertise: cfg.Advertise, Region: cfg.Region.GetName(),
-		Key: cfg.GossipKey, Join: slices.Concat(cfg.Join, s.peers.saved), Fast: cfg.Raft.fast(), Logger: serve.QuietAfter(ctx, cfg.Logger),
+		Key: cfg.GossipKey, Join: slices.Concat(cfg.Join, s.known.saved), Fast: cfg.Raft.fast(), Logger: serve.QuietAfter(ctx, cfg.Logger),
 	}); err != nil {
 		return nil, serve.ListenError(cfg.GossipAddr, "--gossip-addr", err)
 	}
@@ -218,7 +225,7 @@ func (s *server) run(ctx context.Context) error {
 	probes := start("probe responder", s.responder.Run)
 	calls := start("API", s.serve.Run)
 	keeps := start("history", s.keepHistory)
-	knows := start("federation", s.keepFederation)
+	copies := start("federation", s.copier.Run)
 	down := start("tunnels", func(context.Context) error { return s.serveTunnels() })
 	office := start("master", s.lead)
 	if s.cfg.Ready != nil {
@@ -235,7 +242,7 @@ func (s *server) run(ctx context.Context) error {
 	calls.stop()
 	s.streams.Wait()
 	_ = s.tunnels.Close()
-	for _, p := range []*part{knows, keeps, down, probes, watch, snapshots, group, gossips} {
+	for _, p := range []*part{copies, keeps, down, probes, watch, snapshots, group, gossips} {
 		p.stop()
 	}
 	if err := s.quorum.Close(); err != nil {

@@ -86,7 +86,9 @@ func (s *server) watch(ctx context.Context) error {
 			continue
 		case <-servers:
 			servers = s.gossip.Changed()
-			s.savePeers()
+			if err := s.known.save(s.gossip.Members(), s.addrs.Gossip); err != nil {
+				s.cfg.Logger.Warn("cannot store the region's servers", "path", s.known.path, "error", err)
+			}
 		case <-s.quorum.LeaderChanged():
 		}
 		s.standing.bump()
@@ -168,6 +170,27 @@ func (s *server) forwardTo() (*grpc.ClientConn, bool, error) {
 	}
 	conn, err := s.masters.to(address)
 	return conn, false, err
+}
+
+// connToMaster returns a connection to the master; nil when the master is unknown
+// or this server.
+func (s *server) connToMaster() *grpc.ClientConn {
+	_, address := s.master()
+	if address == "" || s.masterID() == s.id {
+		return nil
+	}
+	conn, err := s.masters.to(address)
+	if err != nil {
+		return nil
+	}
+	return conn
+}
+
+// leadsConnected reports whether this server is the master, and whether it has a
+// session with the global tier.
+func (s *server) leadsConnected() (leads, connected bool) {
+	l := s.standing.leader()
+	return l != nil, l != nil && l.uplink.up()
 }
 
 // masterConn is the connection to the present master.

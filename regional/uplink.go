@@ -306,22 +306,22 @@ func (ss *upSession) receive(ctx, tunnels context.Context, calls *errgroup.Group
 				return err
 			}
 		case *nusav1.GlobalMessage_Peers:
-			ss.u.l.s.fed.setPeers(m.Peers)
-			ss.u.l.prober.setPeers(m.Peers.GetRegions())
+			ss.u.l.s.federation.SetPeers(m.Peers)
+			ss.u.l.prober.SetPeers(m.Peers.GetRegions())
 		case *nusav1.GlobalMessage_Shapes:
 			ss.u.subscribe(m.Shapes.GetAsks())
 			ss.note(func() { ss.reportNow = true })
 		case *nusav1.GlobalMessage_Column:
-			ss.u.l.prober.setColumn(m.Column.GetEdges())
+			ss.u.l.prober.SetColumn(m.Column.GetEdges())
 		case *nusav1.GlobalMessage_Origins:
-			if err := ss.u.l.s.fed.setOrigins(m.Origins); err != nil {
+			if err := ss.u.l.s.federation.SetOrigins(m.Origins); err != nil {
 				ss.u.l.log.Warn("origin records are not taken", "error", err)
 			}
 		case *nusav1.GlobalMessage_Matrix:
-			if err := ss.u.l.prober.setCompact(m.Matrix, 0); err != nil {
+			if err := ss.u.l.prober.SetMatrix(m.Matrix); err != nil {
 				ss.u.l.log.Warn("a matrix is not taken", "error", err)
 			} else {
-				ss.u.l.s.fed.setMatrix(m.Matrix)
+				ss.u.l.s.federation.SetMatrix(m.Matrix)
 			}
 		case *nusav1.GlobalMessage_Tunnel:
 			id := m.Tunnel.GetId()

@@ -432,7 +432,7 @@ func (ss *upSession) sendLatency(now time.Time) (time.Time, error) {
 	first := ss.latencyAt.IsZero()
 	ss.latencyAt = now
 	row := &nusav1.LatencyRow{Full: first}
-	for _, e := range ss.u.l.prober.probe.Edges() {
+	for _, e := range ss.u.l.prober.Edges() {
 		was, sent := ss.edges[e.To]
 		if e.State == topology.Unknown || sent && !noticeable(was.edge, e) && now.Sub(was.at) < refreshEdge {
 			continue
@@ -443,7 +443,7 @@ func (ss *upSession) sendLatency(now time.Time) (time.Time, error) {
 	if len(row.Edges) == 0 && !first {
 		return now.Add(latencyEvery), nil
 	}
-	row.Coordinate = topo.CoordinateToProto(ss.u.l.prober.coordinate())
+	row.Coordinate = topo.CoordinateToProto(ss.u.l.prober.Coordinate())
 	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: row}})
 }
 

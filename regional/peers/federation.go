@@ -1,0 +1,166 @@
+package peers
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/origins"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// Federation holds what the global tier last sent this region about the other
+// regions. Other tiers decide these values, so they are not in the Raft log:
+// each server copies them from the master and writes them to a file. A new
+// master, or a region that starts again, continues with its copy. Safe for
+// concurrent use.
+type Federation struct {
+	clock func() time.Duration
+
+	mu sync.Mutex
+	// The messages are replaced, never written to; nil means never received.
+	peers   *nusav1.PeerRegions
+	origins *nusav1.OriginTable
+	matrix  *nusav1.CompactMatrix
+	table   *origins.Table // made of origins
+	// When the global tier last sent or confirmed each of them, on clock.
+	peersAt, originsAt, matrixAt time.Duration
+	// token is a hash of the three messages.
+	token string
+}
+
+// NewFederation returns an empty value. clock is monotonic.
+func NewFederation(clock func() time.Duration) *Federation { return &Federation{clock: clock} }
+
+// SetPeers stores the list of other regions.
+func (f *Federation) SetPeers(p *nusav1.PeerRegions) {
+	f.update(func() { f.peers, f.peersAt = p, f.clock() })
+}
+
+// SetOrigins stores the origin records. Malformed records change nothing and
+// return an error.
+func (f *Federation) SetOrigins(o *nusav1.OriginTable) error {
+	table, err := origins.NewTable(o.GetRecords())
+	if err != nil {
+		return err
+	}
+	f.update(func() { f.origins, f.table, f.originsAt = o, table, f.clock() })
+	return nil
+}
+
+// SetMatrix stores a compact matrix. The caller has checked it.
+func (f *Federation) SetMatrix(m *nusav1.CompactMatrix) {
+	f.update(func() { f.matrix, f.matrixAt = m, f.clock() })
+}
+
+// Connected notes that a session with the global tier exists. The global tier
+// sends regions and origin records when they change, so the stored ones are
+// current.
+func (f *Federation) Connected() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.peersAt, f.originsAt = f.clock(), f.clock()
+}
+
+// Silence returns the time since the global tier last sent or confirmed the
+// list of other regions; false if it never sent one.
+func (f *Federation) Silence() (time.Duration, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(0, f.clock()-f.peersAt), f.peers != nil
+}
+
+// matrixAge returns the age of the newest matrix; false if there is none.
+func (f *Federation) matrixAge() (time.Duration, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(0, f.clock()-f.matrixAt), f.matrix != nil
+}
+
+// Origins returns the origin records and their age; false if none were
+// received.
+func (f *Federation) Origins() (table *origins.Table, age time.Duration, received bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.table, f.clock() - f.originsAt, f.origins != nil
+}
+
+// update changes the messages and computes the token again.
+func (f *Federation) update(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+	h := sha256.New()
+	for _, m := range []proto.Message{f.peers, f.origins, f.matrix} {
+		raw, _ := wire.Deterministic.Marshal(m) // a message that was decoded also encodes
+		fmt.Fprintf(h, "%d ", len(raw))
+		h.Write(raw)
+	}
+	f.token = hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// Copy returns all messages with their ages. It omits the messages when have,
+// the token of the caller's copy, is equal to this one's.
+func (f *Federation) Copy(have string) *nusav1.KeptFederation {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.clock()
+	out := &nusav1.KeptFederation{Token: f.token, Peers: f.peers, Origins: f.origins, Matrix: f.matrix}
+	age := func(known bool, at time.Duration) *durationpb.Duration {
+		if !known {
+			return nil
+		}
+		return durationpb.New(now - at)
+	}
+	out.PeersAge, out.OriginsAge, out.MatrixAge = age(f.peers != nil, f.peersAt), age(f.origins != nil, f.originsAt), age(f.matrix != nil, f.matrixAt)
+	if have != "" && have == f.token {
+		out.Peers, out.Origins, out.Matrix = nil, nil, nil
+	}
+	return out
+}
+
+// adopt stores the parts of a copy that are newer than the stored ones.
+func (f *Federation) adopt(k *nusav1.KeptFederation) error {
+	now := f.clock()
+	at := func(age *durationpb.Duration) time.Duration { return now - max(age.AsDuration(), 0) }
+	newer := func(age *durationpb.Duration, have bool, was time.Duration) bool {
+		return age != nil && (!have || at(age) > was)
+	}
+	table, err := origins.NewTable(k.GetOrigins().GetRecords())
+	if err != nil {
+		return err
+	}
+	if err := topo.Expand(k.GetMatrix(), func(string, string, time.Duration, topology.State) {}); err != nil {
+		return err
+	}
+	f.update(func() {
+		same := k.GetToken() == f.token
+		if newer(k.GetPeersAge(), f.peers != nil, f.peersAt) && (same || k.Peers != nil) {
+			f.peersAt = at(k.GetPeersAge())
+			if k.Peers != nil {
+				f.peers = k.Peers
+			}
+		}
+		if newer(k.GetOriginsAge(), f.origins != nil, f.originsAt) && (same || k.Origins != nil) {
+			f.originsAt = at(k.GetOriginsAge())
+			if k.Origins != nil {
+				f.origins, f.table = k.Origins, table
+			}
+		}
+		if newer(k.GetMatrixAge(), f.matrix != nil, f.matrixAt) && (same || k.Matrix != nil) {
+			f.matrixAt = at(k.GetMatrixAge())
+			if k.Matrix != nil {
+				f.matrix = k.Matrix
+			}
+		}
+	})
+	return nil
+}

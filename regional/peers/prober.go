@@ -1,0 +1,250 @@
+package peers
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	"github.com/nusa-scheduler/nusa/probe"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// maxPeers bounds the other regions that are probed.
+const maxPeers = topo.MaxRegions
+
+// With fewRegions or more, routers are cached for routersMaxAge: to build them
+// costs more than to answer from them.
+const (
+	fewRegions    = 128
+	routersMaxAge = time.Second
+)
+
+const (
+	// staleAfter is the age from which a received edge is stale, whatever its
+	// state said. While the global tier is connected it decides what is stale,
+	// and the limit counts from its newest matrix.
+	staleAfter = 2 * time.Minute
+	// maxMatrixAge is the greatest age of that matrix: one comes every five
+	// minutes, and is at most a minute old on arrival.
+	maxMatrixAge = 7 * time.Minute
+	// globalGoneAfter is the silence after which the global tier counts as gone.
+	// Its presence is noted each copyEvery, and after islandAfter every peer is
+	// polled once within pollEvery. So the peers' rows arrive before what the
+	// global tier sent becomes stale.
+	globalGoneAfter = copyEvery + islandAfter + pollEvery + pollTimeout
+)
+
+// ProberConfig is what a Prober needs.
+type ProberConfig struct {
+	Region *nusav1.RegionDefinition
+	Net    network.Net
+	// Addr is the listen address of the probe responder; probes leave from the
+	// same host.
+	Addr string
+	// Rate bounds the probes of a second.
+	Rate int
+	Keys [][]byte
+	// LastSeen returns how long ago a probe of a region arrived here; false if none
+	// did (probe.Responder).
+	LastSeen func(region string) (time.Duration, bool)
+	// Clock is monotonic; ages count on it.
+	Clock func() time.Duration
+	// EdgeChanged is called when a measured edge changed noticeably.
+	EdgeChanged func()
+	// Federation has what earlier masters received.
+	Federation *Federation
+	Log        *slog.Logger
+}
+
+// Prober measures round trips to the other regions while this server is the
+// master, and holds what the global tier and the peers sent about them.
+type Prober struct {
+	cfg   ProberConfig
+	probe *probe.Prober
+
+	mu    sync.Mutex
+	peers []*nusav1.PeerRegion
+	// matrix holds the received edges, timed on Clock: this region's column, the
+	// rows of polled peers, and below both the compact matrix. This region's own
+	// row is added for each view.
+	matrix *topology.Matrix
+	// routers were made at routersAt.
+	routers   *topology.RouterCache
+	routersAt time.Duration
+
+	// Watches are the watches of the matrix on this server.
+	Watches topo.WatchLog
+}
+
+// NewProber returns a prober that continues with what cfg.Federation has.
+func NewProber(cfg ProberConfig) (*Prober, error) {
+	host, _, _ := net.SplitHostPort(cfg.Addr)
+	measured, err := probe.New(probe.Config{
+		Region: cfg.Region.GetName(), Net: cfg.Net, Bind: net.JoinHostPort(host, "0"),
+		Limits: probe.Limits{Budget: float64(cfg.Rate)},
+		Seed:   rand.Uint64(), Logger: cfg.Log,
+		Keys: cfg.Keys, LastSeen: cfg.LastSeen,
+		Changed: func(topology.Edge) { cfg.EdgeChanged() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := &Prober{cfg: cfg, probe: measured, matrix: topology.NewMatrix()}
+	k := cfg.Federation.Copy("")
+	p.SetPeers(k.GetPeers().GetRegions())
+	if k.GetMatrix() == nil {
+		return p, nil
+	}
+	if err := p.setMatrix(k.GetMatrix(), k.GetMatrixAge().AsDuration()); err != nil {
+		cfg.Log.Warn("the stored matrix is not used", "error", err)
+	}
+	return p, nil
+}
+
+// Run probes until ctx ends.
+func (p *Prober) Run(ctx context.Context) error { return p.probe.Run(ctx) }
+
+// SetPeers replaces the regions to probe.
+func (p *Prober) SetPeers(peers []*nusav1.PeerRegion) {
+	if len(peers) > maxPeers {
+		p.cfg.Log.Warn("too many regions, the last ones are not probed", "regions", len(peers), "max", maxPeers)
+		peers = peers[:maxPeers]
+	}
+	own := p.cfg.Region
+	all := make([]topology.Region, 0, len(peers)+1)
+	var out []probe.Peer
+	demand := map[string]float64{}
+	for _, r := range peers {
+		at := topo.CoordinateFromProto(r.GetCoordinate())
+		out = append(out, probe.Peer{Name: r.GetName(), Addresses: r.GetProbeAddresses(), Coordinate: at})
+		all = append(all, topology.Region{
+			Name: r.GetName(), Location: topo.LocationFromProto(r.GetLocation()), Labels: r.GetLabels(), Coordinate: at,
+		})
+		demand[r.GetName()] = r.GetInterest()
+	}
+	all = append(all, topology.Region{Name: own.GetName(), Location: topo.LocationFromProto(own.GetLocation()), Labels: own.GetLabels()})
+	p.mu.Lock()
+	p.peers = peers
+	p.matrix.SetRegions(all)
+	p.mu.Unlock()
+	p.probe.SetPeers(out)
+	p.probe.Prefer(demand)
+}
+
+// SetColumn stores what other regions measured to this one.
+func (p *Prober) SetColumn(edges []*nusav1.Edge) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range edges {
+		if w.GetTo() == p.name() && w.GetFrom() != w.GetTo() {
+			p.matrix.Set(topo.EdgeFromProto(w), p.Now())
+		}
+	}
+}
+
+// setRow stores what a peer measured and sent itself.
+func (p *Prober) setRow(peer string, edges []*nusav1.Edge) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range edges {
+		if w.GetFrom() == peer && w.GetTo() != peer && w.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED && topo.PlausibleEdge(w) {
+			p.matrix.Set(topo.EdgeFromProto(w), p.Now())
+		}
+	}
+}
+
+// SetMatrix stores a matrix that the global tier just sent.
+func (p *Prober) SetMatrix(m *nusav1.CompactMatrix) error { return p.setMatrix(m, 0) }
+
+// setMatrix stores the medians of the whole federation, which are age old. They
+// become edges without samples, whose every percentile is the median. They
+// replace neither this region's row and column nor newer rows of peers.
+func (p *Prober) setMatrix(m *nusav1.CompactMatrix, age time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.matrix.View(p.Now(), staleAfter, nil)
+	next := topology.NewMatrix()
+	next.SetRegions(was.Regions())
+	if err := topo.Expand(m, func(from, to string, p50 time.Duration, state topology.State) {
+		next.Set(topology.Edge{
+			From: from, To: to, State: state, Source: topology.Measured, P50: p50, P90: p50, P99: p50, Age: age,
+		}, p.Now())
+	}); err != nil {
+		return err
+	}
+	for e := range was.Edges() {
+		compact := e.Samples == 0 && e.State != topology.Unreachable // it came with a compact matrix
+		if !compact && (e.To == p.name() || e.Age < age+staleAfter) {
+			next.Set(e, p.Now())
+		}
+	}
+	p.matrix = next
+	return nil
+}
+
+// staleAge is the age from which received edges are stale now.
+func (p *Prober) staleAge() time.Duration {
+	silence, _ := p.cfg.Federation.Silence()
+	age, received := p.cfg.Federation.matrixAge()
+	if received && age <= maxMatrixAge && silence <= globalGoneAfter {
+		return age + staleAfter
+	}
+	return staleAfter
+}
+
+func (p *Prober) name() string { return p.cfg.Region.GetName() }
+
+// Now reads the clock that the matrix and its watches use.
+func (p *Prober) Now() time.Duration { return p.cfg.Clock() }
+
+// Edges returns this region's own row, as measured.
+func (p *Prober) Edges() []topology.Edge { return p.probe.Edges() }
+
+// Coordinate returns this region's network coordinate.
+func (p *Prober) Coordinate() *topology.Coordinate {
+	c := p.probe.Coordinate()
+	return &c
+}
+
+// View returns the topology as this region knows it: its own row as measured
+// now, the received edges with their ages, and the regions' locations.
+func (p *Prober) View() *topology.View {
+	own, at := p.probe.Edges(), p.Coordinate()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.Now()
+	for _, e := range own {
+		p.matrix.Set(e, now)
+	}
+	p.matrix.SetCoordinate(p.name(), at)
+	return p.matrix.View(now, p.staleAge(), nil)
+}
+
+// Routers returns the routers of the present view, or with many regions those of
+// a view at most routersMaxAge old.
+func (p *Prober) Routers() *topology.RouterCache {
+	p.mu.Lock()
+	cached, fresh := p.routers, len(p.peers) >= fewRegions && p.Now()-p.routersAt < routersMaxAge
+	p.mu.Unlock()
+	if cached != nil && fresh {
+		return cached
+	}
+	built := topology.NewRouterCache(p.View())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.routers, p.routersAt = built, p.Now()
+	return built
+}
+
+// Others returns the regions that the global tier named.
+func (p *Prober) Others() []*nusav1.PeerRegion {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.peers
+}
