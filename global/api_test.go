@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/store"
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -101,7 +101,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			err := c.call()
 			text := status.Convert(err).Message()
-			for _, p := range serve.Problems(err) {
+			for _, p := range rpcerr.Problems(err) {
 				text += "; " + p.GetField() + ": " + p.GetMessage()
 			}
 			if status.Code(err) != c.code || !strings.Contains(text, c.text) {

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/origins"
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -35,7 +33,7 @@ func apiError(err error) error {
 	var problems job.Errors
 	switch {
 	case errors.As(err, &problems):
-		return serve.Invalid(problems.Proto()...)
+		return rpcerr.Invalid(problems.Proto()...)
 	case errors.Is(err, errQueueFull):
 		return retryable(codes.ResourceExhausted, err)
 	case errors.Is(err, errTooManyRegions), errors.Is(err, origins.ErrTooMany):
@@ -54,14 +52,10 @@ func apiError(err error) error {
 }
 
 func retryable(code codes.Code, err error) error {
-	s := status.New(code, err.Error())
-	if with, detailErr := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)}); detailErr == nil {
-		s = with
-	}
-	return s.Err()
+	return rpcerr.Error{Code: code, Message: err.Error(), RetryAfter: retryAfter}.Err()
 }
 
 // invalid is INVALID_ARGUMENT for one field.
 func invalid(field, message string) error {
-	return serve.Invalid(&nusav1.Problem{Field: field, Message: message})
+	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: message})
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/reason"
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
@@ -64,10 +64,10 @@ func (e events) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamin
 		return err
 	}
 	if !eventlog.IsToken(req.GetToken()) {
-		return serve.Invalid(&nusav1.Problem{Field: "token", Message: fmt.Sprintf("%.40q is no token: take that of an event", req.GetToken())})
+		return rpcerr.Invalid(&nusav1.Problem{Field: "token", Message: fmt.Sprintf("%.40q is no token: take that of an event", req.GetToken())})
 	}
 	if own := e.s.cfg.Region.GetName(); req.GetRegion() != "" && req.GetRegion() != own {
-		return serve.Invalid(&nusav1.Problem{Field: "region", Message: "this is region " + own + "; ask a global server for others"})
+		return rpcerr.Invalid(&nusav1.Problem{Field: "region", Message: "this is region " + own + "; ask a global server for others"})
 	}
 	for next := l.events.After(req.GetToken()); ; {
 		list, after, changed := l.events.From(next)

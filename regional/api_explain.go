@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
@@ -116,7 +116,7 @@ func newestVersion(g *state.GroupView) int64 {
 // another version than is: how many instances fit, and how each node would fare.
 func (l *leader) explainElsewhere(view *state.View, req *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
 	if n := proto.Size(req.GetSpec()); n > job.MaxSize {
-		return nil, serve.Invalid(&nusav1.Problem{Field: "spec", Message: fmt.Sprintf("%d bytes, at most %d", n, job.MaxSize)})
+		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "spec", Message: fmt.Sprintf("%d bytes, at most %d", n, job.MaxSize)})
 	}
 	spec := proto.CloneOf(req.GetSpec())
 	job.Default(spec)

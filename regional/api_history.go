@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/series"
-	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -125,7 +125,7 @@ func askedOf(req *nusav1.HistoryRequest, now time.Time) (historyQuestion, error)
 	all := historyKinds[i].Fields
 	for _, f := range q.fields {
 		if !slices.Contains(all, f) {
-			return q, serve.Invalid(&nusav1.Problem{Field: "fields", Message: fmt.Sprintf("a %s has no %q, it has %s", req.GetKind(), f, strings.Join(all, ", "))})
+			return q, rpcerr.Invalid(&nusav1.Problem{Field: "fields", Message: fmt.Sprintf("a %s has no %q, it has %s", req.GetKind(), f, strings.Join(all, ", "))})
 		}
 	}
 	if len(q.fields) == 0 {

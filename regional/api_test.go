@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	"github.com/nusa-scheduler/nusa/probe"
@@ -177,7 +178,7 @@ func TestBadSubmits(t *testing.T) {
 			"key":        {spec("x", 1), strings.Repeat("k", 200), "idempotency_key"},
 		} {
 			_, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: test.spec, IdempotencyKey: test.key})
-			problems := serve.Problems(err)
+			problems := rpcerr.Problems(err)
 			if status.Code(err) != codes.InvalidArgument || len(problems) == 0 || !strings.HasPrefix(problems[0].GetField(), test.field) {
 				t.Errorf("%s: %v, problems %v", name, err, problems)
 			}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
@@ -119,7 +119,7 @@ func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream grpc.ServerStre
 		interval = req.GetInterval().AsDuration()
 	}
 	if interval < 0 || interval > maxWatchInterval {
-		return serve.Invalid(&nusav1.Problem{Field: "interval", Message: "must be 0 to 1 min"})
+		return rpcerr.Invalid(&nusav1.Problem{Field: "interval", Message: "must be 0 to 1 min"})
 	}
 	l, err := j.s.leading()
 	if err != nil {

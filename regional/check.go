@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -19,7 +19,7 @@ import (
 // spec is the caller's own, of a request that nobody else reads.
 func (l *leader) checkSpec(spec *nusav1.JobSpec) error {
 	if spec == nil {
-		return serve.Invalid(&nusav1.Problem{Field: "spec", Message: "must be set"})
+		return rpcerr.Invalid(&nusav1.Problem{Field: "spec", Message: "must be set"})
 	}
 	region := l.s.cfg.Region.GetName()
 	if name, at, found := strings.Cut(spec.GetName(), "@"); found && at == region {
@@ -37,7 +37,7 @@ func (l *leader) checkSpec(spec *nusav1.JobSpec) error {
 		wrong = placedElsewhere(spec, region)
 	}
 	if len(wrong) > 0 {
-		return serve.Invalid(wrong.Proto()...)
+		return rpcerr.Invalid(wrong.Proto()...)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -84,7 +85,7 @@ func (l *leader) readSubmit(req *nusav1.SubmitRequest) (*state.SubmitLocalJob, [
 		return nil, nil, err
 	}
 	if len(s.Key) > maxKey {
-		return nil, nil, serve.Invalid(&nusav1.Problem{Field: "idempotency_key", Message: fmt.Sprintf("longer than %d bytes", maxKey)})
+		return nil, nil, rpcerr.Invalid(&nusav1.Problem{Field: "idempotency_key", Message: fmt.Sprintf("longer than %d bytes", maxKey)})
 	}
 	name, t, err := l.specs.Get(s.Spec, l.learn)
 	if err != nil {

@@ -18,14 +18,16 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 )
 
 // Header marks a forwarded call; one that arrives marked is not passed on
 // again.
 const Header = "nusa-forwarded"
 
-// ErrNoLeader is the status of calls that nobody can answer now.
-var ErrNoLeader = status.Error(codes.Unavailable, "no leader known, retry")
+// ErrNoLeader is the status of a call while no leader is known.
+var ErrNoLeader = rpcerr.Error{Code: codes.Unavailable, Reason: rpcerr.ReasonNoLeader, Message: "no leader known, retry"}.Err()
 
 // Leader says who answers: self, or the server at the other end of conn. An
 // error, or neither, means nobody is known to lead; an error that is a gRPC
@@ -111,14 +113,19 @@ func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 	}
 }
 
-// unreached says where nobody answers: else the caller would take it for the
-// server that it has asked.
+// unreached returns the error of a call to the leader as the caller should see
+// it. When no connection could be made the error names the leader's address: the
+// caller would otherwise take it for the address it called.
 func unreached(conn *grpc.ClientConn, err error) error {
-	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "Error while dialing") {
+	if rpcerr.TransportFailure(err) != rpcerr.NotConnected {
 		return err
 	}
 	at := strings.TrimPrefix(conn.Target(), "passthrough:///")
-	return status.Errorf(codes.Unavailable, "the leader, %s, does not answer, and no other is elected yet", at)
+	return rpcerr.Error{
+		Code: codes.Unavailable, Reason: rpcerr.ReasonLeaderUnreachable,
+		Metadata: map[string]string{rpcerr.KeyAddress: at},
+		Message:  fmt.Sprintf("the leader, %s, does not answer, and no other is elected yet", at),
+	}.Err()
 }
 
 // target returns where the call goes; nil means here.

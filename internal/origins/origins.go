@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -56,7 +56,7 @@ func CanonicalRecord(rec *nusav1.OriginRecord, known func(region string) (bool, 
 		}
 	}
 	if len(problems) > 0 {
-		return nil, serve.Invalid(problems...)
+		return nil, rpcerr.Invalid(problems...)
 	}
 	out := proto.CloneOf(rec)
 	out.Revision = 0
@@ -197,7 +197,7 @@ func (t *Table) Resolve(req *nusav1.ResolveOriginRequest, router func(topology.P
 }
 
 func invalid(field string, err error) error {
-	return serve.Invalid(&nusav1.Problem{Field: field, Message: err.Error()})
+	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: err.Error()})
 }
 
 // choiceToProto is a candidate on the wire.

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -61,8 +61,8 @@ func TestCheck(t *testing.T) {
 	} {
 		_, err := CanonicalRecord(rec, known)
 		text := ""
-		for _, p := range serve.Problems(err) {
-			text += serve.ProblemText(p) + "; "
+		for _, p := range rpcerr.Problems(err) {
+			text += rpcerr.ProblemText(p) + "; "
 		}
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(text, want) {
 			t.Errorf("%v: %v %q, want %q", rec, err, text, want)

@@ -173,24 +173,6 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-func TestProblemsTravel(t *testing.T) {
-	problems := []*nusav1.Problem{
-		{Field: "groups.web.count", Line: 3, Message: "must be at most 10000"},
-		{Field: "name", Message: "must not be empty"},
-	}
-	err := serve.Invalid(problems...)
-	if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != "line 3: groups.web.count: must be at most 10000 (and 1 more)" {
-		t.Errorf("got %v", err)
-	}
-	back := serve.Problems(err)
-	if len(back) != 2 || back[0].GetLine() != 3 || back[1].GetField() != "name" {
-		t.Errorf("read back %v", back)
-	}
-	if serve.Problems(errors.New("plain")) != nil || serve.Problems(nil) != nil {
-		t.Error("problems out of nothing")
-	}
-}
-
 func TestNewLogger(t *testing.T) {
 	var b bytes.Buffer
 	l, err := serve.NewLogger("warn", "json", &b)

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -70,7 +71,7 @@ func submitResponse(resp *nusav1.SubmitResponse, err error) *nusav1.SubmitManyRe
 	s := status.Convert(err)
 	out := &nusav1.SubmitManyResponse{Response: resp, Code: int32(s.Code())}
 	if err != nil {
-		out.Error, out.Problems = s.Message(), Problems(err)
+		out.Error, out.Problems = s.Message(), rpcerr.Problems(err)
 	}
 	return out
 }

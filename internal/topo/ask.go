@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -26,7 +26,7 @@ const (
 )
 
 func invalid(field, format string, args ...any) error {
-	return serve.Invalid(&nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
+	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
 // maxListed names are named in a text.

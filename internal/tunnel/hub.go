@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -95,15 +96,16 @@ func NewHub(opts Options) *Hub {
 // must then send TunnelRequest{id} on the peer's session. Make one for each
 // session and close it with the session, which ends its tunnels.
 func (h *Hub) Conn(peer string, request func(ctx context.Context, id string) error) (*grpc.ClientConn, error) {
+	dialer := &rpcerr.Dialer{Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+		return h.dial(ctx, peer, request)
+	}}
 	return grpc.NewClient("passthrough:///"+peer,
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return h.dial(ctx, peer, request)
-		}),
+		grpc.WithContextDialer(dialer.DialContext),
 		// What carries the tunnel is protected already.
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithIdleTimeout(h.opts.Idle),
-		grpc.WithUnaryInterceptor(unaryEnded(peer)),
-		grpc.WithStreamInterceptor(streamEnded(peer)),
+		grpc.WithUnaryInterceptor(unaryEnded(peer, dialer.Err)),
+		grpc.WithStreamInterceptor(streamEnded(peer, dialer.Err)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: h.opts.Wait,

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -51,7 +51,7 @@ func errorLines(err error) []string {
 	if errors.As(err, &call) && len(call.problems) > 0 {
 		var out []string
 		for _, p := range call.problems {
-			out = append(out, serve.ProblemText(p))
+			out = append(out, rpcerr.ProblemText(p))
 		}
 		return out
 	}
@@ -95,7 +95,7 @@ func (s *settings) readable(err error) error {
 	if err == nil || !ok {
 		return err
 	}
-	e := &callError{message: advised.ReplaceAllString(plain(st.Message()), ""), problems: serve.Problems(err), cause: err}
+	e := &callError{message: advised.ReplaceAllString(plain(st.Message()), ""), problems: rpcerr.Problems(err), cause: err}
 	// An error that stands in another: keep what was said around it.
 	if st.Code() == codes.Unknown || errors.As(err, new(*exitError)) {
 		return err

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -138,7 +138,7 @@ func (f *fake) Submit(ctx context.Context, r *nusav1.SubmitRequest) (*nusav1.Sub
 	job.Default(r.GetSpec())
 	switch r.GetSpec().GetName() {
 	case "refused":
-		return nil, serve.Invalid(
+		return nil, rpcerr.Invalid(
 			&nusav1.Problem{Field: "groups.g.tasks.t.artifacts", Message: "not supported yet by driver process"},
 			&nusav1.Problem{Field: "regions.near[0].region", Message: `there is no region "mars"`})
 	case "quorum":

@@ -11,14 +11,14 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // The fake's services Topology and Origins.
 
 func noRegion(field, name string) error {
-	return serve.Invalid(&nusav1.Problem{Field: field, Message: "there is no region \"" + name + "\""})
+	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: "there is no region \"" + name + "\""})
 }
 
 type topologyServer struct {
@@ -84,7 +84,7 @@ func (f topologyServer) Nearest(_ context.Context, r *nusav1.NearestRequest) (*n
 			near.SeenBy, near.Alone = "southeastasia", lasting(0)
 			return near, nil
 		}
-		return nil, serve.Invalid(&nusav1.Problem{Field: "region", Message: "give either a region or a location"})
+		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "region", Message: "give either a region or a location"})
 	}
 	return sampleNearest(), nil
 }
@@ -137,7 +137,7 @@ func (f topologyServer) History(_ context.Context, r *nusav1.HistoryRequest) (*n
 	case r.GetKey() == "mars":
 		return nil, noRegion("key", "mars")
 	case r.GetRegion() == "" && r.GetKind() == kindEdge:
-		return nil, serve.Invalid(&nusav1.Problem{Field: "region", Message: "is needed here; there are japaneast, eastus"})
+		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "region", Message: "is needed here; there are japaneast, eastus"})
 	case r.GetKey() == "fresh":
 		return &nusav1.HistoryResponse{}, nil
 	case r.GetKind() == kindEdge && r.GetKey() != "":

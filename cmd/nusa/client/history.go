@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/series"
-	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -124,7 +124,7 @@ func (c *caller) history(req *nusav1.HistoryRequest, since time.Duration, column
 // keyGiven says of a problem with the key of a series which flag that came from:
 // nobody has typed "key".
 func (c *caller) keyGiven(kind string, err error) error {
-	problems := serve.Problems(err)
+	problems := rpcerr.Problems(err)
 	for _, p := range problems {
 		if p.GetField() != "key" {
 			return err
@@ -137,7 +137,7 @@ func (c *caller) keyGiven(kind string, err error) error {
 	if len(problems) == 0 {
 		return err
 	}
-	return serve.Refuse(status.Code(err), problems...)
+	return rpcerr.Refuse(status.Code(err), problems...)
 }
 
 // seriesText names what was asked for.

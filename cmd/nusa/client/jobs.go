@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/internal/counts"
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -152,7 +152,7 @@ type jobSource struct {
 func (f *jobSource) locate(err error) error {
 	var problems job.Errors
 	if !errors.As(err, &problems) {
-		for _, p := range serve.Problems(err) {
+		for _, p := range rpcerr.Problems(err) {
 			problems = append(problems, job.Problem{Field: p.GetField(), Message: p.GetMessage(), Reason: p.GetReason()})
 		}
 	}

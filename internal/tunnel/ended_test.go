@@ -9,9 +9,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestGone: whoever calls through a tunnel is told which end went; what the peer
-// said, and what the caller did, stays as it is.
-func TestGone(t *testing.T) {
+// TestEndedSessionNamesThePeer: the caller learns which end of the tunnel failed;
+// errors that the peer returned, and cancellation by the caller, stay as they are.
+func TestEndedSessionNamesThePeer(t *testing.T) {
+	dial := errors.New("tunnel to node n1: peer did not open the tunnel in time")
+	dialErr := func() error { return dial }
 	const ended = "the session with node n1 has ended meanwhile; `nusa node status n1` says whether it is back: retry"
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -32,15 +34,15 @@ func TestGone(t *testing.T) {
 		{t.Context(), codes.NotFound, "no connection error is known", codes.NotFound, "no connection error is known"},
 		{canceled, codes.Canceled, "context canceled", codes.Canceled, "context canceled"},
 	} {
-		got := sessionEnded(c.ctx, "node n1", status.Error(c.code, c.said))
+		got := sessionEnded(c.ctx, "node n1", dialErr, status.Error(c.code, c.said))
 		if status.Code(got) != c.as || status.Convert(got).Message() != c.want {
 			t.Errorf("%v %q: %v, want %v %q", c.code, c.said, got, c.as, c.want)
 		}
-		if again := sessionEnded(c.ctx, "region r", got); !errors.Is(again, got) && c.ctx.Err() == nil {
+		if again := sessionEnded(c.ctx, "region r", dialErr, got); !errors.Is(again, got) && c.ctx.Err() == nil {
 			t.Errorf("through a second tunnel: %v, want %v", again, got)
 		}
 	}
-	if err := sessionEnded(t.Context(), "node n1", nil); err != nil {
+	if err := sessionEnded(t.Context(), "node n1", dialErr, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,11 @@
+// Package rpcerr builds and reads the errors that travel as gRPC statuses. Code
+// that has to know why a call failed reads a typed detail here and never the
+// text of the message, which is for people.
+//
+//   - error.go: Error, a status with its details (google.rpc.ErrorInfo,
+//     google.rpc.RetryInfo, nusa.v1.Problem), in both directions
+//   - reason.go: the reasons of ErrorInfo and their metadata keys
+//   - table.go: Table, from Go errors to statuses
+//   - problem.go: statuses that say which fields of a request are wrong
+//   - transport.go: failures of the connection, which gRPC reports as text only
+package rpcerr

@@ -1,0 +1,44 @@
+package rpcerr
+
+// Domain is the ErrorInfo domain of the reasons below.
+const Domain = "nusa"
+
+// Reason names the cause of an error for programs. It travels as
+// ErrorInfo.reason and is never renamed: other versions compare it.
+type Reason string
+
+// Reasons.
+const (
+	// ReasonNoLeader: no server leads, or the called server does not know the
+	// leader yet. Retry.
+	ReasonNoLeader Reason = "NO_LEADER"
+	// ReasonLeaderUnreachable: the called server cannot connect to the leader it
+	// knows. Metadata: KeyAddress. Retry.
+	ReasonLeaderUnreachable Reason = "LEADER_UNREACHABLE"
+	// ReasonNoMaster: the region has no master, or the called server does not
+	// know it. Retry.
+	ReasonNoMaster Reason = "NO_MASTER"
+	// ReasonSessionEnded: the session through which the call travelled to a lower
+	// tier has ended. Metadata: KeyKind, KeyName. Retry.
+	ReasonSessionEnded Reason = "SESSION_ENDED"
+	// ReasonNotFound: the named object does not exist. Metadata: KeyKind, KeyName.
+	ReasonNotFound Reason = "NOT_FOUND"
+)
+
+// Metadata keys.
+const (
+	// KeyKind is the kind of the object in KeyName: KindJob and its like.
+	KeyKind = "kind"
+	// KeyName is the name or id of an object.
+	KeyName = "name"
+	// KeyAddress is the "host:port" of a server.
+	KeyAddress = "address"
+)
+
+// Kinds of objects.
+const (
+	KindJob    = "job"
+	KindAlloc  = "alloc"
+	KindNode   = "node"
+	KindRegion = "region"
+)

@@ -1,0 +1,40 @@
+package rpcerr
+
+import (
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Rule says how one Go error travels.
+type Rule struct {
+	// Target is compared by errors.Is.
+	Target error
+	Code   codes.Code
+	// Reason and RetryAfter as in Error; both may be empty.
+	Reason     Reason
+	RetryAfter time.Duration
+}
+
+// Table maps Go errors to statuses. The first rule that matches counts.
+type Table []Rule
+
+// Err returns err as a status with the text of err. Nil and errors that hold a
+// status are returned as they are; an error without a rule is INTERNAL.
+func (t Table) Err(err error) error {
+	if err == nil {
+		return nil
+	}
+	var has interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &has) {
+		return err
+	}
+	for _, r := range t {
+		if errors.Is(err, r.Target) {
+			return Error{Code: r.Code, Message: err.Error(), Reason: r.Reason, RetryAfter: r.RetryAfter}.Err()
+		}
+	}
+	return status.Error(codes.Internal, err.Error())
+}
