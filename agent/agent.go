@@ -206,7 +206,7 @@ func (r *role) pause(ctx context.Context) {
 		changed, quiet := r.engine.changed.next(), true
 		r.engine.do(ctx, func() {
 			for _, a := range r.engine.allocs {
-				quiet = quiet && reconcile.Quiet(a.act)
+				quiet = quiet && reconcile.NothingRuns(a.act)
 			}
 		})
 		if quiet && ctx.Err() == nil {

@@ -169,7 +169,7 @@ func (c *checks) take(x *checked, r health.Result) {
 		result = "failed"
 	}
 	c.metrics.checks.WithLabelValues(result).Inc()
-	if e.Tell {
+	if e.Report {
 		c.tell(x.id, state)
 	}
 	c.mu.Lock()
@@ -250,11 +250,11 @@ func (e *engine) told(id driver.ID, s health.State) {
 		switch s.Phase {
 		case health.Healthy:
 			d.State = nusav1.AllocState_ALLOC_STATE_RUNNING
-			message = fmt.Sprintf("after %s: %s", s.Since.Sub(d.GetStarted().AsTime()).Round(time.Millisecond), s.Words(k.Policy))
+			message = fmt.Sprintf("after %s: %s", s.Since.Sub(d.GetStarted().AsTime()).Round(time.Millisecond), s.Describe(k.Policy))
 		case health.Unhealthy:
-			message = health.Why(k.Policy, t.Health, s)
+			message = health.UnhealthyReason(k.Policy, t.Health, s)
 		}
-		a.setTask(id.Task, t.Check(s.Phase, message))
+		a.setTask(id.Task, t.WithHealth(s.Phase, message))
 		noteEvent(d, s.Since, s.Phase.String(), message)
 		e.log.Info("task is "+s.Phase.String(), "run", id, "message", message)
 	})

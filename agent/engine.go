@@ -310,7 +310,7 @@ func (e *engine) carryOut(do reconcile.Action) {
 		e.start(a, do)
 	case reconcile.Close:
 		a.act.Closing = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message}
-	case reconcile.Halt:
+	case reconcile.StopRun:
 		e.halt(a, do)
 	case reconcile.End:
 		a.act.End = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message}
@@ -449,7 +449,7 @@ func (e *engine) over(a *alloc, name string, end reconcile.TaskActual) {
 	e.checks.end(driver.ID{Alloc: a.alloc.ID, Task: name, Run: end.Run})
 	shown := end.Finished
 	end.Finished = e.line.of(shown)
-	end = t.Over(end)
+	end = t.Finish(end)
 	a.setTask(name, end)
 	end.Finished = shown
 	d := a.detail(name)

@@ -28,7 +28,7 @@ const (
 // halt stops a run; its end is reported by who follows it.
 func (e *engine) halt(a *alloc, do reconcile.Action) {
 	t := a.act.Tasks[do.Task]
-	a.setTask(do.Task, t.Halted())
+	a.setTask(do.Task, t.Stopping())
 	message := fmt.Sprintf("within %s", do.Grace)
 	if do.Reason != reconcile.ReasonUnhealthy { // that was said before
 		message += ": " + do.Message
@@ -41,7 +41,7 @@ func (e *engine) halt(a *alloc, do reconcile.Action) {
 	case drv == nil: // it was there before the agent's restart
 		e.over(a, do.Task, reconcile.TaskActual{Phase: reconcile.Ended, Run: do.Run, Finished: time.Now(), ExitCode: -1,
 			Reason: reconcile.ReasonUnsupported, Message: noDriver(a.tasks[do.Task].driver)})
-	case t.Doubt:
+	case t.StartUncertain:
 		e.tasks.Go(func() error {
 			e.stopUnknown(a, drv, id, do.Grace, reconcile.TaskActual{Reason: reconcile.StoppedByAgent, Message: "it did not begin"})
 			return nil

@@ -50,7 +50,7 @@ func (e *engine) settle() time.Time {
 // time may have changed something.
 func (e *engine) input() (in reconcile.Input, whole bool) {
 	now, state := e.line.now(), e.lease.At(e.clock())
-	g := governing{true, lease.Judge(lease.Stop, state), e.host.Leaving, e.host.Pausing}
+	g := governing{true, lease.Evaluate(lease.Stop, state), e.host.Leaving, e.host.Pausing}
 	whole = g != e.governed || !e.wake.IsZero() && !now.Before(e.wake)
 	e.governed = g
 	var part []string
@@ -78,7 +78,7 @@ func (e *engine) input() (in reconcile.Input, whole bool) {
 		}
 	}
 	if fresh {
-		in.Host.NoRoom = e.noRoom()
+		in.Host.DiskProblem = e.noRoom()
 	}
 	if len(ports) > 0 {
 		in.Host.PortsInUse = e.portsInUse(ports)

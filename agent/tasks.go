@@ -38,8 +38,8 @@ func (e *engine) start(a *alloc, do reconcile.Action) {
 	task := a.task(do.Task)
 	// A driver may have kept nothing of a run that did not start.
 	trace := t.Reason != reconcile.ReasonStartFailed
-	doubt := t.Doubt
-	t = t.Begin(task, do.Run)
+	doubt := t.StartUncertain
+	t = t.Started(task, do.Run)
 	if do.Restart {
 		at := e.line.now()
 		t.Restarts = append(reconcile.Recent(task.Restart, t.Restarts, at), at)
@@ -242,7 +242,7 @@ func (e *engine) recovered(r *onRecord, asked bool) {
 	case asked && t.Run == 0:
 		// An agent may have died after it began the first run and before that was
 		// on record.
-		t.Run, t.Doubt = 1, true
+		t.Run, t.StartUncertain = 1, true
 		r.alloc.setTask(r.id.Task, t)
 		return
 	default:
@@ -278,7 +278,7 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 	to, ok := a.tasks[do.Task]
 	drv := e.drivers[to.driver]
 	if !ok || drv == nil {
-		end := t.Over(reconcile.TaskActual{Phase: reconcile.Ended, Run: t.Run, Finished: e.line.now(), ExitCode: -1,
+		end := t.Finish(reconcile.TaskActual{Phase: reconcile.Ended, Run: t.Run, Finished: e.line.now(), ExitCode: -1,
 			Reason: reconcile.ReasonUnsupported, Message: noDriver(to.driver)})
 		a.setTask(do.Task, end)
 		return
@@ -288,7 +288,7 @@ func (e *engine) adopt(a *alloc, do reconcile.Action) {
 	delete(e.answers, id)
 	switch {
 	case errors.Is(err, driver.ErrNotFound):
-		t.Phase, t.Doubt = reconcile.Waiting, true // not begun, so far
+		t.Phase, t.StartUncertain = reconcile.Waiting, true // not begun, so far
 		a.setTask(do.Task, t)
 	case errors.Is(err, driver.ErrContract): // as for who follows a run
 		t.Phase = reconcile.Launching
@@ -357,7 +357,7 @@ func (e *engine) adoptLater(a *alloc, t reconcile.TaskActual, drv driver.Driver,
 func (e *engine) resume(a *alloc, do reconcile.Action) {
 	e.log.Info("runs anew", "alloc", do.Alloc, "task", do.Task, "run", do.Run+1)
 	t := a.act.Tasks[do.Task]
-	a.setTask(do.Task, reconcile.TaskActual{Phase: reconcile.Waiting, Run: do.Run + 1, Restarts: t.Restarts, Vain: max(0, t.Vain-1)})
+	a.setTask(do.Task, reconcile.TaskActual{Phase: reconcile.Waiting, Run: do.Run + 1, Restarts: t.Restarts, RunsSinceHealthy: max(0, t.RunsSinceHealthy-1)})
 	a.act.Started = time.Time{} // max_runtime is not of the time in between
 	noteEvent(a.detail(do.Task), time.Now(), "restarting", "it was stopped together with the agent")
 }

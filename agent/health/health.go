@@ -1,6 +1,3 @@
-// Package health says what the results of a task's checks mean: from when on it
-// is healthy, when no longer, when to look again and what is worth telling. It
-// is pure: a step per result, with the clock and the luck as arguments.
 package health
 
 import (
@@ -12,47 +9,47 @@ import (
 
 // Bounds.
 const (
-	// MaxMessage bounds what a check may say, in bytes.
+	// MaxMessage bounds the message of a check, in bytes.
 	MaxMessage = 256
-	// fastest is the least pause between two checks of a task that is not
+	// minPause is the shortest pause between two checks of a task that is not
 	// healthy yet.
-	fastest = 100 * time.Millisecond
-	// patience of a first wait: the pause grows with what was waited already,
-	// by one part in so many. So a task is seen healthy at most a quarter later
-	// than it is, and half a minute takes 25 checks.
-	patience = 4
-	// tellEvery is how often results without a change of phase are told, at
-	// most: each goes through the log of the region.
-	tellEvery = 5 * time.Second
-	// quiet is how long a new run may take to become healthy without a word
-	// about the checks that failed before: most take less.
-	quiet = time.Second
-	// lateAfter is what may pass between due and begin without being told, in
-	// any case; with long intervals half of one.
+	minPause = 100 * time.Millisecond
+	// waitDivisor sets the pause before a task's first healthy check: the time since
+	// the run's start divided by waitDivisor. So a task is seen healthy at most a
+	// quarter later than it becomes healthy, and half a minute takes 25 checks.
+	waitDivisor = 4
+	// reportEvery is the shortest time between two reports without a change of phase:
+	// each report goes through the region's log.
+	reportEvery = 5 * time.Second
+	// firstReportAfter is how long a new run may fail its checks before that is
+	// reported. Most runs become healthy earlier.
+	firstReportAfter = time.Second
+	// lateAfter is the delay of a check that is not reported as late. With long
+	// intervals it is half an interval.
 	lateAfter = time.Second
 )
 
 // Policy is a check as ordered.
 type Policy struct {
-	// What is checked, for messages: "http :20001/healthz".
+	// What names the checked target in messages: "http :20001/healthz".
 	What string
-	// Interval between two checks of a healthy task, Timeout of one, and the
-	// Deadline of a run to become healthy. All positive.
+	// Interval between two checks of a healthy task, Timeout of one check, and the
+	// Deadline for a new run to become healthy. All are positive.
 	Interval, Timeout, Deadline time.Duration
-	// Failures in a row that make a healthy task unhealthy, at least 1.
+	// Failures in a row make a healthy task unhealthy. At least 1.
 	Failures int
 }
 
-// Phase of a run. It only advances: an unhealthy run is replaced.
+// Phase of a run. It only advances: the agent replaces an unhealthy run.
 type Phase int
 
 // The phases.
 const (
 	// Waiting: no check has passed yet.
 	Waiting Phase = iota
-	// Healthy: one has, and not so many have failed in a row since.
+	// Healthy: a check has passed, and too few failed in a row since then.
 	Healthy
-	// Unhealthy: too many failed, or none passed in time.
+	// Unhealthy: too many checks failed in a row, or none passed before the deadline.
 	Unhealthy
 )
 
@@ -63,65 +60,64 @@ func (p Phase) String() string { return phaseNames[p] }
 
 // Result of one check.
 type Result struct {
-	// Began is when.
+	// Began is the time at which the check began.
 	Began time.Time
 	OK    bool
-	// Message is what it saw, made by Clean.
+	// Message describes what the check saw. Clean has made it printable.
 	Message string
-	// Late is how long after it was due it began: the agent was busy.
+	// Late is the time between the check's due time and its begin: the agent was busy.
 	Late time.Duration
-	// Overslept is by how much the prober missed the end of the time-out: as
-	// long as that it was not running itself, and the answer may have been
-	// there all the time.
+	// Overslept is how much later than the time-out the prober noticed it. The prober
+	// itself did not run for that long, so the answer may have been there in time.
 	Overslept time.Duration
 }
 
 // State of a run's checks.
 type State struct {
 	Phase Phase
-	// Since when it is in that phase.
+	// Since is the time of the last change of phase.
 	Since time.Time
-	// Last is the latest result that counted, or was late; zero before.
+	// Last is the latest result. Zero before the first one.
 	Last Result
 	// Failed in a row.
 	Failed int
 
-	begun time.Time // what the deadline counts from
-	told  time.Time // when something was told
-	news  bool      // since then
+	begun        time.Time // of the deadline
+	lastReported time.Time
+	unreported   bool // a result since lastReported differs from the one before it
 }
 
-// Effect is what to do after a result.
+// Effect of a result.
 type Effect struct {
-	// Next check in so long; 0 = none.
+	// Next is the time until the next check. 0: no further check.
 	Next time.Duration
-	// Changed: the phase has.
+	// Changed: the phase has changed.
 	Changed bool
-	// Tell the state to whom it concerns.
-	Tell bool
+	// Report: the state must be reported.
+	Report bool
 }
 
-// Begin is the state of a run that has just begun. Its first check is due at
-// once.
+// Begin returns the state of a run that has just begun. Its first check is due now.
 func Begin(now time.Time) State {
-	return State{Since: now, begun: now, told: now.Add(quiet - tellEvery)}
+	return State{Since: now, begun: now, lastReported: now.Add(firstReportAfter - reportEvery)}
 }
 
-// Resume goes on with a run that was healthy, or not yet, before the agent was
-// restarted: what it did meanwhile is not known, so nothing of it counts. first
-// is when to check; luck is of 0..1 and spreads that over the interval.
-func Resume(p Policy, phase Phase, since, now time.Time, luck float64) (s State, first time.Duration) {
+// Resume returns the state of a run that began before the agent's restart, with its
+// recorded phase. Earlier failures do not count, because the time without an agent
+// is unknown. first is the time until the first check; random, within 0..1, spreads
+// the first checks of healthy runs over the interval.
+func Resume(p Policy, phase Phase, since, now time.Time, random float64) (s State, first time.Duration) {
 	s = Begin(now)
 	if phase != Healthy {
 		return s, 0
 	}
 	s.Phase, s.Since = Healthy, since
-	return s, time.Duration(luck * float64(p.Interval))
+	return s, time.Duration(random * float64(p.Interval))
 }
 
-// Step takes a result. luck is of 0..1: pauses vary by it, so that tasks that
-// began together are not checked together for ever.
-func Step(p Policy, s State, r Result, now time.Time, luck float64) (State, Effect) {
+// Step returns the state after a result. random, within 0..1, varies the pauses, so
+// that tasks that began together are not checked together for ever.
+func Step(p Policy, s State, r Result, now time.Time, random float64) (State, Effect) {
 	if s.Phase == Unhealthy {
 		return s, Effect{}
 	}
@@ -132,7 +128,7 @@ func Step(p Policy, s State, r Result, now time.Time, luck float64) (State, Effe
 		s.Failed = 0
 		s.Phase = Healthy
 	case Missed(p, r):
-		// It says more about the agent than about the task.
+		// The agent was too slow. The result says nothing about the task.
 	default:
 		s.Failed++
 		if s.Phase == Waiting && now.Sub(s.begun) >= p.Deadline || s.Phase == Healthy && s.Failed >= p.Failures {
@@ -143,61 +139,61 @@ func Step(p Policy, s State, r Result, now time.Time, luck float64) (State, Effe
 	if e.Changed {
 		s.Since = now
 	}
-	s.news = s.news || r.OK != was.Last.OK || !r.OK && r.Message != was.Last.Message || Late(p, r) != Late(p, was.Last)
-	if e.Changed || s.news && now.Sub(s.told) >= tellEvery {
-		e.Tell, s.told, s.news = true, now, false
+	s.unreported = s.unreported || r.OK != was.Last.OK || !r.OK && r.Message != was.Last.Message || Late(p, r) != Late(p, was.Last)
+	if e.Changed || s.unreported && now.Sub(s.lastReported) >= reportEvery {
+		e.Report, s.lastReported, s.unreported = true, now, false
 	}
-	e.Next = s.next(p, now, luck)
+	e.Next = s.next(p, now, random)
 	return s, e
 }
 
-// next is when to check again.
-func (s State) next(p Policy, now time.Time, luck float64) time.Duration {
+// next returns the time until the next check.
+func (s State) next(p Policy, now time.Time, random float64) time.Duration {
 	wait := p.Interval
 	switch s.Phase {
 	case Unhealthy:
 		return 0
 	case Waiting:
-		wait = min(max(now.Sub(s.begun)/patience, fastest), p.Interval)
+		wait = min(max(now.Sub(s.begun)/waitDivisor, minPause), p.Interval)
 	}
-	wait = time.Duration(float64(wait) * (0.9 + 0.2*luck))
+	wait = time.Duration(float64(wait) * (0.9 + 0.2*random))
 	if left := s.begun.Add(p.Deadline).Sub(now); s.Phase == Waiting && left < wait {
-		wait = max(left, fastest) // the check that decides
+		wait = max(left, minPause) // the check at the deadline decides
 	}
 	return wait
 }
 
-// Missed says that a check ran out of time while the prober itself was not
-// running for a good part of it.
-func Missed(p Policy, r Result) bool { return !r.OK && r.Overslept > p.Timeout/4+fastest }
+// Missed says that a check timed out while the prober itself did not run for a large
+// part of the time.
+func Missed(p Policy, r Result) bool { return !r.OK && r.Overslept > p.Timeout/4+minPause }
 
-// Late says that a check began noteworthily late, or was missed.
+// Late says that a check began too late, or was missed.
 func Late(p Policy, r Result) bool { return r.Late > max(lateAfter, p.Interval/2) || Missed(p, r) }
 
-// Words are what the latest check saw, and of what: "http :20001/: status 503".
-func (s State) Words(p Policy) string {
+// Describe returns the target and what the latest check saw: "http :20001/: status 503".
+func (s State) Describe(p Policy) string {
 	if s.Last.Message == "" {
 		return p.What
 	}
 	return p.What + ": " + s.Last.Message
 }
 
-// Why a run is unhealthy, as the continuation of "it …".
-func Why(p Policy, before Phase, s State) string {
-	words := s.Words(p)
+// UnhealthyReason says why a run is unhealthy, as the continuation of "it …".
+func UnhealthyReason(p Policy, before Phase, s State) string {
+	seen := s.Describe(p)
 	switch {
 	case before == Waiting:
-		return fmt.Sprintf("was not healthy within %s: %s", p.Deadline, words)
+		return fmt.Sprintf("was not healthy within %s: %s", p.Deadline, seen)
 	case p.Failures == 1:
-		return "failed its check: " + words
+		return "failed its check: " + seen
 	}
-	return fmt.Sprintf("failed its check %d times in a row: %s", s.Failed, words)
+	return fmt.Sprintf("failed its check %d times in a row: %s", s.Failed, seen)
 }
 
-// Clean makes what a check saw fit for people: printable, on one line, at most
+// Clean returns a check's message in printable form, on one line, with at most
 // MaxMessage bytes.
 func Clean(s string) string {
-	// Each rune of the result is of at least one byte of the source.
+	// Each rune of the result comes from at least one byte of the source.
 	if cut := 4 * MaxMessage; len(s) > cut {
 		s = s[:cut]
 	}

@@ -17,9 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the goldens")
 
-// TestGoldens runs the scripts in testdata. A line tells what a check saw, and
-// is followed, after "> ", by what comes of it. Time goes on by itself to when
-// the next check is due.
+// TestGoldens runs the scripts in testdata. A line is the result of a check. The
+// lines after it, with "> ", are the effects. The time advances to the next check.
 func TestGoldens(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -31,13 +30,13 @@ func TestGoldens(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := play(t, string(text))
+			got := runScript(t, string(text))
 			if *update {
 				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			} else if got != string(text) {
-				t.Errorf("now it is\n%s", got)
+				t.Errorf("the script now gives\n%s", got)
 			}
 		})
 	}
@@ -53,7 +52,7 @@ type script struct {
 	due time.Time
 }
 
-func play(t *testing.T, text string) string {
+func runScript(t *testing.T, text string) string {
 	w := &script{t: t, now: epoch, p: Policy{What: "tcp :80", Interval: 10 * time.Second, Timeout: 2 * time.Second, Deadline: time.Minute, Failures: 3}}
 	var out strings.Builder
 	for line := range strings.Lines(text) {
@@ -79,7 +78,7 @@ func (w *script) duration(s string) time.Duration {
 	return d
 }
 
-// line is one of "policy interval=10s …", "begin", "resume healthy luck=0.5",
+// line is one of "policy interval=10s …", "begin", "resume healthy random=0.5",
 // and, with times=N for several alike, "pass words…", "fail words…",
 // "late 12s fail words…", "overslept 3s fail words…".
 func (w *script) line(f []string) string {
@@ -151,11 +150,11 @@ func (w *script) result(r Result) string {
 	if Late(w.p, r) {
 		out += ", late"
 	}
-	if e.Tell {
-		out += ", tell " + s.Words(w.p)
+	if e.Report {
+		out += ", report " + s.Describe(w.p)
 	}
 	if e.Changed && s.Phase == Unhealthy {
-		out += "\n> it " + Why(w.p, before, s)
+		out += "\n> it " + UnhealthyReason(w.p, before, s)
 	}
 	if e.Next > 0 {
 		out += "; again in " + e.Next.Round(time.Millisecond).String()
@@ -163,20 +162,21 @@ func (w *script) result(r Result) string {
 	return out + "\n"
 }
 
-// TestAnyHistory holds every step against the rules, told by counting.
-func TestAnyHistory(t *testing.T) {
+// TestPhaseFollowsCountedResults compares every step of random histories with the
+// rules, by counting.
+func TestPhaseFollowsCountedResults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := Policy{What: "x", Interval: time.Duration(rapid.IntRange(1000, 20_000).Draw(rt, "interval")) * time.Millisecond,
 			Timeout: time.Second, Deadline: time.Duration(rapid.IntRange(1, 60).Draw(rt, "deadline")) * time.Second,
 			Failures: rapid.IntRange(1, 4).Draw(rt, "failures")}
 		now := epoch
-		s, begun, passed, row, told := Begin(now), now, false, 0, 0
+		s, begun, passed, row, reports := Begin(now), now, false, 0, 0
 		for range rapid.IntRange(1, 80).Draw(rt, "results") {
 			r := Result{Began: now, OK: rapid.Bool().Draw(rt, "ok"), Message: rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "message"),
 				Overslept: time.Duration(rapid.SampledFrom([]int{0, 0, 0, 5}).Draw(rt, "overslept")) * time.Second}
 			was := s.Phase
 			var e Effect
-			s, e = Step(p, s, r, now, rapid.Float64Range(0, 1).Draw(rt, "luck"))
+			s, e = Step(p, s, r, now, rapid.Float64Range(0, 1).Draw(rt, "random"))
 			missed := !r.OK && r.Overslept > 0
 			switch {
 			case r.OK:
@@ -193,11 +193,11 @@ func TestAnyHistory(t *testing.T) {
 			case passed:
 				want = Healthy
 			}
-			if s.Phase != want || e.Changed != (was != want) || e.Changed && !e.Tell {
+			if s.Phase != want || e.Changed != (was != want) || e.Changed && !e.Report {
 				rt.Fatalf("%+v gave %s after %s, want %s: %+v", r, s.Phase, was, want, e)
 			}
-			if e.Tell && !e.Changed {
-				told++
+			if e.Report && !e.Changed {
+				reports++
 			}
 			if s.Phase == Unhealthy {
 				if e.Next != 0 {
@@ -205,22 +205,23 @@ func TestAnyHistory(t *testing.T) {
 				}
 				break
 			}
-			if e.Next < fastest*9/10 || e.Next > p.Interval*11/10 || s.Phase == Healthy && e.Next < p.Interval*9/10 {
+			if e.Next < minPause*9/10 || e.Next > p.Interval*11/10 || s.Phase == Healthy && e.Next < p.Interval*9/10 {
 				rt.Fatalf("next in %s, the interval is %s", e.Next, p.Interval)
 			}
-			if s.Phase == Waiting && now.Before(begun.Add(p.Deadline)) && now.Add(e.Next).After(begun.Add(p.Deadline+fastest)) {
+			if s.Phase == Waiting && now.Before(begun.Add(p.Deadline)) && now.Add(e.Next).After(begun.Add(p.Deadline+minPause)) {
 				rt.Fatalf("at %s the next check comes in %s, after the deadline", now.Sub(begun), e.Next)
 			}
 			now = now.Add(e.Next)
 		}
-		if most := int(now.Sub(begun)/tellEvery) + 1; told > most {
-			rt.Fatalf("told %d times in %s", told, now.Sub(begun))
+		if most := int(now.Sub(begun)/reportEvery) + 1; reports > most {
+			rt.Fatalf("reported %d times in %s", reports, now.Sub(begun))
 		}
 	})
 }
 
-// TestClean: whatever a check says is printable, on one line, and short.
-func TestClean(t *testing.T) {
+// TestMessageIsPrintableAndBounded: Clean returns one printable line of at most
+// MaxMessage bytes for every input.
+func TestMessageIsPrintableAndBounded(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                                 "",
 		" status 503:\r\n\tno  database\n": "status 503: no database",

@@ -1,14 +1,11 @@
-// Package lease decides what may still run when the master is silent: the
-// arithmetic of a lease that its holder counts from sending the request, and
-// each group's choice for its end.
 package lease
 
 import "time"
 
-// Reason is why something may not run; the wire's name without REASON_.
+// Reason why a task may not run: the protocol's name in lower case without REASON_.
 type Reason string
 
-// ReasonExpired: the lease ran out and the group wants no work without one.
+// ReasonExpired: the lease expired and the group does not run without a lease.
 const ReasonExpired Reason = "lease_expired"
 
 // Policy is disconnect.node.running of a group.
@@ -21,15 +18,14 @@ const (
 	Stop
 )
 
-// maxUnanswered bounds the requests that are remembered; an older one whose
-// grant still comes is ignored.
-const maxUnanswered = 8
+// maxPending bounds the remembered requests. A grant of an older one is ignored.
+const maxPending = 8
 
-// Holder keeps the lease of one node. Times are readings of a clock that runs
-// through suspend. Not safe for concurrent use.
+// Holder holds the lease of one node. Times are readings of a clock that keeps
+// running while the host is suspended. Not safe for concurrent use.
 type Holder struct {
 	id       uint64
-	sent     [maxUnanswered]request
+	sent     [maxPending]request
 	held     bool
 	deadline time.Duration
 	duration time.Duration
@@ -40,18 +36,18 @@ type request struct {
 	at time.Duration
 }
 
-// Request notes that a request is being sent now and returns its id, from 1.
+// Request records that a request is sent now and returns its id, from 1.
 func (h *Holder) Request(now time.Duration) uint64 {
 	h.id++
-	h.sent[h.id%maxUnanswered] = request{h.id, now}
+	h.sent[h.id%maxPending] = request{h.id, now}
 	return h.id
 }
 
-// Granted notes the answer to a request. The lease is counted from the sending
-// of the request, so it ends here before it ends at the grantor; it never moves
-// back. False: no such request is remembered, nothing changed.
+// Granted records the answer to a request. The lease counts from the sending of
+// the request, so it ends on the node before it ends at the master. The deadline
+// never moves back. False: the request is not remembered and nothing changed.
 func (h *Holder) Granted(id uint64, duration time.Duration) bool {
-	r := h.sent[id%maxUnanswered]
+	r := h.sent[id%maxPending]
 	if id == 0 || r.id != id || duration <= 0 {
 		return false
 	}
@@ -61,21 +57,21 @@ func (h *Holder) Granted(id uint64, duration time.Duration) bool {
 	return true
 }
 
-// State is the lease as seen at a time.
+// State of the lease at one time.
 type State struct {
 	// Held is false until the first grant in the life of this process.
 	Held bool
-	// Deadline on the clock; Left is what remains of it, ≤ 0 = expired.
+	// Deadline on the clock. Left is the time until it; ≤ 0 means expired.
 	Deadline, Left time.Duration
 }
 
-// At is the state now.
+// At returns the state at a time.
 func (h *Holder) At(now time.Duration) State {
 	return State{Held: h.held, Deadline: h.deadline, Left: h.deadline - now}
 }
 
-// Renewal is how long to wait between two requests: a third of the lease, so
-// that two may be lost. Without a grant yet: the fallback.
+// Renewal returns the pause between two requests: a third of the lease, so that two
+// may be lost. Before the first grant it is the fallback.
 func (h *Holder) Renewal(fallback time.Duration) time.Duration {
 	if !h.held {
 		return fallback
@@ -83,19 +79,19 @@ func (h *Holder) Renewal(fallback time.Duration) time.Duration {
 	return h.duration / 3
 }
 
-// Verdict says what a group's allocations may do.
+// Verdict says what the allocations of a group may do.
 type Verdict struct {
 	// MayStart new runs.
 	MayStart bool
-	// MustStop what runs.
+	// MustStop the running tasks.
 	MustStop bool
 	Reason   Reason
 }
 
-// Judge applies a policy. Without any lease yet — the agent has just started —
-// running tasks are left to their supervisors, which know the deadline, and
-// nothing bound to a lease is started.
-func Judge(p Policy, s State) Verdict {
+// Evaluate applies a policy to the lease. While the agent that has just started
+// holds no lease, nothing that needs one is started, and running tasks are left to
+// their supervisors, which know the deadline.
+func Evaluate(p Policy, s State) Verdict {
 	switch {
 	case p == Keep:
 		return Verdict{MayStart: true}

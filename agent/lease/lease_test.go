@@ -7,7 +7,7 @@ import (
 
 const s = time.Second
 
-func TestHolder(t *testing.T) {
+func TestLeaseCountsFromItsRequest(t *testing.T) {
 	var h Holder
 	if st := h.At(5 * s); st.Held || h.Renewal(4*s) != 4*s {
 		t.Fatalf("new: %+v, renewal %s", st, h.Renewal(4*s))
@@ -30,7 +30,7 @@ func TestHolder(t *testing.T) {
 	if h.Granted(second, 0) || h.Granted(second, -s) {
 		t.Error("a lease of no length counts")
 	}
-	for range maxUnanswered {
+	for range maxPending {
 		h.Request(30 * s)
 	}
 	if h.Granted(second, 100*s) {
@@ -38,7 +38,7 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestLeaseDecidesWhatMayRun(t *testing.T) {
 	none, good, over := State{}, State{Held: true, Left: s}, State{Held: true, Left: 0}
 	for _, c := range []struct {
 		name        string
@@ -53,7 +53,7 @@ func TestJudge(t *testing.T) {
 		{"stop, held", Stop, good, true, false},
 		{"stop, expired", Stop, over, false, true},
 	} {
-		v := Judge(c.policy, c.state)
+		v := Evaluate(c.policy, c.state)
 		if v.MayStart != c.start || v.MustStop != c.stop || (v.Reason == "") != c.start {
 			t.Errorf("%s: %+v", c.name, v)
 		}

@@ -6,40 +6,40 @@ import (
 	"slices"
 )
 
-// Ask is what an allocation needs of the host.
+// Ask holds what an allocation needs of the host.
 type Ask struct {
 	CPUMilli, MemoryBytes, DiskBytes int64
 	GPUMilli                         int64
 	Ports                            []int    // host ports
 	Drivers                          []string // names
-	// Unsupported names the first field that no driver of it can honour; "".
+	// Unsupported describes the first field that this agent cannot honour. "": none.
 	Unsupported string
-	// UnsupportedReason is why; "" = ReasonUnsupported.
+	// UnsupportedReason is the reason of Unsupported. "": ReasonUnsupported.
 	UnsupportedReason Reason
 }
 
-// Host is what an agent knows of itself when it accepts or declines.
+// Host is the node's state that a decision to accept or decline depends on.
 type Host struct {
 	CPUMilli, MemoryBytes, DiskBytes, GPUMilli int64
 	// Quota bounds allocations at a time; 0 = unlimited.
 	Quota int
 	// MaxStarting bounds allocations that start at a time.
 	MaxStarting int
-	// Drivers: name → "" when healthy, or what ails it. Absent = missing.
+	// Drivers: name → "" for a healthy driver, or the problem of an unhealthy one.
 	Drivers map[string]string
-	// PortsInUse are host ports that somebody else has open, among those asked.
+	// PortsInUse are the asked host ports that another program has open.
 	PortsInUse map[int]bool
-	// NoRoom says why nothing new can be kept on the host's disk; "" = it can.
-	NoRoom string
-	// Leaving: nothing new, and what runs is stopped.
+	// DiskProblem says why the host's disk can hold nothing new. "": no problem.
+	DiskProblem string
+	// Leaving: nothing is accepted and all tasks are stopped.
 	Leaving bool
-	// Pausing: what runs is stopped and nothing is decided; the next start goes
-	// on from there.
+	// Pausing: all tasks are stopped and nothing else is decided. The next start of
+	// the agent continues them.
 	Pausing bool
 }
 
-// room is what is left of the host while a plan is made.
-type room struct {
+// capacity is the host's remaining capacity while a plan is made.
+type capacity struct {
 	host     Host
 	used     Ask
 	allocs   int
@@ -47,15 +47,15 @@ type room struct {
 	ports    map[int]string // taken by which allocation
 }
 
-// newRoom charges everything that was accepted and has not ended.
-func newRoom(in Input) *room {
-	r := &room{host: in.Host, ports: map[int]string{}}
+// newCapacity charges every allocation that was accepted and has not ended.
+func newCapacity(in Input) *capacity {
+	r := &capacity{host: in.Host, ports: map[int]string{}}
 	for _, a := range in.Allocs {
 		act := in.Actual[a.ID]
 		if !act.Accepted || act.End != nil {
 			continue
 		}
-		r.take(a.Ask)
+		r.charge(a.Ask)
 		for _, p := range a.Ask.Ports {
 			r.ports[p] = a.ID
 		}
@@ -66,7 +66,7 @@ func newRoom(in Input) *room {
 	return r
 }
 
-func (r *room) take(a Ask) {
+func (r *capacity) charge(a Ask) {
 	r.used.CPUMilli += a.CPUMilli
 	r.used.MemoryBytes += a.MemoryBytes
 	r.used.DiskBytes += a.DiskBytes
@@ -80,26 +80,26 @@ func (r *room) take(a Ask) {
 	}
 }
 
-// refuse says why an ask does not fit; "" when it does. The order of the checks
-// is part of the contract: what never changes comes first.
-func (r *room) refuse(a Ask) (Reason, string) {
+// declineReason returns why an ask does not fit, or "". The order of the checks is
+// part of the contract: conditions that never change come first.
+func (r *capacity) declineReason(a Ask) (Reason, string) {
 	if r.host.Leaving {
-		return ReasonAgentLeaving, "the agent announced that it leaves"
+		return ReasonAgentLeaving, "the agent is leaving the region"
 	}
 	if a.Unsupported != "" {
 		return cmp.Or(a.UnsupportedReason, ReasonUnsupported), a.Unsupported
 	}
-	if r.host.NoRoom != "" {
-		return ReasonInsufficientDisk, r.host.NoRoom
+	if r.host.DiskProblem != "" {
+		return ReasonInsufficientDisk, r.host.DiskProblem
 	}
 	drivers := slices.Sorted(slices.Values(a.Drivers))
 	for _, d := range drivers {
-		ails, ok := r.host.Drivers[d]
+		problem, ok := r.host.Drivers[d]
 		if !ok {
-			return ReasonDriverMissing, fmt.Sprintf("no driver %q here", d)
+			return ReasonDriverMissing, fmt.Sprintf("no driver %q on this node", d)
 		}
-		if ails != "" {
-			return ReasonDriverMissing, fmt.Sprintf("driver %s is not healthy: %s", d, ails)
+		if problem != "" {
+			return ReasonDriverMissing, fmt.Sprintf("driver %s is not healthy: %s", d, problem)
 		}
 	}
 	for _, c := range []struct {

@@ -18,10 +18,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the goldens")
 
-// TestGoldens runs the scripts in testdata. A script tells what happens; each
-// line is followed by what is planned because of it, after "> ". An action that
-// was planned is carried out: a start launches, a halt closes; the script says
-// what came of it.
+// TestGoldens runs the scripts in testdata. Each line of a script is an event. The
+// lines after it, with "> ", are the planned actions. The test applies them: a start
+// launches and a stop closes. Later events give their results.
 func TestGoldens(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -33,13 +32,13 @@ func TestGoldens(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := play(t, string(text))
+			got := runScript(t, string(text))
 			if *update {
 				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			} else if got != string(text) {
-				t.Errorf("now it is\n%s", got)
+				t.Errorf("the script now gives\n%s", got)
 			}
 		})
 	}
@@ -59,7 +58,7 @@ type world struct {
 	actual   map[string]Actual
 }
 
-func play(t *testing.T, script string) string {
+func runScript(t *testing.T, script string) string {
 	w := &world{t: t, host: Host{CPUMilli: 1000, MemoryBytes: 1000, DiskBytes: 1000, MaxStarting: 3, Drivers: map[string]string{"process": ""}},
 		allocs: map[string]*Alloc{}, actual: map[string]Actual{}}
 	var out strings.Builder
@@ -78,7 +77,7 @@ func play(t *testing.T, script string) string {
 	return out.String()
 }
 
-// plan plans until nothing changes, as the engine does.
+// plan makes plans until nothing changes, like the engine.
 func (w *world) plan() string {
 	var b strings.Builder
 	var wake time.Time
@@ -90,7 +89,7 @@ func (w *world) plan() string {
 		}
 		for _, a := range p.Actions {
 			fmt.Fprintf(&b, "> %s\n", a)
-			w.carryOut(a)
+			w.apply(a)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.allocs)) {
@@ -99,7 +98,7 @@ func (w *world) plan() string {
 		w.actual[id] = act
 	}
 	if !wake.IsZero() {
-		fmt.Fprintf(&b, "> look again at %s\n", wake.Sub(epoch))
+		fmt.Fprintf(&b, "> next plan at %s\n", wake.Sub(epoch))
 	}
 	if b.Len() == 0 {
 		return "> nothing\n"
@@ -116,7 +115,7 @@ func (w *world) input() Input {
 	return in
 }
 
-func (w *world) carryOut(a Action) {
+func (w *world) apply(a Action) {
 	act := w.actual[a.Alloc]
 	switch a.Kind {
 	case Accept:
@@ -135,13 +134,13 @@ func (w *world) carryOut(a Action) {
 		w.task(&act, a.Task, func(t *TaskActual) { t.Phase = Up })
 	case Start:
 		w.task(&act, a.Task, func(t *TaskActual) {
-			*t = t.Begin(taskOf(w.allocs[a.Alloc], a.Task), a.Run)
+			*t = t.Started(taskOf(w.allocs[a.Alloc], a.Task), a.Run)
 			if a.Restart {
 				t.Restarts = append(slices.Clone(t.Restarts), epoch.Add(w.now))
 			}
 		})
-	case Halt:
-		w.task(&act, a.Task, func(t *TaskActual) { *t = t.Halted() })
+	case StopRun:
+		w.task(&act, a.Task, func(t *TaskActual) { *t = t.Stopping() })
 	}
 	w.actual[a.Alloc] = act
 }
@@ -187,10 +186,10 @@ func (w *world) event(f []string) {
 		id, name, _ := strings.Cut(f[1], "/")
 		act := w.actual[id]
 		w.task(&act, name, func(t *TaskActual) {
-			*t = t.Check(map[string]health.Phase{"healthy": health.Healthy, "unhealthy": health.Unhealthy}[f[0]], strings.Join(f[2:], " "))
+			*t = t.WithHealth(map[string]health.Phase{"healthy": health.Healthy, "unhealthy": health.Unhealthy}[f[0]], strings.Join(f[2:], " "))
 		})
 		w.actual[id] = act
-	case "up", "exit", "fail", "unknown", "killed", "doubt":
+	case "up", "exit", "fail", "unknown", "killed", "uncertain":
 		w.taskEvent(f, args)
 	case "state":
 		if got := StateOf(*w.allocs[f[1]], w.actual[f[1]]).String(); got != f[2] {
@@ -228,7 +227,7 @@ func (w *world) setHost(args map[string]string) {
 			w.host.Pausing = true
 		case "quota":
 			w.host.Quota = int(w.number(v))
-		case "sick":
+		case "driver_problem":
 			w.host.Drivers = map[string]string{"process": v}
 		case "used":
 			w.host.PortsInUse = map[int]bool{int(w.number(v)): true}
@@ -285,7 +284,7 @@ func (w *world) addAlloc(id string, args map[string]string) {
 }
 
 // taskEvent is "up a/main", "exit a/main code=1", "killed a/main signal=9",
-// "fail a/main reason=start_failed final=yes", "unknown a/main", "doubt a/main".
+// "fail a/main reason=start_failed final=yes", "unknown a/main", "uncertain a/main".
 func (w *world) taskEvent(f []string, args map[string]string) {
 	id, name, _ := strings.Cut(f[1], "/")
 	act := w.actual[id]
@@ -299,14 +298,14 @@ func (w *world) taskEvent(f []string, args map[string]string) {
 			}
 		case "unknown":
 			t.Phase = Unknown
-		case "doubt":
-			t.Phase, t.Run, t.Doubt = Waiting, max(1, t.Run), true
+		case "uncertain":
+			t.Phase, t.Run, t.StartUncertain = Waiting, max(1, t.Run), true
 		case "exit":
-			*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: int(w.number(args["code"])), Reason: Reason(args["reason"])})
+			*t = t.Finish(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: int(w.number(args["code"])), Reason: Reason(args["reason"])})
 		case "killed":
-			*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: 137, Signal: int(w.number(args["signal"]))})
+			*t = t.Finish(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: 137, Signal: int(w.number(args["signal"]))})
 		case "fail":
-			*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: -1, Reason: Reason(args["reason"]), Message: "no such file", Final: args["final"] != ""})
+			*t = t.Finish(TaskActual{Phase: Ended, Run: t.Run, Finished: t.Finished, ExitCode: -1, Reason: Reason(args["reason"]), Message: "no such file", Final: args["final"] != ""})
 		}
 	})
 	w.actual[id] = act

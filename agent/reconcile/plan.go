@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Reason is why something was decided; the wire's name without REASON_.
+// Reason of a decision: the protocol's name in lower case without REASON_.
 type Reason string
 
 // The reasons an agent gives.
@@ -34,8 +34,8 @@ const (
 	ReasonNotHealthyYet      Reason = "not_healthy_yet"
 )
 
-// StoppedByAgent marks, as its Reason, a run that ended because it was asked to.
-// It has no value on the wire, where the allocation says why.
+// StoppedByAgent is the Reason of a run that ended because the agent stopped it.
+// The protocol has no such value: there the allocation carries the reason.
 const StoppedByAgent = "stopped"
 
 // Kind of an action.
@@ -43,39 +43,39 @@ type Kind int
 
 // The actions.
 const (
-	// Adopt asks the driver what became of a run that is on record.
+	// Adopt continues a recorded run as its driver reports it.
 	Adopt Kind = iota
 	// Accept the allocation.
 	Accept
-	// Decline it: it never starts here.
+	// Decline the allocation: it never starts on this node.
 	Decline
 	// Start a run of a task.
 	Start
-	// Close the allocation: from now on it only ends, as State and Reason say.
+	// Close the allocation: it will end with State and Reason, and nothing starts.
 	Close
-	// Halt a run: ask, wait for Grace, kill.
-	Halt
-	// End the allocation: nothing of it runs any more.
+	// StopRun asks a run to end and kills it after Grace.
+	StopRun
+	// End the allocation: nothing of it runs.
 	End
-	// Remove its records and folders.
+	// Remove the allocation's record and folders.
 	Remove
 )
 
-var kindNames = [...]string{"adopt", "accept", "decline", "start", "close", "halt", "end", "remove"}
+var kindNames = [...]string{"adopt", "accept", "decline", "start", "close", "stop", "end", "remove"}
 
 // String is the action's lower-case name.
 func (k Kind) String() string { return kindNames[k] }
 
-// Action is one thing to do.
+// Action is one step of a plan.
 type Action struct {
 	Kind  Kind
 	Alloc string
-	// Task and Run of Adopt, Start and Halt.
+	// Task and Run of Adopt, Start and StopRun.
 	Task string
 	Run  int
 	// Restart: the run counts against the task's policy.
 	Restart bool
-	// Grace of Halt.
+	// Grace of StopRun.
 	Grace time.Duration
 	// State of Decline, Close and End.
 	State   State
@@ -93,7 +93,7 @@ func (a Action) String() string {
 	if a.Kind == Decline || a.Kind == Close || a.Kind == End {
 		fmt.Fprintf(&b, " as %s", a.State)
 	}
-	if a.Kind == Halt {
+	if a.Kind == StopRun {
 		fmt.Fprintf(&b, " within %s", a.Grace)
 	}
 	if a.Reason != "" {
@@ -105,10 +105,11 @@ func (a Action) String() string {
 	return b.String()
 }
 
-// Plan is what to do now, and when to look again.
+// Plan holds the actions to apply now and the time of the next plan.
 type Plan struct {
 	Actions []Action
-	// Wake is when time alone will change the plan; zero = never.
+	// Wake is the earliest time at which the plan changes without an event. Zero:
+	// never.
 	Wake time.Time
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
-// TestAnyHistory: whatever is ordered, ends, or is forgotten, in any order, the
-// rules of an agent hold.
-func TestAnyHistory(t *testing.T) {
+// TestRulesHoldInRandomHistories orders, ends and forgets allocations in random order
+// and checks the rules of an agent after each step.
+func TestRulesHoldInRandomHistories(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &checked{rt: rt, world: world{t: t, host: Host{CPUMilli: 1000, MemoryBytes: 1000, MaxStarting: 4, Drivers: map[string]string{"process": ""}},
 			allocs: map[string]*Alloc{}, actual: map[string]Actual{}}, started: map[string]bool{}, reached: map[string]State{}}
@@ -35,7 +35,7 @@ type checked struct {
 	n       int
 }
 
-// anything changes the world at random.
+// anything makes one random change.
 func (w *checked) anything() {
 	ids := slices.Sorted(maps.Keys(w.allocs))
 	kinds := []string{"alloc", "time", "lease", "leave"}
@@ -59,14 +59,14 @@ func (w *checked) anything() {
 	case "check":
 		w.probe(rapid.SampledFrom(ids).Draw(w.rt, "alloc"))
 	case "restart":
-		for _, id := range ids { // the agent was killed and comes back
+		for _, id := range ids { // the agent was killed and restarts
 			act := w.actual[id]
 			for _, task := range w.allocs[id].Tasks {
 				ta := act.Tasks[task.Name]
 				switch {
 				case act.End != nil:
 				case ta.Phase == Launching && rapid.Bool().Draw(w.rt, "cut off"), ta.Run == 0 && !act.Accepted && rapid.Bool().Draw(w.rt, "before its record"):
-					w.task(&act, task.Name, func(t *TaskActual) { t.Phase, t.Run, t.Doubt = Waiting, max(1, t.Run), true })
+					w.task(&act, task.Name, func(t *TaskActual) { t.Phase, t.Run, t.StartUncertain = Waiting, max(1, t.Run), true })
 				case ta.live():
 					w.task(&act, task.Name, func(t *TaskActual) { t.Phase = Unknown })
 				}
@@ -90,7 +90,7 @@ func (w *checked) add() {
 	w.allocs[a.ID] = a
 }
 
-// progress lets a task do what it may do next.
+// progress makes a random task change its phase.
 func (w *checked) progress(id string) {
 	act := w.actual[id]
 	name := rapid.SampledFrom(w.allocs[id].Tasks).Draw(w.rt, "task").Name
@@ -100,32 +100,33 @@ func (w *checked) progress(id string) {
 		case Launching:
 			t.Phase = Up
 			if code != 0 {
-				*t = t.Over(TaskActual{Phase: Ended, Run: t.Run, Reason: ReasonStartFailed, Finished: epoch.Add(w.now)})
+				*t = t.Finish(TaskActual{Phase: Ended, Run: t.Run, Reason: ReasonStartFailed, Finished: epoch.Add(w.now)})
 			}
 		case Up, Closing:
 			end := TaskActual{Phase: Ended, Run: t.Run, ExitCode: code, Finished: epoch.Add(w.now)}
 			if t.Phase == Closing {
 				end.Reason = StoppedByAgent
 			}
-			*t = t.Over(end)
+			*t = t.Finish(end)
 		}
 	})
 	w.actual[id] = act
 }
 
-// probe lets the checks of a task come to a conclusion.
+// probe makes the checks of a random task pass or fail.
 func (w *checked) probe(id string) {
 	act := w.actual[id]
 	task := rapid.SampledFrom(w.allocs[id].Tasks).Draw(w.rt, "task")
 	w.task(&act, task.Name, func(t *TaskActual) {
 		if task.Checked && t.Phase == Up && t.Health != health.Unhealthy {
-			*t = t.Check(rapid.SampledFrom([]health.Phase{health.Healthy, health.Unhealthy}).Draw(w.rt, "phase"), "fails")
+			*t = t.WithHealth(rapid.SampledFrom([]health.Phase{health.Healthy, health.Unhealthy}).Draw(w.rt, "phase"), "fails")
 		}
 	})
 	w.actual[id] = act
 }
 
-// check plans, holds every action against the rules, and carries it out.
+// check makes plans until nothing changes. It compares every action with the rules
+// and applies it.
 func (w *checked) check() {
 	for round := 0; ; round++ {
 		p := Make(w.input())
@@ -135,16 +136,16 @@ func (w *checked) check() {
 		w.apart(p)
 		if len(p.Actions) == 0 {
 			if !p.Wake.IsZero() && !p.Wake.After(epoch.Add(w.now)) {
-				w.rt.Fatalf("at %s nothing to do, but to look again at %s", w.now, p.Wake.Sub(epoch))
+				w.rt.Fatalf("at %s the plan is empty, but the next plan is at %s", w.now, p.Wake.Sub(epoch))
 			}
 			break
 		}
 		if round > 6 {
-			w.rt.Fatalf("the plan does not settle: %v", p.Actions)
+			w.rt.Fatalf("the plans never become empty: %v", p.Actions)
 		}
 		for _, a := range p.Actions {
 			w.rule(a)
-			w.carryOut(a)
+			w.apply(a)
 		}
 	}
 	var used int64
@@ -167,19 +168,19 @@ func (w *checked) check() {
 		w.actual[id], w.reached[id] = act, act.Reached
 		if act.End != nil {
 			for name, t := range act.Tasks {
-				if t.live() || t.Phase == Unknown || t.Doubt {
+				if t.live() || t.Phase == Unknown || t.StartUncertain {
 					w.rt.Fatalf("%s has ended, but its task %s has not", id, name)
 				}
 			}
 		}
 	}
 	if used > w.host.CPUMilli {
-		w.rt.Fatalf("%d of %d thousandths of a core are given away", used, w.host.CPUMilli)
+		w.rt.Fatalf("%d of %d thousandths of a core are charged", used, w.host.CPUMilli)
 	}
 }
 
-// apart plans every allocation that is not to be accepted by itself: the plan
-// of all says the same about it.
+// apart makes a plan of each accepted allocation alone and compares it with the plan
+// of all.
 func (w *checked) apart(all Plan) {
 	about := map[string][]Action{}
 	for _, a := range all.Actions {
@@ -203,11 +204,11 @@ func (w *checked) apart(all Plan) {
 		}
 	}
 	if !earliest.IsZero() && (all.Wake.IsZero() || earliest.Before(all.Wake)) {
-		w.rt.Fatalf("together to be looked at again at %s, one of them at %s", all.Wake, earliest)
+		w.rt.Fatalf("the next plan of all is at %s, of one of them at %s", all.Wake, earliest)
 	}
 }
 
-// rule is what must hold of every single action.
+// rule checks one action.
 func (w *checked) rule(a Action) {
 	al, act := w.allocs[a.Alloc], w.actual[a.Alloc]
 	if al == nil {
@@ -219,7 +220,7 @@ func (w *checked) rule(a Action) {
 	switch a.Kind {
 	case Start:
 		run := fmt.Sprintf("%s/%s/%d", a.Alloc, a.Task, a.Run)
-		if w.started[run] && !act.Tasks[a.Task].Doubt {
+		if w.started[run] && !act.Tasks[a.Task].StartUncertain {
 			w.rt.Fatalf("%s: it ran already", a)
 		}
 		w.started[run] = true
@@ -229,7 +230,7 @@ func (w *checked) rule(a Action) {
 		if al.Lease == lease.Stop && (!w.held || w.deadline <= w.now) {
 			w.rt.Fatalf("%s: without a lease", a)
 		}
-		if act.Tasks[a.Task].Doubt && a.Run != act.Tasks[a.Task].Run {
+		if act.Tasks[a.Task].StartUncertain && a.Run != act.Tasks[a.Task].Run {
 			w.rt.Fatalf("%s: the run before may begin yet", a)
 		}
 		n := 0
@@ -243,12 +244,12 @@ func (w *checked) rule(a Action) {
 				w.rt.Fatalf("%s: restarted %d times within a minute, %d are allowed", a, n, t.Restart.Attempts)
 			}
 		}
-	case Halt:
-		if t := act.Tasks[a.Task]; t.Phase != Up && !t.doubtful() {
+	case StopRun:
+		if t := act.Tasks[a.Task]; t.Phase != Up && !t.startUncertain() {
 			w.rt.Fatalf("%s: it does not run", a)
 		}
 		if act.Closing == nil && act.Tasks[a.Task].Health != health.Unhealthy {
-			w.rt.Fatalf("%s: nobody wants it to end", a)
+			w.rt.Fatalf("%s: nothing asks the run to end", a)
 		}
 	case Accept, Decline:
 		if act.Accepted || act.End != nil {

@@ -1,6 +1,3 @@
-// Package reconcile compares what the master wants with what runs and says
-// what to do about it, in order and with reasons. It is pure: the same function
-// answers every event and every tick, and a quiet input gives an empty plan.
 package reconcile
 
 import (
@@ -11,22 +8,22 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
-// Want is what the master wants of an allocation.
+// Want is the desired state that the master ordered for an allocation.
 type Want int
 
 const (
-	// Run it.
+	// Run the allocation.
 	Run Want = iota
-	// Stop it and keep its record.
+	// Stop the allocation and keep its record.
 	Stop
-	// Forget it: stop it, then remove everything of it.
+	// Forget the allocation: stop it, then remove its record and its folders.
 	Forget
 )
 
-// State of an allocation; it only advances.
+// State of an allocation. It only advances.
 type State int
 
-// The states, as on the wire.
+// The states have the names of the protocol's.
 const (
 	Pending State = iota
 	Starting
@@ -41,19 +38,19 @@ var stateNames = [...]string{"pending", "starting", "running", "complete", "fail
 // String is the state's lower-case name.
 func (s State) String() string { return stateNames[s] }
 
-// Phase of a task here.
+// Phase of a task on this node.
 type Phase int
 
 const (
-	// Waiting: never run, or not yet its run on record.
+	// Waiting: no run was begun, or the recorded run was not begun yet.
 	Waiting Phase = iota
-	// Unknown: a run is on record, its driver has not been asked yet.
+	// Unknown: a run is recorded and its driver was not asked about it yet.
 	Unknown
 	// Launching: the driver is starting a run.
 	Launching
-	// Up: it runs.
+	// Up: the run is running.
 	Up
-	// Closing: the driver is stopping it.
+	// Closing: the driver is stopping the run.
 	Closing
 	// Ended: the latest run has ended.
 	Ended
@@ -63,10 +60,10 @@ const (
 type Alloc struct {
 	ID   string
 	Want Want
-	// WantReason and WantMessage say why it is to stop.
+	// WantReason and WantMessage say why the allocation must stop.
 	WantReason  Reason
 	WantMessage string
-	// Batch: exit code 0 completes a task. Otherwise every exit is a failure.
+	// Batch: exit code 0 completes a task. In other jobs every exit is a failure.
 	Batch      bool
 	MaxRuntime time.Duration // 0 = unlimited
 	Lease      lease.Policy
@@ -79,29 +76,29 @@ type Task struct {
 	Name        string
 	KillTimeout time.Duration
 	Restart     Restart
-	// Checked: it is not running before its check has passed.
+	// Checked: the task counts as running only after its check has passed.
 	Checked bool
 }
 
-// Restart is the policy on this node: at most Attempts restarts within any
-// Window, Delay after the end of a run.
+// Restart is the restart policy on this node: at most Attempts restarts within
+// any Window, each Delay after the end of the previous run.
 type Restart struct {
 	Attempts      int
 	Window, Delay time.Duration
 }
 
-// Actual is an allocation as it is here. The zero value is one that was never
-// looked at.
+// Actual is the state of an allocation on this node. The zero value belongs to an
+// allocation that no plan has covered yet. The agent stores it as JSON.
 type Actual struct {
-	// Accepted by Admit.
+	// Accepted: the agent has accepted the allocation.
 	Accepted bool
-	// Closing is set once it is decided that, and how, it ends.
+	// Closing is the outcome that was decided, once the allocation is to end.
 	Closing *Outcome
-	// End is set when everything of it has ended.
+	// End is the final outcome. It is set when nothing of the allocation runs.
 	End *Outcome
 	// Started is the time of the first run's start.
 	Started time.Time
-	// Reached is the furthest state it was in.
+	// Reached is the most advanced state so far.
 	Reached State
 	// Tasks by name.
 	Tasks map[string]TaskActual
@@ -115,65 +112,66 @@ type Outcome struct {
 	Message  string
 }
 
-// TaskActual is a task as it is here.
+// TaskActual is the state of a task on this node. Its JSON keys are stored on
+// disk and do not change.
 type TaskActual struct {
 	Phase Phase
 	// Run is the number of the latest run, 0 = none.
 	Run int
-	// Of the latest run, when Ended.
+	// Finished, ExitCode and Signal are of the latest run and valid once Ended.
 	Finished time.Time
 	ExitCode int
 	Signal   int
 	// Reason is "" when the command ended by itself.
 	Reason  Reason
 	Message string
-	// Final: it did not start, and would not if it were tried again.
+	// Final: the run did not start, and a retry would not start either.
 	Final bool `json:",omitempty"`
 	// Restarts are the times of recent restarts, oldest first.
 	Restarts []time.Time
-	// Health of the latest run, where it is checked; Sick says, once it is
-	// unhealthy, why.
+	// Health of the latest run of a task that has a check.
 	Health health.Phase `json:",omitempty"`
-	Sick   string       `json:",omitempty"`
-	// Vain counts the runs begun since a check last passed: 0 = the latest one
-	// was healthy.
-	Vain int `json:",omitempty"`
-	// Doubt: an agent may have died while it started the run, of which the driver
-	// knows nothing, yet. The same run may be started again, since a run starts at
-	// most once; before anything else it has to be halted.
-	Doubt bool `json:",omitempty"`
+	// UnhealthyReason says why Health is Unhealthy.
+	UnhealthyReason string `json:"Sick,omitempty"`
+	// RunsSinceHealthy counts the runs begun since a check last passed. 0: the
+	// latest run was healthy.
+	RunsSinceHealthy int `json:"Vain,omitempty"`
+	// StartUncertain: an agent may have died while it started the run, and the
+	// driver does not know the run yet. Starting the same run again is safe,
+	// because a run starts at most once. Any other action must stop the run first.
+	StartUncertain bool `json:"Doubt,omitempty"`
 }
 
 func (t TaskActual) live() bool {
 	return t.Phase == Launching || t.Phase == Up || t.Phase == Closing
 }
 
-// doubtful: whether its run will begin is not known.
-func (t TaskActual) doubtful() bool { return t.Phase == Waiting && t.Doubt }
+// startUncertain says that the recorded run may still begin.
+func (t TaskActual) startUncertain() bool { return t.Phase == Waiting && t.StartUncertain }
 
-// Over is the task after the end of its latest run. A stop because of its checks
-// is a failure of the run and counts as an exit does.
-func (t TaskActual) Over(end TaskActual) TaskActual {
+// Finish returns the task after the end of its latest run. A stop because of
+// failed checks counts as a failure of the run, like an exit.
+func (t TaskActual) Finish(end TaskActual) TaskActual {
 	if t.Health == health.Unhealthy && end.Reason == StoppedByAgent {
-		end.Reason, end.Message = ReasonUnhealthy, t.Sick
+		end.Reason, end.Message = ReasonUnhealthy, t.UnhealthyReason
 	}
-	end.Restarts, end.Vain = t.Restarts, t.Vain
+	end.Restarts, end.RunsSinceHealthy = t.Restarts, t.RunsSinceHealthy
 	return end
 }
 
-// Begin is the task at the start of a run.
-func (t TaskActual) Begin(task Task, run int) TaskActual {
-	t.Phase, t.Run, t.Health, t.Sick, t.Doubt = Launching, run, health.Waiting, "", false
+// Started returns the task at the start of a run.
+func (t TaskActual) Started(task Task, run int) TaskActual {
+	t.Phase, t.Run, t.Health, t.UnhealthyReason, t.StartUncertain = Launching, run, health.Waiting, "", false
 	if task.Checked {
-		t.Vain++
+		t.RunsSinceHealthy++
 	}
 	return t
 }
 
-// Halted is the task once its run is asked to end. One that is in doubt was never
-// seen to be up.
-func (t TaskActual) Halted() TaskActual {
-	if t.doubtful() {
+// Stopping returns the task after its run was asked to end. A run whose start is
+// uncertain stays Launching, because it was never seen running.
+func (t TaskActual) Stopping() TaskActual {
+	if t.startUncertain() {
 		t.Phase = Launching
 	} else {
 		t.Phase = Closing
@@ -181,25 +179,25 @@ func (t TaskActual) Halted() TaskActual {
 	return t
 }
 
-// Check is the task after its checks brought the latest run into a phase; why
-// is of an unhealthy one.
-func (t TaskActual) Check(phase health.Phase, why string) TaskActual {
-	t.Health, t.Sick = phase, ""
+// WithHealth returns the task after a check changed the phase of the latest run.
+// why is the reason of an unhealthy run.
+func (t TaskActual) WithHealth(phase health.Phase, why string) TaskActual {
+	t.Health, t.UnhealthyReason = phase, ""
 	switch phase {
 	case health.Healthy:
-		t.Vain = 0
+		t.RunsSinceHealthy = 0
 	case health.Unhealthy:
-		t.Sick = why
+		t.UnhealthyReason = why
 	}
 	return t
 }
 
-// serving: it does what it is there for.
+// serving says that the task runs and, if it has a check, is healthy.
 func (t TaskActual) serving(task Task) bool {
 	return (t.Phase == Up || t.Phase == Closing) && (!task.Checked || t.Health == health.Healthy)
 }
 
-// AwaitsCheck says that a task is up and waits for its check to pass.
+// AwaitsCheck says that a task runs and its check has not passed yet.
 func (t TaskActual) AwaitsCheck(task Task) bool {
 	return task.Checked && t.Phase == Up && t.Health == health.Waiting
 }
@@ -209,16 +207,17 @@ type Input struct {
 	Now    time.Time
 	Lease  lease.State
 	Host   Host
-	Allocs []Alloc // sorted by ID; all, or any part of those that were accepted
+	Allocs []Alloc // sorted by ID: all, or any subset of the accepted ones
 	Actual map[string]Actual
 }
 
-// Make compares and plans. Its actions can be carried out in order, each
-// exactly once; the results come back as a changed Actual.
+// Make compares the orders with the actual state and returns a plan. The caller
+// applies the actions in order, each once. Their results come back as a changed
+// Actual.
 //
-// What is to be done about an allocation that was accepted depends on no other
-// one: a plan of some of them says the same about these as a plan of all. Only
-// to accept one needs all.
+// The actions of an accepted allocation depend on no other allocation, so a plan
+// of a subset contains the same actions for that subset as a plan of all. A
+// decision to accept needs all allocations.
 func Make(in Input) Plan {
 	p := Plan{}
 	if in.Host.Pausing {
@@ -227,7 +226,7 @@ func Make(in Input) Plan {
 		}
 		return p
 	}
-	room := newRoom(in)
+	room := newCapacity(in)
 	for _, a := range in.Allocs {
 		p.alloc(in, a, in.Actual[a.ID], room)
 	}
@@ -235,7 +234,7 @@ func Make(in Input) Plan {
 }
 
 // alloc adds the actions of one allocation.
-func (p *Plan) alloc(in Input, a Alloc, act Actual, room *room) {
+func (p *Plan) alloc(in Input, a Alloc, act Actual, room *capacity) {
 	switch {
 	case act.End != nil:
 		p.cleanUp(a, act)
@@ -246,7 +245,7 @@ func (p *Plan) alloc(in Input, a Alloc, act Actual, room *room) {
 	}
 	for _, t := range a.Tasks {
 		if act.Tasks[t.Name].Phase == Unknown {
-			p.add(Action{Kind: Adopt, Alloc: a.ID, Task: t.Name, Run: act.Tasks[t.Name].Run, Message: "on record from before the agent's start"})
+			p.add(Action{Kind: Adopt, Alloc: a.ID, Task: t.Name, Run: act.Tasks[t.Name].Run, Message: "recorded before the agent's start"})
 		}
 	}
 	if anyPhase(a, act, Unknown) {
@@ -256,24 +255,24 @@ func (p *Plan) alloc(in Input, a Alloc, act Actual, room *room) {
 	if closing == nil {
 		closing = p.outcome(in, a, act)
 		if closing != nil {
-			p.shut(a, act, *closing)
+			p.beginClose(a, act, *closing)
 			return
 		}
 	}
 	if closing != nil {
-		p.close(a, act, *closing)
+		p.continueClose(a, act, *closing)
 		return
 	}
 	p.run(in, a, act)
 }
 
-// shut decides that an allocation ends, and begins with it.
-func (p *Plan) shut(a Alloc, act Actual, o Outcome) {
+// beginClose records the outcome of an allocation and begins to stop it.
+func (p *Plan) beginClose(a Alloc, act Actual, o Outcome) {
 	p.add(Action{Kind: Close, Alloc: a.ID, State: o.State, Reason: o.Reason, Message: o.Message})
-	p.close(a, act, o)
+	p.continueClose(a, act, o)
 }
 
-// pause stops what is live of an allocation and leaves it as it is otherwise.
+// pause stops the running tasks of an allocation and changes nothing else.
 func (p *Plan) pause(a Alloc, act Actual) {
 	if act.End != nil {
 		return
@@ -281,57 +280,57 @@ func (p *Plan) pause(a Alloc, act Actual) {
 	for _, t := range a.Tasks {
 		switch ta := act.Tasks[t.Name]; ta.Phase {
 		case Unknown:
-			p.add(Action{Kind: Adopt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Message: "on record from before the agent's start"})
+			p.add(Action{Kind: Adopt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Message: "recorded before the agent's start"})
 		case Up, Waiting:
-			if ta.Phase == Up || ta.Doubt {
-				p.add(Action{Kind: Halt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Message: "the agent pauses"})
+			if ta.Phase == Up || ta.StartUncertain {
+				p.add(Action{Kind: StopRun, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Message: "the agent pauses"})
 			}
 		}
 	}
 }
 
-// Quiet says whether nothing of an allocation runs, as far as is known.
-func Quiet(act Actual) bool {
+// NothingRuns says that no task of an allocation runs or may still begin.
+func NothingRuns(act Actual) bool {
 	for _, t := range act.Tasks {
-		if act.End == nil && (t.live() || t.Phase == Unknown || t.doubtful()) {
+		if act.End == nil && (t.live() || t.Phase == Unknown || t.startUncertain()) {
 			return false
 		}
 	}
 	return true
 }
 
-// admit answers to an allocation that is new here, or of which nothing but the
-// order is on record: then an agent before this one may have begun it, and what
-// will not run is made sure of.
-func (p *Plan) admit(in Input, a Alloc, act Actual, room *room) {
-	doubt := slices.ContainsFunc(a.Tasks, func(t Task) bool { return act.Tasks[t.Name].doubtful() })
-	if doubt && a.Want != Run {
-		p.shut(a, act, Outcome{State: Stopped, Reason: a.WantReason, Message: a.WantMessage})
+// admit accepts or declines an allocation that has no record. A previous agent may
+// have begun it before its record was written: then a decline must first stop the
+// runs whose start is uncertain.
+func (p *Plan) admit(in Input, a Alloc, act Actual, room *capacity) {
+	uncertain := slices.ContainsFunc(a.Tasks, func(t Task) bool { return act.Tasks[t.Name].startUncertain() })
+	if uncertain && a.Want != Run {
+		p.beginClose(a, act, Outcome{State: Stopped, Reason: a.WantReason, Message: a.WantMessage})
 		return
 	}
 	if a.Want != Run {
 		p.add(Action{Kind: End, Alloc: a.ID, State: Stopped, Reason: a.WantReason, Message: "never started here"})
 		return
 	}
-	if v := lease.Judge(a.Lease, in.Lease); !v.MayStart {
-		return // neither accepted nor declined until there is a lease
+	if v := lease.Evaluate(a.Lease, in.Lease); !v.MayStart {
+		return // wait for a lease before the decision
 	}
-	reason, message := room.refuse(a.Ask)
-	if doubt && reason != "" {
-		p.shut(a, act, Outcome{State: Failed, Reason: reason, Message: message})
+	reason, message := room.declineReason(a.Ask)
+	if uncertain && reason != "" {
+		p.beginClose(a, act, Outcome{State: Failed, Reason: reason, Message: message})
 		return
 	}
 	if reason != "" {
 		p.add(Action{Kind: Decline, Alloc: a.ID, State: Failed, Reason: reason, Message: message})
 		return
 	}
-	room.take(a.Ask)
+	room.charge(a.Ask)
 	p.add(Action{Kind: Accept, Alloc: a.ID, State: Starting, Message: "it fits"})
 	act.Accepted = true
 	p.run(in, a, act)
 }
 
-// outcome says whether, and how, an accepted allocation ends; nil = it goes on.
+// outcome returns how an accepted allocation ends, or nil if it goes on.
 func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
 	if a.Want != Run {
 		return &Outcome{State: Stopped, Reason: a.WantReason, Message: a.WantMessage}
@@ -345,8 +344,8 @@ func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
 	if in.Host.Leaving {
 		return &Outcome{State: Stopped, Reason: ReasonAgentLeaving, Message: "the agent leaves"}
 	}
-	if v := lease.Judge(a.Lease, in.Lease); v.MustStop {
-		return &Outcome{State: Failed, Reason: Reason(v.Reason), Message: "no master renewed the lease, and the group wants no work without one"}
+	if v := lease.Evaluate(a.Lease, in.Lease); v.MustStop {
+		return &Outcome{State: Failed, Reason: Reason(v.Reason), Message: "no master renewed the lease, and the group does not run without a lease"}
 	} else if a.Lease == lease.Stop && in.Lease.Held {
 		p.wakeAt(in.Now.Add(in.Lease.Left))
 	}
@@ -360,14 +359,14 @@ func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
 	return nil
 }
 
-// close stops what is live and ends the allocation once nothing is.
-func (p *Plan) close(a Alloc, act Actual, o Outcome) {
+// continueClose stops what runs and ends the allocation once nothing runs.
+func (p *Plan) continueClose(a Alloc, act Actual, o Outcome) {
 	live := false
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
-		live = live || ta.live() || ta.doubtful()
-		if ta.Phase == Up || ta.doubtful() {
-			p.add(Action{Kind: Halt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: o.Reason, Message: o.Message})
+		live = live || ta.live() || ta.startUncertain()
+		if ta.Phase == Up || ta.startUncertain() {
+			p.add(Action{Kind: StopRun, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: o.Reason, Message: o.Message})
 		}
 	}
 	if !live {
@@ -375,26 +374,26 @@ func (p *Plan) close(a Alloc, act Actual, o Outcome) {
 	}
 }
 
-// cleanUp is what is left to do for an allocation that has ended.
+// cleanUp removes an allocation that has ended and that the region has forgotten.
 func (p *Plan) cleanUp(a Alloc, act Actual) {
 	if a.Want == Forget {
 		p.add(Action{Kind: Remove, Alloc: a.ID, Message: "the region has forgotten it"})
 	}
 }
 
-// run starts what should run and does not, and halts what its check found
-// unhealthy: what becomes of that then is up to the restart policy.
+// run starts the tasks that should run and stops the unhealthy ones. The restart
+// policy then decides about another run.
 func (p *Plan) run(in Input, a Alloc, act Actual) {
-	if !lease.Judge(a.Lease, in.Lease).MayStart {
+	if !lease.Evaluate(a.Lease, in.Lease).MayStart {
 		return
 	}
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
 		switch {
 		case ta.Phase == Up && ta.Health == health.Unhealthy:
-			p.add(Action{Kind: Halt, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: ReasonUnhealthy, Message: "it " + ta.Sick})
+			p.add(Action{Kind: StopRun, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: ReasonUnhealthy, Message: "it " + ta.UnhealthyReason})
 		case ta.Phase == Waiting:
-			// A run on record that its driver does not know was never begun.
+			// The driver does not know the recorded run, so it was never begun.
 			p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: max(1, ta.Run), Message: "not running yet"})
 		case ta.Phase == Ended && !done(a, ta):
 			if at := ta.Finished.Add(t.Restart.Delay); in.Now.Before(at) {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// done: the task needs no further run.
+// done says that the task needs no further run.
 func done(a Alloc, t TaskActual) bool {
 	return a.Batch && t.Phase == Ended && t.ExitCode == 0 && t.Signal == 0 && t.Reason == ""
 }
 
-// completed: every task of a batch allocation is done.
+// completed says that every task of a batch allocation is done.
 func completed(a Alloc, act Actual) bool {
 	for _, t := range a.Tasks {
 		if !done(a, act.Tasks[t.Name]) {
@@ -21,7 +21,7 @@ func completed(a Alloc, act Actual) bool {
 	return true
 }
 
-// failure is the outcome when a task has failed for good; nil otherwise.
+// failure returns the outcome if a task has failed for good, else nil.
 func failure(a Alloc, act Actual) *Outcome {
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
@@ -31,19 +31,19 @@ func failure(a Alloc, act Actual) *Outcome {
 		if ta.Final || ta.Reason == ReasonUnsupported || ta.Reason == ReasonLeaseExpired {
 			return &Outcome{State: Failed, Reason: ta.Reason, Message: fmt.Sprintf("task %s %s", t.Name, describe(ta))}
 		}
-		if n := spent(t.Restart, ta); n >= t.Restart.Attempts {
+		if n := attemptsUsed(t.Restart, ta); n >= t.Restart.Attempts {
 			if t.Restart.Attempts == 0 {
 				return &Outcome{State: Failed, Reason: endReason(ta), Message: fmt.Sprintf("task %s %s", t.Name, describe(ta))}
 			}
 			return &Outcome{State: Failed, Reason: ReasonRestartsExhausted,
-				Message: fmt.Sprintf("task %s %s, after %d of %d restarts %s", t.Name, describe(ta), n, t.Restart.Attempts, within(t.Restart, ta))}
+				Message: fmt.Sprintf("task %s %s, after %d of %d restarts %s", t.Name, describe(ta), n, t.Restart.Attempts, countedOver(t.Restart, ta))}
 		}
 	}
 	return nil
 }
 
-// recent counts the restarts in the window that ends with the latest run: not
-// with now, so that the answer for one end never changes.
+// recent counts the restarts within the window before the latest run's end. The
+// window does not end now, so that the count for one end never changes.
 func recent(r Restart, t TaskActual) int {
 	n := 0
 	for _, at := range t.Restarts {
@@ -54,20 +54,20 @@ func recent(r Restart, t TaskActual) int {
 	return n
 }
 
-// spent is how many of the policy's attempts are used up. As long as no run
-// becomes healthy all of them count: their ends may be so far apart that there
-// never are many within a window.
-func spent(r Restart, t TaskActual) int { return max(recent(r, t), t.Vain-1) }
+// attemptsUsed counts the used attempts of the policy. While no run becomes
+// healthy, all runs count: slow failures may be so far apart that a window never
+// holds many of them.
+func attemptsUsed(r Restart, t TaskActual) int { return max(recent(r, t), t.RunsSinceHealthy-1) }
 
-// within is the time that spent is about.
-func within(r Restart, t TaskActual) string {
-	if t.Vain-1 > recent(r, t) {
-		return "without having been healthy"
+// countedOver describes the period that attemptsUsed covers.
+func countedOver(r Restart, t TaskActual) string {
+	if t.RunsSinceHealthy-1 > recent(r, t) {
+		return "without a healthy run"
 	}
 	return "within " + r.Window.String()
 }
 
-// Recent drops the restarts that no longer count at a time.
+// Recent returns the restarts that count at a time.
 func Recent(r Restart, restarts []time.Time, now time.Time) []time.Time {
 	var out []time.Time
 	for _, at := range restarts {
@@ -79,10 +79,10 @@ func Recent(r Restart, restarts []time.Time, now time.Time) []time.Time {
 }
 
 func restartMessage(r Restart, t TaskActual) string {
-	return fmt.Sprintf("restart %d of %d %s: it %s", spent(r, t)+1, r.Attempts, within(r, t), describe(t))
+	return fmt.Sprintf("restart %d of %d %s: it %s", attemptsUsed(r, t)+1, r.Attempts, countedOver(r, t), describe(t))
 }
 
-// describe says how the latest run ended: "exited with code 1".
+// describe returns how the latest run ended: "exited with code 1".
 func describe(t TaskActual) string {
 	switch {
 	case t.Reason == ReasonStartFailed:
@@ -103,7 +103,7 @@ func describe(t TaskActual) string {
 	return fmt.Sprintf("exited with code %d", t.ExitCode)
 }
 
-// endReason is why the latest run ended.
+// endReason returns why the latest run ended.
 func endReason(t TaskActual) Reason {
 	switch {
 	case t.Reason != "":
@@ -123,8 +123,8 @@ func anyPhase(a Alloc, act Actual, phase Phase) bool {
 	return false
 }
 
-// StateOf sums an allocation up for its report. Running is kept through
-// restarts: states only advance.
+// StateOf returns an allocation's state for its report. Restarts do not end
+// Running, because states only advance.
 func StateOf(a Alloc, act Actual) State {
 	if act.End != nil {
 		return act.End.State
@@ -143,8 +143,8 @@ func StateOf(a Alloc, act Actual) State {
 	return max(act.Reached, Starting)
 }
 
-// awaitsChecks: everything of it is up, and only checks have to pass. That is
-// the task's time and not the agent's.
+// awaitsChecks says that all tasks run and only checks have to pass. Such an
+// allocation does not count as starting: the agent has nothing left to do.
 func awaitsChecks(a Alloc, act Actual) bool {
 	for _, t := range a.Tasks {
 		if ta := act.Tasks[t.Name]; !ta.serving(t) && !ta.AwaitsCheck(t) {

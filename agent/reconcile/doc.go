@@ -1,0 +1,10 @@
+// Package reconcile compares the master's orders with the actual state of a node
+// and returns the actions that bring them together, in order and with reasons. It
+// is pure. Every event and every tick calls the same function, and a quiet input
+// gives an empty plan.
+//
+//	reconcile.go  orders, actual state, and the plan of each allocation
+//	plan.go       reasons, actions and the plan as a printable value
+//	admit.go      accept or decline: the host's remaining capacity
+//	rules.go      when a task is done, has failed, or restarts; states for reports
+package reconcile
