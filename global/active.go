@@ -30,8 +30,8 @@ type active struct {
 	cfg    *Config
 	log    *slog.Logger
 	store  store.Store
-	st     *state
-	commit *committer
+	st     *State
+	commit *Committer
 	hub    *tunnel.Hub
 	// ctx ends with the reign; handlers of streams watch it.
 	ctx    context.Context
@@ -69,13 +69,13 @@ type active struct {
 func newActive(ctx context.Context, cfg *Config, s store.Store, guard store.Compare, hub *tunnel.Hub, m *metrics) (*active, error) {
 	a := &active{
 		cfg: cfg, log: cfg.Logger, store: s, hub: hub, woken: make(chan struct{}, 1), metrics: m, checks: make(chan struct{}, 1),
-		st: newState(strconv.FormatInt(guard.Revision, 36), cfg.Clock, cfg.Lease),
+		st: New(strconv.FormatInt(guard.Revision, 36), cfg.Clock, cfg.Lease),
 	}
 	a.ctx, a.end = context.WithCancelCause(ctx)
-	a.commit = newCommitter(a.st, s, guard)
+	a.commit = NewCommitter(a.st, s, guard)
 	a.commit.committed = a.wakePlacer
 	a.commit.observe = m.observeCommit
-	if err := a.st.load(ctx, s); err != nil {
+	if err := a.st.Load(ctx, s); err != nil {
 		a.end(err)
 		return nil, err
 	}
@@ -84,9 +84,9 @@ func newActive(ctx context.Context, cfg *Config, s store.Store, guard store.Comp
 
 // run is the reign: it ends with ctx, or with the first failure.
 func (a *active) run() error {
-	defer a.end(errNotActive)
+	defer a.end(ErrNotActive)
 	g, ctx := errgroup.WithContext(a.ctx)
-	g.Go(func() error { return a.commit.run(ctx) })
+	g.Go(func() error { return a.commit.Run(ctx) })
 	g.Go(func() error { return a.placeLoop(ctx) })
 	g.Go(func() error { return a.checkpointLoop(ctx) })
 	g.Go(func() error { return a.tickLoop(ctx) })
@@ -103,14 +103,14 @@ func (a *active) wakePlacer() {
 	}
 }
 
-// load reads every record. Only the elected server writes them, so what is
+// Load reads every record. Only the elected server writes them, so what is
 // listed in several steps still belongs together.
-func (st *state) load(ctx context.Context, s store.Store) error {
+func (st *State) Load(ctx context.Context, s store.Store) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.loading = true
 	defer func() { st.loading = false }()
-	for _, prefix := range []string{regionPrefix, jobPrefix, slotPrefix, resultPrefix, healthyPrefix, checkpointPrefix, originPrefix} {
+	for _, prefix := range []string{regionPrefix, jobPrefix, SlotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix} {
 		type loaded struct {
 			kv  store.KV
 			msg proto.Message
@@ -118,7 +118,7 @@ func (st *state) load(ctx context.Context, s store.Store) error {
 		var records []loaded
 		revision, err := s.List(ctx, prefix, func(kv store.KV) error {
 			msg := newRecord(kv.Key)
-			if err := decodeInto(kv, msg); err != nil {
+			if err := Decode(kv, msg); err != nil {
 				return err
 			}
 			records = append(records, loaded{kv, msg})
@@ -132,34 +132,34 @@ func (st *state) load(ctx context.Context, s store.Store) error {
 		for _, r := range records {
 			st.apply(r.kv.Key, r.msg, r.kv.ModRevision)
 		}
-		st.revision = max(st.revision, revision)
+		st.Revision = max(st.Revision, revision)
 	}
-	for _, r := range st.regions {
-		r.orders.ForgetUpTo(uint64(st.revision))
+	for _, r := range st.Regions {
+		r.Orders.ForgetUpTo(uint64(st.Revision))
 		st.restore(r)
 	}
 	return st.gatherOrigins()
 }
 
 // restore takes a region's checkpoint as its latest summaries. mu is held.
-func (st *state) restore(r *regionState) {
+func (st *State) restore(r *Region) {
 	if len(r.checkpoint) == 0 {
 		return
 	}
 	whole := int(r.checkpoint[0].GetChunks()) == len(r.checkpoint)
 	for _, c := range r.checkpoint {
 		for _, sum := range c.GetSummaries() {
-			r.inboxKeys[summaryKey(r.name, sum)] = struct{}{}
-			st.applySummary(r, sum)
+			r.SummaryKeys[summaryKey(r.Name, sum)] = struct{}{}
+			st.ApplySummary(r, sum)
 		}
 		if c.GetReport() != nil {
-			r.report, r.reportAt, r.reportOld = c.GetReport(), st.clock(), true
+			r.Report, r.ReportAt, r.ReportStale = c.GetReport(), st.Clock(), true
 		}
 		whole = whole && proto.Equal(c.GetPosition(), r.checkpoint[0].GetPosition())
 	}
 	if whole {
 		p := r.checkpoint[0].GetPosition()
-		r.summaries = link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
+		r.SummariesAt = link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
 	}
 	r.checkpoint = nil
 }
@@ -176,11 +176,11 @@ func (a *active) checkpointLoop(ctx context.Context) error {
 		case <-tick.C:
 		}
 		a.st.mu.Lock()
-		names := a.st.regionNames()
+		names := a.st.RegionNames()
 		a.st.mu.Unlock()
 		for _, name := range names {
 			switch err := a.checkpoint(ctx, name); {
-			case err == nil, errors.Is(err, errQueueFull):
+			case err == nil, errors.Is(err, ErrQueueFull):
 			case errors.Is(err, store.ErrTooLarge):
 				a.log.Warn("a region's summaries are not checkpointed", "region", name, "error", err)
 			default:
@@ -195,16 +195,16 @@ const checkpointBytes = 512 * 1024
 
 func (a *active) checkpoint(ctx context.Context, name string) error {
 	a.st.mu.Lock()
-	r := a.st.regions[name]
-	if r == nil || !r.dirty {
+	r := a.st.Regions[name]
+	if r == nil || !r.CheckpointDue {
 		a.st.mu.Unlock()
 		return nil
 	}
-	r.dirty = false
-	pos := &nusav1.Position{Epoch: r.summaries.Epoch, Sequence: r.summaries.Sequence}
-	chunks := []*nusav1.CheckpointRecord{{Position: pos, Report: r.report}}
+	r.CheckpointDue = false
+	pos := &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence}
+	chunks := []*nusav1.CheckpointRecord{{Position: pos, Report: r.Report}}
 	size := 0
-	for _, key := range slices.Sorted(maps.Keys(r.inboxKeys)) {
+	for _, key := range slices.Sorted(maps.Keys(r.SummaryKeys)) {
 		sum := a.st.summary(key, name)
 		if sum == nil {
 			continue
@@ -220,17 +220,17 @@ func (a *active) checkpoint(ctx context.Context, name string) error {
 	r.chunks = len(chunks)
 	a.st.mu.Unlock()
 	for i := range max(stored, len(chunks)) {
-		key := checkpointKey(name, i)
-		_, err := a.commit.do(ctx, func(t *tx) error {
-			rec, _ := t.region(name)
+		key := CheckpointKey(name, i)
+		_, err := a.commit.Do(ctx, func(t *Tx) error {
+			rec, _ := t.Region(name)
 			switch {
 			case rec == nil: // removed meanwhile
 				return nil
 			case i >= len(chunks):
-				return t.deleteBlind(key)
+				return t.DeleteBlind(key)
 			}
 			chunks[i].Chunks = int32(len(chunks))
-			return t.putBlind(key, chunks[i], 0)
+			return t.PutBlind(key, chunks[i], 0)
 		})
 		if err != nil {
 			return err
@@ -250,7 +250,7 @@ func (a *active) tickLoop(ctx context.Context) error {
 		case <-tick.C:
 			a.tick()
 			a.sendCompact()
-			a.board.DropIdle(a.st.clock())
+			a.board.DropIdle(a.st.Clock())
 		}
 	}
 }
@@ -259,7 +259,7 @@ func (a *active) tick() {
 	st := a.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	now := st.clock()
+	now := st.Clock()
 	newColumns := a.columnStamp != st.matrix.stamp
 	a.columnStamp = st.matrix.stamp
 	// Peers carry coordinates, which drift slowly; the rest is sent at once.
@@ -267,36 +267,36 @@ func (a *active) tick() {
 	if newPeers {
 		a.peersAt = now
 	}
-	if st.interestDirty && now-a.interestAt >= a.cfg.CheckpointInterval {
+	if st.ProbeDemandStale && now-a.interestAt >= a.cfg.CheckpointInterval {
 		a.interestAt = now
 		st.updateInterest()
 	}
 	st.followBreaches(now)
 	forgot := false
-	for _, r := range st.regions {
+	for _, r := range st.Regions {
 		var effects []region.Effect
-		r.life, effects = region.Step(st.region, r.life, now, region.Tick{})
+		r.Life, effects = region.Step(st.RegionConfig, r.Life, now, region.Tick{})
 		r.end(effects)
-		kept := slices.DeleteFunc(r.returned, func(ret returned) bool { return st.forgotten(ret, now) })
-		forgot = forgot || len(kept) < len(r.returned)
-		r.returned = kept
-		if newColumns && r.session != nil {
-			r.session.columnDirty = true
-			r.session.peersDirty = r.session.peersDirty || newPeers
-			r.session.wake()
+		kept := slices.DeleteFunc(r.Refusals, func(ret Refusal) bool { return st.RefusalExpired(ret, now) })
+		forgot = forgot || len(kept) < len(r.Refusals)
+		r.Refusals = kept
+		if newColumns && r.Session != nil {
+			r.Session.columnDirty = true
+			r.Session.peersDirty = r.Session.peersDirty || newPeers
+			r.Session.wake()
 		}
 	}
-	if forgot || len(st.pending) > 0 {
+	if forgot || len(st.Pending) > 0 {
 		a.wakePlacer()
 	}
 }
 
 // summary answers the summary that a region's set holds under a key, nil for
 // local jobs and jobs that are gone. mu is held.
-func (st *state) summary(key, region string) *nusav1.JobSummary {
+func (st *State) summary(key, region string) *nusav1.JobSummary {
 	namespace, name, _ := strings.Cut(key, "/")
-	if j := st.jobs[jobKey{namespace, name}]; j != nil {
-		return j.summaries[region]
+	if j := st.Jobs[JobKey{namespace, name}]; j != nil {
+		return j.Summaries[region]
 	}
 	return nil
 }

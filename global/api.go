@@ -48,7 +48,7 @@ func (s *server) current() (*active, error) {
 	if a := s.active.Load(); a != nil {
 		return a, nil
 	}
-	return nil, apiError(errNotActive)
+	return nil, apiError(ErrNotActive)
 }
 
 // federationAPI ends the regions' streams.
@@ -96,23 +96,23 @@ type regionConn struct {
 func (a *active) dial(name string) (*grpc.ClientConn, error) {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	r := a.st.regions[name]
+	r := a.st.Regions[name]
 	switch {
 	case r == nil:
-		return nil, a.st.noRegion("region", name)
-	case r.session == nil:
+		return nil, a.st.NoRegion("region", name)
+	case r.Session == nil:
 		return nil, status.Errorf(codes.Unavailable, "region %s is not connected; ask one of its own servers", name)
 	}
-	return r.session.conn, nil
+	return r.Session.conn, nil
 }
 
-// noRegion names the regions that there are. mu is held.
-func (st *state) noRegion(field, name string) error {
+// NoRegion names the regions that there are. mu is held.
+func (st *State) NoRegion(field, name string) error {
 	what := "region "
 	if field == "region" {
 		what = "" // the field says so
 	}
-	return invalid(field, fmt.Sprintf("%s%q does not exist; there are %s", what, name, topo.ListNames(st.regionNames())))
+	return invalid(field, fmt.Sprintf("%s%q does not exist; there are %s", what, name, topo.ListNames(st.RegionNames())))
 }
 
 // reach answers the tunnels to the named regions (all when names is nil) and
@@ -121,18 +121,18 @@ func (a *active) reach(names []string) ([]regionConn, []*nusav1.PartialError) {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
 	if names == nil {
-		names = a.st.regionNames()
+		names = a.st.RegionNames()
 	}
 	var conns []regionConn
 	var errs []*nusav1.PartialError
 	for _, name := range names {
-		switch r := a.st.regions[name]; {
-		case r == nil || r.rec.GetClusterId() == "":
+		switch r := a.st.Regions[name]; {
+		case r == nil || r.Record.GetClusterId() == "":
 			// Nobody ever presented itself under that name: nothing is there.
-		case r.session == nil:
+		case r.Session == nil:
 			errs = append(errs, &nusav1.PartialError{Region: name, Message: "not connected"})
 		default:
-			conns = append(conns, regionConn{name, r.session.conn})
+			conns = append(conns, regionConn{name, r.Session.conn})
 		}
 	}
 	return conns, errs
@@ -183,7 +183,7 @@ func (a *active) follow(ctx context.Context, send func() (more bool, err error))
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-a.ctx.Done():
-			return apiError(errNotActive)
+			return apiError(ErrNotActive)
 		case <-changed:
 		}
 		pause.Reset(watchPause)
@@ -191,7 +191,7 @@ func (a *active) follow(ctx context.Context, send func() (more bool, err error))
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-a.ctx.Done():
-			return apiError(errNotActive)
+			return apiError(ErrNotActive)
 		case <-pause.C:
 		}
 	}

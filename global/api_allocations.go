@@ -91,7 +91,7 @@ func (a *active) nowhere(req *nusav1.ListAllocationsRequest, lists []*nusav1.Lis
 	}
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	if j := a.st.jobs[k]; j != nil && j.rec != nil {
+	if j := a.st.Jobs[k]; j != nil && j.Record != nil {
 		return nil // it has no instance yet, or none any more
 	}
 	return noJob(k)
@@ -104,8 +104,8 @@ func (a *active) allocationRegions(req *nusav1.ListAllocationsRequest) ([]string
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
 	if name != "" {
-		if a.st.regions[name] == nil {
-			return nil, a.st.noRegion("region", name)
+		if a.st.Regions[name] == nil {
+			return nil, a.st.NoRegion("region", name)
 		}
 		return []string{name}, nil
 	}
@@ -116,9 +116,9 @@ func (a *active) allocationRegions(req *nusav1.ListAllocationsRequest) ([]string
 	if err != nil {
 		return nil, err
 	}
-	if j := a.st.jobs[k]; j != nil && !req.GetAll() {
-		names := sortedKeys(j.summaries)
-		for _, s := range j.slots {
+	if j := a.st.Jobs[k]; j != nil && !req.GetAll() {
+		names := sortedKeys(j.Summaries)
+		for _, s := range j.Slots {
 			names = append(names, s.Region)
 		}
 		slices.Sort(names)

@@ -46,7 +46,7 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 	if !eventlog.IsToken(req.GetToken()) {
 		return invalid("token", fmt.Sprintf("%.40q is no token: take that of an event", req.GetToken()))
 	}
-	next := a.st.events.After(req.GetToken())
+	next := a.st.Events.After(req.GetToken())
 	var regions *regionsEvents // nil asks none
 	if req.GetInstances() {
 		if regions, err = a.newRegionsEvents(stream.Context()); err != nil {
@@ -54,8 +54,8 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 		}
 		defer regions.end()
 	}
-	for token := a.st.events.Before(next); ; {
-		events, after, changed := a.st.events.From(next)
+	for token := a.st.Events.Before(next); ; {
+		events, after, changed := a.st.Events.From(next)
 		for _, ev := range events {
 			if err := stream.Send(ev); err != nil {
 				return err
@@ -74,7 +74,7 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 			case <-stream.Context().Done():
 				return nil
 			case <-a.ctx.Done():
-				return apiError(errNotActive)
+				return apiError(ErrNotActive)
 			case <-changed:
 				again = true
 			case ev := <-regions.queue():

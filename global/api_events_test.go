@@ -205,7 +205,7 @@ func TestInstancesAreFollowedAgain(t *testing.T) {
 	}
 	defer conn.Close()
 
-	st := newState("e", func() time.Duration { return 0 }, time.Second)
+	st := New("e", func() time.Duration { return 0 }, time.Second)
 	s := &server{}
 	s.active.Store(&active{st: st, ctx: t.Context(), log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithTimeout(t.Context(), testWait)
@@ -213,7 +213,7 @@ func TestInstancesAreFollowedAgain(t *testing.T) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
-	st.events.Add("first", "", "")
+	st.Events.Add("first", "", "")
 	watching.Go(func() {
 		if err := (&eventsAPI{s: s}).Watch(&nusav1.WatchEventsRequest{Instances: true, Token: "e-0"}, reader); err != nil && ctx.Err() == nil {
 			t.Errorf("the watch ended: %v", err)
@@ -232,13 +232,13 @@ func TestInstancesAreFollowedAgain(t *testing.T) {
 	if e := next(); e.GetType() != "first" {
 		t.Fatalf("the first event: %v", e)
 	}
-	st.events.Add("second", "", "") // which the reader leaves lying
+	st.Events.Add("second", "", "") // which the reader leaves lying
 	st.mu.Lock()
 	st.applyRegion("alpha", &nusav1.Region{ClusterId: "c", Definition: &nusav1.RegionDefinition{Name: "alpha"}}, 1)
-	st.regions["alpha"].session = &session{region: "alpha", conn: conn}
+	st.Regions["alpha"].Session = &session{region: "alpha", conn: conn}
 	st.mu.Unlock()
 	for range 2 * eventlog.Retained {
-		st.events.Add("other", "", "")
+		st.Events.Add("other", "", "")
 	}
 	var got []string
 	for len(got) < 4 {

@@ -30,7 +30,7 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 	if err := a.checkSpec(spec); err != nil {
 		return nil, apiError(err)
 	}
-	k := keyOf(spec)
+	k := KeyOf(spec)
 	out := &nusav1.PlanResponse{Unplaced: map[string]int32{}, Warnings: job.Warnings(spec)}
 	snapshot, slots, err := a.dryRun(k, spec, out)
 	if err != nil {
@@ -46,7 +46,7 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 	}
 	out.Explanation = &nusav1.Explanation{Age: durationpb.New(0)}
 	for _, g := range plan.Groups {
-		if g.Namespace != k.namespace || g.Job != k.name {
+		if g.Namespace != k.Namespace || g.Job != k.Name {
 			continue
 		}
 		e := groupToProto(g)
@@ -64,61 +64,61 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 
 // dryRun is the snapshot with a job as a submit would leave it, and its slots
 // then; out gets the difference to the stored job.
-func (a *active) dryRun(k jobKey, spec *nusav1.JobSpec, out *nusav1.PlanResponse) (place.Snapshot, []region.Slot, error) {
+func (a *active) dryRun(k JobKey, spec *nusav1.JobSpec, out *nusav1.PlanResponse) (place.Snapshot, []region.Slot, error) {
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	if err != nil {
 		return place.Snapshot{}, nil, fmt.Errorf("encode the job: %w", err)
 	}
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	old, rev := a.st.jobRecord(k)
+	old, rev := a.st.JobRecord(k)
 	out.Revision = rev
 	if old.GetJob().GetStopped() {
 		out.Diff = append(out.Diff, &nusav1.DiffLine{Field: "stopped", Old: "true"})
 	}
 	out.Diff = append(out.Diff, job.Diff(old.GetJob().GetSpec(), spec)...)
-	t := newTx(a.st) // thrown away
-	resp, err := t.submit(k, &nusav1.SubmitRequest{Spec: spec}, encoded)
+	t := NewTx(a.st) // thrown away
+	resp, err := t.Submit(k, &nusav1.SubmitRequest{Spec: spec}, encoded)
 	if err != nil {
 		return place.Snapshot{}, nil, err
 	}
 	out.Warnings = append(resp.GetWarnings(), out.Warnings...)
 	if resp.GetChanged() {
-		rev = a.st.revision + 1
+		rev = a.st.Revision + 1
 	}
-	rec, _ := t.job(k)
-	dry, slots := planJob(rec, rev), t.slots(k, "")
-	sortSlots(slots)
+	rec, _ := t.Job(k)
+	dry, slots := PlaceJob(rec, rev), t.Slots(k, "")
+	SortSlots(slots)
 	dry.Slots = slots
-	if j := a.st.jobs[k]; j != nil {
-		dry.Summaries = j.told(rec)
+	if j := a.st.Jobs[k]; j != nil {
+		dry.Summaries = j.Reported(rec)
 	}
 	return a.st.explainSnapshot(k, dry), slots, nil
 }
 
 // explainSnapshot is the present snapshot with one job, which is explained in
 // full, and the jobs whose slots no report charges for yet. mu is held.
-func (st *state) explainSnapshot(k jobKey, j place.Job) place.Snapshot {
+func (st *State) explainSnapshot(k JobKey, j place.Job) place.Snapshot {
 	j.Explain = true
 	out := st.snapshotRegions()
 	out.Jobs, out.Terse = []place.Job{j}, true
-	out.Origins = st.serving(out.Jobs)
-	for other := range st.recent {
-		if o := st.jobs[other]; other != k && o != nil && o.rec != nil && st.uncharged(o) {
-			out.Jobs = append(out.Jobs, o.forPlacer())
+	out.Origins = st.Serving(out.Jobs)
+	for other := range st.Recent {
+		if o := st.Jobs[other]; other != k && o != nil && o.Record != nil && st.Uncharged(o) {
+			out.Jobs = append(out.Jobs, o.ForPlacer())
 		}
 	}
 	return out
 }
 
 // slotsAfter are the slots of a job as a plan would leave them.
-func slotsAfter(slots []region.Slot, plan place.Plan, k jobKey) []*nusav1.Slot {
+func slotsAfter(slots []region.Slot, plan place.Plan, k JobKey) []*nusav1.Slot {
 	byKey := map[string]region.Slot{}
 	for _, s := range slots {
 		byKey[s.Key()] = s
 	}
 	for _, act := range plan.Actions {
-		if act.Namespace != k.namespace || act.Job != k.name {
+		if act.Namespace != k.Namespace || act.Job != k.Name {
 			continue
 		}
 		for _, c := range act.Changes() {
@@ -133,10 +133,10 @@ func slotsAfter(slots []region.Slot, plan place.Plan, k jobKey) []*nusav1.Slot {
 	for _, s := range byKey {
 		after = append(after, s)
 	}
-	sortSlots(after)
+	SortSlots(after)
 	out := make([]*nusav1.Slot, len(after))
 	for i, s := range after {
-		out[i] = slotToProto(s)
+		out[i] = SlotToProto(s)
 	}
 	return out
 }
@@ -193,23 +193,23 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 
 // addRemedies asks the regions that lack room, as a dry run of the job does, what
 // change would make one more instance fit, where some have no region.
-func (a *active) addRemedies(ctx context.Context, k jobKey, out *nusav1.Explanation) {
+func (a *active) addRemedies(ctx context.Context, k JobKey, out *nusav1.Explanation) {
 	if !slices.ContainsFunc(out.GetGroups(), func(g *nusav1.GroupExplanation) bool { return g.GetUnplaced() > 0 }) {
 		return
 	}
 	spec := a.specOf(k)
 	a.st.mu.Lock()
-	j := a.st.jobs[k]
-	if spec == nil || j == nil || j.rec == nil {
+	j := a.st.Jobs[k]
+	if spec == nil || j == nil || j.Record == nil {
 		a.st.mu.Unlock()
 		return
 	}
-	snapshot := a.st.explainSnapshot(k, j.forPlacer())
+	snapshot := a.st.explainSnapshot(k, j.ForPlacer())
 	a.st.mu.Unlock()
 	plan, asked := a.planAsking(ctx, k, spec, snapshot)
 	for _, g := range out.GetGroups() {
 		for _, p := range plan.Groups {
-			if g.GetUnplaced() > 0 && p.Group == g.GetGroup() && p.Namespace == k.namespace && p.Job == k.name {
+			if g.GetUnplaced() > 0 && p.Group == g.GetGroup() && p.Namespace == k.Namespace && p.Job == k.Name {
 				g.Remedy = asked.remedy(p)
 			}
 		}
@@ -218,11 +218,11 @@ func (a *active) addRemedies(ctx context.Context, k jobKey, out *nusav1.Explanat
 
 // specOf is a job's stored spec, nil if there is none: a region can explain its
 // nodes by it though nothing of the job is there.
-func (a *active) specOf(k jobKey) *nusav1.JobSpec {
+func (a *active) specOf(k JobKey) *nusav1.JobSpec {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	if j := a.st.jobs[k]; j != nil && j.rec != nil {
-		return proto.CloneOf(j.rec.GetJob().GetSpec())
+	if j := a.st.Jobs[k]; j != nil && j.Record != nil {
+		return proto.CloneOf(j.Record.GetJob().GetSpec())
 	}
 	return nil
 }
@@ -231,8 +231,8 @@ func (a *active) specOf(k jobKey) *nusav1.JobSpec {
 // more.
 const asIfNew = "the decision is no longer held: as if placed now, without its own instances"
 
-func (a *active) explain(k jobKey, group string) (*nusav1.Explanation, error) {
-	now := a.st.clock()
+func (a *active) explain(k JobKey, group string) (*nusav1.Explanation, error) {
+	now := a.st.Clock()
 	last, err := a.lastDecision(k, group)
 	if err != nil {
 		return nil, err
@@ -240,8 +240,8 @@ func (a *active) explain(k jobKey, group string) (*nusav1.Explanation, error) {
 	out := &nusav1.Explanation{}
 	if len(last.snapshot.Jobs) > 0 {
 		for _, g := range place.MakePlan(last.snapshot).Groups {
-			if _, have := last.held[g.Group]; !have && g.Namespace == k.namespace && g.Job == k.name {
-				last.held[g.Group] = explained{GroupExplanation: g, at: now}
+			if _, have := last.held[g.Group]; !have && g.Namespace == k.Namespace && g.Job == k.Name {
+				last.held[g.Group] = Decision{GroupExplanation: g, At: now}
 				out.Note = last.note
 			}
 		}
@@ -252,7 +252,7 @@ func (a *active) explain(k jobKey, group string) (*nusav1.Explanation, error) {
 			continue
 		}
 		e := last.held[name]
-		oldest = min(oldest, e.at)
+		oldest = min(oldest, e.At)
 		g := groupToProto(e.GroupExplanation)
 		last.asItIs(g)
 		g.Bounds, g.Near = last.bounds[name], last.fares(g)
@@ -265,42 +265,42 @@ func (a *active) explain(k jobKey, group string) (*nusav1.Explanation, error) {
 // lastDecision is what is held about a job's groups, how the job is, and a
 // snapshot to decide the rest anew (empty if nothing is missing).
 type lastDecision struct {
-	held     map[string]explained
+	held     map[string]Decision
 	status   *nusav1.JobStatus
 	system   bool
 	snapshot place.Snapshot
 	note     string
 	bounds   map[string][]*nusav1.NearBound
 	job      place.Job
-	stages   map[string]string   // see jobState
+	stages   map[string]string   // see Job
 	near     *place.BoundTracker // nil where the job asks for no nearness
 }
 
-func (a *active) lastDecision(k jobKey, group string) (lastDecision, error) {
+func (a *active) lastDecision(k JobKey, group string) (lastDecision, error) {
 	st := a.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	j := st.jobs[k]
-	if j == nil || j.rec == nil {
+	j := st.Jobs[k]
+	if j == nil || j.Record == nil {
 		return lastDecision{}, noJob(k)
 	}
-	if group != "" && j.rec.GetJob().GetSpec().GetGroups()[group] == nil {
+	if group != "" && j.Record.GetJob().GetSpec().GetGroups()[group] == nil {
 		return lastDecision{}, invalid("group", "job "+k.String()+" has no group "+group)
 	}
-	out := lastDecision{held: map[string]explained{}, status: j.status(), system: j.plan.Type == place.System, bounds: j.bounds(), job: j.plan, stages: maps.Clone(j.stages)}
-	if hasNear(j.plan) {
-		out.near = place.NewBoundTracker(st.nearSnapshotOf(j.plan))
+	out := lastDecision{held: map[string]Decision{}, status: j.Status(), system: j.Spec.Type == place.System, bounds: j.bounds(), job: j.Spec, stages: maps.Clone(j.RolloutWaits)}
+	if HasNear(j.Spec) {
+		out.near = place.NewBoundTracker(st.nearSnapshotOf(j.Spec))
 	}
-	for name, e := range j.explained {
-		if e.full {
+	for name, e := range j.Decisions {
+		if e.Full {
 			out.held[name] = e
 		}
 	}
 	switch {
-	case len(out.held) == len(j.plan.Groups):
+	case len(out.held) == len(j.Spec.Groups):
 	case out.waits():
-		job := j.forPlacer()
-		job.Disconnected = st.away(j)
+		job := j.ForPlacer()
+		job.Disconnected = st.Disconnected(j)
 		out.snapshot = st.explainSnapshot(k, job)
 	default:
 		out.snapshot, out.note = st.withoutOwn(j), asIfNew
@@ -321,13 +321,13 @@ func (d *lastDecision) waits() bool {
 
 // withoutOwn is a snapshot in which nothing of the job is placed: the room that
 // its instances take is free again, where it is counted exactly. mu is held.
-func (st *state) withoutOwn(j *jobState) place.Snapshot {
-	dry := j.plan
+func (st *State) withoutOwn(j *Job) place.Snapshot {
+	dry := j.Spec
 	dry.Stopped = false
-	out := st.explainSnapshot(j.key, dry)
-	for _, g := range j.plan.Groups {
+	out := st.explainSnapshot(j.Key, dry)
+	for _, g := range j.Spec.Groups {
 		for _, r := range out.Regions {
-			c := j.summaries[r.Name].GetGroups()[g.Name]
+			c := j.Summaries[r.Name].GetGroups()[g.Name]
 			if n, exact := r.Fits[g.Ask.Hash()]; exact {
 				r.Fits[g.Ask.Hash()] = n + int(c.GetStarting()+c.GetRunning())
 			}
@@ -379,11 +379,11 @@ func addStage(r *nusav1.RegionVerdict, stages map[string]string) {
 
 // groupToProto shows a decision; ages of inputs are those of its moment.
 func groupToProto(g place.GroupExplanation) *nusav1.GroupExplanation {
-	out := &nusav1.GroupExplanation{Group: g.Group, Desired: int32(g.Desired), Unplaced: int32(g.Unplaced), Pending: countsToProto(g.Pending)}
+	out := &nusav1.GroupExplanation{Group: g.Group, Desired: int32(g.Desired), Unplaced: int32(g.Unplaced), Pending: CountsToProto(g.Pending)}
 	for _, v := range g.Regions {
 		r := &nusav1.RegionVerdict{
 			Region: v.Region, Taken: int32(v.Taken), Fits: int32(v.Fits),
-			Reason: reasonEnum(v.Reason), Message: v.Message, Score: v.Score,
+			Reason: ReasonToProto(v.Reason), Message: v.Message, Score: v.Score,
 		}
 		for _, t := range v.Terms {
 			r.Terms = append(r.Terms, &nusav1.ScoreTerm{Name: t.Name, Value: t.Value, Detail: t.Detail})

@@ -28,12 +28,12 @@ type jobsAPI struct {
 }
 
 // checkRef names the job with its defaults filled in.
-func checkRef(ref *nusav1.JobRef) (jobKey, error) {
-	k := jobKey{ref.GetNamespace(), ref.GetName()}
-	if k.namespace == "" {
-		k.namespace = job.DefaultNamespace
+func checkRef(ref *nusav1.JobRef) (JobKey, error) {
+	k := JobKey{ref.GetNamespace(), ref.GetName()}
+	if k.Namespace == "" {
+		k.Namespace = job.DefaultNamespace
 	}
-	if k.name == "" || strings.ContainsAny(k.namespace+k.name, "/@") {
+	if k.Name == "" || strings.ContainsAny(k.Namespace+k.Name, "/@") {
 		return k, invalid("job.name", "must name a job, as NAME or NAMESPACE/NAME")
 	}
 	return k, nil
@@ -52,7 +52,7 @@ func (j *jobsAPI) passed(a *active, ref *nusav1.JobRef) (nusav1.JobsClient, erro
 	return nusav1.NewJobsClient(conn), nil
 }
 
-func noJob(k jobKey) error { return status.Errorf(codes.NotFound, "job %s does not exist", k) }
+func noJob(k JobKey) error { return status.Errorf(codes.NotFound, "job %s does not exist", k) }
 
 // Get implements nusav1.JobsServer.
 func (j *jobsAPI) Get(ctx context.Context, req *nusav1.GetJobRequest) (*nusav1.Job, error) {
@@ -72,11 +72,11 @@ func (j *jobsAPI) Get(ctx context.Context, req *nusav1.GetJobRequest) (*nusav1.J
 	}
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	found := a.st.jobs[k]
-	if found == nil || found.rec == nil {
+	found := a.st.Jobs[k]
+	if found == nil || found.Record == nil {
 		return nil, noJob(k)
 	}
-	return found.view(), nil
+	return found.View(), nil
 }
 
 // List implements nusav1.JobsServer.
@@ -117,20 +117,20 @@ const ownToken = "@"
 func (a *active) federationJobs(req *nusav1.ListJobsRequest, limit int) (out []*nusav1.Job, next string) {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	var keys []jobKey
-	for k, found := range a.st.jobs {
-		if found.rec != nil && (req.GetNamespace() == "" || req.GetNamespace() == k.namespace) &&
-			k.String() > req.GetPageToken() && hasLabels(found.rec.GetJob().GetSpec().GetLabels(), req.GetLabels()) {
+	var keys []JobKey
+	for k, found := range a.st.Jobs {
+		if found.Record != nil && (req.GetNamespace() == "" || req.GetNamespace() == k.Namespace) &&
+			k.String() > req.GetPageToken() && hasLabels(found.Record.GetJob().GetSpec().GetLabels(), req.GetLabels()) {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(x, y jobKey) int { return strings.Compare(x.String(), y.String()) })
+	slices.SortFunc(keys, func(x, y JobKey) int { return strings.Compare(x.String(), y.String()) })
 	size := 0
 	for i, k := range keys {
 		if i == limit || size > listedBytes {
 			return out, keys[i-1].String()
 		}
-		out = append(out, a.st.jobs[k].view())
+		out = append(out, a.st.Jobs[k].View())
 		size += proto.Size(out[i])
 	}
 	return out, ""
@@ -208,8 +208,8 @@ func (a *active) withOwnJobs(first string) []string {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
 	names := []string{}
-	for _, name := range a.st.regionNames() {
-		for key := range a.st.regions[name].inboxKeys {
+	for _, name := range a.st.RegionNames() {
+		for key := range a.st.Regions[name].SummaryKeys {
 			if name >= first && strings.HasSuffix(key, "@"+name) {
 				names = append(names, name)
 				break
@@ -236,28 +236,28 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 		return client.Stop(ctx, req)
 	}
 	stored, forgotten := int64(0), false
-	revision, err := a.commit.do(ctx, func(t *tx) error {
-		old, rev := t.job(k)
+	revision, err := a.commit.Do(ctx, func(t *Tx) error {
+		old, rev := t.Job(k)
 		if old == nil {
 			return noJob(k)
 		}
-		if err := checkRevision("job "+k.String(), req.GetCheckRevision(), true, rev); err != nil {
+		if err := CheckRevision("job "+k.String(), req.GetCheckRevision(), true, rev); err != nil {
 			return err
 		}
 		if old.GetJob().GetStopped() && (old.GetPurge() || !req.GetPurge()) {
 			stored = rev
 			return nil
 		}
-		if err := t.audit("job.stopped", k.String(), fmt.Sprintf("purge %t", req.GetPurge())); err != nil {
+		if err := t.Audit("job.stopped", k.String(), fmt.Sprintf("purge %t", req.GetPurge())); err != nil {
 			return err
 		}
-		if forgotten = req.GetPurge() && len(t.slots(k, "")) == 0; forgotten {
-			return t.deleteJob(k)
+		if forgotten = req.GetPurge() && len(t.Slots(k, "")) == 0; forgotten {
+			return t.DeleteJob(k)
 		}
 		next := proto.CloneOf(old)
-		next.Job.Stopped, next.Job.Run = true, runOf(old, rev)
+		next.Job.Stopped, next.Job.Run = true, RunOf(old, rev)
 		next.Purge = next.Purge || req.GetPurge()
-		return t.putJob(k, next)
+		return t.PutJob(k, next)
 	})
 	if err != nil {
 		return nil, apiError(err)
@@ -272,9 +272,9 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 	case req.GetPurge():
 		how += ", then it is forgotten"
 	}
-	a.st.events.Add("job.stopped", k.String(), "%s", how)
+	a.st.Events.Add("job.stopped", k.String(), "%s", how)
 	if forgotten {
-		a.st.events.Add("job.purged", k.String(), "forgotten")
+		a.st.Events.Add("job.purged", k.String(), "forgotten")
 	}
 	a.log.Info("job stopped", "job", k.String(), "purge", req.GetPurge())
 	return &nusav1.StopJobResponse{Revision: revision}, nil
@@ -309,20 +309,20 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 	stamp := uint64(0)
 	return a.follow(stream.Context(), func() (bool, error) {
 		a.st.mu.Lock()
-		found := a.st.jobs[k]
-		if found == nil || found.rec == nil {
+		found := a.st.Jobs[k]
+		if found == nil || found.Record == nil {
 			a.st.mu.Unlock()
 			if sent == nil {
 				return false, noJob(k)
 			}
 			return false, nil // purged
 		}
-		if sent != nil && found.stamp == stamp {
+		if sent != nil && found.Stamp == stamp {
 			a.st.mu.Unlock()
 			return true, nil
 		}
-		now := found.view()
-		stamp = found.stamp
+		now := found.View()
+		stamp = found.Stamp
 		a.st.mu.Unlock()
 		if proto.Equal(now, sent) {
 			return true, nil

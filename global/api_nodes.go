@@ -144,6 +144,6 @@ func (n *nodesAPI) change(
 	if err != nil {
 		return nil, err
 	}
-	a.st.events.Add("node."+kind, c.name+"/"+out.GetName(), "by an operator")
+	a.st.Events.Add("node."+kind, c.name+"/"+out.GetName(), "by an operator")
 	return out, nil
 }

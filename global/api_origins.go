@@ -29,29 +29,29 @@ func (o *originsAPI) Set(ctx context.Context, req *nusav1.SetOriginsRequest) (*n
 	}
 	changed, revision := false, int64(0)
 	var next *nusav1.OriginRecord
-	written, err := a.commit.do(ctx, func(t *tx) error {
+	written, err := a.commit.Do(ctx, func(t *Tx) error {
 		known := func(name string) (bool, []string) {
-			if r, _ := t.region(name); r != nil {
+			if r, _ := t.Region(name); r != nil {
 				return true, nil
 			}
-			return false, t.st.regionNames()
+			return false, t.State.RegionNames()
 		}
 		var err error
 		if next, err = origins.CanonicalRecord(req.GetRecord(), known); err != nil {
 			return err
 		}
 		domain := next.GetDomain()
-		old, rev := t.origin(domain)
-		if err := checkRevision("origin record "+domain, req.GetRevision(), old != nil, rev); err != nil {
+		old, rev := t.Origin(domain)
+		if err := CheckRevision("origin record "+domain, req.GetRevision(), old != nil, rev); err != nil {
 			return err
 		}
 		if changed, revision = !proto.Equal(old, next), rev; !changed {
 			return nil
 		}
-		if err := t.audit("origins.set", domain, ""); err != nil {
+		if err := t.Audit("origins.set", domain, ""); err != nil {
 			return err
 		}
-		return t.putOrigin(next)
+		return t.PutOrigin(next)
 	})
 	if err != nil {
 		return nil, apiError(err)
@@ -60,7 +60,7 @@ func (o *originsAPI) Set(ctx context.Context, req *nusav1.SetOriginsRequest) (*n
 		revision = written
 	}
 	if changed {
-		a.st.events.Add("origins.set", next.GetDomain(), "by an operator, %s", topo.ListNames(regionsOf(next)))
+		a.st.Events.Add("origins.set", next.GetDomain(), "by an operator, %s", topo.ListNames(regionsOf(next)))
 	}
 	next = proto.CloneOf(next)
 	next.Revision = revision
@@ -96,23 +96,23 @@ func (o *originsAPI) Remove(ctx context.Context, req *nusav1.RemoveOriginsReques
 	if err != nil {
 		return nil, invalid("domain", err.Error())
 	}
-	_, err = a.commit.do(ctx, func(t *tx) error {
-		old, revision := t.origin(domain)
+	_, err = a.commit.Do(ctx, func(t *Tx) error {
+		old, revision := t.Origin(domain)
 		if old == nil {
 			return status.Errorf(codes.NotFound, "there is no origin record %q", domain)
 		}
-		if err := checkRevision("origin record "+domain, req.GetRevision(), true, revision); err != nil {
+		if err := CheckRevision("origin record "+domain, req.GetRevision(), true, revision); err != nil {
 			return err
 		}
-		if err := t.audit("origins.removed", domain, ""); err != nil {
+		if err := t.Audit("origins.removed", domain, ""); err != nil {
 			return err
 		}
-		return t.deleteOrigin(domain)
+		return t.DeleteOrigin(domain)
 	})
 	if err != nil {
 		return nil, apiError(err)
 	}
-	a.st.events.Add("origins.removed", domain, "by an operator")
+	a.st.Events.Add("origins.removed", domain, "by an operator")
 	return &nusav1.RemoveOriginsResponse{}, nil
 }
 
@@ -124,12 +124,12 @@ func (o *originsAPI) Resolve(_ context.Context, req *nusav1.ResolveOriginRequest
 	}
 	st := a.st
 	st.mu.Lock()
-	if name := req.GetRegion(); name != "" && st.regions[name] == nil {
+	if name := req.GetRegion(); name != "" && st.Regions[name] == nil {
 		defer st.mu.Unlock()
-		return nil, st.noRegion("region", name)
+		return nil, st.NoRegion("region", name)
 	}
 	table, picture := st.origins, st.topologyPicture()
-	age := st.clock() - picture.at
+	age := st.Clock() - picture.at
 	st.mu.Unlock()
 	out, err := table.Resolve(req, picture.routers.At)
 	if err != nil {
@@ -139,20 +139,20 @@ func (o *originsAPI) Resolve(_ context.Context, req *nusav1.ResolveOriginRequest
 	return out, nil
 }
 
-// origin is as job: a domain's record and the revision of the stored one.
-func (t *tx) origin(domain string) (*nusav1.OriginRecord, int64) {
+// Origin is as job: a domain's record and the revision of the stored one.
+func (t *Tx) Origin(domain string) (*nusav1.OriginRecord, int64) {
 	if ch, ok := t.find(originKey(domain)); ok {
 		rec, _ := ch.msg.(*nusav1.OriginRecord)
 		return rec, 0
 	}
-	stored := t.st.originRecords[domain]
+	stored := t.State.originRecords[domain]
 	return stored.rec, stored.rev
 }
 
-// putOrigin stores a record, if there may be so many.
-func (t *tx) putOrigin(rec *nusav1.OriginRecord) error {
+// PutOrigin stores a record, if there may be so many.
+func (t *Tx) PutOrigin(rec *nusav1.OriginRecord) error {
 	err := origins.CheckLimits(func(yield func(*nusav1.OriginRecord) bool) {
-		for domain, stored := range t.st.originRecords {
+		for domain, stored := range t.State.originRecords {
 			if _, changed := t.find(originKey(domain)); !changed && domain != rec.GetDomain() && !yield(stored.rec) {
 				return
 			}
@@ -167,11 +167,11 @@ func (t *tx) putOrigin(rec *nusav1.OriginRecord) error {
 	if err != nil {
 		return err
 	}
-	return t.set(txChange{key: originKey(rec.GetDomain()), msg: rec, known: t.st.originRecords[rec.GetDomain()].rev})
+	return t.set(txChange{key: originKey(rec.GetDomain()), msg: rec, known: t.State.originRecords[rec.GetDomain()].rev})
 }
 
-func (t *tx) deleteOrigin(domain string) error {
-	return t.set(txChange{key: originKey(domain), known: t.st.originRecords[domain].rev})
+func (t *Tx) DeleteOrigin(domain string) error {
+	return t.set(txChange{key: originKey(domain), known: t.State.originRecords[domain].rev})
 }
 
 // originRecord is a stored record, without revision.
@@ -181,7 +181,7 @@ type originRecord struct {
 }
 
 // applyOrigin takes a record; regions are told. mu is held.
-func (st *state) applyOrigin(domain string, rec *nusav1.OriginRecord, revision int64) {
+func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision int64) {
 	if delete(st.originRecords, domain); rec != nil {
 		st.originRecords[domain] = originRecord{rec, revision}
 	}
@@ -191,18 +191,18 @@ func (st *state) applyOrigin(domain string, rec *nusav1.OriginRecord, revision i
 	if err := st.gatherOrigins(); err != nil {
 		return // it was checked before it was written; the table stays as it was
 	}
-	st.notify()
-	st.interestDirty = true
-	for _, r := range st.regions {
-		if r.session != nil {
-			r.session.originsDirty = true
-			r.session.wake()
+	st.Notify()
+	st.ProbeDemandStale = true
+	for _, r := range st.Regions {
+		if r.Session != nil {
+			r.Session.originsDirty = true
+			r.Session.wake()
 		}
 	}
 }
 
 // gatherOrigins makes the table of every record, with its revision. mu is held.
-func (st *state) gatherOrigins() error {
+func (st *State) gatherOrigins() error {
 	all := make([]*nusav1.OriginRecord, 0, len(st.originRecords))
 	for _, stored := range st.originRecords {
 		rec := proto.CloneOf(stored.rec)
@@ -217,8 +217,8 @@ func (st *state) gatherOrigins() error {
 	return nil
 }
 
-// serving are the regions of the domains that jobs want to be near. mu is held.
-func (st *state) serving(jobs []place.Job) map[string][]string {
+// Serving are the regions of the domains that jobs want to be near. mu is held.
+func (st *State) Serving(jobs []place.Job) map[string][]string {
 	var out map[string][]string
 	for _, j := range jobs {
 		for _, g := range j.Groups {

@@ -27,10 +27,10 @@ type regionsAPI struct {
 func (a *active) known(name string) (*nusav1.Region, error) {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	if r := a.st.regions[name]; r != nil {
-		return a.st.regionView(r), nil
+	if r := a.st.Regions[name]; r != nil {
+		return a.st.RegionView(r), nil
 	}
-	return nil, status.Errorf(codes.NotFound, "region %q does not exist; there are %s", name, topo.ListNames(a.st.regionNames()))
+	return nil, status.Errorf(codes.NotFound, "region %q does not exist; there are %s", name, topo.ListNames(a.st.RegionNames()))
 }
 
 // Verify implements nusav1.RegionsServer: the region's master compares.
@@ -57,9 +57,9 @@ func (g *regionsAPI) Define(ctx context.Context, req *nusav1.DefineRegionRequest
 		return nil, apiError(err)
 	}
 	name := def.GetName()
-	_, err = a.commit.do(ctx, func(t *tx) error {
-		old, revision := t.region(name)
-		if err := checkRevision("region "+name, req.GetCheckRevision(), old != nil, revision); err != nil {
+	_, err = a.commit.Do(ctx, func(t *Tx) error {
+		old, revision := t.Region(name)
+		if err := CheckRevision("region "+name, req.GetCheckRevision(), old != nil, revision); err != nil {
 			return err
 		}
 		next := &nusav1.Region{}
@@ -67,15 +67,15 @@ func (g *regionsAPI) Define(ctx context.Context, req *nusav1.DefineRegionRequest
 			next = proto.CloneOf(old)
 		}
 		next.Definition, next.DefinedByOperator = def, true
-		if err := t.audit("region.defined", name, ""); err != nil {
+		if err := t.Audit("region.defined", name, ""); err != nil {
 			return err
 		}
-		return t.putRegion(name, next)
+		return t.PutRegion(name, next)
 	})
 	if err != nil {
 		return nil, apiError(err)
 	}
-	a.st.events.Add("region.defined", name, "by an operator")
+	a.st.Events.Add("region.defined", name, "by an operator")
 	return a.known(name)
 }
 
@@ -93,10 +93,10 @@ func (a *active) regions(labels map[string]string) []*nusav1.Region {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
 	var out []*nusav1.Region
-	for _, name := range a.st.regionNames() {
-		r := a.st.regions[name]
-		if hasLabels(r.rec.GetDefinition().GetLabels(), labels) {
-			out = append(out, a.st.regionView(r))
+	for _, name := range a.st.RegionNames() {
+		r := a.st.Regions[name]
+		if hasLabels(r.Record.GetDefinition().GetLabels(), labels) {
+			out = append(out, a.st.RegionView(r))
 		}
 	}
 	return out
@@ -122,8 +122,8 @@ func (g *regionsAPI) Cordon(ctx context.Context, req *nusav1.CordonRegionRequest
 		return nil, err
 	}
 	changed := false
-	_, err = a.commit.do(ctx, func(t *tx) error {
-		old, _ := t.region(name)
+	_, err = a.commit.Do(ctx, func(t *Tx) error {
+		old, _ := t.Region(name)
 		if old == nil {
 			return status.Errorf(codes.NotFound, "region %q does not exist", name)
 		}
@@ -132,16 +132,16 @@ func (g *regionsAPI) Cordon(ctx context.Context, req *nusav1.CordonRegionRequest
 		}
 		next := proto.CloneOf(old)
 		next.Cordoned = req.GetCordon()
-		if err := t.audit("region.cordoned", name, fmt.Sprint(req.GetCordon())); err != nil {
+		if err := t.Audit("region.cordoned", name, fmt.Sprint(req.GetCordon())); err != nil {
 			return err
 		}
-		return t.putRegion(name, next)
+		return t.PutRegion(name, next)
 	})
 	if err != nil {
 		return nil, apiError(err)
 	}
 	if changed {
-		a.st.events.Add("region."+lifted(req.GetCordon(), "cordoned", "uncordoned"), name, "by an operator")
+		a.st.Events.Add("region."+lifted(req.GetCordon(), "cordoned", "uncordoned"), name, "by an operator")
 	}
 	return a.known(name)
 }
@@ -156,30 +156,30 @@ func (g *regionsAPI) Remove(ctx context.Context, req *nusav1.GetRegionRequest) (
 	if _, err := a.known(name); err != nil {
 		return nil, err
 	}
-	_, err = a.commit.do(ctx, func(t *tx) error {
-		if owned := t.slotsOf(name); owned > 0 {
+	_, err = a.commit.Do(ctx, func(t *Tx) error {
+		if owned := t.CountSlots(name); owned > 0 {
 			return status.Errorf(codes.FailedPrecondition, "region %s owns %d slots; cordon it and stop or move its jobs first", name, owned)
 		}
-		if r := t.st.regions[name]; r != nil && r.session != nil {
+		if r := t.State.Regions[name]; r != nil && r.Session != nil {
 			return status.Errorf(codes.FailedPrecondition, "region %s is connected and would present itself again; stop its servers first", name)
 		}
-		if err := t.audit("region.removed", name, ""); err != nil {
+		if err := t.Audit("region.removed", name, ""); err != nil {
 			return err
 		}
-		return t.deleteRegion(name)
+		return t.DeleteRegion(name)
 	})
 	if err != nil {
 		return nil, apiError(err)
 	}
-	a.st.events.Add("region.removed", name, "by an operator")
+	a.st.Events.Add("region.removed", name, "by an operator")
 	return &nusav1.RemoveRegionResponse{}, nil
 }
 
-// slotsOf counts a region's slots as the transaction leaves them.
-func (t *tx) slotsOf(region string) int {
+// CountSlots counts a region's slots as the transaction leaves them.
+func (t *Tx) CountSlots(region string) int {
 	n := 0
-	for _, j := range t.st.jobs {
-		for _, s := range j.slots {
+	for _, j := range t.State.Jobs {
+		for _, s := range j.Slots {
 			if s.Region == region {
 				if _, changed := t.find(slotKey(s)); !changed {
 					n++
@@ -205,13 +205,13 @@ func (g *regionsAPI) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStr
 	return a.follow(stream.Context(), func() (bool, error) {
 		a.st.mu.Lock()
 		var out []*nusav1.Region
-		for _, name := range a.st.regionNames() {
-			r := a.st.regions[name]
-			if stamp, seen := sent[name]; seen && stamp == r.stamp || !hasLabels(r.rec.GetDefinition().GetLabels(), req.GetLabels()) {
+		for _, name := range a.st.RegionNames() {
+			r := a.st.Regions[name]
+			if stamp, seen := sent[name]; seen && stamp == r.Stamp || !hasLabels(r.Record.GetDefinition().GetLabels(), req.GetLabels()) {
 				continue
 			}
-			sent[name] = r.stamp
-			out = append(out, a.st.regionView(r))
+			sent[name] = r.Stamp
+			out = append(out, a.st.RegionView(r))
 		}
 		a.st.mu.Unlock()
 		for _, r := range out {

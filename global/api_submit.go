@@ -30,9 +30,9 @@ const (
 	auditTTL          = 30 * 24 * time.Hour
 )
 
-// errAnswered ends a request whose idempotency key was used before: the
+// ErrAnswered ends a request whose idempotency key was used before: the
 // answer is the one of then.
-var errAnswered = errors.New("answered before")
+var ErrAnswered = errors.New("answered before")
 
 // Submit implements nusav1.JobsServer.
 func (j *jobsAPI) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
@@ -78,27 +78,27 @@ func (a *active) beginSubmit(ctx context.Context, req *nusav1.SubmitRequest) (fi
 			return func(context.Context) (*nusav1.SubmitResponse, error) { return resp, err }, nil
 		}
 	}
-	k := keyOf(spec)
+	k := KeyOf(spec)
 	var resp *nusav1.SubmitResponse
-	wait := a.commit.begin(func(t *tx) error {
+	wait := a.commit.Begin(func(t *Tx) error {
 		var err error
-		if resp, err = t.submit(k, req, encoded); err != nil {
+		if resp, err = t.Submit(k, req, encoded); err != nil {
 			return err
 		}
 		if key == "" {
 			return nil
 		}
-		return t.answer(key, fingerprint, resp)
+		return t.RecordAnswer(key, fingerprint, resp)
 	})
 	return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
 		revision, err := wait(ctx)
 		switch {
-		case errors.Is(err, errAnswered):
+		case errors.Is(err, ErrAnswered):
 			if resp, err := a.answeredBefore(ctx, key, fingerprint); resp != nil || err != nil {
 				return resp, err
 			}
 			// It was used so long ago that the store has forgotten it.
-			a.st.forgetKey(idemPrefix + key)
+			a.st.ForgetAnswer(idemPrefix + key)
 			return a.submit(ctx, req)
 		case err != nil:
 			return nil, err
@@ -109,12 +109,12 @@ func (a *active) beginSubmit(ctx context.Context, req *nusav1.SubmitRequest) (fi
 	}, nil
 }
 
-func (a *active) submitted(k jobKey, resp *nusav1.SubmitResponse, revision int64) {
+func (a *active) submitted(k JobKey, resp *nusav1.SubmitResponse, revision int64) {
 	if resp.GetRevision() == 0 {
 		resp.Revision = revision
 	}
 	if resp.GetChanged() {
-		a.st.events.Add("job.submitted", k.String(), "version %d", resp.GetVersion())
+		a.st.Events.Add("job.submitted", k.String(), "version %d", resp.GetVersion())
 		a.log.Info("job submitted", "job", k.String(), "version", resp.GetVersion(), "revision", revision)
 	}
 }
@@ -136,9 +136,9 @@ func (a *active) checkSpec(spec *nusav1.JobSpec) error {
 	}
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	problems := job.UnknownRegions(spec, a.st.regionNames())
+	problems := job.UnknownRegions(spec, a.st.RegionNames())
 	for i := range problems {
-		problems[i].Message += " (regions: " + topo.ListNames(a.st.regionNames()) + ")"
+		problems[i].Message += " (regions: " + topo.ListNames(a.st.RegionNames()) + ")"
 	}
 	if len(problems) > 0 {
 		return problems
@@ -146,17 +146,17 @@ func (a *active) checkSpec(spec *nusav1.JobSpec) error {
 	return nil
 }
 
-// submit puts the job, unless the stored one is the same and goes on. It
+// Submit puts the job, unless the stored one is the same and goes on. It
 // decides whether a run begins, see Job.run.
-func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav1.SubmitResponse, error) {
-	old, rev := t.job(k)
-	if err := checkRevision("job "+k.String(), req.GetCheckRevision(), old != nil, rev); err != nil {
+func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav1.SubmitResponse, error) {
+	old, rev := t.Job(k)
+	if err := CheckRevision("job "+k.String(), req.GetCheckRevision(), old != nil, rev); err != nil {
 		return nil, err
 	}
 	if err := mayBecome(k, old, req.GetSpec()); err != nil {
 		return nil, err
 	}
-	ended := t.ended(k)
+	ended := t.Ended(k)
 	if err := mayRunAgain(k, req, old, ended); err != nil {
 		return nil, err
 	}
@@ -168,17 +168,17 @@ func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 		Spec: req.GetSpec(), Version: old.GetJob().GetVersion() + 1, Submitted: timestamppb.New(time.Now()),
 	}}
 	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // it goes on
-		rec.Job.Run, rec.Since = runOf(old, rev), since(old, rec.GetJob())
-		if err := t.remember(k, old, rev, req.GetSpec()); err != nil {
+		rec.Job.Run, rec.Since = RunOf(old, rev), Since(old, rec.GetJob())
+		if err := t.keepHealthy(k, old, rev, req.GetSpec()); err != nil {
 			return nil, err
 		}
 	} else if err := t.dropDone(k); err != nil {
 		return nil, err
 	}
-	if err := t.putJob(k, rec); err != nil {
+	if err := t.PutJob(k, rec); err != nil {
 		return nil, err
 	}
-	if err := t.audit("job.submitted", k.String(), fmt.Sprintf("version %d", rec.GetJob().GetVersion())); err != nil {
+	if err := t.Audit("job.submitted", k.String(), fmt.Sprintf("version %d", rec.GetJob().GetVersion())); err != nil {
 		return nil, err
 	}
 	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true}, nil
@@ -189,19 +189,19 @@ func (t *tx) submit(k jobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 const dropMost = 100
 
 // dropDone drops done slots of a run that has ended: nothing runs in them.
-func (t *tx) dropDone(k jobKey) error {
+func (t *Tx) dropDone(k JobKey) error {
 	var done []region.Change
-	for _, s := range t.slots(k, "") {
+	for _, s := range t.Slots(k, "") {
 		if s.State == region.Done {
 			done = append(done, region.Change{Delete: true, Slot: s})
 		}
 	}
 	slices.SortFunc(done, func(a, b region.Change) int { return strings.Compare(a.Slot.Key(), b.Slot.Key()) })
-	return t.changeSlots(done[:min(len(done), dropMost)])
+	return t.ChangeSlots(done[:min(len(done), dropMost)])
 }
 
-// since is JobRecord.since of a job that goes on in a new version.
-func since(old *nusav1.JobRecord, next *nusav1.Job) map[string]int64 {
+// Since is JobRecord.since of a job that goes on in a new version.
+func Since(old *nusav1.JobRecord, next *nusav1.Job) map[string]int64 {
 	out := map[string]int64{}
 	was := old.GetJob().GetSpec()
 	for name, g := range next.GetSpec().GetGroups() {
@@ -218,7 +218,7 @@ func since(old *nusav1.JobRecord, next *nusav1.Job) map[string]int64 {
 
 // mayBecome judges a new version: an index of a system job is a node, of others it
 // is a number, and the slots of one take the place of the other's in a region.
-func mayBecome(k jobKey, old *nusav1.JobRecord, spec *nusav1.JobSpec) error {
+func mayBecome(k JobKey, old *nusav1.JobRecord, spec *nusav1.JobSpec) error {
 	const system = nusav1.JobType_JOB_TYPE_SYSTEM
 	was := old.GetJob().GetSpec().GetType()
 	if old == nil || (was == system) == (spec.GetType() == system) {
@@ -232,7 +232,7 @@ func mayBecome(k jobKey, old *nusav1.JobRecord, spec *nusav1.JobSpec) error {
 }
 
 // mayRunAgain judges SubmitRequest.again.
-func mayRunAgain(k jobKey, req *nusav1.SubmitRequest, old *nusav1.JobRecord, ended nusav1.JobState) error {
+func mayRunAgain(k JobKey, req *nusav1.SubmitRequest, old *nusav1.JobRecord, ended nusav1.JobState) error {
 	switch {
 	case !req.GetAgain():
 		return nil
@@ -244,11 +244,11 @@ func mayRunAgain(k jobKey, req *nusav1.SubmitRequest, old *nusav1.JobRecord, end
 	return nil
 }
 
-// ended says how a batch job ended whose every instance has; unspecified for
+// Ended says how a batch job ended whose every instance has; unspecified for
 // all others. Its slots say it for good, what the regions said last a moment
 // earlier.
-func (t *tx) ended(k jobKey) nusav1.JobState {
-	rec, _ := t.job(k)
+func (t *Tx) Ended(k JobKey) nusav1.JobState {
+	rec, _ := t.Job(k)
 	stored := rec.GetJob()
 	if stored.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || stored.GetStopped() {
 		return nusav1.JobState_JOB_STATE_UNSPECIFIED
@@ -258,18 +258,18 @@ func (t *tx) ended(k jobKey) nusav1.JobState {
 		left += g.GetCount()
 	}
 	some := left > 0
-	for _, s := range t.slots(k, "") {
-		if s.State == region.Done && s.Desired == region.DesiredRun && s.OfRun(runOf(rec, t.st.revisionOf(k))) && !obsolete(rec, s) {
+	for _, s := range t.Slots(k, "") {
+		if s.State == region.Done && s.Desired == region.DesiredRun && s.OfRun(RunOf(rec, t.State.revisionOf(k))) && !obsolete(rec, s) {
 			left, failed = left-int32(s.Count()), failed || s.Reason != ""
 		}
 	}
-	switch j := t.st.jobs[k]; {
+	switch j := t.State.Jobs[k]; {
 	case some && left <= 0 && failed:
 		return nusav1.JobState_JOB_STATE_FAILED
 	case some && left <= 0:
 		return nusav1.JobState_JOB_STATE_COMPLETE
-	case j != nil && j.rec == rec:
-		if s := j.status(); ended(s.GetState()) && allEnded(s) {
+	case j != nil && j.Record == rec:
+		if s := j.Status(); HasEnded(s.GetState()) && allEnded(s) {
 			return s.GetState()
 		}
 	}
@@ -282,13 +282,13 @@ func obsolete(rec *nusav1.JobRecord, s region.Slot) bool {
 }
 
 // revisionOf is the revision of a job's stored record.
-func (st *state) revisionOf(k jobKey) int64 {
-	_, rev := st.jobRecord(k)
+func (st *State) revisionOf(k JobKey) int64 {
+	_, rev := st.JobRecord(k)
 	return rev
 }
 
-// checkRevision is the check of SubmitRequest.check_revision.
-func checkRevision(what string, check int64, exists bool, revision int64) error {
+// CheckRevision is the check of SubmitRequest.check_revision.
+func CheckRevision(what string, check int64, exists bool, revision int64) error {
 	switch {
 	case check == 0, check == -1 && !exists, check > 0 && exists && check == revision:
 		return nil
@@ -319,7 +319,7 @@ func (a *active) answeredBefore(ctx context.Context, key string, fingerprint []b
 		return nil, err
 	}
 	rec := new(nusav1.IdempotencyRecord)
-	if err := decodeInto(kv, rec); err != nil {
+	if err := Decode(kv, rec); err != nil {
 		return nil, err
 	}
 	if !bytes.Equal(rec.GetFingerprint(), fingerprint) {
@@ -331,22 +331,22 @@ func (a *active) answeredBefore(ctx context.Context, key string, fingerprint []b
 	return rec.GetResponse(), nil
 }
 
-// answer remembers the answer to a key with the write that it is about.
-func (t *tx) answer(key string, fingerprint []byte, resp *nusav1.SubmitResponse) error {
+// RecordAnswer remembers the answer to a key with the write that it is about.
+func (t *Tx) RecordAnswer(key string, fingerprint []byte, resp *nusav1.SubmitResponse) error {
 	storeKey := idemPrefix + key
-	if _, used := t.find(storeKey); used || t.st.recentKeys.has(storeKey) {
-		return errAnswered
+	if _, used := t.find(storeKey); used || t.State.recentKeys.has(storeKey) {
+		return ErrAnswered
 	}
 	return t.putNew(storeKey, &nusav1.IdempotencyRecord{Fingerprint: fingerprint, Response: proto.CloneOf(resp)}, idempotencyTTL)
 }
 
-// audit notes who changed what, for a month. A number keeps apart what happens
+// Audit notes who changed what, for a month. A number keeps apart what happens
 // within one tick of the clock, in several transactions too: a key that is taken
 // would refuse the whole change.
-func (t *tx) audit(kind, subject, message string) error {
+func (t *Tx) Audit(kind, subject, message string) error {
 	now := time.Now()
-	t.st.audits++
-	key := fmt.Sprintf("%s%020d-%s-%06d", auditPrefix, now.UnixNano(), t.st.epoch, t.st.audits)
+	t.State.audits++
+	key := fmt.Sprintf("%s%020d-%s-%06d", AuditPrefix, now.UnixNano(), t.State.Epoch, t.State.audits)
 	return t.putNew(key, &nusav1.Event{Time: timestamppb.New(now), Type: kind, Subject: subject, Message: message}, auditTTL)
 }
 
@@ -357,7 +357,7 @@ func (j *jobsAPI) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitReques
 	if err != nil {
 		return err
 	}
-	return serve.SubmitMany(stream, a.ctx.Done(), apiError(errNotActive), func(ctx context.Context, req *nusav1.SubmitRequest) serve.FinishSubmit {
+	return serve.SubmitMany(stream, a.ctx.Done(), apiError(ErrNotActive), func(ctx context.Context, req *nusav1.SubmitRequest) serve.FinishSubmit {
 		finish, err := a.beginSubmit(ctx, req)
 		return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
 			if err != nil {

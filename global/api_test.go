@@ -547,7 +547,7 @@ func TestCallsGoThroughTunnels(t *testing.T) {
 
 // TestRetryHint: what is worth trying again says so.
 func TestRetryHint(t *testing.T) {
-	for _, err := range []error{errQueueFull, errNotActive, store.ErrNoQuorum, fmt.Errorf("write: %w", store.ErrNoQuorum)} {
+	for _, err := range []error{ErrQueueFull, ErrNotActive, store.ErrNoQuorum, fmt.Errorf("write: %w", store.ErrNoQuorum)} {
 		s := status.Convert(apiError(err))
 		if s.Code() != codes.Unavailable && s.Code() != codes.ResourceExhausted {
 			t.Errorf("%v is %s", err, s.Code())

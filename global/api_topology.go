@@ -49,8 +49,8 @@ func (t *topologyAPI) picture(fields map[string]string) (*active, *picture, erro
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
 	for _, field := range sortedKeys(fields) {
-		if name := fields[field]; a.st.regions[name] == nil {
-			return nil, nil, a.st.noRegion(field, name)
+		if name := fields[field]; a.st.Regions[name] == nil {
+			return nil, nil, a.st.NoRegion(field, name)
 		}
 	}
 	return a, a.st.topologyPicture(), nil
@@ -154,13 +154,13 @@ func (t *topologyAPI) History(ctx context.Context, req *nusav1.HistoryRequest) (
 }
 
 // whoseHistory is the error of a question for history without a region.
-func (st *state) whoseHistory(req *nusav1.HistoryRequest) error {
+func (st *State) whoseHistory(req *nusav1.HistoryRequest) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if to := req.GetKey(); to != "" && req.GetKind() == "edge" && st.regions[to] == nil {
-		return st.noRegion("key", to)
+	if to := req.GetKey(); to != "" && req.GetKind() == "edge" && st.Regions[to] == nil {
+		return st.NoRegion("key", to)
 	}
-	return invalid("region", fmt.Sprintf("is needed here: a region keeps the history of its own edges, nodes and pools; there are %s", topo.ListNames(st.regionNames())))
+	return invalid("region", fmt.Sprintf("is needed here: a region keeps the history of its own edges, nodes and pools; there are %s", topo.ListNames(st.RegionNames())))
 }
 
 // Watch implements nusav1.TopologyServer: the whole matrix, or what changed
@@ -173,18 +173,18 @@ func (t *topologyAPI) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreami
 	if err != nil {
 		return err
 	}
-	at := topo.ParseWatchToken(req.GetToken(), a.st.epoch, req.GetFrom())
+	at := topo.ParseWatchToken(req.GetToken(), a.st.Epoch, req.GetFrom())
 	err = a.follow(stream.Context(), func() (bool, error) {
 		a.st.mu.Lock()
-		if from := req.GetFrom(); from != "" && a.st.regions[from] == nil {
-			err := a.st.noRegion("from", from)
+		if from := req.GetFrom(); from != "" && a.st.Regions[from] == nil {
+			err := a.st.NoRegion("from", from)
 			a.st.mu.Unlock()
 			return false, err
 		}
-		view, now := a.st.topologyView(), a.st.clock()
+		view, now := a.st.topologyView(), a.st.Clock()
 		a.st.mu.Unlock()
 		var err error
-		at, err = a.board.SendChanges(view, now, at, a.st.epoch, req.GetFrom(), stream.Send)
+		at, err = a.board.SendChanges(view, now, at, a.st.Epoch, req.GetFrom(), stream.Send)
 		return true, err
 	})
 	if errors.Is(err, context.Canceled) {

@@ -26,13 +26,13 @@ type askState struct {
 	waiting int
 }
 
-// planJob is a stored job as the placer sees it, without its slots.
-func planJob(rec *nusav1.JobRecord, revision int64) place.Job {
+// PlaceJob is a stored job as the placer sees it, without its slots.
+func PlaceJob(rec *nusav1.JobRecord, revision int64) place.Job {
 	j := rec.GetJob()
 	spec := j.GetSpec()
 	out := place.Job{
-		Namespace: spec.GetNamespace(), Name: spec.GetName(), Version: j.GetVersion(), Run: runOf(rec, revision),
-		Type:     place.JobType(enumWord(spec.GetType().String(), "JOB_TYPE_")),
+		Namespace: spec.GetNamespace(), Name: spec.GetName(), Version: j.GetVersion(), Run: RunOf(rec, revision),
+		Type:     place.JobType(EnumWord(spec.GetType().String(), "JOB_TYPE_")),
 		Priority: int(spec.GetPriority()), Revision: revision, Stopped: j.GetStopped(),
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
@@ -74,7 +74,7 @@ func ints(in []int32) []int {
 func planRegions(r *nusav1.RegionsSpec) place.RegionsSpec {
 	out := place.RegionsSpec{
 		SpreadMin: int(r.GetSpread().GetMin()), SpreadMax: int(r.GetSpread().GetMax()),
-		Divide: place.Divide(enumWord(r.GetDivide().String(), "DIVIDE_")),
+		Divide: place.Divide(EnumWord(r.GetDivide().String(), "DIVIDE_")),
 	}
 	if r.GetDivide() == nusav1.Divide_DIVIDE_UNSPECIFIED {
 		out.Divide = place.DivideCapacity
@@ -92,7 +92,7 @@ func planRegions(r *nusav1.RegionsSpec) place.RegionsSpec {
 			Unknown: place.UnknownRefuse, Weight: int(n.GetWeight()),
 		}
 		if n.GetUnknown() != nusav1.Unknown_UNKNOWN_UNSPECIFIED {
-			near.Unknown = place.Unknown(enumWord(n.GetUnknown().String(), "UNKNOWN_"))
+			near.Unknown = place.Unknown(EnumWord(n.GetUnknown().String(), "UNKNOWN_"))
 		}
 		if l := n.GetLocation(); l != nil {
 			near.Location = topo.LocationFromProto(l)
@@ -108,9 +108,9 @@ func planSelector(s *nusav1.RegionSelector) place.Selector {
 }
 
 // addAsks counts a job's asks in. mu is held.
-func (st *state) addAsks(j *jobState) {
+func (st *State) addAsks(j *Job) {
 	st.asksDirty = true
-	for _, g := range j.plan.Groups {
+	for _, g := range j.Spec.Groups {
 		hash := g.Ask.Hash()
 		a := st.asks[hash]
 		if a == nil {
@@ -122,7 +122,7 @@ func (st *state) addAsks(j *jobState) {
 	}
 }
 
-func (st *state) dropAsks(j *jobState) {
+func (st *State) dropAsks(j *Job) {
 	for _, hash := range j.asks {
 		if a := st.asks[hash]; a != nil {
 			if a.groups--; a.groups <= 0 {
@@ -148,9 +148,9 @@ func subscription(hash uint64, a place.Ask) *nusav1.ShapeSubscription {
 	return s
 }
 
-// subscriptions are the asks that reports shall answer exactly: those that
+// Subscriptions are the asks that reports shall answer exactly: those that
 // wait first, then those that most groups have. mu is held.
-func (st *state) subscriptions() []uint64 {
+func (st *State) Subscriptions() []uint64 {
 	hashes := slices.Collect(maps.Keys(st.asks))
 	slices.SortFunc(hashes, func(a, b uint64) int {
 		x, y := st.asks[a], st.asks[b]
@@ -163,18 +163,18 @@ func (st *state) subscriptions() []uint64 {
 	return hashes
 }
 
-// planRegion is a region as the placer sees it. mu is held.
-func (st *state) planRegion(r *regionState, now time.Duration) place.Region {
+// placeRegion is a region as the placer sees it. mu is held.
+func (st *State) placeRegion(r *Region, now time.Duration) place.Region {
 	out := place.Region{
-		Name: r.name, Labels: r.rec.GetDefinition().GetLabels(), Cordoned: r.rec.GetCordoned(),
-		Connected: r.session != nil, NeverConnected: r.rec.GetClusterId() == "", DisconnectedFor: r.life.DisconnectedFor(now),
-		ReportSequence: r.reportNum,
+		Name: r.Name, Labels: r.Record.GetDefinition().GetLabels(), Cordoned: r.Record.GetCordoned(),
+		Connected: r.Session != nil, NeverConnected: r.Record.GetClusterId() == "", DisconnectedFor: r.Life.DisconnectedFor(now),
+		ReportSequence: r.Reports,
 	}
-	rep := r.report
+	rep := r.Report
 	if rep == nil {
 		return out
 	}
-	out.HasReport, out.ReportAge, out.SlotsRevision = true, now-r.reportAt, rep.GetSlotsRevision()
+	out.HasReport, out.ReportAge, out.SlotsRevision = true, now-r.ReportAt, rep.GetSlotsRevision()
 	out.Fits = make(map[uint64]int, len(rep.GetShape().GetFits()))
 	for _, f := range rep.GetShape().GetFits() {
 		out.Fits[f.GetAsk()] = int(f.GetCount())
@@ -183,7 +183,7 @@ func (st *state) planRegion(r *regionState, now time.Duration) place.Region {
 				out.NoFitReasons = map[uint64]place.Returned{}
 			}
 			out.NoFitReasons[f.GetAsk()] = place.Returned{
-				Region: r.name, Reason: reasonWord(f.GetReason()), Message: f.GetMessage(), ReasonText: reason.WithMessage(f.GetReason(), f.GetMessage()),
+				Region: r.Name, Reason: ReasonFromProto(f.GetReason()), Message: f.GetMessage(), ReasonText: reason.WithMessage(f.GetReason(), f.GetMessage()),
 			}
 		}
 	}

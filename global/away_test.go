@@ -93,8 +93,8 @@ func TestAwayIsTakenBackOnceThereIsRoom(t *testing.T) {
 // TestAwayIsNews only when a region says something else than before: a summary
 // that repeats it is no reason to plan again.
 func TestAwayIsNews(t *testing.T) {
-	st := &state{pending: map[jobKey]struct{}{}}
-	r, k := &regionState{}, jobKey{"default", "api"}
+	st := &State{Pending: map[JobKey]struct{}{}}
+	r, k := &Region{}, JobKey{"default", "api"}
 	one := &nusav1.AwayInstances{Group: "web", From: 0, To: 1, Generation: 7, Node: "n1"}
 	two := &nusav1.AwayInstances{Group: "web", From: 1, To: 2, Generation: 7, Node: "n2"}
 	for i, step := range []struct {
@@ -109,8 +109,8 @@ func TestAwayIsNews(t *testing.T) {
 		{nil, false}, // the node is back
 		{[]*nusav1.AwayInstances{two}, true},
 	} {
-		if got := st.noteAway(r, k, &nusav1.JobSummary{Away: step.away}); got != step.news || len(r.away[k]) != len(step.away) {
-			t.Errorf("step %d: news %t, want %t; held %v", i, got, step.news, r.away[k])
+		if got := st.setDisconnected(r, k, &nusav1.JobSummary{Away: step.away}); got != step.news || len(r.Disconnected[k]) != len(step.away) {
+			t.Errorf("step %d: news %t, want %t; held %v", i, got, step.news, r.Disconnected[k])
 		}
 	}
 }
@@ -119,20 +119,20 @@ func TestAwayIsNews(t *testing.T) {
 // word of each index, bounded.
 func TestWhatWasGivenUpComesFirst(t *testing.T) {
 	now := time.Duration(0)
-	st := newState("e", func() time.Duration { return now }, time.Second)
-	key := jobKey{"default", "api"}
-	j := &jobState{plan: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}
-	st.jobs[key] = j
+	st := New("e", func() time.Duration { return now }, time.Second)
+	key := JobKey{"default", "api"}
+	j := &Job{Spec: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}
+	st.Jobs[key] = j
 	says := func(name, from string, state region.SlotState, a, b int) {
-		st.gaveUp(from, region.Answer{Namespace: "default", Job: name, Group: "web", From: a, To: b, State: state})
+		st.RecordReleased(from, region.Answer{Namespace: "default", Job: name, Group: "web", From: a, To: b, State: state})
 	}
 	expect := func(want ...place.Released) {
 		t.Helper()
-		groups := j.waiting(now)
+		groups := j.Groups(now)
 		if !slices.Equal(groups[0].Released, want) || groups[1].Released != nil {
 			t.Errorf("%+v, want %+v", groups, want)
 		}
-		if j.plan.Groups[0].Released != nil {
+		if j.Spec.Groups[0].Released != nil {
 			t.Error("the job's own record was written to")
 		}
 	}
@@ -140,18 +140,18 @@ func TestWhatWasGivenUpComesFirst(t *testing.T) {
 	says("api", "a", region.Returned, 0, 1)
 	expect()
 	says("api", "a", region.Revoked, 0, 2)
-	now += freedFor / 2
+	now += releasedFor / 2
 	says("api", "b", region.Revoked, 2, 3)
 	expect(place.Released{Region: "a", From: 0, To: 2}, place.Released{Region: "b", From: 2, To: 3})
 	says("api", "b", region.Revoked, 2, 3) // said twice
-	now += freedFor / 2
+	now += releasedFor / 2
 	expect(place.Released{Region: "b", From: 2, To: 3})
-	now += freedFor
+	now += releasedFor
 	expect()
-	for i := range maxAway + 2 {
+	for i := range MaxDisconnected + 2 {
 		says("api", "a", region.Revoked, i, i+1)
 	}
-	if got := j.waiting(now)[0].Released; len(got) != maxAway || got[0].From != 2 || len(j.freed) != maxAway {
-		t.Errorf("%d ranges from %v, %d remembered", len(got), got[0], len(j.freed))
+	if got := j.Groups(now)[0].Released; len(got) != MaxDisconnected || got[0].From != 2 || len(j.Released) != MaxDisconnected {
+		t.Errorf("%d ranges from %v, %d remembered", len(got), got[0], len(j.Released))
 	}
 }

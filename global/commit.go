@@ -29,10 +29,10 @@ const (
 )
 
 var (
-	// errQueueFull: more requests wait than the committer takes.
-	errQueueFull = errors.New("too many writes are waiting")
-	// errNotActive: this server is not, or no longer, the active one.
-	errNotActive = errors.New("this server is no longer the active one")
+	// ErrQueueFull: more requests wait than the committer takes.
+	ErrQueueFull = errors.New("too many writes are waiting")
+	// ErrNotActive: this server is not, or no longer, the active one.
+	ErrNotActive = errors.New("this server is no longer the active one")
 	// errTxFull: the request does not fit into what is left of a shared
 	// transaction; it goes first into the next one.
 	errTxFull = errors.New("transaction is full")
@@ -42,7 +42,7 @@ var (
 // puts its changes; an error of it is the answer, and none of its changes is
 // written. It runs under the state's lock and may run twice.
 type commitRequest struct {
-	prepare func(*tx) error
+	prepare func(*Tx) error
 	done    chan commitResult // capacity 1
 }
 
@@ -51,11 +51,11 @@ type commitResult struct {
 	err      error
 }
 
-// committer is the one writer of the active server: it gathers the requests
+// Committer is the one writer of the active server: it gathers the requests
 // that wait into one transaction, which compares every key it writes and the
 // election key, and applies what was written to the state.
-type committer struct {
-	st    *state
+type Committer struct {
+	st    *State
 	store store.Store
 	guard store.Compare
 	queue chan commitRequest
@@ -65,32 +65,32 @@ type committer struct {
 	observe   func(requests int, took time.Duration)
 }
 
-func newCommitter(st *state, s store.Store, guard store.Compare) *committer {
-	return &committer{
+func NewCommitter(st *State, s store.Store, guard store.Compare) *Committer {
+	return &Committer{
 		st: st, store: s, guard: guard, queue: make(chan commitRequest, commitQueue), ended: make(chan struct{}),
 		committed: func() {}, observe: func(int, time.Duration) {},
 	}
 }
 
-// do waits until prepare's changes are durable and answers their revision.
+// Do waits until prepare's changes are durable and answers their revision.
 // When ctx ends first, whether they will be is unknown.
-func (c *committer) do(ctx context.Context, prepare func(*tx) error) (int64, error) {
-	return c.begin(prepare)(ctx)
+func (c *Committer) Do(ctx context.Context, prepare func(*Tx) error) (int64, error) {
+	return c.Begin(prepare)(ctx)
 }
 
-// begin queues a request and answers how to wait for it. Requests are
+// Begin queues a request and answers how to wait for it. Requests are
 // prepared in the order in which they began.
-func (c *committer) begin(prepare func(*tx) error) (wait func(context.Context) (int64, error)) {
+func (c *Committer) Begin(prepare func(*Tx) error) (wait func(context.Context) (int64, error)) {
 	req := commitRequest{prepare: prepare, done: make(chan commitResult, 1)}
 	select {
 	case c.queue <- req:
 		return func(ctx context.Context) (int64, error) { return c.wait(ctx, req) }
 	default:
-		return func(context.Context) (int64, error) { return 0, errQueueFull }
+		return func(context.Context) (int64, error) { return 0, ErrQueueFull }
 	}
 }
 
-func (c *committer) wait(ctx context.Context, req commitRequest) (int64, error) {
+func (c *Committer) wait(ctx context.Context, req commitRequest) (int64, error) {
 	select {
 	case r := <-req.done:
 		return r.revision, r.err
@@ -99,17 +99,17 @@ func (c *committer) wait(ctx context.Context, req commitRequest) (int64, error) 
 		case r := <-req.done:
 			return r.revision, r.err
 		default:
-			return 0, errNotActive
+			return 0, ErrNotActive
 		}
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
 }
 
-// run commits until ctx ends or a write failed in a way after which this
+// Run commits until ctx ends or a write failed in a way after which this
 // server cannot know what is stored: then it must give up leadership and load
-// anew. Requests that still wait are answered with errNotActive.
-func (c *committer) run(ctx context.Context) error {
+// anew. Requests that still wait are answered with ErrNotActive.
+func (c *Committer) Run(ctx context.Context) error {
 	defer c.refuseWaiting()
 	defer close(c.ended)
 	var carry *commitRequest
@@ -128,18 +128,18 @@ func (c *committer) run(ctx context.Context) error {
 		var err error
 		if carry, err = c.batch(ctx, first); err != nil {
 			if carry != nil {
-				carry.done <- commitResult{err: errNotActive}
+				carry.done <- commitResult{err: ErrNotActive}
 			}
 			return err
 		}
 	}
 }
 
-func (c *committer) refuseWaiting() {
+func (c *Committer) refuseWaiting() {
 	for {
 		select {
 		case r := <-c.queue:
-			r.done <- commitResult{err: errNotActive}
+			r.done <- commitResult{err: ErrNotActive}
 		default:
 			return
 		}
@@ -149,8 +149,8 @@ func (c *committer) refuseWaiting() {
 // batch commits one transaction: first and whatever waits and fits. It answers
 // the request that did not fit. Refusals are told after the write, since they
 // may be about a change in it.
-func (c *committer) batch(ctx context.Context, first commitRequest) (carry *commitRequest, err error) {
-	t := newTx(c.st)
+func (c *Committer) batch(ctx context.Context, first commitRequest) (carry *commitRequest, err error) {
+	t := NewTx(c.st)
 	var members, refused []commitRequest
 	var refusals []error
 	c.st.mu.Lock()
@@ -195,11 +195,11 @@ func (c *committer) batch(ctx context.Context, first commitRequest) (carry *comm
 	return carry, err
 }
 
-func (c *committer) write(ctx context.Context, t *tx) (int64, error) {
+func (c *Committer) write(ctx context.Context, t *Tx) (int64, error) {
 	if len(t.changes) == 0 {
 		c.st.mu.Lock()
 		defer c.st.mu.Unlock()
-		return c.st.revision, nil
+		return c.st.Revision, nil
 	}
 	compares := make([]store.Compare, 0, len(t.changes)+1)
 	compares = append(compares, c.guard)
@@ -219,7 +219,7 @@ func (c *committer) write(ctx context.Context, t *tx) (int64, error) {
 	}
 	c.observe(len(t.changes), time.Since(start))
 	c.st.mu.Lock()
-	c.st.revision = max(c.st.revision, revision)
+	c.st.Revision = max(c.st.Revision, revision)
 	for _, ch := range t.changes {
 		c.st.apply(ch.key, ch.msg, revision)
 	}
@@ -240,21 +240,21 @@ type txChange struct {
 	blind bool
 }
 
-// tx is a transaction in the making: the state with changes laid over it.
-type tx struct {
-	st      *state
+// Tx is a transaction in the making: the state with changes laid over it.
+type Tx struct {
+	State   *State
 	changes []txChange
 	size    int
 	undo    []txChange // previous versions of overwritten changes
 	undoAt  []int
 }
 
-func newTx(st *state) *tx { return &tx{st: st} }
+func NewTx(st *State) *Tx { return &Tx{State: st} }
 
 // txMark remembers where a request's changes begin.
-func (t *tx) mark() int { t.undo, t.undoAt = nil, nil; return len(t.changes) }
+func (t *Tx) mark() int { t.undo, t.undoAt = nil, nil; return len(t.changes) }
 
-func (t *tx) rollback(mark int) {
+func (t *Tx) rollback(mark int) {
 	for i := len(t.undo) - 1; i >= 0; i-- {
 		t.changes[t.undoAt[i]] = t.undo[i]
 	}
@@ -265,14 +265,14 @@ func (t *tx) rollback(mark int) {
 	}
 }
 
-func (t *tx) full() error {
+func (t *Tx) full() error {
 	if len(t.changes) > commitOps || t.size > commitBytes {
 		return fmt.Errorf("%w: %d writes of %d bytes", errTxFull, len(t.changes), t.size)
 	}
 	return nil
 }
 
-func (t *tx) find(key string) (txChange, bool) {
+func (t *Tx) find(key string) (txChange, bool) {
 	for _, ch := range t.changes {
 		if ch.key == key {
 			return ch, true
@@ -281,10 +281,10 @@ func (t *tx) find(key string) (txChange, bool) {
 	return txChange{}, false
 }
 
-func (t *tx) set(ch txChange) error {
+func (t *Tx) set(ch txChange) error {
 	if ch.msg != nil {
 		var err error
-		if ch.value, err = encode(ch.msg); err != nil {
+		if ch.value, err = Encode(ch.msg); err != nil {
 			return err
 		}
 	}
@@ -301,54 +301,54 @@ func (t *tx) set(ch txChange) error {
 	return nil
 }
 
-// job answers a job's record as the transaction leaves it, with the revision
+// Job answers a job's record as the transaction leaves it, with the revision
 // of the stored one (0 when this transaction changes it, or there is none).
-func (t *tx) job(k jobKey) (*nusav1.JobRecord, int64) {
-	if ch, ok := t.find(k.record()); ok {
+func (t *Tx) Job(k JobKey) (*nusav1.JobRecord, int64) {
+	if ch, ok := t.find(k.RecordKey()); ok {
 		rec, _ := ch.msg.(*nusav1.JobRecord)
 		return rec, 0
 	}
-	if j := t.st.jobs[k]; j != nil {
-		return j.rec, j.rev
+	if j := t.State.Jobs[k]; j != nil {
+		return j.Record, j.Revision
 	}
 	return nil, 0
 }
 
 // spec is the encoded spec of a job as the transaction leaves it.
-func (t *tx) spec(k jobKey) []byte {
-	if ch, ok := t.find(k.record()); ok {
+func (t *Tx) spec(k JobKey) []byte {
+	if ch, ok := t.find(k.RecordKey()); ok {
 		rec, _ := ch.msg.(*nusav1.JobRecord)
-		b, _ := encodeSpec(rec) // of a record that was encoded before
+		b, _ := EncodeSpec(rec) // of a record that was encoded before
 		return b
 	}
-	if j := t.st.jobs[k]; j != nil {
-		return j.spec
+	if j := t.State.Jobs[k]; j != nil {
+		return j.EncodedSpec
 	}
 	return nil
 }
 
-func (t *tx) putJob(k jobKey, rec *nusav1.JobRecord) error {
-	_, known := t.st.jobRecord(k)
-	return t.set(txChange{key: k.record(), msg: rec, known: known})
+func (t *Tx) PutJob(k JobKey, rec *nusav1.JobRecord) error {
+	_, known := t.State.JobRecord(k)
+	return t.set(txChange{key: k.RecordKey(), msg: rec, known: known})
 }
 
-// deleteJob forgets a job that has no slots, and how it ended.
-func (t *tx) deleteJob(k jobKey) error {
-	_, known := t.st.jobRecord(k)
-	if err := t.set(txChange{key: k.record(), known: known}); err != nil {
+// DeleteJob forgets a job that has no slots, and how it ended.
+func (t *Tx) DeleteJob(k JobKey) error {
+	_, known := t.State.JobRecord(k)
+	if err := t.set(txChange{key: k.RecordKey(), known: known}); err != nil {
 		return err
 	}
-	if err := t.deleteBlind(k.healthy()); err != nil {
+	if err := t.DeleteBlind(k.HealthyKey()); err != nil {
 		return err
 	}
-	return t.deleteBlind(k.result())
+	return t.DeleteBlind(k.ResultKey())
 }
 
-// slots are a group's slots as the transaction leaves them (group "" = all).
-func (t *tx) slots(k jobKey, group string) []region.Slot {
+// Slots are a group's slots as the transaction leaves them (group "" = all).
+func (t *Tx) Slots(k JobKey, group string) []region.Slot {
 	var out []region.Slot
-	if j := t.st.jobs[k]; j != nil {
-		for _, s := range j.slots {
+	if j := t.State.Jobs[k]; j != nil {
+		for _, s := range j.Slots {
 			if group != "" && s.Group != group {
 				continue
 			}
@@ -359,19 +359,19 @@ func (t *tx) slots(k jobKey, group string) []region.Slot {
 	}
 	for _, ch := range t.changes {
 		s, ok := ch.msg.(*nusav1.Slot)
-		if ok && s.GetNamespace() == k.namespace && s.GetJob() == k.name && (group == "" || s.GetGroup() == group) {
-			out = append(out, slotFromProto(ch.key[len(slotPrefix):], s, ch.known))
+		if ok && s.GetNamespace() == k.Namespace && s.GetJob() == k.Name && (group == "" || s.GetGroup() == group) {
+			out = append(out, SlotFromProto(ch.key[len(SlotPrefix):], s, ch.known))
 		}
 	}
 	return out
 }
 
-// stale says whether a change was decided over another state of its slot.
-func (t *tx) stale(changes []region.Change) bool {
+// Stale says whether a change was decided over another state of its slot.
+func (t *Tx) Stale(changes []region.Change) bool {
 	for _, c := range changes {
 		var stored int64
-		if j := t.st.jobs[slotJob(c.Slot)]; j != nil {
-			stored = j.slots[c.Slot.Key()].Revision
+		if j := t.State.Jobs[slotJob(c.Slot)]; j != nil {
+			stored = j.Slots[c.Slot.Key()].Revision
 		}
 		if _, changed := t.find(slotKey(c.Slot)); changed || c.Slot.Revision != stored {
 			return true
@@ -380,12 +380,12 @@ func (t *tx) stale(changes []region.Change) bool {
 	return false
 }
 
-// changeSlots writes what the cores decided.
-func (t *tx) changeSlots(changes []region.Change) error {
+// ChangeSlots writes what the cores decided.
+func (t *Tx) ChangeSlots(changes []region.Change) error {
 	for _, c := range changes {
 		ch := txChange{key: slotKey(c.Slot), known: c.Slot.Revision}
 		if !c.Delete {
-			ch.msg = slotToProto(c.Slot)
+			ch.msg = SlotToProto(c.Slot)
 		}
 		if err := t.set(ch); err != nil {
 			return err
@@ -394,56 +394,56 @@ func (t *tx) changeSlots(changes []region.Change) error {
 	return nil
 }
 
-// region is as job: a region's record and the revision of the stored one.
-func (t *tx) region(name string) (*nusav1.Region, int64) {
-	if ch, ok := t.find(regionKey(name)); ok {
+// Region is as job: a region's record and the revision of the stored one.
+func (t *Tx) Region(name string) (*nusav1.Region, int64) {
+	if ch, ok := t.find(RegionKey(name)); ok {
 		r, _ := ch.msg.(*nusav1.Region)
 		return r, 0
 	}
-	if r := t.st.regions[name]; r != nil {
-		return r.rec, r.rev
+	if r := t.State.Regions[name]; r != nil {
+		return r.Record, r.Revision
 	}
 	return nil, 0
 }
 
-// errTooManyRegions: see maxRegions.
-var errTooManyRegions = fmt.Errorf("there are %d regions, the most a federation takes", maxRegions)
+// ErrTooManyRegions: see maxRegions.
+var ErrTooManyRegions = fmt.Errorf("there are %d regions, the most a federation takes", maxRegions)
 
-// putRegion stores a region.
-func (t *tx) putRegion(name string, r *nusav1.Region) error {
-	if old, _ := t.region(name); old == nil && len(t.st.regions) >= maxRegions {
-		return errTooManyRegions
+// PutRegion stores a region.
+func (t *Tx) PutRegion(name string, r *nusav1.Region) error {
+	if old, _ := t.Region(name); old == nil && len(t.State.Regions) >= maxRegions {
+		return ErrTooManyRegions
 	}
-	ch := txChange{key: regionKey(name), msg: r}
-	if known := t.st.regions[name]; known != nil {
-		ch.known = known.rev
+	ch := txChange{key: RegionKey(name), msg: r}
+	if known := t.State.Regions[name]; known != nil {
+		ch.known = known.Revision
 	}
 	return t.set(ch)
 }
 
-// deleteRegion forgets a region and its checkpoint.
-func (t *tx) deleteRegion(name string) error {
-	known := t.st.regions[name]
+// DeleteRegion forgets a region and its checkpoint.
+func (t *Tx) DeleteRegion(name string) error {
+	known := t.State.Regions[name]
 	if known == nil {
 		return nil
 	}
 	for i := range known.chunks {
-		if err := t.deleteBlind(checkpointKey(name, i)); err != nil {
+		if err := t.DeleteBlind(CheckpointKey(name, i)); err != nil {
 			return err
 		}
 	}
-	return t.set(txChange{key: regionKey(name), known: known.rev})
+	return t.set(txChange{key: RegionKey(name), known: known.Revision})
 }
 
-// putBlind writes a record that only this kind of request writes.
-func (t *tx) putBlind(key string, m proto.Message, ttl time.Duration) error {
+// PutBlind writes a record that only this kind of request writes.
+func (t *Tx) PutBlind(key string, m proto.Message, ttl time.Duration) error {
 	return t.set(txChange{key: key, msg: m, ttl: ttl, blind: true})
 }
 
-// deleteBlind removes such a record.
-func (t *tx) deleteBlind(key string) error { return t.set(txChange{key: key, blind: true}) }
+// DeleteBlind removes such a record.
+func (t *Tx) DeleteBlind(key string) error { return t.set(txChange{key: key, blind: true}) }
 
 // putNew writes a record that must not exist.
-func (t *tx) putNew(key string, m proto.Message, ttl time.Duration) error {
+func (t *Tx) putNew(key string, m proto.Message, ttl time.Duration) error {
 	return t.set(txChange{key: key, msg: m, ttl: ttl})
 }

@@ -37,22 +37,22 @@ func (g *gatedStore) Txn(ctx context.Context, c []store.Compare, ops []store.Op)
 }
 
 // committing runs a committer over a gated memory store.
-func committing(t *testing.T) (*committer, *gatedStore) {
+func committing(t *testing.T) (*Committer, *gatedStore) {
 	t.Helper()
 	mem := store.NewMemory().Client()
 	t.Cleanup(func() { mem.Close() })
-	e, err := mem.Campaign(t.Context(), electionPrefix, "me", time.Minute)
+	e, err := mem.Campaign(t.Context(), ElectionPrefix, "me", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := &gatedStore{Store: mem, gate: make(chan struct{})}
 	start := time.Now()
-	c := newCommitter(newState("e", func() time.Duration { return time.Since(start) }, time.Second), g, e.Guard())
+	c := NewCommitter(New("e", func() time.Duration { return time.Since(start) }, time.Second), g, e.Guard())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = c.run(ctx)
+		_ = c.Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -64,9 +64,9 @@ func committing(t *testing.T) (*committer, *gatedStore) {
 	return c, g
 }
 
-func putRegion(name string) func(*tx) error {
-	return func(t *tx) error {
-		return t.putRegion(name, &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}})
+func putRegion(name string) func(*Tx) error {
+	return func(t *Tx) error {
+		return t.PutRegion(name, &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}})
 	}
 }
 
@@ -74,10 +74,10 @@ func TestWaitingWritesShareATransaction(t *testing.T) {
 	c, g := committing(t)
 	var waits []func(context.Context) (int64, error)
 	for i := range 50 {
-		waits = append(waits, c.begin(putRegion(fmt.Sprintf("r%d", i))))
+		waits = append(waits, c.Begin(putRegion(fmt.Sprintf("r%d", i))))
 	}
 	refused := errors.New("refused")
-	bad := c.begin(func(t *tx) error {
+	bad := c.Begin(func(t *Tx) error {
 		if err := putRegion("half")(t); err != nil {
 			return err
 		}
@@ -95,13 +95,13 @@ func TestWaitingWritesShareATransaction(t *testing.T) {
 	if len(g.txns) > 3 {
 		t.Errorf("%d transactions for what waited together: %v", len(g.txns), g.txns)
 	}
-	if _, ok, _, err := g.Get(t.Context(), regionKey("half")); ok || err != nil {
+	if _, ok, _, err := g.Get(t.Context(), RegionKey("half")); ok || err != nil {
 		t.Errorf("a refused request wrote: %v %v", ok, err)
 	}
 	c.st.mu.Lock()
 	defer c.st.mu.Unlock()
-	if len(c.st.regions) != 50 {
-		t.Errorf("the state has %d regions", len(c.st.regions))
+	if len(c.st.Regions) != 50 {
+		t.Errorf("the state has %d regions", len(c.st.Regions))
 	}
 }
 
@@ -110,15 +110,15 @@ func TestTransactionsAreBounded(t *testing.T) {
 	const n = 3 * store.MaxTxnOps
 	var waits []func(context.Context) (int64, error)
 	for i := range n {
-		waits = append(waits, c.begin(putRegion(fmt.Sprintf("r%d", i))))
+		waits = append(waits, c.Begin(putRegion(fmt.Sprintf("r%d", i))))
 	}
 	big := &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "big", Description: strings.Repeat("x", 900*1024)}}
 	for i := range 4 {
-		waits = append(waits, c.begin(func(t *tx) error { return t.putRegion(fmt.Sprintf("big%d", i), big) }))
+		waits = append(waits, c.Begin(func(t *Tx) error { return t.PutRegion(fmt.Sprintf("big%d", i), big) }))
 	}
 	huge := proto.CloneOf(big)
 	huge.Definition.Description = strings.Repeat("x", 2<<20)
-	tooLarge := c.begin(func(t *tx) error { return t.putRegion("huge", huge) })
+	tooLarge := c.Begin(func(t *Tx) error { return t.PutRegion("huge", huge) })
 	close(g.gate)
 	for i, wait := range waits {
 		if _, err := wait(t.Context()); err != nil {
@@ -140,11 +140,11 @@ func TestQueueIsBounded(t *testing.T) {
 	full := 0
 	var waits []func(context.Context) (int64, error)
 	for i := range commitQueue + store.MaxTxnOps + 10 {
-		waits = append(waits, c.begin(putRegion(fmt.Sprintf("r%d", i))))
+		waits = append(waits, c.Begin(putRegion(fmt.Sprintf("r%d", i))))
 	}
 	close(g.gate)
 	for _, wait := range waits {
-		if _, err := wait(t.Context()); errors.Is(err, errQueueFull) {
+		if _, err := wait(t.Context()); errors.Is(err, ErrQueueFull) {
 			full++
 		}
 	}
@@ -159,7 +159,7 @@ func TestBatchIsBounded(t *testing.T) {
 	c, g := committing(t)
 	var waits []func(context.Context) (int64, error)
 	for range commitRequests + 2 {
-		waits = append(waits, c.begin(putRegion("same")))
+		waits = append(waits, c.Begin(putRegion("same")))
 	}
 	close(g.gate)
 	for i, wait := range waits {
@@ -176,17 +176,17 @@ func TestBatchIsBounded(t *testing.T) {
 func TestForeignWriteEndsTheReign(t *testing.T) {
 	c, g := committing(t)
 	close(g.gate)
-	if _, err := c.do(t.Context(), putRegion("a")); err != nil {
+	if _, err := c.Do(t.Context(), putRegion("a")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.Store.Txn(t.Context(), nil, []store.Op{store.Put(regionKey("a"), []byte("foreign"))}); err != nil {
+	if _, err := g.Store.Txn(t.Context(), nil, []store.Op{store.Put(RegionKey("a"), []byte("foreign"))}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.do(t.Context(), putRegion("a")); !errors.Is(err, store.ErrCompareFailed) {
+	if _, err := c.Do(t.Context(), putRegion("a")); !errors.Is(err, store.ErrCompareFailed) {
 		t.Errorf("over a foreign write: %v", err)
 	}
 	<-c.ended
-	if _, err := c.do(t.Context(), putRegion("b")); !errors.Is(err, errNotActive) {
+	if _, err := c.Do(t.Context(), putRegion("b")); !errors.Is(err, ErrNotActive) {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -194,25 +194,25 @@ func TestForeignWriteEndsTheReign(t *testing.T) {
 // TestOverlay: requests of one transaction see one another's changes.
 func TestOverlay(t *testing.T) {
 	c, g := committing(t)
-	k := jobKey{"default", "api"}
-	blocker := c.begin(putRegion("first")) // holds the committer while the rest gathers
+	k := JobKey{"default", "api"}
+	blocker := c.Begin(putRegion("first")) // holds the committer while the rest gathers
 	spec := testJob("api", 1)
 	var one, two *nusav1.SubmitResponse
-	submit := func(to **nusav1.SubmitResponse) func(*tx) error {
-		return func(t *tx) (err error) {
-			*to, err = t.submit(k, &nusav1.SubmitRequest{Spec: spec}, nil)
+	submit := func(to **nusav1.SubmitResponse) func(*Tx) error {
+		return func(t *Tx) (err error) {
+			*to, err = t.Submit(k, &nusav1.SubmitRequest{Spec: spec}, nil)
 			return err
 		}
 	}
-	a := c.begin(submit(&one))
-	stop := c.begin(func(t *tx) error {
-		rec, _ := t.job(k)
+	a := c.Begin(submit(&one))
+	stop := c.Begin(func(t *Tx) error {
+		rec, _ := t.Job(k)
 		if rec == nil {
 			return errors.New("the job is not seen")
 		}
-		return t.deleteJob(k)
+		return t.DeleteJob(k)
 	})
-	b := c.begin(submit(&two))
+	b := c.Begin(submit(&two))
 	close(g.gate)
 	for i, wait := range []func(context.Context) (int64, error){blocker, a, stop, b} {
 		if _, err := wait(t.Context()); err != nil {
@@ -222,7 +222,7 @@ func TestOverlay(t *testing.T) {
 	if one.GetVersion() != 1 || two.GetVersion() != 1 {
 		t.Errorf("versions %d and %d; the second comes after a removal", one.GetVersion(), two.GetVersion())
 	}
-	if _, ok, _, err := g.Get(t.Context(), k.record()); !ok || err != nil {
+	if _, ok, _, err := g.Get(t.Context(), k.RecordKey()); !ok || err != nil {
 		t.Errorf("the job is not stored: %v", err)
 	}
 }
@@ -231,21 +231,21 @@ func TestOverlay(t *testing.T) {
 // transaction, the second is told that somebody changed it.
 func TestCheckWithinATransaction(t *testing.T) {
 	c, g := committing(t)
-	blocker := c.begin(putRegion("alpha"))
+	blocker := c.Begin(putRegion("alpha"))
 	g.gate <- struct{}{}
 	seen, err := blocker(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	checked := func(t *tx) error {
-		old, revision := t.region("alpha")
-		if err := checkRevision("region alpha", seen, old != nil, revision); err != nil {
+	checked := func(t *Tx) error {
+		old, revision := t.Region("alpha")
+		if err := CheckRevision("region alpha", seen, old != nil, revision); err != nil {
 			return err
 		}
 		return putRegion("alpha")(t)
 	}
-	hold := c.begin(putRegion("beta")) // holds the committer while the rest gathers
-	first, second := c.begin(checked), c.begin(checked)
+	hold := c.Begin(putRegion("beta")) // holds the committer while the rest gathers
+	first, second := c.Begin(checked), c.Begin(checked)
 	close(g.gate)
 	for _, wait := range []func(context.Context) (int64, error){hold, first} {
 		if _, err := wait(t.Context()); err != nil {
@@ -262,25 +262,25 @@ func TestCheckWithinATransaction(t *testing.T) {
 func TestOfferToARemovedRegion(t *testing.T) {
 	c, g := committing(t)
 	close(g.gate)
-	k := jobKey{"default", "api"}
+	k := JobKey{"default", "api"}
 	a := &active{st: c.st, commit: c, log: slog.New(slog.DiscardHandler), metrics: newMetrics(nil)}
-	revision, err := c.do(t.Context(), func(t *tx) error {
-		_, err := t.submit(k, &nusav1.SubmitRequest{Spec: testJob("api", 1)}, nil)
+	revision, err := c.Do(t.Context(), func(t *Tx) error {
+		_, err := t.Submit(k, &nusav1.SubmitRequest{Spec: testJob("api", 1)}, nil)
 		return errors.Join(err, putRegion("alpha")(t))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	offer := func(to string) place.Action {
-		return place.Action{Kind: place.Offer, Namespace: k.namespace, Job: k.name, Group: "web", To: 1, Region: to, JobVersion: 1}
+		return place.Action{Kind: place.Offer, Namespace: k.Namespace, Job: k.Name, Group: "web", To: 1, Region: to, JobVersion: 1}
 	}
 	for region, slots := range map[string]int{"gone": 0, "alpha": 1} {
-		if err := a.carryOut(t.Context(), []place.Action{offer(region)}, map[jobKey]lookedAt{k: {rev: revision}}); err != nil {
+		if err := a.carryOut(t.Context(), []place.Action{offer(region)}, map[JobKey]seen{k: {rev: revision}}); err != nil {
 			t.Fatal(err)
 		}
 		c.st.mu.Lock()
 		owned := 0
-		for _, s := range c.st.jobs[k].slots {
+		for _, s := range c.st.Jobs[k].Slots {
 			if s.Region == region {
 				owned++
 			}
@@ -297,23 +297,23 @@ func TestOfferToARemovedRegion(t *testing.T) {
 func TestRemovedRegionIsForgotten(t *testing.T) {
 	c, g := committing(t)
 	close(g.gate)
-	k := jobKey{"default", "api"}
-	both := func(t *tx) error {
-		_, err := t.submit(k, &nusav1.SubmitRequest{Spec: testJob("api", 1)}, nil)
+	k := JobKey{"default", "api"}
+	both := func(t *Tx) error {
+		_, err := t.Submit(k, &nusav1.SubmitRequest{Spec: testJob("api", 1)}, nil)
 		return errors.Join(err, putRegion("alpha")(t))
 	}
 	for _, step := range []struct {
-		change func(*tx) error
+		change func(*Tx) error
 		index  uint64
-	}{{both, 900}, {func(t *tx) error { return t.deleteRegion("alpha") }, 0}, {putRegion("alpha"), 3}} {
-		if _, err := c.do(t.Context(), step.change); err != nil {
+	}{{both, 900}, {func(t *Tx) error { return t.DeleteRegion("alpha") }, 0}, {putRegion("alpha"), 3}} {
+		if _, err := c.Do(t.Context(), step.change); err != nil {
 			t.Fatal(err)
 		}
 		c.st.mu.Lock()
-		if r := c.st.regions["alpha"]; r != nil {
-			c.st.applySummary(r, &nusav1.JobSummary{Namespace: "default", Job: "api", Incarnation: 1, Index: step.index})
+		if r := c.st.Regions["alpha"]; r != nil {
+			c.st.ApplySummary(r, &nusav1.JobSummary{Namespace: "default", Job: "api", Incarnation: 1, Index: step.index})
 		}
-		if got := c.st.jobs[k].summaries["alpha"].GetIndex(); got != step.index {
+		if got := c.st.Jobs[k].Summaries["alpha"].GetIndex(); got != step.index {
 			t.Errorf("summary %d is held, not %d", got, step.index)
 		}
 		c.st.mu.Unlock()
@@ -338,7 +338,7 @@ func TestAuditWithinATick(t *testing.T) {
 		if passed := time.Since(now); passed != 0 {
 			t.Fatalf("%s passed: not one moment", passed)
 		}
-		_, err := s.store.List(t.Context(), auditPrefix, func(store.KV) error { notes++; return nil })
+		_, err := s.store.List(t.Context(), AuditPrefix, func(store.KV) error { notes++; return nil })
 		if err != nil || notes != 3 {
 			t.Errorf("%d notes, %v", notes, err)
 		}

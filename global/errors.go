@@ -34,14 +34,14 @@ func apiError(err error) error {
 	switch {
 	case errors.As(err, &problems):
 		return rpcerr.Invalid(problems.Proto()...)
-	case errors.Is(err, errQueueFull):
+	case errors.Is(err, ErrQueueFull):
 		return retryable(codes.ResourceExhausted, err)
-	case errors.Is(err, errTooManyRegions), errors.Is(err, origins.ErrTooMany):
+	case errors.Is(err, ErrTooManyRegions), errors.Is(err, origins.ErrTooMany):
 		return status.Error(codes.ResourceExhausted, err.Error())
 	case errors.Is(err, store.ErrTooLarge):
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, store.ErrNoQuorum), errors.Is(err, store.ErrCompareFailed),
-		errors.Is(err, store.ErrClosed), errors.Is(err, errNotActive):
+		errors.Is(err, store.ErrClosed), errors.Is(err, ErrNotActive):
 		return retryable(codes.Unavailable, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return status.Error(codes.DeadlineExceeded, err.Error())

@@ -9,9 +9,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// events are what happened in this reign. Written under the state's lock and
+// Events are what happened in this reign. Written under the state's lock and
 // read without it.
-type events struct{ *eventlog.Log }
+type Events struct{ *eventlog.Log }
 
 // lifted is one word for what was set and one for what was taken back.
 func lifted(set bool, yes, no string) string {
@@ -21,8 +21,8 @@ func lifted(set bool, yes, no string) string {
 	return no
 }
 
-// silent tells of nodes that a region lost or has again, by its reports.
-func (e events) silent(name string, was, is *nusav1.RegionReport) {
+// AddLostNodes tells of nodes that a region lost or has again, by its reports.
+func (e Events) AddLostNodes(name string, was, is *nusav1.RegionReport) {
 	switch d := is.GetNodesLost() - was.GetNodesLost(); {
 	case was == nil && is.GetNodesLost() == 0 || d == 0:
 	case d > 0:
@@ -32,9 +32,9 @@ func (e events) silent(name string, was, is *nusav1.RegionReport) {
 	}
 }
 
-// troubled tells of instances of a job that a region lost, or gave up, by its
+// AddFailedInstances tells of instances of a job that a region lost, or gave up, by its
 // summaries.
-func (e events) troubled(from, subject string, was, is *nusav1.JobSummary) {
+func (e Events) AddFailedInstances(from, subject string, was, is *nusav1.JobSummary) {
 	for _, group := range slices.Sorted(maps.Keys(is.GetGroups())) {
 		old, now := was.GetGroups()[group], is.GetGroups()[group]
 		if n := now.GetFailed() - old.GetFailed(); n > 0 {

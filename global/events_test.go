@@ -11,12 +11,12 @@ import (
 // TestTroubleIsTold: what regions' reports and summaries say has happened is
 // told once.
 func TestTroubleIsTold(t *testing.T) {
-	r := events{eventlog.New("e")}
+	r := Events{eventlog.New("e")}
 	lost := func(n int32) *nusav1.RegionReport { return &nusav1.RegionReport{NodesLost: n, NodesReady: 5 - n} }
-	r.silent("alpha", nil, lost(0))
-	r.silent("alpha", lost(0), lost(2))
-	r.silent("alpha", lost(2), lost(2))
-	r.silent("alpha", lost(2), lost(1))
+	r.AddLostNodes("alpha", nil, lost(0))
+	r.AddLostNodes("alpha", lost(0), lost(2))
+	r.AddLostNodes("alpha", lost(2), lost(2))
+	r.AddLostNodes("alpha", lost(2), lost(1))
 	says := func(failed, lost int32) *nusav1.JobSummary {
 		return &nusav1.JobSummary{
 			Groups: map[string]*nusav1.InstanceCounts{"web": {Failed: failed, Lost: lost}},
@@ -24,10 +24,10 @@ func TestTroubleIsTold(t *testing.T) {
 				{Reason: nusav1.Reason_REASON_EXITED, Count: failed, What: "instance", Message: "task t exited with code 7"}}}},
 		}
 	}
-	r.troubled("alpha", "default/api", nil, says(0, 0))
-	r.troubled("alpha", "default/api", says(0, 0), says(1, 2))
-	r.troubled("alpha", "default/api", says(1, 2), says(1, 2))
-	r.troubled("alpha", "default/api", says(1, 2), says(0, 0))
+	r.AddFailedInstances("alpha", "default/api", nil, says(0, 0))
+	r.AddFailedInstances("alpha", "default/api", says(0, 0), says(1, 2))
+	r.AddFailedInstances("alpha", "default/api", says(1, 2), says(1, 2))
+	r.AddFailedInstances("alpha", "default/api", says(1, 2), says(0, 0))
 	all, _, _ := r.From(1)
 	var got []string
 	for _, e := range all {

@@ -180,14 +180,14 @@ func (s *server) openEtcd(ctx context.Context, dir *serve.DataDir) (*store.Etcd,
 // federationID is the identity that the first server ever gave the store.
 func federationID(ctx context.Context, s store.Store) (string, error) {
 	for {
-		kv, ok, _, err := s.Get(ctx, clusterKey)
+		kv, ok, _, err := s.Get(ctx, ClusterKey)
 		if err != nil {
 			return "", fmt.Errorf("identity of the federation: %w", err)
 		}
 		if ok {
 			return string(kv.Value), nil
 		}
-		_, err = s.Txn(ctx, []store.Compare{store.Mod(clusterKey, 0)}, []store.Op{store.Put(clusterKey, []byte(rand.Text()))})
+		_, err = s.Txn(ctx, []store.Compare{store.Mod(ClusterKey, 0)}, []store.Op{store.Put(ClusterKey, []byte(rand.Text()))})
 		if err != nil && !errors.Is(err, store.ErrCompareFailed) {
 			return "", fmt.Errorf("identity of the federation: %w", err)
 		}

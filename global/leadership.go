@@ -35,7 +35,7 @@ func (s *server) campaign(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, errFormat) {
+		if errors.Is(err, ErrFormat) {
 			return err // trying again would not make the records readable
 		}
 		s.log.Warn("not active", "error", err)
@@ -52,9 +52,9 @@ func (s *server) campaign(ctx context.Context) error {
 // not wait for the key to expire.
 func (s *server) forgetFormerSelf(ctx context.Context) error {
 	var former []store.KV
-	_, err := s.store.List(ctx, electionPrefix, func(kv store.KV) error {
+	_, err := s.store.List(ctx, ElectionPrefix, func(kv store.KV) error {
 		c := new(nusav1.GlobalServer)
-		if err := decodeInto(kv, c); err != nil {
+		if err := Decode(kv, c); err != nil {
 			return err
 		}
 		if c.GetName() == s.leader.self.GetName() && c.GetAddress() == s.leader.self.GetAddress() {
@@ -76,11 +76,11 @@ func (s *server) forgetFormerSelf(ctx context.Context) error {
 
 // reign waits to be elected and is the active server until it no longer is.
 func (s *server) reign(ctx context.Context) error {
-	value, err := encode(s.leader.self)
+	value, err := Encode(s.leader.self)
 	if err != nil {
 		return err
 	}
-	election, err := s.store.Campaign(ctx, electionPrefix, string(value), s.cfg.ElectionTTL)
+	election, err := s.store.Campaign(ctx, ElectionPrefix, string(value), s.cfg.ElectionTTL)
 	if err != nil {
 		return err
 	}
@@ -109,13 +109,13 @@ func (s *server) reign(ctx context.Context) error {
 		defer close(ended)
 		select {
 		case <-election.Lost():
-			a.end(errNotActive)
+			a.end(ErrNotActive)
 		case <-watching.Done():
 		}
 	}()
 	s.active.Store(a)
 	s.leader.changed(s.leader.self)
-	s.log.Info("active", "name", s.cfg.Name, "jobs", len(a.st.jobs), "regions", len(a.st.regions), "took", time.Since(start))
+	s.log.Info("active", "name", s.cfg.Name, "jobs", len(a.st.Jobs), "regions", len(a.st.Regions), "took", time.Since(start))
 	err = a.run()
 	s.active.Store(nil)
 	cancel()
@@ -167,12 +167,12 @@ func (l *leaderTracker) run(ctx context.Context) error {
 }
 
 func (l *leaderTracker) follow(ctx context.Context) error {
-	_, _, revision, err := l.store.Get(ctx, clusterKey)
+	_, _, revision, err := l.store.Get(ctx, ClusterKey)
 	if err != nil {
 		return err
 	}
 	update := func([]store.Event) error {
-		kv, ok, err := l.store.Leader(ctx, electionPrefix)
+		kv, ok, err := l.store.Leader(ctx, ElectionPrefix)
 		if err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func (l *leaderTracker) follow(ctx context.Context) error {
 			return nil
 		}
 		server := new(nusav1.GlobalServer)
-		if err := decodeInto(kv, server); err != nil {
+		if err := Decode(kv, server); err != nil {
 			return err
 		}
 		// This server is the leader only once it has loaded the records: then
@@ -194,7 +194,7 @@ func (l *leaderTracker) follow(ctx context.Context) error {
 	if err := update(nil); err != nil {
 		return err
 	}
-	return l.store.Watch(ctx, electionPrefix, revision, update)
+	return l.store.Watch(ctx, ElectionPrefix, revision, update)
 }
 
 // changed takes note of the active server; nil = there is none.
@@ -253,14 +253,14 @@ var errNobody = errors.New("no global server is active: etcd has no quorum or an
 
 // servers are all candidates of the election, the active one first.
 func (s *server) servers(ctx context.Context) ([]*nusav1.GlobalServer, error) {
-	active, ok, err := s.store.Leader(ctx, electionPrefix)
+	active, ok, err := s.store.Leader(ctx, ElectionPrefix)
 	if err != nil {
 		return nil, err
 	}
 	var out []*nusav1.GlobalServer
-	_, err = s.store.List(ctx, electionPrefix, func(kv store.KV) error {
+	_, err = s.store.List(ctx, ElectionPrefix, func(kv store.KV) error {
 		server := new(nusav1.GlobalServer)
-		if err := decodeInto(kv, server); err != nil {
+		if err := Decode(kv, server); err != nil {
 			return err
 		}
 		if server.Active = ok && kv.Key == active.Key; server.Active {

@@ -75,7 +75,7 @@ func TestActiveCutOff(t *testing.T) {
 		Groups: map[string]*nusav1.InstanceCounts{"web": {Running: 2}}})
 	other := f.mem.Client()
 	defer other.Close()
-	waitKey(t, other, checkpointKey("alpha", 0))
+	waitKey(t, other, CheckpointKey("alpha", 0))
 
 	first.store.Cut(true)
 	r.wait("end of its session", func() bool { return r.err != nil })

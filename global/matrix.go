@@ -55,8 +55,8 @@ type picture struct {
 func newMatrix() matrix { return matrix{rows: topology.NewMatrix(), stale: true, stamp: 1} }
 
 // latencyRow takes a region's row. mu is held.
-func (st *state) latencyRow(from string, row *nusav1.LatencyRow) {
-	m, now := st.latencyRows(), st.clock()
+func (st *State) latencyRow(from string, row *nusav1.LatencyRow) {
+	m, now := st.latencyRows(), st.Clock()
 	if row.GetFull() {
 		m.Clear(from)
 	}
@@ -69,21 +69,21 @@ func (st *state) latencyRow(from string, row *nusav1.LatencyRow) {
 		m.Set(edge, now)
 	}
 	if c := row.GetCoordinate(); c != nil {
-		st.regions[from].coordinate = c
+		st.Regions[from].Coordinate = c
 		m.SetCoordinate(from, topo.CoordinateFromProto(c))
 	}
 	st.matrix.stamp++
 }
 
 // latencyRows are the rows, of the present regions. mu is held.
-func (st *state) latencyRows() *topology.Matrix {
+func (st *State) latencyRows() *topology.Matrix {
 	if st.matrix.stale {
 		st.matrix.stale = false
-		regions := make([]topology.Region, 0, len(st.regions))
-		for name, r := range st.regions {
+		regions := make([]topology.Region, 0, len(st.Regions))
+		for name, r := range st.Regions {
 			regions = append(regions, topology.Region{
-				Name: name, Location: topo.LocationFromProto(r.rec.GetDefinition().GetLocation()),
-				Labels: r.rec.GetDefinition().GetLabels(), Coordinate: topo.CoordinateFromProto(r.coordinate),
+				Name: name, Location: topo.LocationFromProto(r.Record.GetDefinition().GetLocation()),
+				Labels: r.Record.GetDefinition().GetLabels(), Coordinate: topo.CoordinateFromProto(r.Coordinate),
 			})
 		}
 		st.matrix.rows.SetRegions(regions)
@@ -92,12 +92,12 @@ func (st *state) latencyRows() *topology.Matrix {
 }
 
 // topologyView is the present view, at most viewAge old. mu is held.
-func (st *state) topologyView() *topology.View { return st.topologyPicture().view }
+func (st *State) topologyView() *topology.View { return st.topologyPicture().view }
 
 // topologyPicture is the present view with its routers. mu is held.
-func (st *state) topologyPicture() *picture {
-	m, now := &st.matrix, st.clock()
-	if p := m.picture; p != nil && !m.stale && now-p.at < viewAge && (p.stamp == m.stamp || len(st.regions) > fewRegions) {
+func (st *State) topologyPicture() *picture {
+	m, now := &st.matrix, st.Clock()
+	if p := m.picture; p != nil && !m.stale && now-p.at < viewAge && (p.stamp == m.stamp || len(st.Regions) > fewRegions) {
 		return p
 	}
 	view := st.latencyRows().View(now, rowStale, m.predictor)
@@ -106,19 +106,19 @@ func (st *state) topologyPicture() *picture {
 }
 
 // predict takes what is to be said of pairs that nobody measured.
-func (st *state) predict(p topology.Predictor) {
+func (st *State) predict(p topology.Predictor) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.matrix.predictor, st.matrix.picture = p, nil
 	st.matrix.stamp++
-	st.notify()
+	st.Notify()
 }
 
 // columnMessage are the edges to the session's region that are new since the
 // latest column, all for the first; nil if there are none. mu is held.
 func (s *session) columnMessage() *nusav1.GlobalMessage {
 	st := s.a.st
-	now := st.clock()
+	now := st.Clock()
 	out := &nusav1.LatencyColumn{}
 	for _, e := range st.latencyRows().Column(s.region, s.columnAt, now, rowStale) {
 		out.Edges = append(out.Edges, topo.EdgeToProto(e))
@@ -135,14 +135,14 @@ func (s *session) columnMessage() *nusav1.GlobalMessage {
 func (a *active) sendCompact() {
 	st := a.st
 	st.mu.Lock()
-	now := st.clock()
+	now := st.Clock()
 	var due []*session
-	for _, r := range st.regions {
-		if s := r.session; s != nil && (now-s.compactAt >= compactEvery || !s.compactSent && now-s.compactAt >= compactAfter*a.cfg.ReportInterval) {
+	for _, r := range st.Regions {
+		if s := r.Session; s != nil && (now-s.compactAt >= compactEvery || !s.compactSent && now-s.compactAt >= compactAfter*a.cfg.ReportInterval) {
 			due = append(due, s)
 		}
 	}
-	most := max(compactLeast, 1+int(int64(len(st.regions))*int64(a.cfg.ReportInterval)/int64(compactEvery)))
+	most := max(compactLeast, 1+int(int64(len(st.Regions))*int64(a.cfg.ReportInterval)/int64(compactEvery)))
 	view := st.topologyView()
 	st.mu.Unlock()
 	if len(due) == 0 {

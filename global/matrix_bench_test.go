@@ -31,16 +31,16 @@ func newManyRegions(n int) *manyRegions {
 	clock := func() time.Duration { return m.now }
 	m.a = &active{
 		cfg: &Config{ReportInterval: 5 * time.Second, CheckpointInterval: 30 * time.Second, Clock: clock},
-		st:  newState("e", clock, time.Hour), woken: make(chan struct{}, 1),
+		st:  New("e", clock, time.Hour), woken: make(chan struct{}, 1),
 	}
 	for i := range n {
 		name := fmt.Sprintf("region-%04d", i)
 		m.names = append(m.names, name)
 		m.x, m.y = append(m.x, 200*m.r.Float64()), append(m.y, 200*m.r.Float64())
-		m.a.st.regions[name] = &regionState{name: name, rec: &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}}}
-		m.a.st.regions[name].session = &session{a: m.a, region: name, woken: make(chan struct{}, 1), columnAt: -time.Hour}
+		m.a.st.Regions[name] = &Region{Name: name, Record: &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}}}
+		m.a.st.Regions[name].Session = &session{a: m.a, region: name, woken: make(chan struct{}, 1), columnAt: -time.Hour}
 	}
-	m.a.st.regionsChanged()
+	m.a.st.RegionsChanged()
 	return m
 }
 
@@ -73,13 +73,13 @@ func (m *manyRegions) take(i int, raw []byte) {
 	if err := proto.Unmarshal(raw, &row); err != nil {
 		panic(err)
 	}
-	m.a.latency(m.a.st.regions[m.names[i]].session, &row)
+	m.a.latency(m.a.st.Regions[m.names[i]].Session, &row)
 }
 
 // columns sends each session its column, as far as the wire's bytes.
 func (m *manyRegions) columns(b *testing.B) (size int) {
 	for _, name := range m.names {
-		s := m.a.st.regions[name].session
+		s := m.a.st.Regions[name].Session
 		m.a.st.mu.Lock()
 		message := s.columnMessage()
 		m.a.st.mu.Unlock()

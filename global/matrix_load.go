@@ -9,10 +9,10 @@ import (
 // usual five seconds about a minute.
 const loadMemory = 12
 
-// loadTrack is the mean and the variance of what a region's reports say of its
+// Track is the mean and the variance of what a region's reports say of its
 // load, exponentially weighted (West, "Updating Mean and Variance Estimates",
 // CACM 22, 1979): a report itself is one value.
-type loadTrack struct {
+type Track struct {
 	reports    int
 	cpu, queue moments
 }
@@ -25,9 +25,9 @@ func (m *moments) add(x, weight float64) {
 	m.variance = (1 - weight) * (m.variance + weight*d*d)
 }
 
-// add takes a report. One without utilisation, or with an impossible one, says
+// Add takes a report. One without utilisation, or with an impossible one, says
 // nothing.
-func (l *loadTrack) add(rep *nusav1.RegionReport) {
+func (l *Track) Add(rep *nusav1.RegionReport) {
 	cpu := rep.GetUtilisation().GetCpu()
 	if rep.GetUtilisation() == nil || !(cpu >= 0 && cpu <= 1) {
 		return
@@ -40,15 +40,15 @@ func (l *loadTrack) add(rep *nusav1.RegionReport) {
 
 // loads of the regions that report; of those that are not connected any more
 // nothing is known. mu is held.
-func (st *state) loads() map[string]topology.Load {
-	out := make(map[string]topology.Load, len(st.regions))
-	for name, r := range st.regions {
-		if r.session == nil || r.load.reports == 0 {
+func (st *State) loads() map[string]topology.Load {
+	out := make(map[string]topology.Load, len(st.Regions))
+	for name, r := range st.Regions {
+		if r.Session == nil || r.Load.reports == 0 {
 			continue
 		}
 		out[name] = topology.Load{
-			CPUMean: r.load.cpu.mean, CPUVariance: min(r.load.cpu.variance, 0.25),
-			QueueMean: r.load.queue.mean, QueueVariance: r.load.queue.variance,
+			CPUMean: r.Load.cpu.mean, CPUVariance: min(r.Load.cpu.variance, 0.25),
+			QueueMean: r.Load.queue.mean, QueueVariance: r.Load.queue.variance,
 		}
 	}
 	return out

@@ -83,15 +83,15 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
 	connected := 0
-	for _, r := range a.st.regions {
-		if r.session != nil {
+	for _, r := range a.st.Regions {
+		if r.Session != nil {
 			connected++
 		}
 	}
 	gauge(m.isActive, 1)
-	gauge(m.jobs, len(a.st.jobs))
-	gauge(m.pending, len(a.st.pending))
+	gauge(m.jobs, len(a.st.Jobs))
+	gauge(m.pending, len(a.st.Pending))
 	gauge(m.regions, connected, "true")
-	gauge(m.regions, len(a.st.regions)-connected, "false")
+	gauge(m.regions, len(a.st.Regions)-connected, "false")
 	gauge(m.queue, len(a.commit.queue))
 }

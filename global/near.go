@@ -17,77 +17,77 @@ import (
 // there is nowhere better: another region may have come nearer, or have room.
 const replanBreach = time.Minute
 
-// hasNear says whether a job's placement depends on round trips.
-func hasNear(j place.Job) bool {
+// HasNear says whether a job's placement depends on round trips.
+func HasNear(j place.Job) bool {
 	return slices.ContainsFunc(j.Groups, func(g place.Group) bool { return len(g.Regions.Near) > 0 })
 }
 
 // nearSnapshot is what the near rules of all jobs depend on. mu is held.
-func (st *state) nearSnapshot() place.Snapshot {
+func (st *State) nearSnapshot() place.Snapshot {
 	var jobs []place.Job
-	for k := range st.near {
-		if j := st.jobs[k]; j != nil {
-			jobs = append(jobs, j.plan)
+	for k := range st.Near {
+		if j := st.Jobs[k]; j != nil {
+			jobs = append(jobs, j.Spec)
 		}
 	}
 	return st.nearSnapshotOf(jobs...)
 }
 
 // nearSnapshotOf is what the near rules of those jobs depend on. mu is held.
-func (st *state) nearSnapshotOf(jobs ...place.Job) place.Snapshot {
-	out := place.Snapshot{Topology: st.topologyView(), Jobs: jobs, Origins: st.serving(jobs)}
-	for _, name := range st.regionNames() {
-		out.Regions = append(out.Regions, place.Region{Name: name, Labels: st.regions[name].rec.GetDefinition().GetLabels()})
+func (st *State) nearSnapshotOf(jobs ...place.Job) place.Snapshot {
+	out := place.Snapshot{Topology: st.topologyView(), Jobs: jobs, Origins: st.Serving(jobs)}
+	for _, name := range st.RegionNames() {
+		out.Regions = append(out.Regions, place.Region{Name: name, Labels: st.Regions[name].Record.GetDefinition().GetLabels()})
 	}
 	return out
 }
 
 // updateInterest works out which pairs of regions jobs ask about, and has it
 // told to the regions to which something else matters now. mu is held.
-func (st *state) updateInterest() {
-	st.interestDirty = false
+func (st *State) updateInterest() {
+	st.ProbeDemandStale = false
 	snapshot := st.nearSnapshot()
 	for i := range snapshot.Jobs {
 		j := &snapshot.Jobs[i]
-		j.Slots = st.jobs[jobKey{j.Namespace, j.Name}].sortedSlots()
+		j.Slots = st.Jobs[JobKey{j.Namespace, j.Name}].SortedSlots()
 	}
 	next := place.ProbeDemand(snapshot)
-	for name, r := range st.regions {
-		if r.session != nil && !maps.Equal(st.interest[name], next[name]) {
-			r.session.peersDirty = true
-			r.session.wake()
+	for name, r := range st.Regions {
+		if r.Session != nil && !maps.Equal(st.ProbeDemand[name], next[name]) {
+			r.Session.peersDirty = true
+			r.Session.wake()
 		}
 	}
-	st.interest = next
+	st.ProbeDemand = next
 }
 
 // followBreaches looks how the bounds of jobs fare; those whose breach is
 // sustained are planned anew. mu is held.
-func (st *state) followBreaches(now time.Duration) {
+func (st *State) followBreaches(now time.Duration) {
 	passed := now - st.followedAt
 	if st.followedAt == 0 {
 		passed = 0
 	}
 	st.followedAt = now
-	if len(st.near) == 0 {
+	if len(st.Near) == 0 {
 		return
 	}
 	snapshot := st.nearSnapshot()
 	follower := place.NewBoundTracker(snapshot)
 	for i := range snapshot.Jobs {
 		job := snapshot.Jobs[i]
-		k := jobKey{job.Namespace, job.Name}
-		j := st.jobs[k]
-		job.Slots, job.Breaches = slices.Collect(maps.Values(j.slots)), j.breaches
+		k := JobKey{job.Namespace, job.Name}
+		j := st.Jobs[k]
+		job.Slots, job.Breaches = slices.Collect(maps.Values(j.Slots)), j.Breaches
 		next := follower.Step(&job, passed)
-		changed := st.breachEvents(k, j.breaches, next)
-		if j.breaches = next; !sustained(next) {
-			j.moves = nil
+		changed := st.breachEvents(k, j.Breaches, next)
+		if j.Breaches = next; !sustained(next) {
+			j.Moves = nil
 			continue
 		}
-		underWay := slices.ContainsFunc(j.moves, func(m place.Move) bool { return m.InProgress })
-		if changed || underWay || now-j.movesAt >= replanBreach {
-			st.pending[k] = struct{}{}
+		underWay := slices.ContainsFunc(j.Moves, func(m place.Move) bool { return m.InProgress })
+		if changed || underWay || now-j.MovesAt >= replanBreach {
+			st.Pending[k] = struct{}{}
 		}
 	}
 }
@@ -98,7 +98,7 @@ func sustained(all []place.Breach) bool {
 
 // breachEvents tells of breaches that have become sustained, and of those that
 // are healed or gone, and says whether there were any.
-func (st *state) breachEvents(k jobKey, was, is []place.Breach) (changed bool) {
+func (st *State) breachEvents(k JobKey, was, is []place.Breach) (changed bool) {
 	find := func(in []place.Breach, b place.Breach) bool {
 		return slices.ContainsFunc(in, func(o place.Breach) bool {
 			return o.Group == b.Group && o.Region == b.Region && o.Near == b.Near && o.State == topology.Sustained
@@ -107,38 +107,38 @@ func (st *state) breachEvents(k jobKey, was, is []place.Breach) (changed bool) {
 	for _, b := range is {
 		if b.State == topology.Sustained && !find(was, b) {
 			changed = true
-			st.events.Add("latency.breached", k.String(), "%s at %s, %s: %s", b.Group, b.Region, b.Near, b)
+			st.Events.Add("latency.breached", k.String(), "%s at %s, %s: %s", b.Group, b.Region, b.Near, b)
 		}
 	}
 	for _, b := range was {
 		if b.State == topology.Sustained && !find(is, b) {
 			changed = true
-			st.events.Add("latency.kept", k.String(), "%s at %s, %s: kept again, or nothing is known any more", b.Group, b.Region, b.Near)
+			st.Events.Add("latency.kept", k.String(), "%s at %s, %s: kept again, or nothing is known any more", b.Group, b.Region, b.Near)
 		}
 	}
 	return changed
 }
 
 // movesPlanned keeps what a plan said of sustained breaches. mu is held.
-func (st *state) movesPlanned(plan place.Plan, jobs map[jobKey]lookedAt, now time.Duration) {
+func (st *State) movesPlanned(plan place.Plan, jobs map[JobKey]seen, now time.Duration) {
 	for k := range jobs {
-		if j := st.jobs[k]; j != nil && len(j.breaches) > 0 {
-			j.moves, j.movesAt = nil, now
+		if j := st.Jobs[k]; j != nil && len(j.Breaches) > 0 {
+			j.Moves, j.MovesAt = nil, now
 		}
 	}
 	for _, m := range plan.Moves {
-		k := jobKey{m.Namespace, m.Job}
-		if _, asked := jobs[k]; asked && st.jobs[k] != nil {
-			st.jobs[k].moves = append(st.jobs[k].moves, m)
+		k := JobKey{m.Namespace, m.Job}
+		if _, asked := jobs[k]; asked && st.Jobs[k] != nil {
+			st.Jobs[k].Moves = append(st.Jobs[k].Moves, m)
 		}
 	}
 }
 
-// down counts, by group, the instances that have an owner, shall run, and do
+// NotRunning counts, by group, the instances that have an owner, shall run, and do
 // not. Those that are being revoked are not among them.
-func (j *jobState) down() map[string]int {
+func (j *Job) NotRunning() map[string]int {
 	out := map[string]int{}
-	for name, g := range j.status().GetGroups() {
+	for name, g := range j.Status().GetGroups() {
 		owned := g.GetDesired() - g.GetUnowned()
 		out[name] = max(0, int(owned-g.GetCounts().GetRunning()))
 	}
@@ -146,9 +146,9 @@ func (j *jobState) down() map[string]int {
 }
 
 // bounds are the breaches as Explain shows them, by group. mu is held.
-func (j *jobState) bounds() map[string][]*nusav1.NearBound {
+func (j *Job) bounds() map[string][]*nusav1.NearBound {
 	out := map[string][]*nusav1.NearBound{}
-	for _, b := range j.breaches {
+	for _, b := range j.Breaches {
 		left := topology.BreachSustain - b.Balance
 		n := &nusav1.NearBound{
 			Region: b.Region, Bound: b.Near, State: b.State.String(), Since: durationpb.New(b.Since),
@@ -162,7 +162,7 @@ func (j *jobState) bounds() map[string][]*nusav1.NearBound {
 		default:
 			n.Message = "whether another region is better is seen next"
 		}
-		for _, m := range j.moves {
+		for _, m := range j.Moves {
 			if b.State == topology.Sustained && m.Breach.Group == b.Group && m.Breach.Region == b.Region && m.Breach.Near == b.Near {
 				n.Message = m.Why
 			}
@@ -207,8 +207,8 @@ func (d *lastDecision) fares(g *nusav1.GroupExplanation) []*nusav1.NearFare {
 }
 
 // runsAt says whether a region owns instances of a group.
-func (j *jobState) runsAt(group, name string) bool {
-	for _, s := range j.slots {
+func (j *Job) runsAt(group, name string) bool {
+	for _, s := range j.Slots {
 		if s.Group == group && s.Region == name {
 			return true
 		}

@@ -30,17 +30,17 @@ const (
 	explanationsKept = 4096
 )
 
-// explained is the latest decision about a group. One that placed something
+// Decision is the latest decision about a group. One that placed something
 // stays until there is another: it is the one that people ask about.
-type explained struct {
+type Decision struct {
 	place.GroupExplanation
-	at time.Duration
+	At time.Duration
 	// full: with every region.
-	full bool
+	Full bool
 }
 
-// lookedAt says which state of a job a plan saw.
-type lookedAt struct {
+// seen says which state of a job a plan saw.
+type seen struct {
 	changes uint64
 	rev     int64
 }
@@ -57,7 +57,7 @@ func (a *active) placeLoop(ctx context.Context) error {
 		for _, work := range []func(context.Context) error{a.place, a.purge, a.results, a.rollouts} {
 			switch err := work(ctx); {
 			case err == nil:
-			case errors.Is(err, errQueueFull):
+			case errors.Is(err, ErrQueueFull):
 				a.wakePlacer() // what waits in the queue drains without us
 			default:
 				return err
@@ -70,7 +70,7 @@ func (a *active) placeLoop(ctx context.Context) error {
 // place looks once at every job that is pending, most urgent first.
 func (a *active) place(ctx context.Context) error {
 	a.st.mu.Lock()
-	keys := slices.SortedFunc(maps.Keys(a.st.pending), a.st.byUrgency)
+	keys := slices.SortedFunc(maps.Keys(a.st.Pending), a.st.byUrgency)
 	a.st.mu.Unlock()
 	for some := range slices.Chunk(keys, planJobs) {
 		if err := a.placeSome(ctx, some); err != nil {
@@ -81,7 +81,7 @@ func (a *active) place(ctx context.Context) error {
 }
 
 // placeSome makes one plan and carries it out.
-func (a *active) placeSome(ctx context.Context, keys []jobKey) error {
+func (a *active) placeSome(ctx context.Context, keys []JobKey) error {
 	start := time.Now()
 	a.st.mu.Lock()
 	snapshot, jobs := a.st.snapshot(keys)
@@ -104,14 +104,14 @@ func (a *active) placeSome(ctx context.Context, keys []jobKey) error {
 
 // snapshotRegions is the part of a snapshot that is the same for all jobs. mu
 // is held.
-func (st *state) snapshotRegions() place.Snapshot {
-	now := st.clock()
+func (st *State) snapshotRegions() place.Snapshot {
+	now := st.Clock()
 	out := place.Snapshot{Topology: st.topologyView()}
-	for _, name := range st.regionNames() {
-		r := st.regions[name]
-		out.Regions = append(out.Regions, st.planRegion(r, now))
-		for _, ret := range r.returned {
-			out.Returned = append(out.Returned, ret.forPlacer(now))
+	for _, name := range st.RegionNames() {
+		r := st.Regions[name]
+		out.Regions = append(out.Regions, st.placeRegion(r, now))
+		for _, ret := range r.Refusals {
+			out.Returned = append(out.Returned, ret.ForPlacer(now))
 		}
 	}
 	return out
@@ -120,37 +120,37 @@ func (st *state) snapshotRegions() place.Snapshot {
 // snapshot is what the next plan depends on: those of the jobs that are still
 // pending, and others whose latest slots are not in the regions' reports yet.
 // mu is held.
-func (st *state) snapshot(keys []jobKey) (place.Snapshot, map[jobKey]lookedAt) {
+func (st *State) snapshot(keys []JobKey) (place.Snapshot, map[JobKey]seen) {
 	out := st.snapshotRegions()
-	jobs := make(map[jobKey]lookedAt, len(keys))
+	jobs := make(map[JobKey]seen, len(keys))
 	for _, k := range keys {
-		if _, pending := st.pending[k]; !pending {
+		if _, pending := st.Pending[k]; !pending {
 			continue
 		}
-		j := st.jobs[k]
-		if j == nil || j.rec == nil {
-			delete(st.pending, k)
+		j := st.Jobs[k]
+		if j == nil || j.Record == nil {
+			delete(st.Pending, k)
 			continue
 		}
-		jobs[k] = lookedAt{j.changes, j.rev}
-		job := j.forPlacer()
-		job.Groups, job.Disconnected = j.waiting(st.clock()), st.away(j)
+		jobs[k] = seen{j.Changes, j.Revision}
+		job := j.ForPlacer()
+		job.Groups, job.Disconnected = j.Groups(st.Clock()), st.Disconnected(j)
 		out.Jobs = append(out.Jobs, job)
 	}
 	if len(jobs) == 0 {
 		return out, nil
 	}
-	out.Terse, out.Origins = len(jobs) > fullPlanJobs, st.serving(out.Jobs)
-	for k := range st.recent {
-		j := st.jobs[k]
-		if _, also := jobs[k]; also || j == nil || j.rec == nil {
+	out.Terse, out.Origins = len(jobs) > fullPlanJobs, st.Serving(out.Jobs)
+	for k := range st.Recent {
+		j := st.Jobs[k]
+		if _, also := jobs[k]; also || j == nil || j.Record == nil {
 			continue
 		}
-		if !st.uncharged(j) {
-			delete(st.recent, k)
+		if !st.Uncharged(j) {
+			delete(st.Recent, k)
 			continue
 		}
-		other := j.forPlacer()
+		other := j.ForPlacer()
 		other.Breaches = nil // its own turn comes
 		out.Jobs = append(out.Jobs, other)
 	}
@@ -158,43 +158,43 @@ func (st *state) snapshot(keys []jobKey) (place.Snapshot, map[jobKey]lookedAt) {
 }
 
 // byUrgency orders jobs by priority, then age.
-func (st *state) byUrgency(a, b jobKey) int {
-	x, y := st.jobs[a], st.jobs[b]
+func (st *State) byUrgency(a, b JobKey) int {
+	x, y := st.Jobs[a], st.Jobs[b]
 	switch {
 	case x == nil || y == nil:
 		return strings.Compare(a.String(), b.String())
-	case x.plan.Priority != y.plan.Priority:
-		return y.plan.Priority - x.plan.Priority
-	case x.rev != y.rev:
-		return int(x.rev - y.rev)
+	case x.Spec.Priority != y.Spec.Priority:
+		return y.Spec.Priority - x.Spec.Priority
+	case x.Revision != y.Revision:
+		return int(x.Revision - y.Revision)
 	}
 	return strings.Compare(a.String(), b.String())
 }
 
-// uncharged says whether a slot of the job is not in its region's report yet, or
+// Uncharged says whether a slot of the job is not in its region's report yet, or
 // will need room in another.
-func (st *state) uncharged(j *jobState) bool {
-	for _, s := range j.slots {
-		if r := st.regions[s.Region]; s.Desired == region.DesiredRevoke || r != nil && s.Generation > r.report.GetSlotsRevision() {
+func (st *State) Uncharged(j *Job) bool {
+	for _, s := range j.Slots {
+		if r := st.Regions[s.Region]; s.Desired == region.DesiredRevoke || r != nil && s.Generation > r.Report.GetSlotsRevision() {
 			return true
 		}
 	}
 	return false
 }
 
-// forPlacer is the job with its slots. mu is held.
-func (j *jobState) forPlacer() place.Job {
-	out := j.plan
-	out.Slots = j.sortedSlots()
-	out.Breaches = j.breaches
-	out.Summaries = j.told(j.rec)
-	if sustained(j.breaches) {
-		out.Down = j.down()
+// ForPlacer is the job with its slots. mu is held.
+func (j *Job) ForPlacer() place.Job {
+	out := j.Spec
+	out.Slots = j.SortedSlots()
+	out.Breaches = j.Breaches
+	out.Summaries = j.Reported(j.Record)
+	if sustained(j.Breaches) {
+		out.Down = j.NotRunning()
 	}
 	return out
 }
 
-func sortSlots(slots []region.Slot) {
+func SortSlots(slots []region.Slot) {
 	slices.SortFunc(slots, func(a, b region.Slot) int {
 		if c := strings.Compare(a.Group, b.Group); c != 0 {
 			return c
@@ -208,47 +208,47 @@ func sortSlots(slots []region.Slot) {
 
 // planned keeps the explanations of a plan, and forgets jobs that need
 // nothing more. mu is held.
-func (st *state) planned(plan place.Plan, jobs map[jobKey]lookedAt, full bool) {
-	unsettled := map[jobKey]bool{}
+func (st *State) planned(plan place.Plan, jobs map[JobKey]seen, full bool) {
+	unsettled := map[JobKey]bool{}
 	for _, act := range plan.Actions {
-		unsettled[jobKey{act.Namespace, act.Job}] = true
+		unsettled[JobKey{act.Namespace, act.Job}] = true
 	}
-	now := st.clock()
+	now := st.Clock()
 	st.movesPlanned(plan, jobs, now)
 	for k := range st.stagesPlanned(plan, jobs) {
 		unsettled[k] = true
 	}
-	st.lacking(plan, now)
+	st.RecordUnplaced(plan, now)
 	for _, g := range plan.Groups {
-		k := jobKey{g.Namespace, g.Job}
-		j := st.jobs[k]
+		k := JobKey{g.Namespace, g.Job}
+		j := st.Jobs[k]
 		if _, asked := jobs[k]; !asked || j == nil {
 			continue
 		}
 		if g.Unplaced > 0 {
 			unsettled[k] = true
 		}
-		if full && j.explained == nil {
+		if full && j.Decisions == nil {
 			st.remember(k)
 		}
-		if j.explained == nil {
-			j.explained = map[string]explained{}
+		if j.Decisions == nil {
+			j.Decisions = map[string]Decision{}
 		}
-		j.explained[g.Group] = explained{GroupExplanation: g, at: now, full: full}
-		j.stamp = st.notify()
+		j.Decisions[g.Group] = Decision{GroupExplanation: g, At: now, Full: full}
+		j.Stamp = st.Notify()
 	}
 	for _, a := range st.asks {
 		a.waiting = 0
 	}
 	for k, seen := range jobs {
-		j := st.jobs[k]
-		if j != nil && !unsettled[k] && len(st.away(j)) == 0 && j.changes == seen.changes {
-			delete(st.pending, k)
+		j := st.Jobs[k]
+		if j != nil && !unsettled[k] && len(st.Disconnected(j)) == 0 && j.Changes == seen.changes {
+			delete(st.Pending, k)
 		}
 	}
 	st.asksDirty = true
-	for k := range st.pending {
-		j := st.jobs[k]
+	for k := range st.Pending {
+		j := st.Jobs[k]
 		if j == nil {
 			continue
 		}
@@ -262,15 +262,15 @@ func (st *state) planned(plan place.Plan, jobs map[jobKey]lookedAt, full bool) {
 
 // remember bounds the explanations with every region: those of the oldest
 // decisions are dropped. mu is held.
-func (st *state) remember(k jobKey) {
+func (st *State) remember(k JobKey) {
 	st.explained = append(st.explained, k)
 	if len(st.explained) <= explanationsKept {
 		return
 	}
-	if j := st.jobs[st.explained[0]]; j != nil {
-		for name, e := range j.explained {
-			e.Regions, e.full = nil, false
-			j.explained[name] = e
+	if j := st.Jobs[st.explained[0]]; j != nil {
+		for name, e := range j.Decisions {
+			e.Regions, e.Full = nil, false
+			j.Decisions[name] = e
 		}
 	}
 	st.explained = st.explained[1:]
@@ -280,20 +280,20 @@ func (st *state) remember(k jobKey) {
 // changed since the plan are left: the next plan, which the change has asked
 // for, decides anew; so are offers to a region that was removed. (Only the
 // placer gives owners to indices, so those of an offer are still free.)
-func (a *active) carryOut(ctx context.Context, actions []place.Action, jobs map[jobKey]lookedAt) error {
+func (a *active) carryOut(ctx context.Context, actions []place.Action, jobs map[JobKey]seen) error {
 	var done []place.Action
-	revision, err := a.commit.do(ctx, func(t *tx) error {
+	revision, err := a.commit.Do(ctx, func(t *Tx) error {
 		done = done[:0]
 		for _, act := range actions {
-			k := jobKey{act.Namespace, act.Job}
+			k := JobKey{act.Namespace, act.Job}
 			changes := act.Changes()
-			if rec, rev := t.job(k); rec == nil || rev != jobs[k].rev || t.stale(changes) {
+			if rec, rev := t.Job(k); rec == nil || rev != jobs[k].rev || t.Stale(changes) {
 				continue
 			}
-			if at, _ := t.region(act.Region); at == nil && act.Kind == place.Offer {
+			if at, _ := t.Region(act.Region); at == nil && act.Kind == place.Offer {
 				continue
 			}
-			if err := t.changeSlots(changes); err != nil {
+			if err := t.ChangeSlots(changes); err != nil {
 				return err
 			}
 			done = append(done, act)
@@ -306,8 +306,8 @@ func (a *active) carryOut(ctx context.Context, actions []place.Action, jobs map[
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
 	for _, act := range done {
-		k := jobKey{act.Namespace, act.Job}
-		a.st.events.Add("slot."+pastTense(act.Kind), k.String(), "%s%s to %s: %s",
+		k := JobKey{act.Namespace, act.Job}
+		a.st.Events.Add("slot."+pastTense(act.Kind), k.String(), "%s%s to %s: %s",
 			act.Group, region.FormatRange(act.From, act.To), act.Region, act.Why)
 	}
 	a.metrics.placed(done)
@@ -330,30 +330,30 @@ func pastTense(k place.Kind) string {
 // purge forgets stopped jobs that nobody owns a slot of any more.
 func (a *active) purge(ctx context.Context) error {
 	a.st.mu.Lock()
-	var keys []jobKey
-	for k := range a.st.purge {
-		switch j := a.st.jobs[k]; {
-		case j == nil || !j.rec.GetPurge():
-			delete(a.st.purge, k)
-		case len(j.slots) == 0:
+	var keys []JobKey
+	for k := range a.st.Purge {
+		switch j := a.st.Jobs[k]; {
+		case j == nil || !j.Record.GetPurge():
+			delete(a.st.Purge, k)
+		case len(j.Slots) == 0:
 			keys = append(keys, k)
 		}
 	}
 	a.st.mu.Unlock()
 	for _, k := range keys {
 		purged := false
-		_, err := a.commit.do(ctx, func(t *tx) error {
-			rec, _ := t.job(k)
-			if purged = rec.GetPurge() && len(t.slots(k, "")) == 0; !purged {
+		_, err := a.commit.Do(ctx, func(t *Tx) error {
+			rec, _ := t.Job(k)
+			if purged = rec.GetPurge() && len(t.Slots(k, "")) == 0; !purged {
 				return nil
 			}
-			return t.deleteJob(k)
+			return t.DeleteJob(k)
 		})
 		if err != nil {
 			return fmt.Errorf("purge %s: %w", k, err)
 		}
 		if purged {
-			a.st.events.Add("job.purged", k.String(), "forgotten")
+			a.st.Events.Add("job.purged", k.String(), "forgotten")
 		}
 	}
 	return nil
@@ -362,44 +362,44 @@ func (a *active) purge(ctx context.Context) error {
 // results stores how jobs ended.
 func (a *active) results(ctx context.Context) error {
 	type result struct {
-		key jobKey
+		key JobKey
 		rec *nusav1.ResultRecord
 	}
 	var out []result
 	a.st.mu.Lock()
-	for k := range a.st.ended {
-		delete(a.st.ended, k)
-		j := a.st.jobs[k]
-		if j == nil || j.rec == nil || j.rec.GetJob().GetStopped() {
+	for k := range a.st.Ended {
+		delete(a.st.Ended, k)
+		j := a.st.Jobs[k]
+		if j == nil || j.Record == nil || j.Record.GetJob().GetStopped() {
 			continue
 		}
-		status := j.status()
-		if !ended(status.GetState()) {
+		status := j.Status()
+		if !HasEnded(status.GetState()) {
 			continue
 		}
-		rec := &nusav1.ResultRecord{Version: j.rec.GetJob().GetVersion(), Run: runOf(j.rec, j.rev), Status: storable(status)}
-		if !proto.Equal(rec, j.result) {
+		rec := &nusav1.ResultRecord{Version: j.Record.GetJob().GetVersion(), Run: RunOf(j.Record, j.Revision), Status: storable(status)}
+		if !proto.Equal(rec, j.Result) {
 			out = append(out, result{k, rec})
 		}
 	}
 	a.st.mu.Unlock()
 	for i, r := range out {
-		_, err := a.commit.do(ctx, func(t *tx) error {
-			if rec, rev := t.job(r.key); rec == nil || runOf(rec, rev) != r.rec.GetRun() {
+		_, err := a.commit.Do(ctx, func(t *Tx) error {
+			if rec, rev := t.Job(r.key); rec == nil || RunOf(rec, rev) != r.rec.GetRun() {
 				return nil // it was purged, or another run has begun
 			}
-			return t.putBlind(r.key.result(), r.rec, 0)
+			return t.PutBlind(r.key.ResultKey(), r.rec, 0)
 		})
 		if err != nil {
 			a.st.mu.Lock()
 			for _, left := range out[i:] {
-				a.st.ended[left.key] = struct{}{} // again with the next wake
+				a.st.Ended[left.key] = struct{}{} // again with the next wake
 			}
 			a.st.mu.Unlock()
 			return fmt.Errorf("store the result of %s: %w", r.key, err)
 		}
-		state := enumWord(r.rec.GetStatus().GetState().String(), "JOB_STATE_")
-		a.st.events.Add("job."+state, r.key.String(), "%s", r.rec.GetStatus().GetMessage())
+		state := EnumWord(r.rec.GetStatus().GetState().String(), "JOB_STATE_")
+		a.st.Events.Add("job."+state, r.key.String(), "%s", r.rec.GetStatus().GetMessage())
 	}
 	return nil
 }
@@ -413,7 +413,7 @@ func storable(s *nusav1.JobStatus) *nusav1.JobStatus {
 	for _, g := range s.GetGroups() {
 		g.Slots = nil
 	}
-	for _, most := range []int{maxCounts, 8, 1} {
+	for _, most := range []int{MaxCounts, 8, 1} {
 		if proto.Size(s) <= maxResult {
 			return s
 		}
@@ -438,15 +438,15 @@ func (a *active) subscribe() {
 		return
 	}
 	st.asksDirty = false
-	hashes := st.subscriptions()
+	hashes := st.Subscriptions()
 	if slices.Equal(hashes, a.subscribed) {
 		return
 	}
 	a.subscribed = hashes
-	for _, r := range st.regions {
-		if r.session != nil {
-			r.session.shapesDirty = true
-			r.session.wake()
+	for _, r := range st.Regions {
+		if r.Session != nil {
+			r.Session.shapesDirty = true
+			r.Session.wake()
 		}
 	}
 }

@@ -21,10 +21,10 @@ const (
 	askDeadline = 2 * time.Second
 )
 
-// asking is a dry run that asks regions.
-type asking struct {
+// inquiry is a dry run that asks regions.
+type inquiry struct {
 	a        *active
-	job      jobKey
+	job      JobKey
 	spec     *nusav1.JobSpec
 	snapshot place.Snapshot
 	hashes   map[string]uint64 // by group
@@ -35,10 +35,10 @@ type asking struct {
 // planAsking plans over the snapshot of a dry run. A report knows an ask exactly
 // only once a job has it, and says why nothing fits but not what would help:
 // the regions that matter are asked about both.
-func (a *active) planAsking(ctx context.Context, k jobKey, spec *nusav1.JobSpec, snapshot place.Snapshot) (place.Plan, *asking) {
-	q := &asking{a: a, job: k, spec: spec, snapshot: snapshot, hashes: map[string]uint64{}, answers: map[string]*nusav1.Explanation{}}
+func (a *active) planAsking(ctx context.Context, k JobKey, spec *nusav1.JobSpec, snapshot place.Snapshot) (place.Plan, *inquiry) {
+	q := &inquiry{a: a, job: k, spec: spec, snapshot: snapshot, hashes: map[string]uint64{}, answers: map[string]*nusav1.Explanation{}}
 	for _, j := range snapshot.Jobs {
-		if j.Namespace == k.namespace && j.Name == k.name && j.Type != place.System {
+		if j.Namespace == k.Namespace && j.Name == k.Name && j.Type != place.System {
 			for _, g := range j.Groups {
 				q.hashes[g.Name] = g.Ask.Hash()
 			}
@@ -58,10 +58,10 @@ func (a *active) planAsking(ctx context.Context, k jobKey, spec *nusav1.JobSpec,
 
 // unsure are the regions that would get instances though they have only
 // estimated that they fit, or that would get none for lack of room.
-func (q *asking) unsure(plan place.Plan) (out []string) {
+func (q *inquiry) unsure(plan place.Plan) (out []string) {
 	for _, g := range plan.Groups {
 		hash, own := q.hashes[g.Group]
-		if !own || g.Namespace != q.job.namespace || g.Job != q.job.name {
+		if !own || g.Namespace != q.job.Namespace || g.Job != q.job.Name {
 			continue
 		}
 		for _, v := range g.Regions {
@@ -80,7 +80,7 @@ func (q *asking) unsure(plan place.Plan) (out []string) {
 }
 
 // ask takes the answers of regions into the snapshot.
-func (q *asking) ask(ctx context.Context, regions []string) {
+func (q *inquiry) ask(ctx context.Context, regions []string) {
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()
 	said := make([]*nusav1.Explanation, len(regions))
@@ -92,7 +92,7 @@ func (q *asking) ask(ctx context.Context, regions []string) {
 		}
 		all.Go(func() {
 			said[i], _ = nusav1.NewJobsClient(conn).Explain(ctx, &nusav1.ExplainRequest{
-				Job: &nusav1.JobRef{Namespace: q.job.namespace, Name: q.job.name}, Region: name, Spec: q.spec, AsGiven: true,
+				Job: &nusav1.JobRef{Namespace: q.job.Namespace, Name: q.job.Name}, Region: name, Spec: q.spec, AsGiven: true,
 			}) // without an answer its report stands
 		})
 	}
@@ -113,7 +113,7 @@ func (q *asking) ask(ctx context.Context, regions []string) {
 					r.NoFitReasons = map[uint64]place.Returned{}
 				}
 				r.NoFitReasons[hash] = place.Returned{
-					Region: name, Reason: reasonWord(v.GetReason()), Message: v.GetMessage(), ReasonText: reason.WithMessage(v.GetReason(), v.GetMessage()),
+					Region: name, Reason: ReasonFromProto(v.GetReason()), Message: v.GetMessage(), ReasonText: reason.WithMessage(v.GetReason(), v.GetMessage()),
 				}
 			}
 		}
@@ -129,7 +129,7 @@ func asGiven(g *nusav1.GroupExplanation) bool {
 }
 
 // remedy is what the best region that knows one says of a group.
-func (q *asking) remedy(g place.GroupExplanation) string {
+func (q *inquiry) remedy(g place.GroupExplanation) string {
 	for _, v := range g.Regions {
 		for _, said := range q.answers[v.Region].GetGroups() {
 			if said.GetGroup() == g.Group && asGiven(said) && said.GetRemedy() != "" {

@@ -18,53 +18,53 @@ import (
 // names hold neither slash nor at-sign), so keys parse back.
 const (
 	root             = "/nusa/v1/"
-	clusterKey       = root + "cluster"
-	electionPrefix   = root + "election/"
+	ClusterKey       = root + "cluster"
+	ElectionPrefix   = root + "election/"
 	jobPrefix        = root + "jobs/"
-	slotPrefix       = root + "slots/"
+	SlotPrefix       = root + "slots/"
 	regionPrefix     = root + "regions/"
 	idemPrefix       = root + "idempotency/"
 	resultPrefix     = root + "results/"
-	healthyPrefix    = root + "healthy/"
-	checkpointPrefix = root + "checkpoints/"
-	auditPrefix      = root + "audit/"
+	HealthyPrefix    = root + "healthy/"
+	CheckpointPrefix = root + "checkpoints/"
+	AuditPrefix      = root + "audit/"
 	originPrefix     = root + "origins/"
 )
 
 // formatProto is the format byte of a value that is a protobuf message.
 const formatProto = 1
 
-// errFormat: a value was written by a newer or a foreign program.
-var errFormat = errors.New("unknown record format")
+// ErrFormat: a value was written by a newer or a foreign program.
+var ErrFormat = errors.New("unknown record format")
 
-// jobKey names a job.
-type jobKey struct{ namespace, name string }
+// JobKey names a job.
+type JobKey struct{ Namespace, Name string }
 
-func (k jobKey) String() string { return k.namespace + "/" + k.name }
+func (k JobKey) String() string { return k.Namespace + "/" + k.Name }
 
-func (k jobKey) record() string { return jobPrefix + k.String() }
-func (k jobKey) result() string { return resultPrefix + k.String() }
+func (k JobKey) RecordKey() string { return jobPrefix + k.String() }
+func (k JobKey) ResultKey() string { return resultPrefix + k.String() }
 
-// healthy is where the latest version is that ran whole; see rollout.go.
-func (k jobKey) healthy() string { return healthyPrefix + k.String() }
+// HealthyKey is where the latest version is that ran whole; see rollout.go.
+func (k JobKey) HealthyKey() string { return HealthyPrefix + k.String() }
 
-func keyOf(spec *nusav1.JobSpec) jobKey { return jobKey{spec.GetNamespace(), spec.GetName()} }
+func KeyOf(spec *nusav1.JobSpec) JobKey { return JobKey{spec.GetNamespace(), spec.GetName()} }
 
-func slotJob(s region.Slot) jobKey { return jobKey{s.Namespace, s.Job} }
+func slotJob(s region.Slot) JobKey { return JobKey{s.Namespace, s.Job} }
 
-func slotKey(s region.Slot) string { return slotPrefix + s.Key() }
+func slotKey(s region.Slot) string { return SlotPrefix + s.Key() }
 
-func regionKey(name string) string { return regionPrefix + name }
+func RegionKey(name string) string { return regionPrefix + name }
 
 func originKey(domain string) string { return originPrefix + domain }
 
-func checkpointKey(region string, chunk int) string {
-	return checkpointPrefix + region + "/" + strconv.Itoa(chunk)
+func CheckpointKey(region string, chunk int) string {
+	return CheckpointPrefix + region + "/" + strconv.Itoa(chunk)
 }
 
-// encode makes a value. Marshalling is deterministic, so that equal records
+// Encode makes a value. Marshalling is deterministic, so that equal records
 // are equal bytes.
-func encode(m proto.Message) ([]byte, error) {
+func Encode(m proto.Message) ([]byte, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend([]byte{formatProto}, m)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().Name(), err)
@@ -72,17 +72,17 @@ func encode(m proto.Message) ([]byte, error) {
 	return b, nil
 }
 
-// encodeSpec is a job's spec as it travels to regions.
-func encodeSpec(rec *nusav1.JobRecord) ([]byte, error) {
+// EncodeSpec is a job's spec as it travels to regions.
+func EncodeSpec(rec *nusav1.JobRecord) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(rec.GetJob().GetSpec())
 }
 
-func decodeInto(kv store.KV, m proto.Message) error {
+func Decode(kv store.KV, m proto.Message) error {
 	if len(kv.Value) == 0 || kv.Value[0] != formatProto {
-		return fmt.Errorf("%s: %w; was it written by a newer version?", kv.Key, errFormat)
+		return fmt.Errorf("%s: %w; was it written by a newer version?", kv.Key, ErrFormat)
 	}
 	if err := proto.Unmarshal(kv.Value[1:], m); err != nil {
-		return fmt.Errorf("%s: %w: %w", kv.Key, errFormat, err)
+		return fmt.Errorf("%s: %w: %w", kv.Key, ErrFormat, err)
 	}
 	return nil
 }
@@ -91,15 +91,15 @@ func decodeInto(kv store.KV, m proto.Message) error {
 // keys that the state does not hold (elections, idempotency, audit).
 func newRecord(key string) proto.Message {
 	switch {
-	case strings.HasPrefix(key, jobPrefix), strings.HasPrefix(key, healthyPrefix):
+	case strings.HasPrefix(key, jobPrefix), strings.HasPrefix(key, HealthyPrefix):
 		return new(nusav1.JobRecord)
-	case strings.HasPrefix(key, slotPrefix):
+	case strings.HasPrefix(key, SlotPrefix):
 		return new(nusav1.Slot)
 	case strings.HasPrefix(key, regionPrefix):
 		return new(nusav1.Region)
 	case strings.HasPrefix(key, resultPrefix):
 		return new(nusav1.ResultRecord)
-	case strings.HasPrefix(key, checkpointPrefix):
+	case strings.HasPrefix(key, CheckpointPrefix):
 		return new(nusav1.CheckpointRecord)
 	case strings.HasPrefix(key, originPrefix):
 		return new(nusav1.OriginRecord)
@@ -107,26 +107,26 @@ func newRecord(key string) proto.Message {
 	return nil
 }
 
-// runOf is the run of a job whose record has that revision (0 = that of the
+// RunOf is the run of a job whose record has that revision (0 = that of the
 // transaction that writes it).
-func runOf(rec *nusav1.JobRecord, revision int64) int64 {
+func RunOf(rec *nusav1.JobRecord, revision int64) int64 {
 	if run := rec.GetJob().GetRun(); run != 0 {
 		return run
 	}
 	return revision
 }
 
-// slotFromProto reads a stored slot. The write that offered it could not know
+// SlotFromProto reads a stored slot. The write that offered it could not know
 // its own revision, so a generation of 0 is that of the record.
-func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
+func SlotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	out := region.Slot{
 		Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(),
 		From: int(s.GetFrom()), To: int(s.GetTo()), Region: s.GetRegion(),
 		System:     strings.Contains(key, "@"),
-		State:      region.SlotState(enumWord(s.GetState().String(), "SLOT_STATE_")),
-		Desired:    region.Desired(enumWord(s.GetDesired().String(), "SLOT_DESIRED_")),
+		State:      region.SlotState(EnumWord(s.GetState().String(), "SLOT_STATE_")),
+		Desired:    region.Desired(EnumWord(s.GetDesired().String(), "SLOT_DESIRED_")),
 		Generation: s.GetGeneration(), Revision: revision, JobVersion: s.GetJobVersion(), Run: s.GetRun(),
-		Reason: reasonWord(s.GetReason()), Message: s.GetMessage(), PlacedBecause: s.GetPlacedBecause(),
+		Reason: ReasonFromProto(s.GetReason()), Message: s.GetMessage(), PlacedBecause: s.GetPlacedBecause(),
 	}
 	if out.Generation == 0 {
 		out.Generation = revision
@@ -135,14 +135,14 @@ func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	return out
 }
 
-func slotToProto(s region.Slot) *nusav1.Slot {
+func SlotToProto(s region.Slot) *nusav1.Slot {
 	out := &nusav1.Slot{
 		Namespace: s.Namespace, Job: s.Job, Group: s.Group,
 		From: int32(s.From), To: int32(s.To), Region: s.Region,
 		State:      nusav1.SlotState(enumValue(nusav1.SlotState_value, "SLOT_STATE_", string(s.State))),
 		Desired:    nusav1.SlotDesired(enumValue(nusav1.SlotDesired_value, "SLOT_DESIRED_", string(s.Desired))),
 		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
-		Reason: reasonEnum(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
+		Reason: ReasonToProto(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
 		UnlessHeard: s.UnlessConnected,
 	}
 	if s.Hold > 0 {
@@ -151,8 +151,8 @@ func slotToProto(s region.Slot) *nusav1.Slot {
 	return out
 }
 
-// enumWord is the word of the cores for a wire enum: lower case, no prefix.
-func enumWord(name, prefix string) string {
+// EnumWord is the word of the cores for a wire enum: lower case, no prefix.
+func EnumWord(name, prefix string) string {
 	return strings.ToLower(strings.TrimPrefix(name, prefix))
 }
 
@@ -160,59 +160,59 @@ func enumValue(values map[string]int32, prefix, word string) int32 {
 	return values[prefix+strings.ToUpper(word)]
 }
 
-func reasonWord(r nusav1.Reason) string {
+func ReasonFromProto(r nusav1.Reason) string {
 	if r == nusav1.Reason_REASON_UNSPECIFIED {
 		return ""
 	}
-	return enumWord(r.String(), "REASON_")
+	return EnumWord(r.String(), "REASON_")
 }
 
-func reasonEnum(word string) nusav1.Reason {
+func ReasonToProto(word string) nusav1.Reason {
 	return nusav1.Reason(enumValue(nusav1.Reason_value, "REASON_", word))
 }
 
 const (
-	// maxMessage and maxCounts bound what a region may say of a slot or a job: it
+	// MaxMessage and MaxCounts bound what a region may say of a slot or a job: it
 	// is stored.
-	maxMessage = 1024
-	maxCounts  = 64
+	MaxMessage = 1024
+	MaxCounts  = 64
 )
 
-// answerFromProto reads an answer, cut to the bounds.
-func answerFromProto(a *nusav1.SlotAnswer) region.Answer {
+// AnswerFromProto reads an answer, cut to the bounds.
+func AnswerFromProto(a *nusav1.SlotAnswer) region.Answer {
 	counts := a.GetCounts()
-	counts = counts[:min(len(counts), maxCounts)]
+	counts = counts[:min(len(counts), MaxCounts)]
 	return region.Answer{
 		Namespace: a.GetNamespace(), Job: a.GetJob(), Group: a.GetGroup(),
 		From: int(a.GetFrom()), To: int(a.GetTo()), Generation: a.GetGeneration(),
-		State:  region.SlotState(enumWord(a.GetState().String(), "SLOT_STATE_")),
-		Reason: reasonWord(a.GetReason()), Message: cut(a.GetMessage()), Counts: countsFromProto(counts),
+		State:  region.SlotState(EnumWord(a.GetState().String(), "SLOT_STATE_")),
+		Reason: ReasonFromProto(a.GetReason()), Message: CutMessage(a.GetMessage()), Counts: CountsFromProto(counts),
 	}
 }
 
-// cut keeps what a region says within maxMessage.
-func cut(message string) string {
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+// CutMessage keeps what a region says within MaxMessage.
+func CutMessage(message string) string {
+	if len(message) > MaxMessage {
+		message = strings.ToValidUTF8(message[:MaxMessage], "") + "…"
 	}
 	return message
 }
 
-func countsFromProto(in []*nusav1.CountedReason) []region.CountedReason {
+func CountsFromProto(in []*nusav1.CountedReason) []region.CountedReason {
 	out := make([]region.CountedReason, 0, len(in))
 	for _, c := range in {
 		out = append(out, region.CountedReason{
-			Reason: reasonWord(c.GetReason()), Count: int(c.GetCount()), Message: cut(c.GetMessage()), What: c.GetWhat(),
+			Reason: ReasonFromProto(c.GetReason()), Count: int(c.GetCount()), Message: CutMessage(c.GetMessage()), What: c.GetWhat(),
 		})
 	}
 	return out
 }
 
-func countsToProto(in []region.CountedReason) []*nusav1.CountedReason {
+func CountsToProto(in []region.CountedReason) []*nusav1.CountedReason {
 	out := make([]*nusav1.CountedReason, 0, len(in))
 	for _, c := range in {
 		out = append(out, &nusav1.CountedReason{
-			Reason: reasonEnum(c.Reason), Count: int32(c.Count), Message: c.Message, What: c.What,
+			Reason: ReasonToProto(c.Reason), Count: int32(c.Count), Message: c.Message, What: c.What,
 		})
 	}
 	return out

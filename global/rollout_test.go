@@ -45,13 +45,13 @@ func (o *rollout) healthy(version int64) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		kv, ok, _, err := o.s.store.Get(o.t.Context(), healthyPrefix+"default/api")
+		kv, ok, _, err := o.s.store.Get(o.t.Context(), HealthyPrefix+"default/api")
 		if err != nil {
 			o.t.Fatal(err)
 		}
 		rec := new(nusav1.JobRecord)
 		if ok {
-			err = decodeInto(kv, rec)
+			err = Decode(kv, rec)
 		}
 		if err == nil && rec.GetJob().GetVersion() == version {
 			return

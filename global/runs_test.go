@@ -190,16 +190,16 @@ func TestCountsAreJudgedByRunAndVersion(t *testing.T) {
 			if c.done {
 				slot.State = region.Done
 			}
-			j := &jobState{
-				rec: &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: version, Run: run}}, rev: 99,
-				slots: map[string]region.Slot{slot.Key(): slot}, summaries: map[string]*nusav1.JobSummary{},
+			j := &Job{
+				Record: &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: version, Run: run}}, Revision: 99,
+				Slots: map[string]region.Slot{slot.Key(): slot}, Summaries: map[string]*nusav1.JobSummary{},
 				// How an earlier run ended stands for nothing either.
-				result: &nusav1.ResultRecord{Version: version, Run: 60, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_COMPLETE}},
+				Result: &nusav1.ResultRecord{Version: version, Run: 60, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_COMPLETE}},
 			}
 			if c.sum != nil {
-				j.summaries["alpha"] = c.sum
+				j.Summaries["alpha"] = c.sum
 			}
-			if got := j.status(); got.GetState() != c.want || got.GetMessage() != c.message {
+			if got := j.Status(); got.GetState() != c.want || got.GetMessage() != c.message {
 				t.Errorf("%v %q, want %v %q", got.GetState(), got.GetMessage(), c.want, c.message)
 			}
 		})
@@ -238,14 +238,14 @@ func TestWhatIsStillStopping(t *testing.T) {
 			map[string]*nusav1.JobSummary{"alpha": says(3)}, nusav1.JobState_JOB_STATE_STOPPING, "3 instances are being stopped", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			j := &jobState{
-				rec: &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 1), Version: 2, Run: 7, Stopped: c.stopped}}, rev: 9,
-				slots: map[string]region.Slot{}, summaries: c.sums,
+			j := &Job{
+				Record: &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 1), Version: 2, Run: 7, Stopped: c.stopped}}, Revision: 9,
+				Slots: map[string]region.Slot{}, Summaries: c.sums,
 			}
 			for _, s := range c.slots {
-				j.slots[s.Key()] = s
+				j.Slots[s.Key()] = s
 			}
-			got := j.status()
+			got := j.Status()
 			if running := got.GetGroups()["web"].GetCounts().GetRunning(); got.GetState() != c.want || got.GetMessage() != c.message || running != c.running {
 				t.Errorf("%v %q with %d running, want %v %q with %d", got.GetState(), got.GetMessage(), running, c.want, c.message, c.running)
 			}
@@ -260,11 +260,11 @@ func TestNoLeaseOnADoubtfulReign(t *testing.T) {
 	clock := func() time.Duration { return now }
 	var fails error
 	cfg := &Config{Clock: clock, ElectionTTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}
-	a := &active{cfg: cfg, log: cfg.Logger, ctx: t.Context(), st: newState("e", clock, 10*time.Second),
+	a := &active{cfg: cfg, log: cfg.Logger, ctx: t.Context(), st: New("e", clock, 10*time.Second),
 		renew: func(context.Context) error { now += time.Second; return fails }} // the answer takes a second
-	a.st.apply(regionKey("alpha"), &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "c"}, 1)
-	r := a.st.regions["alpha"]
-	r.life, _ = region.Step(a.st.region, r.life, now, region.Hello{Stream: 7, ClusterID: "c", Incarnation: 1, Term: 1})
+	a.st.apply(RegionKey("alpha"), &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "c"}, 1)
+	r := a.st.Regions["alpha"]
+	r.Life, _ = region.Step(a.st.RegionConfig, r.Life, now, region.Hello{Stream: 7, ClusterID: "c", Incarnation: 1, Term: 1})
 	s := &session{a: a, number: 7, region: "alpha", out: make(chan *nusav1.GlobalMessage, 8)}
 	granted := func() bool {
 		before := len(s.out)
@@ -371,14 +371,14 @@ func TestMuchDoneBeforeAChange(t *testing.T) {
 	}
 	spec.Groups = map[string]*nusav1.Group{"web": group(slots), "other": group(1), "going": group(1)}
 	job.Default(spec)
-	st := newState("e", func() time.Duration { return 0 }, time.Second)
-	k := keyOf(spec)
+	st := New("e", func() time.Duration { return 0 }, time.Second)
+	k := KeyOf(spec)
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.apply(k.record(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}, 5)
+	st.apply(k.RecordKey(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}, 5)
 	put := func(group string, i int, state nusav1.SlotState) {
-		st.apply(fmt.Sprintf("%s%s/%s/%d", slotPrefix, k, group, i), &nusav1.Slot{
-			Namespace: k.namespace, Job: k.name, Group: group, From: int32(i), To: int32(i + 1), Region: "r",
+		st.apply(fmt.Sprintf("%s%s/%s/%d", SlotPrefix, k, group, i), &nusav1.Slot{
+			Namespace: k.Namespace, Job: k.Name, Group: group, From: int32(i), To: int32(i + 1), Region: "r",
 			State: state, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 1, Run: 5, Generation: 6,
 		}, 6)
 	}
@@ -387,7 +387,7 @@ func TestMuchDoneBeforeAChange(t *testing.T) {
 	}
 	put("other", 0, nusav1.SlotState_SLOT_STATE_DONE)
 	put("going", 0, nusav1.SlotState_SLOT_STATE_ACCEPTED)
-	st.jobs[k].summaries["r"] = &nusav1.JobSummary{Version: 1, Run: 5, Groups: map[string]*nusav1.InstanceCounts{
+	st.Jobs[k].Summaries["r"] = &nusav1.JobSummary{Version: 1, Run: 5, Groups: map[string]*nusav1.InstanceCounts{
 		"web": {Complete: slots}, "other": {Complete: 1}, "going": {Running: 1},
 	}}
 
@@ -396,16 +396,16 @@ func TestMuchDoneBeforeAChange(t *testing.T) {
 		t.Helper()
 		next := proto.CloneOf(spec)
 		change(next)
-		tx := newTx(st)
-		if _, err := tx.submit(k, &nusav1.SubmitRequest{Spec: next}, fmt.Appendf(nil, "%d", revision)); err != nil {
+		tx := NewTx(st)
+		if _, err := tx.Submit(k, &nusav1.SubmitRequest{Spec: next}, fmt.Appendf(nil, "%d", revision)); err != nil {
 			t.Fatal(err)
 		}
-		rec, _ := tx.job(k)
-		st.apply(k.record(), rec, revision)
+		rec, _ := tx.Job(k)
+		st.apply(k.RecordKey(), rec, revision)
 	}
 	updates := func() map[string]int {
 		out := map[string]int{}
-		for _, a := range place.MakePlan(place.Snapshot{Jobs: []place.Job{st.jobs[k].forPlacer()}}).Actions {
+		for _, a := range place.MakePlan(place.Snapshot{Jobs: []place.Job{st.Jobs[k].ForPlacer()}}).Actions {
 			if a.Kind == place.Update {
 				out[a.Group]++
 			}
@@ -426,10 +426,10 @@ func TestMuchDoneBeforeAChange(t *testing.T) {
 	if got := updates(); got["web"] != slots || got["other"] != 0 || got["going"] != 1 {
 		t.Errorf("of its own: %v", got)
 	}
-	if now := st.jobs[k].status(); ended(now.GetState()) || newTx(st).ended(k) != nusav1.JobState_JOB_STATE_UNSPECIFIED {
+	if now := st.Jobs[k].Status(); HasEnded(now.GetState()) || NewTx(st).Ended(k) != nusav1.JobState_JOB_STATE_UNSPECIFIED {
 		t.Errorf("it has ended before that is done: %v", now.GetState())
 	}
-	if rec := st.jobs[k].rec; runOf(rec, 8) != 5 || rec.GetSince()["web"] != 3 || rec.GetSince()["going"] != 2 || rec.GetSince()["other"] != 0 {
-		t.Errorf("run %d since %v", runOf(rec, 8), rec.GetSince())
+	if rec := st.Jobs[k].Record; RunOf(rec, 8) != 5 || rec.GetSince()["web"] != 3 || rec.GetSince()["going"] != 2 || rec.GetSince()["other"] != 0 {
+		t.Errorf("run %d since %v", RunOf(rec, 8), rec.GetSince())
 	}
 }

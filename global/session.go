@@ -108,7 +108,7 @@ const farewellWait = 2 * time.Second
 func (a *active) serveSession(stream federationStream) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(a.ctx, func() { cancel(errNotActive) })()
+	defer context.AfterFunc(a.ctx, func() { cancel(ErrNotActive) })()
 	s := &session{
 		a: a, number: a.streams.Add(1), cancel: cancel,
 		out: make(chan *nusav1.GlobalMessage, sessionQueue), woken: make(chan struct{}, 1),
@@ -175,7 +175,7 @@ func farewell(stream federationStream, sent <-chan struct{}, cause error) error 
 		}})
 	case errors.Is(cause, errGoodbye):
 		return nil
-	case errors.Is(cause, errNotActive), errors.Is(cause, errSlowRegion):
+	case errors.Is(cause, ErrNotActive), errors.Is(cause, errSlowRegion):
 		return status.Error(codes.Unavailable, cause.Error())
 	case cause != nil && status.Code(cause) != codes.Unknown:
 		return cause
@@ -298,7 +298,7 @@ func (a *active) register(ctx context.Context, h *nusav1.RegionHello, hello regi
 	a.st.mu.Lock()
 	life, rec := a.st.lifeOf(name)
 	hello.BoundName = a.st.boundName(name, hello.ClusterID)
-	_, effects := region.Step(a.st.region, life, a.st.clock(), hello)
+	_, effects := region.Step(a.st.RegionConfig, life, a.st.Clock(), hello)
 	persist := rec == nil || (!rec.GetDefinedByOperator() && !proto.Equal(rec.GetDefinition(), h.GetDefinition()))
 	a.st.mu.Unlock()
 	record := region.Record{Name: name, ClusterID: hello.ClusterID, Incarnation: hello.Incarnation, Term: hello.Term, Fence: life.Fence}
@@ -313,39 +313,39 @@ func (a *active) register(ctx context.Context, h *nusav1.RegionHello, hello regi
 	if !persist {
 		return nil
 	}
-	_, err := a.commit.do(ctx, func(t *tx) error {
+	_, err := a.commit.Do(ctx, func(t *Tx) error {
 		next := &nusav1.Region{Definition: h.GetDefinition()}
-		if old, _ := t.region(name); old != nil {
+		if old, _ := t.Region(name); old != nil {
 			next = proto.CloneOf(old)
 			if !old.GetDefinedByOperator() {
 				next.Definition = h.GetDefinition()
 			}
 		}
 		next.ClusterId, next.Incarnation, next.Term, next.Fence = record.ClusterID, record.Incarnation, record.Term, record.Fence
-		return t.putRegion(name, next)
+		return t.PutRegion(name, next)
 	})
 	if err != nil {
 		return apiError(fmt.Errorf("register region %s: %w", name, err))
 	}
 	if rec == nil {
-		a.st.events.Add("region.registered", name, "the region presented itself, cluster %s", hello.ClusterID)
+		a.st.Events.Add("region.registered", name, "the region presented itself, cluster %s", hello.ClusterID)
 	}
 	return nil
 }
 
 // lifeOf answers a region's life, that of a region nobody knows if need be.
 // mu is held.
-func (st *state) lifeOf(name string) (region.State, *nusav1.Region) {
-	if r := st.regions[name]; r != nil {
-		return r.life, r.rec
+func (st *State) lifeOf(name string) (region.State, *nusav1.Region) {
+	if r := st.Regions[name]; r != nil {
+		return r.Life, r.Record
 	}
-	return region.Open(st.region, region.Record{Name: name}, st.clock()), nil
+	return region.Open(st.RegionConfig, region.Record{Name: name}, st.Clock()), nil
 }
 
 // boundName is the other region that a cluster is bound to. mu is held.
-func (st *state) boundName(name, clusterID string) string {
-	for _, other := range st.regionNames() {
-		if other != name && st.regions[other].life.ClusterID == clusterID {
+func (st *State) boundName(name, clusterID string) string {
+	for _, other := range st.RegionNames() {
+		if other != name && st.Regions[other].Life.ClusterID == clusterID {
 			return other
 		}
 	}
@@ -357,15 +357,15 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 	st := a.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	r := st.regions[s.region]
+	r := st.Regions[s.region]
 	switch {
 	case s.closed:
-		return errNotActive // nobody would end this session
+		return ErrNotActive // nobody would end this session
 	case r == nil:
 		return &refusal{message: "the region was removed meanwhile"}
 	}
 	hello.BoundName = st.boundName(s.region, hello.ClusterID)
-	next, effects := region.Step(st.region, r.life, st.clock(), hello)
+	next, effects := region.Step(st.RegionConfig, r.Life, st.Clock(), hello)
 	for _, e := range effects {
 		switch e.Kind {
 		case region.Refuse:
@@ -373,21 +373,21 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 		}
 	}
 	r.end(effects)
-	r.life, r.session = next, s
-	r.master, r.masterAddr, r.servers, r.version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
-	r.onlyWords() // a new session: what it refused before may fit now
-	r.away = nil  // and what was away may be back
-	s.cursor = r.orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
+	r.Life, r.Session = next, s
+	r.Master, r.MasterAddress, r.Servers, r.Version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
+	r.KeepReasonsOnly()  // a new session: what it refused before may fit now
+	r.Disconnected = nil // and what was away may be back
+	s.cursor = r.Orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
 	s.shapesDirty, s.columnDirty, s.originsDirty = true, true, true
-	s.columnAt, s.compactAt = math.MinInt64/2, st.clock()
+	s.columnAt, s.compactAt = math.MinInt64/2, st.Clock()
 	s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: &nusav1.GlobalWelcome{
-		Session: fmt.Sprintf("%s-%d", st.epoch, s.number), Lease: durationpb.New(a.cfg.Lease),
+		Session: fmt.Sprintf("%s-%d", st.Epoch, s.number), Lease: durationpb.New(a.cfg.Lease),
 		ReportInterval: durationpb.New(a.cfg.ReportInterval), Fence: next.Fence, Protocol: protocol,
-		Summaries: &nusav1.Position{Epoch: r.summaries.Epoch, Sequence: r.summaries.Sequence},
+		Summaries: &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence},
 	}}})
 	s.opened.Store(true)
-	st.regionsChanged() // marks peers, of this session too
-	st.events.Add("region.connected", s.region, "master %s, term %d", h.GetMaster(), h.GetTerm())
+	st.RegionsChanged() // marks peers, of this session too
+	st.Events.Add("region.connected", s.region, "master %s, term %d", h.GetMaster(), h.GetTerm())
 	a.log.Info("region connected", "region", s.region, "master", h.GetMaster(), "term", h.GetTerm(), "incarnation", h.GetIncarnation())
 	s.wake()
 	a.wakePlacer()
@@ -395,10 +395,10 @@ func (a *active) welcome(s *session, h *nusav1.RegionHello, hello region.Hello) 
 }
 
 // end carries out what a step says of the region's stream. mu is held.
-func (r *regionState) end(effects []region.Effect) {
+func (r *Region) end(effects []region.Effect) {
 	for _, e := range effects {
-		if e.Kind == region.End && r.session != nil && r.session.number == e.Stream {
-			r.session.cancel(&refusal{message: e.Message})
+		if e.Kind == region.End && r.Session != nil && r.Session.number == e.Stream {
+			r.Session.cancel(&refusal{message: e.Message})
 		}
 	}
 }
@@ -421,14 +421,14 @@ func (a *active) endSession(s *session, cause error) {
 		return
 	}
 	s.conn.Close()
-	r := a.st.regions[s.region]
-	if r == nil || r.session != s {
+	r := a.st.Regions[s.region]
+	if r == nil || r.Session != s {
 		return
 	}
-	next, _ := region.Step(a.st.region, r.life, a.st.clock(), region.StreamEnded{Stream: s.number})
-	r.life, r.session = next, nil
-	r.stamp = a.st.notify()
-	a.st.events.Add("region.disconnected", s.region, "its session ended: %s", whyEnded(cause))
+	next, _ := region.Step(a.st.RegionConfig, r.Life, a.st.Clock(), region.StreamEnded{Stream: s.number})
+	r.Life, r.Session = next, nil
+	r.Stamp = a.st.Notify()
+	a.st.Events.Add("region.disconnected", s.region, "its session ended: %s", whyEnded(cause))
 	level := slog.LevelWarn
 	if errors.Is(cause, errGoodbye) || a.ctx.Err() != nil {
 		level = slog.LevelInfo // on purpose: theirs, or ours
@@ -441,12 +441,12 @@ func (a *active) endSession(s *session, cause error) {
 func (a *active) lease(s *session, id uint64) {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	r := a.st.regions[s.region]
+	r := a.st.Regions[s.region]
 	if r == nil || a.ctx.Err() != nil || a.cfg.Clock() >= a.heldUntil {
 		return // a successor may count on no lease that it did not see begin
 	}
-	next, effects := region.Step(a.st.region, r.life, a.st.clock(), region.LeaseRequested{Stream: s.number, ID: id})
-	r.life = next
+	next, effects := region.Step(a.st.RegionConfig, r.Life, a.st.Clock(), region.LeaseRequested{Stream: s.number, ID: id})
+	r.Life = next
 	for _, e := range effects {
 		switch e.Kind {
 		case region.End:

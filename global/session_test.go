@@ -258,7 +258,7 @@ func TestBatchCompletes(t *testing.T) {
 	// How it ended is durable: a successor knows it without the region.
 	other := f.mem.Client()
 	defer other.Close()
-	waitKey(t, other, jobKey{"default", "sum"}.result())
+	waitKey(t, other, JobKey{"default", "sum"}.ResultKey())
 	r.leave()
 	s.stop()
 	next := f.start(t, "g2")
@@ -302,7 +302,7 @@ func TestWhatNobodyKnowsIsNotShown(t *testing.T) {
 	}
 	other := f.mem.Client()
 	defer other.Close()
-	waitKey(t, other, checkpointKey("alpha", 0))
+	waitKey(t, other, CheckpointKey("alpha", 0))
 	r.leave()
 	gone := look(s, is(nusav1.RegionState_REGION_STATE_DISCONNECTED))
 	if srv := gone.GetServers(); len(srv) != 1 || srv[0].GetHealthy() || srv[0].GetLeader() || gone.GetReportAge() == nil {

@@ -16,19 +16,19 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// view is a job with its live status, as the API shows it. mu is held.
-func (j *jobState) view() *nusav1.Job {
-	rec := j.rec.GetJob()
+// View is a job with its live status, as the API shows it. mu is held.
+func (j *Job) View() *nusav1.Job {
+	rec := j.Record.GetJob()
 	return &nusav1.Job{
-		Spec: rec.GetSpec(), Version: rec.GetVersion(), Revision: j.rev, Stopped: rec.GetStopped(),
-		Submitted: rec.GetSubmitted(), Status: j.status(), Run: runOf(j.rec, j.rev), Reverted: rec.GetReverted(),
+		Spec: rec.GetSpec(), Version: rec.GetVersion(), Revision: j.Revision, Stopped: rec.GetStopped(),
+		Submitted: rec.GetSubmitted(), Status: j.Status(), Run: RunOf(j.Record, j.Revision), Reverted: rec.GetReverted(),
 	}
 }
 
-// status sums up slots and summaries. mu is held. The stored result of a run
+// Status sums up slots and summaries. mu is held. The stored result of a run
 // that has ended stands in for regions that no longer answer.
-func (j *jobState) status() *nusav1.JobStatus {
-	spec := j.rec.GetJob().GetSpec()
+func (j *Job) Status() *nusav1.JobStatus {
+	spec := j.Record.GetJob().GetSpec()
 	out := &nusav1.JobStatus{Groups: make(map[string]*nusav1.GroupStatus, len(spec.GetGroups()))}
 	behind := false
 	for name, g := range spec.GetGroups() {
@@ -36,13 +36,13 @@ func (j *jobState) status() *nusav1.JobStatus {
 		out.Groups[name] = group
 		behind = behind || late
 	}
-	for _, s := range j.slots {
+	for _, s := range j.Slots {
 		if out.Groups[s.Group] == nil { // the job has no such group any more
 			out.Groups[s.Group], _ = j.groupStatus(s.Group, &nusav1.Group{}, spec.GetType())
 		}
 	}
 	out.State, out.Message = j.stateOf(out.Groups, behind)
-	if r := j.result; j.standsIn(r) && !ended(out.State) {
+	if r := j.Result; j.standsIn(r) && !HasEnded(out.State) {
 		kept := proto.CloneOf(r.GetStatus())
 		for name, g := range kept.GetGroups() {
 			g.Slots = out.Groups[name].GetSlots()
@@ -53,13 +53,13 @@ func (j *jobState) status() *nusav1.JobStatus {
 }
 
 // standsIn says that a result is that of the present version and run.
-func (j *jobState) standsIn(r *nusav1.ResultRecord) bool {
-	job := j.rec.GetJob()
+func (j *Job) standsIn(r *nusav1.ResultRecord) bool {
+	job := j.Record.GetJob()
 	return r != nil && !job.GetStopped() && r.GetVersion() == job.GetVersion() &&
-		(r.GetRun() == 0 || r.GetRun() == runOf(j.rec, j.rev))
+		(r.GetRun() == 0 || r.GetRun() == RunOf(j.Record, j.Revision))
 }
 
-func ended(s nusav1.JobState) bool {
+func HasEnded(s nusav1.JobState) bool {
 	return s == nusav1.JobState_JOB_STATE_COMPLETE || s == nusav1.JobState_JOB_STATE_FAILED
 }
 
@@ -85,17 +85,17 @@ type owned struct {
 
 // groupStatus counts a group. behind says that a region has not spoken of the
 // present version yet.
-func (j *jobState) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType) (out *nusav1.GroupStatus, behind bool) {
+func (j *Job) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType) (out *nusav1.GroupStatus, behind bool) {
 	out = &nusav1.GroupStatus{Counts: &nusav1.InstanceCounts{}, Regions: map[string]*nusav1.InstanceCounts{}}
 	owners := map[string]owned{}
-	for _, s := range j.sortedSlots() {
+	for _, s := range j.SortedSlots() {
 		if s.Group != name {
 			continue
 		}
-		out.Slots = append(out.Slots, slotToProto(s))
+		out.Slots = append(out.Slots, SlotToProto(s))
 		o := owners[s.Region]
 		if s.Desired == region.DesiredRun {
-			again := obsolete(j.rec, s)
+			again := obsolete(j.Record, s)
 			o = owned{o.instances + int32(s.Count()), o.open || again || s.State != region.Done, o.again || again}
 		}
 		owners[s.Region] = o
@@ -105,13 +105,13 @@ func (j *jobState) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType
 	for _, r := range slices.Sorted(maps.Keys(owners)) {
 		o := owners[r]
 		if o.instances == 0 {
-			if left := leftAt(j.summaries[r].GetGroups()[name]); left > 0 {
+			if left := leftAt(j.Summaries[r].GetGroups()[name]); left > 0 {
 				out.Regions[r] = &nusav1.InstanceCounts{Stopping: left}
 				out.Counts.Stopping += left
 			}
 			continue
 		}
-		c, late := j.regionCounts(j.summaries[r], name, o.open)
+		c, late := j.regionCounts(j.Summaries[r], name, o.open)
 		behind = behind || late || o.again
 		// What the region does not count yet waits for it.
 		if missing := o.instances - counts.Live(c); missing > 0 && (!system || counts.Live(c) == 0) {
@@ -124,22 +124,22 @@ func (j *jobState) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType
 		counts.Add(out.Counts, c)
 		total += o.instances
 		if system || c.GetPending()+c.GetStarting()+c.GetFailed()+c.GetLost()+c.GetOutdated() > 0 && !late {
-			out.Pending = append(out.Pending, inRegion(r, j.summaries[r].GetReasons()[name].GetReasons())...)
+			out.Pending = append(out.Pending, inRegion(r, j.Summaries[r].GetReasons()[name].GetReasons())...)
 		}
 	}
 	if system {
 		out.Desired = counts.Live(out.Counts)
-		out.Pending = append(out.Pending, countsToProto(j.explained[name].Pending)...)
+		out.Pending = append(out.Pending, CountsToProto(j.Decisions[name].Pending)...)
 		return out, behind
 	}
 	out.Desired = g.GetCount()
-	if j.rec.GetJob().GetStopped() {
+	if j.Record.GetJob().GetStopped() {
 		return out, behind
 	}
 	out.Unowned = max(0, out.Desired-total)
 	out.Counts.Pending += out.Unowned
 	if out.Unowned > 0 {
-		out.Pending = append(out.Pending, countsToProto(j.explained[name].Pending)...)
+		out.Pending = append(out.Pending, CountsToProto(j.Decisions[name].Pending)...)
 	}
 	return out, behind
 }
@@ -153,15 +153,15 @@ func leftAt(c *nusav1.InstanceCounts) int32 {
 // present version and run. What was in an earlier run counts no more; what
 // starts or runs in an earlier version is outdated, and what failed in it is
 // tried again.
-func (j *jobState) regionCounts(sum *nusav1.JobSummary, group string, open bool) (c *nusav1.InstanceCounts, behind bool) {
+func (j *Job) regionCounts(sum *nusav1.JobSummary, group string, open bool) (c *nusav1.InstanceCounts, behind bool) {
 	c = proto.CloneOf(sum.GetGroups()[group])
 	if c == nil {
 		c = &nusav1.InstanceCounts{}
 	}
-	job := j.rec.GetJob()
+	job := j.Record.GetJob()
 	switch tells := sum.GetVersion() != 0 || sum.GetRun() != 0; {
 	case job.GetStopped() || !tells:
-	case sum.GetRun() > 0 && sum.GetRun() != runOf(j.rec, j.rev), sum.GetVersion() < 0:
+	case sum.GetRun() > 0 && sum.GetRun() != RunOf(j.Record, j.Revision), sum.GetVersion() < 0:
 		return &nusav1.InstanceCounts{}, true
 	case open && sum.GetVersion() < job.GetVersion():
 		c.Outdated = c.GetStarting() + c.GetRunning()
@@ -186,10 +186,10 @@ func inRegion(name string, said []*nusav1.CountedReason) []*nusav1.CountedReason
 
 // stateOf sums groups up as job.proto defines the states, with one line about
 // what is in the way.
-func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus, behind bool) (nusav1.JobState, string) {
-	job := j.rec.GetJob()
+func (j *Job) stateOf(groups map[string]*nusav1.GroupStatus, behind bool) (nusav1.JobState, string) {
+	job := j.Record.GetJob()
 	if job.GetStopped() {
-		if len(j.slots) > 0 {
+		if len(j.Slots) > 0 {
 			return nusav1.JobState_JOB_STATE_STOPPING, j.stopping(groups)
 		}
 		return nusav1.JobState_JOB_STATE_STOPPED, ""
@@ -207,10 +207,10 @@ func (j *jobState) stateOf(groups map[string]*nusav1.GroupStatus, behind bool) (
 		return nusav1.JobState_JOB_STATE_FAILED, firstReason(groups, fmt.Sprintf("%d of %d instances failed", sum.Failed, desired))
 	case sum.Outdated > 0, behind && sum.Pending+sum.Lost == 0:
 		summary := fmt.Sprintf("updating: %d of %d instances run version %d", max(0, sum.Running-sum.Outdated), desired, job.GetVersion())
-		return nusav1.JobState_JOB_STATE_STARTING, firstReason(groups, j.staged(summary))
+		return nusav1.JobState_JOB_STATE_STARTING, firstReason(groups, j.withRolloutWait(summary))
 	case batch && sum.Complete >= desired && stopping == "":
 		return nusav1.JobState_JOB_STATE_COMPLETE, ""
-	case sum.Pending+sum.Lost > 0, job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_SYSTEM && len(j.slots) == 0:
+	case sum.Pending+sum.Lost > 0, job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_SYSTEM && len(j.Slots) == 0:
 		return nusav1.JobState_JOB_STATE_PENDING, firstReason(groups, fmt.Sprintf("%d of %d instances wait", sum.Pending+sum.Lost, desired))
 	case stopping != "":
 		return nusav1.JobState_JOB_STATE_STARTING, stopping
@@ -250,7 +250,7 @@ func withoutNodes(groups map[string]*nusav1.GroupStatus) string {
 }
 
 // stopping says what has still to stop, "" when nothing has.
-func (j *jobState) stopping(groups map[string]*nusav1.GroupStatus) string {
+func (j *Job) stopping(groups map[string]*nusav1.GroupStatus) string {
 	left := int32(0)
 	for _, g := range groups {
 		left += g.GetCounts().GetStopping()
@@ -261,8 +261,8 @@ func (j *jobState) stopping(groups map[string]*nusav1.GroupStatus) string {
 	if left > 1 {
 		return fmt.Sprintf("%d instances are being stopped", left)
 	}
-	for _, s := range j.sortedSlots() {
-		if s.Desired != region.DesiredRun || j.rec.GetJob().GetStopped() {
+	for _, s := range j.SortedSlots() {
+		if s.Desired != region.DesiredRun || j.Record.GetJob().GetStopped() {
 			return "region " + s.Region + " has still to confirm that what it had has stopped"
 		}
 	}
@@ -296,41 +296,41 @@ func oneRegion(said string) string {
 	return said
 }
 
-// sortedSlots are in order of group, first index and region.
-func (j *jobState) sortedSlots() []region.Slot {
-	out := make([]region.Slot, 0, len(j.slots))
-	for _, s := range j.slots {
+// SortedSlots are in order of group, first index and region.
+func (j *Job) SortedSlots() []region.Slot {
+	out := make([]region.Slot, 0, len(j.Slots))
+	for _, s := range j.Slots {
 		out = append(out, s)
 	}
-	sortSlots(out)
+	SortSlots(out)
 	return out
 }
 
-// regionView is a region as the API shows it. mu is held.
-func (st *state) regionView(r *regionState) *nusav1.Region {
+// RegionView is a region as the API shows it. mu is held.
+func (st *State) RegionView(r *Region) *nusav1.Region {
 	out := &nusav1.Region{
-		Definition: r.rec.GetDefinition(), Cordoned: r.rec.GetCordoned(), ClusterId: r.rec.GetClusterId(),
-		DefinedByOperator: r.rec.GetDefinedByOperator(), Revision: r.rev,
-		Incarnation: r.life.Incarnation, Term: r.life.Term, Fence: r.life.Fence,
-		MasterAddress: r.masterAddr, Master: r.master, Servers: r.servers,
+		Definition: r.Record.GetDefinition(), Cordoned: r.Record.GetCordoned(), ClusterId: r.Record.GetClusterId(),
+		DefinedByOperator: r.Record.GetDefinedByOperator(), Revision: r.Revision,
+		Incarnation: r.Life.Incarnation, Term: r.Life.Term, Fence: r.Life.Fence,
+		MasterAddress: r.MasterAddress, Master: r.Master, Servers: r.Servers,
 	}
 	switch {
-	case r.session != nil:
+	case r.Session != nil:
 		out.State = nusav1.RegionState_REGION_STATE_CONNECTED
-	case r.rec.GetClusterId() == "":
+	case r.Record.GetClusterId() == "":
 		out.State = nusav1.RegionState_REGION_STATE_DEFINED
 	default:
 		out.State = nusav1.RegionState_REGION_STATE_DISCONNECTED
 	}
-	if r.report != nil {
-		out.Report = r.report
+	if r.Report != nil {
+		out.Report = r.Report
 	}
-	if r.report != nil && !r.reportOld {
-		out.ReportAge = durationpb.New(st.clock() - r.reportAt)
+	if r.Report != nil && !r.ReportStale {
+		out.ReportAge = durationpb.New(st.Clock() - r.ReportAt)
 	}
-	if r.session == nil {
+	if r.Session == nil {
 		out.Servers = nil
-		for _, s := range r.servers {
+		for _, s := range r.Servers {
 			s = proto.CloneOf(s)
 			s.Leader, s.Healthy = false, false // nobody knows
 			out.Servers = append(out.Servers, s)

@@ -34,20 +34,20 @@ const (
 func (a *active) answers(ctx context.Context, from string, in []*nusav1.SlotAnswer) error {
 	for batch := range slices.Chunk(in, answersPerCommit) {
 		var applied []region.Answer
-		_, err := a.commit.do(ctx, func(t *tx) error {
+		_, err := a.commit.Do(ctx, func(t *Tx) error {
 			applied = applied[:0]
 			for _, p := range batch {
-				answer := answerFromProto(p)
-				k := jobKey{answer.Namespace, answer.Job}
-				out := region.ApplyAnswer(t.slots(k, answer.Group), from, answer)
-				if err := t.changeSlots(out.Changes); err != nil {
+				answer := AnswerFromProto(p)
+				k := JobKey{answer.Namespace, answer.Job}
+				out := region.ApplyAnswer(t.Slots(k, answer.Group), from, answer)
+				if err := t.ChangeSlots(out.Changes); err != nil {
 					return err
 				}
 				if len(out.Changes) > 0 {
 					applied = append(applied, answer)
 					// Before the indices are free for the placer.
-					t.st.refused(from, answer, a.cfg.ReportInterval)
-					t.st.gaveUp(from, answer)
+					t.State.RecordRefusal(from, answer, a.cfg.ReportInterval)
+					t.State.RecordReleased(from, answer)
 				}
 			}
 			return nil
@@ -65,7 +65,7 @@ func (a *active) answered(from string, applied []region.Answer) {
 	for _, answer := range applied {
 		subject := answer.Namespace + "/" + answer.Job
 		where := answer.Group + region.FormatRange(answer.From, answer.To)
-		a.st.events.Add("slot."+string(answer.State), subject, "%s by %s %s", where, from, reason.WithMessage(reasonEnum(answer.Reason), answer.Message))
+		a.st.Events.Add("slot."+string(answer.State), subject, "%s by %s %s", where, from, reason.WithMessage(ReasonToProto(answer.Reason), answer.Message))
 		if answer.State == region.Rejected || answer.State == region.Returned {
 			a.log.Info("slot refused", "job", subject, "slot", where, "region", from, "state", string(answer.State), "reason", answer.Reason)
 		}
@@ -81,7 +81,7 @@ func (a *active) report(s *session, rep *nusav1.RegionReport) {
 		shape.Fits = shape.Fits[:min(len(shape.Fits), maxFits)]
 		shape.Bins = shape.Bins[:min(len(shape.Bins), maxBins)]
 		for _, f := range shape.Fits {
-			f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), maxMessage)], "")
+			f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), MaxMessage)], "")
 		}
 	}
 	if len(rep.GetDrivers()) > maxDrivers {
@@ -94,17 +94,17 @@ func (a *active) report(s *session, rep *nusav1.RegionReport) {
 	st := a.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	r := st.regions[s.region]
-	if r == nil || r.session != s {
+	r := st.Regions[s.region]
+	if r == nil || r.Session != s {
 		return
 	}
-	st.events.silent(r.name, r.report, rep)
-	r.load.add(rep)
-	r.report, r.reportAt, r.reportOld = rep, st.clock(), false
-	r.reportNum++
-	r.dirty = true
-	r.stamp = st.notify()
-	if len(st.pending) > 0 {
+	st.Events.AddLostNodes(r.Name, r.Report, rep)
+	r.Load.Add(rep)
+	r.Report, r.ReportAt, r.ReportStale = rep, st.Clock(), false
+	r.Reports++
+	r.CheckpointDue = true
+	r.Stamp = st.Notify()
+	if len(st.Pending) > 0 {
 		a.wakePlacer()
 	}
 }
@@ -117,14 +117,14 @@ func (a *active) latency(s *session, row *nusav1.LatencyRow) {
 	st := a.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	r := st.regions[s.region]
-	if r == nil || r.session != s {
+	r := st.Regions[s.region]
+	if r == nil || r.Session != s {
 		return
 	}
-	row.Edges = slices.DeleteFunc(row.Edges, func(e *nusav1.Edge) bool { return st.regions[e.GetTo()] == nil || !topo.PlausibleEdge(e) })
+	row.Edges = slices.DeleteFunc(row.Edges, func(e *nusav1.Edge) bool { return st.Regions[e.GetTo()] == nil || !topo.PlausibleEdge(e) })
 	st.latencyRow(s.region, row)
-	st.notify()
-	if len(st.pending) > 0 {
+	st.Notify()
+	if len(st.Pending) > 0 {
 		a.wakePlacer()
 	}
 }
@@ -137,10 +137,10 @@ func (a *active) serversChanged(s *session, servers []*nusav1.RegionalServer) {
 	st := a.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if r := st.regions[s.region]; r != nil && r.session == s {
-		r.servers = servers
-		r.stamp = st.notify()
-		st.regionsChanged()
+	if r := st.Regions[s.region]; r != nil && r.Session == s {
+		r.Servers = servers
+		r.Stamp = st.Notify()
+		st.RegionsChanged()
 	}
 }
 
@@ -159,8 +159,8 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 	st := a.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	r := st.regions[s.region]
-	if r == nil || r.session != s {
+	r := st.Regions[s.region]
+	if r == nil || r.Session != s {
 		return nil
 	}
 	batch := link.Batch[*nusav1.JobSummary]{
@@ -173,7 +173,7 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 		}
 		batch.Items = append(batch.Items, link.Item[*nusav1.JobSummary]{Key: summaryKey(s.region, sum), Value: sum})
 	}
-	change, complete, err := s.inbox.Add(batch, maps.Keys(r.inboxKeys))
+	change, complete, err := s.inbox.Add(batch, maps.Keys(r.SummaryKeys))
 	if err != nil {
 		return &refusal{message: fmt.Sprintf("summaries: %v", err)}
 	}
@@ -182,20 +182,20 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 	}
 	away := false
 	for _, item := range change.Upserts {
-		r.inboxKeys[item.Key] = struct{}{}
-		away = st.applySummary(r, item.Value) || away
+		r.SummaryKeys[item.Key] = struct{}{}
+		away = st.ApplySummary(r, item.Value) || away
 	}
 	for _, key := range change.Removed {
-		delete(r.inboxKeys, key)
+		delete(r.SummaryKeys, key)
 		namespace, name, _ := strings.Cut(key, "/")
-		if j := st.jobs[jobKey{namespace, name}]; j != nil {
-			delete(j.summaries, s.region)
-			j.stamp = st.notify()
+		if j := st.Jobs[JobKey{namespace, name}]; j != nil {
+			delete(j.Summaries, s.region)
+			j.Stamp = st.Notify()
 		}
-		delete(r.away, jobKey{namespace, name})
+		delete(r.Disconnected, JobKey{namespace, name})
 	}
-	r.summaries, r.dirty = change.Position, true
-	if away || len(st.ended)+len(st.rollouts) > 0 {
+	r.SummariesAt, r.CheckpointDue = change.Position, true
+	if away || len(st.Ended)+len(st.Rollouts) > 0 {
 		a.wakePlacer() // which stores how jobs ended, judges rollouts, and looks for room
 	}
 	s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{
@@ -208,14 +208,14 @@ func (a *active) summaries(s *session, in *nusav1.JobSummaries) error {
 // answers its size.
 func cutSummary(sum *nusav1.JobSummary) int {
 	for _, g := range sum.GetReasons() {
-		g.Reasons = g.Reasons[:min(len(g.Reasons), maxCounts)]
+		g.Reasons = g.Reasons[:min(len(g.Reasons), MaxCounts)]
 		for _, c := range g.GetReasons() {
-			c.Message = cut(c.GetMessage())
+			c.Message = CutMessage(c.GetMessage())
 		}
 	}
-	sum.Away = sum.Away[:min(len(sum.Away), maxAway)]
+	sum.Away = sum.Away[:min(len(sum.Away), MaxDisconnected)]
 	for _, a := range sum.Away {
-		a.Node = cut(a.GetNode())
+		a.Node = CutMessage(a.GetNode())
 	}
 	if proto.Size(sum) > maxSummary {
 		sum.Reasons = nil
@@ -223,30 +223,30 @@ func cutSummary(sum *nusav1.JobSummary) int {
 	return proto.Size(sum)
 }
 
-// applySummary takes one summary unless a newer one is known, and answers
+// ApplySummary takes one summary unless a newer one is known, and answers
 // whether it says something new of what is away. mu is held.
-func (st *state) applySummary(r *regionState, sum *nusav1.JobSummary) (away bool) {
-	k := jobKey{sum.GetNamespace(), sum.GetJob()}
-	j := st.jobs[k]
-	if sum.GetLocal() || j == nil || j.rec == nil {
+func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (away bool) {
+	k := JobKey{sum.GetNamespace(), sum.GetJob()}
+	j := st.Jobs[k]
+	if sum.GetLocal() || j == nil || j.Record == nil {
 		return false
 	}
-	old := j.summaries[r.name]
+	old := j.Summaries[r.Name]
 	if old != nil && (old.GetIncarnation() > sum.GetIncarnation() ||
 		old.GetIncarnation() == sum.GetIncarnation() && old.GetIndex() > sum.GetIndex()) {
 		return false
 	}
-	j.summaries[r.name] = sum
-	away = st.noteAway(r, k, sum)
+	j.Summaries[r.Name] = sum
+	away = st.setDisconnected(r, k, sum)
 	if !st.loading {
-		st.events.troubled(r.name, k.String(), old, sum)
+		st.Events.AddFailedInstances(r.Name, k.String(), old, sum)
 	}
-	j.stamp = st.notify()
-	if j.rec.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
-		st.ended[k] = struct{}{}
+	j.Stamp = st.Notify()
+	if j.Record.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+		st.Ended[k] = struct{}{}
 	}
-	if j.mayRevert() || len(j.stages) > 0 {
-		st.rollouts[k] = struct{}{}
+	if j.Revertible() || len(j.RolloutWaits) > 0 {
+		st.Rollouts[k] = struct{}{}
 	}
 	return away
 }
@@ -257,8 +257,8 @@ func (s *session) next() *nusav1.GlobalMessage {
 	st := s.a.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	switch r := st.regions[s.region]; {
-	case !s.opened.Load() || r == nil || r.session != s:
+	switch r := st.Regions[s.region]; {
+	case !s.opened.Load() || r == nil || r.Session != s:
 		return nil
 	case len(s.out) > 0:
 		// The welcome, and grants, come before the sets; send comes back.
@@ -305,18 +305,18 @@ func ordersMessage(b link.Batch[*nusav1.SlotOrder]) *nusav1.GlobalMessage {
 }
 
 // peersMessage is every region but one, with where to probe it. mu is held.
-func (st *state) peersMessage(to string) *nusav1.GlobalMessage {
+func (st *State) peersMessage(to string) *nusav1.GlobalMessage {
 	out := &nusav1.PeerRegions{}
-	for _, name := range st.regionNames() {
-		r := st.regions[name]
+	for _, name := range st.RegionNames() {
+		r := st.Regions[name]
 		if name == to {
 			continue
 		}
 		p := &nusav1.PeerRegion{
-			Name: name, Location: r.rec.GetDefinition().GetLocation(), Labels: r.rec.GetDefinition().GetLabels(),
-			Coordinate: r.coordinate, Interest: st.interest[to][name],
+			Name: name, Location: r.Record.GetDefinition().GetLocation(), Labels: r.Record.GetDefinition().GetLabels(),
+			Coordinate: r.Coordinate, Interest: st.ProbeDemand[to][name],
 		}
-		for _, srv := range r.servers {
+		for _, srv := range r.Servers {
 			if srv.GetProbeAddress() != "" {
 				p.ProbeAddresses = append(p.ProbeAddresses, srv.GetProbeAddress())
 			}
@@ -330,7 +330,7 @@ func (st *state) peersMessage(to string) *nusav1.GlobalMessage {
 }
 
 // shapesMessage is the full list of asks. mu is held.
-func (st *state) shapesMessage(hashes []uint64) *nusav1.GlobalMessage {
+func (st *State) shapesMessage(hashes []uint64) *nusav1.GlobalMessage {
 	out := &nusav1.ShapeSubscriptions{}
 	for _, h := range hashes {
 		if a := st.asks[h]; a != nil {

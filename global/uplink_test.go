@@ -22,13 +22,13 @@ import (
 // TestRowsAreJudged: only what a probe can have measured, of regions that there
 // are, enters the matrix.
 func TestRowsAreJudged(t *testing.T) {
-	st := newState("e", func() time.Duration { return 0 }, time.Second)
+	st := New("e", func() time.Duration { return 0 }, time.Second)
 	for _, name := range []string{"alpha", "beta"} {
 		st.applyRegion(name, &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}}, 1)
 	}
 	a := &active{st: st}
 	s := &session{a: a, region: "alpha", woken: make(chan struct{}, 1)}
-	st.regions["alpha"].session = s
+	st.Regions["alpha"].Session = s
 	for name, tc := range map[string]struct {
 		change func(*nusav1.Edge)
 		held   bool
@@ -54,11 +54,11 @@ func TestRowsAreJudged(t *testing.T) {
 
 // TestAnswersAreBounded: what a region says is stored, so it is cut.
 func TestAnswersAreBounded(t *testing.T) {
-	a := answerFromProto(&nusav1.SlotAnswer{
-		State: nusav1.SlotState_SLOT_STATE_RETURNED, Message: strings.Repeat("é", maxMessage),
-		Counts: make([]*nusav1.CountedReason, maxCounts+1),
+	a := AnswerFromProto(&nusav1.SlotAnswer{
+		State: nusav1.SlotState_SLOT_STATE_RETURNED, Message: strings.Repeat("é", MaxMessage),
+		Counts: make([]*nusav1.CountedReason, MaxCounts+1),
 	})
-	if a.State != region.Returned || len(a.Message) > maxMessage+len("…") || !utf8.ValidString(a.Message) || len(a.Counts) != maxCounts {
+	if a.State != region.Returned || len(a.Message) > MaxMessage+len("…") || !utf8.ValidString(a.Message) || len(a.Counts) != MaxCounts {
 		t.Errorf("%d bytes, %d counts", len(a.Message), len(a.Counts))
 	}
 }
@@ -75,7 +75,7 @@ func TestTallTalesEndNoReign(t *testing.T) {
 	alpha.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: &nusav1.RegionReport{
 		NodesReady: 1, Drivers: slices.Repeat([]string{long}, maxDrivers),
 	}}})
-	reasons := slices.Repeat([]*nusav1.CountedReason{{Count: 1, Message: long}}, maxCounts)
+	reasons := slices.Repeat([]*nusav1.CountedReason{{Count: 1, Message: long}}, MaxCounts)
 	beta.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Summaries{Summaries: &nusav1.JobSummaries{
 		Full: true, Last: true, Position: &nusav1.Position{Epoch: "e", Sequence: 1},
 		Summaries: []*nusav1.JobSummary{{Namespace: "default", Job: "api", Index: 1, Reasons: map[string]*nusav1.GroupReasons{"web": {Reasons: reasons}}}},
@@ -83,7 +83,7 @@ func TestTallTalesEndNoReign(t *testing.T) {
 	beta.wait("acknowledgement", func() bool { return beta.acked != nil })
 	// Alphabetically the region comes last, and so does its checkpoint.
 	s.joined("zeta")
-	s.stored(t, checkpointPrefix+"zeta")
+	s.stored(t, CheckpointPrefix+"zeta")
 	for _, r := range []*fakeRegion{alpha, beta} {
 		r.mu.Lock()
 		if r.err != nil {
@@ -127,13 +127,13 @@ func TestResultsFitTheStore(t *testing.T) {
 				name := fmt.Sprint("region-", i)
 				g.Regions[name] = &nusav1.InstanceCounts{Failed: 1}
 				g.Slots = append(g.Slots, &nusav1.Slot{Job: "j", Group: group, Region: name, PlacedBecause: strings.Repeat("x", 100)})
-				g.Pending = append(g.Pending, &nusav1.CountedReason{Count: 1, Message: strings.Repeat("x", maxMessage)})
+				g.Pending = append(g.Pending, &nusav1.CountedReason{Count: 1, Message: strings.Repeat("x", MaxMessage)})
 			}
 			out.Groups[group] = g
 		}
 		return out
 	}
-	for _, tc := range []struct{ regions, reasons, counted int }{{1, 1, 1}, {1024, maxCounts, 1024}, {30_000, 1, 0}} {
+	for _, tc := range []struct{ regions, reasons, counted int }{{1, 1, 1}, {1024, MaxCounts, 1024}, {30_000, 1, 0}} {
 		got := storable(status(tc.regions))
 		if size := proto.Size(got); size > maxResult {
 			t.Errorf("%d regions: %d bytes", tc.regions, size)
