@@ -48,17 +48,17 @@ func (st *State) RecordReleased(from string, answer region.Answer) {
 // checkpoint says nothing of that: the nodes may be back. It answers whether more
 // is to be planned than before. mu is held.
 func (st *State) setDisconnected(r *Region, k JobKey, sum *nusav1.JobSummary) bool {
-	if st.loading || len(sum.GetAway()) == 0 {
+	if st.loading || len(sum.GetDisconnected()) == 0 {
 		delete(r.Disconnected, k)
 		return false
 	}
 	old, said := r.Disconnected[k]
 	if r.Disconnected == nil {
-		r.Disconnected = map[JobKey][]*nusav1.AwayInstances{}
+		r.Disconnected = map[JobKey][]*nusav1.DisconnectedInstances{}
 	}
-	r.Disconnected[k] = sum.GetAway()
+	r.Disconnected[k] = sum.GetDisconnected()
 	st.Pending[k] = struct{}{}
-	return !said || !slices.EqualFunc(old, sum.GetAway(), func(a, b *nusav1.AwayInstances) bool { return proto.Equal(a, b) })
+	return !said || !slices.EqualFunc(old, sum.GetDisconnected(), func(a, b *nusav1.DisconnectedInstances) bool { return proto.Equal(a, b) })
 }
 
 // Disconnected is what may still run of a job on lost nodes, as connected regions say:
@@ -88,7 +88,7 @@ func (st *State) Disconnected(j *Job) []place.Disconnected {
 }
 
 // owns says that a slot is as the region speaks of it.
-func (j *Job) owns(from string, a *nusav1.AwayInstances) bool {
+func (j *Job) owns(from string, a *nusav1.DisconnectedInstances) bool {
 	for _, s := range j.Slots {
 		if s.Region == from && s.Group == a.GetGroup() && s.Generation == a.GetGeneration() && !s.System &&
 			int(a.GetFrom()) >= s.From && int(a.GetTo()) <= s.To && a.GetFrom() < a.GetTo() {

@@ -37,7 +37,7 @@ func TestAwayIsTakenBackOnceThereIsRoom(t *testing.T) {
 			Reasons: map[string]*nusav1.GroupReasons{"web": {Reasons: []*nusav1.CountedReason{
 				{Reason: nusav1.Reason_REASON_NODE_LOST, Count: 1, What: "instance", Message: "n1 has been silent for 5m and may still run it (details)"},
 			}}},
-			Away: []*nusav1.AwayInstances{{Group: "web", From: 1, To: 2, Generation: generation, Node: "n1"}},
+			Disconnected: []*nusav1.DisconnectedInstances{{Group: "web", From: 1, To: 2, Generation: generation, Node: "n1"}},
 		})
 	}
 	says(1, slot.GetGeneration())
@@ -95,21 +95,21 @@ func TestAwayIsTakenBackOnceThereIsRoom(t *testing.T) {
 func TestAwayIsNews(t *testing.T) {
 	st := &State{Pending: map[JobKey]struct{}{}}
 	r, k := &Region{}, JobKey{"default", "api"}
-	one := &nusav1.AwayInstances{Group: "web", From: 0, To: 1, Generation: 7, Node: "n1"}
-	two := &nusav1.AwayInstances{Group: "web", From: 1, To: 2, Generation: 7, Node: "n2"}
+	one := &nusav1.DisconnectedInstances{Group: "web", From: 0, To: 1, Generation: 7, Node: "n1"}
+	two := &nusav1.DisconnectedInstances{Group: "web", From: 1, To: 2, Generation: 7, Node: "n2"}
 	for i, step := range []struct {
-		away []*nusav1.AwayInstances
+		away []*nusav1.DisconnectedInstances
 		news bool
 	}{
 		{nil, false},
-		{[]*nusav1.AwayInstances{one}, true},
-		{[]*nusav1.AwayInstances{proto.CloneOf(one)}, false},
-		{[]*nusav1.AwayInstances{one, two}, true},
-		{[]*nusav1.AwayInstances{two}, true},
+		{[]*nusav1.DisconnectedInstances{one}, true},
+		{[]*nusav1.DisconnectedInstances{proto.CloneOf(one)}, false},
+		{[]*nusav1.DisconnectedInstances{one, two}, true},
+		{[]*nusav1.DisconnectedInstances{two}, true},
 		{nil, false}, // the node is back
-		{[]*nusav1.AwayInstances{two}, true},
+		{[]*nusav1.DisconnectedInstances{two}, true},
 	} {
-		if got := st.setDisconnected(r, k, &nusav1.JobSummary{Away: step.away}); got != step.news || len(r.Disconnected[k]) != len(step.away) {
+		if got := st.setDisconnected(r, k, &nusav1.JobSummary{Disconnected: step.away}); got != step.news || len(r.Disconnected[k]) != len(step.away) {
 			t.Errorf("step %d: news %t, want %t; held %v", i, got, step.news, r.Disconnected[k])
 		}
 	}

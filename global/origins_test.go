@@ -136,7 +136,7 @@ func TestInterest(t *testing.T) {
 	interest := func(r *fakeRegion, in string) float64 {
 		for _, p := range r.peers.GetRegions() {
 			if p.GetName() == in {
-				return p.GetInterest()
+				return p.GetProbeDemand()
 			}
 		}
 		return -1

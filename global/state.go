@@ -137,7 +137,7 @@ type Region struct {
 	Refusals      []Refusal
 	// Disconnected are the instances of jobs that may still run on lost nodes and fit no
 	// other, as told in the present session.
-	Disconnected map[JobKey][]*nusav1.AwayInstances
+	Disconnected map[JobKey][]*nusav1.DisconnectedInstances
 }
 
 func New(epoch string, clock func() time.Duration, lease time.Duration) *State {

@@ -213,8 +213,8 @@ func cutSummary(sum *nusav1.JobSummary) int {
 			c.Message = CutMessage(c.GetMessage())
 		}
 	}
-	sum.Away = sum.Away[:min(len(sum.Away), MaxDisconnected)]
-	for _, a := range sum.Away {
+	sum.Disconnected = sum.Disconnected[:min(len(sum.Disconnected), MaxDisconnected)]
+	for _, a := range sum.Disconnected {
 		a.Node = CutMessage(a.GetNode())
 	}
 	if proto.Size(sum) > maxSummary {
@@ -314,7 +314,7 @@ func (st *State) peersMessage(to string) *nusav1.GlobalMessage {
 		}
 		p := &nusav1.PeerRegion{
 			Name: name, Location: r.Record.GetDefinition().GetLocation(), Labels: r.Record.GetDefinition().GetLabels(),
-			Coordinate: r.Coordinate, Interest: st.ProbeDemand[to][name],
+			Coordinate: r.Coordinate, ProbeDemand: st.ProbeDemand[to][name],
 		}
 		for _, srv := range r.Servers {
 			if srv.GetProbeAddress() != "" {

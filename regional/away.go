@@ -23,10 +23,10 @@ func (l *leader) away(view *state.View, key state.GroupKey) []accept.Disconnecte
 	return accept.Disconnected(view, key, l.sched.without(key))
 }
 
-func awayToWire(group string, away []accept.DisconnectedRange) []*nusav1.AwayInstances {
-	var out []*nusav1.AwayInstances
+func awayToWire(group string, away []accept.DisconnectedRange) []*nusav1.DisconnectedInstances {
+	var out []*nusav1.DisconnectedInstances
 	for _, a := range away {
-		out = append(out, &nusav1.AwayInstances{Group: group, From: a.From, To: a.To, Generation: a.Generation, Node: a.NodeName})
+		out = append(out, &nusav1.DisconnectedInstances{Group: group, From: a.From, To: a.To, Generation: a.Generation, Node: a.NodeName})
 	}
 	return out
 }
@@ -69,7 +69,7 @@ func silentFor(d time.Duration) string {
 
 // noteAway remembers whether instances of a job are away. mu is held.
 func (u *uplink) noteAway(k state.JobKey, sum *nusav1.JobSummary) {
-	if len(sum.GetAway()) == 0 {
+	if len(sum.GetDisconnected()) == 0 {
 		delete(u.away, k)
 		return
 	}

@@ -319,7 +319,7 @@ func TestInterestingPeersAreProbedMore(t *testing.T) {
 		w.server(1)
 		w.master(1)
 		peers := []*nusav1.PeerRegion{
-			{Name: "beta", ProbeAddresses: []string{"10.2.0.1:7613"}, Interest: 1},
+			{Name: "beta", ProbeAddresses: []string{"10.2.0.1:7613"}, ProbeDemand: 1},
 			{Name: "gamma", ProbeAddresses: []string{"10.3.0.1:7613"}},
 		}
 		for i := range 60 {

@@ -13,6 +13,6 @@ type siblings struct {
 }
 
 // Kept returns this server's copy of what the global tier sent.
-func (b siblings) Kept(_ context.Context, req *nusav1.KeptRequest) (*nusav1.KeptFederation, error) {
-	return b.s.federation.Copy(req.GetHave()), nil
+func (b siblings) Kept(_ context.Context, req *nusav1.FederationCacheRequest) (*nusav1.FederationCache, error) {
+	return b.s.federation.Copy(req.GetToken()), nil
 }

@@ -324,9 +324,9 @@ func (l *leader) summary(view *state.View, k state.JobKey) *nusav1.JobSummary {
 		if counts := l.reasons(view, g); len(counts) > 0 {
 			out.Reasons[g.Key.Group] = &nusav1.GroupReasons{Reasons: counts}
 		}
-		out.Away = append(out.Away, awayToWire(g.Key.Group, l.away(view, g.Key))...)
+		out.Disconnected = append(out.Disconnected, awayToWire(g.Key.Group, l.away(view, g.Key))...)
 	}
-	out.Away = out.Away[:min(len(out.Away), maxAway)]
+	out.Disconnected = out.Disconnected[:min(len(out.Disconnected), maxAway)]
 	if len(out.Groups) == 0 {
 		return nil
 	}

@@ -77,7 +77,7 @@ func (c *Copier) load() error {
 	if err != nil {
 		return err
 	}
-	k := &nusav1.KeptFederation{}
+	k := &nusav1.FederationCache{}
 	if err := proto.Unmarshal(raw, k); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (c *Copier) copyFromMaster(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
-	k, err := nusav1.NewSiblingsClient(conn).Kept(ctx, &nusav1.KeptRequest{Have: c.Federation.Copy("").GetToken()})
+	k, err := nusav1.NewSiblingsClient(conn).Kept(ctx, &nusav1.FederationCacheRequest{Token: c.Federation.Copy("").GetToken()})
 	if err == nil {
 		err = c.Federation.adopt(k)
 	}

@@ -109,11 +109,11 @@ func (f *Federation) update(change func()) {
 
 // Copy returns all messages with their ages. It omits the messages when have,
 // the token of the caller's copy, is equal to this one's.
-func (f *Federation) Copy(have string) *nusav1.KeptFederation {
+func (f *Federation) Copy(have string) *nusav1.FederationCache {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.clock()
-	out := &nusav1.KeptFederation{Token: f.token, Peers: f.peers, Origins: f.origins, Matrix: f.matrix}
+	out := &nusav1.FederationCache{Token: f.token, Peers: f.peers, Origins: f.origins, Matrix: f.matrix}
 	age := func(known bool, at time.Duration) *durationpb.Duration {
 		if !known {
 			return nil
@@ -128,7 +128,7 @@ func (f *Federation) Copy(have string) *nusav1.KeptFederation {
 }
 
 // adopt stores the parts of a copy that are newer than the stored ones.
-func (f *Federation) adopt(k *nusav1.KeptFederation) error {
+func (f *Federation) adopt(k *nusav1.FederationCache) error {
 	now := f.clock()
 	at := func(age *durationpb.Duration) time.Duration { return now - max(age.AsDuration(), 0) }
 	newer := func(age *durationpb.Duration, have bool, was time.Duration) bool {

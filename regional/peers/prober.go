@@ -126,7 +126,7 @@ func (p *Prober) SetPeers(peers []*nusav1.PeerRegion) {
 		all = append(all, topology.Region{
 			Name: r.GetName(), Location: topo.LocationFromProto(r.GetLocation()), Labels: r.GetLabels(), Coordinate: at,
 		})
-		demand[r.GetName()] = r.GetInterest()
+		demand[r.GetName()] = r.GetProbeDemand()
 	}
 	all = append(all, topology.Region{Name: own.GetName(), Location: topo.LocationFromProto(own.GetLocation()), Labels: own.GetLabels()})
 	p.mu.Lock()

@@ -121,28 +121,28 @@ func (x *StateDigest) GetHash() string {
 	return ""
 }
 
-// KeptRequest names the content that the asker has.
-type KeptRequest struct {
+// FederationCacheRequest names the content that the asker has.
+type FederationCacheRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Have          string                 `protobuf:"bytes,1,opt,name=have,proto3" json:"have,omitempty"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *KeptRequest) Reset() {
-	*x = KeptRequest{}
+func (x *FederationCacheRequest) Reset() {
+	*x = FederationCacheRequest{}
 	mi := &file_nusa_v1_federation_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *KeptRequest) String() string {
+func (x *FederationCacheRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*KeptRequest) ProtoMessage() {}
+func (*FederationCacheRequest) ProtoMessage() {}
 
-func (x *KeptRequest) ProtoReflect() protoreflect.Message {
+func (x *FederationCacheRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_nusa_v1_federation_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -154,22 +154,22 @@ func (x *KeptRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use KeptRequest.ProtoReflect.Descriptor instead.
-func (*KeptRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use FederationCacheRequest.ProtoReflect.Descriptor instead.
+func (*FederationCacheRequest) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *KeptRequest) GetHave() string {
+func (x *FederationCacheRequest) GetToken() string {
 	if x != nil {
-		return x.Have
+		return x.Token
 	}
 	return ""
 }
 
-// KeptFederation is what a region knows of the others beyond its own
+// FederationCache is what a region knows of the others beyond its own
 // measurements. A part that never came is unset, as are all where the asker has
 // the same.
-type KeptFederation struct {
+type FederationCache struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stands for the content.
 	Token   string         `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -185,20 +185,20 @@ type KeptFederation struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *KeptFederation) Reset() {
-	*x = KeptFederation{}
+func (x *FederationCache) Reset() {
+	*x = FederationCache{}
 	mi := &file_nusa_v1_federation_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *KeptFederation) String() string {
+func (x *FederationCache) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*KeptFederation) ProtoMessage() {}
+func (*FederationCache) ProtoMessage() {}
 
-func (x *KeptFederation) ProtoReflect() protoreflect.Message {
+func (x *FederationCache) ProtoReflect() protoreflect.Message {
 	mi := &file_nusa_v1_federation_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -210,54 +210,54 @@ func (x *KeptFederation) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use KeptFederation.ProtoReflect.Descriptor instead.
-func (*KeptFederation) Descriptor() ([]byte, []int) {
+// Deprecated: Use FederationCache.ProtoReflect.Descriptor instead.
+func (*FederationCache) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *KeptFederation) GetToken() string {
+func (x *FederationCache) GetToken() string {
 	if x != nil {
 		return x.Token
 	}
 	return ""
 }
 
-func (x *KeptFederation) GetPeers() *PeerRegions {
+func (x *FederationCache) GetPeers() *PeerRegions {
 	if x != nil {
 		return x.Peers
 	}
 	return nil
 }
 
-func (x *KeptFederation) GetOrigins() *OriginTable {
+func (x *FederationCache) GetOrigins() *OriginTable {
 	if x != nil {
 		return x.Origins
 	}
 	return nil
 }
 
-func (x *KeptFederation) GetMatrix() *CompactMatrix {
+func (x *FederationCache) GetMatrix() *CompactMatrix {
 	if x != nil {
 		return x.Matrix
 	}
 	return nil
 }
 
-func (x *KeptFederation) GetPeersAge() *durationpb.Duration {
+func (x *FederationCache) GetPeersAge() *durationpb.Duration {
 	if x != nil {
 		return x.PeersAge
 	}
 	return nil
 }
 
-func (x *KeptFederation) GetOriginsAge() *durationpb.Duration {
+func (x *FederationCache) GetOriginsAge() *durationpb.Duration {
 	if x != nil {
 		return x.OriginsAge
 	}
 	return nil
 }
 
-func (x *KeptFederation) GetMatrixAge() *durationpb.Duration {
+func (x *FederationCache) GetMatrixAge() *durationpb.Duration {
 	if x != nil {
 		return x.MatrixAge
 	}
@@ -1292,7 +1292,7 @@ type JobSummary struct {
 	// still run on a lost node: the region keeps them until they are revoked,
 	// which the global tier does once another region has room. At most 256
 	// ranges; a region that is too old to say returns such instances instead.
-	Away          []*AwayInstances `protobuf:"bytes,10,rep,name=away,proto3" json:"away,omitempty"`
+	Disconnected  []*DisconnectedInstances `protobuf:"bytes,10,rep,name=disconnected,proto3" json:"disconnected,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1390,16 +1390,16 @@ func (x *JobSummary) GetRun() int64 {
 	return 0
 }
 
-func (x *JobSummary) GetAway() []*AwayInstances {
+func (x *JobSummary) GetDisconnected() []*DisconnectedInstances {
 	if x != nil {
-		return x.Away
+		return x.Disconnected
 	}
 	return nil
 }
 
-// AwayInstances are instances from <= i < to of a slot of some generation
+// DisconnectedInstances are instances from <= i < to of a slot of some generation
 // whose attempts may still run on one lost node.
-type AwayInstances struct {
+type DisconnectedInstances struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Group      string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	From       int32                  `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
@@ -1411,20 +1411,20 @@ type AwayInstances struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AwayInstances) Reset() {
-	*x = AwayInstances{}
+func (x *DisconnectedInstances) Reset() {
+	*x = DisconnectedInstances{}
 	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AwayInstances) String() string {
+func (x *DisconnectedInstances) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AwayInstances) ProtoMessage() {}
+func (*DisconnectedInstances) ProtoMessage() {}
 
-func (x *AwayInstances) ProtoReflect() protoreflect.Message {
+func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
 	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1436,40 +1436,40 @@ func (x *AwayInstances) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AwayInstances.ProtoReflect.Descriptor instead.
-func (*AwayInstances) Descriptor() ([]byte, []int) {
+// Deprecated: Use DisconnectedInstances.ProtoReflect.Descriptor instead.
+func (*DisconnectedInstances) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *AwayInstances) GetGroup() string {
+func (x *DisconnectedInstances) GetGroup() string {
 	if x != nil {
 		return x.Group
 	}
 	return ""
 }
 
-func (x *AwayInstances) GetFrom() int32 {
+func (x *DisconnectedInstances) GetFrom() int32 {
 	if x != nil {
 		return x.From
 	}
 	return 0
 }
 
-func (x *AwayInstances) GetTo() int32 {
+func (x *DisconnectedInstances) GetTo() int32 {
 	if x != nil {
 		return x.To
 	}
 	return 0
 }
 
-func (x *AwayInstances) GetGeneration() int64 {
+func (x *DisconnectedInstances) GetGeneration() int64 {
 	if x != nil {
 		return x.Generation
 	}
 	return 0
 }
 
-func (x *AwayInstances) GetNode() string {
+func (x *DisconnectedInstances) GetNode() string {
 	if x != nil {
 		return x.Node
 	}
@@ -2192,7 +2192,7 @@ type PeerRegion struct {
 	Coordinate     *Coordinate            `protobuf:"bytes,5,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
 	// How much placement asks about the pair, 0..1: such are probed more often
 	// where the budget does not reach for all.
-	Interest float64 `protobuf:"fixed64,6,opt,name=interest,proto3" json:"interest,omitempty"`
+	ProbeDemand float64 `protobuf:"fixed64,6,opt,name=probe_demand,json=probeDemand,proto3" json:"probe_demand,omitempty"`
 	// Of its regional servers: whom to ask for its row while the global tier is
 	// away.
 	GrpcAddresses []string `protobuf:"bytes,7,rep,name=grpc_addresses,json=grpcAddresses,proto3" json:"grpc_addresses,omitempty"`
@@ -2265,9 +2265,9 @@ func (x *PeerRegion) GetCoordinate() *Coordinate {
 	return nil
 }
 
-func (x *PeerRegion) GetInterest() float64 {
+func (x *PeerRegion) GetProbeDemand() float64 {
 	if x != nil {
-		return x.Interest
+		return x.ProbeDemand
 	}
 	return 0
 }
@@ -2554,10 +2554,10 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"7\n" +
 	"\vStateDigest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04hash\x18\x02 \x01(\tR\x04hash\"!\n" +
-	"\vKeptRequest\x12\x12\n" +
-	"\x04have\x18\x01 \x01(\tR\x04have\"\xe0\x02\n" +
-	"\x0eKeptFederation\x12\x14\n" +
+	"\x04hash\x18\x02 \x01(\tR\x04hash\".\n" +
+	"\x16FederationCacheRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\"\xe1\x02\n" +
+	"\x0fFederationCache\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12*\n" +
 	"\x05peers\x18\x02 \x01(\v2\x14.nusa.v1.PeerRegionsR\x05peers\x12.\n" +
 	"\aorigins\x18\x03 \x01(\v2\x14.nusa.v1.OriginTableR\aorigins\x12.\n" +
@@ -2643,7 +2643,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x121\n" +
 	"\tsummaries\x18\x03 \x03(\v2\x13.nusa.v1.JobSummaryR\tsummaries\x12\x18\n" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12-\n" +
-	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xfe\x03\n" +
+	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\x96\x04\n" +
 	"\n" +
 	"JobSummary\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -2654,16 +2654,16 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12\x14\n" +
 	"\x05index\x18\a \x01(\x04R\x05index\x12\x18\n" +
 	"\aversion\x18\b \x01(\x03R\aversion\x12\x10\n" +
-	"\x03run\x18\t \x01(\x03R\x03run\x12*\n" +
-	"\x04away\x18\n" +
-	" \x03(\v2\x16.nusa.v1.AwayInstancesR\x04away\x1aR\n" +
+	"\x03run\x18\t \x01(\x03R\x03run\x12B\n" +
+	"\fdisconnected\x18\n" +
+	" \x03(\v2\x1e.nusa.v1.DisconnectedInstancesR\fdisconnected\x1aR\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\x1aQ\n" +
 	"\fReasonsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
-	"\x05value\x18\x02 \x01(\v2\x15.nusa.v1.GroupReasonsR\x05value:\x028\x01\"}\n" +
-	"\rAwayInstances\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\v2\x15.nusa.v1.GroupReasonsR\x05value:\x028\x01\"\x85\x01\n" +
+	"\x15DisconnectedInstances\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x05R\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\x05R\x02to\x12\x1e\n" +
@@ -2719,7 +2719,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1c\n" +
 	"\tpermanent\x18\x02 \x01(\bR\tpermanent\"<\n" +
 	"\vPeerRegions\x12-\n" +
-	"\aregions\x18\x01 \x03(\v2\x13.nusa.v1.PeerRegionR\aregions\"\xe4\x02\n" +
+	"\aregions\x18\x01 \x03(\v2\x13.nusa.v1.PeerRegionR\aregions\"\xeb\x02\n" +
 	"\n" +
 	"PeerRegion\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12-\n" +
@@ -2728,8 +2728,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x0fprobe_addresses\x18\x04 \x03(\tR\x0eprobeAddresses\x123\n" +
 	"\n" +
 	"coordinate\x18\x05 \x01(\v2\x13.nusa.v1.CoordinateR\n" +
-	"coordinate\x12\x1a\n" +
-	"\binterest\x18\x06 \x01(\x01R\binterest\x12%\n" +
+	"coordinate\x12!\n" +
+	"\fprobe_demand\x18\x06 \x01(\x01R\vprobeDemand\x12%\n" +
 	"\x0egrpc_addresses\x18\a \x03(\tR\rgrpcAddresses\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2756,9 +2756,9 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"Federation\x12=\n" +
 	"\aSession\x12\x16.nusa.v1.RegionMessage\x1a\x16.nusa.v1.GlobalMessage(\x010\x01\x128\n" +
-	"\x06Tunnel\x12\x14.nusa.v1.TunnelFrame\x1a\x14.nusa.v1.TunnelFrame(\x010\x012w\n" +
-	"\bSiblings\x125\n" +
-	"\x04Kept\x12\x14.nusa.v1.KeptRequest\x1a\x17.nusa.v1.KeptFederation\x124\n" +
+	"\x06Tunnel\x12\x14.nusa.v1.TunnelFrame\x1a\x14.nusa.v1.TunnelFrame(\x010\x012\x83\x01\n" +
+	"\bSiblings\x12A\n" +
+	"\x04Kept\x12\x1f.nusa.v1.FederationCacheRequest\x1a\x18.nusa.v1.FederationCache\x124\n" +
 	"\x05State\x12\x15.nusa.v1.StateRequest\x1a\x14.nusa.v1.StateDigestB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
@@ -2775,63 +2775,63 @@ func file_nusa_v1_federation_proto_rawDescGZIP() []byte {
 
 var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_nusa_v1_federation_proto_goTypes = []any{
-	(*StateRequest)(nil),        // 0: nusa.v1.StateRequest
-	(*StateDigest)(nil),         // 1: nusa.v1.StateDigest
-	(*KeptRequest)(nil),         // 2: nusa.v1.KeptRequest
-	(*KeptFederation)(nil),      // 3: nusa.v1.KeptFederation
-	(*TunnelFrame)(nil),         // 4: nusa.v1.TunnelFrame
-	(*Position)(nil),            // 5: nusa.v1.Position
-	(*RegionMessage)(nil),       // 6: nusa.v1.RegionMessage
-	(*RegionHello)(nil),         // 7: nusa.v1.RegionHello
-	(*RegionUpdate)(nil),        // 8: nusa.v1.RegionUpdate
-	(*Goodbye)(nil),             // 9: nusa.v1.Goodbye
-	(*LeaseRequest)(nil),        // 10: nusa.v1.LeaseRequest
-	(*LeaseGrant)(nil),          // 11: nusa.v1.LeaseGrant
-	(*SlotAnswers)(nil),         // 12: nusa.v1.SlotAnswers
-	(*SlotAnswer)(nil),          // 13: nusa.v1.SlotAnswer
-	(*SlotOrder)(nil),           // 14: nusa.v1.SlotOrder
-	(*SlotOrders)(nil),          // 15: nusa.v1.SlotOrders
-	(*JobSummaries)(nil),        // 16: nusa.v1.JobSummaries
-	(*JobSummary)(nil),          // 17: nusa.v1.JobSummary
-	(*AwayInstances)(nil),       // 18: nusa.v1.AwayInstances
-	(*GroupReasons)(nil),        // 19: nusa.v1.GroupReasons
-	(*LatencyRow)(nil),          // 20: nusa.v1.LatencyRow
-	(*Coordinate)(nil),          // 21: nusa.v1.Coordinate
-	(*GlobalMessage)(nil),       // 22: nusa.v1.GlobalMessage
-	(*OriginTable)(nil),         // 23: nusa.v1.OriginTable
-	(*CompactMatrix)(nil),       // 24: nusa.v1.CompactMatrix
-	(*GlobalWelcome)(nil),       // 25: nusa.v1.GlobalWelcome
-	(*Refused)(nil),             // 26: nusa.v1.Refused
-	(*PeerRegions)(nil),         // 27: nusa.v1.PeerRegions
-	(*PeerRegion)(nil),          // 28: nusa.v1.PeerRegion
-	(*LatencyColumn)(nil),       // 29: nusa.v1.LatencyColumn
-	(*ShapeSubscriptions)(nil),  // 30: nusa.v1.ShapeSubscriptions
-	(*ShapeSubscription)(nil),   // 31: nusa.v1.ShapeSubscription
-	(*TunnelRequest)(nil),       // 32: nusa.v1.TunnelRequest
-	nil,                         // 33: nusa.v1.JobSummary.GroupsEntry
-	nil,                         // 34: nusa.v1.JobSummary.ReasonsEntry
-	nil,                         // 35: nusa.v1.PeerRegion.LabelsEntry
-	(*durationpb.Duration)(nil), // 36: google.protobuf.Duration
-	(*RegionReport)(nil),        // 37: nusa.v1.RegionReport
-	(*RegionDefinition)(nil),    // 38: nusa.v1.RegionDefinition
-	(*RegionalServer)(nil),      // 39: nusa.v1.RegionalServer
-	(SlotState)(0),              // 40: nusa.v1.SlotState
-	(Reason)(0),                 // 41: nusa.v1.Reason
-	(*CountedReason)(nil),       // 42: nusa.v1.CountedReason
-	(*Slot)(nil),                // 43: nusa.v1.Slot
-	(*Edge)(nil),                // 44: nusa.v1.Edge
-	(*OriginRecord)(nil),        // 45: nusa.v1.OriginRecord
-	(*Location)(nil),            // 46: nusa.v1.Location
-	(*Resources)(nil),           // 47: nusa.v1.Resources
-	(*InstanceCounts)(nil),      // 48: nusa.v1.InstanceCounts
+	(*StateRequest)(nil),           // 0: nusa.v1.StateRequest
+	(*StateDigest)(nil),            // 1: nusa.v1.StateDigest
+	(*FederationCacheRequest)(nil), // 2: nusa.v1.FederationCacheRequest
+	(*FederationCache)(nil),        // 3: nusa.v1.FederationCache
+	(*TunnelFrame)(nil),            // 4: nusa.v1.TunnelFrame
+	(*Position)(nil),               // 5: nusa.v1.Position
+	(*RegionMessage)(nil),          // 6: nusa.v1.RegionMessage
+	(*RegionHello)(nil),            // 7: nusa.v1.RegionHello
+	(*RegionUpdate)(nil),           // 8: nusa.v1.RegionUpdate
+	(*Goodbye)(nil),                // 9: nusa.v1.Goodbye
+	(*LeaseRequest)(nil),           // 10: nusa.v1.LeaseRequest
+	(*LeaseGrant)(nil),             // 11: nusa.v1.LeaseGrant
+	(*SlotAnswers)(nil),            // 12: nusa.v1.SlotAnswers
+	(*SlotAnswer)(nil),             // 13: nusa.v1.SlotAnswer
+	(*SlotOrder)(nil),              // 14: nusa.v1.SlotOrder
+	(*SlotOrders)(nil),             // 15: nusa.v1.SlotOrders
+	(*JobSummaries)(nil),           // 16: nusa.v1.JobSummaries
+	(*JobSummary)(nil),             // 17: nusa.v1.JobSummary
+	(*DisconnectedInstances)(nil),  // 18: nusa.v1.DisconnectedInstances
+	(*GroupReasons)(nil),           // 19: nusa.v1.GroupReasons
+	(*LatencyRow)(nil),             // 20: nusa.v1.LatencyRow
+	(*Coordinate)(nil),             // 21: nusa.v1.Coordinate
+	(*GlobalMessage)(nil),          // 22: nusa.v1.GlobalMessage
+	(*OriginTable)(nil),            // 23: nusa.v1.OriginTable
+	(*CompactMatrix)(nil),          // 24: nusa.v1.CompactMatrix
+	(*GlobalWelcome)(nil),          // 25: nusa.v1.GlobalWelcome
+	(*Refused)(nil),                // 26: nusa.v1.Refused
+	(*PeerRegions)(nil),            // 27: nusa.v1.PeerRegions
+	(*PeerRegion)(nil),             // 28: nusa.v1.PeerRegion
+	(*LatencyColumn)(nil),          // 29: nusa.v1.LatencyColumn
+	(*ShapeSubscriptions)(nil),     // 30: nusa.v1.ShapeSubscriptions
+	(*ShapeSubscription)(nil),      // 31: nusa.v1.ShapeSubscription
+	(*TunnelRequest)(nil),          // 32: nusa.v1.TunnelRequest
+	nil,                            // 33: nusa.v1.JobSummary.GroupsEntry
+	nil,                            // 34: nusa.v1.JobSummary.ReasonsEntry
+	nil,                            // 35: nusa.v1.PeerRegion.LabelsEntry
+	(*durationpb.Duration)(nil),    // 36: google.protobuf.Duration
+	(*RegionReport)(nil),           // 37: nusa.v1.RegionReport
+	(*RegionDefinition)(nil),       // 38: nusa.v1.RegionDefinition
+	(*RegionalServer)(nil),         // 39: nusa.v1.RegionalServer
+	(SlotState)(0),                 // 40: nusa.v1.SlotState
+	(Reason)(0),                    // 41: nusa.v1.Reason
+	(*CountedReason)(nil),          // 42: nusa.v1.CountedReason
+	(*Slot)(nil),                   // 43: nusa.v1.Slot
+	(*Edge)(nil),                   // 44: nusa.v1.Edge
+	(*OriginRecord)(nil),           // 45: nusa.v1.OriginRecord
+	(*Location)(nil),               // 46: nusa.v1.Location
+	(*Resources)(nil),              // 47: nusa.v1.Resources
+	(*InstanceCounts)(nil),         // 48: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
-	27, // 0: nusa.v1.KeptFederation.peers:type_name -> nusa.v1.PeerRegions
-	23, // 1: nusa.v1.KeptFederation.origins:type_name -> nusa.v1.OriginTable
-	24, // 2: nusa.v1.KeptFederation.matrix:type_name -> nusa.v1.CompactMatrix
-	36, // 3: nusa.v1.KeptFederation.peers_age:type_name -> google.protobuf.Duration
-	36, // 4: nusa.v1.KeptFederation.origins_age:type_name -> google.protobuf.Duration
-	36, // 5: nusa.v1.KeptFederation.matrix_age:type_name -> google.protobuf.Duration
+	27, // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
+	23, // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
+	24, // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
+	36, // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
+	36, // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
+	36, // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
 	7,  // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
 	10, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
 	5,  // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
@@ -2857,7 +2857,7 @@ var file_nusa_v1_federation_proto_depIdxs = []int32{
 	5,  // 28: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
 	33, // 29: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
 	34, // 30: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	18, // 31: nusa.v1.JobSummary.away:type_name -> nusa.v1.AwayInstances
+	18, // 31: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
 	42, // 32: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
 	44, // 33: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
 	21, // 34: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
@@ -2887,11 +2887,11 @@ var file_nusa_v1_federation_proto_depIdxs = []int32{
 	19, // 58: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
 	6,  // 59: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
 	4,  // 60: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,  // 61: nusa.v1.Siblings.Kept:input_type -> nusa.v1.KeptRequest
+	2,  // 61: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
 	0,  // 62: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
 	22, // 63: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
 	4,  // 64: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,  // 65: nusa.v1.Siblings.Kept:output_type -> nusa.v1.KeptFederation
+	3,  // 65: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
 	1,  // 66: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
 	63, // [63:67] is the sub-list for method output_type
 	59, // [59:63] is the sub-list for method input_type

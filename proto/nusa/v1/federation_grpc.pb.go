@@ -177,7 +177,7 @@ const (
 type SiblingsClient interface {
 	// Kept is what the global tier last told the region about the others. Each
 	// server keeps a copy, for when it becomes the master without a global tier.
-	Kept(ctx context.Context, in *KeptRequest, opts ...grpc.CallOption) (*KeptFederation, error)
+	Kept(ctx context.Context, in *FederationCacheRequest, opts ...grpc.CallOption) (*FederationCache, error)
 	// State is the digest of what this server has applied at an index of the
 	// log; it waits for it until the deadline. OUT_OF_RANGE when it is past.
 	State(ctx context.Context, in *StateRequest, opts ...grpc.CallOption) (*StateDigest, error)
@@ -191,9 +191,9 @@ func NewSiblingsClient(cc grpc.ClientConnInterface) SiblingsClient {
 	return &siblingsClient{cc}
 }
 
-func (c *siblingsClient) Kept(ctx context.Context, in *KeptRequest, opts ...grpc.CallOption) (*KeptFederation, error) {
+func (c *siblingsClient) Kept(ctx context.Context, in *FederationCacheRequest, opts ...grpc.CallOption) (*FederationCache, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(KeptFederation)
+	out := new(FederationCache)
 	err := c.cc.Invoke(ctx, Siblings_Kept_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (c *siblingsClient) State(ctx context.Context, in *StateRequest, opts ...gr
 type SiblingsServer interface {
 	// Kept is what the global tier last told the region about the others. Each
 	// server keeps a copy, for when it becomes the master without a global tier.
-	Kept(context.Context, *KeptRequest) (*KeptFederation, error)
+	Kept(context.Context, *FederationCacheRequest) (*FederationCache, error)
 	// State is the digest of what this server has applied at an index of the
 	// log; it waits for it until the deadline. OUT_OF_RANGE when it is past.
 	State(context.Context, *StateRequest) (*StateDigest, error)
@@ -233,7 +233,7 @@ type SiblingsServer interface {
 // pointer dereference when methods are called.
 type UnimplementedSiblingsServer struct{}
 
-func (UnimplementedSiblingsServer) Kept(context.Context, *KeptRequest) (*KeptFederation, error) {
+func (UnimplementedSiblingsServer) Kept(context.Context, *FederationCacheRequest) (*FederationCache, error) {
 	return nil, status.Error(codes.Unimplemented, "method Kept not implemented")
 }
 func (UnimplementedSiblingsServer) State(context.Context, *StateRequest) (*StateDigest, error) {
@@ -261,7 +261,7 @@ func RegisterSiblingsServer(s grpc.ServiceRegistrar, srv SiblingsServer) {
 }
 
 func _Siblings_Kept_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(KeptRequest)
+	in := new(FederationCacheRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -273,7 +273,7 @@ func _Siblings_Kept_Handler(srv interface{}, ctx context.Context, dec func(inter
 		FullMethod: Siblings_Kept_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(SiblingsServer).Kept(ctx, req.(*KeptRequest))
+		return srv.(SiblingsServer).Kept(ctx, req.(*FederationCacheRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
