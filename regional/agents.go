@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -180,7 +181,7 @@ func (a *agents) watch(ctx context.Context) error {
 // not fit the committed one.
 func (a *agents) judge(ctx context.Context) error {
 	now := a.l.s.cfg.Clock()
-	var waiting []*proposal
+	var waiting []*raftlog.Proposal
 	for n := range a.l.s.fsm.View().Nodes() {
 		status, silent := a.status(n, now)
 		if status == n.Status {
@@ -195,9 +196,9 @@ func (a *agents) judge(ctx context.Context) error {
 		if status == state.NodeReady {
 			a.l.events.Add("node.ready", n.Name, "it is heard again")
 		}
-		p, err := a.l.seq.start(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.ID, Status: status, SinceUnixNano: since}})
+		p, err := a.l.seq.Propose(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.ID, Status: status, SinceUnixNano: since}})
 		if err != nil {
-			if errors.Is(err, ErrQueueFull) {
+			if errors.Is(err, raftlog.ErrQueueFull) {
 				break // the next round goes on
 			}
 			return err
@@ -205,7 +206,7 @@ func (a *agents) judge(ctx context.Context) error {
 		waiting = append(waiting, p)
 	}
 	for _, p := range waiting {
-		if _, err := p.wait(ctx); err != nil && !errors.Is(err, state.ErrUnknownNode) {
+		if _, err := p.Wait(ctx); err != nil && !errors.Is(err, state.ErrUnknownNode) {
 			return ignoreEnd(ctx, fmt.Errorf("commit a node's status: %w", err))
 		}
 	}

@@ -128,7 +128,7 @@ func (a allocations) Stop(ctx context.Context, req *nusav1.GetAllocationRequest)
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.seq.do(ctx, state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{
+	r, err := l.seq.Commit(ctx, state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{
 		ID: x.ID, Reason: state.ReasonStoppedByUser, Message: "stopped by an operator",
 	}}}})
 	if err != nil {

@@ -273,7 +273,7 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 	if !k.Local {
 		return nil, status.Errorf(codes.FailedPrecondition, "job %s belongs to the federation: stop it through a global server", k)
 	}
-	r, err := l.seq.do(ctx, state.Command{StopLocalJob: &state.StopLocalJob{
+	r, err := l.seq.Commit(ctx, state.Command{StopLocalJob: &state.StopLocalJob{
 		Namespace: k.Namespace, Name: k.Job, Purge: req.GetPurge(), CheckRevision: req.GetCheckRevision(),
 	}})
 	if err != nil {

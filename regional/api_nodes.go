@@ -197,7 +197,7 @@ func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusa
 		return nil, err
 	}
 	was := l.node(view, x)
-	_, err = l.seq.do(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: x.ID}})
+	_, err = l.seq.Commit(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: x.ID}})
 	switch {
 	case errors.Is(err, state.ErrNodeReady):
 		return nil, n.removeLater(was)
@@ -231,7 +231,7 @@ func (n nodes) change(ctx context.Context, id, region string, check func(*state.
 	if err := check(x); err != nil {
 		return nil, err
 	}
-	r, err := l.seq.do(ctx, command(x.ID))
+	r, err := l.seq.Commit(ctx, command(x.ID))
 	if err != nil {
 		return nil, wireError(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 )
 
 // heldStream notes when it was sent what an agent waits for.
@@ -48,7 +49,7 @@ func TestAskedForIsAnsweredAtOnce(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
-				l := &leader{s: &server{cfg: Config{NodeLease: time.Second}, fsm: newFSM()}, ctx: ctx, epoch: "e"}
+				l := &leader{s: &server{cfg: Config{NodeLease: time.Second}, fsm: raftlog.NewFSM()}, ctx: ctx, epoch: "e"}
 				l.agents = newAgents(l)
 				l.sched = newScheduler(l)
 				l.sched.more.Store(true) // a large job is being planned

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -15,9 +16,9 @@ var codesOf = []struct {
 	err  error
 	code codes.Code
 }{
-	{ErrQueueFull, codes.ResourceExhausted},
-	{ErrNotLeader, codes.Unavailable},
-	{ErrUnknownOutcome, codes.Unavailable},
+	{raftlog.ErrQueueFull, codes.ResourceExhausted},
+	{raftlog.ErrNotLeader, codes.Unavailable},
+	{raftlog.ErrUnknownOutcome, codes.Unavailable},
 	{state.ErrInvalid, codes.InvalidArgument},
 	{state.ErrNotFound, codes.NotFound},
 	{state.ErrUnknownNode, codes.NotFound},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/regional/peers"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -76,8 +77,8 @@ type leader struct {
 
 	// events is what happened in this office; made before anybody can ask.
 	events *eventlog.Log
-	seq    *sequencer
-	verify *verifier
+	seq    *raftlog.Sequencer
+	verify *raftlog.Verifier
 	agents *agents
 	sched  *scheduler
 	uplink *uplink
@@ -128,7 +129,7 @@ func (s *server) leadership(ctx context.Context) error {
 	l := &leader{
 		s: s, ctx: ctx, term: s.quorum.CurrentTerm(), elected: s.cfg.Clock(),
 		exprs: newExprs(s.cfg.Region.GetName()), watch: newGroupWatches(),
-		verify: newVerifier(func() error { return s.quorum.VerifyLeader().Error() }),
+		verify: raftlog.NewVerifier(func() error { return s.quorum.VerifyLeader().Error() }),
 	}
 	g.Go(func() error { return l.reign(ctx) })
 	l.log = s.cfg.Logger.With("term", l.term)
@@ -143,8 +144,8 @@ func (s *server) leadership(ctx context.Context) error {
 		return err
 	}
 	l.prober = prober
-	l.seq = newSequencer(s.quorum, s.fsm, l.sched.decide, l.committed)
-	g.Go(func() error { return l.seq.run(ctx) })
+	l.seq = raftlog.NewSequencer(s.quorum, s.fsm, l.sched.decide, l.committed)
+	g.Go(func() error { return l.seq.Run(ctx) })
 	g.Go(func() error { return l.work(ctx, g) })
 	err = g.Wait()
 	l.agents.dismiss()
@@ -164,7 +165,7 @@ func (l *leader) reign(ctx context.Context) error {
 		case <-l.s.quorum.LeaderCh():
 		}
 	}
-	return ErrNotLeader
+	return raftlog.ErrNotLeader
 }
 
 // work begins the office and then runs its parts.
@@ -181,7 +182,7 @@ func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
 	l.events = eventlog.New(l.epoch)
 	l.s.setLeader(l)
 	l.events.Add("master.elected", l.s.cfg.Name, "term %d", l.term)
-	g.Go(func() error { return l.verify.run(ctx) })
+	g.Go(func() error { return l.verify.Run(ctx) })
 	g.Go(func() error { return l.agents.watch(ctx) })
 	g.Go(func() error { return l.agents.deliver(ctx) })
 	l.sched.begin()
@@ -207,7 +208,7 @@ func (l *leader) bootstrap(ctx context.Context) error {
 		}
 		return nil
 	}
-	if _, err := l.seq.do(ctx, state.Command{Bootstrap: &state.Bootstrap{ClusterID: newID(), Region: region}}); err != nil {
+	if _, err := l.seq.Commit(ctx, state.Command{Bootstrap: &state.Bootstrap{ClusterID: newID(), Region: region}}); err != nil {
 		return fmt.Errorf("name the cluster: %w", err)
 	}
 	return nil
@@ -258,24 +259,12 @@ func (l *leader) purged(r *state.Result) {
 
 // do commits a command, waiting in turn when the queue is full.
 func (l *leader) do(ctx context.Context, cmd state.Command) (state.Result, error) {
-	p, err := l.begin(ctx, cmd)
-	if err != nil {
-		return state.Result{}, err
-	}
-	return p.wait(ctx)
+	return l.seq.CommitQueued(ctx, cmd)
 }
 
 // begin is do without the wait for the commit.
-func (l *leader) begin(ctx context.Context, cmd state.Command) (*proposal, error) {
-	for {
-		p, err := l.seq.start(cmd)
-		if !errors.Is(err, ErrQueueFull) {
-			return p, err
-		}
-		if pause(ctx, 10*time.Millisecond); ctx.Err() != nil {
-			return nil, err
-		}
-	}
+func (l *leader) begin(ctx context.Context, cmd state.Command) (*raftlog.Proposal, error) {
+	return l.seq.ProposeQueued(ctx, cmd)
 }
 
 // purge forgets what ended long ago.

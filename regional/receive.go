@@ -65,7 +65,7 @@ func (ss *agentSession) handle(ctx context.Context, m wire.AgentMessage) error {
 			return err
 		}
 		// Granted only by who is sure to lead: see verifier.
-		if err := ss.l.verify.wait(ctx); err != nil {
+		if err := ss.l.verify.Wait(ctx); err != nil {
 			return err
 		}
 		return ss.grant(m.Body)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -51,7 +52,7 @@ func (ss *agentSession) landed(ctx context.Context) error {
 		return nil
 	}
 	ss.flying = nil
-	_, err := p.wait(ctx)
+	_, err := p.Wait(ctx)
 	return ss.reportError(err)
 }
 
@@ -77,12 +78,12 @@ func agentReports(view *state.View, node string, change link.Change[state.AllocR
 	cmd, size := next(), 0
 	var out []*state.AgentReports
 	room := func(n int) {
-		if size > 0 && size+n > maxEntry {
+		if size > 0 && size+n > raftlog.MaxEntryBytes {
 			out, cmd, size = append(out, cmd), next(), 0
 		}
 		size += n
 	}
-	cmd.Reports = make([]state.AllocReport, 0, min(len(change.Upserts), maxEntry/perReport))
+	cmd.Reports = make([]state.AllocReport, 0, min(len(change.Upserts), raftlog.MaxEntryBytes/perReport))
 	for _, item := range change.Upserts {
 		r := item.Value
 		room(perReport + len(r.ID) + len(r.Reason) + len(r.Message) + len(r.Tasks))

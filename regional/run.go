@@ -20,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
@@ -30,7 +31,7 @@ type server struct {
 	addrs Addresses
 
 	dir       *serve.DataDir // nil with InMemory
-	fsm       *fsm
+	fsm       *raftlog.FSM
 	gossip    *gossip.Group
 	quorum    *quorum.Group
 	raftLis   net.Listener
@@ -51,8 +52,6 @@ type server struct {
 	// federation is what the global tier sent; copier keeps it up to date.
 	federation *peers.Federation
 	copier     *peers.Copier
-	// digesting is held by the one comparison of states at a time.
-	digesting sync.Mutex
 	// stopping is closed when streams without an end of their own must end.
 	stopping chan struct{}
 }
@@ -69,7 +68,7 @@ func run(ctx context.Context, cfg Config) error {
 
 // open takes what can be refused early: the data directory and every address.
 func open(ctx context.Context, cfg Config) (_ *server, err error) {
-	s := &server{cfg: cfg, fsm: newFSM(), standing: newStanding(), stopping: make(chan struct{}),
+	s := &server{cfg: cfg, fsm: raftlog.NewFSM(), standing: newStanding(), stopping: make(chan struct{}),
 		federation: peers.NewFederation(cfg.Clock),
 		history:    keeper{why: "its file is still being opened: retry"}}
 	defer func() {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -57,7 +58,7 @@ func newScheduler(l *leader) *scheduler { return &scheduler{l: l, planner: sched
 // begin makes the first plan, and from then on one after each change.
 func (s *scheduler) begin() {
 	s.open.Store(true)
-	s.l.seq.poke()
+	s.l.seq.Wake()
 }
 
 // input is what a plan is made from.
@@ -67,27 +68,27 @@ func (l *leader) input(view *state.View) sched.Input {
 
 // decide makes a plan, and gives back to the global tier what fits nowhere. The
 // sequencer calls it.
-func (s *scheduler) decide(view *state.View) decision {
+func (s *scheduler) decide(view *state.View) raftlog.Decision {
 	if !s.open.Load() {
-		return decision{}
+		return raftlog.Decision{}
 	}
 	began := time.Now()
 	in := s.l.input(view)
 	in.MaxPlaces = maxPlaces
 	plan := s.planner.Make(in)
-	d := decision{retry: staleRetry, rest: restAfter(plan, time.Since(began)), settled: func() { s.note(in, plan) }}
+	d := raftlog.Decision{RetryAfter: staleRetry, Rest: restAfter(plan, time.Since(began)), OnCommitted: func() { s.note(in, plan) }}
 	for _, c := range plan.Commands(s.ids.next, perCommand) {
-		d.commands = append(d.commands, state.Command{ApplyPlan: &c})
+		d.Commands = append(d.Commands, state.Command{ApplyPlan: &c})
 	}
 	back, again := accept.Return(accept.Input{
 		View: in.View, Unplaced: plan.Unplaced, LinkUp: s.l.uplink.up(),
 		NowUnixNano: in.NowUnixNano, Grace: accept.DefaultGrace,
 	})
 	if back != nil {
-		d.commands = append(d.commands, state.Command{AnswerSlots: back})
+		d.Commands = append(d.Commands, state.Command{AnswerSlots: back})
 	}
-	d.again = earliest(plan.Wake, again)
-	s.more.Store(plan.More || len(d.commands) > fewCommands)
+	d.RecheckAfter = earliest(plan.Wake, again)
+	s.more.Store(plan.More || len(d.Commands) > fewCommands)
 	return d
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -47,7 +48,7 @@ type agentSession struct {
 	// those on their way into the log.
 	incoming wire.IncomingMessage
 	inbox    *link.Inbox[state.AllocReport]
-	flying   *proposal
+	flying   *raftlog.Proposal
 
 	mu sync.Mutex
 	// sending: somebody sends, or nobody may any more; again: and shall look once

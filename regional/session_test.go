@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/go-msgpack/v2/codec"
+
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -41,7 +44,7 @@ func TestReportsFitEntries(t *testing.T) {
 	cmds := agentReports(st.Snapshot(), "n", change)
 	total := 0
 	for i, c := range cmds {
-		if n := len(encoded(t, state.Command{AgentReports: c})); n > maxEntry {
+		if n := encodedSize(t, &state.Command{AgentReports: c}); n > raftlog.MaxEntryBytes {
 			t.Errorf("command %d of %d has %d bytes", i, len(cmds), n)
 		}
 		if last := i == len(cmds)-1; c.More == last || (len(c.Released) > 0) != last {
@@ -58,4 +61,17 @@ func TestReportsFitEntries(t *testing.T) {
 	if total != 10_000 || len(cmds) < 2 || st.Use("n").Allocs != 0 {
 		t.Errorf("%d reports in %d commands, charged for %d", total, len(cmds), st.Use("n").Allocs)
 	}
+}
+
+// encodedSize is how many bytes a command takes in the log, as the library that
+// reads the log writes it.
+func encodedSize(t *testing.T, cmd *state.Command) int {
+	t.Helper()
+	h := &codec.MsgpackHandle{WriteExt: true}
+	h.StructToArray = true
+	var out []byte
+	if err := codec.NewEncoderBytes(&out, h).Encode(cmd); err != nil {
+		t.Fatal(err)
+	}
+	return len(out)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -51,15 +52,15 @@ func (j jobs) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, n
 // they began.
 func (l *leader) beginSubmit(req *nusav1.SubmitRequest) serve.FinishSubmit {
 	cmd, warnings, err := l.readSubmit(req)
-	var p *proposal
+	var p *raftlog.Proposal
 	if err == nil {
-		p, err = l.seq.start(state.Command{SubmitLocalJob: cmd})
+		p, err = l.seq.Propose(state.Command{SubmitLocalJob: cmd})
 	}
 	return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
 		if err != nil {
 			return nil, wireError(err)
 		}
-		r, err := p.wait(ctx)
+		r, err := p.Wait(ctx)
 		if err != nil {
 			return nil, wireError(err)
 		}

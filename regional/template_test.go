@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -37,7 +38,7 @@ func TestSpecsThatDifferByName(t *testing.T) {
 	learnt := 0
 	l, learn := specLeader(&learnt)
 	for i := range 500 {
-		spec := benchSpec("first")
+		spec := testSpec("first")
 		spec.Groups["main"].Count = proto.Int32(int32(i))
 		if r.Intn(2) == 0 {
 			spec.Labels = map[string]string{"i": fmt.Sprint(i)}
@@ -89,7 +90,7 @@ func TestSpecsThatDifferByName(t *testing.T) {
 func TestSpecsTooLargeByTheirName(t *testing.T) {
 	learnt := 0
 	l, learn := specLeader(&learnt)
-	spec := benchSpec("a")
+	spec := testSpec("a")
 	task := spec.Groups["main"].Tasks["main"]
 	full := strings.Repeat("x", 256<<10)
 	task.Env = map[string]string{"A": full, "B": full, "C": full}
@@ -119,7 +120,7 @@ func TestSpecsEncodedOddly(t *testing.T) {
 		return protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), b)
 	}
 	cat := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
-	spec, _ := proto.Marshal(benchSpec("a"))
+	spec, _ := proto.Marshal(testSpec("a"))
 	_, rest, _ := wire.CutName(spec)
 	name := func(s string) []byte { return field(1, []byte(s)) }
 	again := protowire.AppendVarint(protowire.AppendTag(nil, 4, protowire.VarintType), 1)
@@ -190,4 +191,12 @@ func TestSpecsEncodedOddly(t *testing.T) {
 			}
 		})
 	}
+}
+
+func testSpec(name string) *nusav1.JobSpec {
+	config, _ := structpb.NewStruct(map[string]any{"command": "/bin/true"})
+	return &nusav1.JobSpec{Name: name, Groups: map[string]*nusav1.Group{"main": {
+		Count: proto.Int32(1),
+		Tasks: map[string]*nusav1.Task{"main": {Driver: "process", Config: config, Resources: &nusav1.Resources{CpuMilli: 10, MemoryBytes: 16 << 20}}},
+	}}}
 }

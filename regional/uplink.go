@@ -22,6 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -256,7 +257,7 @@ func (u *uplink) open(stream upStream, client nusav1.FederationClient, w *nusav1
 	ss := newUpSession(u, stream, client, w)
 	ss.cursor = u.summaries.Cursor(link.Position(wire.PositionFromProto(w.GetSummaries())))
 	u.session.Store(ss)
-	u.l.seq.poke() // what waits may be given back now
+	u.l.seq.Wake() // what waits may be given back now
 	return ss
 }
 
@@ -405,7 +406,7 @@ func applyOrders(view *state.View, change link.Change[*nusav1.SlotOrder]) []*sta
 			order.Job = orderedJob(w)
 			brought[v] = true
 		}
-		if grows := perSlot + 2*len(w.GetSpec()); order.Job != nil && size > 0 && size+grows > maxEntry || size > maxEntry {
+		if grows := perSlot + 2*len(w.GetSpec()); order.Job != nil && size > 0 && size+grows > raftlog.MaxEntryBytes || size > raftlog.MaxEntryBytes {
 			cmd.More = true
 			cmd, size = &state.ApplyOrders{Position: position}, 0
 			out = append(out, cmd)

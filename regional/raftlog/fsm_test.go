@@ -1,4 +1,4 @@
-package regional
+package raftlog
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ func encoded(t testing.TB, cmds ...state.Command) []byte {
 	for _, c := range cmds {
 		var w entryWriter
 		w.add(&c)
-		entry = append(entry, w.take()[1:]...)
+		entry = append(entry, w.finish()[1:]...)
 	}
 	return entry
 }
@@ -63,8 +63,8 @@ func TestUnreadableEntriesStopTheServer(t *testing.T) {
 	newer := append([]byte{formatVersion + 1}, good[1:]...)
 	for name, data := range map[string][]byte{"newer": newer, "empty": {}, "cut": good[:len(good)-3], "garbage": {formatVersion, 3, 0xc1, 0xc1, 0xc1}} {
 		t.Run(name, func(t *testing.T) {
-			f := newFSM()
-			if err, _ := f.Apply(&raft.Log{Index: 1, Data: data}).(error); !errors.Is(err, errFormat) {
+			f := NewFSM()
+			if err, _ := f.Apply(&raft.Log{Index: 1, Data: data}).(error); !errors.Is(err, ErrFormat) {
 				t.Errorf("applying answers %v", err)
 			}
 			select {
@@ -90,7 +90,7 @@ func (s *sink) Close() error  { return nil }
 func (s *sink) Cancel() error { s.cancelled = true; return nil }
 
 func TestSnapshotAndRestore(t *testing.T) {
-	f := newFSM()
+	f := NewFSM()
 	f.Apply(&raft.Log{Index: 1, Data: encoded(t, state.Command{NowUnixNano: 1, Bootstrap: &state.Bootstrap{ClusterID: "c", Region: "r"}})})
 	for i := range 100 {
 		f.Apply(&raft.Log{Index: uint64(i + 2), Data: encoded(t, sample(fmt.Sprintf("n%d", i)))})
@@ -105,7 +105,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 	if err := snap.Persist(&s); err != nil || s.cancelled {
 		t.Fatalf("persist: %v, cancelled %v", err, s.cancelled)
 	}
-	g := newFSM()
+	g := NewFSM()
 	_, changed := g.Watch()
 	if err := g.Restore(io.NopCloser(bytes.NewReader(s.Bytes()))); err != nil {
 		t.Fatal(err)
@@ -119,19 +119,19 @@ func TestSnapshotAndRestore(t *testing.T) {
 		t.Error("a restore is not seen as a change")
 	}
 	bad := append([]byte{formatVersion + 1}, s.Bytes()[1:]...)
-	if err := newFSM().Restore(io.NopCloser(bytes.NewReader(bad))); !errors.Is(err, errFormat) {
+	if err := NewFSM().Restore(io.NopCloser(bytes.NewReader(bad))); !errors.Is(err, ErrFormat) {
 		t.Errorf("a newer snapshot answers %v", err)
 	}
 }
 
 // fakeLog is a log whose entries the test commits, through an FSM.
 type fakeLog struct {
-	fsm     *fsm
+	fsm     *FSM
 	last    atomic.Uint64
 	applied chan *future
 }
 
-func newFakeLog(f *fsm) *fakeLog { return &fakeLog{fsm: f, applied: make(chan *future, 64)} }
+func newFakeLog(f *FSM) *fakeLog { return &fakeLog{fsm: f, applied: make(chan *future, 64)} }
 
 func (l *fakeLog) LastIndex() uint64 { return l.last.Load() }
 
@@ -164,17 +164,17 @@ func (f *future) commit(asRead bool) {
 func (f *future) Error() error  { return <-f.done }
 func (f *future) Response() any { return f.resp }
 
-func nothingToDo(*state.View) decision { return decision{} }
+func nothingToDo(*state.View) Decision { return Decision{} }
 
 func TestSequencerBatchesAndSettles(t *testing.T) {
-	fsm := newFSM()
+	fsm := NewFSM()
 	log := newFakeLog(fsm)
 	var told [][]state.Result
-	q := newSequencer(log, fsm, nothingToDo, func(r []state.Result) { told = append(told, r) })
-	var waiting []*proposal
+	q := NewSequencer(log, fsm, nothingToDo, func(r []state.Result) { told = append(told, r) })
+	var waiting []*Proposal
 	const n = maxBatch + 50 // more than one entry takes
 	for i := range n {
-		p, err := q.start(sample(fmt.Sprint(i)))
+		p, err := q.Propose(sample(fmt.Sprint(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,20 +183,20 @@ func TestSequencerBatchesAndSettles(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- q.run(ctx) }()
+	go func() { ended <- q.Run(ctx) }()
 	first, second := <-log.applied, <-log.applied // the second does not wait for the first
 	for _, f := range []*future{first, second} {
 		cmds, err := decodeEntry(f.data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(f.data) > maxEntry+len(cmds)*5+1 {
+		if len(f.data) > MaxEntryBytes+len(cmds)*5+1 {
 			t.Errorf("an entry of %d bytes", len(f.data))
 		}
 		f.commit(false)
 	}
 	for i, p := range waiting {
-		if r, err := p.wait(ctx); err != nil || !r.Changed {
+		if r, err := p.Wait(ctx); err != nil || !r.Changed {
 			t.Fatalf("command %d: %+v, %v", i, r, err)
 		}
 	}
@@ -205,20 +205,20 @@ func TestSequencerBatchesAndSettles(t *testing.T) {
 	}
 	// One is refused by the state, one is on its way when leadership is lost,
 	// one never leaves the queue.
-	refused, _ := q.start(state.Command{RemoveNode: &state.RemoveNode{ID: "unknown"}})
+	refused, _ := q.Propose(state.Command{RemoveNode: &state.RemoveNode{ID: "unknown"}})
 	(<-log.applied).commit(false)
-	if _, err := refused.wait(ctx); !errors.Is(err, state.ErrUnknownNode) {
+	if _, err := refused.Wait(ctx); !errors.Is(err, state.ErrUnknownNode) {
 		t.Errorf("refused: %v", err)
 	}
-	flying, _ := q.start(sample("flying"))
+	flying, _ := q.Propose(sample("flying"))
 	(<-log.applied).done <- raft.ErrLeadershipLost
-	if _, err := flying.wait(ctx); !errors.Is(err, ErrUnknownOutcome) {
+	if _, err := flying.Wait(ctx); !errors.Is(err, ErrUnknownOutcome) {
 		t.Errorf("flying: %v", err)
 	}
 	if err := <-ended; !errors.Is(err, ErrUnknownOutcome) {
 		t.Errorf("run ended with %v", err)
 	}
-	if _, err := q.start(sample("late")); !errors.Is(err, ErrNotLeader) {
+	if _, err := q.Propose(sample("late")); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("late: %v", err)
 	}
 	if len(told) != 3 {
@@ -231,26 +231,26 @@ func TestSequencerBatchesAndSettles(t *testing.T) {
 // state is that of a server which only reads the log, and the sequencer soon
 // foresees again.
 func TestSequencerFollowsWhatRaftDoes(t *testing.T) {
-	fsm, reader := newFSM(), newFSM()
+	fsm, reader := NewFSM(), NewFSM()
 	log := newFakeLog(fsm)
-	q := newSequencer(log, fsm, func(v *state.View) decision {
-		var d decision // cordons every node, one command each
+	q := NewSequencer(log, fsm, func(v *state.View) Decision {
+		var d Decision // cordons every node, one command each
 		for n := range v.Nodes() {
 			if !n.Cordoned {
-				d.commands = append(d.commands, state.Command{CordonNode: &state.CordonNode{ID: n.ID, Cordon: true}})
+				d.Commands = append(d.Commands, state.Command{CordonNode: &state.CordonNode{ID: n.ID, Cordon: true}})
 			}
 		}
 		return d
 	}, func([]state.Result) {})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- q.run(ctx) }()
+	go func() { ended <- q.Run(ctx) }()
 	foreseen := 0
 	for i := range 60 {
 		if i%7 == 3 {
 			log.last.Add(1) // a new server, say
 		}
-		p, err := q.start(sample(fmt.Sprint(i)))
+		p, err := q.Propose(sample(fmt.Sprint(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +259,7 @@ func TestSequencerFollowsWhatRaftDoes(t *testing.T) {
 			case f := <-log.applied:
 				reader.Apply(&raft.Log{Index: f.index, Data: bytes.Clone(f.data)})
 				f.commit(i%11 == 5)
-				if f.resp.(applied).foreseen {
+				if f.resp.(Applied).Predicted {
 					foreseen++
 				}
 			case o := <-p.done:
@@ -299,24 +299,24 @@ func TestSequencerFollowsWhatRaftDoes(t *testing.T) {
 // TestNothingSettlesAfterAFailure: a decision behind an entry that fails was
 // about a state that never came.
 func TestNothingSettlesAfterAFailure(t *testing.T) {
-	f := newFSM()
+	f := NewFSM()
 	log := newFakeLog(f)
 	called := make(chan int, 64)
 	polls := make(chan int, 64)
-	q := newSequencer(log, f, func(v *state.View) decision {
+	q := NewSequencer(log, f, func(v *state.View) Decision {
 		n := v.NodeCount()
 		polls <- n
-		return decision{settled: func() { called <- n }}
+		return Decision{OnCommitted: func() { called <- n }}
 	}, func([]state.Result) {})
 	ended := make(chan error, 1)
-	go func() { ended <- q.run(context.Background()) }()
-	q.poke()
+	go func() { ended <- q.Run(context.Background()) }()
+	q.Wake()
 	for <-polls != 0 {
 	}
-	p, _ := q.start(sample("x"))
+	p, _ := q.Propose(sample("x"))
 	<-polls
 	fu := <-log.applied
-	q.poke() // a second decision, nothing to propose
+	q.Wake() // a second decision, nothing to propose
 	<-polls
 	fu.done <- raft.ErrLeadershipLost
 	<-p.done
@@ -330,22 +330,22 @@ func TestNothingSettlesAfterAFailure(t *testing.T) {
 }
 
 func TestSequencerIsBounded(t *testing.T) {
-	f := newFSM()
-	q := newSequencer(newFakeLog(f), f, nothingToDo, nil)
+	f := NewFSM()
+	q := NewSequencer(newFakeLog(f), f, nothingToDo, nil)
 	for i := range queueLimit {
-		if _, err := q.start(sample("x")); err != nil {
+		if _, err := q.Propose(sample("x")); err != nil {
 			t.Fatalf("command %d: %v", i, err)
 		}
 	}
-	if _, err := q.start(sample("x")); !errors.Is(err, ErrQueueFull) {
+	if _, err := q.Propose(sample("x")); !errors.Is(err, ErrQueueFull) {
 		t.Errorf("one more: %v", err)
 	}
 	// Large commands fill it sooner.
-	q = newSequencer(newFakeLog(f), f, nothingToDo, nil)
+	q = NewSequencer(newFakeLog(f), f, nothingToDo, nil)
 	large := state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{Spec: make([]byte, 1<<20)}}}
 	full := 0
 	for range queueBytes>>20 + 1 {
-		if _, err := q.start(large); errors.Is(err, ErrQueueFull) {
+		if _, err := q.Propose(large); errors.Is(err, ErrQueueFull) {
 			full++
 		} else if err != nil {
 			t.Fatal(err)
@@ -362,14 +362,14 @@ func TestVerifierAnswersOnlyWhoAskedBefore(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	began, goOn := make(chan struct{}), make(chan error)
-	v := newVerifier(func() error { began <- struct{}{}; return <-goOn })
+	v := NewVerifier(func() error { began <- struct{}{}; return <-goOn })
 	ended := make(chan error, 1)
-	go func() { ended <- v.run(ctx) }()
+	go func() { ended <- v.Run(ctx) }()
 	first, second := make(chan error, 1), make(chan error, 1)
-	go func() { first <- v.wait(ctx) }()
+	go func() { first <- v.Wait(ctx) }()
 	<-began
-	go func() { second <- v.wait(ctx) }()
-	for len(v.asked) == 0 { // until it is in the queue
+	go func() { second <- v.Wait(ctx) }()
+	for len(v.requests) == 0 { // until it is in the queue
 		select {
 		case err := <-second:
 			t.Fatalf("answered by a round that began before it asked: %v", err)

@@ -1,4 +1,4 @@
-package regional
+package raftlog
 
 import (
 	"encoding/binary"
@@ -21,13 +21,13 @@ func appendMsgpack(b []byte, v reflect.Value) []byte {
 		return appendMsgpack(b, v.Elem())
 	case reflect.Struct:
 		n := v.NumField()
-		b = appendLength(b, listOf, n)
+		b = appendLength(b, arrayFormat, n)
 		for i := range n {
 			b = appendMsgpack(b, v.Field(i))
 		}
 		return b
 	case reflect.String:
-		return append(appendLength(b, textOf, v.Len()), v.String()...)
+		return append(appendLength(b, stringFormat, v.Len()), v.String()...)
 	case reflect.Bool:
 		if v.Bool() {
 			return append(b, msgpackTrue)
@@ -44,10 +44,10 @@ func appendMsgpack(b []byte, v reflect.Value) []byte {
 			return append(b, msgpackNil)
 		}
 		m := v.Interface().(map[string]string)
-		b = appendLength(b, mapOf, len(m))
+		b = appendLength(b, mapFormat, len(m))
 		for _, k := range slices.Sorted(maps.Keys(m)) {
-			b = append(appendLength(b, textOf, len(k)), k...)
-			b = append(appendLength(b, textOf, len(m[k])), m[k]...)
+			b = append(appendLength(b, stringFormat, len(k)), k...)
+			b = append(appendLength(b, stringFormat, len(m[k])), m[k]...)
 		}
 		return b
 	}
@@ -59,9 +59,9 @@ func appendSlice(b []byte, v reflect.Value) []byte {
 		return append(b, msgpackNil)
 	}
 	if v.Type().Elem().Kind() == reflect.Uint8 {
-		return append(appendLength(b, bytesOf, v.Len()), v.Bytes()...)
+		return append(appendLength(b, binaryFormat, v.Len()), v.Bytes()...)
 	}
-	b = appendLength(b, listOf, v.Len())
+	b = appendLength(b, arrayFormat, v.Len())
 	for i := range v.Len() {
 		b = appendMsgpack(b, v.Index(i))
 	}
@@ -72,26 +72,26 @@ const (
 	msgpackNil, msgpackFalse, msgpackTrue = 0xc0, 0xc2, 0xc3
 )
 
-// sized is how the length of something is written: with less than small in the
+// lengthFormat is how the length of something is written: with less than small in the
 // first byte, then in one byte, if there is such a form, in two or in four.
-type sized struct {
-	first     byte
-	small     int
-	one       byte // 0 = there is none
-	two, four byte
+type lengthFormat struct {
+	fixed      byte
+	fixedLimit int
+	one        byte // 0 = there is none
+	two, four  byte
 }
 
 var (
-	listOf  = sized{0x90, 16, 0, 0xdc, 0xdd}
-	mapOf   = sized{0x80, 16, 0, 0xde, 0xdf}
-	textOf  = sized{0xa0, 32, 0xd9, 0xda, 0xdb}
-	bytesOf = sized{0, 0, 0xc4, 0xc5, 0xc6}
+	arrayFormat  = lengthFormat{0x90, 16, 0, 0xdc, 0xdd}
+	mapFormat    = lengthFormat{0x80, 16, 0, 0xde, 0xdf}
+	stringFormat = lengthFormat{0xa0, 32, 0xd9, 0xda, 0xdb}
+	binaryFormat = lengthFormat{0, 0, 0xc4, 0xc5, 0xc6}
 )
 
-func appendLength(b []byte, s sized, n int) []byte {
+func appendLength(b []byte, s lengthFormat, n int) []byte {
 	switch {
-	case n < s.small:
-		return append(b, s.first|byte(n))
+	case n < s.fixedLimit:
+		return append(b, s.fixed|byte(n))
 	case s.one != 0 && n <= math.MaxUint8:
 		return append(b, s.one, byte(n))
 	case n <= math.MaxUint16:

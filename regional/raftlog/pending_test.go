@@ -1,4 +1,4 @@
-package regional
+package raftlog
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 type todoTest struct {
 	*testing.T
 	log *fakeLog
-	q   *sequencer
+	q   *Sequencer
 	// decide makes the commands, by how many nodes there are.
 	decide map[int][]state.Command
 	// settled has the number of nodes of each decision that settled.
@@ -29,16 +29,16 @@ type todoTest struct {
 }
 
 func newTodoTest(t *testing.T, decide map[int][]state.Command) *todoTest {
-	f := newFSM()
+	f := NewFSM()
 	x := &todoTest{T: t, log: newFakeLog(f), decide: decide, settled: make(chan int, 64), ended: make(chan error, 1)}
-	x.q = newSequencer(x.log, f, func(v *state.View) decision {
+	x.q = NewSequencer(x.log, f, func(v *state.View) Decision {
 		n := v.NodeCount()
-		d := decision{commands: x.decide[n], settled: func() { x.settled <- n }}
+		d := Decision{Commands: x.decide[n], OnCommitted: func() { x.settled <- n }}
 		delete(x.decide, n)
 		return d
 	}, func([]state.Result) {})
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { x.ended <- x.q.run(ctx) }()
+	go func() { x.ended <- x.q.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		for {
@@ -57,7 +57,7 @@ func newTodoTest(t *testing.T, decide map[int][]state.Command) *todoTest {
 }
 
 func (x *todoTest) start(cmd state.Command) {
-	if _, err := x.q.start(cmd); err != nil {
+	if _, err := x.q.Propose(cmd); err != nil {
 		x.Fatal(err)
 	}
 }
@@ -211,15 +211,15 @@ func TestStopsDoNotWait(t *testing.T) {
 // TestWhatVoidsADecision: only what the state sees to by itself, or what has
 // nothing to do with it, leaves a decision as it is.
 func TestWhatVoidsADecision(t *testing.T) {
-	f := newFSM()
+	f := NewFSM()
 	for i, id := range []string{"there", "away"} {
 		f.Apply(&raft.Log{Index: uint64(i + 1), Data: encoded(t, sample(id))})
 	}
 	f.Apply(&raft.Log{Index: 3, Data: encoded(t, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "away", Status: state.NodeLost}})})
-	q := newSequencer(newFakeLog(f), f, nothingToDo, nil)
-	q.ahead = f.begin(3)
+	q := NewSequencer(newFakeLog(f), f, nothingToDo, nil)
+	q.spec = f.speculate(3)
 	placed := state.GroupKey{Namespace: "n", Job: "placed", Group: "g"}
-	q.todo.commands = []state.Command{{AnswerSlots: &state.AnswerSlots{}}, {ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{Key: placed}}}}}
+	q.pending.commands = []state.Command{{AnswerSlots: &state.AnswerSlots{}}, {ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{Key: placed}}}}}
 	order := func(job string, with *state.Job) state.Command {
 		return state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{}, {Slot: state.Slot{Namespace: "n", Job: job}, Job: with}}}}
 	}
@@ -230,7 +230,7 @@ func TestWhatVoidsADecision(t *testing.T) {
 		"orders with another job": order("another", &state.Job{}),
 	}
 	for name, cmd := range left {
-		if q.voids(&cmd) {
+		if q.invalidatesPending(&cmd) {
 			t.Errorf("%s: the decision is void", name)
 		}
 	}
@@ -251,7 +251,7 @@ func TestWhatVoidsADecision(t *testing.T) {
 		t.Fatalf("only %d kinds of commands were found", len(void))
 	}
 	for name, cmd := range void {
-		if !q.voids(&cmd) {
+		if !q.invalidatesPending(&cmd) {
 			t.Errorf("%s: the decision goes on", name)
 		}
 	}
@@ -261,18 +261,18 @@ func TestWhatVoidsADecision(t *testing.T) {
 // pause only.
 func TestVainDecisionsRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFSM()
+		f := NewFSM()
 		log := newFakeLog(f)
 		decisions := 0
-		q := newSequencer(log, f, func(*state.View) decision {
+		q := NewSequencer(log, f, func(*state.View) Decision {
 			decisions++
-			return decision{commands: []state.Command{{ApplyPlan: &state.ApplyPlan{}}}, retry: time.Second}
+			return Decision{Commands: []state.Command{{ApplyPlan: &state.ApplyPlan{}}}, RetryAfter: time.Second}
 		}, func([]state.Result) {})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
 		ended := make(chan error, 1)
-		go func() { ended <- q.run(ctx) }()
-		q.poke()
+		go func() { ended <- q.Run(ctx) }()
+		q.Wake()
 		for open := true; open; {
 			select {
 			case f := <-log.applied:

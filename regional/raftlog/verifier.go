@@ -1,4 +1,4 @@
-package regional
+package raftlog
 
 import (
 	"context"
@@ -8,26 +8,26 @@ import (
 // verifyQueue bounds those who wait for the next round; more wait in turn.
 const verifyQueue = 1024
 
-// verifier makes sure that this server still leads: one round trip to a quorum
+// Verifier makes sure that this server still leads: one round trip to a quorum
 // answers everybody who asked before it began. Who asked is then sure that no
 // other master was elected before the question, so that a lease counted from
 // there ends before anybody else gives it away.
-type verifier struct {
-	// round asks a quorum; its error says that this server leads no more.
-	round func() error
-	asked chan chan error
-	ended chan struct{} // closed when nobody answers any more
+type Verifier struct {
+	// verify asks a quorum; its error says that this server leads no more.
+	verify   func() error
+	requests chan chan error
+	ended    chan struct{} // closed when nobody answers any more
 }
 
-func newVerifier(round func() error) *verifier {
-	return &verifier{round: round, asked: make(chan chan error, verifyQueue), ended: make(chan struct{})}
+func NewVerifier(round func() error) *Verifier {
+	return &Verifier{verify: round, requests: make(chan chan error, verifyQueue), ended: make(chan struct{})}
 }
 
-// wait returns nil once leadership was verified after the call began.
-func (v *verifier) wait(ctx context.Context) error {
+// Wait returns nil once leadership was verified after the call began.
+func (v *Verifier) Wait(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
-	case v.asked <- answer:
+	case v.requests <- answer:
 	case <-v.ended:
 		return ErrNotLeader
 	case <-ctx.Done():
@@ -43,27 +43,27 @@ func (v *verifier) wait(ctx context.Context) error {
 	}
 }
 
-// run answers until ctx ends or leadership cannot be verified.
-func (v *verifier) run(ctx context.Context) error {
+// Run answers until ctx ends or leadership cannot be verified.
+func (v *Verifier) Run(ctx context.Context) error {
 	defer close(v.ended)
 	for {
 		var waiting []chan error
 		select {
 		case <-ctx.Done():
 			return nil
-		case a := <-v.asked:
+		case a := <-v.requests:
 			waiting = append(waiting, a)
 		}
 	gather:
 		for {
 			select {
-			case a := <-v.asked:
+			case a := <-v.requests:
 				waiting = append(waiting, a)
 			default:
 				break gather
 			}
 		}
-		err := v.round()
+		err := v.verify()
 		if err != nil {
 			err = fmt.Errorf("%w: verify leadership: %w", ErrNotLeader, err)
 		}

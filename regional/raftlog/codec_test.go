@@ -1,4 +1,4 @@
-package regional
+package raftlog
 
 import (
 	"encoding/binary"
@@ -87,7 +87,7 @@ func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
 
 // TestReadsTheFormatBefore: version 1 wrote fields by name.
 func TestReadsTheFormatBefore(t *testing.T) {
-	old := newDialect()
+	old := newMsgpackHandle()
 	old.StructToArray = false
 	cmd := sample("n1")
 	var raw []byte

@@ -1,4 +1,4 @@
-package regional
+package raftlog
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // TestAt: the state of one index, neither of an earlier nor of a later one.
 func TestAt(t *testing.T) {
-	f := newFSM()
+	f := NewFSM()
 	entry := encoded(t, state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n1", Name: "n1", Status: state.NodeReady}}})
 	apply := func(index uint64) { f.Apply(&raft.Log{Index: index, Data: entry}) }
 	apply(5)
@@ -22,7 +22,7 @@ func TestAt(t *testing.T) {
 	if v, err := f.At(ctx, 5); err != nil || v.Index() != 5 {
 		t.Errorf("the present one: %v, %v", v, err)
 	}
-	if _, err := f.At(ctx, 4); !errors.Is(err, errPast) {
+	if _, err := f.At(ctx, 4); !errors.Is(err, ErrPast) {
 		t.Errorf("an earlier one: %v", err)
 	}
 	type answer struct {
@@ -32,12 +32,12 @@ func TestAt(t *testing.T) {
 	ask := func(index uint64) chan answer {
 		c := make(chan answer, 1)
 		f.mu.Lock()
-		before := len(f.awaited)
+		before := len(f.waiters)
 		f.mu.Unlock()
 		go func() { v, err := f.At(ctx, index); c <- answer{v, err} }()
 		for waiting := 0; waiting == before; {
 			f.mu.Lock()
-			waiting = len(f.awaited)
+			waiting = len(f.waiters)
 			f.mu.Unlock()
 		}
 		return c
@@ -49,12 +49,12 @@ func TestAt(t *testing.T) {
 	if a := <-hit; a.err != nil || a.v.Index() != 7 {
 		t.Errorf("one that came: %v", a)
 	}
-	if a := <-missed; !errors.Is(a.err, errPast) {
+	if a := <-missed; !errors.Is(a.err, ErrPast) {
 		t.Errorf("one that is passed over: %v", a)
 	}
 	gone, stop := context.WithCancel(ctx)
 	stop()
-	if _, err := f.At(gone, 99); !errors.Is(err, context.Canceled) || len(f.awaited) != 0 {
-		t.Errorf("who gave up: %v, %d wait", err, len(f.awaited))
+	if _, err := f.At(gone, 99); !errors.Is(err, context.Canceled) || len(f.waiters) != 0 {
+		t.Errorf("who gave up: %v, %d wait", err, len(f.waiters))
 	}
 }

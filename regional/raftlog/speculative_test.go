@@ -1,4 +1,4 @@
-package regional
+package raftlog
 
 import (
 	"math/rand"
@@ -14,9 +14,9 @@ import (
 func TestForeseenEqualsRead(t *testing.T) {
 	for seed := range int64(60) {
 		r := rand.New(rand.NewSource(seed))
-		lead, follow := newFSM(), newFSM()
+		lead, follow := NewFSM(), NewFSM()
 		index := uint64(0)
-		a := lead.begin(0)
+		a := lead.speculate(0)
 		type e struct{ data []byte }
 		var fly []e
 		apply := func(data []byte) bool {
@@ -27,7 +27,7 @@ func TestForeseenEqualsRead(t *testing.T) {
 			if lead.View().Hash() != follow.View().Hash() || lead.View().Index() != follow.View().Index() {
 				t.Fatalf("seed %d index %d differ", seed, index)
 			}
-			return x.(applied).foreseen
+			return x.(Applied).Predicted
 		}
 		cmd := func() state.Command {
 			id := string(rune('a' + r.Intn(5)))
@@ -88,7 +88,7 @@ func TestForeseenEqualsRead(t *testing.T) {
 					if r.Intn(2) == 0 {
 						apply(encoded(t, cmd()))
 					} // of another leader
-					a, astray = lead.begin(index), false
+					a, astray = lead.speculate(index), false
 				}
 			default:
 				if astray {
@@ -96,7 +96,7 @@ func TestForeseenEqualsRead(t *testing.T) {
 						apply(x.data)
 					}
 					fly = nil
-					a, astray = lead.begin(index), false
+					a, astray = lead.speculate(index), false
 				}
 				var all []state.Command
 				for range 1 + r.Intn(2) {
@@ -109,7 +109,7 @@ func TestForeseenEqualsRead(t *testing.T) {
 					a.view()
 				}
 				data := encoded(t, all...)
-				a.seal(data)
+				a.closeEntry(data)
 				fly = append(fly, e{data})
 			}
 		}

@@ -1,10 +1,11 @@
-package regional
+package raftlog
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
@@ -29,18 +30,18 @@ func (n *nowhere) Write(b []byte) (int, error) {
 // jobs are placed one by one. snapshot-µs is how long the log waits for it; the
 // longest placement beside it and without it tell what the writing costs.
 func BenchmarkSnapshot(b *testing.B) {
-	f, index := newFSM(), uint64(0)
+	f, index := NewFSM(), uint64(0)
 	planner := sched.NewPlanner()
 	apply := func(cmds ...state.Command) {
 		for i := range cmds {
 			cmds[i].NowUnixNano = int64(time.Hour)
 		}
 		index++
-		r, ok := f.Apply(&raft.Log{Index: index, Data: encoded(b, cmds...)}).(applied)
+		r, ok := f.Apply(&raft.Log{Index: index, Data: encoded(b, cmds...)}).(Applied)
 		if !ok {
 			b.Fatal("the entry was not applied")
 		}
-		for _, one := range r.results {
+		for _, one := range r.Results {
 			if one.Err != nil {
 				b.Fatal(one.Err)
 			}
@@ -58,7 +59,7 @@ func BenchmarkSnapshot(b *testing.B) {
 		for more := true; more; {
 			plan := planner.Make(sched.Input{View: f.View(), NowUnixNano: int64(time.Hour)})
 			more = plan.More
-			for _, c := range plan.Commands(newID, perCommand) {
+			for _, c := range plan.Commands(uuid.NewString, 512) {
 				apply(state.Command{ApplyPlan: &c})
 			}
 		}

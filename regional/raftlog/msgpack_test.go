@@ -1,4 +1,4 @@
-package regional
+package raftlog
 
 import (
 	"bytes"
@@ -25,14 +25,14 @@ func TestMsgpack(t *testing.T) {
 				c.Batch = nil // never written
 			}
 			var want []byte
-			if err := codec.NewEncoderBytes(&want, dialect).Encode(v.Interface()); err != nil {
+			if err := codec.NewEncoderBytes(&want, msgpackHandle).Encode(v.Interface()); err != nil {
 				t.Fatal(err)
 			}
 			if got := appendMsgpack(nil, v.Elem()); !bytes.Equal(got, want) {
 				t.Fatalf("%.2000s\nis written otherwise", fmt.Sprintf("%+v", v.Elem()))
 			}
 			back := reflect.New(of)
-			if err := codec.NewDecoderBytes(want, dialect).Decode(back.Interface()); err != nil {
+			if err := codec.NewDecoderBytes(want, msgpackHandle).Decode(back.Interface()); err != nil {
 				t.Fatal(err)
 			}
 			if again := appendMsgpack(nil, back.Elem()); !bytes.Equal(again, want) {

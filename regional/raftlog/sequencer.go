@@ -1,4 +1,4 @@
-package regional
+package raftlog
 
 import (
 	"context"
@@ -29,20 +29,22 @@ const (
 	// queueLimit bounds the commands that wait to be proposed: each of ten
 	// thousand agents may have one on its way, and waits in turn beyond that.
 	queueLimit = 16_384
+	// queueRetry is the pause before a full queue is tried again.
+	queueRetry = 10 * time.Millisecond
 	// queueBytes bounds them too.
 	queueBytes = 64 << 20
 	// gatherBehind is how many entries are on their way at most when a new one
 	// is begun: one is written while the next is gathered, and the cost of an
 	// entry is shared by more commands the more there are.
 	gatherBehind = 1
-	// inFlight bounds the entries proposed and not yet committed.
-	inFlight = 16
+	// maxInFlight bounds the entries proposed and not yet committed.
+	maxInFlight = 16
 	// maxBatch bounds the commands of one entry.
 	maxBatch = 1024
 )
 
-// proposal is one command on its way.
-type proposal struct {
+// Proposal is one command on its way.
+type Proposal struct {
 	cmd  state.Command
 	size int64
 	done chan outcome // buffered: the sequencer never waits for its caller
@@ -56,8 +58,8 @@ type outcome struct {
 	err    error
 }
 
-// wait answers what became of the command. After ctx it is unknown.
-func (p *proposal) wait(ctx context.Context) (state.Result, error) {
+// Wait answers what became of the command. After ctx it is unknown.
+func (p *Proposal) Wait(ctx context.Context) (state.Result, error) {
 	o := outcome{err: ErrNotLeader}
 	select {
 	case o = <-p.done:
@@ -75,90 +77,117 @@ func (p *proposal) wait(ctx context.Context) (state.Result, error) {
 	return o.result, o.err
 }
 
-// sequencer is the one goroutine of a leadership that proposes commands. Small
+// Sequencer is the one goroutine of a leadership that proposes commands. Small
 // ones that wait together share a log entry, with what the scheduler decides
 // about them, and entries follow one another without waiting for their commit.
-type sequencer struct {
-	log raftLog
-	fsm *fsm
+type Sequencer struct {
+	log Log
+	fsm *FSM
 	// decide says what is to be done about a state.
-	decide func(*state.View) decision
+	decide func(*state.View) Decision
 	// committed is told the results of each entry, in order, before those who
 	// wait for them.
 	committed func([]state.Result)
-	queue     chan *proposal
+	queue     chan *Proposal
 	bytes     atomic.Int64  // of the commands in the queue
 	wake      chan struct{} // room for one
 	ended     chan struct{}
 
 	// astray: an entry did not come where it was foreseen. flying counts those
 	// not settled; landed, with room for one, tells that one was.
-	astray atomic.Bool
-	flying atomic.Int32
-	landed chan struct{}
+	mispredicted atomic.Bool
+	inFlight     atomic.Int32
+	entryDone    chan struct{}
 
 	// The following are the proposing goroutine's.
-	writer entryWriter
-	ahead  *ahead
-	next   *proposal // that did not fit into the entry before
-	todo   todo
+	writer  entryWriter
+	spec    *speculativeState
+	next    *Proposal // that did not fit into the entry before
+	pending pendingPlan
 	// due: something is to be decided, but not before then; zero = nothing is.
 	due time.Time
 	// rest: nothing is decided before then.
-	rest time.Time
+	notBefore time.Time
 }
 
-// raftLog is the log as a sequencer needs it.
-type raftLog interface {
+// Log is the log as a sequencer needs it.
+type Log interface {
 	Apply(data []byte, timeout time.Duration) raft.ApplyFuture
 	LastIndex() uint64
 }
 
-// decision is what a scheduler makes of a state.
-type decision struct {
-	// commands to propose next, each within an entry.
-	commands []state.Command
+// Decision is what a scheduler makes of a state.
+type Decision struct {
+	// Commands to propose next, each within an entry.
+	Commands []state.Command
 	// again: ask again then, though nothing changes; 0 = only after a change.
-	again time.Duration
+	RecheckAfter time.Duration
 	// rest: do not ask again before so long has passed.
-	rest time.Duration
+	Rest time.Duration
 	// retry: ask again after so long if the commands change nothing.
-	retry time.Duration
-	// settled is called when all that the state holds, and the commands, are
+	RetryAfter time.Duration
+	// OnCommitted is called when all that the state holds, and the commands, are
 	// committed.
-	settled func()
+	OnCommitted func()
 }
 
-func newSequencer(log raftLog, f *fsm, decide func(*state.View) decision, committed func([]state.Result)) *sequencer {
-	return &sequencer{
+func NewSequencer(log Log, f *FSM, decide func(*state.View) Decision, committed func([]state.Result)) *Sequencer {
+	return &Sequencer{
 		log: log, fsm: f, decide: decide, committed: committed,
-		queue: make(chan *proposal, queueLimit), wake: make(chan struct{}, 1),
-		ended: make(chan struct{}), landed: make(chan struct{}, 1),
+		queue: make(chan *Proposal, queueLimit), wake: make(chan struct{}, 1),
+		ended: make(chan struct{}), entryDone: make(chan struct{}, 1),
 	}
 }
 
-// poke makes the sequencer decide although nothing was proposed.
-func (q *sequencer) poke() {
+// Wake makes the sequencer decide although nothing was proposed.
+func (q *Sequencer) Wake() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
-// do commits a command and answers with its result. Error: that of the result,
+// Commit commits a command and answers with its result. Error: that of the result,
 // or one of the sequencer's.
-func (q *sequencer) do(ctx context.Context, cmd state.Command) (state.Result, error) {
-	p, err := q.start(cmd)
+func (q *Sequencer) Commit(ctx context.Context, cmd state.Command) (state.Result, error) {
+	p, err := q.Propose(cmd)
 	if err != nil {
 		return state.Result{}, err
 	}
-	return p.wait(ctx)
+	return p.Wait(ctx)
 }
 
-// start queues a command. Errors: ErrQueueFull, ErrNotLeader.
-func (q *sequencer) start(cmd state.Command) (*proposal, error) {
+// CommitQueued is Commit, but waits while the queue is full.
+func (q *Sequencer) CommitQueued(ctx context.Context, cmd state.Command) (state.Result, error) {
+	p, err := q.ProposeQueued(ctx, cmd)
+	if err != nil {
+		return state.Result{}, err
+	}
+	return p.Wait(ctx)
+}
+
+// ProposeQueued is Propose, but waits while the queue is full. When ctx ends
+// its error is ErrQueueFull.
+func (q *Sequencer) ProposeQueued(ctx context.Context, cmd state.Command) (*Proposal, error) {
+	for {
+		p, err := q.Propose(cmd)
+		if !errors.Is(err, ErrQueueFull) {
+			return p, err
+		}
+		retry := time.NewTimer(queueRetry)
+		select {
+		case <-ctx.Done():
+			retry.Stop()
+			return nil, err
+		case <-retry.C:
+		}
+	}
+}
+
+// Propose queues a command. Errors: ErrQueueFull, ErrNotLeader.
+func (q *Sequencer) Propose(cmd state.Command) (*Proposal, error) {
 	cmd.NowUnixNano = time.Now().UnixNano()
-	p := &proposal{cmd: cmd, size: weight(&cmd), done: make(chan outcome, 1), ended: q.ended}
+	p := &Proposal{cmd: cmd, size: commandBytes(&cmd), done: make(chan outcome, 1), ended: q.ended}
 	select {
 	case <-q.ended:
 		return nil, ErrNotLeader
@@ -177,8 +206,8 @@ func (q *sequencer) start(cmd state.Command) (*proposal, error) {
 	}
 }
 
-// weight is about how many bytes of memory a command keeps while it waits.
-func weight(cmd *state.Command) int64 {
+// commandBytes is about how many bytes of memory a command keeps while it waits.
+func commandBytes(cmd *state.Command) int64 {
 	const least, item = 512, 128
 	n := least
 	switch {
@@ -206,10 +235,10 @@ func weight(cmd *state.Command) int64 {
 	return int64(n)
 }
 
-// run proposes until ctx ends or leadership is lost, which is its error. All
+// Run proposes until ctx ends or leadership is lost, which is its error. All
 // that was proposed is answered then.
-func (q *sequencer) run(ctx context.Context) error {
-	flying := make(chan entry, inFlight)
+func (q *Sequencer) Run(ctx context.Context) error {
+	flying := make(chan entry, maxInFlight)
 	ctx, lost := context.WithCancel(ctx)
 	defer lost()
 	var grp errgroup.Group
@@ -221,15 +250,15 @@ func (q *sequencer) run(ctx context.Context) error {
 		var first error
 		for e := range flying { // to the end, so that everybody is answered
 			if first != nil {
-				e.settled = nil // it was decided about a state that never came
+				e.onCommitted = nil // it was decided about a state that never came
 			}
-			if err := q.settle(e); err != nil && first == nil {
+			if err := q.finish(e); err != nil && first == nil {
 				first = err
 				lost()
 			}
-			q.flying.Add(-1)
+			q.inFlight.Add(-1)
 			select {
-			case q.landed <- struct{}{}:
+			case q.entryDone <- struct{}{}:
 			default:
 			}
 		}
@@ -241,7 +270,7 @@ func (q *sequencer) run(ctx context.Context) error {
 }
 
 // propose gathers what waits into entries, until ctx ends.
-func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
+func (q *Sequencer) propose(ctx context.Context, flying chan<- entry) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -252,12 +281,12 @@ func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case q.next == nil && len(q.todo.commands) == 0:
+		case q.next == nil && len(q.pending.commands) == 0:
 			select {
 			case <-ctx.Done():
 				return nil
 			case q.next = <-q.queue:
-				q.left()
+				q.dequeued()
 			case <-q.wake:
 				q.decideAt(time.Now())
 			case <-timer.C:
@@ -265,61 +294,61 @@ func (q *sequencer) propose(ctx context.Context, flying chan<- entry) error {
 		}
 		timer.Stop()
 		// Behind an entry that waits for the disks others gather.
-		if !q.fewFlying(ctx, gatherBehind) || !q.ready(ctx) {
+		if !q.waitInFlight(ctx, gatherBehind) || !q.ensureSpeculative(ctx) {
 			return nil
 		}
 		q.gather(&e)
-		q.proceed(&e, flying)
+		q.fill(&e, flying)
 	}
 }
 
-// left notes that next has left the queue.
-func (q *sequencer) left() { q.bytes.Add(-q.next.size) }
+// dequeued notes that next has left the queue.
+func (q *Sequencer) dequeued() { q.bytes.Add(-q.next.size) }
 
 // decideAt notes when something is to be decided.
-func (q *sequencer) decideAt(t time.Time) {
-	if t.Before(q.rest) {
-		t = q.rest
+func (q *Sequencer) decideAt(t time.Time) {
+	if t.Before(q.notBefore) {
+		t = q.notBefore
 	}
 	if q.due.IsZero() || t.Before(q.due) {
 		q.due = t
 	}
 }
 
-// ready makes sure that there is a state ahead; false when ctx ended.
-func (q *sequencer) ready(ctx context.Context) bool {
-	if q.ahead != nil && !q.astray.Load() {
+// ensureSpeculative makes sure that there is a state ahead; false when ctx ended.
+func (q *Sequencer) ensureSpeculative(ctx context.Context) bool {
+	if q.spec != nil && !q.mispredicted.Load() {
 		return true
 	}
-	if !q.fewFlying(ctx, 0) {
+	if !q.waitInFlight(ctx, 0) {
 		return false
 	}
-	q.astray.Store(false)
-	q.ahead = q.fsm.begin(q.log.LastIndex())
-	q.anew()
+	q.mispredicted.Store(false)
+	q.spec = q.fsm.speculate(q.log.LastIndex())
+	q.dropPending()
 	return true
 }
 
-// fewFlying waits until at most n entries are on their way; false when ctx
+// waitInFlight waits until at most n entries are on their way; false when ctx
 // ended.
-func (q *sequencer) fewFlying(ctx context.Context, n int32) bool {
-	for q.flying.Load() > n {
+func (q *Sequencer) waitInFlight(ctx context.Context, n int32) bool {
+	for q.inFlight.Load() > n {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-q.landed:
+		case <-q.entryDone:
 		}
 	}
 	return true
 }
 
 // gather takes what waits into an entry.
-func (q *sequencer) gather(e *entry) {
+func (q *Sequencer) gather(e *entry) {
 	for len(e.proposals) < maxBatch {
 		if q.next == nil {
 			select {
 			case q.next = <-q.queue:
-				q.left()
+				q.dequeued()
 			default:
 				return
 			}
@@ -332,67 +361,67 @@ func (q *sequencer) gather(e *entry) {
 	}
 }
 
-// proceed proposes an entry, and what follows from it.
-func (q *sequencer) proceed(e *entry, flying chan<- entry) {
+// fill proposes an entry, and what follows from it.
+func (q *Sequencer) fill(e *entry, flying chan<- entry) {
 	cmds := make([]state.Command, len(e.proposals))
 	for i, p := range e.proposals {
 		cmds[i] = p.cmd
 	}
-	for i, r := range q.ahead.apply(cmds) {
+	for i, r := range q.spec.apply(cmds) {
 		if !r.Changed {
 			continue
 		}
 		q.decideAt(time.Now())
-		if len(q.todo.commands) > 0 && q.voids(&cmds[i]) {
-			q.anew()
+		if len(q.pending.commands) > 0 && q.invalidatesPending(&cmds[i]) {
+			q.dropPending()
 		}
 	}
-	if now := time.Now(); len(q.todo.commands) == 0 && !q.due.IsZero() && !q.due.After(now) {
+	if now := time.Now(); len(q.pending.commands) == 0 && !q.due.IsZero() && !q.due.After(now) {
 		q.due = time.Time{}
-		d := q.decide(q.ahead.view())
-		q.rest = time.Now().Add(d.rest)
-		if d.again > 0 {
-			q.decideAt(now.Add(d.again))
+		d := q.decide(q.spec.view())
+		q.notBefore = time.Now().Add(d.Rest)
+		if d.RecheckAfter > 0 {
+			q.decideAt(now.Add(d.RecheckAfter))
 		}
-		q.todo = todo{commands: d.commands, retry: d.retry}
-		if len(d.commands) == 0 {
-			e.settled = d.settled
+		q.pending = pendingPlan{commands: d.Commands, retry: d.RetryAfter}
+		if len(d.Commands) == 0 {
+			e.onCommitted = d.OnCommitted
 		} else {
-			q.todo.settled = d.settled
+			q.pending.onCommitted = d.OnCommitted
 		}
 	}
-	q.carryOut(e, flying)
-	q.send(e, flying)
+	q.applyPending(e, flying)
+	q.submit(e, flying)
 }
 
-// send proposes an entry, or passes one on in which there is nothing.
-func (q *sequencer) send(e *entry, flying chan<- entry) {
-	if data := q.writer.take(); data != nil {
-		q.ahead.seal(data)
+// submit proposes an entry, or passes one on in which there is nothing.
+func (q *Sequencer) submit(e *entry, flying chan<- entry) {
+	if data := q.writer.finish(); data != nil {
+		q.spec.closeEntry(data)
 		e.future = q.log.Apply(data, 0)
-	} else if e.settled == nil {
+	} else if e.onCommitted == nil {
 		return
 	}
-	q.flying.Add(1)
+	q.inFlight.Add(1)
 	flying <- *e // who settles reads to the end
 }
 
-// settle waits for an entry and answers those who wait for it. Its error is
+// finish waits for an entry and answers those who wait for it. Its error is
 // that leadership, or the server, is at its end.
-func (q *sequencer) settle(e entry) error {
+func (q *Sequencer) finish(e entry) error {
 	err := e.wait()
 	if err == nil {
 		if e.future != nil {
-			q.committed(e.outcome.results)
-			if !e.outcome.foreseen {
-				q.astray.Store(true)
+			q.committed(e.applied.Results)
+			if !e.applied.Predicted {
+				q.mispredicted.Store(true)
 			}
 		}
-		if e.settled != nil && !q.astray.Load() {
-			e.settled()
+		if e.onCommitted != nil && !q.mispredicted.Load() {
+			e.onCommitted()
 		}
 		for i, p := range e.proposals {
-			p.done <- outcome{result: e.outcome.results[i]}
+			p.done <- outcome{result: e.applied.Results[i]}
 		}
 		return nil
 	}
@@ -405,10 +434,10 @@ func (q *sequencer) settle(e entry) error {
 // entry is a log entry, in the making or on its way.
 type entry struct {
 	// proposals are those whose commands are in it; what was decided follows them.
-	proposals []*proposal
-	settled   func()
-	future    raft.ApplyFuture // nil when there is nothing in it
-	outcome   applied
+	proposals   []*Proposal
+	onCommitted func()
+	future      raft.ApplyFuture // nil when there is nothing in it
+	applied     Applied
 }
 
 // wait blocks until it is committed.
@@ -419,8 +448,8 @@ func (e *entry) wait() error {
 	err := e.future.Error()
 	if err == nil {
 		switch r := e.future.Response().(type) {
-		case applied:
-			e.outcome = r
+		case Applied:
+			e.applied = r
 			return nil
 		case error:
 			err = r

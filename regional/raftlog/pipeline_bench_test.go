@@ -1,10 +1,11 @@
-package regional
+package raftlog
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -29,15 +30,15 @@ func BenchmarkPipeline(b *testing.B) {
 	for _, nodes := range []int{100, 5000} {
 		for _, batch := range []int{1, 64, 512} {
 			b.Run(fmt.Sprintf("nodes=%d/batch=%d", nodes, batch), func(b *testing.B) {
-				f := newFSM()
+				f := NewFSM()
 				index := uint64(0)
 				apply := func(entry []byte) []state.Result {
 					index++
-					r, ok := f.Apply(&raft.Log{Index: index, Data: entry}).(applied)
+					r, ok := f.Apply(&raft.Log{Index: index, Data: entry}).(Applied)
 					if !ok {
 						b.Fatal("apply")
 					}
-					return r.results
+					return r.Results
 				}
 				for i := range nodes {
 					apply(encoded(b, state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{
@@ -79,7 +80,7 @@ func BenchmarkPipeline(b *testing.B) {
 					}
 					t4 := time.Now()
 					cmds = cmds[:0]
-					for _, c := range plan.Commands(newID, perCommand) {
+					for _, c := range plan.Commands(uuid.NewString, 512) {
 						cmds = append(cmds, state.Command{ApplyPlan: &c})
 					}
 					e = encoded(b, cmds...)

@@ -1,4 +1,4 @@
-package regional
+package raftlog
 
 import (
 	"errors"
@@ -11,32 +11,33 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// fsm is the committed state as Raft sees it. It applies, it does not judge.
-type fsm struct {
+// FSM is the committed state as Raft sees it. It applies, it does not judge.
+type FSM struct {
 	mu      sync.Mutex
 	view    *state.View
 	changed chan struct{} // closed and replaced at every change
-	// foreseen are the outcomes of entries on their way, in the order of the log.
-	foreseen []foreseen
-	// awaited are those who want the state of one index, see At.
-	awaited []awaited
+	// prediction are the outcomes of entries on their way, in the order of the log.
+	predictions []prediction
+	// indexWaiter are those who want the state of one index, see At.
+	waiters []indexWaiter
 	failed  error
 	broken  chan struct{} // closed when failed is set
+	hashing sync.Mutex    // held while a digest is computed
 }
 
-func newFSM() *fsm {
-	return &fsm{view: state.New().Snapshot(), changed: make(chan struct{}), broken: make(chan struct{})}
+func NewFSM() *FSM {
+	return &FSM{view: state.New().Snapshot(), changed: make(chan struct{}), broken: make(chan struct{})}
 }
 
 // View is the committed state.
-func (f *fsm) View() *state.View {
+func (f *FSM) View() *state.View {
 	v, _ := f.Watch()
 	return v
 }
 
 // Watch is the committed state and a channel that is closed when it is no
 // longer the newest.
-func (f *fsm) Watch() (*state.View, <-chan struct{}) {
+func (f *FSM) Watch() (*state.View, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.view, f.changed
@@ -44,50 +45,50 @@ func (f *fsm) Watch() (*state.View, <-chan struct{}) {
 
 // Broken is closed when the log holds what this build cannot read: the server
 // must end rather than go on with another state than its peers.
-func (f *fsm) Broken() <-chan struct{} { return f.broken }
+func (f *FSM) Broken() <-chan struct{} { return f.broken }
 
 // Err is why.
-func (f *fsm) Err() error {
+func (f *FSM) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.failed
 }
 
 // publish makes a view the committed one. mu is held.
-func (f *fsm) publish(view *state.View) {
+func (f *FSM) publish(view *state.View) {
 	f.view = view
-	f.serve(view)
+	f.notifyWaiters(view)
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// foresee notes the outcome of an entry that is about to be proposed.
-func (f *fsm) foresee(x foreseen) {
+// predict notes the outcome of an entry that is about to be proposed.
+func (f *FSM) predict(x prediction) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.foreseen = append(f.foreseen, x)
+	f.predictions = append(f.predictions, x)
 }
 
-// fulfil takes over the outcome that was foreseen for an entry, if it is this
+// adoptPrediction takes over the outcome that was foreseen for an entry, if it is this
 // one, after the state that it was foreseen from.
-func (f *fsm) fulfil(l *raft.Log) ([]state.Result, bool) {
+func (f *FSM) adoptPrediction(l *raft.Log) ([]state.Result, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.foreseen) == 0 {
+	if len(f.predictions) == 0 {
 		return nil, false
 	}
-	x := f.foreseen[0]
-	if len(l.Data) == 0 || x.data != &l.Data[0] || x.index != l.Index || x.from != f.view {
-		f.foreseen = nil // nor will those that follow from it be
+	x := f.predictions[0]
+	if len(l.Data) == 0 || x.data != &l.Data[0] || x.index != l.Index || x.before != f.view {
+		f.predictions = nil // nor will those that follow from it be
 		return nil, false
 	}
-	f.foreseen[0] = foreseen{} // its views may go
-	f.foreseen = f.foreseen[1:]
-	f.publish(x.to)
+	f.predictions[0] = prediction{} // its views may go
+	f.predictions = f.predictions[1:]
+	f.publish(x.after)
 	return x.results, true
 }
 
-func (f *fsm) fail(err error) error {
+func (f *FSM) fail(err error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failed == nil {
@@ -99,12 +100,12 @@ func (f *fsm) fail(err error) error {
 
 // Apply answers with an applied, one result a command, or with an error after
 // which nothing is applied any more. Called by Raft's one goroutine.
-func (f *fsm) Apply(l *raft.Log) any {
+func (f *FSM) Apply(l *raft.Log) any {
 	if err := f.Err(); err != nil {
 		return err
 	}
-	if results, ok := f.fulfil(l); ok {
-		return applied{results, true}
+	if results, ok := f.adoptPrediction(l); ok {
+		return Applied{results, true}
 	}
 	cmds, err := decodeEntry(l.Data)
 	if err != nil {
@@ -120,11 +121,11 @@ func (f *fsm) Apply(l *raft.Log) any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.publish(st.Snapshot())
-	return applied{results: results}
+	return Applied{Results: results}
 }
 
 // Snapshot costs nothing: a view never changes.
-func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
+func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 }
 
 // Restore replaces the state.
-func (f *fsm) Restore(r io.ReadCloser) error {
+func (f *FSM) Restore(r io.ReadCloser) error {
 	defer r.Close()
 	st, err := readSnapshot(r)
 	if err != nil {
@@ -140,7 +141,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.foreseen = nil
+	f.predictions = nil
 	f.publish(st.Snapshot())
 	return nil
 }

@@ -1,4 +1,4 @@
-package regional
+package raftlog
 
 import (
 	"bufio"
@@ -20,21 +20,21 @@ import (
 // by name, 2 has them by place. A reader knows this one and the one before it, if there was one.
 const formatVersion = 2
 
-// maxEntry is how much a log entry may hold; a single command may be larger.
-const maxEntry = 256 << 10
+// MaxEntryBytes is how much a log entry may hold; a single command may be larger.
+const MaxEntryBytes = 256 << 10
 
-// errFormat says that a log entry or snapshot was written by a version of the
+// ErrFormat says that a log entry or snapshot was written by a version of the
 // program that this one cannot read.
-var errFormat = errors.New("unknown format")
+var ErrFormat = errors.New("unknown format")
 
-// dialect is the msgpack that is spoken: a struct is the list of its fields, so
+// msgpackHandle is the msgpack that is spoken: a struct is the list of its fields, so
 // that a version may add some at the end (testdata/log_format.txt), and maps are
 // in order, so that equal values have equal bytes. Field names would be two
 // thirds of the log. It keeps what it learns about types, so everybody shares
 // this one.
-var dialect = newDialect()
+var msgpackHandle = newMsgpackHandle()
 
-func newDialect() *codec.MsgpackHandle {
+func newMsgpackHandle() *codec.MsgpackHandle {
 	h := &codec.MsgpackHandle{WriteExt: true}
 	h.Canonical, h.StructToArray = true, true
 	return h
@@ -53,7 +53,7 @@ func (w *entryWriter) add(cmd *state.Command) bool {
 	w.command = appendMsgpack(w.command[:0], reflect.ValueOf(cmd))
 	if len(w.entry) == 0 {
 		w.entry = append(w.entry, formatVersion)
-	} else if len(w.entry)+len(w.command) > maxEntry {
+	} else if len(w.entry)+len(w.command) > MaxEntryBytes {
 		return false
 	}
 	w.entry = binary.AppendUvarint(w.entry, uint64(len(w.command)))
@@ -61,14 +61,14 @@ func (w *entryWriter) add(cmd *state.Command) bool {
 	return true
 }
 
-// take is the entry, nil when nothing is in it; the next one begins.
-func (w *entryWriter) take() []byte {
+// finish is the entry, nil when nothing is in it; the next one begins.
+func (w *entryWriter) finish() []byte {
 	if len(w.entry) == 0 {
 		return nil
 	}
 	entry := slices.Clone(w.entry)
 	w.entry = w.entry[:0]
-	if cap(w.entry) > 2*maxEntry { // a single command was larger
+	if cap(w.entry) > 2*MaxEntryBytes { // a single command was larger
 		w.entry, w.command = nil, nil
 	}
 	return entry
@@ -79,20 +79,20 @@ func readable(version byte) bool { return version == formatVersion || version ==
 // decodeEntry is the inverse of an entryWriter.
 func decodeEntry(entry []byte) ([]state.Command, error) {
 	if len(entry) == 0 {
-		return nil, fmt.Errorf("%w: empty log entry", errFormat)
+		return nil, fmt.Errorf("%w: empty log entry", ErrFormat)
 	}
 	if !readable(entry[0]) {
-		return nil, fmt.Errorf("%w: log entry of version %d, this build reads %d: run the build that wrote it", errFormat, entry[0], formatVersion)
+		return nil, fmt.Errorf("%w: log entry of version %d, this build reads %d: run the build that wrote it", ErrFormat, entry[0], formatVersion)
 	}
 	var out []state.Command
 	for rest := entry[1:]; len(rest) > 0; {
 		n, used := binary.Uvarint(rest)
 		if used <= 0 || n > uint64(len(rest)-used) {
-			return nil, fmt.Errorf("%w: log entry is cut short", errFormat)
+			return nil, fmt.Errorf("%w: log entry is cut short", ErrFormat)
 		}
 		var cmd state.Command
-		if err := codec.NewDecoderBytes(rest[used:used+int(n)], dialect).Decode(&cmd); err != nil {
-			return nil, fmt.Errorf("%w: log entry: %w", errFormat, err)
+		if err := codec.NewDecoderBytes(rest[used:used+int(n)], msgpackHandle).Decode(&cmd); err != nil {
+			return nil, fmt.Errorf("%w: log entry: %w", ErrFormat, err)
 		}
 		out = append(out, cmd)
 		rest = rest[used+int(n):]
@@ -100,9 +100,9 @@ func decodeEntry(entry []byte) ([]state.Command, error) {
 	return out, nil
 }
 
-// snapshotTurn is after how many records, of some µs each, the writer lets
+// recordsPerYield is after how many records, of some µs each, the writer lets
 // others go first: decisions must not wait for the end of its time slice.
-const snapshotTurn = 32
+const recordsPerYield = 32
 
 // writeSnapshot writes the version, then every record.
 func writeSnapshot(w io.Writer, view *state.View) error {
@@ -117,7 +117,7 @@ func writeSnapshot(w io.Writer, view *state.View) error {
 		if _, err := buf.Write(record); err != nil {
 			return err
 		}
-		if n++; n%snapshotTurn == 0 {
+		if n++; n%recordsPerYield == 0 {
 			runtime.Gosched()
 		}
 	}
@@ -132,14 +132,14 @@ func readSnapshot(r io.Reader) (*state.State, error) {
 		return nil, fmt.Errorf("read a snapshot: %w", err)
 	}
 	if !readable(version) {
-		return nil, fmt.Errorf("%w: snapshot of version %d, this build reads %d: run the build that wrote it", errFormat, version, formatVersion)
+		return nil, fmt.Errorf("%w: snapshot of version %d, this build reads %d: run the build that wrote it", ErrFormat, version, formatVersion)
 	}
 	return state.Restore(records(in))
 }
 
 func records(in *bufio.Reader) iter.Seq2[state.Record, error] {
 	return func(yield func(state.Record, error) bool) {
-		dec := codec.NewDecoder(in, dialect)
+		dec := codec.NewDecoder(in, msgpackHandle)
 		for {
 			if _, err := in.Peek(1); errors.Is(err, io.EOF) {
 				return

@@ -1,0 +1,96 @@
+package raftlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+const (
+	// maxIndexWaiters bounds the callers that wait for the state at an index.
+	maxIndexWaiters = 4
+	// digestWait is how long a server waits until an index is applied.
+	digestWait = 2 * time.Second
+)
+
+var (
+	// ErrPast says that the state at that index is gone: a later one has replaced it.
+	ErrPast = errors.New("past")
+	// ErrBusy says that other comparisons of states are under way: ask again.
+	ErrBusy = errors.New("busy")
+)
+
+// indexWaiter wants the state of one index.
+type indexWaiter struct {
+	index uint64
+	view  chan *state.View // of capacity one; closed when the index was passed over
+}
+
+// notifyWaiters hands a view to those who wait for it. mu is held.
+func (f *FSM) notifyWaiters(view *state.View) {
+	f.waiters = slices.DeleteFunc(f.waiters, func(a indexWaiter) bool {
+		if view.Index() < a.index {
+			return false
+		}
+		if view.Index() == a.index {
+			a.view <- view
+		}
+		close(a.view)
+		return true
+	})
+}
+
+// At is the state as it is once exactly that index is applied; ErrPast when a
+// later one is, an error of ctx when it did not come.
+func (f *FSM) At(ctx context.Context, index uint64) (*state.View, error) {
+	f.mu.Lock()
+	switch {
+	case f.view.Index() == index:
+		defer f.mu.Unlock()
+		return f.view, nil
+	case f.view.Index() > index:
+		defer f.mu.Unlock()
+		return nil, fmt.Errorf("index %d is %w, this server is at %d", index, ErrPast, f.view.Index())
+	case len(f.waiters) >= maxIndexWaiters:
+		defer f.mu.Unlock()
+		return nil, fmt.Errorf("%w: %d comparisons of states wait already", ErrBusy, maxIndexWaiters)
+	}
+	a := indexWaiter{index, make(chan *state.View, 1)}
+	f.waiters = append(f.waiters, a)
+	f.mu.Unlock()
+	select {
+	case v := <-a.view:
+		if v == nil {
+			return nil, fmt.Errorf("index %d is %w: no entry of the state has it", index, ErrPast)
+		}
+		return v, nil
+	case <-ctx.Done():
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.waiters = slices.DeleteFunc(f.waiters, func(x indexWaiter) bool { return x.view == a.view })
+		return nil, ctx.Err()
+	}
+}
+
+// Digest returns the hash of this server's state at an index. The walk reads a
+// view, so nothing waits for it; one walk runs at a time. Errors: ErrPast,
+// ErrBusy, or that of ctx; context.DeadlineExceeded when the index was not
+// applied within digestWait.
+func (f *FSM) Digest(ctx context.Context, index uint64) (*nusav1.StateDigest, error) {
+	ctx, cancel := context.WithTimeout(ctx, digestWait)
+	defer cancel()
+	view, err := f.At(ctx, index)
+	if err != nil {
+		return nil, err
+	}
+	if !f.hashing.TryLock() {
+		return nil, fmt.Errorf("%w: this server is at another comparison of states, ask again", ErrBusy)
+	}
+	defer f.hashing.Unlock()
+	return &nusav1.StateDigest{Index: index, Hash: view.Hash()}, nil
+}

@@ -1,0 +1,13 @@
+// Package raftlog is the replicated log of a region: commands go into it
+// through one sequencer, and a state machine applies them on every server.
+//
+//	sequencer.go    the goroutine of a leadership that proposes commands
+//	pending.go      a plan that is proposed one entry at a time
+//	speculative.go  the state with all entries in flight, and their predicted results
+//	fsm.go          the committed state, as Raft sees it
+//	at.go           the state at one index, and its digest
+//	compare.go      whether all servers hold the same state at one index
+//	verifier.go     proof, by a quorum, that this server still leads
+//	codec.go        log entries and snapshots
+//	msgpack.go      the encoder of commands and records
+package raftlog
