@@ -1,0 +1,134 @@
+//go:build integration
+
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
+	"github.com/nusa-scheduler/nusa/internal/freeport"
+)
+
+// TestShellBlocksOfPages runs every block marked "sh run" of README.md and docs/
+// against a `nusa dev`: page after page, README.md first, block after block.
+// bash ends at the first command that fails.
+func TestShellBlocksOfPages(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := startDev(t, filepath.Join(root, "bin", "nusa"))
+	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, file := range append([]string{filepath.Join(root, "README.md")}, files...) {
+		script := runnable(t, file)
+		if script == "" {
+			continue
+		}
+		ran++
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "bash", "-euxo", "pipefail", "-c", script)
+			cmd.Dir, cmd.Env = root, env
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+	if ran < 2 {
+		t.Errorf("%d pages with commands to run", ran)
+	}
+}
+
+// runnable returns the blocks of a page that are marked "sh run".
+func runnable(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	inside := false
+	for line := range strings.Lines(string(text)) {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			inside = strings.TrimSpace(line) == "```sh run"
+		case inside:
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// devNodes is the number of nodes of startDev: five regions with two agents each.
+const devNodes = 10
+
+// startDev starts `nusa dev` on free ports and returns the environment of its
+// clients.
+func startDev(t *testing.T, bin string) []string {
+	t.Helper()
+	port := freeport.Reserve(t, ports)
+	dir := t.TempDir()
+	leftover.Nothing(t, dir)
+	dev := exec.Command(bin, "dev", "--port", fmt.Sprint(port), "--agents", "2", "--docker-host", "off", "--incus", "off")
+	dev.Env = append(os.Environ(), "TMPDIR="+dir)
+	log, err := os.Create(filepath.Join(dir, "dev.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev.Stdout, dev.Stderr = log, log
+	if err := dev.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- dev.Wait() }()
+	t.Cleanup(func() {
+		defer log.Close()
+		_ = dev.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			_ = dev.Process.Kill()
+			<-ended
+			t.Error("nusa dev did not end within a minute")
+		}
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			t.Logf("log of nusa dev:\n%s", text)
+		}
+	})
+	env := append(os.Environ(), fmt.Sprintf("NUSA_ADDR=127.0.0.1:%d", port), "TMPDIR="+dir, "NO_COLOR=1",
+		"PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"))
+	f := &federation{t: t, port: port, dir: dir}
+	f.eventually("nusa dev is ready", func(ctx context.Context) error {
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("nusa dev ended: %v", err)
+		default:
+		}
+		cmd := exec.CommandContext(ctx, bin, "node", "list", "-o", "json")
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if n := strings.Count(string(out), "NODE_STATE_READY"); n < devNodes {
+			return fmt.Errorf("%d of %d nodes are ready", n, devNodes)
+		}
+		return nil
+	})
+	return env
+}
