@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology/origin"
@@ -252,7 +253,7 @@ func (d *decoder) unknown(e doc.Entry, path string, cols []column, md protorefle
 	for i, c := range cols {
 		names[i] = c.name
 	}
-	if near := nearest(e.Key, names); near != "" {
+	if near := suggest.Nearest(e.Key, names); near != "" {
 		d.fail(e.Line, e.Column, path, "unknown field, did you mean %q?", near)
 		return
 	}

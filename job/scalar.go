@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 	"github.com/nusa-scheduler/nusa/job/doc"
 )
 
@@ -68,7 +69,7 @@ func (d *decoder) enum(n *doc.Node, v *protoreflect.Value, ed protoreflect.EnumD
 		}
 	}
 	hint := ""
-	if near := nearest(n.Text, known); near != "" {
+	if near := suggest.Nearest(n.Text, known); near != "" {
 		hint = `, did you mean "` + near + `"?`
 	}
 	d.fail(n.Line, n.Column, path, "%q is not one of %s%s", clip(n.Text), text, hint)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -15,7 +16,7 @@ var drivers = []string{"docker", "incus", "process"}
 // not read like that of one that is there, or a slip of the pen in a job file
 // would wait for a driver that nobody has.
 func CheckPluginName(name string) error {
-	switch near := nearest(name, drivers); {
+	switch near := suggest.Nearest(name, drivers); {
 	case !ValidName(name):
 		return fmt.Errorf("%q is not a name of a driver: lower-case letters, digits and dashes", clip(name))
 	case slices.Contains(drivers, name):
@@ -54,7 +55,7 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()
 			// Another name is a plugin's, which its nodes know.
-			if !slices.Contains(drivers, t.GetDriver()) && nearest(t.GetDriver(), drivers) != "" {
+			if !slices.Contains(drivers, t.GetDriver()) && suggest.Nearest(t.GetDriver(), drivers) != "" {
 				c.refuse(c.join(at, "driver"), fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers)))
 				continue
 			}

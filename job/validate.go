@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
@@ -254,7 +255,7 @@ func (c *checker) colocate(spec *nusav1.JobSpec) {
 }
 
 func didYouMean(s string, known []string) string {
-	if near := nearest(s, known); near != "" {
+	if near := suggest.Nearest(s, known); near != "" {
 		return fmt.Sprintf(", did you mean %q?", near)
 	}
 	return ""

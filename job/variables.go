@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -77,17 +78,15 @@ func (c *checker) textReferences(p, s string, known []string) {
 	}
 }
 
+// maxVariableEdits is how far a variable's name may be from a known one: these
+// names are long and begin alike.
+const maxVariableEdits = 3
+
 func variableHint(name string, known []string) string {
 	if label, port := strings.CutPrefix(name, "NUSA_PORT_"); port {
 		return fmt.Sprintf(": the group has no port %q", clip(label))
 	}
-	best, least := "", 4
-	for _, k := range known {
-		if d := Distance(name, k); d < least {
-			best, least = k, d
-		}
-	}
-	if best != "" {
+	if best := suggest.Within(name, known, maxVariableEdits); best != "" {
 		return fmt.Sprintf(", did you mean %q?", best)
 	}
 	return ": " + strings.Join(known, ", ") + " are"

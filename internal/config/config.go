@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 	"github.com/nusa-scheduler/nusa/job/doc"
 )
 
@@ -146,7 +147,7 @@ func loadFile(flags *pflag.FlagSet, path string, given map[string]bool, fail fun
 		p := Problem{Source: path, Line: e.Line, Column: e.Column, Key: e.Key}
 		f := flags.Lookup(e.Key)
 		if f == nil || slices.Contains(notSettings, e.Key) {
-			p.Message = "unknown setting" + suggest(flags, e.Key)
+			p.Message = "unknown setting" + didYouMean(flags, e.Key)
 			fail(p)
 			continue
 		}
@@ -366,39 +367,16 @@ func yamlPairs(text string) string {
 	return "{" + strings.Join(fields, ", ") + "}"
 }
 
-// suggest names the nearest setting, if one is near.
-func suggest(flags *pflag.FlagSet, key string) string {
-	best, least := "", max(2, len(key)/3)+1
+// didYouMean names the setting that key probably means; "" when none is near.
+func didYouMean(flags *pflag.FlagSet, key string) string {
+	var names []string
 	flags.VisitAll(func(f *pflag.Flag) {
-		if slices.Contains(notSettings, f.Name) {
-			return
-		}
-		if d := distance(key, f.Name); d < least {
-			best, least = f.Name, d
+		if !slices.Contains(notSettings, f.Name) {
+			names = append(names, f.Name)
 		}
 	})
-	if best == "" {
-		return ""
+	if best := suggest.Within(key, names, max(2, len(key)/3)); best != "" {
+		return fmt.Sprintf(", did you mean %s?", best)
 	}
-	return fmt.Sprintf(", did you mean %s?", best)
-}
-
-// distance counts the edits between a and b (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
+	return ""
 }

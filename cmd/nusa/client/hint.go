@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -51,7 +51,7 @@ func (c *caller) meant(name, list, what string) string {
 // nearJob is a job whose name is like the one sought, as an argument: the same
 // name elsewhere, else one that a few letters make of it.
 func (c *caller) nearJob(ctx context.Context) string {
-	best, least := "", limit(c.sought.GetName())+1
+	best, least := "", suggest.Limit(c.sought.GetName())+1
 	token := ""
 	for range hintPages {
 		page, err := c.jobs().List(ctx, &nusav1.ListJobsRequest{PageToken: token})
@@ -60,7 +60,7 @@ func (c *caller) nearJob(ctx context.Context) string {
 		}
 		for _, j := range page.GetJobs() {
 			name := j.GetSpec().GetName()
-			d := job.Distance(c.sought.GetName(), name)
+			d := suggest.Distance(c.sought.GetName(), name)
 			if d < least {
 				best, least = refArg(&nusav1.JobRef{Namespace: j.GetSpec().GetNamespace(), Name: name, Region: j.GetRegion()}), d
 			}
@@ -77,17 +77,14 @@ func (c *caller) nearNode(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	best, least := "", limit(c.soughtNode)+1
+	best, least := "", suggest.Limit(c.soughtNode)+1
 	for _, n := range resp.GetNodes() {
-		if d := job.Distance(c.soughtNode, n.GetName()); d < least {
+		if d := suggest.Distance(c.soughtNode, n.GetName()); d < least {
 			best, least = n.GetName(), d
 		}
 	}
 	return best
 }
-
-// limit is how many letters of a name may differ: a third, at most three.
-func limit(name string) int { return min(max((len(name)+1)/3, 1), 3) }
 
 // node is a node's name or id, remembered for the hint when it is not there.
 func (c *caller) node(arg string) string {

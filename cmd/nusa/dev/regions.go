@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/topology"
 	"github.com/nusa-scheduler/nusa/topology/wan"
@@ -155,5 +156,5 @@ func unlikeness(name, region string) int {
 	if len(name) > 2 && strings.Contains(region, name) {
 		return 0
 	}
-	return job.Distance(name, region)
+	return suggest.Distance(name, region)
 }
