@@ -7,20 +7,21 @@ import (
 	"slices"
 )
 
-// DefaultPool is the pool of asks and bins that name none.
+// DefaultPool is the pool of asks and bins that do not name one.
 const DefaultPool = "default"
 
-// perNodeMax bounds what a histogram promises for an ask that needs next to
-// nothing: a node has an instance quota, which the histogram does not carry.
+// perNodeMax bounds the instances on a node that a histogram estimates for a
+// tiny ask: a node has an instance quota, which the histogram does not carry.
 const perNodeMax = 1000
 
 // GPU is an ask for accelerators.
 type GPU struct {
 	// Count of whole devices.
 	Count int
-	// Models that will do, empty = any.
+	// Models that are accepted, empty = any.
 	Models []string
-	// ShareMilli: thousandths of one device, when Count is 0 or 1.
+	// ShareMilli is the share of one device in thousandths, when Count is 0 or
+	// 1.
 	ShareMilli int
 }
 
@@ -38,17 +39,18 @@ type Ask struct {
 	Capabilities []string
 	Constraints  []string
 	StaticPorts  []int
-	// DynamicPorts is how many ports of the node's range it takes.
+	// DynamicPorts is how many ports of the node's range an instance takes.
 	DynamicPorts int
 	Dedicated    bool
-	// Apart are tags that no two instances on a node have in common, a set too.
+	// Apart are tags of which instances on one node must not share any; also a
+	// set.
 	Apart []string
-	// Volumes are folders of the node that its operator must allow, a set too.
+	// Volumes are folders of the node that its operator must allow; also a set.
 	Volumes []string
 }
 
-// Hash names the ask: 64-bit FNV-1a over a canonical encoding, equal on every
-// machine and in every version that knows the same fields. Never 0.
+// Hash identifies the ask: 64-bit FNV-1a over a canonical encoding, equal on
+// every machine and in every version that knows the same fields. Never 0.
 func (a Ask) Hash() uint64 {
 	h := fnv.New64a()
 	var b []byte
@@ -80,7 +82,7 @@ func (a Ask) Hash() uint64 {
 		set(a.Capabilities)
 	}
 	if len(a.Apart) > 0 {
-		set([]string{"apart"}) // or they would be read as capabilities
+		set([]string{"apart"}) // separates the tags from the capabilities
 		set(a.Apart)
 	}
 	if len(a.Volumes) > 0 {
@@ -91,7 +93,7 @@ func (a Ask) Hash() uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// Resources is what one instance is charged for.
+// Resources is the amount that one instance is charged for.
 func (a Ask) Resources() Resources {
 	r := Resources{CPUMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes}
 	r.GPUMilli = int64(a.GPU.Count) * 1000
@@ -103,8 +105,8 @@ func (a Ask) Resources() Resources {
 
 func (a Ask) pool() string { return cmp.Or(a.Pool, DefaultPool) }
 
-// missingDriver is the first driver of an ask that no node of the region has; empty if
-// there is none, or the region does not say.
+// missingDriver is the first driver of the ask that no node of the region has;
+// empty if there is none or the region did not report its drivers.
 func (r *Region) missingDriver(a Ask) string {
 	for _, d := range slices.Sorted(slices.Values(a.Drivers)) {
 		if len(r.Drivers) > 0 && !slices.Contains(r.Drivers, d) {
@@ -115,7 +117,8 @@ func (r *Region) missingDriver(a Ask) string {
 }
 
 // fitsBins estimates how many instances a histogram of free nodes holds. It
-// sees neither constraints nor drivers nor models: an upper bound for those.
+// ignores constraints, drivers and models, so for asks with those it is an
+// upper bound.
 func (a Ask) fitsBins(bins []Bin) int {
 	need, total := a.Resources(), 0
 	for _, b := range bins {

@@ -8,37 +8,38 @@ import (
 
 // option is a region that may take instances.
 type option struct {
-	// fits more instances, > 0.
+	// fits is how many more instances fit, > 0.
 	fits int
-	// owned instances it has already.
+	// owned counts the instances that the region has.
 	owned int
 	// weight in `prefer`.
 	weight int
 }
 
-// division asks how to divide n unowned instances.
+// division is the question how to divide n unowned instances.
 type division struct {
 	spec RegionsSpec
-	// desired is the size of the whole group, n what has to be placed of it.
+	// desired is the size of the whole group, n the number of instances to
+	// place.
 	desired, n int
-	// usedElsewhere regions have instances of the group and can take no more;
-	// they count for spread.
+	// usedElsewhere counts regions that have instances of the group and can
+	// take no more. They count for spread.
 	usedElsewhere int
-	// chunk: a region that has none takes at least so many, or none. ≥ 1.
+	// chunk is the least number of instances for a region that has none, ≥ 1.
 	chunk int
 }
 
-// divisionResult is the answer: how many each option takes, in the order given, and
-// how many are kept back because spread.min cannot be had.
+// divisionResult says how many instances each option takes, in the order of the
+// options, and how many are held back because spread.min cannot be met.
 type divisionResult struct {
 	counts   []int
 	heldBack int
 }
 
-// divide gives n instances to options, best first. First a primary set of
-// regions is chosen, as Divide says; n is divided among them by the method of
-// highest averages (D'Hondt), starting from what they own already; what they
-// cannot hold overflows to the next best, as far as spread.max allows.
+// divide gives n instances to options, the best first. It chooses a primary set
+// of regions as Divide says, and divides n among them by the method of highest
+// averages (D'Hondt), starting from the instances that they own already. The
+// overflow goes to the next best regions, as far as spread.max allows.
 func (d division) divide(options []option) divisionResult {
 	out := divisionResult{counts: make([]int, len(options))}
 	distinct, openable := d.distinct(options, out.counts), 0
@@ -89,9 +90,9 @@ func (d division) distinct(options []option, counts []int) int {
 	return n
 }
 
-// spare sees to it that a whole chunk is left for a region that has none yet,
-// if need be from regions that got more than theirs; if it cannot it changes
-// nothing.
+// spare makes sure that a whole chunk is left for a region that has none yet,
+// if necessary by taking from regions that got more than a chunk. If it cannot
+// it changes nothing and returns false.
 func (d division) spare(options []option, counts []int, left *int) bool {
 	gifts, sum := make([]int, len(counts)), *left
 	for i := range counts {
@@ -141,8 +142,8 @@ func (d division) primary(options []option, distinct, limit int) []int {
 		}
 		chosen = append(chosen, i)
 	}
-	// A group that shall use several regions stays in those it has; one that
-	// shall use the best region has the sticky term in the score instead.
+	// A group that uses several regions stays in those it has. A group that
+	// uses one region has the sticky term in the score instead.
 	if size > 1 {
 		for i := range options {
 			if options[i].owned > 0 {
@@ -155,7 +156,8 @@ func (d division) primary(options []option, distinct, limit int) []int {
 			choose(i)
 		}
 	}
-	// Too few weights for spread.min: regions without one make up for it.
+	// Too few regions have a weight for spread.min: regions without one fill
+	// the gap.
 	if weighted && len(chosen)+d.usedElsewhere < min(d.spec.SpreadMin, size) {
 		weighted = false
 		for i := range options {
@@ -168,7 +170,8 @@ func (d division) primary(options []option, distinct, limit int) []int {
 	return chosen
 }
 
-// average gives up to n instances to the primary regions and says how many.
+// average gives up to n instances to the primary regions and returns how many
+// it gave.
 func (d division) average(options []option, primary []int, n int, counts []int) (given int) {
 	if d.chunk > 1 || d.spec.SpreadMin > 0 {
 		for _, i := range primary {
@@ -207,7 +210,7 @@ func (d division) average(options []option, primary []int, n int, counts []int) 
 	return given
 }
 
-// quotients is a heap: on top the region with the greatest share/(has+1).
+// quotients is a heap: the region with the greatest share/(has+1) is on top.
 type quotients struct{ items []quotient }
 
 type quotient struct {

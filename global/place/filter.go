@@ -1,7 +1,6 @@
 package place
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,10 +10,10 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// filter applies the hard filters in their order and leaves the first reason.
-func (p *planner) filter(w *work, c *candidate) {
-	g, r := w.group, &p.snap.Regions[c.index]
-	c.fits, c.exact = p.ledger.fits(c.index, g.Ask, w.hash)
+// filter applies the hard filters in their order and stores the first reason.
+func (ev *evaluator) filter(w *work, c *candidate) {
+	g, r := w.group, &ev.regions[c.index]
+	c.fits, c.exact = ev.ledger.fits(c.index, g.Ask, w.hash)
 	switch {
 	case !allowed(g.Regions.Allow, r):
 		c.reason = ReasonNotAllowed
@@ -37,7 +36,7 @@ func (p *planner) filter(w *work, c *candidate) {
 		}
 	}
 	if c.breach = w.breached[r.Name]; c.breach != nil && c.nearReason == "" {
-		c.nearReason = ReasonRTTTooHigh // for long, though not just now
+		c.nearReason = ReasonRTTTooHigh // broken for long, even if the latest value keeps the bound
 	} else {
 		c.breach = nil
 	}
@@ -51,11 +50,11 @@ func (p *planner) filter(w *work, c *candidate) {
 		c.reason = ReasonNoCapacity
 		return
 	}
-	if c.returned = p.backoffs[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]; c.returned != nil {
+	if c.returned = ev.returns.backoffs[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]; c.returned != nil {
 		c.reason = ReasonReturnedRecently
 		return
 	}
-	c.returned = p.returned[askIn{w.hash, r.Name}]
+	c.returned = ev.returns.byAsk[askIn{w.hash, r.Name}]
 	if c.returned != nil && (r.ReportSequence <= c.returned.ReportSequence || !c.exact) {
 		c.reason = ReasonReturnedRecently
 		return
@@ -63,7 +62,7 @@ func (p *planner) filter(w *work, c *candidate) {
 	c.returned = nil
 	if c.fits == 0 {
 		c.reason = ReasonNoCapacity
-		c.returned = p.lastReturns[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]
+		c.returned = ev.returns.last[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]
 		if short, now := r.NoFitReasons[w.hash]; now {
 			c.returned = &short
 		} else if d := r.missingDriver(g.Ask); d != "" && !c.exact {
@@ -72,7 +71,8 @@ func (p *planner) filter(w *work, c *candidate) {
 	}
 }
 
-// refuses says why a required near refuses a region, empty if it does not.
+// refuses returns the reason why a required near clause refuses a region, empty
+// if it does not.
 func (n *Near) refuses(t targets) string {
 	d := n.deciding(t)
 	over := n.MaxRTT > 0 && d.RTT > n.MaxRTT
@@ -111,8 +111,8 @@ func (n *Near) refuses(t targets) string {
 	return ReasonRTTUnknown
 }
 
-// deciding is the target whose distance decides: the nearest one that was
-// measured and is ok if only such count, else the nearest one.
+// deciding is the target whose distance decides: the nearest fresh measurement
+// if only fresh measurements count, otherwise the nearest target.
 func (n *Near) deciding(t targets) target {
 	refusing := n.Unknown != UnknownPredicted && n.Unknown != UnknownAccept
 	if refusing && t.measured.Source != topology.None {
@@ -121,7 +121,8 @@ func (n *Near) deciding(t targets) target {
 	return t.nearest
 }
 
-// allowed says whether a region matches one of the selectors, or there is none.
+// allowed reports whether a region matches one of the selectors. An empty list
+// allows every region.
 func allowed(allow []Selector, r *Region) bool {
 	return len(allow) == 0 || slices.ContainsFunc(allow, func(s Selector) bool { return s.matches(r) })
 }
@@ -150,9 +151,9 @@ func (s Selector) String() string {
 	return strings.Join(words, ",")
 }
 
-// message says a candidate's refusal in words.
-func (p *planner) message(g *Group, c *candidate) string {
-	r := &p.snap.Regions[c.index]
+// message explains a candidate's refusal.
+func (ev *evaluator) message(g *Group, c *candidate) string {
+	r := &ev.regions[c.index]
 	switch c.reason {
 	case ReasonNotAllowed:
 		var words []string
@@ -181,7 +182,7 @@ func (p *planner) message(g *Group, c *candidate) string {
 	case ReasonColocation:
 		return c.colocation
 	case ReasonReturnedRecently:
-		text := c.returned.reasonText() // that it gave the work back is the reason's own text
+		text := c.returned.reasonText() // the reason itself says that the region returned the work
 		if left := c.returned.Backoff; left > 0 {
 			text += fmt.Sprintf("; it is asked again in %s", left.Round(time.Second))
 		}
@@ -198,58 +199,4 @@ func (p *planner) message(g *Group, c *candidate) string {
 		return "none of its nodes seems to have room for one more, going by their free cpu, memory and disk"
 	}
 	return ""
-}
-
-// reasonText are the region's own, or the reason as words.
-func (r *Returned) reasonText() string {
-	return cmp.Or(r.ReasonText, r.Message, strings.ReplaceAll(r.Reason, "_", " "), "no reason given")
-}
-
-// askIn is a key of the memory of returns.
-type askIn struct {
-	ask    uint64
-	region string
-}
-
-// groupIn is a key of the groups that are held back.
-type groupIn struct{ namespace, job, group, region string }
-
-// backoffs indexes the groups that are held back; the longest counts.
-func backoffs(all []Returned) map[groupIn]*Returned {
-	out := map[groupIn]*Returned{}
-	for i := range all {
-		r := &all[i]
-		k := groupIn{r.Namespace, r.Job, r.Group, r.Region}
-		if old := out[k]; r.Backoff > 0 && (old == nil || r.Backoff > old.Backoff) {
-			out[k] = r
-		}
-	}
-	return out
-}
-
-// lastReturns indexes what regions said of a group last.
-func lastReturns(all []Returned) map[groupIn]*Returned {
-	out := make(map[groupIn]*Returned, len(all))
-	for i := range all {
-		r := &all[i]
-		k := groupIn{r.Namespace, r.Job, r.Group, r.Region}
-		if old := out[k]; old == nil || r.ReportSequence >= old.ReportSequence {
-			out[k] = r
-		}
-	}
-	return out
-}
-
-// lastReturnsByAsk indexes the memory of returns: of several for one ask and region the
-// latest counts.
-func lastReturnsByAsk(all []Returned) map[askIn]*Returned {
-	out := make(map[askIn]*Returned, len(all))
-	for i := range all {
-		r := &all[i]
-		k := askIn{r.Ask, r.Region}
-		if old := out[k]; old == nil || r.ReportSequence > old.ReportSequence {
-			out[k] = r
-		}
-	}
-	return out
 }

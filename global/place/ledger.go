@@ -2,15 +2,15 @@ package place
 
 import "maps"
 
-// ledger holds, per region, what is assumed to be taken beyond the region's
-// report: slots that the report does not include yet, and the offers of the
-// plan in the making.
+// ledger holds, per region, the capacity that is assumed to be taken beyond the
+// region's report: slots that the report does not include yet, and the offers
+// of the present plan.
 type ledger struct {
 	regions []Region
 	charged []charges
 }
 
-// charges of one region, by pool: asks of different pools share no node.
+// charges of one region, by pool: asks of different pools never share a node.
 type charges map[string]poolCharges
 
 type poolCharges struct {
@@ -20,10 +20,11 @@ type poolCharges struct {
 	used int64
 }
 
-// askCharge is what one ask has taken.
+// askCharge is the charge of one ask.
 type askCharge struct {
 	n int
-	// share is n of what fitted of this ask alone, in billionths of the pool.
+	// share is n divided by the number of instances that fitted of this ask
+	// alone, in billionths of the pool.
 	share int64
 }
 
@@ -33,7 +34,7 @@ func newLedger(regions []Region) *ledger {
 	return &ledger{regions: regions, charged: make([]charges, len(regions))}
 }
 
-// charge takes n instances out of a region.
+// charge takes room for n instances of a region.
 func (l *ledger) charge(r int, a Ask, hash uint64, n int) {
 	if n <= 0 {
 		return
@@ -58,8 +59,8 @@ func (l *ledger) charge(r int, a Ask, hash uint64, n int) {
 	l.charged[r][a.pool()] = pool
 }
 
-// reported is what fits by the region's report alone, and whether that is an
-// exact count.
+// reported is how many instances fit by the region's report alone, and whether
+// the number is an exact count.
 func (l *ledger) reported(r int, a Ask, hash uint64) (n int, exact bool) {
 	if n, exact = l.regions[r].Fits[hash]; exact {
 		return max(0, n), true
@@ -71,12 +72,12 @@ func (l *ledger) reported(r int, a Ask, hash uint64) (n int, exact bool) {
 }
 
 // fits is how many instances a region can take now, and whether the number
-// comes from an exact count. Instances of the same ask are subtracted one by
-// one. For other asks there are two careful estimates, and the better one
-// counts: they leave the share of the region that they do not need for
-// themselves alone (a part of the nodes for each ask is always possible), and
-// they displace no more than their summed resources would, densely packed.
-// Where both promise too much after all the region returns the rest.
+// comes from an exact count. Charged instances of the same ask are subtracted
+// one by one. For other asks there are two cautious estimates, and the greater
+// one counts. The first leaves the share of the region that the other asks do
+// not take (the nodes can always be split among the asks). The second subtracts
+// as many instances as have the summed resources of the other asks, densely
+// packed. If both estimate too much, the region returns the rest.
 func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
 	n, exact = l.reported(r, a, hash)
 	pool, ok := l.charged[r][a.pool()]
@@ -92,28 +93,28 @@ func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
 		}
 	}
 	left := max(0, whole-(pool.used-same.share))
-	// The shares were rounded down, so one billionth too much may be left.
+	// The shares were rounded down, so up to a billionth too much may be left.
 	byShare := int64(n) * left / whole
 	return max(0, int(max(byShare, int64(n)-displaced))-same.n), exact
 }
 
-// total is what a region is charged in all pools.
+// total is the region's charge in all pools.
 func (l *ledger) total(r int) Resources {
 	var sum Resources
 	for _, p := range l.charged[r] {
-		sum = sum.plus(p.total, 1) // a sum: the order of the map does not matter
+		sum = sum.plus(p.total, 1) // a sum does not depend on the order of the map
 	}
 	return sum
 }
 
-// part is n instances of an ask.
+// part is a number of instances of one ask.
 type part struct {
 	ask  Ask
 	hash uint64
 	n    int
 }
 
-// fitsTogether says whether a region holds all parts at once.
+// fitsTogether reports whether a region holds all parts at once.
 func (l *ledger) fitsTogether(r int, parts []part) bool {
 	trial := &ledger{regions: l.regions[r : r+1], charged: []charges{l.charged[r].clone()}}
 	for _, p := range parts {

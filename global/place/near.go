@@ -9,33 +9,33 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// target is a place and how far it is.
+// target is a region or a point, and its distance.
 type target struct {
 	// name of the region; empty for a point on the map.
 	name string
 	topology.Distance
 }
 
-// targets of a near, seen from one region.
+// targets of a near clause, seen from one region.
 type targets struct {
-	// nearest of all that match.
+	// nearest of all targets that match.
 	nearest target
-	// measured is the nearest of those that were measured and are ok.
+	// measured is the nearest target with a fresh measurement.
 	measured target
 }
 
-// distances looks up what the near clauses of a plan ask for. Equal clauses
-// are common (a default of a whole team), and one by labels costs a look at
-// every pair of regions, so answers are kept for the plan.
+// distances looks up the distances of near clauses. Equal clauses are common (a
+// default of a whole team), and one by labels looks at every pair of regions,
+// so results are cached for the plan.
 type distances struct {
 	view    *topology.View
-	regions []Region
+	regions regionList
 	origins map[string][]string
 	known   map[string]*nearness
 }
 
-// nearness is what is known of one target at one percentile: the regions to be
-// near to, and the answers for each region as far as somebody has asked.
+// nearness caches the distances of one target at one percentile: the indices of
+// the target regions, and the result for each region that was looked up.
 type nearness struct {
 	to    []int
 	at    []targets
@@ -46,7 +46,7 @@ func newDistances(s Snapshot) *distances {
 	return &distances{view: s.Topology, regions: s.Regions, origins: s.Origins, known: map[string]*nearness{}}
 }
 
-// of answers for a near clause: by index of the region.
+// of returns the targets of a near clause, by index of the region.
 func (d *distances) of(n *Near) []targets {
 	for i := range d.regions {
 		d.at(n, i)
@@ -54,7 +54,7 @@ func (d *distances) of(n *Near) []targets {
 	return d.nearness(n).at
 }
 
-// at answers for one region.
+// at returns the targets for one region.
 func (d *distances) at(n *Near, i int) targets {
 	known := d.nearness(n)
 	if !known.asked[i] {
@@ -78,7 +78,7 @@ func (d *distances) nearness(n *Near) *nearness {
 	return known
 }
 
-// target names what is to be near; equal ones are the same places.
+// target is a cache key: equal keys name the same places.
 func (n *Near) target() string {
 	if n.Location != nil {
 		return fmt.Sprint("@", n.Location.Latitude, ",", n.Location.Longitude)
@@ -86,7 +86,7 @@ func (n *Near) target() string {
 	return fmt.Sprintf("%q %q %q", n.Selector.Name, n.Selector.Labels, n.Domain)
 }
 
-// matches says whether a region, by index, is one to be near to.
+// matches reports whether the region with index i is a target of the clause.
 func (d *distances) matches(n *Near, i int) bool {
 	if n.Domain != "" {
 		return slices.Contains(d.origins[n.Domain], d.regions[i].Name)
@@ -119,8 +119,8 @@ func (d *distances) between(from, to int, p topology.Percentile) target {
 	return t
 }
 
-// nearer of two targets; a known distance before any other, and the earlier
-// one when they are equal.
+// nearer returns the nearer of two targets: a known distance before an unknown
+// one, and a if they are equal.
 func nearer(a, b target) target {
 	if a.name == "" || b.Known() && (!a.Known() || b.RTT < a.RTT) {
 		return b
@@ -128,13 +128,13 @@ func nearer(a, b target) target {
 	return a
 }
 
-// defaultScale is the round trip that halves a near's score when the clause
-// gives no max_rtt: about a continent.
+// defaultScale is the round trip that halves the score of a near clause without
+// max_rtt: about the width of a continent.
 const defaultScale = 100 * time.Millisecond
 
-// closeness is 1 at no distance, 1/2 at the clause's scale, and 0 where
-// nothing is known. Values that are not measured, or old, count a little less
-// than the same value would if it were: between equals the sure one wins.
+// closeness is 1 at no distance, 1/2 at the clause's scale, and 0 where nothing
+// is known. Stale, predicted and estimated values count a little less than
+// fresh measurements, so that between equal values the measured one wins.
 func (n *Near) closeness(t target) float64 {
 	if !t.Known() {
 		return 0
@@ -161,7 +161,7 @@ func (n *Near) String() string {
 	return fmt.Sprintf("p%d at most %s to %s", max(n.Percentile, 50), n.MaxRTT, n.where(n.Selector.Name))
 }
 
-// where names the target, or that of several which a region is.
+// where names the target; region is its name if the clause matches several.
 func (n *Near) where(region string) string {
 	switch {
 	case n.Location != nil && n.Location.Name != "":
@@ -176,7 +176,7 @@ func (n *Near) where(region string) string {
 	return region
 }
 
-// nothing says why there is no target at all.
+// nothing says why the clause has no target at all.
 func (n *Near) nothing() string {
 	if n.Domain != "" {
 		return n.Domain + " has no origin record, or all of its origins are drained"
@@ -199,5 +199,5 @@ func (n *Near) say(t target) string {
 	return fmt.Sprintf("p%d %s %s to %s", p, round(t.RTT), t.Source, to)
 }
 
-// round keeps tenths of a millisecond.
+// round rounds to tenths of a millisecond.
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }

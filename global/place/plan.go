@@ -11,30 +11,30 @@ type Kind string
 
 const (
 	// Offer puts a new slot: state offered, desired run, generation = the
-	// revision of the write. Its key must not exist.
+	// revision of the write. The slot's key must not exist.
 	Offer Kind = "offer"
 	// Update rewrites a slot in place for a new job version: state offered,
 	// generation = the revision of the write, the same key and region.
 	Update Kind = "update"
 	// Stop sets desired stop for a slot, or for a part of it, which splits it.
 	Stop Kind = "stop"
-	// Revoke sets desired revoke: the indices are placed elsewhere once the
+	// Revoke sets desired revoke: the instances are placed elsewhere after the
 	// region confirmed.
 	Revoke Kind = "revoke"
 )
 
-// Action is one step of a plan. Changes are its writes.
+// Action is one step of a plan. Changes returns its writes.
 type Action struct {
 	Kind                  Kind
 	Namespace, Job, Group string
-	// Indices From ≤ i < To; for Stop possibly a part of Slot. Of an Update the
-	// part that is kept: what of Slot lies behind it is out of range now, and its
-	// Changes stop that too.
+	// From and To: the action is about the indices From ≤ i < To. For Stop they
+	// may be a part of Slot. For Update they are the part that stays: the rest
+	// of Slot is out of range, and Changes stops it.
 	From, To   int
 	Region     string
 	JobVersion int64
 	Run        int64
-	// Slot is the stored slot that is acted on; zero for Offer.
+	// Slot is the stored slot that is changed; zero for Offer.
 	Slot region.Slot
 	// System marks the slot of a system job.
 	System bool
@@ -42,12 +42,13 @@ type Action struct {
 	Hold time.Duration
 	// UnlessConnected of a Revoke: see region.Slot.
 	UnlessConnected bool
-	// Reason is typed and empty for offers and updates; Why is one line.
+	// Reason is a typed reason, empty for offers and updates. Why is one line
+	// of text.
 	Reason, Why string
 }
 
-// Changes are the writes of the action, to be done in one transaction with the
-// compares that region.Change tells of. Actions of a plan touch distinct slots.
+// Changes are the writes of the action, for one transaction with the compares
+// that region.Change describes. The actions of a plan change distinct slots.
 func (a Action) Changes() []region.Change {
 	switch a.Kind {
 	case Offer:
@@ -65,7 +66,7 @@ func (a Action) Changes() []region.Change {
 		if len(changes) == 0 {
 			return []region.Change{{Slot: kept}}
 		}
-		changes[0].Slot = kept // StopPart puts the part that stays first
+		changes[0].Slot = kept // StopPart returns the part that stays first
 		return changes
 	case Stop:
 		return region.StopPart(a.Slot, a.From, a.To, region.DesiredStop)
@@ -78,21 +79,21 @@ func (a Action) Changes() []region.Change {
 	return nil
 }
 
-// Plan is what should be done, and why.
+// Plan is the list of actions, and why.
 type Plan struct {
-	// Actions in the order of the jobs; stops before offers within a job. What is
-	// placed as was promised (Group.Freed) comes first.
+	// Actions in the order of the jobs; stops before offers within a job.
+	// Placements of released instances (Group.Released) come first.
 	Actions []Action
-	// Groups explains each group that was looked at: those with work to do and
-	// those of jobs with Explain. Sorted by job order, then group.
+	// Groups explains the groups with work and the groups of jobs with Explain,
+	// in the order of the jobs, then by group.
 	Groups []GroupExplanation
-	// Moves say what follows of each sustained breach.
+	// Moves say what the plan does about each sustained breach.
 	Moves []Move
-	// RolloutStages are the regions which a new version has not reached, and why.
+	// RolloutStages are the regions that wait with a new version, and why.
 	RolloutStages []RolloutStage
 }
 
-// Empty says that nothing is to be done.
+// Empty reports whether the plan has no action.
 func (p Plan) Empty() bool { return len(p.Actions) == 0 }
 
 // GroupExplanation explains one group.
@@ -102,21 +103,23 @@ type GroupExplanation struct {
 	Desired int
 	// Unplaced instances have no owner after this plan.
 	Unplaced int
-	// Pending are the counted reasons of that, most frequent first.
+	// Pending counts the reasons for unplaced instances, by rank, then by
+	// count.
 	Pending []region.CountedReason
-	// Regions are all of the federation, best first; empty with Terse.
+	// Regions of the whole federation, the best first; empty with Terse.
 	Regions []RegionVerdict
 }
 
-// RegionVerdict says how a region fared.
+// RegionVerdict says why a region was taken or refused for a group.
 type RegionVerdict struct {
 	Region string
-	// Taken instances it owns after this plan, New those of them by this plan.
+	// Taken counts the instances that the region owns after this plan, New
+	// those that this plan gave.
 	Taken, New int
-	// Fits is how many more it could take when the group's turn came.
+	// Fits is how many more instances fitted when the group was evaluated.
 	Fits int
-	// Reason is empty when New > 0, or when it keeps what it has and could take
-	// more.
+	// Reason is empty if New > 0, or if the region keeps its instances and has
+	// room for more.
 	Reason, Message string
 	// Score is the sum of Terms; 0 for refused regions.
 	Score  float64
@@ -132,13 +135,13 @@ type Term struct {
 	Detail string
 }
 
-// Input is how old something was that the verdict depends on.
+// Input is the age of a report or a measurement that the verdict depends on.
 type Input struct {
 	Name string
 	Age  time.Duration
 }
 
-// Reasons of this package; the wire enum is REASON_ + upper case.
+// Reasons of this package. The wire enum is REASON_ + upper case.
 const (
 	ReasonNotAllowed       = "region_not_allowed"
 	ReasonCordoned         = "region_cordoned"

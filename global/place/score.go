@@ -6,37 +6,37 @@ import (
 	"time"
 )
 
-// The parts of a score. `near` and `prefer` weigh what the job says (50 and
-// ±100 at most are usual); the rest decides between regions that the job
-// values alike.
+// The terms of a score. `near` and `prefer` weigh what the job says (usually at
+// most 50 and ±100). The other terms decide between regions that the job values
+// equally.
 const (
-	// capacityWeight times the free share of what the ask needs most.
+	// capacityWeight is multiplied by the free share of the resource that is
+	// scarcest for the ask.
 	capacityWeight = 20.0
 	// stickyBonus for a region that has instances of the group: a few
-	// milliseconds are no reason to open another one.
+	// milliseconds are no reason to open another region.
 	stickyBonus = 10.0
-	// freshFor is three report intervals: two lost reports mean nothing.
+	// freshFor is three report intervals: two lost reports do not matter.
 	freshFor = 15 * time.Second
 	// stalePenalty per further 10 s, at most maxStalePenalty.
 	stalePenalty    = 1.0
 	maxStalePenalty = 10.0
 )
 
-// terms are the parts of a candidate's score. With detail each says where it
-// comes from; that costs more than the numbers, so plans that nobody reads do
-// without.
-func (p *planner) terms(w *work, c *candidate, detail bool) []Term {
-	g, r := w.group, &p.snap.Regions[c.index]
+// terms are the parts of a candidate's score. Details are expensive text, so
+// plans that are not shown do without them.
+func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
+	g, r := w.group, &ev.regions[c.index]
 	terms := make([]Term, 0, 4+len(g.Regions.Near))
 	add := func(name string, value float64, say func() string) {
-		// A thousandth is more than enough, and equal on every machine.
+		// Rounding to thousandths makes the value equal on every machine.
 		t := Term{Name: name, Value: math.Round(value*1000) / 1000}
 		if detail {
 			t.Detail = say()
 		}
 		terms = append(terms, t)
 	}
-	share, dim := p.headroom(c.index, g.Ask)
+	share, dim := ev.headroom(c.index, g.Ask)
 	add("capacity", capacityWeight*share, func() string {
 		return fmt.Sprintf("%.0f%% of its %s is free", 100*share, dim)
 	})
@@ -63,11 +63,11 @@ func (p *planner) terms(w *work, c *candidate, detail bool) []Term {
 	return terms
 }
 
-// headroom is the free share, 0..1, of the resource that the ask needs and the
-// region has least of, after what is charged beyond its report.
-func (p *planner) headroom(index int, a Ask) (share float64, dim string) {
-	r := &p.snap.Regions[index]
-	free := r.Free.plus(p.ledger.total(index), -1).dims()
+// headroom is the free share, 0..1, of the resource that is scarcest among
+// those that the ask needs, after all charges beyond the region's report.
+func (ev *evaluator) headroom(index int, a Ask) (share float64, dim string) {
+	r := &ev.regions[index]
+	free := r.Free.plus(ev.ledger.total(index), -1).dims()
 	share, dim = 1, "capacity"
 	for d, need := range a.Resources().dims() {
 		if need <= 0 {
@@ -92,7 +92,7 @@ func score(terms []Term) float64 {
 	return math.Round(sum*1000) / 1000
 }
 
-// preference is the summed weight of the job for a region.
+// preference is the sum of the job's weights for a region.
 func (g *Group) preference(r *Region) int {
 	sum := 0
 	for _, pref := range g.Regions.Prefer {

@@ -3,10 +3,9 @@ package place
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-
-	"github.com/nusa-scheduler/nusa/global/region"
 )
 
 // work is one group whose instances are being placed.
@@ -19,90 +18,66 @@ type work struct {
 	// free are the unowned index ranges [from,to), ascending; n is their sum.
 	free [][2]int
 	n    int
-	// owned instances that shall run, by region; also regions that are no more.
+	// owned counts the instances with desired state run, by region. It includes
+	// regions that are not defined any more.
 	owned map[string]int
-	// candidates are all regions, those that are not refused first, best first.
+	// candidates are all regions: first those that are not refused, the best
+	// first.
 	candidates []candidate
-	// given instances of this plan, by index of the region, and how the region
-	// stood when it got the first of them.
+	// given counts the instances that this plan gave, by index of the region;
+	// placedAs is the region's candidate when it got the first of them.
 	given    map[int]int
 	placedAs map[int]candidate
-	// room is kept, by region, for what is being taken back.
+	// room is reserved, by region, for instances that are being revoked.
 	room map[int]int
 	// breached are the sustained breaches, the first of each region.
 	breached map[string]*Breach
 	// leaving are the regions that the group is moved away from.
 	leaving map[string]bool
-	// backoffs instances wait for spread.min.
+	// heldBack instances stay unplaced because spread.min cannot be met.
 	heldBack int
-	// without are regions that get none of it now: instances of the group are
-	// away there, or are being taken back.
+	// without are regions that get no more of the group now: they run instances
+	// on disconnected nodes, or are giving instances up.
 	without map[string]bool
 }
 
-// candidate is a region under judgement for one group.
+// candidate is one region as evaluated for one group.
 type candidate struct {
 	index int // in Snapshot.Regions
-	// reason is why it is refused, empty if it is not.
+	// reason is why the region is refused, empty if it is not.
 	reason string
-	// nearReason is the reason of a required near that refuses it, be it the first
-	// that does or not; near and distance are the bound.
+	// nearReason is the reason of the first required near clause that refuses the
+	// region, even where reason is another one; near and distance are the clause
+	// and the distance that broke it.
 	nearReason string
 	near       *Near
 	distance   target
-	// returned is what it gave back.
+	// returned is the refusal that the region reported.
 	returned *Returned
-	// colocation says in words which colocated group refused it.
+	// colocation says which colocated group refused the region.
 	colocation string
 	// breach is sustained: the region gets no more of the group.
 	breach *Breach
 	fits   int
 	exact  bool
-	// owned instances of the group that shall run there.
+	// owned counts the group's instances with desired state run in the region.
 	owned  int
 	weight int
-	// score is the sum of terms, as they were when the region was judged.
+	// score is the sum of terms, both at the time of the evaluation.
 	score float64
 	terms []Term
 }
 
-func (p *planner) newWork(j *Job, g *Group) *work {
-	w := &work{job: j, group: g, hash: g.Ask.Hash(), given: map[int]int{}, placedAs: map[int]candidate{}, owned: map[string]int{},
-		breached: j.sustained(g), leaving: map[string]bool{}}
-	for i := range g.Regions.Near {
-		w.near = append(w.near, p.distances.of(&g.Regions.Near[i]))
-	}
-	next := 0
-	slots := j.slotsOf(g.Name)
-	for i := range slots {
-		s := &slots[i]
-		// What this very plan takes back is not counted on any more.
-		kind, _, _ := j.correct(s, p.at(s))
-		stays := s.Desired == region.DesiredRun && kind != Revoke && (kind != Stop || !s.System)
-		if s.System || j.Type == System {
-			if s.System && stays {
-				w.owned[s.Region] = 1
-			}
-			continue
-		}
-		if n := min(s.To, g.Count) - s.From; n > 0 && stays {
-			w.owned[s.Region] += n
-		}
-		w.addFree(next, min(s.From, g.Count))
-		next = max(next, s.To)
-	}
-	if j.Type != System {
-		w.addFree(next, g.Count)
-	}
-	return w
-}
+// refuse excludes the region.
+func (c *candidate) refuse(reason string) { c.reason, c.score, c.terms = reason, 0, nil }
 
-func (p *planner) newWorks(j *Job, set []*Group) []*work {
-	works := make([]*work, 0, len(set))
-	for _, g := range set {
-		works = append(works, p.newWork(j, g))
+// why says in one line why a region was taken.
+func (c *candidate) why() string {
+	var words []string
+	for _, t := range c.terms {
+		words = append(words, fmt.Sprintf("%s %.1f", t.Name, t.Value))
 	}
-	return works
+	return fmt.Sprintf("score %.1f (%s), fits %d", c.score, strings.Join(words, ", "), c.fits)
 }
 
 func (w *work) addFree(from, to int) {
@@ -112,47 +87,25 @@ func (w *work) addFree(from, to int) {
 	}
 }
 
+// cutFree removes the first n indices from the free ranges and returns them.
+func (w *work) cutFree(n int) (out [][2]int) {
+	for n > 0 && len(w.free) > 0 {
+		r := &w.free[0]
+		k := min(n, r[1]-r[0])
+		out = append(out, [2]int{r[0], r[0] + k})
+		n -= k
+		r[0] += k
+		if r[0] == r[1] {
+			w.free = w.free[1:]
+		}
+	}
+	return out
+}
+
 // desired is the size of the whole group.
 func (w *work) desired() int { return w.group.Count }
 
-// evaluate looks at every region anew, after what the plan has given so far. What
-// was given in this plan counts as owned.
-func (p *planner) evaluate(w *work) {
-	w.candidates = make([]candidate, len(p.snap.Regions))
-	for i := range w.candidates {
-		c, r := &w.candidates[i], &p.snap.Regions[i]
-		c.index, c.owned = i, w.owned[r.Name]+w.given[i]
-		c.weight = w.group.preference(r)
-		p.filter(w, c)
-		if c.reason == "" {
-			c.terms = p.terms(w, c, p.detailed(w))
-			c.score = score(c.terms)
-		}
-	}
-	p.sort(w)
-}
-
-// detailed says whether somebody will read how each region fared.
-func (p *planner) detailed(w *work) bool { return !p.snap.Terse || w.job.Explain }
-
-// sort sorts the candidates: not refused, then nearest to it; best score, most
-// room, name.
-func (p *planner) sort(w *work) {
-	slices.SortFunc(w.candidates, func(a, b candidate) int {
-		if (a.reason == "") != (b.reason == "") {
-			if a.reason == "" {
-				return -1
-			}
-			return 1
-		}
-		if a.reason != "" && p.rank(&a) != p.rank(&b) {
-			return cmp.Compare(p.rank(&a), p.rank(&b))
-		}
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.fits, a.fits), cmp.Compare(a.index, b.index))
-	})
-}
-
-// options are the candidates that are not refused, in their order, and the
+// options returns the candidates that are not refused, in their order, and the
 // number of other regions that have instances of the group.
 func (w *work) options() (options []option, usedElsewhere int) {
 	used := 0
@@ -176,109 +129,80 @@ func (w *work) options() (options []option, usedElsewhere int) {
 	return options, used
 }
 
-// placeGroup places a group that is on its own.
-func (p *planner) placeGroup(w *work) {
-	if w.n == 0 && !w.job.Explain && len(w.breached) == 0 {
-		return
-	}
-	p.evaluate(w)
-	better := p.better(w)
-	p.share(w)
-	p.hold(w)
-	p.moveAway(w, better)
-}
-
-// share gives the unowned instances to the candidates.
-func (p *planner) share(w *work) {
-	options, elsewhere := w.options()
-	d := division{spec: w.group.Regions, desired: w.desired(), n: w.n, usedElsewhere: elsewhere, chunk: 1}
-	out := d.divide(options)
-	w.heldBack = out.heldBack
-	p.give(w, out.counts)
-}
-
-// give offers counts, by position in the candidates, and charges the regions.
-// A region takes one range if there is one of just its size, else what is next.
-func (p *planner) give(w *work, counts []int) {
-	ranges := make([][][2]int, len(counts))
-	for i, n := range counts {
-		if k := slices.IndexFunc(w.free, func(r [2]int) bool { return r[1]-r[0] == n }); k >= 0 {
-			ranges[i] = [][2]int{w.free[k]}
-			w.free = slices.Delete(w.free, k, k+1)
-		}
-	}
-	for i, n := range counts {
-		if n == 0 {
-			continue
-		}
-		if ranges[i] == nil {
-			ranges[i] = w.cutFree(n)
-		}
-		c := &w.candidates[i]
-		for _, r := range ranges[i] {
-			p.offer(w, c, r[0], r[1])
-		}
-		p.ledger.charge(c.index, w.group.Ask, w.hash, n)
-		if w.given[c.index] == 0 {
-			w.placedAs[c.index] = *c
-		}
-		w.given[c.index] += n
-		w.n -= n
-	}
-}
-
-// cutFree cuts the first n indices out of the free ranges.
-func (w *work) cutFree(n int) (out [][2]int) {
-	for n > 0 && len(w.free) > 0 {
-		r := &w.free[0]
-		k := min(n, r[1]-r[0])
-		out = append(out, [2]int{r[0], r[0] + k})
-		n -= k
-		if r[0] += k; r[0] == r[1] {
-			w.free = w.free[1:]
+// homes are the indices of the regions that have instances of the group.
+func (w *work) homes() map[int]bool {
+	out := map[int]bool{}
+	for _, c := range w.candidates {
+		if c.owned+w.given[c.index] > 0 {
+			out[c.index] = true
 		}
 	}
 	return out
 }
 
-func (p *planner) offer(w *work, c *candidate, from, to int) {
-	p.plan.Actions = append(p.plan.Actions, Action{
-		Kind: Offer, Namespace: w.job.Namespace, Job: w.job.Name, Group: w.group.Name, From: from, To: to,
-		Region: p.snap.Regions[c.index].Name, JobVersion: w.job.Version, Run: w.job.Run, System: w.job.Type == System,
-		Why: c.why(),
-	})
-}
-
-// why says in one line why a region was taken.
-func (c *candidate) why() string {
-	var words []string
-	for _, t := range c.terms {
-		words = append(words, fmt.Sprintf("%s %.1f", t.Name, t.Value))
-	}
-	return fmt.Sprintf("score %.1f (%s), fits %d", c.score, strings.Join(words, ", "), c.fits)
-}
-
-// placeSystem offers one slot to every region that can run the group, best
-// first and at most spread.max.
-func (p *planner) placeSystem(w *work) {
-	p.evaluate(w)
-	has := map[string]bool{}
-	for _, s := range w.job.slotsOf(w.group.Name) {
-		has[s.Region] = true // also one that is being stopped
-	}
-	used := len(w.owned)
+// refuseAll refuses every region that has room, reserved or not, because of a
+// group that is colocated with this one.
+func (w *work) refuseAll(colocation string) {
 	for i := range w.candidates {
-		c := &w.candidates[i]
-		if c.reason != "" || has[p.snap.Regions[c.index].Name] {
-			continue
+		if c := &w.candidates[i]; c.reason == "" || c.reason == ReasonNoCapacity && w.room[c.index] > 0 {
+			c.refuse(ReasonColocation)
+			c.colocation = colocation
 		}
-		if most := w.group.Regions.SpreadMax; most > 0 && used >= most {
-			continue
-		}
-		used++
-		p.offer(w, c, 0, 1)
-		p.ledger.charge(c.index, w.group.Ask, w.hash, p.snap.Regions[c.index].NodesReady)
-		w.given[c.index], w.placedAs[c.index] = 1, *c
 	}
-	w.n = max(0, max(1, w.group.Regions.SpreadMin)-used)
+}
+
+// released returns the ranges without owner that a plan revoked, ascending.
+func (w *work) released() (out [][2]int) {
+	for _, f := range w.group.Released {
+		for _, r := range w.free {
+			if from, to := max(f.From, r[0]), min(f.To, r[1]); from < to {
+				out = append(out, [2]int{from, to})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b [2]int) int { return cmp.Compare(a[0], b[0]) })
+	for i := len(out) - 1; i > 0; i-- { // an index may be reported twice
+		if out[i][0] < out[i-1][1] {
+			out[i-1][1] = max(out[i-1][1], out[i][1])
+			out = slices.Delete(out, i, i+1)
+		}
+	}
+	return out
+}
+
+// releasedBy returns the regions that released instances which have no owner
+// yet.
+func (w *work) releasedBy() map[string]bool {
+	out := map[string]bool{}
+	for _, f := range w.group.Released {
+		if slices.ContainsFunc(w.free, func(r [2]int) bool { return max(f.From, r[0]) < min(f.To, r[1]) }) {
+			out[f.Region] = true
+		}
+	}
+	return out
+}
+
+// copies returns copies of the groups, to try a placement with.
+func copies(works []*work) []*work {
+	out := make([]*work, len(works))
+	for i, w := range works {
+		out[i] = w.copy()
+	}
+	return out
+}
+
+func (w *work) copy() *work {
+	c := *w
+	c.free, c.candidates = slices.Clone(w.free), slices.Clone(w.candidates)
+	c.given, c.placedAs, c.owned = maps.Clone(w.given), maps.Clone(w.placedAs), maps.Clone(w.owned)
+	return &c
+}
+
+// unplaced is how many instances of all groups have no owner.
+func unplaced(works []*work) int {
+	n := 0
+	for _, w := range works {
+		n += w.n
+	}
+	return n
 }

@@ -8,18 +8,20 @@ import (
 )
 
 const (
-	// maxDemandPairs bounds the ordered pairs that Interest answers. The broadest
-	// rules are left out first: what asks about everything prefers nothing.
+	// maxDemandPairs bounds the ordered pairs that ProbeDemand returns. The
+	// broadest rules are left out first: a rule about all regions prefers no
+	// pair.
 	maxDemandPairs = 1 << 16
-	// softDemand is that of a soft rule of full weight; a required one decides
-	// more, and most where instances run whose bound may break.
+	// softDemand is the demand of a clause that is not required, with full
+	// weight. A required clause has requiredDemand, and 1 from regions that run
+	// the group, whose bound may break.
 	softDemand     = 0.5
 	requiredDemand = 0.8
 )
 
-// ProbeDemand says how much the near rules of jobs ask about each pair of regions,
-// 0 < … ≤ 1, both ways; pairs that are not in it have 0. Of jobs that are
-// stopped nothing counts.
+// ProbeDemand says how much the near clauses of jobs depend on each pair of
+// regions, 0 < … ≤ 1, in both directions. Pairs that are missing have 0.
+// Stopped jobs do not count.
 func ProbeDemand(s Snapshot) map[string]map[string]float64 {
 	d := newDistances(s)
 	rules := map[string]*demandRule{}
@@ -52,11 +54,12 @@ func ProbeDemand(s Snapshot) map[string]map[string]float64 {
 	return out
 }
 
-// demandRule of the groups that ask alike.
+// demandRule merges the clauses of groups with equal allowed regions and
+// targets.
 type demandRule struct {
 	from, to []string
 	most     float64
-	// runs are the regions that run one of those that require it.
+	// runs are the regions that run a group which requires the clause.
 	runs map[string]bool
 }
 
@@ -69,10 +72,10 @@ func (r *demandRule) value(from string) float64 {
 	return r.most
 }
 
-// addDemand counts one rule of a group in.
+// addDemand adds one near clause of a group to the rules.
 func (d *distances) addDemand(rules map[string]*demandRule, j *Job, g *Group, n *Near) {
 	if n.Location != nil || !n.Required && n.Weight <= 0 {
-		return // nobody probes a point
+		return // a point cannot be probed
 	}
 	key := fmt.Sprintf("%v %s", g.Regions.Allow, n.target())
 	r := rules[key]

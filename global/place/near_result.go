@@ -6,31 +6,32 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// NearResult is a clause of near seen from one region: the distance that it rests on,
-// and what it makes of it.
+// NearResult says how one region meets one near clause: the distance that
+// decides, and the verdict.
 type NearResult struct {
 	Near *Near
-	// Target is the region that counts; empty for a point on the map.
+	// Target is the region that decides; empty for a point on the map.
 	Target string
 	topology.Distance
-	// Verdict is one of those below, Why says it in words.
+	// Verdict is one of the constants below. Why explains it.
 	Verdict, Why string
 }
 
-// Verdicts of fares.
+// Verdicts of a NearResult.
 const (
 	NearKept   = "kept"
 	NearBroken = "broken"
-	// NearUnknown: a required bound is not kept, by nothing that it believes.
+	// NearUnknown: the bound is required, and no accepted distance shows
+	// whether it is kept.
 	NearUnknown = "unknown"
-	// NearSoft: it is not required, and only counts in the score.
+	// NearSoft: the bound is not required. It counts only in the score.
 	NearSoft = "soft"
 )
 
-// NearResults answers how the clauses of near of a group fare in a region; nil for an
-// unknown one.
+// NearResults returns how a region meets the near clauses of a group; nil for
+// an unknown region.
 func (f *BoundTracker) NearResults(g *Group, region string) []NearResult {
-	at := f.index(region)
+	at := f.distances.regions.index(region)
 	if at < 0 {
 		return nil
 	}

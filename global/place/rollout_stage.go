@@ -11,24 +11,25 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// Summary is what a region said last of its part of a job.
+// Summary is what a region last reported about its part of a job.
 type Summary struct {
 	Region string
-	// Version and Run that the counts are about, as in a summary: the oldest of
-	// what the region holds. Both 0 = it is too old to say, and is believed.
+	// Version and Run that the counts are about: the oldest ones that the region
+	// holds. Both 0: the region's software is too old to report them, and the
+	// counts are taken as current.
 	Version, Run int64
 	Groups       map[string]GroupCounts
 }
 
 // GroupCounts counts a group's instances in a region.
 type GroupCounts struct {
-	// Live is how many there are in any state; Pending, Failed and Busy (they
-	// start, or are of an earlier version) are some of them.
+	// Live counts the instances in any state. Pending, Failed and Busy (starting,
+	// or of an earlier version) are parts of it.
 	Live, Pending, Failed, Busy int
 }
 
-// RolloutStage is a region whose slots wait with a new version, as those of other
-// regions are rewritten.
+// RolloutStage is a region whose slots wait with a new version while slots of
+// other regions are rewritten.
 type RolloutStage struct {
 	Namespace, Job, Region string
 	Why                    string
@@ -39,32 +40,34 @@ func (s RolloutStage) String() string {
 	return fmt.Sprintf("wait %s/%s at %s: %s", s.Namespace, s.Job, s.Region, s.Why)
 }
 
-// rollingRegion is a region in a rollout.
+// rollingRegion is a region that takes part in a rollout.
 type rollingRegion struct {
 	*Region
-	// n instances that shall run, by restarting group; held those of them that
-	// wait for room by order.
+	// n counts the instances with desired state run, by restarting group; held
+	// counts those of them in slots with a Hold, which wait for room.
 	n, held map[string]int
-	// old are the groups of which it has slots that the version restarts.
+	// old are the groups with slots here that the version restarts.
 	old map[string]bool
-	// begun: it has slots of the new work. oldest is the earliest version.
+	// begun: the region has slots of the new version. oldest is the earliest
+	// version of its slots.
 	begun   bool
 	oldest  int64
 	summary *Summary
 }
 
-// rolloutStages says which regions' slots of a job wait, and why. max_parallel is the
-// group's, not each region's: a new version that restarts what runs goes to a
-// region only if, with the regions that are being updated, no more than
-// max_parallel instances of any of its groups can be away; a region by itself
-// takes away no more than that of those it has. It is all said by the slots and
-// what regions tell of them, so any active server goes on where another was.
+// rolloutStages returns the regions whose slots of a job wait, sorted by name.
+// max_parallel bounds the whole group, not each region. A new version that
+// restarts instances goes to a region only if no more than max_parallel
+// instances of any group can be down, counting all regions that are updated at
+// the time; a region by itself takes down no more than that. Everything is
+// computed from the slots and the regions' summaries, so a new active server
+// continues where the previous one stopped.
 //
-// Regions in which something is in disorder have the first turn, since there the
-// version takes least away and may be the remedy; then those with some of the
-// version; then by name.
-func (p *planner) rolloutStages(j *Job) map[string]string {
-	regions := p.rolling(j)
+// Regions with instances that do not run go first: the version takes least down
+// there, and may be the fix. Then come regions that have begun with the version,
+// then the others by name.
+func rolloutStages(all regionList, j *Job) (stages []RolloutStage) {
+	regions := rollingRegions(all, j)
 	if len(regions) == 0 {
 		return nil
 	}
@@ -79,12 +82,12 @@ func (p *planner) rolloutStages(j *Job) map[string]string {
 			charged[g] += min(n, j.group(g).parallel())
 		}
 	}
-	var todo []*rollingRegion
+	var pending []*rollingRegion
 	for _, r := range regions {
 		if len(r.old) > 0 {
-			todo = append(todo, r)
+			pending = append(pending, r)
 		}
-		// One that is cut off may still be at it, in an earlier version even.
+		// A disconnected region may still be updating, even to an earlier version.
 		silent := r.Lost || !r.Connected && r.DisconnectedFor > patience
 		if !silent && !r.converged(j) && (len(r.old) == 0 || !r.Connected) {
 			charge(r)
@@ -93,33 +96,33 @@ func (p *planner) rolloutStages(j *Job) map[string]string {
 			}
 		}
 	}
-	slices.SortStableFunc(todo, func(a, b *rollingRegion) int { return cmp.Compare(a.rank(j), b.rank(j)) })
-	waits := map[string]string{}
-	for _, r := range todo {
+	slices.SortStableFunc(pending, func(a, b *rollingRegion) int { return cmp.Compare(a.rank(j), b.rank(j)) })
+	wait := func(r *rollingRegion, why string) {
+		stages = append(stages, RolloutStage{Namespace: j.Namespace, Job: j.Name, Region: r.Name, Why: why})
+	}
+	for _, r := range pending {
 		group := r.crowded(j, charged)
 		switch {
 		case !r.Connected:
-			waits[r.Name] = fmt.Sprintf("version %d waits for the region to be back: it is disconnected", j.Version)
+			wait(r, fmt.Sprintf("version %d waits for the region to be back: it is disconnected", j.Version))
 		case failed != "":
-			waits[r.Name] = fmt.Sprintf("version %d failed in region %s: it goes no further", j.Version, failed)
+			wait(r, fmt.Sprintf("version %d failed in region %s: it goes no further", j.Version, failed))
 		case group != "":
-			waits[r.Name] = fmt.Sprintf("version %d waits for %s to be done", j.Version, regionsNamed(busy[group]))
+			wait(r, fmt.Sprintf("version %d waits for %s to be done", j.Version, regionsNamed(busy[group])))
 		default:
 			charge(r)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(waits)) {
-		p.plan.RolloutStages = append(p.plan.RolloutStages, RolloutStage{Namespace: j.Namespace, Job: j.Name, Region: name, Why: waits[name]})
-	}
-	return waits
+	slices.SortFunc(stages, func(a, b RolloutStage) int { return cmp.Compare(a.Region, b.Region) })
+	return stages
 }
 
-// rollingRegion are the regions with slots of groups that the present version
-// restarts, by name; none where nothing is left to be rewritten.
-func (p *planner) rolling(j *Job) (out []*rollingRegion) {
+// rollingRegions returns the regions with slots of groups that the present
+// version restarts, sorted by name; none if no slot is left to rewrite.
+func rollingRegions(all regionList, j *Job) (out []*rollingRegion) {
 	restarting := map[string]bool{}
 	for i := range j.Slots {
-		if s := &j.Slots[i]; p.at(s) != nil && j.restarts(s, p.at(s)) {
+		if s := &j.Slots[i]; all.of(s) != nil && j.restarts(s, all.of(s)) {
 			restarting[s.Group] = true
 		}
 	}
@@ -129,7 +132,7 @@ func (p *planner) rolling(j *Job) (out []*rollingRegion) {
 	byName := map[string]*rollingRegion{}
 	for i := range j.Slots {
 		s := &j.Slots[i]
-		at := p.at(s)
+		at := all.of(s)
 		if kind, _, _ := j.correct(s, at); at == nil || !restarting[s.Group] || s.Desired != region.DesiredRun || kind == Stop && s.From >= j.group(s.Group).Count && !s.System || kind == Revoke {
 			continue
 		}
@@ -159,8 +162,8 @@ func (p *planner) rolling(j *Job) (out []*rollingRegion) {
 	return out
 }
 
-// restarts says that the present version rewrites the slot, restarts what runs
-// of it, and has to wait for its turn.
+// restarts reports whether the present version rewrites the slot, restarts its
+// instances, and has to wait for its turn.
 func (j *Job) restarts(s *region.Slot, r *Region) bool {
 	kind, _, _ := j.correct(s, r)
 	g := j.group(s.Group)
@@ -177,9 +180,9 @@ func (j *Job) summaryOf(name string) *Summary {
 	return &j.Summaries[i]
 }
 
-// converged says that the region has spoken of the slots as they are, and that
-// everything of them is up. What is out of sight on lost nodes, or waits for
-// room by order, holds nobody up.
+// converged reports whether the region's summary is about its present slots and
+// everything runs. Instances that are missing from the summary or pending count
+// as converged up to the number that wait for room in slots with a Hold.
 func (r *rollingRegion) converged(j *Job) bool {
 	if r.summary == nil || (r.summary.Version != 0 || r.summary.Run != 0) && (r.summary.Version < r.oldest || r.summary.Run != 0 && r.summary.Run != j.Run && j.Run != 0) {
 		return false
@@ -194,7 +197,8 @@ func (r *rollingRegion) converged(j *Job) bool {
 	return true
 }
 
-// failed says that instances were given up, in the version that the slots have.
+// failed reports whether instances of the slots' present version failed for
+// good.
 func (r *rollingRegion) failed() bool {
 	if r.summary == nil || r.summary.Version < r.oldest {
 		return false
@@ -217,8 +221,8 @@ func (r *rollingRegion) rank(j *Job) int {
 	return 2
 }
 
-// crowded is the first group of which more than max_parallel could be away,
-// were the region updated too; empty if there is none.
+// crowded is the first group that could have more than max_parallel instances
+// down if the region was updated now; empty if there is none.
 func (r *rollingRegion) crowded(j *Job, charged map[string]int) string {
 	for _, g := range slices.Sorted(maps.Keys(r.old)) {
 		if most := j.group(g).parallel(); charged[g] > 0 && charged[g]+min(r.n[g], most) > most {
@@ -228,7 +232,7 @@ func (r *rollingRegion) crowded(j *Job, charged map[string]int) string {
 	return ""
 }
 
-// regionsNamed is "region nagoya", or a few of more.
+// regionsNamed is "region nagoya", or the names of the first few regions.
 func regionsNamed(names []string) string {
 	switch {
 	case len(names) == 1:

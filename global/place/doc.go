@@ -1,0 +1,43 @@
+// Package place decides which slots go to which region. It turns one snapshot
+// of jobs, regions and distances into one printable plan with reasons. It is
+// pure: equal snapshots give equal plans, and a snapshot without work gives an
+// empty plan.
+//
+// The input and the output:
+//
+//	snapshot.go      the snapshot: regions, jobs, groups, near clauses
+//	ask.go           what one instance needs of a node, and the hash of that
+//	plan.go          the plan: actions, explanations, reasons
+//	print.go         the plan as text
+//
+// The planner:
+//
+//	planner.go       MakePlan: the order in which jobs are decided
+//	job.go           what the slots of a job need: update, stop, revoke
+//	rollout_stage.go which regions wait with a new version
+//
+// The values that the planner works with:
+//
+//	evaluate.go      the evaluator: how every region suits one group
+//	filter.go        its hard filters, and the text of each refusal
+//	score.go         its score
+//	returns.go       its memory of rejected and returned work
+//	ledger.go        its account of capacity that is assumed to be taken
+//	near.go          its distances for near clauses
+//	work.go          one group in the making, and its candidate regions
+//	placer.go        the placer: offers instances to the best candidates
+//	divide.go        how instances are divided among regions
+//	hold.go          offers of an instance that fits nowhere
+//	colocate.go      groups that must share their regions
+//	mover.go         the mover: moves instances because of latency
+//	reclaim.go       the reclaimer: revokes instances of disconnected nodes
+//	reserve.go       keeps room for what was revoked, and places it
+//	explain.go       the explainer: why each region was taken or refused
+//
+// Decisions beside the plan, over the same snapshot:
+//
+//	breach.go        whether instances keep their required latency bounds
+//	near_result.go   how one region meets each near clause
+//	probe_demand.go  which pairs of regions should be probed more often
+//	rollout.go       whether a new version is kept or reverted
+package place

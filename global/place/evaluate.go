@@ -1,0 +1,161 @@
+package place
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// evaluator says how every region suits one group, after all that the plan has
+// given so far.
+type evaluator struct {
+	regions   regionList
+	ledger    *ledger
+	distances *distances
+	returns   returnIndex
+	terse     bool
+}
+
+func newEvaluator(s Snapshot) *evaluator {
+	return &evaluator{regions: s.Regions, ledger: newLedger(s.Regions), distances: newDistances(s),
+		returns: newReturnIndex(s.Returned), terse: s.Terse}
+}
+
+// regionList is sorted by name.
+type regionList []Region
+
+// index finds a region by name, -1 if there is none.
+func (l regionList) index(name string) int {
+	i, ok := slices.BinarySearchFunc(l, name, func(r Region, name string) int { return cmp.Compare(r.Name, name) })
+	if !ok {
+		return -1
+	}
+	return i
+}
+
+// of is the slot's region, nil if the region is not defined any more.
+func (l regionList) of(s *region.Slot) *Region {
+	if i := l.index(s.Region); i >= 0 {
+		return &l[i]
+	}
+	return nil
+}
+
+func (ev *evaluator) newWorks(j *Job, set []*Group) []*work {
+	works := make([]*work, 0, len(set))
+	for _, g := range set {
+		works = append(works, ev.newWork(j, g))
+	}
+	return works
+}
+
+// newWork begins with a group as its slots are now. Slots that this plan stops
+// or revokes do not count as owned.
+func (ev *evaluator) newWork(j *Job, g *Group) *work {
+	w := &work{job: j, group: g, hash: g.Ask.Hash(), given: map[int]int{}, placedAs: map[int]candidate{}, owned: map[string]int{},
+		breached: j.sustained(g), leaving: map[string]bool{}}
+	for i := range g.Regions.Near {
+		w.near = append(w.near, ev.distances.of(&g.Regions.Near[i]))
+	}
+	next := 0
+	slots := j.slotsOf(g.Name)
+	for i := range slots {
+		s := &slots[i]
+		kind, _, _ := j.correct(s, ev.regions.of(s))
+		stays := s.Desired == region.DesiredRun && kind != Revoke && (kind != Stop || !s.System)
+		if s.System || j.Type == System {
+			if s.System && stays {
+				w.owned[s.Region] = 1
+			}
+			continue
+		}
+		if n := min(s.To, g.Count) - s.From; n > 0 && stays {
+			w.owned[s.Region] += n
+		}
+		w.addFree(next, min(s.From, g.Count))
+		next = max(next, s.To)
+	}
+	if j.Type != System {
+		w.addFree(next, g.Count)
+	}
+	return w
+}
+
+// evaluate filters and scores every region for the group. Instances that this
+// plan gave count as owned.
+func (ev *evaluator) evaluate(w *work) {
+	w.candidates = make([]candidate, len(ev.regions))
+	for i := range w.candidates {
+		c, r := &w.candidates[i], &ev.regions[i]
+		c.index, c.owned = i, w.owned[r.Name]+w.given[i]
+		c.weight = w.group.preference(r)
+		ev.filter(w, c)
+		if c.reason == "" {
+			c.terms = ev.terms(w, c, ev.detailed(w))
+			c.score = score(c.terms)
+		}
+	}
+	ev.sort(w)
+}
+
+// detailed reports whether the plan explains each region of the group.
+func (ev *evaluator) detailed(w *work) bool { return !ev.terse || w.job.Explain }
+
+// sort orders the candidates: first those that are not refused, by score, then
+// room, then name; then those that are refused, by rank.
+func (ev *evaluator) sort(w *work) {
+	slices.SortFunc(w.candidates, func(a, b candidate) int {
+		if (a.reason == "") != (b.reason == "") {
+			if a.reason == "" {
+				return -1
+			}
+			return 1
+		}
+		if a.reason != "" && ev.rank(&a) != ev.rank(&b) {
+			return cmp.Compare(ev.rank(&a), ev.rank(&b))
+		}
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.fits, a.fits), cmp.Compare(a.index, b.index))
+	})
+}
+
+// rank says how far a refused region is from taking an instance: 0 and 1 are
+// regions that lack only room, then follow regions that an operator or a lost
+// connection excludes, then regions that are too far away, and last regions that
+// never connected or that the job does not allow.
+func (ev *evaluator) rank(c *candidate) int {
+	neverConnected := ev.regions[c.index].NeverConnected
+	switch {
+	case c.reason == ReasonNotAllowed:
+		return 7
+	case c.reason == ReasonLost, c.reason == ReasonDisconnected && neverConnected:
+		return 6
+	case c.reason == c.nearReason && c.nearReason != "", c.nearReason == ReasonRTTTooHigh:
+		return 5
+	case c.reason == ReasonDisconnected:
+		return 4
+	case c.reason == ReasonCordoned:
+		return 3
+	case c.reason == ReasonNoReport:
+		return 2
+	case c.returned != nil:
+		return 0
+	}
+	return 1
+}
+
+// owned counts the group's instances in a candidate's region after this plan.
+func (ev *evaluator) owned(w *work, c *candidate) int {
+	return w.owned[ev.regions[c.index].Name] + w.given[c.index]
+}
+
+// used counts the regions that have instances of the group after this plan.
+func (ev *evaluator) used(w *work) int {
+	n := 0
+	for i := range w.candidates {
+		if ev.owned(w, &w.candidates[i]) > 0 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,184 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// planner makes one plan. The values that it is made of share the plan and the
+// evaluator.
+type planner struct {
+	snap    Snapshot
+	eval    *evaluator
+	place   *placer
+	move    *mover
+	reclaim *reclaimer
+	explain *explainer
+	plan    *Plan
+}
+
+func newPlanner(s Snapshot) *planner {
+	plan := &Plan{}
+	eval := newEvaluator(s)
+	place := &placer{eval: eval, plan: plan}
+	move := &mover{eval: eval, plan: plan}
+	explain := &explainer{eval: eval, plan: plan}
+	return &planner{
+		snap: s, eval: eval, place: place, move: move, explain: explain, plan: plan,
+		reclaim: &reclaimer{eval: eval, place: place, move: move, explain: explain, plan: plan,
+			reserved: map[*Job][][]*work{}, decided: map[*Job][][]*work{}},
+	}
+}
+
+// MakePlan decides. Its cost grows with the jobs that need work times the
+// regions, and only slightly with quiet jobs.
+func MakePlan(s Snapshot) Plan {
+	p := newPlanner(s)
+	p.assume()
+	jobs := jobsWithWork(s.Jobs)
+	for _, j := range jobs {
+		p.reclaim.reserveReclaimed(j)
+	}
+	for _, j := range jobs {
+		p.decide(j)
+	}
+	for _, j := range jobs {
+		p.reclaim.reclaim(j)
+	}
+	return *p.plan
+}
+
+// assume charges regions for slots that their reports do not include yet.
+func (p *planner) assume() {
+	for i := range p.snap.Jobs {
+		j := &p.snap.Jobs[i]
+		for _, s := range j.Slots {
+			r := p.eval.regions.index(s.Region)
+			if r < 0 || s.Generation <= p.eval.regions[r].SlotsRevision || s.State == region.Done {
+				continue
+			}
+			g := j.group(s.Group)
+			if g == nil {
+				continue
+			}
+			n := s.Count()
+			if s.System {
+				n = p.eval.regions[r].NodesReady // one on each node that fits
+			}
+			p.eval.ledger.charge(r, g.Ask, g.Ask.Hash(), n)
+		}
+	}
+}
+
+// jobsWithWork returns the jobs that are not quiet, the most urgent first.
+func jobsWithWork(jobs []Job) []*Job {
+	var out []*Job
+	for i := range jobs {
+		if jobs[i].Explain || !jobs[i].quiet() {
+			out = append(out, &jobs[i])
+		}
+	}
+	slices.SortFunc(out, func(a, b *Job) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Revision, b.Revision),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// decide plans one job: first its existing slots, then its unowned instances.
+func (p *planner) decide(j *Job) {
+	stages := rolloutStages(p.eval.regions, j)
+	p.plan.RolloutStages = append(p.plan.RolloutStages, stages...)
+	for i := range j.Slots {
+		waits := slices.ContainsFunc(stages, func(s RolloutStage) bool { return s.Region == j.Slots[i].Region })
+		p.act(j, &j.Slots[i], waits)
+	}
+	if j.Stopped {
+		return
+	}
+	for i, set := range j.sets() {
+		works := p.reclaim.worksOf(j, i)
+		if works == nil {
+			works = p.eval.newWorks(j, set)
+		}
+		p.placeWorks(j, works)
+		for _, w := range works {
+			if w.n > 0 || len(w.given) > 0 || j.Explain {
+				p.explain.explain(w)
+			}
+		}
+		p.reclaim.noteDecided(j, works)
+	}
+}
+
+// placeWorks places one set of groups, and moves instances for latency.
+func (p *planner) placeWorks(j *Job, works []*work) {
+	switch {
+	case j.Type == System:
+		for _, w := range works {
+			p.place.placeSystem(w)
+			p.move.stay(w, "a system job runs wherever it can")
+		}
+	case len(works) == 1:
+		p.placeGroup(works[0])
+	default:
+		if s := p.reclaim.pendingRevoke(works); s != nil {
+			p.reclaim.wait(works, s)
+		} else {
+			p.place.placeSet(works)
+		}
+		for _, w := range works {
+			p.move.stay(w, "groups that belong together are not moved for latency")
+		}
+	}
+}
+
+// placeGroup places a group that is not colocated with another one.
+func (p *planner) placeGroup(w *work) {
+	if w.n == 0 && !w.job.Explain && len(w.breached) == 0 {
+		return
+	}
+	p.eval.evaluate(w)
+	better := p.move.better(w)
+	p.place.share(w)
+	p.place.hold(w)
+	p.move.moveAway(w, better)
+}
+
+// act adds the action that an existing slot needs, if any. waits: the region of
+// the slot must not begin with the new version yet; a part of the slot that is
+// out of range is stopped nevertheless.
+func (p *planner) act(j *Job, s *region.Slot, waits bool) {
+	at := p.eval.regions.of(s)
+	kind, reason, why := j.correct(s, at)
+	if waits && j.restarts(s, at) {
+		kind = ""
+		if !s.System && s.To > j.group(s.Group).Count {
+			kind, reason, why = Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", j.group(s.Group).Count)
+		}
+	}
+	a := Action{
+		Kind: kind, Namespace: j.Namespace, Job: j.Name, Group: s.Group, From: s.From, To: s.To,
+		Region: s.Region, JobVersion: s.JobVersion, Run: j.Run, Slot: *s, System: s.System, Reason: reason, Why: why,
+	}
+	outside := false
+	if g := j.group(s.Group); g != nil && !s.System {
+		outside = s.To > g.Count && s.From < g.Count
+	}
+	switch {
+	case kind == "":
+		return
+	case kind == Update:
+		a.JobVersion = j.Version
+		if outside {
+			a.To = j.group(s.Group).Count
+			a.Why += fmt.Sprintf(", and stop %s: count is %d", region.FormatRange(a.To, s.To), a.To)
+		}
+	case kind == Stop && reason == ReasonOutOfRange && outside:
+		a.From = j.group(s.Group).Count
+	}
+	p.plan.Actions = append(p.plan.Actions, a)
+}

@@ -1,0 +1,241 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// Disconnected are owned instances From ≤ i < To that no node of their region
+// takes, while an earlier attempt of them may still run on a disconnected node.
+// The region holds them back, so that they go on when the node reconnects. A
+// plan reclaims them once other regions have room: it revokes them, and only
+// then the region gives up on the disconnected node. Revoked instances are
+// placed after the region confirmed, so an instance never has two owners. What
+// the disconnected node still runs ends when it reconnects. If the node
+// reconnects before the region has given up, the region keeps the instance
+// (region.Kept). Colocated groups are revoked even if a node reconnects
+// meanwhile: they might be separated otherwise.
+type Disconnected struct {
+	Group, Region string
+	From, To      int
+	// Generation of the slot. An entry about another generation is ignored.
+	Generation int64
+	// Node is disconnected.
+	Node string
+}
+
+// span is a range of adjacent disconnected instances of one slot, on whichever
+// nodes they were.
+type span struct {
+	slot     *region.Slot
+	from, to int
+	// waits: a plan changes a slot once, and it changes another part of this one.
+	waits bool
+}
+
+// reclaimer revokes disconnected instances when other regions have room, keeps
+// that room for them, and places them after the region released them.
+type reclaimer struct {
+	eval    *evaluator
+	place   *placer
+	move    *mover
+	explain *explainer
+	plan    *Plan
+	// reserved are the sets of groups of jobs with released instances or pending
+	// revokes: as they were left by reserveReclaimed.
+	reserved map[*Job][][]*work
+	// decided are the sets of groups of jobs with disconnected instances, after
+	// they were decided.
+	decided map[*Job][][]*work
+}
+
+// worksOf returns the groups of set i of a job if room was reserved for them,
+// otherwise nil.
+func (rc *reclaimer) worksOf(j *Job, i int) []*work {
+	if works := rc.reserved[j]; works != nil {
+		return works[i]
+	}
+	return nil
+}
+
+// noteDecided remembers the groups of a job with disconnected instances for
+// reclaim.
+func (rc *reclaimer) noteDecided(j *Job, works []*work) {
+	if len(j.Disconnected) > 0 {
+		rc.decided[j] = append(rc.decided[j], works)
+	}
+}
+
+// reclaim revokes disconnected instances as far as other regions have room for
+// them beside all that this plan gave. Of colocated groups a plan revokes
+// everything that it can change, or nothing: there must also be room for their
+// unowned instances, which are placed together with the revoked ones, and no
+// region may be left with only some of the groups.
+func (rc *reclaimer) reclaim(j *Job) {
+	if len(rc.decided[j]) == 0 || j.Type == System {
+		return
+	}
+	spans := rc.reclaimable(j)
+	for _, works := range rc.decided[j] {
+		rc.reclaimSet(j, works, spans)
+	}
+}
+
+func (rc *reclaimer) reclaimSet(j *Job, works []*work, spans []span) {
+	if len(works) > 1 && rc.pendingRevoke(works) != nil {
+		return // the unowned instances wait for that revoke, and room is counted once
+	}
+	free := map[*work][][2]int{}
+	from := map[*work]map[string]bool{}
+	want := 0
+	for _, w := range works {
+		from[w] = map[string]bool{}
+		for _, s := range spans {
+			if s.slot.Group == w.group.Name && (len(works) == 1 || !s.waits) {
+				free[w] = append(free[w], [2]int{s.from, s.to})
+				from[w][s.slot.Region] = true
+				want += s.to - s.from
+			}
+		}
+	}
+	if want == 0 {
+		return
+	}
+	before := rc.eval.ledger
+	if len(works) > 1 {
+		rc.eval.ledger = before.clone()
+		want += addUnowned(works, free)
+	}
+	offers, tried := rc.place.tryPlacement(works, free, from)
+	placed := 0
+	for _, o := range offers {
+		placed += o.To - o.From
+	}
+	if len(works) > 1 && (placed < want || rc.separates(tried)) {
+		offers, rc.eval.ledger = nil, before
+	}
+	rc.revokeReclaimed(j, spans, offers, len(works) == 1)
+	for i, w := range works {
+		if explained := w.n > 0 || len(w.given) > 0 || j.Explain; len(offers) == 0 && len(free[w]) > 0 && !explained {
+			rc.explain.explainDisconnected(tried[i])
+		}
+	}
+}
+
+// reclaimable returns the spans of a job that may be revoked, by group, the
+// last indices first.
+func (rc *reclaimer) reclaimable(j *Job) []span {
+	parts := slices.Clone(j.Disconnected)
+	slices.SortFunc(parts, func(a, b Disconnected) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(b.To, a.To)) })
+	var out []span
+	for i := range parts {
+		a := &parts[i]
+		s := rc.slotOf(j, a)
+		if s == nil {
+			continue
+		}
+		last := len(out) - 1
+		same := last >= 0 && out[last].slot == s
+		if same && a.To >= out[last].from {
+			out[last].from = min(out[last].from, a.From)
+			continue
+		}
+		out = append(out, span{slot: s, from: a.From, to: a.To, waits: same || rc.revoked(j, s)})
+	}
+	return out
+}
+
+// separates reports whether a group would leave a region for good where a
+// colocated group stays.
+func (rc *reclaimer) separates(tried []*work) bool {
+	for _, w := range tried {
+		for name := range w.without {
+			i := rc.eval.regions.index(name)
+			has := func(w *work) bool { return w.owned[name]+w.given[i] > 0 }
+			if !has(w) && slices.ContainsFunc(tried, has) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// slotOf is the slot that an entry is about; nil if the slot differs from the
+// entry or from what the job wants.
+func (rc *reclaimer) slotOf(j *Job, a *Disconnected) *region.Slot {
+	slots := j.slotsOf(a.Group)
+	for i := range slots {
+		s := &slots[i]
+		if s.Region != a.Region || s.Generation != a.Generation || a.From < s.From || a.To > s.To || a.From >= a.To {
+			continue
+		}
+		if kind, _, _ := j.correct(s, rc.eval.regions.of(s)); kind != "" || s.Desired != region.DesiredRun || s.State == region.Done {
+			return nil
+		}
+		return s
+	}
+	return nil
+}
+
+// revokeReclaimed revokes as many instances of each group as would be placed
+// elsewhere: one span of a slot, the last indices first, so that the rest of the
+// slot keeps its key. With unlessConnected the region keeps instances whose node
+// has reconnected.
+func (rc *reclaimer) revokeReclaimed(j *Job, spans []span, offers []Action, unlessConnected bool) {
+	room, to := map[string]int{}, map[string][]string{}
+	for _, o := range offers {
+		room[o.Group] += o.To - o.From
+		if !slices.Contains(to[o.Group], o.Region) {
+			to[o.Group] = append(to[o.Group], o.Region)
+		}
+	}
+	for _, t := range spans {
+		s := t.slot
+		n := min(room[s.Group], t.to-t.from)
+		if t.waits || n == 0 {
+			continue
+		}
+		room[s.Group] -= n
+		rc.plan.Actions = append(rc.plan.Actions, Action{
+			Kind: Revoke, Namespace: j.Namespace, Job: j.Name, Group: s.Group, From: t.to - n, To: t.to, Region: s.Region,
+			JobVersion: s.JobVersion, Run: j.Run, Slot: *s, UnlessConnected: unlessConnected, Reason: ReasonNodeLost,
+			Why: fmt.Sprintf("%s; no other node fits there, and there is room at %s", j.silentNodes(s, t.to-n, t.to), strings.Join(to[s.Group], ", ")),
+		})
+	}
+}
+
+// silentNodes names the disconnected nodes that may run instances of a slot.
+func (j *Job) silentNodes(s *region.Slot, from, to int) string {
+	var nodes []string
+	for _, a := range j.Disconnected {
+		about := a.Group == s.Group && a.Region == s.Region && a.Generation == s.Generation && a.From < to && a.To > from
+		if about && !slices.Contains(nodes, a.Node) {
+			nodes = append(nodes, a.Node)
+		}
+	}
+	if more := len(nodes) - 1; more > 0 {
+		return fmt.Sprintf("%s and %d more are silent and may run it until they are back", nodes[0], more)
+	}
+	return nodes[0] + " is silent and may run it until it is back"
+}
+
+// revoked reports whether the plan revokes a part of the slot because of
+// latency. The next plan can change the rest.
+func (rc *reclaimer) revoked(j *Job, s *region.Slot) bool {
+	return len(j.Breaches) > 0 && slices.ContainsFunc(rc.plan.Actions, func(a Action) bool {
+		return a.Kind == Revoke && a.Slot.Key() == s.Key() && a.Reason == ReasonRTTTooHigh
+	})
+}
+
+// addUnowned adds the unowned instances to the ranges and returns their number.
+func addUnowned(works []*work, free map[*work][][2]int) (n int) {
+	for _, w := range works {
+		free[w] = append(free[w], w.free...)
+		n += w.n
+	}
+	return n
+}
