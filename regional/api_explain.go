@@ -193,7 +193,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 	in.View = fork.Snapshot()
 	submitted := in.View
 	plan := carriedOut(&in, fork)
-	reasons := reasonsOf(plan)
+	reasons := wire.PlanReasons(plan)
 	for g := range submitted.JobGroups(candidate.Key) {
 		for _, s := range g.Slots {
 			out.Slots = append(out.Slots, wire.SlotToProto(s, l.s.cfg.Region.GetName()))
@@ -212,7 +212,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 			out.Unplaced[g.Key.Group] = ge.Unplaced
 			ge.Remedy = remedy(in, candidate, g.Key.Group)
 		}
-		ge.Pending = pendingReasonsToProto(reasons[g.Key])
+		ge.Pending = wire.CountedReasonsToProto(reasons[g.Key])
 		ge.Nodes = l.verdicts(planned(sched.ExplainAsk(l.input(view), candidate, g.Key.Group), plan, g.Key))
 		out.Explanation.Groups = append(out.Explanation.Groups, ge)
 	}
@@ -278,11 +278,4 @@ func (l *leader) storedSpec(view *state.View, spec *nusav1.JobSpec) (*nusav1.Job
 		return nil, 0, status.Errorf(codes.Internal, "stored spec of job %s: %v", own.Key().In(l.s.cfg.Region.GetName()), err)
 	}
 	return out, int64(own.Revision), nil
-}
-
-func pendingReasonsToProto(all []counted) (out []*nusav1.CountedReason) {
-	for _, c := range all {
-		out = append(out, wire.CountedReasonsToProto([]state.Count{c.Count}, c.what)...)
-	}
-	return out
 }

@@ -211,7 +211,7 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 		}
 	}
 	out, size := &nusav1.ListJobsResponse{}, 0
-	for _, k := range slices.SortedFunc(maps.Keys(keys), compareJobs) {
+	for _, k := range slices.SortedFunc(maps.Keys(keys), state.JobKey.Compare) {
 		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || pageKey(k) <= req.GetPageToken() {
 			continue
 		}
@@ -242,7 +242,7 @@ func here(g *state.GroupView) bool {
 	return len(g.Slots) > 0 || c.Pending+c.Starting+c.Running+c.Lost > 0
 }
 
-// pageKey orders jobs as compareJobs does.
+// pageKey orders jobs as JobKey.Compare does.
 func pageKey(k state.JobKey) string {
 	local := "0"
 	if k.Local {

@@ -1,7 +1,6 @@
 package regional
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -179,14 +178,4 @@ func share(part, whole float64) float64 {
 		return 0
 	}
 	return part / whole
-}
-
-func compareJobs(a, b state.JobKey) int {
-	local := func(k state.JobKey) int {
-		if k.Local {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Job, b.Job), local(a)-local(b))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 const (
@@ -46,7 +47,7 @@ type scheduler struct {
 	// somebody has asked.
 	last         *sched.Plan
 	lastUnixNano int64
-	reasons      map[state.GroupKey][]counted
+	reasons      map[state.GroupKey][]wire.CountedReason
 	unplaced     map[state.GroupKey][]sched.Unplaced
 	// settled is the greatest revision of slots that are placed as far as they
 	// can be: what a report charges for.
@@ -145,25 +146,12 @@ func (s *scheduler) settledRevision() int64 {
 	return s.settled
 }
 
-// waitText says what instances wait for that are due later.
-var waitText = map[state.Reason]string{
-	state.ReasonBackoff:  "it failed and waits before the next attempt",
-	state.ReasonNodeLost: "its node is silent, and it is not to be replaced yet",
-	state.ReasonDeclined: "its node declined it and is asked again soon",
-}
-
-// counted is a reason with what it counts: nodes or instances.
-type counted struct {
-	state.Count
-	what string
-}
-
 // pending are the counted reasons of a group's instances without a node.
-func (s *scheduler) pending(key state.GroupKey) []counted {
+func (s *scheduler) pending(key state.GroupKey) []wire.CountedReason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reasons == nil && s.last != nil {
-		s.reasons = reasonsOf(s.last)
+		s.reasons = wire.PlanReasons(s.last)
 	}
 	return s.reasons[key]
 }
@@ -179,32 +167,6 @@ func (s *scheduler) without(key state.GroupKey) []sched.Unplaced {
 		}
 	}
 	return s.unplaced[key]
-}
-
-// reasonsOf are the reasons of a plan, made or to be made.
-func reasonsOf(plan *sched.Plan) map[state.GroupKey][]counted {
-	out := map[state.GroupKey][]counted{}
-	for _, u := range plan.Unplaced {
-		out[u.Key] = append(out[u.Key], blockingFirst(&u)...)
-	}
-	for _, w := range plan.Waiting {
-		out[w.Key] = append(out[w.Key], counted{state.Count{Reason: w.Reason, Count: sched.Instances(w.Ranges), Message: waitText[w.Reason]}, "instance"})
-	}
-	return out
-}
-
-// blockingFirst are the counted reasons, the one that stands in the way first
-// and with its figures.
-func blockingFirst(u *sched.Unplaced) []counted {
-	out := []counted{{state.Count{Reason: u.Reason, Message: u.Message, Count: sched.Instances(u.Ranges)}, "instance"}}
-	for _, c := range u.Counts {
-		if c.Reason == u.Reason {
-			out[0].Count.Count, out[0].what = c.Count, "node"
-		} else {
-			out = append(out, counted{c, "node"})
-		}
-	}
-	return out
 }
 
 // queueLength is how many instances wait for a node.

@@ -283,7 +283,7 @@ func (u *uplink) sumUp() {
 	// Read now: a change noted as dirty before is in this view. Not under the
 	// lock, which whoever commits waits for.
 	view := u.l.s.fsm.View()
-	keys := slices.SortedFunc(maps.Keys(dirty), compareJobs)
+	keys := slices.SortedFunc(maps.Keys(dirty), state.JobKey.Compare)
 	sums := make([]*nusav1.JobSummary, len(keys))
 	for i, k := range keys {
 		sums[i] = u.l.summary(view, k)
@@ -381,7 +381,7 @@ func awaitingChecks(view *state.View, g *state.GroupView) []*nusav1.CountedReaso
 // reasons are why instances of a group are pending, are still starting or have
 // failed.
 func (l *leader) reasons(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
-	out := append(awayReasons(l.away(view, g.Key), time.Now()), pendingReasonsToProto(l.sched.pending(g.Key))...)
+	out := append(awayReasons(l.away(view, g.Key), time.Now()), wire.CountedReasonsToProto(l.sched.pending(g.Key))...)
 	out = append(out, awaitingChecks(view, g)...)
 	again := slices.IndexFunc(out, func(c *nusav1.CountedReason) bool { return c.GetReason() == nusav1.Reason_REASON_BACKOFF })
 	if again >= 0 {

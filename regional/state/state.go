@@ -97,6 +97,10 @@ func (k JobKey) compare(o JobKey) int {
 	return 1
 }
 
+// Compare orders jobs by namespace and name, a region's own after the
+// federation's of the same name.
+func (k JobKey) Compare(o JobKey) int { return k.compare(o) }
+
 // compare orders groups by job, then name.
 func (k GroupKey) compare(o GroupKey) int {
 	if c := k.JobKey().compare(o.JobKey()); c != 0 {

@@ -47,10 +47,11 @@ func InstanceCountsToProto(c state.Counts) *nusav1.InstanceCounts {
 	}
 }
 
-func CountedReasonsToProto(counts []state.Count, what string) []*nusav1.CountedReason {
+// nodeCountsToProto converts reasons that count nodes.
+func nodeCountsToProto(counts []state.Count) []*nusav1.CountedReason {
 	var out []*nusav1.CountedReason
 	for _, c := range counts {
-		out = append(out, &nusav1.CountedReason{Reason: ReasonToProto(c.Reason), Count: c.Count, Message: c.Message, What: what})
+		out = append(out, &nusav1.CountedReason{Reason: ReasonToProto(c.Reason), Count: c.Count, Message: c.Message, What: countsNodes})
 	}
 	return out
 }
@@ -74,7 +75,7 @@ func SlotAnswerToProto(a *state.Answer) *nusav1.SlotAnswer {
 	return &nusav1.SlotAnswer{
 		Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: a.From, To: a.To,
 		Generation: a.Generation, State: nusav1.SlotState(a.State),
-		Reason: ReasonToProto(a.Reason), Message: a.Message, Counts: CountedReasonsToProto(a.Counts, "node"),
+		Reason: ReasonToProto(a.Reason), Message: a.Message, Counts: nodeCountsToProto(a.Counts),
 	}
 }
 
