@@ -79,7 +79,7 @@ groups.web.tasks.server.resources.gpu: not supported yet by driver process`)
 	}
 }
 
-func TestWarningsAndUnknownRegions(t *testing.T) {
+func TestWarningsNotesAndUnknownRegions(t *testing.T) {
 	spec := mustParse(t, `
 name: a
 regions: {allow: [{name: westeurop}, {labels: {a: b}}], prefer: [{name: eastus, weight: 1}], near: [{region: nowhere}]}
@@ -95,12 +95,20 @@ groups:
     tasks: {t: {driver: process, config: {command: x}}}
   j:
     tasks: {t: {driver: process, config: {command: x}}}
+  k:
+    disconnect: {node: {after: 5s}}
+    tasks: {t: {driver: process, config: {command: x}}}
 `)
 	Default(spec)
-	want := `groups.i, groups.j may run an instance twice while a node is cut off for more than 30s (disconnect: keep and replace)
-groups.g has a count of 0: nothing of it runs`
+	want := `groups.g has a count of 0: nothing of it runs
+groups.k replaces instances of a node that is cut off for only 5s (disconnect.node.after), while they may still run there: a short network fault makes them run twice`
 	if got := strings.Join(Warnings(spec), "\n"); got != want {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+		t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
+	}
+	want = `groups.i, groups.j may run an instance twice while a node is cut off for more than 30s (disconnect: keep and replace)
+groups.k may run an instance twice while a node is cut off for more than 5s (disconnect: keep and replace)`
+	if got := strings.Join(Notes(spec), "\n"); got != want {
+		t.Errorf("notes:\n%s\nwant:\n%s", got, want)
 	}
 	want = `regions.allow[0].name: there is no region "westeurop", did you mean "westeurope"?
 regions.near[0].region: there is no region "nowhere"

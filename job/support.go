@@ -84,22 +84,17 @@ func dedupe(in Errors) Errors {
 	return out
 }
 
-// Warnings is what the author of a valid, defaulted spec should know.
+// Warnings returns the choices of the author of a valid, defaulted spec that are
+// risky or probably a mistake.
 func Warnings(spec *nusav1.JobSpec) []string {
 	var out []string
-	twice := map[string][]string{} // when → the groups
-	for _, k := range sorted(spec.GetGroups()) {
-		if by := cutOff(spec.GetGroups()[k].GetDisconnect()); by != "" && spec.GetGroups()[k].GetCount() > 0 {
-			twice[by] = append(twice[by], "groups."+k)
-		}
-	}
-	for _, by := range sorted(twice) {
-		out = append(out, fmt.Sprintf("%s may run an instance twice while %s (disconnect: keep and replace)", strings.Join(twice[by], ", "), by))
-	}
 	for _, k := range sorted(spec.GetGroups()) {
 		g := spec.GetGroups()[k]
 		if g.Count != nil && g.GetCount() == 0 {
 			out = append(out, fmt.Sprintf("groups.%s has a count of 0: nothing of it runs", k))
+		}
+		if after := g.GetDisconnect().GetNode().GetAfter().AsDuration(); mayRunTwice(g) && after < defaultNodeAfter {
+			out = append(out, fmt.Sprintf("groups.%s replaces instances of a node that is cut off for only %s (disconnect.node.after), while they may still run there: a short network fault makes them run twice", k, FormatDuration(after)))
 		}
 		for _, name := range sorted(g.GetTasks()) {
 			for i, a := range g.GetTasks()[name].GetArtifacts() {
@@ -112,13 +107,29 @@ func Warnings(spec *nusav1.JobSpec) []string {
 	return out
 }
 
-// cutOff says when running work is kept and replaced as well: at the level of
-// nodes. What a region runs that is cut off is replaced nowhere yet.
-func cutOff(d *nusav1.Disconnect) string {
-	if n := d.GetNode(); n.GetRunning() == nusav1.Running_RUNNING_KEEP && n.GetReplace() {
-		return "a node is cut off for more than " + FormatDuration(n.GetAfter().AsDuration())
+// Notes returns what is good to know about a valid, defaulted spec and needs no
+// action, since it is so for most jobs: shown on request only.
+func Notes(spec *nusav1.JobSpec) []string {
+	twice := map[string][]string{} // disconnect.node.after → groups
+	for _, k := range sorted(spec.GetGroups()) {
+		if g := spec.GetGroups()[k]; mayRunTwice(g) {
+			after := FormatDuration(g.GetDisconnect().GetNode().GetAfter().AsDuration())
+			twice[after] = append(twice[after], "groups."+k)
+		}
 	}
-	return ""
+	var out []string
+	for _, after := range sorted(twice) {
+		out = append(out, fmt.Sprintf("%s may run an instance twice while a node is cut off for more than %s (disconnect: keep and replace)", strings.Join(twice[after], ", "), after))
+	}
+	return out
+}
+
+// mayRunTwice reports whether instances of a group run on when their node is cut
+// off and are replaced elsewhere as well. Only the node level counts: nothing
+// replaces yet what a region runs that is cut off.
+func mayRunTwice(g *nusav1.Group) bool {
+	n := g.GetDisconnect().GetNode()
+	return g.GetCount() > 0 && n.GetRunning() == nusav1.Running_RUNNING_KEEP && n.GetReplace()
 }
 
 // UnknownRegions names every region, by field path, that the spec mentions and

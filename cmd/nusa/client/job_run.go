@@ -167,19 +167,13 @@ func (r *submission) unknown(c *caller, ref *nusav1.JobRef, err error) error {
 	return &exitError{exitUnknown, fmt.Errorf("%s: %s may have been accepted: see %s job status %s; %s", what, refName(ref), c.nusa, refArg(ref), retry)}
 }
 
-// news are the warnings of a submit that are about it: that instances may run
-// twice while something is cut off is the default, and said by plan and by
-// validate.
+// news returns the warnings of a response without the notes about the spec,
+// which servers of earlier versions send among them.
 func news(warnings []string, spec *nusav1.JobSpec) []string {
 	full := proto.CloneOf(spec)
 	job.Default(full)
-	calm := proto.CloneOf(full) // nothing of it is ever replaced
-	for _, g := range calm.GetGroups() {
-		g.Disconnect = nil
-	}
-	other := job.Warnings(calm)
-	known := slices.DeleteFunc(job.Warnings(full), func(w string) bool { return slices.Contains(other, w) })
-	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return slices.Contains(known, w) })
+	notes := job.Notes(full)
+	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return slices.Contains(notes, w) })
 }
 
 func (c *caller) warnings(all []string) {
