@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/quorum"
 )
 
 // ErrConfig marks every error of Config.Validate: the configuration, not the
@@ -65,6 +67,10 @@ type Config struct {
 
 	// Raft sets the election's speed.
 	Raft RaftTiming
+	// RaftLog is where the Raft log is stored: etcd's write-ahead log (quorum.WAL,
+	// the default) or raft-boltdb (quorum.BoltDB). A data directory of the other
+	// kind is converted at the start.
+	RaftLog quorum.LogKind
 	// NodeLease is how long a node may be silent before it is lost. Default
 	// 15 s, at least 100 ms; a third of it is the agents' heartbeat.
 	NodeLease time.Duration
@@ -188,6 +194,7 @@ func (c Config) withDefaults() Config {
 	if c.Clock == nil {
 		c.Clock = bootClock
 	}
+	c.RaftLog = cmp.Or(c.RaftLog, quorum.WAL)
 	dur(&c.Raft.Heartbeat, time.Second)
 	dur(&c.Raft.Election, c.Raft.Heartbeat)
 	dur(&c.Raft.LeaderLease, c.Raft.Heartbeat/2)
@@ -218,6 +225,9 @@ func (c Config) validate() error {
 	}
 	if c.DataDir == "" && !c.InMemory {
 		return bad("data_dir", "must be set")
+	}
+	if err := c.RaftLog.Check(); err != nil {
+		return bad("raft_log", "%v", err)
 	}
 	for _, a := range [][2]string{
 		{"grpc_addr", c.GRPCAddr}, {"raft_addr", c.RaftAddr}, {"gossip_addr", c.GossipAddr}, {"probe_addr", c.ProbeAddr},

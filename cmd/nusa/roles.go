@@ -91,6 +91,7 @@ func regionalCommand() *cobra.Command {
 	f.Int64Var(&historyMiB, "history-mib", 3<<10, "most MiB of measured values that are kept, 4 or more; 0 keeps none")
 	f.StringSliceVar(&probeKeys, "probe-key", nil, "secret that the regions of the federation share for latency probes, 16 bytes or more; further ones are taken too, to replace it (default: none, anybody's probes are answered, and connects believed that nobody vouches for)")
 	config.MarkSecret(f, "probe-key")
+	f.StringVar((*string)(&cfg.RaftLog), "raft-log", "wal", "store of the Raft log: wal (etcd's write-ahead log: one fsync a batch and checksums, more than twice the appends a second of boltdb when measured) or boltdb (raft-boltdb); a change converts the data directory at the next start")
 	f.BoolVar(&fast, "fast-raft", false, "notice a dead master in half a second; for servers on one machine or rack")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cfg.BootstrapExpect < 1 || cfg.BootstrapExpect > maxServers {

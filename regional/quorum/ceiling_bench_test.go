@@ -164,7 +164,7 @@ func (l *logging) run() {
 func alone(b *testing.B) *raft.Raft {
 	b.Helper()
 	log := newLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	st, err := openStores(b.TempDir(), log)
+	st, err := openStores(b.TempDir(), WAL, log)
 	if err != nil {
 		b.Fatal(err)
 	}

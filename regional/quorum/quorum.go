@@ -5,6 +5,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,9 @@ type Config struct {
 	ID string
 	// Dir holds log and snapshots; empty keeps them in memory (simulations).
 	Dir string
+	// Log is the kind of log in Dir; empty is WAL. A directory of the other kind is
+	// converted.
+	Log LogKind
 	// Net and Listener carry Raft's streams; Advertise is the address that
 	// others use for them.
 	Net       network.Net
@@ -66,8 +70,11 @@ func Open(cfg Config) (*Group, error) {
 	st := memoryStores()
 	if cfg.Dir != "" {
 		var err error
-		if st, err = openStores(cfg.Dir, log); err != nil {
+		if st, err = openStores(cfg.Dir, cmp.Or(cfg.Log, WAL), log); err != nil {
 			return nil, err
+		}
+		if st.converted != "" {
+			cfg.Logger.Info("converted the Raft log", "from", st.converted, "to", cfg.Log)
 		}
 	}
 	existing, err := raft.HasExistingState(st.log, st.stable, st.snapshots)
@@ -172,6 +179,10 @@ func (g *Group) Run(ctx context.Context) error {
 	})
 	g.RegisterObserver(obs)
 	defer g.DeregisterObserver(obs)
+	var broken <-chan error // nil in memory
+	if g.stores.disk != nil {
+		broken = g.stores.disk.brokenCh()
+	}
 	retry := time.NewTicker(time.Second)
 	defer retry.Stop()
 	var wait waitReport
@@ -185,7 +196,7 @@ func (g *Group) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-g.stores.broken: // it could neither lead nor follow
+		case err := <-broken: // without its log the server can neither lead nor follow
 			return err
 		case <-changed:
 		case <-retry.C:

@@ -8,13 +8,19 @@ import (
 	"testing"
 	"time"
 
+	bolterrors "go.etcd.io/bbolt/errors"
+
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 )
 
-// A server whose log takes no more ends, and says why: it could neither lead nor
-// follow, and nothing but a restart helps.
+// A server whose log takes no more entries ends and says why: the server could
+// neither lead nor follow, and only a restart helps.
 func TestRunEndsWithLog(t *testing.T) {
+	forEachLog(t, testRunEndsWithLog)
+}
+
+func testRunEndsWithLog(t *testing.T, kind LogKind) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +34,7 @@ func TestRunEndsWithLog(t *testing.T) {
 	const beat = 50 * time.Millisecond
 	addr := lis.Addr().String()
 	g, err := Open(Config{
-		ID: "a", Dir: t.TempDir(), Net: network.Host(), Listener: lis, Advertise: addr, Expect: 1,
+		ID: "a", Dir: t.TempDir(), Log: kind, Net: network.Host(), Listener: lis, Advertise: addr, Expect: 1,
 		Heartbeat: beat, Election: beat, LeaderLease: beat, Commit: beat / 10, ReplaceAfter: time.Minute,
 		Gossip: members, FSM: forgetful{}, Cluster: func() string { return "" }, Logger: quiet,
 	})
@@ -42,17 +48,11 @@ func TestRunEndsWithLog(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(t.Context()) }()
 	<-g.LeaderCh()
-	log := g.stores.log.(*walLog)
-	log.write.Lock()
-	err = log.wal.Close() // so that the sync fails
-	log.write.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	breakLog(t, g.stores.disk)
 	if g.Apply([]byte("x"), 0).Error() == nil {
-		t.Error("an entry was acknowledged that is nowhere")
+		t.Error("an entry was acknowledged that is not stored")
 	}
-	if err := <-ended; !errors.Is(err, os.ErrClosed) {
-		t.Errorf("it ended with %v", err)
+	if err := <-ended; !errors.Is(err, os.ErrClosed) && !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+		t.Errorf("Run returned %v", err)
 	}
 }

@@ -77,10 +77,10 @@ func (g *Group) TakeSnapshots(ctx context.Context) error {
 
 // trail bounds what stays in the log behind the next snapshots.
 func (g *Group) trail() error {
-	if g.stores.newest == nil {
+	if g.stores.disk == nil {
 		return nil
 	}
 	c := g.ReloadableConfig()
-	c.TrailingLogs = max(trailingLeast, min(trailingEntries, g.stores.newest(trailingBytes)))
+	c.TrailingLogs = max(trailingLeast, min(trailingEntries, g.stores.disk.newest(trailingBytes)))
 	return g.ReloadConfig(c)
 }

@@ -35,8 +35,8 @@ const (
 	// no record ends in zeros: those of a write torn by a power cut are known by them.
 	walHead = stampSize + 8 + 8 + 8 + 4 + 1
 	walEnd  = 0xff
-	// scratchKept bounds the memory that a write leaves for the next one.
-	scratchKept = 1 << 20
+	// scratchRetained bounds the memory that a write leaves for the next one.
+	scratchRetained = 1 << 20
 )
 
 // walLog is the Raft log in etcd's write-ahead log: checksummed records in
@@ -53,10 +53,7 @@ type walLog struct {
 	stamp   stamp
 	number  uint64 // of the latest record
 	scratch []byte
-	// failed is why nothing is written any more: what is on the disk behind the
-	// last acknowledged record is not known before the next start.
-	failed error
-	broken chan error // receives what failed, once
+	failure
 
 	mu   sync.RWMutex // guards live, which readers see while a write goes on
 	live []record     // without gaps
@@ -69,7 +66,7 @@ type record struct {
 
 // createWAL makes an empty log; openWAL is for one that exists. Close must follow.
 func createWAL(dir string, logger hclog.Logger) (*walLog, error) {
-	l := &walLog{dir: dir, broken: make(chan error, 1)}
+	l := &walLog{dir: dir, failure: newFailure()}
 	_, _ = rand.Read(l.stamp[:])
 	var err error
 	if l.wal, err = wal.Create(walLogger(logger), dir, l.stamp.metadata()); err != nil {
@@ -97,7 +94,7 @@ func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
 			return nil, err
 		}
 	}
-	l := &walLog{dir: dir, broken: make(chan error, 1)}
+	l := &walLog{dir: dir, failure: newFailure()}
 	if err := l.mendTail(); err != nil {
 		return nil, err
 	}
@@ -222,11 +219,8 @@ func (l *walLog) StoreLogs(logs []*raft.Log) error {
 	l.write.Lock()
 	defer l.write.Unlock()
 	last, _ := l.LastIndex()
-	for i, g := range logs {
-		if g.Index <= last || i > 0 && g.Index != last+1 {
-			return fmt.Errorf("store entry %d of the Raft log behind %d: not the next one", g.Index, last)
-		}
-		last = g.Index
+	if err := checkFollows(last, logs); err != nil {
+		return err
 	}
 	if err := l.save(logs); err != nil {
 		return err
@@ -243,8 +237,8 @@ func (l *walLog) StoreLogs(logs []*raft.Log) error {
 
 // save writes and syncs records; the caller holds write.
 func (l *walLog) save(logs []*raft.Log) error {
-	if l.failed != nil {
-		return l.failed
+	if l.err != nil {
+		return l.err
 	}
 	size := 0
 	for _, g := range logs {
@@ -257,23 +251,14 @@ func (l *walLog) save(logs []*raft.Log) error {
 		buf = encode(buf, l.stamp, l.number+1, g)
 		entries[i] = &raftpb.Entry{Index: proto.Uint64(l.number + 1 + uint64(i)), Term: &g.Term, Data: buf[at:]}
 	}
-	if err := l.fail(l.wal.Save(nil, entries)); err != nil {
+	if err := l.keep(l.wal.Save(nil, entries), l.dir); err != nil {
 		return err
 	}
 	l.number += uint64(len(logs))
-	if cap(buf) <= scratchKept {
+	if cap(buf) <= scratchRetained {
 		l.scratch = buf
 	}
 	return nil
-}
-
-// fail keeps the first error for all who come later.
-func (l *walLog) fail(err error) error {
-	if err != nil {
-		l.failed = fmt.Errorf("write the Raft log in %s: %w (nothing is written any more: mend the disk and start the server again)", l.dir, err)
-		l.broken <- l.failed
-	}
-	return l.failed
 }
 
 // DeleteRange deletes at the beginning, at the end, or everything.
@@ -282,13 +267,11 @@ func (l *walLog) DeleteRange(from, to uint64) error {
 	defer l.write.Unlock()
 	first, _ := l.FirstIndex()
 	last, _ := l.LastIndex()
-	switch {
-	case first == 0 || from > to || to < first || from > last:
-		return nil
-	case from <= first:
+	switch part, err := partOf(first, last, from, to); {
+	case err != nil || part == deletesNothing:
+		return err
+	case part == deletesStart:
 		return l.deleteUntil(min(to, last) - first + 1)
-	case to < last:
-		return fmt.Errorf("delete entries %d to %d of the Raft log, which holds %d to %d: they are neither its beginning nor its end", from, to, first, last)
 	}
 	if err := l.save([]*raft.Log{{Index: from, Type: deletion}}); err != nil {
 		return err
@@ -301,8 +284,8 @@ func (l *walLog) DeleteRange(from, to uint64) error {
 
 // deleteUntil deletes the first n entries, and the files that hold nothing else.
 func (l *walLog) deleteUntil(n uint64) error {
-	if l.failed != nil {
-		return l.failed
+	if l.err != nil {
+		return l.err
 	}
 	mark := l.number
 	if n < uint64(len(l.live)) {
@@ -313,7 +296,7 @@ func (l *walLog) deleteUntil(n uint64) error {
 	if err == nil {
 		err = l.wal.SaveSnapshot(&walpb.Snapshot{Index: &mark, Term: proto.Uint64(0), ConfState: &raftpb.ConfState{}})
 	}
-	if err := l.fail(err); err != nil {
+	if err := l.keep(err, l.dir); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -360,8 +343,8 @@ func (l *walLog) newest(bytes int) uint64 {
 func (l *walLog) Close() error {
 	l.write.Lock()
 	defer l.write.Unlock()
-	if l.failed == nil {
-		l.failed = raft.ErrRaftShutdown
+	if l.err == nil {
+		l.err = raft.ErrRaftShutdown
 	}
 	if err := l.wal.Close(); err != nil {
 		return fmt.Errorf("close the Raft log in %s: %w", l.dir, err)
