@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/series"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/metrics"
 )
 
 const (
@@ -36,11 +37,11 @@ var runsOut = map[string][]struct {
 	field string
 	limit []string
 }{
-	kindNode: {
+	metrics.KindNode: {
 		{"memory_used", []string{"memory_used", "memory_available"}},
 		{"disk_used", []string{"disk_total"}},
 	},
-	kindPool: {
+	metrics.KindPool: {
 		{"memory_used", []string{"memory_total"}},
 		{"disk_used", []string{"disk_total"}},
 		{"allocated_cpu", []string{"capacity_cpu"}},
@@ -67,7 +68,7 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 	if err != nil {
 		return nil, err
 	}
-	store, why := t.s.history.use()
+	store, why := t.s.history.Open()
 	if store == nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "no history here: %s", why)
 	}
@@ -92,7 +93,7 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 		case errors.Is(err, series.ErrUnknown) && req.GetKey() == "":
 			continue // it was forgotten meanwhile
 		case errors.Is(err, series.ErrUnknown):
-			if req.GetKind() == kindEdge {
+			if req.GetKind() == metrics.KindEdge {
 				if _, _, errView := t.s.view(key); errView != nil {
 					return nil, errView
 				}
@@ -103,7 +104,7 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 		}
 		w := historyToWire(&one, q.fields)
 		w.Region = region
-		if n, found := view.Node(key); found && req.GetKind() == kindNode {
+		if n, found := view.Node(key); found && req.GetKind() == metrics.KindNode {
 			w.Name = n.Name
 		}
 		if req.GetTrend() {
@@ -121,8 +122,8 @@ func askedOf(req *nusav1.HistoryRequest, now time.Time) (historyQuestion, error)
 		return historyQuestion{}, err
 	}
 	q := historyQuestion{HistoryRange: span, fields: req.GetFields()}
-	i := slices.IndexFunc(historyKinds, func(k series.Kind) bool { return k.Name == req.GetKind() })
-	all := historyKinds[i].Fields
+	i := slices.IndexFunc(metrics.Kinds, func(k series.Kind) bool { return k.Name == req.GetKind() })
+	all := metrics.Kinds[i].Fields
 	for _, f := range q.fields {
 		if !slices.Contains(all, f) {
 			return q, rpcerr.Invalid(&nusav1.Problem{Field: "fields", Message: fmt.Sprintf("a %s has no %q, it has %s", req.GetKind(), f, strings.Join(all, ", "))})
@@ -155,7 +156,7 @@ func (t topologies) historyKeys(store *series.Store, req *nusav1.HistoryRequest)
 	if key == "" {
 		return store.Keys(req.GetKind(), ""), nil
 	}
-	if req.GetKind() != kindNode {
+	if req.GetKind() != metrics.KindNode {
 		return []string{key}, nil
 	}
 	n, err := nodes{s: t.s}.findNode(t.s.fsm.View(), key, "")
@@ -164,7 +165,7 @@ func (t topologies) historyKeys(store *series.Store, req *nusav1.HistoryRequest)
 	}
 	if status.Code(err) == codes.NotFound {
 		// The region may have forgotten a node whose history is still kept.
-		if known := store.Keys(kindNode, key); len(known) == 1 && (known[0] == key || len(key) >= minPrefix) {
+		if known := store.Keys(metrics.KindNode, key); len(known) == 1 && (known[0] == key || len(key) >= minPrefix) {
 			return known, nil
 		}
 	}

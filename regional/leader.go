@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/regional/metrics"
 	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -192,7 +193,7 @@ func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return poller.Run(ctx) })
 	g.Go(func() error { return l.s.quorum.MaintainMembers(ctx) })
 	g.Go(func() error { return l.purge(ctx) })
-	g.Go(func() error { return l.record(ctx) })
+	g.Go(func() error { return l.recorder().Run(ctx) })
 	<-ctx.Done()
 	l.s.setLeader(nil)
 	return nil
@@ -265,6 +266,16 @@ func (l *leader) do(ctx context.Context, cmd state.Command) (state.Result, error
 // begin is do without the wait for the commit.
 func (l *leader) begin(ctx context.Context, cmd state.Command) (*raftlog.Proposal, error) {
 	return l.seq.ProposeQueued(ctx, cmd)
+}
+
+// recorder records what this master measures.
+func (l *leader) recorder() *metrics.Recorder {
+	return &metrics.Recorder{
+		Store: l.s.history, Region: l.s.cfg.Region.GetName(), Server: l.s.cfg.Name,
+		View: l.s.fsm.View, Edges: l.prober.Edges, StatsInterval: l.s.cfg.StatsInterval,
+		Stats:  func(nodeID string) (wire.NodeStats, bool) { return l.agents.statsOf(nodeID, l.s.cfg.Clock()) },
+		Events: l.events, Log: l.log,
+	}
 }
 
 // purge forgets what ended long ago.

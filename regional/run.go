@@ -13,11 +13,13 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nusa-scheduler/nusa/internal/forward"
+	"github.com/nusa-scheduler/nusa/internal/series"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	"github.com/nusa-scheduler/nusa/probe"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
+	"github.com/nusa-scheduler/nusa/regional/metrics"
 	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -48,7 +50,7 @@ type server struct {
 
 	standing standing
 	known    *knownServers
-	history  keeper
+	history  *metrics.Store
 	// federation is what the global tier sent; copier keeps it up to date.
 	federation *peers.Federation
 	copier     *peers.Copier
@@ -70,7 +72,7 @@ func run(ctx context.Context, cfg Config) error {
 func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	s := &server{cfg: cfg, fsm: raftlog.NewFSM(), standing: newStanding(), stopping: make(chan struct{}),
 		federation: peers.NewFederation(cfg.Clock),
-		history:    keeper{why: "its file is still being opened: retry"}}
+		history:    metrics.NewStore()}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -223,7 +225,7 @@ func (s *server) run(ctx context.Context) error {
 	watch := start("watch", s.watch)
 	probes := start("probe responder", s.responder.Run)
 	calls := start("API", s.serve.Run)
-	keeps := start("history", s.keepHistory)
+	keeps := start("history", s.runHistory)
 	copies := start("federation", s.copier.Run)
 	down := start("tunnels", func(context.Context) error { return s.serveTunnels() })
 	office := start("master", s.lead)
@@ -278,6 +280,16 @@ func startPart(ctx context.Context, fail context.CancelCauseFunc, name string, f
 func (p *part) stop() {
 	p.cancel()
 	<-p.done
+}
+
+// runHistory keeps the file of metrics open.
+func (s *server) runHistory(ctx context.Context) error {
+	path := ""
+	if s.dir != nil {
+		path = s.dir.Path("history", "series.db")
+	}
+	limits := series.Limits{Series: s.cfg.HistorySeries, Bytes: s.cfg.HistoryBytes}
+	return s.history.Run(ctx, path, limits, s.cfg.Logger)
 }
 
 // handOver lets another server lead at once instead of after an election.
