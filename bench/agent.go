@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+	"github.com/nusa-scheduler/nusa/bench/agent"
 )
 
 // agentCase is one run of `nusa bench agent`.
 type agentCase struct {
 	args, goal string
-	met        func(*bench.AgentResult) bool
+	met        func(*agent.Result) bool
 }
 
 func agentCases(quick bool) []agentCase {
@@ -28,18 +28,18 @@ func agentCases(quick bool) []agentCase {
 		{
 			args: "--tasks 100 --idle 6s --batch 1000",
 			goal: "running p50 ≤ 20 ms, idle ≤ 35 MB and ≤ 0.005 core, before and after, ≥ 200 /s",
-			met: func(r *bench.AgentResult) bool {
+			met: func(r *agent.Result) bool {
 				return r.StartMS.P50 <= 20 && max(r.Idle.RSSMB, r.Rested.RSSMB) <= 35 && max(r.Idle.CPUCores, r.Rested.CPUCores) <= 0.005 && r.BatchPerS >= 200
 			},
 		},
-		{args: "--tasks 100 --idle 6s --batch 20000", goal: "no growth", met: func(r *bench.AgentResult) bool { return len(r.Grown) == 0 }},
+		{args: "--tasks 100 --idle 6s --batch 20000", goal: "no growth", met: func(r *agent.Result) bool { return len(r.Grown) == 0 }},
 	}
 }
 
 // agentMeasured is a case and the results of its runs.
 type agentMeasured struct {
 	agentCase
-	results []*bench.AgentResult
+	results []*agent.Result
 }
 
 func (o options) agents(ctx context.Context) ([]agentMeasured, error) {
@@ -49,7 +49,7 @@ func (o options) agents(ctx context.Context) ([]agentMeasured, error) {
 		for range o.runs {
 			fmt.Fprintf(os.Stderr, "nusa bench agent %s\n", c.args)
 			text, err := command(ctx, o.nusa, append([]string{"bench", "agent", "-o", "json"}, strings.Fields(c.args)...)...)
-			r := &bench.AgentResult{}
+			r := &agent.Result{}
 			if err == nil {
 				err = json.Unmarshal(text, r)
 			}

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+	"github.com/nusa-scheduler/nusa/bench/agent"
+	"github.com/nusa-scheduler/nusa/bench/prediction"
+	"github.com/nusa-scheduler/nusa/bench/region"
+	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")
@@ -23,12 +26,12 @@ PASS
 		t.Fatal(err)
 	}
 	cpu, rss := 38.51, 377.7
-	result := func(perS float64) *bench.RegionResult {
-		return &bench.RegionResult{
-			PlacementsPerS: perS, AcknowledgedPerS: 12_345, SubmitToPlacedMS: bench.Quantiles{P50: 0.7512, P99: 1234},
+	result := func(perS float64) *region.Result {
+		return &region.Result{
+			PlacementsPerS: perS, AcknowledgedPerS: 12_345, SubmitToPlacedMS: report.Quantiles{P50: 0.7512, P99: 1234},
 			ServerCPUUSPerPlacement: &cpu, ServerPeakRSSMB: &rss, EmptyCallsPerS: 60_001, Filesystem: "ext4",
-			DiskSyncMS: &bench.Quantiles{P50: 0.2, P90: 0.3, P99: 1, Max: 2},
-			Idle:       &bench.IdleFigures{CPUCores: 0.0312}, Restart: &bench.RestartFigures{ElectedMS: 2000, PlacedMS: 2100.4, PlacedAfterElectedMS: 100.4, AgentsBackMS: 2500},
+			DiskSyncMS: &report.Quantiles{P50: 0.2, P90: 0.3, P99: 1, Max: 2},
+			Idle:       &region.IdleFigures{CPUCores: 0.0312}, Restart: &region.RestartFigures{ElectedMS: 2000, PlacedMS: 2100.4, PlacedAfterElectedMS: 100.4, AgentsBackMS: 2500},
 		}
 	}
 	rate := result(50)
@@ -37,8 +40,8 @@ PASS
 		machine: machine{cpu: "EPYC", kernel: "6.12", goVersion: "go1.26", commit: "v1", cores: 2, memoryGB: 25.2},
 		began:   time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), took: 61_400 * time.Millisecond, runs: 2,
 		measured: []measured{
-			{scenario{args: "--nodes 1", goal: "≥ 25,000", met: placed(25_000), asked: 25_000, callers: 64, nomad: "3–4 /s"}, []*bench.RegionResult{result(26_000), result(24_999.6)}},
-			{scenario{args: "--rate 50", goal: "≤ 0.8 / 3 ms", met: within(0.8, 2000), nomad: "9 ms"}, []*bench.RegionResult{rate, rate}},
+			{scenario{args: "--nodes 1", goal: "≥ 25,000", met: placed(25_000), asked: 25_000, callers: 64, nomad: "3–4 /s"}, []*region.Result{result(26_000), result(24_999.6)}},
+			{scenario{args: "--rate 50", goal: "≤ 0.8 / 3 ms", met: within(0.8, 2000), nomad: "9 ms"}, []*region.Result{rate, rate}},
 		},
 		rest:     lines[2:],
 		sessions: []coreLine{{name: "Sessions/bare", metrics: map[string]float64{"B/agent": 28 << 10, "stack-B/agent": 19 << 10}}},
@@ -50,18 +53,18 @@ PASS
 		questions: []coreLine{
 			{name: "ThousandRegions/paths/k=5,relays=2", ns: 263_502, alloc: 26}, {name: "ThousandRegions/relays", ns: 2.1e9}, {name: "Questions/board", ns: 45.9e6},
 		},
-		agents: []agentMeasured{{agentCase{args: "--tasks 2", goal: "≤ 9 ms", met: func(r *bench.AgentResult) bool { return r.StartMS.P50 <= 9 }}, []*bench.AgentResult{{
-			StartMS: bench.Quantiles{P50: 5.78, P99: 11.1}, Idle: &bench.AgentIdle{RSSMB: 28.6, CPUCores: 0.0012, SupervisorRSSMB: 4, SupervisorPSSMB: 1.04},
-			Rested:    &bench.AgentIdle{RSSMB: 33.3, CPUCores: 0.001},
-			BatchPerS: 183.2, AgentCPUMSPerTask: 2.77, TaskCPUMS: 5.5, Sizes: []bench.AgentSize{{After: 100, HeldMB: 6, RSSMB: 40, StoreBytes: 262144}, {After: 1000, RSSMB: 41, Goroutines: 3, StoreBytes: 262144}},
-		}, {StartMS: bench.Quantiles{P50: 9.1}}}}},
+		agents: []agentMeasured{{agentCase{args: "--tasks 2", goal: "≤ 9 ms", met: func(r *agent.Result) bool { return r.StartMS.P50 <= 9 }}, []*agent.Result{{
+			StartMS: report.Quantiles{P50: 5.78, P99: 11.1}, Idle: &agent.Idle{RSSMB: 28.6, CPUCores: 0.0012, SupervisorRSSMB: 4, SupervisorPSSMB: 1.04},
+			Rested:    &agent.Idle{RSSMB: 33.3, CPUCores: 0.001},
+			BatchPerS: 183.2, AgentCPUMSPerTask: 2.77, TaskCPUMS: 5.5, Sizes: []agent.Size{{After: 100, HeldMB: 6, RSSMB: 40, StoreBytes: 262144}, {After: 1000, RSSMB: 41, Goroutines: 3, StoreBytes: 262144}},
+		}, {StartMS: report.Quantiles{P50: 9.1}}}}},
 		predicted: []predicted{
-			{table{name: "A", neighbours: 16, vivaldi: "0.1 / 0.4 / 2", median: 0.05, p90: 0.25, stretch: 1.1}, []*bench.TopologyResult{
+			{table{name: "A", neighbours: 16, vivaldi: "0.1 / 0.4 / 2", median: 0.05, p90: 0.25, stretch: 1.1}, []*prediction.Result{
 				{Regions: 51, MeasuredPairs: 806, UnmeasuredPairs: 1422, MedianRelativeError: 0.0214, P90RelativeError: 0.2, NearestStretch: 1, WithinStatedError: 0.8, FitSeconds: 0.1},
 				{MedianRelativeError: 0.0511, P90RelativeError: 0.1, NearestStretch: 1, WithinStatedError: 0.8, FitSeconds: 0.1},
 				{MedianRelativeError: 0.03, P90RelativeError: 0.15, NearestStretch: 1, WithinStatedError: 0.8, FitSeconds: 0.1},
 			}},
-			{table{name: "B", neighbours: 4, vivaldi: "1 / 1 / 1", p90: 0.25, stretch: 5}, []*bench.TopologyResult{{Regions: 2, MedianRelativeError: 1, NearestStretch: 4}}},
+			{table{name: "B", neighbours: 4, vivaldi: "1 / 1 / 1", p90: 0.25, stretch: 5}, []*prediction.Result{{Regions: 2, MedianRelativeError: 1, NearestStretch: 4}}},
 		},
 	}
 	var got bytes.Buffer

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+	"github.com/nusa-scheduler/nusa/bench/region"
 )
 
 // scenario is one run of `nusa bench region`.
@@ -12,7 +12,7 @@ type scenario struct {
 	args string
 	// goal in words, and whether a result reaches it; nil = none is set.
 	goal string
-	met  func(*bench.RegionResult) bool
+	met  func(*region.Result) bool
 	// asked is the goal's placements a second, with how many callers the parts
 	// alone are measured beside it; 0 = none is set.
 	asked, callers int
@@ -32,12 +32,12 @@ const (
 	latency   = "submit → placed p50 / p99 "
 )
 
-func placed(atLeast float64) func(*bench.RegionResult) bool {
-	return func(r *bench.RegionResult) bool { return r.PlacementsPerS >= atLeast }
+func placed(atLeast float64) func(*region.Result) bool {
+	return func(r *region.Result) bool { return r.PlacementsPerS >= atLeast }
 }
 
-func within(p50, p99 float64) func(*bench.RegionResult) bool {
-	return func(r *bench.RegionResult) bool {
+func within(p50, p99 float64) func(*region.Result) bool {
+	return func(r *region.Result) bool {
 		return r.SubmitToPlacedMS.P50 <= p50 && r.SubmitToPlacedMS.P99 <= p99
 	}
 }
@@ -48,7 +48,7 @@ func full() []scenario {
 		{
 			args: "--nodes 5000 --jobs 100000 --count 1 --concurrency 64",
 			goal: "≥ 25,000 placed /s, ≤ 40 µs of server CPU each", asked: 25_000, callers: 64,
-			met: func(r *bench.RegionResult) bool {
+			met: func(r *region.Result) bool {
 				return r.PlacementsPerS >= 25_000 && *r.ServerCPUUSPerPlacement <= 40
 			},
 		},
@@ -58,7 +58,7 @@ func full() []scenario {
 			args:  "--nodes 10000 --jobs 1 --count 100000 --idle 30s --restart",
 			goal:  "≥ 250,000 placed /s, ≥ 60,000 acknowledged /s, ≤ 400 MB, idle ≤ 0.12 core, restart ≤ 1 s after election, ≤ 3 s in all",
 			asked: 250_000, callers: 64,
-			met: func(r *bench.RegionResult) bool {
+			met: func(r *region.Result) bool {
 				return r.PlacementsPerS >= 250_000 && r.AcknowledgedPerS >= 60_000 && *r.ServerPeakRSSMB <= 400 &&
 					r.Idle.CPUCores <= 0.12 && r.Restart.PlacedAfterElectedMS <= 1000 && r.Restart.PlacedMS <= 3000
 			},

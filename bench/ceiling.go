@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+	"github.com/nusa-scheduler/nusa/bench/region"
 )
 
 // thereLogged is what the parts alone did where the goals were set, calls a second
@@ -112,7 +112,7 @@ their two runs above.
 			continue
 		}
 		share := func(of float64) string {
-			return m.span(short, func(r *bench.RegionResult) float64 { return r.PlacementsPerS / of })
+			return m.span(short, func(r *region.Result) float64 { return r.PlacementsPerS / of })
 		}
 		fmt.Fprintf(w, "| `%s` | %s | %s … %s |\n", m.args, short(float64(m.asked)/thereLogged[m.callers]), share(most), share(least))
 	}

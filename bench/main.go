@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+	"github.com/nusa-scheduler/nusa/bench/region"
 )
 
 func main() {
@@ -50,7 +50,7 @@ type options struct {
 // measured is a scenario and the results of its runs.
 type measured struct {
 	scenario
-	results []*bench.RegionResult
+	results []*region.Result
 }
 
 // run measures everything and writes the page. A benchmark that fails is an
@@ -129,13 +129,13 @@ func (o options) write(p page) error {
 }
 
 // region runs one scenario.
-func (o options) region(ctx context.Context, s scenario) (*bench.RegionResult, error) {
+func (o options) region(ctx context.Context, s scenario) (*region.Result, error) {
 	fmt.Fprintf(os.Stderr, "nusa bench region %s\n", s.args)
 	out, err := command(ctx, o.nusa, s.fields()...)
 	if err != nil {
 		return nil, err
 	}
-	r := &bench.RegionResult{}
+	r := &region.Result{}
 	if err := json.Unmarshal(out, r); err != nil {
 		return nil, fmt.Errorf("its output is no result: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+	"github.com/nusa-scheduler/nusa/bench/region"
 )
 
 // page is what RESULTS.md says.
@@ -122,7 +122,7 @@ func parseCore(out []byte) ([]coreLine, error) {
 }
 
 // span is a figure over all runs: one value, or the least and the greatest.
-func (m measured) span(format func(float64) string, of func(*bench.RegionResult) float64) string {
+func (m measured) span(format func(float64) string, of func(*region.Result) float64) string {
 	least, most := math.Inf(1), math.Inf(-1)
 	for _, r := range m.results {
 		least, most = min(least, of(r)), max(most, of(r))
@@ -179,15 +179,15 @@ func (p page) printRegion(w io.Writer) {
 	fmt.Fprint(w, "\n## A region\n\n`nusa bench region …`. Placed and acknowledged are a second, from the first submit\nto the last; server CPU is of all servers, from the first submit until all is\nacknowledged; memory is the peak of the largest server since its start.\n\n")
 	fmt.Fprint(w, "| arguments | placed /s | acknowledged /s | submit → placed p50 / p99 ms | server CPU µs each | peak MB | empty calls /s | goal | reached |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range p.measured {
-		cpu := m.span(short, func(r *bench.RegionResult) float64 { return *r.ServerCPUUSPerPlacement })
+		cpu := m.span(short, func(r *region.Result) float64 { return *r.ServerCPUUSPerPlacement })
 		if m.results[0].Rate > 0 {
 			cpu = "" // mostly of heartbeats
 		}
-		empty := m.span(number, func(r *bench.RegionResult) float64 { return r.EmptyCallsPerS })
+		empty := m.span(number, func(r *region.Result) float64 { return r.EmptyCallsPerS })
 		if m.results[0].EmptyCallMS != nil {
 			empty = fmt.Sprintf("%s; at this rate %s / %s ms", empty,
-				m.span(short, func(r *bench.RegionResult) float64 { return r.EmptyCallMS.P50 }),
-				m.span(short, func(r *bench.RegionResult) float64 { return r.EmptyCallMS.P99 }))
+				m.span(short, func(r *region.Result) float64 { return r.EmptyCallMS.P50 }),
+				m.span(short, func(r *region.Result) float64 { return r.EmptyCallMS.P99 }))
 		}
 		reached := ""
 		if m.met != nil {
@@ -199,12 +199,12 @@ func (p page) printRegion(w io.Writer) {
 			}
 		}
 		fmt.Fprintf(w, "| `%s` | %s | %s | %s / %s | %s | %s | %s | %s | %s |\n", m.args,
-			m.span(number, func(r *bench.RegionResult) float64 { return r.PlacementsPerS }),
-			m.span(number, func(r *bench.RegionResult) float64 { return r.AcknowledgedPerS }),
-			m.span(short, func(r *bench.RegionResult) float64 { return r.SubmitToPlacedMS.P50 }),
-			m.span(short, func(r *bench.RegionResult) float64 { return r.SubmitToPlacedMS.P99 }),
+			m.span(number, func(r *region.Result) float64 { return r.PlacementsPerS }),
+			m.span(number, func(r *region.Result) float64 { return r.AcknowledgedPerS }),
+			m.span(short, func(r *region.Result) float64 { return r.SubmitToPlacedMS.P50 }),
+			m.span(short, func(r *region.Result) float64 { return r.SubmitToPlacedMS.P99 }),
 			cpu,
-			m.span(number, func(r *bench.RegionResult) float64 { return *r.ServerPeakRSSMB }),
+			m.span(number, func(r *region.Result) float64 { return *r.ServerPeakRSSMB }),
 			empty, m.goal, reached)
 	}
 }
@@ -223,14 +223,14 @@ func (p page) printAfter(w io.Writer) {
 		}
 		idle, restart := "", " | | | "
 		if first.Idle != nil {
-			idle = m.span(short, func(r *bench.RegionResult) float64 { return r.Idle.CPUCores })
+			idle = m.span(short, func(r *region.Result) float64 { return r.Idle.CPUCores })
 		}
 		if first.Restart != nil {
 			restart = strings.Join([]string{
-				m.span(number, func(r *bench.RegionResult) float64 { return r.Restart.ElectedMS }),
-				m.span(number, func(r *bench.RegionResult) float64 { return r.Restart.PlacedMS }),
-				m.span(number, func(r *bench.RegionResult) float64 { return r.Restart.PlacedAfterElectedMS }),
-				m.span(number, func(r *bench.RegionResult) float64 { return r.Restart.AgentsBackMS }),
+				m.span(number, func(r *region.Result) float64 { return r.Restart.ElectedMS }),
+				m.span(number, func(r *region.Result) float64 { return r.Restart.PlacedMS }),
+				m.span(number, func(r *region.Result) float64 { return r.Restart.PlacedAfterElectedMS }),
+				m.span(number, func(r *region.Result) float64 { return r.Restart.AgentsBackMS }),
 			}, " | ")
 		}
 		fmt.Fprintf(w, "| `%s` | %s | %s |\n", m.args, idle, restart)
@@ -249,13 +249,13 @@ func (p page) printCompared(w io.Writer) {
 			continue
 		}
 		ours := fmt.Sprintf("%s placed /s, %s acknowledged /s, %s µs of CPU each",
-			m.span(number, func(r *bench.RegionResult) float64 { return r.PlacementsPerS }),
-			m.span(number, func(r *bench.RegionResult) float64 { return r.AcknowledgedPerS }),
-			m.span(short, func(r *bench.RegionResult) float64 { return *r.ServerCPUUSPerPlacement }))
+			m.span(number, func(r *region.Result) float64 { return r.PlacementsPerS }),
+			m.span(number, func(r *region.Result) float64 { return r.AcknowledgedPerS }),
+			m.span(short, func(r *region.Result) float64 { return *r.ServerCPUUSPerPlacement }))
 		if m.results[0].Rate > 0 {
 			ours = fmt.Sprintf("%s%s / %s ms", latency,
-				m.span(short, func(r *bench.RegionResult) float64 { return r.SubmitToPlacedMS.P50 }),
-				m.span(short, func(r *bench.RegionResult) float64 { return r.SubmitToPlacedMS.P99 }))
+				m.span(short, func(r *region.Result) float64 { return r.SubmitToPlacedMS.P50 }),
+				m.span(short, func(r *region.Result) float64 { return r.SubmitToPlacedMS.P99 }))
 		}
 		fmt.Fprintf(w, "| `%s` | %s | %s |\n", m.args, ours, m.nomad)
 	}

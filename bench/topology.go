@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+	"github.com/nusa-scheduler/nusa/bench/prediction"
 )
 
 // table is a matrix of round trips to predict from.
@@ -44,7 +44,7 @@ func tables() []table {
 // predicted is a table and its results, one a seed.
 type predicted struct {
 	table
-	results []*bench.TopologyResult
+	results []*prediction.Result
 }
 
 // topologies measures the tables that are there: one is part of the project,
@@ -93,7 +93,7 @@ func dataFolder() string {
 	return ""
 }
 
-func (o options) topology(ctx context.Context, t table, file string, seed int) (*bench.TopologyResult, error) {
+func (o options) topology(ctx context.Context, t table, file string, seed int) (*prediction.Result, error) {
 	fmt.Fprintf(os.Stderr, "nusa bench topology: %s, seed %d\n", t.name, seed)
 	if filepath.Ext(file) == ".gz" {
 		unpacked, err := unpackFirst(file)
@@ -108,7 +108,7 @@ func (o options) topology(ctx context.Context, t table, file string, seed int) (
 	if err != nil {
 		return nil, err
 	}
-	r := &bench.TopologyResult{}
+	r := &prediction.Result{}
 	if err := json.Unmarshal(out, r); err != nil {
 		return nil, fmt.Errorf("its output is no result: %w", err)
 	}
@@ -152,7 +152,7 @@ func unpackFirst(archive string) (name string, err error) {
 }
 
 // spread is the least, the middle and the greatest of the seeds.
-func (p predicted) spread(digits int, of func(*bench.TopologyResult) float64) string {
+func (p predicted) spread(digits int, of func(*prediction.Result) float64) string {
 	var all []float64
 	for _, r := range p.results {
 		all = append(all, of(r))
@@ -167,7 +167,7 @@ func (p predicted) spread(digits int, of func(*bench.TopologyResult) float64) st
 
 // met: every seed reaches every goal.
 func (p predicted) met() bool {
-	return !slices.ContainsFunc(p.results, func(r *bench.TopologyResult) bool {
+	return !slices.ContainsFunc(p.results, func(r *prediction.Result) bool {
 		return p.median > 0 && r.MedianRelativeError > p.median || r.P90RelativeError > p.p90 || r.NearestStretch > p.stretch
 	})
 }
@@ -194,11 +194,11 @@ func printPredicted(w io.Writer, all []predicted) {
 		}
 		fmt.Fprintf(w, "| %s | %d | %d | %s (%d) | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n",
 			p.name, r.Regions, p.neighbours, number(float64(r.MeasuredPairs)), r.AdaptivePairs, number(float64(r.UnmeasuredPairs)),
-			p.spread(3, func(r *bench.TopologyResult) float64 { return r.MedianRelativeError }),
-			p.spread(3, func(r *bench.TopologyResult) float64 { return r.P90RelativeError }),
-			p.spread(2, func(r *bench.TopologyResult) float64 { return r.NearestStretch }),
-			p.spread(2, func(r *bench.TopologyResult) float64 { return r.WithinStatedError }),
-			p.spread(2, func(r *bench.TopologyResult) float64 { return r.FitSeconds }),
+			p.spread(3, func(r *prediction.Result) float64 { return r.MedianRelativeError }),
+			p.spread(3, func(r *prediction.Result) float64 { return r.P90RelativeError }),
+			p.spread(2, func(r *prediction.Result) float64 { return r.NearestStretch }),
+			p.spread(2, func(r *prediction.Result) float64 { return r.WithinStatedError }),
+			p.spread(2, func(r *prediction.Result) float64 { return r.FitSeconds }),
 			p.vivaldi, p.goal(), reached)
 	}
 }

@@ -1,0 +1,222 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/bench/report"
+)
+
+const (
+	// Quarters of a batch after which the agent is looked at.
+	Quarters = 4
+	// restWithin is how long an agent without orders may take to give memory back.
+	restWithin = 15 * time.Second
+	// heldNoise is by how much what an agent holds may differ at two looks without
+	// anything being left behind: buffers that are larger by chance.
+	heldNoise = 0.2 // MB
+	// rssNoise is the same of resident memory: partly used pages of the heap, and
+	// pages of the executable that were needed since they were given back.
+	rssNoise = 2.0 // MB
+)
+
+// Size is what could grow, of an agent at rest.
+type Size struct {
+	After int `json:"after"` // commands of the batch
+	// HeldMB is what the agent's latest collection found in use.
+	HeldMB     float64 `json:"held_mb"`
+	RSSMB      float64 `json:"rss_mb"`
+	Goroutines int     `json:"goroutines"`
+	Files      int     `json:"files"`   // open descriptors of the agent
+	Cgroups    int     `json:"cgroups"` // of this host, of runs of any agent
+	Folders    int     `json:"folders"` // below the data folder
+	StoreBytes int64   `json:"store_bytes"`
+	Children   int     `json:"children"` // supervisors, and what was not collected
+}
+
+// grown names what is more after the last quarter of a batch than after half.
+//
+// Memory under load says nothing about growth: it swings with the collector by
+// more than a tenth, and pages of the executable come back, as they are needed,
+// for a minute after they were given back. At rest the agent has collected and
+// given back: what it then holds is what it keeps, to some kB. Resident memory is
+// looked at too, for what is not of the heap.
+func grown(sizes []Size) []string {
+	out := []string{}
+	half, end := sizes[Quarters/2-1], sizes[Quarters-1]
+	for _, c := range []struct {
+		what                string
+		half, end, tolerate float64
+	}{
+		{"MB held", half.HeldMB, end.HeldMB, heldNoise},
+		{"MB resident", half.RSSMB, end.RSSMB, rssNoise},
+		{"goroutines", float64(half.Goroutines), float64(end.Goroutines), 5},
+		{"files", float64(half.Files), float64(end.Files), 5},
+		{"control groups", float64(half.Cgroups), float64(end.Cgroups), 1},
+		{"folders", float64(half.Folders), float64(end.Folders), 0},
+		{"children", float64(half.Children), float64(end.Children), 1},
+		// A page of the store is of what was written together.
+		{"bytes of the store", float64(half.StoreBytes), float64(end.StoreBytes), float64(half.StoreBytes)},
+	} {
+		if c.end > c.half+c.tolerate {
+			out = append(out, fmt.Sprintf("%s, from %g to %g", c.what, c.half, c.end))
+		}
+	}
+	return out
+}
+
+// size waits until the agent has forgotten what it was told to and is at rest,
+// and then looks.
+func (n *agentRun) size(ctx context.Context) (Size, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, restWithin, fmt.Errorf("the agent was not at rest within %s of a batch", restWithin))
+	defer cancel()
+	var s Size
+	for {
+		entries, err := os.ReadDir(filepath.Join(n.data(), "allocs"))
+		if err != nil {
+			return s, err
+		}
+		if len(entries) <= n.o.Tasks {
+			break
+		}
+		if err := report.Pause(ctx, report.PollEvery); err != nil {
+			return s, fmt.Errorf("%d allocations are left of %d: %w", len(entries), n.o.Tasks, err)
+		}
+	}
+	pid := n.cmd.Process.Pid
+	m, err := n.rested(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.HeldMB, s.Goroutines = report.Round(m[heldMetric]/1e6, 3), int(m[goroutinesMetric])
+	var errs [4]error
+	s.RSSMB, errs[0] = report.Memory(pid, "status", "VmRSS:")
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	s.Files, errs[1] = len(fds), err
+	kids, err := report.ChildrenOf(pid)
+	s.Children, errs[2] = len(kids), err
+	for _, parent := range []string{"/sys/fs/cgroup/memory/nusa", "/sys/fs/cgroup/nusa"} {
+		if entries, err := os.ReadDir(parent); err == nil {
+			for _, e := range entries {
+				if e.IsDir() {
+					s.Cgroups++
+				}
+			}
+			break
+		}
+	}
+	errs[3] = s.stored(n.data())
+	return s, errors.Join(errs[:]...)
+}
+
+// stored counts what is below an agent's data folder.
+func (s *Size) stored(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case d.IsDir():
+			s.Folders++
+		case d.Name() == "agent.db":
+			if fi, err := d.Info(); err == nil {
+				s.StoreBytes = fi.Size()
+			}
+		}
+		return nil
+	})
+}
+
+// The agent's own metrics that are read.
+const (
+	goroutinesMetric = "go_goroutines"
+	heldMetric       = "go_gc_heap_live_bytes"
+	forcedMetric     = "go_gc_cycles_forced_gc_cycles_total"
+)
+
+// rested waits until the agent has given memory back, which it does by a forced
+// collection once it was at rest for a while, and returns its metrics then.
+func (n *agentRun) rested(ctx context.Context) (map[string]float64, error) {
+	before, err := n.metrics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for last := before; ; {
+		if err := report.Pause(ctx, 20*report.PollEvery); err != nil {
+			return nil, err
+		}
+		m, err := n.metrics(ctx)
+		// It collects more than once; the pages follow within some milliseconds.
+		if err != nil || m[forcedMetric] > before[forcedMetric] && m[forcedMetric] == last[forcedMetric] {
+			return m, err
+		}
+		last = m
+	}
+}
+
+// undisturbed waits until the agent has given memory back again, and looks from
+// outside: to serve its metrics takes the agent some megabytes of its executable.
+// The command that ends meanwhile is what it comes to rest after.
+func (n *agentRun) undisturbed(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, restWithin, fmt.Errorf("the agent gave no memory back within %s of its latest order", restWithin))
+	defer cancel()
+	n.rests++
+	if err := n.runOne(ctx, fmt.Sprintf("rest-%06d", n.rests)); err != nil {
+		return err
+	}
+	for most := 0.0; ; {
+		mapped, err := report.Memory(n.cmd.Process.Pid, "status", "RssFile:")
+		if err != nil {
+			return err
+		}
+		if mapped < most/2 { // of the executable; heartbeats bring less back
+			return nil
+		}
+		most = max(most, mapped)
+		if err := report.Pause(ctx, report.PollEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// metrics that the agent serves, of those above.
+func (n *agentRun) metrics(ctx context.Context) (map[string]float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.http+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Close = true // it would be a file and two goroutines of the agent
+	// To compress its answer would take the agent most of a megabyte, in a pool
+	// that outlives a collection or two: it would be counted as held, or not.
+	req.Header.Set("Accept-Encoding", "identity")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	out := map[string]float64{}
+	lines := bufio.NewScanner(res.Body)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		switch name {
+		case goroutinesMetric, heldMetric, forcedMetric:
+			if out[name], err = strconv.ParseFloat(value, 64); err != nil {
+				return nil, fmt.Errorf("the agent's metric %s: %w", name, err)
+			}
+		}
+	}
+	if len(out) < 3 {
+		return nil, errors.Join(fmt.Errorf("the agent's metrics lack one of %s, %s, %s", goroutinesMetric, heldMetric, forcedMetric), lines.Err())
+	}
+	return out, nil
+}

@@ -1,0 +1,27 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+)
+
+// TestMain is also the program that the tests start: with the arguments of
+// `nusa agent` and `nusa supervise`.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "supervise" {
+		os.Exit(supervise.Main(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "agent" {
+		if err := serveAgent(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -1,0 +1,175 @@
+package region
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/bench/report"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// cleanWithin is how long stopping and purging may take on a region that goes
+// on, and then removing the nodes.
+const cleanWithin = time.Minute
+
+var (
+	errInterrupted = errors.New("interrupted")
+	errTwice       = errors.New("interrupted twice")
+)
+
+// interrupted is err, or what has led to it once ctx has ended.
+func interrupted(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
+// count notes what is to be removed.
+func (m *measurement) count() {
+	for _, b := range m.boards {
+		m.jobsLeft.Add(int64(len(b.sentJobs())))
+	}
+	m.nodesLeft.Store(int64(m.o.Nodes))
+}
+
+// things are what is still to be removed: "5000 jobs and 20 simulated nodes".
+func (m *measurement) things() string {
+	var parts []string
+	if n := m.jobsLeft.Load(); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d jobs", n))
+	}
+	if n := m.nodesLeft.Load(); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d simulated nodes", n))
+	}
+	return strings.Join(parts, " and ")
+}
+
+// hear says, once ctx has ended, that cleaning up goes on, and has the next
+// signal end that.
+func (m *measurement) hear(ctx context.Context, giveUp context.CancelCauseFunc) (done func()) {
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		again := make(chan os.Signal, 1)
+		signal.Notify(again, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		defer signal.Stop(again)
+		if what := m.things(); what != "" {
+			m.o.say("interrupted: removing %s from region %s; interrupt again to leave there what is left", what, m.region)
+		}
+		select {
+		case <-again:
+			giveUp(errTwice)
+		case <-over:
+		}
+	})
+	return func() {
+		stop()
+		close(over)
+	}
+}
+
+// clean stops and purges all jobs on a region that goes on, and waits until
+// their instances have ended.
+func (m *measurement) clean(ctx context.Context) error {
+	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
+	defer cancel()
+	m.o.progress("stopping and purging the jobs")
+	for _, b := range m.boards {
+		if err := m.cleanBoard(ctx, b); err != nil {
+			return fmt.Errorf("stop and purge the jobs %s*: %w", strings.TrimSuffix(b.prefix, "-"), err)
+		}
+	}
+	return nil
+}
+
+func (m *measurement) cleanBoard(ctx context.Context, of *jobTable) error {
+	b := newJobTable(of.prefix, of.jobs, of.count)
+	g, ctx := errgroup.WithContext(ctx)
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	g.Go(func() error { return b.watch(watched, m.load.client(0), throughputInterval) })
+	g.Go(func() error {
+		m.show(watched, func() string {
+			return fmt.Sprintf("stopping and purging the jobs: %d left, %d instances run", m.jobsLeft.Load(), b.alive())
+		})
+		return nil
+	})
+	g.Go(func() error {
+		defer unwatch()
+		if err := await(ctx, b.synced); err != nil {
+			return err
+		}
+		if err := m.load.purge(ctx, of, m.region, func() { m.jobsLeft.Add(-1) }); err != nil {
+			return cause(ctx, err)
+		}
+		poll := time.NewTicker(report.PollEvery)
+		defer poll.Stop()
+		for b.alive() > 0 {
+			if err := awaitTick(ctx, poll.C); err != nil {
+				return fmt.Errorf("%d instances still run: %w", b.alive(), err)
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// forget removes the simulated nodes from a region that goes on.
+func (m *measurement) forget(ctx context.Context) error {
+	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
+	defer cancel()
+	m.o.progress("removing the simulated nodes")
+	client := nusav1.NewNodesClient(m.load.conns[0])
+	var g errgroup.Group
+	g.SetLimit(m.o.Concurrency)
+	for i := range m.o.Nodes {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			err := persist(ctx, func() error {
+				_, err := client.Remove(ctx, &nusav1.RemoveNodeRequest{Id: m.fleet.nodeID(i), Region: m.region})
+				return err
+			})
+			if err != nil && status.Code(err) != codes.NotFound { // one that never came
+				return fmt.Errorf("remove the simulated nodes: %w", cause(ctx, err))
+			}
+			m.nodesLeft.Add(-1)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// leftovers says what an error has left in the region, and how to remove it.
+func (m *measurement) leftovers(err error) error {
+	if errors.Is(err, errTwice) {
+		err = errTwice // where is of no interest
+	}
+	what := m.things()
+	if err == nil || what == "" {
+		return err
+	}
+	const each = "`nusa %s list --addr %s | grep -o '%s[^ ]*' | xargs -n 1 nusa %s --addr %[2]s`"
+	var how []string
+	if m.jobsLeft.Load() > 0 {
+		how = append(how, fmt.Sprintf(each, "job", m.o.Against, m.prefix, "job stop --purge"))
+	}
+	if m.nodesLeft.Load() > 0 {
+		how = append(how, "once the nodes are lost "+fmt.Sprintf(each, "node", m.o.Against, m.prefix+"-", "node remove"))
+	}
+	return fmt.Errorf("%w: %s are left in region %s: remove them with %s", err, what, m.region, strings.Join(how, ", and "))
+}

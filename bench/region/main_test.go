@@ -1,0 +1,22 @@
+package region
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestMain is also the program that the tests start: with the arguments of
+// `nusa regional`.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "regional" {
+		if err := serveRegional(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}

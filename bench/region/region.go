@@ -1,0 +1,418 @@
+package region
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/bench/report"
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// throughputInterval is how often a watch is sent where the number counts
+	// and not each latency.
+	throughputInterval = 5 * time.Millisecond
+	// connectWithin is how long all agents may take to register.
+	connectWithin = 2 * time.Minute
+	// settle is what passes before idle CPU is measured.
+	settle = time.Second
+	// compareWithin bounds the comparison of the servers' states.
+	compareWithin = time.Minute
+	// infoWithin bounds the first call to a region that is said to run.
+	infoWithin = 5 * time.Second
+	// loadGC is the load generator's GOGC: it shall not take the processors
+	// away from what it measures.
+	loadGC = 400
+)
+
+// measurement is one measurement.
+type measurement struct {
+	o       Options
+	r       *Result
+	prefix  string
+	region  string
+	cluster *cluster // nil with Against
+	master  *server
+	fleet   *fleet
+	load    *load
+	// boards are all that was submitted, to be purged.
+	boards []*jobTable
+	// jobsLeft and nodesLeft are still to be removed from a region that goes on.
+	jobsLeft, nodesLeft atomic.Int64
+	// left says what could not be removed.
+	left error
+	// begun: there is something to tell.
+	begun bool
+}
+
+// Measure measures a region. The result may come with an error: then it says how
+// far the measurement came. Nothing is left behind when it returns, or it says so.
+func Measure(ctx context.Context, o Options) (*Result, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.emptyFor == 0 {
+		o.emptyFor = defaultEmpty
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(loadGC))
+	m := &measurement{o: o, prefix: "bench-" + randomName(), r: &Result{
+		Nodes: o.Nodes, Jobs: o.Jobs, Count: o.Count, Concurrency: o.Concurrency, Connections: o.Connections,
+		Servers: o.Servers, Rate: o.Rate, Stream: o.Stream, NoAck: o.NoAck, Warmup: o.Warmup,
+		FSync: true, // servers have no way to be without
+	}}
+	addr, err := m.find(ctx)
+	if m.cluster != nil {
+		defer m.cluster.close()
+	}
+	if err = interrupted(ctx, err); err == nil {
+		err = m.connect(ctx, addr)
+	}
+	m.r.Incomplete = err != nil // whatever was left behind
+	switch {
+	case m.left == nil:
+	case err == nil, errors.Is(m.left, errTwice) && errors.Is(err, errInterrupted):
+		err = m.left
+	default:
+		err = fmt.Errorf("%w; %w", err, m.left)
+	}
+	if !m.begun {
+		return nil, err
+	}
+	return m.r, err
+}
+
+func randomName() string {
+	b := make([]byte, 4)
+	for i := range b {
+		b[i] = byte(rand.IntN(256))
+	}
+	return hex.EncodeToString(b)
+}
+
+// find starts servers, or looks at those that run.
+func (m *measurement) find(ctx context.Context) (string, error) {
+	if m.o.Against != "" {
+		return m.o.Against, m.look(ctx)
+	}
+	var err error
+	if m.r.Filesystem, m.r.FSync, err = report.Filesystem(m.o.Dir); err != nil {
+		return "", err
+	}
+	if m.o.Profile != "" {
+		if err := os.MkdirAll(m.o.Profile, 0o700); err != nil {
+			return "", fmt.Errorf("--profile: %w", err)
+		}
+	}
+	m.o.progress("starting %s", serversText(m.o.Servers))
+	if m.cluster, err = startCluster(m.o); err != nil {
+		return "", err
+	}
+	m.region = report.RegionName
+	sync, err := report.SyncTimes(m.cluster.dir)
+	if err != nil {
+		return "", fmt.Errorf("--dir: %w", err)
+	}
+	m.r.DiskSyncMS = &sync
+	if m.master, err = m.cluster.master(ctx); err != nil {
+		return "", err
+	}
+	return m.master.addr, nil
+}
+
+// look asks a running server which region it is of.
+func (m *measurement) look(ctx context.Context) error {
+	conn, err := serve.Dial(network.Host(), m.o.Against)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, infoWithin)
+	defer cancel()
+	info, err := nusav1.NewSystemClient(conn).Info(ctx, &nusav1.InfoRequest{})
+	if err != nil {
+		why := status.Convert(err).Message()
+		return fmt.Errorf("--against %s: no regional server answers there: %s", m.o.Against, strings.Trim(why[strings.LastIndex(why, ": ")+1:], " \""))
+	}
+	if info.GetRole() != "regional" {
+		return fmt.Errorf("--against %s: is a %s server, not a regional one", m.o.Against, info.GetRole())
+	}
+	m.region, m.r.Servers = info.GetRegion(), 0
+	return nil
+}
+
+// connect brings agents and callers, measures, and takes them away again.
+func (m *measurement) connect(ctx context.Context, addr string) (err error) {
+	if m.load, err = newLoad(m.o, addr, m.pool()); err != nil {
+		return err
+	}
+	defer m.load.close()
+	m.fleet = newFleet(m.o.Nodes, m.o.AgentsPerConnection, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
+	m.fleet.polite = m.o.Against != ""
+	// Cleaning up goes on when ctx ends, until giveUp.
+	tidying, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer giveUp(nil)
+	agents, leave := context.WithCancel(tidying)
+	defer leave()
+	// The first failure of an agent ends the measurement, not the other way
+	// round: agents are needed until all is cleaned up.
+	g, agents := errgroup.WithContext(agents)
+	g.Go(func() error { return m.fleet.run(agents, tidying) })
+	measuring, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(agents, func() { cancel(context.Cause(agents)) })
+	defer stop()
+	err = interrupted(ctx, m.measure(measuring, addr))
+	if m.o.Against != "" {
+		m.count()
+		defer m.hear(ctx, giveUp)()
+		m.left = m.clean(tidying)
+	}
+	stop()
+	leave()
+	if failed := g.Wait(); failed != nil {
+		err = failed // what followed from it says less
+	}
+	if m.o.Against != "" {
+		m.left = m.leftovers(errors.Join(m.left, m.forget(tidying)))
+	}
+	return err
+}
+
+// pool is where the jobs shall run: on the simulated nodes if there are any.
+func (m *measurement) pool() string {
+	if m.o.Nodes == 0 {
+		return ""
+	}
+	return m.prefix
+}
+
+// measure is the measurement itself, step by step.
+func (m *measurement) measure(ctx context.Context, addr string) error {
+	start := time.Now()
+	limited, cancel := within(ctx, connectWithin, fmt.Errorf("not within %s", connectWithin))
+	defer cancel()
+	if err := m.fleet.await(limited, func(n int) { m.o.progress("%d of %d agents connected", n, m.o.Nodes) }); err != nil {
+		return err
+	}
+	m.r.AgentsConnectSeconds = report.Seconds(time.Since(start))
+	if m.o.Warmup > 0 {
+		m.o.progress("warming up")
+		if err := m.warm(ctx); err != nil {
+			return fmt.Errorf("warm up: %w", err)
+		}
+	}
+	m.o.progress("counting empty calls")
+	var err error
+	if m.r.EmptyCallsPerS, err = m.load.empty(ctx); err != nil {
+		return err
+	}
+	if m.o.Rate > 0 {
+		q, err := m.load.emptyPaced(ctx)
+		if err != nil {
+			return err
+		}
+		m.r.EmptyCallMS = &q
+	}
+	if err := m.timed(ctx); err != nil {
+		return err
+	}
+	if m.o.Servers > 1 {
+		if err := m.compare(ctx); err != nil {
+			return err
+		}
+	}
+	if m.o.Idle > 0 {
+		if err := m.idle(ctx); err != nil {
+			return err
+		}
+	}
+	if m.o.Restart {
+		return m.restart(ctx)
+	}
+	return nil
+}
+
+// compare has the servers compare what they hold after all that.
+func (m *measurement) compare(ctx context.Context) error {
+	m.o.progress("comparing the servers")
+	ctx, cancel := within(ctx, compareWithin, fmt.Errorf("not within %s", compareWithin))
+	defer cancel()
+	v, err := nusav1.NewRegionsClient(m.load.conns[0]).Verify(ctx, &nusav1.GetRegionRequest{})
+	if err != nil {
+		return fmt.Errorf("compare the servers: %w", cause(ctx, err))
+	}
+	equal := v.GetEqual()
+	m.r.StatesEqual, m.r.StatesIndex = &equal, v.GetIndex()
+	if !equal {
+		return fmt.Errorf("the servers do not hold the same at index %d: %v", v.GetIndex(), v.GetServers())
+	}
+	return nil
+}
+
+// warm places a few jobs of one instance.
+func (m *measurement) warm(ctx context.Context) error {
+	l := &load{o: m.o, conns: m.load.conns, groups: groups(1, m.pool())}
+	l.o.Rate = 0
+	return m.submit(ctx, l, newJobTable(m.prefix+"w-", m.o.Warmup, 1), throughputInterval, nil)
+}
+
+// timed is what the result is about.
+func (m *measurement) timed(ctx context.Context) error {
+	interval := throughputInterval
+	if m.o.Rate > 0 {
+		interval = 0
+	}
+	before, placed, after := cpuMark{}, cpuMark{}, cpuMark{}
+	marks := map[string]*cpuMark{"begun": &before, "placed": &placed, "acknowledged": &after}
+	b := newJobTable(m.prefix+"-", m.o.Jobs, m.o.Count)
+	err := m.submit(ctx, m.load, b, interval, func(event string) error {
+		if m.cluster == nil {
+			return nil
+		}
+		var err error
+		if *marks[event], err = m.cluster.mark(); m.o.Profile == "" {
+			return err
+		}
+		switch event {
+		case "begun":
+			m.cluster.signal(syscall.SIGUSR1)
+		case "acknowledged":
+			m.cluster.signal(syscall.SIGUSR2)
+		}
+		return err
+	})
+	m.begun = true
+	b.fill(m.r)
+	m.r.Retries = int(m.load.retries.Load())
+	if m.cluster == nil || err != nil {
+		return err
+	}
+	return m.resources(before, placed, after)
+}
+
+// submit watches and submits the jobs of a board, and waits until all is placed
+// and acknowledged; it tells at "begun", "placed" and "acknowledged".
+func (m *measurement) submit(ctx context.Context, l *load, b *jobTable, interval time.Duration, tell func(string) error) error {
+	m.boards = append(m.boards, b)
+	if tell == nil {
+		tell = func(string) error { return nil }
+	}
+	ctx, cancel := within(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
+	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	g, ctx := errgroup.WithContext(ctx)
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	g.Go(func() error { return b.watch(watched, l.client(0), interval) })
+	g.Go(func() error {
+		if err := m.stuck(watched, b); err != nil {
+			giveUp(err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer unwatch()
+		if err := await(ctx, b.synced); err != nil {
+			return err
+		}
+		if err := tell("begun"); err != nil {
+			return err
+		}
+		submitting := make(chan error, 1)
+		g.Go(func() error { submitting <- l.submit(ctx, b); return nil })
+		g.Go(func() error {
+			m.show(watched, func() string {
+				placed, running := b.sums()
+				return fmt.Sprintf("%d placed, %d acknowledged of %d", placed, running, b.jobs*b.count)
+			})
+			return nil
+		})
+		if err := m.follow(ctx, b, submitting, tell); err != nil {
+			placed, running := b.sums()
+			return fmt.Errorf("%d of %d instances placed, %d acknowledged: %w", placed, b.jobs*b.count, running, err)
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// follow waits for the submits to be answered, placed and acknowledged.
+func (m *measurement) follow(ctx context.Context, b *jobTable, submitting <-chan error, tell func(string) error) error {
+	if err := <-submitting; err != nil {
+		return cause(ctx, err)
+	}
+	if err := await(ctx, b.placed); err != nil {
+		return err
+	}
+	if err := tell("placed"); err != nil {
+		return err
+	}
+	if !m.o.NoAck {
+		if err := await(ctx, b.running); err != nil {
+			return err
+		}
+	}
+	return tell("acknowledged")
+}
+
+// within ends ctx with a cause after a time. It sets no deadline: servers would
+// know that too, and their word for it might come first.
+func within(ctx context.Context, d time.Duration, late error) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(d, func() { cancel(late) })
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+func await(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// cause is why ctx ended, if it did, else err.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// show reports progress until ctx ends.
+func (m *measurement) show(ctx context.Context, line func() string) {
+	const every = 200 * time.Millisecond
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for awaitTick(ctx, tick.C) == nil {
+		m.o.progress("%s", line())
+	}
+}
+
+func awaitTick(ctx context.Context, tick <-chan time.Time) error {
+	select {
+	case <-tick:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

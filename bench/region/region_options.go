@@ -1,0 +1,141 @@
+package region
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"time"
+)
+
+// Bounds of Options: beyond them the load generator, not the region, is what
+// is measured, or the region's own bounds are.
+const (
+	maxNodes       = 20_000
+	maxInstances   = 2_000_000
+	maxJobs        = 1_000_000
+	maxPerNode     = 5_000 // instances, on average
+	maxConcurrency = 4_096
+	maxRate        = 100_000
+)
+
+// Options of a measurement.
+type Options struct {
+	// Nodes are simulated agents; 0 only with Against.
+	Nodes int
+	// AgentsPerConnection share one; 1 = each has its own, as real ones have.
+	AgentsPerConnection int
+	// Jobs of Count instances each.
+	Jobs, Count int
+	// Rate of submits a second, at fixed times; 0 = closed loop.
+	Rate float64
+	// Concurrency is how many callers, or streams, submit over how many
+	// Connections.
+	Concurrency, Connections int
+	// Servers of the region: 1 or 3.
+	Servers int
+	// Stream submits by SubmitMany.
+	Stream bool
+	// NoAck: agents report nothing.
+	NoAck bool
+	// Warmup jobs come before the measured ones.
+	Warmup int
+	// Timeout from the first submit until all is placed and acknowledged.
+	Timeout time.Duration
+	// Idle time to measure afterwards; 0 = not.
+	Idle time.Duration
+	// Restart kills the master afterwards and measures how long that is felt.
+	Restart bool
+	// FastRaft is for servers with round trips far below a millisecond.
+	FastRaft bool
+	// Against is a running region's server; empty: start servers.
+	Against string
+	// Dir is where the servers' temporary folder is made.
+	Dir string
+	// Profile is a folder for the servers' profiles; empty: none.
+	Profile string
+	// Executable is what serves `regional …`; default: this program.
+	Executable string
+	// emptyFor is how long empty calls are counted. 0 = 2 s.
+	emptyFor time.Duration
+	// Progress shows a line of text; "" ends it. May be nil.
+	Progress func(string)
+	// Say tells people something that stays. May be nil.
+	Say func(string)
+}
+
+// Validate names the first flag that is wrong.
+func (o *Options) Validate() error {
+	if o.Against != "" {
+		if _, _, err := net.SplitHostPort(o.Against); err != nil {
+			return fmt.Errorf("--against: %q is not host:port", o.Against)
+		}
+		switch {
+		case o.Restart:
+			return errors.New("--restart: kills servers, so it is not for a region that runs already (--against)")
+		case o.NoAck:
+			return errors.New("--no-ack: the jobs could not be stopped again, so it does not go with --against")
+		case o.Idle > 0:
+			return errors.New("--idle: needs servers on this machine, so it does not go with --against")
+		case o.Profile != "":
+			return errors.New("--profile: needs servers on this machine, so it does not go with --against")
+		}
+	}
+	least := 1
+	if o.Against != "" {
+		least = 0
+	}
+	for _, n := range []struct {
+		flag            string
+		value, from, to int
+	}{
+		{"--nodes", o.Nodes, least, maxNodes},
+		{"--jobs", o.Jobs, 1, maxJobs},
+		{"--count", o.Count, 1, 1_000_000},
+		{"--concurrency", o.Concurrency, 1, maxConcurrency},
+		{"--connections", o.Connections, 1, 64},
+		{"--warmup", o.Warmup, 0, 100_000},
+		{"--agents-per-connection", o.AgentsPerConnection, 1, maxAgentsPerConn},
+	} {
+		if n.value < n.from || n.value > n.to {
+			return fmt.Errorf("%s: %d is not %d..%d", n.flag, n.value, n.from, n.to)
+		}
+	}
+	switch {
+	case o.Servers != 1 && o.Servers != 3:
+		return fmt.Errorf("--servers: %d is not 1 or 3", o.Servers)
+	case o.Jobs*o.Count > maxInstances:
+		return fmt.Errorf("--jobs, --count: %d instances, at most %d", o.Jobs*o.Count, maxInstances)
+	case o.Nodes > 0 && o.Jobs*o.Count > maxPerNode*o.Nodes:
+		return fmt.Errorf("--nodes: %d instances on %d nodes are more than %d each", o.Jobs*o.Count, o.Nodes, maxPerNode)
+	case math.IsNaN(o.Rate) || o.Rate < 0 || o.Rate > maxRate:
+		return fmt.Errorf("--rate: %g is not 0..%d", o.Rate, maxRate)
+	case o.Rate > 0 && o.Stream:
+		return errors.New("--rate: is for unary calls, so it does not go with --stream")
+	case o.Timeout <= 0:
+		return fmt.Errorf("--timeout: %s is not more than 0", o.Timeout)
+	case o.Idle < 0:
+		return fmt.Errorf("--idle: %s is less than 0", o.Idle)
+	}
+	if o.Against == "" {
+		if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
+			return fmt.Errorf("--dir: %q is not a folder", o.Dir)
+		}
+	}
+	return nil
+}
+
+func (o *Options) instances() int { return o.Jobs * o.Count }
+
+func (o *Options) progress(format string, args ...any) {
+	if o.Progress != nil {
+		o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+func (o *Options) say(format string, args ...any) {
+	if o.Say != nil {
+		o.Say(fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,163 @@
+package region
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/nusa-scheduler/nusa/bench/report"
+)
+
+// Result is what was measured. Times are seconds or milliseconds as their
+// names say; memory is in MB of 10⁶ bytes.
+type Result struct {
+	Nodes int `json:"nodes"`
+	Jobs  int `json:"jobs"`
+	Count int `json:"count"`
+	// Placed is committed allocations, as a client sees them.
+	Placed int `json:"placed"`
+	// Incomplete: an error ended the measurement, the figures are of what was
+	// reached until then.
+	Incomplete bool `json:"incomplete,omitempty"`
+	// Acknowledged is those of which the region committed that they run.
+	Acknowledged int `json:"acknowledged"`
+	// Seconds from the first submit until the last was seen placed.
+	Seconds          float64          `json:"seconds"`
+	PlacementsPerS   float64          `json:"placements_per_s"`
+	SubmitToPlacedMS report.Quantiles `json:"submit_to_placed_ms"`
+	// ServerPeakRSSMB is the largest of the servers'; nil with --against.
+	ServerPeakRSSMB *float64 `json:"server_peak_rss_mb"`
+	// ServerCPUUSPerPlacement is of all servers together, from the first submit
+	// until all is acknowledged; nil with --against.
+	ServerCPUUSPerPlacement *float64 `json:"server_cpu_us_per_placement"`
+	// EmptyCallsPerS is what the same callers reach with calls that do nothing.
+	EmptyCallsPerS float64 `json:"empty_calls_per_s"`
+	// EmptyCallMS is how long such a call takes at the rate of the jobs; only with
+	// --rate.
+	EmptyCallMS *report.Quantiles `json:"empty_call_ms,omitempty"`
+	FSync       bool              `json:"fsync"`
+
+	// AcknowledgedSeconds is from the first submit until all was acknowledged.
+	AcknowledgedSeconds float64          `json:"acknowledged_seconds"`
+	AcknowledgedPerS    float64          `json:"acknowledged_per_s"`
+	SubmitMS            report.Quantiles `json:"submit_ms"`
+	// Retries of submits that the region refused because a queue was full.
+	Retries int `json:"retries"`
+	// ServerCPUUSPerPlacementUntilPlaced is without what was to be acknowledged
+	// after the last was placed.
+	ServerCPUUSPerPlacementUntilPlaced *float64 `json:"server_cpu_us_per_placement_until_placed"`
+	// LoadCPUSeconds is what this process used from the first submit on: the
+	// callers and the simulated agents, on the servers' own machine.
+	LoadCPUSeconds float64 `json:"load_cpu_seconds"`
+	// AgentsConnectSeconds is how long the simulated agents took to register.
+	AgentsConnectSeconds float64 `json:"agents_connect_seconds"`
+
+	Servers     int     `json:"servers"`
+	Concurrency int     `json:"concurrency"`
+	Connections int     `json:"connections"`
+	Rate        float64 `json:"rate"`
+	Stream      bool    `json:"stream"`
+	NoAck       bool    `json:"no_ack"`
+	Warmup      int     `json:"warmup"`
+
+	Filesystem string            `json:"filesystem,omitempty"`
+	DiskSyncMS *report.Quantiles `json:"disk_sync_ms,omitempty"`
+	PerServer  []ServerFigures   `json:"per_server,omitempty"`
+	// StatesEqual: each server held the same at StatesIndex of the log once all
+	// was acknowledged; nil with one server.
+	StatesEqual *bool           `json:"states_equal,omitempty"`
+	StatesIndex uint64          `json:"states_index,omitempty"`
+	Idle        *IdleFigures    `json:"idle,omitempty"`
+	Restart     *RestartFigures `json:"restart,omitempty"`
+}
+
+// ServerFigures are one server's.
+type ServerFigures struct {
+	Name   string `json:"name"`
+	Master bool   `json:"master"`
+	// PeakRSSMB since its start, CPUSeconds from the first submit on.
+	PeakRSSMB  float64 `json:"peak_rss_mb"`
+	CPUSeconds float64 `json:"cpu_seconds"`
+}
+
+// IdleFigures are of a time without submits: heartbeats and statistics only.
+type IdleFigures struct {
+	Seconds float64 `json:"seconds"`
+	// CPUCores used by all servers.
+	CPUCores float64 `json:"cpu_cores"`
+}
+
+// RestartFigures count from the SIGKILL.
+type RestartFigures struct {
+	ElectedMS float64 `json:"elected_ms"`
+	// PlacedMS is when an instance submitted after the election was placed.
+	PlacedMS             float64 `json:"placed_ms"`
+	PlacedAfterElectedMS float64 `json:"placed_after_elected_ms"`
+	// AgentsBackMS is when every agent had its session again.
+	AgentsBackMS float64 `json:"agents_back_ms"`
+}
+
+// Table shows the figures to people.
+func (r *Result) Table(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	how := fmt.Sprintf("%d callers", r.Concurrency)
+	switch {
+	case r.Stream:
+		how = fmt.Sprintf("%d streams", r.Concurrency)
+	case r.Rate > 0:
+		how = fmt.Sprintf("%g a second", r.Rate)
+	}
+	where := "a running region"
+	if r.Servers > 0 {
+		where = serversText(r.Servers)
+	}
+	row("load", "%d jobs × %d on %d nodes, %s, %s", r.Jobs, r.Count, r.Nodes, how, where)
+	placed := fmt.Sprint(r.Placed)
+	if r.Incomplete {
+		row("INCOMPLETE", "an error ended it, see below: figures are of what was reached until then")
+		placed += fmt.Sprintf(" of %d", r.Jobs*r.Count)
+	}
+	row("placed", "%s in %.3f s: %.0f /s", placed, r.Seconds, r.PlacementsPerS)
+	row("acknowledged", "%d in %.3f s: %.0f /s", r.Acknowledged, r.AcknowledgedSeconds, r.AcknowledgedPerS)
+	row("submit to placed", "%s", r.SubmitToPlacedMS)
+	row("submit to answer", "%s, %d retries", r.SubmitMS, r.Retries)
+	row("empty calls", "%.0f /s", r.EmptyCallsPerS)
+	if r.EmptyCallMS != nil {
+		row("  at that rate", "%s", *r.EmptyCallMS)
+	}
+	if r.ServerCPUUSPerPlacement != nil {
+		row("server CPU", "%.1f µs a placement (%.1f until placed)", *r.ServerCPUUSPerPlacement, *r.ServerCPUUSPerPlacementUntilPlaced)
+		row("server memory", "%.0f MB at most", *r.ServerPeakRSSMB)
+		row("load generator", "%.2f s of CPU", r.LoadCPUSeconds)
+	}
+	for _, s := range r.PerServer {
+		master := ""
+		if s.Master {
+			master = ", master"
+		}
+		row("  "+s.Name, "%.0f MB, %.2f s of CPU%s", s.PeakRSSMB, s.CPUSeconds, master)
+	}
+	if r.DiskSyncMS != nil {
+		row("disk", "%s, fsync %s", r.Filesystem, *r.DiskSyncMS)
+	}
+	if r.StatesEqual != nil {
+		row("states", "%s at index %d of the log", map[bool]string{true: "equal", false: "NOT equal"}[*r.StatesEqual], r.StatesIndex)
+	}
+	if r.Idle != nil {
+		row("idle", "%.3f cores during %.1f s", r.Idle.CPUCores, r.Idle.Seconds)
+	}
+	if r.Restart != nil {
+		row("restart", "elected after %.0f ms, first placement after %.0f ms (%.0f ms after the election), all agents back after %.0f ms",
+			r.Restart.ElectedMS, r.Restart.PlacedMS, r.Restart.PlacedAfterElectedMS, r.Restart.AgentsBackMS)
+	}
+	return t.Flush()
+}
+
+// serversText is a number of servers in words.
+func serversText(n int) string {
+	if n == 1 {
+		return "1 server"
+	}
+	return fmt.Sprintf("%d servers", n)
+}

@@ -1,0 +1,11 @@
+// Package report holds what all benchmarks share: figures, their output, and
+// readings of processes.
+//
+//	quantiles.go   quantiles of durations, rounding
+//	output.go      a result as table, JSON or YAML
+//	proc.go        CPU time, memory and children of a process; the disk's fsync
+//	profile.go     CPU and heap profiles of this process
+//	ports.go       free ports of loopback
+//	wait.go        bounds of waiting
+//	wire.go        what simulated peers say on the wire
+package report

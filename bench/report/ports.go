@@ -1,0 +1,35 @@
+package report
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+)
+
+// firstPort and lastPort bound the ports to choose from. The system gives higher
+// ports to outgoing connections.
+const firstPort, lastPort = 20_000, 32_000
+
+// FreePorts finds ports of loopback on which no process listens, by TCP or UDP.
+func FreePorts(n int) ([]int, error) {
+	var out []int
+	for range 100 * n {
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		tcp, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		udp, err := net.ListenPacket("udp", addr)
+		// Held until all are found, so that none is found twice.
+		defer tcp.Close()
+		if err != nil {
+			continue
+		}
+		defer udp.Close()
+		if out = append(out, port); len(out) == n {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("no %d free ports of 127.0.0.1 in %d..%d", n, firstPort, lastPort)
+}

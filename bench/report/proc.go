@@ -1,0 +1,149 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// tick is the unit of CPU times in /proc: USER_HZ is 100 on every
+// architecture that Go runs on.
+const tick = 10 * time.Millisecond
+
+// CPUTime of a process so far, user and system.
+func CPUTime(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return ParseStat(data, 14)
+}
+
+// ChildrenTime is that of the children that a process has collected, and of all
+// that those have.
+func ChildrenTime(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return ParseStat(data, 16)
+}
+
+// ParseStat reads utime and stime, the fields 14 and 15 of proc(5), or cutime
+// and cstime, which are 16 and 17. The second field, a name in parentheses, may
+// hold anything.
+func ParseStat(data []byte, number int) (time.Duration, error) {
+	first := number - 3 // counted from the field after the name
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < first+2 {
+		return 0, fmt.Errorf("/proc/PID/stat has only %d fields after the name", len(fields))
+	}
+	user, err := strconv.ParseInt(fields[first], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/PID/stat: %w", err)
+	}
+	system, err := strconv.ParseInt(fields[first+1], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/PID/stat: %w", err)
+	}
+	return time.Duration(user+system) * tick, nil
+}
+
+// Memory is a figure in kB of a file of a process, in MB.
+func Memory(pid int, file, key string) (float64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, found := strings.CutPrefix(line, key); found {
+			kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 64)
+			return Round(kib*1024/1e6, 2), err
+		}
+	}
+	return 0, fmt.Errorf("/proc/PID/%s has no %s", file, key)
+}
+
+// ChildrenOf are the direct ones of a process.
+func ChildrenOf(pid int) ([]int, error) {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil, err
+	}
+	var out []int
+	for _, t := range threads {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, f := range strings.Fields(string(data)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				out = append(out, child)
+			}
+		}
+	}
+	return out, nil
+}
+
+// OwnCPU is what this process used so far.
+func OwnCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// filesystems whose files are in memory: fsync says nothing there.
+const (
+	tmpfsMagic = 0x01021994
+	ramfsMagic = 0x858458f6
+)
+
+// Filesystem names the kind of file system that a folder is on, and whether
+// fsync there means a disk.
+func Filesystem(dir string) (name string, durable bool, err error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return "", false, fmt.Errorf("--dir %s: %w", dir, err)
+	}
+	known := map[int64]string{
+		tmpfsMagic: "tmpfs", ramfsMagic: "ramfs", 0xef53: "ext4", 0x58465342: "xfs",
+		0x9123683e: "btrfs", 0x794c7630: "overlay", 0x2fc12fc1: "zfs", 0x6969: "nfs",
+	}
+	kind := int64(s.Type)
+	name, found := known[kind]
+	if !found {
+		name = fmt.Sprintf("0x%x", kind)
+	}
+	return name, kind != tmpfsMagic && kind != ramfsMagic, nil
+}
+
+// SyncTimes writes blocks as a log would, each followed by fsync.
+func SyncTimes(dir string) (Quantiles, error) {
+	const blocks, size = 100, 4 << 10
+	f, err := os.OpenFile(filepath.Join(dir, "fsync"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return Quantiles{}, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	block := make([]byte, size)
+	var all []time.Duration
+	for range blocks {
+		start := time.Now()
+		if _, err := f.Write(block); err != nil {
+			return Quantiles{}, err
+		}
+		if err := f.Sync(); err != nil {
+			return Quantiles{}, err
+		}
+		all = append(all, time.Since(start))
+	}
+	return QuantilesOf(all), nil
+}

@@ -1,0 +1,62 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"runtime/pprof"
+	"strings"
+)
+
+// Profile is one that is being written.
+type Profile struct {
+	prefix string
+	cpu    *os.File
+}
+
+func StartProfile(prefix string) (*Profile, error) {
+	f, err := os.Create(prefix + ".cpu")
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &Profile{prefix: prefix, cpu: f}, nil
+}
+
+func (p *Profile) Stop() error {
+	pprof.StopCPUProfile()
+	if err := p.cpu.Close(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(p.prefix+".memory", memoryClasses(), 0o600); err != nil {
+		return err
+	}
+	f, err := os.Create(p.prefix + ".heap")
+	if err != nil {
+		return err
+	}
+	runtime.GC() // what is in use, not what waits to be collected
+	return errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close())
+}
+
+// memoryClasses says what the process' memory is used for, a kind a line with its
+// bytes: those that no heap profile shows, such as the stacks of goroutines, are
+// much where there are thousands of connections.
+func memoryClasses() []byte {
+	var samples []metrics.Sample
+	for _, d := range metrics.All() {
+		if d.Kind == metrics.KindUint64 && (strings.HasPrefix(d.Name, "/memory/classes/") || d.Name == "/sched/goroutines:goroutines") {
+			samples = append(samples, metrics.Sample{Name: d.Name})
+		}
+	}
+	metrics.Read(samples)
+	var out []byte
+	for _, s := range samples {
+		out = fmt.Appendf(out, "%-48s %12d\n", s.Name, s.Value.Uint64())
+	}
+	return out
+}

@@ -1,0 +1,8 @@
+// Package bench is `nusa bench`: the flags of the benchmarks.
+//
+//	bench.go              the command and what its subcommands share
+//	region_command.go     nusa bench region
+//	agent_command.go      nusa bench agent
+//	topology_command.go   nusa bench topology
+//	profiled.go           runs another command and writes profiles of it
+package bench
