@@ -7,7 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// bigSnapshot has 1,000 regions and jobs of which all but the first `busy` are
+// bigSnapshot has 1,000 regions and jobs; all but the first `busy` jobs are
 // quiet.
 func bigSnapshot(jobs, busy int) Snapshot {
 	var s Snapshot

@@ -30,11 +30,11 @@ func (w *world) follow(args []string, out *strings.Builder) error {
 	return nil
 }
 
-// TestMovesKeepTheirPromises lets round trips of a random world change, and
-// carries out what follows: only sustained breaches move anything, to where it is
-// worth it, no more than update.max_parallel at a time, and with bounds that stay
-// as they are the moves come to an end.
-func TestMovesKeepTheirPromises(t *testing.T) {
+// TestMovesAreBoundedAndEnd changes the round trips of a random world and
+// applies the plans. Only sustained breaches move instances, only to regions
+// that are worth the move, and no more than update.max_parallel at a time. With
+// constant bounds the moves end.
+func TestMovesAreBoundedAndEnd(t *testing.T) {
 	names := []string{"bra", "jpe", "sea", "use"}
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -72,14 +72,15 @@ func TestMovesKeepTheirPromises(t *testing.T) {
 					break
 				}
 				if round > 20 {
-					t.Fatalf("the moves do not end:\n%s", w.last)
+					t.Fatalf("the moves go on:\n%s", w.last)
 				}
 			}
 		}
 	})
 }
 
-// checkMoves looks at the latest plan and counts what it takes back.
+// checkMoves checks the latest plan and returns the number of revoked
+// instances.
 func checkMoves(t *rapid.T, w *world, j *Job, parallel int) int {
 	s, revoked := w.snapshot(), 0
 	d, g := newDistances(s), j.group("web")
@@ -104,11 +105,11 @@ func checkMoves(t *rapid.T, w *world, j *Job, parallel int) int {
 			worth = worth || r.Name != a.Region && n.refuses(d.at(n, i)) == "" && topology.WorthMoving(b.Latest, then.RTT)
 		}
 		if !worth {
-			t.Fatalf("nowhere is better: %s", a)
+			t.Fatalf("no region is better: %s", a)
 		}
 	}
 	if revoked > parallel {
-		t.Fatalf("%d away at a time, max_parallel is %d:\n%s", revoked, parallel, w.last)
+		t.Fatalf("%d down at a time, max_parallel is %d:\n%s", revoked, parallel, w.last)
 	}
 	for _, m := range w.last.Moves {
 		if m.Why == "" || m.Breach.State != topology.Sustained {
@@ -118,8 +119,7 @@ func checkMoves(t *rapid.T, w *world, j *Job, parallel int) int {
 	return revoked
 }
 
-// confirm lets every region answer that it stopped what was taken back, and the
-// plan place it anew.
+// confirm answers every revoke as done, and plans again.
 func (w *world) confirm(j *Job) {
 	for _, s := range append([]region.Slot(nil), j.Slots...) {
 		if s.Desired != region.DesiredRevoke {
@@ -134,9 +134,10 @@ func (w *world) confirm(j *Job) {
 	w.apply(MakePlan(w.snapshot()))
 }
 
-// TestFollow: breaches begin where instances run, outlive a move until they are
-// healed, and end with their bound, their job, or all evidence.
-func TestFollow(t *testing.T) {
+// TestBreachesLastUntilHealed: breaches begin where instances run, survive a
+// move, and end when they are healed or when the bound, the job or all evidence
+// is gone.
+func TestBreachesLastUntilHealed(t *testing.T) {
 	near := Near{Selector: Selector{Name: "sea"}, MaxRTT: 40 * time.Millisecond, Required: true}
 	at := func(d time.Duration, state topology.State) *BoundTracker {
 		e := topology.Edge{From: "jpe", To: "sea", State: state, Source: topology.Measured, P50: d, P90: d, P99: d}

@@ -8,9 +8,9 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestFares: each clause says what it rests on, and why that counts or not. What
-// is required fares just as the filter of regions has it.
-func TestFares(t *testing.T) {
+// TestNearResultsMatchTheFilter: each clause has the distance that decides and
+// the reason, and a required clause has the verdict of the placement's filter.
+func TestNearResultsMatchTheFilter(t *testing.T) {
 	ms := time.Millisecond
 	edge := func(from, to string, rtt time.Duration, state topology.State) topology.Edge {
 		return topology.Edge{From: from, To: to, P50: rtt, P90: rtt, P99: 2 * rtt, State: state, Source: topology.Measured, Age: time.Minute, Method: "udp"}
@@ -22,7 +22,7 @@ func TestFares(t *testing.T) {
 			edge("c", "b", 10*ms, topology.Stale), edge("b", "c", 10*ms, topology.Stale),
 			edge("d", "b", 0, topology.Unreachable),
 		})
-	follower := NewBoundTracker(Snapshot{Topology: view, Regions: []Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}}})
+	tracker := NewBoundTracker(Snapshot{Topology: view, Regions: []Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}}})
 	toB := Near{Selector: Selector{Name: "b"}, MaxRTT: 40 * ms, Percentile: 50, Required: true, Unknown: UnknownRefuse}
 	with := func(change func(n *Near)) Near { n := toB; change(&n); return n }
 	for _, c := range []struct {
@@ -43,12 +43,12 @@ func TestFares(t *testing.T) {
 		{"b", Near{Location: here, MaxRTT: 40 * ms, Required: true}, "unknown 0s : the region has no location"},
 	} {
 		g := Group{Regions: RegionsSpec{Near: []Near{c.near}}}
-		fares := follower.NearResults(&g, c.region)
-		if len(fares) != 1 {
-			t.Errorf("%s: %d fares", c.region, len(fares))
+		results := tracker.NearResults(&g, c.region)
+		if len(results) != 1 {
+			t.Errorf("%s: %d results", c.region, len(results))
 			continue
 		}
-		f := fares[0]
+		f := results[0]
 		got := fmt.Sprint(f.Verdict, " ", f.RTT.Round(ms), " ", f.Method)
 		if f.Why != "" {
 			got += ": " + f.Why
@@ -57,7 +57,7 @@ func TestFares(t *testing.T) {
 			t.Errorf("%s, %s: %q, want %q", c.region, &c.near, got, c.want)
 		}
 	}
-	if f := follower.NearResults(&Group{Regions: RegionsSpec{Near: []Near{toB}}}, "nowhere"); f != nil {
+	if f := tracker.NearResults(&Group{Regions: RegionsSpec{Near: []Near{toB}}}, "nowhere"); f != nil {
 		t.Errorf("an unknown region: %v", f)
 	}
 }

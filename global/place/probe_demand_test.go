@@ -8,7 +8,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-func TestInterest(t *testing.T) {
+func TestProbeDemandOfClauses(t *testing.T) {
 	eu := map[string]string{"area": "eu"}
 	s := Snapshot{
 		Regions: []Region{{Name: "fra", Labels: eu}, {Name: "lon", Labels: eu}, {Name: "sgp"}, {Name: "tyo"}},
@@ -47,8 +47,8 @@ func TestInterest(t *testing.T) {
 	}
 }
 
-// The answer is bounded, and it is the narrow rules that are in it.
-func TestInterestIsBounded(t *testing.T) {
+// The result is bounded, and the narrow rules stay in it.
+func TestProbeDemandIsBounded(t *testing.T) {
 	s := Snapshot{}
 	for i := range 1000 {
 		s.Regions = append(s.Regions, Region{Name: fmt.Sprintf("r%04d", i), Labels: map[string]string{"x": "y"}})

@@ -12,11 +12,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// units is the true room of each region of a random world, in cores: every
+// units is the true room of each region of a random world, in cores. Every
 // region is one large node, so that an oracle can count.
 type units map[string]int
 
-// used cores of a region: everything that has an owner there.
+// used counts the cores of all instances that a region owns.
 func (w *world) used(name string) int {
 	sum := 0
 	for _, j := range w.jobs {
@@ -87,10 +87,10 @@ func drawSpec(t *rapid.T) []string {
 	return args
 }
 
-// TestWorldsKeepThePromises lets random federations live: jobs come, grow,
-// change and go, regions answer and report, and after each plan every promise
-// is checked against the true room and a second reading of the rules.
-func TestWorldsKeepThePromises(t *testing.T) {
+// TestRandomWorldsKeepTheRules runs random federations: jobs arrive, grow,
+// change and stop, and regions answer and report. After each plan every rule is
+// checked against the true room and a second implementation of the rules.
+func TestRandomWorldsKeepTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, u := drawWorld(t)
 		for step := range rapid.IntRange(1, 12).Draw(t, "steps") {
@@ -113,8 +113,8 @@ func TestWorldsKeepThePromises(t *testing.T) {
 	})
 }
 
-// disturb does one random thing. Asks never change, so that what is stopping
-// can be counted.
+// disturb makes one random change. Asks never change, so that instances that
+// are stopping can be counted.
 func (w *world) disturb(t *rapid.T, u units, step int) {
 	must := func(err error) {
 		if err != nil {
@@ -177,7 +177,7 @@ func checkDeterministic(t *rapid.T, s Snapshot, plan Plan) {
 	shuffled := s
 	shuffled.Jobs = rapid.Permutation(s.Jobs).Draw(t, "order")
 	if again := MakePlan(shuffled); again.String() != plan.String() {
-		t.Fatalf("another order of jobs, another plan:\n%s\n%s", plan, again)
+		t.Fatalf("the order of the jobs changes the plan:\n%s\n%s", plan, again)
 	}
 	terse := s
 	terse.Terse = true
@@ -186,7 +186,8 @@ func checkDeterministic(t *rapid.T, s Snapshot, plan Plan) {
 	}
 }
 
-// checkOffers reads the hard rules a second time, for what was offered.
+// checkOffers checks the hard rules for every offer, independently of the
+// planner.
 func checkOffers(t *rapid.T, s Snapshot, plan Plan) {
 	regions := map[string]Region{}
 	for _, r := range s.Regions {
@@ -206,7 +207,7 @@ func checkOffers(t *rapid.T, s Snapshot, plan Plan) {
 		}
 		g := j.group(a.Group)
 		if r.Cordoned || r.Lost || !r.Connected || !r.HasReport || j.Stopped || g == nil || a.To > g.Count || a.From >= a.To {
-			t.Fatalf("%s may not be", a)
+			t.Fatalf("%s breaks a rule of the region", a)
 		}
 		if len(g.Regions.Allow) > 0 && !slices.ContainsFunc(g.Regions.Allow, func(sel Selector) bool {
 			return (sel.Name == "" || sel.Name == r.Name) && (sel.Labels["side"] == "" || sel.Labels["side"] == r.Labels["side"])
@@ -235,8 +236,8 @@ func checkOffers(t *rapid.T, s Snapshot, plan Plan) {
 	checkSpread(t, s, plan)
 }
 
-// checkSpread: no plan opens a region beyond spread.max, and where spread.min
-// is not reached instances are left over for the missing regions.
+// checkSpread: no plan opens a region beyond spread.max. If spread.min is not
+// reached, instances stay unplaced for the missing regions.
 func checkSpread(t *rapid.T, s Snapshot, plan Plan) {
 	for _, e := range plan.Groups {
 		var g *Group
@@ -257,9 +258,10 @@ func checkSpread(t *rapid.T, s Snapshot, plan Plan) {
 		if most := g.Regions.SpreadMax; most > 0 && used > most && opened {
 			t.Fatalf("%d regions, %d allowed:\n%s", used, most, plan)
 		}
-		// What is left over is unplaced, or still being stopped elsewhere.
+		// The remaining instances are unplaced, or are still being stopped
+		// elsewhere.
 		if least := min(g.Regions.SpreadMin, g.Count); placed > 0 && used+g.Count-taken < least {
-			t.Fatalf("%d regions, %d promised, and nothing kept:\n%s", used, least, plan)
+			t.Fatalf("%d regions, at least %d wanted, and no instance held back:\n%s", used, least, plan)
 		}
 	}
 }
@@ -283,8 +285,8 @@ func (w *world) checkOwners(t *rapid.T) {
 	}
 }
 
-// TestEverythingThatFitsIsPlaced: without spread and colocation exactly as
-// much is placed as fits in the regions that may take it.
+// TestEverythingThatFitsIsPlaced: without spread and colocation, exactly as
+// many instances are placed as fit in the regions that may take them.
 func TestEverythingThatFitsIsPlaced(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, _ := drawWorld(t)
@@ -322,8 +324,8 @@ func TestEverythingThatFitsIsPlaced(t *testing.T) {
 	})
 }
 
-// TestColocatedGroupsShareTheirRegions: after any plans over a world without
-// refusals, a region that runs one of the groups runs all of them.
+// TestColocatedGroupsShareTheirRegions: in a world without refusals, a region
+// that runs one of the groups runs all of them, after any plans.
 func TestColocatedGroupsShareTheirRegions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, u := drawWorld(t)
@@ -366,12 +368,12 @@ func TestColocatedGroupsShareTheirRegions(t *testing.T) {
 	})
 }
 
-func TestAskHash(t *testing.T) {
+func TestAskHashIsStable(t *testing.T) {
 	base := Ask{
 		CPUMilli: 500, MemoryBytes: 1 << 28, DiskBytes: 1 << 30, GPU: GPU{Count: 1, Models: []string{"a100", "h100"}},
 		Pool: "default", Drivers: []string{"docker", "process"}, Constraints: []string{"x", "y"}, StaticPorts: []int{80, 443},
 	}
-	// Regions of another version must understand it: a change here breaks them.
+	// Regions of other versions use the same hash: a change here breaks them.
 	if got, want := base.Hash(), uint64(0x96a61dfae5276b4c); got != want {
 		t.Errorf("hash is %#x, was %#x", got, want)
 	}
@@ -381,7 +383,7 @@ func TestAskHash(t *testing.T) {
 	same.Drivers = []string{"process", "docker", "docker"}
 	same.StaticPorts = []int{443, 80}
 	if same.Hash() != base.Hash() {
-		t.Error("order and repetition change the hash")
+		t.Error("order or repetition changes the hash")
 	}
 	for name, change := range map[string]func(*Ask){
 		"cpu": func(a *Ask) { a.CPUMilli++ }, "memory": func(a *Ask) { a.MemoryBytes++ }, "disk": func(a *Ask) { a.DiskBytes++ },
@@ -400,7 +402,7 @@ func TestAskHash(t *testing.T) {
 	}
 }
 
-func TestStaleReportsCost(t *testing.T) {
+func TestStaleReportsLowerTheScore(t *testing.T) {
 	for _, c := range []struct {
 		age  time.Duration
 		want float64

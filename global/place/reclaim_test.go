@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// away notes that instances may still run on a lost node of a region.
-func (w *world) away(args []string) {
+// disconnected records that instances may still run on a disconnected node.
+func (w *world) disconnected(args []string) {
 	job, group, _ := strings.Cut(args[0], "/")
 	first, last, ranged := strings.Cut(args[1], "-")
 	from, _ := strconv.Atoi(first)
@@ -37,19 +37,20 @@ type instance struct {
 	index      int
 }
 
-// tasks are what really runs: the regions on whose lost nodes each instance may
-// still run, as an oracle sees it.
+// tasks is what really runs: for each instance, the regions on whose
+// disconnected nodes it may still run. It serves as an oracle.
 type tasks map[instance]map[string]bool
 
-// TestWhatIsAwayIsNeverLostOrDoubled lets nodes of random federations fall
-// silent and come back, while regions confirm what was revoked in any order.
-// Only what is away is taken back, nothing has two owners, and a federation at
-// rest stays at rest. No instance is taken from the
-// region that may still run it unless another has it as soon as that is
-// confirmed (of groups that belong together, all of it), whatever was revoked,
-// confirmed or became free in between, and whoever else waits for room. A
-// region that keeps or gets instances of a group has all that belong to it.
-func TestWhatIsAwayIsNeverLostOrDoubled(t *testing.T) {
+// TestDisconnectedInstancesAreNeitherLostNorDoubled disconnects and reconnects
+// nodes of random federations, while regions confirm revokes in any order. Only
+// disconnected instances are revoked, no instance has two owners, and a
+// federation without changes gets empty plans. An instance leaves the region
+// that may still run it only if another region gets it as soon as the revoke is
+// confirmed (for colocated groups, when all revokes are confirmed), whatever
+// else was revoked, confirmed or released in between, and whatever other jobs
+// wait for room. A region that owns instances of a group has all groups that
+// are colocated with it.
+func TestDisconnectedInstancesAreNeitherLostNorDoubled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, u := newWorld(), units{}
 		names := []string{"bra", "jpe", "sea"}[:rapid.IntRange(1, 3).Draw(t, "regions")]
@@ -84,22 +85,22 @@ func TestWhatIsAwayIsNeverLostOrDoubled(t *testing.T) {
 			w.disturbNodes(t, u, names, lost)
 			w.step(t, lost)
 		}
-		// All that is revoked is confirmed: then it has another owner at once.
+		// All revokes are confirmed: every instance has another owner at once.
 		w.confirmAll(t, u, lost)
-		w.tell(lost)
+		w.reportDisconnected(lost)
 		if plan := MakePlan(w.snapshot()); !plan.Empty() {
 			t.Fatalf("not quiet: %s", plan)
 		}
 	})
 }
 
-// disturbNodes has a node fall silent with the whole room of its region, or come
-// back, or a region confirm, or one grow.
+// disturbNodes disconnects a node with the whole room of its region, or
+// reconnects one, or lets a region confirm, or lets one grow.
 func (w *world) disturbNodes(t *rapid.T, u units, names []string, lost tasks) {
 	name := rapid.SampledFrom(names).Draw(t, "region")
 	switch rapid.SampledFrom([]string{"silent", "silent", "back", "confirm", "confirm", "grow"}).Draw(t, "what") {
 	case "silent":
-		w.confirmAll(t, u, lost) // else promised room may vanish
+		w.confirmAll(t, u, lost) // otherwise reserved room may vanish
 		for _, j := range w.jobs {
 			for _, s := range j.Slots {
 				for i := s.From; i < s.To; i++ {
@@ -114,7 +115,7 @@ func (w *world) disturbNodes(t *rapid.T, u units, names []string, lost tasks) {
 				}
 			}
 		}
-		u[name] = w.used(name) // what is on the silent node is charged: no room
+		u[name] = w.used(name) // the disconnected node stays charged: no room
 	case "back":
 		for at := range lost {
 			delete(lost[at], name)
@@ -129,16 +130,17 @@ func (w *world) disturbNodes(t *rapid.T, u units, names []string, lost tasks) {
 	}
 }
 
-// confirmAll answers what is revoked, and what follows is revoked next, until
-// nothing is any more.
+// confirmAll confirms revokes, and those that follow from them, until none is
+// left.
 func (w *world) confirmAll(t *rapid.T, u units, lost tasks) {
 	for w.confirmSome(t, u, lost, func() bool { return true }) {
 	}
 }
 
-// confirmSome answers what is revoked, if now says so, and carries out what
-// follows: what was taken has another owner at once, of groups that belong
-// together once the last of it is confirmed. It says whether there was any.
+// confirmSome confirms a revoke if now returns true, and applies the plans that
+// follow: revoked instances get another owner at once, colocated groups when
+// the last of their revokes is confirmed. It returns whether there was any
+// revoke.
 func (w *world) confirmSome(t *rapid.T, u units, lost tasks, now func() bool) (some bool) {
 	for _, j := range w.jobs {
 		for _, s := range slices.Clone(j.Slots) {
@@ -151,10 +153,10 @@ func (w *world) confirmSome(t *rapid.T, u units, lost tasks, now func() bool) (s
 			}
 			for i := s.From; i < s.To; i++ {
 				at := instance{j.Name, s.Group, i}
-				delete(lost[at], s.Region) // it gave it up
+				delete(lost[at], s.Region) // the region gave it up
 				w.taken[at] = s.Region
 			}
-			// What the silent node is charged for is no room of the region.
+			// The charge of the disconnected node is no room of the region.
 			u[s.Region] -= s.Count() * int(j.group(s.Group).Ask.CPUMilli/1000)
 			for name := range w.regions {
 				w.report(u, name)
@@ -165,13 +167,13 @@ func (w *world) confirmSome(t *rapid.T, u units, lost tasks, now func() bool) (s
 	return some
 }
 
-// step plans once, carries it out, and checks what has to hold then.
+// step makes one plan, applies it, and checks the invariants.
 func (w *world) step(t *rapid.T, lost tasks) {
-	w.tell(lost)
+	w.reportDisconnected(lost)
 	s := w.snapshot()
 	plan := MakePlan(s)
 	checkDeterministic(t, s, plan)
-	w.checkTaken(t, plan, lost)
+	w.checkRevoked(t, plan, lost)
 	w.apply(plan)
 	w.checkOwners(t)
 	w.checkTogether(t, plan)
@@ -181,13 +183,14 @@ func (w *world) step(t *rapid.T, lost tasks) {
 		case w.owner(at) != "":
 			delete(w.taken, at)
 		case j.Colocate == nil || !slices.ContainsFunc(j.Slots, func(s region.Slot) bool { return s.Desired == region.DesiredRevoke }):
-			t.Fatalf("%v was taken from %s, and nobody has room\n%v\n%s", at, from, j.Slots, plan)
+			t.Fatalf("%v was revoked at %s, and no region has room\n%v\n%s", at, from, j.Slots, plan)
 		}
 	}
 }
 
-// tell is what regions say of lost nodes: of what they own and may still run.
-func (w *world) tell(lost tasks) {
+// reportDisconnected reports disconnected nodes for instances that their region owns and may
+// still run.
+func (w *world) reportDisconnected(lost tasks) {
 	for _, j := range w.jobs {
 		j.Disconnected = nil
 		for _, s := range j.Slots {
@@ -200,8 +203,8 @@ func (w *world) tell(lost tasks) {
 	}
 }
 
-// owner is the region that has an instance and is to run it; that it is being
-// taken back from counts too.
+// owner is the region that has an instance and should run it, also while it is
+// being revoked there.
 func (w *world) owner(at instance) string {
 	for _, s := range w.find(at.job).slotsOf(at.group) {
 		if at.index >= s.From && at.index < s.To {
@@ -211,8 +214,7 @@ func (w *world) owner(at instance) string {
 	return ""
 }
 
-// checkTogether: the groups of a job that belong together are to run in the same
-// regions.
+// checkTogether: the colocated groups of a job should run in the same regions.
 func (w *world) checkTogether(t *rapid.T, plan Plan) {
 	for _, j := range w.jobs {
 		homes := map[string]map[string]bool{}
@@ -226,14 +228,14 @@ func (w *world) checkTogether(t *rapid.T, plan Plan) {
 		}
 		for name, groups := range homes {
 			if len(groups) < len(j.Groups) {
-				t.Fatalf("%s is torn apart: of it %s has only %v\n%v\n%s", j.Name, name, groups, j.Slots, plan)
+				t.Fatalf("%s is separated: %s has only %v\n%v\n%s", j.Name, name, groups, j.Slots, plan)
 			}
 		}
 	}
 }
 
-// checkTaken: only what is away is taken back.
-func (w *world) checkTaken(t *rapid.T, plan Plan, lost tasks) {
+// checkRevoked: only disconnected instances are revoked.
+func (w *world) checkRevoked(t *rapid.T, plan Plan, lost tasks) {
 	for _, a := range plan.Actions {
 		for i := a.From; i < a.To && a.Kind == Revoke; i++ {
 			if !lost[instance{a.Job, a.Group, i}][a.Region] {

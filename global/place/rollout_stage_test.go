@@ -14,15 +14,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// told takes what a region says of a group: without more words that all of it
-// runs in the version that its slots have.
-func (w *world) told(args []string) {
+// summary records what a region reports about a group. By default all of the
+// group runs in the version of its slots.
+func (w *world) summary(args []string) {
 	job, group, _ := strings.Cut(args[0], "/")
 	j, t := w.find(job), GroupCounts{}
-	said := Summary{Region: args[1], Run: j.Run, Groups: map[string]GroupCounts{}}
+	sum := Summary{Region: args[1], Run: j.Run, Groups: map[string]GroupCounts{}}
 	for _, s := range j.Slots {
 		if s.Region == args[1] {
-			said.Version = max(said.Version, s.JobVersion)
+			sum.Version = max(sum.Version, s.JobVersion)
 			if s.Group == group {
 				t.Live += s.Count()
 			}
@@ -33,7 +33,7 @@ func (w *world) told(args []string) {
 		n, _ := strconv.Atoi(value)
 		switch key {
 		case "v":
-			said.Version = int64(n)
+			sum.Version = int64(n)
 		case "live":
 			t.Live = n
 		case "pending":
@@ -44,33 +44,33 @@ func (w *world) told(args []string) {
 			t.Busy = n
 		}
 	}
-	j.tell(said, group, t)
+	j.report(sum, group, t)
 }
 
-func (j *Job) tell(said Summary, group string, t GroupCounts) {
+func (j *Job) report(sum Summary, group string, t GroupCounts) {
 	j.Summaries = slices.Clone(j.Summaries)
-	if old := j.summaryOf(said.Region); old != nil {
-		maps.Copy(said.Groups, old.Groups)
-		*old = said
+	if old := j.summaryOf(sum.Region); old != nil {
+		maps.Copy(sum.Groups, old.Groups)
+		*old = sum
 	} else {
-		j.Summaries = append(j.Summaries, said)
+		j.Summaries = append(j.Summaries, sum)
 		slices.SortFunc(j.Summaries, func(a, b Summary) int { return cmp.Compare(a.Region, b.Region) })
 	}
-	j.summaryOf(said.Region).Groups[group] = t
+	j.summaryOf(sum.Region).Groups[group] = t
 }
 
-// site is a region that carries a rollout out: it takes what is written for it
-// some time later, and updates its instances max_parallel at a time.
+// site is a region that carries a rollout out: it receives its slots some time
+// later, and updates its instances max_parallel at a time.
 type site struct {
-	// has is the version of each of its instances; 0 = it is away just now.
+	// has is the version of each instance; 0 = it is down now.
 	has []int64
-	// being is what an instance that is away will be; 0 = none.
+	// being is the version that a down instance will have; 0 = none.
 	being   []int64
-	version int64 // the latest that it took
+	version int64 // the latest that it received
 	failing bool
 }
 
-func (s *site) away() (n int) {
+func (s *site) down() (n int) {
 	for _, v := range s.has {
 		if v == 0 {
 			n++
@@ -79,7 +79,7 @@ func (s *site) away() (n int) {
 	return n
 }
 
-func (s *site) tally() GroupCounts {
+func (s *site) counts() GroupCounts {
 	t := GroupCounts{Live: len(s.has)}
 	for _, v := range s.has {
 		switch {
@@ -92,7 +92,7 @@ func (s *site) tally() GroupCounts {
 	return t
 }
 
-// step lets instances come up, if it can, and takes others away.
+// step starts instances, if it can, and takes others down.
 func (s *site) step(parallel int, up bool) {
 	for i, v := range s.has {
 		if v == 0 && up && !s.failing {
@@ -100,7 +100,7 @@ func (s *site) step(parallel int, up bool) {
 		}
 	}
 	for i, v := range s.has {
-		if v != 0 && v != s.version && s.away() < parallel {
+		if v != 0 && v != s.version && s.down() < parallel {
 			s.has[i] = 0
 		}
 		if s.has[i] == 0 {
@@ -109,9 +109,10 @@ func (s *site) step(parallel int, up bool) {
 	}
 }
 
-// TestRolloutKeepsMaxParallel: whatever regions do, and however late they say
-// it, versions take no more than max_parallel instances of the group away in
-// regions that are there, and where all get well the last version reaches all.
+// TestRolloutKeepsMaxParallel: whatever regions do, and however late they
+// report it, a rollout takes down no more than max_parallel instances of the
+// group in connected regions. If all instances get healthy, the last version
+// reaches all regions.
 func TestRolloutKeepsMaxParallel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, sites := newWorld(), map[string]*site{}
@@ -127,7 +128,7 @@ func TestRolloutKeepsMaxParallel(t *testing.T) {
 			w.write(j, []region.Change{{Slot: region.Slot{Namespace: "default", Job: "api", Group: "web", From: g.Count, To: g.Count + n,
 				Region: name, State: region.Accepted, Desired: region.DesiredRun, JobVersion: 1}}})
 			g.Count += n
-			j.tell(Summary{Region: name, Version: 1, Groups: map[string]GroupCounts{}}, "web", sites[name].tally())
+			j.report(Summary{Region: name, Version: 1, Groups: map[string]GroupCounts{}}, "web", sites[name].counts())
 		}
 		names := slices.Sorted(maps.Keys(sites))
 		take := func(name string) {
@@ -138,7 +139,7 @@ func TestRolloutKeepsMaxParallel(t *testing.T) {
 			}
 		}
 		tell := func(name string) {
-			j.tell(Summary{Region: name, Version: sites[name].version, Groups: map[string]GroupCounts{}}, "web", sites[name].tally())
+			j.report(Summary{Region: name, Version: sites[name].version, Groups: map[string]GroupCounts{}}, "web", sites[name].counts())
 		}
 		plan := func() {
 			w.apply(MakePlan(w.snapshot()))
@@ -165,19 +166,19 @@ func TestRolloutKeepsMaxParallel(t *testing.T) {
 				}
 			case "fail":
 				s.failing = !s.failing
-			case "cut": // shortly: it holds the others up
+			case "cut": // for a short time: the other regions wait for it
 				w.regions[name].Connected, w.regions[name].DisconnectedFor = !there, time.Second
 			}
 			plan()
-			away := 0
+			down := 0
 			for _, s := range sites {
-				away += s.away()
+				down += s.down()
 			}
-			if away > parallel {
-				t.Fatalf("%d instances are away, max_parallel is %d", away, parallel)
+			if down > parallel {
+				t.Fatalf("%d instances are down, max_parallel is %d", down, parallel)
 			}
 		}
-		for range 4 * len(names) { // a round for what was begun, and one for each region
+		for range 4 * len(names) { // one round for what was begun, and one for each region
 			for _, name := range names {
 				w.regions[name].Connected, w.regions[name].DisconnectedFor, sites[name].failing = true, 0, false
 				take(name)

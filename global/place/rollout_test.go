@@ -2,7 +2,7 @@ package place
 
 import "testing"
 
-func TestJudgeRollouts(t *testing.T) {
+func TestFailedVersionIsRevertedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		in   Rollout

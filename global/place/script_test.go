@@ -2,11 +2,8 @@ package place
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,17 +11,16 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/golden"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-var update = flag.Bool("update", false, "rewrite the expected output in testdata")
-
-// TestScripts runs testdata/*.txt. A script is a story of blocks: commands,
-// then "----", then what they print, up to an empty line. Commands:
+// TestScripts runs testdata/*.txt. A script is a list of blocks: commands, then
+// "----", then their output up to an empty line. Commands:
 //
 //	region NAME [fits=N] [fits.GROUP=N] [bins=NODESxCPU/MEM[@POOL],…] [labels=k:v,…]
 //	       [drivers=NAME,…] [free=CPU/MEM] [capacity=CPU/MEM] [nodes=N] [age=DUR] [seq=N] [slots=REV]
-//	       [cordoned] [lost] [noreport] [disconnected=DUR] [unborn] [gone]   (again = changes it)
+//	       [cordoned] [lost] [noreport] [disconnected=DUR] [neverconnected] [gone]   (again = changes it)
 //	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
 //	locate NAME LAT LON
 //	origins DOMAIN REGION…
@@ -34,36 +30,17 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	      [parallel=N] [patience=DUR] [down=N] [driver=NAME]
 //	colocate JOB GROUP,GROUP
 //	answer JOB/GROUP FROM-TO REGION STATE [reason]
-//	away JOB/GROUP FROM-TO REGION NODE | back JOB
-//	told JOB/GROUP REGION [v=N] [live=N] [pending=N] [failed=N] [busy=N]   (v and live as the slots say)
-//	plan | plan terse | apply     (apply carries out the latest plan)
-//	slots | wait DUR | breaches JOB   (wait follows the bounds for so long)
+//	disconnected JOB/GROUP FROM-TO REGION NODE | reconnected JOB
+//	summary JOB/GROUP REGION [v=N] [live=N] [pending=N] [failed=N] [busy=N]   (v and live as in the slots)
+//	backoff DUR                   (of the latest refusal)
+//	plan | plan terse | apply     (apply applies the latest plan)
+//	slots | wait DUR | breaches JOB   (wait lets time pass for the bounds)
 func TestScripts(t *testing.T) {
-	files, _ := filepath.Glob("testdata/*.txt")
-	if len(files) < 10 {
-		t.Fatalf("%d scripts found", len(files))
-	}
-	for _, f := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := runScript(t, string(text))
-			if *update {
-				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("%s: output differs (-update rewrites it):\n%s", f, got)
-			}
-		})
-	}
+	golden.Scripts(t, "testdata/*.txt", 10, runScript)
 }
 
-// runScript answers the script with the expected parts replaced by real ones.
+// runScript returns the script with its recorded output replaced by the output
+// of now.
 func runScript(t *testing.T, text string) string {
 	w := newWorld()
 	var out, printed strings.Builder
@@ -93,7 +70,7 @@ func runScript(t *testing.T, text string) string {
 	return out.String()
 }
 
-// world is a federation that carries out plans, for scripts and properties.
+// world is a federation that applies plans, for scripts and property tests.
 type world struct {
 	regions  map[string]*Region
 	fits     map[string]map[string]int // region → group name or "" → exact count
@@ -104,7 +81,7 @@ type world struct {
 	origins  map[string][]string
 	revision int64
 	last     Plan
-	taken    map[instance]string // from which region, while it has no owner
+	taken    map[instance]string // region that it was revoked at, while it has no owner
 }
 
 func newWorld() *world {
@@ -136,18 +113,18 @@ func (w *world) run(words []string, out *strings.Builder) error {
 		j.Colocate = append(j.Colocate, strings.Split(args[1], ","))
 	case "answer":
 		return w.answer(args)
-	case "away": // JOB/GROUP FROM-TO REGION NODE: since the slot's present generation
-		w.away(args)
-	case "back":
+	case "disconnected":
+		w.disconnected(args)
+	case "reconnected":
 		w.find(args[0]).Disconnected = nil
-	case "told": // JOB/GROUP REGION [v=N] [live=N] [pending=N] [failed=N] [busy=N]; v= as its slots say
-		w.told(args)
-	case "held": // the latest refusal, for how long
-		held, err := time.ParseDuration(args[0])
+	case "summary":
+		w.summary(args)
+	case "backoff":
+		backoff, err := time.ParseDuration(args[0])
 		if err != nil {
 			return err
 		}
-		w.returned[len(w.returned)-1].Backoff = held
+		w.returned[len(w.returned)-1].Backoff = backoff
 	case "plan":
 		s := w.snapshot()
 		s.Terse = len(args) > 0 && args[0] == "terse"
@@ -212,7 +189,7 @@ func (w *world) region(name string, args []string) error {
 			r.NodesReady = number
 		case key == "age":
 			r.ReportAge = dur
-		case key == "report": // a new one that includes every slot
+		case key == "report": // a new report that includes every slot
 			r.ReportSequence++
 			r.SlotsRevision = w.revision
 		case key == "cordoned":
@@ -221,7 +198,7 @@ func (w *world) region(name string, args []string) error {
 			r.Lost = true
 		case key == "noreport":
 			r.HasReport = false
-		case key == "unborn":
+		case key == "neverconnected":
 			r.Connected, r.NeverConnected = false, true
 		case key == "disconnected":
 			r.Connected, r.DisconnectedFor = dur == 0, dur
@@ -339,7 +316,7 @@ func (w *world) group(path string, args []string) error {
 			g.OnDisconnect.After, _ = time.ParseDuration(value)
 		case "waited":
 			g.WaitedFor, _ = time.ParseDuration(value)
-		case "tried": // sea*5m;jpe*1h
+		case "attempts": // sea*5m;jpe*1h
 			g.HoldAttempts = nil
 			for _, s := range strings.Split(value, ";") {
 				name, ago, _ := strings.Cut(s, "*")
@@ -427,8 +404,8 @@ func nearOf(s string) Near {
 	return n
 }
 
-// answer is what the shell does with a region's answer: the slots change, and
-// what came back is remembered.
+// answer applies a region's answer as the placer's caller does: the slots change,
+// and refusals are remembered.
 func (w *world) answer(args []string) error {
 	job, group, _ := strings.Cut(args[0], "/")
 	first, last, ranged := strings.Cut(args[1], "-")
@@ -472,7 +449,8 @@ func (w *world) answer(args []string) error {
 	return nil
 }
 
-// apply carries out a plan as the shell does: a transaction for each action.
+// apply applies a plan as the placer's caller does: one transaction for each
+// action.
 func (w *world) apply(p Plan) {
 	for _, a := range p.Actions {
 		w.revision++
@@ -480,7 +458,7 @@ func (w *world) apply(p Plan) {
 	}
 }
 
-// write does changes with their compares.
+// write writes changes with their compares.
 func (w *world) write(j *Job, changes []region.Change) {
 	for _, c := range changes {
 		i := slices.IndexFunc(j.Slots, func(s region.Slot) bool { return s.Key() == c.Slot.Key() })

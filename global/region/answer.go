@@ -13,20 +13,21 @@ const (
 	IgnoredNone Ignored = ""
 	// IgnoredUnknown: no slot of this region has any of the indices (any more).
 	IgnoredUnknown Ignored = "unknown_slot"
-	// IgnoredGeneration: the indices are this region's, by another offer.
+	// IgnoredGeneration: the region owns the indices, but by another offer.
 	IgnoredGeneration Ignored = "other_generation"
-	// IgnoredRepeated: the slot says so already, or something later.
+	// IgnoredRepeated: the slot has this state already, or a later one.
 	IgnoredRepeated Ignored = "repeated"
-	// IgnoredPartial: accepted, but only a part of a slot. The region will say
-	// what becomes of the rest, and repeat this for what is left then.
+	// IgnoredPartial: accepted, but only a part of a slot. The region answers
+	// for the rest, and then repeats this answer for what is left of the slot.
 	IgnoredPartial Ignored = "partial"
-	// IgnoredNotAsked: stopped, revoked or kept, and nobody asked for that.
+	// IgnoredNotAsked: stopped, revoked or kept, although that was not ordered.
 	IgnoredNotAsked Ignored = "not_asked"
-	// IgnoredMalformed: an empty range, no generation, or a state that is no answer.
+	// IgnoredMalformed: an empty range, no generation, or a state that is not
+	// an answer.
 	IgnoredMalformed Ignored = "malformed"
 )
 
-// Outcome tells what an answer did.
+// Outcome says what an answer changed.
 type Outcome struct {
 	// Changes to write in one transaction; none = nothing to do.
 	Changes []Change
@@ -36,13 +37,13 @@ type Outcome struct {
 	Ignored Ignored
 }
 
-// ApplyAnswer judges an answer of the named region against the stored slots of
-// the answered group (any order; those of other regions are left alone). Its
-// range may be a part of a slot, which is then split (see Change), or cover
-// several of one generation. Rejected, returned, revoked and stopped indices
-// lose their owner; accepted and done only advance the state; kept ones are the
-// region's by a new offer, so that what it said while they were to be given up
-// is void. Repeating an answer changes nothing.
+// ApplyAnswer applies an answer of the named region to the stored slots of the
+// answered group. The slots may be in any order; slots of other regions are
+// left alone. The answer's range may be a part of a slot, which is then split
+// (see Change), or cover several slots of one generation. Rejected, returned,
+// revoked and stopped indices lose their owner. Accepted and done only advance
+// the state. Kept indices get a new offer to the same region, so that earlier
+// answers to the revoke are void. Repeating an answer changes nothing.
 func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 	if a.From < 0 || a.From >= a.To || a.Generation <= 0 || !a.State.isAnswer() {
 		return Outcome{Ignored: IgnoredMalformed}
@@ -53,7 +54,7 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 		if s.Region != region || s.Namespace != a.Namespace || s.Job != a.Job || s.Group != a.Group || from >= to {
 			continue
 		}
-		changes, freed, why := applyPart(s, from, to, a)
+		changes, released, why := applyPart(s, from, to, a)
 		if why != IgnoredNone {
 			if len(out.Changes) == 0 {
 				out.Ignored = why
@@ -62,15 +63,15 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 		}
 		out.Ignored = IgnoredNone
 		out.Changes = append(out.Changes, changes...)
-		if freed {
+		if released {
 			out.Released = append(out.Released, [2]int{from, to})
 		}
 	}
 	return out
 }
 
-// applyPart judges an answer about from ≤ i < to, which lies inside s.
-func applyPart(s Slot, from, to int, a Answer) (changes []Change, freed bool, why Ignored) {
+// applyPart applies an answer about from ≤ i < to, which lies inside s.
+func applyPart(s Slot, from, to int, a Answer) (changes []Change, released bool, why Ignored) {
 	if s.Generation != a.Generation {
 		return nil, false, IgnoredGeneration
 	}
@@ -86,8 +87,9 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, freed bool, wh
 		middle.State, middle.Reason, middle.Message = a.State, a.Reason, a.Message
 		return replace(s, from, to, &middle), false, IgnoredNone
 	case Stopped, Revoked:
-		// A slot that is revoked may be stopped meanwhile: either answer says that
-		// nothing runs. Of a slot that shall run neither can be meant.
+		// A slot that is being revoked may be stopped meanwhile: both answers
+		// say that nothing runs. A slot with desired state run can have neither
+		// answer.
 		if s.Desired == DesiredRun {
 			return nil, false, IgnoredNotAsked
 		}
@@ -99,8 +101,8 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, freed bool, wh
 		middle.Desired, middle.UnlessConnected, middle.Generation = DesiredRun, false, 0
 		return replace(s, from, to, &middle), false, IgnoredNone
 	case Rejected, Returned:
-		// The region has given these up for good, whatever we wanted of them. An
-		// index that is done has nothing left to give.
+		// The region has given these instances up for good, whatever was
+		// ordered. An instance that is done has nothing left to give up.
 		if s.State == Done {
 			return nil, false, IgnoredRepeated
 		}
@@ -108,11 +110,11 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, freed bool, wh
 	return replace(s, from, to, nil), true, IgnoredNone
 }
 
-// replace puts middle (nil = nothing) in the place of from ≤ i < to of s. What
-// stays under the key of s is still the same offer. A part that gets a key of
-// its own becomes an offer of its own, with a new generation: the region may
-// have said of it meanwhile that it gives some of it back, and forgets that
-// with the old range; so that answer must be void, not come true later.
+// replace puts middle (nil = nothing) in the place of from ≤ i < to of s. The
+// part that keeps the key of s is still the same offer. A part with a key of
+// its own becomes a new offer with a new generation: the region may have sent
+// an answer that returns some of the part, and forgets that answer with the old
+// range. The new generation makes that answer void.
 func replace(s Slot, from, to int, middle *Slot) []Change {
 	var parts []Slot
 	add := func(part Slot, from, to int) {
@@ -141,10 +143,10 @@ func replace(s Slot, from, to int, middle *Slot) []Change {
 	return changes
 }
 
-// StopPart are the changes that give the indices from ≤ i < to of a slot the
-// desired state (DesiredStop or DesiredRevoke); the rest keeps running as it
-// is. What of the range lies outside the slot is ignored; no changes if it
-// wants that already.
+// StopPart returns the changes that give the indices from ≤ i < to of a slot
+// the desired state (DesiredStop or DesiredRevoke). The other indices stay as
+// they are, and indices outside the slot are ignored. There are no changes if
+// the slot has that desired state already, or a later one.
 func StopPart(s Slot, from, to int, desired Desired) []Change {
 	from, to = max(from, s.From), min(to, s.To)
 	if from >= to || desired.rank() <= s.Desired.rank() {
@@ -155,8 +157,8 @@ func StopPart(s Slot, from, to int, desired Desired) []Change {
 	return replace(s, from, to, &middle)
 }
 
-// RevokeUnlessConnected is as StopPart with DesiredRevoke, of what the region does
-// not hear of.
+// RevokeUnlessConnected is StopPart with DesiredRevoke for instances on
+// disconnected nodes: the region keeps an instance if its node has reconnected.
 func RevokeUnlessConnected(s Slot, from, to int) []Change {
 	changes := StopPart(s, from, to, DesiredRevoke)
 	for i := range changes {

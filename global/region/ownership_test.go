@@ -12,32 +12,32 @@ import (
 	"pgregory.net/rapid"
 )
 
-// owner is a region as far as slots go: the model of this file, or the real
-// cores of the regional tier.
+// owner is a region as far as slots are concerned: the model in this file, or
+// the real cores of the regional tier.
 type owner interface {
-	// order takes the full set of its slots as of a position; older positions
-	// than the stored one change nothing.
+	// order receives the full set of the region's slots as of a position. A
+	// position older than the stored one changes nothing.
 	order(position int64, slots []region.Slot)
-	// answers are all answers that hold now, to be repeated until the orders
-	// change accordingly.
+	// answers returns all answers that hold now. They are repeated until the
+	// orders change.
 	answers() []region.Answer
-	// running are the indices of which anything runs, ascending.
+	// running returns the indices of which an attempt runs, ascending.
 	running() []int
-	// work does one random thing: start, give back, end. Healed regions give
+	// work makes one random change: start, give back, end. Healed regions give
 	// nothing back.
 	work(d *rand.Rand, healed bool)
-	// settle starts and ends all there is to start and end.
-	settle()
+	// finish starts and ends everything that can start and end.
+	finish()
 }
 
-// message is a full set of slot orders on its way down.
+// message is a full set of slot orders that is being sent to a region.
 type message struct {
 	position int64
 	slots    []region.Slot
 }
 
-// dice draws a seed and throws evenly from there: rapid's own draws prefer small
-// values, which makes for uneventful worlds.
+// dice draws a seed and then throws evenly: rapid's own draws prefer small
+// values, which makes worlds with few events.
 func dice(t *rapid.T) *rand.Rand {
 	return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 }
@@ -45,7 +45,7 @@ func dice(t *rapid.T) *rand.Rand {
 func pick[T any](d *rand.Rand, of ...T) T { return of[d.IntN(len(of))] }
 
 // federation is one global tier with the real placer, and regions behind
-// channels that lose, repeat and re-order.
+// channels that lose, repeat and reorder messages.
 type federation struct {
 	store
 	job     place.Job
@@ -53,7 +53,7 @@ type federation struct {
 	regions map[string]owner
 	down    map[string][]message
 	up      map[string][]region.Answer
-	// seen counts answers by what became of them, over all worlds of a test.
+	// seen counts answers by their outcome, over all worlds of a test.
 	seen map[string]int
 }
 
@@ -72,8 +72,8 @@ func newFederation(names []string, count int, typ place.JobType, seen map[string
 	return f
 }
 
-// place plans and carries the plan out, a transaction for each action. fits is
-// what each region claims to have room for.
+// place makes a plan and applies it, one transaction for each action. fits is
+// the room that each region reports.
 func (f *federation) place(fits func(name string) int) place.Plan {
 	s := place.Snapshot{}
 	for _, name := range f.names {
@@ -112,14 +112,14 @@ func (f *federation) receive(name string, a region.Answer) region.Outcome {
 	return out
 }
 
-// step does one random thing anywhere.
+// step makes one random change anywhere.
 func (f *federation) step(d *rand.Rand) {
 	name := pick(d, f.names...)
 	switch pick(d,
 		"place", "place", "order", "order", "deliver", "deliver", "deliver", "work", "work", "work", "work", "work", "work",
-		"answer", "answer", "hear", "hear", "hear", "hear", "job", "rescue",
+		"answer", "answer", "hear", "hear", "hear", "hear", "job", "reclaim",
 	) {
-	case "rescue": // as if it were away there
+	case "reclaim": // as if the instance was disconnected there
 		if i, ok := f.pick(d, len(f.slots)); ok && f.slots[i].State != region.Done {
 			s := f.slots[i]
 			from := s.From + d.IntN(s.Count())
@@ -180,8 +180,8 @@ func (f *federation) pick(d *rand.Rand, n int) (int, bool) {
 	return d.IntN(n), true
 }
 
-// check: what runs in a region is the region's, so nothing runs at two places;
-// and no index has two owners.
+// check: a region runs only instances that it owns, so nothing runs at two
+// places; and no index has two owners.
 func (f *federation) check(t *rapid.T) {
 	ownerOf := map[int]string{}
 	for _, s := range f.slots {
@@ -201,7 +201,7 @@ func (f *federation) check(t *rapid.T) {
 	}
 }
 
-// heal delivers everything in order until nothing changes, with room enough
+// heal delivers everything in order until nothing changes, with enough room
 // everywhere.
 func (f *federation) heal(t *rapid.T) {
 	for round := 0; ; round++ {
@@ -209,10 +209,10 @@ func (f *federation) heal(t *rapid.T) {
 		f.place(func(string) int { return 100 })
 		for _, name := range f.names {
 			r := f.regions[name]
-			// What is still under way arrives late.
+			// Messages that are still in flight arrive late.
 			for _, m := range f.down[name] {
 				r.order(m.position, m.slots)
-				r.settle()
+				r.finish()
 				f.check(t)
 			}
 			for _, a := range f.up[name] {
@@ -222,7 +222,7 @@ func (f *federation) heal(t *rapid.T) {
 			f.down[name], f.up[name] = nil, nil
 			m := f.ordersOf(name)
 			r.order(m.position, m.slots)
-			r.settle()
+			r.finish()
 			f.check(t)
 			for _, a := range r.answers() {
 				f.receive(name, a)
@@ -248,7 +248,7 @@ func (f *federation) checkHealed(t *rapid.T) {
 	for _, s := range f.slots {
 		owned += s.Count()
 		if s.State == region.Offered || s.Desired != region.DesiredRun {
-			t.Errorf("%s is not settled", s)
+			t.Errorf("%s is not accepted or done", s)
 		}
 		if s.State == region.Done {
 			done += s.Count()
@@ -262,9 +262,9 @@ func (f *federation) checkHealed(t *rapid.T) {
 	}
 }
 
-// modelRegion keeps the rules of the regional tier in a few lines: what it
-// gave back is kept with the slot, by key and generation, and forgotten with
-// it.
+// modelRegion has the rules of the regional tier in a few lines: an answer that
+// gives instances back is stored with the slot, by key and generation, and
+// forgotten with the slot.
 type modelRegion struct {
 	name     string
 	position int64
@@ -297,7 +297,7 @@ func (m *modelRegion) order(position int64, slots []region.Slot) {
 	m.held = held
 }
 
-// find is the held slot that has an index, nil if there is none.
+// find returns the stored slot that has an index, nil if there is none.
 func (m *modelRegion) find(i int) *heldSlot {
 	for k := range m.held {
 		if s := &m.held[k]; s.From <= i && i < s.To {
@@ -331,7 +331,7 @@ func (m *modelRegion) work(d *rand.Rand, healed bool) {
 	}
 }
 
-func (m *modelRegion) settle() {
+func (m *modelRegion) finish() {
 	for i := range 10 {
 		if m.wants(i) {
 			m.runs[i] = true
@@ -384,9 +384,9 @@ func (m *modelRegion) answers() []region.Answer {
 	return out
 }
 
-// TestEveryIndexHasOneOwner is the promise of slots: whatever is lost, repeated
-// or re-ordered between the placer and the regions, nothing runs at two places,
-// and when the channels heal everything runs at one.
+// TestEveryIndexHasOneOwner: whatever is lost, repeated or reordered between
+// the placer and the regions, nothing runs at two places; and when the channels
+// heal everything runs at one.
 func TestEveryIndexHasOneOwner(t *testing.T) {
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -409,7 +409,7 @@ func TestEveryIndexHasOneOwner(t *testing.T) {
 	}
 }
 
-// checkSeen: the worlds were eventful enough to mean something.
+// checkSeen: the worlds had enough events to prove something.
 func checkSeen(t *testing.T, seen map[string]int) {
 	t.Log(seen)
 	for _, what := range []region.SlotState{region.Accepted, region.Returned, region.Stopped, region.Revoked, region.Done,

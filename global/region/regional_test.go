@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// realRegion drives the cores of the regional tier: the log's state, the
-// scheduler and what it answers, on one node.
+// realRegion drives the cores of the regional tier on one node: the log's
+// state, the scheduler and the answers.
 type realRegion struct {
 	state *state.State
 	index uint64
@@ -65,7 +65,8 @@ func (r *realRegion) order(position int64, slots []region.Slot) {
 				UnlessConnected: s.UnlessConnected,
 				State:           map[region.SlotState]state.SlotState{region.Offered: state.SlotOffered, region.Accepted: state.SlotAccepted, region.Done: state.SlotDone}[s.State],
 			},
-			// A version with another hash restarts what runs, one with the same does not.
+			// A version with another hash restarts instances, one with the same
+			// hash does not.
 			Job: &state.Job{Version: s.JobVersion, Type: r.typ, Groups: []state.Group{{
 				Name: "web", Hash: uint64(s.JobVersion / 2), MaxParallel: 1,
 				Ask:        state.Ask{Resources: state.Resources{CPUMilli: 1000}, Pool: "default"},
@@ -158,7 +159,7 @@ func (r *realRegion) plan() *sched.Plan {
 	return sched.Make(sched.Input{View: r.state.Snapshot(), NowUnixNano: r.now, NodeLease: 10 * time.Second})
 }
 
-// schedule commits one plan and says whether there was anything in it.
+// schedule commits one plan and returns whether the plan had any content.
 func (r *realRegion) schedule() bool {
 	plan, cmd := r.plan(), &state.ApplyPlan{}
 	for _, s := range plan.Stops {
@@ -181,9 +182,9 @@ func (r *realRegion) report(a *state.Alloc, end state.AllocState) {
 	}})
 }
 
-// settle gives the node room enough, passes time so that every back-off is
-// over, and carries out what is planned.
-func (r *realRegion) settle() {
+// finish gives the node enough room, passes time so that every backoff is over,
+// and applies the plans.
+func (r *realRegion) finish() {
 	r.apply(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "n1", Status: state.NodeReady}})
 	if !r.roomy {
 		r.node(100)
@@ -211,9 +212,9 @@ func (r *realRegion) settle() {
 	}
 }
 
-// TestRegionalTierKeepsThePromise is TestEveryIndexHasOneOwner with the real
-// cores of the regional tier behind the bad channels.
-func TestRegionalTierKeepsThePromise(t *testing.T) {
+// TestRegionalCoresKeepOneOwner is TestEveryIndexHasOneOwner with the real
+// cores of the regional tier.
+func TestRegionalCoresKeepOneOwner(t *testing.T) {
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		d := dice(t)
@@ -231,6 +232,6 @@ func TestRegionalTierKeepsThePromise(t *testing.T) {
 	})
 	checkSeen(t, seen)
 	if seen[string(region.Kept)] == 0 || seen[string(region.IgnoredNotAsked)] == 0 {
-		t.Error("no region kept what was to be given up unless it is heard of")
+		t.Error("no region answered kept to a revoke")
 	}
 }

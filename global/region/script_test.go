@@ -2,10 +2,7 @@ package region_test
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,46 +10,24 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/golden"
 )
 
-var update = flag.Bool("update", false, "rewrite the expected output in testdata")
-
-// TestScripts runs testdata/*.txt: blocks of commands, then "----", then what
-// they print, up to an empty line. Commands about slots of default/api/web:
+// TestScripts runs testdata/*.txt: blocks of commands, then "----", then
+// their output up to an empty line. Commands about slots of default/api/web:
 //
 //	slot FROM-LAST REGION STATE DESIRED GENERATION [system]
-//	answer REGION FROM-LAST GENERATION STATE [reason]    (carried out)
-//	part FROM-LAST of FROM DESIRED                       (carried out)
+//	answer REGION FROM-LAST GENERATION STATE [reason]    (applied)
+//	part FROM-LAST of FROM DESIRED                       (applied)
 //	slots
 //
-// and about the life of region sea, with a lease of 10s:
+// and about the session of region sea, with a lease of 10s:
 //
 //	open AT [cluster=C] [inc=N] [term=N] [fence=N]
 //	hello AT STREAM CLUSTER INC TERM [bound=NAME]
 //	lease AT STREAM ID | ended AT STREAM | tick AT
 func TestScripts(t *testing.T) {
-	files, _ := filepath.Glob("testdata/*.txt")
-	if len(files) < 2 {
-		t.Fatalf("%d scripts found", len(files))
-	}
-	for _, f := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := runScript(t, string(text))
-			if *update {
-				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("%s: output differs (-update rewrites it):\n%s", f, got)
-			}
-		})
-	}
+	golden.Scripts(t, "testdata/*.txt", 2, runScript)
 }
 
 func runScript(t *testing.T, text string) string {
@@ -81,13 +56,13 @@ func runScript(t *testing.T, text string) string {
 	return out.String()
 }
 
-// store is stored slots and how they are written, as the shell does it.
+// store holds the stored slots, and writes them as the caller does.
 type store struct {
 	slots    []region.Slot
 	revision int64
 }
 
-// write does the changes of one transaction with their compares.
+// write writes the changes of one transaction with their compares.
 func (s *store) write(changes []region.Change) {
 	if len(changes) == 0 {
 		return

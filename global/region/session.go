@@ -6,32 +6,33 @@ import (
 	"time"
 )
 
-// Config are the bounds of a region's session.
+// Config holds the bounds of a region's session.
 type Config struct {
-	// Lease is what a grant is worth to its holder, counted from sending the
-	// request. Must be > 0.
+	// Lease is how long a granted lease lasts, counted by the holder from
+	// sending the request. Must be > 0.
 	Lease time.Duration
 }
 
-// State is one region's life, as the active global server keeps it. The zero
-// value is of no use: see Open.
+// State is one region's session state in the active global server. Open makes
+// one; the zero value is not usable.
 type State struct {
 	Name string
-	// ClusterID binds the name; empty until a region presents itself.
+	// ClusterID binds the name; empty until a cluster connects under the name.
 	ClusterID string
 	// Incarnation and Term of the latest accepted session, kept after its end.
 	Incarnation, Term uint64
-	// Fence grows with every verdict; orders with an older one are void.
+	// Fence grows each time the region is declared lost. Orders with an older
+	// fence are void.
 	Fence uint64
-	// Stream is the shell's number of the live stream, 0 = none.
+	// Stream is the caller's number of the live stream, 0 = none.
 	Stream uint64
 	// LastSeen is when the live stream last asked for a lease, or began.
 	LastSeen time.Duration
-	// LeaseEnd is when the region's lease is surely over, also by a clock that
-	// runs 1 % slower than ours.
+	// LeaseEnd is when the region's lease has ended for sure, even by a clock
+	// that runs 1 % slower than this server's.
 	LeaseEnd time.Duration
-	// DisconnectedAt is when the region's last stream ended, or when this server began;
-	// meaningful while Stream is 0.
+	// DisconnectedAt is when the region's last stream ended, or when this
+	// server became active; meaningful while Stream is 0.
 	DisconnectedAt time.Duration
 }
 
@@ -43,8 +44,8 @@ type Record struct {
 	Fence             uint64
 }
 
-// Open starts a region's life on a server that became active at now. A
-// predecessor may have granted a lease an instant ago, so one full lease is
+// Open starts a region's state on a server that became active at now. Its
+// predecessor may have granted a lease just before, so one full lease is
 // assumed.
 func Open(c Config, r Record, now time.Duration) State {
 	return State{
@@ -54,8 +55,8 @@ func Open(c Config, r Record, now time.Duration) State {
 	}
 }
 
-// withDrift is how long the grantor has to wait until a lease is surely over:
-// both clocks may be 1 % off.
+// withDrift is how long the grantor has to wait until a lease has ended for
+// sure: both clocks may be 1 % off.
 func withDrift(lease time.Duration) time.Duration { return lease + lease/50 }
 
 // Record is the durable part of the state.
@@ -66,11 +67,11 @@ func (s State) Record() Record {
 	}
 }
 
-// Connected says whether a live stream speaks for the region.
+// Connected reports whether the region has a live stream.
 func (s State) Connected() bool { return s.Stream != 0 }
 
-// DisconnectedFor is how long no stream has spoken for the region; 0 while
-// one does.
+// DisconnectedFor is how long the region has had no live stream; 0 while it has
+// one.
 func (s State) DisconnectedFor(now time.Duration) time.Duration {
 	if s.Connected() {
 		return 0
@@ -81,15 +82,15 @@ func (s State) DisconnectedFor(now time.Duration) time.Duration {
 // Event is Hello, LeaseRequested, StreamEnded or Tick.
 type Event interface{ event() }
 
-// Hello: a stream presents itself as the region.
+// Hello: a stream announces itself as the region.
 type Hello struct {
-	// Stream is a number of the shell's choice, > 0, never used before.
+	// Stream is a number chosen by the caller, > 0, never used before.
 	Stream            uint64
 	ClusterID         string
 	Incarnation, Term uint64
 	Master            string
-	// BoundName is the other region name that ClusterID is bound to already;
-	// empty = none. The shell looks it up.
+	// BoundName is another region name that ClusterID is bound to already;
+	// empty = none. The caller looks it up.
 	BoundName string
 }
 
@@ -98,7 +99,7 @@ type LeaseRequested struct {
 	Stream, ID uint64
 }
 
-// StreamEnded: the stream is gone, for whatever reason.
+// StreamEnded: the stream ended, for whatever reason.
 type StreamEnded struct {
 	Stream uint64
 }
@@ -111,12 +112,12 @@ func (LeaseRequested) event() {}
 func (StreamEnded) event()    {}
 func (Tick) event()           {}
 
-// EffectKind says what the shell has to do.
+// EffectKind says what the caller has to do.
 type EffectKind string
 
 const (
-	// Persist the record before the effects behind it; if that fails, keep the
-	// old state and end the stream.
+	// Persist the record before the effects that follow; if that fails, keep
+	// the old state and end the stream.
 	Persist EffectKind = "persist"
 	// Welcome the stream: it is the region's session now.
 	Welcome EffectKind = "welcome"
@@ -124,13 +125,14 @@ const (
 	Refuse EffectKind = "refuse"
 	// End the stream with Message.
 	End EffectKind = "end"
-	// Grant a lease of Lease in answer to request ID.
+	// Grant a lease of Lease as the response to request ID.
 	Grant EffectKind = "grant"
-	// Disconnected: nobody speaks for the region from now on (an event to show).
+	// Disconnected: the region has no live stream from now on (an event to
+	// show).
 	Disconnected EffectKind = "disconnected"
 )
 
-// Effect is one thing to do, in the given order.
+// Effect is one thing to do. Effects are done in the given order.
 type Effect struct {
 	Kind      EffectKind
 	Stream    uint64
@@ -159,8 +161,8 @@ func (e Effect) String() string {
 	return fmt.Sprintf("%s stream %d: %s", e.Kind, e.Stream, e.Message)
 }
 
-// Step is the whole life: one event at one time. Events of streams that are
-// not the live one change nothing.
+// Step advances the state by one event. Events of streams that are not the live
+// one change nothing.
 func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 	switch e := e.(type) {
 	case Hello:
@@ -178,8 +180,8 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 		}
 		return s.disconnect(now, "its stream ended")
 	case Tick:
-		// A master that lives asks several times a lease; one that does not has
-		// lost its leadership, or its packets go nowhere.
+		// A live master asks several times a lease. A master that does not ask
+		// has lost its leadership or its connection.
 		if !s.Connected() || now-s.LastSeen <= c.Lease {
 			return s, nil
 		}
@@ -196,9 +198,10 @@ func (s State) disconnect(now time.Duration, why string) (State, []Effect) {
 	return s, []Effect{{Kind: Disconnected, Stream: was, Message: why}}
 }
 
-// hello judges who may speak for the region: the cluster that the name is
-// bound to, by its latest master. Equal (incarnation, term) is the same master
-// coming back; the newer stream wins.
+// hello decides whether a stream becomes the region's live stream. It must come
+// from the cluster that the name is bound to, and from its latest master. An
+// equal (incarnation, term) is the same master that reconnects; the newer
+// stream wins.
 func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	refuse := func(permanent bool, format string, args ...any) (State, []Effect) {
 		return s, []Effect{{Kind: Refuse, Stream: h.Stream, Permanent: permanent, Message: fmt.Sprintf(format, args...)}}

@@ -1,7 +1,3 @@
-// Package region holds the life of one region as the global tier sees it: who
-// may speak for it, what lease it holds, and what its answers do to the slots
-// it owns. Pure: states and events in, states and effects as values out; times
-// are readings of the caller's monotonic clock.
 package region
 
 import (
@@ -11,29 +7,33 @@ import (
 	"time"
 )
 
-// SlotState is where a stored slot stands. Answers use the same words; of
-// those, rejected, returned, revoked and stopped are never stored: they take
-// indices out of a slot; nor is kept, which makes an offer anew. The wire enum is SLOT_STATE_ + upper case.
+// SlotState is the state of a stored slot, or of an answer. Rejected, returned,
+// revoked and stopped are never stored: such an answer takes indices out of a
+// slot. Kept is never stored either: that answer makes a new offer. The wire
+// enum is SLOT_STATE_ + upper case.
 type SlotState string
 
-// States only advance: offered → accepted → done.
+// Stored states only advance: offered → accepted → done.
 const (
-	// Offered belongs to the region although it has not answered.
+	// Offered: the region owns the slot although it has not answered.
 	Offered SlotState = "offered"
-	// Accepted was answered with yes.
+	// Accepted: the region has accepted the slot.
 	Accepted SlotState = "accepted"
-	// Done: every instance of a batch slot has ended. It keeps its indices.
+	// Done: every instance of a batch slot has ended. The slot keeps its
+	// indices.
 	Done SlotState = "done"
-	// Rejected is an answer: refused on arrival.
+	// Rejected is an answer: the region refused the slot when it arrived.
 	Rejected SlotState = "rejected"
-	// Returned is an answer: accepted, and later found impossible.
+	// Returned is an answer: the region accepted the slot, and found later that
+	// it cannot run it.
 	Returned SlotState = "returned"
-	// Revoked is an answer to desired Revoke: nothing of it runs any more.
+	// Revoked is an answer to desired Revoke: nothing of the slot runs any
+	// more.
 	Revoked SlotState = "revoked"
-	// Stopped is an answer to desired Stop: nothing of it runs any more.
+	// Stopped is an answer to desired Stop: nothing of the slot runs any more.
 	Stopped SlotState = "stopped"
-	// Kept is an answer to desired Revoke with UnlessConnected: the region hears of it
-	// again, and has not given it up.
+	// Kept is an answer to desired Revoke with UnlessConnected: the node has
+	// reconnected, and the region keeps the instance.
 	Kept SlotState = "kept"
 )
 
@@ -44,9 +44,9 @@ func (s SlotState) isAnswer() bool {
 	return slices.Contains([]SlotState{Accepted, Done, Rejected, Returned, Revoked, Stopped, Kept}, s)
 }
 
-// Desired is what the global tier wants of a slot. For one generation it only
-// advances: run → stop, run → revoke → stop. The wire enum is SLOT_DESIRED_ +
-// upper case.
+// Desired is the state that the global tier orders for a slot. For one
+// generation it only advances: run → stop, run → revoke → stop. The wire enum
+// is SLOT_DESIRED_ + upper case.
 type Desired string
 
 const (
@@ -59,12 +59,13 @@ func (d Desired) rank() int {
 	return slices.Index([]Desired{DesiredRun, DesiredRevoke, DesiredStop}, d)
 }
 
-// Slot is a range of instance indices of a group, owned by one region for as
-// long as the record exists, whatever its state and desired say.
+// Slot is a range of instance indices of a group. One region owns it for as
+// long as the record exists, whatever its state and desired state are.
 type Slot struct {
 	Namespace, Job, Group string
-	// Indices From ≤ i < To. Slots of one group never overlap, but for system
-	// jobs: those have one slot [0,1) in each region.
+	// From and To: the slot has the indices From ≤ i < To. Slots of one group
+	// never overlap, except for system jobs, which have one slot [0,1) in each
+	// region.
 	From, To int
 	Region   string
 	// System marks the slot of a system job, see Key.
@@ -72,25 +73,27 @@ type Slot struct {
 	State   SlotState
 	Desired Desired
 	// Generation is the etcd revision of the offer; 0 in a Put means "the
-	// revision of this transaction". Where a slot is split, the part under the
-	// old key keeps it and every part under a new key gets a new one.
+	// revision of this transaction". When a slot is split, the part under the
+	// old key keeps the generation, and every part under a new key gets a new
+	// one.
 	Generation int64
 	// Revision is the etcd revision of the stored record's last change, for the
 	// compare of the next one; 0 = not stored.
 	Revision   int64
 	JobVersion int64
 	// Run of the job that the slot belongs to: the etcd revision of the submit
-	// that began it. 0 = written before there were runs.
+	// that began the run. 0 = written before runs existed.
 	Run int64
-	// Hold is for how long the region keeps what fits nowhere before it gives it
-	// back, counted from the arrival; 0 = about a second.
+	// Hold is for how long the region keeps instances that fit nowhere before
+	// it returns them, counted from the arrival of the offer; 0 = about a
+	// second.
 	Hold time.Duration
-	// UnlessConnected goes with desired Revoke: only what the region does not hear of,
-	// since its node is lost, is to be given up; the rest is answered Kept.
+	// UnlessConnected goes with desired Revoke: the region gives up only
+	// instances on disconnected nodes, and answers Kept for the others.
 	UnlessConnected bool
-	// Reason and Message of the latest answer that says more than yes.
+	// Reason and Message of the latest answer that has one.
 	Reason, Message string
-	// PlacedBecause says in one line why this region.
+	// PlacedBecause says in one line why this region was chosen.
 	PlacedBecause string
 }
 
@@ -109,7 +112,7 @@ func (s Slot) WireKey() string {
 	return s.Namespace + "/" + s.Job + "/" + s.Group + "/" + strconv.Itoa(s.From)
 }
 
-// OfRun says that the slot belongs to a run.
+// OfRun reports whether the slot belongs to a run.
 func (s Slot) OfRun(run int64) bool { return s.Run == run || s.Run == 0 || run == 0 }
 
 // Count is the number of indices.
@@ -129,8 +132,8 @@ func FormatRange(from, to int) string {
 	return "[" + strconv.Itoa(from) + "-" + strconv.Itoa(to-1) + "]"
 }
 
-// CountedReason is a typed reason and how many of What ("region", "node",
-// "instance") it concerns.
+// CountedReason is a typed reason and the number of regions, nodes or instances
+// (What) that it concerns.
 type CountedReason struct {
 	Reason  string
 	Count   int
@@ -138,11 +141,11 @@ type CountedReason struct {
 	What    string
 }
 
-// Answer is what a region says about all or a part of a slot.
+// Answer is a region's answer about a slot or a part of it.
 type Answer struct {
 	Namespace, Job, Group string
 	From, To              int
-	// Generation of the slot that is answered.
+	// Generation of the answered slot.
 	Generation int64
 	// State is Accepted, Rejected, Returned, Revoked, Stopped, Kept or Done.
 	State           SlotState
@@ -158,8 +161,8 @@ func (a Answer) String() string {
 
 // Change is one write to the stored slots. All changes of one call belong in
 // one transaction, each compared with Slot.Revision (0: the key must not
-// exist); if a compare fails, read again and decide again. A Put with
-// generation 0 is stored with the revision of that transaction.
+// exist). If a compare fails, read and decide again. A Put with generation 0 is
+// stored with the revision of that transaction.
 type Change struct {
 	// Delete removes the record at Slot.Key(); otherwise it is put.
 	Delete bool

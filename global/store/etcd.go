@@ -20,12 +20,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// opTimeout bounds every single operation: a store without quorum answers
-// ErrNoQuorum after it, whatever the caller's deadline.
+// opTimeout bounds every operation: a store without quorum returns ErrNoQuorum
+// after it, whatever the caller's deadline.
 const opTimeout = 5 * time.Second
 
-// EtcdConfig says which etcd to use: one that is reached at Endpoints, or,
-// with none, a member embedded in this process.
+// EtcdConfig selects an etcd: the external cluster at Endpoints, or without
+// Endpoints a member embedded in this process.
 type EtcdConfig struct {
 	// Name of the embedded member, unique in the cluster.
 	Name string
@@ -35,38 +35,38 @@ type EtcdConfig struct {
 	Endpoints []string
 	// ClientAddr and PeerAddr of the embedded member, host:port.
 	ClientAddr, PeerAddr string
-	// InitialCluster lists all embedded members, "name=host:port"; empty =
-	// this one alone.
+	// InitialCluster lists all embedded members, "name=host:port"; empty = only
+	// this member.
 	InitialCluster []string
 	// Dial reaches Endpoints; nil = the host's network.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// Logger takes warnings and errors of etcd.
+	// Logger receives etcd's warnings and errors.
 	Logger *slog.Logger
 }
 
-// Etcd is a Store kept by etcd.
+// Etcd is a Store on etcd.
 type Etcd struct {
 	client *clientv3.Client
-	member *embed.Etcd // nil when external
+	member *embed.Etcd // nil for an external cluster
 	cancel context.CancelFunc
 	ctx    context.Context
 	close  sync.Once
-	// closing quiets etcd's log.
+	// closing silences etcd's log.
 	closing atomic.Bool
 
 	mu     sync.Mutex
 	leases map[time.Duration]sharedLease
 }
 
-// sharedLease is the lease that keys of one TTL share, so that an expiring
-// key does not cost a lease (one more commit) of its own.
+// sharedLease is the lease of all keys with one TTL. A lease for each key would
+// cost one more commit per key.
 type sharedLease struct {
 	id      clientv3.LeaseID
 	granted time.Time
 }
 
-// OpenEtcd connects, after starting the embedded member if there is one, and
-// waits until the store answers or ctx ends.
+// OpenEtcd starts the embedded member if there is one, connects, and waits
+// until the store responds or ctx ends.
 func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	e := &Etcd{leases: map[time.Duration]sharedLease{}}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -83,7 +83,7 @@ func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	}
 	if _, err := e.client.Get(ctx, "/", clientv3.WithCountOnly()); err != nil {
 		e.Close()
-		return nil, fmt.Errorf("etcd at %v does not answer: %w", cfg.Endpoints, e.typed(err))
+		return nil, fmt.Errorf("etcd at %v does not respond: %w", cfg.Endpoints, e.typed(err))
 	}
 	return e, nil
 }
@@ -108,7 +108,7 @@ func dialEtcd(cfg EtcdConfig, log slogCore) (*clientv3.Client, error) {
 }
 
 // ClientAddr is the address where the embedded member serves clients; empty
-// without one.
+// without a member.
 func (e *Etcd) ClientAddr() string {
 	if e.member == nil {
 		return ""
@@ -116,7 +116,7 @@ func (e *Etcd) ClientAddr() string {
 	return e.member.Clients[0].Addr().String()
 }
 
-// Err yields the embedded member's fatal error; nil without a member.
+// Err receives the embedded member's fatal error; nil without a member.
 func (e *Etcd) Err() <-chan error {
 	if e.member == nil {
 		return nil
@@ -145,7 +145,7 @@ func (e *Etcd) typed(err error) error {
 	case errors.Is(err, context.Canceled), status.Code(err) == codes.Canceled:
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: etcd did not answer in time", ErrNoQuorum)
+		return fmt.Errorf("%w: etcd did not respond in time", ErrNoQuorum)
 	}
 	var etcdErr rpctypes.EtcdError
 	code := status.Code(err)
@@ -243,7 +243,8 @@ func (e *Etcd) Txn(ctx context.Context, compares []Compare, ops []Op) (int64, er
 	return resp.Header.Revision, nil
 }
 
-// lease answers the shared lease of a TTL: one is used for a twelfth of it.
+// lease returns the shared lease of a TTL. A new one is made after a twelfth of
+// the TTL.
 func (e *Etcd) lease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -259,7 +260,7 @@ func (e *Etcd) lease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	return resp.ID, nil
 }
 
-// seconds rounds up: etcd counts whole ones.
+// seconds rounds up to etcd's whole seconds.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // Watch implements Store.
@@ -311,7 +312,7 @@ func (e *Etcd) Close() error {
 		e.cancel()
 		err = e.client.Close()
 		if errors.Is(err, context.Canceled) {
-			err = nil // what clientv3 answers when its context is its own
+			err = nil // clientv3 returns it when its own context was canceled
 		}
 		if e.member != nil {
 			e.member.Close()
@@ -320,8 +321,8 @@ func (e *Etcd) Close() error {
 	return err
 }
 
-// Compact forgets the history up to a revision. The embedded member does so by
-// itself; a test of watches does it here.
+// Compact drops the history up to a revision. The embedded member compacts by
+// itself; tests of watches call this.
 func (e *Etcd) Compact(ctx context.Context, revision int64) error {
 	_, err := e.client.Compact(ctx, revision)
 	return e.typed(err)

@@ -12,13 +12,13 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// resignTimeout bounds the farewell of a candidate: when etcd does not hear
-// it, the key expires by itself.
+// resignTimeout bounds how long a candidate tries to delete its key. If etcd
+// does not respond, the key expires by itself.
 const resignTimeout = time.Second
 
 // etcdElection is a candidate's key, which lives as long as its session. It
-// is etcd's own recipe (package concurrency) but for its farewell, which
-// there waits for ever while etcd has no quorum.
+// follows etcd's own recipe (package concurrency), except that resigning there
+// waits for ever while etcd has no quorum.
 type etcdElection struct {
 	e       *Etcd
 	session *concurrency.Session
@@ -43,7 +43,7 @@ func (e *Etcd) Campaign(ctx context.Context, prefix, value string, ttl time.Dura
 	if err != nil {
 		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
 	}
-	// The campaign ends, too, when the session does: it could never win.
+	// The campaign also ends when the session does: it could not win any more.
 	go func() {
 		select {
 		case <-session.Done():
@@ -57,7 +57,7 @@ func (e *Etcd) Campaign(ctx context.Context, prefix, value string, ttl time.Dura
 		err = l.await(ctx, prefix)
 	}
 	if err != nil {
-		_ = l.withdraw(ctx) // else the key expires
+		_ = l.withdraw(ctx) // if this fails the key expires
 		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
 	}
 	return l, nil
@@ -72,8 +72,8 @@ func (l *etcdElection) stand(ctx context.Context, value string) (revision int64,
 	return resp.Header.Revision, nil
 }
 
-// await waits until no candidate that stood earlier is left: always for the
-// latest of them, so that one that goes wakes one only.
+// await waits until no earlier candidate is left. It always watches the latest
+// of them, so that a candidate that leaves wakes only one other.
 func (l *etcdElection) await(ctx context.Context, prefix string) error {
 	for {
 		opts := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(l.guard.Revision-1))
@@ -106,10 +106,10 @@ func (l *etcdElection) gone(ctx context.Context, key string, from int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return errors.New("the watch of the candidate before ended")
+	return errors.New("the watch of the previous candidate ended")
 }
 
-// withdraw ends the session, and with it the key at once if etcd hears it.
+// withdraw ends the session. If etcd responds, the key is deleted at once.
 func (l *etcdElection) withdraw(ctx context.Context) error {
 	l.session.Orphan()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resignTimeout)

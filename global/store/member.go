@@ -35,7 +35,7 @@ func startMember(ctx context.Context, cfg EtcdConfig, log slogCore) (*embed.Etcd
 		return member, v3client.New(member.Server), nil
 	case err = <-member.Err():
 	case <-member.Server.StopNotify():
-		err = fmt.Errorf("it stopped")
+		err = errors.New("the member stopped")
 	case <-ctx.Done():
 		err = fmt.Errorf("%w: not ready in time; are the other members of the initial cluster up?", ErrNoQuorum)
 	}
@@ -43,7 +43,7 @@ func startMember(ctx context.Context, cfg EtcdConfig, log slogCore) (*embed.Etcd
 	return nil, nil, fmt.Errorf("start the embedded etcd member: %w", err)
 }
 
-// listening names the flag of an address that could not be opened.
+// listening adds to an error the flag of the address that could not be opened.
 func listening(cfg EtcdConfig, err error) error {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "listen" || op.Addr == nil {
@@ -73,11 +73,12 @@ func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 	ec.ListenClientUrls, ec.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
 	ec.ListenPeerUrls, ec.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
 	ec.EnableGRPCGateway = false
-	// Nobody reads old revisions: a watch that lags lists again.
+	// Old revisions are never read: a watch that lags behind lists again.
 	ec.AutoCompactionMode, ec.AutoCompactionRetention = "periodic", "10m"
 	if len(cfg.InitialCluster) == 0 {
 		ec.InitialCluster = ec.InitialClusterFromName(ec.Name)
-		// A member alone elects itself: waiting a second for others is idle.
+		// A single member elects itself; waiting a second for others is
+		// useless.
 		ec.TickMs, ec.ElectionMs = 20, 200
 		return ec, nil
 	}
@@ -96,16 +97,16 @@ func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 	return ec, nil
 }
 
-// slogCore gives zap's warnings and errors to slog; the rest is etcd's own
-// diary and is dropped.
+// slogCore passes zap's warnings and errors to slog, and drops the rest.
 type slogCore struct {
 	log *slog.Logger
-	// closing: from now on errors tell that we stop, which we know.
+	// closing: errors that follow are expected, because the member is being
+	// stopped.
 	closing *atomic.Bool
 }
 
-// harmless are errors that etcd logs and mends by itself: the storage version
-// cannot be updated before the first snapshot of the data directory.
+// harmless are errors that etcd logs and then repairs by itself: the storage
+// version cannot be updated before the first snapshot of the data directory.
 var harmless = []string{"failed to update storage version"}
 
 // Enabled implements zapcore.Core.
@@ -127,8 +128,8 @@ func (c slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Chec
 	return ce
 }
 
-// Write implements zapcore.Core. A warning of etcd is a detail to us: what it
-// means for our work is logged by who asked.
+// Write implements zapcore.Core. etcd's warnings are logged as debug details:
+// the caller of a failed operation logs what the failure means.
 func (c slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	level := slog.LevelDebug
 	if e.Level >= zapcore.ErrorLevel && !c.closing.Load() && !slices.Contains(harmless, e.Message) {

@@ -8,45 +8,47 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/notify"
 )
 
 // memoryHistory bounds the events that a Memory holds for watches; older ones
 // are compacted.
 const memoryHistory = 10_000
 
-// Memory is a store in memory that any number of clients share, with the
-// semantics of etcd. It lives as long as its process: simulations and tests.
+// Memory is a store in memory with the semantics of etcd, shared by any number
+// of clients. It lives as long as its process: for simulations and tests.
 type Memory struct {
 	mu        sync.Mutex
 	revision  int64
 	compacted int64
 	keys      map[string]*memoryKey
 	history   []Event
-	changed   chan struct{} // closed and replaced at each change
-	sequence  int64         // names candidates
+	changed   notify.Signal // at each change
+	sequence  int64         // of the last candidate's key
 }
 
 type memoryKey struct {
 	KV
-	expiry *time.Timer // nil: for ever
+	expiry *time.Timer // nil: does not expire
 }
 
-// NewMemory makes an empty store. Its revision starts at 1, as etcd's does.
+// NewMemory makes an empty store. Its revision starts at 1, as in etcd.
 func NewMemory() *Memory {
-	return &Memory{revision: 1, keys: map[string]*memoryKey{}, changed: make(chan struct{})}
+	return &Memory{revision: 1, keys: map[string]*memoryKey{}}
 }
 
-// Client opens a connection of its own to the store.
+// Client opens a connection to the store.
 func (m *Memory) Client() *MemoryClient {
-	return &MemoryClient{m: m, closed: make(chan struct{}), state: make(chan struct{})}
+	return &MemoryClient{m: m, closed: make(chan struct{})}
 }
 
-// Compact forgets the history up to a revision.
+// Compact drops the history up to a revision.
 func (m *Memory) Compact(revision int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.compact(revision)
-	m.signal()
+	m.changed.Notify()
 }
 
 func (m *Memory) compact(revision int64) {
@@ -57,14 +59,8 @@ func (m *Memory) compact(revision int64) {
 	m.history = slices.Clone(m.history[n:])
 }
 
-// signal wakes everybody who waits for a change. mu is held.
-func (m *Memory) signal() {
-	close(m.changed)
-	m.changed = make(chan struct{})
-}
-
-// apply writes ops at one new revision. mu is held. The timer of a key that
-// expires is named by the revision that set it, so a later write outlives it.
+// apply writes ops at one new revision. mu is held. The timer of a key names
+// the revision that set it, so that it does not delete a later write.
 func (m *Memory) apply(ops []Op) int64 {
 	rev := m.revision + 1
 	wrote := false
@@ -100,7 +96,7 @@ func (m *Memory) apply(ops []Op) int64 {
 	if len(m.history) > 2*memoryHistory {
 		m.compact(m.history[len(m.history)-memoryHistory].ModRevision - 1)
 	}
-	m.signal()
+	m.changed.Notify()
 	return rev
 }
 
@@ -123,8 +119,8 @@ func (m *Memory) holds(c Compare) bool {
 	return kv.ModRevision == c.Revision
 }
 
-// first answers the candidate that is elected under a prefix: the one created
-// first. mu is held.
+// first returns the elected candidate under a prefix: the one created first. mu
+// is held.
 func (m *Memory) first(prefix string) (KV, bool) {
 	var best KV
 	for key, k := range m.keys {
@@ -135,8 +131,8 @@ func (m *Memory) first(prefix string) (KV, bool) {
 	return best, best.Key != ""
 }
 
-// MemoryClient is one connection to a Memory; it implements Store. Its
-// connection can be cut, as a network would.
+// MemoryClient is one connection to a Memory; it implements Store. The
+// connection can be cut, as by a network failure.
 type MemoryClient struct {
 	m         *Memory
 	closeOnce sync.Once
@@ -144,18 +140,17 @@ type MemoryClient struct {
 
 	mu    sync.Mutex
 	cut   bool
-	state chan struct{} // closed and replaced when cut changes
+	state notify.Signal // when cut changes
 }
 
-// Cut parts this client from the store, or heals it: while it is cut nothing
-// is answered and elections are not kept alive.
+// Cut disconnects this client from the store, or reconnects it. While it is
+// cut, operations block until they time out and elections are not renewed.
 func (c *MemoryClient) Cut(cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut != cut {
 		c.cut = cut
-		close(c.state)
-		c.state = make(chan struct{})
+		c.state.Notify()
 	}
 }
 
@@ -165,7 +160,7 @@ func (c *MemoryClient) connected(ctx context.Context) error {
 	defer cancel()
 	for {
 		c.mu.Lock()
-		cut, state := c.cut, c.state
+		cut, state := c.cut, c.state.C()
 		c.mu.Unlock()
 		select {
 		case <-c.closed:
@@ -179,7 +174,7 @@ func (c *MemoryClient) connected(ctx context.Context) error {
 		case <-c.closed:
 			return ErrClosed
 		case <-ctx.Done():
-			return fmt.Errorf("store is out of reach: %w", ErrNoQuorum)
+			return fmt.Errorf("the store cannot be reached: %w", ErrNoQuorum)
 		case <-state:
 		}
 	}
@@ -243,7 +238,7 @@ func (c *MemoryClient) Txn(ctx context.Context, compares []Compare, ops []Op) (i
 func (c *MemoryClient) Watch(ctx context.Context, prefix string, after int64, send func([]Event) error) error {
 	for {
 		c.m.mu.Lock()
-		changed := c.m.changed
+		changed := c.m.changed.C()
 		if after < c.m.compacted {
 			c.m.mu.Unlock()
 			return fmt.Errorf("watch of %s after %d: %w", prefix, after, ErrCompacted)
@@ -264,7 +259,7 @@ func (c *MemoryClient) Watch(ctx context.Context, prefix string, after int64, se
 			case ctx.Err() != nil:
 				return ctx.Err()
 			case err != nil && !errors.Is(err, ErrClosed):
-				continue // cut for long: a watch waits until it is healed
+				continue // cut for long: a watch waits for the reconnect
 			case err != nil:
 				return err
 			}

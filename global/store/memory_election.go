@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// memoryElection is a candidate's key in a Memory, kept alive by a goroutine
-// that ends with it.
+// memoryElection is a candidate's key in a Memory. A goroutine renews the key
+// until the election ends.
 type memoryElection struct {
 	c    *MemoryClient
 	key  string
 	rev  int64
 	ttl  time.Duration
 	stop context.CancelFunc
-	done chan struct{} // the keeper has ended
+	done chan struct{} // the renewing goroutine has ended
 	lost chan struct{}
 	once sync.Once
 }
@@ -37,7 +37,7 @@ func (c *MemoryClient) Campaign(ctx context.Context, prefix, value string, ttl t
 
 	for {
 		m.mu.Lock()
-		changed := m.changed
+		changed := m.changed.C()
 		first, _ := m.first(prefix)
 		m.mu.Unlock()
 		if first.Key == e.key {
@@ -59,8 +59,8 @@ func (c *MemoryClient) Campaign(ctx context.Context, prefix, value string, ttl t
 	}
 }
 
-// keepAlive renews the key each third of the ttl, and declares it lost when it is
-// gone, the store is closed, or it could not be renewed for the ttl.
+// keepAlive renews the key each third of the ttl. It closes lost when the key
+// is gone, the store is closed, or no renewal succeeded for the ttl.
 func (e *memoryElection) keepAlive(ctx context.Context) {
 	defer close(e.done)
 	defer e.once.Do(func() { close(e.lost) })
@@ -71,7 +71,7 @@ func (e *memoryElection) keepAlive(ctx context.Context) {
 	for {
 		m := e.c.m
 		m.mu.Lock()
-		changed, k := m.changed, m.keys[e.key]
+		changed, k := m.changed.C(), m.keys[e.key]
 		m.mu.Unlock()
 		e.c.mu.Lock()
 		cut := e.c.cut
@@ -80,7 +80,7 @@ func (e *memoryElection) keepAlive(ctx context.Context) {
 			return
 		}
 		if cut {
-			changed = nil // a client that is cut hears nothing
+			changed = nil // a client that is cut sees no changes
 		}
 		select {
 		case <-ctx.Done():

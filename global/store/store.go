@@ -1,7 +1,3 @@
-// Package store is the small key-value contract that the global tier needs of
-// etcd: revisions, transactions that compare them, pages, watches, keys that
-// expire, and an election. It has two implementations, etcd and a twin in
-// memory, and one contract suite over both.
 package store
 
 import (
@@ -11,17 +7,17 @@ import (
 	"time"
 )
 
-// Errors that callers tell apart. Implementations wrap them with what and
-// where.
+// Errors that callers distinguish. Implementations wrap them with the operation
+// and the key.
 var (
-	// ErrCompareFailed: a compared revision was another; nothing was written.
+	// ErrCompareFailed: a compared revision differs; nothing was written.
 	ErrCompareFailed = errors.New("compare failed")
-	// ErrNoQuorum: the store did not answer in time. A transaction that got
-	// it is unknown: it may or may not have been applied.
+	// ErrNoQuorum: the store did not respond in time. The outcome of a
+	// transaction that gets this error is unknown: it may have been applied.
 	ErrNoQuorum = errors.New("no quorum, retry")
 	// ErrTooLarge: the transaction exceeds MaxTxnOps or MaxTxnBytes.
 	ErrTooLarge = errors.New("transaction too large")
-	// ErrCompacted: the revision asked for is no longer held; list again.
+	// ErrCompacted: the requested revision was compacted; list again.
 	ErrCompacted = errors.New("revision compacted")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store closed")
@@ -42,13 +38,13 @@ const (
 type KV struct {
 	Key   string
 	Value []byte
-	// CreateRevision is that of the write that created the key, ModRevision
-	// that of the latest write.
+	// CreateRevision is the revision of the write that created the key,
+	// ModRevision that of the latest write.
 	CreateRevision int64
 	ModRevision    int64
 }
 
-// Target is what a Compare looks at.
+// Target is the revision that a Compare compares.
 type Target uint8
 
 // The targets of a Compare.
@@ -57,7 +53,7 @@ const (
 	TargetCreate
 )
 
-// Compare must hold for a transaction to be applied. Revision 0 means that
+// Compare must hold, or the transaction is not applied. Revision 0 means that
 // the key does not exist.
 type Compare struct {
 	Key      string
@@ -75,7 +71,7 @@ func Create(key string, revision int64) Compare {
 	return Compare{Key: key, Target: TargetCreate, Revision: revision}
 }
 
-// Op is one write of a transaction. A key may be written once in it.
+// Op is one write of a transaction. A transaction may write a key once.
 type Op struct {
 	Key    string
 	Value  []byte
@@ -85,7 +81,7 @@ type Op struct {
 	TTL time.Duration
 }
 
-// Put writes a key for ever.
+// Put writes a key that does not expire.
 func Put(key string, value []byte) Op { return Op{Key: key, Value: value} }
 
 // PutTTL writes a key that expires.
@@ -93,63 +89,65 @@ func PutTTL(key string, value []byte, ttl time.Duration) Op {
 	return Op{Key: key, Value: value, TTL: ttl}
 }
 
-// Delete removes a key; one that is not there is no error.
+// Delete removes a key. It is no error if the key does not exist.
 func Delete(key string) Op { return Op{Key: key, Delete: true} }
 
-// Event is one change that a watch saw.
+// Event is one change that a watch received.
 type Event struct {
 	KV
-	// Deleted: the key is gone (also when it expired); Value is empty and
-	// ModRevision is that of the removal.
+	// Deleted: the key was deleted or expired. Value is empty and ModRevision
+	// is that of the removal.
 	Deleted bool
 }
 
-// Store keeps keys. All methods are safe for concurrent use and end with ctx;
-// a deadline that passes without an answer is ErrNoQuorum.
+// Store holds keys. All methods are safe for concurrent use and end with ctx. A
+// deadline that passes without a response is ErrNoQuorum.
 type Store interface {
-	// Get answers a key (ok false when it does not exist) and the store's
+	// Get returns a key (ok false if it does not exist) and the store's
 	// revision, linearizably.
 	Get(ctx context.Context, key string) (kv KV, ok bool, revision int64, err error)
-	// List calls visit for each key under a prefix in key order, all as of
-	// the one revision that it answers. It reads pages of PageSize. An error
-	// of visit ends it.
+	// List calls visit for each key under a prefix, in key order, all as of the
+	// revision that it returns. It reads pages of PageSize. An error of visit
+	// ends the list.
 	List(ctx context.Context, prefix string, visit func(KV) error) (revision int64, err error)
-	// Txn applies every op if every compare holds, else answers
+	// Txn applies every op if every compare holds, otherwise it returns
 	// ErrCompareFailed. The revision is that of the write.
 	Txn(ctx context.Context, compares []Compare, ops []Op) (revision int64, err error)
-	// Watch sends the changes under a prefix after a revision, in order, a
-	// slice per store revision or several, until ctx ends or an error
-	// (ErrCompacted, ErrClosed), which it returns. send must not block long.
+	// Watch sends the changes under a prefix after a revision, in order. One
+	// slice has all changes of one or several store revisions. Watch runs until
+	// ctx ends or an error occurs (ErrCompacted, ErrClosed), which it returns.
+	// send must not block long.
 	Watch(ctx context.Context, prefix string, after int64, send func([]Event) error) error
 	// Campaign waits until this candidate is elected under the prefix. The
-	// value is what Leader answers to others. The election ends by itself
-	// when the store has not heard from the holder for ttl.
+	// value is what Leader returns to others. The election ends by itself if
+	// the holder has not renewed it for ttl.
 	Campaign(ctx context.Context, prefix, value string, ttl time.Duration) (Election, error)
-	// Leader answers the value of the elected candidate; ok false when there
-	// is none now.
+	// Leader returns the value of the elected candidate; ok is false if there
+	// is none.
 	Leader(ctx context.Context, prefix string) (kv KV, ok bool, err error)
-	// Close ends everything. Campaigns and watches return ErrClosed.
+	// Close ends all operations. Campaigns and watches return ErrClosed.
 	Close() error
 }
 
-// Election is held leadership.
+// Election is a leadership that is held.
 type Election interface {
-	// Guard is the comparison that every write of the leader carries: it
-	// holds as long as this candidate is the elected one.
+	// Guard is the compare that every write of the leader carries: it holds as
+	// long as this candidate is elected.
 	Guard() Compare
-	// Lost is closed when leadership is lost, or can no longer be shown to be
-	// held.
+	// Lost is closed when leadership is lost or cannot be verified any more.
 	Lost() <-chan struct{}
-	// Renew shows that this candidate lives: when it succeeds, nobody else is
-	// elected for the ttl from when the call began. What keeps the candidate's
-	// key alive does so by itself; this is for who must know until when.
+	// Renew verifies the leadership: if it succeeds, no other candidate is
+	// elected until the ttl has passed since the call began. The candidate's
+	// key is renewed without this call; Renew is for callers that must know
+	// until when they lead.
 	Renew(ctx context.Context) error
-	// Resign gives leadership up at once, so that a successor need not wait
-	// for the ttl.
+	// Resign gives up leadership at once, so that a successor does not have to
+	// wait for the ttl.
 	Resign(ctx context.Context) error
 }
 
-// checkTxn refuses what etcd would refuse, the same on both implementations.
+// checkTxn refuses transactions that etcd would refuse, for both
+// implementations.
 func checkTxn(compares []Compare, ops []Op) error {
 	if n := len(ops); n > MaxTxnOps || len(compares) > MaxTxnOps {
 		return fmt.Errorf("%w: %d operations and %d compares, at most %d each", ErrTooLarge, n, len(compares), MaxTxnOps)

@@ -17,11 +17,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// backend is one implementation under the contract.
+// backend is one implementation under test.
 type backend struct {
 	// client opens another connection to the same store.
 	client func(t *testing.T) store.Store
-	// compact forgets history up to a revision.
+	// compact drops the history up to a revision.
 	compact func(t *testing.T, revision int64)
 }
 
@@ -63,7 +63,8 @@ func TestEtcd(t *testing.T) {
 			return e
 		}
 		return backend{
-			// The first client is the member's own, the others come by socket.
+			// The first client is the member's own, the others connect by
+			// socket.
 			client: func(t *testing.T) store.Store {
 				if first {
 					first = false
@@ -80,8 +81,8 @@ func TestEtcd(t *testing.T) {
 	})
 }
 
-// contract is what both implementations must do. One store serves all cases;
-// each has a prefix of its own.
+// contract tests what both implementations must do. One store serves all cases;
+// each case has a prefix of its own.
 func contract(t *testing.T, open func(t *testing.T) backend) {
 	b := open(t)
 	s := b.client(t)
@@ -140,7 +141,7 @@ func testRevisions(t *testing.T, _ backend, s store.Store) {
 	}
 	r4 := must(s.Txn(ctx, nil, []store.Op{store.Put("/rev/a", nil)}))(t)
 	if a, _ := get(t, s, "/rev/a"); a.CreateRevision != r4 || len(a.Value) != 0 {
-		t.Errorf("made anew: %+v, want created %d and empty", a, r4)
+		t.Errorf("created again: %+v, want created %d and empty", a, r4)
 	}
 }
 
@@ -193,7 +194,7 @@ func testList(t *testing.T, _ backend, s store.Store) {
 	}
 	boom := errors.New("boom")
 	if _, err := s.List(t.Context(), "/list/", func(store.KV) error { return boom }); !errors.Is(err, boom) {
-		t.Errorf("visit's error came back as %v", err)
+		t.Errorf("visit's error was returned as %v", err)
 	}
 }
 
@@ -224,7 +225,7 @@ func testExpiry(t *testing.T, _ backend, s store.Store) {
 		store.PutTTL("/ttl/gone", []byte("1"), time.Second), store.PutTTL("/ttl/kept", nil, time.Second), store.PutTTL("/ttl/long", nil, time.Hour),
 	}))(t)
 	must(s.Txn(t.Context(), nil, []store.Op{store.Put("/ttl/kept", []byte("for ever"))}))(t)
-	// The removal is seen by a watch, and nothing else of the prefix expires.
+	// A watch receives the removal, and no other key of the prefix expires.
 	events := make(chan store.Event, 16)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -275,7 +276,7 @@ func testWatch(t *testing.T, b backend, s store.Store) {
 			t.Errorf("removal at %d, want %d", e.ModRevision, last)
 		}
 	}
-	// Within one revision the order is the store's own.
+	// The order within one revision is the store's own.
 	if got[1] > got[2] {
 		got[1], got[2] = got[2], got[1]
 	}
@@ -321,7 +322,7 @@ func testElection(t *testing.T, b backend, s store.Store) {
 		e, err := other.Campaign(ctx, "/elect/", "two", 10*time.Second)
 		second <- result{e, err}
 	}()
-	// A third that gives up leaves no key behind.
+	// A third candidate that gives up leaves no key behind.
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	if _, err := b.client(t).Campaign(short, "/elect/", "three", 10*time.Second); err == nil {
 		t.Error("two are elected")
@@ -333,13 +334,13 @@ func testElection(t *testing.T, b backend, s store.Store) {
 	default:
 	}
 	if err := one.Renew(ctx); err != nil {
-		t.Errorf("the elected one cannot show that it is: %v", err)
+		t.Errorf("the elected candidate cannot renew: %v", err)
 	}
 	if err := one.Resign(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := one.Renew(ctx); err == nil {
-		t.Error("one that resigned shows that it is elected")
+		t.Error("a candidate that resigned can renew")
 	}
 	two := <-second
 	if two.err != nil {
@@ -363,7 +364,7 @@ func testElection(t *testing.T, b backend, s store.Store) {
 func testElectionLost(t *testing.T, b backend, s store.Store) {
 	other := b.client(t)
 	one := must(other.Campaign(t.Context(), "/elect2/", "one", 2*time.Second))(t)
-	other.Close() // the process died: nobody resigns
+	other.Close() // the process died without resigning
 	<-one.Lost()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -375,7 +376,7 @@ func testElectionLost(t *testing.T, b backend, s store.Store) {
 		t.Fatal(err)
 	}
 	if _, _, _, err := other.Get(t.Context(), "/x"); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("a closed store answered %v", err)
+		t.Errorf("a closed store returned %v", err)
 	}
 }
 
@@ -383,12 +384,13 @@ func testDeadline(t *testing.T, _ backend, s store.Store) {
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
 	if _, err := s.Txn(ctx, nil, []store.Op{store.Put("/deadline", nil)}); !errors.Is(err, store.ErrNoQuorum) {
-		t.Errorf("a passed deadline answered %v, want ErrNoQuorum", err)
+		t.Errorf("a passed deadline returned %v, want ErrNoQuorum", err)
 	}
 }
 
-// TestQuietMember: an orderly start and stop of a member is worth no warning.
-func TestQuietMember(t *testing.T) {
+// TestMemberStartAndStopLogNothing: an orderly start and stop of a member logs
+// no warning.
+func TestMemberStartAndStopLogNothing(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer // slog's handlers lock their writer
 	e, err := store.OpenEtcd(t.Context(), store.EtcdConfig{
@@ -406,7 +408,7 @@ func TestQuietMember(t *testing.T) {
 	}
 }
 
-func TestMemoryCut(t *testing.T) {
+func TestCutClientLosesLeadership(t *testing.T) {
 	m := store.NewMemory()
 	c, other := m.Client(), m.Client()
 	defer c.Close()
@@ -422,7 +424,7 @@ func TestMemoryCut(t *testing.T) {
 	two := must(other.Campaign(t.Context(), "/e/", "other", time.Second))(t)
 	c.Cut(false)
 	if _, err := c.Txn(t.Context(), []store.Compare{e.Guard()}, nil); !errors.Is(err, store.ErrCompareFailed) {
-		t.Errorf("healed, the old guard: %v", err)
+		t.Errorf("reconnected, the old guard: %v", err)
 	}
 	if err := two.Resign(t.Context()); err != nil {
 		t.Fatal(err)

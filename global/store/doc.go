@@ -1,0 +1,11 @@
+// Package store is the small key-value interface that the global tier needs of
+// etcd: revisions, transactions that compare them, pages, watches, keys that
+// expire, and an election. One contract test runs over both implementations.
+//
+//	store.go            the interface, its values, errors and limits
+//	etcd.go             the implementation on etcd
+//	etcd_election.go    its election
+//	member.go           the embedded etcd member, and etcd's log
+//	memory.go           the implementation in memory, for tests and simulations
+//	memory_election.go  its election
+package store
