@@ -113,7 +113,7 @@ func (a allocations) Get(_ context.Context, req *nusav1.GetAllocationRequest) (*
 func (l *leader) alloc(view *state.View, x *state.Alloc) *nusav1.Allocation {
 	out := wire.AllocToProto(x, l.s.cfg.Region.GetName())
 	if n, found := view.Node(x.NodeID); found && x.Live() {
-		out.NodeSilent = l.agents.silence(n)
+		out.NodeSilent = l.agents.Silence(n)
 	}
 	return out
 }
@@ -150,7 +150,7 @@ func (a allocations) agentOf(prefix string) (nusav1.AllocationsClient, *state.Al
 	if err != nil {
 		return nil, nil, err
 	}
-	conn, err := l.agents.conn(x.NodeID)
+	conn, err := l.agents.Conn(x.NodeID)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -151,7 +151,7 @@ func (l *leader) verdicts(vs []sched.NodeFit) []*nusav1.NodeVerdict {
 	var out []*nusav1.NodeVerdict
 	for _, v := range vs {
 		w := wire.VerdictToProto(v)
-		if s, told := l.agents.statsOf(v.NodeID, l.s.cfg.Clock()); told {
+		if s, told := l.agents.Stats(v.NodeID, l.s.cfg.Clock()); told {
 			w.Inputs = append(w.Inputs, &nusav1.InputAge{Name: "statistics", Age: durationpb.New(s.Age)})
 		}
 		out = append(out, w)

@@ -6,21 +6,15 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
-
-// noticedSilence is the part of the node lease (1/2) after which a node with a
-// session is called silent: a healthy one speaks each third of it.
-const noticedSilence = 2
 
 // nodes looks at the region's nodes, cordons, drains and forgets them.
 type nodes struct {
@@ -114,41 +108,15 @@ func (l *leader) leaving(view *state.View, x *state.Node) []*nusav1.LeavingGroup
 // its silence.
 func (l *leader) node(view *state.View, x *state.Node) *nusav1.Node {
 	out := l.nodeWithStats(view, x)
-	out.Silent = l.agents.silence(x)
+	out.Silent = l.agents.Silence(x)
 	return out
 }
 
 // nodeWithStats is a node with its latest statistics, if any.
 func (l *leader) nodeWithStats(view *state.View, x *state.Node) *nusav1.Node {
 	out := wire.NodeToProto(view, x, l.s.cfg.Region.GetName())
-	out.Stats, out.StatsAge = l.agents.wholeStats(x.ID, l.s.cfg.Clock())
+	out.Stats, out.StatsAge = l.agents.StatsToProto(x.ID, l.s.cfg.Clock())
 	return out
-}
-
-// silence is for how long at least a node that should speak has not been heard;
-// nil while it is heard. Its last known state says nothing of that until its
-// lease has run out.
-func (a *agents) silence(x *state.Node) *durationpb.Duration {
-	if x.Status == state.NodeLeft {
-		return nil // it said so
-	}
-	heard := a.l.elected // nothing yet in this leadership
-	session := false
-	if held := a.known(x.ID); held != nil {
-		held.mu.Lock()
-		defer held.mu.Unlock()
-		if held.busy > 0 {
-			return nil // what it says waits to be read
-		}
-		heard, session = held.heard, held.session != nil
-	}
-	silent := max(a.l.s.cfg.Clock()-heard, 0)
-	if x.Status == state.NodeLost { // perhaps an earlier master noticed
-		silent = max(silent, time.Since(time.Unix(0, x.StatusUnixNano)))
-	} else if session && silent <= a.l.s.cfg.NodeLease/noticedSilence {
-		return nil
-	}
-	return durationpb.New(silent)
 }
 
 // Drain moves work away, or ends that.

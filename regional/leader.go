@@ -14,6 +14,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/regional/metrics"
+	agentnodes "github.com/nusa-scheduler/nusa/regional/nodes"
 	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -21,8 +22,8 @@ import (
 )
 
 const (
-	// barrierWithin bounds the wait for the log of earlier masters.
-	barrierWithin = 10 * time.Second
+	// barrierTimeout bounds the wait for the log of earlier masters.
+	barrierTimeout = 10 * time.Second
 	// endedKept is how long allocations that have ended stay listed.
 	endedKept = time.Hour
 	// goneKept is how long nodes that are lost or left stay listed, and what lost
@@ -73,14 +74,11 @@ type leader struct {
 	cluster state.Cluster
 	// epoch numbers the link to every agent and to the global tier.
 	epoch string
-	// elected is when this leadership began, on Config.Clock.
-	elected time.Duration
 
 	// events is what happened in this office; made before anybody can ask.
 	events *eventlog.Log
 	seq    *raftlog.Sequencer
-	verify *raftlog.Verifier
-	agents *agents
+	agents *agentnodes.Agents
 	sched  *scheduler
 	uplink *uplink
 	prober *peers.Prober
@@ -94,7 +92,7 @@ type leader struct {
 func (s *server) lead(ctx context.Context) error {
 	for {
 		for ctx.Err() == nil && s.quorum.State() == raft.Leader {
-			err := s.leadership(ctx)
+			err := s.runTerm(ctx)
 			if errors.Is(err, state.ErrOtherCluster) {
 				return err
 			}
@@ -124,95 +122,88 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// leadership is one term of office: it blocks until it is over.
-func (s *server) leadership(ctx context.Context) error {
+// runTerm does the work of one term; it returns when the term has ended.
+func (s *server) runTerm(ctx context.Context) error {
+	term, elected := s.quorum.CurrentTerm(), s.cfg.Clock()
 	g, ctx := errgroup.WithContext(ctx)
-	l := &leader{
-		s: s, ctx: ctx, term: s.quorum.CurrentTerm(), elected: s.cfg.Clock(),
-		exprs: newExprs(s.cfg.Region.GetName()), watch: newGroupWatches(),
-		verify: raftlog.NewVerifier(func() error { return s.quorum.VerifyLeader().Error() }),
-	}
-	g.Go(func() error { return l.reign(ctx) })
-	l.log = s.cfg.Logger.With("term", l.term)
-	l.agents = newAgents(l)
-	l.sched = newScheduler(l)
-	l.uplink = newUplink(l)
-	prober, err := peers.NewProber(peers.ProberConfig{
-		Region: s.cfg.Region, Net: s.cfg.Net, Addr: s.cfg.ProbeAddr, Rate: s.cfg.ProbeRate, Keys: s.cfg.ProbeKeys,
-		LastSeen: s.responder.LastSeen, Clock: s.cfg.Clock, EdgeChanged: l.uplink.measured, Federation: s.federation, Log: l.log,
+	g.Go(func() error { return s.awaitTermEnd(ctx, term) })
+	g.Go(func() error {
+		if err := s.quorum.Barrier(barrierTimeout).Error(); err != nil {
+			return fmt.Errorf("catch up with the log: %w", err)
+		}
+		cluster, err := bootstrap(ctx, s.quorum, s.fsm, s.cfg.Region.GetName())
+		if err != nil {
+			return err
+		}
+		return s.runLeader(ctx, term, elected, cluster)
 	})
-	if err != nil {
-		return err
-	}
-	l.prober = prober
-	l.seq = raftlog.NewSequencer(s.quorum, s.fsm, l.sched.decide, l.committed)
-	g.Go(func() error { return l.seq.Run(ctx) })
-	g.Go(func() error { return l.work(ctx, g) })
-	err = g.Wait()
-	l.agents.dismiss()
+	err := g.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
 
-// reign ends when the office does: an office won again is another one, of a later
-// term. The news of being elected may come after the office has begun.
-func (l *leader) reign(ctx context.Context) error {
-	for l.s.quorum.State() == raft.Leader && l.s.quorum.CurrentTerm() == l.term {
+// awaitTermEnd returns ErrNotLeader when the term ends. Raft's message of a won
+// election may arrive after the term's work began; a term won again has another
+// number.
+func (s *server) awaitTermEnd(ctx context.Context, term uint64) error {
+	for s.quorum.State() == raft.Leader && s.quorum.CurrentTerm() == term {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.s.quorum.LeaderCh():
+		case <-s.quorum.LeaderCh():
 		}
 	}
 	return raftlog.ErrNotLeader
 }
 
-// work begins the office and then runs its parts.
-func (l *leader) work(ctx context.Context, g *errgroup.Group) error {
-	if err := l.s.quorum.Barrier(barrierWithin).Error(); err != nil {
-		return fmt.Errorf("catch up with the log: %w", err)
+// runLeader creates the values of a term and runs them until ctx ends or one
+// fails.
+func (s *server) runLeader(ctx context.Context, term uint64, elected time.Duration, cluster state.Cluster) error {
+	g, ctx := errgroup.WithContext(ctx)
+	l := &leader{
+		s: s, ctx: ctx, term: term, cluster: cluster, log: s.cfg.Logger.With("term", term),
+		epoch: fmt.Sprintf("%s/%d/%d", cluster.ID, cluster.Incarnation, term),
+		exprs: newExprs(s.cfg.Region.GetName()), watch: newGroupWatches(),
 	}
-	if err := l.bootstrap(ctx); err != nil {
+	l.events = eventlog.New(l.epoch)
+	l.sched = newScheduler(l)
+	l.uplink = newUplink(l)
+	l.seq = raftlog.NewSequencer(s.quorum, s.fsm, l.sched.decide, l.committed)
+	verifier := raftlog.NewVerifier(func() error { return s.quorum.VerifyLeader().Error() })
+	l.agents = agentnodes.New(ctx, agentnodes.Config{
+		Region: s.cfg.Region.GetName(), Cluster: cluster, Term: term, Epoch: l.epoch,
+		NodeLease: s.cfg.NodeLease, StatsInterval: s.cfg.StatsInterval, Clock: s.cfg.Clock, Elected: elected,
+		Log: l.seq, FSM: s.fsm, Verifier: verifier, Events: l.events, Logger: l.log,
+		Hub: s.hub, Streams: &s.streams, Servers: s.servers, Standby: s.standbyMessage, MorePlanned: l.sched.more.Load,
+	})
+	var err error
+	if l.prober, err = peers.NewProber(peers.ProberConfig{
+		Region: s.cfg.Region, Net: s.cfg.Net, Addr: s.cfg.ProbeAddr, Rate: s.cfg.ProbeRate, Keys: s.cfg.ProbeKeys,
+		LastSeen: s.responder.LastSeen, Clock: s.cfg.Clock, EdgeChanged: l.uplink.measured, Federation: s.federation, Log: l.log,
+	}); err != nil {
 		return err
 	}
-	l.cluster = l.s.fsm.View().Cluster()
-	l.epoch = fmt.Sprintf("%s/%d/%d", l.cluster.ID, l.cluster.Incarnation, l.term)
-	l.log.Info("this server is the master", "cluster", l.cluster.ID, "incarnation", l.cluster.Incarnation)
-	l.events = eventlog.New(l.epoch)
-	l.s.setLeader(l)
-	l.events.Add("master.elected", l.s.cfg.Name, "term %d", l.term)
-	g.Go(func() error { return l.verify.Run(ctx) })
-	g.Go(func() error { return l.agents.watch(ctx) })
-	g.Go(func() error { return l.agents.deliver(ctx) })
-	l.sched.begin()
-	g.Go(func() error { return l.uplink.run(ctx) })
-	g.Go(func() error { return l.prober.Run(ctx) })
-	poller := &peers.Poller{Prober: l.prober, Connected: l.uplink.up, Net: l.s.cfg.Net, Log: l.log}
-	g.Go(func() error { return poller.Run(ctx) })
-	g.Go(func() error { return l.s.quorum.MaintainMembers(ctx) })
-	g.Go(func() error { return l.purge(ctx) })
-	g.Go(func() error { return l.recorder().Run(ctx) })
-	<-ctx.Done()
-	l.s.setLeader(nil)
-	return nil
-}
-
-// bootstrap names the cluster in the first office of all.
-func (l *leader) bootstrap(ctx context.Context) error {
-	region := l.s.cfg.Region.GetName()
-	c := l.s.fsm.View().Cluster()
-	if c.ID != "" {
-		if c.Region != region {
-			return fmt.Errorf("%w: it is the log of region %q, this server is configured for %q", state.ErrOtherCluster, c.Region, region)
-		}
+	poller := &peers.Poller{Prober: l.prober, Connected: l.uplink.up, Net: s.cfg.Net, Log: l.log}
+	l.log.Info("this server is the master", "cluster", cluster.ID, "incarnation", cluster.Incarnation)
+	l.events.Add("master.elected", s.cfg.Name, "term %d", term)
+	s.standing.set(l)
+	g.Go(func() error {
+		<-ctx.Done()
+		s.standing.set(nil)
 		return nil
+	})
+	for _, part := range []func(context.Context) error{
+		l.seq.Run, verifier.Run, l.agents.Watch, l.agents.Deliver, l.uplink.run, l.prober.Run, poller.Run,
+		s.quorum.MaintainMembers, l.purge, l.recorder().Run,
+	} {
+		g.Go(func() error { return part(ctx) })
 	}
-	if _, err := l.seq.Commit(ctx, state.Command{Bootstrap: &state.Bootstrap{ClusterID: newID(), Region: region}}); err != nil {
-		return fmt.Errorf("name the cluster: %w", err)
-	}
-	return nil
+	l.seq.Wake() // the first plan; from now on one follows each change
+	err = g.Wait()
+	l.agents.Close()
+	return err
 }
 
 // committed passes on what changed to those whom it concerns. Called in the
@@ -225,12 +216,12 @@ func (l *leader) committed(results []state.Result) {
 	}
 	orders := make([]*state.Alloc, 0, ordered)
 	groups := make([]state.GroupKey, 0, touched)
-	var nodes []string
+	var dirty []string
 	for i := range results {
 		r := &results[i]
 		changed = changed || r.Changed
 		orders = append(orders, r.Orders...)
-		nodes = append(nodes, r.Nodes...)
+		dirty = append(dirty, r.Nodes...)
 		groups = append(groups, r.Groups...)
 		for _, a := range r.Reported {
 			l.told(a)
@@ -241,8 +232,8 @@ func (l *leader) committed(results []state.Result) {
 		return
 	}
 	l.watch.changed(groups) // somebody waits for it
-	l.agents.ordered(orders)
-	l.agents.changed(nodes)
+	l.agents.AddOrders(orders)
+	l.agents.MarkDirty(dirty)
 	l.uplink.changed(groups)
 }
 
@@ -258,22 +249,12 @@ func (l *leader) purged(r *state.Result) {
 	}
 }
 
-// do commits a command, waiting in turn when the queue is full.
-func (l *leader) do(ctx context.Context, cmd state.Command) (state.Result, error) {
-	return l.seq.CommitQueued(ctx, cmd)
-}
-
-// begin is do without the wait for the commit.
-func (l *leader) begin(ctx context.Context, cmd state.Command) (*raftlog.Proposal, error) {
-	return l.seq.ProposeQueued(ctx, cmd)
-}
-
 // recorder records what this master measures.
 func (l *leader) recorder() *metrics.Recorder {
 	return &metrics.Recorder{
 		Store: l.s.history, Region: l.s.cfg.Region.GetName(), Server: l.s.cfg.Name,
 		View: l.s.fsm.View, Edges: l.prober.Edges, StatsInterval: l.s.cfg.StatsInterval,
-		Stats:  func(nodeID string) (wire.NodeStats, bool) { return l.agents.statsOf(nodeID, l.s.cfg.Clock()) },
+		Stats:  func(nodeID string) (wire.NodeStats, bool) { return l.agents.Stats(nodeID, l.s.cfg.Clock()) },
 		Events: l.events, Log: l.log,
 	}
 }
@@ -298,9 +279,9 @@ func (l *leader) purge(ctx context.Context) error {
 			if c == nil {
 				break
 			}
-			r, err := l.do(ctx, state.Command{Purge: c})
+			r, err := l.seq.CommitQueued(ctx, state.Command{Purge: c})
 			if err != nil {
-				return ignoreEnd(ctx, fmt.Errorf("forget what has ended: %w", err))
+				return ignoreAfterEnd(ctx, fmt.Errorf("forget what has ended: %w", err))
 			}
 			if !r.Changed {
 				break // all of it is in use again
@@ -310,9 +291,9 @@ func (l *leader) purge(ctx context.Context) error {
 			continue
 		}
 		for _, n := range longGone(l.s.fsm.View(), now.Add(-goneKept).UnixNano()) {
-			r, err := l.do(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: n.ID}})
+			r, err := l.seq.CommitQueued(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: n.ID}})
 			if err != nil && r.Err == nil { // it may have come back at this moment
-				return ignoreEnd(ctx, fmt.Errorf("forget a node: %w", err))
+				return ignoreAfterEnd(ctx, fmt.Errorf("forget a node: %w", err))
 			}
 			if err == nil {
 				l.events.Add("node.removed", n.Name, "it is gone for more than %v", goneKept)
@@ -363,4 +344,13 @@ func waitsFor(view *state.View, a *state.Alloc) bool {
 	}
 	g := job.Group(a.Key().Group)
 	return g != nil && !g.Disconnect.Replace
+}
+
+// ignoreAfterEnd returns nil when ctx has ended, else err: after the end of ctx
+// the errors of its calls carry no news.
+func ignoreAfterEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }

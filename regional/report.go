@@ -154,7 +154,7 @@ func (l *leader) utilisation(view *state.View) *nusav1.Utilisation {
 		if n.Status != state.NodeReady {
 			continue
 		}
-		s, told := l.agents.statsOf(n.ID, now)
+		s, told := l.agents.Stats(n.ID, now)
 		if !told {
 			continue
 		}

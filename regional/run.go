@@ -20,6 +20,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/metrics"
+	agentnodes "github.com/nusa-scheduler/nusa/regional/nodes"
 	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -330,7 +331,9 @@ func (s *server) serveTunnels() error {
 // register gives the server its services.
 func (s *server) register() {
 	g := s.serve.GRPC
-	nusav1.RegisterDispatchServer(g, dispatch{s: s})
+	nusav1.RegisterDispatchServer(g, &agentnodes.Dispatch{
+		Current: s.currentAgents, Standby: s.standbyMessage, Stopping: s.stopping, Streams: &s.streams, Hub: s.hub,
+	})
 	nusav1.RegisterJobsServer(g, jobs{s: s})
 	nusav1.RegisterAllocationsServer(g, allocations{s: s})
 	nusav1.RegisterNodesServer(g, nodes{s: s})

@@ -36,8 +36,6 @@ type scheduler struct {
 	l       *leader
 	planner *sched.Planner // the sequencer's, as are ids
 	ids     ids
-	// open: the office has begun, and plans are wanted.
-	open atomic.Bool
 	// more: the latest plan is large, or a part of a larger one, and there is more
 	// of it to come.
 	more atomic.Bool
@@ -56,12 +54,6 @@ type scheduler struct {
 
 func newScheduler(l *leader) *scheduler { return &scheduler{l: l, planner: sched.NewPlanner()} }
 
-// begin makes the first plan, and from then on one after each change.
-func (s *scheduler) begin() {
-	s.open.Store(true)
-	s.l.seq.Wake()
-}
-
 // input is what a plan is made from.
 func (l *leader) input(view *state.View) sched.Input {
 	return sched.Input{View: view, NowUnixNano: time.Now().UnixNano(), NodeLease: l.s.cfg.NodeLease, Funcs: l.exprs.funcs()}
@@ -70,9 +62,6 @@ func (l *leader) input(view *state.View) sched.Input {
 // decide makes a plan, and gives back to the global tier what fits nowhere. The
 // sequencer calls it.
 func (s *scheduler) decide(view *state.View) raftlog.Decision {
-	if !s.open.Load() {
-		return raftlog.Decision{}
-	}
 	began := time.Now()
 	in := s.l.input(view)
 	in.MaxPlaces = maxPlaces

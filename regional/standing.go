@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	agentnodes "github.com/nusa-scheduler/nusa/regional/nodes"
 )
 
 // standing is who leads, as far as this server knows.
@@ -53,8 +54,6 @@ func (s *standing) bump() {
 	s.changed = make(chan struct{})
 }
 
-func (s *server) setLeader(l *leader) { s.standing.set(l) }
-
 // leading is the leader value for a call that needs it.
 func (s *server) leading() (*leader, error) {
 	if l := s.standing.leader(); l != nil {
@@ -93,7 +92,7 @@ func (s *server) watch(ctx context.Context) error {
 		}
 		s.standing.bump()
 		if l := s.standing.leader(); l != nil {
-			l.agents.tellServers()
+			l.agents.ServersChanged()
 			l.uplink.tellServers()
 		}
 	}
@@ -140,6 +139,16 @@ func (s *server) servers() []*nusav1.RegionalServer {
 		})
 	}
 	return out
+}
+
+// currentAgents returns the agents of this server's term, nil while it is not the
+// master, and a channel that is closed when the master or the servers change.
+func (s *server) currentAgents() (*agentnodes.Agents, <-chan struct{}) {
+	l, changed := s.standing.now()
+	if l == nil {
+		return nil, changed
+	}
+	return l.agents, changed
 }
 
 func (s *server) standbyMessage() *nusav1.MasterMessage {

@@ -27,6 +27,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
+// protocol is the version of the wire protocol spoken with the global tier.
+const protocol = 1
+
 const (
 	// Between two rounds over all global servers: jittered, doubling.
 	retryFrom = 100 * time.Millisecond
@@ -354,7 +357,7 @@ func (ss *upSession) orders(ctx context.Context, o *nusav1.SlotOrders) error {
 		return err
 	}
 	for _, cmd := range applyOrders(l.s.fsm.View(), change) {
-		r, err := l.do(ctx, state.Command{ApplyOrders: cmd})
+		r, err := l.seq.CommitQueued(ctx, state.Command{ApplyOrders: cmd})
 		if err != nil && !errors.Is(err, state.ErrStalePosition) {
 			return fmt.Errorf("commit slot orders: %w", err)
 		}

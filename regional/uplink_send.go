@@ -35,6 +35,9 @@ const (
 	// long an unchanged one is, so that its age stays true.
 	latencyEvery = 5 * time.Second
 	refreshEdge  = 30 * time.Second
+	// maxBatchItems and maxBatchBytes bound a message of summaries.
+	maxBatchItems = 512
+	maxBatchBytes = 256 << 10
 	// maxAnswers bounds the answers of one message.
 	maxAnswers = 256
 )

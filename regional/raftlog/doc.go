@@ -8,6 +8,7 @@
 //	at.go           the state at one index, and its digest
 //	compare.go      whether all servers hold the same state at one index
 //	verifier.go     proof, by a quorum, that this server still leads
+//	status.go       the errors of the log and of the state as gRPC statuses
 //	codec.go        log entries and snapshots
 //	msgpack.go      the encoder of commands and records
 package raftlog

@@ -1,4 +1,4 @@
-package regional
+package nodes
 
 import (
 	"runtime"
@@ -8,16 +8,16 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestOrdersOfOneEntry: an entry names node A, then B often, then A again, and
-// A's session reads as soon as it is woken; when the connection breaks then, the
-// agent resumes from what it has stored and lacks nothing.
-func TestOrdersOfOneEntry(t *testing.T) {
+// TestOrdersOfOneEntryArriveTogether: an entry names node A, then node B often,
+// then A again, and A's session reads as soon as it is woken. If the connection
+// breaks then, the agent resumes from its stored position and lacks no order.
+func TestOrdersOfOneEntryArriveTogether(t *testing.T) {
 	lost := 0
 	const rounds = 300
 	for range rounds {
-		a := newAgents(nil)
-		n := &agentNode{id: "A", outbox: link.NewOutbox[uint64]("e", 16)}
-		m := &agentNode{id: "B", outbox: link.NewOutbox[uint64]("e", 16)}
+		a := New(t.Context(), Config{})
+		n := &node{id: "A", outbox: link.NewOutbox[uint64]("e", 16)}
+		m := &node{id: "B", outbox: link.NewOutbox[uint64]("e", 16)}
 		a.nodes["A"], a.nodes["B"] = n, m
 		cursor := n.outbox.Cursor(link.Position{})
 		for _, more := cursor.Next(1); more; _, more = cursor.Next(1) {
@@ -48,9 +48,9 @@ func TestOrdersOfOneEntry(t *testing.T) {
 			orders = append(orders, &state.Alloc{ID: "b", NodeRef: &state.NodeRef{NodeID: "B"}, OrderIndex: 7})
 		}
 		orders = append(orders, &state.Alloc{ID: "a2", NodeRef: &state.NodeRef{NodeID: "A"}, OrderIndex: 7})
-		a.ordered(orders)
+		a.AddOrders(orders)
 		<-done
-		c := n.outbox.Cursor(stored) // the agent comes back
+		c := n.outbox.Cursor(stored) // the agent connects again
 		for {
 			b, more := c.Next(512)
 			if !more {
@@ -69,18 +69,18 @@ func TestOrdersOfOneEntry(t *testing.T) {
 	}
 }
 
-// TestRegisteredMeanwhileForgotten: what is held of a node before it is
-// registered may be forgotten; its session is attached to what orders find.
-func TestRegisteredMeanwhileForgotten(t *testing.T) {
-	a := newAgents(&leader{})
-	ss := &agentSession{node: a.node("n1")}
-	delete(a.nodes, "n1") // as forget does
+// TestSessionGetsTheKnownNode: the node of a hello may be dropped before it is
+// registered. Its session is attached to the node that receives orders.
+func TestSessionGetsTheKnownNode(t *testing.T) {
+	a := New(t.Context(), Config{})
+	ss := &session{node: a.ensure("n1")}
+	delete(a.nodes, "n1") // as dropUnregistered does
 	for range 2 {
-		n := a.hold(ss)
+		n := a.lockNode(ss)
 		n.mu.Unlock()
-		if a.known("n1") != n || ss.node != n {
-			t.Fatal("the session's node is not the one that is known")
+		if a.find("n1") != n || ss.node != n {
+			t.Fatal("the session's node is not the known one")
 		}
-		ss = &agentSession{node: &agentNode{id: "n1"}} // an orphan while another is held
+		ss = &session{node: &node{id: "n1"}} // not in a.nodes, which has another
 	}
 }

@@ -1,4 +1,4 @@
-package regional
+package nodes
 
 import (
 	"fmt"
@@ -12,10 +12,10 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestReportsFitEntries: a node's full set of reports, whatever its size, goes
-// into commands that fit, and only the last one stores the position and what
-// is released.
-func TestReportsFitEntries(t *testing.T) {
+// TestReportCommandsFitEntries: a node's full set of reports is split into
+// commands that each fit a log entry. Only the last command stores the position
+// and releases allocations.
+func TestReportCommandsFitEntries(t *testing.T) {
 	st := state.New()
 	apply := func(c state.Command) {
 		t.Helper()
@@ -41,7 +41,7 @@ func TestReportsFitEntries(t *testing.T) {
 			ID: id, State: state.Running, Message: strings.Repeat("m", i%200),
 		}})
 	}
-	cmds := agentReports(st.Snapshot(), "n", change)
+	cmds := reportCommands(st.Snapshot(), "n", change)
 	total := 0
 	for i, c := range cmds {
 		if n := encodedSize(t, &state.Command{AgentReports: c}); n > raftlog.MaxEntryBytes {

@@ -1,0 +1,233 @@
+package nodes
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// Config is what Agents needs of its term and its server.
+type Config struct {
+	Region  string
+	Cluster state.Cluster
+	Term    uint64
+	// Epoch identifies the outboxes of this term: it differs in each.
+	Epoch string
+	// NodeLease is how long a node may be silent before it is lost.
+	NodeLease     time.Duration
+	StatsInterval time.Duration
+	// Clock is monotonic and runs through suspend. Elected is when the term began
+	// on it.
+	Clock   func() time.Duration
+	Elected time.Duration
+
+	Log      *raftlog.Sequencer
+	FSM      *raftlog.FSM
+	Verifier *raftlog.Verifier
+	Events   *eventlog.Log
+	Logger   *slog.Logger
+	// Hub has the tunnels that agents open.
+	Hub *tunnel.Hub
+	// Streams counts the goroutines that use a stream; the server waits for them
+	// before it stops.
+	Streams *sync.WaitGroup
+	// Servers returns the region's servers.
+	Servers func() []*nusav1.RegionalServer
+	// Standby returns the message that sends an agent to another server.
+	Standby func() *nusav1.MasterMessage
+	// MorePlanned reports whether the scheduler is about to propose more orders.
+	MorePlanned func() bool
+}
+
+// Agents is what a master knows of the region's nodes beyond the committed
+// state: their sessions, outboxes and statistics, and when each was last seen.
+// Safe for concurrent use.
+type Agents struct {
+	cfg Config
+	// ctx ends with the term.
+	ctx context.Context
+
+	mu    sync.Mutex
+	nodes map[string]*node
+	// nameHolders is the id of the node that holds each name; nil before the first
+	// claim.
+	nameHolders map[string]string
+
+	turns turnQueue
+}
+
+// New returns the agents of a term, which ends with ctx.
+func New(ctx context.Context, cfg Config) *Agents {
+	return &Agents{cfg: cfg, ctx: ctx, nodes: map[string]*node{}, turns: newTurnQueue()}
+}
+
+// ensure finds or creates a node. A node not seen yet in this term counts as
+// seen at its beginning: no node is lost before one full lease after the
+// election.
+func (a *Agents) ensure(id string) *node {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ensureLocked(id)
+}
+
+// ensureLocked is ensure for a caller that holds a.mu.
+func (a *Agents) ensureLocked(id string) *node {
+	n := a.nodes[id]
+	if n == nil {
+		n = &node{id: id, lastSeen: a.cfg.Elected, dirty: true}
+		a.nodes[id] = n
+	}
+	return n
+}
+
+// find returns a node; nil if it is not known.
+func (a *Agents) find(id string) *node {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.nodes[id]
+}
+
+// lockNode returns the session's node, locked. The node of the hello may have
+// been dropped while the agent was being registered; then the session gets the
+// node that is known now.
+func (a *Agents) lockNode(ss *session) *node {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n := a.nodes[ss.node.id]; n != nil {
+		ss.node = n
+	} else {
+		a.nodes[ss.node.id] = ss.node
+	}
+	ss.node.mu.Lock() // before dropUnregistered can see it without a session
+	return ss.node
+}
+
+// AddOrders passes committed orders to the outboxes, in the order of the log.
+// Orders of one entry for one node go in together, because they share a number
+// (link.Outbox.PutAt). AddOrders owns the slice.
+func (a *Agents) AddOrders(orders []*state.Alloc) {
+	slices.SortStableFunc(orders, func(a, b *state.Alloc) int { return strings.Compare(a.NodeID, b.NodeID) })
+	for len(orders) > 0 {
+		id, count := orders[0].NodeID, 1
+		for count < len(orders) && orders[count].NodeID == id {
+			count++
+		}
+		if n := a.find(id); n != nil { // else attach fills its outbox
+			n.mu.Lock()
+			n.addOrders(orders[:count])
+			if n.session != nil {
+				n.session.requestSend()
+			}
+			n.mu.Unlock()
+		}
+		orders = orders[count:]
+	}
+}
+
+// MarkDirty notes that the outboxes of these nodes may hold orders that the
+// committed state no longer has.
+func (a *Agents) MarkDirty(ids []string) {
+	for _, id := range ids {
+		n := a.find(id)
+		if n == nil {
+			continue // attach fills its outbox
+		}
+		n.mu.Lock()
+		n.dirty = true
+		if n.session != nil {
+			n.session.requestSend()
+		}
+		n.mu.Unlock()
+	}
+}
+
+// ServersChanged makes every session send the list of the region's servers.
+func (a *Agents) ServersChanged() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range a.nodes {
+		n.mu.Lock()
+		if ss := n.session; ss != nil {
+			ss.mu.Lock()
+			ss.servers = true
+			ss.mu.Unlock()
+			ss.requestSend()
+		}
+		n.mu.Unlock()
+	}
+}
+
+// Stats returns a node's latest statistics without their encoded form, with
+// their age now; false if there are none.
+func (a *Agents) Stats(id string, now time.Duration) (wire.NodeStats, bool) {
+	n := a.find(id)
+	if n == nil {
+		return wire.NodeStats{}, false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := n.stats
+	out.Raw, out.Age = nil, now-n.statsAt
+	return out, n.hasStats
+}
+
+// StatsToProto returns a node's latest statistics and their age; nil if there
+// are none. The statistics alone are nil if they were too large to store.
+func (a *Agents) StatsToProto(id string, now time.Duration) (*nusav1.NodeStats, *durationpb.Duration) {
+	n := a.find(id)
+	if n == nil {
+		return nil, nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.hasStats {
+		return nil, nil
+	}
+	return n.stats.ToProto(), durationpb.New(now - n.statsAt)
+}
+
+// Conn returns a client connection to an agent, through a tunnel that the agent
+// opens on first use. Error: Unavailable when the node has no session.
+func (a *Agents) Conn(nodeID string) (*grpc.ClientConn, error) {
+	name := nodeID
+	if n, found := a.cfg.FSM.View().Node(nodeID); found {
+		name = n.Name
+	}
+	noSession := status.Errorf(codes.Unavailable, "node %s has no session; `nusa node status %s` says whether it is back: retry", name, name)
+	n := a.find(nodeID)
+	if n == nil {
+		return nil, noSession
+	}
+	n.mu.Lock()
+	ss := n.session
+	n.mu.Unlock()
+	if ss == nil {
+		return nil, noSession
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.tunnel != nil {
+		return ss.tunnel, nil
+	}
+	conn, err := a.cfg.Hub.Conn("node "+name, ss.requestTunnel)
+	if err != nil {
+		return nil, status.Errorf(codes.Unavailable, "node %s: %v", name, err)
+	}
+	ss.tunnel = conn
+	return conn, nil
+}

@@ -1,0 +1,84 @@
+package nodes
+
+import (
+	"fmt"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// nameTakenError says that another agent, with its own data directory, holds the
+// name and is not lost.
+type nameTakenError struct {
+	name string
+	// holder is the other node's id and address its address. It was last seen
+	// silent ago.
+	holder, address string
+	silent, lease   time.Duration
+}
+
+func (e *nameTakenError) Error() string {
+	return fmt.Sprintf("the name %s is taken by another agent, node %s at %s, last seen %s ago: give this one another --name, or stop that one with --leave-on-shutdown; "+
+		"if that one is gone for good this one is accepted %s after that one was last seen, and if this is the same machine start it with its earlier data directory",
+		e.name, e.holder, e.address, e.silent.Round(time.Millisecond), e.lease)
+}
+
+// claimName gives a node's name to the agent of a hello. A name is free when its
+// holder is lost or has left.
+//
+// These agents are accepted although another one holds their name:
+//   - the node is registered under the name and ready: two nodes of one name may
+//     exist since before names were held;
+//   - the node is registered under the name and charged for allocations: it was
+//     lost and may still run them, and only its session tells it to stop them;
+//   - the node was forgotten together with its allocations, and has some.
+func (a *Agents) claimName(h *nusav1.AgentHello) error {
+	view, now := a.cfg.FSM.View(), a.cfg.Clock()
+	own, registered := view.Node(h.GetNodeId())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.nameHolders == nil {
+		a.nameHolders = map[string]string{}
+		for n := range view.Nodes() {
+			if n.Status == state.NodeReady {
+				a.nameHolders[n.Name] = n.ID
+			}
+		}
+	}
+	a.ensureLocked(h.GetNodeId()) // else dropUnregistered would free the name
+	id := a.nameHolders[h.GetName()]
+	if id == "" || id == h.GetNodeId() {
+		a.nameHolders[h.GetName()] = h.GetNodeId()
+		return nil
+	}
+	needed := registered && own.Name == h.GetName() && (own.Status == state.NodeReady || view.Use(own.ID).Allocs > 0)
+	if needed || !registered && h.GetIndex() > 0 {
+		a.cfg.Logger.Warn("two agents of one name: stop one of them and give it another --name", "node", h.GetName(), "id", h.GetNodeId(), "other", id,
+			"allocations", view.Use(h.GetNodeId()).Allocs)
+		return nil
+	}
+	taken := &nameTakenError{name: h.GetName(), holder: id, address: "an address not known yet", lease: a.cfg.NodeLease}
+	free := false
+	lastSeen := a.cfg.Elected
+	if holder := a.nodes[id]; holder != nil {
+		holder.mu.Lock()
+		free = holder.left
+		lastSeen = holder.lastSeen
+		holder.mu.Unlock()
+	}
+	taken.silent = now - lastSeen
+	holder, known := view.Node(id)
+	switch {
+	case known:
+		free = free || holder.Status != state.NodeReady || holder.Name != h.GetName()
+		taken.address = holder.Address
+	default: // it is being registered, or was forgotten
+		free = free || taken.silent > taken.lease
+	}
+	if !free {
+		return taken
+	}
+	a.nameHolders[h.GetName()] = h.GetNodeId()
+	return nil
+}

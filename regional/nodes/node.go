@@ -1,0 +1,135 @@
+package nodes
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+const (
+	// retainedEnded is how many ended allocations a node retains with their logs:
+	// the latest ones. It forgets older ones, and purged ones.
+	retainedEnded = 64
+	// maxTombstones is how many removals an outbox remembers for a node without a
+	// session.
+	maxTombstones = 256
+)
+
+// node is what a master knows of a node beyond the committed state.
+type node struct {
+	id string
+
+	mu sync.Mutex
+	// lastSeen is when the node last sent anything, on Config.Clock.
+	lastSeen time.Duration
+	// clockReadAt is when lastSeen was read from the clock.
+	clockReadAt time.Time
+	// handling counts the node's messages that are being handled: at most one a
+	// session.
+	handling int
+	// left: the agent said goodbye. Its silence is intended until its next hello.
+	left bool
+	// stats were measured at statsAt, once hasStats. The next ones overwrite them.
+	hasStats bool
+	stats    wire.NodeStats
+	statsAt  time.Duration
+	// session is nil while the node has none.
+	session *session
+
+	// outbox has the OrderIndex of each order. The rest of an order is read from
+	// the state when it is sent: a copy here would be as large as all that the
+	// state holds of the allocation.
+	outbox *link.Outbox[uint64]
+	// filled is the index of the state that fill read last.
+	filled uint64
+	// dirty: the outbox may hold orders that the committed state no longer has.
+	dirty bool
+}
+
+// beginMessage notes that a message of the node arrived and is being handled.
+func (n *node) beginMessage(clock func() time.Duration) {
+	now := time.Now()
+	n.mu.Lock()
+	n.lastSeen, n.clockReadAt = clock(), now
+	n.handling++
+	n.mu.Unlock()
+}
+
+// endMessage notes that the message is handled. To read the clock is a system
+// call, so a message that was handled quickly does not read it again.
+func (n *node) endMessage(clock func() time.Duration) {
+	now := time.Now()
+	n.mu.Lock()
+	if now.Sub(n.clockReadAt) > 10*time.Millisecond {
+		n.lastSeen, n.clockReadAt = clock(), now
+	}
+	n.handling--
+	n.mu.Unlock()
+}
+
+// addOrders adds committed orders to an outbox that has all earlier ones. n.mu
+// is held.
+func (n *node) addOrders(orders []*state.Alloc) {
+	if n.outbox == nil || n.dirty {
+		return // the next fill adds them
+	}
+	for _, a := range orders {
+		if a.OrderIndex > n.filled {
+			n.outbox.PutAt(a.OrderIndex, a.ID, a.OrderIndex)
+		}
+	}
+}
+
+// fill makes the outbox equal to the committed state: one order for each
+// allocation of wantedOrders, numbered by the Raft index of the last change that
+// the agent must know. n.mu is held.
+func (n *node) fill(view *state.View, epoch string) {
+	fresh := n.outbox == nil
+	if fresh {
+		n.outbox = link.NewOutbox[uint64](epoch, maxTombstones)
+	}
+	n.dirty, n.filled = false, view.Index()
+	var changed []*state.Alloc
+	wanted := map[string]bool{}
+	for _, a := range wantedOrders(view, n.id) {
+		wanted[a.ID] = true
+		if old, held := n.outbox.Get(a.ID); !held || old != a.OrderIndex {
+			changed = append(changed, a)
+		}
+	}
+	slices.SortStableFunc(changed, func(a, b *state.Alloc) int { return cmp.Compare(a.OrderIndex, b.OrderIndex) })
+	for _, a := range changed {
+		n.outbox.PutAt(a.OrderIndex, a.ID, a.OrderIndex)
+	}
+	if n.outbox.Len() > len(wanted) {
+		gone := slices.DeleteFunc(n.outbox.Keys(), func(id string) bool { return wanted[id] })
+		slices.Sort(gone)
+		for _, id := range gone {
+			n.outbox.DeleteAt(view.Index(), id)
+		}
+	}
+	if fresh {
+		// This master does not know what an earlier one removed.
+		n.outbox.ForgetUpTo(view.Index())
+	}
+}
+
+// wantedOrders returns the allocations that a node must know: those that it is
+// charged for, and the latest that have ended.
+func wantedOrders(view *state.View, nodeID string) []*state.Alloc {
+	var charged, ended []*state.Alloc
+	for a := range view.NodeAllocs(nodeID) { // the oldest first
+		switch {
+		case a.Charged:
+			charged = append(charged, a)
+		case !a.Declined: // a declined one never ran there
+			ended = append(ended, a)
+		}
+	}
+	return append(charged, ended[max(0, len(ended)-retainedEnded):]...)
+}

@@ -1,0 +1,173 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// maxGrants bounds the granted leases that wait to be sent to an agent.
+const maxGrants = 16
+
+// receive handles one message of the agent after the other, until the stream
+// ends.
+func (ss *session) receive(ctx context.Context) error {
+	n, clock := ss.node, ss.agents.cfg.Clock
+	for {
+		m, err := ss.recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if ss.inPhase(superseded) {
+			return errSuperseded
+		}
+		n.beginMessage(clock)
+		sendNow := false
+		if err = ss.awaitReports(ctx); err == nil {
+			sendNow, err = ss.handle(ctx, m)
+		}
+		n.endMessage(clock)
+		ss.incoming.Free() // what is retained of it was copied
+		if err != nil {
+			return err
+		}
+		if sendNow && ss.startSend() {
+			ss.agents.cfg.Streams.Go(ss.sendAll)
+		}
+	}
+}
+
+// recv returns the next message. It points into ss.incoming until that is freed:
+// to decode it all would need a deep stack.
+func (ss *session) recv() (wire.AgentMessage, error) {
+	if err := ss.stream.RecvMsg(&ss.incoming); err != nil {
+		return wire.AgentMessage{}, err
+	}
+	return wire.ReadAgentMessage(ss.incoming.Bytes())
+}
+
+// handle returns whether something must be sent now.
+func (ss *session) handle(ctx context.Context, m wire.AgentMessage) (sendNow bool, err error) {
+	if m.Stats != nil {
+		if err := ss.storeStats(m.Stats); err != nil {
+			return false, err
+		}
+	}
+	// An orders_ack changes nothing: the outbox resends by what the next hello says.
+	switch m.Kind {
+	case wire.KindLease:
+		if err := ss.finishResync(ctx); err != nil { // the agent sends missing reports before its first lease request
+			return false, err
+		}
+		// Only a server that certainly leads grants leases: see raftlog.Verifier.
+		if err := ss.agents.cfg.Verifier.Wait(ctx); err != nil {
+			return false, err
+		}
+		return true, ss.grant(m.Body)
+	case wire.KindReports:
+		return ss.handleReports(ctx, m.Body)
+	case wire.KindInventory:
+		return false, onNewStack(func() error { return ss.updateInventory(ctx, m.Body) })
+	case wire.KindGoodbye:
+		return false, onNewStack(func() error { return ss.handleGoodbye(ctx, m.Body) })
+	case wire.KindHello:
+		return false, status.Error(codes.FailedPrecondition, "a second hello on a stream")
+	}
+	return false, nil // only statistics, or a kind of a newer protocol
+}
+
+// grant queues the grant of a lease.
+func (ss *session) grant(raw []byte) error {
+	id, err := wire.ReadLeaseRequest(raw)
+	if err != nil {
+		return err
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if len(ss.grants) >= maxGrants {
+		return status.Error(codes.ResourceExhausted, "too many lease requests without reading the grants")
+	}
+	ss.grants = append(ss.grants, id)
+	return nil
+}
+
+func (ss *session) storeStats(raw []byte) error {
+	n := ss.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.stats.Read(raw); err != nil {
+		return err
+	}
+	n.hasStats, n.statsAt = true, n.lastSeen-n.stats.Age
+	return nil
+}
+
+// updateInventory registers the node with another inventory.
+func (ss *session) updateInventory(ctx context.Context, raw []byte) error {
+	ss.hello.Inventory = &nusav1.NodeInventory{}
+	if err := unmarshal(raw, ss.hello.Inventory); err != nil {
+		return err
+	}
+	if refused := ss.agents.refuse(ss.hello); refused != nil {
+		return status.Error(codes.InvalidArgument, refused.GetMessage())
+	}
+	return ss.register(ctx)
+}
+
+// handleGoodbye commits that the node left on purpose.
+func (ss *session) handleGoodbye(ctx context.Context, raw []byte) error {
+	var g nusav1.Goodbye
+	if err := unmarshal(raw, &g); err != nil {
+		return err
+	}
+	ss.node.mu.Lock()
+	ss.node.left = true
+	ss.node.mu.Unlock()
+	cfg := &ss.agents.cfg
+	cfg.Logger.Info("node leaves", "node", ss.hello.GetName(), "id", ss.node.id, "message", g.GetMessage())
+	cfg.Events.Add("node.left", ss.hello.GetName(), "%s", g.GetMessage())
+	if _, err := cfg.Log.CommitQueued(ctx, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeLeft}}); err != nil {
+		return err
+	}
+	return ss.failUnstarted(ctx)
+}
+
+// failUnstarted commits the end of allocations that were placed on the node
+// while its agent left. An agent says goodbye when none of them runs, so a
+// pending one never started: its order may never have arrived. Without this it
+// would start when the node returns, beside its replacement.
+func (ss *session) failUnstarted(ctx context.Context) error {
+	view := ss.agents.cfg.FSM.View()
+	cmd := &state.AgentReports{NodeID: ss.node.id, Position: view.Reports(ss.node.id)}
+	for a := range view.NodeAllocs(ss.node.id) {
+		if a.State == state.Pending {
+			cmd.Reports = append(cmd.Reports, state.AllocReport{
+				ID: a.ID, State: state.Failed, Declined: true, Reason: state.ReasonAgentLeaving, Message: "the agent left before it began",
+			})
+		}
+	}
+	if len(cmd.Reports) == 0 {
+		return nil
+	}
+	_, err := ss.agents.cfg.Log.CommitQueued(ctx, state.Command{AgentReports: cmd})
+	return err
+}
+
+// unmarshal is proto.Unmarshal with a gRPC status as error.
+func unmarshal(raw []byte, m proto.Message) error {
+	if err := proto.Unmarshal(raw, m); err != nil {
+		return wire.Malformed(err)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// handleReports proposes the agent's reports. It does not wait for the commit;
+// the next message of the agent does. An acknowledgement goes out with the next
+// message to the agent, such as the grant of a lease. Only an agent that leaves
+// waits for one, and all that it ran has ended: then handleReports waits for the
+// commit and returns sendNow.
+func (ss *session) handleReports(ctx context.Context, raw []byte) (sendNow bool, err error) {
+	b, err := wire.ReadReports(raw)
+	if err != nil {
+		return false, err
+	}
+	change, complete, err := ss.inbox.Add(b, func(func(string) bool) {})
+	if err != nil || !complete {
+		return false, err
+	}
+	cfg := &ss.agents.cfg
+	for _, cmd := range reportCommands(cfg.FSM.View(), ss.node.id, change) {
+		if err := ss.awaitReports(ctx); err != nil {
+			return false, err
+		}
+		if ss.inFlight, err = cfg.Log.ProposeQueued(ctx, state.Command{AgentReports: cmd}); err != nil {
+			return false, ss.reportError(err)
+		}
+	}
+	ss.mu.Lock()
+	ss.ackDue = state.Position(change.Position)
+	ss.mu.Unlock()
+	if !needsAck(change) {
+		return false, nil
+	}
+	return true, ss.awaitReports(ctx)
+}
+
+// awaitReports waits until the agent's last reports are committed.
+func (ss *session) awaitReports(ctx context.Context) error {
+	p := ss.inFlight
+	if p == nil {
+		return nil
+	}
+	ss.inFlight = nil
+	_, err := p.Wait(ctx)
+	return ss.reportError(err)
+}
+
+func (ss *session) reportError(err error) error {
+	if err == nil || errors.Is(err, state.ErrStalePosition) { // a later session of the node has reported more
+		return nil
+	}
+	return fmt.Errorf("commit reports of node %s: %w", ss.node.id, err)
+}
+
+// needsAck reports whether the agent may wait for the acknowledgement.
+func needsAck(c link.Change[state.AllocReport]) bool {
+	return c.Full || len(c.Removed) > 0 || slices.ContainsFunc(c.Upserts, func(i link.Item[state.AllocReport]) bool { return i.Value.State.Terminal() })
+}
+
+// reportCommands returns a change as commands that each fit a log entry. An
+// allocation that a full set omits has ended; the last command releases it.
+func reportCommands(view *state.View, nodeID string, change link.Change[state.AllocReport]) []*state.AgentReports {
+	const perReport = 192 // bytes of a report besides its strings, about
+	next := func() *state.AgentReports {
+		return &state.AgentReports{NodeID: nodeID, Position: state.Position(change.Position), More: true}
+	}
+	cmd, size := next(), 0
+	var out []*state.AgentReports
+	makeRoom := func(n int) {
+		if size > 0 && size+n > raftlog.MaxEntryBytes {
+			out, cmd, size = append(out, cmd), next(), 0
+		}
+		size += n
+	}
+	cmd.Reports = make([]state.AllocReport, 0, min(len(change.Upserts), raftlog.MaxEntryBytes/perReport))
+	for _, item := range change.Upserts {
+		r := item.Value
+		makeRoom(perReport + len(r.ID) + len(r.Reason) + len(r.Message) + len(r.Tasks))
+		cmd.Reports = append(cmd.Reports, r)
+	}
+	if change.Full {
+		mentioned := make(map[string]bool, len(change.Upserts))
+		for _, item := range change.Upserts {
+			mentioned[item.Key] = true
+		}
+		for _, id := range view.Unmentioned(nodeID, func(id string) bool { return mentioned[id] }) {
+			makeRoom(len(id) + 8)
+			cmd.Released = append(cmd.Released, id)
+		}
+	}
+	cmd.More = false
+	return append(out, cmd)
+}

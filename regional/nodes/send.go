@@ -1,0 +1,168 @@
+package nodes
+
+import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+const (
+	// maxTunnelRequests bounds the tunnel requests that wait to be sent to an
+	// agent.
+	maxTunnelRequests = 64
+	// maxBatchItems and maxBatchBytes bound a message of orders.
+	maxBatchItems = 512
+	maxBatchBytes = 256 << 10
+)
+
+// requestSend has what is due sent in the session's turn, unless a goroutine
+// sends already. A waiting turn does not keep the receiver from sending at once.
+func (ss *session) requestSend() {
+	ss.mu.Lock()
+	enqueue := ss.sending.request()
+	ss.mu.Unlock()
+	if enqueue {
+		ss.agents.enqueue(ss)
+	}
+}
+
+// startSend returns whether the caller must run sendAll for what is due.
+func (ss *session) startSend() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.sending.start()
+}
+
+// takeTurn sends what is due; the session has left the turn queue.
+func (ss *session) takeTurn() {
+	ss.mu.Lock()
+	start := ss.sending.takeTurn()
+	ss.mu.Unlock()
+	if start {
+		ss.sendAll()
+	}
+}
+
+// sendAll sends until nothing is due. Only the goroutine that the send state
+// allows calls it.
+func (ss *session) sendAll() {
+	for {
+		err := ss.send()
+		ss.mu.Lock()
+		if err != nil {
+			ss.sending = sendFailed
+		}
+		again := ss.sending.finish()
+		ss.mu.Unlock()
+		if !again {
+			return
+		}
+	}
+}
+
+// send sends all that is due. After the end of the term it sends only the
+// standby message: the agent then looks for the new master.
+func (ss *session) send() error {
+	cfg := &ss.agents.cfg
+	if ss.agents.ctx.Err() != nil {
+		if err := ss.stream.Send(cfg.Standby()); err != nil {
+			return err
+		}
+		return raftlog.ErrNoMaster
+	}
+	ss.mu.Lock()
+	grants, ack, tunnels, servers := ss.grants, ss.nextAck(), ss.tunnels, ss.servers
+	ss.grants, ss.tunnels, ss.servers = nil, nil, false
+	ss.mu.Unlock()
+	var out []*nusav1.MasterMessage
+	for _, id := range grants {
+		out = append(out, &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{
+			Lease: &nusav1.LeaseGrant{Id: id, Duration: durationpb.New(cfg.NodeLease)}}})
+	}
+	if ack != nil {
+		out = append(out, &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_ReportsAck{ReportsAck: ack}})
+	}
+	for _, id := range tunnels {
+		out = append(out, &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Tunnel{Tunnel: &nusav1.TunnelRequest{Id: id}}})
+	}
+	if servers {
+		out = append(out, &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Servers{Servers: ss.agents.serverList()}})
+	}
+	for _, m := range out {
+		if err := ss.stream.Send(m); err != nil {
+			return err
+		}
+	}
+	e := wire.GetOrderEncoder()
+	defer e.Release()
+	for {
+		orders := ss.nextOrders(e)
+		if orders == nil {
+			return nil
+		}
+		if err := ss.stream.SendMsg(orders); err != nil {
+			return err
+		}
+	}
+}
+
+// nextAck returns the position of the committed reports; nil if it was sent.
+// ss.mu is held.
+func (ss *session) nextAck() *nusav1.Position {
+	if ss.ackDue == (state.Position{}) {
+		return nil
+	}
+	at := ss.agents.cfg.FSM.View().Reports(ss.node.id)
+	if at == ss.ackDue {
+		ss.ackDue = state.Position{}
+	}
+	if at == ss.acknowledged {
+		return nil
+	}
+	ss.acknowledged = at
+	return wire.PositionToProto(at)
+}
+
+// nextOrders returns the next batch of orders; nil when there is none.
+func (ss *session) nextOrders(e *wire.OrderEncoder) *wire.EncodedMessage {
+	cfg := &ss.agents.cfg
+	n := ss.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	// Read under the lock: this view has every change that marked the node dirty.
+	view := cfg.FSM.View()
+	if n.session != ss {
+		return nil // its successor uses the outbox
+	}
+	if n.dirty {
+		n.fill(view, cfg.Epoch)
+	}
+	e.Reset(cfg.Region, cfg.Logger, view)
+	batch, more := ss.cursor.NextWithin(maxBatchItems, maxBatchBytes, e.Size)
+	if !more {
+		return nil
+	}
+	return e.Batch(batch)
+}
+
+// requestTunnel has the agent asked to open a tunnel, at once.
+func (ss *session) requestTunnel(_ context.Context, id string) error {
+	ss.mu.Lock()
+	if len(ss.tunnels) >= maxTunnelRequests {
+		ss.mu.Unlock()
+		return status.Error(codes.ResourceExhausted, "too many tunnel requests wait for this agent")
+	}
+	ss.tunnels = append(ss.tunnels, id)
+	ss.mu.Unlock()
+	if ss.startSend() {
+		ss.agents.cfg.Streams.Go(ss.sendAll)
+	}
+	return nil
+}

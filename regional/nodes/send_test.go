@@ -1,0 +1,92 @@
+package nodes
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+)
+
+// timedStream notes when it sent what an agent waits for.
+type timedStream struct {
+	grpc.ServerStream
+	ctx   context.Context
+	began time.Time
+	mu    sync.Mutex
+	at    map[string]time.Duration
+}
+
+func (f *timedStream) Context() context.Context { return f.ctx }
+
+func (f *timedStream) Recv() (*nusav1.AgentMessage, error) {
+	<-f.ctx.Done()
+	return nil, f.ctx.Err()
+}
+
+func (f *timedStream) Send(m *nusav1.MasterMessage) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch m.Kind.(type) {
+	case *nusav1.MasterMessage_Lease:
+		f.at["lease"] = time.Since(f.began)
+	case *nusav1.MasterMessage_Tunnel:
+		f.at["tunnel"] = time.Since(f.began)
+	}
+	return nil
+}
+
+// SendMsg ignores the orders.
+func (f *timedStream) SendMsg(any) error { return nil }
+
+// Grants and tunnel requests are sent at once, also while orders are delayed.
+func TestGrantsAndTunnelsAreNotDelayed(t *testing.T) {
+	for _, what := range []string{"lease", "tunnel"} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				var streams sync.WaitGroup
+				a := New(ctx, Config{
+					NodeLease: time.Second, Epoch: "e", FSM: raftlog.NewFSM(), Logger: slog.New(slog.DiscardHandler), Streams: &streams,
+					MorePlanned: func() bool { return true }, // of a large job
+				})
+				done := make(chan struct{})
+				go func() { defer close(done); _ = a.Deliver(ctx) }()
+				n := a.ensure("n")
+				st := &timedStream{ctx: ctx, at: map[string]time.Duration{}, began: time.Now()}
+				ss := &session{agents: a, node: n, stream: st, hello: &nusav1.AgentHello{NodeId: "n"}}
+				n.mu.Lock()
+				n.session = ss
+				n.fill(a.cfg.FSM.View(), a.cfg.Epoch)
+				ss.cursor = n.outbox.Cursor(link.Position{})
+				n.mu.Unlock()
+				if what == "lease" {
+					ss.requestSend() // an order for the node was committed
+					if err := ss.grant(nil); err != nil {
+						t.Fatal(err)
+					}
+					if ss.startSend() { // as the receiver does after a lease request
+						ss.sendAll()
+					}
+				} else if err := ss.requestTunnel(ctx, "x"); err != nil { // a user asked for logs
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				cancel()
+				<-done
+				streams.Wait()
+				if at, sent := st.at[what]; !sent || at > 0 {
+					t.Errorf("%s: sent %v, after %v", what, sent, at)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,252 @@
+package nodes
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// protocol is the version of the wire protocol. Its neighbours, one less and one
+// more, are accepted.
+const protocol = 1
+
+// maxInventory bounds what is stored of a node, in bytes.
+const maxInventory = 256 << 10
+
+type agentStream = grpc.BidiStreamingServer[nusav1.AgentMessage, nusav1.MasterMessage]
+
+// errSuperseded ends the stream of an agent that has opened another one.
+var errSuperseded = status.Error(codes.Aborted, "a newer session of the same node has replaced this one")
+
+// phase is how far a session's node is.
+type phase uint8
+
+const (
+	// current: the node is registered and the master knows all its reports.
+	current phase = iota
+	// resyncing: the node was lost or had left, and the master lacks reports of
+	// that time. It is not ready before they are committed.
+	resyncing
+	// superseded: the node has a newer session. This one ends at its next message:
+	// mostly its connection is dead.
+	superseded
+)
+
+// session is one agent's stream on the master. The handler's goroutine receives
+// and waits. There are thousands, so another goroutine sends only while something
+// is due, and calls that need a deep stack run on others (stack.go).
+type session struct {
+	agents *Agents
+	node   *node
+	stream agentStream
+	hello  *nusav1.AgentHello
+	// Only the receiver uses these: the message that it handles, the agent's set of
+	// reports, and the command of the latest reports while it is in flight.
+	incoming wire.IncomingMessage
+	inbox    *link.Inbox[state.AllocReport]
+	inFlight *raftlog.Proposal
+
+	// cursor is what the agent has of the node's outbox; the node's lock guards it.
+	cursor *link.Cursor[uint64]
+
+	mu      sync.Mutex
+	phase   phase
+	sending sendState
+	// ackDue is the position of the agent's latest reports: they are, or soon will
+	// be, committed, and not acknowledged. acknowledged is the last position sent.
+	ackDue, acknowledged state.Position
+	// What to send next: ids of granted leases, ids of tunnels to open, and whether
+	// the list of servers.
+	grants  []uint64
+	tunnels []string
+	servers bool
+	// tunnel is the connection through the agent's tunnel; nil before the first
+	// use.
+	tunnel *grpc.ClientConn
+}
+
+// serve is the master's end of an agent's stream, after the hello.
+func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
+	ctx := stream.Context()
+	refused := a.refuse(hello)
+	if refused == nil {
+		if err := a.claimName(hello); err != nil {
+			refused = &nusav1.Refused{Message: err.Error()}
+		}
+	}
+	if refused != nil {
+		a.cfg.Logger.Warn("agent refused", "node", hello.GetName(), "id", hello.GetNodeId(), "reason", refused.Message)
+		return stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Refused{Refused: refused}})
+	}
+	ss := &session{
+		agents: a, node: a.ensure(hello.GetNodeId()), stream: stream, hello: hello,
+		inbox: link.NewInbox[state.AllocReport](wire.MaxReports), sending: sendActive, // the welcome goes first
+	}
+	defer ss.detach()
+	if err := onNewStack(func() error { return ss.greet(ctx) }); err != nil {
+		return err
+	}
+	return raftlog.StatusError(ss.receive(ctx))
+}
+
+// greet registers the node, attaches the session, and sends the welcome and all
+// that is due.
+func (ss *session) greet(ctx context.Context) error {
+	clock := ss.agents.cfg.Clock
+	n := ss.node
+	n.beginMessage(clock)
+	registered, known := ss.agents.cfg.FSM.View().Node(n.id)
+	var err error
+	if known && registered.Status != state.NodeReady {
+		ss.phase = resyncing
+	} else {
+		err = ss.register(ctx)
+	}
+	n.endMessage(clock)
+	if err != nil {
+		return raftlog.StatusError(err)
+	}
+	ss.attach()
+	if err := ss.stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Welcome{Welcome: ss.agents.welcome(ss.node.id)}}); err != nil {
+		return err
+	}
+	ss.sendAll()
+	return nil
+}
+
+// refuse returns why an agent is not accepted; nil if it is.
+func (a *Agents) refuse(h *nusav1.AgentHello) *nusav1.Refused {
+	region := a.cfg.Region
+	permanent := func(format string, args ...any) *nusav1.Refused {
+		return &nusav1.Refused{Message: fmt.Sprintf(format, args...), Permanent: true}
+	}
+	switch {
+	case h.GetNodeId() == "" || len(h.GetNodeId()) > 64 || len(h.GetName()) > 253:
+		return permanent("node id and name must be set and at most 64 and 253 bytes")
+	case h.GetRegion() != "" && h.GetRegion() != region:
+		return permanent("this is region %q, the agent is configured for %q", region, h.GetRegion())
+	case h.GetClusterId() != "" && h.GetClusterId() != a.cfg.Cluster.ID:
+		return permanent("the agent's data directory belongs to another cluster of region %q: start it with an empty one", region)
+	case h.GetInventory() == nil:
+		return permanent("the hello carries no inventory")
+	case proto.Size(h.GetInventory()) > maxInventory:
+		return permanent("the inventory has more than %d bytes", maxInventory)
+	case h.GetInventory().GetPortMin() < 0 || h.GetInventory().GetPortMax() > 65535:
+		return permanent("ports %d..%d: not a range within 1..65535", h.GetInventory().GetPortMin(), h.GetInventory().GetPortMax())
+	case h.GetProtocol() < protocol-1 || h.GetProtocol() > protocol+1:
+		return permanent("protocol %d, this server speaks %d: upgrade the older one", h.GetProtocol(), protocol)
+	}
+	return nil
+}
+
+func (a *Agents) welcome(nodeID string) *nusav1.MasterWelcome {
+	return &nusav1.MasterWelcome{
+		Session: uuid.NewString(), ClusterId: a.cfg.Cluster.ID, Incarnation: a.cfg.Cluster.Incarnation, Term: a.cfg.Term,
+		Lease:         durationpb.New(a.cfg.NodeLease),
+		StatsInterval: durationpb.New(a.cfg.StatsInterval),
+		Reports:       wire.PositionToProto(a.cfg.FSM.View().Reports(nodeID)),
+		Servers:       a.serverList(),
+		Protocol:      protocol,
+	}
+}
+
+func (a *Agents) serverList() *nusav1.ServerList {
+	return &nusav1.ServerList{Servers: a.cfg.Servers()}
+}
+
+// register commits the hello's inventory if the state has another one. A node
+// that returns with another address is the same node.
+func (ss *session) register(ctx context.Context) error {
+	if ss.hello.Inventory == nil {
+		return nil // it is registered
+	}
+	cfg := &ss.agents.cfg
+	n := wire.NodeFromProto(ss.hello)
+	ss.hello.Inventory = nil // the state has it; here it would take twice the memory
+	old, known := cfg.FSM.View().Node(n.ID)
+	if known && old.Status == state.NodeReady && old.Name == n.Name && old.Address == n.Address && bytes.Equal(old.Inventory, n.Inventory) &&
+		old.VolumesReported == n.VolumesReported { // an earlier version stored the bytes without reading the volumes
+		return nil
+	}
+	if _, err := cfg.Log.CommitQueued(ctx, state.Command{UpsertNode: &state.UpsertNode{Node: n}}); err != nil {
+		return fmt.Errorf("register node %s: %w", n.ID, err)
+	}
+	if !known {
+		cfg.Events.Add("node.registered", n.Name, "id %s, pool %s", n.ID, n.Pool)
+		cfg.Logger.Info("node registered", "node", n.Name, "id", n.ID, "pool", n.Pool)
+	} else if old.Status != state.NodeReady {
+		cfg.Events.Add("node.ready", n.Name, "its agent is connected again")
+	}
+	return nil
+}
+
+// finishResync makes a node ready that was lost or had left. The reports of that
+// time are committed: were it ready before, an attempt that ended long ago would
+// be kept and its replacement stopped.
+func (ss *session) finishResync(ctx context.Context) error {
+	ss.mu.Lock()
+	was := ss.phase
+	if was == resyncing {
+		ss.phase = current
+	}
+	ss.mu.Unlock()
+	if was != resyncing {
+		return nil
+	}
+	return onNewStack(func() error { return ss.register(ctx) })
+}
+
+func (ss *session) inPhase(p phase) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.phase == p
+}
+
+// attach makes this the node's session; an earlier one ends.
+func (ss *session) attach() {
+	n := ss.agents.lockNode(ss)
+	defer n.mu.Unlock()
+	n.lastSeen = ss.agents.cfg.Clock()
+	if old := n.session; old != nil {
+		old.supersede()
+	}
+	n.session, n.left = ss, false
+	n.fill(ss.agents.cfg.FSM.View(), ss.agents.cfg.Epoch)
+	ss.cursor = n.outbox.Cursor(link.Position(wire.PositionFromProto(ss.hello.GetOrders())))
+}
+
+func (ss *session) supersede() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.phase = superseded
+}
+
+func (ss *session) detach() {
+	n := ss.node
+	n.mu.Lock()
+	if n.session == ss {
+		n.session = nil
+	}
+	n.mu.Unlock()
+	ss.mu.Lock()
+	conn := ss.tunnel
+	ss.tunnel = nil
+	ss.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close()
+	}
+}

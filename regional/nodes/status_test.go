@@ -1,0 +1,22 @@
+package nodes
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// A node whose message is being handled is not silent: this server is slow.
+func TestNodeWithUnhandledMessageIsNotLost(t *testing.T) {
+	a := New(t.Context(), Config{NodeLease: time.Second})
+	n := &state.Node{ID: "n", Status: state.NodeReady}
+	a.ensure("n").handling = 1
+	if s, _ := a.statusOf(n, time.Minute); s != state.NodeReady {
+		t.Errorf("%s while its message is being committed", s)
+	}
+	a.ensure("n").handling = 0
+	if s, _ := a.statusOf(n, time.Minute); s != state.NodeLost {
+		t.Errorf("%s after a minute of silence", s)
+	}
+}

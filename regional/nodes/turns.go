@@ -1,0 +1,119 @@
+package nodes
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// sendRate and sendBurst bound how many sessions a second are sent to in their
+// turn. What an agent asked for is sent at once.
+const sendRate, sendBurst = 10_000, 64
+
+// maxOrderDelay is how long orders wait at most while a large job is planned
+// part by part.
+const maxOrderDelay = 2 * time.Second
+
+// turnQueue has the sessions that wait for their turn to send, each once.
+type turnQueue struct {
+	mu       sync.Mutex
+	sessions []*session
+	closed   bool
+	wake     chan struct{} // room for one
+}
+
+func newTurnQueue() turnQueue { return turnQueue{wake: make(chan struct{}, 1)} }
+
+// push appends a session; false when the queue is closed.
+func (q *turnQueue) push(ss *session) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return false
+	}
+	q.sessions = append(q.sessions, ss)
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// popAll returns the sessions of the queue and empties it.
+func (q *turnQueue) popAll() []*session {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	sessions := q.sessions
+	q.sessions = nil
+	return sessions
+}
+
+// close refuses further sessions and returns those that wait.
+func (q *turnQueue) close() []*session {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	return q.popAll()
+}
+
+// enqueue gives a session its turn. After the end of the term it sends at once.
+func (a *Agents) enqueue(ss *session) {
+	if !a.turns.push(ss) {
+		a.cfg.Streams.Go(ss.takeTurn)
+	}
+}
+
+// Close tells every agent that this server is no longer the master. Its term has
+// ended.
+func (a *Agents) Close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range a.nodes {
+		n.mu.Lock()
+		if ss := n.session; ss != nil && ss.startSend() {
+			a.cfg.Streams.Go(ss.sendAll)
+		}
+		n.mu.Unlock()
+	}
+	for _, ss := range a.turns.close() {
+		a.cfg.Streams.Go(ss.takeTurn)
+	}
+}
+
+// Deliver gives the sessions their turns until ctx ends, at most sendRate a
+// second. When an entry concerns thousands of nodes, orders that follow meanwhile
+// travel in the same messages, and planning continues.
+func (a *Agents) Deliver(ctx context.Context) error {
+	limit := rate.NewLimiter(sendRate, sendBurst)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.turns.wake:
+		}
+		// More orders are planned for the same nodes: one message has them all.
+		delay := min(maxOrderDelay, a.cfg.NodeLease/8)
+		for waited := time.Duration(0); waited < delay && a.cfg.MorePlanned(); waited += delay / 50 {
+			pause(ctx, delay/50)
+		}
+		for some := range slices.Chunk(a.turns.popAll(), sendBurst) {
+			_ = limit.WaitN(ctx, len(some)) // it fails when ctx ended: the sessions then send the standby message
+			for _, ss := range some {
+				a.cfg.Streams.Go(ss.takeTurn)
+			}
+		}
+	}
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
