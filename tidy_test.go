@@ -31,18 +31,19 @@ const (
 // protobuf. The value lists what a core may import besides the standard
 // library; topology's leaf libraries are its own business.
 var cores = map[string][]string{
-	"global/region":    {"topology"},
-	"global/place":     {"topology", "global/region"},
-	"regional/state":   {"topology", "internal/folder"},
-	"regional/sched":   {"topology", "regional/state"},
-	"regional/accept":  {"topology", "regional/state", "regional/sched"},
-	"agent/reconcile":  {"topology", "agent/lease", "agent/health"},
-	"agent/health":     {"topology"},
-	"agent/lease":      {"topology"},
-	"internal/folder":  {},
-	"internal/link":    {},
-	"topology/origin":  {"topology"},
-	"topology/predict": {"topology"},
+	"global/region":          {"topology"},
+	"global/place":           {"topology", "global/region"},
+	"regional/state":         {"topology", "internal/folder", "regional/state/persist"},
+	"regional/state/persist": {},
+	"regional/sched":         {"topology", "regional/state"},
+	"regional/accept":        {"topology", "regional/state", "regional/sched"},
+	"agent/reconcile":        {"topology", "agent/lease", "agent/health"},
+	"agent/health":           {"topology"},
+	"agent/lease":            {"topology"},
+	"internal/folder":        {},
+	"internal/link":          {},
+	"topology/origin":        {"topology"},
+	"topology/predict":       {"topology"},
 }
 
 // forbiddenInCores are standard packages that would make a decision impure.

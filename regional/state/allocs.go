@@ -22,7 +22,7 @@ func (t *txn) putAllocOf(g *group, a *Alloc) {
 		g.allocs++
 		t.addID(a.ID, ref)
 		if u := t.useFor(a.NodeNum); u != nil {
-			u.allocs = u.allocs.with(ref, t.hasAlloc)
+			u.allocs = u.allocs.With(ref, t.hasAlloc)
 		}
 	}
 	t.byState[a.State]++
@@ -31,7 +31,7 @@ func (t *txn) putAllocOf(g *group, a *Alloc) {
 		t.charge(a, a.Charged)
 	}
 	if !a.Live() && !a.Charged && (old == nil || was) {
-		t.ended.set(t.own, endedKey{a.ModifiedUnixNano, a.Seq}, ref)
+		t.ended.Set(t.own, endedKey{a.ModifiedUnixNano, a.Seq}, ref)
 	}
 	t.refresh(g, a.Index)
 }
@@ -156,7 +156,7 @@ func (t *txn) charge(a *Alloc, on bool) {
 		u.Ports = chargePorts(u.Ports, a.Ports, on)
 	}
 	if len(a.GPUs) > 0 {
-		n, _ := t.nodes.get(str(a.NodeID))
+		n, _ := t.nodes.Get(str(a.NodeID))
 		u.GPUMilli = slices.Clone(u.GPUMilli)
 		for _, grant := range a.GPUs {
 			if i := deviceIndex(n, grant.Device); i >= 0 && i < len(u.GPUMilli) {
@@ -206,7 +206,7 @@ func chargeTags(used, tags []string, on bool) []string {
 // useFor is a node's use as this command may write to it; nil for a node that
 // is gone.
 func (t *txn) useFor(num uint32) *use {
-	u, ok := t.uses.get(num)
+	u, ok := t.uses.Get(num)
 	if !ok {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (t *txn) useFor(num uint32) *use {
 		c := *u
 		c.own = t.own
 		u = &c
-		t.uses.set(t.own, num, u)
+		t.uses.Set(t.own, num, u)
 	}
 	return u
 }

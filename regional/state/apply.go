@@ -93,7 +93,7 @@ func (t *txn) finish() {
 		for _, g := range t.touched {
 			t.res.Groups = append(t.res.Groups, g.key)
 		}
-		slices.SortFunc(t.res.Groups, GroupKey.compare)
+		slices.SortFunc(t.res.Groups, GroupKey.Compare)
 	}
 	t.res.Changed = t.res.Changed || len(t.res.Orders) > 0 || len(t.forget) > 0 || len(t.touched) > 0
 }
@@ -126,14 +126,14 @@ func (t *txn) bump(c *BumpIncarnation) error {
 
 // touch is the group as this command may write to it.
 func (t *txn) touch(g *group) *group {
-	if have, ok := t.groups.get(g.gid); ok { // g may be from before it was touched
+	if have, ok := t.groups.Get(g.gid); ok { // g may be from before it was touched
 		g = have
 	}
 	if g.own != t.own {
 		c := *g
 		c.own = t.own
 		g = &c
-		t.groups.set(t.own, g.gid, g)
+		t.groups.Set(t.own, g.gid, g)
 	} else if g.touched == t.commands {
 		return g
 	}
@@ -144,7 +144,7 @@ func (t *txn) touch(g *group) *group {
 
 // groupOf is an allocation's group, to write to.
 func (t *txn) groupOf(a *Alloc) *group {
-	g, _ := t.groups.get(a.gid)
+	g, _ := t.groups.Get(a.gid)
 	return t.touch(g)
 }
 
@@ -164,7 +164,7 @@ func (t *txn) groupFor(key GroupKey) *group {
 	g := &group{own: t.own, gid: t.nextGID, key: key}
 	t.nextGID++
 	t.addGroup(key, g.gid)
-	t.groups.set(t.own, g.gid, g)
+	t.groups.Set(t.own, g.gid, g)
 	return t.touch(g)
 }
 
@@ -173,15 +173,15 @@ func (t *txn) groupFor(key GroupKey) *group {
 func (t *txn) rank(g *group) {
 	r := rank{g.priority, g.gid}
 	if len(g.slots) == 0 && g.allocs == 0 {
-		t.undecided.delete(t.own, r)
-		t.groups.delete(t.own, g.gid)
+		t.undecided.Delete(t.own, r)
+		t.groups.Delete(t.own, g.gid)
 		t.dropGroup(g.key)
 		return
 	}
 	if g.undecided() {
-		t.undecided.set(t.own, r, struct{}{})
+		t.undecided.Set(t.own, r, struct{}{})
 	} else {
-		t.undecided.delete(t.own, r)
+		t.undecided.Delete(t.own, r)
 	}
 }
 
@@ -234,6 +234,6 @@ func (v *View) slot(g *group, index int32) (*Slot, bool) {
 
 // exists says that there is a node for an instance of system groups.
 func (v *View) exists(index int32) bool {
-	_, ok := v.uses.get(uint32(index))
+	_, ok := v.uses.Get(uint32(index))
 	return ok
 }

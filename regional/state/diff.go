@@ -11,11 +11,11 @@ func (v *View) Charges() *View {
 
 // SameNodes says that no node was registered, changed or removed between two
 // views of one state. False is possible even so.
-func (v *View) SameNodes(old *View) bool { return v.nodes.root == old.nodes.root }
+func (v *View) SameNodes(old *View) bool { return v.nodes.Same(&old.nodes) }
 
 // UsesSince yields the Num of every node whose use may differ from that in an
 // older view of the same state, ascending. Nodes that came or went since are
 // among them.
 func (v *View) UsesSince(old *View) iter.Seq[uint32] {
-	return v.uses.since(&old.uses)
+	return v.uses.Since(&old.uses)
 }

@@ -6,6 +6,8 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
 // Allocations are found by id in buckets by its first characters, about 25 in each
@@ -42,28 +44,28 @@ func hashOf(id string) uint32 { return uint32(maphash.String(seed, id)) }
 // addID makes an allocation found by its id.
 func (t *txn) addID(id string, k allocKey) {
 	n := bucket(id)
-	var l list[idRef]
-	if old, ok := t.ids.get(n); ok {
+	var l persist.List[idRef]
+	if old, ok := t.ids.Get(n); ok {
 		l = *old
 	}
-	l = l.with(idRef{k.seq, k.gid, hashOf(id), k.index}, t.hasID)
-	t.ids.set(t.own, n, &l)
+	l = l.With(idRef{k.seq, k.gid, hashOf(id), k.index}, t.hasID)
+	t.ids.Set(t.own, n, &l)
 }
 
 // removeID is called once the allocation of that id is forgotten.
 func (t *txn) removeID(id string) {
 	n := bucket(id)
-	old, _ := t.ids.get(n)
-	if l := old.without(t.hasID); len(l.all) > 0 {
-		t.ids.set(t.own, n, &l)
+	old, _ := t.ids.Get(n)
+	if l := old.Without(t.hasID); len(l.All()) > 0 {
+		t.ids.Set(t.own, n, &l)
 	} else {
-		t.ids.delete(t.own, n)
+		t.ids.Delete(t.own, n)
 	}
 }
 
 // alloc is the allocation held there; nil if it is forgotten.
 func (v *View) alloc(k allocKey) *Alloc {
-	g, ok := v.groups.get(k.gid)
+	g, ok := v.groups.Get(k.gid)
 	if !ok {
 		return nil
 	}
@@ -76,12 +78,12 @@ func (v *View) hasID(r idRef) bool { return v.hasAlloc(r.key()) }
 
 // Alloc finds an allocation by its full id.
 func (v *View) Alloc(id string) (*Alloc, bool) {
-	l, ok := v.ids.get(bucket(id))
+	l, ok := v.ids.Get(bucket(id))
 	if !ok {
 		return nil, false
 	}
 	hash := hashOf(id)
-	for _, r := range l.all {
+	for _, r := range l.All() {
 		if r.hash == hash {
 			if a := v.alloc(r.key()); a != nil && a.ID == id {
 				return a, true
@@ -96,11 +98,11 @@ func (v *View) Alloc(id string) (*Alloc, bool) {
 func (v *View) AllocsByPrefix(prefix string) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
 		var found []*Alloc
-		for n, l := range v.ids.all() {
+		for n, l := range v.ids.All() {
 			if len(prefix) >= bucketChars && n != bucket(prefix) {
 				continue
 			}
-			for _, r := range l.all {
+			for _, r := range l.All() {
 				if a := v.alloc(r.key()); a != nil && strings.HasPrefix(a.ID, prefix) {
 					found = append(found, a)
 				}

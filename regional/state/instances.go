@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+
+	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
 // inst is an Instance with its allocations, and what refresh found out about it
 // last.
 type inst struct {
-	own *owner
+	own *persist.Owner
 	Instance
 	// newest is the allocation of the greatest Seq, nil where none is remembered;
 	// earlier are those before it, by Seq, and never written to: copies share them.
@@ -83,7 +85,7 @@ func (in *inst) remove(seq uint64) {
 // Most groups have one only: the first needs no block of the array.
 type insts struct {
 	first *inst
-	more  array[inst]
+	more  persist.Array[inst]
 }
 
 // get is the instance of an index, nil if there is none.
@@ -91,23 +93,23 @@ func (s *insts) get(index int32) *inst {
 	if index == 0 {
 		return s.first
 	}
-	in, _ := s.more.get(uint32(index))
+	in, _ := s.more.Get(uint32(index))
 	return in
 }
 
-func (s *insts) set(own *owner, in *inst) {
+func (s *insts) set(own *persist.Owner, in *inst) {
 	if in.Index == 0 {
 		s.first = in
 	} else {
-		s.more.set(own, uint32(in.Index), in)
+		s.more.Set(own, uint32(in.Index), in)
 	}
 }
 
-func (s *insts) delete(own *owner, index int32) {
+func (s *insts) delete(own *persist.Owner, index int32) {
 	if index == 0 {
 		s.first = nil
 	} else {
-		s.more.delete(own, uint32(index))
+		s.more.Delete(own, uint32(index))
 	}
 }
 
@@ -117,7 +119,7 @@ func (s *insts) all() iter.Seq[*inst] {
 		if s.first != nil && !yield(s.first) {
 			return
 		}
-		for _, in := range s.more.all() {
+		for _, in := range s.more.All() {
 			if !yield(in) {
 				return
 			}

@@ -5,12 +5,14 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
 // jobEntry is all that is held of one job. Its slices are replaced, never written
 // to: copies share them.
 type jobEntry struct {
-	own      *owner
+	own      *persist.Owner
 	versions []*Job    // by Version
 	groups   []member  // by name
 	local    *LocalJob // where it is one of the region's own
@@ -34,7 +36,7 @@ func (e *jobEntry) group(name string) (int, bool) {
 
 // jobEntry is that of a job, an empty one where nothing is held of it.
 func (v *View) jobEntry(key JobKey) *jobEntry {
-	if e, ok := v.jobs.get(key); ok {
+	if e, ok := v.jobs.Get(key); ok {
 		return e
 	}
 	return &jobEntry{}
@@ -42,7 +44,7 @@ func (v *View) jobEntry(key JobKey) *jobEntry {
 
 // jobEntryFor is a job's entry to write to.
 func (s *State) jobEntryFor(key JobKey) *jobEntry {
-	e, ok := s.jobs.get(key)
+	e, ok := s.jobs.Get(key)
 	if ok && e.own == s.own {
 		return e
 	}
@@ -51,14 +53,14 @@ func (s *State) jobEntryFor(key JobKey) *jobEntry {
 		c = *e
 	}
 	c.own = s.own
-	s.jobs.set(s.own, key, &c)
+	s.jobs.Set(s.own, key, &c)
 	return &c
 }
 
 // dropEmptyJob drops a job's entry if nothing is in it.
 func (s *State) dropEmptyJob(key JobKey) {
 	if e := s.jobEntry(key); len(e.versions)+len(e.groups) == 0 && e.local == nil {
-		s.jobs.delete(s.own, key)
+		s.jobs.Delete(s.own, key)
 	}
 }
 
@@ -124,7 +126,7 @@ func (v *View) Job(key JobKey, version int64) (*Job, bool) {
 // versions yields every version of every job, by job and version.
 func (v *View) versions() iter.Seq[*Job] {
 	return func(yield func(*Job) bool) {
-		for _, e := range v.jobs.all() {
+		for _, e := range v.jobs.All() {
 			for _, j := range e.versions {
 				if !yield(j) {
 					return
@@ -143,7 +145,7 @@ func (v *View) LocalJob(namespace, name string) (*LocalJob, bool) {
 // LocalJobs yields the region's own jobs by namespace and name.
 func (v *View) LocalJobs() iter.Seq[*LocalJob] {
 	return func(yield func(*LocalJob) bool) {
-		for _, e := range v.jobs.all() {
+		for _, e := range v.jobs.All() {
 			if e.local != nil && !yield(e.local) {
 				return
 			}
@@ -154,7 +156,7 @@ func (v *View) LocalJobs() iter.Seq[*LocalJob] {
 func (v *View) group(key GroupKey) (*group, bool) {
 	e := v.jobEntry(key.JobKey())
 	if i, ok := e.group(key.Group); ok {
-		return v.groups.get(e.groups[i].gid)
+		return v.groups.Get(e.groups[i].gid)
 	}
 	return nil, false
 }
@@ -163,7 +165,7 @@ func (v *View) group(key GroupKey) (*group, bool) {
 func (v *View) groupsOf(key JobKey) iter.Seq[*group] {
 	return func(yield func(*group) bool) {
 		for _, m := range v.jobEntry(key).groups {
-			if g, ok := v.groups.get(m.gid); ok && !yield(g) {
+			if g, ok := v.groups.Get(m.gid); ok && !yield(g) {
 				return
 			}
 		}
@@ -173,9 +175,9 @@ func (v *View) groupsOf(key JobKey) iter.Seq[*group] {
 // allGroups yields every group by job and name.
 func (v *View) allGroups() iter.Seq[*group] {
 	return func(yield func(*group) bool) {
-		for _, e := range v.jobs.all() {
+		for _, e := range v.jobs.All() {
 			for _, m := range e.groups {
-				if g, ok := v.groups.get(m.gid); ok && !yield(g) {
+				if g, ok := v.groups.Get(m.gid); ok && !yield(g) {
 					return
 				}
 			}

@@ -12,7 +12,7 @@ func (t *txn) repeated(c Idempotency) (bool, error) {
 	}
 	k, ok := t.Key(c.Key)
 	if !ok {
-		if t.keys.size >= MaxIdempotencyKeys {
+		if t.keys.Len() >= MaxIdempotencyKeys {
 			return false, fmt.Errorf("%w: %d idempotency keys are kept", ErrFull, MaxIdempotencyKeys)
 		}
 		return false, nil
@@ -26,7 +26,7 @@ func (t *txn) repeated(c Idempotency) (bool, error) {
 
 func (t *txn) remember(c Idempotency) {
 	if c.Key != "" {
-		t.keys.set(t.own, str(c.Key), &KeyRecord{c, t.res.Version, t.res.Revision, t.res.Same})
+		t.keys.Set(t.own, str(c.Key), &KeyRecord{c, t.res.Version, t.res.Revision, t.res.Same})
 		t.res.Changed = true
 	}
 }

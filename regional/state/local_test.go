@@ -71,8 +71,8 @@ func TestLocalJobs(t *testing.T) {
 	if _, ok := l.Key("k1"); ok {
 		t.Error("the key has not expired")
 	}
-	if n := len(slices.Collect(l.Groups())); n != 0 || l.jobs.size != 0 {
-		t.Errorf("%d groups, %d jobs are left", n, l.jobs.size)
+	if n := len(slices.Collect(l.Groups())); n != 0 || l.jobs.Len() != 0 {
+		t.Errorf("%d groups, %d jobs are left", n, l.jobs.Len())
 	}
 	bad := submit("a", -1, 0, "")
 	l.fails(bad, ErrInvalid)
@@ -120,7 +120,7 @@ func TestPurgedWithItsLastInstance(t *testing.T) {
 func TestIdempotencyKeysAreBounded(t *testing.T) {
 	l := newLog(t)
 	for i := range MaxIdempotencyKeys {
-		l.keys.set(l.own, str(fmt.Sprint(i)), &KeyRecord{})
+		l.keys.Set(l.own, str(fmt.Sprint(i)), &KeyRecord{})
 	}
 	job := testJob(0, nil)
 	job.Key = JobKey{"default", "api", true}

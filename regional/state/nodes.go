@@ -3,10 +3,12 @@ package state
 import (
 	"fmt"
 	"reflect"
+
+	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
 func (t *txn) node(id string) (*Node, error) {
-	n, ok := t.nodes.get(str(id))
+	n, ok := t.nodes.Get(str(id))
 	if !ok {
 		return nil, fmt.Errorf("%w %q", ErrUnknownNode, id)
 	}
@@ -15,7 +17,7 @@ func (t *txn) node(id string) (*Node, error) {
 
 func (t *txn) putNode(n Node) {
 	n.ModifyIndex = t.index
-	t.nodes.set(t.own, str(n.ID), &n)
+	t.nodes.Set(t.own, str(n.ID), &n)
 	t.res.Changed = true
 }
 
@@ -24,7 +26,7 @@ func (t *txn) upsertNode(in *Node) error {
 		return fmt.Errorf("%w: a node without an id", ErrInvalid)
 	}
 	n := *in
-	old, known := t.nodes.get(str(in.ID))
+	old, known := t.nodes.Get(str(in.ID))
 	if !known {
 		if t.NodeCount() >= MaxNodes {
 			return fmt.Errorf("%w: %d nodes are registered", ErrFull, MaxNodes)
@@ -34,7 +36,7 @@ func (t *txn) upsertNode(in *Node) error {
 		n.Cordoned, n.Draining = false, false
 		n.RegisteredUnixNano, n.StatusUnixNano = t.now, t.now
 		n.Status, n.InventoryIndex = NodeReady, t.index
-		t.uses.set(t.own, n.Num, newUse(t.own, &n))
+		t.uses.Set(t.own, n.Num, newUse(t.own, &n))
 		t.putNode(n)
 		return nil
 	}
@@ -54,7 +56,7 @@ func (t *txn) upsertNode(in *Node) error {
 	return t.setNodeStatus(&SetNodeStatus{ID: in.ID, Status: NodeReady})
 }
 
-func newUse(own *owner, n *Node) *use {
+func newUse(own *persist.Owner, n *Node) *use {
 	return &use{own: own, node: n.ref(), Use: Use{GPUMilli: make([]int32, len(n.GPUs))}}
 }
 
@@ -128,9 +130,9 @@ func (t *txn) removeNode(c *RemoveNode) error {
 			t.putAlloc(a)
 		}
 	}
-	t.nodes.delete(t.own, str(n.ID))
-	t.uses.delete(t.own, n.Num)
-	t.reports.delete(t.own, n.Num)
+	t.nodes.Delete(t.own, str(n.ID))
+	t.uses.Delete(t.own, n.Num)
+	t.reports.Delete(t.own, n.Num)
 	t.res.Changed = true
 	for _, g := range t.systemGroupsOn(n.Num) { // it wants its instance no more
 		t.refresh(t.touch(g), int32(n.Num))
@@ -142,8 +144,8 @@ func (t *txn) removeNode(c *RemoveNode) error {
 // may be forgotten already.
 func (t *txn) systemGroupsOn(num uint32) []*group {
 	var on []*group
-	for r := range t.undecided.all() { // every system group is there
-		if g, _ := t.groups.get(r.gid); g.typ == System && g.insts.get(int32(num)) != nil {
+	for r := range t.undecided.All() { // every system group is there
+		if g, _ := t.groups.Get(r.gid); g.typ == System && g.insts.get(int32(num)) != nil {
 			on = append(on, g)
 		}
 	}

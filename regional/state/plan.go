@@ -78,7 +78,7 @@ func (t *txn) placeGroup(c *PlaceGroup) {
 		return
 	}
 	for i := range c.Allocs {
-		g, _ := t.groups.get(g.gid) // as the one before has left it
+		g, _ := t.groups.Get(g.gid) // as the one before has left it
 		if reason, err := t.place(g, job, spec, &c.Allocs[i]); err != nil {
 			t.skip(c.Allocs[i].ID, reason, "%v", err)
 		}
@@ -99,7 +99,7 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 			return ReasonStaleOrder, fmt.Errorf("index %d of %s is live as %s", c.Index, g.key, a.ID)
 		}
 	}
-	n, ok := t.nodes.get(str(c.NodeID))
+	n, ok := t.nodes.Get(str(c.NodeID))
 	if !ok {
 		return ReasonNodeLost, fmt.Errorf("%w %q", ErrUnknownNode, c.NodeID)
 	}
@@ -118,7 +118,7 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	in.EndedUnixNano, in.NotBeforeUnixNano = 0, 0
 	in.Generation, in.Run, in.Hash = slot.Generation, slot.Run, spec.Hash
 	in.Reason, in.Message = "", ""
-	u, _ := t.uses.get(n.Num)
+	u, _ := t.uses.Get(n.Num)
 	a := &Alloc{
 		ID: c.ID, Seq: t.nextSeq, Index: c.Index, NodeRef: u.node, Grants: grants(c.Ports, c.GPUs, spec.Ask.Apart),
 		Placement: g.sharePlacement(Placement{

@@ -21,7 +21,7 @@ func (t *txn) purgeAllocs(before int64, limit int) {
 		ref allocKey
 	}
 	var list []dead
-	for k, ref := range t.ended.all() {
+	for k, ref := range t.ended.All() {
 		if k.at >= before || len(list) == limit {
 			break
 		}
@@ -35,9 +35,9 @@ func (t *txn) purgeAllocs(before int64, limit int) {
 		t.instance(g, a.Index).remove(a.Seq)
 		t.removeID(a.ID)
 		if u := t.useFor(a.NodeNum); u != nil {
-			u.allocs = u.allocs.without(t.hasAlloc)
+			u.allocs = u.allocs.Without(t.hasAlloc)
 		}
-		t.ended.delete(t.own, d.key)
+		t.ended.Delete(t.own, d.key)
 		t.forgets(a.NodeID)
 		t.refresh(g, a.Index)
 	}
@@ -53,7 +53,7 @@ func (t *txn) forgetEndedLocals() {
 			jobs = append(jobs, g.key.JobKey())
 		}
 	}
-	slices.SortFunc(jobs, JobKey.compare)
+	slices.SortFunc(jobs, JobKey.Compare)
 	for _, key := range slices.Compact(jobs) {
 		t.forgetEndedLocal(key)
 	}
@@ -121,8 +121,8 @@ func (t *txn) changedSince(key JobKey, index uint64) bool {
 
 func (t *txn) purgeKeys(keys []string) {
 	for _, k := range keys {
-		if rec, ok := t.keys.get(str(k)); ok && rec.Idempotency.ExpiresUnixNano <= t.now {
-			t.keys.delete(t.own, str(k))
+		if rec, ok := t.keys.Get(str(k)); ok && rec.Idempotency.ExpiresUnixNano <= t.now {
+			t.keys.Delete(t.own, str(k))
 			t.res.Changed = true
 		}
 	}
@@ -133,7 +133,7 @@ func (t *txn) purgeKeys(keys []string) {
 // the whole view: the proposer does that aside, Apply must not.
 func (v *View) Purgeable(endedBefore, now int64, limit int) *Purge {
 	c := &Purge{EndedBeforeUnixNano: endedBefore, SeenIndex: v.index, Jobs: v.unusedJobs(limit)}
-	for k, rec := range v.keys.all() {
+	for k, rec := range v.keys.All() {
 		if rec.Idempotency.ExpiresUnixNano <= now && len(c.Keys) < limit {
 			c.Keys = append(c.Keys, string(k))
 		}

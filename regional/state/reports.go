@@ -16,7 +16,7 @@ func (t *txn) agentReports(c *AgentReports) error {
 	}
 	if !c.More && c.Position != have {
 		p := c.Position
-		t.reports.set(t.own, n.Num, &p)
+		t.reports.Set(t.own, n.Num, &p)
 		t.res.Changed = true
 	}
 	for i := range c.Reports {

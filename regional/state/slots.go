@@ -164,7 +164,7 @@ func clip(answers []Answer, from, to int32) []Answer {
 // the newest version, nil if that did not change.
 func (t *txn) setSlots(g *group, slots []*Slot, job *Job) {
 	if job != nil && (g.priority != job.Priority || g.typ != job.Type) {
-		t.undecided.delete(t.own, rank{g.priority, g.gid})
+		t.undecided.Delete(t.own, rank{g.priority, g.gid})
 		g.priority, g.typ = job.Priority, job.Type
 		if g.typ == System {
 			g.wanted = g.recorded

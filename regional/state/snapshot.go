@@ -102,7 +102,7 @@ func (v *View) records(put func(Record) bool) bool {
 		}
 	}
 	for n := range v.Nodes() {
-		if p, ok := v.reports.get(n.Num); ok && !put(Record{Reports: &ReportsRecord{n.ID, *p}}) {
+		if p, ok := v.reports.Get(n.Num); ok && !put(Record{Reports: &ReportsRecord{n.ID, *p}}) {
 			return false
 		}
 	}
@@ -116,7 +116,7 @@ func (v *View) records(put func(Record) bool) bool {
 			return false
 		}
 	}
-	for _, k := range v.keys.all() {
+	for _, k := range v.keys.All() {
 		if !put(Record{Key: k}) {
 			return false
 		}
@@ -127,7 +127,7 @@ func (v *View) records(put func(Record) bool) bool {
 func (v *View) groupRecords(put func(Record) bool) bool {
 	var instance InstanceRecord
 	var alloc AllocRecord
-	for _, g := range v.groups.all() {
+	for _, g := range v.groups.All() {
 		rec := &GroupRecord{Key: g.key, GID: g.gid, Type: g.typ, Priority: g.priority, ModifyIndex: g.modify}
 		for _, s := range g.slots {
 			rec.Slots = append(rec.Slots, *s)
@@ -190,12 +190,12 @@ func (r *restorer) add(rec *Record) error {
 	case rec.Node != nil:
 		n := rec.Node
 		u := newUse(r.own, n)
-		r.nodes.set(r.own, str(n.ID), n)
-		r.uses.set(r.own, n.Num, u)
+		r.nodes.Set(r.own, str(n.ID), n)
+		r.uses.Set(r.own, n.Num, u)
 		r.dedup.nodeRefs[*u.node] = u.node
 	case rec.Reports != nil:
 		if n, ok := r.View.Node(rec.Reports.NodeID); ok {
-			r.reports.set(r.own, n.Num, &rec.Reports.Position)
+			r.reports.Set(r.own, n.Num, &rec.Reports.Position)
 		}
 	case rec.Job != nil: // they come by version, and no copy shares the slice yet
 		e := r.jobEntryFor(rec.Job.Key)
@@ -203,11 +203,11 @@ func (r *restorer) add(rec *Record) error {
 	case rec.Local != nil:
 		r.setLocal(rec.Local)
 	case rec.Key != nil:
-		r.keys.set(r.own, str(rec.Key.Idempotency.Key), rec.Key)
+		r.keys.Set(r.own, str(rec.Key.Idempotency.Key), rec.Key)
 	case rec.Group != nil:
 		r.group(rec.Group)
 	case rec.Instance != nil:
-		g, ok := r.groups.get(rec.Instance.GID)
+		g, ok := r.groups.Get(rec.Instance.GID)
 		if !ok {
 			return fmt.Errorf("%w: instance %d of no group", ErrSnapshot, rec.Instance.Instance.Index)
 		}
@@ -235,7 +235,7 @@ func (r *restorer) group(rec *GroupRecord) {
 	}
 	r.newestSlot(g.slots)
 	r.addGroup(rec.Key, rec.GID)
-	r.groups.set(r.own, rec.GID, g)
+	r.groups.Set(r.own, rec.GID, g)
 }
 
 func (r *restorer) alloc(rec *AllocRecord) error {
@@ -255,13 +255,13 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 	in.newest = a
 	t.addID(a.ID, ref)
 	if u := t.useFor(a.NodeNum); u != nil {
-		u.allocs = u.allocs.with(ref, t.hasAlloc)
+		u.allocs = u.allocs.With(ref, t.hasAlloc)
 	}
 	r.byState[a.State]++
 	if a.Charged {
 		t.charge(a, true)
 	} else if !a.Live() {
-		r.ended.set(r.own, endedKey{a.ModifiedUnixNano, a.Seq}, ref)
+		r.ended.Set(r.own, endedKey{a.ModifiedUnixNano, a.Seq}, ref)
 	}
 	return nil
 }
@@ -269,11 +269,11 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 // finish counts every group anew.
 func (r *restorer) finish() {
 	t := &txn{State: r.State}
-	for _, u := range r.uses.all() {
-		slices.SortFunc(u.allocs.all, func(a, b allocKey) int { return cmp.Compare(a.seq, b.seq) })
+	for _, u := range r.uses.All() {
+		slices.SortFunc(u.allocs.All(), func(a, b allocKey) int { return cmp.Compare(a.seq, b.seq) })
 	}
 	var all []*group
-	for _, g := range r.groups.all() {
+	for _, g := range r.groups.All() {
 		all = append(all, g)
 	}
 	for _, g := range all {

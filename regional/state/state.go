@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"iter"
 	"strings"
+
+	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
 // State is the writable state; one goroutine at a time. Reads through its
 // embedded View see the latest Apply.
 type State struct {
 	View
-	own *owner
+	own *persist.Owner
 	// commands are counted, so that a group knows which has touched it.
 	commands uint64
 	touched  []*group // by the latest command, whose array the next one uses
@@ -24,16 +26,16 @@ type View struct {
 	nextNum uint32
 	nextGID uint32
 
-	nodes   tree[str, *Node]
-	uses    array[use]      // by Node.Num, one for each node
-	reports array[Position] // by Node.Num
-	jobs    tree[JobKey, *jobEntry]
-	groups  array[group]       // by gid
-	ids     array[list[idRef]] // by bucket
+	nodes   persist.Tree[str, *Node]
+	uses    persist.Array[use]      // by Node.Num, one for each node
+	reports persist.Array[Position] // by Node.Num
+	jobs    persist.Tree[JobKey, *jobEntry]
+	groups  persist.Array[group]               // by gid
+	ids     persist.Array[persist.List[idRef]] // by bucket
 	// ended are the allocations that Purge may forget, oldest first.
-	ended     tree[endedKey, allocKey]
-	undecided tree[rank, struct{}]
-	keys      tree[str, *KeyRecord]
+	ended     persist.Tree[endedKey, allocKey]
+	undecided persist.Tree[rank, struct{}]
+	keys      persist.Tree[str, *KeyRecord]
 
 	localJobs int // how many of jobs are the region's own
 	// slotsRevision is the greatest of a slot of the global tier's so far.
@@ -45,7 +47,7 @@ type View struct {
 
 // group is a group with what is counted over its instances.
 type group struct {
-	own      *owner
+	own      *persist.Owner
 	gid      uint32
 	key      GroupKey
 	slots    []*Slot // replaced, never written to
@@ -68,20 +70,20 @@ type group struct {
 
 // use is what a node is charged for.
 type use struct {
-	own  *owner
+	own  *persist.Owner
 	node *NodeRef // for the allocations to come
 	// allocs are those of the node by seq, ended ones included.
-	allocs list[allocKey]
+	allocs persist.List[allocKey]
 	Use
 }
 
 type str string
 
-func (a str) compare(b str) int { return strings.Compare(string(a), string(b)) }
+func (a str) Compare(b str) int { return strings.Compare(string(a), string(b)) }
 
-// compare orders jobs by namespace and name, a region's own after the
+// Compare orders jobs by namespace and name, a region's own after the
 // federation's of the same name.
-func (k JobKey) compare(o JobKey) int {
+func (k JobKey) Compare(o JobKey) int {
 	if c := strings.Compare(k.Namespace, o.Namespace); c != 0 {
 		return c
 	}
@@ -97,13 +99,9 @@ func (k JobKey) compare(o JobKey) int {
 	return 1
 }
 
-// Compare orders jobs by namespace and name, a region's own after the
-// federation's of the same name.
-func (k JobKey) Compare(o JobKey) int { return k.compare(o) }
-
-// compare orders groups by job, then name.
-func (k GroupKey) compare(o GroupKey) int {
-	if c := k.JobKey().compare(o.JobKey()); c != 0 {
+// Compare orders groups by job, then name.
+func (k GroupKey) Compare(o GroupKey) int {
+	if c := k.JobKey().Compare(o.JobKey()); c != 0 {
 		return c
 	}
 	return strings.Compare(k.Group, o.Group)
@@ -121,7 +119,7 @@ type endedKey struct {
 	seq uint64
 }
 
-func (a endedKey) compare(b endedKey) int {
+func (a endedKey) Compare(b endedKey) int {
 	if a.at != b.at {
 		return cmp.Compare(a.at, b.at)
 	}
@@ -134,7 +132,7 @@ type rank struct {
 	gid      uint32
 }
 
-func (a rank) compare(b rank) int {
+func (a rank) Compare(b rank) int {
 	if a.priority != b.priority {
 		return cmp.Compare(b.priority, a.priority)
 	}
@@ -143,20 +141,20 @@ func (a rank) compare(b rank) int {
 
 // New is the empty state before the first command.
 func New() *State {
-	return &State{own: &owner{}, View: View{nextSeq: 1, nextNum: 1, nextGID: 1}}
+	return &State{own: &persist.Owner{}, View: View{nextSeq: 1, nextNum: 1, nextGID: 1}}
 }
 
 // Snapshot freezes the present state in constant time.
 func (s *State) Snapshot() *View {
 	v := s.View
-	s.own = &owner{}
+	s.own = &persist.Owner{}
 	return &v
 }
 
 // Fork is a writable state of its own that starts as the view: for a
 // sequencer that runs ahead of the log, and for what-ifs. Constant time. The
 // view must come from Snapshot; fork a State by s.Snapshot().Fork().
-func (v *View) Fork() *State { return &State{View: *v, own: &owner{}} }
+func (v *View) Fork() *State { return &State{View: *v, own: &persist.Owner{}} }
 
 // Index of the last command applied.
 func (v *View) Index() uint64 { return v.index }
@@ -165,17 +163,17 @@ func (v *View) Index() uint64 { return v.index }
 func (v *View) Cluster() Cluster { return v.cluster }
 
 // Node finds a node by id.
-func (v *View) Node(id string) (*Node, bool) { return v.nodes.get(str(id)) }
+func (v *View) Node(id string) (*Node, bool) { return v.nodes.Get(str(id)) }
 
 // Nodes yields all nodes by id.
-func (v *View) Nodes() iter.Seq[*Node] { return values(v.nodes.all()) }
+func (v *View) Nodes() iter.Seq[*Node] { return values(v.nodes.All()) }
 
 // NodesInUse yields all nodes by id with what they are charged for, which must
 // not be written to.
 func (v *View) NodesInUse() iter.Seq2[*Node, *Use] {
 	return func(yield func(*Node, *Use) bool) {
-		for _, n := range v.nodes.all() {
-			u, _ := v.uses.get(n.Num)
+		for _, n := range v.nodes.All() {
+			u, _ := v.uses.Get(n.Num)
 			if !yield(n, &u.Use) {
 				return
 			}
@@ -188,7 +186,7 @@ func (v *View) NodesInUse() iter.Seq2[*Node, *Use] {
 func (v *View) SlotsRevision() int64 { return v.slotsRevision }
 
 // NodeCount is the number of nodes.
-func (v *View) NodeCount() int { return v.nodes.size }
+func (v *View) NodeCount() int { return v.nodes.Len() }
 
 // Use is what a node is charged for; the zero value for an unknown node. Its
 // slices must not be written to.
@@ -203,7 +201,7 @@ func (v *View) Use(nodeID string) Use {
 func (v *View) UseOf(num uint32) Use { return v.useOf(num) }
 
 func (v *View) useOf(num uint32) Use {
-	if u, ok := v.uses.get(num); ok {
+	if u, ok := v.uses.Get(num); ok {
 		return u.Use
 	}
 	return Use{}
@@ -220,11 +218,11 @@ func (v *View) NodeAllocs(nodeID string) iter.Seq[*Alloc] {
 
 func (v *View) allocsOn(num uint32) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
-		u, ok := v.uses.get(num)
+		u, ok := v.uses.Get(num)
 		if !ok {
 			return
 		}
-		for _, ref := range u.allocs.all {
+		for _, ref := range u.allocs.All() {
 			if a := v.alloc(ref); a != nil && !yield(a) {
 				return
 			}
@@ -241,14 +239,14 @@ func (v *View) Reports(nodeID string) Position {
 }
 
 func (v *View) reportsOf(num uint32) Position {
-	if p, ok := v.reports.get(num); ok {
+	if p, ok := v.reports.Get(num); ok {
 		return *p
 	}
 	return Position{}
 }
 
 // Key finds a used idempotency key.
-func (v *View) Key(key string) (*KeyRecord, bool) { return v.keys.get(str(key)) }
+func (v *View) Key(key string) (*KeyRecord, bool) { return v.keys.Get(str(key)) }
 
 // AllocCounts counts the region's allocations (attempts) by state; the index
 // is the AllocState.

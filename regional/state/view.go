@@ -69,8 +69,8 @@ func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] {
 // first, then oldest.
 func (v *View) Undecided() iter.Seq[*GroupView] {
 	return func(yield func(*GroupView) bool) {
-		for r := range v.undecided.all() {
-			if g, ok := v.groups.get(r.gid); ok && !yield(g.view()) {
+		for r := range v.undecided.All() {
+			if g, ok := v.groups.Get(r.gid); ok && !yield(g.view()) {
 				return
 			}
 		}
@@ -103,7 +103,7 @@ func (v *View) Instances(key GroupKey) iter.Seq[*Instance] {
 // InstancesIn is as Instances, for a group of this view.
 func (v *View) InstancesIn(g *GroupView) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
-		if of, ok := v.groups.get(g.gid); ok {
+		if of, ok := v.groups.Get(g.gid); ok {
 			for in := range of.insts.all() {
 				if !yield(&in.Instance) {
 					return
@@ -128,7 +128,7 @@ func (v *View) Instance(key GroupKey, index int32) Instance {
 // in which the region came to know them.
 func (v *View) Allocs() iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
-		for _, g := range v.groups.all() {
+		for _, g := range v.groups.All() {
 			for a := range g.attempts() {
 				if !yield(a) {
 					return
@@ -140,7 +140,7 @@ func (v *View) Allocs() iter.Seq[*Alloc] {
 
 // EndedBefore says whether Purge would find an allocation to forget.
 func (v *View) EndedBefore(unixNano int64) bool {
-	for k := range v.ended.all() {
+	for k := range v.ended.All() {
 		return k.at < unixNano
 	}
 	return false
@@ -158,7 +158,7 @@ func (v *View) GroupAllocs(key GroupKey) iter.Seq[*Alloc] {
 // AllocsIn is as GroupAllocs, for a group of this view.
 func (v *View) AllocsIn(g *GroupView) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
-		if of, ok := v.groups.get(g.gid); ok {
+		if of, ok := v.groups.Get(g.gid); ok {
 			of.attempts()(yield)
 		}
 	}

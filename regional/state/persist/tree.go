@@ -1,29 +1,33 @@
-package state
+package persist
 
 import "iter"
 
-// maxKeys of a tree node. A write copies the nodes on its path that a
-// snapshot still holds, so a smaller node copies less and a larger one is
-// found in fewer steps.
+// maxKeys of a tree node. A write copies the nodes on its path that a snapshot
+// still holds: a smaller node copies less, a larger one needs fewer steps.
 const maxKeys = 32
 
-// owner marks the tree nodes and entities that only the present writer holds.
-// A snapshot takes a new owner, which freezes everything older.
-type owner struct{ _ byte }
+// Key orders the keys of a Tree: Compare is negative, zero or positive as
+// cmp.Compare is.
+type Key[K any] interface{ Compare(K) int }
 
-type key[K any] interface{ compare(K) int }
-
-// tree is a persistent B+ tree: a copy of the struct is a snapshot. Deleting
-// does not rebalance; leaves that become empty go away.
-type tree[K key[K], V any] struct {
+// Tree is a persistent B+ tree: a copy of the struct is a snapshot. Deleting
+// does not rebalance; empty leaves are removed. The zero value is empty.
+type Tree[K Key[K], V any] struct {
 	root *branch[K, V]
 	size int
 }
 
+// Len returns the number of entries.
+func (t *Tree[K, V]) Len() int { return t.size }
+
+// Same reports whether nothing was set or deleted between two versions of one
+// tree. False is possible even so.
+func (t *Tree[K, V]) Same(o *Tree[K, V]) bool { return t.root == o.root }
+
 // branch is a leaf (vals) or an inner node (kids, where keys[i] is a lower
 // bound of kids[i]).
-type branch[K key[K], V any] struct {
-	own  *owner
+type branch[K Key[K], V any] struct {
+	own  *Owner
 	keys []K
 	vals []V
 	kids []*branch[K, V]
@@ -31,12 +35,12 @@ type branch[K key[K], V any] struct {
 
 func (b *branch[K, V]) leaf() bool { return b.kids == nil }
 
-// find is the first position whose key is ≥ k, and whether it equals k.
+// find returns the first position whose key is ≥ k, and whether the key equals k.
 func (b *branch[K, V]) find(k K) (int, bool) {
 	lo, hi := 0, len(b.keys)
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
-		c := b.keys[mid].compare(k)
+		c := b.keys[mid].Compare(k)
 		if c == 0 {
 			return mid, true
 		}
@@ -49,7 +53,7 @@ func (b *branch[K, V]) find(k K) (int, bool) {
 	return lo, false
 }
 
-// child is the position of the kid that holds k.
+// child returns the position of the kid that holds k.
 func (b *branch[K, V]) child(k K) int {
 	i, exact := b.find(k)
 	if exact || i == 0 {
@@ -58,7 +62,8 @@ func (b *branch[K, V]) child(k K) int {
 	return i - 1
 }
 
-func (t *tree[K, V]) get(k K) (v V, ok bool) {
+// Get returns the value of a key.
+func (t *Tree[K, V]) Get(k K) (v V, ok bool) {
 	b := t.root
 	if b == nil {
 		return v, false
@@ -72,8 +77,8 @@ func (t *tree[K, V]) get(k K) (v V, ok bool) {
 	return v, false
 }
 
-// mutable is b itself where own holds it, else a copy.
-func (b *branch[K, V]) mutable(own *owner) *branch[K, V] {
+// mutable returns b itself if own holds it, else a copy.
+func (b *branch[K, V]) mutable(own *Owner) *branch[K, V] {
 	if b.own == own {
 		return b
 	}
@@ -86,7 +91,8 @@ func (b *branch[K, V]) mutable(own *owner) *branch[K, V] {
 	return c
 }
 
-func (t *tree[K, V]) set(own *owner, k K, v V) {
+// Set stores a value.
+func (t *Tree[K, V]) Set(own *Owner, k K, v V) {
 	if t.root == nil {
 		t.root = &branch[K, V]{own: own}
 	}
@@ -104,9 +110,9 @@ func (t *tree[K, V]) set(own *owner, k K, v V) {
 	}
 }
 
-// insert returns the node that takes b's place, a right sibling if it was
+// insert returns the node that replaces b, a right sibling if the node was
 // split, and whether k is new.
-func (b *branch[K, V]) insert(own *owner, k K, v V) (_, right *branch[K, V], added bool) {
+func (b *branch[K, V]) insert(own *Owner, k K, v V) (_, right *branch[K, V], added bool) {
 	b = b.mutable(own)
 	if b.leaf() {
 		i, exact := b.find(k)
@@ -121,7 +127,7 @@ func (b *branch[K, V]) insert(own *owner, k K, v V) (_, right *branch[K, V], add
 	i := b.child(k)
 	kid, sibling, added := b.kids[i].insert(own, k, v)
 	b.kids[i] = kid
-	if k.compare(b.keys[i]) < 0 {
+	if k.Compare(b.keys[i]) < 0 {
 		b.keys[i] = k
 	}
 	if sibling != nil {
@@ -131,8 +137,8 @@ func (b *branch[K, V]) insert(own *owner, k K, v V) (_, right *branch[K, V], add
 	return b, b.split(i), added
 }
 
-// split moves the right part of an overfull node into a sibling. Keys that
-// come in ascending order leave full nodes behind.
+// split moves the right part of an overfull node into a sibling. It leaves full
+// nodes behind when keys are inserted in ascending order.
 func (b *branch[K, V]) split(inserted int) *branch[K, V] {
 	n := len(b.keys)
 	if n <= maxKeys {
@@ -165,8 +171,9 @@ func insertAt[T any](s []T, i int, v T) []T {
 	return s
 }
 
-func (t *tree[K, V]) delete(own *owner, k K) {
-	if _, ok := t.get(k); !ok {
+// Delete removes a key, if the tree has it.
+func (t *Tree[K, V]) Delete(own *Owner, k K) {
+	if _, ok := t.Get(k); !ok {
 		return
 	}
 	t.size--
@@ -176,8 +183,8 @@ func (t *tree[K, V]) delete(own *owner, k K) {
 	}
 }
 
-// remove returns the node that takes b's place, nil when it became empty.
-func (b *branch[K, V]) remove(own *owner, k K) *branch[K, V] {
+// remove returns the node that replaces b; nil if that would be empty.
+func (b *branch[K, V]) remove(own *Owner, k K) *branch[K, V] {
 	b = b.mutable(own)
 	if b.leaf() {
 		i, _ := b.find(k)
@@ -205,8 +212,9 @@ func removeAt[T any](s []T, i int) []T {
 	return s[:len(s)-1]
 }
 
-// all yields every entry in the order of keys.
-func (t *tree[K, V]) all() iter.Seq2[K, V] {
+// All yields every entry in the order of keys. The tree must not be changed
+// meanwhile.
+func (t *Tree[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		if t.root != nil {
 			t.root.each(yield)

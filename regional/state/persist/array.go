@@ -1,32 +1,35 @@
-package state
+package persist
 
 import (
 	"iter"
 	"math/bits"
 )
 
-// Blocks of an array have 1<<blockBits slots: a write copies one at each height
-// that a snapshot still holds.
+// blockBits: the blocks of an array have 1<<blockBits slots. A write copies one
+// block at each height that a snapshot still holds.
 const blockBits = 4
 
-// array is a persistent sparse array of what has a dense number: a copy of the
-// struct is a snapshot. What is written at random places costs less here than in
-// a tree, whose leaves are larger and hold keys too.
-type array[V any] struct {
+// Array is a persistent sparse array: a copy of the struct is a snapshot. A write
+// at a random index costs less than in a Tree, whose leaves are larger and hold
+// keys too. The zero value is empty.
+type Array[V any] struct {
 	root *block[V]
 	size int
 }
 
-// block has values (height 0) or blocks; the slots that are not nil are in use.
+// Len returns the number of values.
+func (a *Array[V]) Len() int { return a.size }
+
+// block has values (height 0) or blocks. Slots that are not nil are in use.
 type block[V any] struct {
-	own    *owner
+	own    *Owner
 	height int32
 	used   int32
 	vals   *[1 << blockBits]*V
 	kids   *[1 << blockBits]*block[V]
 }
 
-func newBlock[V any](own *owner, height int32) *block[V] {
+func newBlock[V any](own *Owner, height int32) *block[V] {
 	if height == 0 { // one allocation for both
 		b := new(struct {
 			block[V]
@@ -43,15 +46,16 @@ func newBlock[V any](own *owner, height int32) *block[V] {
 	return &b.block
 }
 
-// slot is where below b an index is.
+// slot returns the slot of b that leads to an index.
 func (b *block[V]) slot(i uint32) int {
 	return int(uint64(i)>>(b.height*blockBits)) & (1<<blockBits - 1)
 }
 
-// holds says that the index is below b, were b the root.
+// holds reports whether an array with the root b has room for the index.
 func (b *block[V]) holds(i uint32) bool { return bits.Len32(i) <= int(b.height+1)*blockBits }
 
-func (a *array[V]) get(i uint32) (*V, bool) {
+// Get returns the value at an index.
+func (a *Array[V]) Get(i uint32) (*V, bool) {
 	b := a.root
 	if b == nil || !b.holds(i) {
 		return nil, false
@@ -65,8 +69,8 @@ func (a *array[V]) get(i uint32) (*V, bool) {
 	return v, v != nil
 }
 
-// set stores a value, which must not be nil.
-func (a *array[V]) set(own *owner, i uint32, v *V) {
+// Set stores a value, which must not be nil.
+func (a *Array[V]) Set(own *Owner, i uint32, v *V) {
 	if a.root == nil {
 		a.root = newBlock[V](own, int32(max(0, bits.Len32(i)-1)/blockBits))
 	}
@@ -95,15 +99,15 @@ func (a *array[V]) set(own *owner, i uint32, v *V) {
 	b.vals[at] = v
 }
 
-// raised is a block above b that holds it.
-func (b *block[V]) raised(own *owner) *block[V] {
+// raised returns a block above b that holds b.
+func (b *block[V]) raised(own *Owner) *block[V] {
 	above := newBlock[V](own, b.height+1)
 	above.kids[0], above.used = b, 1
 	return above
 }
 
-// mutable is b itself where own holds it, else a copy.
-func (b *block[V]) mutable(own *owner) *block[V] {
+// mutable returns b itself if own holds it, else a copy.
+func (b *block[V]) mutable(own *Owner) *block[V] {
 	if b.own == own {
 		return b
 	}
@@ -117,15 +121,16 @@ func (b *block[V]) mutable(own *owner) *block[V] {
 	return c
 }
 
-func (a *array[V]) delete(own *owner, i uint32) {
-	if _, ok := a.get(i); ok {
+// Delete removes the value at an index, if there is one.
+func (a *Array[V]) Delete(own *Owner, i uint32) {
+	if _, ok := a.Get(i); ok {
 		a.size--
 		a.root = a.root.remove(own, i)
 	}
 }
 
-// remove returns the block that takes b's place, nil when it became empty.
-func (b *block[V]) remove(own *owner, i uint32) *block[V] {
+// remove returns the block that replaces b; nil if that would be empty.
+func (b *block[V]) remove(own *Owner, i uint32) *block[V] {
 	b = b.mutable(own)
 	at := b.slot(i)
 	if b.height == 0 {
@@ -140,12 +145,13 @@ func (b *block[V]) remove(own *owner, i uint32) *block[V] {
 	return b
 }
 
-// all yields every value in the order of indices.
-func (a *array[V]) all() iter.Seq2[uint32, *V] {
+// All yields every value in the order of indices. The array must not be changed
+// meanwhile.
+func (a *Array[V]) All() iter.Seq2[uint32, *V] {
 	return func(yield func(uint32, *V) bool) { a.root.each(0, yield) }
 }
 
-// each yields what is below b, whose first index is base.
+// each yields the values below b, whose first index is base.
 func (b *block[V]) each(base uint32, yield func(uint32, *V) bool) bool {
 	for at := range uint32(1 << blockBits) {
 		switch {
@@ -162,10 +168,10 @@ func (b *block[V]) each(base uint32, yield func(uint32, *V) bool) bool {
 	return true
 }
 
-// since yields the indices whose values are other ones than in an older array that
-// this one came from, ascending: what both share is skipped, so the cost grows
-// with the number of changes, not with the array.
-func (a *array[V]) since(old *array[V]) iter.Seq[uint32] {
+// Since yields the indices whose values differ from those of an older version of
+// the array, ascending. Blocks that both share are skipped, so the cost grows with
+// the number of changes, not with the array.
+func (a *Array[V]) Since(old *Array[V]) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		x, y := a.root, old.root
 		for x != nil && y != nil && x.height != y.height {
@@ -179,8 +185,8 @@ func (a *array[V]) since(old *array[V]) iter.Seq[uint32] {
 	}
 }
 
-// differ yields what differs below two blocks of one height, of which one may be
-// nil.
+// differ yields the indices that differ below two blocks of equal height. One of
+// them may be nil.
 func (b *block[V]) differ(o *block[V], base uint32, yield func(uint32) bool) bool {
 	if b == o {
 		return true

@@ -1,4 +1,4 @@
-package state
+package persist
 
 import (
 	"cmp"
@@ -11,18 +11,18 @@ import (
 
 type u64 uint64
 
-func (a u64) compare(b u64) int { return cmp.Compare(a, b) }
+func (a u64) Compare(b u64) int { return cmp.Compare(a, b) }
 
-// The tree against a Go map, with snapshots that must stay as they were.
+// The tree equals a Go map, and its snapshots do not change.
 func TestTreeMatchesMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type frozen struct {
-			tree  tree[u64, int]
+			tree  Tree[u64, int]
 			model map[u64]int
 		}
-		var tr tree[u64, int]
+		var tr Tree[u64, int]
 		model := map[u64]int{}
-		own := &owner{}
+		own := &Owner{}
 		var snaps []frozen
 		span := rapid.Uint64Range(1, 2000).Draw(t, "span")
 		for i := range rapid.IntRange(0, 1500).Draw(t, "steps") {
@@ -31,13 +31,13 @@ func TestTreeMatchesMap(t *testing.T) {
 			case 0:
 				if len(snaps) < 4 {
 					snaps = append(snaps, frozen{tr, maps.Clone(model)})
-					own = &owner{}
+					own = &Owner{}
 				}
 			case 1, 2, 3:
-				tr.delete(own, k)
+				tr.Delete(own, k)
 				delete(model, k)
 			default:
-				tr.set(own, k, i)
+				tr.Set(own, k, i)
 				model[k] = i
 			}
 		}
@@ -48,13 +48,13 @@ func TestTreeMatchesMap(t *testing.T) {
 	})
 }
 
-func checkTree(t *rapid.T, tr *tree[u64, int], model map[u64]int) {
-	if tr.size != len(model) {
-		t.Fatalf("size %d, want %d", tr.size, len(model))
+func checkTree(t *rapid.T, tr *Tree[u64, int], model map[u64]int) {
+	if tr.Len() != len(model) {
+		t.Fatalf("size %d, want %d", tr.Len(), len(model))
 	}
 	keys := slices.Sorted(maps.Keys(model))
 	var got []u64
-	for k, v := range tr.all() {
+	for k, v := range tr.All() {
 		got = append(got, k)
 		if model[k] != v {
 			t.Fatalf("all: %d = %d, want %d", k, v, model[k])
@@ -64,17 +64,17 @@ func checkTree(t *rapid.T, tr *tree[u64, int], model map[u64]int) {
 		t.Fatalf("all: keys %v, want %v", got, keys)
 	}
 	for _, k := range keys {
-		if v, ok := tr.get(k); !ok || v != model[k] {
+		if v, ok := tr.Get(k); !ok || v != model[k] {
 			t.Fatalf("get %d = %d %v, want %d", k, v, ok, model[k])
 		}
 	}
 }
 
 func TestTreeAscendingFillsNodes(t *testing.T) {
-	var tr tree[u64, int]
-	own := &owner{}
+	var tr Tree[u64, int]
+	own := &Owner{}
 	for i := range 10_000 {
-		tr.set(own, u64(i), i)
+		tr.Set(own, u64(i), i)
 	}
 	leaves := 0
 	var count func(b *branch[u64, int])
