@@ -50,7 +50,7 @@ func TestUnhealthyRollout(t *testing.T) {
 		mustSubmit(t, conn, checkedService("20s"), false)
 		time.Sleep(10 * time.Second)
 		if s := status(); s.GetState() != nusav1.JobState_JOB_STATE_STARTING || s.GetGroups()["all"].GetCounts().GetStarting() != 3 ||
-			!strings.Contains(s.GetMessage(), "waiting for the check: alpha: command probe: exit code 1: warming up") {
+			!strings.Contains(s.GetMessage(), "it has not passed its health check yet: alpha: command probe: exit code 1: warming up") {
 			t.Errorf("before its checks pass it is %v", s)
 		}
 		running := func(version int64) func(context.Context) error {

@@ -397,7 +397,7 @@ func (s *Setup) VolumesAllow() ([]string, bool) {
 
 func (s *Setup) volume(source string) (string, error) {
 	if len(s.cfg.VolumesAllow) == 0 {
-		return "", fmt.Errorf("%w: its agent gives no folder of the host away (--volumes-allow)", driver.ErrNotAllowed)
+		return "", fmt.Errorf("%w: its agent allows no folder of the host (--volumes-allow)", driver.ErrNotAllowed)
 	}
 	if !folder.Allowed(source, s.cfg.VolumesAllow) {
 		return "", fmt.Errorf("%w: %s is not below %s (--volumes-allow)", driver.ErrNotAllowed, source, strings.Join(s.cfg.VolumesAllow, ", "))

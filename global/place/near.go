@@ -191,6 +191,8 @@ func (n *Near) say(t target) string {
 	switch {
 	case t.State == topology.Unreachable:
 		return fmt.Sprintf("p%d unreachable to %s", p, to)
+	case t.Source == topology.None && n.Location != nil:
+		return fmt.Sprintf("p%d unknown to %s, since the region has no location", p, to)
 	case t.Source == topology.None:
 		return fmt.Sprintf("p%d unknown to %s", p, to)
 	case t.State == topology.Stale:

@@ -7,7 +7,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestEveryReasonHasWords: an internal name must not reach people.
+// TestEveryReasonHasWords: the name of an enumeration value must not reach users.
 func TestEveryReasonHasWords(t *testing.T) {
 	for n, name := range nusav1.Reason_name {
 		r := nusav1.Reason(n)

@@ -256,11 +256,11 @@ func (c *class) describeVolumes(n *node) string {
 		return ""
 	}
 	allow := n.VolumesAllow[:min(len(n.VolumesAllow), namedFolders)]
-	what := c.Volumes[at] + " is not allowed: its agent gives away "
+	what := c.Volumes[at] + " is not allowed: its agent allows "
 	if len(allow) == 0 {
 		return what + "no folder of the host (--volumes-allow)"
 	}
-	what += "what is below " + strings.Join(allow, ", ")
+	what += "only what is below " + strings.Join(allow, ", ")
 	if more := len(n.VolumesAllow) - len(allow); more > 0 {
 		what += fmt.Sprintf(" and %d more", more)
 	}

@@ -28,7 +28,7 @@ func (d *decision) keep(live []*state.Alloc) (keep *state.Alloc, connected int) 
 			a, keep = keep, a
 		}
 		if a != nil {
-			d.stop(a, state.ReasonRescheduled, "its node is back and another attempt stays")
+			d.stop(a, state.ReasonRescheduled, "two attempts ran when a lost node came back, and the other one stays")
 		}
 	}
 	return keep, connected
