@@ -23,9 +23,9 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// list drops the blanks of a list flag, as in "a,,b" and "a,b,". A flag that is
+// trimList drops the blanks of a list flag, as in "a,,b" and "a,b,". A flag that is
 // given and names nothing is refused: perhaps a variable was empty.
-func list(flags *pflag.FlagSet, flag string, values []string) ([]string, error) {
+func trimList(flags *pflag.FlagSet, flag string, values []string) ([]string, error) {
 	var out []string
 	for _, v := range values {
 		if v = strings.TrimSpace(v); v != "" {
@@ -69,7 +69,7 @@ func checkFlag(flags *pflag.FlagSet, f *pflag.Flag) error {
 	case strings.HasPrefix(value, "-") && (f.Value.Type() == "duration" || strings.HasPrefix(f.Value.Type(), "int")):
 		return fmt.Errorf("--%s: %s is negative", f.Name, value)
 	case many:
-		named, err := list(flags, f.Name, items.GetSlice())
+		named, err := trimList(flags, f.Name, items.GetSlice())
 		if err != nil {
 			return err
 		}

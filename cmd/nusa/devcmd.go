@@ -15,12 +15,13 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/dev"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
@@ -127,7 +128,7 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if d.Logger, err = serve.NewLogger(d.logLevel, "text", os.Stderr); err != nil {
 		return fmt.Errorf("--log-level: %w", err)
 	}
-	if d.Regions, err = list(cmd.Flags(), "regions", d.Regions); err != nil {
+	if d.Regions, err = trimList(cmd.Flags(), "regions", d.Regions); err != nil {
 		return err
 	}
 	// Options read a zero as "the default"; a flag that says zero means it.
@@ -186,21 +187,21 @@ const helloFile = "examples/hello.yaml"
 
 // firstJob is a command that runs a job in this federation.
 func firstJob(f dev.Federation, nusa string) string {
-	if lacksDefaults(f) {
+	if missesDefaultRegions(f) {
 		return nusa + " job init - | " + nusa + " job run -"
 	}
 	return nusa + " job run " + helloFile
 }
 
-// lacksDefaults: the example is about regions that this federation does not have.
-func lacksDefaults(f dev.Federation) bool {
+// missesDefaultRegions: the example is about regions that this federation does not have.
+func missesDefaultRegions(f dev.Federation) bool {
 	return slices.ContainsFunc(dev.DefaultRegions, func(r string) bool { return !slices.Contains(f.Names, r) })
 }
 
 // demoJob is the file of the demo's job, and its name: the example in a checkout,
 // else one that any federation can run, which goes with the federation's folder.
 func demoJob(f dev.Federation) (file, name string, err error) {
-	if _, missing := os.Stat(helloFile); missing == nil && !lacksDefaults(f) {
+	if _, missing := os.Stat(helloFile); missing == nil && !missesDefaultRegions(f) {
 		name, err = jobName(helloFile)
 		return helloFile, name, err
 	}
@@ -217,7 +218,7 @@ func program(cmd *cobra.Command) string { return cmd.Root().CommandPath() }
 
 // address is the line that a terminal needs before it finds the federation.
 func address(f dev.Federation) string {
-	if f.Addr == client.DefaultAddr {
+	if f.Addr == cli.DefaultAddr {
 		return ""
 	}
 	return "  export NUSA_ADDR=" + f.Addr + "\n"
@@ -324,7 +325,7 @@ func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file
 		}
 	}
 	fmt.Fprint(w, tryNext(f, nusa, name))
-	if !term.IsTerminal(os.Stdout.Fd()) {
+	if !term.IsTerminal(os.Stdout) {
 		return nil
 	}
 	fmt.Fprintln(w, "\nThe federation stays up. Ctrl-C stops everything.")

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/dev"
 	"github.com/nusa-scheduler/nusa/job"
 )
@@ -21,7 +21,7 @@ func TestTryNext(t *testing.T) {
   nusa topology nearest southeastasia
   nusa job stop hello
 `
-	for addr, export := range map[string]string{client.DefaultAddr: "", "127.0.0.1:20000": "  export NUSA_ADDR=127.0.0.1:20000\n"} {
+	for addr, export := range map[string]string{cli.DefaultAddr: "", "127.0.0.1:20000": "  export NUSA_ADDR=127.0.0.1:20000\n"} {
 		got := tryNext(dev.Federation{Addr: addr, Names: []string{"southeastasia", "eastus"}}, "nusa", "hello")
 		if want := "\n# Try next, in another terminal\n" + export + commands; got != want {
 			t.Errorf("at %s:\n%s\nwant:\n%s", addr, got, want)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/internal/config"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
@@ -57,7 +57,7 @@ func load(flags *pflag.FlagSet, file string) error {
 		return fmt.Errorf("--config: %w", err)
 	}
 	if err != nil {
-		return client.Faults(strings.Split(err.Error(), "\n"))
+		return cli.Faults(strings.Split(err.Error(), "\n"))
 	}
 	return nil
 }

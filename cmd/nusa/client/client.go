@@ -14,22 +14,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/alloc"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/job"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/network"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/node"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/region"
 	"github.com/nusa-scheduler/nusa/internal/serve"
-)
-
-// DefaultAddr is the global server a client talks to unless told otherwise.
-const DefaultAddr = "127.0.0.1:7600"
-
-// Exit codes. `job plan` has its own: 0 no change, 1 changes, 255 error.
-const (
-	exitDone     = 0
-	exitFail     = 1
-	exitWaiting  = 2 // accepted, but not placed or not healthy in time
-	exitFailed   = 3 // accepted, and it has failed: waiting longer changes nothing
-	exitUnknown  = 2 // perhaps accepted: 1 would promise that nothing was changed
-	planChanges  = 1
-	planError    = 255
-	errorCodeKey = "nusa-error-code" // annotation: exit code of errors, if not 1
 )
 
 // Groups of commands in the help.
@@ -54,9 +45,9 @@ or the new version was taken back. job plan: 0 no change, 1 changes, 255 error.`
 		SilenceErrors: true,
 		Version:       serve.Version,
 		Args:          cobra.ArbitraryArgs,
-		RunE:          helpOrUnknown,
+		RunE:          cli.HelpOrUnknown,
 	}
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpCommand(helpCommand())
 	root.AddGroup(
 		&cobra.Group{ID: groupWork, Title: "Work:"},
@@ -69,8 +60,8 @@ or the new version was taken back. job plan: 0 no change, 1 changes, 255 error.`
 // Commands are the client's commands, to be added to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
-		jobCommand(), allocCommand(), regionCommand(), nodeCommand(), originCommand(),
-		latencyCommand(), topologyCommand(), eventsCommand(), versionCommand(),
+		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(),
+		network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork
@@ -84,7 +75,7 @@ func Commands() []*cobra.Command {
 // Execute runs the command that the process's arguments name and answers the
 // exit code. Errors go to standard error.
 func Execute(ctx context.Context, root *cobra.Command) int {
-	callMe(root, program(os.Args[0]))
+	cli.SetProgram(root, cli.ProgramName(os.Args[0]))
 	return ExecuteArgs(ctx, root, os.Args[1:])
 }
 
@@ -93,44 +84,22 @@ func ExecuteArgs(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return exitDone
+		return cli.ExitDone
 	}
-	var exit *exitError
-	if errors.As(err, &exit) && exit.err == nil {
-		return exit.code
+	var exit *cli.ExitError
+	if errors.As(err, &exit) && exit.Err == nil {
+		return exit.Code
 	}
-	for _, line := range errorLines(err) {
+	for _, line := range cli.ErrorLines(err) {
 		fmt.Fprintln(root.ErrOrStderr(), "nusa: "+line)
 	}
 	if exit != nil {
-		return exit.code
+		return exit.Code
 	}
-	if code, err := strconv.Atoi(cmd.Annotations[errorCodeKey]); err == nil {
+	if code, err := strconv.Atoi(cmd.Annotations[cli.ErrorCodeKey]); err == nil {
 		return code
 	}
-	return exitFail
-}
-
-// exitError ends the process with a code; err is nil when all has been said.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return "exit code " + strconv.Itoa(e.code)
-	}
-	return e.err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.err }
-
-// noun is a command that only holds others.
-func noun(use, short string, verbs ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: helpOrUnknown}
-	c.AddCommand(verbs...)
-	return c
+	return cli.ExitFail
 }
 
 // helpCommand is cobra's, but what is no command is an error.
@@ -154,21 +123,7 @@ func helpCommand() *cobra.Command {
 				return err
 			}
 			of.InitDefaultHelpFlag() // not there before a command is run
-			return helpOrUnknown(of, rest)
+			return cli.HelpOrUnknown(of, rest)
 		},
 	}
-}
-
-func helpOrUnknown(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return cmd.Help()
-	}
-	if cmd.SuggestionsMinimumDistance == 0 {
-		cmd.SuggestionsMinimumDistance = 2 // letters, as cobra does for its own errors
-	}
-	hint := fmt.Sprintf(": see %s --help", cmd.CommandPath())
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = ", did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return fmt.Errorf("unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
 }

@@ -14,8 +14,10 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
+	"github.com/nusa-scheduler/nusa/internal/golden"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -25,8 +27,6 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
-
-const hello = "name: %s\ntype: %s\ngroups: {web: {count: 2, tasks: {t: {driver: process, config: {command: x}}}}}\n"
 
 var (
 	elapsed = regexp.MustCompile(`(?m)^ *[0-9.]+m?s (pending|starting|running|failed|complete|stopped)`)
@@ -75,7 +75,7 @@ func TestCommands(t *testing.T) {
 				a = strings.Repeat("long.", 60) + "example.com"
 			}
 			if name, kind, ok := jobFile(a); ok {
-				stdin, a = fmt.Sprintf(hello, name, kind), "-"
+				stdin, a = fmt.Sprintf(sample.JobFile, name, kind), "-"
 			}
 			args = append(args, strings.ReplaceAll(a, "DIR", dir))
 		}
@@ -96,7 +96,7 @@ func TestCommands(t *testing.T) {
 	if ran < 50 {
 		t.Errorf("only %d commands in the script", ran)
 	}
-	golden(t, "commands.txt", strings.TrimPrefix(out.String(), "\n"))
+	golden.File(t, "testdata/commands.txt", strings.TrimPrefix(out.String(), "\n"))
 }
 
 // jobFile reads {name} and {name:type}.
@@ -140,11 +140,11 @@ func TestRequests(t *testing.T) {
 		{"node cordon n1", &nusav1.CordonNodeRequest{Id: "n1", Cordon: true}},
 		{"node uncordon n1", &nusav1.CordonNodeRequest{Id: "n1"}},
 		{"topology path a b -k 5 --relays 0 -p 90", &nusav1.PathRequest{From: "a", To: "b", K: 5, MaxRelays: -1, Percentile: 90}},
-		{"topology path a b --cpu-weight 5ms", &nusav1.PathRequest{From: "a", To: "b", K: 3, MaxRelays: 2, Percentile: 50, Weights: &nusav1.PathWeights{Cpu: lasting(5 * time.Millisecond), Queue: lasting(0)}}},
+		{"topology path a b --cpu-weight 5ms", &nusav1.PathRequest{From: "a", To: "b", K: 3, MaxRelays: 2, Percentile: 50, Weights: &nusav1.PathWeights{Cpu: sample.Lasting(5 * time.Millisecond), Queue: sample.Lasting(0)}}},
 		{"topology check --limit 3 --min-gain 0.2", &nusav1.CheckTopologyRequest{Percentile: 50, Limit: 3, MinGain: 0.2}},
 		{"origin set *.Example.com --region a:2=host:1 --region b --drained b --max-rtt 80ms --relays 0 --no-guesses --check-revision -1", &nusav1.SetOriginsRequest{Revision: -1, Record: &nusav1.OriginRecord{
 			Domain: "*.Example.com", Origins: []*nusav1.Origin{{Region: "a", Weight: 2, Address: "host:1"}, {Region: "b", Drained: true}}, Revision: 7,
-			Policy: &nusav1.OriginPolicy{Percentile: 50, MaxRtt: lasting(80 * time.Millisecond), MaxRelays: -1, NoGuesses: true, MinRelayGain: 0.1}}}},
+			Policy: &nusav1.OriginPolicy{Percentile: 50, MaxRtt: sample.Lasting(80 * time.Millisecond), MaxRelays: -1, NoGuesses: true, MinRelayGain: 0.1}}}},
 		{"origin remove example.com --check-revision 3", &nusav1.RemoveOriginsRequest{Domain: "example.com", Revision: 3}},
 		{"origin resolve example.com --location=-6.2,106.8 --current a", &nusav1.ResolveOriginRequest{Domain: "example.com", Location: &nusav1.Location{Latitude: -6.2, Longitude: 106.8}, Current: "a"}},
 		{"topology nearest --location=-6.2,106.8 -k 3 -p 99", &nusav1.NearestRequest{Location: &nusav1.Location{Latitude: -6.2, Longitude: 106.8}, Limit: 3, Percentile: 99}},
@@ -172,27 +172,15 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("got %v, want %v", f.requests[0], want)
 	}
 	f.requests = nil
-	if _, errOut, code := f.run(context.Background(), fmt.Sprintf(hello, "a", "service"), "job", "run", "-", "-d"); code != 0 {
+	if _, errOut, code := f.run(context.Background(), fmt.Sprintf(sample.JobFile, "a", "service"), "job", "run", "-", "-d"); code != 0 {
 		t.Fatal(errOut)
 	}
 	if ns := f.requests[0].(*nusav1.SubmitRequest).GetSpec().GetNamespace(); ns != "shop" {
 		t.Errorf("submitted to namespace %q", ns)
 	}
-	_, errOut, code := f.run(context.Background(), "namespace: other\n"+fmt.Sprintf(hello, "a", "service"), "job", "run", "-", "-d")
+	_, errOut, code := f.run(context.Background(), "namespace: other\n"+fmt.Sprintf(sample.JobFile, "a", "service"), "job", "run", "-", "-d")
 	if code != 1 || !strings.Contains(errOut, "is other in the file and shop by --namespace") {
 		t.Errorf("exit code %d, %s", code, errOut)
-	}
-}
-
-// TestUnreached: nusa dev is to be started only where it would listen.
-func TestUnreached(t *testing.T) {
-	for addr, want := range map[string]string{
-		DefaultAddr:        "is `nusa dev` running? set --addr or NUSA_ADDR",
-		"203.0.113.1:7610": "does a server listen there, for gRPC? set --addr or NUSA_ADDR to one that does",
-	} {
-		if got := (&settings{addr: addr, nusa: "nusa"}).unreached(); got != want {
-			t.Errorf("%s: %q, want %q", addr, got, want)
-		}
 	}
 }
 
@@ -200,34 +188,12 @@ func TestUnreached(t *testing.T) {
 func TestIsland(t *testing.T) {
 	f := newFake(t)
 	f.island = "eastus"
-	out, errOut, code := f.run(context.Background(), fmt.Sprintf(hello, "api", "service"), "job", "run", "-", "--addr", f.addr)
+	out, errOut, code := f.run(context.Background(), fmt.Sprintf(sample.JobFile, "api", "service"), "job", "run", "-", "--addr", f.addr)
 	if code != 0 || !strings.Contains(out, "default/api@eastus is running") {
 		t.Errorf("exit code %d, %s%s", code, out, errOut)
 	}
 	if j := f.taken(); len(j) == 0 {
 		t.Error("nothing was asked")
-	}
-}
-
-func TestShorten(t *testing.T) {
-	for _, c := range []struct {
-		text string
-		most int
-		want string
-	}{
-		{"short", 5, "short"},
-		{"it failed: and the cause is here", 15, "it fa…e is here"},
-		{"", 3, ""},
-	} {
-		if got := shorten(c.text, c.most); got != c.want || len([]rune(got)) > c.most {
-			t.Errorf("%q to %d: %q, want %q", c.text, c.most, got, c.want)
-		}
-	}
-	table := newTable("JOB", "MESSAGE")
-	table.row("default/a", strings.Repeat("x", 100))
-	table.narrow(60)
-	if got := len([]rune(table.rows[0][1])); got != 48 {
-		t.Errorf("a message of %d columns in a line of 60", got)
 	}
 }
 
@@ -242,9 +208,9 @@ func TestInterrupt(t *testing.T) {
 	var errOut strings.Builder
 	root.SetOut(out)
 	root.SetErr(&errOut)
-	root.SetIn(strings.NewReader(fmt.Sprintf(hello, "stuck", "service")))
+	root.SetIn(strings.NewReader(fmt.Sprintf(sample.JobFile, "stuck", "service")))
 	code := ExecuteArgs(ctx, root, []string{"job", "run", "-", "--addr", f.addr})
-	if code != exitWaiting || !strings.Contains(errOut.String(), "no longer waiting; default/stuck goes on") {
+	if code != cli.ExitWaiting || !strings.Contains(errOut.String(), "no longer waiting; default/stuck goes on") {
 		t.Errorf("exit code %d, %s", code, errOut.String())
 	}
 }
@@ -295,49 +261,6 @@ func TestLogsAreOpenedAhead(t *testing.T) {
 	out, errOut, code := f.run(context.Background(), "", "job", "logs", "many", "--stdout", "--addr", f.addr)
 	if want := "cache[0] one\ncache[0] two\nweb[0]   one\nweb[0]   two\nweb[1]   one\nweb[1]   two\n"; out != want || code != 0 {
 		t.Errorf("exit code %d, %s\n%s", code, errOut, out)
-	}
-}
-
-// TestWithEnded: what has ended is shown of an instance until something younger
-// or of a later version has taken its place.
-func TestWithEnded(t *testing.T) {
-	alloc := func(text string) *nusav1.Allocation { // id, index, state, version, created
-		a := &nusav1.Allocation{Group: "g"}
-		var created int64
-		if _, err := fmt.Sscan(text, &a.Id, &a.Index, &a.State, &a.JobVersion, &created); err != nil {
-			t.Fatal(err)
-		}
-		a.Created = timestamppb.New(time.Unix(created, 0))
-		return a
-	}
-	for _, c := range []struct {
-		name, want string
-		all        []string
-	}{
-		{"all live", "a b", []string{"a 0 3 1 10", "b 1 3 1 10"}},
-		{"one failed", "a b", []string{"a 0 3 1 10", "b 1 5 2 20"}},
-		{"one complete", "a b", []string{"a 0 3 1 10", "b 1 4 1 10"}},
-		{"replaced", "b", []string{"a 0 5 1 10", "b 0 3 1 20"}},
-		{"failed elsewhere since", "a b", []string{"a 0 3 1 10", "b 0 5 1 20"}},
-		{"scaled down", "a", []string{"a 0 3 1 10", "b 1 6 1 10"}},
-		{"ran again", "b", []string{"a 0 4 1 10", "b 0 4 2 20"}},
-		{"stopped", "a b", []string{"a 0 6 1 10", "b 1 6 1 10"}},
-		{"nothing", "", nil},
-	} {
-		var live, all []*nusav1.Allocation
-		for _, text := range c.all {
-			a := alloc(text)
-			if all = append(all, a); a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
-				live = append(live, a)
-			}
-		}
-		var got []string
-		for _, a := range withEnded(live, all) {
-			got = append(got, a.GetId())
-		}
-		if g := strings.Join(got, " "); g != c.want {
-			t.Errorf("%s: %q, want %q", c.name, g, c.want)
-		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -22,7 +23,7 @@ import (
 func TestExecInput(t *testing.T) {
 	f := newFake(t)
 	want := strings.Repeat("0123456789abcde\n", 10_000)
-	out, errs, code := f.run(context.Background(), want, "alloc", "exec", "--addr", f.addr, "-i", "--task", "server", sampleAlloc().GetId(), "--", "cat")
+	out, errs, code := f.run(context.Background(), want, "alloc", "exec", "--addr", f.addr, "-i", "--task", "server", sample.Alloc().GetId(), "--", "cat")
 	if out != want || errs != "" || code != 0 {
 		t.Errorf("%d bytes of %d, %q, exit code %d", len(out), len(want), errs, code)
 	}
@@ -79,7 +80,7 @@ func TestExecTerminal(t *testing.T) {
 	if code := ExecuteArgs(t.Context(), root, []string{"alloc", "exec", "--addr", f.addr, "-it", "--task", "server", "11112222", "--", "sh"}); code != 7 {
 		t.Errorf("exit code %d after %q", code, out.text.String())
 	}
-	start := &nusav1.ExecRequest{Start: &nusav1.ExecRequest_Start{Allocation: sampleAlloc().GetId(), Task: "server", Command: []string{"sh"}, Tty: true, Size: &nusav1.TerminalSize{Columns: 90, Rows: 30}}}
+	start := &nusav1.ExecRequest{Start: &nusav1.ExecRequest_Start{Allocation: sample.Alloc().GetId(), Task: "server", Command: []string{"sh"}, Tty: true, Size: &nusav1.TerminalSize{Columns: 90, Rows: 30}}}
 	if got := f.taken(); len(got) != 1 || !proto.Equal(got[0], start) {
 		t.Errorf("began with %v, want %v", got, start)
 	}

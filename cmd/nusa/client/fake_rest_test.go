@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -30,15 +32,15 @@ func (f allocServer) List(_ context.Context, r *nusav1.ListAllocationsRequest) (
 	}
 	switch r.GetJob().GetName() {
 	case "nothing":
-		return nil, status.Errorf(codes.NotFound, "job %s does not exist", refName(r.GetJob()))
+		return nil, status.Errorf(codes.NotFound, "job %s does not exist", cli.RefName(r.GetJob()))
 	case "cut": // what runs in tokyo cannot be seen
 		silent := []*nusav1.PartialError{{Region: "tokyo", Message: "is not connected"}}
 		return &nusav1.ListAllocationsResponse{Errors: silent}, nil
 	case "halfcut":
 		silent := []*nusav1.PartialError{{Region: "tokyo", Message: "is not connected"}}
-		return &nusav1.ListAllocationsResponse{Allocations: manyAllocs(), Errors: silent}, nil
+		return &nusav1.ListAllocationsResponse{Allocations: sample.ManyAllocs(), Errors: silent}, nil
 	case "broken": // web[1] has failed, and so had web[0] before it was replaced
-		all := manyAllocs()
+		all := sample.ManyAllocs()
 		for i, state := range []nusav1.AllocState{3, 5, 5, 3} {
 			all[i].Job, all[i].State, all[i].JobVersion = "broken", state, int64(1+i%3)
 		}
@@ -48,23 +50,23 @@ func (f allocServer) List(_ context.Context, r *nusav1.ListAllocationsRequest) (
 		}
 		return &nusav1.ListAllocationsResponse{Allocations: []*nusav1.Allocation{all[0], all[3]}}, nil
 	case "many":
-		return &nusav1.ListAllocationsResponse{Allocations: manyAllocs()}, nil
+		return &nusav1.ListAllocationsResponse{Allocations: sample.ManyAllocs()}, nil
 	case "watch":
-		return &nusav1.ListAllocationsResponse{Allocations: everywhereAllocs()}, nil
+		return &nusav1.ListAllocationsResponse{Allocations: sample.EverywhereAllocs()}, nil
 	}
 	if r.GetJob().GetName() == "ended" {
-		return &nusav1.ListAllocationsResponse{Allocations: endedAllocs(12)}, nil
+		return &nusav1.ListAllocationsResponse{Allocations: sample.EndedAllocs(12)}, nil
 	}
-	a := sampleAlloc()
+	a := sample.Alloc()
 	a.Created = nil
 	return &nusav1.ListAllocationsResponse{Allocations: []*nusav1.Allocation{a}, Truncated: r.GetAll()}, nil
 }
 
 func (f allocServer) Get(_ context.Context, r *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
-	if !strings.HasPrefix(sampleAlloc().GetId(), r.GetId()) {
+	if !strings.HasPrefix(sample.Alloc().GetId(), r.GetId()) {
 		return nil, status.Errorf(codes.NotFound, "no allocation %s", r.GetId())
 	}
-	a := sampleAlloc()
+	a := sample.Alloc()
 	a.Created, a.Tasks["server"].Events, a.Tasks["server"].Started = nil, nil, nil
 	return a, nil
 }
@@ -127,7 +129,7 @@ func (f allocServer) Stats(_ context.Context, r *nusav1.AllocationStatsRequest) 
 			"main": {Up: durationpb.New(10 * time.Second), Cpu: durationpb.New(time.Second), MemoryBytes: 1 << 20, MemoryPeakBytes: 2 << 20, Processes: 1},
 		}}, nil
 	}
-	if r.GetAllocation() != sampleAlloc().GetId() {
+	if r.GetAllocation() != sample.Alloc().GetId() {
 		return nil, status.Errorf(codes.NotFound, "no allocation %s", r.GetAllocation())
 	}
 	return &nusav1.AllocationStats{Allocation: "11112222", Tasks: map[string]*nusav1.TaskStats{
@@ -151,7 +153,7 @@ func (f regionServer) List(_ context.Context, r *nusav1.ListRegionsRequest) (*nu
 	if len(r.GetLabels()) > 0 {
 		return &nusav1.ListRegionsResponse{}, nil
 	}
-	return &nusav1.ListRegionsResponse{Regions: sampleRegions()}, nil
+	return &nusav1.ListRegionsResponse{Regions: sample.Regions()}, nil
 }
 
 func (f regionServer) Get(_ context.Context, r *nusav1.GetRegionRequest) (*nusav1.Region, error) {
@@ -159,7 +161,7 @@ func (f regionServer) Get(_ context.Context, r *nusav1.GetRegionRequest) (*nusav
 	if r.GetName() == "eastaway" {
 		return &nusav1.Region{MasterAddress: "127.0.0.1:1"}, nil
 	}
-	for _, region := range sampleRegions() {
+	for _, region := range sample.Regions() {
 		if region.GetDefinition().GetName() == r.GetName() {
 			region.MasterAddress = f.addr
 			return region, nil
@@ -194,11 +196,11 @@ func (f nodeServer) List(_ context.Context, r *nusav1.ListNodesRequest) (*nusav1
 	if r.GetPool() == "none" || r.GetRegion() == "jakarta" {
 		return &nusav1.ListNodesResponse{}, nil
 	}
-	return &nusav1.ListNodesResponse{Nodes: sampleNodes(), Errors: []*nusav1.PartialError{{Region: "eastus", Message: "deadline\nexceeded"}}}, nil
+	return &nusav1.ListNodesResponse{Nodes: sample.Nodes(), Errors: []*nusav1.PartialError{{Region: "eastus", Message: "deadline\nexceeded"}}}, nil
 }
 
 func (f nodeServer) Get(_ context.Context, r *nusav1.GetNodeRequest) (*nusav1.Node, error) {
-	n := sampleNodes()[0]
+	n := sample.Nodes()[0]
 	switch r.GetId() {
 	case "none":
 		n.Id = "none"
@@ -211,7 +213,7 @@ func (f nodeServer) Get(_ context.Context, r *nusav1.GetNodeRequest) (*nusav1.No
 
 func (f nodeServer) Drain(_ context.Context, r *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
 	f.note(r)
-	n := sampleNodes()[0]
+	n := sample.Nodes()[0]
 	n.Draining = r.GetDrain()
 	return f.as(n, r.GetId()), nil
 }
@@ -232,7 +234,7 @@ func (f nodeServer) as(n *nusav1.Node, name string) *nusav1.Node {
 
 func (f nodeServer) Cordon(_ context.Context, r *nusav1.CordonNodeRequest) (*nusav1.Node, error) {
 	f.note(r)
-	n := sampleNodes()[0]
+	n := sample.Nodes()[0]
 	n.Draining, n.Cordoned = false, r.GetCordon()
 	return f.as(n, r.GetId()), nil
 }
@@ -242,7 +244,7 @@ func (f nodeServer) Remove(_ context.Context, r *nusav1.RemoveNodeRequest) (*nus
 	if r.GetId() != "lost" {
 		return nil, status.Errorf(codes.FailedPrecondition, "node %s is ready: only one that is lost or has left can be removed; drain it and stop its agent first", r.GetId())
 	}
-	return &nusav1.RemoveNodeResponse{Node: f.as(sampleNodes()[0], r.GetId())}, nil
+	return &nusav1.RemoveNodeResponse{Node: f.as(sample.Nodes()[0], r.GetId())}, nil
 }
 
 type eventServer struct {
@@ -264,9 +266,4 @@ func (f eventServer) Watch(r *nusav1.WatchEventsRequest, s grpc.ServerStreamingS
 		s.Send(&nusav1.Event{Token: "2", Type: "node.lost", Subject: "japaneast/n1"}),
 		s.Send(&nusav1.Event{Token: "3", Type: "node.cordoned", Subject: "southeastasia/southeastasia-agent-1", Message: "by an operator"}),
 		s.Send(&nusav1.Event{Token: "4", Type: "slot.returned", Subject: "default/api", Message: "web[0-1] by japaneast no_capacity"}))
-}
-
-func edge(from, to string, p50 time.Duration, state nusav1.EdgeState, source nusav1.RTTSource) *nusav1.Edge {
-	return &nusav1.Edge{From: from, To: to, State: state, Source: source, P50: durationpb.New(p50), P90: durationpb.New(p50 + p50/10), P99: durationpb.New(p50 + p50/5),
-		Min: durationpb.New(p50 - p50/20), Jitter: durationpb.New(p50 / 100), Loss: 0.015, Samples: 20, Age: durationpb.New(12 * time.Second), Method: "udp"}
 }

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -169,7 +171,7 @@ func (f *fake) Submit(ctx context.Context, r *nusav1.SubmitRequest) (*nusav1.Sub
 
 // jobIn is a job of one group of two in a state.
 func jobIn(name string, version int64, state nusav1.JobState, c *nusav1.InstanceCounts) *nusav1.Job {
-	j := sampleJob()
+	j := sample.Job()
 	j.Spec.Name, j.Version, j.Submitted = name, version, nil
 	j.Status = &nusav1.JobStatus{State: state, Groups: map[string]*nusav1.GroupStatus{"web": {
 		Desired: 2, Counts: c, Regions: map[string]*nusav1.InstanceCounts{"japaneast": c},
@@ -273,7 +275,7 @@ func (f *fake) Plan(_ context.Context, r *nusav1.PlanRequest) (*nusav1.PlanRespo
 	case "quorum":
 		return nil, status.Error(codes.Unavailable, "etcd has no quorum: 1 of 3 members answer")
 	}
-	p := samplePlan()
+	p := sample.Plan()
 	stopped := &nusav1.DiffLine{Field: "stopped", Old: "true"}
 	switch r.GetSpec().GetName() {
 	case "fresh":
@@ -297,12 +299,12 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 			{Reason: nusav1.Reason_REASON_BACKOFF, Count: 1, Message: "japaneast: it failed"}, {Reason: nusav1.Reason_REASON_BACKOFF, Count: 1, Message: "eastus: it failed"}}
 		return j, nil
 	case "halted":
-		return &nusav1.Job{Spec: storedSpec("halted"), Stopped: true, Revision: 12, Region: r.GetJob().GetRegion(),
+		return &nusav1.Job{Spec: sample.StoredSpec("halted"), Stopped: true, Revision: 12, Region: r.GetJob().GetRegion(),
 			Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_STOPPED}}, nil
 	case "halting":
-		return &nusav1.Job{Spec: storedSpec("halting"), Stopped: true, Revision: 12, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_STOPPING}}, nil
+		return &nusav1.Job{Spec: sample.StoredSpec("halting"), Stopped: true, Revision: 12, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_STOPPING}}, nil
 	case "same":
-		return &nusav1.Job{Spec: storedSpec("same"), Region: r.GetJob().GetRegion()}, nil
+		return &nusav1.Job{Spec: sample.StoredSpec("same"), Region: r.GetJob().GetRegion()}, nil
 	case "stored":
 		return &nusav1.Job{Spec: f.stored}, nil
 	case "idle":
@@ -313,13 +315,13 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 		return j, nil
 	case "ended":
 		j := jobIn("ended", 2, nusav1.JobState_JOB_STATE_COMPLETE, &nusav1.InstanceCounts{Complete: 2})
-		j.Spec = storedSpec("ended")
+		j.Spec = sample.StoredSpec("ended")
 		return j, nil
 	}
 	if r.GetJob().GetName() != "api" {
-		return nil, status.Errorf(codes.NotFound, "job %s does not exist", refName(r.GetJob()))
+		return nil, status.Errorf(codes.NotFound, "job %s does not exist", cli.RefName(r.GetJob()))
 	}
-	j := sampleJob()
+	j := sample.Job()
 	j.Submitted = nil
 	j.Region = r.GetJob().GetRegion()
 	return j, nil
@@ -333,7 +335,7 @@ func (f *fake) List(_ context.Context, r *nusav1.ListJobsRequest) (*nusav1.ListJ
 	if len(r.GetLabels()) > 0 || r.GetNamespace() == "empty" {
 		return &nusav1.ListJobsResponse{}, nil
 	}
-	j := sampleJob()
+	j := sample.Job()
 	j.Submitted = nil
 	if r.GetPageToken() == "" {
 		return &nusav1.ListJobsResponse{Jobs: []*nusav1.Job{j}, NextPageToken: "2"}, nil
@@ -353,7 +355,7 @@ func (f *fake) Stop(_ context.Context, r *nusav1.StopJobRequest) (*nusav1.StopJo
 
 func (f *fake) Explain(_ context.Context, r *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
 	f.note(r)
-	e := sampleExplanation()
+	e := sample.Explanation()
 	switch r.GetJob().GetName() {
 	case "new":
 		return &nusav1.Explanation{}, nil
@@ -381,3 +383,9 @@ func (f *fake) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse,
 	}
 	return &nusav1.InfoResponse{Role: "global", Name: "g1", Version: "1.2.3"}, nil
 }
+
+// What the client does unless it is told otherwise.
+const (
+	submitAttempts = 3  // of a submit whose connection breaks
+	tailOfEach     = 10 // lines of each of several instances
+)

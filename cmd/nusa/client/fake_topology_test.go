@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/history"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -27,11 +29,11 @@ type topologyServer struct {
 }
 
 func (f topologyServer) Get(context.Context, *nusav1.GetTopologyRequest) (*nusav1.TopologyTree, error) {
-	return sampleTree(), nil
+	return sample.Tree(), nil
 }
 
 func (f topologyServer) Matrix(_ context.Context, r *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
-	m := sampleMatrix()
+	m := sample.Matrix()
 	if f.federation != nil {
 		f.note(r)
 		return pageOf(f.federation, r.GetAfter()), nil
@@ -71,22 +73,22 @@ func (f topologyServer) Path(_ context.Context, r *nusav1.PathRequest) (*nusav1.
 		return nil, noRegion("to", "mars")
 	}
 	if r.GetWeights() != nil {
-		return sampleWeighed(), nil
+		return sample.WeighedPaths(), nil
 	}
-	return samplePaths(), nil
+	return sample.Paths(), nil
 }
 
 func (f topologyServer) Nearest(_ context.Context, r *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
 	f.note(r)
 	if r.GetRegion() == "" && r.GetLocation() == nil {
 		if f.asRegion {
-			near := sampleNearest()
-			near.SeenBy, near.Alone = "southeastasia", lasting(0)
+			near := sample.Nearest()
+			near.SeenBy, near.Alone = "southeastasia", sample.Lasting(0)
 			return near, nil
 		}
 		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "region", Message: "give either a region or a location"})
 	}
-	return sampleNearest(), nil
+	return sample.Nearest(), nil
 }
 
 // Watch of everything breaks after two messages and goes on from the token; of
@@ -95,9 +97,9 @@ func (f topologyServer) Watch(r *nusav1.MatrixRequest, s grpc.ServerStreamingSer
 	f.note(r)
 	news := func(ms int, token string) *nusav1.MatrixResponse {
 		return &nusav1.MatrixResponse{Token: token, Edges: []*nusav1.Edge{
-			edge("japaneast", "eastus", time.Duration(ms)*time.Millisecond, nusav1.EdgeState_EDGE_STATE_OK, nusav1.RTTSource_RTT_SOURCE_MEASURED)}}
+			sample.Edge("japaneast", "eastus", time.Duration(ms)*time.Millisecond, nusav1.EdgeState_EDGE_STATE_OK, nusav1.RTTSource_RTT_SOURCE_MEASURED)}}
 	}
-	whole := sampleMatrix()
+	whole := sample.Matrix()
 	whole.Token, whole.Reset_ = "1", true
 	switch {
 	case r.GetFrom() == "mars":
@@ -118,7 +120,7 @@ func (f topologyServer) Check(_ context.Context, r *nusav1.CheckTopologyRequest)
 	if r.GetPercentile() == 99 {
 		return &nusav1.CheckTopologyResponse{Regions: 4, Measured: 12}, nil
 	}
-	return sampleCheck(), nil
+	return sample.Check(), nil
 }
 
 // History ends now: what is shown depends on that.
@@ -136,16 +138,16 @@ func (f topologyServer) History(_ context.Context, r *nusav1.HistoryRequest) (*n
 		return nil, noRegion("region", "mars")
 	case r.GetKey() == "mars":
 		return nil, noRegion("key", "mars")
-	case r.GetRegion() == "" && r.GetKind() == kindEdge:
+	case r.GetRegion() == "" && r.GetKind() == history.KindEdge:
 		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "region", Message: "is needed here; there are japaneast, eastus"})
 	case r.GetKey() == "fresh":
 		return &nusav1.HistoryResponse{}, nil
-	case r.GetKind() == kindEdge && r.GetKey() != "":
-		return present(sampleEdges()[0])
-	case r.GetKind() == kindEdge:
-		return present(sampleEdges()...)
+	case r.GetKind() == history.KindEdge && r.GetKey() != "":
+		return present(sample.EdgeHistory()[0])
+	case r.GetKind() == history.KindEdge:
+		return present(sample.EdgeHistory()...)
 	}
-	s := sampleUse()
+	s := sample.NodeHistory()
 	s.Kind = r.GetKind()
 	return present(s)
 }
@@ -167,7 +169,7 @@ func (f originServer) Set(_ context.Context, r *nusav1.SetOriginsRequest) (*nusa
 }
 
 func (f originServer) List(context.Context, *nusav1.ListOriginsRequest) (*nusav1.ListOriginsResponse, error) {
-	return &nusav1.ListOriginsResponse{Records: sampleOrigins()}, nil
+	return &nusav1.ListOriginsResponse{Records: sample.Origins()}, nil
 }
 
 func (f originServer) Remove(_ context.Context, r *nusav1.RemoveOriginsRequest) (*nusav1.RemoveOriginsResponse, error) {
@@ -184,7 +186,7 @@ func (f originServer) Resolve(_ context.Context, r *nusav1.ResolveOriginRequest)
 	case r.GetDomain() == "other.net":
 		return nil, status.Error(codes.NotFound, `no record covers the domain "other.net"`)
 	case r.GetRegion() == "island":
-		return &nusav1.ResolveOriginResponse{Record: "*.example.com", Choice: &nusav1.OriginChoice{Why: "no origin can serve"}, Others: sampleResolved().GetOthers()[1:]}, nil
+		return &nusav1.ResolveOriginResponse{Record: "*.example.com", Choice: &nusav1.OriginChoice{Why: "no origin can serve"}, Others: sample.Resolved().GetOthers()[1:]}, nil
 	}
-	return sampleResolved(), nil
+	return sample.Resolved(), nil
 }

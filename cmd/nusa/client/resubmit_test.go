@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -18,7 +20,7 @@ func TestHintsNameTheBinary(t *testing.T) {
 	for arg0, want := range map[string]string{
 		"nusa": "nusa", "./bin/nusa": "./bin/nusa", "/opt/nusa-1.2/nusa": "/opt/nusa-1.2/nusa", "other": "nusa", "": "nusa",
 	} {
-		if got := program(arg0); got != want {
+		if got := cli.ProgramName(arg0); got != want {
 			t.Errorf("called %q, the hints say %q, want %q", arg0, got, want)
 		}
 	}
@@ -28,13 +30,13 @@ func TestHintsNameTheBinary(t *testing.T) {
 		{"", "job status", "usage: ./bin/nusa job status JOB"},
 		{"", "job run --help", "  ./bin/nusa job run hello.yaml\n"},
 		{"", "nonsense", "unknown command \"nonsense\" of ./bin/nusa"},
-		{fmt.Sprintf(hello, "ended", "batch"), "job run -d -", "run it again with ./bin/nusa job run --again FILE"},
-		{fmt.Sprintf(hello, "api", "service"), "job plan -", "to do just this: ./bin/nusa job run"},
-		{fmt.Sprintf(hello, "ended", "batch"), "job run -", "run it again with ./bin/nusa job run --again FILE"},
+		{fmt.Sprintf(sample.JobFile, "ended", "batch"), "job run -d -", "run it again with ./bin/nusa job run --again FILE"},
+		{fmt.Sprintf(sample.JobFile, "api", "service"), "job plan -", "to do just this: ./bin/nusa job run"},
+		{fmt.Sprintf(sample.JobFile, "ended", "batch"), "job run -", "run it again with ./bin/nusa job run --again FILE"},
 	} {
 		root := Root()
 		root.AddCommand(Commands()...)
-		callMe(root, "./bin/nusa")
+		cli.SetProgram(root, "./bin/nusa")
 		var out strings.Builder
 		root.SetOut(&out)
 		root.SetErr(&out)
@@ -55,7 +57,7 @@ func TestHintsNameTheBinary(t *testing.T) {
 func TestSubmitIsRetriedUnderOneKey(t *testing.T) {
 	f := newFake(t)
 	keys := func(args ...string) []string {
-		_, errOut, code := f.run(context.Background(), fmt.Sprintf(hello, "flaky", "batch"), append([]string{"job", "run", "-", "-d", "--addr", f.addr}, args...)...)
+		_, errOut, code := f.run(context.Background(), fmt.Sprintf(sample.JobFile, "flaky", "batch"), append([]string{"job", "run", "-", "-d", "--addr", f.addr}, args...)...)
 		if code != 0 {
 			t.Fatalf("exit code %d, %s", code, errOut)
 		}
@@ -128,7 +130,7 @@ func TestStatusIsNoJobFile(t *testing.T) {
 			t.Fatalf("%s: %s", format, errOut)
 		}
 		_, errOut, code = f.run(context.Background(), text, "job", "run", "-", "--addr", f.addr)
-		if code != exitFail || !strings.Contains(errOut, "`nusa job export ended` writes one") || strings.Contains(errOut, "unknown field") {
+		if code != cli.ExitFail || !strings.Contains(errOut, "`nusa job export ended` writes one") || strings.Contains(errOut, "unknown field") {
 			t.Errorf("%s: exit code %d, %s", format, code, errOut)
 		}
 		text, errOut, code = f.run(context.Background(), "", "job", "get", "ended", "-o", format, "--addr", f.addr)
@@ -150,8 +152,8 @@ func TestNeverSent(t *testing.T) {
 	}
 	defer mute.Close()
 	f := &fake{}
-	_, errOut, code := f.run(context.Background(), fmt.Sprintf(hello, "a", "service"), "job", "run", "-", "--timeout", "300ms", "--addr", mute.Addr().String())
-	if code != exitFail || !strings.Contains(errOut, "no answer from") || strings.Contains(errOut, "may have been accepted") {
+	_, errOut, code := f.run(context.Background(), fmt.Sprintf(sample.JobFile, "a", "service"), "job", "run", "-", "--timeout", "300ms", "--addr", mute.Addr().String())
+	if code != cli.ExitFail || !strings.Contains(errOut, "no answer from") || strings.Contains(errOut, "may have been accepted") {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
 }

@@ -27,9 +27,9 @@ type shape struct {
 	Servers int `json:"servers"`
 }
 
-// recall fills in what is not said from an earlier start in the data directory,
+// loadShape fills in what is not said from an earlier start in the data directory,
 // and refuses what contradicts it.
-func (o Options) recall() (Options, error) {
+func (o Options) loadShape() (Options, error) {
 	if o.DataDir == "" {
 		return o, nil
 	}
@@ -58,8 +58,8 @@ func (o Options) recall() (Options, error) {
 	return o, nil
 }
 
-// remember writes the shape for the next start.
-func (o Options) remember() error {
+// saveShape writes the shape for the next start.
+func (o Options) saveShape() error {
 	text, err := json.MarshalIndent(shape{Regions: o.Regions, Servers: o.Servers}, "", "  ")
 	if err != nil {
 		return err

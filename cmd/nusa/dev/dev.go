@@ -141,7 +141,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		return err
 	}
 	// Before a directory is made for what cannot run.
-	if o, err = o.recall(); err != nil {
+	if o, err = o.loadShape(); err != nil {
 		return err
 	}
 	if o, err = o.complete(table); err != nil {
@@ -161,7 +161,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err := o.checkPorts(ctx); err != nil {
 		return err
 	}
-	if err := o.remember(); err != nil {
+	if err := o.saveShape(); err != nil {
 		return err
 	}
 	sockets, change, end := emulate(table)
@@ -179,8 +179,8 @@ type federation struct {
 	net   func(region string) network.Net
 	begin time.Time
 	// waiting is told of by a goroutine that told ends, and waits for.
-	waiting *waiting
-	told    func()
+	waiting     *waiting
+	stopWaiting func()
 }
 
 // run starts the tiers from the top, because a region's first contact is then
@@ -195,8 +195,8 @@ func (f *federation) run(ctx context.Context) error {
 	// A failure above ends the agents too.
 	context.AfterFunc(upper, stopLower)
 
-	f.told = f.tellWaiting(lower)
-	defer f.told()
+	f.stopWaiting = f.reportWaiting(lower)
+	defer f.stopWaiting()
 
 	globalReady := make(chan global.Addresses, 1)
 	g.Go(func() error { return f.global(upper, globalReady) })
@@ -230,14 +230,14 @@ func (f *federation) run(ctx context.Context) error {
 	return errors.Join(err, g.Wait())
 }
 
-// tellWaiting tells what the start waits for, until it is ended.
-func (f *federation) tellWaiting(ctx context.Context) (end func()) {
+// reportWaiting tells what the start waits for, until it is ended.
+func (f *federation) reportWaiting(ctx context.Context) (end func()) {
 	if f.Waiting == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
-	telling.Go(func() { f.waiting.tell(ctx, f.Waiting) })
+	telling.Go(func() { f.waiting.report(ctx, f.Waiting) })
 	return func() {
 		cancel()
 		telling.Wait()

@@ -40,7 +40,7 @@ func (f *federation) awaitReady(ctx context.Context, addr global.Addresses) erro
 	if err != nil {
 		return fmt.Errorf("watch the regions come up: %w", err)
 	}
-	f.told()
+	f.stopWaiting()
 	if f.Ready != nil {
 		fed := Federation{
 			Addr: addr.GRPC, HTTP: addr.HTTP, DataDir: f.DataDir, WAN: f.WAN,

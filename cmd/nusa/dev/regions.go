@@ -86,7 +86,7 @@ func (o Options) checkRegions(table *topology.Table) error {
 		case seen[r]:
 			return fmt.Errorf("--regions: %s is named twice", r)
 		case table != nil && !table.Has(r):
-			return fmt.Errorf("--regions: the round-trip table %q has no region %q%s", o.WAN, r, near(r, table.Regions()))
+			return fmt.Errorf("--regions: the round-trip table %q has no region %q%s", o.WAN, r, suggestion(r, table.Regions()))
 		}
 		seen[r] = true
 	}
@@ -103,13 +103,13 @@ func (o Options) checkConnected(table *topology.Table) error {
 		return nil
 	}
 	first := o.Regions[0]
-	away := cutOff(table, o.Regions, first)
+	away := unreachableFrom(table, o.Regions, first)
 	if len(away) == 0 {
 		return nil
 	}
 	hint := "fill in these cells"
 	for i, other := range o.Regions {
-		if len(cutOff(table, o.Regions, other)) == 0 {
+		if len(unreachableFrom(table, o.Regions, other)) == 0 {
 			order := append([]string{other}, slices.Delete(slices.Clone(o.Regions), i, i+1)...)
 			hint += ", or begin with another region: --regions " + strings.Join(order, ",")
 			break
@@ -119,8 +119,8 @@ func (o Options) checkConnected(table *topology.Table) error {
 		o.WAN, strings.Join(away, " and "), first, hint)
 }
 
-// cutOff are the regions that have no connection to one.
-func cutOff(table *topology.Table, regions []string, to string) []string {
+// unreachableFrom are the regions that have no connection to one.
+func unreachableFrom(table *topology.Table, regions []string, to string) []string {
 	var out []string
 	for _, r := range regions {
 		if _, connected := table.RTT(r, to); !connected {
@@ -130,25 +130,25 @@ func cutOff(table *topology.Table, regions []string, to string) []string {
 	return out
 }
 
-// suggested is how many names are offered instead of an unknown one.
-const suggested = 3
+// maxSuggestions is how many names are offered instead of an unknown one.
+const maxSuggestions = 3
 
-// near is what may have been meant, and how to see all names.
-func near(name string, known []string) string {
+// suggestion is what may have been meant, and how to see all names.
+func suggestion(name string, known []string) string {
 	const all = "--list-regions prints all"
-	likely := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return unlikeness(name, k) > max(3, len(name)/2) })
+	likely := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return nameDistance(name, k) > max(3, len(name)/2) })
 	if len(likely) == 0 {
 		return ": " + all
 	}
 	slices.SortStableFunc(likely, func(a, b string) int {
-		return cmp.Or(cmp.Compare(unlikeness(name, a), unlikeness(name, b)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(nameDistance(name, a), nameDistance(name, b)), cmp.Compare(a, b))
 	})
-	return fmt.Sprintf(", did you mean %s? %s", strings.Join(likely[:min(len(likely), suggested)], ", "), all)
+	return fmt.Sprintf(", did you mean %s? %s", strings.Join(likely[:min(len(likely), maxSuggestions)], ", "), all)
 }
 
-// unlikeness of a name to a region's: 0 for its place ("singapore") or a part
+// nameDistance of a name to a region's: 0 for its place ("singapore") or a part
 // of the name ("europe"), else the letters to change.
-func unlikeness(name, region string) int {
+func nameDistance(name, region string) int {
 	name = strings.ToLower(name)
 	if r, ok := wan.AzureRegion(region); ok && strings.EqualFold(r.Location.Name, name) {
 		return 0

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A start that takes longer than waitFirst says what it waits for, and again
-// each waitAgain.
+// A start that takes longer than firstReport says what it waits for, and again
+// each reportInterval.
 const (
-	waitFirst = 3 * time.Second
-	waitAgain = 10 * time.Second
+	firstReport    = 3 * time.Second
+	reportInterval = 10 * time.Second
 )
 
 // waiting is what a start still waits for. It is safe for concurrent use.
@@ -66,9 +66,9 @@ func (w *waiting) missing() []string {
 	return out
 }
 
-// tell says what is missing while that takes long, until ctx ends.
-func (w *waiting) tell(ctx context.Context, say func(string)) {
-	next := time.NewTimer(waitFirst)
+// report says what is missing while that takes long, until ctx ends.
+func (w *waiting) report(ctx context.Context, say func(string)) {
+	next := time.NewTimer(firstReport)
 	defer next.Stop()
 	for {
 		select {
@@ -82,6 +82,6 @@ func (w *waiting) tell(ctx context.Context, say func(string)) {
 		if len(missing) > 0 {
 			say("waiting for " + strings.Join(missing, ", "))
 		}
-		next.Reset(waitAgain)
+		next.Reset(reportInterval)
 	}
 }

@@ -17,7 +17,7 @@ func TestWaiting(t *testing.T) {
 		var said []string
 		begin := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
-		go w.tell(ctx, func(text string) { said = append(said, fmt.Sprint(time.Since(begin), " ", text)) })
+		go w.report(ctx, func(text string) { said = append(said, fmt.Sprint(time.Since(begin), " ", text)) })
 		time.Sleep(4 * time.Second)
 		w.globalReady()
 		time.Sleep(10 * time.Second)

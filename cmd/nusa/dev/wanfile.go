@@ -12,12 +12,12 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// lookEvery is how often the file of round trips is looked at. What has changed
+// pollInterval is how often the file of round trips is looked at. What has changed
 // is read once it has stayed the same for as long, so never while it is written.
-const lookEvery = time.Second
+const pollInterval = time.Second
 
-// toldChanges is how many changed round trips are told one by one.
-const toldChanges = 3
+// maxListedChanges is how many changed round trips are told one by one.
+const maxListedChanges = 3
 
 // wanFile follows the file of round trips, so that the network of a running
 // federation can be made worse, cut and mended by editing it.
@@ -42,9 +42,9 @@ func followed(name string) *wanFile {
 	return w
 }
 
-// look answers the new table if there is one, and what to tell: a file that
+// poll answers the new table if there is one, and what to tell: a file that
 // cannot be used changes nothing.
-func (w *wanFile) look() (table *topology.Table, text string) {
+func (w *wanFile) poll() (table *topology.Table, text string) {
 	info, err := os.Stat(w.path)
 	if err != nil {
 		return nil, "" // an editor may be about to put another in its place
@@ -57,24 +57,24 @@ func (w *wanFile) look() (table *topology.Table, text string) {
 	w.read = info
 	table, err = Table(w.path)
 	if err == nil {
-		err = w.lacks(table)
+		err = w.checkRegions(table)
 	}
 	if err != nil {
 		return nil, fmt.Sprintf("%v; the round trips stay as they were", err)
 	}
-	changes := changed(w.table, table, w.regions)
+	changes := changedPairs(w.table, table, w.regions)
 	w.table = table
 	if len(changes) == 0 {
 		return table, ""
 	}
 	more := ""
-	if n := len(changes) - toldChanges; n > 0 {
-		changes, more = changes[:toldChanges], fmt.Sprintf(" and %d more", n)
+	if n := len(changes) - maxListedChanges; n > 0 {
+		changes, more = changes[:maxListedChanges], fmt.Sprintf(" and %d more", n)
 	}
 	return table, fmt.Sprintf("--wan: %s has changed: %s%s", w.path, strings.Join(changes, ", "), more)
 }
 
-func (w *wanFile) lacks(table *topology.Table) error {
+func (w *wanFile) checkRegions(table *topology.Table) error {
 	for _, r := range w.regions {
 		if !table.Has(r) {
 			return fmt.Errorf("--wan: %s: region %s is gone from the first row, it runs on", w.path, r)
@@ -99,7 +99,7 @@ func (w *wanFile) start(ctx context.Context, set func(*topology.Table), tell fun
 }
 
 func (w *wanFile) follow(ctx context.Context, set func(*topology.Table), tell func(string)) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -107,7 +107,7 @@ func (w *wanFile) follow(ctx context.Context, set func(*topology.Table), tell fu
 		case <-ctx.Done():
 			return
 		}
-		table, text := w.look()
+		table, text := w.poll()
 		if table != nil {
 			set(table)
 		}
@@ -121,13 +121,13 @@ func same(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-// changed says of each directed pair that has another round trip which, in the
+// changedPairs says of each directed pair that has another round trip which, in the
 // order of the regions.
-func changed(old, now *topology.Table, regions []string) []string {
+func changedPairs(old, now *topology.Table, regions []string) []string {
 	var out []string
 	for _, from := range regions {
 		for _, to := range regions {
-			if before, after := trip(old, from, to), trip(now, from, to); from != to && before != after {
+			if before, after := rttText(old, from, to), rttText(now, from, to); from != to && before != after {
 				out = append(out, fmt.Sprintf("%s → %s %s → %s", from, to, before, after))
 			}
 		}
@@ -135,7 +135,7 @@ func changed(old, now *topology.Table, regions []string) []string {
 	return out
 }
 
-func trip(t *topology.Table, from, to string) string {
+func rttText(t *topology.Table, from, to string) string {
 	if d, ok := t.RTT(from, to); ok {
 		return job.FormatDuration(d)
 	}

@@ -35,14 +35,14 @@ func TestWANFileIsFollowed(t *testing.T) {
 	w.table, w.regions = table, []string{"jakarta", "tokyo"}
 	silent := func(when string) {
 		t.Helper()
-		if table, text := w.look(); table != nil || text != "" {
+		if table, text := w.poll(); table != nil || text != "" {
 			t.Errorf("%s: %v %q", when, table, text)
 		}
 	}
 	told := func(want string, changes bool) {
 		t.Helper()
 		silent("while it may still be written")
-		table, text := w.look()
+		table, text := w.poll()
 		if !strings.Contains(text, want) || (table != nil) != changes {
 			t.Errorf("%v %q, want %q", table, text, want)
 		}
@@ -87,10 +87,10 @@ func TestManyChangesAreCounted(t *testing.T) {
 		}
 		return table
 	}
-	if got := changed(read("5"), read("6"), []string{"a", "b", "c"}); len(got) != 6 || got[0] != "a → b 5ms → 6ms" {
+	if got := changedPairs(read("5"), read("6"), []string{"a", "b", "c"}); len(got) != 6 || got[0] != "a → b 5ms → 6ms" {
 		t.Errorf("%q", got)
 	}
-	if got := changed(read("5"), read("5"), []string{"a", "b", "c"}); len(got) != 0 {
+	if got := changedPairs(read("5"), read("5"), []string{"a", "b", "c"}); len(got) != 0 {
 		t.Errorf("nothing changed: %q", got)
 	}
 }

@@ -1,0 +1,12 @@
+// Package alloc has the commands of nusa alloc: look at instances, stop them,
+// read their logs, run commands in them. The logs are those of job logs too.
+//
+//   - command.go: the noun
+//   - find.go: the allocations that an argument names
+//   - list.go: alloc list, and the table of allocations
+//   - status.go: alloc status and alloc stop
+//   - stats.go: alloc stats
+//   - logs.go: alloc logs and job logs
+//   - logprinter.go: lines of several tasks, each behind its name
+//   - exec.go: alloc exec
+package alloc

@@ -1,0 +1,289 @@
+package alloc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// instanceHelp is how the alloc commands name what they are about.
+const instanceHelp = instanceNames + `
+JOB when that has one instance, JOB/GROUP, JOB/GROUP/INDEX.`
+
+// instanceNames begins it, also where several instances may be named.
+const instanceNames = `Names an instance by its allocation's id, or the beginning of it, or by its job:`
+
+var (
+	// idLike is what could be the beginning of an allocation's id.
+	idLike = regexp.MustCompile(`^[0-9a-f][0-9a-f-]{3,63}$`)
+	// indexed is an instance as tables show it: web[3].
+	indexed = regexp.MustCompile(`^(.*)\[([0-9]+)\]$`)
+)
+
+// target are those of a job, of a group of it, or one.
+type target struct {
+	job   *nusav1.JobRef
+	group string
+	index int32 // negative = any
+}
+
+func (n target) String() string {
+	parts := []string{cli.RefArg(&nusav1.JobRef{Namespace: "default", Name: n.job.GetName(), Region: n.job.GetRegion()})}
+	if n.group != "" {
+		parts = append(parts, n.group)
+	}
+	if n.index >= 0 {
+		parts = append(parts, term.Count(n.index))
+	}
+	return strings.Join(parts, "/")
+}
+
+// readings are what an argument can mean, the likeliest first: JOB/GROUP/INDEX
+// without, and with, a namespace before it.
+func readings(c *cli.Session, arg string) ([]target, error) {
+	path := arg
+	if m := indexed.FindStringSubmatch(arg); m != nil {
+		path = m[1] + "/" + m[2]
+	}
+	parts := strings.Split(path, "/")
+	var out []target
+	for skip := range min(len(parts), 2) {
+		at := parts[skip:]
+		name := strings.Join(parts[:skip+1], "/")
+		ref, err := c.Ref(name)
+		if err != nil || len(at) > 3 {
+			continue
+		}
+		n := target{job: ref, index: -1}
+		if len(at) > 1 {
+			n.group = at[1]
+		}
+		if len(at) > 2 {
+			index, err := strconv.ParseInt(at[2], 10, 32)
+			if err != nil || index < 0 {
+				return nil, fmt.Errorf("%q: %q is not an instance's number: write JOB/GROUP/INDEX", arg, at[2])
+			}
+			n.index = int32(index)
+		}
+		out = append(out, n)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%q is neither an allocation's id, 4 characters or more of it, nor JOB, JOB/GROUP or JOB/GROUP/INDEX: `%s alloc list` shows them", arg, c.Program)
+	}
+	return out, nil
+}
+
+// findAllocs are the allocations that an argument names, sorted by instance, the latest
+// of each: those that live, else those that have ended. With ended there are also
+// those of instances that have ended by themselves while others live; an instance
+// that is named is found in any case.
+func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]*nusav1.Allocation, target, error) {
+	var noID error
+	if idLike.MatchString(arg) {
+		a, err := c.Allocs().Get(ctx, &nusav1.GetAllocationRequest{Id: arg})
+		if err == nil {
+			return []*nusav1.Allocation{a}, target{}, nil
+		}
+		if noID = err; status.Code(err) != codes.NotFound {
+			return nil, target{}, err
+		}
+	}
+	readings, err := readings(c, arg)
+	if err != nil {
+		return nil, target{}, cmp.Or(noID, err)
+	}
+	for _, n := range readings {
+		var found []*nusav1.Allocation
+		var silent []string
+		if found, silent, err = allocsOfJob(ctx, c, n.job, ended); status.Code(err) == codes.NotFound {
+			continue
+		}
+		if err != nil {
+			return nil, n, err
+		}
+		found, err = chooseAllocs(c, found, n)
+		if err != nil && n.group != "" {
+			if all, fail := listAllocs(ctx, c, n.job, true); fail == nil {
+				if old, fail := chooseAllocs(c, all.GetAllocations(), n); fail == nil {
+					return old, n, nil
+				}
+			}
+		}
+		if err != nil && len(silent) > 0 {
+			err = noAnswerError(c, n, silent)
+		}
+		return found, n, err
+	}
+	if noID != nil {
+		return nil, readings[0], noID
+	}
+	c.WantedJob = readings[0].job
+	return nil, readings[0], status.Errorf(codes.NotFound, "job %s does not exist", cli.RefName(readings[0].job))
+}
+
+// noAnswerError says that an instance was not found where regions did not answer that
+// may have it.
+func noAnswerError(c *cli.Session, n target, silent []string) error {
+	what := "the instances of " + cli.RefName(n.job)
+	if n.group != "" {
+		what = n.String()
+	}
+	them, are := "it is", "region "
+	if len(silent) > 1 {
+		them, are = "they are", "regions "
+	}
+	return fmt.Errorf("%s may be in %s, which did not answer: try again when %s back; `%s job status %s` shows where they were placed",
+		what, are+strings.Join(silent, ", "), them, c.Program, cli.RefArg(n.job))
+}
+
+// allocsOfJob are a job's allocations, also those that have ended when none lives or
+// they are wanted, and the regions that may have more of them and did not answer.
+func allocsOfJob(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, ended bool) (found []*nusav1.Allocation, silent []string, err error) {
+	var all *nusav1.ListAllocationsResponse
+	var group errgroup.Group
+	if ended {
+		group.Go(func() (err error) { all, err = listAllocs(ctx, c, ref, true); return err })
+	}
+	resp, err := listAllocs(ctx, c, ref, false)
+	if failed := group.Wait(); err == nil {
+		err = failed
+	}
+	live := resp.GetAllocations()
+	if err == nil && all == nil && len(live) == 0 {
+		all, err = listAllocs(ctx, c, ref, true)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if all != nil {
+		resp = all
+	}
+	c.WarnPartial(resp.GetErrors())
+	for _, e := range resp.GetErrors() {
+		silent = append(silent, e.GetRegion())
+	}
+	return withEnded(live, all.GetAllocations()), silent, nil
+}
+
+func listAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, all bool) (*nusav1.ListAllocationsResponse, error) {
+	return c.Allocs().List(ctx, &nusav1.ListAllocationsRequest{Job: ref, All: all, Limit: maxListed})
+}
+
+// withEnded are the living allocations and those that have ended of instances
+// that nothing has taken over since: no later version, and nothing that lives and
+// is younger. What was stopped while others live is no instance any more.
+func withEnded(live, all []*nusav1.Allocation) []*nusav1.Allocation {
+	type instance struct {
+		group string
+		index int32
+	}
+	of := func(a *nusav1.Allocation) instance { return instance{a.GetGroup(), a.GetIndex()} }
+	version, born, lives := map[instance]int64{}, map[instance]time.Time{}, map[string]bool{}
+	for _, a := range slices.Concat(live, all) {
+		version[of(a)] = max(version[of(a)], a.GetJobVersion())
+	}
+	for _, a := range live {
+		lives[a.GetId()] = true
+		if at := a.GetCreated().AsTime(); at.After(born[of(a)]) {
+			born[of(a)] = at
+		}
+	}
+	out := slices.Clone(live)
+	for _, a := range all {
+		over := a.GetJobVersion() < version[of(a)] || a.GetCreated().AsTime().Before(born[of(a)]) ||
+			len(live) > 0 && a.GetState() == nusav1.AllocState_ALLOC_STATE_STOPPED
+		if !lives[a.GetId()] && !over {
+			out = append(out, a)
+		}
+	}
+	slices.SortStableFunc(out, func(x, y *nusav1.Allocation) int {
+		return cmp.Or(cmp.Compare(x.GetGroup(), y.GetGroup()), cmp.Compare(x.GetIndex(), y.GetIndex()))
+	})
+	return out
+}
+
+// maxListed is the most allocations that a server lists.
+const maxListed = 10_000
+
+// chooseAllocs are the latest allocations of the instances that are named.
+func chooseAllocs(c *cli.Session, all []*nusav1.Allocation, n target) ([]*nusav1.Allocation, error) {
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no instance, and none that has ended is kept: see `%s job status %s`", cli.RefName(n.job), c.Program, cli.RefArg(n.job))
+	}
+	type slot struct {
+		group, region string
+		index         int32
+	}
+	at := map[slot]int{}
+	var latest []*nusav1.Allocation
+	groups := map[string]bool{}
+	for _, a := range all {
+		groups[a.GetGroup()] = true
+		k := slot{a.GetGroup(), a.GetRegion(), a.GetIndex()}
+		if i, known := at[k]; !known {
+			at[k] = len(latest)
+			latest = append(latest, a)
+		} else if !a.GetCreated().AsTime().Before(latest[i].GetCreated().AsTime()) {
+			latest[i] = a
+		}
+	}
+	ofGroup := slices.DeleteFunc(slices.Clone(latest), func(a *nusav1.Allocation) bool { return n.group != "" && a.GetGroup() != n.group })
+	out := slices.DeleteFunc(slices.Clone(ofGroup), func(a *nusav1.Allocation) bool { return n.index >= 0 && a.GetIndex() != n.index })
+	switch {
+	case len(out) > 0:
+		return out, nil
+	case len(ofGroup) == 0:
+		return nil, fmt.Errorf("%s has no instance of a group %q, but of %s", cli.RefName(n.job), n.group, strings.Join(slices.Sorted(maps.Keys(groups)), ", "))
+	}
+	return nil, fmt.Errorf("%s has no instance %s/%d, but %s", cli.RefName(n.job), n.group, n.index, nameAllocs(c, ofGroup))
+}
+
+// nameAllocs says how several allocations can be named, each by itself: "api/web/0 or
+// api/web/1". Those of a system job have equal numbers in several regions.
+func nameAllocs(c *cli.Session, all []*nusav1.Allocation) string {
+	times := map[string]int{}
+	for _, a := range all {
+		times[instance(a)]++
+	}
+	var names []string
+	for _, a := range all {
+		name := target{&nusav1.JobRef{Name: a.GetJob()}, a.GetGroup(), a.GetIndex()}.String()
+		if times[instance(a)] > 1 {
+			name = fmt.Sprintf("%s (%s on %s)", term.ShortID(a.GetId()), instance(a), nodeOf(a))
+		}
+		if names = append(names, name); len(names) == cli.MaxNamed && len(all) > cli.MaxNamed {
+			return strings.Join(names, ", ") + fmt.Sprintf(" or another of %d: `%s alloc list --job %s` shows them", len(all), c.Program, a.GetJob())
+		}
+	}
+	if last := len(names) - 1; last > 0 {
+		return strings.Join(names[:last], ", ") + " or " + names[last]
+	}
+	return strings.Join(names, "")
+}
+
+// findAlloc is the allocation that an argument names; several are an error that says
+// how to name one.
+func findAlloc(ctx context.Context, c *cli.Session, arg string) (*nusav1.Allocation, error) {
+	all, n, err := findAllocs(ctx, c, arg, false)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) > 1 {
+		return nil, fmt.Errorf("%s has %s: say which, %s", n, term.Plural(len(all), "instance"), nameAllocs(c, all))
+	}
+	return all[0], nil
+}

@@ -1,0 +1,195 @@
+package alloc
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func listCommand(s *cli.Settings) *cobra.Command {
+	var jobArg, node string
+	var all bool
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List allocations: instances on nodes", Args: cli.Positional(),
+		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			req := &nusav1.ListAllocationsRequest{Region: c.Region, All: all}
+			switch {
+			case jobArg != "":
+				ref, err := c.Ref(jobArg)
+				if err != nil {
+					return err
+				}
+				req.Job = ref
+			case c.Namespace != "":
+				req.Job = &nusav1.JobRef{Namespace: c.Namespace}
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			if node != "" {
+				n, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: cli.NodeRef(c, node), Region: c.Region})
+				if err != nil {
+					return err
+				}
+				req.NodeId = n.GetId()
+			}
+			resp, err := c.Allocs().List(ctx, req)
+			if err != nil {
+				return err
+			}
+			c.WarnPartial(resp.GetErrors())
+			if len(resp.GetAllocations()) == 0 {
+				if err := checkFilter(ctx, c, req); err != nil {
+					return err
+				}
+			}
+			if resp.GetTruncated() {
+				c.Warn("there are more: narrow it with --job, --node or --region")
+			}
+			return c.Print(resp, func(w *term.Screen) {
+				if len(resp.GetAllocations()) == 0 {
+					fmt.Fprintln(w, noAllocsText(c, jobArg, node, all, cli.Incomplete(resp.GetErrors())))
+					return
+				}
+				Write(w, resp.GetAllocations(), true)
+			})
+		}),
+	}
+	s.BindRegion(c, "only this region's")
+	c.Flags().StringVar(&jobArg, "job", "", "only this job's")
+	c.Flags().StringVar(&node, "node", "", "only this node's, by name or id")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	return c
+}
+
+// checkFilter fails when the job or the region of a filter that matched nothing is
+// not there at all.
+func checkFilter(ctx context.Context, c *cli.Session, req *nusav1.ListAllocationsRequest) error {
+	if req.GetJob().GetName() != "" {
+		if _, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: req.GetJob()}); err != nil {
+			return err
+		}
+	}
+	if req.GetRegion() != "" {
+		if _, err := c.Regions().Get(ctx, &nusav1.GetRegionRequest{Name: req.GetRegion()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noAllocsText says what was asked for in vain, and what to do next.
+func noAllocsText(c *cli.Session, jobArg, node string, all bool, unseen string) string {
+	var of []string
+	next := c.Program + " job run FILE starts some"
+	if c.Namespace != "" && jobArg == "" {
+		of, next = append(of, "in namespace "+c.Namespace), fmt.Sprintf("%s job list -n %s shows its jobs", c.Program, c.Namespace)
+	}
+	if c.Region != "" {
+		of, next = append(of, "in region "+c.Region), fmt.Sprintf("%s region status %s shows the region", c.Program, c.Region)
+	}
+	if node != "" {
+		of, next = append(of, "on node "+node), fmt.Sprintf("%s node status %s shows the node", c.Program, node)
+	}
+	if jobArg != "" {
+		of, next = append(of, "of job "+jobArg), fmt.Sprintf("%s job status %s shows the job", c.Program, jobArg)
+	}
+	what := strings.Join(append([]string{"no allocations"}, of...), " ")
+	if !all {
+		what = strings.Replace(what, "no ", "no live ", 1)
+		next = "--all shows those that have ended; " + next
+	}
+	return what + unseen + "; " + next
+}
+
+func Write(w *term.Screen, allocs []*nusav1.Allocation, jobs bool) {
+	t := term.NewTable("ALLOC", "JOB", "INSTANCE", "REGION", "NODE", "STATE", ">EXIT", ">VERSION", ">AGE", "PORTS", "MESSAGE")
+	for _, a := range allocs {
+		name := ""
+		if jobs {
+			name = cli.JobName(a.GetNamespace(), a.GetJob(), "")
+		}
+		t.Row(term.ShortID(a.GetId()), name, instance(a), a.GetRegion(), nodeOf(a), stateNow(w, a), exitText(a), fmt.Sprint(a.GetJobVersion()),
+			w.Since(a.GetCreated()), ports(a.GetPorts()), reasonText(a))
+	}
+	t.DropBlank("EXIT")
+	t.DropEmpty("JOB", "PORTS", "MESSAGE")
+	t.Narrow(w.Width)
+	t.Write(w)
+}
+
+// exitText is how an allocation's tasks ended: "0", or what is not a plain 0 by
+// task, "init=3 side=signal 9"; "" before its end.
+func exitText(a *nusav1.Allocation) string {
+	if a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
+		return ""
+	}
+	var parts []string
+	ended := false
+	for _, name := range slices.Sorted(maps.Keys(a.GetTasks())) {
+		t := a.GetTasks()[name]
+		if t.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
+			continue
+		}
+		ended = true
+		code := term.Count(t.GetExitCode())
+		switch {
+		case t.GetSignal() != 0:
+			code = "signal " + term.Count(t.GetSignal())
+		case t.GetExitCode() < 0:
+			code = "-"
+		}
+		if code == "0" {
+			continue
+		}
+		if len(a.GetTasks()) > 1 {
+			code = name + "=" + code
+		}
+		parts = append(parts, code)
+	}
+	if ended && len(parts) == 0 {
+		return "0"
+	}
+	return strings.Join(parts, " ")
+}
+
+func instance(a *nusav1.Allocation) string { return fmt.Sprintf("%s[%d]", a.GetGroup(), a.GetIndex()) }
+
+func nodeOf(a *nusav1.Allocation) string {
+	if a.GetNodeName() != "" {
+		return a.GetNodeName()
+	}
+	return term.ShortID(a.GetNodeId())
+}
+
+// stateText is what it is, and what it is to become when that differs.
+func stateText(a *nusav1.Allocation) string {
+	if a.GetDesired() == nusav1.AllocDesired_ALLOC_DESIRED_STOP && a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
+		return "stopping"
+	}
+	return term.Word(a.GetState())
+}
+
+// stateNow is its state, and for how long its node has not confirmed that.
+func stateNow(w *term.Screen, a *nusav1.Allocation) string {
+	now := w.State(stateText(a))
+	if a.GetNodeSilent() != nil {
+		now += ", " + w.Wait("silent "+term.Age(a.GetNodeSilent()))
+	}
+	return now
+}
+
+func ports(p map[string]int32) string {
+	var parts []string
+	for _, label := range slices.Sorted(maps.Keys(p)) {
+		parts = append(parts, fmt.Sprintf("%s=%d", label, p[label]))
+	}
+	return strings.Join(parts, " ")
+}

@@ -1,0 +1,89 @@
+package alloc
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/job/doc"
+)
+
+// logPrinter writes the lines of several streams whole.
+type logPrinter struct {
+	*cli.Session
+	mu sync.Mutex
+}
+
+// to are the writers of a task's two streams: bytes as they come, or lines
+// behind a head, or records, once it is their turn (nil = it is).
+func (p *logPrinter) to(t logged, head string, turn <-chan struct{}) [2]io.Writer {
+	plain := [2]io.Writer{p.Out, p.Cmd.ErrOrStderr()}
+	if p.Output == "table" && head == "" {
+		return plain
+	}
+	var out [2]io.Writer
+	for i, w := range plain {
+		name := []string{"stdout", "stderr"}[i]
+		emit := func(line []byte) error {
+			_, err := io.WriteString(w, p.Style.Faint(head)+string(line)+"\n")
+			return err
+		}
+		if p.Output != "table" {
+			emit = func(line []byte) error { return p.record(t, name, line) }
+		}
+		out[i] = &lineWriter{mu: &p.mu, turn: turn, emit: emit}
+	}
+	return out
+}
+
+// record prints one line as JSON or YAML.
+func (p *logPrinter) record(t logged, stream string, line []byte) error {
+	n := &doc.Node{Kind: doc.Map}
+	for _, f := range [][2]string{{"allocation", t.alloc.GetId()}, {"instance", instance(t.alloc)}, {"task", t.task}, {"stream", stream}, {"text", string(bytes.ToValidUTF8(line, []byte("�")))}} {
+		n.Add(f[0], &doc.Node{Kind: doc.String, Text: f[1]})
+	}
+	if p.Output == "json" {
+		_, err := fmt.Fprintf(p.Out, "%s\n", n.Compact())
+		return err
+	}
+	_, err := fmt.Fprintf(p.Out, "---\n%s", n.YAML())
+	return err
+}
+
+// lineWriter passes whole lines on, and at the end what stands without one.
+type lineWriter struct {
+	mu   *sync.Mutex     // of what emit writes to
+	turn <-chan struct{} // closed when lines may be passed on; nil = at once
+	emit func(line []byte) error
+	rest []byte
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	if w.turn != nil {
+		<-w.turn
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for rest := p; len(rest) > 0; {
+		line, after, found := bytes.Cut(rest, []byte{'\n'})
+		w.rest = append(w.rest, line...)
+		if rest = after; found || len(w.rest) >= maxLine {
+			if err := w.emit(w.rest); err != nil {
+				return 0, err
+			}
+			w.rest = w.rest[:0]
+		}
+	}
+	return len(p), nil
+}
+
+func (w *lineWriter) flush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.rest) > 0 {
+		_ = w.emit(w.rest) // the reader has gone
+		w.rest = nil
+	}
+}

@@ -1,0 +1,230 @@
+package alloc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// maxLogged is how many tasks are read at once: a node gives no more.
+	maxLogged = 32
+	// readAhead is how many tasks are opened at once when they are shown one after
+	// the other: each takes a few round trips to its region before the first byte.
+	readAhead = 8
+	// tailOfEach instance is shown of several, unless told otherwise, in lines of
+	// each stream.
+	tailOfEach = 10
+	// maxLine is after how many bytes an unfinished line is shown all the same.
+	maxLine = 64 << 10
+)
+
+// logOptions are the flags of alloc logs and job logs.
+type logOptions struct {
+	task             string
+	follow           bool
+	onlyOut, onlyErr bool
+	lines            int32
+	bytes            int64
+}
+
+func logsCommandOfAlloc(s *cli.Settings) *cobra.Command {
+	return logsCommand(s, "logs ID|JOB", "ID|JOB", `
+  nusa alloc logs -f 1f3a
+  nusa alloc logs hello/greeter/0 --tail 50`)
+}
+
+func JobLogsCommand(s *cli.Settings) *cobra.Command {
+	return logsCommand(s, "logs JOB", "JOB", `
+  nusa job logs hello --tail 50
+  nusa job logs -f hello/greeter/0`)
+}
+
+func logsCommand(s *cli.Settings, use, arg, examples string) *cobra.Command {
+	o := logOptions{}
+	c := &cobra.Command{
+		Use: use, Short: "Show what tasks wrote to stdout and stderr", Args: cli.Positional(arg),
+		Long: `Writes a task's stdout to standard output and its stderr to standard error. With
+-f it goes on until the task ends. Of several tasks, of one instance or of
+several, each line begins with whose it is; without -f they come one after the
+other. With -o json or yaml every line is a record.
+
+Of an instance all that is kept is shown, of several the last 10 lines of each,
+unless --tail or --bytes says otherwise.
+
+` + instanceNames + `
+JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one. Of an
+instance it is the latest allocation, also one that has ended unless it was
+stopped; -f follows those that live: look again when one was replaced.`,
+		Example: strings.TrimPrefix(examples, "\n"),
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			if o.lines < 0 || o.bytes < 0 {
+				return errors.New("--tail, --bytes: a number of lines, or of bytes, is not negative")
+			}
+			if o.lines > 0 && o.bytes > 0 {
+				return errors.New("--tail counts lines and --bytes bytes: give one of them")
+			}
+			return showLogs(c, args[0], o, c.Cmd.Flags().Changed("tail") || o.bytes > 0)
+		}),
+	}
+	f := c.Flags()
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on as output comes")
+	f.StringVar(&o.task, "task", "", "only this task's")
+	f.BoolVar(&o.onlyOut, "stdout", false, "only stdout")
+	f.BoolVar(&o.onlyErr, "stderr", false, "only stderr")
+	f.Int32Var(&o.lines, "tail", 0, fmt.Sprintf("only this many lines from the end of each stream; 0 = all that is kept (default 0, %d of several instances)", tailOfEach))
+	f.Int64Var(&o.bytes, "bytes", 0, "only this many bytes from the end of each stream; 0 = all that is kept")
+	return c
+}
+
+// logged is one task of one allocation whose output is shown.
+type logged struct {
+	alloc *nusav1.Allocation
+	task  string
+}
+
+// showLogs shows what an argument names; bounded when it is told how much of it.
+func showLogs(c *cli.Session, arg string, o logOptions, bounded bool) error {
+	ctx, cancel := c.WithTimeout()
+	all, n, err := findAllocs(ctx, c, arg, !o.follow)
+	cancel()
+	if err != nil {
+		return err
+	}
+	if len(all) > 1 && !bounded {
+		o.lines = tailOfEach
+	}
+	var tasks []logged
+	for _, a := range all {
+		names := slices.Sorted(maps.Keys(a.GetTasks()))
+		if o.task != "" || len(names) == 0 {
+			names = []string{o.task}
+		}
+		for _, name := range names {
+			tasks = append(tasks, logged{a, name})
+		}
+	}
+	p := &logPrinter{Session: c}
+	if len(tasks) == 1 {
+		return copyLogs(c.Ctx, c, tasks[0], o, p.to(tasks[0], "", nil))
+	}
+	if o.follow && len(tasks) > maxLogged {
+		return fmt.Errorf("%s has %d tasks, and at most %d are followed at once: say which, %s", n, len(tasks), maxLogged, nameAllocs(c, all))
+	}
+	return showLogsOfAll(c, tasks, o, p)
+}
+
+// showLogsOfAll shows several tasks: with follow as they come, else one after the
+// other, while the next ones are opened.
+func showLogsOfAll(c *cli.Session, tasks []logged, o logOptions, p *logPrinter) error {
+	var group errgroup.Group
+	if !o.follow {
+		group.SetLimit(readAhead)
+	}
+	heads := headsOf(tasks)
+	width := len(slices.MaxFunc(heads, func(a, b string) int { return cmp.Compare(len(a), len(b)) }))
+	failed := false
+	turn := make(chan struct{}) // closed when it is a task's turn to be shown
+	close(turn)
+	for i, t := range tasks {
+		mine, next := turn, make(chan struct{})
+		if o.follow {
+			next = turn // it is everyone's
+		}
+		turn = next
+		out := p.to(t, fmt.Sprintf("%-*s ", width, heads[i]), mine)
+		group.Go(func() error {
+			if !o.follow {
+				defer close(next)
+				defer func() { <-mine }() // what has nothing to show waits, too
+			}
+			if err := copyLogs(c.Ctx, c, t, o, out); err != nil {
+				<-mine
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				failed = true
+				c.Warn("%s: %s", heads[i], strings.Join(cli.ErrorLines(c.Explain(err)), "; "))
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // each has told its error
+	if failed {
+		return &cli.ExitError{Code: cli.ExitFail}
+	}
+	return nil
+}
+
+// headsOf are what lines begin with: the instance, and what else is needed to
+// tell one task from another.
+func headsOf(tasks []logged) []string {
+	several, places := map[string]bool{}, map[string]map[string]bool{}
+	for _, t := range tasks {
+		several[t.alloc.GetId()] = several[t.alloc.GetId()] || len(t.alloc.GetTasks()) > 1
+		at := instance(t.alloc)
+		if places[at] == nil {
+			places[at] = map[string]bool{}
+		}
+		places[at][t.alloc.GetId()] = true
+	}
+	var out []string
+	for _, t := range tasks {
+		head := instance(t.alloc)
+		if len(places[head]) > 1 {
+			head += "@" + nodeOf(t.alloc)
+		}
+		if several[t.alloc.GetId()] && t.task != "" {
+			head += "/" + t.task
+		}
+		out = append(out, head)
+	}
+	return out
+}
+
+// copyLogs writes one task's output to where it belongs.
+func copyLogs(ctx context.Context, c *cli.Session, t logged, o logOptions, to [2]io.Writer) error {
+	both := o.onlyOut == o.onlyErr
+	stream, err := c.Allocs().Logs(ctx, &nusav1.LogsRequest{
+		Allocation: t.alloc.GetId(), Task: t.task, Follow: o.follow,
+		Stdout: both || o.onlyOut, Stderr: both || o.onlyErr, TailLines: o.lines, TailBytes: o.bytes,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, w := range to {
+			if l, ok := w.(*lineWriter); ok {
+				l.flush()
+			}
+		}
+	}()
+	for {
+		chunk, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && c.Interrupted():
+			return nil
+		case err != nil:
+			return err
+		}
+		w := to[0]
+		if chunk.GetStderr() {
+			w = to[1]
+		}
+		if _, err := w.Write(chunk.GetData()); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,16 @@
+// Package cli is what the commands of the client share: their flags, one call of
+// a command, and what they print when something is wrong.
+//
+//   - settings.go: Settings, the flags of all commands of one noun
+//   - session.go: Session, one call of a command: connection, context, output
+//   - print.go: messages as a table, JSON or YAML
+//   - targets.go: how jobs are named in arguments and in further commands
+//   - files.go: files, and - for standard input
+//   - flags.go: durations with days and weeks
+//   - usage.go: arguments, and errors of flags and unknown commands
+//   - program.go: the name of this binary in hints
+//   - exit.go: exit codes
+//   - errors.go: errors of calls as lines that say what to do
+//   - hint.go: the name that was perhaps meant
+//   - resume.go: streams that continue after a broken connection
+package cli

@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/job"
+)
+
+// ReadFile reads a file, or standard input for "-", of at most a job's size
+// and one byte, so that what is too long is seen.
+func (c *Session) ReadFile(name string) ([]byte, error) { return ReadFile(c.Cmd, name) }
+
+func ReadFile(cmd *cobra.Command, name string) ([]byte, error) {
+	in := cmd.InOrStdin()
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, job.MaxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return data, nil
+}

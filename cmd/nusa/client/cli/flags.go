@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/job"
+)
+
+// Day is a duration that package time has no constant for.
+const Day = 24 * time.Hour
+
+// durationType is the type of such flags: FlagError leaves their errors as they
+// are, because these name the value.
+const durationType = "span"
+
+// DurationValue is the value of a flag: a duration with a unit, which may be d
+// (days) or w (weeks).
+type DurationValue struct {
+	to    *time.Duration
+	check func(time.Duration) error
+}
+
+// NewDuration returns the value of a flag that sets to. check refuses durations;
+// the value stands before its error.
+func NewDuration(to *time.Duration, check func(time.Duration) error) *DurationValue {
+	return &DurationValue{to: to, check: check}
+}
+
+func (s *DurationValue) String() string {
+	if s.to == nil {
+		return ""
+	}
+	return job.FormatDuration(*s.to)
+}
+
+func (s *DurationValue) Type() string { return durationType }
+
+// Set implements pflag.Value.
+func (s *DurationValue) Set(text string) error {
+	d, err := job.ParseDuration(text)
+	for unit, long := range map[string]time.Duration{"d": Day, "w": 7 * Day} {
+		if amount, ok := strings.CutSuffix(text, unit); ok {
+			if n, bad := strconv.ParseFloat(amount, 64); bad == nil && math.Abs(n) < 1e4 {
+				d, err = time.Duration(n*float64(long)), nil
+			}
+		}
+	}
+	if errors.Is(err, job.ErrUnit) {
+		return fmt.Errorf("%w, d, w", err)
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.check(d); err != nil {
+		return fmt.Errorf("%s %w", text, err)
+	}
+	*s.to = d
+	return nil
+}

@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/job/doc"
+)
+
+// Print shows a message as -o says; show draws the table.
+func (c *Session) Print(m proto.Message, show func(w *term.Screen)) error {
+	if c.Output == "table" {
+		show(c.Screen())
+		return nil
+	}
+	n, err := MessageTree(m)
+	if err != nil {
+		return err
+	}
+	return c.PrintTree(n)
+}
+
+func (c *Session) PrintTree(n *doc.Node) error {
+	text := n.JSON()
+	if c.Output == "yaml" {
+		text = n.YAML()
+	}
+	_, err := c.Out.Write(text)
+	return err
+}
+
+// PrintLine is print for one message of a stream: JSON on one line, YAML as a
+// document.
+func (c *Session) PrintLine(m proto.Message, show func(w *term.Screen)) error {
+	switch c.Output {
+	case "json":
+		n, err := MessageTree(m)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(c.Out, "%s\n", n.Compact())
+		return err
+	case "yaml":
+		c.Printf("---\n")
+	}
+	return c.Print(m, show)
+}
+
+// MessageTree goes through the tree because protojson changes its blanks from
+// build to build, on purpose.
+func MessageTree(m proto.Message) (*doc.Node, error) {
+	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	docs, err := doc.Read(data, true)
+	if err != nil {
+		return nil, err
+	}
+	return docs[0], nil
+}
+
+// Screen is where this command prints for people, as of now.
+func (c *Session) Screen() *term.Screen {
+	w := &term.Screen{Writer: c.Out, Palette: c.Style, Now: time.Now(), Program: c.Program}
+	if c.Terminal {
+		w.Width = term.TerminalWidth(c.Out)
+	}
+	return w
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// RegionOf is the region of the server that is talked to, whose own jobs are
+// NAME@REGION; "" for one of the global tier, or one that does not say.
+func (c *Session) RegionOf(ctx context.Context) string {
+	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
+	if err != nil || info.GetRole() != "regional" {
+		return ""
+	}
+	return info.GetRegion()
+}
+
+func PrintWarnings(c *Session, all []string) {
+	for _, w := range all {
+		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Wait("warning: ")+WithProgram(term.Plain(w), c.Program))
+	}
+}
+
+// Session is one command's run: its connection and where it prints.
+type Session struct {
+	*Settings
+	Cmd  *cobra.Command
+	Ctx  context.Context
+	Conn *grpc.ClientConn
+	Out  io.Writer
+	// Terminal says that out is one: lines may be drawn over.
+	Terminal bool
+	Style    term.Palette
+	// WantedJob and wantedNode are what the command is about, for what to say when
+	// that is not there.
+	WantedJob  *nusav1.JobRef
+	wantedNode string
+}
+
+func Dial(addr string) (*grpc.ClientConn, error) {
+	if !strings.Contains(addr, ":") {
+		return nil, fmt.Errorf("--addr: %q is not host:port, such as %s", addr, DefaultAddr)
+	}
+	conn, err := serve.Dial(network.Host(), addr)
+	if err != nil {
+		return nil, fmt.Errorf("--addr %s: %w", addr, err)
+	}
+	return conn, nil
+}
+
+// noticeAfter is how long a call may take before a person is told what it waits
+// for.
+const noticeAfter = time.Second
+
+// WithTimeout is the context of one call with an answer. On a terminal a call that
+// takes long says whom it waits for.
+func (c *Session) WithTimeout() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(c.Ctx, c.Timeout)
+	if !term.IsTerminal(c.Cmd.ErrOrStderr()) {
+		return ctx, cancel
+	}
+	notice := time.AfterFunc(noticeAfter, func() {
+		c.Warn("waiting for %s, at most %s (Ctrl-C ends it)", c.Addr, job.FormatDuration(c.Timeout))
+	})
+	return ctx, func() { notice.Stop(); cancel() }
+}
+
+// NamespaceFlag repeats --namespace, if it was given, in a hint.
+func (c *Session) NamespaceFlag() string {
+	if f := c.Cmd.Flag("namespace"); f != nil && f.Changed {
+		return " -n " + c.Namespace
+	}
+	return ""
+}
+
+func (c *Session) Jobs() nusav1.JobsClient { return nusav1.NewJobsClient(c.Conn) }
+
+func (c *Session) Allocs() nusav1.AllocationsClient { return nusav1.NewAllocationsClient(c.Conn) }
+
+func (c *Session) Regions() nusav1.RegionsClient { return nusav1.NewRegionsClient(c.Conn) }
+
+func (c *Session) Nodes() nusav1.NodesClient { return nusav1.NewNodesClient(c.Conn) }
+
+func (c *Session) Topology() nusav1.TopologyClient { return nusav1.NewTopologyClient(c.Conn) }
+
+func (c *Session) Origins() nusav1.OriginsClient { return nusav1.NewOriginsClient(c.Conn) }
+
+func (c *Session) Warn(format string, args ...any) {
+	fmt.Fprintf(c.Cmd.ErrOrStderr(), "nusa: "+format+"\n", args...)
+}
+
+func (c *Session) Printf(format string, args ...any) { fmt.Fprintf(c.Out, format, args...) }
+
+// Incomplete is what to add to "nothing there" when not everything was seen.
+func Incomplete(errs []*nusav1.PartialError) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	return " where an answer came from"
+}
+
+// WarnPartial tells which regions did not answer.
+func (c *Session) WarnPartial(errs []*nusav1.PartialError) {
+	for _, e := range errs {
+		c.Warn("region %s did not answer, its part is missing: %s", e.GetRegion(), term.Plain(e.GetMessage()))
+	}
+}
+
+// Interrupted says that the user ended it.
+func (c *Session) Interrupted() bool { return errors.Is(c.Ctx.Err(), context.Canceled) }

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/job"
+)
+
+// DefaultAddr is the global server a client talks to unless told otherwise.
+const DefaultAddr = "127.0.0.1:7600"
+
+// DefaultTimeout of a call.
+const DefaultTimeout = 30 * time.Second
+
+// Settings are the flags that the commands of one noun share.
+type Settings struct {
+	Addr      string
+	Namespace string
+	Region    string
+	Output    string
+	Timeout   time.Duration
+	// Program is how hints name this binary.
+	Program string
+	// Master is of which region the server is that is talked to, "" unless it
+	// was looked up.
+	Master string
+}
+
+// Bind adds the flags to a noun, for all of its verbs. more are forms of output
+// besides those that every command has.
+func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
+	formats := append([]string{"table", "json", "yaml"}, more...)
+	f := cmd.PersistentFlags()
+	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), "server to talk to, host:port (NUSA_ADDR)")
+	f.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "how long to wait for an answer")
+	f.StringVarP(&s.Output, "output", "o", "table", strings.Join(formats[:len(formats)-1], ", ")+" or "+formats[len(formats)-1])
+	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains(formats, s.Output) {
+			return fmt.Errorf("--output: %q is not one of %s", s.Output, strings.Join(formats, ", "))
+		}
+		if s.Namespace != "" && !job.ValidName(s.Namespace) {
+			return fmt.Errorf("--namespace: %q is not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter", s.Namespace)
+		}
+		if s.Timeout <= 0 {
+			return fmt.Errorf("--timeout: %s is not more than 0", s.Timeout)
+		}
+		return nil
+	}
+}
+
+func (s *Settings) BindNamespace(cmd *cobra.Command) {
+	cmd.PersistentFlags().StringVarP(&s.Namespace, "namespace", "n", envOr("NUSA_NAMESPACE", ""), "namespace of jobs (NUSA_NAMESPACE, else "+job.DefaultNamespace+"; lists: else every one)")
+}
+
+// BindRegion adds --region to one verb; its meaning differs.
+func (s *Settings) BindRegion(cmd *cobra.Command, usage string) {
+	cmd.Flags().StringVar(&s.Region, "region", envOr("NUSA_REGION", ""), usage+" (NUSA_REGION)")
+}
+
+func envOr(key, otherwise string) string {
+	if v := os.Getenv(key); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// Run makes a cobra function of f; errors of calls become lines that name the
+// server and the next step.
+func (s *Settings) Run(f func(c *Session, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c := &Session{Settings: s, Cmd: cmd, Ctx: cmd.Context(), Out: cmd.OutOrStdout()}
+		s.Program = Program(cmd)
+		c.Terminal = term.IsTerminal(c.Out)
+		c.Style = term.Palette{On: c.Terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+		conn, err := Dial(s.Addr)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		c.Conn = conn
+		return s.Explain(hint(c, f(c, args)))
+	}
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Noun is a command that only holds others.
+func Noun(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: HelpOrUnknown}
+	c.AddCommand(verbs...)
+	return c
+}
+
+func HelpOrUnknown(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	if cmd.SuggestionsMinimumDistance == 0 {
+		cmd.SuggestionsMinimumDistance = 2 // letters, as cobra does for its own errors
+	}
+	hint := fmt.Sprintf(": see %s --help", cmd.CommandPath())
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = ", did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return fmt.Errorf("unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
+}
+
+// Positional checks the arguments of a command by their names; one in [] may be
+// left out.
+func Positional(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		usage := "usage: " + strings.Join(append([]string{cmd.CommandPath()}, names...), " ")
+		if len(args) > len(names) {
+			if len(names) == 0 {
+				return fmt.Errorf("%q: this command takes no arguments; see %s --help", args[0], cmd.CommandPath())
+			}
+			return fmt.Errorf("%q is one argument too many; %s", args[len(names)], usage)
+		}
+		for _, name := range names[len(args):] {
+			if !strings.HasPrefix(name, "[") {
+				return fmt.Errorf("%s is missing; %s", name, usage)
+			}
+		}
+		return nil
+	}
+}
+
+// kinds are what the values of a flag are, by its type.
+var kinds = map[string]string{
+	"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "uint": "a whole number from 0",
+	"float64": "a number", "bool": "true or false", "duration": "a duration such as 500ms, 30s or 5m", "stringToString": "KEY=VALUE",
+	durationType: "a duration such as 500ms, 30m or 24h",
+}
+
+// FlagError says in one line which flag is wrong, and what it takes.
+func FlagError(cmd *cobra.Command, err error) error {
+	var value *pflag.InvalidValueError
+	var required *pflag.ValueRequiredError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &value) && value.GetFlag().Value.Type() == durationType:
+		return fmt.Errorf("--%s: %w", value.GetFlag().Name, value.Unwrap())
+	case errors.As(err, &value):
+		if kind, ok := kinds[value.GetFlag().Value.Type()]; ok {
+			return fmt.Errorf("--%s: %q is not %s", value.GetFlag().Name, value.GetValue(), kind)
+		}
+		return fmt.Errorf("--%s: %q: %w", value.GetFlag().Name, value.GetValue(), value.Unwrap())
+	case errors.As(err, &required):
+		kind := kinds[required.GetFlag().Value.Type()]
+		if kind == "" {
+			kind = "a value"
+		}
+		return fmt.Errorf("--%s: needs %s", required.GetFlag().Name, kind)
+	case errors.As(err, &unknown):
+		name := "--" + unknown.GetSpecifiedName()
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			name = "-" + short[:1]
+		}
+		return fmt.Errorf("unknown flag %s: see %s --help", name, cmd.CommandPath())
+	}
+	return err
+}

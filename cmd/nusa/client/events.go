@@ -1,0 +1,82 @@
+package client
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func eventsCommand() *cobra.Command {
+	s := &cli.Settings{}
+	req := &nusav1.WatchEventsRequest{}
+	c := &cobra.Command{
+		Use: "events", Short: "Follow what happens", Args: cli.Positional(),
+		Long: `Prints events as they happen, until Ctrl-C. When the connection breaks it goes on
+where it was as soon as it can, and says so where something is missing:
+
+  job       submitted, stopped, purged; a batch job complete or failed
+  slot      instances offered to a region, accepted, returned, stopped, done
+  instance  given up after its last attempt, or lost with its node
+  node      silent or back, cordoned, drained, removed
+  region    defined, connected, disconnected, cordoned, removed
+
+With --instances also what each attempt of an instance does: running, restarted,
+complete, failed, declined, stopped. With --region it is that region's master
+that tells, of its own jobs and nodes as well. With --token it goes on after an
+earlier event (-o json shows tokens) and says so when that is too long ago;
+across regions instances are told of from now on.`,
+		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			return cli.Follow(c, func(answered func()) error {
+				defer func() { req.Token = cmp.Or(req.GetToken(), foreignToken) }()
+				return followEvents(c, req, answered)
+			})
+		}),
+	}
+	s.Bind(c)
+	c.Flags().StringVar(&req.Token, "token", "", "go on after the event with this token")
+	c.Flags().StringVar(&req.Region, "region", "", "what this region's master tells")
+	c.Flags().BoolVar(&req.Instances, "instances", false, "also what each attempt of an instance does")
+	return c
+}
+
+// foreignToken is of no server's events, so that one answers with a gap: what happened
+// between a connection that told of nothing and the next is not known.
+const foreignToken = "none-0"
+
+// followEvents prints one stream until it ends, and remembers where that was.
+func followEvents(c *cli.Session, req *nusav1.WatchEventsRequest, answered func()) error {
+	stream, err := nusav1.NewEventsClient(c.Conn).Watch(c.Ctx, req)
+	if err != nil {
+		return err
+	}
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		answered()
+		req.Token = cmp.Or(e.GetToken(), req.GetToken())
+		if err := c.PrintLine(e, func(w *term.Screen) { writeEvent(w, e) }); err != nil {
+			return err
+		}
+	}
+}
+
+// writeEvent writes one event as a line.
+func writeEvent(w *term.Screen, e *nusav1.Event) {
+	if e.GetReset_() {
+		fmt.Fprintln(w, w.Wait("(a gap: older events are no longer kept)"))
+		if e.GetType() == "" {
+			return
+		}
+	}
+	line := fmt.Sprintf("%-20s  %-28s  %s", e.GetType(), e.GetSubject(), term.Plain(e.GetMessage()))
+	fmt.Fprintf(w, "%s  %s\n", w.Faint(e.GetTime().AsTime().Local().Format(time.TimeOnly)), strings.TrimRight(line, " "))
+}

@@ -1,0 +1,100 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func CheckPercentile(p int) error {
+	if !slices.Contains([]int{50, 90, 99}, p) {
+		return fmt.Errorf("--percentile: %d is not one of 50, 90, 99", p)
+	}
+	return nil
+}
+
+// Kinds of series.
+const (
+	KindEdge = "edge"
+	KindNode = "node"
+	KindPool = "pool"
+)
+
+// SinceFlag adds --since: an hour unless told otherwise.
+func SinceFlag(c *cobra.Command, to *time.Duration, usage string) {
+	*to = time.Hour
+	c.Flags().Var(cli.NewDuration(to, func(d time.Duration) error {
+		if d < time.Second || d > historyRetention {
+			return fmt.Errorf("is not within 1s..%s, for as long as regions keep it", term.Duration(historyRetention))
+		}
+		return nil
+	}), "since", usage+", such as 30m, 24h or 7d")
+}
+
+// Request asks for the time before now.
+func Request(kind, region, key string, since time.Duration) *nusav1.HistoryRequest {
+	now := time.Now()
+	return &nusav1.HistoryRequest{Kind: kind, Region: region, Key: key, From: timestamppb.New(now.Add(-since)), To: timestamppb.New(now)}
+}
+
+// Show asks for series and shows them: of one with every field, of several a
+// line each with the fields of columns.
+func Show(c *cli.Session, req *nusav1.HistoryRequest, since time.Duration, columns []string) error {
+	ctx, cancel := c.WithTimeout()
+	defer cancel()
+	resp, err := c.Topology().History(ctx, req)
+	if err != nil {
+		return flagOfKey(c, req.GetKind(), err)
+	}
+	c.WarnPartial(resp.GetErrors())
+	return c.Print(resp, func(w *term.Screen) {
+		switch all := resp.GetSeries(); {
+		case len(all) == 0:
+			fmt.Fprintf(w, "nothing was kept of %s in the last %s%s; --since reaches back %s\n", seriesText(req), term.Duration(since), cli.Incomplete(resp.GetErrors()), term.Duration(historyRetention))
+		case len(all) == 1 && req.GetKey() != "":
+			writeSeries(w, all[0])
+		default:
+			writeAllSeries(w, all, columns)
+		}
+	})
+}
+
+// flagOfKey says of a problem with the key of a series which flag that came from:
+// nobody has typed "key".
+func flagOfKey(c *cli.Session, kind string, err error) error {
+	problems := rpcerr.Problems(err)
+	for _, p := range problems {
+		if p.GetField() != "key" {
+			return err
+		}
+		if p.Field = "--pool"; kind == KindEdge {
+			p.Field = "--to"
+			p.Message += fmt.Sprintf(": `%s region list` shows them", c.Program)
+		}
+	}
+	if len(problems) == 0 {
+		return err
+	}
+	return rpcerr.Refuse(status.Code(err), problems...)
+}
+
+// seriesText names what was asked for.
+func seriesText(req *nusav1.HistoryRequest) string {
+	text := req.GetKind() + "s"
+	if req.GetKey() != "" {
+		text = req.GetKind() + " " + req.GetKey()
+	}
+	if req.GetRegion() != "" {
+		text += map[bool]string{true: " from ", false: " in "}[req.GetKind() == KindEdge] + req.GetRegion()
+	}
+	return text
+}

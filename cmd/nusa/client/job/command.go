@@ -1,0 +1,17 @@
+package job
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/alloc"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+)
+
+func Command() *cobra.Command {
+	s := &cli.Settings{}
+	c := cli.Noun("job", "Submit jobs, see where they run and why",
+		initCommand(s), validateCommand(s), planCommand(s), runCommand(s), statusCommand(s), alloc.JobLogsCommand(s), listCommand(s), exportCommand(s), explainCommand(s), stopCommand(s), adoptCommand(s))
+	s.Bind(c)
+	s.BindNamespace(c)
+	return c
+}

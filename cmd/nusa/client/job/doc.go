@@ -1,0 +1,23 @@
+// Package job has the commands of nusa job: submit jobs, see where they run and
+// why.
+//
+//   - command.go: the noun
+//   - file.go: job files, and job validate
+//   - init.go: job init
+//   - plan.go: job plan
+//   - plan_text.go: what a submit would change, as text
+//   - run.go: job run
+//   - wait.go: waits until a submitted job runs
+//   - progress.go: a job on one line
+//   - status.go: job status
+//   - slots.go: the slots of a job
+//   - pending.go: why instances wait
+//   - rollout.go: an update that goes from region to region
+//   - totals.go: counts of all groups
+//   - list.go: job list
+//   - explain.go: job explain
+//   - near.go: how bounds of round trips are now
+//   - export.go: job export
+//   - stop.go: job stop
+//   - adopt.go: job adopt
+package job

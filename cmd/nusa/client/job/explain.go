@@ -1,0 +1,199 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func explainCommand(s *cli.Settings) *cobra.Command {
+	var group string
+	c := &cobra.Command{
+		Use: "explain JOB", Short: "Say for every region, or node, why instances are or are not there", Args: cli.Positional("JOB"),
+		Long: `Shows the latest decision about a job: every region, taken or refused, why, the
+terms of its score and how old the inputs were. Below that, how what the job
+wants to be near to is now: the round trip that counts (the worse of both
+directions), how it is known, and whether a bound is kept. A bound that breaks
+where instances run is watched: they move only once it was broken for 15 minutes
+more than kept, to where it gets at least 10 ms and a third better. Batch jobs,
+system jobs and groups that are colocated stay where they are.
+
+With --region that region and every node of it.`,
+		Example: "  nusa job explain hello\n  nusa job explain hello --region japaneast",
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ref, err := c.Ref(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			e, err := c.Jobs().Explain(ctx, &nusav1.ExplainRequest{Job: ref, Region: c.Region, Group: group})
+			if err != nil {
+				return err
+			}
+			return c.Print(e, func(w *term.Screen) {
+				fmt.Fprintf(w, "%s%s%s\n", c.Style.Bold(cli.RefName(ref)), term.Gap, decidedText(e))
+				if e.GetNote() != "" {
+					fmt.Fprintf(w, "%s\n", c.Style.Wait(term.Plain(e.GetNote())))
+				}
+				writeExplanation(w, onlyRegion(e, c.Region))
+			})
+		}),
+	}
+	s.BindRegion(c, "explain this region and its nodes")
+	c.Flags().StringVar(&group, "group", "", "only this group")
+	return c
+}
+
+// decidedText says when the decision was taken. One without an age was made for
+// this answer, from the present inputs.
+func decidedText(e *nusav1.Explanation) string {
+	switch {
+	case len(e.GetGroups()) == 0:
+		return "not decided yet"
+	case e.GetAge().AsDuration() <= 0:
+		return "computed now"
+	}
+	return "decided " + term.Age(e.GetAge()) + " ago"
+}
+
+// onlyRegion leaves out the other regions, when one was asked about.
+func onlyRegion(e *nusav1.Explanation, region string) *nusav1.Explanation {
+	if region == "" {
+		return e
+	}
+	e = proto.CloneOf(e)
+	for _, g := range e.GetGroups() {
+		g.Regions = slices.DeleteFunc(g.Regions, func(r *nusav1.RegionVerdict) bool { return r.GetRegion() != region })
+		g.Near = slices.DeleteFunc(g.Near, func(n *nusav1.NearFare) bool { return n.GetRegion() != region })
+	}
+	return e
+}
+
+func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
+	for _, g := range e.GetGroups() {
+		placed := g.GetDesired() - g.GetUnplaced()
+		fmt.Fprintf(w, "\n%s: %d of %s placed\n", w.Bold("group "+g.GetGroup()), placed, term.Plural(g.GetDesired(), "instance"))
+		writeCounted(w, "  ", g.GetPending())
+		writeRemedy(w, g)
+		var regions []verdict
+		for _, r := range g.GetRegions() {
+			regions = append(regions, verdict{[]string{r.GetRegion()}, r.GetTaken(), term.Count(r.GetFits()), r.GetReason(), r.GetMessage(), r.GetScore(), r.GetTerms(), r.GetInputs()})
+		}
+		if len(regions) > 0 {
+			writeVerdicts(w, []string{"REGION"}, regions)
+		}
+		writeNear(w, g)
+		if len(g.GetNodes()) == 0 {
+			continue
+		}
+		if len(regions) > 0 {
+			fmt.Fprintln(w)
+		}
+		var nodes []verdict
+		for _, n := range g.GetNodes() {
+			nodes = append(nodes, verdict{[]string{n.GetNodeName(), term.ShortID(n.GetNodeId())}, n.GetTaken(), "", n.GetReason(), n.GetMessage(), n.GetScore(), n.GetTerms(), n.GetInputs()})
+		}
+		writeVerdicts(w, []string{"NODE", "ID"}, nodes)
+	}
+}
+
+// writeRemedy says what change would make one more instance fit.
+func writeRemedy(w *term.Screen, g *nusav1.GroupExplanation) {
+	if g.GetRemedy() != "" {
+		fmt.Fprintf(w, "  %s\n", term.Plain(g.GetRemedy()))
+	}
+}
+
+// verdict is of a region or a node alike.
+type verdict struct {
+	names   []string
+	taken   int32
+	fits    string
+	reason  nusav1.Reason
+	message string
+	score   float64
+	terms   []*nusav1.ScoreTerm
+	inputs  []*nusav1.InputAge
+}
+
+// writeVerdicts are one line each: a column for each term of the score, in the
+// order they first appear.
+func writeVerdicts(w *term.Screen, heads []string, all []verdict) {
+	var terms []string
+	column := map[string]int{}
+	for _, r := range all {
+		for _, t := range r.terms {
+			if _, ok := column[t.GetName()]; !ok {
+				column[t.GetName()] = len(terms)
+				terms = append(terms, t.GetName())
+			}
+		}
+	}
+	heads = append(append([]string{}, heads...), ">TAKEN", ">FITS", ">SCORE")
+	for _, t := range terms {
+		heads = append(heads, ">"+strings.ToUpper(t))
+	}
+	t := term.NewTable(append(heads, "WHY", "INPUTS")...)
+	for _, r := range all {
+		values := make([]string, len(terms))
+		for _, term := range r.terms {
+			values[column[term.GetName()]] = signed(term.GetValue())
+		}
+		taken := term.Count(r.taken)
+		if r.taken > 0 {
+			taken = w.Good(taken)
+		}
+		score := ""
+		if len(r.terms) > 0 || r.score != 0 {
+			score = term.Number(r.score)
+		}
+		row := append(append(append([]string{}, r.names...), taken, r.fits, score), values...)
+		t.Row(append(row, verdictText(w, r), w.Faint(inputs(r.inputs)))...)
+	}
+	t.DropEmpty("FITS", "INPUTS")
+	t.Write(w)
+}
+
+// verdictText is the reason of a refusal, or what spoke for it.
+func verdictText(w *term.Screen, r verdict) string {
+	text := term.Why(r.reason, r.message)
+	switch r.reason {
+	case nusav1.Reason_REASON_LOWER_SCORE:
+		return text
+	case nusav1.Reason_REASON_UNSPECIFIED:
+		var details []string
+		for _, t := range r.terms {
+			if t.GetDetail() != "" {
+				details = append(details, term.Plain(t.GetDetail()))
+			}
+		}
+		if len(details) > 0 {
+			return strings.Join(details, "; ")
+		}
+		return text
+	}
+	return w.Wait(text)
+}
+
+func signed(f float64) string {
+	if f > 0 {
+		return "+" + term.Number(f)
+	}
+	return term.Number(f)
+}
+
+func inputs(all []*nusav1.InputAge) string {
+	var parts []string
+	for _, i := range all {
+		parts = append(parts, i.GetName()+" "+term.Age(i.GetAge()))
+	}
+	return strings.Join(parts, ", ")
+}

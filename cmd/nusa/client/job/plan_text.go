@@ -1,0 +1,140 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/reason"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// planHeader is what a plan is of: the job's name, how to submit it, and the
+// fields that its author wrote.
+type planHeader struct {
+	name, submit string
+	written      map[string]bool
+	// warnings are the warnings that are not about the file alone.
+	warnings []string
+	// orderNote is why regions wait for one another.
+	orderNote string
+}
+
+func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
+	diff := slices.DeleteFunc(slices.Clone(p.GetDiff()), func(d *nusav1.DiffLine) bool { return d.GetField() == stoppedField })
+	starts := ""
+	if len(diff) < len(p.GetDiff()) {
+		starts = "it is stopped and would start again"
+	}
+	switch {
+	case len(p.GetDiff()) == 0:
+		fmt.Fprintf(w, "%s: no change\n", w.Bold(of.name))
+	case p.GetRevision() == 0:
+		fmt.Fprintf(w, "%s: a new job\n", w.Bold(of.name))
+		writeNewJob(w, diff, of.written)
+	case len(diff) == 0:
+		fmt.Fprintf(w, "%s: %s, unchanged\n", w.Bold(of.name), w.Wait(starts))
+	case starts != "":
+		fmt.Fprintf(w, "%s: %s, with %s\n", w.Bold(of.name), w.Wait(starts), term.Plural(len(diff), "change"))
+		writeDiff(w, diff)
+	default:
+		fmt.Fprintf(w, "%s: %s\n", w.Bold(of.name), term.Plural(len(diff), "change"))
+		writeDiff(w, diff)
+	}
+	if len(p.GetSlots()) > 0 {
+		fmt.Fprintln(w)
+		t := term.NewTable("SLOT", ">INSTANCES", "REGION", "WHY")
+		for _, s := range p.GetSlots() {
+			because := term.Plain(s.GetPlacedBecause())
+			switch {
+			case beingRemoved(s):
+				because = w.Wait(slotState(s))
+			case waitsForRegion(s):
+				because = w.Wait(term.Plain(s.GetMessage()))
+			}
+			t.Row(slotName(s), term.Count(s.GetTo()-s.GetFrom()), s.GetRegion(), because)
+		}
+		t.Write(w)
+		if of.orderNote != "" {
+			fmt.Fprintln(w, of.orderNote)
+		}
+	}
+	for _, g := range slices.Sorted(maps.Keys(p.GetUnplaced())) {
+		if n := p.GetUnplaced()[g]; n > 0 {
+			fmt.Fprintf(w, "%s\n", w.Wait(fmt.Sprintf("%s of %s would stay pending%s", term.Plural(n, "instance"), g, refusals(p.GetExplanation(), g))))
+			writeCounted(w, "  ", groupOf(p.GetExplanation(), g).GetPending())
+			writeRemedy(w, groupOf(p.GetExplanation(), g))
+		}
+	}
+	warnings := p.GetWarnings()
+	if len(p.GetDiff()) == 0 {
+		warnings = of.warnings // the rest was said when it was submitted
+	}
+	for _, warning := range warnings {
+		fmt.Fprintf(w, "%s%s\n", w.Wait("warning: "), cli.WithProgram(term.Plain(warning), w.Program))
+	}
+	if len(p.GetDiff()) > 0 {
+		check := fmt.Sprint(p.GetRevision())
+		if p.GetRevision() == 0 {
+			check = "-1"
+		}
+		fmt.Fprintf(w, "\nto do just this: %s job run --check-revision %s%s\n", w.Program, check, of.submit)
+	}
+}
+
+// writeNewJob shows every field that the author wrote; defaults are counted.
+func writeNewJob(w *term.Screen, diff []*nusav1.DiffLine, written map[string]bool) {
+	own := slices.DeleteFunc(slices.Clone(diff), func(d *nusav1.DiffLine) bool { return !written[d.GetField()] })
+	writeDiff(w, own)
+	if folded := len(diff) - len(own); folded > 0 {
+		fmt.Fprintf(w, "  %s\n", w.Faint(fmt.Sprintf("and %s; %s job validate --full shows them", term.Plural(folded, "default"), w.Program)))
+	}
+}
+
+func writeDiff(w *term.Screen, lines []*nusav1.DiffLine) {
+	for _, d := range lines {
+		old, next := term.Clip(w, d.GetOld()), term.Clip(w, d.GetNew())
+		switch {
+		case d.GetOld() == "":
+			fmt.Fprintf(w, "  %s\n", w.Good(fmt.Sprintf("+ %s: %s", d.GetField(), next)))
+		case d.GetNew() == "":
+			fmt.Fprintf(w, "  %s\n", w.Bad(fmt.Sprintf("- %s: %s", d.GetField(), old)))
+		default:
+			fmt.Fprintf(w, "  %s\n", w.Wait(fmt.Sprintf("~ %s: %s -> %s", d.GetField(), old, next)))
+		}
+	}
+}
+
+// groupOf is what is explained of a group; nil if nothing is.
+func groupOf(e *nusav1.Explanation, group string) *nusav1.GroupExplanation {
+	i := slices.IndexFunc(e.GetGroups(), func(g *nusav1.GroupExplanation) bool { return g.GetGroup() == group })
+	if i < 0 {
+		return nil
+	}
+	return e.GetGroups()[i]
+}
+
+// refusals counts why regions refuse a group: ": 3 regions: no node fits".
+func refusals(e *nusav1.Explanation, group string) string {
+	g := groupOf(e, group)
+	if len(g.GetPending()) > 0 {
+		return ":" // each on a line of its own
+	}
+	counts := map[nusav1.Reason]int{}
+	for _, r := range g.GetRegions() {
+		if r.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
+			counts[r.GetReason()]++
+		}
+	}
+	var parts []string
+	for _, r := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%s: %s", term.Plural(counts[r], "region"), reason.Text(r)))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, "; ")
+}

@@ -1,0 +1,65 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// progressLine is a job's state on one line.
+func progressLine(w *term.Screen, j *nusav1.Job) string {
+	s := j.GetStatus()
+	sum, regions := totalsOf(s)
+	parts := []string{w.State(term.Word(s.GetState()))}
+	for _, c := range []struct {
+		n    int32
+		what string
+	}{
+		{max(sum.Pending, sum.unowned), "pending"}, {sum.Starting, "starting"}, {sum.Running, "running"},
+		{sum.Complete, "complete"}, {sum.Failed, "failed"}, {sum.Lost, "lost"}, {sum.Stopping, "stopping"},
+	} {
+		of := ""
+		if c.what == "running" && sum.Stopping > 0 {
+			of = fmt.Sprintf(" of %d", sum.desired)
+		}
+		if c.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d%s %s", c.n, of, w.State(c.what)))
+		}
+	}
+	if r := sum.rollout(); r != "" {
+		parts = append(parts, w.Wait(r))
+	}
+	line := strings.Join(parts, "  ")
+	if sum.unowned > 0 {
+		line += fmt.Sprintf("  %d without a region", sum.unowned)
+	}
+	if regions != "" {
+		line += "  on " + regions
+	}
+	if sum.runningOrComplete() < sum.desired || sum.Starting > 0 {
+		if p := pending(s); p != "" {
+			line += "  " + w.Faint("waits: "+p)
+		}
+	}
+	return line
+}
+
+// because is " (message)", or nothing.
+func because(j *nusav1.Job) string {
+	message := term.Plain(j.GetStatus().GetMessage())
+	if message == "" {
+		sum, _ := totalsOf(j.GetStatus())
+		message = sum.rollout()
+	}
+	if message == "" {
+		if p := pending(j.GetStatus()); p != "" {
+			message = p
+		}
+	}
+	if message == "" {
+		return ""
+	}
+	return " (" + message + ")"
+}

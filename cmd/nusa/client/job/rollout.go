@@ -1,0 +1,87 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// regionsShown is how many regions of each kind a line names.
+const regionsShown = 5
+
+// rolloutLine says where a version is that goes from region to region: "version 3:
+// done in nagoya; now in kobe; not yet in osaka, tokyo". "" where there are not
+// several regions, or nothing is under way.
+func rolloutLine(j *nusav1.Job) string {
+	if j.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH || j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPING {
+		return ""
+	}
+	const done, now, failed, notYet = "done in", "now in", "failed in", "not yet in"
+	order := []string{done, failed, now, notYet} // a later one counts more
+	at, rolls := map[string]int{}, false
+	for _, g := range j.GetStatus().GetGroups() {
+		for _, s := range g.GetSlots() {
+			if s.GetDesired() != nusav1.SlotDesired_SLOT_DESIRED_RUN {
+				continue
+			}
+			is, c := done, g.GetRegions()[s.GetRegion()]
+			switch {
+			case s.GetJobVersion() < j.GetVersion():
+				is = notYet
+			case c.GetStarting()+c.GetPending()+c.GetOutdated() > 0:
+				is = now
+			case c.GetFailed() > 0:
+				is = failed
+			}
+			rolls = rolls || is == notYet || c.GetOutdated() > 0
+			at[s.GetRegion()] = max(at[s.GetRegion()], slices.Index(order, is))
+		}
+	}
+	if !rolls || len(at) < 2 {
+		return ""
+	}
+	var parts []string
+	for i, what := range order {
+		in := slices.DeleteFunc(slices.Sorted(maps.Keys(at)), func(r string) bool { return at[r] != i })
+		if len(in) > 0 {
+			parts = append(parts, what+" "+listSome(in, regionsShown))
+		}
+	}
+	return fmt.Sprintf("version %d: %s", j.GetVersion(), strings.Join(parts, "; "))
+}
+
+// listSome names a few of many.
+func listSome(names []string, most int) string {
+	if more := len(names) - most; more > 1 {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// waitsForRegion: the slot of a plan waits with the new version for others.
+func waitsForRegion(s *nusav1.Slot) bool {
+	return s.GetMessage() != "" && s.GetReason() == nusav1.Reason_REASON_UNSPECIFIED && !beingRemoved(s)
+}
+
+// orderNote says of a plan whose regions follow one another what holds them up; ""
+// where none waits for another.
+func orderNote(p *nusav1.PlanResponse, spec *nusav1.JobSpec) string {
+	full := proto.CloneOf(spec)
+	job.Default(full)
+	most := map[string]bool{}
+	for _, s := range p.GetSlots() {
+		if waitsForRegion(s) {
+			most[fmt.Sprintf("%s %d", s.GetGroup(), max(1, full.GetGroups()[s.GetGroup()].GetUpdate().GetMaxParallel()))] = true
+		}
+	}
+	if len(most) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("regions follow one another: update.max_parallel (%s) is over all of them", strings.Join(slices.Sorted(maps.Keys(most)), ", "))
+}

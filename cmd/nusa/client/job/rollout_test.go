@@ -1,0 +1,49 @@
+package job
+
+import (
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestStaged: it is told only where a version goes from region to region.
+func TestStaged(t *testing.T) {
+	slots := func(j *nusav1.Job) []*nusav1.Slot { return j.GetStatus().GetGroups()["web"].GetSlots() }
+	in := func(j *nusav1.Job, region string) *nusav1.InstanceCounts {
+		return j.GetStatus().GetGroups()["web"].GetRegions()[region]
+	}
+	for name, c := range map[string]struct {
+		change func(*nusav1.Job)
+		want   string
+	}{
+		"on its way": {func(*nusav1.Job) {}, "version 3: done in kobe, nagoya; now in osaka; not yet in sapporo, tokyo"},
+		"failed": {func(j *nusav1.Job) { in(j, "osaka").Outdated, in(j, "osaka").Failed = 0, 1 },
+			"version 3: done in kobe, nagoya; failed in osaka; not yet in sapporo, tokyo"},
+		"the last": {func(j *nusav1.Job) {
+			for _, s := range slots(j) {
+				s.JobVersion = 3
+			}
+			in(j, "sapporo").Outdated, in(j, "osaka").Outdated = 0, 0
+		}, "version 3: done in kobe, nagoya, osaka, sapporo; now in tokyo"},
+		"none is old": {func(j *nusav1.Job) {
+			for _, s := range slots(j) {
+				s.JobVersion, in(j, s.GetRegion()).Outdated = 3, 0
+			}
+		}, ""},
+		"one region": {func(j *nusav1.Job) { j.Status.Groups["web"].Slots = slots(j)[3:4] }, ""},
+		"others are left": {func(j *nusav1.Job) {
+			for _, s := range slots(j)[3:] {
+				s.Desired = nusav1.SlotDesired_SLOT_DESIRED_STOP
+			}
+			in(j, "osaka").Outdated = 0
+		}, ""},
+		"batch jobs": {func(j *nusav1.Job) { j.Spec.Type = nusav1.JobType_JOB_TYPE_BATCH }, ""},
+	} {
+		j := sample.Staged()
+		c.change(j)
+		if got := rolloutLine(j); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package job
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// runTimeout is how long job run waits by default.
+	runTimeout = 5 * time.Minute
+	// submitAttempts is how often a submit is sent when its connection is lost.
+	submitAttempts = 3
+)
+
+func runCommand(s *cli.Settings) *cobra.Command {
+	var r submission
+	c := &cobra.Command{
+		Use: "run FILE", Aliases: []string{"submit"}, Short: "Submit a job and wait until it runs", Args: cli.Positional("FILE"),
+		Long: `Submits a job file (- is standard input) and waits, with a live view, until
+every instance runs in the submitted version (service, system) or has completed
+(batch). A batch job that has ended is left alone unless it has changed, or
+with --again.
+
+Exit codes: 0 done; 1 error; 2 accepted, but not placed or not healthy within
+--timeout, or no answer came, so that it may have been accepted: the message
+says so, and a retry is safe; 3 accepted, and it is over: a batch job has failed,
+or the new version was taken back because it did not become healthy. After 1 and
+2 what was accepted goes on.`,
+		Example: "  nusa job run hello.yaml\n  nusa job run --detach - < hello.yaml\n  nusa job run --again batch.yaml",
+		RunE:    s.Run(r.run),
+	}
+	f := c.Flags()
+	f.BoolVarP(&r.detach, "detach", "d", false, "do not wait")
+	f.BoolVar(&r.again, "again", false, "run a batch job that has ended again, though nothing has changed")
+	f.Int64Var(&r.check, "check-revision", 0, "refuse unless the stored job's revision is this (from job plan); -1: unless there is none")
+	f.StringVar(&r.region, "region", "", "submit to this region's own servers: the job is NAME@REGION there")
+	f.StringVar(&r.key, "idempotency-key", "", "a retry with the same key has the same answer (default: a key of its own for every call)")
+	f.DurationVar(&r.timeout, "timeout", runTimeout, "how long to wait until the job runs")
+	return c
+}
+
+// submission is job run's flags.
+type submission struct {
+	detach, again bool
+	check         int64
+	region, key   string
+	timeout       time.Duration
+}
+
+func (r *submission) run(c *cli.Session, args []string) error {
+	if r.timeout <= 0 {
+		return fmt.Errorf("--timeout: %s is not more than 0; --detach does not wait", r.timeout)
+	}
+	file, err := readJob(c.Cmd, args[0], c.Namespace)
+	if err != nil {
+		return err
+	}
+	spec := file.JobSpec
+	batch := spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH
+	if r.again && !batch {
+		return fmt.Errorf("--again: %s is no batch job; only those end by themselves", spec.GetName())
+	}
+	if r.region != "" {
+		done, err := redial(c, r.region)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	began := time.Now()
+	ref := &nusav1.JobRef{Namespace: cli.NamespaceOf(spec), Name: spec.GetName(), Region: r.region}
+	resp, err := r.submit(c, ref, spec)
+	if err != nil {
+		return file.locate(err)
+	}
+	if r.region == "" {
+		ctx, cancel := c.WithTimeout()
+		ref.Region = c.RegionOf(ctx)
+		cancel()
+	}
+	warnings := submitWarnings(resp.GetWarnings(), spec)
+	if r.detach {
+		cli.PrintWarnings(c, warnings)
+		return c.Print(resp, func(w *term.Screen) { submitted(w, ref, resp, r.again) })
+	}
+	f := waiter{Session: c, ref: ref, version: resp.GetVersion(), batch: batch, began: began, timeout: r.timeout,
+		unchanged: !resp.GetChanged() && !r.again, file: args[0], warnings: resp.GetWarnings()}
+	if r.again {
+		f.since = resp.GetRevision()
+	}
+	if f.unchanged && batch && c.Output == "table" {
+		f.held = warnings
+	} else {
+		cli.PrintWarnings(c, warnings)
+	}
+	if c.Output == "table" {
+		submitted(c.Out, ref, resp, r.again)
+	}
+	return f.wait()
+}
+
+// submit stores the job. When the connection is lost it tries again under the
+// same idempotency key; when no answer comes at all it is not known whether
+// the job was accepted, and the error says so.
+func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.JobSpec) (*nusav1.SubmitResponse, error) {
+	c.Timeout = min(r.timeout, cli.DefaultTimeout)
+	ctx, cancel := c.WithTimeout()
+	defer cancel()
+	if r.key == "" {
+		r.key = rand.Text()
+	}
+	req := &nusav1.SubmitRequest{Spec: spec, CheckRevision: r.check, IdempotencyKey: r.key, Again: r.again}
+	sent := false // an earlier attempt may have arrived
+	for attempt := 1; ; attempt++ {
+		resp, err := c.Jobs().Submit(ctx, req)
+		code := status.Code(err)
+		switch {
+		case err == nil:
+			return resp, nil
+		case !sent && c.Conn.GetState() == connectivity.Connecting:
+			return nil, err // it never left
+		case code == codes.DeadlineExceeded, code == codes.Canceled:
+			return nil, r.unknown(c, ref, err)
+		case cli.ConnectionLost(err):
+			sent = true
+		case !sent || code != codes.Unavailable:
+			return nil, err
+		}
+		if attempt == submitAttempts {
+			return nil, r.unknown(c, ref, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, r.unknown(c, ref, status.FromContextError(ctx.Err()).Err())
+		case <-time.After(cli.RetryPause):
+		}
+	}
+}
+
+// unknown says that the job may have been accepted, and what is safe to do.
+func (r *submission) unknown(c *cli.Session, ref *nusav1.JobRef, err error) error {
+	what := fmt.Sprintf("the connection to %s was lost", c.Addr)
+	switch {
+	case c.Interrupted():
+		what = "interrupted"
+	case status.Code(err) == codes.DeadlineExceeded:
+		what = fmt.Sprintf("no answer from %s within %s", c.Addr, job.FormatDuration(c.Timeout))
+	}
+	retry := "a retry is safe"
+	if r.again {
+		// Without the key a retry would be another run.
+		retry = "a retry is safe with --idempotency-key " + r.key
+	}
+	return &cli.ExitError{Code: cli.ExitUnknown, Err: fmt.Errorf("%s: %s may have been accepted: see %s job status %s; %s", what, cli.RefName(ref), c.Program, cli.RefArg(ref), retry)}
+}
+
+// submitWarnings returns the warnings of a response without the notes about the
+// spec, which servers of earlier versions send among them.
+func submitWarnings(warnings []string, spec *nusav1.JobSpec) []string {
+	full := proto.CloneOf(spec)
+	job.Default(full)
+	notes := job.Notes(full)
+	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return slices.Contains(notes, w) })
+}
+
+func submitted(w io.Writer, ref *nusav1.JobRef, resp *nusav1.SubmitResponse, again bool) {
+	what := "submitted"
+	switch {
+	case again:
+		what = "submitted to run again"
+	case !resp.GetChanged():
+		what = "unchanged"
+	}
+	fmt.Fprintf(w, "%s %s, version %d (revision %d)\n", cli.RefName(ref), what, resp.GetVersion(), resp.GetRevision())
+}
+
+// redial asks where a region's master is and goes on with that one, whose API
+// takes the region's own jobs.
+func redial(c *cli.Session, region string) (func(), error) {
+	ctx, cancel := c.WithTimeout()
+	defer cancel()
+	r, err := c.Regions().Get(ctx, &nusav1.GetRegionRequest{Name: region})
+	if err != nil {
+		return nil, err
+	}
+	if r.GetMasterAddress() == "" {
+		return nil, fmt.Errorf("region %s has no master that is known here: give one of its servers with --addr", region)
+	}
+	conn, err := cli.Dial(r.GetMasterAddress())
+	if err != nil {
+		return nil, err
+	}
+	c.Conn, c.Addr, c.Master = conn, r.GetMasterAddress(), region
+	return func() { conn.Close() }, nil
+}

@@ -1,0 +1,173 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/alloc"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/reason"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func statusCommand(s *cli.Settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "status JOB", Short: "Show a job, where it is and what it waits for", Args: cli.Positional("JOB"),
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ref, err := c.Ref(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
+			if err != nil {
+				return err
+			}
+			if c.Output != "table" {
+				return c.Print(j, nil)
+			}
+			v := c.Screen()
+			writeStatus(v, j)
+			return writeStatusAllocs(ctx, c, ref, j.GetStatus())
+		}),
+	}
+}
+
+const (
+	// endedShown is how many allocations of a job that has ended are shown.
+	endedShown = 10
+	// endedAsked is how many of them are looked at: the server's most.
+	endedAsked = 10_000
+)
+
+// writeStatusAllocs shows a job's live allocations; of a job that has ended the
+// latest ones.
+func writeStatusAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, s *nusav1.JobStatus) error {
+	req := &nusav1.ListAllocationsRequest{Job: ref}
+	switch s.GetState() {
+	case nusav1.JobState_JOB_STATE_COMPLETE, nusav1.JobState_JOB_STATE_FAILED, nusav1.JobState_JOB_STATE_STOPPED:
+		req.All, req.Limit = true, endedAsked
+	}
+	resp, err := c.Allocs().List(ctx, req)
+	if err != nil {
+		// The job's own answer stands; that its parts are not seen is said.
+		c.Warn("allocations: %s", term.OneLine(c.Explain(err).Error()))
+		return nil
+	}
+	c.WarnPartial(resp.GetErrors())
+	allocs := resp.GetAllocations()
+	if len(allocs) > 0 {
+		c.Printf("\n")
+	}
+	if !req.All {
+		if len(allocs) > 0 {
+			alloc.Write(c.Screen(), allocs, false)
+		}
+		if retriesFailures(s) {
+			c.Printf("\n%s\n", c.Style.Faint(fmt.Sprintf("%s alloc list --all --job %s shows those that failed", c.Program, cli.RefArg(ref))))
+		}
+		return nil
+	}
+	if len(allocs) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(allocs, func(a, b *nusav1.Allocation) int {
+		return b.GetCreated().AsTime().Compare(a.GetCreated().AsTime())
+	})
+	shown := allocs[:min(len(allocs), endedShown)]
+	alloc.Write(c.Screen(), shown, false)
+	if len(shown) < len(allocs) {
+		c.Printf("%s\n", c.Style.Faint(fmt.Sprintf("the latest %d of %d; %s alloc list --all --job %s shows all", len(shown), len(allocs), c.Program, cli.RefArg(ref))))
+	}
+	return nil
+}
+
+func writeStatus(w *term.Screen, j *nusav1.Job) {
+	spec, s := j.GetSpec(), j.GetStatus()
+	head := []string{w.Bold(cli.JobName(spec.GetNamespace(), spec.GetName(), j.GetRegion())), term.Word(spec.GetType()), w.State(term.Word(s.GetState())),
+		fmt.Sprintf("version %d", j.GetVersion()), fmt.Sprintf("revision %d", j.GetRevision())}
+	if j.GetSubmitted() != nil {
+		head = append(head, "submitted "+w.Since(j.GetSubmitted())+" ago")
+	}
+	fmt.Fprintln(w, strings.Join(head, term.Gap))
+	names := slices.Sorted(maps.Keys(s.GetGroups()))
+	if m := term.Plain(summary(s, names)); m != "" {
+		fmt.Fprintln(w, m)
+	}
+	if r := rolloutLine(j); r != "" {
+		fmt.Fprintln(w, w.Wait(r))
+	}
+	if r := j.GetReverted(); r != nil {
+		fmt.Fprintln(w, w.Wait(fmt.Sprintf("taken back: this is as version %d was; %s", r.GetTo(), term.Plain(r.GetWhy()))))
+	}
+	if len(s.GetGroups()) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := term.NewTable("GROUP", ">DESIRED", ">PENDING", ">STARTING", ">RUNNING", ">OUTDATED", ">STOPPING", ">COMPLETE", ">FAILED", ">STOPPED", ">LOST", ">NO REGION")
+	for _, name := range names {
+		g := s.GetGroups()[name]
+		c := g.GetCounts()
+		t.Row(name, term.Count(g.GetDesired()), term.Count(c.GetPending()), term.Count(c.GetStarting()), term.Count(c.GetRunning()), term.Count(c.GetOutdated()), term.Count(c.GetStopping()), term.Count(c.GetComplete()),
+			term.Count(c.GetFailed()), term.Count(c.GetStopped()), term.Count(c.GetLost()), term.Count(g.GetUnowned()))
+	}
+	t.DropEmpty("PENDING", "STARTING", "OUTDATED", "STOPPING", "COMPLETE", "FAILED", "STOPPED", "LOST", "NO REGION")
+	t.Write(w)
+	writeNotRunning(w, s, names)
+	writeSlots(w, s, names)
+}
+
+// summary is a job's message without the first reason that stands in the way,
+// which is shown with the others. A region says that alone.
+func summary(s *nusav1.JobStatus, groups []string) string {
+	for _, name := range groups {
+		if all := s.GetGroups()[name].GetPending(); len(all) > 0 {
+			head, _, _ := strings.Cut(": "+s.GetMessage(), ": "+name+": "+reason.Text(all[0].GetReason()))
+			return strings.TrimPrefix(head, ": ")
+		}
+	}
+	return s.GetMessage()
+}
+
+// writeNotRunning are the counted reasons of all groups, what is the same together.
+func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
+	t := term.NewTable("GROUP", "REGION", "COUNT", "WHY NOT RUNNING")
+	first := map[string]int{}
+	for _, name := range groups {
+		g := s.GetGroups()[name]
+		for _, p := range g.GetPending() {
+			region, message, _ := strings.Cut(p.GetMessage(), ": ")
+			if g.GetRegions()[region] == nil || p.GetWhat() == "region" {
+				region, message = "", p.GetMessage()
+			}
+			because := term.Why(p.GetReason(), message)
+			if _, found := first[because]; !found {
+				first[because] = len(first)
+			}
+			t.Row(name, region, term.Plural(p.GetCount(), cmp.Or(p.GetWhat(), "instance")), because)
+		}
+	}
+	if len(t.Rows) == 0 {
+		return
+	}
+	slices.SortStableFunc(t.Rows, func(a, b []string) int { return cmp.Compare(first[a[3]], first[b[3]]) })
+	t.DropEmpty("REGION")
+	t.Ditto()
+	fmt.Fprintln(w)
+	t.Write(w)
+}
+
+// writeCounted are counted reasons, one a line.
+func writeCounted(w *term.Screen, head string, reasons []*nusav1.CountedReason) {
+	for _, p := range reasons {
+		fmt.Fprintf(w, "%s%s: %s\n", head, term.Plural(p.GetCount(), cmp.Or(p.GetWhat(), "instance")), term.Why(p.GetReason(), p.GetMessage()))
+	}
+}

@@ -1,0 +1,86 @@
+package job
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func stopCommand(s *cli.Settings) *cobra.Command {
+	var purge bool
+	var check int64
+	c := &cobra.Command{
+		Use: "stop JOB", Short: "Stop every instance of a job", Args: cli.Positional("JOB"),
+		Long: "Stops every instance of a job. Its record stays, so that it can be looked at and run again, until it is stopped with --purge.",
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ref, err := c.Ref(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			// The answer to a stop does not say whether there was anything to stop.
+			was, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
+			if err != nil {
+				return err
+			}
+			resp, err := c.Jobs().Stop(ctx, &nusav1.StopJobRequest{Job: ref, Purge: purge, CheckRevision: check})
+			if err != nil {
+				return err
+			}
+			return c.Print(resp, func(w *term.Screen) { writeStopped(c, w, ref, was, resp.GetRevision(), purge) })
+		}),
+	}
+	c.Flags().BoolVar(&purge, "purge", false, "also forget the job once everything has stopped")
+	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored job's revision is this")
+	return c
+}
+
+// writeStopped says what a stop began, by what the job was before.
+func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.Job, revision int64, purge bool) {
+	if how := endedText(was); how != "" {
+		then := ""
+		switch {
+		case purge && was.GetRegion() != "":
+			then = ", and it is forgotten"
+		case purge:
+			then = ", and it is forgotten once its regions know of it"
+		}
+		fmt.Fprintf(w, "%s had %s already: nothing was left to stop (revision %d)%s\n", cli.RefName(ref), how, revision, then)
+		return
+	}
+	same := was.GetStopped() && was.GetRevision() == revision
+	over := was.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED && (same || purge) // else somebody ran it meanwhile
+	is, then, follow := "stopping", "", fmt.Sprintf("; follow it with: %s job status %s", c.Program, cli.RefArg(ref))
+	if purge {
+		then = " and is forgotten once everything has stopped"
+	}
+	if over {
+		is, then, follow = "stopped", strings.TrimSuffix(then, " once everything has stopped"), ""
+	}
+	if same || over {
+		is += " already"
+	}
+	fmt.Fprintf(w, "%s is %s (revision %d)%s%s\n", cli.RefName(ref), is, revision, then, follow)
+}
+
+// endedText is how a batch job ended, "" while some of it may run.
+func endedText(j *nusav1.Job) string {
+	sum, _ := totalsOf(j.GetStatus())
+	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || sum.Pending+sum.Starting+sum.Running+sum.Stopping+sum.Lost+sum.unowned > 0 {
+		return ""
+	}
+	switch j.GetStatus().GetState() {
+	case nusav1.JobState_JOB_STATE_COMPLETE:
+		return "completed"
+	case nusav1.JobState_JOB_STATE_FAILED:
+		return "failed"
+	}
+	return ""
+}

@@ -1,0 +1,320 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/job/doc"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// redrawEvery is how often the progress line shows the time that passed.
+	redrawEvery = 100 * time.Millisecond
+)
+
+// waiter watches a job until it is where it should be.
+type waiter struct {
+	*cli.Session
+	ref     *nusav1.JobRef
+	version int64
+	batch   bool
+	began   time.Time
+	timeout time.Duration
+	// since is the revision of the submit when that began another run: older
+	// status is of the run before.
+	since int64
+	// unchanged: the submit changed nothing, so that the job may have ended
+	// long ago.
+	unchanged bool
+	// warnings are all warnings of the submit.
+	warnings []string
+	// held warnings are shown unless the job has ended already: then the wait
+	// says better what to do.
+	held []string
+	file string
+
+	latest       *nusav1.Job
+	already      bool   // it had ended when the watch began
+	driverHinted bool   // that no node has the driver
+	shown        string // the last line, for those without a terminal
+}
+
+// watchUpdate is one message, or the end, of a watch.
+type watchUpdate struct {
+	job *nusav1.Job
+	err error
+}
+
+func (f *waiter) wait() error {
+	ctx, cancel := context.WithTimeout(f.Ctx, f.timeout-time.Since(f.began))
+	defer cancel()
+	updates := make(chan watchUpdate)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.watch(ctx, updates)
+	}()
+	defer func() { cancel(); <-done }()
+	tick := time.NewTicker(redrawEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case u := <-updates:
+			if u.err != nil {
+				f.endLine()
+				return f.failed(u.err)
+			}
+			if u.job.GetVersion() < f.version || u.job.GetRevision() < f.since {
+				continue // from before the submit
+			}
+			f.receive(u.job)
+			if ended, err := f.ended(); ended {
+				return err
+			}
+		case <-tick.C:
+			if f.Terminal {
+				f.draw()
+			}
+		case <-ctx.Done():
+			f.endLine()
+			return f.late()
+		}
+	}
+}
+
+// receive shows an update.
+func (f *waiter) receive(j *nusav1.Job) {
+	if f.latest == nil {
+		state := j.GetStatus().GetState()
+		f.already = f.unchanged && f.batch && (state == nusav1.JobState_JOB_STATE_COMPLETE || state == nusav1.JobState_JOB_STATE_FAILED)
+		if !f.already {
+			cli.PrintWarnings(f.Session, f.held)
+		}
+	}
+	f.latest = j
+	if name := driverOfNoRegion(j.GetStatus()); name != "" && !f.driverHinted {
+		f.endLine()
+		f.driverHinted = true
+		cli.PrintWarnings(f.Session, []string{driverHint(name, f.file)})
+	}
+	f.draw()
+}
+
+// driverHint is what to do about a driver that no node has.
+func driverHint(name, file string) string {
+	how := fmt.Sprintf("a plugin: start agents with --plugin %s=PATH", name)
+	switch name {
+	case "docker":
+		how = "start agents where a Docker engine is, or with --docker-host"
+	case "incus":
+		how = "start agents where an Incus daemon is, or with --incus"
+	case "process":
+		how = "it is not healthy there, see node status"
+	}
+	return fmt.Sprintf("no node of the federation has the driver %s that %s asks for, so it waits (%s)", name, cli.FileArg(file), how)
+}
+
+// watch sends updates until ctx ends, and takes a broken stream up again.
+func (f *waiter) watch(ctx context.Context, to chan<- watchUpdate) {
+	send := func(u watchUpdate) bool {
+		select {
+		case to <- u:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for {
+		stream, err := f.Jobs().Watch(ctx, &nusav1.GetJobRequest{Job: f.ref})
+		for err == nil {
+			var j *nusav1.Job
+			if j, err = stream.Recv(); err == nil && !send(watchUpdate{job: j}) {
+				return
+			}
+		}
+		if !cli.MayPass(err) && !errors.Is(err, io.EOF) {
+			send(watchUpdate{err: err})
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(cli.RetryPause):
+		}
+	}
+}
+
+// failed: the job was accepted, so what goes wrong now is not its refusal.
+func (f *waiter) failed(err error) error {
+	switch status.Code(err) {
+	case codes.DeadlineExceeded:
+		return f.late()
+	case codes.Canceled:
+		return f.late()
+	case codes.NotFound:
+		return fmt.Errorf("%s was purged", cli.RefName(f.ref))
+	}
+	return f.Explain(err)
+}
+
+// ended says whether the wait is over, and how.
+func (f *waiter) ended() (bool, error) {
+	j := f.latest
+	state := j.GetStatus().GetState()
+	switch {
+	case j.GetReverted().GetVersion() == f.version && f.version > 0:
+		f.endLine()
+		return true, &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s was taken back, version %d is as version %d was: %s: see %s job status %s", cli.RefName(f.ref), j.GetVersion(), j.GetReverted().GetTo(), j.GetReverted().GetWhy(), f.Program, f.arg())}
+	case j.GetVersion() > f.version:
+		f.endLine()
+		return true, fmt.Errorf("%s was changed by another submit: version %d has replaced %d", cli.RefName(f.ref), j.GetVersion(), f.version)
+	case j.GetStopped():
+		f.endLine()
+		return true, fmt.Errorf("%s was stopped", cli.RefName(f.ref))
+	case state == nusav1.JobState_JOB_STATE_FAILED:
+		f.endLine()
+		next := fmt.Sprintf("see %s job status %s", f.Program, f.arg())
+		if f.already {
+			next += ", run it again with " + f.again()
+		}
+		if err := f.asItIs(); err != nil {
+			return true, err
+		}
+		return true, &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s failed%s: %s", cli.RefName(f.ref), because(j), next)}
+	case !f.current():
+		return false, nil
+	case f.batch && state == nusav1.JobState_JOB_STATE_COMPLETE, !f.batch && state == nusav1.JobState_JOB_STATE_RUNNING:
+		f.endLine()
+		return true, f.finish()
+	}
+	return false, nil
+}
+
+// current: every slot and every instance is of this version, none of an older
+// one, and nothing is there that is not wanted.
+func (f *waiter) current() bool {
+	for _, g := range f.latest.GetStatus().GetGroups() {
+		c := g.GetCounts()
+		if c.GetOutdated()+c.GetStopping() > 0 || c.GetStarting()+c.GetRunning() > g.GetDesired() {
+			return false
+		}
+		for _, s := range g.GetSlots() {
+			if beingRemoved(s) || s.GetJobVersion() < f.version {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// asItIs prints the job where what is printed is for programs: they get it, and
+// what its author should know, however the wait ends.
+func (f *waiter) asItIs() error {
+	if f.Output == "table" || f.latest == nil {
+		return nil
+	}
+	n, err := cli.MessageTree(f.latest)
+	if err != nil {
+		return err
+	}
+	if len(f.warnings) > 0 {
+		all := &doc.Node{Kind: doc.List}
+		for _, w := range f.warnings {
+			all.Items = append(all.Items, &doc.Node{Kind: doc.String, Text: w})
+		}
+		n.Add("warnings", all)
+	}
+	return f.PrintTree(n)
+}
+
+func (f *waiter) finish() error {
+	if f.Output != "table" {
+		return f.asItIs()
+	}
+	sum, regions := totalsOf(f.latest.GetStatus())
+	verb := "is running"
+	if f.batch {
+		verb = "is complete"
+	}
+	if regions != "" {
+		regions = " (" + regions + ")"
+	}
+	what := term.Plural(sum.runningOrComplete(), "instance") + regions
+	if f.already {
+		f.Printf("%s had completed already: %s; run it again with %s\n", cli.RefName(f.ref), what, f.again())
+		return nil
+	}
+	line := fmt.Sprintf("%s %s: %s after %s", cli.RefName(f.ref), f.Style.Good(verb), what, term.Duration(time.Since(f.began)))
+	if m := term.Plain(f.latest.GetStatus().GetMessage()); m != "" {
+		line += "; " + m
+	}
+	f.Printf("%s\n", line)
+	return nil
+}
+
+// again is the command that runs an ended job once more.
+func (f *waiter) again() string {
+	command := f.Program + " job run --again"
+	if f.ref.GetRegion() != "" {
+		command += " --region " + f.ref.GetRegion()
+	}
+	return command + f.NamespaceFlag() + " " + cli.FileArg(f.file)
+}
+
+// late: the time is up, or the user does not wait any longer.
+func (f *waiter) late() error {
+	if err := f.asItIs(); err != nil {
+		return err
+	}
+	if f.Interrupted() {
+		return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("no longer waiting; %s goes on: %s job status %s", cli.RefName(f.ref), f.Program, f.arg())}
+	}
+	state := "its state is not known"
+	if f.latest != nil {
+		state = "it is " + term.Word(f.latest.GetStatus().GetState()) + because(f.latest)
+	}
+	verb := "explain"
+	if sum, _ := totalsOf(f.latest.GetStatus()); sum.Stopping > 0 || sum.Starting > 0 && sum.Pending+sum.unowned == 0 || retriesFailures(f.latest.GetStatus()) {
+		verb = "status"
+	}
+	return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job %s %s", cli.RefName(f.ref), f.timeout, state, f.Program, verb, f.arg())}
+}
+
+// arg is how the job is named in a further command.
+func (f *waiter) arg() string { return cli.RefArg(f.ref) }
+
+// draw shows the progress: over the line on a terminal, else a new line when
+// something has changed.
+func (f *waiter) draw() {
+	if f.Output != "table" || f.latest == nil {
+		return
+	}
+	line := progressLine(f.Screen(), f.latest)
+	elapsed := term.Duration(time.Since(f.began))
+	if f.Terminal {
+		// A line that wraps could not be drawn over.
+		line = term.Fit(f.Style.Faint(fmt.Sprintf("%6s", elapsed))+" "+line, term.TerminalWidth(f.Out))
+		f.Printf("\r\x1b[K%s", line)
+		return
+	}
+	if line != f.shown {
+		f.shown = line
+		f.Printf("%6s %s\n", elapsed, line)
+	}
+}
+
+// endLine leaves the line that is drawn over.
+func (f *waiter) endLine() {
+	if f.Terminal && f.Output == "table" && f.latest != nil {
+		f.Printf("\n")
+	}
+}

@@ -1,0 +1,18 @@
+// Package network has the commands about what lies between regions: nusa latency,
+// nusa topology and nusa origin.
+//
+//   - latency.go: nusa latency and its flags
+//   - matrix.go: the matrix, or a line for each region
+//   - row.go: what one region measured, in full
+//   - pages.go: matrices that come in pages, and CSV
+//   - watch.go: latency --watch
+//   - latency_history.go: latency --history
+//   - edge.go: one round trip, with the marks that say how it is known
+//   - topology.go: topology show
+//   - dot.go: topology show --dot
+//   - nearest.go: topology nearest
+//   - path.go: topology path
+//   - check.go: topology check
+//   - origin.go: origin set, list and remove
+//   - resolve.go: origin resolve
+package network

@@ -1,0 +1,113 @@
+package network
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/history"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// latencyOptions are the flags of nusa latency.
+type latencyOptions struct {
+	from       string
+	percentile int
+	watch      bool
+	all        bool
+	guesses    bool
+	history    bool
+	to         string
+	since      time.Duration
+}
+
+func LatencyCommand() *cobra.Command {
+	s := &cli.Settings{}
+	o := latencyOptions{}
+	c := &cobra.Command{
+		Use: "latency", Short: "Show the round trips between regions, and how they went", Args: cli.Positional(),
+		Long: `Shows round trips in milliseconds: each row is the region that measured, each
+column the one it probed. A value is plain when it was measured, ~ when it is
+predicted from network coordinates, ≈ when it is estimated from the distance;
+? marks a measurement that has become old, ! one that third regions contradict, ×
+a region that does not answer.
+
+Where a matrix is too wide, each region has a line that says what is near and
+what was not measured: --all shows the whole matrix in parts, --from one row with
+every detail. There, the loss says how much of it is known to be lost on the way
+out and on the way back, and "heard" marks a region that cannot be reached
+although its own probes arrive.
+
+-o csv writes a matrix that "nusa dev --wan FILE" and "nusa bench topology
+--matrix FILE" read: only what was measured, unless --guesses is given too.
+
+--history shows how the round trips that --region measured went over time; a
+regional server that is asked shows its own without --region.`,
+		Example: `  nusa latency
+  nusa latency --from japaneast
+  nusa latency --percentile 99 --watch
+  nusa latency -o csv > rtt.csv
+  nusa latency --history --region japaneast --since 24h
+  nusa latency --history --region japaneast --to eastus`,
+		RunE: s.Run(func(c *cli.Session, _ []string) error { return showLatency(c, o) }),
+	}
+	s.Bind(c, "csv")
+	s.BindRegion(c, "with --history: the region that measured")
+	f := c.Flags()
+	f.StringVar(&o.from, "from", "", "only what this region measured, with every detail")
+	f.IntVarP(&o.percentile, "percentile", "p", 50, "50, 90 or 99")
+	f.BoolVarP(&o.watch, "watch", "w", false, "go on and show changes")
+	f.BoolVar(&o.all, "all", false, "the whole matrix, however wide")
+	f.BoolVar(&o.guesses, "guesses", false, "with -o csv: also what was only predicted or estimated")
+	f.BoolVar(&o.history, "history", false, "how it went over time, as the region keeps it")
+	f.StringVar(&o.to, "to", "", "with --history: only to this region, with every field")
+	history.SinceFlag(c, &o.since, "with --history: how far back")
+	return c
+}
+
+// check refuses flags that have no meaning together.
+func (o latencyOptions) check(c *cli.Session) error {
+	given := func(name string) bool { return c.Cmd.Flags().Changed(name) }
+	for _, name := range []string{"to", "since", "region"} {
+		if given(name) && !o.history {
+			return fmt.Errorf("--%s is for --history", name)
+		}
+	}
+	switch {
+	case o.guesses && c.Output != "csv":
+		return fmt.Errorf("--guesses is for -o csv: the table marks guesses")
+	case c.Output == "csv" && (o.watch || o.history):
+		return fmt.Errorf("-o csv is for the matrix as it is: use -o json with --watch and --history")
+	case o.watch && o.history:
+		return fmt.Errorf("give one of --watch and --history")
+	case o.history && given("from") && given("region") && o.from != c.Region:
+		return fmt.Errorf("--from and --region name two regions: give one")
+	}
+	return history.CheckPercentile(o.percentile)
+}
+
+func showLatency(c *cli.Session, o latencyOptions) error {
+	if err := o.check(c); err != nil {
+		return err
+	}
+	if o.history {
+		return showLatencyHistory(c, o)
+	}
+	req := &nusav1.MatrixRequest{From: o.from}
+	if o.watch {
+		return watchMatrix(c, req, o)
+	}
+	m, err := matrixPage(c, req)
+	switch {
+	case err != nil:
+		return err
+	case c.Output == "csv":
+		return writeCSV(c, m, o)
+	case m.GetNext() != "":
+		return showPagedMatrix(c, m, o)
+	}
+	return c.Print(m, func(w *term.Screen) { writeLatency(w, m, o) })
+}

@@ -1,0 +1,128 @@
+package network
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// matrixWatch holds the latest of every edge.
+type matrixWatch struct {
+	whole   *nusav1.MatrixResponse
+	at      map[[2]string]int // of an edge in whole
+	token   string
+	changed int // edges in the latest message
+}
+
+// watchMatrix shows a matrix as it changes: on a terminal it draws over it, else
+// it prints the edges that changed.
+func watchMatrix(c *cli.Session, req *nusav1.MatrixRequest, o latencyOptions) error {
+	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}
+	return cli.Follow(c, func(answered func()) error {
+		req.Token = m.token
+		return followMatrix(c, req, o, m, answered)
+	})
+}
+
+// followMatrix shows one stream until it ends.
+func followMatrix(c *cli.Session, req *nusav1.MatrixRequest, o latencyOptions, m *matrixWatch, answered func()) error {
+	stream, err := c.Topology().Watch(c.Ctx, req)
+	if err != nil {
+		return err
+	}
+	for {
+		news, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		answered()
+		first := len(m.at) == 0
+		m.apply(news)
+		err = c.PrintLine(news, func(w *term.Screen) {
+			switch {
+			case c.Terminal:
+				drawMatrix(w, m, o, term.TerminalHeight(c.Out))
+			case first:
+				writeLatency(w, m.whole, o)
+			default:
+				writeChanges(w, news, o)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// apply puts what changed into the whole.
+func (m *matrixWatch) apply(news *nusav1.MatrixResponse) {
+	if news.GetReset_() {
+		m.whole, m.at = &nusav1.MatrixResponse{}, map[[2]string]int{}
+	}
+	if news.GetToken() != "" {
+		m.token = news.GetToken()
+	}
+	if news.GetSeenBy() != "" {
+		m.whole.SeenBy, m.whole.Alone = news.GetSeenBy(), news.GetAlone()
+	}
+	m.changed = len(news.GetEdges())
+	for _, e := range news.GetEdges() {
+		key := [2]string{e.GetFrom(), e.GetTo()}
+		if i, there := m.at[key]; there {
+			m.whole.Edges[i] = e
+			continue
+		}
+		m.at[key] = len(m.whole.Edges)
+		m.whole.Edges = append(m.whole.Edges, e)
+	}
+	if len(news.GetRegions()) > 0 && !slices.Equal(news.GetRegions(), m.whole.GetRegions()) {
+		m.whole.Regions = news.GetRegions()
+		m.dropOldRegions()
+	}
+}
+
+// dropOldRegions drops edges of regions that are no longer there.
+func (m *matrixWatch) dropOldRegions() {
+	m.whole.Edges = slices.DeleteFunc(m.whole.Edges, func(e *nusav1.Edge) bool {
+		return !slices.Contains(m.whole.Regions, e.GetFrom()) || !slices.Contains(m.whole.Regions, e.GetTo())
+	})
+	clear(m.at)
+	for i, e := range m.whole.Edges {
+		m.at[[2]string{e.GetFrom(), e.GetTo()}] = i
+	}
+}
+
+// writeChanges are lines for those without a terminal.
+func writeChanges(w *term.Screen, news *nusav1.MatrixResponse, o latencyOptions) {
+	if news.GetReset_() {
+		fmt.Fprintln(w, "(a gap: what follows is the whole matrix)")
+	}
+	for _, e := range news.GetEdges() {
+		fmt.Fprintf(w, "%s %s -> %s %s ms\n", w.Now.Format(time.TimeOnly), e.GetFrom(), e.GetTo(), edgeCell(w, e, o.percentile))
+	}
+}
+
+// drawMatrix draws over what was drawn before, without clearing the screen
+// first: that would flicker. What has no place is left out, and counted.
+func drawMatrix(w *term.Screen, m *matrixWatch, o latencyOptions, height int) {
+	var text strings.Builder
+	writeLatency(w.Onto(&text), m.whole, o)
+	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+	if room := height - 2; room > 1 && len(lines) > room {
+		lines = append(lines[:room-1], fmt.Sprintf("… %s more: make the window higher, or --from REGION", term.Plural(len(lines)-room+1, "line")))
+	}
+	lines = append(lines, w.Faint(fmt.Sprintf("%s  %s changed; Ctrl-C ends it", w.Now.Format(time.TimeOnly), term.Plural(m.changed, "edge"))))
+	var out strings.Builder
+	out.WriteString("\x1b[H")
+	for _, line := range lines {
+		out.WriteString(term.Fit(line, w.Width) + "\x1b[K\n")
+	}
+	out.WriteString("\x1b[J")
+	io.WriteString(w, out.String())
+}

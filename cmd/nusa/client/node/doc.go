@@ -1,0 +1,9 @@
+// Package node has the commands of nusa node: look at nodes, drain, cordon and
+// remove them.
+//
+//   - command.go: the noun, and node remove
+//   - list.go: node list
+//   - status.go: node status
+//   - drain.go: node drain, cordon and uncordon
+//   - history.go: node history
+package node

@@ -1,0 +1,117 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/reason"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func drainCommand(s *cli.Settings) *cobra.Command {
+	var off bool
+	c := &cobra.Command{
+		Use: "drain NODE", Short: "Move a node's work away; --off ends the drain", Args: cli.Positional("NODE"),
+		Long: `Moves a node's work away, of each group at most update.max_parallel instances at a
+time: one is stopped, and begins elsewhere. What fits on no other node of the
+region is stopped all the same, and waits then or goes to another region; node
+status says what of the work is left, and why it cannot move.`,
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			n, err := c.Nodes().Drain(ctx, &nusav1.DrainNodeRequest{Id: cli.NodeRef(c, args[0]), Region: c.Region, Drain: !off})
+			if err != nil {
+				return err
+			}
+			return c.Print(n, func(w *term.Screen) {
+				fmt.Fprintf(w, "node %s %s\n", fullName(n), workText(n, c.Program))
+				writeLeaving(w, n)
+			})
+		}),
+	}
+	s.BindRegion(c, "region of the node, when its name is not unique")
+	c.Flags().BoolVar(&off, "off", false, "end the drain")
+	return c
+}
+
+// workText is what a node does with work at present: lifting one hindrance may
+// leave another.
+func workText(n *nusav1.Node, nusa string) string {
+	var parts []string
+	if n.GetDraining() {
+		left := "nothing is left on it"
+		if n.GetAllocations() > 0 {
+			left = term.Plural(n.GetAllocations(), "allocation") + " to move"
+			if n.GetState() != nusav1.NodeState_NODE_STATE_LOST { // else it is the node that holds them up
+				left += noRoomText(n.GetLeaving())
+			}
+		}
+		parts = append(parts, fmt.Sprintf("is draining: %s (%s node drain %s --off ends that)", left, nusa, n.GetName()))
+	}
+	if n.GetCordoned() {
+		is, then := "takes no new work", "; what runs there goes on"
+		if n.GetDraining() {
+			is, then = "is cordoned", ""
+		}
+		parts = append(parts, fmt.Sprintf("%s (%s node uncordon %s ends that)%s", is, nusa, n.GetName(), then))
+	}
+	if s := n.GetState(); s != nusav1.NodeState_NODE_STATE_READY && s != nusav1.NodeState_NODE_STATE_UNSPECIFIED {
+		parts = append(parts, "is "+term.Word(s)+" and takes no work until it is back")
+	}
+	if len(parts) == 0 {
+		return "takes new work"
+	}
+	return strings.Join(parts, ", and ")
+}
+
+// noRoomText says for how many allocations no other node of the region has room, if
+// there are such, and what becomes of them.
+func noRoomText(leaving []*nusav1.LeavingGroup) string {
+	none := int32(0)
+	for _, g := range leaving {
+		none += g.GetCount() - g.GetFits()
+	}
+	if none == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and the region's other nodes have no room for %d now: these are stopped all the same, update.max_parallel of a group at a time, and wait for room or go to another region", none)
+}
+
+// writeLeaving says of each group that is to move away why it cannot.
+func writeLeaving(w *term.Screen, n *nusav1.Node) {
+	if len(n.GetLeaving()) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := term.NewTable("LEAVING", ">STILL THERE", ">FIT ELSEWHERE", "WHY NO MORE")
+	for _, g := range n.GetLeaving() {
+		t.Row(g.GetNamespace()+"/"+g.GetJob()+" "+g.GetGroup(), term.Count(g.GetCount()), term.Count(g.GetFits()), term.Plain(reason.WithMessage(g.GetReason(), g.GetMessage())))
+	}
+	t.DropEmpty("WHY NO MORE")
+	t.Write(w)
+}
+
+func cordonCommand(s *cli.Settings, cordon bool) *cobra.Command {
+	use, short := "cordon NODE", "Give a node no new work; uncordon ends that"
+	if !cordon {
+		use, short = "uncordon NODE", "Let a node take new work again"
+	}
+	c := &cobra.Command{
+		Use: use, Short: short, Args: cli.Positional("NODE"),
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			n, err := c.Nodes().Cordon(ctx, &nusav1.CordonNodeRequest{Id: cli.NodeRef(c, args[0]), Region: c.Region, Cordon: cordon})
+			if err != nil {
+				return err
+			}
+			return c.Print(n, func(w *term.Screen) { fmt.Fprintf(w, "node %s %s\n", fullName(n), workText(n, c.Program)) })
+		}),
+	}
+	s.BindRegion(c, "region of the node, when its name is not unique")
+	return c
+}

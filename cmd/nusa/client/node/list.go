@@ -1,0 +1,92 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func listCommand(s *cli.Settings) *cobra.Command {
+	var pool string
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List nodes", Args: cli.Positional(),
+		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			resp, err := c.Nodes().List(ctx, &nusav1.ListNodesRequest{Region: c.Region, Pool: pool})
+			if err != nil {
+				return err
+			}
+			c.WarnPartial(resp.GetErrors())
+			return c.Print(resp, func(w *term.Screen) {
+				writeNodes(w, resp.GetNodes(), noNodesText(c, pool, cli.Incomplete(resp.GetErrors())))
+			})
+		}),
+	}
+	s.BindRegion(c, "only this region's")
+	c.Flags().StringVar(&pool, "pool", "", "only this pool's")
+	return c
+}
+
+// noNodesText says what was asked for in vain, and what to do next.
+func noNodesText(c *cli.Session, pool, unseen string) string {
+	what := "no nodes"
+	if pool != "" {
+		what += " in pool " + pool
+	}
+	if c.Region != "" {
+		what += " in region " + c.Region
+	}
+	what += unseen
+	if what == "no nodes" {
+		return fmt.Sprintf("no nodes; start an agent with: %s agent", c.Program)
+	}
+	return fmt.Sprintf("%s; %s node list shows all", what, c.Program)
+}
+
+func writeNodes(w *term.Screen, nodes []*nusav1.Node, none string) {
+	if len(nodes) == 0 {
+		fmt.Fprintln(w, none)
+		return
+	}
+	t := term.NewTable("NODE", "NAME", "REGION", "STATE", "POOL", ">CPU", ">MEMORY", ">CPU USED", ">MEMORY USED", ">ALLOCS", ">STATS")
+	for _, n := range nodes {
+		c, a := n.GetInventory().GetCapacity(), n.GetAllocated()
+		cpuUsed, memUsed := "-", "-"
+		if n.GetStats() != nil {
+			cpuUsed, memUsed = term.Percent(n.GetStats().GetCpu()), memoryUsed(n)
+		}
+		t.Row(term.ShortID(n.GetId()), n.GetName(), n.GetRegion(), State(w, n), n.GetInventory().GetPool(),
+			term.Cores(a.GetCpuMilli())+"/"+term.Cores(c.GetCpuMilli()), term.Size(a.GetMemoryBytes())+"/"+term.Size(c.GetMemoryBytes()),
+			cpuUsed, memUsed, term.Count(n.GetAllocations()), term.Age(n.GetStatsAge()))
+	}
+	t.Write(w)
+}
+
+func memoryUsed(n *nusav1.Node) string {
+	s := n.GetStats()
+	total := s.GetMemoryUsedBytes() + s.GetMemoryAvailableBytes()
+	if total == 0 {
+		return "-"
+	}
+	return term.Percent(float64(s.GetMemoryUsedBytes()) / float64(total))
+}
+
+func State(w *term.Screen, n *nusav1.Node) string {
+	parts := []string{w.State(term.Word(n.GetState()))}
+	if n.GetSilent() != nil {
+		parts = append(parts, w.Wait("silent "+term.Age(n.GetSilent())))
+	}
+	if n.GetDraining() {
+		parts = append(parts, w.Wait("draining"))
+	}
+	if n.GetCordoned() {
+		parts = append(parts, w.Wait("cordoned"))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,63 @@
+package region
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func Command() *cobra.Command {
+	s := &cli.Settings{}
+	c := cli.Noun("region", "Define regions, see what they can fit", defineCommand(s), listCommand(s), statusCommand(s), verifyCommand(s), cordonCommand(s, true), cordonCommand(s, false), removeCommand(s))
+	s.Bind(c)
+	return c
+}
+
+func removeCommand(s *cli.Settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "remove REGION", Aliases: []string{"rm"}, Short: "Forget a region that owns no work", Args: cli.Positional("REGION"),
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			resp, err := c.Regions().Remove(ctx, &nusav1.GetRegionRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "region %s is forgotten\n", args[0]) })
+		}),
+	}
+}
+
+func cordonCommand(s *cli.Settings, cordon bool) *cobra.Command {
+	use, short := "cordon REGION", "Give a region no new work; uncordon ends that"
+	if !cordon {
+		use, short = "uncordon REGION", "Let a region take new work again"
+	}
+	return &cobra.Command{
+		Use: use, Short: short, Args: cli.Positional("REGION"),
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			r, err := c.Regions().Cordon(ctx, &nusav1.CordonRegionRequest{Name: args[0], Cordon: cordon})
+			if err != nil {
+				return err
+			}
+			return c.Print(r, func(w *term.Screen) { fmt.Fprintf(w, "region %s %s\n", args[0], workText(r, c.Program)) })
+		}),
+	}
+}
+
+// workText is what a region does with work at present.
+func workText(r *nusav1.Region, nusa string) string {
+	switch {
+	case r.GetCordoned():
+		return fmt.Sprintf("takes no new work (%s region uncordon %s ends that); what runs there goes on", nusa, r.GetDefinition().GetName())
+	case disconnected(r):
+		return "is not cordoned, and takes new work when it is connected: now it is " + term.Word(r.GetState())
+	}
+	return "takes new work"
+}

@@ -1,0 +1,9 @@
+// Package region has the commands of nusa region: define regions, look at what
+// they report, cordon and remove them.
+//
+//   - command.go: the noun, region cordon, uncordon and remove
+//   - define.go: region define
+//   - list.go: region list, and the state of a region in words
+//   - status.go: region status
+//   - verify.go: region verify
+package region

@@ -1,0 +1,110 @@
+package region
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// verifyTimeout bounds a comparison unless --timeout does: several tries, each
+// over all records.
+const verifyTimeout = time.Minute
+
+func verifyCommand(s *cli.Settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "verify [REGION]", Short: "Compare what a region's servers hold, at one index of their log", Args: cli.Positional("[REGION]"),
+		Long: "Asks every server of a region for a digest of the state that it has applied, at an\n" +
+			"equal index of the log, while the region goes on working. Without a name: the\n" +
+			"region whose server is asked, or the only one there is. Without --timeout it\n" +
+			"takes a minute at most.\n\n" +
+			"Exit codes: 0 all hold the same, 1 they do not, or one did not answer.",
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			if !c.Cmd.Flags().Changed("timeout") {
+				c.Timeout = verifyTimeout
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			name, err := regionToVerify(ctx, c, args)
+			if err != nil {
+				return err
+			}
+			resp, err := c.Regions().Verify(ctx, &nusav1.GetRegionRequest{Name: name})
+			if err != nil {
+				return err
+			}
+			if err := c.Print(resp, func(w *term.Screen) { writeVerified(w, resp) }); err != nil {
+				return err
+			}
+			return verifyError(resp)
+		}),
+	}
+}
+
+// regionToVerify is the region that is named; without a name that of the server
+// that is asked, "" to it, or the only one of the federation.
+func regionToVerify(ctx context.Context, c *cli.Session, args []string) (string, error) {
+	if len(args) > 0 || c.RegionOf(ctx) != "" {
+		return strings.Join(args, ""), nil
+	}
+	resp, err := c.Regions().List(ctx, &nusav1.ListRegionsRequest{})
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, r := range resp.GetRegions() {
+		names = append(names, r.GetDefinition().GetName())
+	}
+	if len(names) == 1 {
+		return names[0], nil
+	}
+	if len(names) > cli.MaxNamed {
+		names = append(names[:cli.MaxNamed], "…")
+	}
+	return "", fmt.Errorf("REGION is missing, a global server is asked: %s %s, for instance; there are %s", c.Cmd.CommandPath(), append(names, "REGION")[0], cmp.Or(strings.Join(names, ", "), "none yet"))
+}
+
+func writeVerified(w *term.Screen, r *nusav1.VerifyRegionResponse) {
+	t := term.NewTable("SERVER", "ROLE", "ADDRESS", "STATE")
+	for _, s := range r.GetServers() {
+		state := w.Bad(s.GetError())
+		if s.GetError() == "" {
+			state = term.ShortID(s.GetHash())
+		}
+		t.Row(s.GetId(), map[bool]string{true: "master", false: "follower"}[s.GetLeader()], s.GetAddress(), state)
+	}
+	t.Write(w)
+	if r.GetEqual() {
+		fmt.Fprintf(w, "\n%s at index %d of the log of region %s\n", w.Good("all hold the same"), r.GetIndex(), r.GetRegion())
+	}
+}
+
+// verifyError is the error of servers that differ or did not answer.
+func verifyError(r *nusav1.VerifyRegionResponse) error {
+	if r.GetEqual() {
+		return nil
+	}
+	hashes, versions, silent := map[string]bool{}, map[string]bool{}, 0
+	for _, s := range r.GetServers() {
+		versions[s.GetVersion()] = true
+		if s.GetHash() == "" {
+			silent++
+			continue
+		}
+		hashes[s.GetHash()] = true
+	}
+	if len(hashes) > 1 && len(versions) > 1 {
+		return fmt.Errorf("the servers of region %s are of %d versions, which may write the same state in different words: compare them when all are upgraded", r.GetRegion(), len(versions))
+	}
+	if len(hashes) > 1 {
+		return fmt.Errorf("the servers of region %s hold different states at index %d: stop those that are in the minority, empty their data directories and start them again; they take the state from the master", r.GetRegion(), r.GetIndex())
+	}
+	return fmt.Errorf("%d of %d servers of region %s did not say what they hold: start them, or replace them, and ask again", silent, len(r.GetServers()), r.GetRegion())
+}

@@ -1,0 +1,109 @@
+package term
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// ShortID is how much of an id is shown, and enough to name it.
+func ShortID(id string) string {
+	const length = 8
+	return id[:min(len(id), length)]
+}
+
+// Age is a duration for people: 45s, 12m, 3h20m, 5d4h.
+func Age(d *durationpb.Duration) string {
+	if d == nil {
+		return "-"
+	}
+	return Duration(d.AsDuration())
+}
+
+func Duration(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(math.Floor(d.Seconds()*10)/10, 'f', -1, 64) + "s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 24*time.Hour:
+		return trimZero(d/time.Hour, "h", d%time.Hour/time.Minute, "m")
+	}
+	const day = 24 * time.Hour
+	return trimZero(d/day, "d", d%day/time.Hour, "h")
+}
+
+func trimZero(a time.Duration, unit string, b time.Duration, small string) string {
+	if b == 0 {
+		return fmt.Sprintf("%d%s", a, unit)
+	}
+	return fmt.Sprintf("%d%s%d%s", a, unit, b, small)
+}
+
+// Millis is a round trip for people: 0.4, 7.2, 68.
+func Millis(d *durationpb.Duration) string {
+	ms := float64(d.AsDuration()) / float64(time.Millisecond)
+	if ms < 10 {
+		return strconv.FormatFloat(ms, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(ms, 'f', 0, 64)
+}
+
+// Size is a number of bytes for people, to two digits: 1.5 GiB.
+func Size(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	f, i := float64(n), 0
+	for f >= 1000 && i < len(units)-1 {
+		f, i = f/1024, i+1
+	}
+	if i == 0 || f >= 10 {
+		return fmt.Sprintf("%.0f %s", f, units[i])
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + " " + units[i]
+}
+
+// Cores is exact: an ask of 1m is 0.001, not nothing.
+func Cores(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
+
+func Percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
+
+func Rate(f float64) string { return Size(int64(f)) + "/s" }
+
+// Number has one decimal, or two below 10, none of them an idle nought.
+func Number(f float64) string {
+	decimals := 1
+	if math.Abs(f) < 10 {
+		decimals = 2
+	}
+	text := strconv.FormatFloat(f, 'f', decimals, 64)
+	text = strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+	if text == "-0" {
+		return "0"
+	}
+	return text
+}
+
+func Count[T int | int32](n T) string { return strconv.Itoa(int(n)) }
+
+// Plural counts things: 1 instance, 2 instances.
+func Plural[T int | int32](n T, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func OrDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,47 @@
+package term
+
+import "charm.land/lipgloss/v2"
+
+// Palette colours text, or does not: pipes and NO_COLOR get none.
+type Palette struct{ On bool }
+
+func (p Palette) Paint(colour, text string) string {
+	if !p.On || text == "" {
+		return text
+	}
+	return lipgloss.NewStyle().Foreground(lipgloss.Color(colour)).Render(text)
+}
+
+func (p Palette) Bold(text string) string {
+	if !p.On || text == "" {
+		return text
+	}
+	return lipgloss.NewStyle().Bold(true).Render(text)
+}
+
+// Colours of the basic sixteen follow the terminal's theme.
+func (p Palette) Good(text string) string  { return p.Paint("2", text) }
+func (p Palette) Wait(text string) string  { return p.Paint("3", text) }
+func (p Palette) Bad(text string) string   { return p.Paint("1", text) }
+func (p Palette) Faint(text string) string { return p.Paint("8", text) }
+
+// State colours the name of a state by what it means.
+func (p Palette) State(text string) string {
+	switch text {
+	case "running", "healthy", "complete", "ready", "connected", "accepted", "taken", "ok", "done", "yes":
+		return p.Good(text)
+	case "pending", "starting", "waiting", "stopping", "offered", "defined", "draining", "cordoned", "stale", "predicted", "estimated":
+		return p.Wait(text)
+	case "failed", "unhealthy", "lost", "disconnected", "rejected", "unreachable":
+		return p.Bad(text)
+	}
+	return text
+}
+
+// Health is "healthy" or "unhealthy" in its colour.
+func (p Palette) Health(healthy bool) string {
+	if healthy {
+		return p.Good("healthy")
+	}
+	return p.Bad("unhealthy")
+}

@@ -1,0 +1,62 @@
+package term
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"github.com/charmbracelet/x/term"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// Screen is where a command prints text for people, and everything that a
+// rendering depends on besides the message it shows.
+type Screen struct {
+	io.Writer
+	Palette
+	Now time.Time
+	// Program is how hints name this binary.
+	Program string
+	// Width of the terminal in columns; 0 without a terminal.
+	Width int
+}
+
+// Onto returns the same screen with another writer.
+func (w *Screen) Onto(to io.Writer) *Screen {
+	other := *w
+	other.Writer = to
+	return &other
+}
+
+// Since is the age of a server's wall-clock time by this machine's clock.
+func (w *Screen) Since(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	return Duration(w.Now.Sub(t.AsTime()))
+}
+
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(f.Fd())
+}
+
+// TerminalWidth is in columns, 80 when it is not known.
+func TerminalWidth(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(f.Fd()); err == nil && width > 0 {
+			return width
+		}
+	}
+	return 80
+}
+
+// TerminalHeight is in lines, 24 when it is not known.
+func TerminalHeight(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if _, height, err := term.GetSize(f.Fd()); err == nil && height > 0 {
+			return height
+		}
+	}
+	return 24
+}

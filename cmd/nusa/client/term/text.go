@@ -1,0 +1,108 @@
+package term
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/nusa-scheduler/nusa/internal/reason"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// OneLine makes one line of a text, without what could move a cursor.
+func OneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.Join(strings.Fields(s), " "))
+}
+
+var identifier = regexp.MustCompile(`[a-z]+(_[a-z]+)+`)
+
+// Plain is OneLine with reasons in words: servers write "no_capacity" in their
+// messages.
+func Plain(s string) string {
+	return identifier.ReplaceAllStringFunc(OneLine(s), func(id string) string {
+		if _, known := nusav1.Reason_value["REASON_"+strings.ToUpper(id)]; known {
+			return strings.ReplaceAll(id, "_", " ")
+		}
+		return id
+	})
+}
+
+// Clip makes one line of a value, a short one on a terminal.
+func Clip(w *Screen, s string) string {
+	s = strings.ReplaceAll(strings.TrimSpace(s), "\n", "⏎")
+	if r := []rune(s); w.Width > 0 && len(r) > clipped {
+		return string(r[:clipped]) + "…"
+	}
+	return s
+}
+
+// clipped is of how many characters a long text is shown in one cell.
+const clipped = 80
+
+// Shorten leaves out the middle of a text: what is wrong begins it, and the
+// cause ends it.
+func Shorten(s string, most int) string {
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	head := most / 3
+	return string(r[:head]) + "…" + string(r[len(r)-(most-head-1):])
+}
+
+func LabelText(l map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(l)) {
+		parts = append(parts, k+"="+l[k])
+	}
+	return strings.Join(parts, " ")
+}
+
+// Word is an enumeration's value for people: REASON_RTT_TOO_HIGH of Reason is
+// "rtt too high"; "" when unspecified.
+func Word(e protoreflect.Enum) string {
+	v := e.Descriptor().Values().ByNumber(e.Number())
+	if v == nil {
+		return fmt.Sprintf("unknown (%d)", e.Number())
+	}
+	zero := string(e.Descriptor().Values().ByNumber(0).Name())
+	prefix := strings.TrimSuffix(strings.TrimSuffix(zero, "UNSPECIFIED"), "UNKNOWN")
+	if e.Number() == 0 && strings.HasSuffix(zero, "UNSPECIFIED") {
+		return ""
+	}
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(string(v.Name()), prefix)), "_", " ")
+}
+
+// Why joins a reason and its message for one cell; some messages say the reason
+// themselves.
+func Why(r nusav1.Reason, message string) string {
+	message = Plain(message)
+	// "it exited" and "task t exited with code 7".
+	if text := strings.TrimPrefix(reason.Text(r), "it "); text != "" && strings.Contains(message, text) {
+		return message
+	}
+	return reason.WithMessage(r, message)
+}
+
+// Unique keeps the first of equal texts.
+func Unique(all []string) []string {
+	seen := map[string]bool{}
+	var out []string
+	for _, s := range all {
+		if !seen[s] {
+			seen[s] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}

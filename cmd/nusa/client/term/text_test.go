@@ -1,0 +1,63 @@
+package term_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+)
+
+func TestFit(t *testing.T) {
+	p := term.Palette{On: true}
+	line := p.Good("running") + "  2 " + p.Wait("pending") + " waits: " + strings.Repeat("x", 100)
+	for _, c := range []struct {
+		line  string
+		width int
+		want  string
+	}{
+		{line, 20, "running  2 pending…"},
+		{line, 200, sample.Strip(line)},
+		{line, 1, "…"}, {line, 0, "…"}, {line, -3, "…"},
+		{"世界世界", 8, "世界世…"},
+		{"世界世界", 9, "世界世界"},
+		// What one terminal shows in two columns another shows in six.
+		{"👨‍👩‍👧xyz", 6, "…"},
+		{"e\u0301xyz", 5, "e\u0301xyz"},
+	} {
+		if got := sample.Strip(term.Fit(c.line, c.width)); got != c.want {
+			t.Errorf("%q in %d columns: got %q, want %q", sample.Strip(c.line), c.width, got, c.want)
+		}
+	}
+}
+
+// TestCores: no ask is too small to be seen.
+func TestCores(t *testing.T) {
+	for milli, want := range map[int64]string{0: "0", 1: "0.001", 10: "0.01", 250: "0.25", 1005: "1.005", 64_000: "64", 12_345_678: "12345.678"} {
+		if got := term.Cores(milli); got != want {
+			t.Errorf("%d: %q, want %q", milli, got, want)
+		}
+	}
+}
+
+func TestShorten(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		most int
+		want string
+	}{
+		{"short", 5, "short"},
+		{"it failed: and the cause is here", 15, "it fa…e is here"},
+		{"", 3, ""},
+	} {
+		if got := term.Shorten(c.text, c.most); got != c.want || len([]rune(got)) > c.most {
+			t.Errorf("%q to %d: %q, want %q", c.text, c.most, got, c.want)
+		}
+	}
+	table := term.NewTable("JOB", "MESSAGE")
+	table.Row("default/a", strings.Repeat("x", 100))
+	table.Narrow(60)
+	if got := len([]rune(table.Rows[0][1])); got != 48 {
+		t.Errorf("a message of %d columns in a line of 60", got)
+	}
+}
