@@ -18,6 +18,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
@@ -37,10 +38,11 @@ type active struct {
 	ctx    context.Context
 	end    context.CancelCauseFunc
 	hellos keyedLock
-	// renew shows the store that this server is still the elected one; until
-	// heldUntil, on Config.Clock, nobody else can be. Guarded by the state's lock.
-	renew     func(context.Context) error
-	heldUntil time.Duration
+	// renew shows the store that this server is still the elected one. While
+	// election is held, on Config.Clock, no other server can be. Guarded by the
+	// state's lock.
+	renew    func(context.Context) error
+	election lease.Holder
 	// streams numbers the regions' streams.
 	streams atomic.Uint64
 	woken   chan struct{} // wakes the placer; capacity 1
@@ -323,13 +325,15 @@ func (a *active) renewLoop(ctx context.Context) error {
 func (a *active) hold(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ElectionTTL)
 	defer cancel()
-	began := a.cfg.Clock()
+	a.st.mu.Lock()
+	request := a.election.Request(a.cfg.Clock())
+	a.st.mu.Unlock()
 	if err := a.renew(ctx); err != nil {
 		return err
 	}
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
-	a.heldUntil = max(a.heldUntil, began+a.cfg.ElectionTTL)
+	a.election.Granted(request, a.cfg.ElectionTTL)
 	return nil
 }
 

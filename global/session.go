@@ -442,7 +442,7 @@ func (a *active) lease(s *session, id uint64) {
 	a.st.mu.Lock()
 	defer a.st.mu.Unlock()
 	r := a.st.Regions[s.region]
-	if r == nil || a.ctx.Err() != nil || a.cfg.Clock() >= a.heldUntil {
+	if r == nil || a.ctx.Err() != nil || a.election.At(a.cfg.Clock()).Left <= 0 {
 		return // a successor may count on no lease that it did not see begin
 	}
 	next, effects := region.Step(a.st.RegionConfig, r.Life, a.st.Clock(), region.LeaseRequested{Stream: s.number, ID: id})

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/topo"
@@ -61,10 +62,10 @@ type upSession struct {
 	critical  bool // the report may have changed in what is urgent
 	reportNow bool
 	latency   bool
-	// leaseEnds is when the region's lease ends, on Config.Clock; asked are the
-	// requests under way and when each was sent.
-	leaseEnds time.Duration
-	asked     map[uint64]time.Duration
+	// regionLease counts the region's lease on Config.Clock. Nothing reads its
+	// state yet: failover between regions is to stop by it what the region may
+	// not run without a lease (disconnect.region.running: stop).
+	regionLease lease.Holder
 
 	// Only the sender reads what follows.
 	cursor    *link.Cursor[*nusav1.JobSummary]
@@ -77,7 +78,6 @@ type upSession struct {
 	checkedAt time.Time // of the last look for something critical
 	latencyAt time.Time
 	leaseAt   time.Time
-	leaseID   uint64
 	// Limits of what is sent as things change.
 	answerRate, summaryRate *rate.Limiter
 }
@@ -96,7 +96,7 @@ func newUpSession(u *uplink, stream upStream, client nusav1.FederationClient, w 
 		u: u, stream: stream, client: client, wake: make(chan struct{}, 1),
 		inbox: link.NewInbox[*nusav1.SlotOrder](maxSlots),
 		lease: w.GetLease().AsDuration(), every: every,
-		answers: true, reportNow: true, latency: true, asked: map[uint64]time.Duration{},
+		answers: true, reportNow: true, latency: true,
 		told: map[string]*nusav1.SlotAnswer{}, edges: map[string]sentEdge{},
 		answerRate:  rate.NewLimiter(rate.Every(coalesce), burst),
 		summaryRate: rate.NewLimiter(rate.Every(coalesce), burst),
@@ -188,23 +188,18 @@ func (ss *upSession) sendLease(now time.Time) (time.Time, error) {
 		return due, nil
 	}
 	ss.leaseAt = now
-	ss.leaseID++
 	ss.mu.Lock()
-	ss.asked[ss.leaseID] = ss.u.l.s.cfg.Clock()
-	delete(ss.asked, ss.leaseID-8) // never answered
+	id := ss.regionLease.Request(ss.u.l.s.cfg.Clock())
 	ss.mu.Unlock()
 	return now.Add(ss.lease / 3), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{
-		Lease: &nusav1.LeaseRequest{Id: ss.leaseID}}})
+		Lease: &nusav1.LeaseRequest{Id: id}}})
 }
 
 // granted counts the lease from the sending of its request.
 func (ss *upSession) granted(g *nusav1.LeaseGrant) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if at, ours := ss.asked[g.GetId()]; ours {
-		ss.leaseEnds = max(ss.leaseEnds, at+g.GetDuration().AsDuration())
-		delete(ss.asked, g.GetId())
-	}
+	ss.regionLease.Granted(g.GetId(), g.GetDuration().AsDuration())
 }
 
 // sendAnswers sends the answers that hold and were not sent yet, and all of

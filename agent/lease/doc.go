@@ -1,6 +1,6 @@
-// Package lease decides what may run while the master is silent. It holds the
-// arithmetic of a lease that its holder counts from the sending of the request,
-// and each group's choice for the lease's end. It is pure.
+// Package lease decides what may run while the master is silent, by the state
+// of the node's lease and each group's choice for the lease's end. It is pure.
+// The arithmetic of the lease is in internal/lease.
 //
-//	lease.go  the holder of the lease, and the verdict of a group's policy
+//	lease.go  the verdict of a group's policy
 package lease
