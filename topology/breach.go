@@ -8,18 +8,18 @@ import (
 const (
 	// WorthMovingDelta and WorthMovingShare are the hysteresis of moves for
 	// latency: a gain under 10 ms, or under a third of the present round trip,
-	// is no reason to move. Less is within what ordinary routing changes bring
-	// and take away again, and a move costs more.
+	// is no reason to move. Ordinary routing changes bring and take away as
+	// much, and a move costs more.
 	WorthMovingDelta = 10 * time.Millisecond
 	WorthMovingShare = 3
 	// BreachSustain is how much longer a bound has to be broken than kept
-	// before the breach counts as sustained, and then the other way round
-	// before it is healed. Probes speak of windows of ten minutes, in which p99
-	// is the worst of some twenty samples: one outlier holds it up for ten
-	// minutes, so what is to be more than an outlier has to last longer.
+	// before the breach is sustained, and kept than broken before it is healed.
+	// Probes report windows of ten minutes, in which p99 is the worst of some
+	// twenty samples. One outlier therefore raises p99 for ten minutes, and a
+	// breach has to last longer than that.
 	BreachSustain = 15 * time.Minute
-	// BreachGap without evidence ends what was known of a breach: four probes
-	// at the default interval.
+	// BreachGap is how long a breach is remembered without evidence: four
+	// probes at the default interval.
 	BreachGap = 2 * time.Minute
 )
 
@@ -29,7 +29,7 @@ func WorthMoving(now, then time.Duration) bool {
 	return gain >= WorthMovingDelta && gain >= now/WorthMovingShare
 }
 
-// Bound is what a distance is held against.
+// Bound is an upper bound for a distance, and what counts as evidence.
 type Bound struct {
 	// MaxRTT is kept by round trips up to and including it.
 	MaxRTT time.Duration
@@ -37,7 +37,8 @@ type Bound struct {
 	Guesses bool
 	// Stale: old measurements are evidence too.
 	Stale bool
-	// Sustain is BreachSustain where it is 0.
+	// Sustain is how long the balance must be over the bound; 0 =
+	// BreachSustain.
 	Sustain time.Duration
 }
 
@@ -48,9 +49,8 @@ func (b Bound) sustain() time.Duration {
 	return BreachSustain
 }
 
-// evidence reports whether a distance says anything about the bound. One that
-// is unreachable does not: it has no latency, and moving for that is not a
-// matter of latency but of failover.
+// evidence reports whether a distance says anything about the bound. An
+// unreachable region has no latency: leaving it is a matter of failover.
 func (b Bound) evidence(d Distance) bool {
 	switch {
 	case !d.Known():
@@ -63,15 +63,15 @@ func (b Bound) evidence(d Distance) bool {
 	return true
 }
 
-// BreachState says how a bound fares.
+// BreachState says whether a bound is kept.
 type BreachState uint8
 
 const (
-	// Kept: not broken, or healed.
+	// WithinBound: the bound is kept, or the breach has healed.
 	WithinBound BreachState = iota
-	// Broken, but not for long enough.
+	// Broken: the bound is broken, but not for long enough.
 	Broken
-	// Sustained: broken for long enough to act upon.
+	// Sustained: the bound has been broken for long enough to act.
 	Sustained
 )
 
@@ -87,22 +87,24 @@ func (s BreachState) String() string {
 	return fmt.Sprintf("breach(%d)", uint8(s))
 }
 
-// Breach follows one bound through successive distances: a step function
-// without a clock. Time over the bound fills a balance and time within it
-// drains it; the breach is sustained once the balance reaches Bound.Sustain,
-// and healed once it is empty. So one good value among bad ones, or one bad one
-// among good ones, decides nothing, and a value that is over for less than half
-// of the time is never sustained. The zero value knows nothing.
+// Breach tracks one bound through successive distances: a step function without
+// a clock. Time over the bound fills a balance, time within it drains the
+// balance. The breach is sustained when the balance reaches Bound.Sustain, and
+// healed when it is empty. So one good value among bad ones changes nothing,
+// nor one bad value among good ones, and a distance that is over the bound for
+// less than half of the time is never sustained. The zero value has no
+// evidence.
 type Breach struct {
 	State BreachState
 	// Since is how long ago the bound broke: the time since State was last
-	// Kept. 0 if it is.
+	// WithinBound. 0 while it is.
 	Since time.Duration
 	// Balance of time over and within the bound, 0..Bound.Sustain.
 	Balance time.Duration
 	// Worst distance since the bound broke.
 	Worst time.Duration
-	// Latest evidence, and Silent, the time since; meaningless unless Heard.
+	// Latest evidence, and SinceEvidence, its age; meaningless unless
+	// HasEvidence.
 	Latest        time.Duration
 	SinceEvidence time.Duration
 	HasEvidence   bool
@@ -110,10 +112,11 @@ type Breach struct {
 	Over bool
 }
 
-// Step takes the distance as it is now, passed after the step before. Without
-// evidence nothing is counted, and after BreachGap of that all is forgotten.
-// Between two values on different sides of the bound nobody knows when it was
-// crossed, so that time counts for neither. A negative passed counts as 0.
+// Step takes the present distance, after the time passed since the last step.
+// Without evidence no time is counted, and after BreachGap the breach is
+// forgotten. Between two values on different sides of the bound the moment of
+// crossing is unknown, so that time counts for neither side. A negative passed
+// counts as 0.
 func (b Breach) Step(bound Bound, d Distance, passed time.Duration) Breach {
 	passed = max(passed, 0)
 	b.SinceEvidence += passed

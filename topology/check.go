@@ -12,26 +12,26 @@ import (
 const (
 	// MaxFindings bounds CheckOptions.Limit.
 	MaxFindings = 1000
-	// defaultFindings of a kind are listed unless asked otherwise.
+	// defaultFindings is the default limit of listed findings of a kind.
 	defaultFindings = 20
-	// DefaultMinGain: less than a tenth is within what percentiles of ten
-	// minutes differ by from one window to the next.
+	// DefaultMinGain: percentiles of ten minutes differ by up to a tenth from
+	// one window to the next.
 	DefaultMinGain = 0.1
-	// DefaultMinRatio and DefaultMinDelta: two directions of a round trip cross
-	// the same ways, so a quarter and 10 ms apart is worth a look.
+	// DefaultMinRatio and DefaultMinDelta: both directions of a round trip use
+	// the same paths, so a difference of a quarter and 10 ms is suspicious.
 	DefaultMinRatio = 1.25
 	DefaultMinDelta = 10 * time.Millisecond
 	// DefaultMinLoss is one probe in twenty.
 	DefaultMinLoss = 0.05
-	// minLost probes have to be lost before a difference of loss is more than
-	// bad luck.
+	// minLost is how many more probes one direction must lose before the
+	// difference is more than chance.
 	minLost = 3
 )
 
-// fibreSpeed in km/s: light in single-mode fibre, whose group index is 1.468 at
-// 1,550 nm (data sheets of ITU-T G.652 fibres). The customary 2/3 c is two in a
-// hundred less, and would call possible values impossible. Nothing measured is
-// faster than this along the great circle.
+// fibreSpeed in km/s is the speed of light in single-mode fibre with a group
+// index of 1.468 at 1,550 nm (data sheets of ITU-T G.652 fibres). The customary
+// 2/3 c is 2 % less and would call possible values impossible. No measurement
+// can be faster than this along the great circle.
 const fibreSpeed = 299792.458 / 1.468
 
 // CheckOptions are the thresholds of a check; 0 is the default of each.
@@ -46,7 +46,7 @@ type CheckOptions struct {
 	MinDelta time.Duration
 	// MinLoss is the difference of two directions' loss, 0..1.
 	MinLoss float64
-	// Limit of findings listed of each kind, 1..MaxFindings; clamped.
+	// Limit of listed findings of each kind, 1..MaxFindings; clamped.
 	Limit int
 }
 
@@ -59,14 +59,14 @@ func (o CheckOptions) defaults() CheckOptions {
 	return o
 }
 
-// Findings are the worst findings of a kind, in order, and how many there are.
+// Findings are the worst findings of a kind, in order, and their total number.
 type Findings[T any] struct {
 	Total int
 	List  []T // at most the limit
 }
 
-// topFindings keeps the first of what it is given, in the order of less, without
-// holding the rest.
+// topFindings keeps the first findings in the order of compare, without storing
+// the rest.
 type topFindings[T any] struct {
 	limit   int
 	compare func(a, b T) int
@@ -83,21 +83,21 @@ func (t *topFindings[T]) add(x T) {
 	t.List = t.List[:min(len(t.List), t.limit)]
 }
 
-// Violation of the triangle inequality: a pair whose way over one relay is
-// shorter than the direct one. Everything in it was measured.
+// Violation is a violation of the triangle inequality: a pair whose path over
+// one relay is shorter than the direct one. All of its edges were measured.
 type Violation struct {
 	From, Via, To string
-	// Direct and Relayed round trips at the asked percentile.
+	// Direct and Relayed are round trips at the requested percentile.
 	Direct, Relayed time.Duration
 	// Gain is 1 - Relayed/Direct, 0..1.
 	Gain float64
-	// State is the worst of the three edges'.
+	// State is the worst state of the three edges.
 	State State
 }
 
 // Violations are the measured directed pairs that gain more than minGain (0..1)
 // by the best single relay, by gain, then names; the first limit of them
-// (1..MaxFindings, clamped). Unreachable edges take no part. It costs n³ steps
+// (1..MaxFindings, clamped). Unreachable edges are left out. It takes n³ steps
 // for n regions: about a second for 1,000.
 func (v *View) Violations(p Percentile, minGain float64, limit int) Findings[Violation] {
 	type hit struct {
@@ -135,14 +135,14 @@ func (v *View) Violations(p Percentile, minGain float64, limit int) Findings[Vio
 	return out
 }
 
-// bestRelays fills in, for one row of the matrix m, the round trip by the best
-// single relay and its index, the first one of equals; -1 where none gains more
-// than minGain.
+// bestRelays fills in, for one row of the matrix m, the round trip over the
+// best single relay and the relay's index, the first of equal ones; -1 where no
+// relay gains more than minGain.
 func bestRelays(m, direct, best []int64, via []int32, minGain float64) {
 	n := len(direct)
 	for j, d := range direct {
-		// Relays count only below this: so the test that follows fails nearly
-		// always, and the processor learns that.
+		// Only a relay below this counts. So the comparison below nearly always
+		// fails, which the processor's branch prediction learns.
 		best[j], via[j] = 0, -1
 		if d < noWay {
 			best[j] = int64(math.Ceil(float64(d) * (1 - minGain)))
@@ -164,13 +164,14 @@ func bestRelays(m, direct, best []int64, via []int32, minGain float64) {
 
 // Asymmetry is a pair whose two directions differ, both of them measured.
 type Asymmetry struct {
-	// Slow is the direction with the greater median, or loss if that differs.
+	// Slow is the direction with the greater median, or with the greater loss
+	// if Loss is set.
 	Slow, Fast Edge
-	// Loss tells that it is the loss that differs, and not the median.
+	// Loss: the directions differ in loss, not in the median.
 	Loss bool
 }
 
-// Asymmetries are the pairs of regions whose two medians differ by at least
+// Asymmetries are the pairs of regions whose medians differ by at least
 // minDelta and minRatio, then those whose loss differs by at least minLoss and
 // three probes; by difference, then names. Limit as for Violations.
 func (v *View) Asymmetries(minRatio float64, minDelta time.Duration, minLoss float64, limit int) Findings[Asymmetry] {
@@ -221,7 +222,7 @@ func (a Asymmetry) compareNames(b Asymmetry) int {
 	return cmp.Or(cmp.Compare(a.Slow.From, b.Slow.From), cmp.Compare(a.Slow.To, b.Slow.To))
 }
 
-// lost is how many probes of the window were not answered: Samples were.
+// lost is the number of lost probes of the window; Samples counts the others.
 func lost(e Edge) float64 {
 	if e.Loss >= 1 {
 		return float64(max(e.Samples, minLost))
@@ -229,8 +230,8 @@ func lost(e Edge) float64 {
 	return float64(e.Samples) * e.Loss / (1 - e.Loss)
 }
 
-// measuredPairs calls f with both directions of each pair in which both were
-// measured, by names. f must not keep them.
+// measuredPairs calls f with both directions of each pair of which both were
+// measured, by names. f must not keep the pointers.
 func (v *View) measuredPairs(f func(a, b *Edge)) {
 	n := len(v.regions)
 	for i := range n {
@@ -244,25 +245,26 @@ func (v *View) measuredPairs(f func(a, b *Edge)) {
 	}
 }
 
-// Impossible is a round trip faster than light: a location is wrong, or
-// somebody nearer answers in the region's place.
+// Impossible is a round trip faster than light: a location is wrong, or a
+// nearer host answers in place of the region.
 type Impossible struct {
 	Edge Edge
-	// RTT is the smallest one known of the edge.
+	// RTT is the smallest known round trip of the edge.
 	RTT time.Duration
-	// Km between the two locations, and Light's round trip over that much fibre.
+	// Km is the distance of the two locations, Light the round trip over that
+	// much fibre.
 	Km    float64
 	Light time.Duration
 }
 
-// FibreRTT is the least that a round trip between two places can take: light in
-// fibre (not the customary 2/3 c, which is a little slow) along the great circle.
+// FibreRTT is the shortest possible round trip between two places: light in
+// fibre along the great circle. See fibreSpeed.
 func FibreRTT(a, b Location) time.Duration {
 	return time.Duration(2 * GreatCircle(a, b) / fibreSpeed * float64(time.Second))
 }
 
-// impossible looks for round trips below FibreRTT, and for the fewest regions
-// whose location would explain them: greedily the one in most pairs.
+// impossible finds round trips below FibreRTT, and the fewest regions whose
+// location would explain them: greedily the region in most pairs.
 func (v *View) impossible(limit int) (Findings[Impossible], []Suspect) {
 	found := topFindings[Impossible]{limit: limit, compare: func(a, b Impossible) int {
 		return cmp.Or(cmp.Compare(b.Light-b.RTT, a.Light-a.RTT),
@@ -297,11 +299,11 @@ func (v *View) impossible(limit int) (Findings[Impossible], []Suspect) {
 	return found.Findings, suspects
 }
 
-// impossibleEdge tells whether a measured edge is faster than light.
+// impossibleEdge reports whether a measured edge is faster than light.
 func (v *View) impossibleEdge(i, j int) (Impossible, bool) {
 	a, b := v.regions[i].Location, v.regions[j].Location
 	c := v.cell(i, j)
-	if c == nil || i == j || a == nil || b == nil || c.p50 <= 0 && c.state == Unreachable { // never answered
+	if c == nil || i == j || a == nil || b == nil || c.p50 <= 0 && c.state == Unreachable { // no response yet
 		return Impossible{}, false
 	}
 	rtt := c.p50
@@ -316,15 +318,16 @@ func (v *View) impossibleEdge(i, j int) (Impossible, bool) {
 	return Impossible{Edge: e, RTT: rtt, Km: GreatCircle(*a, *b), Light: light}, true
 }
 
-// Doubtful is a measurement that the predictor does not believe.
+// Doubtful is a measurement that the predictor considers wrong.
 type Doubtful struct {
 	Edge Edge
-	// Guess is what is predicted without it; Source None if nothing is.
+	// Guess is the prediction made without the measurement; Source None if
+	// there is none.
 	Guess Edge
 }
 
-// doubtful lists what is not believed, except what is impossible, which is told
-// of as such: by how far it is from the guess.
+// doubtful finds doubted measurements, except impossible ones, which are
+// findings of their own: sorted by the difference from the prediction.
 func (v *View) doubtful(limit int) Findings[Doubtful] {
 	off := func(x Doubtful) time.Duration { return (x.Edge.P50 - x.Guess.P50).Abs() }
 	found := topFindings[Doubtful]{limit: limit, compare: func(a, b Doubtful) int {
@@ -342,7 +345,7 @@ func (v *View) doubtful(limit int) Findings[Doubtful] {
 	return found.Findings
 }
 
-// String says what is doubted, why, and what is expected instead.
+// String says which measurement is doubted, why, and what is expected instead.
 func (x Doubtful) String() string {
 	s := fmt.Sprintf("%s → %s: %.1fms is %s", x.Edge.From, x.Edge.To, ms(x.Edge.P50), x.Edge.Doubt)
 	if x.Guess.Source != None {
@@ -351,7 +354,8 @@ func (x Doubtful) String() string {
 	return s
 }
 
-// Suspect is a region whose location would explain so many impossible values.
+// Suspect is a region, and the number of impossible values that another
+// location of it would explain.
 type Suspect struct {
 	Region string
 	Edges  int

@@ -105,8 +105,8 @@ pairs that differ by direction: 1
 pairs cut one way: 1
   lon cannot reach tyo, which reaches it in 210.0ms: does it let probes in?
 regions out of reach for others: 2
-  tyo is reached by nobody; lon tried
-  void is reached by nobody; sgp tried
+  tyo is reached by no region; lon tried
+  void is reached by no region; sgp tried
 stale measurements: 1
   sgp → tyo: 70.0ms, 5m0s old
 measurements faster than light in fibre: 2

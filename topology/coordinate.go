@@ -12,17 +12,17 @@ import (
 )
 
 // Dimensions of the coordinate space (plus height). Ledlie et al. ("Network
-// Coordinates in the Wild", NSDI 2007) saw little gain beyond.
+// Coordinates in the Wild", NSDI 2007) found little gain beyond that.
 const Dimensions = 8
 
-// startRadius, in seconds, is how far from the origin a tracker starts: far
-// enough that two fresh ones do not coincide (the client would then pick a
-// random direction), near enough not to matter.
+// startRadius, in seconds, is the distance from the origin at which a tracker
+// starts: far enough that two new trackers do not coincide (the client would
+// then choose a random direction), and near enough not to matter.
 const startRadius = 0.001
 
-// Tracker keeps the network coordinate of one region up to date from its own
-// round trips. The same calls give the same coordinate. It is safe for
-// concurrent use.
+// Tracker updates the network coordinate of one region from its own round
+// trips. The same calls give the same coordinate. It is safe for concurrent
+// use.
 type Tracker struct {
 	client *coordinate.Client
 }
@@ -57,8 +57,8 @@ func config() *coordinate.Config {
 	return c
 }
 
-// Update learns from one round trip (0..10 s) to a peer and the coordinate
-// that the peer last reported.
+// Update learns from one round trip (0..10 s) to a peer and the coordinate that
+// the peer last reported.
 func (t *Tracker) Update(peer string, at Coordinate, rtt time.Duration) error {
 	if _, err := t.client.Update(peer, at.serf(), rtt); err != nil {
 		return fmt.Errorf("coordinate of %s: %w", peer, err)
@@ -66,7 +66,7 @@ func (t *Tracker) Update(peer string, at Coordinate, rtt time.Duration) error {
 	return nil
 }
 
-// Forget drops what is kept of a peer that has gone.
+// Forget drops the state of a removed peer.
 func (t *Tracker) Forget(peer string) { t.client.ForgetNode(peer) }
 
 // Coordinate is the present position.
@@ -82,7 +82,7 @@ func (c Coordinate) serf() *coordinate.Coordinate {
 // Valid reports whether the coordinate has Dimensions finite components.
 func (c Coordinate) Valid() bool { return len(c.Vector) == Dimensions && c.serf().IsValid() }
 
-// clone is nil for nothing and for a coordinate that cannot be used.
+// clone returns nil for a nil or invalid coordinate.
 func (c *Coordinate) clone() *Coordinate {
 	if c == nil || !c.Valid() {
 		return nil
@@ -92,12 +92,13 @@ func (c *Coordinate) clone() *Coordinate {
 	return &d
 }
 
-// predictMaxError: coordinates that know this little say nothing yet; the map
-// is a better guide.
+// predictMaxError: coordinates with this error or more predict worse than the
+// locations.
 const predictMaxError = 1.0
 
 // predict is the distance of two coordinates (as coordinate.DistanceTo, without
-// its allocations) and the expected relative error: the larger of the two ends'.
+// its allocations) and the expected relative error: the larger one of both
+// ends.
 func predict(a, b *Coordinate) (rtt time.Duration, relErr float64, ok bool) {
 	if a == nil || b == nil {
 		return 0, 0, false

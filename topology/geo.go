@@ -14,13 +14,13 @@ const earthRadius = 6371.0088
 // and Topology Measurements", IMC 2006).
 const signalSpeed = 299792.458 * 4 / 9
 
-// estimateFloor is what two places pay however near they are: access, and
+// estimateFloor is the round trip of two near places: access networks, and
 // routers at both ends.
 const estimateFloor = time.Millisecond
 
 // EstimateError is the stated relative error of EstimateRTT: over four of five
-// pairs of the Azure table of June 2025 are estimated better; the median is
-// half of it (a test checks).
+// pairs of the Azure table of June 2025 have a smaller error, and the median
+// error is half of it (a test checks this).
 const EstimateError = 0.35
 
 // GreatCircle is the distance of two places along the surface in km, by the
@@ -34,7 +34,7 @@ func GreatCircle(a, b Location) float64 {
 	return 2 * earthRadius * math.Asin(math.Sqrt(math.Min(1, h)))
 }
 
-// EstimateRTT guesses the round trip between two places from their
+// EstimateRTT estimates the round trip between two places from their
 // great-circle distance.
 func EstimateRTT(a, b Location) time.Duration {
 	seconds := 2 * GreatCircle(a, b) / signalSpeed

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Matrix collects what regions measure, row by row. Views of it share what did
-// not change between them, so that taking one costs a step a region, and a row
-// that changes is copied once. For one goroutine at a time; views are free.
+// Matrix collects the regions' measurements, row by row. Its views share
+// unchanged rows, so taking a view costs one step a region, and a row that
+// changes is copied once. A Matrix is for one goroutine at a time; its views
+// are safe for concurrent use.
 type Matrix struct {
 	regions []Region // by name; replaced, never changed
 	index   map[string]int
@@ -17,11 +18,11 @@ type Matrix struct {
 }
 
 // cell is a measured edge in 80 bytes without pointers: a million of them are
-// held, copied and swept over.
+// stored, copied and scanned.
 type cell struct {
 	p50, p90, p99, min, jitter time.Duration
-	// seen is when the latest answer came, on the clock of Set, and set when the
-	// cell was.
+	// seen is the time of the latest response, on the clock of Set; set is the
+	// time of the call of Set.
 	seen, set         time.Duration
 	loss, out, back   uint32 // in lossUnit
 	samples, setAside uint16
@@ -35,12 +36,12 @@ const lossUnit = 1e-9
 // methods by number.
 var methods = []string{"", "udp", "tcp", "connect"}
 
-// NewMatrix is without regions.
+// NewMatrix returns a matrix without regions.
 func NewMatrix() *Matrix { return &Matrix{} }
 
-// SetRegions replaces the regions; of one given twice the later counts. What was
-// measured between those that stay is kept. Coordinates that are not finite are
-// left out. It keeps no reference to its argument.
+// SetRegions replaces the regions; of regions with the same name the last one
+// counts. Measurements between regions that stay are kept. Invalid coordinates
+// are dropped. It keeps no reference to its argument.
 func (m *Matrix) SetRegions(regions []Region) {
 	byName := make(map[string]Region, len(regions))
 	for _, r := range regions {
@@ -84,8 +85,8 @@ func (m *Matrix) SetRegions(regions []Region) {
 	m.index, m.rows, m.shared = index, rows, make([]bool, len(now))
 }
 
-// SetCoordinate moves a region in the coordinate space; nil, or one that is not
-// finite, takes it out of it.
+// SetCoordinate sets a region's coordinate; nil or an invalid coordinate
+// removes it.
 func (m *Matrix) SetCoordinate(region string, c *Coordinate) {
 	if i, ok := m.index[region]; ok {
 		m.regions = slices.Clone(m.regions)
@@ -93,9 +94,9 @@ func (m *Matrix) SetCoordinate(region string, c *Coordinate) {
 	}
 }
 
-// Set takes a measured edge whose Age counts back from now, on any clock that
-// all calls share. Edges that were not measured, or whose ends are not known,
-// are ignored.
+// Set stores a measured edge. Its Age counts back from now, which is on any
+// clock that all calls share. Edges that were not measured or whose ends are
+// unknown are ignored.
 func (m *Matrix) Set(e Edge, now time.Duration) {
 	i, okFrom := m.index[e.From]
 	j, okTo := m.index[e.To]
@@ -110,14 +111,14 @@ func (m *Matrix) Set(e Edge, now time.Duration) {
 	}
 }
 
-// Clear forgets what a region measured.
+// Clear removes all measurements of a region.
 func (m *Matrix) Clear(region string) {
 	if i, ok := m.index[region]; ok {
 		m.rows[i], m.shared[i] = nil, false
 	}
 }
 
-// row is a row to write to.
+// row returns a row that may be written to.
 func (m *Matrix) row(i int) []cell {
 	switch {
 	case m.rows[i] == nil:
@@ -129,9 +130,9 @@ func (m *Matrix) row(i int) []cell {
 	return m.rows[i]
 }
 
-// View is the present state: ages are as of now, an OK measurement older than
-// stale is Stale (0 = never), and what was not measured is predicted by p (nil =
-// by coordinates only).
+// View returns the present state. Ages are as of now, OK measurements older
+// than stale are Stale (0 = never), and edges without measurement are predicted
+// by p (nil = from coordinates only).
 func (m *Matrix) View(now, stale time.Duration, p Predictor) *View {
 	v := &View{regions: m.regions, index: m.index, rows: slices.Clone(m.rows), now: now, stale: stale, predictor: p}
 	for i := range m.shared {
@@ -157,8 +158,8 @@ func (m *Matrix) View(now, stale time.Duration, p Predictor) *View {
 	return v
 }
 
-// Column lists what was measured to a region, by From: edges that were set after
-// since, and those that the rule of View has made stale since then.
+// Column returns the measurements to a region, by From: edges that were set
+// after since, and edges that became stale after since by the rule of View.
 func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
 	j, ok := m.index[to]
 	if !ok {
@@ -184,7 +185,7 @@ func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
 	return out
 }
 
-// edge is without ends and doubt.
+// edge returns the cell as an edge, without ends and doubt.
 func (c *cell) edge(now time.Duration) Edge {
 	return Edge{
 		State: c.state, Source: Measured, P50: c.p50, P90: c.p90, P99: c.p99, Min: c.min, Jitter: c.jitter,
@@ -210,7 +211,8 @@ func lossOf(share float64) uint32 {
 	return uint32(min(share, 1)/lossUnit + 0.5)
 }
 
-// share undoes lossOf; the division, unlike a product, is exact for 0.1.
+// share is the inverse of lossOf. The division, unlike a product, is exact for
+// 0.1.
 func share(loss uint32) float64 { return float64(loss) / (1 / lossUnit) }
 
 func count(n int) uint16 { return uint16(min(max(n, 0), 1<<16-1)) }

@@ -10,24 +10,24 @@ import (
 const (
 	// MaxPaths bounds PathOptions.K.
 	MaxPaths = 16
-	// DefaultRelays is how many relays a path may have unless asked otherwise:
-	// on the Azure table one relay finds nearly all that is to be gained, and
-	// up to two are an array scan.
+	// DefaultRelays is the default bound on the relays of a path. On the Azure
+	// table one relay finds nearly all of the gain, and up to two relays are an
+	// array scan.
 	DefaultRelays = 2
-	// NoRelays as PathOptions.MaxRelays asks for the direct way only.
+	// NoRelays as PathOptions.MaxRelays allows only the direct edge.
 	NoRelays = -1
 	// MaxRelays bounds PathOptions.MaxRelays.
 	MaxRelays = 6
 )
 
-// PathOptions say which paths are wanted. The zero value asks for the best one
-// by pure latency over at most DefaultRelays relays.
+// PathOptions select paths. The zero value selects the best path by pure
+// latency over at most DefaultRelays relays.
 type PathOptions struct {
 	// K is how many paths, 1..MaxPaths; clamped.
 	K int
-	// MaxRelays is how many relays a path may have: 1..MaxRelays, NoRelays, or
-	// 0 for DefaultRelays; clamped. Beyond DefaultRelays a search costs some
-	// ten times more.
+	// MaxRelays bounds the relays of a path: 1..MaxRelays, NoRelays, or 0 for
+	// DefaultRelays; clamped. Beyond DefaultRelays a search takes about ten
+	// times longer.
 	MaxRelays int
 	// Weights of load and links; the zero value is pure latency.
 	Weights Weights
@@ -45,28 +45,27 @@ func (o PathOptions) relays() int {
 	return min(o.MaxRelays, MaxRelays)
 }
 
-// Path is a way through regions, both ends included.
+// Path is a path through regions, both ends included.
 type Path struct {
 	Regions []string
 	// RTT is the sum over the edges at the router's percentile. Percentiles do
-	// not add up exactly: for relays read it as an upper estimate.
+	// not add up exactly: over relays the sum is an upper estimate.
 	RTT time.Duration
-	// Upper is RTT with each guess at the upper end of its expected error; RTT
-	// itself where everything was measured.
+	// Upper is RTT with each prediction or estimate at the upper end of its
+	// expected error; equal to RTT if everything was measured.
 	Upper time.Duration
-	// Cost by which the path was chosen, part by part. Its RTT is the path's.
+	// Cost by which the path was chosen, part by part. Cost.RTT is RTT.
 	Cost Cost
-	// UnknownLoad lists the regions whose load was asked for by the weights and is
-	// not known: they count as idle.
+	// UnknownLoad lists the regions whose load counts by the weights and is not
+	// known: they count as idle.
 	UnknownLoad []string
-	// Source is the least trustworthy one along the way.
+	// Source is the least trusted one along the path.
 	Source Source
-	// State is the worst one of the edges along the way: unknown if one is a
-	// guess, stale if one is.
+	// State is the worst one along the path: unknown if an edge was not
+	// measured, stale if one is stale.
 	State State
-	// Doubts are the measurements along the way that are not believed, each with
-	// why. The path counts with the longer one of what was measured and what is
-	// expected instead.
+	// Doubts are the doubted measurements along the path. Such an edge counts
+	// with the longer one of its measurement and its prediction.
 	Doubts []Doubt
 }
 
@@ -78,7 +77,7 @@ func (p Path) Relays() []string {
 	return p.Regions[1 : len(p.Regions)-1]
 }
 
-// String prints "a → relay → b 42.0ms", with what should make one doubt it.
+// String prints "a → relay → b 42.0ms", with the reasons to doubt it.
 func (p Path) String() string {
 	s := fmt.Sprintf("%s %.1fms", strings.Join(p.Regions, " → "), ms(p.RTT))
 	switch {
@@ -96,39 +95,40 @@ func (p Path) String() string {
 	return s
 }
 
-// noWay is the cost of what cannot be gone; sums of a few of them, shifted by
-// relayBits, do not overflow. maxHop bounds the cost of one edge: round trips
-// beyond an hour are nonsense that must not overflow either.
+// noWay is the cost of an edge that cannot be used; sums of a few, shifted by
+// relayBits, do not overflow. maxHop bounds the cost of one edge, so that
+// nonsensical round trips beyond an hour do not overflow either.
 const (
 	noWay     = int64(1) << 50
 	maxHop    = int64(time.Hour)
 	relayBits = 3
 )
 
-// Router finds paths over one view at one percentile. It keeps the round trips
-// as dense arrays: for n regions 8·n² bytes, and as much again where the view
-// holds stale ones, and for each kind of guess. Building one costs n² steps, so
-// callers keep it as long as its view. It is immutable and safe for concurrent
-// use.
+// Router finds paths over one view at one percentile. It stores the round trips
+// as dense arrays: 8·n² bytes for n regions, and as much again for stale edges
+// and for each kind of guess, if the view has any. Building one takes n² steps,
+// so callers keep it as long as its view. It is immutable and safe for
+// concurrent use.
 type Router struct {
 	view *View
 	p    Percentile
 	n    int
-	// levels of trust hold the round trips in ns, from*n+to, each with those
-	// before it. One that adds nothing is nil, but for the first.
+	// levels of trust hold the round trips in ns, from*n+to. Each level
+	// includes the levels before it. A level that adds nothing is nil, except
+	// the first.
 	levels [levels][]int64
 }
 
 // Levels of trust in an edge.
 const (
-	levelFresh = uint8(iota) // measured lately
+	levelFresh = uint8(iota) // measured recently
 	levelStale
 	levelPredicted
 	levelEstimated
 	levels
 )
 
-// level of what is believed of an edge; levels if it is no way to go now.
+// level returns the edge's level of trust; levels if the edge cannot be used.
 func (e Edge) level() uint8 {
 	switch {
 	case e.Source == Measured && e.State == OK:
@@ -143,7 +143,7 @@ func (e Edge) level() uint8 {
 	return levels
 }
 
-// NewRouter builds a router. Percentile as for View.Distance.
+// NewRouter builds a router. Percentiles are as for View.Distance.
 func NewRouter(v *View, p Percentile) *Router {
 	r := &Router{view: v, p: p, n: len(v.regions)}
 	costs, trust := make([]int64, r.n*r.n), make([]uint8, r.n*r.n)
@@ -153,11 +153,11 @@ func NewRouter(v *View, p Percentile) *Router {
 		costs[k], trust[k] = noWay, levels
 		switch c := v.cell(i, j); {
 		case i == j:
-		case c != nil && v.doubts[k] == "": // most of a large view, without an Edge
+		case c != nil && v.doubts[k] == "": // the common case in a large view, without making an Edge
 			trust[k] = Edge{Source: Measured, State: v.stateOf(c)}.level()
 			costs[k] = hopCost(c.rtt(p))
 		default:
-			e := v.believed(i, j)
+			e := v.effective(i, j)
 			trust[k], costs[k] = e.level(), hopCost(e.RTT(p))
 		}
 		if back := v.cell(j, i); trust[k] == levelStale && back != nil && back.state == Unreachable {
@@ -186,14 +186,14 @@ func NewRouter(v *View, p Percentile) *Router {
 	return r
 }
 
-// View is what the router was built from.
+// View returns the view that the router was built from.
 func (r *Router) View() *View { return r.view }
 
-// Percentile is that of the router's round trips.
+// Percentile returns the percentile of the router's round trips.
 func (r *Router) Percentile() Percentile { return r.p }
 
-// roundTrips are the measured ones that can be gone, in ns; noWay elsewhere,
-// where a longer guess is believed instead, and from a region to itself.
+// roundTrips are the usable measurements in ns. They are noWay for other edges,
+// for doubted edges with a longer prediction, and from a region to itself.
 func (v *View) roundTrips(p Percentile) []int64 {
 	n := len(v.regions)
 	m := make([]int64, n*n)
@@ -206,7 +206,7 @@ func (v *View) roundTrips(p Percentile) []int64 {
 		}
 	}
 	for k := range v.doubts {
-		if v.believed(k/n, k%n).Source != Measured {
+		if v.effective(k/n, k%n).Source != Measured {
 			m[k] = noWay
 		}
 	}
@@ -215,13 +215,15 @@ func (v *View) roundTrips(p Percentile) []int64 {
 
 func hopCost(d time.Duration) int64 { return min(max(int64(d), 0), maxHop) }
 
-// Paths are the K best loopless ways from one region to another, the cheapest
-// first, then the one with fewer relays, then by names; fewer if there are
-// fewer. Edges that are unreachable or without a value are not used; stale ones
-// only where there is no way without them, since nobody knows whether they can
-// still be gone, and not if the opposite direction cannot; and then guesses: the most optimistic of many would else beat
-// every measurement. The paths of one answer may use what its best one has to. A
-// region is at no cost from itself. Errors are ErrUnknownRegion and ErrWeights.
+// Paths returns the K best loopless paths from one region to another: the
+// cheapest first, then the one with fewer relays, then by names; fewer if there
+// are fewer. Unreachable edges and edges without a value are not used. Stale
+// edges are used only if there is no path without them, since they may be
+// broken, and not if the opposite direction is unreachable. Predictions and
+// estimates are used only if there is no measured path: otherwise the most
+// optimistic of many guesses would beat every measurement. All paths of a
+// result may use the level of trust that the best one needs. A region has cost
+// 0 from itself. Errors are ErrUnknownRegion and ErrWeights.
 func (r *Router) Paths(from, to string, o PathOptions) ([]Path, error) {
 	i, ok := r.view.index[from]
 	if !ok {
@@ -272,13 +274,13 @@ func (r *Router) path(nodes []int, level []int64, w *compiledWeights) Path {
 		}
 		before := nodes[x-1]
 		rtt := level[before*r.n+node]
-		e := r.view.believed(before, node)
+		e := r.view.effective(before, node)
 		p.RTT += time.Duration(rtt)
 		p.Cost.Links += time.Duration(w.linkExtra(before, node, rtt))
 		if e.Source == Measured {
 			p.Upper += time.Duration(rtt)
 		} else {
-			p.Upper += time.Duration(hopCost(e.P90)) // see guess
+			p.Upper += time.Duration(hopCost(e.P90)) // the upper end of the error, see guess
 		}
 		if e.Source.lessTrusted(p.Source) {
 			p.Source = e.Source
@@ -300,215 +302,4 @@ func (r *Router) path(nodes []int, level []int64, w *compiledWeights) Path {
 	}
 	p.Cost.RTT = p.RTT
 	return p
-}
-
-// search is one question for paths over one level of trust.
-type search struct {
-	n, from, to int
-	cost        []int64
-	w           *compiledWeights // nil: none
-	buffer      []int64
-}
-
-// way is a path by indices of regions.
-type way struct {
-	cost  int64
-	nodes []int
-}
-
-// row is what each region costs from a; valid until the next call.
-func (s *search) row(a int) []int64 {
-	row := s.cost[a*s.n : (a+1)*s.n]
-	if s.w == nil {
-		return row
-	}
-	if s.buffer == nil {
-		s.buffer = make([]int64, s.n)
-	}
-	copy(s.buffer, row)
-	for b, price := range s.w.price {
-		s.buffer[b] += price
-	}
-	for _, l := range s.w.links[a] {
-		if row[l.to] < noWay {
-			s.buffer[l.to] += l.extra(row[l.to])
-		}
-	}
-	return s.buffer
-}
-
-// scan tries every way over at most two relays. Ways come in the order of
-// relays and names, and only a cheaper one displaces another, so ties are
-// settled by that order.
-func (s *search) scan(k, relays int) []way {
-	type short struct {
-		cost int64
-		via  [2]int32
-		n    int8
-	}
-	best := make([]short, 0, k+1)
-	worst := noWay
-	take := func(w short) {
-		at := len(best)
-		for at > 0 && best[at-1].cost > w.cost {
-			at--
-		}
-		best = slices.Insert(best, at, w)
-		best = best[:min(len(best), k)]
-		if len(best) == k {
-			worst = best[k-1].cost
-		}
-	}
-	head := slices.Clone(s.row(s.from))
-	if head[s.to] < worst {
-		take(short{cost: head[s.to]})
-	}
-	if relays == 0 {
-		head = nil
-	}
-	tail, least := s.column(s.to), noWay
-	for a, cost := range head {
-		if sum := cost + tail[a]; sum < worst {
-			take(short{cost: sum, via: [2]int32{int32(a)}, n: 1})
-		}
-		least = min(least, tail[a])
-	}
-	for a, start := range head {
-		if relays < 2 || a == s.to || start+least >= worst {
-			continue
-		}
-		row := s.row(a)
-		rest := tail[:len(row)]
-		limit := worst - start
-		for b, cost := range row {
-			if cost+rest[b] < limit {
-				take(short{cost: start + cost + rest[b], via: [2]int32{int32(a), int32(b)}, n: 2})
-				limit = worst - start
-			}
-		}
-	}
-	ways := make([]way, len(best))
-	for x, w := range best {
-		nodes := []int{s.from}
-		for _, via := range w.via[:w.n] {
-			nodes = append(nodes, int(via))
-		}
-		ways[x] = way{w.cost, append(nodes, s.to)}
-	}
-	return ways
-}
-
-// column is what b costs from each region; noWay from both ends of the search,
-// which are no relays.
-func (s *search) column(b int) []int64 {
-	column := make([]int64, s.n)
-	for a := range column {
-		cost := s.cost[a*s.n+b]
-		column[a] = cost + s.w.linkExtra(a, b, cost) + s.w.priceOf(b)
-	}
-	column[s.from], column[s.to] = noWay, noWay
-	return column
-}
-
-// kBest is for more relays than a scan can try: Yen's algorithm ("Finding the
-// K Shortest Loopless Paths in a Network", Management Science 17, 1971) with
-// Lawler's partition (Management Science 18, 1972), so that no way is found
-// twice. A class is all ways that begin with a prefix and do not go on to
-// certain regions; taking its best way splits the rest into smaller classes.
-func (s *search) kBest(k, relays int) []way {
-	var open []class
-	add := func(prefix []int, banned []int) {
-		if w, ok := s.bestOf(prefix, banned, relays); ok {
-			c := class{way: w, prefix: len(prefix), banned: banned}
-			at, _ := slices.BinarySearchFunc(open, c, class.compare)
-			open = slices.Insert(open, at, c)
-		}
-	}
-	var found []way
-	add([]int{s.from}, nil)
-	for len(open) > 0 && len(found) < k {
-		c := open[0]
-		open = open[1:]
-		found = append(found, c.way)
-		for i := c.prefix; i < len(c.nodes); i++ {
-			banned := []int{c.nodes[i]}
-			if i == c.prefix {
-				banned = append(banned, c.banned...)
-			}
-			add(c.nodes[:i:i], banned)
-		}
-	}
-	return found
-}
-
-type class struct {
-	way          // its best
-	prefix int   // so many nodes of it are common
-	banned []int // what may not follow them
-}
-
-func (c class) compare(d class) int {
-	if c.cost != d.cost {
-		return int(min(max(c.cost-d.cost, -1), 1))
-	}
-	if len(c.nodes) != len(d.nodes) {
-		return len(c.nodes) - len(d.nodes)
-	}
-	return slices.Compare(c.nodes, d.nodes)
-}
-
-// bestOf is the best way of a class: by cost, then relays, then names. It
-// counts cost and hops in one number, so a loop is never worth while: without
-// it the way would have fewer hops at no more cost.
-func (s *search) bestOf(prefix, banned []int, relays int) (way, bool) {
-	hops := relays + 1 - (len(prefix) - 1)
-	if hops < 1 {
-		return way{}, false
-	}
-	outside := make([]bool, s.n)
-	for _, node := range prefix {
-		outside[node] = true
-	}
-	// left[h][a]: from a to the end in at most h hops.
-	left := make([][]int64, hops)
-	for h := range left {
-		left[h] = make([]int64, s.n)
-		for a := range left[h] {
-			switch {
-			case a == s.to:
-			case h == 0 || outside[a]:
-				left[h][a] = noWay << relayBits
-			default:
-				left[h][a], _ = step(s.row(a), left[h-1], nil)
-			}
-		}
-	}
-	w := way{nodes: slices.Clone(prefix)}
-	for x := 1; x < len(prefix); x++ {
-		w.cost += s.row(prefix[x-1])[prefix[x]]
-	}
-	for h := hops - 1; ; h-- {
-		row := s.row(w.nodes[len(w.nodes)-1])
-		_, next := step(row, left[h], banned)
-		if next < 0 {
-			return way{}, false
-		}
-		w.nodes, w.cost, banned = append(w.nodes, next), w.cost+row[next], nil
-		if next == s.to {
-			return w, true
-		}
-	}
-}
-
-// step is the best next region, the first one of equals, and what going on
-// there costs; -1 if there is none.
-func step(row, left []int64, banned []int) (int64, int) {
-	best, next := noWay<<relayBits, -1
-	left = left[:len(row)]
-	for b, cost := range row {
-		if sum := cost<<relayBits + 1 + left[b]; sum < best && !slices.Contains(banned, b) {
-			best, next = sum, b
-		}
-	}
-	return best, next
 }

@@ -27,9 +27,9 @@ type Table struct {
 }
 
 // ParseTable reads a CSV matrix in milliseconds: the first row and the first
-// column are region names, a row is a source, a blank or "-" is not known.
-// Rows may come in another order than columns, and may be missing. At most
-// MaxTableRegions regions and MaxTableRTT a cell. The error is ErrTable.
+// column are region names, a row is a source, and a blank or "-" is unknown.
+// Rows may be in another order than columns, and may be missing. The limits are
+// MaxTableRegions regions, and MaxTableRTT for a cell. The error is ErrTable.
 func ParseTable(r io.Reader) (*Table, error) {
 	m, err := ParseMatrix(r)
 	if err != nil {
@@ -68,7 +68,8 @@ func (t *Table) Regions() []string { return slices.Clone(t.regions) }
 func (t *Table) Has(region string) bool { _, ok := t.index[region]; return ok }
 
 // RTT is the directed round trip, false where the table has a blank or no such
-// region. A region is at 0 from itself unless the table says otherwise.
+// region. A region has the distance 0 from itself unless the table has another
+// value.
 func (t *Table) RTT(from, to string) (time.Duration, bool) {
 	i, okFrom := t.index[from]
 	j, okTo := t.index[to]
@@ -82,8 +83,8 @@ func (t *Table) RTT(from, to string) (time.Duration, bool) {
 	return max(d, 0), d >= 0
 }
 
-// Rename is the table under other region names; name must not map two regions
-// to one. The error is ErrTable.
+// Rename returns the table with other region names; name must not map two
+// regions to one. The error is ErrTable.
 func (t *Table) Rename(name func(string) string) (*Table, error) {
 	names := make([]string, len(t.regions))
 	for i, old := range t.regions {
@@ -97,8 +98,9 @@ func (t *Table) Rename(name func(string) string) (*Table, error) {
 	return renamed, nil
 }
 
-// Fill is the table with its blanks filled: from the opposite direction, else
-// by the estimate from locations. Blanks of regions without one remain.
+// Fill returns the table with its blanks filled: from the opposite direction,
+// otherwise by an estimate from locations. Blanks of regions without a location
+// remain.
 func (t *Table) Fill(locate func(region string) (Location, bool)) *Table {
 	n := len(t.regions)
 	filled := &Table{regions: t.regions, index: t.index, rtt: slices.Clone(t.rtt)}
@@ -121,8 +123,8 @@ func (t *Table) Fill(locate func(region string) (Location, bool)) *Table {
 	return filled
 }
 
-// Edges are the table's published cells as measured edges, every percentile
-// the one value; for tests and what-ifs.
+// Edges returns the table's cells as measured edges with one value for every
+// percentile; for tests and what-ifs.
 func (t *Table) Edges() []Edge {
 	var edges []Edge
 	for _, from := range t.regions {

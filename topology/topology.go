@@ -1,9 +1,3 @@
-// Package topology answers how far regions are from one another: it holds
-// regions and the directed round-trip edges between them, says for every
-// answer whether it was measured, predicted or merely estimated, finds nearest
-// regions and relay paths (Router), says what is odd in a matrix (Check), and
-// when a bound has been broken for long enough to move (Breach). It is pure: no
-// clock, no I/O.
 package topology
 
 import (
@@ -12,7 +6,7 @@ import (
 	"time"
 )
 
-// ErrUnknownRegion: the view holds no region of that name.
+// ErrUnknownRegion: the view has no region of that name.
 var ErrUnknownRegion = errors.New("unknown region")
 
 // Location is a point on Earth.
@@ -30,14 +24,14 @@ type Location struct {
 // seconds of round trip.
 type Coordinate struct {
 	Vector []float64
-	// Error is the owner's own guess of the relative error of distances from
-	// here, 0..1.5 (1.5 = nothing learned yet).
+	// Error is the owner's estimate of the relative error of distances from
+	// here, 0..1.5 (1.5 = no samples yet).
 	Error      float64
 	Adjustment float64
 	Height     float64
 }
 
-// Region is one vertex. Location and Coordinate are nil where nobody said.
+// Region is one vertex. Location and Coordinate are nil if unknown.
 type Region struct {
 	Name       string
 	Location   *Location
@@ -45,8 +39,8 @@ type Region struct {
 	Coordinate *Coordinate
 }
 
-// State says how far a measurement can be believed. The values are those of
-// the wire's EdgeState.
+// State says whether a measurement is current. The values are those of the
+// wire's EdgeState.
 type State uint8
 
 const (
@@ -54,10 +48,10 @@ const (
 	Unknown State = iota
 	// OK: measured recently.
 	OK
-	// Stale: measured, but the latest answer is old.
+	// Stale: measured, but the latest response is old.
 	Stale
-	// Unreachable: probes go out and nothing comes back. The numbers, if any,
-	// are those of better days.
+	// Unreachable: the latest probes got no response. The numbers, if any, are
+	// from before.
 	Unreachable
 )
 
@@ -84,9 +78,9 @@ const (
 	None Source = iota
 	// Measured by probes.
 	Measured
-	// Predicted from what was measured of other pairs.
+	// Predicted from measurements of other pairs.
 	Predicted
-	// Estimated from great-circle distance.
+	// Estimated from the great-circle distance.
 	Estimated
 )
 
@@ -104,8 +98,8 @@ func (s Source) String() string {
 	return fmt.Sprintf("source(%d)", uint8(s))
 }
 
-// lessTrusted reports whether s is worth less than t: measured, predicted,
-// estimated, none.
+// lessTrusted reports whether s is trusted less than t: the order is measured,
+// predicted, estimated, none.
 func (s Source) lessTrusted(t Source) bool {
 	if s == None || t == None {
 		return s == None && t != None
@@ -113,12 +107,12 @@ func (s Source) lessTrusted(t Source) bool {
 	return s > t
 }
 
-// Percentile of the round trips of a window: 50, 90 or 99. Other values are
-// read as the next higher one, above 99 as 99, and 0 as 50.
+// Percentile of the round trips of a window: 50, 90 or 99. Other values count
+// as the next higher one, above 99 as 99, and 0 as 50.
 type Percentile int
 
-// Edge is what is known of the directed pair From → To (From probes To). All
-// durations are round trips.
+// Edge describes the directed pair From → To (From probes To). All durations
+// are round trips.
 type Edge struct {
 	From, To string
 	State    State
@@ -129,29 +123,31 @@ type Edge struct {
 	Min      time.Duration
 	// Jitter is the smoothed difference of successive samples (RFC 3550, 6.4.1).
 	Jitter time.Duration
-	// Loss is the share of unanswered probes of the window, 0..1.
+	// Loss is the share of lost probes of the window, 0..1.
 	Loss float64
-	// LossOut and LossBack are the parts of Loss that are known to have been
-	// lost on the way to To, and on the way back. What is left of Loss is not
-	// known: without an answer later on, nobody tells.
+	// LossOut and LossBack are the parts of Loss that were lost on the way to
+	// To, and on the way back. The direction of the remaining losses is
+	// unknown: only a later response tells which requests arrived.
 	LossOut, LossBack float64
 	// Samples is the number of round trips behind the percentiles.
 	Samples int
-	// SetAside is the number of samples of the window that count for nothing
-	// because the prober or the responder was itself late.
+	// SetAside is the number of samples of the window that do not count because
+	// the prober or the responder was late itself.
 	SetAside int
-	// Age is the time since the latest answer; 0 where Source is not Measured.
+	// Age is the time since the latest response; 0 if Source is not Measured.
 	Age time.Duration
-	// Method is "udp", "tcp" or "connect", see package probe; empty where Source
+	// Method is "udp", "tcp" or "connect", see package probe; empty if Source
 	// is not Measured.
 	Method string
-	// ReverseReachable is set on an unreachable edge if To's own probes reach From: the
-	// way there is cut, or To does not answer, but the way back works.
+	// ReverseReachable is set on an unreachable edge if To's own probes reach
+	// From: the way to To is cut or To does not respond, but the way back
+	// works.
 	ReverseReachable bool
 	// Error is the expected relative error of a predicted or estimated value,
 	// 0.. (0.2 = 20 %).
 	Error float64
-	// Doubt says in words why a measurement is not believed; empty = it is.
+	// Doubt says why a measurement is probably wrong; empty if it is not
+	// doubted.
 	Doubt string
 }
 
@@ -179,9 +175,9 @@ type Distance struct {
 	Method string
 }
 
-// Known reports whether RTT means something now: there is a value and the
-// place is not unreachable. A value may still be stale, predicted or
-// estimated: State and Source tell.
+// Known reports whether RTT is meaningful now: there is a value and the place
+// is not unreachable. The value may still be stale, predicted or estimated; see
+// State and Source.
 func (d Distance) Known() bool { return d.Source != None && d.State != Unreachable }
 
 func (d Distance) String() string {
@@ -200,7 +196,7 @@ func (d Distance) String() string {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Neighbour is one answer of Nearest.
+// Neighbour is one result of Nearest.
 type Neighbour struct {
 	Region   string
 	Distance Distance

@@ -8,34 +8,35 @@ import (
 	"time"
 )
 
-// View is an immutable picture of regions and edges, safe for concurrent use.
+// View is an immutable snapshot of regions and edges, safe for concurrent use.
 // A lookup costs two map reads and at most one prediction.
 type View struct {
 	regions []Region // by name
 	index   map[string]int
 	rows    [][]cell // from → to; nil = nothing measured from there
-	// now is when the view was taken, and stale the age beyond which a
-	// measurement is stale whatever its owner said; 0 = never.
+	// now is the time of the view. stale is the age beyond which a measurement
+	// is stale, whatever its state was; 0 = never.
 	now, stale time.Duration
 	predictor  Predictor
 	number     []int          // of each region in the predictor; -1 = unknown there
 	doubts     map[int]string // from*n+to → why
 }
 
-// Predictor answers for pairs that nobody measured, from all that was measured,
-// and says which measurements it does not believe. It is immutable and safe for
-// concurrent use. Package predict makes such answers.
+// Predictor predicts the round trips of pairs without measurement from all
+// measurements, and doubts measurements that contradict the others. It is
+// immutable and safe for concurrent use. Package predict implements it.
 type Predictor interface {
-	// Number finds a region; -1 where the predictor can say nothing of it.
+	// Number returns the number of a region; -1 if nothing can be predicted for
+	// it.
 	Number(region string) int
-	// RTT of two regions by number, and its expected relative error, 0..; false
-	// where nothing is known.
+	// RTT returns the round trip of two regions by number, and its expected
+	// relative error, 0..; false if nothing can be predicted.
 	RTT(i, j int) (rtt time.Duration, relErr float64, ok bool)
-	// Doubts lists the measurements that are not believed.
+	// Doubts lists the doubted measurements.
 	Doubts() []Doubt
 }
 
-// Doubt is a measurement that is not believed, and why, in words.
+// Doubt is a measurement that is probably wrong, and why.
 type Doubt struct{ From, To, Why string }
 
 // String prints "a → b as measured is faster than light in fibre".
@@ -43,10 +44,9 @@ func (d Doubt) String() string {
 	return fmt.Sprintf("%s → %s as measured is %s", d.From, d.To, d.Why)
 }
 
-// NewView builds a view. Of regions or edges given twice the later counts;
-// edges whose ends are not among the regions, edges of state Unknown and
-// coordinates that are not finite are left out. It keeps no reference to its
-// arguments.
+// NewView builds a view. Of regions or edges given twice the last one counts.
+// Edges whose ends are not among the regions, edges of state Unknown and
+// invalid coordinates are left out. It keeps no reference to its arguments.
 func NewView(regions []Region, edges []Edge) *View {
 	m := NewMatrix()
 	m.SetRegions(regions)
@@ -56,11 +56,11 @@ func NewView(regions []Region, edges []Edge) *View {
 	return m.View(0, 0, nil)
 }
 
-// Regions lists the regions by name. The caller must not change what their
+// Regions returns the regions by name. The caller must not change what their
 // pointers and maps refer to.
 func (v *View) Regions() []Region { return slices.Clone(v.regions) }
 
-// Names lists the regions' names in order.
+// Names returns the regions' names in order.
 func (v *View) Names() []string {
 	names := make([]string, len(v.regions))
 	for i := range names {
@@ -78,10 +78,11 @@ func (v *View) Region(name string) (Region, bool) {
 	return v.regions[i], true
 }
 
-// Edge is the best knowledge of from → to: measured, else predicted by the
-// predictor, else from coordinates, else estimated from locations, else of
-// source None. A region is at distance 0 from itself unless that was measured.
-// A measurement that is not believed is shown as it is, with its doubt.
+// Edge returns the best knowledge of from → to: measured, otherwise predicted
+// by the predictor, otherwise from coordinates, otherwise estimated from
+// locations, otherwise of source None. A region has the distance 0 from itself
+// unless it was measured. A doubted measurement is returned as measured, with
+// its doubt.
 func (v *View) Edge(from, to string) Edge {
 	i, okFrom := v.index[from]
 	j, okTo := v.index[to]
@@ -91,7 +92,7 @@ func (v *View) Edge(from, to string) Edge {
 	return v.edge(i, j)
 }
 
-// EdgeAt is Edge by the regions' places in the order of names.
+// EdgeAt is Edge by the regions' indices in the order of names.
 func (v *View) EdgeAt(i, j int) Edge { return v.edge(i, j) }
 
 func (v *View) edge(i, j int) Edge {
@@ -105,7 +106,7 @@ func (v *View) edge(i, j int) Edge {
 	return v.guessed(i, j)
 }
 
-// measured is the edge as it was measured, if it was.
+// measured returns the edge as measured, if it was.
 func (v *View) measured(i, j int) (Edge, bool) {
 	c := v.cell(i, j)
 	if c == nil {
@@ -119,7 +120,7 @@ func (v *View) measured(i, j int) (Edge, bool) {
 	return e, true
 }
 
-// cell is nil where nothing was measured.
+// cell is nil if the edge was not measured.
 func (v *View) cell(i, j int) *cell {
 	if row := v.rows[i]; row != nil && row[j].state != Unknown {
 		return &row[j]
@@ -134,10 +135,10 @@ func (v *View) stateOf(c *cell) State {
 	return c.state
 }
 
-// believed is what answers rest on: the edge, unless it is doubted and the guess
-// that was made without it is longer. So a doubt never makes a way look better:
-// what is too long to be believed may still be true.
-func (v *View) believed(i, j int) Edge {
+// effective returns the edge that distances use: the measurement, unless it is
+// doubted and the prediction made without it is longer. So a doubt never
+// shortens a distance: a value that seems too long may still be true.
+func (v *View) effective(i, j int) Edge {
 	e := v.edge(i, j)
 	if e.Doubt == "" || e.State == Unreachable {
 		return e
@@ -149,7 +150,7 @@ func (v *View) believed(i, j int) Edge {
 	return e
 }
 
-// guessed is the edge as if nobody had measured it.
+// guessed returns the edge as if it had not been measured.
 func (v *View) guessed(i, j int) Edge {
 	a, b := &v.regions[i], &v.regions[j]
 	e := Edge{From: a.Name, To: b.Name}
@@ -167,9 +168,9 @@ func (v *View) guessed(i, j int) Edge {
 	return e
 }
 
-// guess fills in an unmeasured edge. Coordinates and maps speak of the middle
-// of the distribution only, so the higher percentiles are set to the upper
-// end of the expected error: a limit at p99 is not passed by optimism.
+// guess fills in an edge without measurement. Coordinates and locations predict
+// only the median, so the higher percentiles are set to the upper end of the
+// expected error: an optimistic guess does not pass a limit at p99.
 func (e Edge) guess(source Source, rtt time.Duration, relErr float64) Edge {
 	e.Source, e.Error = source, relErr
 	upper := time.Duration(float64(rtt) * (1 + relErr))
@@ -177,10 +178,9 @@ func (e Edge) guess(source Source, rtt time.Duration, relErr float64) Edge {
 	return e
 }
 
-// Distance of two regions at a percentile: the worse direction. Unreachable in
-// one direction is unreachable. Where only one direction was measured that
-// one is the distance: a round trip has crossed both ways, and a guess about
-// the other would not make it truer.
+// Distance of two regions at a percentile: the worse direction. Regions that
+// are unreachable in one direction are unreachable. If only one direction was
+// measured, its round trip is the distance: it has crossed both ways.
 func (v *View) Distance(a, b string, p Percentile) Distance {
 	i, okA := v.index[a]
 	j, okB := v.index[b]
@@ -191,7 +191,7 @@ func (v *View) Distance(a, b string, p Percentile) Distance {
 }
 
 func (v *View) distance(i, j int, p Percentile) Distance {
-	there, back := v.believed(i, j), v.believed(j, i)
+	there, back := v.effective(i, j), v.effective(j, i)
 	return worse(there.distance(p), back.distance(p))
 }
 
@@ -212,7 +212,8 @@ func worse(a, b Distance) Distance {
 		}
 		return a
 	}
-	// Equal round trips: the less certain one, so that order does not matter.
+	// For equal round trips the less certain one, so that the result does not
+	// depend on the order.
 	if cmp.Or(cmp.Compare(a.RTT, b.RTT), cmp.Compare(a.State, b.State),
 		cmp.Compare(a.Age, b.Age), cmp.Compare(a.Error, b.Error)) < 0 {
 		return b
@@ -220,8 +221,8 @@ func worse(a, b Distance) Distance {
 	return a
 }
 
-// DistanceToLocation estimates the round trip from a region to a point on the
-// map. Source is None if the region is unknown or has no location.
+// DistanceToLocation estimates the round trip from a region to a point. Source
+// is None if the region is unknown or has no location.
 func (v *View) DistanceToLocation(region string, to Location, p Percentile) Distance {
 	i, ok := v.index[region]
 	if !ok || v.regions[i].Location == nil {
@@ -230,9 +231,9 @@ func (v *View) DistanceToLocation(region string, to Location, p Percentile) Dist
 	return Edge{}.guess(Estimated, EstimateRTT(*v.regions[i].Location, to), EstimateError).distance(p)
 }
 
-// Nearest lists the other regions by distance from one, the nearest first,
-// unreachable and unknown ones last, equal ones by name. limit <= 0 is all.
-// It answers nil for an unknown region.
+// Nearest returns the other regions by distance from one: the nearest first,
+// unreachable and unknown ones last, equal ones by name. limit <= 0 is all. It
+// returns nil for an unknown region.
 func (v *View) Nearest(region string, limit int, p Percentile) []Neighbour {
 	i, ok := v.index[region]
 	if !ok {
@@ -247,8 +248,8 @@ func (v *View) Nearest(region string, limit int, p Percentile) []Neighbour {
 	return rank(all, limit)
 }
 
-// NearestToLocation lists regions by estimated distance from a point, as
-// Nearest does.
+// NearestToLocation returns regions by estimated distance from a point, sorted
+// as Nearest does.
 func (v *View) NearestToLocation(to Location, limit int, p Percentile) []Neighbour {
 	all := make([]Neighbour, 0, len(v.regions))
 	for j := range v.regions {
@@ -280,7 +281,7 @@ func rank(all []Neighbour, limit int) []Neighbour {
 	return all
 }
 
-// Matrix lists the edge of every ordered pair of distinct regions, by From,
+// Matrix returns the edge of every ordered pair of distinct regions, by From,
 // then To.
 func (v *View) Matrix() []Edge {
 	n := len(v.regions)
@@ -291,7 +292,8 @@ func (v *View) Matrix() []Edge {
 	return all
 }
 
-// Edges are those of Matrix one by one: the whole of 1,000 regions is 200 MB.
+// Edges iterates over the edges of Matrix. All edges of 1,000 regions are 200
+// MB.
 func (v *View) Edges() iter.Seq[Edge] {
 	return func(yield func(Edge) bool) {
 		for i := range v.regions {

@@ -2,23 +2,24 @@ package topology
 
 import "sync"
 
-// RouterCache are the routers of one view, each built when it is first asked for: of
-// 1,000 regions that takes tens of milliseconds. Safe for concurrent use.
+// RouterCache holds the routers of one view. A router is built when it is first
+// needed, which takes tens of milliseconds for 1,000 regions. Safe for
+// concurrent use.
 type RouterCache struct {
 	view    *View
 	mu      sync.Mutex
 	routers map[Percentile]*Router
 }
 
-// NewRouterCache of a view.
+// NewRouterCache makes an empty cache for a view.
 func NewRouterCache(v *View) *RouterCache {
 	return &RouterCache{view: v, routers: map[Percentile]*Router{}}
 }
 
-// View that the routers are of.
+// View returns the view of the routers.
 func (r *RouterCache) View() *View { return r.view }
 
-// At is the router at a percentile; 0 is 50.
+// At returns the router at a percentile; 0 is 50.
 func (r *RouterCache) At(p Percentile) *Router {
 	if p == 0 {
 		p = 50

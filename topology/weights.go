@@ -17,14 +17,14 @@ const (
 	// MaxLinkFactor and MaxLinks bound Weights.Links.
 	MaxLinkFactor = 1000.0
 	MaxLinks      = 4096
-	// maxPrice bounds what arriving at one region costs.
+	// maxPrice bounds the cost of arriving at one region.
 	maxPrice = time.Hour
-	// maxBusy is the utilisation above which the waiting formula is cut: at 1
-	// it has no value.
+	// maxBusy is the utilisation above which the waiting formula is cut off: at
+	// 1 it has no value.
 	maxBusy = 0.99
 )
 
-// Load is what is known of a region as the far end of an edge.
+// Load is the load of a region at the far end of an edge.
 type Load struct {
 	// CPUMean is the mean utilisation of the region's CPUs, 0..1.
 	CPUMean float64
@@ -42,17 +42,17 @@ type Load struct {
 //
 // the mean waiting time in units of the mean service time by the
 // Pollaczek–Khinchine formula for M/G/1 (Kleinrock, Queueing Systems I, 1975,
-// section 5.6). ρ is CPUMean; C², by the formula the squared coefficient of
-// variation of service times, is CPUVariance/CPUMean² here: it stands in for
-// what nobody measures, so read the result as a penalty, not as a forecast. The
-// variance counts up to ρ·(1−ρ), the most that a value within 0..1 can have.
+// section 5.6). ρ is CPUMean. In the formula C² is the squared coefficient of
+// variation of service times; here it is CPUVariance/CPUMean², because service
+// times are not measured. The result is therefore a penalty, not a forecast.
+// The variance counts up to ρ·(1−ρ), the maximum of a value within 0..1.
 func (l Load) busy() float64 {
 	rho := min(l.CPUMean, maxBusy)
 	if rho <= 0 {
 		return 0
 	}
 	variance := min(l.CPUVariance, rho*(1-rho))
-	return (rho + variance/rho) / (1 - rho) / 2 // as above; ρ² would underflow
+	return (rho + variance/rho) / (1 - rho) / 2 // the formula above without ρ², which would underflow
 }
 
 // queue is the mean length plus one standard deviation. By Cantelli's
@@ -75,34 +75,34 @@ func (l Load) check() error {
 	return nil
 }
 
-// LinkWeight makes one directed edge cost Factor times its round trip, 0 ..
-// MaxLinkFactor: above 1 it is avoided, below 1 preferred. What is reported as
-// round trip stays as it is.
+// LinkWeight multiplies the cost of one directed edge by Factor, 0 ..
+// MaxLinkFactor: above 1 the edge is avoided, below 1 preferred. The reported
+// round trip does not change.
 type LinkWeight struct {
 	From, To string
 	Factor   float64
 }
 
-// Weights say what an edge a → b costs beyond its round trip:
+// Weights define what an edge a → b costs:
 //
 //	cost = rtt · factor(a → b) + CPU · busy(b) + Queue · queue(b)
 //
 // with busy = ρ/(1−ρ) · (1+C²)/2 and queue = mean + standard deviation of b's
-// Load, the load part being an hour at most. The cost of a path is the sum over
-// its edges: relays and the end pay, the start does not. The zero value is
-// pure latency.
+// Load. The load part is at most an hour. The cost of a path is the sum over
+// its edges: the load of relays and of the end counts, that of the start does
+// not. The zero value is pure latency.
 type Weights struct {
-	// CPU is what one mean service time costs at an arriving region, 0 ..
-	// MaxWeight: 1ms makes a region that is 80 % busy, without variance, cost
-	// 2 ms of round trip.
+	// CPU is the cost of one mean service time at an arriving region, 0 ..
+	// MaxWeight: 1ms makes a region that is 80 % busy, without variance, cost 2
+	// ms of round trip.
 	CPU time.Duration
-	// Queue is what one waiting in the virtual queue costs, 0 .. MaxWeight.
+	// Queue is the cost of one entry in the virtual queue, 0 .. MaxWeight.
 	Queue time.Duration
-	// Loads by region; a region without one counts as idle, and a path says so.
-	// Regions that the view does not hold are ignored.
+	// Loads by region. A region without a load counts as idle, and the path
+	// lists it. Regions that the view does not have are ignored.
 	Loads map[string]Load
-	// Links, at most MaxLinks; of one given twice the later counts, and those
-	// of regions that the view does not hold are ignored.
+	// Links, at most MaxLinks. Of a link given twice the last one counts. Links
+	// of regions that the view does not have are ignored.
 	Links []LinkWeight
 }
 
@@ -110,9 +110,9 @@ type Weights struct {
 type Cost struct {
 	// RTT is the sum of the round trips.
 	RTT time.Duration
-	// Links is what factors of links add to that; negative for preferred ones.
+	// Links is the part of the link factors; negative for preferred links.
 	Links time.Duration
-	// CPU and Queue are what load adds.
+	// CPU and Queue are the parts of the load.
 	CPU, Queue time.Duration
 }
 
@@ -136,7 +136,8 @@ func (c Cost) String() string {
 	return s
 }
 
-// compiledWeights is Weights by index of the view's regions. nil weighs nothing.
+// compiledWeights are Weights by index of the view's regions; nil has no
+// effect.
 type compiledWeights struct {
 	price []int64 // CPU and queue, by region; nil if load does not count
 	cpu   []int64 // the CPU's part of it
@@ -149,12 +150,13 @@ type link struct {
 	factor float64
 }
 
-// extra is what a link adds to a round trip.
+// extra is the cost that a link adds to a round trip.
 func (l link) extra(rtt int64) int64 {
 	return min(int64(math.Round(float64(rtt)*l.factor)), maxHop) - rtt
 }
 
-// compile checks the weights; nil if they are zero. The error is ErrWeights.
+// compile checks the weights; it returns nil if they have no effect. The error
+// is ErrWeights.
 func (w Weights) compile(v *View) (*compiledWeights, error) {
 	if w.CPU < 0 || w.CPU > MaxWeight || w.Queue < 0 || w.Queue > MaxWeight {
 		return nil, fmt.Errorf("%w: cpu %s, queue %s: must be 0..%s", ErrWeights, w.CPU, w.Queue, MaxWeight)

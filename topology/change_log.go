@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// ChangeLog is a matrix as it is told to those who watch it: an edge is posted anew
-// only when it has changed noticeably, and whoever asks what was posted since
-// sees the numbers that all others see. It holds 112 bytes a pair of regions.
+// ChangeLog is the matrix as its watchers see it. An edge gets a new entry only
+// when it has changed noticeably, and every watcher that asks for the entries
+// after a sequence sees the same numbers. It holds 112 bytes a pair of regions.
 // It is not safe for concurrent use.
 type ChangeLog struct {
 	view     *View
@@ -16,7 +16,7 @@ type ChangeLog struct {
 	sequence uint64
 }
 
-// loggedEdge is an edge as it was told.
+// loggedEdge is the latest entry of an edge.
 type loggedEdge struct {
 	cell
 	source   Source
@@ -25,18 +25,18 @@ type loggedEdge struct {
 	sequence uint64 // 0 = never
 }
 
-// NewChangeLog begins with a view.
+// NewChangeLog starts with the edges of a view.
 func NewChangeLog(v *View) *ChangeLog {
 	b := &ChangeLog{names: v.Names(), entries: make([]loggedEdge, len(v.regions)*len(v.regions))}
 	b.Update(v)
 	return b
 }
 
-// Update takes what has changed noticeably. It is false, and nothing is taken, if
-// the view has other regions than the board: a new one is needed then.
+// Update logs the edges that have changed noticeably. It returns false and
+// changes nothing if the view has other regions: a new log is needed then.
 func (b *ChangeLog) Update(v *View) bool {
 	if v == b.view || b.view != nil && v.now < b.view.now {
-		return true // told already, or something newer
+		return true // logged already, or older than the logged one
 	}
 	if b.view == nil || !sameRegions(v, b.view) {
 		if !slices.EqualFunc(b.names, v.regions, func(name string, r Region) bool { return name == r.Name }) {
@@ -67,7 +67,7 @@ func sameRegions(v, w *View) bool {
 	return len(v.regions) == len(w.regions) && (len(v.regions) == 0 || &v.regions[0] == &w.regions[0])
 }
 
-// loggedEdge is what there is to tell of an edge.
+// loggedEdge returns an edge as it would be logged.
 func (v *View) loggedEdge(i, j int) loggedEdge {
 	if c := v.cell(i, j); c != nil {
 		p := loggedEdge{cell: *c, source: Measured}
@@ -81,21 +81,23 @@ func (v *View) loggedEdge(i, j int) loggedEdge {
 	return loggedEdge{cell: cell{p50: e.P50, p90: e.P90, p99: e.P99}, source: e.Source, relErr: float32(e.Error)}
 }
 
-// differs noticeably: by state, source or doubt, whether the other end is heard,
-// or by the median's tenth and a millisecond.
+// differs reports whether an edge has changed noticeably: in its state, source
+// or doubt, in whether its opposite direction works, or in its median by a
+// tenth and at least a millisecond.
 func (p *loggedEdge) differs(is *loggedEdge) bool {
 	return p.state != is.state || p.source != is.source || p.doubted != is.doubted || p.reverseReachable != is.reverseReachable ||
 		(p.p50-is.p50).Abs() >= max(p.p50/10, time.Millisecond)
 }
 
-// Names lists the regions.
+// Names returns the regions' names in order.
 func (b *ChangeLog) Names() []string { return b.names }
 
-// Sequence numbers the latest post that changed something, from 1.
+// Sequence is the number of the latest update that changed an entry, from 1.
 func (b *ChangeLog) Sequence() uint64 { return b.sequence }
 
-// ChangedEdges lists the edges of region number i in the order of Names that were posted
-// after a sequence. Numbers are those posted; ages are of the latest answer.
+// ChangedEdges returns the edges of region number i, in the order of Names,
+// that were logged after a sequence. Round trips are as logged; ages count from
+// the latest response.
 func (b *ChangeLog) ChangedEdges(i int, after uint64) []Edge {
 	var out []Edge
 	n := len(b.names)

@@ -7,56 +7,58 @@ import (
 	"time"
 )
 
-// CheckResult is what a check of a view found. Each list is bounded by the options'
+// CheckResult is the result of a check. Each list is bounded by the options'
 // limit and has a total.
 type CheckResult struct {
 	Options CheckOptions
 	Regions int
 	Pairs   PairCounts
-	// Violations: pairs that a relay would bring nearer. See View.Violations.
+	// Violations are pairs with a shorter path over a relay. See
+	// View.Violations.
 	Violations Findings[Violation]
-	// Asymmetries: pairs whose directions differ. See View.Asymmetries.
+	// Asymmetries are pairs whose directions differ. See View.Asymmetries.
 	Asymmetries Findings[Asymmetry]
-	// Cuts: pairs of which one side reaches the other and is not reached.
+	// Cuts are pairs that are reachable in one direction only.
 	Cuts Findings[Cut]
-	// Unreached: regions that some others, or all, cannot reach.
+	// Unreached are regions that some or all other regions cannot reach.
 	Unreached Findings[Unreached]
 	// Stale edges, the oldest first.
 	Stale Findings[Edge]
-	// Impossible values, the most impossible first, and whom to suspect.
+	// Impossible values, the most impossible first, and the regions to suspect.
 	Impossible Findings[Impossible]
 	Suspects   []Suspect
-	// Doubtful measurements, the farthest from what is expected first.
+	// Doubtful measurements, the farthest from the prediction first.
 	Doubtful Findings[Doubtful]
 }
 
-// PairCounts are numbers of ordered pairs of regions by what is known of them.
+// PairCounts counts ordered pairs of regions by what is known of them.
 type PairCounts struct {
 	Measured, Stale, Unreachable, Predicted, Estimated, Unknown int
 }
 
-// Cut is a pair of which one direction answers and the other one does not.
+// Cut is a pair that is reachable in one direction only.
 type Cut struct {
-	// Working answers, Shut is unreachable.
+	// Working is the reachable direction, Blocked the unreachable one.
 	Working, Blocked Edge
 }
 
 // Unreached is a region that others cannot reach.
 type Unreached struct {
 	Region string
-	// By are those that cannot reach it, by name, at most maxNamed; ByCount is
-	// how many they are and ReachedCount how many do reach it.
+	// By lists the regions that cannot reach it, by name, at most maxNamed.
+	// ByCount is the number of all of them, ReachedCount that of the regions
+	// that can.
 	By           []string
 	ByCount      int
 	ReachedCount int
 }
 
-// maxNamed regions are named in one finding.
+// maxNamed bounds the regions that are named in one finding.
 const maxNamed = 8
 
-// Check looks for what is odd in a view: ways that a relay would shorten,
-// directions that differ, cuts, old values, impossible ones. Guesses are only
-// counted: nothing is concluded from them. It costs n³ steps for n regions.
+// Check looks for anomalies in a view: pairs that a relay brings nearer,
+// directions that differ, cuts, stale and impossible values. Predictions and
+// estimates are only counted. It takes n³ steps for n regions.
 func Check(v *View, o CheckOptions) CheckResult {
 	o = o.defaults()
 	r := CheckResult{Options: o, Regions: len(v.regions)}
@@ -111,7 +113,7 @@ func (v *View) cuts(limit int) Findings[Cut] {
 	return found.Findings
 }
 
-// unreached lists first the regions that the most cannot reach.
+// unreached sorts first the regions that the most others cannot reach.
 func (v *View) unreached(limit int) Findings[Unreached] {
 	found := topFindings[Unreached]{limit: limit, compare: func(a, b Unreached) int {
 		return cmp.Or(cmp.Compare(b.ByCount, a.ByCount), cmp.Compare(a.Region, b.Region))
@@ -139,12 +141,12 @@ func (v *View) unreached(limit int) Findings[Unreached] {
 	return found.Findings
 }
 
-// Empty reports whether nothing was found.
+// Empty reports whether there is no finding.
 func (r CheckResult) Empty() bool {
 	return r.Violations.Total+r.Asymmetries.Total+r.Cuts.Total+r.Unreached.Total+r.Stale.Total+r.Impossible.Total+r.Doubtful.Total == 0
 }
 
-// String prints the report, a line for each finding.
+// String prints the result, one line for each finding.
 func (r CheckResult) String() string {
 	var b strings.Builder
 	n := r.Pairs
@@ -196,7 +198,7 @@ func (x Violation) String() string {
 	return s
 }
 
-// String prints what differs, and by how much.
+// String prints the difference.
 func (a Asymmetry) String() string {
 	if a.Loss {
 		return fmt.Sprintf("%s → %s loses %.0f%% of probes, back %.0f%%", a.Slow.From, a.Slow.To, a.Slow.Loss*100, a.Fast.Loss*100)
@@ -214,12 +216,12 @@ func (u Unreached) String() string {
 		by += fmt.Sprintf(" and %d more", more)
 	}
 	if u.ReachedCount == 0 {
-		return fmt.Sprintf("%s is reached by nobody; %s tried", u.Region, by)
+		return fmt.Sprintf("%s is reached by no region; %s tried", u.Region, by)
 	}
 	return fmt.Sprintf("%s is reached by %d, but not by %s", u.Region, u.ReachedCount, by)
 }
 
 func (x Impossible) String() string {
-	return fmt.Sprintf("%s → %s: %.1fms over %.0f km, for which light in fibre takes %.1fms: a wrong location, or somebody nearer answers",
+	return fmt.Sprintf("%s → %s: %.1fms over %.0f km, for which light in fibre takes %.1fms: a wrong location, or a nearer host answers",
 		x.Edge.From, x.Edge.To, ms(x.RTT), x.Km, ms(x.Light))
 }

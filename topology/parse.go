@@ -10,38 +10,38 @@ import (
 	"strings"
 )
 
-// maxCells bounds what is read of a file: each direction of MaxTableRegions
-// regions four times over.
+// maxCells bounds the cells read from a file: four times each direction of
+// MaxTableRegions regions.
 const maxCells = 4 * MaxTableRegions * MaxTableRegions
 
-// maxTableName and maxPlainLine bound names and lines, in bytes: of more than
-// that a file is something else.
+// maxTableName and maxPlainLine bound names and lines, in bytes: a longer one
+// shows that the file has another format.
 const (
 	maxTableName = 253
 	maxPlainLine = 1 << 20
 )
 
-// Cell is one round trip as somebody wrote it down, in milliseconds. It may be
-// impossible: negative, not a number, infinite, zero.
+// Cell is one recorded round trip, in milliseconds. It may be impossible:
+// negative, not a number, infinite or zero.
 type Cell struct {
 	// From and To are indices into the regions.
 	From, To int
 	RTT      float64
-	// Min is the least round trip of the same measurement; 0 = not said.
+	// Min is the smallest round trip of the same measurement; 0 = unknown.
 	Min float64
 	// Line of the file, from 1.
 	Line int
 }
 
-// Cells are round trips between regions in the order of the file, blanks left
-// out. Unlike a Table they may hold a pair more than once, and the impossible.
+// Cells are the round trips in the order of the file, without blanks. Unlike a
+// Table they may have a pair several times, and impossible values.
 type Cells struct {
 	Regions []string
 	Cells   []Cell
 }
 
-// ParseMatrix reads the format of ParseTable, but takes every number: it is for
-// the reader to say which can be a round trip. The error is ErrTable.
+// ParseMatrix reads the format of ParseTable, but accepts every number: the
+// caller decides which can be a round trip. The error is ErrTable.
 func ParseMatrix(r io.Reader) (*Cells, error) {
 	in, err := newCSV(r)
 	if err != nil {
@@ -52,7 +52,7 @@ func ParseMatrix(r io.Reader) (*Cells, error) {
 		return nil, csvError(err)
 	}
 	if len(head) == 1 {
-		return nil, fmt.Errorf("%w: line 1: the first row has one cell, want a name for each region, set apart by commas", ErrTable)
+		return nil, fmt.Errorf("%w: line 1: the first row has one cell, want a name for each region, separated by commas", ErrTable)
 	}
 	m := &Cells{}
 	for _, name := range head[1:] {
@@ -88,10 +88,9 @@ func ParseMatrix(r io.Reader) (*Cells, error) {
 	}
 }
 
-// ParsePlain reads a square matrix of milliseconds without names, its numbers
-// set apart by commas or white space; regions are named by their position,
-// from "0". A "-" is not known, as is a blank between commas. The error is
-// ErrTable.
+// ParsePlain reads a square matrix of milliseconds without names. Numbers are
+// separated by commas or white space; regions are named by their position, from
+// "0". A "-", or a blank between commas, is unknown. The error is ErrTable.
 func ParsePlain(r io.Reader) (*Cells, error) {
 	r, err := utf8Text(r)
 	if err != nil {
@@ -143,9 +142,9 @@ func ParsePlain(r io.Reader) (*Cells, error) {
 }
 
 // ParseEdges reads CSV with a header that names the columns src, dst, rtt_ms
-// and, if it likes, min_ms; others are ignored. A pair may come many times, a
-// blank is not known, and regions are in the order of their first mention. The
-// error is ErrTable.
+// and optionally min_ms; other columns are ignored. A pair may come several
+// times, a blank is unknown, and regions are in the order of their first
+// mention. The error is ErrTable.
 func ParseEdges(r io.Reader) (*Cells, error) {
 	in, err := newCSV(r)
 	if err != nil {
@@ -195,7 +194,7 @@ func ParseEdges(r io.Reader) (*Cells, error) {
 	}
 }
 
-// region finds or adds a name.
+// region returns the index of a name, and adds new names.
 func (m *Cells) region(index map[string]int, name string, line int) (int, error) {
 	name = strings.TrimSpace(name)
 	i, known := index[name]
@@ -229,7 +228,7 @@ func (m *Cells) add(from, to int, cell, least string, line int) error {
 			continue
 		}
 		v, err := strconv.ParseFloat(text, 64)
-		if err != nil && !errors.Is(err, strconv.ErrRange) { // beyond range it is infinite: a number, if an impossible one
+		if err != nil && !errors.Is(err, strconv.ErrRange) { // out of range is infinite: a number, though an impossible one
 			return fmt.Errorf("%w: line %d: %s to %s: %.64q is not a number of milliseconds", ErrTable, line, m.Regions[from], m.Regions[to], text)
 		}
 		*field.into = v
@@ -252,24 +251,25 @@ func newCSV(r io.Reader) (*csv.Reader, error) {
 	return in, nil
 }
 
-// encodings are told by their byte order marks, the longer ones first.
+// encodings by their byte order marks, the longer marks first.
 var encodings = []struct{ mark, name string }{
 	{"\xff\xfe\x00\x00", "UTF-32"}, {"\x00\x00\xfe\xff", "UTF-32"}, {"\xff\xfe", "UTF-16"}, {"\xfe\xff", "UTF-16"},
 }
 
-// utf8Text is a text without its byte order mark; one of another encoding, as
-// spreadsheets write them, is refused by its name. The error is ErrTable.
+// utf8Text is the text without its byte order mark. A text in another encoding,
+// as spreadsheets write it, is refused with the encoding's name. The error is
+// ErrTable.
 func utf8Text(r io.Reader) (io.Reader, error) {
 	text := bufio.NewReader(r)
-	begin, _ := text.Peek(4) // what cannot be read is for the reader to say
+	begin, _ := text.Peek(4) // the caller meets read errors when it reads
 	for _, e := range encodings {
 		if strings.HasPrefix(string(begin), e.mark) {
 			return nil, fmt.Errorf("%w: line 1: the file is in %s: convert it to UTF-8, such as with iconv -f %[2]s -t UTF-8", ErrTable, e.name)
 		}
 	}
-	// Without a mark: the first characters of a table are ASCII, as a rule.
+	// Without a mark: a table usually begins with ASCII characters.
 	if strings.Contains(string(begin), "\x00") {
-		return nil, fmt.Errorf("%w: line 1: the file has zero bytes, so it is no text or in UTF-16: convert it to UTF-8", ErrTable)
+		return nil, fmt.Errorf("%w: line 1: the file has zero bytes, so it is not text, or it is in UTF-16: convert it to UTF-8", ErrTable)
 	}
 	if strings.HasPrefix(string(begin), "\ufeff") {
 		_, _ = text.Discard(len("\ufeff"))
@@ -277,7 +277,7 @@ func utf8Text(r io.Reader) (io.Reader, error) {
 	return text, nil
 }
 
-// csvError names the line of what package csv says.
+// csvError names the line of an error of package csv.
 func csvError(err error) error {
 	var parse *csv.ParseError
 	switch {
@@ -289,7 +289,8 @@ func csvError(err error) error {
 	return fmt.Errorf("%w: %w", ErrTable, err)
 }
 
-// rowError is csvError of a row; one of another length than the first says so.
+// rowError is csvError for a row; it explains a row with another number of
+// cells than the first row.
 func rowError(err error, row, head []string) error {
 	var parse *csv.ParseError
 	if !errors.As(err, &parse) || !errors.Is(err, csv.ErrFieldCount) {
@@ -302,7 +303,7 @@ func rowError(err error, row, head []string) error {
 	return fmt.Errorf("%w: line %d: %d cells, and the first row has %d%s", ErrTable, parse.Line, len(row), len(head), hint)
 }
 
-// indexNames finds regions by name; each has one, and one only.
+// indexNames indexes regions by name. Every region needs a unique name.
 func indexNames(names []string) (map[string]int, error) {
 	if len(names) == 0 || len(names) > MaxTableRegions {
 		return nil, fmt.Errorf("%w: line 1: %d regions, want 1..%d", ErrTable, len(names), MaxTableRegions)

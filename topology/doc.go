@@ -1,0 +1,20 @@
+// Package topology knows how far regions are from one another. It holds regions
+// and the directed round-trip edges between them, and says for every distance
+// whether it was measured, predicted or estimated. It is pure: no clock, no I/O.
+//
+//	topology.go      regions, edges, distances, and their states and sources
+//	matrix.go        the matrix of measurements, which changes
+//	view.go          an immutable view of it: distances, nearest regions
+//	coordinate.go    network coordinates, and predictions from them
+//	geo.go           estimates from locations on the map
+//	path.go          the router: the best paths over relays
+//	search.go        its search
+//	weights.go       the cost of load and links on a path
+//	router_cache.go  routers by percentile
+//	breach.go        whether a bound has been broken for long enough to move
+//	change_log.go    noticeable changes of a matrix, for watchers
+//	check.go         anomalies in a matrix
+//	check_result.go  the result of a check, and its text
+//	table.go         a table of round trips, read from a file
+//	parse.go         the formats of such files
+package topology
