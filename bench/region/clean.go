@@ -18,8 +18,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// cleanWithin is how long stopping and purging may take on a region that goes
-// on, and then removing the nodes.
+// cleanWithin bounds the time for stopping and purging jobs on a running region,
+// and the time for removing the simulated nodes after that.
 const cleanWithin = time.Minute
 
 var (
@@ -27,7 +27,7 @@ var (
 	errTwice       = errors.New("interrupted twice")
 )
 
-// interrupted is err, or what has led to it once ctx has ended.
+// interrupted returns errInterrupted when ctx caused err, otherwise err.
 func interrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return errInterrupted
@@ -35,7 +35,7 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// count notes what is to be removed.
+// count records how many jobs and nodes must be removed.
 func (m *measurement) count() {
 	for _, b := range m.boards {
 		m.jobsLeft.Add(int64(len(b.sentJobs())))
@@ -43,7 +43,7 @@ func (m *measurement) count() {
 	m.nodesLeft.Store(int64(m.o.Nodes))
 }
 
-// things are what is still to be removed: "5000 jobs and 20 simulated nodes".
+// things lists what is not removed yet: "5000 jobs and 20 simulated nodes".
 func (m *measurement) things() string {
 	var parts []string
 	if n := m.jobsLeft.Load(); n > 0 {
@@ -55,8 +55,8 @@ func (m *measurement) things() string {
 	return strings.Join(parts, " and ")
 }
 
-// hear says, once ctx has ended, that cleaning up goes on, and has the next
-// signal end that.
+// hear prints, once ctx has ended, that the removal goes on. The next signal ends
+// the removal through giveUp.
 func (m *measurement) hear(ctx context.Context, giveUp context.CancelCauseFunc) (done func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -78,8 +78,8 @@ func (m *measurement) hear(ctx context.Context, giveUp context.CancelCauseFunc) 
 	}
 }
 
-// clean stops and purges all jobs on a region that goes on, and waits until
-// their instances have ended.
+// clean stops and purges all jobs on a running region and waits until their
+// instances have ended.
 func (m *measurement) clean(ctx context.Context) error {
 	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
 	defer cancel()
@@ -124,7 +124,7 @@ func (m *measurement) cleanBoard(ctx context.Context, of *jobTable) error {
 	return g.Wait()
 }
 
-// forget removes the simulated nodes from a region that goes on.
+// forget removes the simulated nodes from a running region.
 func (m *measurement) forget(ctx context.Context) error {
 	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
 	defer cancel()
@@ -141,7 +141,7 @@ func (m *measurement) forget(ctx context.Context) error {
 				_, err := client.Remove(ctx, &nusav1.RemoveNodeRequest{Id: m.fleet.nodeID(i), Region: m.region})
 				return err
 			})
-			if err != nil && status.Code(err) != codes.NotFound { // one that never came
+			if err != nil && status.Code(err) != codes.NotFound { // the node never registered
 				return fmt.Errorf("remove the simulated nodes: %w", cause(ctx, err))
 			}
 			m.nodesLeft.Add(-1)
@@ -154,10 +154,10 @@ func (m *measurement) forget(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// leftovers says what an error has left in the region, and how to remove it.
+// leftovers adds to err what is left in the region and how to remove it.
 func (m *measurement) leftovers(err error) error {
 	if errors.Is(err, errTwice) {
-		err = errTwice // where is of no interest
+		err = errTwice // the place where the second signal arrived does not matter
 	}
 	what := m.things()
 	if err == nil || what == "" {

@@ -20,36 +20,36 @@ import (
 )
 
 const (
-	// maxAgentsPerConn is how many agents may share a connection: a server takes
-	// 1024 streams on one.
+	// maxAgentsPerConn bounds the agents that share a connection. A server accepts
+	// 1024 streams on one connection.
 	maxAgentsPerConn = 512
-	// lanes are the goroutines that send heartbeats.
+	// lanes is the number of goroutines that send heartbeats.
 	lanes = 8
-	// maxServers of a region are remembered.
+	// maxServers bounds the remembered servers of a region.
 	maxServers = 16
-	// greetings are under way at a time.
+	// greetings bounds the agents that open a session at the same time.
 	greetings = 256
-	// beatEvery is how often the heartbeats of a lane that are due are sent.
+	// beatEvery is the interval at which a lane sends the heartbeats that are due.
 	beatEvery = 50 * time.Millisecond
-	// goodbyeWithin is how long a region may take to hear that all leave.
+	// goodbyeWithin bounds the time for all agents to leave a region.
 	goodbyeWithin = 5 * time.Second
-	// defaultLease and defaultStats are used until a master has said others.
+	// defaultLease and defaultStats apply until a master has sent other intervals.
 	defaultLease, defaultStats = 10 * time.Second, 5 * time.Second
 )
 
-// fleet is the simulated agents: a goroutine each, and everything they say that
-// is the same for all.
+// fleet holds the simulated agents, one goroutine each, and the messages that are
+// equal for all of them.
 type fleet struct {
 	perConn        int // agents that share a connection
 	net            network.Net
 	region, prefix string
 	noAck          bool
-	// polite agents say goodbye, to a region that goes on.
+	// polite agents leave with a goodbye. They do so on a running region.
 	polite     bool
-	leaving    chan struct{} // closed when they have
+	leaving    chan struct{} // closed when all agents have left
 	capacity   *nusav1.Resources
 	agents     []*simulated
-	greeting   chan struct{} // as many as greet now
+	greeting   chan struct{} // one element for each agent that opens a session now
 	connected  atomic.Int64  // agents that have a session with the master
 	lease      atomic.Int64  // nanoseconds
 	statsEvery atomic.Int64
@@ -63,8 +63,8 @@ type fleet struct {
 	conns  map[string][]*grpc.ClientConn
 }
 
-// newFleet makes agents that find the master through addr. Their nodes have
-// room for the instances, and half as many again.
+// newFleet makes agents that find the master through addr. Their nodes have room
+// for 1.5 times the instances.
 func newFleet(n, perConn int, region, prefix, addr string, instances int, noAck bool) *fleet {
 	f := &fleet{
 		perConn: max(1, perConn), net: network.Host(), region: region, prefix: prefix, noAck: noAck, master: addr,
@@ -84,7 +84,7 @@ func newFleet(n, perConn int, region, prefix, addr string, instances int, noAck 
 	return f
 }
 
-// nodeCapacity is 64 cores and 256 GiB, or more where that would not do.
+// nodeCapacity returns 64 cores and 256 GiB, or more where the instances need more.
 func nodeCapacity(nodes, instances int) *nusav1.Resources {
 	each := int64(1)
 	if nodes > 0 {
@@ -95,11 +95,11 @@ func nodeCapacity(nodes, instances int) *nusav1.Resources {
 	}
 }
 
-// run keeps the agents in session until ctx ends; polite ones then say goodbye,
-// unless the whole ends, too.
+// run keeps the agents in session until ctx ends. Polite agents then leave, unless
+// whole has ended, too.
 func (f *fleet) run(ctx, whole context.Context) error {
 	defer f.close()
-	// The sessions outlive ctx by the goodbye.
+	// The sessions outlive ctx until the goodbye is sent.
 	base, end := context.WithCancel(whole)
 	defer end()
 	g, sessions := errgroup.WithContext(base)
@@ -124,8 +124,7 @@ func (f *fleet) run(ctx, whole context.Context) error {
 	return g.Wait()
 }
 
-// goodbye returns when the region has ended every session for it, or is too
-// slow to.
+// goodbye returns when the region has ended every session, or after goodbyeWithin.
 func (f *fleet) goodbye(ctx context.Context) {
 	close(f.leaving)
 	if !f.polite {
@@ -146,7 +145,7 @@ func (f *fleet) goodbye(ctx context.Context) {
 	}
 }
 
-// beat sends one lane's heartbeats and statistics, spread over their intervals.
+// beat sends the heartbeats and statistics of one lane, spread over their intervals.
 func (f *fleet) beat(ctx context.Context, lane int) {
 	var mine []*simulated
 	for i := lane; i < len(f.agents); i += lanes {
@@ -167,13 +166,13 @@ func (f *fleet) beat(ctx context.Context, lane int) {
 	}
 }
 
-// rota gives each of n its turn once an interval.
+// rota gives each of n agents one turn in each interval.
 type rota struct {
 	n, next int
 	owed    float64
 }
 
-// due are those whose turn came in the time that passed.
+// due returns the agents whose turn came in the passed time.
 func (r *rota) due(passed, interval time.Duration) []int {
 	r.owed += float64(r.n) * passed.Seconds() / interval.Seconds()
 	var out []int
@@ -193,8 +192,7 @@ func (f *fleet) intervals(lease, stats time.Duration) {
 	}
 }
 
-// conn is agent n's connection to the master, as far as it is known, and its
-// address.
+// conn returns agent n's connection to the last known master, and that address.
 func (f *fleet) conn(n int) (*grpc.ClientConn, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,10 +212,10 @@ func (f *fleet) conn(n int) (*grpc.ClientConn, string, error) {
 	return conns[at], f.master, nil
 }
 
-// setMaster notes whom a server, or who started the servers, names as master.
+// setMaster records the address that a server named as master.
 func (f *fleet) setMaster(addr string) {
 	if addr == "" {
-		return // it does not know either
+		return // the server does not know the master
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -225,14 +223,14 @@ func (f *fleet) setMaster(addr string) {
 	f.note(addr)
 }
 
-// note adds a server to those known. mu is held.
+// note adds an address to the known servers. The caller holds f.mu.
 func (f *fleet) note(addr string) {
 	if addr != "" && !slices.Contains(f.known, addr) && len(f.known) < maxServers {
 		f.known = append(f.known, addr)
 	}
 }
 
-// learn notes the servers that one of them has named.
+// learn adds a server's list to the known servers.
 func (f *fleet) learn(list *nusav1.ServerList) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -241,12 +239,11 @@ func (f *fleet) learn(list *nusav1.ServerList) {
 	}
 }
 
-// lost turns from a server that does not answer to the next one known: it says
-// who is master now.
+// lost switches from a silent server to the next known one, which names the master.
 func (f *fleet) lost(addr string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.master == addr { // else another agent has done so
+	if f.master == addr { // otherwise another agent has switched already
 		f.master = f.known[(slices.Index(f.known, addr)+1)%len(f.known)]
 	}
 }
@@ -263,7 +260,7 @@ func (f *fleet) close() {
 	}
 }
 
-// enter waits for a turn to greet; false when ctx ended before.
+// enter waits for a turn to open a session. It returns false when ctx ends first.
 func (f *fleet) enter(ctx context.Context) bool {
 	select {
 	case f.greeting <- struct{}{}:
@@ -275,7 +272,7 @@ func (f *fleet) enter(ctx context.Context) bool {
 
 func (f *fleet) leave() { <-f.greeting }
 
-// backoff between two sessions, as an agent's first ones.
+// backoff returns the pause between two sessions: that of a real agent's first tries.
 func (f *fleet) backoff() time.Duration {
 	return 50*time.Millisecond + rand.N(100*time.Millisecond)
 }

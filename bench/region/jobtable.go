@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// namespace of every job of a measurement.
+	// namespace holds every job of a measurement.
 	namespace = "default"
-	// watchAgain is the pause before a watch that broke is begun anew.
+	// watchAgain is the pause before a broken watch starts again.
 	watchAgain = 20 * time.Millisecond
 )
 
-// jobTable is what a client sees of a set of jobs: when each was sent, answered
-// and placed.
+// jobTable records what a client sees of a set of jobs: the times at which each job
+// was sent, acknowledged and placed.
 type jobTable struct {
 	prefix      string
 	jobs, count int
 	begin       time.Time
-	// synced, placed and running are closed when the watch has begun, and when
-	// every instance is placed and runs.
+	// synced is closed when the watch has begun, placed when every instance is placed,
+	// running when every instance runs.
 	synced, placed, running chan struct{}
 
 	mu                     sync.Mutex
@@ -38,11 +38,11 @@ type jobTable struct {
 	state                  []jobCounts
 	placedSum, runningSum  int
 	live                   int
-	placedAt, runningAt    time.Duration // when the sums last grew
+	placedAt, runningAt    time.Duration // the times at which the sums grew last
 	isSynced               bool
 }
 
-// jobCounts is one job's instances.
+// jobCounts counts the instances of one job.
 type jobCounts struct{ placed, running, live int32 }
 
 func newJobTable(prefix string, jobs, count int) *jobTable {
@@ -56,14 +56,14 @@ func newJobTable(prefix string, jobs, count int) *jobTable {
 
 func (b *jobTable) name(i int) string { return fmt.Sprintf("%s%07d", b.prefix, i) }
 
-// noteSent notes when a job was, or should have been, sent.
+// noteSent records the time at which a job was sent, or was due at a fixed rate.
 func (b *jobTable) noteSent(i int, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sent[i] = max(1, at.Sub(b.begin))
 }
 
-// sentJobs are those that were sent, or should have been.
+// sentJobs returns the jobs that were sent or were due.
 func (b *jobTable) sentJobs() (out []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,8 +82,8 @@ func (b *jobTable) noteAnswered(i int) {
 	b.answered[i] = now
 }
 
-// watch follows the jobs until ctx ends. It begins anew when the master
-// changes. An error is one that no retry mends.
+// watch follows the jobs until ctx ends. After a change of the master the watch
+// starts again. An error is one that no retry can mend.
 func (b *jobTable) watch(ctx context.Context, client nusav1.JobsClient, interval time.Duration) error {
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -124,8 +124,8 @@ func (b *jobTable) follow(ctx context.Context, client nusav1.JobsClient, interva
 	}
 }
 
-// see takes a message of the watch. Counts are absolute, so that one that comes
-// twice changes nothing.
+// see applies a message of the watch. Counts are absolute, so a repeated message
+// changes nothing.
 func (b *jobTable) see(m *nusav1.WatchGroupsResponse, now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,13 +137,13 @@ func (b *jobTable) see(m *nusav1.WatchGroupsResponse, now time.Duration) {
 	for _, g := range m.GetGroups() {
 		i, err := strconv.Atoi(strings.TrimPrefix(g.GetJob().GetName(), b.prefix))
 		if err != nil || i < 0 || i >= b.jobs {
-			continue // of somebody else
+			continue // a job of another client
 		}
 		s := &b.state[i]
 		live := g.GetCounts().GetStarting() + g.GetCounts().GetRunning()
 		b.live += int(live - s.live)
 		s.live = live
-		// What was placed stays placed when it is stopped afterwards.
+		// A placed instance counts as placed after its stop, too.
 		if n := g.GetDesired() - g.GetUnplaced(); n > s.placed {
 			b.placedSum += int(n - s.placed)
 			if s.placed = n; int(n) == b.count {
@@ -168,21 +168,21 @@ func (b *jobTable) see(m *nusav1.WatchGroupsResponse, now time.Duration) {
 	}
 }
 
-// sums are the instances placed and running so far.
+// sums returns the numbers of placed and of running instances so far.
 func (b *jobTable) sums() (placed, running int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.placedSum, b.runningSum
 }
 
-// alive are the instances that start or run now.
+// alive returns the number of instances that start or run now.
 func (b *jobTable) alive() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.live
 }
 
-// first is when the first job was sent.
+// first returns the time of the first submit.
 func (b *jobTable) first() time.Duration {
 	first := b.sent[0]
 	for _, at := range b.sent {
@@ -193,7 +193,7 @@ func (b *jobTable) first() time.Duration {
 	return first
 }
 
-// fill puts what was seen into the result.
+// fill copies the recorded times into the result.
 func (b *jobTable) fill(r *Result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// unanswered submits of one stream at most: the bound of SubmitMany.
+	// unanswered bounds the open submits of one stream; SubmitMany has the same bound.
 	unanswered = 256
-	// outstanding submits at fixed times at most; beyond that the next ones are
-	// late, which their latencies show.
+	// outstanding bounds the open submits at a fixed rate. Further submits are sent
+	// late, which their latencies include.
 	outstanding = 8192
-	// defaultEmpty is how long empty calls are counted.
+	// defaultEmpty is the time for which empty calls are counted.
 	defaultEmpty = 2 * time.Second
-	// retryAfter a refusal because a queue was full, or no master was there.
+	// retryAfter is the pause after a refusal: a full queue, or no master.
 	retryAfter = 5 * time.Millisecond
 )
 
-// load is the callers that submit.
+// load holds the callers that submit jobs.
 type load struct {
 	o       Options
 	conns   []*grpc.ClientConn
@@ -63,7 +63,7 @@ func (l *load) client(i int) nusav1.JobsClient {
 	return nusav1.NewJobsClient(l.conns[i%len(l.conns)])
 }
 
-// empty counts calls that do nothing, a second, by as many callers.
+// empty returns how many empty calls a second the same callers reach.
 func (l *load) empty(ctx context.Context) (float64, error) {
 	var calls atomic.Int64
 	start := time.Now()
@@ -84,8 +84,8 @@ func (l *load) empty(ctx context.Context) (float64, error) {
 	return report.PerSecond(int(calls.Load()), time.Since(start)), err
 }
 
-// emptyPaced is how long calls that do nothing take at the rate of the jobs: what
-// the machine itself needs to wake both ends. Counted from the intended time.
+// emptyPaced measures empty calls at the rate of the jobs, from the intended time.
+// The result shows what the machine needs to wake both ends.
 func (l *load) emptyPaced(ctx context.Context) (report.Quantiles, error) {
 	client := nusav1.NewSystemClient(l.conns[0])
 	all := make([]time.Duration, max(1, min(1000, int(l.o.Rate*l.o.emptyFor.Seconds()))))
@@ -103,7 +103,7 @@ func (l *load) emptyPaced(ctx context.Context) (report.Quantiles, error) {
 	return report.QuantilesOf(all), nil
 }
 
-// submit sends all jobs of the board, as the options say.
+// submit sends all jobs of the table as the options say.
 func (l *load) submit(ctx context.Context, b *jobTable) error {
 	switch {
 	case l.o.Rate > 0:
@@ -114,7 +114,7 @@ func (l *load) submit(ctx context.Context, b *jobTable) error {
 	return l.calls(ctx, b)
 }
 
-// calls submits by unary calls, each caller one after the other.
+// calls submits by unary calls; each caller waits for one response before the next.
 func (l *load) calls(ctx context.Context, b *jobTable) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -136,7 +136,7 @@ func (l *load) calls(ctx context.Context, b *jobTable) error {
 	return g.Wait()
 }
 
-// paced submits at fixed times, whether or not the earlier ones are answered.
+// paced submits at fixed times, whether or not earlier submits have a response.
 func (l *load) paced(parent context.Context, b *jobTable) error {
 	g, ctx := errgroup.WithContext(parent)
 	g.SetLimit(outstanding)
@@ -153,17 +153,17 @@ func (l *load) paced(parent context.Context, b *jobTable) error {
 	return errors.Join(g.Wait(), parent.Err())
 }
 
-// sleepUntil a time, by the kernel's timer: one of Go's may come a millisecond
-// late in a process that is otherwise idle. False when ctx ended.
+// sleepUntil sleeps by the kernel's timer: a Go timer may fire a millisecond late in
+// an otherwise idle process. It returns false when ctx has ended.
 func sleepUntil(ctx context.Context, at time.Time) bool {
-	const most = 50 * time.Millisecond // then ctx is looked at
+	const most = 50 * time.Millisecond // the interval at which ctx is checked
 	for ctx.Err() == nil {
 		left := time.Until(at)
 		if left <= 0 {
 			return true
 		}
 		ts := syscall.NsecToTimespec(int64(min(left, most)))
-		_ = syscall.Nanosleep(&ts, nil) // what it slept too little is slept next
+		_ = syscall.Nanosleep(&ts, nil) // an early wake-up only shortens this round
 	}
 	return false
 }
@@ -174,8 +174,8 @@ func (l *load) request(b *jobTable, i int) *nusav1.SubmitRequest {
 	}}
 }
 
-// one submits one job. The same again would change nothing, so it is repeated
-// when the region is full or has no master.
+// one submits one job and retries while the region is full or has no master. The
+// idempotency key makes a retry harmless.
 func (l *load) one(ctx context.Context, client nusav1.JobsClient, b *jobTable, i int) error {
 	for {
 		_, err := client.Submit(ctx, l.request(b, i))
@@ -201,7 +201,7 @@ func (l *load) one(ctx context.Context, client nusav1.JobsClient, b *jobTable, i
 
 func again(c codes.Code) bool { return c == codes.ResourceExhausted || c == codes.Unavailable }
 
-// streams submits by SubmitMany, each stream a part of the jobs.
+// streams submits by SubmitMany; each stream sends a part of the jobs.
 func (l *load) streams(ctx context.Context, b *jobTable) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -218,7 +218,7 @@ func (l *load) stream(ctx context.Context, client nusav1.JobsClient, b *jobTable
 	if err != nil {
 		return fmt.Errorf("submit by stream: %w", err)
 	}
-	waiting := make(chan int, unanswered-1) // and one that is being read
+	waiting := make(chan int, unanswered-1) // plus the one that the receiver handles
 	g.Go(func() error {
 		defer close(waiting)
 		for i := int(next.Add(1)) - 1; i < b.jobs; i = int(next.Add(1)) - 1 {
@@ -230,7 +230,7 @@ func (l *load) stream(ctx context.Context, client nusav1.JobsClient, b *jobTable
 			}
 			if err := stream.Send(l.request(b, i)); err != nil && !errors.Is(err, io.EOF) {
 				return fmt.Errorf("submit by stream: %w", err)
-			} // the answer says why the stream ended
+			} // Recv returns the reason why the stream ended
 		}
 		return stream.CloseSend()
 	})
@@ -257,7 +257,7 @@ func (l *load) stream(ctx context.Context, client nusav1.JobsClient, b *jobTable
 	return g.Wait()
 }
 
-// purge stops and forgets all jobs of the board that were sent, and tells of each.
+// purge stops and purges all submitted jobs of the table and calls purged for each.
 func (l *load) purge(parent context.Context, b *jobTable, region string, purged func()) error {
 	g, ctx := errgroup.WithContext(parent)
 	g.SetLimit(l.o.Concurrency)

@@ -23,23 +23,23 @@ import (
 )
 
 const (
-	// throughputInterval is how often a watch is sent where the number counts
-	// and not each latency.
+	// throughputInterval is the interval of watch messages where only the number of
+	// placements counts, not each latency.
 	throughputInterval = 5 * time.Millisecond
-	// connectWithin is how long all agents may take to register.
+	// connectWithin bounds the time for all agents to register.
 	connectWithin = 2 * time.Minute
-	// settle is what passes before idle CPU is measured.
+	// settle is the pause before idle CPU is measured.
 	settle = time.Second
 	// compareWithin bounds the comparison of the servers' states.
 	compareWithin = time.Minute
-	// infoWithin bounds the first call to a region that is said to run.
+	// infoWithin bounds the first call to a running region.
 	infoWithin = 5 * time.Second
-	// loadGC is the load generator's GOGC: it shall not take the processors
-	// away from what it measures.
+	// loadGC is the load generator's GOGC: the generator must not take the processors
+	// from the measured servers.
 	loadGC = 400
 )
 
-// measurement is one measurement.
+// measurement is one call of Measure.
 type measurement struct {
 	o       Options
 	r       *Result
@@ -49,18 +49,18 @@ type measurement struct {
 	master  *server
 	fleet   *fleet
 	load    *load
-	// boards are all that was submitted, to be purged.
+	// boards are the tables of all submitted jobs, to be purged.
 	boards []*jobTable
-	// jobsLeft and nodesLeft are still to be removed from a region that goes on.
+	// jobsLeft and nodesLeft count what must still be removed from a running region.
 	jobsLeft, nodesLeft atomic.Int64
-	// left says what could not be removed.
+	// left describes what could not be removed.
 	left error
-	// begun: there is something to tell.
+	// begun is true once there are figures to print.
 	begun bool
 }
 
-// Measure measures a region. The result may come with an error: then it says how
-// far the measurement came. Nothing is left behind when it returns, or it says so.
+// Measure measures a region. A result beside an error holds the figures up to that
+// error. Measure leaves nothing behind, or its error says what is left.
 func Measure(ctx context.Context, o Options) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 	m := &measurement{o: o, prefix: "bench-" + randomName(), r: &Result{
 		Nodes: o.Nodes, Jobs: o.Jobs, Count: o.Count, Concurrency: o.Concurrency, Connections: o.Connections,
 		Servers: o.Servers, Rate: o.Rate, Stream: o.Stream, NoAck: o.NoAck, Warmup: o.Warmup,
-		FSync: true, // servers have no way to be without
+		FSync: true, // servers cannot run without fsync
 	}}
 	addr, err := m.find(ctx)
 	if m.cluster != nil {
@@ -81,7 +81,7 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 	if err = interrupted(ctx, err); err == nil {
 		err = m.connect(ctx, addr)
 	}
-	m.r.Incomplete = err != nil // whatever was left behind
+	m.r.Incomplete = err != nil // an error of the removal does not make the figures incomplete
 	switch {
 	case m.left == nil:
 	case err == nil, errors.Is(m.left, errTwice) && errors.Is(err, errInterrupted):
@@ -103,7 +103,7 @@ func randomName() string {
 	return hex.EncodeToString(b)
 }
 
-// find starts servers, or looks at those that run.
+// find starts servers, or asks the running ones.
 func (m *measurement) find(ctx context.Context) (string, error) {
 	if m.o.Against != "" {
 		return m.o.Against, m.look(ctx)
@@ -133,7 +133,7 @@ func (m *measurement) find(ctx context.Context) (string, error) {
 	return m.master.addr, nil
 }
 
-// look asks a running server which region it is of.
+// look asks a running server for its region.
 func (m *measurement) look(ctx context.Context) error {
 	conn, err := serve.Dial(network.Host(), m.o.Against)
 	if err != nil {
@@ -154,7 +154,7 @@ func (m *measurement) look(ctx context.Context) error {
 	return nil
 }
 
-// connect brings agents and callers, measures, and takes them away again.
+// connect starts agents and callers, measures, and removes them.
 func (m *measurement) connect(ctx context.Context, addr string) (err error) {
 	if m.load, err = newLoad(m.o, addr, m.pool()); err != nil {
 		return err
@@ -162,13 +162,13 @@ func (m *measurement) connect(ctx context.Context, addr string) (err error) {
 	defer m.load.close()
 	m.fleet = newFleet(m.o.Nodes, m.o.AgentsPerConnection, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
 	m.fleet.polite = m.o.Against != ""
-	// Cleaning up goes on when ctx ends, until giveUp.
+	// The removal goes on after ctx ends, until giveUp is called.
 	tidying, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(nil)
 	agents, leave := context.WithCancel(tidying)
 	defer leave()
-	// The first failure of an agent ends the measurement, not the other way
-	// round: agents are needed until all is cleaned up.
+	// The first failure of an agent ends the measurement. The end of the measurement
+	// does not end the agents: the removal needs them.
 	g, agents := errgroup.WithContext(agents)
 	g.Go(func() error { return m.fleet.run(agents, tidying) })
 	measuring, cancel := context.WithCancelCause(ctx)
@@ -184,7 +184,7 @@ func (m *measurement) connect(ctx context.Context, addr string) (err error) {
 	stop()
 	leave()
 	if failed := g.Wait(); failed != nil {
-		err = failed // what followed from it says less
+		err = failed // the agent's error caused the later one
 	}
 	if m.o.Against != "" {
 		m.left = m.leftovers(errors.Join(m.left, m.forget(tidying)))
@@ -192,7 +192,7 @@ func (m *measurement) connect(ctx context.Context, addr string) (err error) {
 	return err
 }
 
-// pool is where the jobs shall run: on the simulated nodes if there are any.
+// pool returns the pool of the jobs: the simulated nodes' own pool if there are any.
 func (m *measurement) pool() string {
 	if m.o.Nodes == 0 {
 		return ""
@@ -200,7 +200,7 @@ func (m *measurement) pool() string {
 	return m.prefix
 }
 
-// measure is the measurement itself, step by step.
+// measure runs the steps of the measurement.
 func (m *measurement) measure(ctx context.Context, addr string) error {
 	start := time.Now()
 	limited, cancel := within(ctx, connectWithin, fmt.Errorf("not within %s", connectWithin))
@@ -246,7 +246,7 @@ func (m *measurement) measure(ctx context.Context, addr string) error {
 	return nil
 }
 
-// compare has the servers compare what they hold after all that.
+// compare lets the servers compare their states after the measurement.
 func (m *measurement) compare(ctx context.Context) error {
 	m.o.progress("comparing the servers")
 	ctx, cancel := within(ctx, compareWithin, fmt.Errorf("not within %s", compareWithin))
@@ -270,7 +270,7 @@ func (m *measurement) warm(ctx context.Context) error {
 	return m.submit(ctx, l, newJobTable(m.prefix+"w-", m.o.Warmup, 1), throughputInterval, nil)
 }
 
-// timed is what the result is about.
+// timed runs the jobs whose figures are the result.
 func (m *measurement) timed(ctx context.Context) error {
 	interval := throughputInterval
 	if m.o.Rate > 0 {
@@ -304,8 +304,8 @@ func (m *measurement) timed(ctx context.Context) error {
 	return m.resources(before, placed, after)
 }
 
-// submit watches and submits the jobs of a board, and waits until all is placed
-// and acknowledged; it tells at "begun", "placed" and "acknowledged".
+// submit watches and submits the jobs of a table, and waits until all instances are
+// placed and acknowledged. It calls tell with "begun", "placed" and "acknowledged".
 func (m *measurement) submit(ctx context.Context, l *load, b *jobTable, interval time.Duration, tell func(string) error) error {
 	m.boards = append(m.boards, b)
 	if tell == nil {
@@ -351,7 +351,8 @@ func (m *measurement) submit(ctx context.Context, l *load, b *jobTable, interval
 	return g.Wait()
 }
 
-// follow waits for the submits to be answered, placed and acknowledged.
+// follow waits until all submits have a response, and all instances are placed and
+// acknowledged.
 func (m *measurement) follow(ctx context.Context, b *jobTable, submitting <-chan error, tell func(string) error) error {
 	if err := <-submitting; err != nil {
 		return cause(ctx, err)
@@ -370,8 +371,8 @@ func (m *measurement) follow(ctx context.Context, b *jobTable, submitting <-chan
 	return tell("acknowledged")
 }
 
-// within ends ctx with a cause after a time. It sets no deadline: servers would
-// know that too, and their word for it might come first.
+// within ends ctx with a cause after d. It sets no deadline, because gRPC would send a
+// deadline to the servers, and their error could arrive before the cause.
 func within(ctx context.Context, d time.Duration, late error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(d, func() { cancel(late) })
@@ -390,7 +391,7 @@ func await(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// cause is why ctx ended, if it did, else err.
+// cause returns the cause of ctx's end, or err while ctx has not ended.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -398,7 +399,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// show reports progress until ctx ends.
+// show prints progress until ctx ends.
 func (m *measurement) show(ctx context.Context, line func() string) {
 	const every = 200 * time.Millisecond
 	tick := time.NewTicker(every)

@@ -8,7 +8,7 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
-// cpuMark is what the servers, and this process, have used at a moment.
+// cpuMark is the CPU time of the servers and of this process at one moment.
 type cpuMark struct {
 	at      time.Time
 	servers []time.Duration
@@ -20,7 +20,7 @@ func (c *cluster) mark() (cpuMark, error) {
 	return cpuMark{at: time.Now(), servers: used, own: report.OwnCPU()}, err
 }
 
-// since is what all servers used together from an earlier mark on.
+// since returns the CPU time that all servers used since an earlier mark.
 func (m cpuMark) since(earlier cpuMark) time.Duration {
 	var sum time.Duration
 	for i, used := range m.servers {
@@ -29,7 +29,7 @@ func (m cpuMark) since(earlier cpuMark) time.Duration {
 	return sum
 }
 
-// resources fills in what the servers used.
+// resources fills in the servers' CPU time and memory.
 func (m *measurement) resources(before, placed, after cpuMark) error {
 	each := func(d time.Duration) *float64 {
 		v := report.Round(float64(d.Microseconds())/float64(max(m.r.Placed, 1)), 2)
@@ -41,12 +41,12 @@ func (m *measurement) resources(before, placed, after cpuMark) error {
 	return m.peaks(before, after)
 }
 
-// peaks reads the servers' memory, the largest into the result's own figure.
+// peaks reads each server's peak memory; the largest one goes to the result.
 func (m *measurement) peaks(before, after cpuMark) error {
 	var largest float64
 	m.r.PerServer = nil
 	for i, s := range m.cluster.servers {
-		peak, err := report.Memory(s.cmd.Process.Pid, "status", "VmHWM:") // since its start
+		peak, err := report.Memory(s.cmd.Process.Pid, "status", "VmHWM:") // since the start of the server
 		if err != nil {
 			return fmt.Errorf("server %s: %w", s.name, err)
 		}
@@ -60,7 +60,7 @@ func (m *measurement) peaks(before, after cpuMark) error {
 	return nil
 }
 
-// idle measures the servers while only heartbeats and statistics come.
+// idle measures the servers while only heartbeats and statistics arrive.
 func (m *measurement) idle(ctx context.Context) error {
 	m.o.progress("measuring the idle region for %s", m.o.Idle)
 	pass := func(d time.Duration) error {
@@ -87,9 +87,8 @@ func (m *measurement) idle(ctx context.Context) error {
 	return nil
 }
 
-// restart kills the master, starts it again if it was the only server, and
-// measures until there is a master, until that places something, and until all
-// agents are back.
+// restart kills the master and starts it again if it was the only server. It measures
+// the time to the election, to the next placement, and until all agents are back.
 func (m *measurement) restart(ctx context.Context) error {
 	m.o.progress("killing the master")
 	start := time.Now()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Bounds of Options: beyond them the load generator, not the region, is what
-// is measured, or the region's own bounds are.
+// Bounds of Options. Beyond them the figures would show the load generator or the
+// region's own bounds.
 const (
 	maxNodes       = 20_000
 	maxInstances   = 2_000_000
@@ -22,50 +22,49 @@ const (
 
 // Options of a measurement.
 type Options struct {
-	// Nodes are simulated agents; 0 only with Against.
+	// Nodes is the number of simulated agents; 0 only with Against.
 	Nodes int
-	// AgentsPerConnection share one; 1 = each has its own, as real ones have.
+	// AgentsPerConnection is the number of agents on one connection; real agents: 1.
 	AgentsPerConnection int
-	// Jobs of Count instances each.
+	// Jobs is the number of jobs, Count the instances of each.
 	Jobs, Count int
-	// Rate of submits a second, at fixed times; 0 = closed loop.
+	// Rate is the submits a second, at fixed times; 0 = closed loop.
 	Rate float64
-	// Concurrency is how many callers, or streams, submit over how many
-	// Connections.
+	// Concurrency is the number of callers, or of streams; they share Connections.
 	Concurrency, Connections int
-	// Servers of the region: 1 or 3.
+	// Servers is the number of regional servers: 1 or 3.
 	Servers int
-	// Stream submits by SubmitMany.
+	// Stream submits by SubmitMany instead of unary calls.
 	Stream bool
-	// NoAck: agents report nothing.
+	// NoAck makes the agents report nothing.
 	NoAck bool
-	// Warmup jobs come before the measured ones.
+	// Warmup is the number of jobs placed before the measured ones.
 	Warmup int
-	// Timeout from the first submit until all is placed and acknowledged.
+	// Timeout bounds the time from the first submit until all is acknowledged.
 	Timeout time.Duration
-	// Idle time to measure afterwards; 0 = not.
+	// Idle is the measured time without submits; 0 = none.
 	Idle time.Duration
-	// Restart kills the master afterwards and measures how long that is felt.
+	// Restart kills the master afterwards and measures the interruption.
 	Restart bool
-	// FastRaft is for servers with round trips far below a millisecond.
+	// FastRaft uses timings for round trips far below a millisecond.
 	FastRaft bool
-	// Against is a running region's server; empty: start servers.
+	// Against is the address of a running region's server; empty = start servers.
 	Against string
-	// Dir is where the servers' temporary folder is made.
+	// Dir is the parent of the servers' temporary folder.
 	Dir string
-	// Profile is a folder for the servers' profiles; empty: none.
+	// Profile is the folder for the servers' profiles; empty = none.
 	Profile string
-	// Executable is what serves `regional …`; default: this program.
+	// Executable serves `regional …`; default: this program.
 	Executable string
-	// emptyFor is how long empty calls are counted. 0 = 2 s.
+	// emptyFor is the time for which empty calls are counted; 0 = 2 s.
 	emptyFor time.Duration
-	// Progress shows a line of text; "" ends it. May be nil.
+	// Progress shows a line of text; "" ends the line. It may be nil.
 	Progress func(string)
-	// Say tells people something that stays. May be nil.
+	// Say prints a line that stays. It may be nil.
 	Say func(string)
 }
 
-// Validate names the first flag that is wrong.
+// Validate returns an error that names the first wrong flag.
 func (o *Options) Validate() error {
 	if o.Against != "" {
 		if _, _, err := net.SplitHostPort(o.Against); err != nil {

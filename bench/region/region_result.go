@@ -8,48 +8,47 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
-// Result is what was measured. Times are seconds or milliseconds as their
-// names say; memory is in MB of 10⁶ bytes.
+// Result holds the figures of a measurement. Field names give the unit of times;
+// memory is in MB of 10⁶ bytes.
 type Result struct {
 	Nodes int `json:"nodes"`
 	Jobs  int `json:"jobs"`
 	Count int `json:"count"`
-	// Placed is committed allocations, as a client sees them.
+	// Placed counts committed allocations, as a client sees them.
 	Placed int `json:"placed"`
-	// Incomplete: an error ended the measurement, the figures are of what was
-	// reached until then.
+	// Incomplete says that an error ended the measurement; the figures are those up to
+	// the error.
 	Incomplete bool `json:"incomplete,omitempty"`
-	// Acknowledged is those of which the region committed that they run.
+	// Acknowledged counts the allocations whose running state the region has committed.
 	Acknowledged int `json:"acknowledged"`
-	// Seconds from the first submit until the last was seen placed.
+	// Seconds runs from the first submit until the last placement was seen.
 	Seconds          float64          `json:"seconds"`
 	PlacementsPerS   float64          `json:"placements_per_s"`
 	SubmitToPlacedMS report.Quantiles `json:"submit_to_placed_ms"`
-	// ServerPeakRSSMB is the largest of the servers'; nil with --against.
+	// ServerPeakRSSMB is the largest peak of all servers; nil with --against.
 	ServerPeakRSSMB *float64 `json:"server_peak_rss_mb"`
-	// ServerCPUUSPerPlacement is of all servers together, from the first submit
-	// until all is acknowledged; nil with --against.
+	// ServerCPUUSPerPlacement is the CPU time of all servers, from the first submit
+	// until all is acknowledged, for each placement; nil with --against.
 	ServerCPUUSPerPlacement *float64 `json:"server_cpu_us_per_placement"`
-	// EmptyCallsPerS is what the same callers reach with calls that do nothing.
+	// EmptyCallsPerS is the rate of empty calls of the same callers.
 	EmptyCallsPerS float64 `json:"empty_calls_per_s"`
-	// EmptyCallMS is how long such a call takes at the rate of the jobs; only with
-	// --rate.
+	// EmptyCallMS is the time of an empty call at the rate of the jobs; only with --rate.
 	EmptyCallMS *report.Quantiles `json:"empty_call_ms,omitempty"`
 	FSync       bool              `json:"fsync"`
 
-	// AcknowledgedSeconds is from the first submit until all was acknowledged.
+	// AcknowledgedSeconds runs from the first submit until all was acknowledged.
 	AcknowledgedSeconds float64          `json:"acknowledged_seconds"`
 	AcknowledgedPerS    float64          `json:"acknowledged_per_s"`
 	SubmitMS            report.Quantiles `json:"submit_ms"`
-	// Retries of submits that the region refused because a queue was full.
+	// Retries counts submits that the region refused because a queue was full.
 	Retries int `json:"retries"`
-	// ServerCPUUSPerPlacementUntilPlaced is without what was to be acknowledged
-	// after the last was placed.
+	// ServerCPUUSPerPlacementUntilPlaced ends with the last placement; later
+	// acknowledgements are left out.
 	ServerCPUUSPerPlacementUntilPlaced *float64 `json:"server_cpu_us_per_placement_until_placed"`
-	// LoadCPUSeconds is what this process used from the first submit on: the
-	// callers and the simulated agents, on the servers' own machine.
+	// LoadCPUSeconds is the CPU time of this process from the first submit on: callers
+	// and simulated agents share the machine with the servers.
 	LoadCPUSeconds float64 `json:"load_cpu_seconds"`
-	// AgentsConnectSeconds is how long the simulated agents took to register.
+	// AgentsConnectSeconds is the time in which the simulated agents registered.
 	AgentsConnectSeconds float64 `json:"agents_connect_seconds"`
 
 	Servers     int     `json:"servers"`
@@ -63,41 +62,41 @@ type Result struct {
 	Filesystem string            `json:"filesystem,omitempty"`
 	DiskSyncMS *report.Quantiles `json:"disk_sync_ms,omitempty"`
 	PerServer  []ServerFigures   `json:"per_server,omitempty"`
-	// StatesEqual: each server held the same at StatesIndex of the log once all
-	// was acknowledged; nil with one server.
+	// StatesEqual says whether all servers held the same state at StatesIndex of the
+	// log once all was acknowledged; nil with one server.
 	StatesEqual *bool           `json:"states_equal,omitempty"`
 	StatesIndex uint64          `json:"states_index,omitempty"`
 	Idle        *IdleFigures    `json:"idle,omitempty"`
 	Restart     *RestartFigures `json:"restart,omitempty"`
 }
 
-// ServerFigures are one server's.
+// ServerFigures are the figures of one server.
 type ServerFigures struct {
 	Name   string `json:"name"`
 	Master bool   `json:"master"`
-	// PeakRSSMB since its start, CPUSeconds from the first submit on.
+	// PeakRSSMB counts from the server's start, CPUSeconds from the first submit.
 	PeakRSSMB  float64 `json:"peak_rss_mb"`
 	CPUSeconds float64 `json:"cpu_seconds"`
 }
 
-// IdleFigures are of a time without submits: heartbeats and statistics only.
+// IdleFigures describe a time without submits: heartbeats and statistics only.
 type IdleFigures struct {
 	Seconds float64 `json:"seconds"`
-	// CPUCores used by all servers.
+	// CPUCores is the CPU time of all servers divided by Seconds.
 	CPUCores float64 `json:"cpu_cores"`
 }
 
 // RestartFigures count from the SIGKILL.
 type RestartFigures struct {
 	ElectedMS float64 `json:"elected_ms"`
-	// PlacedMS is when an instance submitted after the election was placed.
+	// PlacedMS ends when an instance submitted after the election was placed.
 	PlacedMS             float64 `json:"placed_ms"`
 	PlacedAfterElectedMS float64 `json:"placed_after_elected_ms"`
-	// AgentsBackMS is when every agent had its session again.
+	// AgentsBackMS ends when every agent had its session again.
 	AgentsBackMS float64 `json:"agents_back_ms"`
 }
 
-// Table shows the figures to people.
+// Table writes the figures as a table.
 func (r *Result) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
@@ -154,7 +153,7 @@ func (r *Result) Table(w io.Writer) error {
 	return t.Flush()
 }
 
-// serversText is a number of servers in words.
+// serversText returns "1 server" or "N servers".
 func serversText(n int) string {
 	if n == 1 {
 		return "1 server"

@@ -9,10 +9,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// What the simulated nodes say of themselves is of the size and shape that an
-// agent on a common server sends, since the region stores and reads it.
+// The inventory and statistics of a simulated node have the size and shape of those of
+// an agent on a common server, because the region stores and reads them.
 
-// What one instance asks for.
+// The resources of one instance.
 const (
 	taskName  = "main"
 	groupName = "g"
@@ -26,7 +26,8 @@ func (f *fleet) storeID(n int) string { return fmt.Sprintf("%s-store-%d", f.pref
 
 func address(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255) }
 
-// inventory of node n; made anew each time, so that nobody keeps thousands.
+// inventory returns node n's inventory: a new one at each call, so that thousands of
+// them do not stay in memory.
 func (f *fleet) inventory(n int) *nusav1.NodeInventory {
 	return &nusav1.NodeInventory{
 		Capacity: f.capacity, Pool: f.prefix,
@@ -49,7 +50,7 @@ func (f *fleet) inventory(n int) *nusav1.NodeInventory {
 	}
 }
 
-// sampleStats are what every node sends each few seconds.
+// sampleStats returns the statistics that every node sends.
 func sampleStats() *nusav1.NodeStats {
 	cores := make([]float64, 64)
 	for i := range cores {
@@ -63,14 +64,13 @@ func sampleStats() *nusav1.NodeStats {
 	}
 }
 
-// groups of every job: all of them ask for the same, under different names. The
-// pool is that of the simulated nodes, which no other work asks for; "" is the
-// default one.
+// groups returns the groups of a job. All jobs ask for the same resources. pool is the
+// pool of the simulated nodes, which no other job uses; "" is the default pool.
 func groups(count int, pool string) map[string]*nusav1.Group {
 	n := int32(count)
 	config, err := structpb.NewStruct(map[string]any{"command": "/bin/sleep", "args": []any{"86400"}})
 	if err != nil {
-		panic(err) // of constants
+		panic(err) // of constants: cannot fail
 	}
 	return map[string]*nusav1.Group{groupName: {
 		Count: &n, Pool: pool,

@@ -20,28 +20,28 @@ import (
 )
 
 const (
-	// masterWithin is how long servers may take to elect a master.
+	// masterWithin bounds the time in which servers elect a master.
 	masterWithin = 30 * time.Second
 )
 
-// cluster is the servers of the region that is measured, as processes.
+// cluster holds the processes of the measured region's servers.
 type cluster struct {
 	dir     string
 	servers []*server
 }
 
-// server is one of them.
+// server is one of these processes.
 type server struct {
 	name, exe, log string
 	addr           string // gRPC
 	args           []string
 	cmd            *exec.Cmd
-	exited         chan struct{} // closed when it has ended
-	down           bool          // killed, and not to come back
+	exited         chan struct{} // closed when the process has ended
+	down           bool          // killed on purpose; died does not report it
 }
 
-// startCluster starts the servers; close ends them and removes their folder,
-// whatever became of them.
+// startCluster starts the servers. close ends them and removes their folder, also
+// after an error.
 func startCluster(o Options) (_ *cluster, err error) {
 	exe := o.Executable
 	if exe == "" {
@@ -86,7 +86,7 @@ func startCluster(o Options) (_ *cluster, err error) {
 	return c, nil
 }
 
-// start runs the server's process, its output in its log.
+// start starts the server's process and writes its output to its log.
 func (s *server) start() error {
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -95,10 +95,10 @@ func (s *server) start() error {
 	defer log.Close()
 	s.cmd = exec.Command(s.exe, s.args...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	// Settings of the operator's own servers are not for these.
+	// Settings of the operator's own servers do not apply here.
 	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NUSA_") })
-	// Of a group of its own, so that Ctrl-C does not stop it before this process
-	// has; and it does not outlive this process.
+	// The process has a group of its own, so that Ctrl-C does not stop it before this
+	// process does. It ends with this process.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
 		return fmt.Errorf("start server %s: %w", s.name, err)
@@ -107,18 +107,18 @@ func (s *server) start() error {
 	s.exited = exited
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // its log says why it ended
+		_ = cmd.Wait() // the server's log says why it ended
 	}()
 	return nil
 }
 
-// kill ends the server as a power cut would.
+// kill ends the server with SIGKILL.
 func (s *server) kill() {
 	_ = s.cmd.Process.Kill()
 	<-s.exited
 }
 
-// stop ends the server as its operator would.
+// stop ends the server with SIGTERM, and with SIGKILL after report.StopWithin.
 func (s *server) stop() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	late := time.NewTimer(report.StopWithin)
@@ -130,7 +130,7 @@ func (s *server) stop() {
 	}
 }
 
-// died is why a server that should run does not; nil if it runs.
+// died returns the reason why a server has ended; nil while the server runs.
 func (s *server) died() error {
 	if s.down {
 		return nil
@@ -167,7 +167,7 @@ func (c *cluster) close() {
 	_ = os.RemoveAll(c.dir)
 }
 
-// master waits until one of the servers says that it leads.
+// master waits until one of the servers leads.
 func (c *cluster) master(ctx context.Context) (*server, error) {
 	ctx, cancel := within(ctx, masterWithin, fmt.Errorf("the servers elected no master within %s", masterWithin))
 	defer cancel()
@@ -203,7 +203,7 @@ func (c *cluster) master(ctx context.Context) (*server, error) {
 	}
 }
 
-// cpu is what each server used so far.
+// cpu returns the CPU time that each server has used.
 func (c *cluster) cpu() ([]time.Duration, error) {
 	out := make([]time.Duration, len(c.servers))
 	for i, s := range c.servers {
@@ -215,7 +215,7 @@ func (c *cluster) cpu() ([]time.Duration, error) {
 	return out, nil
 }
 
-// signal tells servers that were started for it to begin or end a profile.
+// signal tells profiled servers to begin or end a profile.
 func (c *cluster) signal(s syscall.Signal) {
 	for _, srv := range c.servers {
 		_ = srv.cmd.Process.Signal(s)

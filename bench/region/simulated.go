@@ -21,25 +21,25 @@ const (
 	maxHeld = 4 * maxPerNode
 )
 
-// simulated is an agent that is none: it takes orders, acknowledges them, and reports at
-// once that what shall run is running. It runs nothing.
+// simulated is an agent without tasks: it receives orders, acknowledges them, and reports
+// at once that the ordered instances run.
 type simulated struct {
 	f *fleet
 	n int
 
-	// mu guards the rest: who receives and who sends heartbeats both send.
+	// mu guards the fields below: the receiver and the heartbeat lane both send.
 	mu       sync.Mutex
-	stream   grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage] // nil without the master
+	stream   grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage] // nil without a session
 	cluster  string
 	lease    uint64
-	statsDue time.Duration // since statistics were sent; due at statsEvery
+	statsDue time.Duration // since the last statistics; sent at statsEvery
 	position link.Position
-	held     map[string]uint64 // index of the latest order, by allocation
+	held     map[string]uint64 // index of the latest order by allocation
 	reports  *link.Outbox[instanceReport]
 	cursor   *link.Cursor[instanceReport]
 }
 
-// instanceReport is what an agent says of an allocation.
+// instanceReport is the reported state of one allocation.
 type instanceReport struct {
 	state              nusav1.AllocState
 	incarnation, index uint64
@@ -50,8 +50,8 @@ func newSimulated(f *fleet, n int) *simulated {
 	return &simulated{f: f, n: n, held: map[string]uint64{}, reports: link.NewOutbox[instanceReport](f.storeID(n), removals)}
 }
 
-// run holds one session after the other until ctx ends. An error is one that
-// no retry mends.
+// run opens one session after another until ctx ends. An error is one that no retry can
+// mend.
 func (a *simulated) run(ctx context.Context) error {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -70,8 +70,8 @@ func (a *simulated) run(ctx context.Context) error {
 	}
 }
 
-// session holds one until it ends, for whatever reason: the next one begins
-// with the master that is known then.
+// session runs one session until it ends. The next one connects to the master that is
+// known then.
 func (a *simulated) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -158,8 +158,8 @@ func (a *simulated) hello() *nusav1.AgentHello {
 	}
 }
 
-// welcome makes this the session with the master: lease and statistics first,
-// as an agent does, and the reports that the master lacks.
+// welcome starts the session: it sends lease request and statistics first, as an agent
+// does, and then the reports that the master lacks.
 func (a *simulated) welcome(stream grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage], w *nusav1.MasterWelcome) error {
 	a.f.intervals(w.GetLease().AsDuration(), w.GetStatsInterval().AsDuration())
 	a.mu.Lock()
@@ -179,7 +179,7 @@ func (a *simulated) detach() {
 	a.stream = nil
 }
 
-// orders takes a batch. When a change is whole it is acknowledged and reported.
+// orders handles a batch. It acknowledges and reports a change once the change is whole.
 func (a *simulated) orders(inbox *link.Inbox[*nusav1.AllocOrder], m *nusav1.AllocOrders) error {
 	b := link.Batch[*nusav1.AllocOrder]{
 		Full: m.GetFull(), Last: m.GetLast(), Removed: m.GetRemoved(), Position: report.PositionFromProto(m.GetPosition()),
@@ -217,7 +217,7 @@ func (a *simulated) orders(inbox *link.Inbox[*nusav1.AllocOrder], m *nusav1.Allo
 	return a.sendReports()
 }
 
-// sendReports sends what the master lacks. a.mu is held.
+// sendReports sends the reports that the master lacks. The caller holds a.mu.
 func (a *simulated) sendReports() error {
 	for !a.f.noAck {
 		b, more := a.cursor.Next(maxReported)
@@ -241,19 +241,19 @@ func (a *simulated) sendReports() error {
 	return nil
 }
 
-// beat sends a heartbeat, if there is a session. An agent that is about to say
-// something is heard anyway, and must not keep the others of its lane waiting.
+// beat sends a heartbeat within a session. It skips an agent that sends now: that message
+// is a sign of life, and waiting would delay the other agents of the lane.
 func (a *simulated) beat() {
 	if !a.mu.TryLock() {
 		return
 	}
 	defer a.mu.Unlock()
 	if a.stream != nil {
-		_ = a.sendLease() // who receives finds out too
+		_ = a.sendLease() // the receiver gets the same error
 	}
 }
 
-// bye says goodbye, if there is a session.
+// bye says goodbye within a session.
 func (a *simulated) bye() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -262,8 +262,8 @@ func (a *simulated) bye() {
 	}
 }
 
-// sendLease asks for the lease, which is the heartbeat, and takes statistics
-// along when they are due. a.mu is held.
+// sendLease asks for the lease, which is the heartbeat, and adds statistics when they are
+// due. The caller holds a.mu.
 func (a *simulated) sendLease() error {
 	a.lease++
 	m := &nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: a.lease}}}
@@ -274,8 +274,7 @@ func (a *simulated) sendLease() error {
 	return a.stream.Send(m)
 }
 
-// sendGoodbye leaves the region: when that has taken it, it ends the stream.
-// a.mu is held.
+// sendGoodbye leaves the region, which then ends the stream. The caller holds a.mu.
 func (a *simulated) sendGoodbye() error {
 	err := a.stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Goodbye{Goodbye: &nusav1.Goodbye{Message: "the measurement has ended"}}})
 	if err == nil {

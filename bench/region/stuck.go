@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// stuckAfter is how long nothing is placed, though a job waits, until the
-	// region is asked why: longer than an election.
+	// stuckAfter is the time without a placement after which the region is asked for the
+	// reason: longer than an election.
 	stuckAfter = 5 * time.Second
-	// askEvery is the pause until it is asked again, where it had no reason.
+	// askEvery is the pause before the region is asked again, where it had no reason.
 	askEvery = time.Second
 )
 
-// stuck is why a region that goes on has no room for what waits, once it says so:
-// then waiting for --timeout tells nothing more. Nil when ctx ended.
+// stuck returns the reason why a running region has no room for the waiting jobs, so that
+// the measurement need not wait for --timeout. It returns nil when ctx ends.
 func (m *measurement) stuck(ctx context.Context, b *jobTable) error {
 	if m.o.Against == "" {
-		return nil // its nodes have room, and may be lost for a while
+		return nil // the simulated nodes have room; they may only be lost for a while
 	}
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
@@ -38,8 +38,8 @@ func (m *measurement) stuck(ctx context.Context, b *jobTable) error {
 	return nil
 }
 
-// whyWaiting asks the region; "" when it has no reason, or does not answer: the
-// next call may.
+// whyWaiting asks the region for the reason. It returns "" without a reason or a response;
+// a later call may get one.
 func (m *measurement) whyWaiting(ctx context.Context, name string) string {
 	ctx, cancel := context.WithTimeout(ctx, infoWithin)
 	defer cancel()
@@ -54,8 +54,8 @@ func (m *measurement) whyWaiting(ctx context.Context, name string) string {
 	return strings.Join(all, "; ")
 }
 
-// waiting is a job that waits for a node since it was acknowledged, so long ago,
-// while no other got one.
+// waiting returns a job that has waited for a node for at least `least` since its
+// acknowledgement, while no other job was placed.
 func (b *jobTable) waiting(least time.Duration) (int, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

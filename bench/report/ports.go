@@ -21,7 +21,7 @@ func FreePorts(n int) ([]int, error) {
 			continue
 		}
 		udp, err := net.ListenPacket("udp", addr)
-		// Held until all are found, so that none is found twice.
+		// The listeners stay open until all ports are found, so that no port is found twice.
 		defer tcp.Close()
 		if err != nil {
 			continue

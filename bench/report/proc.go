@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// tick is the unit of CPU times in /proc: USER_HZ is 100 on every
-// architecture that Go runs on.
+// tick is the unit of CPU times in /proc: USER_HZ is 100 on every architecture of Go.
 const tick = 10 * time.Millisecond
 
-// CPUTime of a process so far, user and system.
+// CPUTime returns the CPU time of a process so far, user and system.
 func CPUTime(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -24,8 +23,8 @@ func CPUTime(pid int) (time.Duration, error) {
 	return ParseStat(data, 14)
 }
 
-// ChildrenTime is that of the children that a process has collected, and of all
-// that those have.
+// ChildrenTime returns the CPU time of the children that a process has waited for, and of
+// their children.
 func ChildrenTime(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -34,11 +33,11 @@ func ChildrenTime(pid int) (time.Duration, error) {
 	return ParseStat(data, 16)
 }
 
-// ParseStat reads utime and stime, the fields 14 and 15 of proc(5), or cutime
-// and cstime, which are 16 and 17. The second field, a name in parentheses, may
-// hold anything.
+// ParseStat reads two successive fields of /proc/PID/stat, see proc(5): 14 for utime and
+// stime, 16 for cutime and cstime. The second field is a name in parentheses that may
+// contain any character.
 func ParseStat(data []byte, number int) (time.Duration, error) {
-	first := number - 3 // counted from the field after the name
+	first := number - 3 // field 3 follows the name
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	if len(fields) < first+2 {
 		return 0, fmt.Errorf("/proc/PID/stat has only %d fields after the name", len(fields))
@@ -54,7 +53,7 @@ func ParseStat(data []byte, number int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, nil
 }
 
-// Memory is a figure in kB of a file of a process, in MB.
+// Memory returns the value in kB of a key in /proc/PID/FILE, in MB.
 func Memory(pid int, file, key string) (float64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
@@ -69,7 +68,7 @@ func Memory(pid int, file, key string) (float64, error) {
 	return 0, fmt.Errorf("/proc/PID/%s has no %s", file, key)
 }
 
-// ChildrenOf are the direct ones of a process.
+// ChildrenOf returns the direct children of a process.
 func ChildrenOf(pid int) ([]int, error) {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
@@ -90,7 +89,7 @@ func ChildrenOf(pid int) ([]int, error) {
 	return out, nil
 }
 
-// OwnCPU is what this process used so far.
+// OwnCPU returns the CPU time of this process so far.
 func OwnCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -99,14 +98,14 @@ func OwnCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// filesystems whose files are in memory: fsync says nothing there.
+// File systems in memory: fsync means nothing there.
 const (
 	tmpfsMagic = 0x01021994
 	ramfsMagic = 0x858458f6
 )
 
-// Filesystem names the kind of file system that a folder is on, and whether
-// fsync there means a disk.
+// Filesystem returns the kind of file system of a folder, and whether fsync there reaches
+// a disk.
 func Filesystem(dir string) (name string, durable bool, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
@@ -124,7 +123,7 @@ func Filesystem(dir string) (name string, durable bool, err error) {
 	return name, kind != tmpfsMagic && kind != ramfsMagic, nil
 }
 
-// SyncTimes writes blocks as a log would, each followed by fsync.
+// SyncTimes writes blocks as a log would, with an fsync after each, and times them.
 func SyncTimes(dir string) (Quantiles, error) {
 	const blocks, size = 100, 4 << 10
 	f, err := os.OpenFile(filepath.Join(dir, "fsync"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)

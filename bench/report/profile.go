@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Profile is one that is being written.
+// Profile is a CPU profile in progress.
 type Profile struct {
 	prefix string
 	cpu    *os.File
@@ -39,13 +39,13 @@ func (p *Profile) Stop() error {
 	if err != nil {
 		return err
 	}
-	runtime.GC() // what is in use, not what waits to be collected
+	runtime.GC() // so that the heap profile shows only memory in use
 	return errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close())
 }
 
-// memoryClasses says what the process' memory is used for, a kind a line with its
-// bytes: those that no heap profile shows, such as the stacks of goroutines, are
-// much where there are thousands of connections.
+// memoryClasses lists the uses of the process' memory, one a line with bytes. It includes
+// uses that no heap profile shows, such as stacks, which are large with thousands of
+// connections.
 func memoryClasses() []byte {
 	var samples []metrics.Sample
 	for _, d := range metrics.All() {

@@ -28,10 +28,10 @@ func QuantilesOf(all []time.Duration) Quantiles {
 	return Quantiles{P50: at(0.50), P90: at(0.90), P99: at(0.99), Max: at(1)}
 }
 
-// Milliseconds rounds to microseconds.
+// Milliseconds returns d in milliseconds, rounded to microseconds.
 func Milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// Seconds rounds to tenths of milliseconds.
+// Seconds returns d in seconds, rounded to tenths of milliseconds.
 func Seconds(d time.Duration) float64 { return Round(d.Seconds(), 4) }
 
 func Round(v float64, digits int) float64 {
@@ -39,7 +39,7 @@ func Round(v float64, digits int) float64 {
 	return math.Round(v*p) / p
 }
 
-// PerSecond is n / d, 0 when no time has passed.
+// PerSecond returns n / d; 0 when no time has passed.
 func PerSecond(n int, d time.Duration) float64 {
 	if d <= 0 {
 		return 0
