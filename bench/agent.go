@@ -63,8 +63,8 @@ func (o options) agents(ctx context.Context) ([]agentMeasured, error) {
 	return out, nil
 }
 
-// printAgents writes the section; measured says of what, where that is not what
-// the page is of.
+// printAgents writes the section. measured names the machine and commit of the figures
+// where these differ from the page's.
 func printAgents(w io.Writer, all []agentMeasured, measured string) {
 	if len(all) == 0 {
 		return
@@ -98,11 +98,10 @@ func printAgents(w io.Writer, all []agentMeasured, measured string) {
 	}
 }
 
-// agentsHeading of the section.
+// agentsHeading is the heading of the section.
 const agentsHeading = "## An agent"
 
-// agentsOnly measures the agent alone and puts that in its place on the page
-// that is there.
+// agentsOnly measures the agent alone and replaces its section of the existing page.
 func (o options) agentsOnly(ctx context.Context) error {
 	began, machine := time.Now(), thisMachine(ctx)
 	all, err := o.agents(ctx)
@@ -126,8 +125,8 @@ func (o options) agentsOnly(ctx context.Context) error {
 	return os.WriteFile(o.out, page, 0o644)
 }
 
-// replaceSection puts one before that with the heading next, instead of what
-// has its own heading.
+// replaceSection replaces the section with the same heading, or inserts the section before
+// the heading next.
 func replaceSection(page, section []byte, heading, next string) ([]byte, error) {
 	to := bytes.Index(page, []byte("\n"+next+"\n"))
 	if to < 0 {

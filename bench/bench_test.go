@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"flag"
-	"os"
 	"testing"
 	"time"
 
@@ -11,9 +9,8 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/prediction"
 	"github.com/nusa-scheduler/nusa/bench/region"
 	"github.com/nusa-scheduler/nusa/bench/report"
+	"github.com/nusa-scheduler/nusa/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write testdata anew")
 
 func TestPage(t *testing.T) {
 	lines, err := parseCore([]byte(`goos: linux
@@ -69,19 +66,7 @@ PASS
 	}
 	var got bytes.Buffer
 	p.print(&got)
-	const file = "testdata/page.md"
-	if *update {
-		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.String() != string(want) {
-		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
-	}
+	golden.File(t, "testdata/page.md", got.String())
 }
 
 func TestNoBenchmark(t *testing.T) {

@@ -10,13 +10,13 @@ import (
 // scenario is one run of `nusa bench region`.
 type scenario struct {
 	args string
-	// goal in words, and whether a result reaches it; nil = none is set.
+	// goal is the goal in words; met says whether a result reaches it. nil = no goal.
 	goal string
 	met  func(*region.Result) bool
-	// asked is the goal's placements a second, with how many callers the parts
-	// alone are measured beside it; 0 = none is set.
+	// asked is the goal's placements a second. callers is the number of callers for which the
+	// ceiling is measured, too; 0 = none.
 	asked, callers int
-	// nomad is the figure to compare with, "" = none was measured.
+	// nomad is Nomad's figure; "" = not measured.
 	nomad string
 }
 
@@ -42,7 +42,7 @@ func within(p50, p99 float64) func(*region.Result) bool {
 	}
 }
 
-// full is the set of which RESULTS.md tells.
+// full is the set of scenarios on the page RESULTS.md.
 func full() []scenario {
 	out := []scenario{
 		{
@@ -102,7 +102,7 @@ func compared() []scenario {
 	)
 }
 
-// quick is enough to see that every way of measuring works.
+// quick is a small set that uses every kind of measurement.
 func quick() []scenario {
 	return []scenario{
 		{args: "--nodes 200 --jobs 1000 --count 1"},

@@ -8,12 +8,12 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/region"
 )
 
-// thereLogged is what the parts alone did where the goals were set, calls a second
-// by callers.
+// thereLogged is the ceiling, in calls a second by callers, of the machine on which the goals
+// were set.
 var thereLogged = map[int]float64{16: 20_000, 64: 54_000}
 
-// ceiling measures what the parts that a region is made of can do alone, just
-// now: these machines are shared, and not as fast at all times.
+// ceiling measures the bare parts of a region, gRPC and the Raft log, at this moment: the
+// speed of a shared machine varies.
 func (p *page) ceiling(ctx context.Context, o options) error {
 	if o.topologyOnly || o.only != "" {
 		return nil
@@ -75,7 +75,7 @@ the collector lets pile up comes on top: 60 % and more.
 	}
 }
 
-// logged is what the parts alone do here, the least and the most; 0 = unknown.
+// logged returns the lowest and the highest ceiling measured here; 0 = unknown.
 func (p page) logged(callers int) (least, most float64) {
 	for _, lines := range p.ceilings {
 		for _, l := range lines {
@@ -91,7 +91,7 @@ func (p page) logged(callers int) (least, most float64) {
 	return least, most
 }
 
-// printShares says what goals and figures are beside the parts alone.
+// printShares writes goals and figures as shares of the ceilings.
 func (p page) printShares(w io.Writer) {
 	if len(p.ceilings) == 0 {
 		return

@@ -1,5 +1,3 @@
-// Command bench runs the benchmarks one after the other and writes their
-// figures, with the machine they are of, as a page: `make bench`.
 package main
 
 import (
@@ -53,8 +51,8 @@ type measured struct {
 	results []*region.Result
 }
 
-// run measures everything and writes the page. A benchmark that fails is an
-// error, one that is slow is not.
+// run measures everything and writes the page. A failed benchmark is an error; a slow one is
+// not.
 func run(ctx context.Context, o options) error {
 	if o.runs < 1 || o.runs > 100 || flag.NArg() > 0 {
 		return errors.New("-runs must be 1..100, and there are no other arguments")
@@ -95,7 +93,7 @@ func run(ctx context.Context, o options) error {
 		}
 		p.measured = append(p.measured, m)
 	}
-	if err := p.ceiling(ctx, o); err != nil { // the machine may have changed
+	if err := p.ceiling(ctx, o); err != nil { // the machine's speed may have changed
 		return err
 	}
 	if o.only == "" {
@@ -143,12 +141,12 @@ func (o options) region(ctx context.Context, s scenario) (*region.Result, error)
 	return r, nil
 }
 
-// core runs the Go benchmarks of what decides.
+// core runs the Go benchmarks of the pure cores.
 func core(ctx context.Context, quick bool) ([]coreLine, error) {
 	return goBenchmarks(ctx, quick, ".", "./regional/sched")
 }
 
-// goBenchmarks runs those of packages whose names match.
+// goBenchmarks runs the benchmarks of packages whose names match.
 func goBenchmarks(ctx context.Context, quick bool, match string, packages ...string) ([]coreLine, error) {
 	benchtime := "500ms"
 	if quick {
@@ -163,8 +161,7 @@ func goBenchmarks(ctx context.Context, quick bool, match string, packages ...str
 	return parseCore(out)
 }
 
-// command runs a program. It is asked to end when ctx does, so that it can
-// clean up.
+// command runs a program. When ctx ends, the program gets SIGINT so that it can clean up.
 func command(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

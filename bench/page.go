@@ -18,15 +18,15 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/region"
 )
 
-// page is what RESULTS.md says.
+// page holds what RESULTS.md shows.
 type page struct {
 	machine  machine
 	began    time.Time
 	took     time.Duration
 	runs     int
 	measured []measured
-	ceilings [][]coreLine // before and after what was measured
-	// calls now and then, and what a connected agent takes
+	ceilings [][]coreLine // before and after the measurements
+	// paced calls, and the cost of a connected agent
 	rest, sessions []coreLine
 	core           []coreLine
 
@@ -35,7 +35,7 @@ type page struct {
 	agents    []agentMeasured
 }
 
-// machine is what the figures are of.
+// machine describes where the figures were measured.
 type machine struct {
 	cpu, kernel, goVersion, commit string
 	cores                          int
@@ -64,7 +64,7 @@ func thisMachine(ctx context.Context) machine {
 	return m
 }
 
-// field of a file in /proc with lines "key : value".
+// field returns a value of a file in /proc with lines "key : value".
 func field(data []byte, key string) (string, bool) {
 	for line := range bytes.Lines(data) {
 		k, v, found := strings.Cut(string(line), ":")
@@ -75,11 +75,11 @@ func field(data []byte, key string) (string, bool) {
 	return "", false
 }
 
-// coreLine is one Go benchmark.
+// coreLine is the result of one Go benchmark.
 type coreLine struct {
 	name                string
-	ns, perPlace, alloc float64            // perPlace 0 = it has no placements
-	metrics             map[string]float64 // others by unit; nil = there are none
+	ns, perPlace, alloc float64            // perPlace 0 = the benchmark has no placements
+	metrics             map[string]float64 // other metrics by unit; nil = none
 }
 
 // parseCore reads the output of go test -bench.
@@ -92,7 +92,7 @@ func parseCore(out []byte) ([]coreLine, error) {
 		}
 		c := coreLine{name: strings.TrimPrefix(f[0], "Benchmark")}
 		if cut := strings.LastIndexByte(c.name, '-'); cut > 0 {
-			c.name = c.name[:cut] // the number of processors
+			c.name = c.name[:cut] // without the number of processors
 		}
 		for i := 2; i+1 < len(f); i += 2 {
 			v, err := strconv.ParseFloat(f[i], 64)
@@ -121,7 +121,7 @@ func parseCore(out []byte) ([]coreLine, error) {
 	return lines, nil
 }
 
-// span is a figure over all runs: one value, or the least and the greatest.
+// span formats a figure over all runs: one value, or the lowest and the highest.
 func (m measured) span(format func(float64) string, of func(*region.Result) float64) string {
 	least, most := math.Inf(1), math.Inf(-1)
 	for _, r := range m.results {
@@ -133,7 +133,7 @@ func (m measured) span(format func(float64) string, of func(*region.Result) floa
 	return format(least)
 }
 
-// number with thousands separated.
+// number formats a figure with separated thousands.
 func number(v float64) string {
 	s := strconv.FormatFloat(math.Round(v), 'f', -1, 64)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -181,7 +181,7 @@ func (p page) printRegion(w io.Writer) {
 	for _, m := range p.measured {
 		cpu := m.span(short, func(r *region.Result) float64 { return *r.ServerCPUUSPerPlacement })
 		if m.results[0].Rate > 0 {
-			cpu = "" // mostly of heartbeats
+			cpu = "" // heartbeats are most of it
 		}
 		empty := m.span(number, func(r *region.Result) float64 { return r.EmptyCallsPerS })
 		if m.results[0].EmptyCallMS != nil {
@@ -209,7 +209,7 @@ func (p page) printRegion(w io.Writer) {
 	}
 }
 
-// printAfter shows what was measured after the load.
+// printAfter writes the figures that were measured after the load.
 func (p page) printAfter(w io.Writer) {
 	if !slices.ContainsFunc(p.measured, func(m measured) bool { return m.results[0].Idle != nil || m.results[0].Restart != nil }) {
 		return
@@ -237,7 +237,7 @@ func (p page) printAfter(w io.Writer) {
 	}
 }
 
-// printCompared sets Nomad's figures beside.
+// printCompared writes the figures beside Nomad's.
 func (p page) printCompared(w io.Writer) {
 	if !slices.ContainsFunc(p.measured, func(m measured) bool { return m.nomad != "" }) {
 		return

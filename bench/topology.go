@@ -16,17 +16,17 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/prediction"
 )
 
-// table is a matrix of round trips to predict from.
+// table is a matrix of round trips.
 type table struct {
 	name, format string
 	neighbours   int
-	// file below the module, or below the folder of data.
+	// file is below the module, or below the folder of further data.
 	file   string
 	ofData bool
-	// vivaldi is what the coordinates of Vivaldi reach with 8 dimensions and
-	// heights: median, p90, stretch.
+	// vivaldi is the result of Vivaldi coordinates with 8 dimensions and heights: median, p90,
+	// stretch.
 	vivaldi string
-	// goal: at most this median (0 = none is set), p90 and stretch.
+	// goal: at most this median (0 = none), p90 and stretch.
 	median, p90, stretch float64
 }
 
@@ -41,14 +41,14 @@ func tables() []table {
 	}
 }
 
-// predicted is a table and its results, one a seed.
+// predicted is a table and its results, one for each seed.
 type predicted struct {
 	table
 	results []*prediction.Result
 }
 
-// topologies measures the tables that are there: one is part of the project,
-// others are looked for in a folder shared/data above, or in $NUSA_DATA.
+// topologies measures the available tables. One is part of the project; the folder in
+// $NUSA_DATA may hold others.
 func (o options) topologies(ctx context.Context) ([]predicted, error) {
 	set, seeds := tables(), 5
 	if o.quick {
@@ -58,10 +58,10 @@ func (o options) topologies(ctx context.Context) ([]predicted, error) {
 	for _, t := range set {
 		file := t.file
 		if t.ofData {
-			file = filepath.Join(dataFolder(), t.file)
+			file = filepath.Join(os.Getenv("NUSA_DATA"), t.file)
 		}
 		if _, err := os.Stat(file); t.ofData && err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %s is not there, left out\n", t.name, t.file)
+			fmt.Fprintf(os.Stderr, "%s: left out: no %s in the folder $NUSA_DATA\n", t.name, t.file)
 			continue
 		}
 		p := predicted{table: t}
@@ -75,22 +75,6 @@ func (o options) topologies(ctx context.Context) ([]predicted, error) {
 		out = append(out, p)
 	}
 	return out, nil
-}
-
-// dataFolder is "" where there is none.
-func dataFolder() string {
-	if dir := os.Getenv("NUSA_DATA"); dir != "" {
-		return dir
-	}
-	dir, err := os.Getwd()
-	for err == nil && dir != filepath.Dir(dir) {
-		data := filepath.Join(dir, "shared", "data")
-		if info, err := os.Stat(data); err == nil && info.IsDir() {
-			return data
-		}
-		dir = filepath.Dir(dir)
-	}
-	return ""
 }
 
 func (o options) topology(ctx context.Context, t table, file string, seed int) (*prediction.Result, error) {
@@ -110,12 +94,12 @@ func (o options) topology(ctx context.Context, t table, file string, seed int) (
 	}
 	r := &prediction.Result{}
 	if err := json.Unmarshal(out, r); err != nil {
-		return nil, fmt.Errorf("its output is no result: %w", err)
+		return nil, fmt.Errorf("unreadable output: %w", err)
 	}
 	return r, nil
 }
 
-// unpackFirst writes the file that comes first by name from an archive.
+// unpackFirst writes the first file of an archive, by name.
 func unpackFirst(archive string) (name string, err error) {
 	f, err := os.Open(archive)
 	if err != nil {
@@ -151,7 +135,7 @@ func unpackFirst(archive string) (name string, err error) {
 	return out.Name(), errors.Join(err, out.Close())
 }
 
-// spread is the least, the middle and the greatest of the seeds.
+// spread formats the lowest, the median and the highest result of the seeds.
 func (p predicted) spread(digits int, of func(*prediction.Result) float64) string {
 	var all []float64
 	for _, r := range p.results {
@@ -165,7 +149,7 @@ func (p predicted) spread(digits int, of func(*prediction.Result) float64) strin
 	return text(all[0])
 }
 
-// met: every seed reaches every goal.
+// met says whether every seed reaches every goal.
 func (p predicted) met() bool {
 	return !slices.ContainsFunc(p.results, func(r *prediction.Result) bool {
 		return p.median > 0 && r.MedianRelativeError > p.median || r.P90RelativeError > p.p90 || r.NearestStretch > p.stretch
@@ -203,8 +187,8 @@ func printPredicted(w io.Writer, all []predicted) {
 	}
 }
 
-// questions runs the Go benchmarks of what a matrix of 1,000 regions costs those
-// who ask. Fits are left out: those are among the tables.
+// questions benchmarks the queries of a matrix of 1,000 regions. Fits are measured with the
+// tables.
 func questions(ctx context.Context, quick bool) ([]coreLine, error) {
 	out, err := goBenchmarks(ctx, quick, "ThousandRegions", "./topology")
 	if err != nil {
@@ -214,7 +198,7 @@ func questions(ctx context.Context, quick bool) ([]coreLine, error) {
 	return append(out, asked...), err
 }
 
-// questionGoals are the times that some should take, in ns.
+// questionGoals are the goals of some queries, in ns.
 var questionGoals = map[string]struct {
 	ns   float64
 	text string

@@ -21,48 +21,46 @@ import (
 
 // Options of a measurement of one agent.
 type Options struct {
-	// Tasks to start one after the other, which then run while the agent idles.
+	// Tasks is the number of tasks that start one by one and then run while the agent idles.
 	Tasks int
-	// Idle is how long they do.
+	// Idle is the time that the agent idles with these tasks.
 	Idle time.Duration
-	// Batch is how many commands that end at once run through the agent, Window
-	// how many of them are ordered at a time.
+	// Batch is the number of short commands, Window how many of them are ordered at a time.
 	Batch, Window int
-	// Timeout of all together.
+	// Timeout bounds the whole measurement.
 	Timeout time.Duration
-	// Dir is where the agent's temporary folder is made.
+	// Dir is the parent of the agent's temporary folder.
 	Dir string
-	// Profile is a folder for the agent's CPU and heap profiles of the batch;
-	// "" = none.
+	// Profile is the folder for the agent's CPU and heap profiles of the batch; "" = none.
 	Profile string
-	// Executable is what serves `agent …`; default: this program.
+	// Executable serves `agent …`; default: this program.
 	Executable string
-	// Progress shows a line of text; "" ends it. May be nil.
+	// Progress shows a line of text; "" ends the line. It may be nil.
 	Progress func(string)
 }
 
-// Result is what was measured of an agent. Memory is in MB of 10⁶ bytes.
+// Result holds the figures of one agent. Memory is in MB of 10⁶ bytes.
 type Result struct {
 	Tasks int `json:"tasks"`
-	// StartMS is from sending an order, with no other under way, until the
-	// report came that its command runs.
+	// StartMS is the time from sending an order, with no other order open, to the report
+	// that its command runs.
 	StartMS report.Quantiles `json:"start_ms"`
-	// Idle is the agent with Tasks running.
+	// Idle describes the agent while Tasks run.
 	Idle *Idle `json:"idle,omitempty"`
-	// Batch commands ended with 0, were reported and forgotten.
+	// Batch is the number of commands that ended with exit code 0, were reported and forgotten.
 	Batch        int     `json:"batch"`
 	Window       int     `json:"window"`
 	BatchSeconds float64 `json:"batch_seconds"`
 	BatchPerS    float64 `json:"batch_per_s"`
-	// AgentCPUMSPerTask is of the agent alone, TaskCPUMS of a supervisor and its
-	// command.
+	// AgentCPUMSPerTask is the agent's CPU time for each command, TaskCPUMS that of its
+	// supervisor and of the command itself.
 	AgentCPUMSPerTask float64 `json:"agent_cpu_ms_per_task"`
 	TaskCPUMS         float64 `json:"task_cpu_ms"`
-	// Sizes are after each quarter of the batch, at rest. Grown names what is more
-	// at the end than after half of it; empty: nothing.
+	// Sizes are taken at rest after each quarter of the batch. Grown names what is larger
+	// after the last quarter than after half of the batch.
 	Sizes []Size   `json:"sizes"`
 	Grown []string `json:"grown"`
-	// Rested is as Idle, after the batch.
+	// Rested is like Idle, after the batch.
 	Rested *Idle `json:"rested,omitempty"`
 
 	Filesystem string            `json:"filesystem,omitempty"`
@@ -70,21 +68,21 @@ type Result struct {
 	DiskSyncMS *report.Quantiles `json:"disk_sync_ms,omitempty"`
 }
 
-// Idle are figures of a time without orders.
+// Idle holds the figures of a time without orders.
 type Idle struct {
 	Seconds float64 `json:"seconds"`
-	// CPUCores used by the agent; SupervisorsCPUCores by all of its supervisors.
+	// CPUCores is used by the agent, SupervisorsCPUCores by all its supervisors together.
 	CPUCores            float64 `json:"cpu_cores"`
 	SupervisorsCPUCores float64 `json:"supervisors_cpu_cores"`
-	// RSSMB is resident of the agent; a supervisor's SupervisorPSSMB, on average,
-	// counts what several share in parts, SupervisorRSSMB does not.
+	// RSSMB is the agent's resident memory. SupervisorPSSMB and SupervisorRSSMB are means of
+	// a supervisor's memory; PSS divides shared pages among the processes that share them.
 	RSSMB           float64 `json:"rss_mb"`
 	SupervisorRSSMB float64 `json:"supervisor_rss_mb"`
 	SupervisorPSSMB float64 `json:"supervisor_pss_mb"`
 }
 
 // Measure measures a real agent with real processes under a master that only gives
-// orders. An error comes with what was reached until then, or nil.
+// orders. A result beside an error holds the figures up to the error.
 func Measure(ctx context.Context, o Options) (*Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not done within --timeout %s", o.Timeout))
 	defer cancel()
@@ -99,7 +97,7 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 	return n.r, errors.Join(err, n.close())
 }
 
-// agentRun is a measurement that is under way.
+// agentRun is a measurement in progress.
 type agentRun struct {
 	o      Options
 	r      *Result
@@ -108,10 +106,10 @@ type agentRun struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	http   string
-	rests  int // waited for without disturbing it
+	rests  int // number of calls of undisturbed
 
 	mu sync.Mutex
-	// states gets the reports of the allocations that are waited for.
+	// states holds, by allocation, the channel for the reports that a caller awaits.
 	states map[string]chan *nusav1.AllocReport
 }
 
@@ -177,13 +175,13 @@ func (n *agentRun) start(ctx context.Context) (err error) {
 
 func (n *agentRun) data() string { return filepath.Join(n.dir, "data") }
 
-// tail of a log, for an error.
+// tail returns the end of a log, for an error.
 func tail(path string) string {
 	text, _ := os.ReadFile(path)
 	return string(text[max(0, len(text)-1000):])
 }
 
-// close has every task stopped, then ends the agent and removes its folder.
+// close stops every task, ends the agent and removes its folder.
 func (n *agentRun) close() error {
 	var errs []error
 	if n.cmd != nil {
@@ -223,7 +221,7 @@ func (n *agentRun) close() error {
 	return errors.Join(errs...)
 }
 
-// reported hands a report to who waits for it.
+// reported passes a report to the caller that awaits it.
 func (n *agentRun) reported(r *nusav1.AllocReport) {
 	n.mu.Lock()
 	waiting := n.states[r.GetId()]
@@ -233,7 +231,8 @@ func (n *agentRun) reported(r *nusav1.AllocReport) {
 	}
 }
 
-// await the report of an allocation in a state; more may come before it.
+// await waits for the report of an allocation in a state. Reports of earlier states may
+// come first.
 func (n *agentRun) await(ctx context.Context, id string, state nusav1.AllocState, reports <-chan *nusav1.AllocReport) error {
 	defer func() {
 		n.mu.Lock()
@@ -257,7 +256,7 @@ func (n *agentRun) await(ctx context.Context, id string, state nusav1.AllocState
 	}
 }
 
-// order a command and return its reports; few come, so there is room for all.
+// order sends the order of a command. The returned channel has room for all its reports.
 func (n *agentRun) order(id string, batch bool, command string, args ...string) (<-chan *nusav1.AllocReport, error) {
 	reports := make(chan *nusav1.AllocReport, 64)
 	n.mu.Lock()
@@ -283,7 +282,7 @@ func (n *agentRun) measure(ctx context.Context) error {
 	return err
 }
 
-// profile tells an agent that was started for it to begin or end one.
+// profile signals a profiled agent to begin or end its profile.
 func (n *agentRun) profile(s syscall.Signal) {
 	if n.o.Profile != "" {
 		_ = n.cmd.Process.Signal(s)
@@ -296,8 +295,8 @@ func (n *agentRun) progress(format string, args ...any) {
 	}
 }
 
-// starts tasks one after the other. The very first one, which makes what is
-// made once, is not counted.
+// starts starts the tasks one by one. The first start is not counted, because it also
+// creates what all tasks share.
 func (n *agentRun) starts(ctx context.Context) error {
 	var all []time.Duration
 	for i := range n.o.Tasks + 1 {

@@ -17,39 +17,38 @@ import (
 )
 
 const (
-	// Quarters of a batch after which the agent is looked at.
+	// quarters is the number of parts of a batch; the size is taken after each.
 	Quarters = 4
-	// restWithin is how long an agent without orders may take to give memory back.
+	// restWithin bounds the time until an idle agent has given memory back.
 	restWithin = 15 * time.Second
-	// heldNoise is by how much what an agent holds may differ at two looks without
-	// anything being left behind: buffers that are larger by chance.
+	// heldNoise is the difference of held memory that does not count as growth: buffers that
+	// happen to be larger.
 	heldNoise = 0.2 // MB
-	// rssNoise is the same of resident memory: partly used pages of the heap, and
-	// pages of the executable that were needed since they were given back.
+	// rssNoise is the same for resident memory: partly used pages of the heap, and pages of
+	// the executable that were read again.
 	rssNoise = 2.0 // MB
 )
 
-// Size is what could grow, of an agent at rest.
+// Size holds what could grow in an agent, taken at rest.
 type Size struct {
-	After int `json:"after"` // commands of the batch
-	// HeldMB is what the agent's latest collection found in use.
+	After int `json:"after"` // commands of the batch so far
+	// HeldMB is the live heap that the agent's latest garbage collection found.
 	HeldMB     float64 `json:"held_mb"`
 	RSSMB      float64 `json:"rss_mb"`
 	Goroutines int     `json:"goroutines"`
 	Files      int     `json:"files"`   // open descriptors of the agent
-	Cgroups    int     `json:"cgroups"` // of this host, of runs of any agent
+	Cgroups    int     `json:"cgroups"` // on this host, for tasks of any agent
 	Folders    int     `json:"folders"` // below the data folder
 	StoreBytes int64   `json:"store_bytes"`
-	Children   int     `json:"children"` // supervisors, and what was not collected
+	Children   int     `json:"children"` // supervisors, and children not yet waited for
 }
 
-// grown names what is more after the last quarter of a batch than after half.
+// grown names what is larger after the last quarter of a batch than after half.
 //
-// Memory under load says nothing about growth: it swings with the collector by
-// more than a tenth, and pages of the executable come back, as they are needed,
-// for a minute after they were given back. At rest the agent has collected and
-// given back: what it then holds is what it keeps, to some kB. Resident memory is
-// looked at too, for what is not of the heap.
+// Memory under load says nothing about growth: it varies with the collector by more than a
+// tenth, and pages of the executable return for a minute after they were given back. At
+// rest the agent has collected and given memory back, so the rest is what it holds, to some
+// kB. Resident memory is compared, too, because it shows growth outside the heap.
 func grown(sizes []Size) []string {
 	out := []string{}
 	half, end := sizes[Quarters/2-1], sizes[Quarters-1]
@@ -64,7 +63,7 @@ func grown(sizes []Size) []string {
 		{"control groups", float64(half.Cgroups), float64(end.Cgroups), 1},
 		{"folders", float64(half.Folders), float64(end.Folders), 0},
 		{"children", float64(half.Children), float64(end.Children), 1},
-		// A page of the store is of what was written together.
+		// The store grows by whole pages, so its noise is larger.
 		{"bytes of the store", float64(half.StoreBytes), float64(end.StoreBytes), float64(half.StoreBytes)},
 	} {
 		if c.end > c.half+c.tolerate {
@@ -74,8 +73,7 @@ func grown(sizes []Size) []string {
 	return out
 }
 
-// size waits until the agent has forgotten what it was told to and is at rest,
-// and then looks.
+// size waits until the agent has removed the ended tasks and is at rest, and takes its size.
 func (n *agentRun) size(ctx context.Context) (Size, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, restWithin, fmt.Errorf("the agent was not at rest within %s of a batch", restWithin))
 	defer cancel()
@@ -118,7 +116,7 @@ func (n *agentRun) size(ctx context.Context) (Size, error) {
 	return s, errors.Join(errs[:]...)
 }
 
-// stored counts what is below an agent's data folder.
+// stored counts the files below an agent's data folder.
 func (s *Size) stored(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -137,15 +135,15 @@ func (s *Size) stored(dir string) error {
 	})
 }
 
-// The agent's own metrics that are read.
+// The agent's metrics that are read.
 const (
 	goroutinesMetric = "go_goroutines"
 	heldMetric       = "go_gc_heap_live_bytes"
 	forcedMetric     = "go_gc_cycles_forced_gc_cycles_total"
 )
 
-// rested waits until the agent has given memory back, which it does by a forced
-// collection once it was at rest for a while, and returns its metrics then.
+// rested waits until the agent has given memory back and returns its metrics. An agent does
+// that by a forced collection after a while at rest.
 func (n *agentRun) rested(ctx context.Context) (map[string]float64, error) {
 	before, err := n.metrics(ctx)
 	if err != nil {
@@ -156,7 +154,7 @@ func (n *agentRun) rested(ctx context.Context) (map[string]float64, error) {
 			return nil, err
 		}
 		m, err := n.metrics(ctx)
-		// It collects more than once; the pages follow within some milliseconds.
+		// The agent collects several times; it returns the pages some milliseconds later.
 		if err != nil || m[forcedMetric] > before[forcedMetric] && m[forcedMetric] == last[forcedMetric] {
 			return m, err
 		}
@@ -164,9 +162,9 @@ func (n *agentRun) rested(ctx context.Context) (map[string]float64, error) {
 	}
 }
 
-// undisturbed waits until the agent has given memory back again, and looks from
-// outside: to serve its metrics takes the agent some megabytes of its executable.
-// The command that ends meanwhile is what it comes to rest after.
+// undisturbed waits until the agent has given memory back. It looks from outside, because
+// serving metrics brings some MB of the executable back. A short command first makes the
+// agent active, so that it comes to rest once more.
 func (n *agentRun) undisturbed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, restWithin, fmt.Errorf("the agent gave no memory back within %s of its latest order", restWithin))
 	defer cancel()
@@ -179,7 +177,7 @@ func (n *agentRun) undisturbed(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if mapped < most/2 { // of the executable; heartbeats bring less back
+		if mapped < most/2 { // pages of the executable; heartbeats bring back fewer
 			return nil
 		}
 		most = max(most, mapped)
@@ -189,15 +187,15 @@ func (n *agentRun) undisturbed(ctx context.Context) error {
 	}
 }
 
-// metrics that the agent serves, of those above.
+// metrics reads the agent's metrics that are named above.
 func (n *agentRun) metrics(ctx context.Context) (map[string]float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.http+"/metrics", nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Close = true // it would be a file and two goroutines of the agent
-	// To compress its answer would take the agent most of a megabyte, in a pool
-	// that outlives a collection or two: it would be counted as held, or not.
+	req.Close = true // an open connection would count as a file and two goroutines
+	// Compression would take most of a MB in a pool that outlives a collection or two, and
+	// would sometimes count as held.
 	req.Header.Set("Accept-Encoding", "identity")
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -216,7 +214,7 @@ func (n *agentRun) metrics(ctx context.Context) (map[string]float64, error) {
 		}
 	}
 	if len(out) < 3 {
-		return nil, errors.Join(fmt.Errorf("the agent's metrics lack one of %s, %s, %s", goroutinesMetric, heldMetric, forcedMetric), lines.Err())
+		return nil, errors.Join(fmt.Errorf("the agent's metrics miss one of %s, %s, %s", goroutinesMetric, heldMetric, forcedMetric), lines.Err())
 	}
 	return out, nil
 }

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// leaseLasts and statsInterval are what regions use by default.
+	// leaseLasts and statsInterval are the defaults of regions.
 	leaseLasts, statsInterval = 15 * time.Second, 5 * time.Second
 	// maxOrders bounds the orders of one message.
 	maxOrders = 256
@@ -25,8 +25,8 @@ const (
 	maxHeld = 20_000
 )
 
-// fakeMaster is a master that knows one agent, gives it orders and hears its
-// reports; it decides nothing and keeps nothing.
+// fakeMaster is a master for one agent: it sends orders and receives reports. It decides
+// nothing and stores nothing.
 type fakeMaster struct {
 	nusav1.UnimplementedDispatchServer
 	server *grpc.Server
@@ -37,10 +37,10 @@ type fakeMaster struct {
 	mu       sync.Mutex
 	box      *link.Outbox[*nusav1.AllocOrder]
 	index    uint64
-	position link.Position // of the reports
+	position link.Position // of the received reports
 	known    map[string]bool
 	changed  chan struct{} // capacity 1
-	greeted  chan struct{} // closed with the first session
+	greeted  chan struct{} // closed when the first session begins
 	once     sync.Once
 }
 
@@ -53,13 +53,13 @@ func newFakeMaster(report func(*nusav1.AllocReport)) (*fakeMaster, error) {
 		box: link.NewOutbox[*nusav1.AllocOrder]("bench", 1024), known: map[string]bool{},
 		changed: make(chan struct{}, 1), greeted: make(chan struct{})}
 	nusav1.RegisterDispatchServer(o.server, o)
-	go func() { _ = o.server.Serve(l) }() // ends with close
+	go func() { _ = o.server.Serve(l) }() // ends when close stops the server
 	return o, nil
 }
 
 func (o *fakeMaster) close() { o.server.Stop() }
 
-// run orders a command; stop has it ended, and forget removes all of it.
+// run orders a command. forget removes the order, which stops the command.
 func (o *fakeMaster) run(id string, batch bool, command string, args ...string) error {
 	list := make([]any, len(args))
 	for i, a := range args {
@@ -100,7 +100,7 @@ func (o *fakeMaster) change(f func(index uint64)) {
 	}
 }
 
-// Session is the agent's.
+// Session serves the agent's session.
 func (o *fakeMaster) Session(stream nusav1.Dispatch_SessionServer) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -160,7 +160,7 @@ func (o *fakeMaster) sendOrders(stream nusav1.Dispatch_SessionServer, cursor *li
 	}
 }
 
-// receive takes what the agent says until the stream ends.
+// receive handles the agent's messages until the stream ends.
 func (o *fakeMaster) receive(stream nusav1.Dispatch_SessionServer, answers chan<- *nusav1.MasterMessage) error {
 	inbox := link.NewInbox[*nusav1.AllocReport](maxHeld)
 	for {

@@ -20,13 +20,13 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
-// leaky is the name of this program when its agent keeps leakBytes of every task.
+// leaky is the name of this program when its agent leaks leakBytes for every task.
 const (
 	leaky     = "leaky"
 	leakBytes = 16 << 10
 )
 
-// serveAgent knows the flags that a measurement of an agent uses.
+// serveAgent serves `nusa agent` with the flags that a measurement uses.
 func serveAgent(args []string) error {
 	var servers string
 	cfg := agent.Config{Shrink: true, Logger: slog.New(leak{slog.DiscardHandler})}
@@ -47,7 +47,7 @@ func serveAgent(args []string) error {
 	return agent.Run(ctx, cfg)
 }
 
-// leak is a log that keeps something of every task that ends.
+// leak is a log handler that leaks memory for every ended task.
 type leak struct{ slog.Handler }
 
 var leaked [][]byte
@@ -56,13 +56,12 @@ func (l leak) Enabled(context.Context, slog.Level) bool { return true }
 
 func (l leak) Handle(_ context.Context, r slog.Record) error {
 	if filepath.Base(os.Args[0]) == leaky && r.Message == "task ended" {
-		leaked = append(leaked, make([]byte, leakBytes)) // by the engine's one goroutine
+		leaked = append(leaked, make([]byte, leakBytes)) // only the engine's goroutine logs this message
 	}
 	return nil
 }
 
-// TestAgentGrowth: an agent that keeps something of every task is told from one
-// that does not.
+// TestAgentGrowth: a leak is found in an agent that has one, and in no other.
 func TestAgentGrowth(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -112,7 +111,7 @@ func TestGrown(t *testing.T) {
 	} {
 		end := base
 		c.change(&end)
-		got := grown([]Size{{}, base, base, end}) // the first is of warming up
+		got := grown([]Size{{}, base, base, end}) // the first size is taken while the agent warms up
 		if strings.Join(got, "; ") != c.want || got == nil {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}

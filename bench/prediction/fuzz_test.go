@@ -10,7 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// hostile are files of round trips as nobody should write them.
+// hostile are malformed files of round trips.
 var hostile = []string{
 	"from,a,b\na,,1\nb,2,\n", "from,a,b\na,,NaN\nb,Inf,\n", "from,a,b\na,,-5\nb,1e308,\n", "from,a,a\na,,1\na,1,\n", "from,a,b\na,,1\na,1,\n",
 	"", "from,a\na,\n", "from,a,b,c\na,,1\nb,1,,3,4\n", "\xef\xbb\xbffrom,a,b\r\na,,1\r\nb,2,\r\n", "from,\"a\",\"b\"\n\"a\",,\"1\"\n",
@@ -21,9 +21,8 @@ var hostile = []string{
 	"src,dst,rtt_ms\na," + strings.Repeat("b", 600) + ",1\n", "src,dst,rtt_ms\na,b,1\n" + strings.Repeat("1", 600), "\xff\xfex\x00,\x00a\x00",
 }
 
-// FuzzTopology: whatever a file of round trips holds, each format reads it or
-// refuses it with one line that says where, and what is read is judged in figures
-// that are numbers.
+// FuzzTopology: each format reads a file or refuses it with one line that names the place.
+// A file that is read leads to finite figures.
 func FuzzTopology(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text)

@@ -18,63 +18,62 @@ import (
 )
 
 const (
-	// firstShare of the probes go to random partners.
+	// firstShare is the share of the probes with random partners.
 	firstShare = 0.7
-	// adaptiveRounds follow, each choosing by what the earlier ones found.
+	// adaptiveRounds is the number of later rounds, whose partners depend on earlier results.
 	adaptiveRounds = 3
 )
 
 // Options of a measurement.
 type Options struct {
-	// Matrix is a file of round trips, Format its format: matrix, edges, plain.
+	// Matrix is a file of round trips, Format its format: matrix, edges or plain.
 	Matrix, Format string
-	// Neighbours is how many others each region may probe.
+	// Neighbours is the number of other regions that each region may probe.
 	Neighbours int
 	Seed       uint64
 }
 
-// Result is how well round trips were predicted that were not measured.
+// Result says how well unmeasured round trips were predicted.
 type Result struct {
 	Regions int `json:"regions"`
-	// MeasuredPairs and UnmeasuredPairs are unordered pairs of regions of which
-	// the file has a believable round trip.
+	// MeasuredPairs and UnmeasuredPairs count unordered pairs with a believable round trip in
+	// the file.
 	MeasuredPairs   int `json:"measured_pairs"`
 	UnmeasuredPairs int `json:"unmeasured_pairs"`
-	// MedianRelativeError and P90RelativeError are of |predicted − true| / true
-	// over the unmeasured pairs; 0 where there are none.
+	// MedianRelativeError and P90RelativeError are quantiles of |predicted − true| / true over
+	// the unmeasured pairs; 0 without such pairs.
 	MedianRelativeError float64 `json:"median_relative_error"`
 	P90RelativeError    float64 `json:"p90_relative_error"`
-	// NearestStretch is the mean, over the regions, of the true round trip to
-	// the region thought nearest ÷ that to the nearest; 1 where there is none.
+	// NearestStretch is the mean over the regions of (true round trip to the region predicted
+	// as nearest) ÷ (round trip to the nearest region); 1 without such regions.
 	NearestStretch float64 `json:"nearest_stretch"`
-	// Rejected of the whole file were not believed: impossible, or far
-	// from what others allow.
+	// RejectedSamples counts samples of the file that were not believed: impossible, or far
+	// from what other samples allow.
 	RejectedSamples int `json:"rejected_samples"`
 
 	Neighbours int    `json:"neighbours"`
 	Seed       uint64 `json:"seed"`
-	// AdaptivePairs of the measured ones were chosen by what the others told.
+	// AdaptivePairs counts the measured pairs that were chosen by earlier results.
 	AdaptivePairs int `json:"adaptive_pairs"`
-	// UnusablePairs were measured, and nothing of it was believed.
+	// UnusablePairs counts the measured pairs without a believable sample.
 	UnusablePairs int `json:"unusable_pairs"`
-	// WithinStatedError is the share of the unmeasured pairs whose error was
-	// below the one that was stated with the prediction, which aims at 0.8.
+	// WithinStatedError is the share of unmeasured pairs whose error was below the error that
+	// was stated with the prediction. The target is 0.8.
 	WithinStatedError float64 `json:"within_stated_error"`
-	// FitSeconds is how long the last fit took.
+	// FitSeconds is the time of the last fit.
 	FitSeconds float64    `json:"fit_seconds"`
 	Rejected   []Rejected `json:"rejected,omitempty"`
 }
 
-// Rejected is how many were not believed for one reason.
+// Rejected counts the samples that were not believed for one reason.
 type Rejected struct {
 	Why   string `json:"why"`
 	Count int    `json:"count"`
-	// FirstLine of the file that has one.
+	// FirstLine is the first line of the file with such a sample.
 	FirstLine int `json:"first_line"`
 }
 
-// Measure measures what the options say. Errors name a flag, and the line of
-// a file that cannot be read.
+// Measure runs a measurement. An error names the flag, and the line of an unreadable file.
 func Measure(o Options) (*Result, error) {
 	parse, known := map[string]func(io.Reader) (*topology.Cells, error){
 		"matrix": topology.ParseMatrix, "edges": topology.ParseEdges, "plain": topology.ParsePlain,
@@ -99,17 +98,17 @@ func Measure(o Options) (*Result, error) {
 	return newProber(cells, o).run(), nil
 }
 
-// simulation measures by looking into the file.
+// simulation measures pairs by reading the file.
 type simulation struct {
 	o         Options
 	n         int
 	locations []*topology.Location
-	samples   []predict.Sample // all of the file
-	lines     []int            // of the samples
-	byPair    map[[2]int][]int // their indices, lower region first
-	known     []int            // those that were measured
+	samples   []predict.Sample // every sample of the file
+	lines     []int            // the line of each sample
+	byPair    map[[2]int][]int // indices of a pair's samples; the lower region comes first
+	known     []int            // indices of the measured samples
 	tried     map[[2]int]bool
-	truth     []float64 // of all pairs i*n + j in ms, NaN = none
+	truth     []float64 // the round trip of pair i*n + j in ms; NaN = none
 	flaws     map[int]predict.Flaw
 	r         *Result
 }
@@ -122,14 +121,14 @@ func newProber(cells *topology.Cells, o Options) *simulation {
 		r: &Result{Regions: n, Neighbours: o.Neighbours, Seed: o.Seed, NearestStretch: 1},
 	}
 	for i, name := range cells.Regions {
-		// Azure's short names are its display names without the spaces.
+		// Azure's short names are its display names without spaces.
 		if region, ok := wan.AzureRegion(strings.ToLower(strings.ReplaceAll(name, " ", ""))); ok {
 			p.locations[i] = region.Location
 		}
 	}
 	for _, c := range cells.Cells {
 		if c.From == c.To {
-			continue // a matrix has a diagonal
+			continue // the diagonal of a matrix
 		}
 		pair := [2]int{min(c.From, c.To), max(c.From, c.To)}
 		p.byPair[pair] = append(p.byPair[pair], len(p.samples))
@@ -149,7 +148,7 @@ func newProber(cells *topology.Cells, o Options) *simulation {
 	return p
 }
 
-// run measures at random, then where the model would like it, and judges.
+// run measures random pairs first, then the pairs that the model asks for, and scores.
 func (p *simulation) run() *Result {
 	can := func(a, b int) bool { return len(p.byPair[[2]int{a, b}]) > 0 && !p.tried[[2]int{a, b}] }
 	neighbours := min(p.o.Neighbours, p.n)
@@ -163,7 +162,7 @@ func (p *simulation) run() *Result {
 		for i := range quota {
 			quota[i] = int(math.Ceil(firstShare * float64(neighbours)))
 			if round > 0 {
-				rounds := adaptiveRounds + 1 - round // with this one
+				rounds := adaptiveRounds + 1 - round // including this round
 				quota[i] = (left[i] + rounds - 1) / rounds
 			}
 		}
@@ -181,11 +180,11 @@ func (p *simulation) run() *Result {
 			model = p.fit()
 		}
 	}
-	p.judge(model)
+	p.score(model)
 	return p.r
 }
 
-// fit learns from what was measured so far.
+// fit fits a model to the measured samples.
 func (p *simulation) fit() *predict.Model {
 	samples := make([]predict.Sample, len(p.known))
 	for k, i := range p.known {
@@ -197,8 +196,8 @@ func (p *simulation) fit() *predict.Model {
 	return model
 }
 
-// judge compares the model with what the file says of the other pairs.
-func (p *simulation) judge(model *predict.Model) {
+// score compares the model with the file's values of the unmeasured pairs.
+func (p *simulation) score(model *predict.Model) {
 	for _, r := range model.Rejected() {
 		if i := p.known[r.Sample]; p.flaws[i] == "" {
 			p.flaws[i] = r.Flaw
@@ -235,7 +234,7 @@ func (p *simulation) judge(model *predict.Model) {
 	p.stretch(model)
 }
 
-// stretch asks each region for its nearest.
+// stretch compares each region's predicted nearest region with the true one.
 func (p *simulation) stretch(model *predict.Model) {
 	var sum float64
 	asked := 0
@@ -278,17 +277,17 @@ func (p *simulation) countFlaws() {
 	slices.SortFunc(p.r.Rejected, func(x, y Rejected) int { return cmp.Compare(x.Why, y.Why) })
 }
 
-// nearestRank is a quantile of sorted values.
+// nearestRank returns a quantile of sorted values.
 func nearestRank(sorted []float64, p float64) float64 {
 	return sorted[max(int(math.Ceil(p*float64(len(sorted)))), 1)-1]
 }
 
-// Table shows the figures to people.
+// Table writes the figures as a table.
 func (r *Result) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	row("regions", "%d, each measures up to %d others, seed %d", r.Regions, r.Neighbours, r.Seed)
-	row("measured", "%d pairs, %d of them chosen by what the others told; %d more gave nothing to believe", r.MeasuredPairs, r.AdaptivePairs, r.UnusablePairs)
+	row("measured", "%d pairs, %d of them chosen by earlier results; %d more without a believable sample", r.MeasuredPairs, r.AdaptivePairs, r.UnusablePairs)
 	row("predicted", "%d pairs; one fit took %.2f s", r.UnmeasuredPairs, r.FitSeconds)
 	if r.UnmeasuredPairs == 0 {
 		row("relative error", "nothing was left to predict: a smaller --neighbours leaves some pairs")

@@ -48,7 +48,7 @@ func TestAgainstARunningRegion(t *testing.T) {
 	}
 }
 
-// leftBehind fails if jobs or nodes are still there.
+// leftBehind fails the test when jobs or nodes are left in the region.
 func leftBehind(t *testing.T, addr string) {
 	t.Helper()
 	if jobs := jobsLeft(t, addr); len(jobs) > 0 {
@@ -82,11 +82,11 @@ func jobsLeft(t *testing.T, addr string) []*nusav1.Job {
 	return jobs.GetJobs()
 }
 
-// TestNoRoom: where the nodes that are there have no more room it ends long
-// before its timeout, with the region's reason, and removes its jobs.
+// TestNoRoom: without room on the nodes, the measurement ends long before its timeout, with the
+// region's reason, and removes its jobs.
 func TestNoRoom(t *testing.T) {
 	addr := inProcess(t)
-	f := newFleet(1, 1, "alpha", "default", addr, 1, false) // which is its pool, too
+	f := newFleet(1, 1, "alpha", "default", addr, 1, false) // a node in the default pool
 	f.capacity.CpuMilli = 7 * askCPU
 	ctx, leave := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -114,10 +114,10 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestInterruptWhileRemoving: the first signal has what was submitted, and no
-// more, removed, and says so; a second one leaves it, and says how to remove it.
+// TestInterruptWhileRemoving: the first signal starts the removal of what was submitted. The
+// second one ends the removal and prints how to finish it.
 func TestInterruptWhileRemoving(t *testing.T) {
-	guard := make(chan os.Signal, 2) // this process survives it
+	guard := make(chan os.Signal, 2) // keeps the signals from ending this process
 	signal.Notify(guard, os.Interrupt)
 	defer signal.Stop(guard)
 	for _, twice := range []bool{false, true} {
@@ -129,7 +129,7 @@ func TestInterruptWhileRemoving(t *testing.T) {
 		o.Progress = func(s string) {
 			var placed int
 			if _, err := fmt.Sscanf(s, "%d placed,", &placed); err == nil && placed > 1000 {
-				cancel() // as the first signal does
+				cancel() // the same as the first signal
 			}
 		}
 		said := make(chan string, 1)
@@ -161,8 +161,7 @@ func TestInterruptWhileRemoving(t *testing.T) {
 	}
 }
 
-// TestOthersStayOffSimulatedNodes: work of a region that goes on waits for real
-// nodes.
+// TestOthersStayOffSimulatedNodes: other work of the region waits for real nodes.
 func TestOthersStayOffSimulatedNodes(t *testing.T) {
 	addr := inProcess(t)
 	conn, err := serve.Dial(network.Host(), addr)
@@ -192,8 +191,8 @@ func TestOthersStayOffSimulatedNodes(t *testing.T) {
 	}
 }
 
-// TestALostMaster: agents ask the servers that were named, one after the other,
-// whatever order they have died in.
+// TestALostMaster: agents try the named servers one after the other, in whatever order those
+// died.
 func TestALostMaster(t *testing.T) {
 	f := newFleet(0, 1, "alpha", "bench-x", "a", 1, false)
 	f.learn(&nusav1.ServerList{Servers: []*nusav1.RegionalServer{{Address: "a"}, {Address: "b"}, {Address: "c"}, {}}})
@@ -201,10 +200,10 @@ func TestALostMaster(t *testing.T) {
 		lost, named, want string
 	}{
 		{lost: "a", want: "b"},
-		{lost: "a", want: "b"}, // another agent noticed later
+		{lost: "a", want: "b"}, // another agent noticed the loss later
 		{named: "c", want: "c"},
 		{lost: "c", want: "a"},
-		{named: "", want: "a"}, // no master is known
+		{named: "", want: "a"}, // the server knows no master
 		{named: "d", want: "d"},
 		{lost: "d", want: "a"},
 	} {

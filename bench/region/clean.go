@@ -37,14 +37,14 @@ func interrupted(ctx context.Context, err error) error {
 
 // count records how many jobs and nodes must be removed.
 func (m *measurement) count() {
-	for _, b := range m.boards {
+	for _, b := range m.tables {
 		m.jobsLeft.Add(int64(len(b.sentJobs())))
 	}
 	m.nodesLeft.Store(int64(m.o.Nodes))
 }
 
-// things lists what is not removed yet: "5000 jobs and 20 simulated nodes".
-func (m *measurement) things() string {
+// remaining lists what is not removed yet: "5000 jobs and 20 simulated nodes".
+func (m *measurement) remaining() string {
 	var parts []string
 	if n := m.jobsLeft.Load(); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d jobs", n))
@@ -55,15 +55,15 @@ func (m *measurement) things() string {
 	return strings.Join(parts, " and ")
 }
 
-// hear prints, once ctx has ended, that the removal goes on. The next signal ends
+// announceRemoval prints, once ctx has ended, that the removal goes on. The next signal ends
 // the removal through giveUp.
-func (m *measurement) hear(ctx context.Context, giveUp context.CancelCauseFunc) (done func()) {
+func (m *measurement) announceRemoval(ctx context.Context, giveUp context.CancelCauseFunc) (done func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		again := make(chan os.Signal, 1)
 		signal.Notify(again, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		defer signal.Stop(again)
-		if what := m.things(); what != "" {
+		if what := m.remaining(); what != "" {
 			m.o.say("interrupted: removing %s from region %s; interrupt again to leave there what is left", what, m.region)
 		}
 		select {
@@ -84,7 +84,7 @@ func (m *measurement) clean(ctx context.Context) error {
 	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
 	defer cancel()
 	m.o.progress("stopping and purging the jobs")
-	for _, b := range m.boards {
+	for _, b := range m.tables {
 		if err := m.cleanBoard(ctx, b); err != nil {
 			return fmt.Errorf("stop and purge the jobs %s*: %w", strings.TrimSuffix(b.prefix, "-"), err)
 		}
@@ -159,7 +159,7 @@ func (m *measurement) leftovers(err error) error {
 	if errors.Is(err, errTwice) {
 		err = errTwice // the place where the second signal arrived does not matter
 	}
-	what := m.things()
+	what := m.remaining()
 	if err == nil || what == "" {
 		return err
 	}

@@ -23,13 +23,13 @@ const (
 	// maxAgentsPerConn bounds the agents that share a connection. A server accepts
 	// 1024 streams on one connection.
 	maxAgentsPerConn = 512
-	// lanes is the number of goroutines that send heartbeats.
-	lanes = 8
+	// senders is the number of goroutines that send heartbeats.
+	senders = 8
 	// maxServers bounds the remembered servers of a region.
 	maxServers = 16
 	// greetings bounds the agents that open a session at the same time.
 	greetings = 256
-	// beatEvery is the interval at which a lane sends the heartbeats that are due.
+	// beatEvery is the interval at which a sender sends the heartbeats that are due.
 	beatEvery = 50 * time.Millisecond
 	// goodbyeWithin bounds the time for all agents to leave a region.
 	goodbyeWithin = 5 * time.Second
@@ -44,15 +44,15 @@ type fleet struct {
 	net            network.Net
 	region, prefix string
 	noAck          bool
-	// polite agents leave with a goodbye. They do so on a running region.
-	polite     bool
-	leaving    chan struct{} // closed when all agents have left
-	capacity   *nusav1.Resources
-	agents     []*simulated
-	greeting   chan struct{} // one element for each agent that opens a session now
-	connected  atomic.Int64  // agents that have a session with the master
-	lease      atomic.Int64  // nanoseconds
-	statsEvery atomic.Int64
+	// saysGoodbye agents leave with a goodbye. They do so on a running region.
+	saysGoodbye bool
+	leaving     chan struct{} // closed when all agents have left
+	capacity    *nusav1.Resources
+	agents      []*simulated
+	greeting    chan struct{} // one element for each agent that opens a session now
+	connected   atomic.Int64  // agents that have a session with the master
+	lease       atomic.Int64  // nanoseconds
+	statsEvery  atomic.Int64
 
 	stats *nusav1.NodeStats
 	tasks map[nusav1.AllocState]map[string]*nusav1.TaskState
@@ -106,9 +106,9 @@ func (f *fleet) run(ctx, whole context.Context) error {
 	for _, a := range f.agents {
 		g.Go(func() error { return a.run(sessions) })
 	}
-	for lane := range min(lanes, len(f.agents)) {
+	for sender := range min(senders, len(f.agents)) {
 		g.Go(func() error {
-			f.beat(sessions, lane)
+			f.beat(sessions, sender)
 			return nil
 		})
 	}
@@ -127,7 +127,7 @@ func (f *fleet) run(ctx, whole context.Context) error {
 // goodbye returns when the region has ended every session, or after goodbyeWithin.
 func (f *fleet) goodbye(ctx context.Context) {
 	close(f.leaving)
-	if !f.polite {
+	if !f.saysGoodbye {
 		return
 	}
 	for _, a := range f.agents {
@@ -145,10 +145,10 @@ func (f *fleet) goodbye(ctx context.Context) {
 	}
 }
 
-// beat sends the heartbeats and statistics of one lane, spread over their intervals.
-func (f *fleet) beat(ctx context.Context, lane int) {
+// beat sends the heartbeats and statistics of one sender, spread over their intervals.
+func (f *fleet) beat(ctx context.Context, sender int) {
 	var mine []*simulated
-	for i := lane; i < len(f.agents); i += lanes {
+	for i := sender; i < len(f.agents); i += senders {
 		mine = append(mine, f.agents[i])
 	}
 	tick := time.NewTicker(beatEvery)
@@ -169,14 +169,14 @@ func (f *fleet) beat(ctx context.Context, lane int) {
 // rota gives each of n agents one turn in each interval.
 type rota struct {
 	n, next int
-	owed    float64
+	turns   float64
 }
 
 // due returns the agents whose turn came in the passed time.
 func (r *rota) due(passed, interval time.Duration) []int {
-	r.owed += float64(r.n) * passed.Seconds() / interval.Seconds()
+	r.turns += float64(r.n) * passed.Seconds() / interval.Seconds()
 	var out []int
-	for ; r.owed >= 1; r.owed-- {
+	for ; r.turns >= 1; r.turns-- {
 		out = append(out, r.next)
 		r.next = (r.next + 1) % r.n
 	}

@@ -120,13 +120,13 @@ func (b *jobTable) follow(ctx context.Context, client nusav1.JobsClient, interva
 		if err != nil {
 			return err
 		}
-		b.see(m, time.Since(b.begin))
+		b.apply(m, time.Since(b.begin))
 	}
 }
 
-// see applies a message of the watch. Counts are absolute, so a repeated message
+// apply applies a message of the watch. Counts are absolute, so a repeated message
 // changes nothing.
-func (b *jobTable) see(m *nusav1.WatchGroupsResponse, now time.Duration) {
+func (b *jobTable) apply(m *nusav1.WatchGroupsResponse, now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if m.GetSynced() && !b.isSynced {

@@ -28,8 +28,8 @@ const (
 	throughputInterval = 5 * time.Millisecond
 	// connectWithin bounds the time for all agents to register.
 	connectWithin = 2 * time.Minute
-	// settle is the pause before idle CPU is measured.
-	settle = time.Second
+	// idleDelay is the pause before idle CPU is measured.
+	idleDelay = time.Second
 	// compareWithin bounds the comparison of the servers' states.
 	compareWithin = time.Minute
 	// infoWithin bounds the first call to a running region.
@@ -49,8 +49,8 @@ type measurement struct {
 	master  *server
 	fleet   *fleet
 	load    *load
-	// boards are the tables of all submitted jobs, to be purged.
-	boards []*jobTable
+	// tables are the tables of all submitted jobs, to be purged.
+	tables []*jobTable
 	// jobsLeft and nodesLeft count what must still be removed from a running region.
 	jobsLeft, nodesLeft atomic.Int64
 	// left describes what could not be removed.
@@ -106,7 +106,7 @@ func randomName() string {
 // find starts servers, or asks the running ones.
 func (m *measurement) find(ctx context.Context) (string, error) {
 	if m.o.Against != "" {
-		return m.o.Against, m.look(ctx)
+		return m.o.Against, m.askRegion(ctx)
 	}
 	var err error
 	if m.r.Filesystem, m.r.FSync, err = report.Filesystem(m.o.Dir); err != nil {
@@ -133,8 +133,8 @@ func (m *measurement) find(ctx context.Context) (string, error) {
 	return m.master.addr, nil
 }
 
-// look asks a running server for its region.
-func (m *measurement) look(ctx context.Context) error {
+// askRegion asks a running server for its region.
+func (m *measurement) askRegion(ctx context.Context) error {
 	conn, err := serve.Dial(network.Host(), m.o.Against)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (m *measurement) connect(ctx context.Context, addr string) (err error) {
 	}
 	defer m.load.close()
 	m.fleet = newFleet(m.o.Nodes, m.o.AgentsPerConnection, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
-	m.fleet.polite = m.o.Against != ""
+	m.fleet.saysGoodbye = m.o.Against != ""
 	// The removal goes on after ctx ends, until giveUp is called.
 	tidying, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(nil)
@@ -178,7 +178,7 @@ func (m *measurement) connect(ctx context.Context, addr string) (err error) {
 	err = interrupted(ctx, m.measure(measuring, addr))
 	if m.o.Against != "" {
 		m.count()
-		defer m.hear(ctx, giveUp)()
+		defer m.announceRemoval(ctx, giveUp)()
 		m.left = m.clean(tidying)
 	}
 	stop()
@@ -211,7 +211,7 @@ func (m *measurement) measure(ctx context.Context, addr string) error {
 	m.r.AgentsConnectSeconds = report.Seconds(time.Since(start))
 	if m.o.Warmup > 0 {
 		m.o.progress("warming up")
-		if err := m.warm(ctx); err != nil {
+		if err := m.warmUp(ctx); err != nil {
 			return fmt.Errorf("warm up: %w", err)
 		}
 	}
@@ -263,8 +263,8 @@ func (m *measurement) compare(ctx context.Context) error {
 	return nil
 }
 
-// warm places a few jobs of one instance.
-func (m *measurement) warm(ctx context.Context) error {
+// warmUp places a few jobs of one instance.
+func (m *measurement) warmUp(ctx context.Context) error {
 	l := &load{o: m.o, conns: m.load.conns, groups: groups(1, m.pool())}
 	l.o.Rate = 0
 	return m.submit(ctx, l, newJobTable(m.prefix+"w-", m.o.Warmup, 1), throughputInterval, nil)
@@ -307,7 +307,7 @@ func (m *measurement) timed(ctx context.Context) error {
 // submit watches and submits the jobs of a table, and waits until all instances are
 // placed and acknowledged. It calls tell with "begun", "placed" and "acknowledged".
 func (m *measurement) submit(ctx context.Context, l *load, b *jobTable, interval time.Duration, tell func(string) error) error {
-	m.boards = append(m.boards, b)
+	m.tables = append(m.tables, b)
 	if tell == nil {
 		tell = func(string) error { return nil }
 	}

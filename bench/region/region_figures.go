@@ -68,7 +68,7 @@ func (m *measurement) idle(ctx context.Context) error {
 		defer t.Stop()
 		return awaitTick(ctx, t.C)
 	}
-	if err := pass(settle); err != nil {
+	if err := pass(idleDelay); err != nil {
 		return err
 	}
 	before, err := m.cluster.mark()

@@ -22,7 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional"
 )
 
-// serveRegional knows the flags that a cluster uses.
+// serveRegional serves `nusa regional` with the flags that a cluster uses.
 func serveRegional(args []string) error {
 	var region, join string
 	var level, http string
@@ -46,7 +46,7 @@ func serveRegional(args []string) error {
 	return regional.Run(context.Background(), cfg)
 }
 
-// options of a small measurement.
+// options returns the options of a small measurement.
 func options(t *testing.T) Options {
 	return Options{
 		Nodes: 20, AgentsPerConnection: 1, Jobs: 30, Count: 3, Concurrency: 4, Connections: 2, Servers: 1, Warmup: 5,
@@ -54,10 +54,10 @@ func options(t *testing.T) Options {
 	}
 }
 
-// lease of nodes: long enough for a machine that is busy with other tests.
+// lease of the nodes: long enough for a machine that runs other tests, too.
 const lease = 3 * time.Second
 
-// inProcess runs a region of one server and answers its address.
+// inProcess runs a region of one server and returns its address.
 func inProcess(t *testing.T) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -94,8 +94,7 @@ func awaitMaster(t *testing.T, addr string) {
 	}
 }
 
-// TestAgentsKeepTheirSessions: leases and statistics come in time, so that no
-// node is ever lost.
+// TestAgentsKeepTheirSessions: leases and statistics arrive in time, so no node is lost.
 func TestAgentsKeepTheirSessions(t *testing.T) {
 	addr := inProcess(t)
 	const nodes = 10
@@ -111,7 +110,7 @@ func TestAgentsKeepTheirSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// Two leases long: a node without heartbeats would be lost by then.
+	// Two leases: a node without heartbeats would be lost after one.
 	tick := time.NewTicker(lease / 10)
 	defer tick.Stop()
 	for range 20 {
@@ -163,7 +162,7 @@ func TestOwnServers(t *testing.T) {
 	empty(t, o.Dir)
 }
 
-// empty fails if the servers' folder is left behind.
+// empty fails the test when the servers' folder is left behind.
 func empty(t *testing.T, dir string) {
 	t.Helper()
 	left, err := os.ReadDir(dir)
@@ -175,10 +174,10 @@ func empty(t *testing.T, dir string) {
 	}
 }
 
-// TestInterrupt: whenever it is interrupted, no process and no file is left.
+// TestInterrupt: an interrupt at any time leaves no process and no file.
 func TestInterrupt(t *testing.T) {
 	o := options(t)
-	o.Jobs, o.Rate, o.Warmup = 10_000, 10, 0 // longer than any test
+	o.Jobs, o.Rate, o.Warmup = 10_000, 10, 0 // longer than the test
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := make(chan int, 1)
 	o.Progress = func(string) {
@@ -201,7 +200,7 @@ func TestInterrupt(t *testing.T) {
 	empty(t, o.Dir)
 }
 
-// children are the processes that work in a folder.
+// children returns the processes that work in a folder.
 func children(t *testing.T, dir string) []int {
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -231,11 +230,11 @@ func TestAServerThatDoesNotStart(t *testing.T) {
 	empty(t, o.Dir)
 }
 
-// TestTimeout: what does not fit is told, with how far it came.
+// TestTimeout: the error of a timeout says how many instances were placed.
 func TestTimeout(t *testing.T) {
 	addr := inProcess(t)
 	o := options(t)
-	o.Against, o.Nodes, o.Timeout, o.Warmup = addr, 0, 3*time.Second, 0 // nobody to run them
+	o.Against, o.Nodes, o.Timeout, o.Warmup = addr, 0, 3*time.Second, 0 // no node can run the jobs
 	r, err := Measure(t.Context(), o)
 	if err == nil || !strings.Contains(err.Error(), "0 of 90 instances placed") || !strings.Contains(err.Error(), "--timeout 3s") {
 		t.Errorf("error %v", err)
@@ -249,7 +248,7 @@ func TestTimeout(t *testing.T) {
 func TestRota(t *testing.T) {
 	r := rota{n: 7}
 	turns := map[int]int{}
-	for range 600 { // 600 × 50 ms are 10 × 3 s
+	for range 600 { // 600 × 50 ms = 10 × 3 s
 		for _, i := range r.due(50*time.Millisecond, 3*time.Second) {
 			turns[i]++
 		}

@@ -27,7 +27,7 @@ type simulated struct {
 	f *fleet
 	n int
 
-	// mu guards the fields below: the receiver and the heartbeat lane both send.
+	// mu guards the fields below: the receiver and the heartbeat sender both send.
 	mu       sync.Mutex
 	stream   grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage] // nil without a session
 	cluster  string
@@ -242,7 +242,7 @@ func (a *simulated) sendReports() error {
 }
 
 // beat sends a heartbeat within a session. It skips an agent that sends now: that message
-// is a sign of life, and waiting would delay the other agents of the lane.
+// is a sign of life, and waiting would delay the other agents of the sender.
 func (a *simulated) beat() {
 	if !a.mu.TryLock() {
 		return

@@ -19,34 +19,34 @@ func agentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Measure how fast an agent starts and ends processes, and what it costs",
-		Long: `Starts an agent as a process of its own, its data in a temporary folder, under a
-master that only gives it orders, over the real protocol.
+		Long: `Starts an agent as a process, with its data in a temporary folder, under a fake
+master that sends it orders over the real protocol.
 
-It starts --tasks processes one after the other, each from the order to the
-report that it runs; lets the agent idle with them; then runs --batch commands
-that end at once ("true") through it, each of which is forgotten once it is
-reported complete; and lets it idle again. Either time it waits first, some
-seconds beyond --idle, until the agent is at rest and has given memory back. What
-is resident is read at the end, when heartbeats and statistics, which go out every
-5 s, have brought back what they need: an --idle under 6 s may read less than that.
-Nobody asks for the agent's metrics meanwhile: that brings back some MB more, until
-the agent gives back again, once a minute.
+The command starts --tasks processes one by one and times each from the order to
+the report that it runs. It lets the agent idle with them. Then it runs --batch
+short commands ("true"), removes each once it is reported complete, and lets the
+agent idle again.
 
-After each quarter of the batch it waits until the agent is at rest and has given
-memory back, and looks at what could grow. The first half is to warm up; what is
-more at the end than after half is named as grown. Of memory that is what the
-agent holds, by 200 kB or more, and what is resident, by 2 MB: the larger the
-batch, the less has to be left of each command to be seen, 20 bytes with 20,000.`,
+Before each idle time it waits until the agent is at rest and has given memory
+back. It reads resident memory at the end of the idle time. Heartbeats and
+statistics, sent every 5 s, have then brought back the pages that they need, so an
+--idle under 6 s may read less. Reading the agent's metrics would bring back some
+MB more, so no metrics are read in this time.
+
+After each quarter of the batch the command waits for the agent to rest and takes
+its size. The first half warms the agent up. What is larger at the end than after
+half is reported as grown: held memory by 200 kB or more, resident memory by 2 MB.
+A larger batch shows a smaller leak: with 20,000 commands, 20 bytes for each.`,
 		Example: "  nusa bench agent --tasks 100 --batch 1000\n  nusa bench agent --idle 0 --batch 20000 -o json",
 		Args:    cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Tasks, "tasks", 100, "processes to start, which then run")
-	f.DurationVar(&o.Idle, "idle", 20*time.Second, "how long the agent idles with them, before the batch and after it, once it is at rest; 0 = not")
-	f.IntVar(&o.Batch, "batch", 1000, "commands that end at once")
-	f.IntVar(&o.Window, "window", 32, "of these are ordered at a time")
-	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "give up after so long")
-	f.StringVar(&o.Dir, "dir", os.TempDir(), "where the temporary folder of the agent's data is made")
+	f.IntVar(&o.Tasks, "tasks", 100, "processes to start and keep running")
+	f.DurationVar(&o.Idle, "idle", 20*time.Second, "time that the agent idles with them, before and after the batch; 0 = none")
+	f.IntVar(&o.Batch, "batch", 1000, "short commands")
+	f.IntVar(&o.Window, "window", 32, "short commands ordered at the same time")
+	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "bound of the whole measurement")
+	f.StringVar(&o.Dir, "dir", os.TempDir(), "parent of the temporary folder with the agent's data")
 	f.StringVar(&o.Profile, "profile", "", "folder for the agent's CPU and heap profiles of the batch")
 	bindOutput(cmd, &out)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -73,7 +73,7 @@ batch, the less has to be left of each command to be seen, 20 bytes with 20,000.
 		if o.Progress != nil {
 			o.Progress("")
 		}
-		if r != nil { // also what was reached until an error
+		if r != nil { // also beside an error
 			err = errors.Join(out.Print(cmd.OutOrStdout(), r, r.Table), err)
 		}
 		return err

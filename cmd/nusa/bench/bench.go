@@ -10,11 +10,11 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
-// Command is `nusa bench`. execute runs the command line of nusa in this
-// process, for the servers that are to write profiles.
+// Command returns `nusa bench`. execute runs a command line of nusa in this process; the
+// profiled servers need it.
 func Command(execute func(ctx context.Context, args []string) int) *cobra.Command {
 	c := &cobra.Command{
-		Use: "bench", Short: "Measure how fast a region and an agent are, and how well round trips are predicted",
+		Use: "bench", Short: "Measure a region, an agent, and the prediction of round trips",
 		GroupID: "roles", Args: cobra.NoArgs,
 	}
 	c.AddCommand(regionCommand(), agentCommand(), topologyCommand(), profiledCommand(execute))

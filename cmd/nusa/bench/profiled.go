@@ -13,9 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
-// profiledCommand runs another command of nusa in this process and writes
-// profiles of it: the CPU's from SIGUSR1 to SIGUSR2, and the heap's and what the
-// process' memory is used for then.
+// profiledCommand runs another command of nusa in this process. It writes a CPU profile from
+// SIGUSR1 to SIGUSR2, and then a heap profile and the uses of the process' memory.
 func profiledCommand(execute func(ctx context.Context, args []string) int) *cobra.Command {
 	return &cobra.Command{
 		Use: "profiled PREFIX -- COMMAND...", Hidden: true, Args: cobra.MinimumNArgs(2),

@@ -1,0 +1,10 @@
+// Command bench runs the benchmarks one by one and writes their figures, with the
+// machine and the commit, as a page: `make bench`.
+//
+//	main.go       flags, and the run
+//	cases.go      the scenarios of a region, their goals, Nomad's figures
+//	agent.go      the section about one agent
+//	topology.go   the tables of predicted round trips, queries of a matrix
+//	ceiling.go    what the bare parts reach in the same run
+//	page.go       the written page
+package main
