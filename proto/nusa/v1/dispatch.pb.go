@@ -22,8 +22,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// AgentMessage is what an agent says. What nobody waits for travels with what is
-// said anyway: a quiet agent sends one message a heartbeat.
+// AgentMessage is a message from an agent. A part that is not urgent travels with
+// the next message: an idle agent sends one message per heartbeat.
 type AgentMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -34,9 +34,9 @@ type AgentMessage struct {
 	//	*AgentMessage_Inventory
 	//	*AgentMessage_Goodbye
 	Kind isAgentMessage_Kind `protobuf_oneof:"kind"`
-	// With any kind: orders up to here are in the local store.
+	// With any kind: the local store has the orders up to here.
 	OrdersAck *Position `protobuf:"bytes,3,opt,name=orders_ack,json=ordersAck,proto3" json:"orders_ack,omitempty"`
-	// With any kind, or alone: the newest statistics.
+	// With any kind or alone: the latest statistics.
 	Stats         *NodeStats `protobuf:"bytes,5,opt,name=stats,proto3" json:"stats,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -143,12 +143,14 @@ type isAgentMessage_Kind interface {
 }
 
 type AgentMessage_Hello struct {
+	// The first message of a session.
 	Hello *AgentHello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"`
 }
 
 type AgentMessage_Lease struct {
-	// Also the heartbeat; each third of the lease. The first of a session comes
-	// after the reports that the master lacks: it makes a node that was lost ready.
+	// Also the heartbeat: sent after each third of the lease. The first request
+	// of a session follows the reports that the master lacks: its grant makes a
+	// node that was lost ready.
 	Lease *LeaseRequest `protobuf:"bytes,2,opt,name=lease,proto3,oneof"`
 }
 
@@ -177,23 +179,26 @@ func (*AgentMessage_Goodbye) isAgentMessage_Kind() {}
 
 // AgentHello presents a node.
 type AgentHello struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Name   string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Region string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
-	// Cluster this agent belongs to; empty at its first start.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As Node.id and Node.name.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Name   string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Name of the region that the agent belongs to.
+	Region string `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
+	// Id of the cluster that the agent belongs to; empty at its first start.
 	ClusterId string         `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Inventory *NodeInventory `protobuf:"bytes,5,opt,name=inventory,proto3" json:"inventory,omitempty"`
-	// Orders stored so far.
+	// Position of the orders that are stored so far.
 	Orders *Position `protobuf:"bytes,6,opt,name=orders,proto3" json:"orders,omitempty"`
-	// Greatest (incarnation, index) of an order it acted on.
+	// Greatest (incarnation, index) of an order that the agent acted on.
 	Incarnation uint64 `protobuf:"varint,7,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index       uint64 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"`
-	// Id of the agent's local store, the epoch of its reports.
+	// Id of the agent's local store; it is the epoch of the agent's reports.
 	StoreId string `protobuf:"bytes,9,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
 	// Advertised address, for people.
-	Address       string `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`
-	Protocol      int32  `protobuf:"varint,11,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Address string `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`
+	// Version N of this protocol; a server speaks N and N-1.
+	Protocol      int32 `protobuf:"varint,11,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -308,14 +313,16 @@ func (x *AgentHello) GetProtocol() int32 {
 // AllocOrder is one allocation as the agent should have it.
 type AllocOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// desired, generation, epoch, resources and ports are set; states are not.
+	// Desired state, generation, epoch, resources and ports are set; the observed
+	// states are not.
 	Allocation *Allocation `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
 	// Encoded Group of the job's spec.
 	Group []byte `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// Of the order; the agent refuses one older than it has for the allocation.
+	// Position of the order in the region's log. The agent refuses an order that is
+	// older than the one it has for the allocation.
 	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index       uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
-	// Encoded map of job-level facts an environment needs.
+	// Type of the job in lower case: service, batch or system.
 	JobType       string `protobuf:"bytes,5,opt,name=job_type,json=jobType,proto3" json:"job_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -386,13 +393,14 @@ func (x *AllocOrder) GetJobType() string {
 	return ""
 }
 
-// AllocOrders is a batch, as SlotOrders.
+// AllocOrders is a batch of orders.
 type AllocOrders struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Full   bool                   `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
-	Last   bool                   `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
-	Orders []*AllocOrder          `protobuf:"bytes,3,rep,name=orders,proto3" json:"orders,omitempty"`
-	// Allocations the region has forgotten: stop and clean up.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// full, last and position are as in SlotOrders.
+	Full   bool          `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
+	Last   bool          `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	Orders []*AllocOrder `protobuf:"bytes,3,rep,name=orders,proto3" json:"orders,omitempty"`
+	// Ids of allocations that the region has forgotten: stop them and clean up.
 	Removed       []string  `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
 	Position      *Position `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -464,14 +472,16 @@ func (x *AllocOrders) GetPosition() *Position {
 	return nil
 }
 
-// AllocReports are latest states, at-least-once; acknowledged after commit.
+// AllocReports is a batch of latest states. The agent repeats a report until the
+// master acknowledges it, which happens after the Raft commit.
 type AllocReports struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Full          bool                   `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
-	Last          bool                   `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
-	Reports       []*AllocReport         `protobuf:"bytes,3,rep,name=reports,proto3" json:"reports,omitempty"`
-	Removed       []string               `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
-	Position      *Position              `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// full, last, removed and position are as in SlotOrders.
+	Full          bool           `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
+	Last          bool           `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	Reports       []*AllocReport `protobuf:"bytes,3,rep,name=reports,proto3" json:"reports,omitempty"`
+	Removed       []string       `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
+	Position      *Position      `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -541,17 +551,20 @@ func (x *AllocReports) GetPosition() *Position {
 	return nil
 }
 
-// AllocReport is the agent's word on one allocation.
+// AllocReport is an agent's report on one allocation.
 type AllocReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	State AllocState             `protobuf:"varint,2,opt,name=state,proto3,enum=nusa.v1.AllocState" json:"state,omitempty"`
-	// The agent declined it: it never started here.
-	Declined bool                  `protobuf:"varint,3,opt,name=declined,proto3" json:"declined,omitempty"`
-	Reason   Reason                `protobuf:"varint,4,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
-	Message  string                `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
-	Tasks    map[string]*TaskState `protobuf:"bytes,6,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Order the report answers.
+	// Id of the allocation.
+	Id    string     `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	State AllocState `protobuf:"varint,2,opt,name=state,proto3,enum=nusa.v1.AllocState" json:"state,omitempty"`
+	// The agent declined the allocation, so it never started on this node.
+	Declined bool `protobuf:"varint,3,opt,name=declined,proto3" json:"declined,omitempty"`
+	// Why the allocation is in this state.
+	Reason  Reason `protobuf:"varint,4,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// States by task name.
+	Tasks map[string]*TaskState `protobuf:"bytes,6,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The order that the report is about.
 	Incarnation   uint64 `protobuf:"varint,7,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index         uint64 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -644,7 +657,7 @@ func (x *AllocReport) GetIndex() uint64 {
 	return 0
 }
 
-// MasterMessage is what a regional server says.
+// MasterMessage is a message from a regional server.
 type MasterMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -776,11 +789,12 @@ type isMasterMessage_Kind interface {
 }
 
 type MasterMessage_Welcome struct {
+	// The first message of a session with the master, unless it is refused.
 	Welcome *MasterWelcome `protobuf:"bytes,1,opt,name=welcome,proto3,oneof"`
 }
 
 type MasterMessage_Standby struct {
-	// Not the master: who is, if known.
+	// The server is not the master.
 	Standby *Standby `protobuf:"bytes,2,opt,name=standby,proto3,oneof"`
 }
 
@@ -797,7 +811,7 @@ type MasterMessage_Orders struct {
 }
 
 type MasterMessage_ReportsAck struct {
-	// Reports are committed.
+	// Reports up to here are committed.
 	ReportsAck *Position `protobuf:"bytes,6,opt,name=reports_ack,json=reportsAck,proto3,oneof"`
 }
 
@@ -827,17 +841,25 @@ func (*MasterMessage_Servers) isMasterMessage_Kind() {}
 
 // MasterWelcome accepts a node.
 type MasterWelcome struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	ClusterId     string                 `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Incarnation   uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Term          uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
-	Lease         *durationpb.Duration   `protobuf:"bytes,5,opt,name=lease,proto3" json:"lease,omitempty"`
-	StatsInterval *durationpb.Duration   `protobuf:"bytes,6,opt,name=stats_interval,json=statsInterval,proto3" json:"stats_interval,omitempty"`
-	// Reports committed so far: resume there.
-	Reports       *Position   `protobuf:"bytes,7,opt,name=reports,proto3" json:"reports,omitempty"`
-	Servers       *ServerList `protobuf:"bytes,8,opt,name=servers,proto3" json:"servers,omitempty"`
-	Protocol      int32       `protobuf:"varint,9,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the session.
+	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// Id of the region's cluster.
+	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// As Region.incarnation.
+	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Raft term of the master.
+	Term uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
+	// Length of the node's lease.
+	Lease *durationpb.Duration `protobuf:"bytes,5,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Time between two NodeStats.
+	StatsInterval *durationpb.Duration `protobuf:"bytes,6,opt,name=stats_interval,json=statsInterval,proto3" json:"stats_interval,omitempty"`
+	// Position of the reports that are committed so far: resume there.
+	Reports *Position `protobuf:"bytes,7,opt,name=reports,proto3" json:"reports,omitempty"`
+	// All servers of the region.
+	Servers *ServerList `protobuf:"bytes,8,opt,name=servers,proto3" json:"servers,omitempty"`
+	// Version of this protocol, as in AgentHello.
+	Protocol      int32 `protobuf:"varint,9,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -935,12 +957,14 @@ func (x *MasterWelcome) GetProtocol() int32 {
 	return 0
 }
 
-// Standby is sent by a server that is not the master, at once and whenever
-// that changes.
+// Standby is sent by a server that is not the master, at once and whenever the
+// master or the list changes.
 type Standby struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	MasterAddress string                 `protobuf:"bytes,1,opt,name=master_address,json=masterAddress,proto3" json:"master_address,omitempty"`
-	Servers       *ServerList            `protobuf:"bytes,2,opt,name=servers,proto3" json:"servers,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// gRPC address of the master; empty when unknown.
+	MasterAddress string `protobuf:"bytes,1,opt,name=master_address,json=masterAddress,proto3" json:"master_address,omitempty"`
+	// All servers of the region.
+	Servers       *ServerList `protobuf:"bytes,2,opt,name=servers,proto3" json:"servers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -989,7 +1013,7 @@ func (x *Standby) GetServers() *ServerList {
 	return nil
 }
 
-// ServerList is every server of the region.
+// ServerList has every server of the region.
 type ServerList struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Servers       []*RegionalServer      `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`

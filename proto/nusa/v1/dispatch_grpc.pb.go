@@ -27,13 +27,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Dispatch is between an agent and its region's servers. The agent dials.
+// Dispatch connects an agent to the servers of its region. The agent dials.
 type DispatchClient interface {
-	// Session carries orders down, states and statistics up. On a server that is
-	// not the master it is a warm standby: it only carries server lists. The
-	// first message up is Hello, the first down Welcome, Standby or Refused.
+	// Session carries orders down, and states and statistics up. On a server that
+	// is not the master it is a warm standby and carries only server lists. The
+	// first message up is an AgentHello, the first message down a MasterWelcome, a
+	// Standby or a Refused.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AgentMessage, MasterMessage], error)
-	// Tunnel is as Federation.Tunnel: the master calls the agent's Allocations.
+	// Tunnel is as Federation.Tunnel: over it the master calls the agent's
+	// Allocations service. Errors are the same.
 	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelFrame, TunnelFrame], error)
 }
 
@@ -75,13 +77,15 @@ type Dispatch_TunnelClient = grpc.BidiStreamingClient[TunnelFrame, TunnelFrame]
 // All implementations must embed UnimplementedDispatchServer
 // for forward compatibility.
 //
-// Dispatch is between an agent and its region's servers. The agent dials.
+// Dispatch connects an agent to the servers of its region. The agent dials.
 type DispatchServer interface {
-	// Session carries orders down, states and statistics up. On a server that is
-	// not the master it is a warm standby: it only carries server lists. The
-	// first message up is Hello, the first down Welcome, Standby or Refused.
+	// Session carries orders down, and states and statistics up. On a server that
+	// is not the master it is a warm standby and carries only server lists. The
+	// first message up is an AgentHello, the first message down a MasterWelcome, a
+	// Standby or a Refused.
 	Session(grpc.BidiStreamingServer[AgentMessage, MasterMessage]) error
-	// Tunnel is as Federation.Tunnel: the master calls the agent's Allocations.
+	// Tunnel is as Federation.Tunnel: over it the master calls the agent's
+	// Allocations service. Errors are the same.
 	Tunnel(grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]) error
 	mustEmbedUnimplementedDispatchServer()
 }

@@ -24,8 +24,9 @@ const (
 
 // StateRequest names an index of the Raft log.
 type StateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Index of the Raft log.
+	Index         uint64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -67,10 +68,11 @@ func (x *StateRequest) GetIndex() uint64 {
 	return 0
 }
 
-// StateDigest stands for a state.
+// StateDigest identifies the content of a state.
 type StateDigest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// Index of the Raft log of the state.
+	Index uint64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	// SHA-256 over all records in a canonical form, in hexadecimal.
 	Hash          string `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -121,10 +123,11 @@ func (x *StateDigest) GetHash() string {
 	return ""
 }
 
-// FederationCacheRequest names the content that the asker has.
+// FederationCacheRequest names the content that the caller has.
 type FederationCacheRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// FederationCache.token of the caller's copy; empty for none.
+	Token         string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -166,18 +169,21 @@ func (x *FederationCacheRequest) GetToken() string {
 	return ""
 }
 
-// FederationCache is what a region knows of the others beyond its own
-// measurements. A part that never came is unset, as are all where the asker has
-// the same.
+// FederationCache is what a region knows of the other regions beyond its own
+// measurements. A part that the global tier never sent is unset. All parts are
+// unset when the caller already has the same content.
 type FederationCache struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stands for the content.
-	Token   string         `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	Peers   *PeerRegions   `protobuf:"bytes,2,opt,name=peers,proto3" json:"peers,omitempty"`
-	Origins *OriginTable   `protobuf:"bytes,3,opt,name=origins,proto3" json:"origins,omitempty"`
-	Matrix  *CompactMatrix `protobuf:"bytes,4,opt,name=matrix,proto3" json:"matrix,omitempty"`
-	// Since the global tier last said so, also of parts that are unset because
-	// the asker has the same.
+	// Identifies the content.
+	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// The other regions.
+	Peers *PeerRegions `protobuf:"bytes,2,opt,name=peers,proto3" json:"peers,omitempty"`
+	// The origin records.
+	Origins *OriginTable `protobuf:"bytes,3,opt,name=origins,proto3" json:"origins,omitempty"`
+	// The matrix of medians.
+	Matrix *CompactMatrix `protobuf:"bytes,4,opt,name=matrix,proto3" json:"matrix,omitempty"`
+	// Time since the global tier last sent or confirmed the part. Also set for
+	// parts that are unset because the caller has the same content.
 	PeersAge      *durationpb.Duration `protobuf:"bytes,5,opt,name=peers_age,json=peersAge,proto3" json:"peers_age,omitempty"`
 	OriginsAge    *durationpb.Duration `protobuf:"bytes,6,opt,name=origins_age,json=originsAge,proto3" json:"origins_age,omitempty"`
 	MatrixAge     *durationpb.Duration `protobuf:"bytes,7,opt,name=matrix_age,json=matrixAge,proto3" json:"matrix_age,omitempty"`
@@ -264,11 +270,12 @@ func (x *FederationCache) GetMatrixAge() *durationpb.Duration {
 	return nil
 }
 
-// TunnelFrame is a piece of a tunnelled connection, at most 64 KiB.
+// TunnelFrame is a piece of a tunnelled connection.
 type TunnelFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only in the first frame upward.
-	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Id of the tunnel; only in the first frame upward.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// At most 64 KiB.
 	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -319,12 +326,14 @@ func (x *TunnelFrame) GetData() []byte {
 }
 
 // Position names a point in a resumable stream of items (package link). A
-// receiver keeps the position of what it has stored; a sender resumes from it
-// if it still can and starts over with the full set if not.
+// receiver keeps the position of the items that it has stored. A sender resumes
+// from that position if it can, and starts over with the full set if not.
 type Position struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who numbers: changes whenever numbers start anew.
-	Epoch         string `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Identifies the sender's numbering; it changes whenever the numbers start
+	// from the beginning.
+	Epoch string `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Grows with every change; 0 is the beginning.
 	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -374,7 +383,7 @@ func (x *Position) GetSequence() uint64 {
 	return 0
 }
 
-// RegionMessage is what a region says.
+// RegionMessage is a message from a region.
 type RegionMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -516,6 +525,7 @@ type isRegionMessage_Kind interface {
 }
 
 type RegionMessage_Hello struct {
+	// The first message of a session.
 	Hello *RegionHello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"`
 }
 
@@ -524,7 +534,7 @@ type RegionMessage_Lease struct {
 }
 
 type RegionMessage_OrdersAck struct {
-	// Acknowledges slot orders: they are in the region's Raft log.
+	// Acknowledges slot orders: the region's Raft log has them.
 	OrdersAck *Position `protobuf:"bytes,3,opt,name=orders_ack,json=ordersAck,proto3,oneof"`
 }
 
@@ -572,19 +582,26 @@ func (*RegionMessage_Goodbye) isRegionMessage_Kind() {}
 
 // RegionHello presents a region. Sessions are ordered by (incarnation, term).
 type RegionHello struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Definition  *RegionDefinition      `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
-	ClusterId   string                 `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Incarnation uint64                 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Term        uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
-	// Name of the master's server and its advertised gRPC address.
-	Master        string            `protobuf:"bytes,5,opt,name=master,proto3" json:"master,omitempty"`
-	MasterAddress string            `protobuf:"bytes,6,opt,name=master_address,json=masterAddress,proto3" json:"master_address,omitempty"`
-	Servers       []*RegionalServer `protobuf:"bytes,7,rep,name=servers,proto3" json:"servers,omitempty"`
-	// Slot orders stored so far.
-	Orders  *Position `protobuf:"bytes,8,opt,name=orders,proto3" json:"orders,omitempty"`
-	Version string    `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
-	// Wire protocol, N; the other side speaks N and N-1.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The region's own definition.
+	Definition *RegionDefinition `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	// Cluster id of the region.
+	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// As Region.incarnation.
+	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Raft term of the master.
+	Term uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
+	// Name of the master's server.
+	Master string `protobuf:"bytes,5,opt,name=master,proto3" json:"master,omitempty"`
+	// Advertised gRPC address of the master's server, "host:port".
+	MasterAddress string `protobuf:"bytes,6,opt,name=master_address,json=masterAddress,proto3" json:"master_address,omitempty"`
+	// All servers of the region.
+	Servers []*RegionalServer `protobuf:"bytes,7,rep,name=servers,proto3" json:"servers,omitempty"`
+	// Position of the slot orders that are stored so far.
+	Orders *Position `protobuf:"bytes,8,opt,name=orders,proto3" json:"orders,omitempty"`
+	// Version of the build.
+	Version string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	// Version N of this protocol; a server speaks N and N-1.
 	Protocol      int32 `protobuf:"varint,10,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -692,8 +709,9 @@ func (x *RegionHello) GetProtocol() int32 {
 
 // RegionUpdate says that the region's servers changed.
 type RegionUpdate struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Servers       []*RegionalServer      `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All servers of the region.
+	Servers       []*RegionalServer `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -735,10 +753,11 @@ func (x *RegionUpdate) GetServers() []*RegionalServer {
 	return nil
 }
 
-// Goodbye announces a leave: the sender ends the stream on purpose.
+// Goodbye announces that the sender leaves and ends the stream on purpose.
 type Goodbye struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Message       string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why, for people.
+	Message       string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,11 +799,11 @@ func (x *Goodbye) GetMessage() string {
 	return ""
 }
 
-// LeaseRequest asks for a lease; answered by LeaseGrant with the same id. The
-// holder counts the duration from sending the request.
+// LeaseRequest asks for a lease. The reply is a LeaseGrant with the same id.
 type LeaseRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the request; grows by one with each request of the sender.
+	Id            uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -826,11 +845,14 @@ func (x *LeaseRequest) GetId() uint64 {
 	return 0
 }
 
-// LeaseGrant is a duration, never a time.
+// LeaseGrant grants a lease for a duration. The holder counts the duration from
+// the sending of the request.
 type LeaseGrant struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Duration      *durationpb.Duration   `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// LeaseRequest.id.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Length of the lease.
+	Duration      *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -879,8 +901,8 @@ func (x *LeaseGrant) GetDuration() *durationpb.Duration {
 	return nil
 }
 
-// SlotAnswers reports what became of slots. At-least-once until the slot order
-// changes accordingly.
+// SlotAnswers report what the region did with slots. The region repeats an
+// answer until the slot order changes accordingly.
 type SlotAnswers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Answers       []*SlotAnswer          `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
@@ -925,21 +947,25 @@ func (x *SlotAnswers) GetAnswers() []*SlotAnswer {
 	return nil
 }
 
-// SlotAnswer is about all or a part of a slot.
+// SlotAnswer is about a slot or a part of one.
 type SlotAnswer struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Job       string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	Group     string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
-	// The part that is answered: from ≤ i < to, inside the slot's range.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Namespace, job and group of the slot.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Job       string `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	Group     string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	// The part of the slot that is answered: from <= i < to, inside the range of
+	// the slot.
 	From int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
 	To   int32 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
-	// Generation of the slot that is answered; others are ignored.
-	Generation int64     `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
-	State      SlotState `protobuf:"varint,7,opt,name=state,proto3,enum=nusa.v1.SlotState" json:"state,omitempty"`
-	Reason     Reason    `protobuf:"varint,8,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
-	Message    string    `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
-	// Counted reasons over the region's nodes.
+	// Generation of the answered slot; an answer with another one is ignored.
+	Generation int64 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The state that the region reports.
+	State SlotState `protobuf:"varint,7,opt,name=state,proto3,enum=nusa.v1.SlotState" json:"state,omitempty"`
+	// Why, for a refusal or a return.
+	Reason  Reason `protobuf:"varint,8,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
+	// Reasons counted over the region's nodes.
 	Counts        []*CountedReason `protobuf:"bytes,10,rep,name=counts,proto3" json:"counts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1049,10 +1075,10 @@ func (x *SlotAnswer) GetCounts() []*CountedReason {
 type SlotOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Slot  *Slot                  `protobuf:"bytes,1,opt,name=slot,proto3" json:"slot,omitempty"`
-	// Encoded JobSpec, defaults filled in.
+	// Encoded JobSpec with defaults filled in.
 	Spec []byte `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
-	// The order's own etcd revision: greater than the generation when only
-	// `desired` changed.
+	// etcd revision of the order; greater than the generation of the slot when only
+	// Slot.desired changed.
 	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1109,16 +1135,16 @@ func (x *SlotOrder) GetRevision() int64 {
 	return 0
 }
 
-// SlotOrders is a batch, at most 256 KiB unless a single item is larger.
+// SlotOrders is a batch of orders: at most 256 KiB, or one larger order.
 type SlotOrders struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The set starts over: what is not in this batch or the following ones up to
-	// `last` does not exist any more.
+	// The full set starts over: a slot that is neither in this batch nor in one of
+	// the next batches up to `last` no longer exists.
 	Full bool `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
 	// With full: this is the last batch of the set.
 	Last   bool         `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
 	Orders []*SlotOrder `protobuf:"bytes,3,rep,name=orders,proto3" json:"orders,omitempty"`
-	// Keys "namespace/job/group/from" of slots that are no longer the region's.
+	// Keys "namespace/job/group/from" of slots that the region no longer owns.
 	Removed []string `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
 	// Position after this batch.
 	Position      *Position `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
@@ -1191,14 +1217,15 @@ func (x *SlotOrders) GetPosition() *Position {
 	return nil
 }
 
-// JobSummaries are absolute counts per job and group, latest state only.
+// JobSummaries is a batch of the latest summaries.
 type JobSummaries struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Full          bool                   `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
-	Last          bool                   `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
-	Summaries     []*JobSummary          `protobuf:"bytes,3,rep,name=summaries,proto3" json:"summaries,omitempty"`
-	Removed       []string               `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
-	Position      *Position              `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// full, last, removed and position are as in SlotOrders.
+	Full          bool          `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
+	Last          bool          `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	Summaries     []*JobSummary `protobuf:"bytes,3,rep,name=summaries,proto3" json:"summaries,omitempty"`
+	Removed       []string      `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
+	Position      *Position     `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1268,30 +1295,32 @@ func (x *JobSummaries) GetPosition() *Position {
 	return nil
 }
 
-// JobSummary is a region's view of its part of a job.
+// JobSummary is a region's view of its part of a job. Counts are absolute.
 type JobSummary struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Job       string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Namespace and name of the job.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Job       string `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	// True for the region's own jobs (name@region).
-	Local  bool                       `protobuf:"varint,3,opt,name=local,proto3" json:"local,omitempty"`
+	Local bool `protobuf:"varint,3,opt,name=local,proto3" json:"local,omitempty"`
+	// Instance counts by group.
 	Groups map[string]*InstanceCounts `protobuf:"bytes,4,rep,name=groups,proto3" json:"groups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Reasons of what is pending or failed, by group.
+	// Reasons of the pending and failed instances, by group.
 	Reasons map[string]*GroupReasons `protobuf:"bytes,5,rep,name=reasons,proto3" json:"reasons,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Orders summaries: a later (incarnation, index) replaces an earlier one.
+	// Order of summaries: a greater (incarnation, Raft index) replaces a lower one.
 	Incarnation uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index       uint64 `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
-	// What the counts are about: the oldest wanted version, and the run, of the
-	// slots that the region holds of the job. The global tier counts instances
-	// of an earlier run as pending, and instances of an earlier version that
-	// start or run as outdated. -1 = it holds no slot that is to run, 0 = the
-	// region is too old to say.
+	// Version and run that the counts are about: the oldest wanted version of the
+	// slots that the region holds of the job, and its run. The global tier counts
+	// instances of an earlier run as pending, and instances of an earlier version
+	// that start or run as outdated. -1: the region holds no slot that is to run.
+	// 0: the region is of an earlier version and does not say.
 	Version int64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
 	Run     int64 `protobuf:"varint,9,opt,name=run,proto3" json:"run,omitempty"`
-	// Instances that no node of the region takes, while an earlier attempt may
-	// still run on a lost node: the region keeps them until they are revoked,
-	// which the global tier does once another region has room. At most 256
-	// ranges; a region that is too old to say returns such instances instead.
+	// Instances that no node of the region takes while an earlier attempt may still
+	// run on a lost node. The region keeps them until they are revoked, which the
+	// global tier does once another region has capacity. At most 256 ranges. A
+	// region of an earlier version returns such instances instead.
 	Disconnected  []*DisconnectedInstances `protobuf:"bytes,10,rep,name=disconnected,proto3" json:"disconnected,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1397,14 +1426,16 @@ func (x *JobSummary) GetDisconnected() []*DisconnectedInstances {
 	return nil
 }
 
-// DisconnectedInstances are instances from <= i < to of a slot of some generation
-// whose attempts may still run on one lost node.
+// DisconnectedInstances are the instances from <= i < to of a slot whose attempts
+// may still run on one lost node.
 type DisconnectedInstances struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Group      string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	From       int32                  `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
-	To         int32                  `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
-	Generation int64                  `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// The range of indices, inside the range of the slot.
+	From int32 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	To   int32 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
+	// Generation of the slot.
+	Generation int64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Name of the node.
 	Node          string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1521,12 +1552,13 @@ func (x *GroupReasons) GetReasons() []*CountedReason {
 	return nil
 }
 
-// LatencyRow are the edges from this region that changed noticeably.
+// LatencyRow has the edges from this region that changed noticeably.
 type LatencyRow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// All edges, not only changed ones.
-	Full          bool        `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
-	Edges         []*Edge     `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
+	// The row has all edges and not only the changed ones.
+	Full  bool    `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
+	Edges []*Edge `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
+	// The region's network coordinate.
 	Coordinate    *Coordinate `protobuf:"bytes,3,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1585,11 +1617,15 @@ func (x *LatencyRow) GetCoordinate() *Coordinate {
 
 // Coordinate is a network coordinate with height (Dabek et al., SIGCOMM 2004).
 type Coordinate struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Vector        []float64              `protobuf:"fixed64,1,rep,packed,name=vector,proto3" json:"vector,omitempty"`
-	Error         float64                `protobuf:"fixed64,2,opt,name=error,proto3" json:"error,omitempty"`
-	Adjustment    float64                `protobuf:"fixed64,3,opt,name=adjustment,proto3" json:"adjustment,omitempty"`
-	Height        float64                `protobuf:"fixed64,4,opt,name=height,proto3" json:"height,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Position in the Euclidean part of the space, in seconds.
+	Vector []float64 `protobuf:"fixed64,1,rep,packed,name=vector,proto3" json:"vector,omitempty"`
+	// Confidence: the estimated relative error.
+	Error float64 `protobuf:"fixed64,2,opt,name=error,proto3" json:"error,omitempty"`
+	// Offset that is added to predicted round trips, in seconds.
+	Adjustment float64 `protobuf:"fixed64,3,opt,name=adjustment,proto3" json:"adjustment,omitempty"`
+	// Time from the host to the core of the network, in seconds.
+	Height        float64 `protobuf:"fixed64,4,opt,name=height,proto3" json:"height,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1652,7 +1688,7 @@ func (x *Coordinate) GetHeight() float64 {
 	return 0
 }
 
-// GlobalMessage is what the global tier says.
+// GlobalMessage is a message from the active global server.
 type GlobalMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -1814,6 +1850,7 @@ type isGlobalMessage_Kind interface {
 }
 
 type GlobalMessage_Welcome struct {
+	// The first message of a session, unless it is refused.
 	Welcome *GlobalWelcome `protobuf:"bytes,1,opt,name=welcome,proto3,oneof"`
 }
 
@@ -1847,18 +1884,18 @@ type GlobalMessage_Tunnel struct {
 }
 
 type GlobalMessage_Column struct {
-	// Edges to this region (its column), and coordinates of all.
+	// Edges that end in this region.
 	Column *LatencyColumn `protobuf:"bytes,9,opt,name=column,proto3,oneof"`
 }
 
 type GlobalMessage_Origins struct {
-	// All origin records, sent at the beginning and when they change.
+	// All origin records; sent at the start of a session and when they change.
 	Origins *OriginTable `protobuf:"bytes,10,opt,name=origins,proto3,oneof"`
 }
 
 type GlobalMessage_Matrix struct {
-	// The whole matrix in short, rarely: for paths over relays, and for days
-	// without the global tier.
+	// Medians of the whole matrix, for paths over relays and for the time without
+	// a global tier.
 	Matrix *CompactMatrix `protobuf:"bytes,11,opt,name=matrix,proto3,oneof"`
 }
 
@@ -1884,11 +1921,11 @@ func (*GlobalMessage_Origins) isGlobalMessage_Kind() {}
 
 func (*GlobalMessage_Matrix) isGlobalMessage_Kind() {}
 
-// OriginTable is every origin record, by domain, at most 1 MiB: it replaces the
-// one before.
+// OriginTable has every origin record, by domain. It replaces the table before.
 type OriginTable struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Records       []*OriginRecord        `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1 MiB.
+	Records       []*OriginRecord `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1930,17 +1967,17 @@ func (x *OriginTable) GetRecords() []*OriginRecord {
 	return nil
 }
 
-// CompactMatrix is the median of every measured ordered pair, at most each five
-// minutes.
+// CompactMatrix has the median of every measured ordered pair of regions. It is
+// sent at most each five minutes.
 type CompactMatrix struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 1024.
+	// At most 1,024 names.
 	Regions []string `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
-	// Row by row, in tenths of a millisecond, two bytes each, little-endian;
-	// 0xffff = not measured, or unreachable; longer ones are 0xfffe.
+	// Row by row, two bytes each, little-endian, in tenths of a millisecond.
+	// 0xffff: not measured, or unreachable. 0xfffe: longer than the numbers reach.
 	P50 []byte `protobuf:"bytes,2,opt,name=p50,proto3" json:"p50,omitempty"`
-	// A bit for each of those, the lowest of a byte first: 1 = measured lately. If
-	// it is empty, as earlier versions leave it, all are stale.
+	// One bit for each number of p50, the lowest bit of a byte first. 1: measured
+	// recently. Empty, as earlier versions leave it: all are stale.
 	Fresh         []byte `protobuf:"bytes,3,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1999,14 +2036,19 @@ func (x *CompactMatrix) GetFresh() []byte {
 
 // GlobalWelcome accepts a session.
 type GlobalWelcome struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Session        string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	Lease          *durationpb.Duration   `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	ReportInterval *durationpb.Duration   `protobuf:"bytes,3,opt,name=report_interval,json=reportInterval,proto3" json:"report_interval,omitempty"`
-	Fence          uint64                 `protobuf:"varint,4,opt,name=fence,proto3" json:"fence,omitempty"`
-	// Summaries stored so far: resume there.
-	Summaries     *Position `protobuf:"bytes,5,opt,name=summaries,proto3" json:"summaries,omitempty"`
-	Protocol      int32     `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the session.
+	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// Length of the region's lease; 0 for none.
+	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Longest time between two reports.
+	ReportInterval *durationpb.Duration `protobuf:"bytes,3,opt,name=report_interval,json=reportInterval,proto3" json:"report_interval,omitempty"`
+	// As Region.fence.
+	Fence uint64 `protobuf:"varint,4,opt,name=fence,proto3" json:"fence,omitempty"`
+	// Position of the summaries that are stored so far: resume there.
+	Summaries *Position `protobuf:"bytes,5,opt,name=summaries,proto3" json:"summaries,omitempty"`
+	// Version of this protocol, as in RegionHello.
+	Protocol      int32 `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2083,11 +2125,12 @@ func (x *GlobalWelcome) GetProtocol() int32 {
 	return 0
 }
 
-// Refused ends a session that may not be.
+// Refused ends a session that the server does not accept.
 type Refused struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Message string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
-	// Do not try again without an operator.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why, for people.
+	Message string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// Another try fails too until an operator acts.
 	Permanent     bool `protobuf:"varint,2,opt,name=permanent,proto3" json:"permanent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2137,7 +2180,7 @@ func (x *Refused) GetPermanent() bool {
 	return false
 }
 
-// PeerRegions is the full list of other regions, sent when it changes.
+// PeerRegions is the full list of the other regions, sent when it changes.
 type PeerRegions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Regions       []*PeerRegion          `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
@@ -2182,18 +2225,21 @@ func (x *PeerRegions) GetRegions() []*PeerRegion {
 	return nil
 }
 
-// PeerRegion is whom to probe.
+// PeerRegion is another region and how to probe it.
 type PeerRegion struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Location       *Location              `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
-	Labels         map[string]string      `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	ProbeAddresses []string               `protobuf:"bytes,4,rep,name=probe_addresses,json=probeAddresses,proto3" json:"probe_addresses,omitempty"`
-	Coordinate     *Coordinate            `protobuf:"bytes,5,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
-	// How much placement asks about the pair, 0..1: such are probed more often
-	// where the budget does not reach for all.
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Location *Location              `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
+	Labels   map[string]string      `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// "host:port" of its servers that respond to probes.
+	ProbeAddresses []string `protobuf:"bytes,4,rep,name=probe_addresses,json=probeAddresses,proto3" json:"probe_addresses,omitempty"`
+	// Its network coordinate; unset when unknown.
+	Coordinate *Coordinate `protobuf:"bytes,5,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
+	// How often placement asks about this pair of regions, 0..1. Where the probe
+	// budget does not suffice for all pairs, pairs with a higher value are probed
+	// more often.
 	ProbeDemand float64 `protobuf:"fixed64,6,opt,name=probe_demand,json=probeDemand,proto3" json:"probe_demand,omitempty"`
-	// Of its regional servers: whom to ask for its row while the global tier is
+	// gRPC addresses of its servers, to fetch its row from while the global tier is
 	// away.
 	GrpcAddresses []string `protobuf:"bytes,7,rep,name=grpc_addresses,json=grpcAddresses,proto3" json:"grpc_addresses,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2279,7 +2325,7 @@ func (x *PeerRegion) GetGrpcAddresses() []string {
 	return nil
 }
 
-// LatencyColumn are edges that end in the receiving region.
+// LatencyColumn has the edges that end in the receiving region.
 type LatencyColumn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Edges         []*Edge                `protobuf:"bytes,1,rep,name=edges,proto3" json:"edges,omitempty"`
@@ -2324,11 +2370,12 @@ func (x *LatencyColumn) GetEdges() []*Edge {
 	return nil
 }
 
-// ShapeSubscriptions are the asks whose fit counts a report shall carry: at
-// most 256, the full list each time.
+// ShapeSubscriptions are the asks whose fit counts the region's reports carry.
+// Each message has the full list.
 type ShapeSubscriptions struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Asks          []*ShapeSubscription   `protobuf:"bytes,1,rep,name=asks,proto3" json:"asks,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 256.
+	Asks          []*ShapeSubscription `protobuf:"bytes,1,rep,name=asks,proto3" json:"asks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2370,24 +2417,28 @@ func (x *ShapeSubscriptions) GetAsks() []*ShapeSubscription {
 	return nil
 }
 
-// ShapeSubscription is one ask.
+// ShapeSubscription is what one instance of a group asks of a node.
 type ShapeSubscription struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Hash over the fields below.
-	Ask         uint64     `protobuf:"varint,1,opt,name=ask,proto3" json:"ask,omitempty"`
-	Resources   *Resources `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
-	Constraints []string   `protobuf:"bytes,3,rep,name=constraints,proto3" json:"constraints,omitempty"`
-	Pool        string     `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
-	Drivers     []string   `protobuf:"bytes,5,rep,name=drivers,proto3" json:"drivers,omitempty"`
-	// Host ports the ask needs to be free.
-	StaticPorts  []int32 `protobuf:"varint,6,rep,packed,name=static_ports,json=staticPorts,proto3" json:"static_ports,omitempty"`
-	Dedicated    bool    `protobuf:"varint,7,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
-	DynamicPorts int32   `protobuf:"varint,8,opt,name=dynamic_ports,json=dynamicPorts,proto3" json:"dynamic_ports,omitempty"`
-	// What the drivers must be able to do: "docker/exec".
+	Ask       uint64     `protobuf:"varint,1,opt,name=ask,proto3" json:"ask,omitempty"`
+	Resources *Resources `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
+	// CEL over `node`; each must be true.
+	Constraints []string `protobuf:"bytes,3,rep,name=constraints,proto3" json:"constraints,omitempty"`
+	Pool        string   `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Drivers that must be healthy.
+	Drivers []string `protobuf:"bytes,5,rep,name=drivers,proto3" json:"drivers,omitempty"`
+	// Host ports that must be free.
+	StaticPorts []int32 `protobuf:"varint,6,rep,packed,name=static_ports,json=staticPorts,proto3" json:"static_ports,omitempty"`
+	// The instance shares its node with no other job.
+	Dedicated bool `protobuf:"varint,7,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
+	// Number of dynamic host ports.
+	DynamicPorts int32 `protobuf:"varint,8,opt,name=dynamic_ports,json=dynamicPorts,proto3" json:"dynamic_ports,omitempty"`
+	// Capabilities that the drivers must have, "driver/capability": "docker/exec".
 	Capabilities []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// Tags that nothing else on the node may have.
+	// Tags that no other instance on the node may have.
 	Apart []string `protobuf:"bytes,10,rep,name=apart,proto3" json:"apart,omitempty"`
-	// Folders of the node that its operator must allow.
+	// Folders of the host that the node's operator must allow.
 	Volumes       []string `protobuf:"bytes,11,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2500,10 +2551,11 @@ func (x *ShapeSubscription) GetVolumes() []string {
 	return nil
 }
 
-// TunnelRequest asks the receiver to open a Tunnel with that id.
+// TunnelRequest asks the receiver to open a Tunnel.
 type TunnelRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id for the first frame of the tunnel.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

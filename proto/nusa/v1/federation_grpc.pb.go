@@ -27,16 +27,20 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Federation is between a region's master and the active global server. The
-// region dials; the global tier never does.
+// Federation connects a region's master to the active global server. The region
+// dials; the global tier never does.
 type FederationClient interface {
-	// Session carries state: offers down, answers, reports, summaries and
-	// latency rows up. One per region: a newer (incarnation, term) ends an older
-	// one. The first message up is Hello, the first down Welcome or Refused.
+	// Session carries state: slot orders down; answers, reports, summaries and
+	// latency rows up. A region has one session: a session with a newer
+	// (incarnation, term) ends an older one. The first message up is a
+	// RegionHello, the first message down a GlobalWelcome or a Refused.
+	// UNAVAILABLE: the server is not the active one; dial another.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RegionMessage, GlobalMessage], error)
-	// Tunnel is opened by the region when the global tier sent a TunnelRequest:
-	// the bytes of one HTTP/2 connection over which the global tier calls the
-	// region's public API. The first frame carries the tunnel's id.
+	// Tunnel carries the bytes of one HTTP/2 connection over which the global tier
+	// calls the region's public API. The region opens it when it receives a
+	// TunnelRequest and sends the id of the tunnel in the first frame. NOT_FOUND:
+	// no request with that id waits. DEADLINE_EXCEEDED: the first frame took too
+	// long. UNAVAILABLE: the server stops.
 	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelFrame, TunnelFrame], error)
 }
 
@@ -78,16 +82,20 @@ type Federation_TunnelClient = grpc.BidiStreamingClient[TunnelFrame, TunnelFrame
 // All implementations must embed UnimplementedFederationServer
 // for forward compatibility.
 //
-// Federation is between a region's master and the active global server. The
-// region dials; the global tier never does.
+// Federation connects a region's master to the active global server. The region
+// dials; the global tier never does.
 type FederationServer interface {
-	// Session carries state: offers down, answers, reports, summaries and
-	// latency rows up. One per region: a newer (incarnation, term) ends an older
-	// one. The first message up is Hello, the first down Welcome or Refused.
+	// Session carries state: slot orders down; answers, reports, summaries and
+	// latency rows up. A region has one session: a session with a newer
+	// (incarnation, term) ends an older one. The first message up is a
+	// RegionHello, the first message down a GlobalWelcome or a Refused.
+	// UNAVAILABLE: the server is not the active one; dial another.
 	Session(grpc.BidiStreamingServer[RegionMessage, GlobalMessage]) error
-	// Tunnel is opened by the region when the global tier sent a TunnelRequest:
-	// the bytes of one HTTP/2 connection over which the global tier calls the
-	// region's public API. The first frame carries the tunnel's id.
+	// Tunnel carries the bytes of one HTTP/2 connection over which the global tier
+	// calls the region's public API. The region opens it when it receives a
+	// TunnelRequest and sends the id of the tunnel in the first frame. NOT_FOUND:
+	// no request with that id waits. DEADLINE_EXCEEDED: the first frame took too
+	// long. UNAVAILABLE: the server stops.
 	Tunnel(grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]) error
 	mustEmbedUnimplementedFederationServer()
 }
@@ -173,13 +181,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Siblings is between the servers of one region.
+// Siblings connects the servers of one region.
 type SiblingsClient interface {
-	// Kept is what the global tier last told the region about the others. Each
-	// server keeps a copy, for when it becomes the master without a global tier.
+	// Kept returns the server's copy of what the global tier last sent about the
+	// other regions. Every server keeps a copy, so that it has one if it becomes
+	// the master while the global tier is away.
 	Kept(ctx context.Context, in *FederationCacheRequest, opts ...grpc.CallOption) (*FederationCache, error)
-	// State is the digest of what this server has applied at an index of the
-	// log; it waits for it until the deadline. OUT_OF_RANGE when it is past.
+	// State returns the digest of what this server has applied at an index of the
+	// Raft log. The call waits for the index until its deadline. OUT_OF_RANGE: the
+	// server is past the index.
 	State(ctx context.Context, in *StateRequest, opts ...grpc.CallOption) (*StateDigest, error)
 }
 
@@ -215,13 +225,15 @@ func (c *siblingsClient) State(ctx context.Context, in *StateRequest, opts ...gr
 // All implementations must embed UnimplementedSiblingsServer
 // for forward compatibility.
 //
-// Siblings is between the servers of one region.
+// Siblings connects the servers of one region.
 type SiblingsServer interface {
-	// Kept is what the global tier last told the region about the others. Each
-	// server keeps a copy, for when it becomes the master without a global tier.
+	// Kept returns the server's copy of what the global tier last sent about the
+	// other regions. Every server keeps a copy, so that it has one if it becomes
+	// the master while the global tier is away.
 	Kept(context.Context, *FederationCacheRequest) (*FederationCache, error)
-	// State is the digest of what this server has applied at an index of the
-	// log; it waits for it until the deadline. OUT_OF_RANGE when it is past.
+	// State returns the digest of what this server has applied at an index of the
+	// Raft log. The call waits for the index until its deadline. OUT_OF_RANGE: the
+	// server is past the index.
 	State(context.Context, *StateRequest) (*StateDigest, error)
 	mustEmbedUnimplementedSiblingsServer()
 }

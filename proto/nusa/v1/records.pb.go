@@ -4,10 +4,11 @@
 // 	protoc        (unknown)
 // source: nusa/v1/records.proto
 
-// What the global tier keeps in etcd, under /nusa/v1/. A value is one format
-// byte and one of these messages, a Slot or Region of types.proto, or an
-// OriginRecord of api.proto (origins/DOMAIN, without revision). N reads what
-// N-1 wrote; an unknown format byte is refused.
+// The records that the global tier keeps in etcd, under /nusa/v1/. A value is one
+// format byte followed by one of these messages, by a Slot or a Region of
+// types.proto and job.proto, or by an OriginRecord of api.proto (key
+// origins/DOMAIN, without its revision). Version N reads what N-1 wrote and
+// refuses an unknown format byte.
 
 package nusav1
 
@@ -26,15 +27,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// JobRecord is a stored job: jobs/NAMESPACE/NAME.
+// JobRecord is a stored job. Key: jobs/NAMESPACE/NAME. A second one at
+// healthy/NAMESPACE/NAME is the latest version that ran completely of a job with
+// update.auto_revert, with its run.
 type JobRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Without status and revision.
 	Job *Job `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Forget the record once nothing of it has an owner any more.
+	// Forget the record once no region owns a slot of the job.
 	Purge bool `protobuf:"varint,2,opt,name=purge,proto3" json:"purge,omitempty"`
-	// By group: the version since which its work is what it is, in the present
-	// run. What is done of an earlier one is to be done anew. No entry = 0.
+	// By group: the version of the job, in the present run, since which the work of
+	// the group is unchanged. Instances that completed in an earlier version run
+	// again. No entry means 0.
 	Since         map[string]int64 `protobuf:"bytes,3,rep,name=since,proto3" json:"since,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -91,12 +95,13 @@ func (x *JobRecord) GetSince() map[string]int64 {
 	return nil
 }
 
-// IdempotencyRecord remembers the answer to a key: idempotency/KEY. Expires.
+// IdempotencyRecord remembers the response to an idempotency key. Key:
+// idempotency/KEY. It expires.
 type IdempotencyRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of the request that used the key.
 	Fingerprint []byte `protobuf:"bytes,1,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	// Revision 0 = that of this record.
+	// The response. A revision of 0 means the revision of this record.
 	Response      *SubmitResponse `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -146,12 +151,14 @@ func (x *IdempotencyRecord) GetResponse() *SubmitResponse {
 	return nil
 }
 
-// ResultRecord is how a job ended: results/NAMESPACE/NAME.
+// ResultRecord is how a job ended. Key: results/NAMESPACE/NAME.
 type ResultRecord struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Version int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	Status  *JobStatus             `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
-	// Job.run that ended so.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version of the job that ended.
+	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// Its last status.
+	Status *JobStatus `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// Job.run that ended.
 	Run           int64 `protobuf:"varint,3,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -208,13 +215,15 @@ func (x *ResultRecord) GetRun() int64 {
 	return 0
 }
 
-// CheckpointRecord is a part of a region's latest summaries:
-// checkpoints/REGION/CHUNK. The position counts only if every chunk has it.
+// CheckpointRecord is a part of a region's latest summaries. Key:
+// checkpoints/REGION/CHUNK. The position is valid only if every chunk has it.
 type CheckpointRecord struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Position  *Position              `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
-	Chunks    int32                  `protobuf:"varint,2,opt,name=chunks,proto3" json:"chunks,omitempty"`
-	Summaries []*JobSummary          `protobuf:"bytes,3,rep,name=summaries,proto3" json:"summaries,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Position of the summaries.
+	Position *Position `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
+	// Number of chunks.
+	Chunks    int32         `protobuf:"varint,2,opt,name=chunks,proto3" json:"chunks,omitempty"`
+	Summaries []*JobSummary `protobuf:"bytes,3,rep,name=summaries,proto3" json:"summaries,omitempty"`
 	// Only in chunk 0.
 	Report        *RegionReport `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"`
 	unknownFields protoimpl.UnknownFields
