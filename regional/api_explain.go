@@ -60,7 +60,7 @@ func (l *leader) explainGroup(in sched.Input, g *state.GroupView) (*nusav1.Group
 	out := &nusav1.GroupExplanation{Group: g.Key.Group, Desired: g.Wanted}
 	plan, decided := l.sched.planned()
 	reasons := l.sched.pending(g.Key)
-	out.Pending = l.reasons(in.View, g)
+	out.Pending = l.reporter.Reasons(in.View, g)
 	waiting := int32(0)
 	if plan != nil {
 		out.Unplaced, waiting = plan.PendingCounts(g.Key)
@@ -75,7 +75,7 @@ func (l *leader) explainGroup(in sched.Input, g *state.GroupView) (*nusav1.Group
 	}
 	verdict := &nusav1.RegionVerdict{Region: l.s.cfg.Region.GetName(), Taken: int32(len(live))}
 	if job, found := in.View.Job(g.Key.JobKey(), newestVersion(g)); found && job.Group(g.Key.Group) != nil {
-		verdict.Fits = int32(len(live) + sched.FitCount(in, &job.Group(g.Key.Group).Ask, maxFit-len(live)))
+		verdict.Fits = int32(len(live) + sched.FitCount(in, &job.Group(g.Key.Group).Ask, state.MaxInstances-len(live)))
 		if job.Type == state.System { // its instances are nodes: those without room are wanted too
 			out.Desired = int32(len(live)) + out.Unplaced + waiting
 			verdict.Fits = int32(len(live))
@@ -88,7 +88,7 @@ func (l *leader) explainGroup(in sched.Input, g *state.GroupView) (*nusav1.Group
 		verdict.Reason, verdict.Message = wire.ReasonToProto(reasons[0].Reason), reasons[0].Message
 		placed = decided
 	}
-	if away := awayReasons(l.away(in.View, g.Key), time.Unix(0, in.NowUnixNano)); len(away) > 0 {
+	if away := l.reporter.Disconnected(in.View, g.Key); len(away) > 0 {
 		verdict.Reason, verdict.Message = away[0].GetReason(), away[0].GetMessage()
 	}
 	out.Regions = []*nusav1.RegionVerdict{verdict}
@@ -131,7 +131,7 @@ func (l *leader) explainElsewhere(view *state.View, req *nusav1.ExplainRequest) 
 		if req.GetGroup() != "" && g.Name != req.GetGroup() {
 			continue
 		}
-		verdict := &nusav1.RegionVerdict{Region: l.s.cfg.Region.GetName(), Fits: int32(sched.FitCount(in, &g.Ask, maxFit))}
+		verdict := &nusav1.RegionVerdict{Region: l.s.cfg.Region.GetName(), Fits: int32(sched.FitCount(in, &g.Ask, state.MaxInstances))}
 		e := &nusav1.GroupExplanation{Group: g.Name, Regions: []*nusav1.RegionVerdict{verdict}}
 		if verdict.Fits == 0 {
 			reason, message := sched.ExplainNoFit(in, &g.Ask)

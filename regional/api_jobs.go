@@ -117,7 +117,7 @@ func (l *leader) groupStatus(view *state.View, g *state.GroupView) *nusav1.Group
 	region := l.s.cfg.Region.GetName()
 	out := &nusav1.GroupStatus{
 		Desired: g.Wanted, Counts: c, Regions: map[string]*nusav1.InstanceCounts{region: c},
-		Pending: l.reasons(view, g),
+		Pending: l.reporter.Reasons(view, g),
 	}
 	for _, s := range g.Slots {
 		out.Slots = append(out.Slots, wire.SlotToProto(s, region))

@@ -41,9 +41,9 @@ func (l *leader) own() *nusav1.Region {
 		Definition: l.s.cfg.Region, State: nusav1.RegionState_REGION_STATE_ISLAND,
 		ClusterId: l.cluster.ID, Incarnation: l.cluster.Incarnation, Term: l.term,
 		Master: name, MasterAddress: address, Servers: l.s.servers(),
-		Report: l.makeReport(nil),
+		Report: l.reporter.Report(nil),
 	}
-	if l.uplink.up() {
+	if l.uplink.Connected() {
 		out.State = nusav1.RegionState_REGION_STATE_CONNECTED
 	}
 	return out

@@ -80,7 +80,7 @@ func (s *server) noRegion(name string, v *topology.View) error {
 func (s *server) seen(l *leader) (by string, alone *durationpb.Duration) {
 	by = s.cfg.Region.GetName()
 	switch silent, told := s.federation.Silence(); {
-	case l.uplink.up():
+	case l.uplink.Connected():
 		alone = durationpb.New(0)
 	case told:
 		alone = durationpb.New(silent)
@@ -200,7 +200,7 @@ func (o originRecords) table() (*origins.Table, *durationpb.Duration, error) {
 	if !told {
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "region %q has not heard of any origin records from the global tier yet", o.s.cfg.Region.GetName())
 	}
-	if l.uplink.up() {
+	if l.uplink.Connected() {
 		age = 0
 	}
 	return table, durationpb.New(age), nil

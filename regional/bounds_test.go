@@ -9,16 +9,6 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// A region without a global tier keeps nothing for it.
-func TestIslandRemembersNoChanges(t *testing.T) {
-	u := newUplink(&leader{})
-	u.changed([]state.GroupKey{{Namespace: "default", Job: "a", Group: "web"}})
-	u.explained(map[state.GroupKey]struct{}{{Namespace: "default", Job: "b", Group: "web"}: {}})
-	if len(u.dirty)+len(u.unplaced) > 0 {
-		t.Errorf("%d jobs and %d groups are remembered", len(u.dirty), len(u.unplaced))
-	}
-}
-
 // A scheduler that plans in vain rests as long as that took; what it could place
 // does not wait.
 func TestSchedulerRests(t *testing.T) {

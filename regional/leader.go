@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/uplink"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
@@ -76,15 +77,16 @@ type leader struct {
 	epoch string
 
 	// events is what happened in this office; made before anybody can ask.
-	events *eventlog.Log
-	seq    *raftlog.Sequencer
-	agents *agentnodes.Agents
-	sched  *scheduler
-	uplink *uplink
-	prober *peers.Prober
-	exprs  *exprs
-	specs  wire.SpecCache
-	watch  *groupWatches
+	events   *eventlog.Log
+	seq      *raftlog.Sequencer
+	agents   *agentnodes.Agents
+	sched    *scheduler
+	reporter *uplink.Reporter
+	uplink   *uplink.Uplink
+	prober   *peers.Prober
+	exprs    *exprs
+	specs    wire.SpecCache
+	watch    *groupWatches
 }
 
 // lead does a master's work whenever Raft says that this server is one, until
@@ -169,7 +171,6 @@ func (s *server) runLeader(ctx context.Context, term uint64, elected time.Durati
 	}
 	l.events = eventlog.New(l.epoch)
 	l.sched = newScheduler(l)
-	l.uplink = newUplink(l)
 	l.seq = raftlog.NewSequencer(s.quorum, s.fsm, l.sched.decide, l.committed)
 	verifier := raftlog.NewVerifier(func() error { return s.quorum.VerifyLeader().Error() })
 	l.agents = agentnodes.New(ctx, agentnodes.Config{
@@ -181,11 +182,24 @@ func (s *server) runLeader(ctx context.Context, term uint64, elected time.Durati
 	var err error
 	if l.prober, err = peers.NewProber(peers.ProberConfig{
 		Region: s.cfg.Region, Net: s.cfg.Net, Addr: s.cfg.ProbeAddr, Rate: s.cfg.ProbeRate, Keys: s.cfg.ProbeKeys,
-		LastSeen: s.responder.LastSeen, Clock: s.cfg.Clock, EdgeChanged: l.uplink.measured, Federation: s.federation, Log: l.log,
+		LastSeen: s.responder.LastSeen, Clock: s.cfg.Clock, EdgeChanged: func() { l.uplink.EdgeChanged() }, Federation: s.federation, Log: l.log,
 	}); err != nil {
 		return err
 	}
-	poller := &peers.Poller{Prober: l.prober, Connected: l.uplink.up, Net: s.cfg.Net, Log: l.log}
+	l.reporter = &uplink.Reporter{
+		Region: s.cfg.Region.GetName(), Incarnation: cluster.Incarnation, View: s.fsm.View, Input: l.input, Stats: l.stats,
+		Plan: uplink.Plan{
+			Reasons: l.sched.pending, Unplaced: l.sched.without,
+			SettledRevision: l.sched.settledRevision, QueueLength: l.sched.queueLength,
+		},
+	}
+	l.uplink = uplink.New(uplink.Config{
+		Definition: s.cfg.Region, Global: s.cfg.Global, Net: s.cfg.Net, Server: s.cfg.Name, Address: s.addrs.GRPC,
+		Version: s.cfg.Version, ReportInterval: s.cfg.ReportInterval, Clock: s.cfg.Clock,
+		Cluster: cluster, Term: term, Epoch: l.epoch, Log: l.seq, FSM: s.fsm, Reporter: l.reporter,
+		Federation: s.federation, Prober: l.prober, Tunnels: s.tunnels, Servers: s.servers, Logger: l.log,
+	})
+	poller := &peers.Poller{Prober: l.prober, Connected: l.uplink.Connected, Net: s.cfg.Net, Log: l.log}
 	l.log.Info("this server is the master", "cluster", cluster.ID, "incarnation", cluster.Incarnation)
 	l.events.Add("master.elected", s.cfg.Name, "term %d", term)
 	s.standing.set(l)
@@ -195,7 +209,7 @@ func (s *server) runLeader(ctx context.Context, term uint64, elected time.Durati
 		return nil
 	})
 	for _, part := range []func(context.Context) error{
-		l.seq.Run, verifier.Run, l.agents.Watch, l.agents.Deliver, l.uplink.run, l.prober.Run, poller.Run,
+		l.seq.Run, verifier.Run, l.agents.Watch, l.agents.Deliver, l.uplink.Run, l.prober.Run, poller.Run,
 		s.quorum.MaintainMembers, l.purge, l.recorder().Run,
 	} {
 		g.Go(func() error { return part(ctx) })
@@ -234,7 +248,7 @@ func (l *leader) committed(results []state.Result) {
 	l.watch.changed(groups) // somebody waits for it
 	l.agents.AddOrders(orders)
 	l.agents.MarkDirty(dirty)
-	l.uplink.changed(groups)
+	l.uplink.GroupsChanged(groups)
 }
 
 // purged tells what was forgotten. A stop that purges a job of which nothing
@@ -249,12 +263,17 @@ func (l *leader) purged(r *state.Result) {
 	}
 }
 
+// stats returns a node's latest statistics.
+func (l *leader) stats(nodeID string) (wire.NodeStats, bool) {
+	return l.agents.Stats(nodeID, l.s.cfg.Clock())
+}
+
 // recorder records what this master measures.
 func (l *leader) recorder() *metrics.Recorder {
 	return &metrics.Recorder{
 		Store: l.s.history, Region: l.s.cfg.Region.GetName(), Server: l.s.cfg.Name,
 		View: l.s.fsm.View, Edges: l.prober.Edges, StatsInterval: l.s.cfg.StatsInterval,
-		Stats:  func(nodeID string) (wire.NodeStats, bool) { return l.agents.Stats(nodeID, l.s.cfg.Clock()) },
+		Stats:  l.stats,
 		Events: l.events, Log: l.log,
 	}
 }

@@ -71,7 +71,7 @@ func (s *scheduler) decide(view *state.View) raftlog.Decision {
 		d.Commands = append(d.Commands, state.Command{ApplyPlan: &c})
 	}
 	back, again := accept.Return(accept.Input{
-		View: in.View, Unplaced: plan.Unplaced, LinkUp: s.l.uplink.up(),
+		View: in.View, Unplaced: plan.Unplaced, LinkUp: s.l.uplink.Connected(),
 		NowUnixNano: in.NowUnixNano, Grace: accept.DefaultGrace,
 	})
 	if back != nil {
@@ -118,7 +118,7 @@ func (s *scheduler) note(in sched.Input, plan *sched.Plan) {
 	for _, w := range plan.Waiting {
 		explained[w.Key] = struct{}{}
 	}
-	s.l.uplink.explained(explained)
+	s.l.uplink.ReasonsChanged(explained)
 }
 
 // planned is the newest plan and the time that it was made for; nil before the

@@ -93,7 +93,7 @@ func (s *server) watch(ctx context.Context) error {
 		s.standing.bump()
 		if l := s.standing.leader(); l != nil {
 			l.agents.ServersChanged()
-			l.uplink.tellServers()
+			l.uplink.ServersChanged()
 		}
 	}
 }
@@ -199,7 +199,7 @@ func (s *server) connToMaster() *grpc.ClientConn {
 // session with the global tier.
 func (s *server) leadsConnected() (leads, connected bool) {
 	l := s.standing.leader()
-	return l != nil, l != nil && l.uplink.up()
+	return l != nil, l != nil && l.uplink.Connected()
 }
 
 // masterConn is the connection to the present master.

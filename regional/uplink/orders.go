@@ -1,0 +1,93 @@
+package uplink
+
+import (
+	"bytes"
+	"iter"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// maxHold bounds how long instances that fit nowhere stay here before they are
+// returned.
+const maxHold = time.Hour
+
+// slotIDs returns the keys of the global tier's slots that this region has.
+func slotIDs(fsm *raftlog.FSM) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for s := range fsm.View().Slots() {
+			if !s.Local && !yield(s.ID()) {
+				return
+			}
+		}
+	}
+}
+
+// orderCommands returns a change as commands. Each fits a log entry, unless a
+// single order is larger. A job's version is included if the state lacks it, or
+// has another job under it: a name can be used again once its job was purged.
+func orderCommands(view *state.View, change link.Change[*nusav1.SlotOrder]) []*state.ApplyOrders {
+	type version struct {
+		key     state.JobKey
+		version int64
+	}
+	const perSlot = 256 // bytes of an order besides the job, about
+	included := map[version]bool{}
+	position := state.Position(change.Position)
+	cmd := &state.ApplyOrders{Position: position}
+	out := []*state.ApplyOrders{cmd}
+	size := 0
+	for _, item := range change.Upserts {
+		w := item.Value
+		order := slotOrder(w)
+		v := version{order.Slot.Key().JobKey(), w.GetSlot().GetJobVersion()}
+		have, held := view.Job(v.key, v.version)
+		if !included[v] && len(w.GetSpec()) > 0 && (!held || !bytes.Equal(have.Spec, w.GetSpec())) {
+			order.Job = orderedJob(w)
+			included[v] = true
+		}
+		if grows := perSlot + 2*len(w.GetSpec()); order.Job != nil && size > 0 && size+grows > raftlog.MaxEntryBytes || size > raftlog.MaxEntryBytes {
+			cmd.More = true
+			cmd, size = &state.ApplyOrders{Position: position}, 0
+			out = append(out, cmd)
+		}
+		cmd.Orders = append(cmd.Orders, order)
+		size += perSlot
+		if order.Job != nil {
+			size += 2 * len(w.GetSpec())
+		}
+	}
+	cmd.Removed = change.Removed
+	return out
+}
+
+// slotOrder returns an order without its job.
+func slotOrder(w *nusav1.SlotOrder) state.SlotOrder {
+	s := w.GetSlot()
+	return state.SlotOrder{Slot: state.Slot{
+		Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(), From: s.GetFrom(), To: s.GetTo(),
+		Generation: s.GetGeneration(), Revision: w.GetRevision(), JobVersion: s.GetJobVersion(), Run: s.GetRun(),
+		Desired: state.Desired(s.GetDesired()), State: state.SlotState(s.GetState()),
+		HoldNano: int64(min(max(s.GetHold().AsDuration(), 0), maxHold)), UnlessConnected: s.GetUnlessHeard(),
+	}}
+}
+
+// orderedJob returns the job of an order; nil when its spec cannot be decoded.
+// The state then rejects the slot.
+func orderedJob(w *nusav1.SlotOrder) *state.Job {
+	s, spec := w.GetSlot(), &nusav1.JobSpec{}
+	if err := proto.Unmarshal(w.GetSpec(), spec); err != nil {
+		return nil
+	}
+	job.Default(spec)
+	// The slot names the job, whatever the spec says.
+	spec.Namespace, spec.Name = s.GetNamespace(), s.GetJob()
+	return wire.JobFromProto(spec, w.GetSpec(), false, s.GetJobVersion())
+}

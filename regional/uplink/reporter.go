@@ -1,0 +1,147 @@
+package uplink
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+const (
+	// maxFit bounds an exact fit count: no group has more instances.
+	maxFit = state.MaxInstances
+	// maxBins bounds the histogram of free node vectors.
+	maxBins = 64
+	// maxFitMessage bounds, in bytes, the message of an ask that fits nowhere.
+	maxFitMessage = 256
+	// maxDrivers bounds the drivers that a report names.
+	maxDrivers = 64
+)
+
+// Subscription is an ask whose fit the global tier wants to know.
+type Subscription struct {
+	hash uint64
+	ask  *state.Ask
+}
+
+// Reporter makes reports of the region and summaries of its jobs, for the global
+// tier and for the region's own API.
+type Reporter struct {
+	Region      string
+	Incarnation uint64
+	// View returns the committed state.
+	View func() *state.View
+	// Input returns what a plan over a view is made from.
+	Input func(*state.View) sched.Input
+	// Plan is what the newest plan says.
+	Plan Plan
+	// Stats returns a node's latest statistics; false if there are none.
+	Stats func(nodeID string) (wire.NodeStats, bool)
+}
+
+// Plan is what the newest plan says.
+type Plan struct {
+	// Reasons are why instances of a group have no node.
+	Reasons func(state.GroupKey) []wire.CountedReason
+	// Unplaced are the instances of a group without a node.
+	Unplaced func(state.GroupKey) []sched.Unplaced
+	// SettledRevision is the greatest revision of slots that are placed as far as
+	// possible.
+	SettledRevision func() int64
+	// QueueLength is how many instances wait for a node.
+	QueueLength func() int32
+}
+
+// Report returns the region's aggregate, with the fit of the subscribed asks.
+func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
+	// In this order: the view then has all settled slots.
+	settled := r.Plan.SettledRevision()
+	view := r.View()
+	t := sched.Sum(view)
+	out := &nusav1.RegionReport{
+		NodesReady: t.Ready, NodesLost: t.Lost, NodesLeft: t.Left, NodesDraining: t.Draining, NodesCordoned: t.Cordoned,
+		Capacity: wire.ResourcesToProto(t.Capacity), Free: wire.ResourcesToProto(t.Free),
+		Allocated:     wire.ResourcesToProto(view.Allocated()),
+		Utilisation:   r.utilisation(view),
+		Shape:         &nusav1.RegionShape{},
+		QueueLength:   r.Plan.QueueLength(),
+		Allocations:   map[string]int32{},
+		SlotsRevision: settled,
+		Drivers:       healthyDrivers(view),
+	}
+	for s, n := range view.AllocCounts() {
+		if n > 0 {
+			out.Allocations[state.AllocState(s).String()] = int32(n)
+		}
+	}
+	in := r.Input(view)
+	for _, s := range subs {
+		fit := &nusav1.FitCount{Ask: s.hash, Count: int32(sched.FitCount(in, s.ask, maxFit))}
+		if fit.Count == 0 {
+			reason, message := sched.ExplainNoFit(in, s.ask)
+			fit.Reason, fit.Message = wire.ReasonToProto(reason), strings.ToValidUTF8(message[:min(len(message), maxFitMessage)], "")
+		}
+		out.Shape.Fits = append(out.Shape.Fits, fit)
+	}
+	for _, b := range sched.Bins(view, maxBins) {
+		out.Shape.Bins = append(out.Shape.Bins, &nusav1.ShapeBin{Nodes: b.Nodes, Pool: b.Pool, Free: wire.ResourcesToProto(b.Free)})
+	}
+	return out
+}
+
+// healthyDrivers returns the names of drivers that are healthy on any node; nil
+// if there are more than a report names.
+func healthyDrivers(view *state.View) []string {
+	names := map[string]bool{}
+	for n := range view.Nodes() {
+		for _, d := range n.Drivers {
+			if d.Healthy {
+				names[d.Name] = true
+			}
+		}
+	}
+	if len(names) > maxDrivers {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// utilisation averages the latest statistics of ready nodes, weighted by
+// capacity.
+func (r *Reporter) utilisation(view *state.View) *nusav1.Utilisation {
+	out := &nusav1.Utilisation{}
+	var cpu, memory, disk, cores, memoryTotal, diskTotal float64
+	for n := range view.Nodes() {
+		if n.Status != state.NodeReady {
+			continue
+		}
+		s, known := r.Stats(n.ID)
+		if !known {
+			continue
+		}
+		weight := float64(n.Capacity.CPUMilli)
+		cpu, cores = cpu+s.CPU*weight, cores+weight
+		if all := s.MemoryUsed + s.MemoryAvailable; all > 0 {
+			weight := float64(n.Capacity.MemoryBytes)
+			memory += s.MemoryUsed / all * weight
+			memoryTotal += weight
+		}
+		disk, diskTotal = disk+s.DiskUsed, diskTotal+s.DiskTotal
+		out.NetworkIn += s.NetworkIn
+		out.NetworkOut += s.NetworkOut
+	}
+	out.Cpu, out.Memory, out.Disk = fraction(cpu, cores), fraction(memory, memoryTotal), fraction(disk, diskTotal)
+	return out
+}
+
+// fraction returns part/whole, and 0 where the whole is not known.
+func fraction(part, whole float64) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return part / whole
+}

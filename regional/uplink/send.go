@@ -1,0 +1,215 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+const (
+	// coalesce is how long changes wait for others when there are many; burst is
+	// how many are sent at once after a quiet time: about as many as an instance
+	// causes until it runs.
+	coalesce = 100 * time.Millisecond
+	burst    = 5
+	// repeatAnswers is after how long all answers are sent again.
+	repeatAnswers = 5 * time.Second
+	// latencyEvery is how often changed edges are sent. An unchanged edge is sent
+	// again after refreshEdge, so that its age stays correct.
+	latencyEvery = 5 * time.Second
+	refreshEdge  = 30 * time.Second
+	// maxAnswers bounds the answers of one message; maxBatchItems and maxBatchBytes
+	// bound one of summaries.
+	maxAnswers    = 256
+	maxBatchItems = 512
+	maxBatchBytes = 256 << 10
+)
+
+// sendAll sends what is due until ctx ends, a send fails, or the receiver ended:
+// then received is true and err is the receiver's.
+func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, received bool) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, false
+		case err := <-ended:
+			return err, true
+		case <-ss.wake:
+		case <-timer.C:
+		}
+		next := time.Now().Add(time.Hour)
+		for _, step := range []func(time.Time) (time.Time, error){
+			ss.sendAck, ss.sendServers, ss.sendLease, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendLatency,
+		} {
+			due, err := step(time.Now())
+			if err != nil {
+				if errors.Is(err, io.EOF) {
+					return <-ended, true // the receiver gets the stream's status
+				}
+				return err, false
+			}
+			if !due.IsZero() && due.Before(next) {
+				next = due
+			}
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+// The following are the steps of sendAll. Each returns when it is due next; the
+// zero time means at the next change.
+
+func (ss *session) sendAck(time.Time) (time.Time, error) {
+	ss.mu.Lock()
+	ack := ss.ack
+	ss.ack = nil
+	ss.mu.Unlock()
+	if ack == nil {
+		return time.Time{}, nil
+	}
+	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: ack}})
+}
+
+func (ss *session) sendServers(time.Time) (time.Time, error) {
+	if !ss.clear(&ss.serversDirty) {
+		return time.Time{}, nil
+	}
+	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Update{
+		Update: &nusav1.RegionUpdate{Servers: ss.u.cfg.Servers()}}})
+}
+
+// sendLease asks for the region's lease three times in its duration.
+func (ss *session) sendLease(now time.Time) (time.Time, error) {
+	if ss.lease <= 0 {
+		return time.Time{}, nil
+	}
+	if due := ss.leaseAt.Add(ss.lease / 3); now.Before(due) {
+		return due, nil
+	}
+	ss.leaseAt = now
+	ss.leaseID++
+	ss.mu.Lock()
+	ss.leaseRequests[ss.leaseID] = ss.u.cfg.Clock()
+	delete(ss.leaseRequests, ss.leaseID-8) // it was never granted
+	ss.mu.Unlock()
+	return now.Add(ss.lease / 3), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{
+		Lease: &nusav1.LeaseRequest{Id: ss.leaseID}}})
+}
+
+// sendAnswers sends the answers to slot orders that changed, and each
+// repeatAnswers all of them: an answer is repeated until the order changes.
+func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
+	repeat := now.Sub(ss.repeatedAt) >= repeatAnswers
+	ss.mu.Lock()
+	dirty := ss.answersDirty
+	ss.mu.Unlock()
+	if !dirty && !repeat {
+		return ss.repeatedAt.Add(repeatAnswers), nil
+	}
+	if !repeat && !ss.answerRate.Allow() {
+		return now.Add(coalesce / 4), nil
+	}
+	ss.clear(&ss.answersDirty)
+	if repeat {
+		ss.repeatedAt = now
+	}
+	current := map[string]*nusav1.SlotAnswer{}
+	var out []*nusav1.SlotAnswer
+	for _, a := range accept.Answers(ss.u.cfg.FSM.View()) {
+		w := wire.SlotAnswerToProto(&a)
+		key := state.SlotID(a.Namespace, a.Job, a.Group, a.From)
+		current[key] = w
+		if repeat || !proto.Equal(w, ss.sentAnswers[key]) {
+			out = append(out, w)
+		}
+	}
+	ss.sentAnswers = current
+	for part := range slices.Chunk(out, maxAnswers) {
+		if err := ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: part}}}); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return ss.repeatedAt.Add(repeatAnswers), nil
+}
+
+// sendSummaries sends the summaries of jobs that changed.
+func (ss *session) sendSummaries(now time.Time) (time.Time, error) {
+	all := &ss.u.summaries
+	next, dirty := all.repeatDue(now)
+	if (dirty || all.fullSetDue(ss.cursor)) && !ss.summaryRate.Allow() {
+		return now.Add(coalesce / 4), nil
+	}
+	ss.u.updateSummaries()
+	for {
+		b, more := all.nextBatch(ss.cursor)
+		if !more {
+			return next, nil
+		}
+		out := &nusav1.JobSummaries{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: wire.PositionToProto(state.Position(b.Position))}
+		for _, i := range b.Items {
+			out.Summaries = append(out.Summaries, i.Value)
+		}
+		if err := ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Summaries{Summaries: out}}); err != nil {
+			return time.Time{}, err
+		}
+	}
+}
+
+// sendLatency sends the edges that changed noticeably: at once after such a
+// change, else each latencyEvery.
+func (ss *session) sendLatency(now time.Time) (time.Time, error) {
+	if due := ss.latencyAt.Add(latencyEvery); now.Before(due) {
+		ss.mu.Lock()
+		dirty := ss.latencyDirty
+		ss.mu.Unlock()
+		if !dirty {
+			return due, nil
+		}
+		if soon := ss.latencyAt.Add(coalesce); now.Before(soon) {
+			return soon, nil
+		}
+	}
+	ss.clear(&ss.latencyDirty)
+	first := ss.latencyAt.IsZero()
+	ss.latencyAt = now
+	row := &nusav1.LatencyRow{Full: first}
+	for _, e := range ss.u.cfg.Prober.Edges() {
+		was, sent := ss.sentEdges[e.To]
+		if e.State == topology.Unknown || sent && !noticeable(was.edge, e) && now.Sub(was.at) < refreshEdge {
+			continue
+		}
+		ss.sentEdges[e.To] = sentEdge{e, now}
+		row.Edges = append(row.Edges, topo.EdgeToProto(e))
+	}
+	if len(row.Edges) == 0 && !first {
+		return now.Add(latencyEvery), nil
+	}
+	row.Coordinate = topo.CoordinateToProto(ss.u.cfg.Prober.Coordinate())
+	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: row}})
+}
+
+// noticeable reports whether an edge changed enough to be sent: its state, its
+// kind, whether the other end's probes arrive, a percentile by over a tenth and
+// a millisecond, or the loss by over a point.
+func noticeable(was, is topology.Edge) bool {
+	moved := func(a, b time.Duration) bool {
+		d := (a - b).Abs()
+		return d > time.Millisecond && d > a/10
+	}
+	return was.State != is.State || was.ReverseReachable != is.ReverseReachable || was.Source != is.Source || was.Method != is.Method ||
+		moved(was.P50, is.P50) || moved(was.P90, is.P90) || moved(was.P99, is.P99) ||
+		max(was.Loss-is.Loss, is.Loss-was.Loss) > 0.01
+}

@@ -1,0 +1,68 @@
+package uplink
+
+import (
+	"slices"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+)
+
+// reportShare bounds the time spent on urgent reports: one tenth.
+const reportShare = 10
+
+// sendReport sends a report each interval, and at once after an urgent change.
+func (ss *session) sendReport(now time.Time) (time.Time, error) {
+	due := ss.reportAt.Add(ss.reportInterval)
+	soon := ss.reportAt.Add(max(coalesce, reportShare*ss.reportTook))
+	ss.mu.Lock()
+	urgent, maybeUrgent := ss.reportNow, ss.urgentDirty
+	ss.mu.Unlock()
+	if now.Before(due) {
+		if !urgent && maybeUrgent {
+			if check := ss.urgentAt.Add(coalesce / 2); now.Before(check) {
+				if check.Before(due) {
+					return check, nil
+				}
+				return due, nil
+			}
+			ss.urgentAt = now
+			ss.clear(&ss.urgentDirty)
+			urgent = ss.isUrgent()
+			if urgent {
+				ss.mu.Lock()
+				ss.reportNow = true
+				ss.mu.Unlock()
+			}
+		}
+		if !urgent {
+			return due, nil
+		}
+		if now.Before(soon) {
+			return soon, nil
+		}
+	}
+	ss.clear(&ss.reportNow)
+	ss.clear(&ss.urgentDirty)
+	began := time.Now()
+	r := ss.u.cfg.Reporter.Report(ss.u.subscribed())
+	ss.reportTook = time.Since(began)
+	r.Sequence = ss.lastReport.GetSequence() + 1
+	ss.lastReport, ss.reportAt = r, now
+	return now.Add(ss.reportInterval), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: r}})
+}
+
+// isUrgent compares the state with the last report: the placer must know at once
+// of a changed number of nodes, and of free resources where an ask had none.
+func (ss *session) isUrgent() bool {
+	t := sched.Sum(ss.u.cfg.FSM.View())
+	last := ss.lastReport
+	if t.Ready != last.GetNodesReady() || t.Lost != last.GetNodesLost() || t.Left != last.GetNodesLeft() ||
+		t.Draining != last.GetNodesDraining() || t.Cordoned != last.GetNodesCordoned() {
+		return true
+	}
+	full := slices.ContainsFunc(last.GetShape().GetFits(), func(f *nusav1.FitCount) bool { return f.GetCount() == 0 })
+	free := last.GetFree()
+	released := t.Free.CPUMilli > free.GetCpuMilli() || t.Free.MemoryBytes > free.GetMemoryBytes() || t.Free.DiskBytes > free.GetDiskBytes()
+	return full && released
+}

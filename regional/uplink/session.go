@@ -1,0 +1,135 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+const (
+	// maxTunnels bounds the calls through tunnels under way at once.
+	maxTunnels = 16
+	// maxSlots bounds a full set of the region's slots.
+	maxSlots = 1 << 20
+)
+
+// session is one session with the global tier. One goroutine sends, one receives.
+// What is due is noted as dirty, so that a slow connection gets the latest state
+// and not a queue.
+type session struct {
+	u      *Uplink
+	stream globalStream
+	client nusav1.FederationClient
+	wake   chan struct{} // room for one
+	lease  time.Duration
+	// reportInterval is the longest pause between two reports.
+	reportInterval time.Duration
+	inbox          *link.Inbox[*nusav1.SlotOrder] // only the receiver uses it
+
+	mu  sync.Mutex
+	ack *nusav1.Position // to be sent; nil: none
+	// What may have changed since it was sent.
+	serversDirty bool
+	answersDirty bool
+	latencyDirty bool
+	urgentDirty  bool // what isUrgent compares
+	// reportNow: a report is due before its interval has passed.
+	reportNow bool
+	// leaseEnds is when the region's lease ends, on Config.Clock. leaseRequests are
+	// the requests without a grant and when each was sent.
+	leaseEnds     time.Duration
+	leaseRequests map[uint64]time.Duration
+
+	// Only the sender uses the following.
+	cursor      *link.Cursor[*nusav1.JobSummary]
+	sentAnswers map[string]*nusav1.SlotAnswer // by slot
+	repeatedAt  time.Time                     // when all answers were sent last
+	sentEdges   map[string]sentEdge           // by region
+	lastReport  *nusav1.RegionReport
+	reportTook  time.Duration // to make the last report
+	reportAt    time.Time     // of the last report
+	urgentAt    time.Time     // of the last call of isUrgent
+	latencyAt   time.Time
+	leaseAt     time.Time
+	leaseID     uint64
+	// Limits of what is sent at each change.
+	answerRate, summaryRate *rate.Limiter
+}
+
+type sentEdge struct {
+	edge topology.Edge
+	at   time.Time
+}
+
+func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, w *nusav1.GlobalWelcome) *session {
+	interval := w.GetReportInterval().AsDuration()
+	if interval <= 0 || interval > u.cfg.ReportInterval {
+		interval = u.cfg.ReportInterval
+	}
+	return &session{
+		u: u, stream: stream, client: client, wake: make(chan struct{}, 1),
+		inbox: link.NewInbox[*nusav1.SlotOrder](maxSlots),
+		lease: w.GetLease().AsDuration(), reportInterval: interval,
+		answersDirty: true, reportNow: true, latencyDirty: true, leaseRequests: map[uint64]time.Duration{},
+		cursor: u.cursor(w), sentAnswers: map[string]*nusav1.SlotAnswer{}, sentEdges: map[string]sentEdge{},
+		answerRate:  rate.NewLimiter(rate.Every(coalesce), burst),
+		summaryRate: rate.NewLimiter(rate.Every(coalesce), burst),
+	}
+}
+
+// wakeSender makes the sender look for what is due.
+func (ss *session) wakeSender() {
+	select {
+	case ss.wake <- struct{}{}:
+	default:
+	}
+}
+
+// update changes what is due and wakes the sender.
+func (ss *session) update(change func()) {
+	ss.mu.Lock()
+	change()
+	ss.mu.Unlock()
+	ss.wakeSender()
+}
+
+// clear returns a flag and clears it.
+func (ss *session) clear(flag *bool) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	was := *flag
+	*flag = false
+	return was
+}
+
+// run sends and receives until one of them fails or ctx ends, and then sends a
+// goodbye. cancel ends the stream.
+func (ss *session) run(ctx context.Context, cancel context.CancelFunc) error {
+	ended := make(chan error, 1)
+	var calls errgroup.Group
+	calls.SetLimit(maxTunnels)
+	tunnels, endTunnels := context.WithCancel(context.WithoutCancel(ctx))
+	go func() { ended <- ss.receive(ctx, tunnels, &calls) }()
+	err, received := ss.sendAll(ctx, ended)
+	if ctx.Err() != nil && !received {
+		_ = ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Goodbye{
+			Goodbye: &nusav1.Goodbye{Message: "the term of this master ends"}}})
+		_ = ss.stream.CloseSend()
+		<-ended // at the latest when goodbyeTimeout has cut the stream
+		received = true
+	}
+	cancel()
+	endTunnels()
+	if !received {
+		<-ended
+	}
+	return errors.Join(err, calls.Wait())
+}

@@ -1,0 +1,116 @@
+package uplink
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/internal/reason"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// Summary returns the region's part of a job; nil when it has none.
+func (r *Reporter) Summary(view *state.View, k state.JobKey) *nusav1.JobSummary {
+	out := &nusav1.JobSummary{
+		Namespace: k.Namespace, Job: k.Job, Local: k.Local,
+		Groups: map[string]*nusav1.InstanceCounts{}, Reasons: map[string]*nusav1.GroupReasons{},
+		Incarnation: r.Incarnation, Index: view.Index(),
+	}
+	out.Version, out.Run = wantedVersion(view, k)
+	for g := range view.JobGroups(k) {
+		out.Groups[g.Key.Group] = wire.InstanceCountsToProto(g.Counts)
+		if counts := r.Reasons(view, g); len(counts) > 0 {
+			out.Reasons[g.Key.Group] = &nusav1.GroupReasons{Reasons: counts}
+		}
+		out.Disconnected = append(out.Disconnected, disconnectedToProto(g.Key.Group, r.disconnected(view, g.Key))...)
+	}
+	out.Disconnected = out.Disconnected[:min(len(out.Disconnected), maxDisconnected)]
+	if len(out.Groups) == 0 {
+		return nil
+	}
+	return out
+}
+
+// wantedVersion returns the oldest version, and the oldest run, that slots of a
+// job want here; -1 when no slot wants any. Slots that are done count only when
+// all are, with the newest of their versions.
+func wantedVersion(view *state.View, k state.JobKey) (version, run int64) {
+	open, done, run := int64(-1), int64(-1), int64(-1)
+	for g := range view.JobGroups(k) {
+		for _, s := range g.Slots {
+			if s.Desired != state.Run {
+				continue
+			}
+			if run < 0 || s.Run < run {
+				run = s.Run
+			}
+			switch {
+			case s.State == state.SlotDone:
+				done = max(done, s.JobVersion)
+			case open < 0 || s.JobVersion < open:
+				open = s.JobVersion
+			}
+		}
+	}
+	if open < 0 {
+		open = done
+	}
+	return open, run
+}
+
+// Reasons returns why instances of a group are pending, are still starting or
+// have failed.
+func (r *Reporter) Reasons(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
+	out := append(r.Disconnected(view, g.Key), wire.CountedReasonsToProto(r.Plan.Reasons(g.Key))...)
+	out = append(out, awaitingChecks(view, g)...)
+	backoff := slices.IndexFunc(out, func(c *nusav1.CountedReason) bool { return c.GetReason() == nusav1.Reason_REASON_BACKOFF })
+	if backoff >= 0 {
+		out[backoff].Message = ""
+	}
+	if backoff < 0 && g.Counts.Failed == 0 {
+		return out
+	}
+	failed := map[state.Reason]*nusav1.CountedReason{}
+	var last *state.Instance // of the instances that are tried again, the one that is due last
+	for i := range view.Instances(g.Key) {
+		if !i.Exhausted {
+			if i.NotBeforeUnixNano > 0 && i.Reason != "" && (last == nil || i.NotBeforeUnixNano > last.NotBeforeUnixNano) {
+				last = i
+			}
+			continue
+		}
+		if c := failed[i.Reason]; c != nil {
+			c.Count++
+			continue
+		}
+		failed[i.Reason] = &nusav1.CountedReason{Reason: wire.ReasonToProto(i.Reason), Count: 1, Message: i.Message, What: "instance"}
+	}
+	if backoff >= 0 && last != nil {
+		out[backoff].Message = "last failure: " + cmp.Or(last.Message, reason.Text(wire.ReasonToProto(last.Reason)))
+	}
+	for _, r := range slices.Sorted(maps.Keys(failed)) {
+		out = append(out, failed[r])
+	}
+	return out
+}
+
+// awaitingChecks counts the instances that run and wait for a health check, with
+// the message of one of them.
+func awaitingChecks(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
+	if g.Counts.Starting == 0 {
+		return nil
+	}
+	out := &nusav1.CountedReason{Reason: nusav1.Reason_REASON_NOT_HEALTHY_YET, What: "instance"}
+	for a := range view.GroupAllocs(g.Key) {
+		if a.Live() && !a.Disconnected && a.Desired == state.Run && a.Reason == state.ReasonNotHealthyYet {
+			out.Count++
+			out.Message = cmp.Or(out.Message, a.Message)
+		}
+	}
+	if out.Count == 0 {
+		return nil
+	}
+	return []*nusav1.CountedReason{out}
+}

@@ -1,0 +1,290 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/peers"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// protocol is the version of the wire protocol spoken with the global tier.
+const protocol = 1
+
+const (
+	// The pause between two rounds over all global servers: jittered, doubling.
+	retryFrom = 100 * time.Millisecond
+	retryTo   = 5 * time.Second
+	// welcomeTimeout bounds the wait for the answer to a hello.
+	welcomeTimeout = 10 * time.Second
+	// goodbyeTimeout is how long an ending session waits until its goodbye has
+	// been read.
+	goodbyeTimeout = 200 * time.Millisecond
+	// maxTombstones is how many removed summaries the outbox remembers.
+	maxTombstones = 1024
+	// maxSubscriptions bounds the asks whose fit is reported.
+	maxSubscriptions = 256
+)
+
+// errRefused needs an operator: the global tier does not accept this region.
+var errRefused = errors.New("the global tier refuses this region")
+
+type globalStream = grpc.BidiStreamingClient[nusav1.RegionMessage, nusav1.GlobalMessage]
+
+// Config is what an Uplink needs of its term and its server.
+type Config struct {
+	Definition *nusav1.RegionDefinition
+	// Global are the gRPC addresses of global servers. Empty: there is no global
+	// tier.
+	Global []string
+	Net    network.Net
+	// Server is the name of this server, Address its gRPC address.
+	Server, Address string
+	Version         string
+	// ReportInterval is the longest pause between two reports.
+	ReportInterval time.Duration
+	// Clock is monotonic and runs through suspend.
+	Clock func() time.Duration
+
+	Cluster state.Cluster
+	Term    uint64
+	// Epoch identifies the outbox of summaries: it differs in each term.
+	Epoch string
+
+	Log        *raftlog.Sequencer
+	FSM        *raftlog.FSM
+	Reporter   *Reporter
+	Federation *peers.Federation
+	Prober     *peers.Prober
+	// Tunnels accepts the calls that come through tunnels to the global tier.
+	Tunnels *tunnel.Listener
+	// Servers returns the region's servers.
+	Servers func() []*nusav1.RegionalServer
+	Logger  *slog.Logger
+}
+
+// Uplink holds one session with the active global server while this server is
+// the master. Without a session the region works on its own. Safe for concurrent
+// use.
+type Uplink struct {
+	cfg Config
+	// session is nil while there is none.
+	session   atomic.Pointer[session]
+	summaries summaries
+
+	mu            sync.Mutex
+	subscriptions []Subscription
+}
+
+// New returns the uplink of a term.
+func New(cfg Config) *Uplink {
+	u := &Uplink{cfg: cfg, summaries: summaries{region: cfg.Definition.GetName()}}
+	if len(cfg.Global) > 0 {
+		u.summaries.start(cfg.Epoch)
+	}
+	return u
+}
+
+// Connected reports whether a session with the global tier exists.
+func (u *Uplink) Connected() bool { return u.session.Load() != nil }
+
+// GroupsChanged notes groups whose slots, counts or allocations changed.
+func (u *Uplink) GroupsChanged(groups []state.GroupKey) {
+	if !u.summaries.markGroups(groups) {
+		return
+	}
+	if ss := u.session.Load(); ss != nil {
+		ss.update(func() { ss.answersDirty, ss.urgentDirty = true, true })
+	}
+}
+
+// ReasonsChanged notes the groups for which the newest plan has reasons.
+func (u *Uplink) ReasonsChanged(groups map[state.GroupKey]struct{}) {
+	if !u.summaries.markReasons(groups) {
+		return
+	}
+	if ss := u.session.Load(); ss != nil {
+		ss.wakeSender()
+	}
+}
+
+// EdgeChanged notes that a measured edge changed noticeably.
+func (u *Uplink) EdgeChanged() {
+	if ss := u.session.Load(); ss != nil {
+		ss.update(func() { ss.latencyDirty = true })
+	}
+}
+
+// ServersChanged notes that the region's servers changed.
+func (u *Uplink) ServersChanged() {
+	if ss := u.session.Load(); ss != nil {
+		ss.update(func() { ss.serversDirty = true })
+	}
+}
+
+// Run holds sessions with the global tier until ctx ends.
+func (u *Uplink) Run(ctx context.Context) error {
+	servers := u.cfg.Global
+	if len(servers) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	for g := range u.cfg.FSM.View().Groups() {
+		u.summaries.markJob(g.Key.JobKey())
+	}
+	next, wait := rand.IntN(len(servers)), retryFrom
+	level := slog.LevelInfo // of the first failure; its repetitions are at debug level
+	for failed := 0; ctx.Err() == nil; {
+		addr := servers[next%len(servers)]
+		welcomed, err := u.connect(ctx, addr)
+		if ctx.Err() != nil {
+			return nil
+		}
+		// Without this a long time without a global tier would collect every job.
+		u.updateSummaries()
+		if errors.Is(err, errRefused) {
+			level, wait = slog.LevelError, retryTo
+		}
+		u.cfg.Logger.Log(ctx, level, "no session with the global tier: the region works on its own", "server", addr, "error", err)
+		level = slog.LevelDebug
+		if welcomed {
+			// This server was reachable a moment ago: try it first, soon.
+			failed, wait, level = 0, retryFrom, slog.LevelInfo
+		} else {
+			next, failed = next+1, failed+1
+		}
+		if welcomed || failed%len(servers) == 0 {
+			pause(ctx, time.Duration((0.5+0.5*rand.Float64())*float64(wait)))
+			wait = min(2*wait, retryTo)
+		}
+	}
+	return nil
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// connect opens a session and holds it until it ends. Its error is why the
+// session ended or could not be opened; welcomed reports whether it was opened.
+func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err error) {
+	conn, err := serve.Dial(u.cfg.Net, addr)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	// The stream outlives ctx until the goodbye has been read.
+	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTimeout, cancel) })
+	defer stop()
+	slow := time.AfterFunc(welcomeTimeout, cancel)
+	defer slow.Stop()
+	client := nusav1.NewFederationClient(conn)
+	stream, err := client.Session(streamCtx)
+	if err != nil {
+		return false, fmt.Errorf("open a session: %w", err)
+	}
+	if err := stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Hello{Hello: u.hello()}}); err != nil {
+		return false, streamError(stream, err)
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return false, fmt.Errorf("wait for the welcome: %w", err)
+	}
+	slow.Stop()
+	if r := first.GetRefused(); r.GetPermanent() {
+		return false, fmt.Errorf("%w: %s", errRefused, r.GetMessage())
+	} else if r != nil {
+		return false, fmt.Errorf("not now: %s", r.GetMessage())
+	}
+	if first.GetWelcome() == nil {
+		return false, errors.New("the first message was no welcome")
+	}
+	ss := newSession(u, stream, client, first.GetWelcome())
+	u.session.Store(ss)
+	defer u.session.CompareAndSwap(ss, nil)
+	u.cfg.Log.Wake() // slots that fit nowhere may be returned now
+	u.cfg.Logger.Info("session with the global tier", "server", addr, "session", first.GetWelcome().GetSession())
+	return true, ss.run(ctx, cancel)
+}
+
+// streamError returns why a send failed: gRPC returns the reason from Recv.
+func streamError(stream globalStream, err error) error {
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+func (u *Uplink) hello() *nusav1.RegionHello {
+	return &nusav1.RegionHello{
+		Definition: u.cfg.Definition, ClusterId: u.cfg.Cluster.ID, Incarnation: u.cfg.Cluster.Incarnation, Term: u.cfg.Term,
+		Master: u.cfg.Server, MasterAddress: u.cfg.Address, Servers: u.cfg.Servers(),
+		Orders:  wire.PositionToProto(u.cfg.FSM.View().Cluster().Orders),
+		Version: u.cfg.Version, Protocol: protocol,
+	}
+}
+
+// updateSummaries makes the summaries of changed jobs equal to the committed
+// state.
+func (u *Uplink) updateSummaries() {
+	u.summaries.update(func() func(state.JobKey) *nusav1.JobSummary {
+		// Read after the changed jobs: this view has every change that marked one.
+		view := u.cfg.FSM.View()
+		return func(k state.JobKey) *nusav1.JobSummary { return u.cfg.Reporter.Summary(view, k) }
+	})
+}
+
+// subscribe replaces the asks whose fit is reported.
+func (u *Uplink) subscribe(asks []*nusav1.ShapeSubscription) {
+	if len(asks) > maxSubscriptions {
+		u.cfg.Logger.Warn("too many shape subscriptions, the last ones are not reported", "asks", len(asks), "max", maxSubscriptions)
+		asks = asks[:maxSubscriptions]
+	}
+	subs := make([]Subscription, 0, len(asks))
+	for _, a := range asks {
+		subs = append(subs, Subscription{a.GetAsk(), wire.ShapeAskFromProto(a)})
+	}
+	u.mu.Lock()
+	u.subscriptions = subs
+	u.mu.Unlock()
+}
+
+func (u *Uplink) subscribed() []Subscription {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.subscriptions
+}
+
+// cursor returns a cursor over the summaries that continues after what the
+// global tier has.
+func (u *Uplink) cursor(w *nusav1.GlobalWelcome) *link.Cursor[*nusav1.JobSummary] {
+	return u.summaries.cursor(link.Position(wire.PositionFromProto(w.GetSummaries())))
+}
