@@ -44,7 +44,7 @@ func TestSilentNode(t *testing.T) {
 		if list := w.allocs(1, false); len(list) != 1 || list[0].GetNodeSilent() == nil {
 			t.Errorf("the list: %v", list)
 		}
-		if _, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "once that is 3s") {
+		if _, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "after a silence of 3s") {
 			t.Errorf("a silent node is removed: %v", err)
 		}
 

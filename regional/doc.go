@@ -16,8 +16,8 @@
 //	uplink, uplink_send,    the global tier: orders down; answers, reports,
 //	report, prober          summaries and latency up
 //	federation, island      what was told of the others; peers asked directly
-//	history                 what was measured, over time
-//	api_*, wire, errors     the public API of the region
+//	services, events        what the API needs of the server and of a term
+//	errors                  statuses
 //
 // regional/gossip finds servers; regional/quorum forms and keeps the Raft group.
 package regional

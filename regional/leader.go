@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/regional/api"
 	"github.com/nusa-scheduler/nusa/regional/metrics"
 	agentnodes "github.com/nusa-scheduler/nusa/regional/nodes"
 	"github.com/nusa-scheduler/nusa/regional/peers"
@@ -85,8 +86,9 @@ type leader struct {
 	uplink   *uplink.Uplink
 	prober   *peers.Prober
 	exprs    *exprs
-	specs    wire.SpecCache
-	watch    *groupWatches
+	groups   *api.GroupWatches
+	// api is this term as the API sees it.
+	api *api.Master
 }
 
 // lead does a master's work whenever Raft says that this server is one, until
@@ -167,7 +169,7 @@ func (s *server) runLeader(ctx context.Context, term uint64, elected time.Durati
 	l := &leader{
 		s: s, ctx: ctx, term: term, cluster: cluster, log: s.cfg.Logger.With("term", term),
 		epoch: fmt.Sprintf("%s/%d/%d", cluster.ID, cluster.Incarnation, term),
-		exprs: newExprs(s.cfg.Region.GetName()), watch: newGroupWatches(),
+		exprs: newExprs(s.cfg.Region.GetName()), groups: api.NewGroupWatches(),
 	}
 	l.events = eventlog.New(l.epoch)
 	l.sched = newScheduler(l)
@@ -202,6 +204,7 @@ func (s *server) runLeader(ctx context.Context, term uint64, elected time.Durati
 	poller := &peers.Poller{Prober: l.prober, Connected: l.uplink.Connected, Net: s.cfg.Net, Log: l.log}
 	l.log.Info("this server is the master", "cluster", cluster.ID, "incarnation", cluster.Incarnation)
 	l.events.Add("master.elected", s.cfg.Name, "term %d", term)
+	l.api = l.apiMaster()
 	s.standing.set(l)
 	g.Go(func() error {
 		<-ctx.Done()
@@ -238,14 +241,14 @@ func (l *leader) committed(results []state.Result) {
 		dirty = append(dirty, r.Nodes...)
 		groups = append(groups, r.Groups...)
 		for _, a := range r.Reported {
-			l.told(a)
+			l.addInstanceEvent(a)
 		}
 		l.purged(r)
 	}
 	if !changed {
 		return
 	}
-	l.watch.changed(groups) // somebody waits for it
+	l.groups.Changed(groups)
 	l.agents.AddOrders(orders)
 	l.agents.MarkDirty(dirty)
 	l.uplink.GroupsChanged(groups)

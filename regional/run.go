@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/forward"
 	"github.com/nusa-scheduler/nusa/internal/series"
@@ -93,6 +94,7 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	// A server that is not the master passes calls on; agents look for the
 	// master themselves.
 	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State")
+	fwd.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(wire.SubmitRequest) })
 	if s.serve, err = serve.Open(ctx, serve.Options{
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
 		Unary:  []grpc.UnaryServerInterceptor{fwd.Unary()},
@@ -334,13 +336,5 @@ func (s *server) register() {
 	nusav1.RegisterDispatchServer(g, &agentnodes.Dispatch{
 		Current: s.currentAgents, Standby: s.standbyMessage, Stopping: s.stopping, Streams: &s.streams, Hub: s.hub,
 	})
-	nusav1.RegisterJobsServer(g, jobs{s: s})
-	nusav1.RegisterAllocationsServer(g, allocations{s: s})
-	nusav1.RegisterNodesServer(g, nodes{s: s})
-	nusav1.RegisterRegionsServer(g, regions{s: s})
-	nusav1.RegisterTopologyServer(g, topologies{s: s})
-	nusav1.RegisterEventsServer(g, events{s: s})
-	nusav1.RegisterOriginsServer(g, originRecords{s: s})
-	nusav1.RegisterSiblingsServer(g, siblings{s: s})
-	nusav1.RegisterSystemServer(g, system{s: s})
+	s.services().Register(g)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	agentnodes "github.com/nusa-scheduler/nusa/regional/nodes"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // standing is who leads, as far as this server knows.
@@ -52,14 +53,6 @@ func (s *standing) bump() {
 	defer s.mu.Unlock()
 	close(s.changed)
 	s.changed = make(chan struct{})
-}
-
-// leading is the leader value for a call that needs it.
-func (s *server) leading() (*leader, error) {
-	if l := s.standing.leader(); l != nil {
-		return l, nil
-	}
-	return nil, errNoMaster
 }
 
 // watch passes on that servers or the master changed, and binds the data
@@ -218,7 +211,7 @@ func (m *masterConn) to(address string) (*grpc.ClientConn, error) {
 	if m.conn != nil && m.address == address {
 		return m.conn, nil
 	}
-	conn, err := serve.Dial(m.net, address)
+	conn, err := serve.Dial(m.net, address, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the master at %s: %w", address, err)
 	}

@@ -37,8 +37,9 @@ type Leader func() (conn *grpc.ClientConn, self bool, err error)
 
 // Forwarder makes the interceptors of a server.
 type Forwarder struct {
-	leader Leader
-	exempt []string
+	leader   Leader
+	exempt   []string
+	requests map[string]func() proto.Message
 }
 
 // New returns a forwarder. exempt are full methods ("/nusa.v1.Dispatch/Session")
@@ -52,6 +53,17 @@ func New(leader Leader, exempt ...string) *Forwarder {
 		"/nusa.v1.System/",
 	}
 	return &Forwarder{leader: leader, exempt: slices.Concat(always, exempt)}
+}
+
+// ReadRequestsAs makes streams of a full method read requests as the messages
+// that newRequest returns, for a server whose codec reads that method's requests
+// into another type than the generated one. Not to be called while calls are
+// served.
+func (f *Forwarder) ReadRequestsAs(method string, newRequest func() proto.Message) {
+	if f.requests == nil {
+		f.requests = map[string]func() proto.Message{}
+	}
+	f.requests[method] = newRequest
 }
 
 // Unary is the interceptor for unary calls.
@@ -95,6 +107,9 @@ func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 		newRequest, newReply, err := messages(info.FullMethod)
 		if err != nil {
 			return err
+		}
+		if other := f.requests[info.FullMethod]; other != nil {
+			newRequest = other
 		}
 		ctx, cancel := context.WithCancel(forwardedContext(down.Context()))
 		defer cancel()

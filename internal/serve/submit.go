@@ -23,9 +23,9 @@ type FinishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
 // SubmitMany serves a stream of submits: they begin in order, are under way
 // together, so that they share writes, and are answered in order. When over is
 // closed it ends with the error gone, also when the caller says nothing more.
-func SubmitMany(
-	stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse],
-	over <-chan struct{}, gone error, begin func(context.Context, *nusav1.SubmitRequest) FinishSubmit,
+func SubmitMany[Req any](
+	stream grpc.BidiStreamingServer[Req, nusav1.SubmitManyResponse],
+	over <-chan struct{}, gone error, begin func(context.Context, *Req) FinishSubmit,
 ) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()

@@ -3,23 +3,20 @@ package wire
 import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
-
-	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Codec is protobuf's but for what there is so much of that messages are not
-// made of it. Submits stay encoded, among the unknown fields of an empty message,
-// so that they can still be passed on like any other; what agents say stays in
-// the buffer it came in, and what is encoded already is sent as it is.
+// Codec is protobuf's codec, except for the messages of this package that stay
+// encoded: SubmitRequest, IncomingMessage and EncodedMessage.
 type Codec struct{ encoding.CodecV2 }
 
+// NewCodec returns a Codec.
 func NewCodec() Codec { return Codec{encoding.GetCodecV2("proto")} }
 
-// Unmarshal decodes what is not to stay encoded.
+// Unmarshal decodes a message, or stores the bytes of one that stays encoded.
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
-	case *nusav1.SubmitRequest:
-		m.ProtoReflect().SetUnknown(data.Materialize())
+	case *SubmitRequest:
+		m.raw = data.Materialize()
 		return nil
 	case *IncomingMessage:
 		m.buf = data.MaterializeToBuffer(mem.DefaultBufferPool())
@@ -28,19 +25,21 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// Marshal encodes what is not encoded.
+// Marshal encodes a message, or sends the bytes of one that is encoded already.
 func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
-	if e, ok := v.(*EncodedMessage); ok {
-		return mem.BufferSlice{e.buffer()}, nil
+	switch m := v.(type) {
+	case *EncodedMessage:
+		return mem.BufferSlice{m.buffer()}, nil
+	case *SubmitRequest:
+		return mem.BufferSlice{mem.SliceBuffer(m.raw)}, nil
 	}
 	return c.CodecV2.Marshal(v)
 }
 
-// EncodedMessage is a message as it stands on the wire. It is copied when it is sent.
+// EncodedMessage is an encoded message to send. Marshal copies it.
 type EncodedMessage struct{ head, body []byte }
 
-// buffer is a copy, given back once it is on its way if it is large enough to be
-// worth that.
+// buffer returns a copy. A large one comes from a pool, to which gRPC returns it.
 func (e *EncodedMessage) buffer() mem.Buffer {
 	size := len(e.head) + len(e.body)
 	if mem.IsBelowBufferPoolingThreshold(size) {
@@ -52,12 +51,13 @@ func (e *EncodedMessage) buffer() mem.Buffer {
 	return mem.NewBuffer(b, pool)
 }
 
-// IncomingMessage is a message as it stands on the wire, in a buffer of gRPC's.
+// IncomingMessage is a received message, still encoded, in a buffer of gRPC's.
 type IncomingMessage struct{ buf mem.Buffer }
 
+// Bytes returns the encoded message, valid until Free.
 func (m *IncomingMessage) Bytes() []byte { return m.buf.ReadOnlyData() }
 
-// Free gives the buffer back, which nothing may point into any more.
+// Free releases the buffer. No pointer into it may be used afterwards.
 func (m *IncomingMessage) Free() {
 	m.buf.Free()
 	m.buf = nil

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"sync"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,46 +13,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Many jobs are the same but for their names. To decode, judge and encode a spec
-// costs more than all else that a submit does, so it is done once for them all:
-// requests arrive encoded, and what a spec comes to is remembered by its bytes.
-
-// SubmitFields is a SubmitRequest whose spec is still encoded.
-type SubmitFields struct {
-	Spec          []byte
-	Key           string
-	CheckRevision int64
-	Again         bool
-}
-
-// SplitSubmitRequest reads what is around the spec. Its error is a gRPC status.
-func SplitSubmitRequest(raw []byte) (s SubmitFields, err error) {
-	for rest := raw; len(rest) > 0; {
-		field, kind, tag := protowire.ConsumeTag(rest)
-		n := protowire.ConsumeFieldValue(field, kind, rest[max(tag, 0):])
-		if tag < 0 || n < 0 {
-			return s, status.Errorf(codes.InvalidArgument, "the request cannot be decoded: %v", protowire.ParseError(min(tag, n)))
-		}
-		value := rest[tag : tag+n]
-		rest = rest[tag+n:]
-		number, _ := protowire.ConsumeVarint(value)
-		switch bytes, _ := protowire.ConsumeBytes(value); {
-		case field == 1 && kind == protowire.BytesType && s.Spec == nil:
-			s.Spec = bytes
-		case field == 1 && kind == protowire.BytesType: // parts of a message follow one another
-			s.Spec = append(s.Spec[:len(s.Spec):len(s.Spec)], bytes...)
-		case field == 2 && kind == protowire.BytesType:
-			if s.Key = string(bytes); !utf8.ValidString(s.Key) {
-				return s, status.Error(codes.InvalidArgument, "the request cannot be decoded: idempotency_key is not UTF-8")
-			}
-		case field == 3 && kind == protowire.VarintType:
-			s.CheckRevision = int64(number)
-		case field == 4 && kind == protowire.VarintType:
-			s.Again = protowire.DecodeBool(number)
-		}
-	}
-	return s, nil
-}
+// Many jobs differ only in their names. Decoding, validating and encoding a spec
+// costs more than the rest of a submit, so it is done once for all of them:
+// requests stay encoded, and the result for a spec is cached by its bytes.
 
 // CachedSpec is what a spec without its job's name comes to. Shared: never written
 // to.

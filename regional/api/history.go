@@ -1,4 +1,4 @@
-package regional
+package api
 
 import (
 	"context"
@@ -19,21 +19,22 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/metrics"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 )
 
 const (
-	// maxHistorySeries bounds the series of an answer.
+	// maxHistorySeries bounds the series of a response.
 	maxHistorySeries = 256
-	// maxHistoryPoints bounds the windows of an answer over all series and
+	// maxHistoryPoints bounds the windows of a response over all series and
 	// fields: 26 bytes each, 5 MB.
 	maxHistoryPoints = 200_000
-	// historyKept is a little more than what the store keeps.
-	historyKept = 32 * 24 * time.Hour
+	// historyRetention is a little more than the store retains.
+	historyRetention = 32 * 24 * time.Hour
 )
 
-// runsOut are the fields that reach a limit, and the fields whose latest values
-// add up to it.
-var runsOut = map[string][]struct {
+// trendLimits are the fields that have a limit, and the fields whose latest
+// values add up to the limit.
+var trendLimits = map[string][]struct {
 	field string
 	limit []string
 }{
@@ -49,26 +50,26 @@ var runsOut = map[string][]struct {
 	},
 }
 
-// historyQuestion is a question about history, checked.
-type historyQuestion struct {
+// historyQuery is a validated request.
+type historyQuery struct {
 	topo.HistoryRange
-	fields []string // of the kind, those asked for
+	fields []string // the requested fields of the kind
 }
 
-// History answers what the master of this server's offices measured.
+// History returns what this server measured while it was the master.
 func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*nusav1.HistoryResponse, error) {
-	if _, err := t.s.leading(); err != nil {
+	if _, err := t.s.master(); err != nil {
 		return nil, err
 	}
-	region := t.s.cfg.Region.GetName()
+	region := t.s.region()
 	if r := req.GetRegion(); r != "" && r != region {
-		return nil, status.Errorf(codes.NotFound, "this is region %q, it keeps no history of region %q: ask there, or a global server", region, r)
+		return nil, notFound(rpcerr.KindRegion, r, "this is region %q, it keeps no history of region %q: ask there, or a global server", region, r)
 	}
-	q, err := askedOf(req, time.Now())
+	q, err := parseHistory(req, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	store, why := t.s.history.Open()
+	store, why := t.s.History()
 	if store == nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "no history here: %s", why)
 	}
@@ -80,18 +81,18 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 	if total := len(keys); total > maxHistorySeries {
 		keys = keys[:maxHistorySeries]
 		out.Errors = append(out.Errors, &nusav1.PartialError{Region: region,
-			Message: fmt.Sprintf("%d of %d are answered: ask for one by its key", maxHistorySeries, total)})
+			Message: fmt.Sprintf("only %d of %d series are returned: ask for one by its key", maxHistorySeries, total)})
 	}
 	q.fit(len(keys))
-	view := t.s.fsm.View()
+	view := t.s.State.View()
 	for _, key := range keys {
 		if ctx.Err() != nil {
-			return nil, wireError(ctx.Err())
+			return nil, raftlog.StatusError(ctx.Err())
 		}
 		one, err := store.Query(req.GetKind(), key, q.From, q.To, q.Step)
 		switch {
 		case errors.Is(err, series.ErrUnknown) && req.GetKey() == "":
-			continue // it was forgotten meanwhile
+			continue // removed since its key was listed
 		case errors.Is(err, series.ErrUnknown):
 			if req.GetKind() == metrics.KindEdge {
 				if _, _, errView := t.s.view(key); errView != nil {
@@ -102,7 +103,7 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 		case err != nil:
 			return nil, status.Errorf(codes.Unavailable, "history cannot be read: %v", err)
 		}
-		w := historyToWire(&one, q.fields)
+		w := historyToProto(&one, q.fields)
 		w.Region = region
 		if n, found := view.Node(key); found && req.GetKind() == metrics.KindNode {
 			w.Name = n.Name
@@ -115,13 +116,13 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 	return out, nil
 }
 
-// askedOf checks what is asked and fills the defaults in.
-func askedOf(req *nusav1.HistoryRequest, now time.Time) (historyQuestion, error) {
+// parseHistory validates a request and fills in the defaults.
+func parseHistory(req *nusav1.HistoryRequest, now time.Time) (historyQuery, error) {
 	span, err := topo.ParseHistoryRequest(req, now)
 	if err != nil {
-		return historyQuestion{}, err
+		return historyQuery{}, err
 	}
-	q := historyQuestion{HistoryRange: span, fields: req.GetFields()}
+	q := historyQuery{HistoryRange: span, fields: req.GetFields()}
 	i := slices.IndexFunc(metrics.Kinds, func(k series.Kind) bool { return k.Name == req.GetKind() })
 	all := metrics.Kinds[i].Fields
 	for _, f := range q.fields {
@@ -132,7 +133,7 @@ func askedOf(req *nusav1.HistoryRequest, now time.Time) (historyQuestion, error)
 	if len(q.fields) == 0 {
 		q.fields = all
 	}
-	if oldest := now.Add(-historyKept); q.From.Before(oldest) {
+	if oldest := now.Add(-historyRetention); q.From.Before(oldest) {
 		q.From = oldest
 	}
 	if q.To.After(now) {
@@ -141,16 +142,16 @@ func askedOf(req *nusav1.HistoryRequest, now time.Time) (historyQuestion, error)
 	return q, nil
 }
 
-// fit widens the step so that so many series fit an answer.
-func (q *historyQuestion) fit(count int) {
+// fit widens the step so that count series fit into a response.
+func (q *historyQuery) fit(count int) {
 	points := maxHistoryPoints / max(count*len(q.fields), 1)
 	if span := q.To.Sub(q.From); points < series.MaxPoints && span > 0 {
-		// Two windows more than the range has whole ones may be touched.
+		// The range may touch two windows more than it has whole ones.
 		q.Step = max(q.Step, span/time.Duration(max(points-2, 1)))
 	}
 }
 
-// historyKeys are the series that are meant.
+// historyKeys returns the keys of the requested series.
 func (t topologies) historyKeys(store *series.Store, req *nusav1.HistoryRequest) ([]string, error) {
 	key := req.GetKey()
 	if key == "" {
@@ -159,12 +160,12 @@ func (t topologies) historyKeys(store *series.Store, req *nusav1.HistoryRequest)
 	if req.GetKind() != metrics.KindNode {
 		return []string{key}, nil
 	}
-	n, err := nodes{s: t.s}.findNode(t.s.fsm.View(), key, "")
+	n, err := t.s.findNode(t.s.State.View(), key, "")
 	if err == nil {
 		return []string{n.ID}, nil
 	}
 	if status.Code(err) == codes.NotFound {
-		// The region may have forgotten a node whose history is still kept.
+		// A removed node may still have series.
 		if known := store.Keys(metrics.KindNode, key); len(known) == 1 && (known[0] == key || len(key) >= minPrefix) {
 			return known, nil
 		}
@@ -172,9 +173,9 @@ func (t topologies) historyKeys(store *series.Store, req *nusav1.HistoryRequest)
 	return nil, err
 }
 
-// historyToWire is a series with the fields asked for; those that the file does
-// not know yet have no values.
-func historyToWire(s *series.Series, fields []string) *nusav1.HistorySeries {
+// historyToProto converts the requested fields of a series. Fields that the file
+// does not have yet have no values.
+func historyToProto(s *series.Series, fields []string) *nusav1.HistorySeries {
 	out := &nusav1.HistorySeries{
 		Kind: s.Kind, Key: s.Key, Start: timestamppb.New(s.Start),
 		Step: durationpb.New(s.Step), Resolution: durationpb.New(s.Resolution),
@@ -195,10 +196,11 @@ func historyToWire(s *series.Series, fields []string) *nusav1.HistorySeries {
 	return out
 }
 
-// historyTrends says when what runs out does, by what the series shows.
+// historyTrends returns when the fields of a series reach their limits, by their
+// trend.
 func historyTrends(s *series.Series) []*nusav1.HistoryTrend {
 	var out []*nusav1.HistoryTrend
-	for _, r := range runsOut[s.Kind] {
+	for _, r := range trendLimits[s.Kind] {
 		w := &nusav1.HistoryTrend{Field: r.field}
 		for _, name := range r.limit {
 			w.Limit += latest(s.Field(name))
@@ -221,7 +223,7 @@ func historyTrends(s *series.Series) []*nusav1.HistoryTrend {
 	return out
 }
 
-// latest is the last value there is, NaN without any.
+// latest returns the last value, NaN if there is none.
 func latest(points []series.Point) float64 {
 	for _, p := range slices.Backward(points) {
 		if p.Count > 0 {

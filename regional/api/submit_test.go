@@ -1,4 +1,4 @@
-package regional
+package api
 
 import (
 	"bytes"
@@ -22,21 +22,26 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// specLeader judges specs, and counts how many.
-func specLeader(learnt *int) (*leader, func(*nusav1.JobSpec) (wire.CachedSpec, error)) {
-	l := &leader{s: &server{cfg: Config{Region: &nusav1.RegionDefinition{Name: "r"}}}}
-	return l, func(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
-		*learnt++
-		return l.learn(spec)
+// testServer returns a server of region r and a master with an empty spec cache.
+func testServer() (*Server, *Master) {
+	return &Server{Region: &nusav1.RegionDefinition{Name: "r"}}, &Master{Specs: &wire.SpecCache{}}
+}
+
+// counted returns parseSpec with a counter of its calls.
+func counted(s *Server, parsed *int) func(*nusav1.JobSpec) (wire.CachedSpec, error) {
+	return func(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
+		*parsed++
+		return s.parseSpec(spec)
 	}
 }
 
-// TestSpecsThatDifferByName: what is remembered of a spec gives jobs of other
-// names the very command that judging each would.
-func TestSpecsThatDifferByName(t *testing.T) {
+// TestCachedSpecEqualsParsedSpec: a cached spec gives jobs of other names the
+// same command as parsing each spec.
+func TestCachedSpecEqualsParsedSpec(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
-	learnt := 0
-	l, learn := specLeader(&learnt)
+	parsed := 0
+	s, m := testServer()
+	parse := counted(s, &parsed)
 	for i := range 500 {
 		spec := testSpec("first")
 		spec.Groups["main"].Count = proto.Int32(int32(i))
@@ -48,48 +53,48 @@ func TestSpecsThatDifferByName(t *testing.T) {
 			spec.Groups["other"] = proto.CloneOf(spec.Groups["main"])
 			spec.Namespace = "n" + fmt.Sprint(i)
 		}
-		// One encoding under several names: a map has no order of its own.
+		// The same encoding under several names: the encoding of a map has no fixed
+		// order.
 		first, err := proto.Marshal(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, rest, _ := wire.CutName(first)
-		before := learnt
+		before := parsed
 		for k := range 3 {
 			name := fmt.Sprintf("job-%d-%d", i, k)
 			raw := append(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name), rest...)
-			got, tmpl, err := l.specs.Get(raw, learn)
+			got, cached, err := m.Specs.Get(raw, parse)
 			if err != nil || got != name {
 				t.Fatalf("read as %q, %v", got, err)
 			}
 			alone := proto.CloneOf(spec)
 			alone.Name = name
-			if err := l.checkSpec(alone); err != nil {
+			if err := s.checkSpec(alone); err != nil {
 				t.Fatal(err)
 			}
 			want, _ := wire.Deterministic.Marshal(alone)
-			j := tmpl.Named(got)
+			j := cached.Named(got)
 			if !bytes.Equal(j.Spec, want) {
 				t.Fatalf("encoded as %q, want %q", j.Spec, want)
 			}
 			if !reflect.DeepEqual(&j, wire.JobFromProto(alone, want, true, 0)) {
 				t.Fatalf("%+v, want %+v", j, wire.JobFromProto(alone, want, true, 0))
 			}
-			if !reflect.DeepEqual(tmpl.Warnings, job.Warnings(alone)) {
-				t.Fatalf("warnings %q", tmpl.Warnings)
+			if !reflect.DeepEqual(cached.Warnings, job.Warnings(alone)) {
+				t.Fatalf("warnings %q", cached.Warnings)
 			}
 		}
-		if learnt != before+1 {
-			t.Fatalf("judged %d times", learnt-before)
+		if parsed != before+1 {
+			t.Fatalf("parsed %d times", parsed-before)
 		}
 	}
 }
 
-// TestSpecsTooLargeByTheirName: a spec that a longer name makes too large is
-// refused, though it was taken under a shorter one.
-func TestSpecsTooLargeByTheirName(t *testing.T) {
-	learnt := 0
-	l, learn := specLeader(&learnt)
+// TestCachedSpecIsTooLargeWithALongerName: a spec that a longer name makes too
+// large is refused, although the cache has it under a shorter name.
+func TestCachedSpecIsTooLargeWithALongerName(t *testing.T) {
+	s, m := testServer()
 	spec := testSpec("a")
 	task := spec.Groups["main"].Tasks["main"]
 	full := strings.Repeat("x", 256<<10)
@@ -99,23 +104,23 @@ func TestSpecsTooLargeByTheirName(t *testing.T) {
 		raw, _ := wire.Deterministic.Marshal(spec)
 		return raw
 	}
-	// The largest that is taken under the shortest name.
+	// The largest spec that is accepted under the shortest name.
 	largest := sort.Search(job.MaxSize, func(n int) bool {
-		_, _, err := new(wire.SpecCache).Get(sized("a", n+1), learn)
+		_, _, err := new(wire.SpecCache).Get(sized("a", n+1), s.parseSpec)
 		return err != nil
 	})
-	if _, _, err := l.specs.Get(sized("a", largest), learn); err != nil {
+	if _, _, err := m.Specs.Get(sized("a", largest), s.parseSpec); err != nil {
 		t.Fatal(err)
 	}
-	_, _, want := new(wire.SpecCache).Get(sized("a-longer-name", largest), learn)
-	if _, _, err := l.specs.Get(sized("a-longer-name", largest), learn); want == nil || fmt.Sprint(err) != fmt.Sprint(want) {
+	_, _, want := new(wire.SpecCache).Get(sized("a-longer-name", largest), s.parseSpec)
+	if _, _, err := m.Specs.Get(sized("a-longer-name", largest), s.parseSpec); want == nil || fmt.Sprint(err) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", err, want)
 	}
 }
 
-// TestSpecsEncodedOddly: however a request is encoded, it is read as protobuf
-// says.
-func TestSpecsEncodedOddly(t *testing.T) {
+// TestSubmitRequestIsReadAsProtobufReadsIt, in every valid and invalid encoding:
+// the fields that are read by hand, the getters and the forwarded bytes.
+func TestSubmitRequestIsReadAsProtobufReadsIt(t *testing.T) {
 	field := func(n protowire.Number, b []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), b)
 	}
@@ -150,19 +155,18 @@ func TestSpecsEncodedOddly(t *testing.T) {
 		"group unmatched": {0x0c},
 	} {
 		t.Run(what, func(t *testing.T) {
-			learnt := 0
-			l, learn := specLeader(&learnt)
-			if _, _, err := l.specs.Get(spec, learn); err != nil { // so that rest is known
+			s, m := testServer()
+			if _, _, err := m.Specs.Get(spec, s.parseSpec); err != nil { // the cache has rest now
 				t.Fatal(err)
 			}
-			var lazy nusav1.SubmitRequest
-			if err := wire.NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, &lazy); err != nil {
+			var submit wire.SubmitRequest
+			if err := wire.NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, &submit); err != nil {
 				t.Fatal(err)
 			}
-			if passed, err := proto.Marshal(&lazy); err != nil || !bytes.Equal(passed, raw) {
-				t.Errorf("passed on as %q, %v", passed, err)
+			if sent, err := wire.NewCodec().Marshal(&submit); err != nil || !bytes.Equal(sent.Materialize(), raw) {
+				t.Errorf("forwarded as %q, %v", sent.Materialize(), err)
 			}
-			got, _, err := l.readSubmit(&lazy)
+			got, _, err := jobs{s: s}.parseSubmit(m, &submit)
 
 			var req nusav1.SubmitRequest
 			if proto.Unmarshal(raw, &req) != nil {
@@ -171,7 +175,11 @@ func TestSpecsEncodedOddly(t *testing.T) {
 				}
 				return
 			}
-			if wrong := l.checkSpec(req.Spec); wrong != nil {
+			if !proto.Equal(&submit, &req) || !proto.Equal(submit.GetSpec(), req.GetSpec()) || submit.GetIdempotencyKey() != req.GetIdempotencyKey() ||
+				submit.GetCheckRevision() != req.GetCheckRevision() || submit.GetAgain() != req.GetAgain() {
+				t.Errorf("an interceptor sees %v, want %v", submit.ProtoReflect().Interface(), &req)
+			}
+			if wrong := s.checkSpec(req.Spec); wrong != nil {
 				if err == nil || err.Error() != wrong.Error() {
 					t.Errorf("%v, want %v", err, wrong)
 				}

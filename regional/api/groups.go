@@ -1,4 +1,4 @@
-package regional
+package api
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -19,8 +20,8 @@ import (
 const (
 	// maxGroupsSent bounds the groups of one message.
 	maxGroupsSent = 1000
-	// maxGroupsDirty bounds the groups that wait for a slow reader. Each is
-	// there once, so only purges in great number can exceed it.
+	// maxGroupsDirty bounds the groups that wait for a slow reader. Each is there
+	// once, so only purges in great number can exceed it.
 	maxGroupsDirty = 1 << 20
 	// maxWatches bounds the watches of groups, since each costs every commit a
 	// little.
@@ -29,27 +30,28 @@ const (
 	maxWatchInterval = time.Minute
 )
 
-// groupWatches are the watches of groups on a master. Each keeps only the names
-// of what changed; the counts are read when they are sent.
-type groupWatches struct {
+// GroupWatches are the watches of groups on a master. Each stores only the keys
+// of groups that changed; the counts are read when they are sent.
+type GroupWatches struct {
 	mu  sync.Mutex
 	all map[*groupWatch]struct{}
 }
 
-func newGroupWatches() *groupWatches { return &groupWatches{all: map[*groupWatch]struct{}{}} }
+// NewGroupWatches returns an empty set of watches.
+func NewGroupWatches() *GroupWatches { return &GroupWatches{all: map[*groupWatch]struct{}{}} }
 
-// groupWatch is one of them.
+// groupWatch is one watch.
 type groupWatch struct {
 	namespace, prefix string
-	wake              chan struct{} // room for one
+	wake              chan struct{} // of capacity one
 
 	mu    sync.Mutex
 	dirty map[state.GroupKey]struct{}
-	// slow: more groups changed than are remembered.
-	slow bool
+	// overflow: more groups changed than dirty may hold.
+	overflow bool
 }
 
-func (w *groupWatches) add(g *groupWatch) error {
+func (w *GroupWatches) add(g *groupWatch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.all) >= maxWatches {
@@ -59,18 +61,19 @@ func (w *groupWatches) add(g *groupWatch) error {
 	return nil
 }
 
-func (w *groupWatches) remove(g *groupWatch) {
+func (w *GroupWatches) remove(g *groupWatch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.all, g)
 }
 
-// changed notes groups for every watch. The committed state has them already.
-func (w *groupWatches) changed(groups []state.GroupKey) {
+// Changed marks groups as changed for every watch. The committed state has the
+// change already.
+func (w *GroupWatches) Changed(groups []state.GroupKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for g := range w.all {
-		g.note(groups)
+		g.mark(groups)
 	}
 }
 
@@ -78,14 +81,14 @@ func (g *groupWatch) matches(k state.GroupKey) bool {
 	return (g.namespace == "" || k.Namespace == g.namespace) && strings.HasPrefix(k.Job, g.prefix)
 }
 
-func (g *groupWatch) note(groups []state.GroupKey) {
+func (g *groupWatch) mark(groups []state.GroupKey) {
 	g.mu.Lock()
 	for _, k := range groups {
 		if !g.matches(k) {
 			continue
 		}
 		if len(g.dirty) >= maxGroupsDirty {
-			g.slow = true
+			g.overflow = true
 			break
 		}
 		g.dirty[k] = struct{}{}
@@ -100,11 +103,11 @@ func (g *groupWatch) note(groups []state.GroupKey) {
 	}
 }
 
-// take is what changed since it was called last.
-func (g *groupWatch) take() (map[state.GroupKey]struct{}, error) {
+// popDirty returns the groups that changed since the last call.
+func (g *groupWatch) popDirty() (map[state.GroupKey]struct{}, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.slow {
+	if g.overflow {
 		return nil, status.Errorf(codes.ResourceExhausted, "over %d groups changed since the reader read last: watch again", maxGroupsDirty)
 	}
 	dirty := g.dirty
@@ -114,14 +117,14 @@ func (g *groupWatch) take() (map[state.GroupKey]struct{}, error) {
 
 // WatchGroups sends the counts of all groups, then of those that change.
 func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream grpc.ServerStreamingServer[nusav1.WatchGroupsResponse]) error {
-	interval := watchEvery
+	interval := watchInterval
 	if req.GetInterval() != nil {
 		interval = req.GetInterval().AsDuration()
 	}
 	if interval < 0 || interval > maxWatchInterval {
 		return rpcerr.Invalid(&nusav1.Problem{Field: "interval", Message: "must be 0 to 1 min"})
 	}
-	l, err := j.s.leading()
+	m, err := j.s.master()
 	if err != nil {
 		return err
 	}
@@ -129,38 +132,39 @@ func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream grpc.ServerStre
 		namespace: req.GetNamespace(), prefix: req.GetNamePrefix(),
 		wake: make(chan struct{}, 1), dirty: map[state.GroupKey]struct{}{},
 	}
-	// Before the first look: a change that is not in it is noted.
-	if err := l.watch.add(watch); err != nil {
+	// Added before the first view is read: a change that is not in the view is
+	// marked.
+	if err := m.Groups.add(watch); err != nil {
 		return err
 	}
-	defer l.watch.remove(watch)
-	if err := l.sendGroups(stream, watch); err != nil {
+	defer m.Groups.remove(watch)
+	if err := j.sendGroups(stream, watch); err != nil {
 		return err
 	}
 	for {
-		if err := watch.wait(stream.Context(), l); err != nil {
+		if err := watch.wait(stream.Context(), m.Done); err != nil {
 			return err
 		}
-		dirty, err := watch.take()
+		dirty, err := watch.popDirty()
 		if err != nil {
 			return err
 		}
-		if err := l.sendChanged(stream, dirty); err != nil {
+		if err := j.sendChanged(stream, dirty); err != nil {
 			return err
 		}
 		if interval > 0 {
-			pause(stream.Context(), interval)
+			sleep(stream.Context(), interval)
 		}
 	}
 }
 
-// wait returns when something changed; its error ends the watch.
-func (g *groupWatch) wait(ctx context.Context, l *leader) error {
+// wait returns when a group changed. An error ends the watch.
+func (g *groupWatch) wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-l.ctx.Done():
-		return errNoMaster
+	case <-done:
+		return raftlog.ErrNoMaster
 	case <-g.wake:
 		return nil
 	}
@@ -169,14 +173,14 @@ func (g *groupWatch) wait(ctx context.Context, l *leader) error {
 type groupStream = grpc.ServerStreamingServer[nusav1.WatchGroupsResponse]
 
 // sendGroups sends every group that the watch asks for.
-func (l *leader) sendGroups(stream groupStream, watch *groupWatch) error {
-	view := l.s.fsm.View()
+func (j jobs) sendGroups(stream groupStream, watch *groupWatch) error {
+	view := j.s.State.View()
 	out := &nusav1.WatchGroupsResponse{Index: view.Index()}
 	for g := range view.Groups() {
 		if !watch.matches(g.Key) {
 			continue
 		}
-		out.Groups = append(out.Groups, l.groupCounts(g))
+		out.Groups = append(out.Groups, j.groupCounts(g))
 		if len(out.Groups) == maxGroupsSent {
 			if err := stream.Send(out); err != nil {
 				return err
@@ -188,15 +192,15 @@ func (l *leader) sendGroups(stream groupStream, watch *groupWatch) error {
 	return stream.Send(out)
 }
 
-// sendChanged sends how these groups stand now.
-func (l *leader) sendChanged(stream groupStream, dirty map[state.GroupKey]struct{}) error {
-	view := l.s.fsm.View()
+// sendChanged sends the present counts of groups.
+func (j jobs) sendChanged(stream groupStream, dirty map[state.GroupKey]struct{}) error {
+	view := j.s.State.View()
 	out := &nusav1.WatchGroupsResponse{Index: view.Index(), Synced: true}
 	for k := range dirty { // in any order: each is another group
 		if g, found := view.Group(k); found {
-			out.Groups = append(out.Groups, l.groupCounts(g))
+			out.Groups = append(out.Groups, j.groupCounts(g))
 		} else {
-			out.Groups = append(out.Groups, &nusav1.GroupCounts{Job: l.jobRef(k), Group: k.Group, Removed: true})
+			out.Groups = append(out.Groups, &nusav1.GroupCounts{Job: j.jobRef(k), Group: k.Group, Removed: true})
 		}
 		if len(out.Groups) == maxGroupsSent {
 			if err := stream.Send(out); err != nil {
@@ -211,17 +215,17 @@ func (l *leader) sendChanged(stream groupStream, dirty map[state.GroupKey]struct
 	return stream.Send(out)
 }
 
-func (l *leader) groupCounts(g *state.GroupView) *nusav1.GroupCounts {
+func (j jobs) groupCounts(g *state.GroupView) *nusav1.GroupCounts {
 	return &nusav1.GroupCounts{
-		Job: l.jobRef(g.Key), Group: g.Key.Group,
+		Job: j.jobRef(g.Key), Group: g.Key.Group,
 		Desired: g.Wanted, Unplaced: g.Unplaced, Counts: wire.InstanceCountsToProto(g.Counts),
 	}
 }
 
-func (l *leader) jobRef(k state.GroupKey) *nusav1.JobRef {
+func (j jobs) jobRef(k state.GroupKey) *nusav1.JobRef {
 	ref := &nusav1.JobRef{Namespace: k.Namespace, Name: k.Job}
 	if k.Local {
-		ref.Region = l.s.cfg.Region.GetName()
+		ref.Region = j.s.region()
 	}
 	return ref
 }

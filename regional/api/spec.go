@@ -1,4 +1,4 @@
-package regional
+package api
 
 import (
 	"errors"
@@ -15,15 +15,15 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// checkSpec fills in defaults and refuses what is wrong, naming each field. The
-// spec is the caller's own, of a request that nobody else reads.
-func (l *leader) checkSpec(spec *nusav1.JobSpec) error {
+// checkSpec fills in the defaults and validates a spec; its error names each
+// wrong field. It changes the spec, which the caller must own.
+func (s *Server) checkSpec(spec *nusav1.JobSpec) error {
 	if spec == nil {
 		return rpcerr.Invalid(&nusav1.Problem{Field: "spec", Message: "must be set"})
 	}
-	region := l.s.cfg.Region.GetName()
+	region := s.region()
 	if name, at, found := strings.Cut(spec.GetName(), "@"); found && at == region {
-		spec.Name = name // the region's own name for it
+		spec.Name = name // the region stores the name alone
 	}
 	job.Default(spec)
 	var wrong job.Errors
@@ -34,7 +34,7 @@ func (l *leader) checkSpec(spec *nusav1.JobSpec) error {
 		wrong = job.Unsupported(spec)
 	}
 	if len(wrong) == 0 {
-		wrong = placedElsewhere(spec, region)
+		wrong = checkRegionFields(spec, region)
 	}
 	if len(wrong) > 0 {
 		return rpcerr.Invalid(wrong.Proto()...)
@@ -42,14 +42,14 @@ func (l *leader) checkSpec(spec *nusav1.JobSpec) error {
 	return nil
 }
 
-// placedElsewhere refuses what a spec says about other regions: a region's own
-// job runs there and nowhere else, and nothing of a spec is ignored. What
-// job.Default fills in says nothing.
-func placedElsewhere(spec *nusav1.JobSpec, region string) job.Errors {
-	out := regionsOf("regions", spec.GetRegions(), region)
+// checkRegionFields refuses the fields that choose regions: a region's own job
+// runs only there, and no field of a spec is ignored. The values that
+// job.Default fills in are allowed.
+func checkRegionFields(spec *nusav1.JobSpec, region string) job.Errors {
+	out := checkRegionsSpec("regions", spec.GetRegions(), region)
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := spec.GetGroups()[name]
-		out = append(out, regionsOf("groups."+name+".regions", g.GetRegions(), region)...)
+		out = append(out, checkRegionsSpec("groups."+name+".regions", g.GetRegions(), region)...)
 		if g.GetUpdate().GetAutoRevert() {
 			out = append(out, job.Problem{
 				Field: "groups." + name + ".update.auto_revert", Reason: nusav1.Reason_REASON_UNSUPPORTED,
@@ -60,7 +60,7 @@ func placedElsewhere(spec *nusav1.JobSpec, region string) job.Errors {
 	return out
 }
 
-func regionsOf(field string, r *nusav1.RegionsSpec, region string) job.Errors {
+func checkRegionsSpec(field string, r *nusav1.RegionsSpec, region string) job.Errors {
 	var out job.Errors
 	for _, part := range []struct {
 		name string

@@ -1,4 +1,4 @@
-package regional
+package api
 
 import (
 	"context"
@@ -9,75 +9,88 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 const (
-	// minPrefix is the shortest prefix of an id that names something.
+	// minPrefix is the shortest prefix of an id that names an object.
 	minPrefix = 4
-	// allocsListed and maxAllocsListed bound a list.
-	allocsListed    = 1000
-	maxAllocsListed = 10_000
+	// defaultAllocs and maxAllocs bound a list.
+	defaultAllocs = 1000
+	maxAllocs     = 10_000
 )
 
-// allocations looks at what runs on the region's nodes; output and commands
-// come from the agents, through their tunnels.
+// allocations shows what runs on the region's nodes. Output, statistics and
+// commands come from the agents, through their tunnels.
 type allocations struct {
 	nusav1.UnimplementedAllocationsServer
-	s *server
+	s *Server
 }
 
-// List answers from the committed state.
+// List returns allocations of the committed state.
 func (a allocations) List(_ context.Context, req *nusav1.ListAllocationsRequest) (*nusav1.ListAllocationsResponse, error) {
-	l, err := a.s.leading()
+	m, err := a.s.master()
 	if err != nil {
 		return nil, err
 	}
-	region := a.s.cfg.Region.GetName()
 	out := &nusav1.ListAllocationsResponse{}
-	if r := req.GetRegion(); r != "" && r != region {
+	if r := req.GetRegion(); r != "" && r != a.s.region() {
 		return out, nil
 	}
 	limit := int(req.GetLimit())
 	if limit <= 0 {
-		limit = allocsListed
+		limit = defaultAllocs
 	}
-	limit = min(limit, maxAllocsListed)
-	view := a.s.fsm.View()
-	node := ""
-	if id := req.GetNodeId(); id != "" {
-		n, err := nodes{s: a.s}.findNode(view, id, "")
-		if err != nil {
-			return nil, err
-		}
-		node = n.ID
-	}
-	wanted := func(*state.Alloc) bool { return true }
-	if req.GetJob().GetName() != "" {
-		k, err := l.findJob(view, req.GetJob())
-		if err != nil {
-			return nil, err // also that nothing of it is here
-		}
-		wanted = func(x *state.Alloc) bool { return x.Key().JobKey() == k }
-	} else if ns := req.GetJob().GetNamespace(); ns != "" {
-		wanted = func(x *state.Alloc) bool { return x.Namespace == ns }
+	limit = min(limit, maxAllocs)
+	view := a.s.State.View()
+	wanted, err := a.filter(view, req)
+	if err != nil {
+		return nil, err
 	}
 	for x := range view.Allocs() {
-		if !req.GetAll() && !x.Live() || node != "" && x.NodeID != node || !wanted(x) {
+		if !wanted(x) {
 			continue
 		}
 		if len(out.Allocations) == limit {
 			out.Truncated = true
 			break
 		}
-		out.Allocations = append(out.Allocations, l.alloc(view, x))
+		out.Allocations = append(out.Allocations, a.alloc(m, view, x))
 	}
 	return out, nil
 }
 
-// findAlloc is the one allocation that a prefix of its id names.
+// filter returns which allocations a list asks for. Error: the node or job is
+// not known here.
+func (a allocations) filter(view *state.View, req *nusav1.ListAllocationsRequest) (func(*state.Alloc) bool, error) {
+	node := ""
+	if id := req.GetNodeId(); id != "" {
+		n, err := a.s.findNode(view, id, "")
+		if err != nil {
+			return nil, err
+		}
+		node = n.ID
+	}
+	ofJob := func(*state.Alloc) bool { return true }
+	if req.GetJob().GetName() != "" {
+		k, err := a.s.findJob(view, req.GetJob())
+		if err != nil {
+			return nil, err
+		}
+		ofJob = func(x *state.Alloc) bool { return x.Key().JobKey() == k }
+	} else if ns := req.GetJob().GetNamespace(); ns != "" {
+		ofJob = func(x *state.Alloc) bool { return x.Namespace == ns }
+	}
+	return func(x *state.Alloc) bool {
+		return (req.GetAll() || x.Live()) && (node == "" || x.NodeID == node) && ofJob(x)
+	}, nil
+}
+
+// findAlloc returns the one allocation whose id begins with prefix.
 func findAlloc(view *state.View, prefix string) (*state.Alloc, error) {
 	if len(prefix) < minPrefix {
 		return nil, status.Errorf(codes.InvalidArgument, "allocation %q: give at least %d characters of its id", prefix, minPrefix)
@@ -85,54 +98,54 @@ func findAlloc(view *state.View, prefix string) (*state.Alloc, error) {
 	var found *state.Alloc
 	for x := range view.AllocsByPrefix(prefix) {
 		if found != nil {
-			return nil, status.Errorf(codes.InvalidArgument, "allocation %q: several begin so (%s, %s): give more of the id", prefix, found.ID, x.ID)
+			return nil, status.Errorf(codes.InvalidArgument, "allocation %q: several ids begin with it (%s, %s): give more of the id", prefix, found.ID, x.ID)
 		}
 		found = x
 	}
 	if found == nil {
-		return nil, status.Errorf(codes.NotFound, "no allocation has an id that begins with %q: `nusa alloc list --all` shows them", prefix)
+		return nil, notFound(rpcerr.KindAlloc, prefix, "no allocation has an id that begins with %q: `nusa alloc list --all` shows them", prefix)
 	}
 	return found, nil
 }
 
-// Get answers one allocation.
+// Get returns one allocation.
 func (a allocations) Get(_ context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
-	l, err := a.s.leading()
+	m, err := a.s.master()
 	if err != nil {
 		return nil, err
 	}
-	view := a.s.fsm.View()
+	view := a.s.State.View()
 	x, err := findAlloc(view, req.GetId())
 	if err != nil {
 		return nil, err
 	}
-	return l.alloc(view, x), nil
+	return a.alloc(m, view, x), nil
 }
 
-// alloc is an allocation with the silence of its node, while it lives there.
-func (l *leader) alloc(view *state.View, x *state.Alloc) *nusav1.Allocation {
-	out := wire.AllocToProto(x, l.s.cfg.Region.GetName())
+// alloc converts an allocation; a live one has the silence of its node.
+func (a allocations) alloc(m *Master, view *state.View, x *state.Alloc) *nusav1.Allocation {
+	out := wire.AllocToProto(x, a.s.region())
 	if n, found := view.Node(x.NodeID); found && x.Live() {
-		out.NodeSilent = l.agents.Silence(n)
+		out.NodeSilent = m.Nodes.Silence(n)
 	}
 	return out
 }
 
 // Stop ends one allocation; the scheduler replaces it.
 func (a allocations) Stop(ctx context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
-	l, err := a.s.leading()
+	m, err := a.s.master()
 	if err != nil {
 		return nil, err
 	}
-	x, err := findAlloc(a.s.fsm.View(), req.GetId())
+	x, err := findAlloc(a.s.State.View(), req.GetId())
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.seq.Commit(ctx, state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{
+	r, err := m.Log.Commit(ctx, state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{
 		ID: x.ID, Reason: state.ReasonStoppedByUser, Message: "stopped by an operator",
 	}}}})
 	if err != nil {
-		return nil, wireError(err)
+		return nil, raftlog.StatusError(err)
 	}
 	if len(r.Skipped) > 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "allocation %s: %s", x.ID, r.Skipped[0].Message)
@@ -140,17 +153,17 @@ func (a allocations) Stop(ctx context.Context, req *nusav1.GetAllocationRequest)
 	return a.Get(ctx, &nusav1.GetAllocationRequest{Id: x.ID})
 }
 
-// agentOf is the allocations service of the agent that has an allocation.
+// agentOf returns the Allocations service of the agent that has an allocation.
 func (a allocations) agentOf(prefix string) (nusav1.AllocationsClient, *state.Alloc, error) {
-	l, err := a.s.leading()
+	m, err := a.s.master()
 	if err != nil {
 		return nil, nil, err
 	}
-	x, err := findAlloc(a.s.fsm.View(), prefix)
+	x, err := findAlloc(a.s.State.View(), prefix)
 	if err != nil {
 		return nil, nil, err
 	}
-	conn, err := l.agents.Conn(x.NodeID)
+	conn, err := m.Nodes.Conn(x.NodeID)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -182,7 +195,7 @@ func (a allocations) Logs(req *nusav1.LogsRequest, down grpc.ServerStreamingServ
 	}
 }
 
-// Stats asks the agent.
+// Stats returns an allocation's statistics from its agent.
 func (a allocations) Stats(ctx context.Context, req *nusav1.AllocationStatsRequest) (*nusav1.AllocationStats, error) {
 	agent, x, err := a.agentOf(req.GetAllocation())
 	if err != nil {
@@ -191,7 +204,7 @@ func (a allocations) Stats(ctx context.Context, req *nusav1.AllocationStatsReque
 	return agent.Stats(ctx, &nusav1.AllocationStatsRequest{Allocation: x.ID})
 }
 
-// Exec runs a command next to a task, on its agent.
+// Exec runs a command beside a task, on its agent.
 func (a allocations) Exec(down grpc.BidiStreamingServer[nusav1.ExecRequest, nusav1.ExecResponse]) error {
 	first, err := down.Recv()
 	if err != nil {
@@ -214,7 +227,7 @@ func (a allocations) Exec(down grpc.BidiStreamingServer[nusav1.ExecRequest, nusa
 	if err := up.Send(first); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	a.s.streams.Go(func() {
+	a.s.Streams.Go(func() {
 		for {
 			m, err := down.Recv()
 			if errors.Is(err, io.EOF) {
@@ -226,7 +239,7 @@ func (a allocations) Exec(down grpc.BidiStreamingServer[nusav1.ExecRequest, nusa
 				return
 			}
 			if up.Send(m) != nil {
-				return // the agent ended it: Recv below has its status
+				return // the agent ended the stream: Recv below has its status
 			}
 		}
 	})

@@ -1,0 +1,270 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+const (
+	// watchInterval bounds how often a watch sends.
+	watchInterval = 100 * time.Millisecond
+	// maxPageJobs bounds the jobs of a page, maxPageBytes about its size: a spec may
+	// have 1 MiB, and a client may take no more than 4 MiB.
+	maxPageJobs  = 1000
+	maxPageBytes = 2 << 20
+)
+
+// jobs is the Jobs service of a region. It takes the region's own jobs
+// (name@region), also without the global tier, and describes the federation's
+// jobs that run here.
+type jobs struct {
+	nusav1.UnimplementedJobsServer
+	s *Server
+}
+
+// findJob returns the key of a job: one of the region's own, or the part of a
+// federation's job that is here.
+func (s *Server) findJob(view *state.View, ref *nusav1.JobRef) (state.JobKey, error) {
+	region := s.region()
+	name, at, cut := strings.Cut(ref.GetName(), "@")
+	if !cut {
+		at = ref.GetRegion()
+	}
+	namespace := ref.GetNamespace()
+	if namespace == "" {
+		namespace = job.DefaultNamespace
+	}
+	if at != "" && at != region {
+		return state.JobKey{}, notFound(rpcerr.KindJob, name, "this is region %q, it knows no job %s/%s@%s", region, namespace, name, at)
+	}
+	global := state.JobKey{Namespace: namespace, Job: name}
+	local := state.JobKey{Namespace: namespace, Job: name, Local: true}
+	if at == "" {
+		for range view.JobGroups(global) {
+			return global, nil
+		}
+	}
+	if _, found := view.LocalJob(namespace, name); found {
+		return local, nil
+	}
+	if at != "" {
+		return state.JobKey{}, notFound(rpcerr.KindJob, name, "job %s is not known", local.In(region))
+	}
+	return state.JobKey{}, notFound(rpcerr.KindJob, name, "job %s is not known in region %q", global, region)
+}
+
+// job returns a stored job with its status here.
+func (j jobs) job(m *Master, view *state.View, k state.JobKey) (*nusav1.Job, error) {
+	out := &nusav1.Job{
+		// All that is known of a job without slots here.
+		Spec:   &nusav1.JobSpec{Namespace: k.Namespace, Name: k.Job},
+		Status: &nusav1.JobStatus{Groups: map[string]*nusav1.GroupStatus{}},
+	}
+	version := int64(0)
+	if k.Local {
+		own, found := view.LocalJob(k.Namespace, k.Job)
+		if !found {
+			return nil, notFound(rpcerr.KindJob, k.Job, "job %s is not known", k.In(j.s.region()))
+		}
+		version = own.Version
+		out.Revision, out.Stopped, out.Submitted = int64(own.Revision), own.Stopped, wire.TimestampToProto(own.SubmittedUnixNano)
+		out.Region, out.Run = j.s.region(), own.Run
+	}
+	present := k.Local
+	for g := range view.JobGroups(k) {
+		present = present || hasWork(g)
+		for _, s := range g.Slots {
+			version = max(version, s.JobVersion)
+			if !k.Local {
+				out.Revision, out.Run = max(out.Revision, s.Revision), max(out.Run, s.Run)
+			}
+		}
+		out.Status.Groups[g.Key.Group] = j.groupStatus(m, view, g)
+	}
+	out.Version = version
+	if stored, found := view.Job(k, version); found {
+		out.Spec = &nusav1.JobSpec{}
+		if err := proto.Unmarshal(stored.Spec, out.Spec); err != nil {
+			return nil, status.Errorf(codes.Internal, "stored spec of job %s: %v", k.In(j.s.region()), err)
+		}
+	}
+	setJobStatus(out)
+	if !present {
+		out.Status.State, out.Status.Message = nusav1.JobState_JOB_STATE_STOPPED, "no part of it is in the region any more"
+	}
+	return out, nil
+}
+
+// Get returns one job.
+func (j jobs) Get(_ context.Context, req *nusav1.GetJobRequest) (*nusav1.Job, error) {
+	m, err := j.s.master()
+	if err != nil {
+		return nil, err
+	}
+	view := j.s.State.View()
+	k, err := j.s.findJob(view, req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	return j.job(m, view, k)
+}
+
+// List returns the region's own jobs and the federation's that are here.
+func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.ListJobsResponse, error) {
+	m, err := j.s.master()
+	if err != nil {
+		return nil, err
+	}
+	limit := int(req.GetLimit())
+	if limit <= 0 || limit > maxPageJobs {
+		limit = maxPageJobs
+	}
+	view := j.s.State.View()
+	keys := map[state.JobKey]bool{}
+	for own := range view.LocalJobs() {
+		keys[own.Key()] = true
+	}
+	for g := range view.Groups() {
+		// Ended allocations stay for a while after a job was stopped, moved or
+		// returned: they alone do not list the job.
+		if !g.Key.Local && !req.GetOwn() && hasWork(g) {
+			keys[g.Key.JobKey()] = true
+		}
+	}
+	out, size := &nusav1.ListJobsResponse{}, 0
+	for _, k := range slices.SortedFunc(maps.Keys(keys), state.JobKey.Compare) {
+		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || pageKey(k) <= req.GetPageToken() {
+			continue
+		}
+		one, err := j.job(m, view, k)
+		if err != nil {
+			// One job that cannot be shown must not hide the others.
+			out.Errors = append(out.Errors, &nusav1.PartialError{
+				Region: j.s.region(), Message: k.In(j.s.region()) + ": " + status.Convert(err).Message()})
+			continue
+		}
+		if !hasLabels(one.GetSpec().GetLabels(), req.GetLabels()) {
+			continue
+		}
+		if len(out.Jobs) == limit || size > maxPageBytes {
+			last := out.Jobs[len(out.Jobs)-1]
+			out.NextPageToken = pageKey(state.JobKey{Namespace: last.GetSpec().GetNamespace(), Job: last.GetSpec().GetName(), Local: last.GetRegion() != ""})
+			break
+		}
+		out.Jobs = append(out.Jobs, one)
+		size += proto.Size(one)
+	}
+	return out, nil
+}
+
+// hasWork says whether a group has slots or live instances in the region.
+func hasWork(g *state.GroupView) bool {
+	c := g.Counts
+	return len(g.Slots) > 0 || c.Pending+c.Starting+c.Running+c.Lost > 0
+}
+
+// pageKey is a string that orders jobs as JobKey.Compare does.
+func pageKey(k state.JobKey) string {
+	local := "0"
+	if k.Local {
+		local = "1"
+	}
+	return k.Namespace + "\x00" + k.Job + "\x00" + local
+}
+
+// hasLabels says whether labels include all of want.
+func hasLabels(labels, want map[string]string) bool {
+	for k, v := range want {
+		if have, found := labels[k]; !found || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Stop ends one of the region's own jobs.
+func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.StopJobResponse, error) {
+	m, err := j.s.master()
+	if err != nil {
+		return nil, err
+	}
+	k, err := j.s.findJob(j.s.State.View(), req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if !k.Local {
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s belongs to the federation: stop it through a global server", k)
+	}
+	r, err := m.Log.Commit(ctx, state.Command{StopLocalJob: &state.StopLocalJob{
+		Namespace: k.Namespace, Name: k.Job, Purge: req.GetPurge(), CheckRevision: req.GetCheckRevision(),
+	}})
+	if err != nil {
+		return nil, raftlog.StatusError(err)
+	}
+	if r.Changed && len(r.Purged) == 0 { // a purge adds its own events
+		then := ""
+		if req.GetPurge() {
+			then = ", then it is removed"
+		}
+		m.Events.Add("job.stopped", k.In(j.s.region()), "its instances are being stopped%s", then)
+	}
+	return &nusav1.StopJobResponse{Revision: int64(r.Revision)}, nil
+}
+
+// Adopt belongs to the global tier, which does not support it yet.
+func (j jobs) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "job adopt is not supported yet: a region's own job stays its own, submit it to the federation under another name")
+}
+
+// Watch sends the job at once and after each change.
+func (j jobs) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer[nusav1.Job]) error {
+	m, err := j.s.master()
+	if err != nil {
+		return err
+	}
+	k, err := j.s.findJob(j.s.State.View(), req.GetJob())
+	if err != nil {
+		return err
+	}
+	ctx := stream.Context()
+	var sent *nusav1.Job
+	for {
+		view, changed := j.s.State.Watch()
+		now, err := j.job(m, view, k)
+		if status.Code(err) == codes.NotFound || err == nil && !k.Local && len(now.Status.Groups) == 0 {
+			return nil // purged, or moved to another region
+		}
+		if err != nil {
+			return err
+		}
+		if !proto.Equal(now, sent) {
+			if err := stream.Send(now); err != nil {
+				return err
+			}
+			sent = now
+		}
+		sleep(ctx, watchInterval)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.Done:
+			return raftlog.ErrNoMaster
+		case <-changed:
+		}
+	}
+}

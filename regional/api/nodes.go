@@ -1,0 +1,215 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// maxLeavingGroups bounds the groups of a draining node that Get describes.
+const maxLeavingGroups = 64
+
+// nodes lists the region's nodes, cordons, drains and removes them.
+type nodes struct {
+	nusav1.UnimplementedNodesServer
+	s *Server
+}
+
+// List returns every node, or those of a pool.
+func (n nodes) List(_ context.Context, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
+	m, err := n.s.master()
+	if err != nil {
+		return nil, err
+	}
+	out := &nusav1.ListNodesResponse{}
+	if r := req.GetRegion(); r != "" && r != n.s.region() {
+		return out, nil
+	}
+	view := n.s.State.View()
+	for x := range view.Nodes() {
+		if req.GetPool() == "" || x.Pool == req.GetPool() {
+			out.Nodes = append(out.Nodes, n.s.node(m, view, x))
+		}
+	}
+	return out, nil
+}
+
+// findNode returns the node of that id, name or unique prefix of its id.
+func (s *Server) findNode(view *state.View, id, region string) (*state.Node, error) {
+	if region != "" && region != s.region() {
+		return nil, notFound(rpcerr.KindRegion, region, "this is region %q, not %q", s.region(), region)
+	}
+	if x, found := view.Node(id); found {
+		return x, nil
+	}
+	var found []*state.Node
+	for x := range view.Nodes() {
+		if x.Name == id || len(id) >= minPrefix && strings.HasPrefix(x.ID, id) {
+			found = append(found, x)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, notFound(rpcerr.KindNode, id, "no node of region %q has the name %q or an id that begins with it: `nusa node list` shows them", s.region(), id)
+	case 1:
+		return found[0], nil
+	}
+	return nil, status.Errorf(codes.InvalidArgument, "node %q: several match (%s, %s): give the id", id, found[0].ID, found[1].ID)
+}
+
+// Get returns one node, and what a drain has still to move away from it.
+func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node, error) {
+	m, err := n.s.master()
+	if err != nil {
+		return nil, err
+	}
+	view := n.s.State.View()
+	x, err := n.s.findNode(view, req.GetId(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	out := n.s.node(m, view, x)
+	if x.Draining {
+		out.Leaving = n.leaving(m, view, x)
+	}
+	return out, nil
+}
+
+// leaving returns the groups that are to move away from a node, and why they
+// cannot; those that cannot come first where there are too many.
+func (n nodes) leaving(m *Master, view *state.View, x *state.Node) []*nusav1.LeavingGroup {
+	var out []*nusav1.LeavingGroup
+	all := sched.DrainingGroups(m.Planner.Input(view), x.ID)
+	if len(all) > maxLeavingGroups {
+		slices.SortStableFunc(all, func(a, b sched.DrainingGroup) int { return cmp.Compare(min(len(b.Reason), 1), min(len(a.Reason), 1)) })
+		all = all[:maxLeavingGroups]
+	}
+	for _, g := range all {
+		out = append(out, &nusav1.LeavingGroup{
+			Namespace: g.Key.Namespace, Job: wire.JobName(g.Key.Job, g.Key.Local, n.s.region()), Group: g.Key.Group,
+			Count: g.Count, Fits: g.Fits, Reason: wire.ReasonToProto(g.Reason), Message: g.Message,
+		})
+	}
+	return out
+}
+
+// node converts a node, with what the master knows beyond the log: its
+// statistics and its silence.
+func (s *Server) node(m *Master, view *state.View, x *state.Node) *nusav1.Node {
+	out := s.nodeWithStats(m, view, x)
+	out.Silent = m.Nodes.Silence(x)
+	return out
+}
+
+// nodeWithStats converts a node, with its latest statistics.
+func (s *Server) nodeWithStats(m *Master, view *state.View, x *state.Node) *nusav1.Node {
+	out := wire.NodeToProto(view, x, s.region())
+	out.Stats, out.StatsAge = m.Nodes.StatsToProto(x.ID, s.Clock())
+	return out
+}
+
+// Drain moves work away from a node, or ends that.
+func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
+	check := func(x *state.Node) error {
+		if !req.GetDrain() && !x.Draining && x.Cordoned {
+			return status.Errorf(codes.FailedPrecondition, "node %s is not being drained, it is cordoned: uncordon it to let it take work again", x.Name)
+		}
+		return nil
+	}
+	event := nodeEvent{"node.undrained", "its drain has ended"}
+	if req.GetDrain() {
+		event = nodeEvent{"node.drained", "its work is moved away"}
+	}
+	return n.change(ctx, req.GetId(), req.GetRegion(), check, event, func(id string) state.Command {
+		return state.Command{DrainNode: &state.DrainNode{ID: id, Drain: req.GetDrain()}}
+	})
+}
+
+// Cordon keeps new work away from a node, or ends that.
+func (n nodes) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusav1.Node, error) {
+	check := func(x *state.Node) error {
+		if !req.GetCordon() && !x.Cordoned && x.Draining {
+			return status.Errorf(codes.FailedPrecondition, "node %s is not cordoned, it is being drained: end the drain to let it take work again", x.Name)
+		}
+		return nil
+	}
+	event := nodeEvent{"node.uncordoned", "it takes new work again"}
+	if req.GetCordon() {
+		event = nodeEvent{"node.cordoned", "it takes no new work"}
+	}
+	return n.change(ctx, req.GetId(), req.GetRegion(), check, event, func(id string) state.Command {
+		return state.Command{CordonNode: &state.CordonNode{ID: id, Cordon: req.GetCordon()}}
+	})
+}
+
+// Remove removes a node that is lost or has left.
+func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusav1.RemoveNodeResponse, error) {
+	m, err := n.s.master()
+	if err != nil {
+		return nil, err
+	}
+	view := n.s.State.View()
+	x, err := n.s.findNode(view, req.GetId(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	removed := n.s.node(m, view, x)
+	_, err = m.Log.Commit(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: x.ID}})
+	switch {
+	case errors.Is(err, state.ErrNodeReady):
+		return nil, n.stillReady(removed)
+	case err != nil:
+		return nil, raftlog.StatusError(err)
+	}
+	m.Events.Add("node.removed", x.Name, "an operator removed it")
+	return &nusav1.RemoveNodeResponse{Node: removed}, nil
+}
+
+// stillReady says why a ready node cannot be removed.
+func (n nodes) stillReady(x *nusav1.Node) error {
+	if x.GetSilent() != nil {
+		return status.Errorf(codes.FailedPrecondition, "node %s is silent, but lost only after a silence of %v: try again then", x.GetName(), n.s.NodeLease)
+	}
+	return status.Errorf(codes.FailedPrecondition, "node %s is ready: only one that is lost or has left can be removed; drain it and stop its agent first", x.GetName())
+}
+
+// nodeEvent is the type and the message of an event about a node.
+type nodeEvent struct{ kind, message string }
+
+// change commits a command about a node that check allows. It returns the node
+// as it is then: cordoned and draining say whether the node takes work.
+func (n nodes) change(
+	ctx context.Context, id, region string, check func(*state.Node) error, event nodeEvent, command func(id string) state.Command,
+) (*nusav1.Node, error) {
+	m, err := n.s.master()
+	if err != nil {
+		return nil, err
+	}
+	x, err := n.s.findNode(n.s.State.View(), id, region)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(x); err != nil {
+		return nil, err
+	}
+	r, err := m.Log.Commit(ctx, command(x.ID))
+	if err != nil {
+		return nil, raftlog.StatusError(err)
+	}
+	if r.Changed {
+		m.Events.Add(event.kind, x.Name, "%s", event.message)
+	}
+	return n.Get(ctx, &nusav1.GetNodeRequest{Id: x.ID})
+}

@@ -1,0 +1,141 @@
+package api
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// Plan is the dry run of a submit: the command is applied to a fork of the state,
+// and the scheduler plans over the fork.
+func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResponse, error) {
+	m, err := j.s.master()
+	if err != nil {
+		return nil, err
+	}
+	spec := req.GetSpec()
+	if err := j.s.checkSpec(spec); err != nil {
+		return nil, err
+	}
+	raw, err := wire.Deterministic.Marshal(spec)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "encode the spec: %v", err)
+	}
+	view := j.s.State.View()
+	stored, revision, err := j.storedSpec(view, spec)
+	if err != nil {
+		return nil, err
+	}
+	out := &nusav1.PlanResponse{
+		Diff: planDiff(view, stored, spec), Warnings: job.Warnings(spec), Revision: revision,
+		Unplaced: map[string]int32{}, Explanation: &nusav1.Explanation{},
+	}
+	candidate := wire.JobFromProto(spec, raw, true, 0)
+	in := m.Planner.Input(view)
+	fork := view.Fork()
+	if r := fork.Apply(view.Index()+1, state.Command{NowUnixNano: in.NowUnixNano, SubmitLocalJob: &state.SubmitLocalJob{Job: *candidate}}); r.Err != nil {
+		return nil, raftlog.StatusError(r.Err)
+	}
+	in.View = fork.Snapshot()
+	submitted := in.View
+	plan := planDry(&in, fork)
+	reasons := wire.PlanReasons(plan)
+	for g := range submitted.JobGroups(candidate.Key) {
+		for _, s := range g.Slots {
+			out.Slots = append(out.Slots, wire.SlotToProto(s, j.s.region()))
+		}
+		ge := &nusav1.GroupExplanation{Group: g.Key.Group, Desired: g.Wanted}
+		ge.Unplaced, _ = plan.PendingCounts(g.Key)
+		if candidate.Type == state.System { // one instance a node
+			ge.Desired += ge.Unplaced
+			for _, p := range plan.Places {
+				if p.Key == g.Key {
+					ge.Desired++
+				}
+			}
+		}
+		if ge.Unplaced > 0 {
+			out.Unplaced[g.Key.Group] = ge.Unplaced
+			ge.Remedy = remedy(in, candidate, g.Key.Group)
+		}
+		ge.Pending = wire.CountedReasonsToProto(reasons[g.Key])
+		ge.Nodes = j.nodeVerdicts(m, addPlaced(sched.ExplainAsk(m.Planner.Input(view), candidate, g.Key.Group), plan, g.Key))
+		out.Explanation.Groups = append(out.Explanation.Groups, ge)
+	}
+	return out, nil
+}
+
+const (
+	// maxDryPlans bounds the plans of a dry run: each places thousands.
+	maxDryPlans = 64
+	// placesPerCommand bounds the placements of one command, as the scheduler does.
+	placesPerCommand = 512
+)
+
+// planDry plans over a fork of the state until nothing is left to decide, as the
+// master would while no agent reports. It returns all placements, with the
+// pending instances of the last plan; in.View becomes the last state.
+func planDry(in *sched.Input, fork *state.State) *sched.Plan {
+	var places []sched.Place
+	for i := 0; ; i++ {
+		plan := sched.Make(*in)
+		if plan.Empty() || i == maxDryPlans {
+			plan.Places = places
+			return plan
+		}
+		places = append(places, plan.Places...)
+		for _, c := range plan.Commands(uuid.NewString, placesPerCommand) {
+			fork.Apply(in.View.Index()+1, state.Command{NowUnixNano: in.NowUnixNano, ApplyPlan: &c})
+		}
+		in.View = fork.Snapshot()
+	}
+}
+
+// planDiff returns what a submit would change: it also starts a stopped job again.
+func planDiff(view *state.View, stored, spec *nusav1.JobSpec) []*nusav1.DiffLine {
+	var out []*nusav1.DiffLine
+	if own, found := view.LocalJob(spec.GetNamespace(), spec.GetName()); found && own.Stopped {
+		out = append(out, &nusav1.DiffLine{Field: "stopped", Old: "true"})
+	}
+	return append(out, job.Diff(stored, spec)...)
+}
+
+// addPlaced adds the plan's placements to the verdicts.
+func addPlaced(vs []sched.NodeFit, plan *sched.Plan, key state.GroupKey) []sched.NodeFit {
+	for i := range vs {
+		for _, p := range plan.Places {
+			if p.Key == key && p.NodeID == vs[i].NodeID {
+				vs[i].Live++
+			}
+		}
+	}
+	return vs
+}
+
+// storedSpec returns the stored spec of the region's own job of that name, and
+// its revision; nil and 0 when there is none.
+func (j jobs) storedSpec(view *state.View, spec *nusav1.JobSpec) (*nusav1.JobSpec, int64, error) {
+	own, found := view.LocalJob(spec.GetNamespace(), spec.GetName())
+	if !found {
+		return nil, 0, nil
+	}
+	stored, found := view.Job(own.Key(), own.Version)
+	if !found {
+		return nil, int64(own.Revision), nil
+	}
+	out := &nusav1.JobSpec{}
+	if err := proto.Unmarshal(stored.Spec, out); err != nil {
+		return nil, 0, status.Errorf(codes.Internal, "stored spec of job %s: %v", own.Key().In(j.s.region()), err)
+	}
+	return out, int64(own.Revision), nil
+}

@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+)
+
+var errGlobalTier = status.Error(codes.FailedPrecondition, "regions are defined, cordoned and removed by the global tier: ask a global server")
+
+// regions describes this region, and the others as far as they are known here.
+type regions struct {
+	nusav1.UnimplementedRegionsServer
+	s *Server
+}
+
+func (regions) Define(context.Context, *nusav1.DefineRegionRequest) (*nusav1.Region, error) {
+	return nil, errGlobalTier
+}
+
+func (regions) Cordon(context.Context, *nusav1.CordonRegionRequest) (*nusav1.Region, error) {
+	return nil, errGlobalTier
+}
+
+func (regions) Remove(context.Context, *nusav1.GetRegionRequest) (*nusav1.RemoveRegionResponse, error) {
+	return nil, errGlobalTier
+}
+
+// ownRegion describes this region.
+func (s *Server) ownRegion(m *Master) *nusav1.Region {
+	name, address := s.KnownMaster()
+	out := &nusav1.Region{
+		Definition: s.Region, State: nusav1.RegionState_REGION_STATE_ISLAND,
+		ClusterId: m.Cluster.ID, Incarnation: m.Cluster.Incarnation, Term: m.Term,
+		Master: name, MasterAddress: address, Servers: s.Servers(),
+		Report: m.Report(),
+	}
+	if m.Connected() {
+		out.State = nusav1.RegionState_REGION_STATE_CONNECTED
+	}
+	return out
+}
+
+// allRegions describes this region and those that the global tier named, by
+// name. Only regions with the labels are returned.
+func (s *Server) allRegions(m *Master, labels map[string]string) []*nusav1.Region {
+	out := []*nusav1.Region{s.ownRegion(m)}
+	for _, p := range m.Peers.Others() {
+		r := &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: p.GetName(), Location: p.GetLocation(), Labels: p.GetLabels()}}
+		for _, a := range p.GetProbeAddresses() {
+			r.Servers = append(r.Servers, &nusav1.RegionalServer{ProbeAddress: a})
+		}
+		out = append(out, r)
+	}
+	out = slices.DeleteFunc(out, func(r *nusav1.Region) bool { return !hasLabels(r.GetDefinition().GetLabels(), labels) })
+	slices.SortFunc(out, func(a, b *nusav1.Region) int {
+		return strings.Compare(a.GetDefinition().GetName(), b.GetDefinition().GetName())
+	})
+	return out
+}
+
+// List returns this region with everything known, the others with what the
+// global tier sent.
+func (r regions) List(_ context.Context, req *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
+	m, err := r.s.master()
+	if err != nil {
+		return nil, err
+	}
+	return &nusav1.ListRegionsResponse{Regions: r.s.allRegions(m, req.GetLabels())}, nil
+}
+
+// Get returns one region of List.
+func (r regions) Get(_ context.Context, req *nusav1.GetRegionRequest) (*nusav1.Region, error) {
+	m, err := r.s.master()
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range r.s.allRegions(m, nil) {
+		if one.GetDefinition().GetName() == req.GetName() {
+			return one, nil
+		}
+	}
+	return nil, notFound(rpcerr.KindRegion, req.GetName(), "region %q is not known in region %q", req.GetName(), r.s.region())
+}
+
+// Watch sends every region, then each one that changed, compared once a second.
+func (r regions) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStreamingServer[nusav1.Region]) error {
+	sent := map[string]*nusav1.Region{}
+	return r.s.everySecond(stream.Context(), func(m *Master) error {
+		for _, one := range r.s.allRegions(m, req.GetLabels()) {
+			name := one.GetDefinition().GetName()
+			if proto.Equal(one, sent[name]) {
+				continue
+			}
+			sent[name] = one
+			if err := stream.Send(one); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Verify compares the states of the region's servers at one index.
+func (r regions) Verify(ctx context.Context, req *nusav1.GetRegionRequest) (*nusav1.VerifyRegionResponse, error) {
+	own := r.s.region()
+	if name := req.GetName(); name != "" && name != own {
+		return nil, notFound(rpcerr.KindRegion, name, "this is region %q: ask a server of region %q, or a global one", own, name)
+	}
+	if _, err := r.s.master(); err != nil {
+		return nil, err
+	}
+	return raftlog.Comparison{Region: own, View: r.s.State.View, Servers: r.s.Servers, Digest: r.s.digestOf}.Run(ctx)
+}
+
+// digestOf asks a server of the region for the digest of its state.
+func (s *Server) digestOf(ctx context.Context, server *nusav1.RegionalServer, index uint64) (*nusav1.StateDigest, error) {
+	if server.GetAddress() == s.Address() {
+		return s.digest(ctx, index)
+	}
+	conn, err := serve.Dial(s.Net, server.GetAddress())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return nusav1.NewSiblingsClient(conn).State(ctx, &nusav1.StateRequest{Index: index})
+}

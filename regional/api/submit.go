@@ -1,0 +1,162 @@
+package api
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+const (
+	// maxKeyBytes is the length of the longest idempotency key.
+	maxKeyBytes = 128
+	// keyRetention is how long a key makes a retry harmless.
+	keyRetention = 24 * time.Hour
+)
+
+// submitHandler and submitManyHandler read requests as wire.SubmitRequest, which
+// keeps their encoding: see wire.SpecCache. Interceptors see the same message.
+func submitHandler(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+	req := new(wire.SubmitRequest)
+	if err := decode(req); err != nil {
+		return nil, err
+	}
+	handle := func(ctx context.Context, req any) (any, error) {
+		return srv.(jobs).submit(ctx, req.(*wire.SubmitRequest))
+	}
+	if interceptor == nil {
+		return handle(ctx, req)
+	}
+	return interceptor(ctx, req, &grpc.UnaryServerInfo{Server: srv, FullMethod: nusav1.Jobs_Submit_FullMethodName}, handle)
+}
+
+func submitManyHandler(srv any, stream grpc.ServerStream) error {
+	return srv.(jobs).submitMany(&grpc.GenericServerStream[wire.SubmitRequest, nusav1.SubmitManyResponse]{ServerStream: stream})
+}
+
+// jobsService is the Jobs service with the handlers above.
+func jobsService() *grpc.ServiceDesc {
+	d := nusav1.Jobs_ServiceDesc
+	d.Methods, d.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
+	for i := range d.Methods {
+		if d.Methods[i].MethodName == "Submit" {
+			d.Methods[i].Handler = submitHandler
+		}
+	}
+	for i := range d.Streams {
+		if d.Streams[i].StreamName == "SubmitMany" {
+			d.Streams[i].Handler = submitManyHandler
+		}
+	}
+	return &d
+}
+
+// submit stores a job of the region's own.
+func (j jobs) submit(ctx context.Context, req *wire.SubmitRequest) (*nusav1.SubmitResponse, error) {
+	m, err := j.s.master()
+	if err != nil {
+		return nil, err
+	}
+	return j.beginSubmit(m, req)(ctx)
+}
+
+// submitMany submits each message and responds in order.
+func (j jobs) submitMany(stream grpc.BidiStreamingServer[wire.SubmitRequest, nusav1.SubmitManyResponse]) error {
+	m, err := j.s.master()
+	if err != nil {
+		return err
+	}
+	return serve.SubmitMany(stream, m.Done, raftlog.ErrNoMaster, func(_ context.Context, req *wire.SubmitRequest) serve.FinishSubmit {
+		return j.beginSubmit(m, req)
+	})
+}
+
+// beginSubmit validates the whole request, so that a refusal changes nothing,
+// and queues the command. Submits take effect in the order in which they began.
+func (j jobs) beginSubmit(m *Master, req *wire.SubmitRequest) serve.FinishSubmit {
+	cmd, warnings, err := j.parseSubmit(m, req)
+	var p *raftlog.Proposal
+	if err == nil {
+		p, err = m.Log.Propose(state.Command{SubmitLocalJob: cmd})
+	}
+	return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
+		if err != nil {
+			return nil, raftlog.StatusError(err)
+		}
+		r, err := p.Wait(ctx)
+		if err != nil {
+			return nil, raftlog.StatusError(err)
+		}
+		out := &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: !r.Same, Warnings: warnings}
+		key := cmd.Job.Key
+		if r.Changed && !r.Same {
+			m.Events.Add("job.submitted", key.In(j.s.region()), "version %d", r.Version)
+		}
+		if r.Same && cmd.Job.Type == state.Batch {
+			if now, err := j.job(m, j.s.State.View(), key); err == nil {
+				out.Warnings = append(job.EndedAlready(now.GetStatus().GetState()), warnings...)
+			}
+		}
+		return out, nil
+	}
+}
+
+// parseSubmit returns the command of a request, and warnings for its author.
+func (j jobs) parseSubmit(m *Master, req *wire.SubmitRequest) (*state.SubmitLocalJob, []string, error) {
+	f, err := req.Fields()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(f.Key) > maxKeyBytes {
+		return nil, nil, rpcerr.Invalid(&nusav1.Problem{Field: "idempotency_key", Message: fmt.Sprintf("longer than %d bytes", maxKeyBytes)})
+	}
+	name, spec, err := m.Specs.Get(f.Spec, j.s.parseSpec)
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd := &state.SubmitLocalJob{Job: spec.Named(name), CheckRevision: f.CheckRevision, Again: f.Again}
+	if f.Key != "" {
+		cmd.Idempotency = idempotency(&f, cmd.Job.Spec)
+	}
+	return cmd, spec.Warnings, nil
+}
+
+// parseSpec validates a spec and returns what the cache stores of it.
+func (s *Server) parseSpec(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
+	if err := s.checkSpec(spec); err != nil {
+		return wire.CachedSpec{}, err
+	}
+	raw, err := wire.Deterministic.Marshal(spec)
+	if err != nil {
+		return wire.CachedSpec{}, status.Errorf(codes.InvalidArgument, "encode the spec: %v", err)
+	}
+	out := wire.CachedSpec{Job: *wire.JobFromProto(spec, raw, true, 0), Warnings: job.Warnings(spec)}
+	_, out.Job.Spec, _ = wire.CutName(raw)
+	return out, nil
+}
+
+// idempotency returns the key of a request and a hash of all that the request
+// asks for, so that another request under the same key is refused.
+func idempotency(f *wire.SubmitFields, spec []byte) state.Idempotency {
+	h := fnv.New128a()
+	_, _ = h.Write(spec)
+	_, _ = fmt.Fprintf(h, "%d %t", f.CheckRevision, f.Again)
+	return state.Idempotency{
+		Key: f.Key, Request: hex.EncodeToString(h.Sum(nil)),
+		ExpiresUnixNano: time.Now().Add(keyRetention).UnixNano(),
+	}
+}

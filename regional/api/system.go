@@ -1,0 +1,22 @@
+package api
+
+import (
+	"context"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// system tells a client which server it talks to. Every server answers for
+// itself.
+type system struct {
+	nusav1.UnimplementedSystemServer
+	s *Server
+}
+
+func (y system) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, error) {
+	_, address := y.s.KnownMaster()
+	return &nusav1.InfoResponse{
+		Role: "regional", Name: y.s.Name, Region: y.s.region(), Version: y.s.Version,
+		Leader: y.s.Master() != nil, LeaderAddress: address,
+	}, nil
+}

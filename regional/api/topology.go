@@ -1,0 +1,172 @@
+package api
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// topologies describes the whole federation, with or without the global tier:
+// from the edges that this region measured, those that the global tier sent and
+// those that its peers sent. Each edge says its age and its kind.
+type topologies struct {
+	nusav1.UnimplementedTopologyServer
+	s *Server
+}
+
+// Get returns the regions that are known here, and this region's nodes if asked
+// for.
+func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nusav1.TopologyTree, error) {
+	m, err := t.s.master()
+	if err != nil {
+		return nil, err
+	}
+	out := &nusav1.TopologyTree{Regions: t.s.allRegions(m, nil)}
+	out.SeenBy, out.Alone = t.s.seenBy(m)
+	if req.GetNodes() {
+		view := t.s.State.View()
+		for n := range view.Nodes() {
+			out.Nodes = append(out.Nodes, t.s.nodeWithStats(m, view, n))
+		}
+	}
+	return out, nil
+}
+
+// view returns the present topology. Each of the named regions must be part of
+// it; an empty name is ignored.
+func (s *Server) view(names ...string) (*Master, *topology.View, error) {
+	m, err := s.master()
+	if err != nil {
+		return nil, nil, err
+	}
+	v := m.Peers.View()
+	return m, v, s.checkRegions(v, names)
+}
+
+// routers returns the routers of the present topology, as view.
+func (s *Server) routers(names ...string) (*Master, *topology.RouterCache, error) {
+	m, err := s.master()
+	if err != nil {
+		return nil, nil, err
+	}
+	r := m.Peers.Routers()
+	return m, r, s.checkRegions(r.View(), names)
+}
+
+// checkRegions refuses names that are no regions of a view.
+func (s *Server) checkRegions(v *topology.View, names []string) error {
+	for _, name := range names {
+		if _, known := v.Region(name); name != "" && !known {
+			return notFound(rpcerr.KindRegion, name, "region %q is not known in region %q, which knows of %s", name, s.region(), topo.ListNames(v.Names()))
+		}
+	}
+	return nil
+}
+
+// seenBy returns the region whose view a response has, and how long the region
+// has been without the global tier: 0 with a session, nil if it never had one.
+func (s *Server) seenBy(m *Master) (region string, alone *durationpb.Duration) {
+	silence, received := s.Federation.Silence()
+	switch {
+	case m.Connected():
+		alone = durationpb.New(0)
+	case received:
+		alone = durationpb.New(silence)
+	}
+	return s.region(), alone
+}
+
+// Matrix returns every ordered pair, or those from one region.
+func (t topologies) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
+	if err := topo.ValidateMatrixRequest(req); err != nil {
+		return nil, err
+	}
+	m, v, err := t.s.view(req.GetFrom())
+	if err != nil {
+		return nil, err
+	}
+	out := topo.MatrixPage(v, req)
+	out.SeenBy, out.Alone = t.s.seenBy(m)
+	return out, nil
+}
+
+// Watch sends the matrix, then the edges that changed noticeably. Tokens belong
+// to the global tier: here every watch begins with the whole matrix.
+func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
+	if err := topo.ValidateMatrixRequest(req); err != nil {
+		return err
+	}
+	var at topo.WatchPosition
+	return t.s.everySecond(stream.Context(), func(m *Master) error {
+		routers := m.Peers.Routers()
+		err := t.s.checkRegions(routers.View(), []string{req.GetFrom()})
+		if err != nil {
+			return err
+		}
+		at, err = m.MatrixWatches.SendChanges(routers.View(), m.Peers.Now(), at, "", req.GetFrom(), func(page *nusav1.MatrixResponse) error {
+			page.Token = ""
+			page.SeenBy, page.Alone = t.s.seenBy(m)
+			return stream.Send(page)
+		})
+		return err
+	})
+}
+
+// Path returns the best paths. The load of other regions is not known here;
+// paths whose weights ask for it say so.
+func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.PathResponse, error) {
+	p, options, err := topo.ParsePathRequest(req)
+	if err != nil {
+		return nil, err
+	}
+	m, routers, err := t.s.routers(req.GetFrom(), req.GetTo())
+	if err != nil {
+		return nil, err
+	}
+	paths, err := routers.At(p).Paths(req.GetFrom(), req.GetTo(), options)
+	if err != nil {
+		return nil, status.Error(codes.NotFound, err.Error())
+	}
+	out := topo.PathsToProto(paths)
+	out.SeenBy, out.Alone = t.s.seenBy(m)
+	return out, nil
+}
+
+// Nearest returns regions by distance, from this one unless the request names
+// another.
+func (t topologies) Nearest(_ context.Context, req *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
+	q, err := topo.ParseNearestRequest(req, t.s.region())
+	if err != nil {
+		return nil, err
+	}
+	m, v, err := t.s.view(q.Region)
+	if err != nil {
+		return nil, err
+	}
+	out := topo.NeighboursToProto(q.Run(v))
+	out.SeenBy, out.Alone = t.s.seenBy(m)
+	return out, nil
+}
+
+// Check lists what looks wrong in the topology that is known here.
+func (t topologies) Check(_ context.Context, req *nusav1.CheckTopologyRequest) (*nusav1.CheckTopologyResponse, error) {
+	options, err := topo.ParseCheckRequest(req)
+	if err != nil {
+		return nil, err
+	}
+	m, v, err := t.s.view()
+	if err != nil {
+		return nil, err
+	}
+	out := topo.ReportToProto(topology.Check(v, options))
+	out.SeenBy, out.Alone = t.s.seenBy(m)
+	return out, nil
+}

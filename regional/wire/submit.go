@@ -1,0 +1,116 @@
+package wire
+
+import (
+	"sync"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// SubmitRequest is a nusav1.SubmitRequest that is decoded when it is first read.
+// The server reads Fields, whose spec stays encoded; interceptors use the getters
+// or ProtoReflect. Codec reads and writes it without decoding, so a server that
+// forwards the request passes the same bytes on. A decoded message must not be
+// changed.
+type SubmitRequest struct {
+	raw []byte
+
+	once    sync.Once
+	message *nusav1.SubmitRequest
+	err     error
+}
+
+// SubmitFields are the fields of a SubmitRequest, with the spec still encoded.
+type SubmitFields struct {
+	Spec          []byte
+	Key           string
+	CheckRevision int64
+	Again         bool
+}
+
+// Message decodes the request. On an error, which is a gRPC status, the message
+// has what could be decoded.
+func (r *SubmitRequest) Message() (*nusav1.SubmitRequest, error) {
+	r.once.Do(func() {
+		r.message = &nusav1.SubmitRequest{}
+		if err := proto.Unmarshal(r.raw, r.message); err != nil {
+			r.err = status.Errorf(codes.InvalidArgument, "the request cannot be decoded: %v", err)
+		}
+	})
+	return r.message, r.err
+}
+
+// ProtoReflect returns the decoded message.
+func (r *SubmitRequest) ProtoReflect() protoreflect.Message {
+	m, _ := r.Message()
+	return m.ProtoReflect()
+}
+
+// GetSpec is the getter of nusav1.SubmitRequest.
+func (r *SubmitRequest) GetSpec() *nusav1.JobSpec {
+	m, _ := r.Message()
+	return m.GetSpec()
+}
+
+// GetIdempotencyKey is the getter of nusav1.SubmitRequest.
+func (r *SubmitRequest) GetIdempotencyKey() string {
+	m, _ := r.Message()
+	return m.GetIdempotencyKey()
+}
+
+// GetCheckRevision is the getter of nusav1.SubmitRequest.
+func (r *SubmitRequest) GetCheckRevision() int64 {
+	m, _ := r.Message()
+	return m.GetCheckRevision()
+}
+
+// GetAgain is the getter of nusav1.SubmitRequest.
+func (r *SubmitRequest) GetAgain() bool {
+	m, _ := r.Message()
+	return m.GetAgain()
+}
+
+// Fields of nusav1.SubmitRequest.
+const (
+	submitSpec           = 1
+	submitIdempotencyKey = 2
+	submitCheckRevision  = 3
+	submitAgain          = 4
+)
+
+// Fields reads the request without decoding its spec. The error is a gRPC status.
+func (r *SubmitRequest) Fields() (f SubmitFields, err error) {
+	for rest := r.raw; len(rest) > 0; {
+		field, kind, tag := protowire.ConsumeTag(rest)
+		n := protowire.ConsumeFieldValue(field, kind, rest[max(tag, 0):])
+		if tag < 0 || n < 0 {
+			return f, status.Errorf(codes.InvalidArgument, "the request cannot be decoded: %v", protowire.ParseError(min(tag, n)))
+		}
+		value := rest[tag : tag+n]
+		rest = rest[tag+n:]
+		number, _ := protowire.ConsumeVarint(value)
+		bytes, _ := protowire.ConsumeBytes(value)
+		switch {
+		case field == submitSpec && kind == protowire.BytesType && f.Spec == nil:
+			f.Spec = bytes
+		case field == submitSpec && kind == protowire.BytesType: // the parts of a message are concatenated
+			f.Spec = append(f.Spec[:len(f.Spec):len(f.Spec)], bytes...)
+		case field == submitIdempotencyKey && kind == protowire.BytesType:
+			f.Key = string(bytes)
+			if !utf8.ValidString(f.Key) {
+				return f, status.Error(codes.InvalidArgument, "the request cannot be decoded: idempotency_key is not UTF-8")
+			}
+		case field == submitCheckRevision && kind == protowire.VarintType:
+			f.CheckRevision = int64(number)
+		case field == submitAgain && kind == protowire.VarintType:
+			f.Again = protowire.DecodeBool(number)
+		}
+	}
+	return f, nil
+}
