@@ -12,8 +12,8 @@ import (
 	"github.com/nusa-scheduler/nusa/sim/simnet"
 )
 
-// TestMastersKilledUnderBatchLoad kills one master after the other while small
-// batch jobs come and go: every instance runs, and each exactly once.
+// TestMastersKilledUnderBatchLoad kills one master after the other while small batch jobs come
+// and go. Every instance runs exactly once.
 func TestMastersKilledUnderBatchLoad(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -46,7 +46,7 @@ groups:
 					submit()
 					time.Sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
 					f.StartServer("alpha", master)
-					// The next one dies only when this one has its place.
+					// the next master dies only after this one has been replaced
 					time.Sleep(20 * time.Second)
 				}
 				for _, name := range jobs {

@@ -1,6 +1,3 @@
-// Package sim runs whole federations in virtual time: the real roles over
-// simnet, with the store's twin in memory and the mock driver. Everything here
-// belongs inside a testing/synctest bubble.
 package sim
 
 import (
@@ -31,41 +28,39 @@ import (
 
 // Options of a Federation.
 type Options struct {
-	// Regions by name. Default: alpha and beta.
+	// Regions are the region names. Default: alpha and beta.
 	Regions []string
-	// Globals, Servers and Agents are how many run, the latter two in each
-	// region. Defaults 1, 1, 2.
+	// Globals is the number of global servers; Servers and Agents are numbers for each region.
+	// Defaults: 1, 1, 2.
 	Globals, Servers, Agents int
-	// Disk has regional servers keep their data, so that one that was stopped or
-	// killed comes back as itself; else their log is in memory.
+	// Disk stores the data of regional servers, so that a stopped or killed server returns with
+	// its identity. Without Disk the log is in memory.
 	Disk bool
-	// Leave has agents that are stopped stop their tasks and say goodbye.
+	// Leave makes a stopped agent stop its tasks and say goodbye.
 	Leave bool
-	// Stats is what the agent of that name measures at a time. Default: the same
-	// all the time.
+	// Stats returns what the agent of that name measures at a time. Default: constant values.
 	Stats func(agent string, now time.Duration) *nusav1.NodeStats
-	// VolumesAllow are the folders of this machine that agents give to jobs, by
-	// the agent's name.
+	// VolumesAllow are the folders of this machine that agents allow, by the agent's name.
 	VolumesAllow map[string][]string
-	// Net is how the network behaves.
+	// Net sets latency and loss of the network.
 	Net simnet.Options
-	// Logger of all roles. Default: none.
+	// Logger logs for all roles. Default: none.
 	Logger *slog.Logger
 }
 
 // clientIP is the host of operators.
 const clientIP = "10.255.0.1"
 
-// settle is how long goroutines of libraries may outlive their owner: a gossip
-// probe that is under way ends with its own time-out.
-const settle = time.Minute
+// libraryDelay is how long a library's goroutines may outlive their owner: a gossip probe in flight
+// ends with its own time-out.
+const libraryDelay = time.Minute
 
 // Federation is a running federation. Its processes are named "global-1",
 // "alpha-1" (a server of region alpha) and "alpha-agent-1".
 type Federation struct {
-	// Net is where faults are made.
+	// Net is the network, where tests make faults.
 	Net *simnet.Network
-	// Store is what all global servers share.
+	// Store is shared by all global servers.
 	Store *store.Memory
 
 	t         *testing.T
@@ -86,12 +81,12 @@ type Process struct {
 
 	cancel context.CancelFunc
 	ended  chan error
-	// store is a global server's connection to it.
+	// store is a global server's connection to the store.
 	store *store.MemoryClient
 }
 
-// Start runs a federation that ends with the test. It returns once every
-// process serves; leaders need not be elected yet.
+// Start runs a federation that ends with the test. It returns when every process serves;
+// leaders may not be elected yet.
 func Start(t *testing.T, opts Options) *Federation {
 	t.Helper()
 	if len(opts.Regions) == 0 {
@@ -123,24 +118,24 @@ func Start(t *testing.T, opts Options) *Federation {
 	return f
 }
 
-// Clock is what leases count on.
+// Clock returns the time on which leases count.
 func (f *Federation) Clock() time.Duration { return time.Since(f.began) }
 
 func globalIP(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 
-// ServerIP is the host of a region's server, from 1.
+// ServerIP returns the host of a region's server; i counts from 1.
 func (f *Federation) ServerIP(region string, i int) string {
 	return fmt.Sprintf("10.%d.0.%d", slices.Index(f.opts.Regions, region)+1, i)
 }
 
-// AgentIP is the host of a region's agent, from 1.
+// AgentIP returns the host of a region's agent; i counts from 1.
 func (f *Federation) AgentIP(region string, i int) string {
 	return fmt.Sprintf("10.%d.1.%d", slices.Index(f.opts.Regions, region)+1, i)
 }
 
 func (f *Federation) log(name string) *slog.Logger { return f.opts.Logger.With("process", name) }
 
-// StartGlobal starts global server i, from 1.
+// StartGlobal starts global server i; i counts from 1.
 func (f *Federation) StartGlobal(i int) *Process {
 	f.t.Helper()
 	name, ip := fmt.Sprintf("global-%d", i), globalIP(i)
@@ -155,8 +150,8 @@ func (f *Federation) StartGlobal(i int) *Process {
 	})
 }
 
-// StartServer starts server i of a region, from 1. One that was killed comes back
-// as another server, unless its data is on disk.
+// StartServer starts server i of a region; i counts from 1. A killed server returns as a new
+// one unless its data is on disk.
 func (f *Federation) StartServer(region string, i int) *Process {
 	f.t.Helper()
 	name, ip := fmt.Sprintf("%s-%d", region, i), f.ServerIP(region, i)
@@ -187,8 +182,8 @@ func (f *Federation) servers(region, port string) []string {
 	return out
 }
 
-// StartAgent starts agent i of a region, from 1. After Kill it comes back as
-// the same node, with no task left; after Stop its tasks have gone on.
+// StartAgent starts agent i of a region; i counts from 1. After Kill the agent is the same node
+// without tasks. After Stop its tasks have gone on.
 func (f *Federation) StartAgent(region string, i int) *Process {
 	f.t.Helper()
 	name, ip := fmt.Sprintf("%s-agent-%d", region, i), f.AgentIP(region, i)
@@ -207,7 +202,7 @@ func (f *Federation) StartAgent(region string, i int) *Process {
 	})
 }
 
-// machine is a host with 8 cores and 16 GiB.
+// machine returns the facts of a host with 8 cores and 16 GiB.
 func (f *Federation) machine(name string) facts.Source {
 	return facts.Source{
 		Static: func(context.Context) (*nusav1.HostFacts, error) {
@@ -225,7 +220,7 @@ func (f *Federation) machine(name string) facts.Source {
 	}
 }
 
-// start runs a process on its own host and waits until it serves.
+// start runs a process on its own host and waits until the process serves.
 func (f *Federation) start(name, ip string, run func(context.Context, network.Net, *Process, func()) error) *Process {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -245,11 +240,10 @@ func (f *Federation) start(name, ip string, run func(context.Context, network.Ne
 	return p
 }
 
-// Running are the names of the processes that were not stopped or killed,
-// sorted.
+// Running returns the sorted names of the processes that run.
 func (f *Federation) Running() []string { return slices.Sorted(maps.Keys(f.processes)) }
 
-// Process by name.
+// Process returns a process by name.
 func (f *Federation) Process(name string) *Process {
 	f.t.Helper()
 	p := f.processes[name]
@@ -270,8 +264,8 @@ func (f *Federation) Stop(name string) {
 	}
 }
 
-// ended waits for the end of a process. One that does not end would let time
-// run for ever; given up, the bubble prints where it stands.
+// ended waits for the end of a process. A process that hangs would let virtual time run for
+// ever; after the bound the bubble prints its goroutines.
 func (f *Federation) ended(p *Process) error {
 	select {
 	case err := <-p.ended:
@@ -281,8 +275,7 @@ func (f *Federation) ended(p *Process) error {
 	}
 }
 
-// Kill ends a process and its machine: no goodbye leaves it, and tasks on it
-// are gone.
+// Kill ends a process and its machine: no goodbye is sent, and tasks on the machine end.
 func (f *Federation) Kill(name string) {
 	f.t.Helper()
 	p := f.Process(name)
@@ -292,13 +285,12 @@ func (f *Federation) Kill(name string) {
 		p.store.Cut(true)
 	}
 	p.cancel()
-	// What it says about its end, without a network, is of no interest.
+	// The process has no network now; its last messages do not matter.
 	_ = f.ended(p)
 	delete(f.drivers, name)
 }
 
-// close stops everything, agents first, and lets time pass for what libraries
-// left behind.
+// close stops all processes, agents first, and lets time pass for the goroutines of libraries.
 func (f *Federation) close() {
 	f.t.Helper()
 	for _, c := range f.conns {
@@ -318,10 +310,10 @@ func (f *Federation) close() {
 	for _, name := range names {
 		f.Stop(name)
 	}
-	time.Sleep(settle)
+	time.Sleep(libraryDelay)
 }
 
-// Conn is an operator's connection to a gRPC address.
+// Conn returns an operator's connection to a gRPC address.
 func (f *Federation) Conn(addr string) *grpc.ClientConn {
 	f.t.Helper()
 	if f.conns[addr] == nil {
@@ -334,16 +326,15 @@ func (f *Federation) Conn(addr string) *grpc.ClientConn {
 	return f.conns[addr]
 }
 
-// Global is a connection to global server i, from 1.
+// Global returns a connection to global server i; i counts from 1.
 func (f *Federation) Global(i int) *grpc.ClientConn { return f.Conn(globalIP(i) + ":7600") }
 
-// Server is a connection to server i of a region, from 1.
+// Server returns a connection to server i of a region; i counts from 1.
 func (f *Federation) Server(region string, i int) *grpc.ClientConn {
 	return f.Conn(f.ServerIP(region, i) + ":7610")
 }
 
-// CutStore cuts a global server off from the store; the returned function
-// heals.
+// CutStore disconnects a global server from the store until the returned function is called.
 func (f *Federation) CutStore(name string) (heal func()) {
 	f.t.Helper()
 	client := f.Process(name).store
@@ -351,8 +342,7 @@ func (f *Federation) CutStore(name string) (heal func()) {
 	return func() { client.Cut(false) }
 }
 
-// Cut cuts two groups of processes off from one another; the returned function
-// heals.
+// Cut disconnects two groups of processes until the returned function is called.
 func (f *Federation) Cut(a, b []string) (heal func()) {
 	each := func(do func(a, b string)) {
 		for _, x := range a {
@@ -365,7 +355,7 @@ func (f *Federation) Cut(a, b []string) (heal func()) {
 	return func() { each(f.Net.Heal) }
 }
 
-// GlobalIPs and RegionIPs name hosts for Cut.
+// GlobalIPs returns the hosts of the global servers, for Cut.
 func (f *Federation) GlobalIPs() []string {
 	var out []string
 	for i := range f.opts.Globals {
@@ -374,7 +364,7 @@ func (f *Federation) GlobalIPs() []string {
 	return out
 }
 
-// RegionIPs are the hosts of a region: servers, then agents.
+// RegionIPs returns the hosts of a region, servers first, for Cut.
 func (f *Federation) RegionIPs(region string) []string {
 	var out []string
 	for i := range f.opts.Servers {
@@ -386,11 +376,10 @@ func (f *Federation) RegionIPs(region string) []string {
 	return out
 }
 
-// errNotYet is what Eventually's condition may return without a reason.
+// errNotYet is the error of an Eventually condition without a reason.
 var errNotYet = errors.New("not yet")
 
-// Eventually polls a condition until it returns nil, at most for d of virtual
-// time.
+// Eventually polls a condition until it returns nil, for at most d of virtual time.
 func (f *Federation) Eventually(d time.Duration, what string, condition func(ctx context.Context) error) {
 	f.t.Helper()
 	deadline := time.Now().Add(d)

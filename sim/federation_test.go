@@ -28,7 +28,7 @@ func inBubble(t *testing.T, opts sim.Options, test func(t *testing.T, f *sim.Fed
 	})
 }
 
-// service is a job file of count instances, with further lines for the job.
+// service returns a job file of count instances, with further lines for the job.
 func service(name string, count int, more ...string) string {
 	return fmt.Sprintf(`
 name: %s
@@ -72,7 +72,7 @@ func TestJobRunsInTheChosenRegion(t *testing.T) {
 			}
 			return nil
 		})
-		// An hour later nothing has moved.
+		// An hour later no instance has moved.
 		time.Sleep(time.Hour)
 		if err := f.RunsOnce(t.Context(), "only-beta", "web", 4); err != nil {
 			t.Error(err)
@@ -114,7 +114,7 @@ func TestMasterKilledAnotherGoesOn(t *testing.T) {
 		f.Submit(service("after", 4))
 		awaitRunsOnce(f, time.Minute, "after", 4)
 		awaitRunsOnce(f, time.Minute, "before", 4)
-		// Longer than a node lease: the new master must not take nodes for lost.
+		// Longer than a node lease: the new master must not declare nodes lost.
 		time.Sleep(5 * time.Minute)
 		after, err := f.Runs(t.Context())
 		if err != nil {
@@ -235,7 +235,7 @@ groups:
 	})
 }
 
-// TestLogsThroughTwoTunnels: global asks the region, the region the agent, each
+// TestLogsThroughTwoTunnels: the global server asks the region, the region asks the agent, each
 // over a connection that was dialled upward.
 func TestLogsThroughTwoTunnels(t *testing.T) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
@@ -281,13 +281,12 @@ groups:
 		if d := time.Since(start); d < 50*time.Second || d > 70*time.Second {
 			t.Errorf("following ended after %v, the task after a minute", d)
 		}
-		time.Sleep(10 * time.Minute) // the task has long ended: its output is still there
+		time.Sleep(10 * time.Minute) // the output of a task that ended long ago is retained
 		read(false)
 	})
 }
 
-// TestWorkThatFitsNowhereWaits: with reasons, and goes as soon as something is
-// free.
+// TestWorkThatFitsNowhereWaits: the job waits with reasons and runs as soon as room is free.
 func TestWorkThatFitsNowhereWaits(t *testing.T) {
 	inBubble(t, sim.Options{Agents: 1}, func(t *testing.T, f *sim.Federation) {
 		big := `
@@ -298,7 +297,7 @@ groups:
     tasks:
       main: {driver: process, config: {command: serve}, resources: {cpu: "5", memory: 1GiB}}
 `
-		// Each of the two machines takes one of these.
+		// Each of the two machines has room for one of these.
 		f.Submit(fmt.Sprintf(big, "first", 2))
 		awaitRunsOnce(f, 10*time.Second, "first", 2)
 		f.Submit(fmt.Sprintf(big, "second", 1))
@@ -316,9 +315,9 @@ groups:
 	})
 }
 
-// lose breaks the streams between two hosts at the n-th write from now on: that
-// write is lost. For an odd n nothing passes for 15 s after it. The returned
-// function says how many writes there were.
+// lose breaks the streams between two hosts at the n-th write from now on; that write is lost.
+// For an odd n the hosts are also cut for 15 s. The returned function returns the number of
+// writes.
 func lose(t *testing.T, f *sim.Federation, n int, a, b string) (seen func() int) {
 	count, cut := 0, make(chan struct{})
 	f.Net.Tap(func(w simnet.Write) bool {
@@ -352,8 +351,8 @@ func lose(t *testing.T, f *sim.Federation, n int, a, b string) (seen func() int)
 	}
 }
 
-// lost makes sure that the n-th write was lost. How many writes there are varies
-// with what shares one; the first fewest there always are.
+// lost checks that the n-th write was lost. The number of writes varies with what shares a
+// write; at least `fewest` writes always happen.
 func lost(t *testing.T, n, seen int) {
 	t.Helper()
 	const fewest = 15
@@ -362,10 +361,9 @@ func lost(t *testing.T, n, seen int) {
 	}
 }
 
-// TestLostAtEveryMessage loses the n-th write after a submit, for every n: an
-// offer, an answer, an order, a report or an acknowledgement. Each slot must
-// still have one owner and every instance must be started exactly once; and
-// after a stop under the same fault nothing may be left.
+// TestLostAtEveryMessage loses the n-th write after a submit, for every n: an offer, a response,
+// an order, a report or an acknowledgement. Each slot must still have one owner, and every
+// instance must start exactly once. After a stop under the same fault nothing may be left.
 func TestLostAtEveryMessage(t *testing.T) {
 	links := []struct {
 		name string
@@ -383,7 +381,7 @@ func TestLostAtEveryMessage(t *testing.T) {
 					seen := lose(t, f, n, a, b)
 					f.Submit(service("once", 6, "regions: {spread: {min: 2}}"))
 					awaitRunsOnce(f, time.Minute, "once", 6)
-					// Answers and acknowledgements that were lost come again.
+					// Lost responses and acknowledgements are repeated.
 					time.Sleep(time.Minute)
 					if err := f.RunsOnce(t.Context(), "once", "web", 6); err != nil {
 						t.Error(err)
@@ -403,14 +401,13 @@ func TestLostAtEveryMessage(t *testing.T) {
 	}
 }
 
-// TestReturnsLostAtEveryMessage: a region that loses its only node gives the
-// work back, and the n-th write is lost meanwhile. It must run elsewhere, once.
+// TestReturnsLostAtEveryMessage: a region that loses its only node returns the work, and the
+// n-th write is lost meanwhile. The work must run elsewhere, once.
 func TestReturnsLostAtEveryMessage(t *testing.T) {
 	for n := 1; n <= 20; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			inBubble(t, sim.Options{Agents: 1}, func(t *testing.T, f *sim.Federation) {
-				// Whether the lost node may keep its instances running makes no
-				// difference to who owns them afterwards.
+				// Whether a lost node may keep its instances running does not change who owns them later.
 				running := []string{"keep", "stop"}[n%2]
 				f.Submit(service("moves", 6, "regions: {prefer: [{name: alpha, weight: 100}]}") + "    disconnect: {node: {running: " + running + "}}\n")
 				awaitRunsOnce(f, time.Minute, "moves", 6)
@@ -429,7 +426,7 @@ func TestReturnsLostAtEveryMessage(t *testing.T) {
 				})
 				awaitRunsOnce(f, time.Minute, "moves", 6)
 				lost(t, n, seen())
-				// Only alpha may have the other job: it waits for a node there.
+				// The other job is restricted to alpha and waits for a node there.
 				f.StartAgent("alpha", 1)
 				awaitRunsOnce(f, 2*time.Minute, "stays", 2)
 				awaitRunsOnce(f, time.Minute, "moves", 6)
@@ -438,7 +435,7 @@ func TestReturnsLostAtEveryMessage(t *testing.T) {
 	}
 }
 
-// allocations counts all that were ever made.
+// allocations counts all allocations that were ever made.
 func allocations(t *testing.T, f *sim.Federation) (count int) {
 	t.Helper()
 	for _, region := range []string{"alpha", "beta"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/sim"
 )
 
-// checkedService is a service of three instances, which become healthy so long
-// after their start.
+// checkedService returns a service of three instances that become healthy some time after their
+// start.
 func checkedService(after string, more ...string) string {
 	return fmt.Sprintf(`
 name: web
@@ -31,9 +31,9 @@ groups:
 `, strings.Join(more, "\n    "), after)
 }
 
-// TestUnhealthyRollout: a job runs once its checks have passed, and says what it
-// waits for before; a rollout to a version that never becomes healthy stops
-// with the first instance, and goes back with auto_revert.
+// TestUnhealthyRollout: a job runs once its checks have passed; before that its status says what
+// it waits for. A rollout to a version that never becomes healthy stops with the first instance,
+// and goes back with auto_revert.
 func TestUnhealthyRollout(t *testing.T) {
 	inBubble(t, sim.Options{Regions: []string{"alpha"}}, func(t *testing.T, f *sim.Federation) {
 		f.AwaitRegions()
@@ -72,7 +72,7 @@ func TestUnhealthyRollout(t *testing.T) {
 			t.Errorf("running after %s, it is healthy after 20s", took)
 		}
 
-		// Two of the old version serve on, however long the third is tried.
+		// Two instances of the old version keep serving, however long the third is tried.
 		mustSubmit(t, conn, checkedService("1000h"), false)
 		for range 20 {
 			time.Sleep(30 * time.Second)
@@ -89,12 +89,12 @@ func TestUnhealthyRollout(t *testing.T) {
 			}
 		}
 
-		// A good version ends it.
+		// A good version ends the rollout.
 		back := []string{"reschedule: {attempts: 0}", "update: {auto_revert: true}"}
 		mustSubmit(t, conn, checkedService("3s", back...), false)
 		f.Eventually(20*time.Minute, "web healthy again", running(3))
 
-		// One that goes back by itself, once it has failed for good.
+		// This version goes back by itself once it has failed for good.
 		mustSubmit(t, conn, checkedService("1000h", back...), false)
 		f.Eventually(20*time.Minute, "web healthy as before", running(5))
 		j, err := f.Job(t.Context(), "web")

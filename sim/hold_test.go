@@ -12,8 +12,8 @@ import (
 	"github.com/nusa-scheduler/nusa/sim/simnet"
 )
 
-// TestALargeJobDoesNotStarve behind small ones that come faster than the nodes
-// become empty: no region ever reports that it fits, until one holds it.
+// TestALargeJobDoesNotStarve: small jobs arrive faster than nodes become empty, so no region
+// reports room for the large job until one region holds it.
 func TestALargeJobDoesNotStarve(t *testing.T) {
 	opts := sim.Options{Regions: []string{"alpha", "beta"}, Servers: 1, Agents: 2, Net: simnet.Options{Seed: 1}}
 	inBubble(t, opts, func(t *testing.T, f *sim.Federation) {
@@ -28,7 +28,7 @@ groups:
       main: {driver: process, config: {command: sum}, env: {SIM_RUN_TIME: %s}, resources: {cpu: %s, memory: 64MiB}}
 `, name, runs, cpu)
 		}
-		// Of 4 nodes with 8 cores each 30 cores are in use all the time.
+		// Of 4 nodes with 8 cores each, 30 cores are always in use.
 		small := 0
 		more := func() {
 			f.Submit(job(fmt.Sprintf("small-%d", small), "2", time.Minute))
@@ -55,7 +55,7 @@ groups:
 				}
 				break
 			}
-			// Until a region holds it, until a node is kept, until that is empty.
+			// First a region holds it, then a node is reserved, then the node is empty.
 			if f.Clock()-began > 5*time.Minute {
 				t.Fatalf("waits for 5 minutes: %v", j)
 			}

@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/sim"
 )
 
-// TestListPagesThroughRegions: the regions' own jobs come after the
-// federation's, page by page, and one that is purged is gone soon.
+// TestListPagesThroughRegions: pages show the regions' own jobs after the federation's. A purged
+// job disappears soon.
 func TestListPagesThroughRegions(t *testing.T) {
 	inBubble(t, sim.Options{Regions: []string{"alpha", "beta", "gamma"}}, func(t *testing.T, f *sim.Federation) {
 		var want []string
@@ -61,7 +61,7 @@ func TestListPagesThroughRegions(t *testing.T) {
 				return err
 			})
 		}
-		// The newest goes within a second of its last instance.
+		// The newest job disappears within a second of its last instance.
 		ref := &nusav1.JobRef{Namespace: "default", Name: "own-0", Region: "alpha"}
 		f.Eventually(10*time.Second, "running", func(ctx context.Context) error {
 			j, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref})
@@ -83,8 +83,8 @@ func TestListPagesThroughRegions(t *testing.T) {
 	})
 }
 
-// TestPlanAsksRegions: a plan of a job whose ask no report knows yet says what
-// the regions say of it, as explain does after the submit, and what would help.
+// TestPlanAsksRegions: a plan of a job whose ask no report covers asks the regions. It shows
+// their reasons, as explain does after the submit, and what would help.
 func TestPlanAsksRegions(t *testing.T) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
 		for name, extra := range map[string]string{
@@ -126,8 +126,8 @@ func TestPlanAsksRegions(t *testing.T) {
 	})
 }
 
-// TestExplainSaysWhatIs: also for system jobs, for batch jobs that have ended,
-// and by a server that took no part in the decision.
+// TestExplainSaysWhatIs: also for system jobs, for ended batch jobs, and from a server that took
+// no part in the decision.
 func TestExplainSaysWhatIs(t *testing.T) {
 	inBubble(t, sim.Options{Globals: 2}, func(t *testing.T, f *sim.Federation) {
 		f.Submit(strings.ReplaceAll(service("everywhere", 1, "type: system"), "count: 1\n", "\n"))

@@ -14,22 +14,21 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 )
 
-// pretend is the mock driver in the place of the process driver, so that the
-// federation takes job files as a user writes them. What a task does is in its
-// environment: SIM_RUN_TIME=10s is the mock's `run_time`. A command in it, such
-// as a check, succeeds from SIM_HEALTHY_AFTER=3s on.
+// pretend is the mock driver under the name of the process driver, so that the federation accepts
+// ordinary job files. A task's environment sets its behaviour: SIM_RUN_TIME=10s is the mock's
+// `run_time`. From SIM_HEALTHY_AFTER=3s on, a command in the task, such as a check, succeeds.
 type pretend struct {
 	*mock.Driver
 	begun *begun
 }
 
-// begun are the runs that ever began, by instance.
+// begun counts the runs that ever started, by instance.
 type begun struct {
 	mu   sync.Mutex
 	runs map[Instance]map[driver.ID]bool
-	// well is from when on commands in a run succeed.
+	// well is the time from which commands in a run succeed.
 	well map[driver.ID]time.Time
-	// sessions counts the commands that are being run.
+	// sessions counts the running commands.
 	sessions int
 }
 
@@ -46,16 +45,15 @@ func (b *begun) note(t driver.Task) {
 	b.well[t.ID] = time.Now().Add(after)
 }
 
-// Fingerprint is the mock's, with commands.
+// Fingerprint returns the mock's, with support for commands.
 func (p pretend) Fingerprint(ctx context.Context) driver.Fingerprint {
 	f := p.Driver.Fingerprint(ctx)
 	f.Capabilities = slices.Sorted(slices.Values(append(f.Capabilities, driver.CapExec, driver.CapVolumes)))
 	return f
 }
 
-// Exec answers at once. Only `echo CODE` is a session: it says what terminal it
-// has, repeats its input and its terminal's new sizes, and ends with the code
-// at the end of its input.
+// Exec returns at once. Only `echo CODE` is a session: it prints its terminal, repeats its input
+// and the terminal's new sizes, and exits with CODE at the end of its input.
 func (p pretend) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
 	if x.Command[0] == "echo" {
 		p.begun.session(+1)
@@ -105,14 +103,14 @@ func (b *begun) session(change int) {
 	b.sessions += change
 }
 
-// Sessions counts the commands that are being run in tasks now.
+// Sessions returns the number of commands that run in tasks now.
 func (f *Federation) Sessions() int {
 	f.begun.mu.Lock()
 	defer f.begun.mu.Unlock()
 	return f.begun.sessions
 }
 
-// Stats are always the same.
+// Stats returns constant values.
 func (p pretend) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) {
 	if st, err := p.Status(ctx, id); err != nil || st.State != driver.Running {
 		return driver.Stats{}, fmt.Errorf("run %s: %w, %w", id, driver.ErrNotRunning, err)
@@ -120,7 +118,7 @@ func (p pretend) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) 
 	return driver.Stats{CPU: time.Second, MemoryBytes: 2 << 20, MemoryPeakBytes: 3 << 20, Processes: 4}, nil
 }
 
-// Begun counts the runs that ever began, by instance.
+// Begun returns the number of runs that ever started, by instance.
 func (f *Federation) Begun() map[Instance]int {
 	f.begun.mu.Lock()
 	defer f.begun.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/sim/simnet"
 )
 
-// counter is an FSM that counts what it applies.
+// counter is an FSM that counts the applied entries.
 type counter struct{ applied atomic.Int64 }
 
 func (c *counter) Apply(*raft.Log) any { return c.applied.Add(1) }
@@ -74,8 +74,7 @@ func startVoter(t *testing.T, n *simnet.Network, ip string, join []string) *vote
 	return v
 }
 
-// leaderOf waits until exactly one of the voters leads and the others follow
-// it.
+// leaderOf waits until exactly one of the voters leads and the others follow it.
 func leaderOf(t *testing.T, voters []*voter) *voter {
 	t.Helper()
 	for range 600 {
@@ -113,7 +112,7 @@ func TestRaftAndGossipInABubble(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Cut off, it must step down; the others elect.
+		// A leader that is cut off must step down; the others elect a new one.
 		var rest []*voter
 		for _, v := range voters {
 			if v != first {
@@ -132,7 +131,7 @@ func TestRaftAndGossipInABubble(t *testing.T) {
 			n.Heal(first.ip, v.ip)
 		}
 		third := leaderOf(t, voters)
-		// Killed, it is replaced once more.
+		// A killed leader is replaced, too.
 		n.Kill(third.ip)
 		third.stop()
 		rest = nil
@@ -145,15 +144,15 @@ func TestRaftAndGossipInABubble(t *testing.T) {
 		if err := fourth.group.Apply([]byte("z"), time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Minute) // nothing stalls
+		time.Sleep(10 * time.Minute) // no goroutine stalls
 		for _, v := range rest {
 			if got := v.fsm.applied.Load(); got != 12 {
 				t.Errorf("%s applied %d of 12", v.ip, got)
 			}
 			v.stop()
 		}
-		// A probe of memberlist that is under way ends with its own time-out,
-		// and time stands still once this function returns.
+		// A memberlist probe in flight ends with its own time-out, and time stands still once this function
+		// returns.
 		time.Sleep(time.Minute)
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/sim"
 )
 
-// batch is a job file of three instances in which each runs for a second.
+// batch returns a job file of three instances that run for a second each.
 func batch(name string, more ...string) string {
 	return fmt.Sprintf(`
 name: %s
@@ -29,7 +29,7 @@ groups:
 `, name, strings.Join(more, ""))
 }
 
-// submit gives a job file to a service, a global server's or a region's.
+// submit sends a job file to the service of a global server or of a region.
 func submit(t *testing.T, conn *grpc.ClientConn, file string, again bool) (*nusav1.SubmitResponse, error) {
 	t.Helper()
 	spec, err := job.Parse([]byte(file), "job.yaml")
@@ -50,8 +50,8 @@ func mustSubmit(t *testing.T, conn *grpc.ClientConn, file string, again bool) *n
 	return out
 }
 
-// completes waits until a batch job is complete, and then, at once, every
-// instance must have run that many times.
+// completes waits until a batch job is complete. At that moment every instance must have run the
+// given number of times.
 func completes(t *testing.T, f *sim.Federation, conn *grpc.ClientConn, ref *nusav1.JobRef, times int) {
 	t.Helper()
 	f.Eventually(time.Minute, ref.GetName()+" complete", func(ctx context.Context) error {
@@ -76,8 +76,8 @@ func completes(t *testing.T, f *sim.Federation, conn *grpc.ClientConn, ref *nusa
 	}
 }
 
-// TestBatchRunsAgain: a batch job that was stopped, changed, purged, or is asked
-// for, runs again, wherever it belongs; else it does not.
+// TestBatchRunsAgain: a batch job that was stopped, changed, purged, or submitted with `again` runs
+// again. Any other submit does not start it.
 func TestBatchRunsAgain(t *testing.T) {
 	for _, region := range []string{"", "alpha"} {
 		t.Run("owner="+region, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestBatchRunsAgain(t *testing.T) {
 				}
 				completes(t, f, conn, ref, 1)
 
-				// The same once more changes nothing, and says how it would.
+				// The same file changes nothing, and the response says how to run it again.
 				out := mustSubmit(t, conn, batch("sum"), false)
 				if out.GetChanged() || len(out.GetWarnings()) == 0 || !strings.Contains(out.GetWarnings()[0], "--again") {
 					t.Errorf("submitted once more: %v", out)
@@ -117,7 +117,7 @@ func TestBatchRunsAgain(t *testing.T) {
 				mustSubmit(t, conn, batch("sum", ", STEP: two"), false)
 				completes(t, f, conn, ref, 4)
 
-				// Stopped for long, too.
+				// The same holds long after a stop.
 				stop(false)
 				time.Sleep(10 * time.Second)
 				mustSubmit(t, conn, batch("sum", ", STEP: two"), false)
@@ -133,7 +133,7 @@ func TestBatchRunsAgain(t *testing.T) {
 				mustSubmit(t, conn, batch("sum", ", STEP: two"), false)
 				completes(t, f, conn, ref, 6)
 
-				// In the middle of a run a change begins the work anew.
+				// A change in the middle of a run starts the work from the beginning.
 				mustSubmit(t, conn, batch("sum", ", STEP: three"), false)
 				time.Sleep(500 * time.Millisecond)
 				mustSubmit(t, conn, batch("sum", ", STEP: four"), false)
@@ -146,8 +146,8 @@ func TestBatchRunsAgain(t *testing.T) {
 	}
 }
 
-// TestUpdateSaysWhenItHasEnded: a job whose version is being replaced runs when
-// the last instance of the old one is gone, not before.
+// TestUpdateSaysWhenItHasEnded: a job with a changing version is running once the last instance of
+// the old version is gone, not before.
 func TestUpdateSaysWhenItHasEnded(t *testing.T) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
 		file := func(env string) string {
@@ -200,7 +200,7 @@ func TestUpdateSaysWhenItHasEnded(t *testing.T) {
 			t.Errorf("it never said how far the update is: %v", said)
 		}
 
-		// A version that ends at once never runs: it fails, and leaves the rest.
+		// A version that ends at once never runs: the rollout fails and leaves the other instances.
 		mustSubmit(t, f.Global(1), file("SIM_RUN_TIME: 1ms, SIM_EXIT_CODE: '1'"), false)
 		f.Eventually(10*time.Minute, "failed", func(ctx context.Context) error {
 			j, err := f.Job(ctx, "web")

@@ -20,11 +20,11 @@ import (
 	"github.com/nusa-scheduler/nusa/sim/simnet"
 )
 
-// islands are the regions of these tests. From alpha to delta the way over beta
-// is shorter than the direct one.
+// islands are the regions of these tests. From alpha to delta the way over beta is shorter than the
+// direct one.
 var islands = []string{"alpha", "beta", "gamma", "delta"}
 
-// distances are the round trips between hosts of islands, ms, that may change.
+// distances are the changeable round trips between hosts of islands, in ms.
 type distances struct {
 	mu sync.Mutex
 	ms [4][4]float64
@@ -52,8 +52,8 @@ func (d *distances) of(a, b string) float64 {
 	return d.ms[slices.Index(islands, a)][slices.Index(islands, b)]
 }
 
-// oneWay is the latency between two hosts; other hosts than of regions, such as
-// operators', are near to all.
+// oneWay returns the latency between two hosts. Hosts outside the regions, such as operators', are
+// near to all.
 func (d *distances) oneWay(from, to string) time.Duration {
 	var i, j, rest int
 	fmt.Sscanf(from, "10.%d.%d", &i, &rest)
@@ -66,8 +66,8 @@ func (d *distances) oneWay(from, to string) time.Duration {
 	return time.Duration(d.ms[i-1][j-1] / 2 * float64(time.Millisecond))
 }
 
-// whole checks what a server answers for the whole federation: every edge is
-// measured, in that state, and as long as it really is.
+// whole checks a server's matrix of the federation: every edge is measured, in the expected state, and
+// has its real round trip.
 func (d *distances) whole(ctx context.Context, conn *grpc.ClientConn, state nusav1.EdgeState) error {
 	m, err := nusav1.NewTopologyClient(conn).Matrix(ctx, &nusav1.MatrixRequest{})
 	if err != nil {
@@ -89,8 +89,7 @@ func (d *distances) whole(ctx context.Context, conn *grpc.ClientConn, state nusa
 	return nil
 }
 
-// answers checks the questions that rest on the matrix and on the records, as
-// the region of that server answers them.
+// answers checks the queries over matrix and origin records as the server's region serves them.
 func answers(ctx context.Context, conn *grpc.ClientConn, region string, record *nusav1.OriginRecord) error {
 	topology, origins := nusav1.NewTopologyClient(conn), nusav1.NewOriginsClient(conn)
 	near, err := topology.Nearest(ctx, &nusav1.NearestRequest{Region: "delta"})
@@ -118,7 +117,7 @@ func answers(ctx context.Context, conn *grpc.ClientConn, region string, record *
 	if got := list.GetRecords(); len(got) != 1 || !proto.Equal(got[0].GetPolicy(), record.GetPolicy()) || len(got[0].GetOrigins()) != len(record.GetOrigins()) {
 		return fmt.Errorf("records: %v", got)
 	}
-	// From alpha delta is chosen over beta's relay, gamma is 60 ms away.
+	// From alpha, delta over beta's relay is nearer than gamma at 60 ms.
 	for client, want := range map[string]string{"alpha": "gamma", "beta": "delta", "gamma": "gamma", "delta": "delta"} {
 		r, err := origins.Resolve(ctx, &nusav1.ResolveOriginRequest{Domain: "www.example.com", Region: client})
 		if err != nil {
@@ -128,8 +127,8 @@ func answers(ctx context.Context, conn *grpc.ClientConn, region string, record *
 			return fmt.Errorf("a client in %s is served by %v, not %s", client, r.GetChoice(), want)
 		}
 	}
-	// The policy bounds the way to 100 ms and allows no relay: nobody else serves
-	// a client in alpha.
+	// The policy bounds the way to 100 ms and allows no relay, so no other origin serves a client in
+	// alpha.
 	r, err := origins.Resolve(ctx, &nusav1.ResolveOriginRequest{Domain: "www.example.com", Region: "alpha"})
 	if err != nil {
 		return err
@@ -147,10 +146,9 @@ func answers(ctx context.Context, conn *grpc.ClientConn, region string, record *
 	return nil
 }
 
-// TestFederationWithoutItsGlobalTier: every region answers for the whole
-// federation, by what the masters tell one another: what changes while the
-// global tier is away is seen everywhere, also by a master that was restarted
-// meanwhile and had only its file.
+// TestFederationWithoutItsGlobalTier: every region answers queries about the whole federation from what
+// the masters exchange. Changes during the outage are seen everywhere, also by a master that was
+// restarted meanwhile and had only its file.
 func TestFederationWithoutItsGlobalTier(t *testing.T) {
 	d := newDistances()
 	opts := sim.Options{Regions: islands, Agents: 1, Disk: true, Net: simnet.Options{Latency: d.oneWay}}
@@ -178,7 +176,7 @@ func TestFederationWithoutItsGlobalTier(t *testing.T) {
 			return d.whole(ctx, f.Global(1), nusav1.EdgeState_EDGE_STATE_OK)
 		})
 		eachRegion("the matrix from the global tier", 6*time.Minute, isWhole(nusav1.EdgeState_EDGE_STATE_OK))
-		for range 7 { // also shortly before the next one comes
+		for range 7 { // also shortly before the next exchange
 			eachRegion("questions with the global tier", time.Second, asks)
 			time.Sleep(time.Minute)
 		}
@@ -188,8 +186,7 @@ func TestFederationWithoutItsGlobalTier(t *testing.T) {
 		eachRegion("the matrix from peers", time.Second, isWhole(nusav1.EdgeState_EDGE_STATE_OK))
 		eachRegion("questions on one's own", time.Second, asks)
 
-		// Between gamma and delta it gets slower: alpha and beta can only know
-		// from them.
+		// The way between gamma and delta gets slower. Alpha and beta can know that only from them.
 		d.set("gamma", "delta", 140)
 		eachRegion("what changed meanwhile", 15*time.Minute, isWhole(nusav1.EdgeState_EDGE_STATE_OK))
 
@@ -201,12 +198,12 @@ func TestFederationWithoutItsGlobalTier(t *testing.T) {
 		f.Eventually(2*time.Minute, "a restarted master has asked", func(ctx context.Context) error {
 			return d.whole(ctx, f.Server("alpha", 1), nusav1.EdgeState_EDGE_STATE_OK)
 		})
-		// The others have kept what they know, and hear the new master.
+		// The others keep their data, and receive the new master's.
 		time.Sleep(2 * time.Minute)
 		eachRegion("after the restart", time.Second, isWhole(nusav1.EdgeState_EDGE_STATE_OK))
 		eachRegion("questions after the restart", time.Second, asks)
 
-		// A region that is cut off from one other is seen so by a third.
+		// A third region sees that two regions are cut off from each other.
 		heal := f.Cut([]string{f.ServerIP("beta", 1)}, []string{f.ServerIP("gamma", 1)})
 		f.Eventually(10*time.Minute, "alpha hears of a cut between others", func(ctx context.Context) error {
 			return stateOf(ctx, f.Server("alpha", 1), "beta", "gamma", nusav1.EdgeState_EDGE_STATE_UNREACHABLE)
@@ -216,7 +213,7 @@ func TestFederationWithoutItsGlobalTier(t *testing.T) {
 
 		f.StartGlobal(1)
 		f.AwaitRegions()
-		f.Eventually(3*time.Minute, "the global tier has heard all rows", func(ctx context.Context) error {
+		f.Eventually(3*time.Minute, "the global tier has received all rows", func(ctx context.Context) error {
 			return d.whole(ctx, f.Global(1), nusav1.EdgeState_EDGE_STATE_OK)
 		})
 		eachRegion("questions with the global tier back", time.Minute, asks)
@@ -236,15 +233,14 @@ func stateOf(ctx context.Context, conn *grpc.ClientConn, from, to string, want n
 	return nil
 }
 
-// TestHistoryThroughTheGlobalTier: edges, nodes and pools of a region are asked
-// for at a global server, with the trend of a pool whose memory fills up; a
-// master that is restarted goes on with what it has.
+// TestHistoryThroughTheGlobalTier: a global server returns the history of a region's edges, nodes and
+// pools, with the trend of a pool whose memory fills up. A restarted master continues its history.
 func TestHistoryThroughTheGlobalTier(t *testing.T) {
 	const gib = float64(1 << 30)
 	d := newDistances()
 	opts := sim.Options{
 		Regions: islands[:2], Agents: 2, Disk: true, Net: simnet.Options{Latency: d.oneWay},
-		Stats: func(_ string, now time.Duration) *nusav1.NodeStats { // half a GiB an hour, of 8
+		Stats: func(_ string, now time.Duration) *nusav1.NodeStats { // grows by half a GiB an hour, of 8
 			used := int64(gib + gib/2*now.Hours())
 			return &nusav1.NodeStats{Cpu: 0.25, MemoryUsedBytes: used, MemoryAvailableBytes: 8<<30 - used}
 		},
@@ -289,7 +285,7 @@ func TestHistoryThroughTheGlobalTier(t *testing.T) {
 		values(t, pool, "memory_used", 2*gib, 7*gib)
 		values(t, pool, "nodes", 2, 2)
 		trend := pool.GetTrends()[0]
-		// 8 GiB are reached 14 hours after it was 1 GiB, 9 from now.
+		// The trend reaches 8 GiB 14 hours after 1 GiB, which is 9 hours from now.
 		if left := time.Until(trend.GetAt().AsTime()).Hours(); trend.GetField() != "memory_used" || !trend.GetKnown() || left < 8.5 || left > 9.5 {
 			t.Errorf("the pool's memory: %v, in %.1f hours", trend, left)
 		}
@@ -307,8 +303,7 @@ func TestHistoryThroughTheGlobalTier(t *testing.T) {
 	})
 }
 
-// values checks that a field goes from one value to another without a gap that
-// is longer than a restart.
+// values checks that a field runs from one value to another without a gap longer than a restart.
 func values(t *testing.T, s *nusav1.HistorySeries, name string, from, to float64) {
 	t.Helper()
 	for _, f := range s.GetFields() {

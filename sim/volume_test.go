@@ -12,28 +12,28 @@ import (
 	"github.com/nusa-scheduler/nusa/sim"
 )
 
-// TestVolumeOfOneNode: of all nodes of all regions one may give a job its volume.
-// No other is tried, and while that one is away the instance stays its own:
-// nobody takes it back for rooms where it cannot run, and it goes on.
+// TestVolumeOfOneNode: one node of all regions allows the volume of a job. No other node is tried. While
+// that node is disconnected the instance stays with it and goes on; it is not revoked in favour of room
+// where it cannot run.
 func TestVolumeOfOneNode(t *testing.T) {
-	for _, away := range absences {
-		t.Run(away.name, func(t *testing.T) {
+	for _, absence := range absences {
+		t.Run(absence.name, func(t *testing.T) {
 			dir := t.TempDir()
 			opts := sim.Options{Regions: []string{"alpha", "beta"}, Agents: 4, VolumesAllow: map[string][]string{
 				"alpha-agent-2": {dir}, "beta-agent-1": {dir + "s"},
 			}}
 			inBubble(t, opts, func(t *testing.T, f *sim.Federation) {
-				told := follow(t, f.Global(1), &nusav1.WatchEventsRequest{})
+				events := follow(t, f.Global(1), &nusav1.WatchEventsRequest{})
 				f.Submit(behaving("web", "service", "", "volumes: {data: {source: "+dir+"}}", ""))
 				awaitRunsOnce(f, 10*time.Second, "web", 1)
 				before := ids(t, f, "web")
 				if n := oneNode(t, f, "web"); n != 2 {
 					t.Fatalf("it runs on agent %d", n)
 				}
-				back := away.leave(f, 2)
-				time.Sleep(away.for_)
-				if away.lost {
-					if err := awayAs(t.Context(), f, "web", "alpha-agent-2 has been silent for"); err != nil {
+				back := absence.leave(f, 2)
+				time.Sleep(absence.for_)
+				if absence.lost {
+					if err := shownAs(t.Context(), f, "web", "alpha-agent-2 has been silent for"); err != nil {
 						t.Error(err)
 					}
 				}
@@ -46,9 +46,9 @@ func TestVolumeOfOneNode(t *testing.T) {
 				if err := neverTried(t.Context(), f, before); err != nil {
 					t.Error(err)
 				}
-				for _, ev := range told() {
+				for _, ev := range events() {
 					if strings.HasPrefix(ev.GetType(), "slot.revok") {
-						t.Errorf("told was %v", ev)
+						t.Errorf("events was %v", ev)
 					}
 				}
 			})
@@ -56,7 +56,7 @@ func TestVolumeOfOneNode(t *testing.T) {
 	}
 }
 
-// neverTried: besides some allocations none was ever made.
+// neverTried checks that no allocation exists besides the given ones.
 func neverTried(ctx context.Context, f *sim.Federation, but []string) error {
 	for _, region := range []string{"alpha", "beta"} {
 		list, err := f.Allocations(ctx, region)

@@ -1,6 +1,3 @@
-// Package simnet is a network in memory for virtual time: hosts with streams
-// and datagrams, latency, loss, partitions and machines that die. It blocks
-// only in ways that a testing/synctest bubble counts as idle.
 package simnet
 
 import (
@@ -18,28 +15,27 @@ import (
 )
 
 const (
-	// window bounds what one direction of a stream holds, sent and not read.
+	// window bounds the unread bytes of one direction of a stream.
 	window = 256 << 10
-	// backlog bounds streams not accepted yet.
+	// backlog bounds the streams that wait for Accept.
 	backlog = 128
-	// packetQueue bounds datagrams not read yet; more are dropped.
+	// packetQueue bounds the unread datagrams; further ones are dropped.
 	packetQueue = 256
-	// maxPacket is the greatest UDP payload.
+	// maxPacket is the largest UDP payload.
 	maxPacket = 65507
-	// dialPatience is how long a dial waits for a cut to heal, as a kernel
-	// that repeats its SYN.
+	// dialPatience is how long a dial waits for the end of a cut, as a kernel repeats its SYN.
 	dialPatience = 20 * time.Second
-	// firstPort is the first one that the network chooses by itself.
+	// firstPort is the first port that the network chooses itself.
 	firstPort = 40000
 )
 
 // Options of a Network.
 type Options struct {
-	// Latency one way between two hosts. Default: 1 ms, none within a host.
+	// Latency is the one-way latency between two hosts. Default: 1 ms, none within a host.
 	Latency func(from, to string) time.Duration
-	// Loss is the share of datagrams that are lost, 0..1.
+	// Loss is the share of lost datagrams, 0..1.
 	Loss float64
-	// Seed of what is lost.
+	// Seed chooses the lost datagrams.
 	Seed uint64
 }
 
@@ -48,10 +44,9 @@ type Options struct {
 type Network struct {
 	opts Options
 
-	// mu guards all state of all hosts and connections: simple, and a
-	// simulation runs on few cores.
+	// mu guards the state of all hosts and connections. One lock is simple, and a simulation runs on few cores.
 	mu sync.Mutex
-	// changed wakes dials when a cut heals or a host dies.
+	// changed wakes dials when a cut ends or a host dies.
 	changed *sync.Cond
 	rnd     *rand.Rand
 	hosts   map[string]*host
@@ -97,9 +92,8 @@ func New(opts Options) *Network {
 	return n
 }
 
-// Net is the sockets of the host with that IP address, which starts if it is
-// not there. After Kill call it again: the old one is dead for ever. Loopback
-// and wildcard addresses mean the host itself.
+// Net returns the sockets of the host with that IP address, and starts the host if it does not exist. After
+// Kill, call Net again: the earlier value stays dead. Loopback and wildcard addresses mean the host itself.
 func (n *Network) Net(ip string) network.Net {
 	if _, err := netip.ParseAddr(ip); err != nil {
 		panic(fmt.Sprintf("simnet: host %q is not an IP address", ip))
@@ -118,11 +112,10 @@ func (n *Network) Net(ip string) network.Net {
 	}
 }
 
-// Cut lets nothing pass between the two hosts until Heal: streams stand still,
-// datagrams are lost.
+// Cut stops all traffic between two hosts until Heal: streams stand still, datagrams are lost.
 func (n *Network) Cut(a, b string) { n.setCut(a, b, true) }
 
-// Heal ends a Cut: what streams hold arrives now.
+// Heal ends a Cut. Data that the streams hold arrives now.
 func (n *Network) Heal(a, b string) { n.setCut(a, b, false) }
 
 func (n *Network) setCut(a, b string, cut bool) {
@@ -136,7 +129,7 @@ func (n *Network) setCut(a, b string, cut bool) {
 	n.wakeAll()
 }
 
-// Break resets every stream between the two hosts: what was not read is lost.
+// Break resets every stream between two hosts; unread data is lost.
 func (n *Network) Break(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -148,8 +141,8 @@ func (n *Network) Break(a, b string) {
 	n.wakeAll()
 }
 
-// Kill ends a host as kill -9 does its processes: every socket of it is closed,
-// its peers find their streams reset, or hear nothing if they are cut off.
+// Kill ends a host as kill -9 ends its processes: every socket is closed. Peers see a reset, or silence when
+// they are cut off.
 func (n *Network) Kill(ip string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -175,9 +168,8 @@ func (n *Network) Kill(ip string) {
 	n.wakeAll()
 }
 
-// Tap sees every write to a stream before it happens; where it returns false
-// the write is lost and the stream breaks at both ends. It must not call the
-// network. Nil ends it.
+// Tap calls f before every write to a stream. When f returns false, the write is lost and the stream breaks at
+// both ends. f must not call the network. A nil f ends the tap.
 func (n *Network) Tap(tap func(Write) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -191,10 +183,10 @@ func pair(a, b string) [2]string {
 	return [2]string{a, b}
 }
 
-// up says whether anything passes. With n.mu.
+// up says whether traffic passes between two hosts. The caller holds n.mu.
 func (n *Network) up(a, b *host) bool { return !n.cuts[pair(a.name, b.name)] }
 
-// wakeAll lets everybody look again. With n.mu.
+// wakeAll wakes all waiters. The caller holds n.mu.
 func (n *Network) wakeAll() {
 	for e := range n.ends {
 		e.cond.Broadcast()
@@ -224,7 +216,7 @@ func resolve(h *host, addr string) (ip string, port int, err error) {
 	return name, port, nil
 }
 
-// bind chooses a port; taken says which are not free. With n.mu.
+// bind chooses a port; taken says which ports are in use. The caller holds n.mu.
 func (h *host) bind(addr string, taken func(int) bool) (int, error) {
 	if h.dead {
 		return 0, net.ErrClosed
@@ -251,14 +243,13 @@ func (h *host) tcp(port int) *net.TCPAddr {
 	return &net.TCPAddr{IP: net.ParseIP(h.name), Port: port}
 }
 
-// waitUntil waits on cond, at the latest until at (zero: no limit). With the
-// lock of cond.
+// waitUntil waits on cond until the time at at the latest; zero means no limit. The caller holds cond's lock.
 func waitUntil(cond *sync.Cond, at time.Time) {
 	if at.IsZero() {
 		cond.Wait()
 		return
 	}
-	// The lock makes sure that the waiter waits before it is woken.
+	// With the lock, the waiter waits before it is woken.
 	t := time.AfterFunc(time.Until(at), func() {
 		cond.L.Lock()
 		defer cond.L.Unlock()
@@ -268,7 +259,7 @@ func waitUntil(cond *sync.Cond, at time.Time) {
 	cond.Wait()
 }
 
-// earlier of two times, of which zero means never.
+// earlier returns the earlier of two times; zero means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -39,8 +39,7 @@ func (n *Network) listenPacket(h *host, addr string) (net.PacketConn, error) {
 	return p, nil
 }
 
-// ReadFrom waits for a datagram that has arrived; what does not fit is cut
-// off.
+// ReadFrom waits for a datagram and cuts what does not fit the buffer.
 func (p *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	p.n.mu.Lock()
 	defer p.n.mu.Unlock()
@@ -64,7 +63,7 @@ func (p *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// WriteTo never waits: what cannot arrive is lost.
+// WriteTo never waits. A datagram that cannot arrive is lost.
 func (p *packetConn) WriteTo(b []byte, to net.Addr) (int, error) {
 	p.n.mu.Lock()
 	defer p.n.mu.Unlock()
@@ -93,7 +92,7 @@ func (p *packetConn) WriteTo(b []byte, to net.Addr) (int, error) {
 		if e.due.After(due) {
 			return 1
 		}
-		return -1 // behind those of the same time
+		return -1 // after datagrams of the same time
 	})
 	q.queue = slices.Insert(q.queue, i, d)
 	q.cond.Broadcast()
@@ -119,7 +118,7 @@ func (p *packetConn) fail(op string, err error) error {
 	return &net.OpError{Op: op, Net: "udp", Source: p.LocalAddr(), Err: err}
 }
 
-// SetDeadline is of reads: writes never wait.
+// SetDeadline sets the deadline of reads: writes never wait.
 func (p *packetConn) SetDeadline(t time.Time) error { return p.SetReadDeadline(t) }
 
 func (p *packetConn) SetReadDeadline(t time.Time) error {

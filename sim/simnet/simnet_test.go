@@ -186,7 +186,7 @@ func TestKill(t *testing.T) {
 		if _, err := n.Net(a).Dial(t.Context(), b+":90"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("dial: %v", err)
 		}
-		// It comes back under the same address.
+		// The host returns under the same address.
 		again := must[net.Listener](t)(n.Net(b).Listen(t.Context(), ":90"))
 		defer again.Close()
 		must[net.Conn](t)(n.Net(a).Dial(t.Context(), b+":90")).Close()
@@ -231,7 +231,7 @@ func TestPackets(t *testing.T) {
 		to := must[net.PacketConn](t)(n.Net(b).ListenPacket(t.Context(), b+":53"))
 		defer from.Close()
 		defer to.Close()
-		// receive counts what arrives within a second.
+		// receive counts the datagrams of a second.
 		receive := func() (count int) {
 			buf := make([]byte, 100)
 			to.SetReadDeadline(time.Now().Add(time.Second))
@@ -312,7 +312,7 @@ func (jobs) Submit(_ context.Context, r *nusav1.SubmitRequest) (*nusav1.SubmitRe
 	return &nusav1.SubmitResponse{Version: int64(len(r.GetIdempotencyKey()))}, nil
 }
 
-// TestGRPC: an hour of a stream in no time, keepalive finds a silent peer.
+// TestGRPC: an hour of a stream takes no real time, and keepalive finds a silent peer.
 func TestGRPC(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := simnet.New(simnet.Options{})

@@ -47,7 +47,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return e, nil
 }
 
-// Close resets streams that were not accepted.
+// Close resets streams that wait for Accept.
 func (l *listener) Close() error {
 	l.n.mu.Lock()
 	defer l.n.mu.Unlock()
@@ -106,7 +106,7 @@ func (n *Network) dial(ctx context.Context, h *host, addr string) (net.Conn, err
 	return near, nil
 }
 
-// reach waits until nothing is cut between h and ip.
+// reach waits until no cut separates h and ip.
 func (n *Network) reach(ctx context.Context, h *host, ip string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialPatience, syscall.ETIMEDOUT)
 	defer cancel()
@@ -127,7 +127,7 @@ func (n *Network) reach(ctx context.Context, h *host, ip string) error {
 	return context.Cause(ctx)
 }
 
-// end is one end of a stream, and the queue of what travels to it.
+// end is one end of a stream, with the queue of data that travels to it.
 type end struct {
 	n     *Network
 	host  *host
@@ -137,9 +137,9 @@ type end struct {
 
 	queue  []segment
 	queued int
-	// lastDue keeps segments in order if the latency changes.
+	// lastDue keeps segments in order when the latency changes.
 	lastDue time.Time
-	// closed: by its owner. broken: by the network; nothing gets in or out.
+	// closed is set by the owner, broken by the network; a broken end passes nothing.
 	closed, broken bool
 	finDue         time.Time // when the peer's close arrives; zero = open
 
@@ -151,7 +151,7 @@ type segment struct {
 	data []byte
 }
 
-// Read waits for data that has arrived.
+// Read waits for data.
 func (e *end) Read(b []byte) (int, error) {
 	e.n.mu.Lock()
 	defer e.n.mu.Unlock()
@@ -194,7 +194,7 @@ func (e *end) take(b []byte) int {
 		e.queue = e.queue[1:]
 	}
 	e.queued -= k
-	e.peer.cond.Broadcast() // it may wait for room
+	e.peer.cond.Broadcast() // the peer may wait for room
 	return k
 }
 
@@ -246,7 +246,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// Close lets the peer read what was written, then the end.
+// Close lets the peer read the written data, then the end.
 func (e *end) Close() error {
 	e.n.mu.Lock()
 	defer e.n.mu.Unlock()
@@ -263,7 +263,7 @@ func (e *end) Close() error {
 	return nil
 }
 
-// forget drops a stream that is closed at both ends. With n.mu.
+// forget drops a stream that is closed at both ends. The caller holds n.mu.
 func (e *end) forget() {
 	if (e.closed || e.broken) && (e.peer.closed || e.peer.broken) {
 		delete(e.n.ends, e)

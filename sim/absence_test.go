@@ -11,12 +11,12 @@ import (
 	"github.com/nusa-scheduler/nusa/sim"
 )
 
-// absences are ways for an agent to be away, while its tasks go on; each returns
-// what brings it back.
+// absences are ways in which an agent loses its region while its tasks go on. Each returns
+// the function that ends the absence.
 var absences = []struct {
 	name string
 	for_ time.Duration
-	// lost: for longer than its lease and the group's patience.
+	// lost: the absence is longer than the lease and disconnect.after.
 	lost  bool
 	leave func(f *sim.Federation, agent int) (back func())
 }{
@@ -35,7 +35,7 @@ func restarted(f *sim.Federation, agent int) func() {
 	return func() { f.StartAgent("alpha", agent) }
 }
 
-// oneNode is where an instance of a job runs: an agent's number.
+// oneNode returns the number of the agent that runs an instance of a job.
 func oneNode(t *testing.T, f *sim.Federation, name string) int {
 	t.Helper()
 	runs, err := f.Runs(t.Context())
@@ -55,16 +55,15 @@ func oneNode(t *testing.T, f *sim.Federation, name string) int {
 	return 0
 }
 
-// TestDecidedWhileAnAgentIsAway: a drain of its node, a stop and an update of
-// what runs there reach an agent that is away when it is back. Then each
-// instance that is wanted runs once, where and as it should, and none was begun
-// more often than that takes.
-func TestDecidedWhileAnAgentIsAway(t *testing.T) {
+// TestChangesDuringAnAbsence: a drain of the node, a stop, and an update of its job reach a
+// disconnected agent when it is back. Then each wanted instance runs once, on the right node
+// and in the right version, and no instance was started more often than that needs.
+func TestChangesDuringAnAbsence(t *testing.T) {
 	const count = 6
 	v2 := strings.Replace(service("web", count), "config: {command: serve}", "config: {command: serve}, env: {VERSION: two}", 1)
-	for _, away := range absences {
+	for _, absence := range absences {
 		for _, decided := range []string{"drain", "stop", "update", "drain and back"} {
-			t.Run(away.name+"/"+decided, func(t *testing.T) {
+			t.Run(absence.name+"/"+decided, func(t *testing.T) {
 				inBubble(t, sim.Options{Regions: []string{"alpha"}, Agents: 3}, func(t *testing.T, f *sim.Federation) {
 					f.Submit(service("web", count))
 					awaitRunsOnce(f, 10*time.Second, "web", count)
@@ -80,7 +79,7 @@ func TestDecidedWhileAnAgentIsAway(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					back := away.leave(f, n)
+					back := absence.leave(f, n)
 					time.Sleep(time.Second)
 					switch decided {
 					case "drain", "drain and back":
@@ -90,7 +89,7 @@ func TestDecidedWhileAnAgentIsAway(t *testing.T) {
 					case "update":
 						f.Submit(v2)
 					}
-					twice := watchTwice(t, f, away.for_)
+					twice := watchTwice(t, f, absence.for_)
 					if decided == "drain and back" {
 						drain(false)
 					}
@@ -100,14 +99,14 @@ func TestDecidedWhileAnAgentIsAway(t *testing.T) {
 					if err := decidedEnd(t.Context(), f, decided, node, count); err != nil {
 						t.Error(err)
 					}
-					if twice > 0 && !away.lost {
+					if twice > 0 && !absence.lost {
 						t.Errorf("an instance ran twice for %v, though its node was not lost", twice)
 					}
 					begun := f.Begun()
 					for i := range int32(count) {
 						at := sim.Instance{Job: "web", Group: "web", Index: i}
 						most := 1
-						if here := before[at][0].Agent == fmt.Sprintf("alpha-agent-%d", n); decided == "update" || here && (decided != "stop" || away.lost) {
+						if here := before[at][0].Agent == fmt.Sprintf("alpha-agent-%d", n); decided == "update" || here && (decided != "stop" || absence.lost) {
 							most = 2
 						}
 						if begun[at] > most {
@@ -120,7 +119,7 @@ func TestDecidedWhileAnAgentIsAway(t *testing.T) {
 	}
 }
 
-// watchTwice lets time pass and says for how long of it some instance ran twice.
+// watchTwice lets time pass and returns for how much of it an instance ran twice.
 func watchTwice(t *testing.T, f *sim.Federation, d time.Duration) (twice time.Duration) {
 	t.Helper()
 	for range int(d / time.Second) {
@@ -139,7 +138,7 @@ func watchTwice(t *testing.T, f *sim.Federation, d time.Duration) (twice time.Du
 	return twice
 }
 
-// decidedEnd checks what must be in the end.
+// decidedEnd checks the final state.
 func decidedEnd(ctx context.Context, f *sim.Federation, decided, node string, count int32) error {
 	if decided == "stop" {
 		return f.Gone(ctx, "web")
@@ -164,16 +163,16 @@ func decidedEnd(ctx context.Context, f *sim.Federation, decided, node string, co
 	return err
 }
 
-// TestAgentLeaves: an agent that leaves stops its tasks, says so, and its work
-// goes elsewhere at once; one that is cut off stops its tasks as well, and tells
-// what it can. Back again, it is the same node and starts nothing anew.
+// TestAgentLeaves: a leaving agent stops its tasks and says goodbye, and its work moves at
+// once. A disconnected one stops its tasks, too, and reports what it can. Back again, it is
+// the same node and restarts nothing.
 func TestAgentLeaves(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// cut before it leaves, and for how long it stays so; 0 = until it has left.
+		// cut is how long the agent is cut off before it leaves; 0 = until it has left.
 		cut    bool
 		heals  time.Duration
-		within time.Duration // until the work runs elsewhere
+		within time.Duration // bound until the work runs elsewhere
 	}{
 		{"connected", false, 0, 10 * time.Second},
 		{"cut off", true, 0, time.Minute},
@@ -181,7 +180,7 @@ func TestAgentLeaves(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, sim.Options{Regions: []string{"alpha"}, Agents: 3, Leave: true}, func(t *testing.T, f *sim.Federation) {
-				// Tasks take 6 s to stop.
+				// The tasks take 6 s to stop.
 				f.Submit(strings.Replace(service("web", 6), "config: {command: serve}", "config: {command: serve}, env: {SIM_STOP_DELAY: 6s}", 1))
 				awaitRunsOnce(f, 10*time.Second, "web", 6)
 				n := oneNode(t, f, "web")
@@ -200,7 +199,7 @@ func TestAgentLeaves(t *testing.T) {
 					time.AfterFunc(c.heals, heal)
 				}
 				f.Stop(name)
-				if d := time.Since(began); d < 6*time.Second || d > 30*time.Second { // a lease at most until it knows that nobody listens
+				if d := time.Since(began); d < 6*time.Second || d > 30*time.Second { // at most one lease until the agent knows that no server listens
 					t.Errorf("it took %v to leave", d)
 				}
 				state := func() nusav1.NodeState {
@@ -215,7 +214,7 @@ func TestAgentLeaves(t *testing.T) {
 				}
 				awaitRunsOnce(f, c.within, "web", 6)
 				heal()
-				// Longer than what the region does about lost nodes.
+				// Longer than the region waits for lost nodes.
 				time.Sleep(2 * time.Minute)
 				f.StartAgent("alpha", n)
 				f.AwaitRegions()
@@ -240,7 +239,7 @@ func TestAgentLeaves(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, a := range list {
-					// What it stopped it said, sooner or later; or it was lost.
+					// The agent reported its stopped tasks in the end, or the node was lost.
 					if a.GetNodeId() == node && a.GetState() <= nusav1.AllocState_ALLOC_STATE_RUNNING {
 						t.Errorf("%v", a)
 					}

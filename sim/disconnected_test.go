@@ -14,12 +14,11 @@ import (
 	"github.com/nusa-scheduler/nusa/sim"
 )
 
-// onlyAlpha is the line of a job that no other region may have.
+// onlyAlpha restricts a job to the region alpha.
 const onlyAlpha = "regions: {allow: [{name: alpha}]}"
 
-// awayAs checks what people are told of an instance that may still run on a lost
-// node.
-func awayAs(ctx context.Context, f *sim.Federation, name, says string) error {
+// shownAs checks what clients see of an instance that may still run on a lost node.
+func shownAs(ctx context.Context, f *sim.Federation, name, says string) error {
 	j, err := f.Job(ctx, name)
 	if err != nil {
 		return err
@@ -46,7 +45,7 @@ func awayAs(ctx context.Context, f *sim.Federation, name, says string) error {
 	return nil
 }
 
-// ids are the allocations of a job that run in truth.
+// ids returns the allocations of a job that really run.
 func ids(t *testing.T, f *sim.Federation, name string) (out []string) {
 	t.Helper()
 	runs, err := f.Runs(t.Context())
@@ -64,40 +63,40 @@ func ids(t *testing.T, f *sim.Federation, name string) (out []string) {
 	return out
 }
 
-// TestAwayForLongWithoutAnotherNode: an agent is away for longer than
-// disconnect.after, and no other node takes what it runs. Whatever happens to
-// masters and global servers meanwhile, it goes on as it was: the same
-// allocations, none begun anew; and everybody is told what may still run where.
-func TestAwayForLongWithoutAnotherNode(t *testing.T) {
-	for _, away := range absences {
+// TestDisconnectedWithoutAnotherNode: an agent is disconnected for longer than
+// disconnect.after, and no other node fits its instances. The same allocations go on,
+// whatever happens to masters and global servers meanwhile; none is restarted. Clients see
+// what may still run, and where.
+func TestDisconnectedWithoutAnotherNode(t *testing.T) {
+	for _, absence := range absences {
 		for _, meanwhile := range []string{"nothing", "master", "global", "both cut"} {
-			t.Run(away.name+"/"+meanwhile, func(t *testing.T) {
+			t.Run(absence.name+"/"+meanwhile, func(t *testing.T) {
 				opts := sim.Options{Regions: []string{"alpha", "beta"}, Globals: 2, Servers: 1, Agents: 1, Disk: true}
 				inBubble(t, opts, func(t *testing.T, f *sim.Federation) {
 					f.Submit(service("web", 2, onlyAlpha))
 					awaitRunsOnce(f, 10*time.Second, "web", 2)
 					time.Sleep(10 * time.Second)
 					before := ids(t, f, "web")
-					back := away.leave(f, 1)
+					back := absence.leave(f, 1)
 					time.Sleep(time.Second)
 					switch meanwhile {
 					case "master":
-						time.Sleep(min(away.for_/4, time.Minute))
+						time.Sleep(min(absence.for_/4, time.Minute))
 						f.Kill("alpha-1")
 						f.StartServer("alpha", 1)
 					case "global":
-						time.Sleep(min(away.for_/4, time.Minute))
+						time.Sleep(min(absence.for_/4, time.Minute))
 						f.Kill(fmt.Sprintf("global-%d", f.Active()))
 					case "both cut":
 						heal := f.Cut([]string{f.ServerIP("alpha", 1)}, f.GlobalIPs())
-						time.AfterFunc(away.for_/2, heal)
+						time.AfterFunc(absence.for_/2, heal)
 					}
-					if twice := watchTwice(t, f, away.for_); twice > 0 {
+					if twice := watchTwice(t, f, absence.for_); twice > 0 {
 						t.Errorf("an instance ran twice for %v", twice)
 					}
-					if away.lost {
-						f.Eventually(2*time.Minute, "what people are told", func(ctx context.Context) error {
-							return awayAs(ctx, f, "web", "alpha-agent-1 has been silent for")
+					if absence.lost {
+						f.Eventually(2*time.Minute, "what clients see", func(ctx context.Context) error {
+							return shownAs(ctx, f, "web", "alpha-agent-1 has been silent for")
 						})
 					}
 					back()
@@ -114,9 +113,9 @@ func TestAwayForLongWithoutAnotherNode(t *testing.T) {
 	}
 }
 
-// TestAwayForLongAndAnotherRegionHasRoom at once, or later: then it moves there,
-// and its originals end when their node is back.
-func TestAwayForLongAndAnotherRegionHasRoom(t *testing.T) {
+// TestDisconnectedAndAnotherRegionHasRoom: the instances move to the other region, at once or
+// later, and the originals stop when their node is back.
+func TestDisconnectedAndAnotherRegionHasRoom(t *testing.T) {
 	for _, later := range []bool{false, true} {
 		t.Run(fmt.Sprint(later), func(t *testing.T) {
 			inBubble(t, sim.Options{Regions: []string{"alpha", "beta"}, Agents: 1}, func(t *testing.T, f *sim.Federation) {
@@ -127,10 +126,10 @@ func TestAwayForLongAndAnotherRegionHasRoom(t *testing.T) {
 				f.Submit(service("web", 3, "regions: {prefer: [{name: alpha, weight: 100}]}"))
 				awaitRunsOnce(f, 10*time.Second, "web", 3)
 				before := ids(t, f, "web")
-				told := follow(t, f.Global(1), &nusav1.WatchEventsRequest{})
+				events := follow(t, f.Global(1), &nusav1.WatchEventsRequest{})
 				back := cutOff(f, 1)
 				if later {
-					f.Eventually(2*time.Minute, "it waits", func(ctx context.Context) error { return awayAs(ctx, f, "web", "alpha-agent-1 has been silent for") })
+					f.Eventually(2*time.Minute, "it waits", func(ctx context.Context) error { return shownAs(ctx, f, "web", "alpha-agent-1 has been silent for") })
 					f.StartAgent("beta", 1)
 				}
 				f.Eventually(time.Minute, "it moves", func(ctx context.Context) error {
@@ -142,7 +141,7 @@ func TestAwayForLongAndAnotherRegionHasRoom(t *testing.T) {
 					}
 					return err
 				})
-				// Meanwhile both may run: disconnect says that they may.
+				// Meanwhile both may run, as disconnect allows.
 				time.Sleep(2 * time.Minute)
 				j, err := f.Job(t.Context(), "web")
 				if err != nil || j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_RUNNING {
@@ -155,10 +154,10 @@ func TestAwayForLongAndAnotherRegionHasRoom(t *testing.T) {
 						t.Errorf("the original %s runs", id)
 					}
 				}
-				if !slices.ContainsFunc(told(), func(ev *nusav1.Event) bool {
+				if !slices.ContainsFunc(events(), func(ev *nusav1.Event) bool {
 					return ev.GetType() == "slot.revoking" && strings.Contains(ev.GetMessage(), "alpha-agent-1 is silent and may run it until it is back")
 				}) {
-					t.Error("nobody was told that it may run twice")
+					t.Error("no event says that the instance may run twice")
 				}
 				for i, n := range f.Begun() {
 					if n != 2 {
@@ -170,33 +169,33 @@ func TestAwayForLongAndAnotherRegionHasRoom(t *testing.T) {
 	}
 }
 
-// TestBackWhileItIsTakenBack: another region has room, and the order to give up
-// what is away is on its way when the node is heard again. Then it stays where
-// it is, and nothing of it begins anew.
-func TestBackWhileItIsTakenBack(t *testing.T) {
+// TestBackDuringTheRevoke: another region has room, and the revoke of the disconnected
+// instances is on its way when the node connects again. The instances stay there, and none is
+// restarted.
+func TestBackDuringTheRevoke(t *testing.T) {
 	inBubble(t, sim.Options{Regions: []string{"alpha", "beta"}, Agents: 1}, func(t *testing.T, f *sim.Federation) {
 		f.Stop("beta-agent-1")
 		time.Sleep(time.Minute)
 		f.Submit(service("web", 3, "regions: {prefer: [{name: alpha, weight: 100}]}"))
 		awaitRunsOnce(f, 10*time.Second, "web", 3)
 		before := ids(t, f, "web")
-		told := follow(t, f.Global(1), &nusav1.WatchEventsRequest{})
+		events := follow(t, f.Global(1), &nusav1.WatchEventsRequest{})
 		back := cutOff(f, 1)
-		f.Eventually(2*time.Minute, "it waits", func(ctx context.Context) error { return awayAs(ctx, f, "web", "alpha-agent-1 has been silent for") })
+		f.Eventually(2*time.Minute, "it waits", func(ctx context.Context) error { return shownAs(ctx, f, "web", "alpha-agent-1 has been silent for") })
 		heal := f.Cut([]string{f.ServerIP("alpha", 1)}, f.GlobalIPs())
 		f.StartAgent("beta", 1)
-		time.Sleep(2 * time.Second) // it is revoked, and alpha does not know
+		time.Sleep(2 * time.Second) // revoked by the global tier; alpha has not received the order yet
 		back()
 		time.Sleep(3 * time.Second)
 		heal()
 		time.Sleep(2 * time.Minute)
 		stayed(t, f, before)
 		types := map[string]int{}
-		for _, ev := range told() {
+		for _, ev := range events() {
 			types[ev.GetType()]++
 		}
 		if types["slot.revoking"] == 0 || types["slot.kept"] == 0 {
-			t.Errorf("told %v: it was not taken back and kept", types)
+			t.Errorf("events %v: the instance was not revoked and retained", types)
 		}
 		j, err := f.Job(t.Context(), "web")
 		if err != nil || j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_RUNNING {
@@ -205,14 +204,14 @@ func TestBackWhileItIsTakenBack(t *testing.T) {
 	})
 }
 
-// TestDecidedWhileTheOnlyNodeIsAway: what is decided about a job while it may
-// still run on the only node reaches that when it is back.
-func TestDecidedWhileTheOnlyNodeIsAway(t *testing.T) {
+// TestChangesWhileTheOnlyNodeIsDisconnected: a change of a job that may still run on its only
+// node reaches the node when it is back.
+func TestChangesWhileTheOnlyNodeIsDisconnected(t *testing.T) {
 	v2 := strings.Replace(service("web", 2, onlyAlpha), "config: {command: serve}", "config: {command: serve}, env: {VERSION: two}", 1)
 	for _, c := range []struct {
 		decided string
-		count   int32 // in the end
-		begun   int   // each instance
+		count   int32 // at the end
+		begun   int   // starts of each instance
 	}{{"stop", 0, 1}, {"purge", 0, 1}, {"update", 2, 2}, {"scale", 1, 1}, {"disconnect.running: stop", 2, 2}} {
 		t.Run(c.decided, func(t *testing.T) {
 			inBubble(t, sim.Options{Regions: []string{"alpha"}, Agents: 1}, func(t *testing.T, f *sim.Federation) {
@@ -257,8 +256,7 @@ func TestDecidedWhileTheOnlyNodeIsAway(t *testing.T) {
 	}
 }
 
-// stayed: the instances of web are those of before, each runs once, and nothing
-// was begun twice.
+// stayed checks that web runs in the same allocations as before, each once and started once.
 func stayed(t *testing.T, f *sim.Federation, before []string) {
 	t.Helper()
 	if err := f.RunsOnce(t.Context(), "web", "web", int32(len(before))); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/sim"
 )
 
-// session is an exec session whose output is collected.
+// session is an exec session with collected output.
 type session struct {
 	nusav1.Allocations_ExecClient
 	t *testing.T
@@ -56,7 +56,7 @@ func (s session) until(want string) {
 	}
 }
 
-// end reads the rest: the exit code, or why there is none.
+// end reads the rest. It returns the exit code, or the error without one.
 func (s session) end() (code int32, err error) {
 	for {
 		m, err := s.Recv()
@@ -72,10 +72,10 @@ func (s session) end() (code int32, err error) {
 	}
 }
 
-// talker is a job whose task says something when it starts.
+// talker returns a job whose task prints a line when it starts.
 func talker(name string) string { return behaving(name, "service", `SIM_STDOUT: "hello "`, "", "") }
 
-// instance is the allocation of a job's only instance.
+// instance returns the allocation of a job's only instance.
 func instance(t *testing.T, f *sim.Federation, name string) sim.Run {
 	t.Helper()
 	awaitRunsOnce(f, 10*time.Second, name, 1)
@@ -86,9 +86,9 @@ func instance(t *testing.T, f *sim.Federation, name string) sim.Run {
 	return runs[sim.Instance{Job: name, Group: "web"}][0]
 }
 
-// TestReachThroughTiers: a command with a terminal, its sizes, input and exit
-// code, what a task uses, and its output through restarts, asked of every kind of
-// server; and what each says of allocations that are not, or no longer, there.
+// TestReachThroughTiers: every kind of server serves a command with a terminal, its sizes,
+// input and exit code, a task's usage, and its output across restarts. Each returns a clear
+// error for an allocation that does not exist or has ended.
 func TestReachThroughTiers(t *testing.T) {
 	inBubble(t, sim.Options{Globals: 2, Servers: 3}, func(t *testing.T, f *sim.Federation) {
 		in := func(file string) string {
@@ -123,7 +123,7 @@ func TestReachThroughTiers(t *testing.T) {
 	})
 }
 
-// reach does all that can be done with a task that runs.
+// reach makes every call that a running task supports.
 func reach(t *testing.T, conn *grpc.ClientConn, alloc string) {
 	t.Helper()
 	s := execIn(t, t.Context(), conn, &nusav1.ExecRequest_Start{Allocation: alloc, Command: []string{"echo", "7"}, Tty: true, Size: &nusav1.TerminalSize{Columns: 100, Rows: 30}})
@@ -151,7 +151,7 @@ func reach(t *testing.T, conn *grpc.ClientConn, alloc string) {
 	if code, err := s.end(); code != 0 || err != nil {
 		t.Errorf("exit code %d, %v", code, err)
 	}
-	// A caller that goes takes the command along.
+	// A caller that leaves ends its command.
 	ctx, cancel := context.WithCancel(t.Context())
 	s = execIn(t, ctx, conn, &nusav1.ExecRequest_Start{Allocation: alloc, Command: []string{"echo", "0"}})
 	s.until("no terminal;")
@@ -165,7 +165,7 @@ func reach(t *testing.T, conn *grpc.ClientConn, alloc string) {
 	}
 }
 
-// reachErrors asks for what is not there.
+// reachErrors asks for allocations that do not exist.
 func reachErrors(t *testing.T, conn *grpc.ClientConn, alloc, ended string) {
 	t.Helper()
 	client := nusav1.NewAllocationsClient(conn)
@@ -218,8 +218,8 @@ func reachErrors(t *testing.T, conn *grpc.ClientConn, alloc, ended string) {
 	}
 }
 
-// TestFollowThroughRestarts: who follows a task's output hears all of its runs,
-// to the last one's end.
+// TestFollowThroughRestarts: a client that follows a task's output receives the output of all
+// runs, to the end of the last.
 func TestFollowThroughRestarts(t *testing.T) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
 		f.Submit(behaving("talks", "service", `SIM_STDOUT: "hello ", SIM_RUN_TIME: 5s, SIM_EXIT_CODE: 1`, "reschedule: {attempts: 0}", "restart: {attempts: 2, window: 1h, delay: 1s}"))
@@ -237,9 +237,8 @@ func TestFollowThroughRestarts(t *testing.T) {
 	})
 }
 
-// TestReachCutInBetween: where the way to the agent breaks, however it does, who
-// has a session there is told so, the command ends with it, and once the way is
-// whole again it can be gone anew; nobody is left waiting.
+// TestReachCutInBetween: when the way to the agent breaks, every open session gets an error and
+// its command ends. A new session works once the way is whole again. No caller hangs.
 func TestReachCutInBetween(t *testing.T) {
 	region := func(f *sim.Federation, a sim.Run) (x, y string) { return f.GlobalIPs()[0], f.ServerIP(a.Region, 1) }
 	node := func(f *sim.Federation, a sim.Run) (x, y string) {
@@ -267,7 +266,7 @@ func TestReachCutInBetween(t *testing.T) {
 						f.Net.Break(x, y)
 						return func() {}
 					})
-					time.Sleep(5 * time.Minute) // what is idle closes
+					time.Sleep(5 * time.Minute) // idle tunnels close
 					synctest.Wait()
 					if n := runtime.NumGoroutine(); round == 0 {
 						quiet = n
@@ -280,15 +279,14 @@ func TestReachCutInBetween(t *testing.T) {
 	}
 }
 
-// TestReachProcessEnds: as where the way breaks, where a process on it ends, in
-// order or not.
+// TestReachProcessEnds: the same when a process on the way ends, by SIGTERM or by a kill.
 func TestReachProcessEnds(t *testing.T) {
 	global := func(f *sim.Federation) { f.StartGlobal(1) }
 	server := func(f *sim.Federation) { f.StartServer("alpha", 1) }
 	agent := func(f *sim.Federation) { f.StartAgent("alpha", 1) }
 	for _, c := range []struct {
 		name, process string
-		kill          bool // else it is asked to end
+		kill          bool // otherwise the process is asked to end
 		again         func(f *sim.Federation)
 	}{
 		{"global server killed", "global-1", true, global}, {"global server ends", "global-1", false, global},
@@ -312,7 +310,7 @@ func TestReachProcessEnds(t *testing.T) {
 	}
 }
 
-// cutInBetween has sessions of each kind while the way breaks.
+// cutInBetween holds sessions of each kind while the way breaks.
 func cutInBetween(t *testing.T, f *sim.Federation, alloc sim.Run, fault func() (heal func())) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -342,7 +340,7 @@ func cutInBetween(t *testing.T, f *sim.Federation, alloc sim.Run, fault func() (
 			t.Errorf("after %v it ended with %v, want UNAVAILABLE", time.Since(began), err)
 		}
 	}
-	t.Logf("told after %v", time.Since(began))
+	t.Logf("error after %v", time.Since(began))
 	f.Eventually(time.Minute, "the commands end", func(context.Context) error {
 		if n := f.Sessions(); n != 0 {
 			return fmt.Errorf("%d commands still run", n)

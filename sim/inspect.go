@@ -16,7 +16,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Submit gives a job file to a global server and waits for one to take it.
+// Submit sends a job file to a global server and waits until one accepts it.
 func (f *Federation) Submit(spec string) {
 	f.t.Helper()
 	parsed, err := job.Parse([]byte(spec), "job.yaml")
@@ -42,8 +42,7 @@ func (f *Federation) StopJob(name string) {
 	})
 }
 
-// Gone checks that nothing of a job runs, no region owns a part of it, and its
-// state says so.
+// Gone checks that no instance of a job runs, no region owns a part of it, and its state says so.
 func (f *Federation) Gone(ctx context.Context, name string) error {
 	runs, err := f.Runs(ctx)
 	if err != nil {
@@ -69,7 +68,7 @@ func (f *Federation) Gone(ctx context.Context, name string) error {
 	return nil
 }
 
-// Job as a global server knows it, in the default namespace.
+// Job returns a job of the default namespace as a global server knows it.
 func (f *Federation) Job(ctx context.Context, name string) (j *nusav1.Job, err error) {
 	err = f.OnGlobal(func(conn *grpc.ClientConn) error {
 		j, err = nusav1.NewJobsClient(conn).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
@@ -78,8 +77,7 @@ func (f *Federation) Job(ctx context.Context, name string) (j *nusav1.Job, err e
 	return j, err
 }
 
-// AwaitRegions waits until every region is connected with all of its agents
-// that run.
+// AwaitRegions waits until every region is connected, with all its running agents.
 func (f *Federation) AwaitRegions() {
 	f.t.Helper()
 	f.Eventually(time.Minute, "regions connected", func(ctx context.Context) error {
@@ -117,7 +115,7 @@ func (f *Federation) agentsOf(region string) int {
 	return count
 }
 
-// Master is the number, from 1, of a region's server that leads.
+// Master returns the number, from 1, of the region's server that leads.
 func (f *Federation) Master(region string) int {
 	f.t.Helper()
 	master := 0
@@ -137,7 +135,7 @@ func (f *Federation) Master(region string) int {
 	return master
 }
 
-// Active is the number, from 1, of the global server that is active.
+// Active returns the number, from 1, of the active global server.
 func (f *Federation) Active() int {
 	f.t.Helper()
 	active := 0
@@ -157,8 +155,8 @@ func (f *Federation) Active() int {
 	return active
 }
 
-// OnGlobal makes a call on one global server after the other until one does not
-// answer UNAVAILABLE, as clients do.
+// OnGlobal makes a call on one global server after the other until one returns something else
+// than UNAVAILABLE, as clients do.
 func (f *Federation) OnGlobal(call func(*grpc.ClientConn) error) error {
 	f.t.Helper()
 	err := errNotYet
@@ -184,9 +182,8 @@ type Run struct {
 	Alloc, Agent, Region string
 }
 
-// Runs are the tasks that really run now, on machines that are alive, by
-// instance. It asks every region what its allocations are, so a region must
-// have a master.
+// Runs returns the tasks that really run now, on machines that are up, by instance. It asks
+// every region for its allocations, so each region must have a master.
 func (f *Federation) Runs(ctx context.Context) (map[Instance][]Run, error) {
 	known := map[string]*nusav1.Allocation{}
 	for _, region := range f.opts.Regions {
@@ -212,7 +209,7 @@ func (f *Federation) Runs(ctx context.Context) (map[Instance][]Run, error) {
 	return out, nil
 }
 
-// Allocations are all that a region knows of, also those that have ended.
+// Allocations returns all allocations that a region knows, ended ones included.
 func (f *Federation) Allocations(ctx context.Context, region string) ([]*nusav1.Allocation, error) {
 	for i := 1; i <= f.opts.Servers; i++ {
 		if f.processes[fmt.Sprintf("%s-%d", region, i)] == nil {
@@ -224,9 +221,8 @@ func (f *Federation) Allocations(ctx context.Context, region string) ([]*nusav1.
 	return nil, fmt.Errorf("no server of %s runs", region)
 }
 
-// RunsOnce checks that exactly the instances 0..count-1 of a job's group run,
-// each once, and that the global tier has one owner for each: the region it
-// runs in.
+// RunsOnce checks that exactly the instances 0..count-1 of a job's group run, each once, and that
+// each has one owner in the global tier: the region where it runs.
 func (f *Federation) RunsOnce(ctx context.Context, name, group string, count int32) error {
 	runs, err := f.Runs(ctx)
 	if err != nil {
@@ -253,8 +249,8 @@ func (f *Federation) RunsOnce(ctx context.Context, name, group string, count int
 	return nil
 }
 
-// Owners maps the indices of a group to the regions that own them; an index
-// with two owners is an error.
+// Owners maps the indices of a group to the regions that own them. An index with two owners is an
+// error.
 func (f *Federation) Owners(ctx context.Context, name, group string) (map[int32]string, error) {
 	j, err := f.Job(ctx, name)
 	if err != nil {

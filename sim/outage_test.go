@@ -14,8 +14,8 @@ import (
 	"github.com/nusa-scheduler/nusa/sim"
 )
 
-// behaving is a job file of one instance with a behaviour (SIM_*) and further
-// lines for the job, its group and its task.
+// behaving returns a job file of one instance with a behaviour (SIM_*) and further lines
+// for the job, its group and its task.
 func behaving(name, kind, env, group, task string) string {
 	return fmt.Sprintf(`
 name: %s
@@ -33,7 +33,7 @@ groups:
 `, name, kind, group, env, task)
 }
 
-// only is the only allocation of a job that a region ever made.
+// only returns the single allocation that a region ever made for a job.
 func only(ctx context.Context, f *sim.Federation, region, name string) (*nusav1.Allocation, error) {
 	list, err := f.Allocations(ctx, region)
 	if err != nil {
@@ -55,8 +55,8 @@ func only(ctx context.Context, f *sim.Federation, region, name string) (*nusav1.
 	return out, nil
 }
 
-// follow what a server tells, from now on.
-func follow(t *testing.T, server grpc.ClientConnInterface, req *nusav1.WatchEventsRequest) (told func() []*nusav1.Event) {
+// follow collects the events of a server from now on.
+func follow(t *testing.T, server grpc.ClientConnInterface, req *nusav1.WatchEventsRequest) (received func() []*nusav1.Event) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -84,13 +84,13 @@ func follow(t *testing.T, server grpc.ClientConnInterface, req *nusav1.WatchEven
 	}
 }
 
-// inOrder checks the history of a task that was restarted: run after run, each
-// started, ended and the next announced once, without a hole; what is left out
-// at its beginning is counted.
+// inOrder checks the history of a restarted task: each run has started, ended and scheduled
+// the next one once, in order and without a gap. The task counts the events that its bounded
+// history dropped from the front.
 func inOrder(task *nusav1.TaskState, code int32) error {
-	told := int(task.GetEventsDropped())
+	dropped := int(task.GetEventsDropped())
 	for i, ev := range task.GetEvents() {
-		n := told + i // of all that ever happened, 0 = the first
+		n := dropped + i // number of the event since the task began; 0 = the first
 		run := n/3 + 1
 		want := []string{fmt.Sprintf("started run %d", run), fmt.Sprintf("ended exit code %d", code), fmt.Sprintf("restarting restart %d of ", run)}[n%3]
 		if got := ev.GetType() + " " + ev.GetMessage(); got != want && !(n%3 == 2 && strings.HasPrefix(got, want)) {
@@ -100,19 +100,18 @@ func inOrder(task *nusav1.TaskState, code int32) error {
 			return fmt.Errorf("event %d comes before its forerunner: %v", n, task)
 		}
 	}
-	// The latest is about the latest run.
-	if all, runs := told+len(task.GetEvents()), int(task.GetRun()); all < 3*runs-2 || all > 3*runs {
+	// The latest event is about the latest run.
+	if all, runs := dropped+len(task.GetEvents()), int(task.GetRun()); all < 3*runs-2 || all > 3*runs {
 		return fmt.Errorf("%d events for %d runs: %v", all, runs, task)
 	}
 	return nil
 }
 
-// TestUpperTiersAwayForAnHour: the global tier and the region's servers are
-// gone for an hour. The agents, alone, keep what runs, restart what ends as its
-// policy says, give up where that is used up, and tell all of it, once, when
-// the tiers are back: nothing was begun that was not to be. However much
-// happened, a task's history is bounded, and says how much is left out.
-func TestUpperTiersAwayForAnHour(t *testing.T) {
+// TestUpperTiersGoneForAnHour: the global tier and the region's servers are down for an hour.
+// The agents keep their tasks running, restart ended ones by their policy, and give up where
+// the policy is used up. They report all of it, once, when the tiers are back. No task is
+// started that should not run, and a task's history stays bounded and counts dropped events.
+func TestUpperTiersGoneForAnHour(t *testing.T) {
 	inBubble(t, sim.Options{Regions: []string{"alpha"}, Disk: true}, func(t *testing.T, f *sim.Federation) {
 		once := "reschedule: {attempts: 0}"
 		f.Submit(behaving("steady", "service", "", "count: 4", ""))
@@ -137,12 +136,12 @@ func TestUpperTiersAwayForAnHour(t *testing.T) {
 		if n := f.Begun()[sim.Instance{Job: "flaps", Group: "web"}]; n < 700 {
 			t.Errorf("alone, the agent has begun flaps %d times", n)
 		}
-		// The agents are heard only when somebody listens to what they say.
+		// The agents report only when the servers are back.
 		agents := f.RegionIPs("alpha")[1:]
 		heal := f.Cut(agents, []string{f.ServerIP("alpha", 1)})
 		f.StartServer("alpha", 1)
 		f.Master("alpha")
-		heard := follow(t, f.Server("alpha", 1), &nusav1.WatchEventsRequest{Instances: true})
+		events := follow(t, f.Server("alpha", 1), &nusav1.WatchEventsRequest{Instances: true})
 		heal()
 		f.StartGlobal(1)
 		f.AwaitRegions()
@@ -157,14 +156,14 @@ func TestUpperTiersAwayForAnHour(t *testing.T) {
 				t.Errorf("%s was %s, is %s, %v", a.GetJob(), a.GetId(), now.GetId(), err)
 			}
 		}
-		awayEnds(t, f)
-		awayEvents(t, heard())
+		checkEnds(t, f)
+		checkEvents(t, events())
 	})
 }
 
-// awayEnds checks what became of each job, in the region and in the global tier,
-// against what was really begun.
-func awayEnds(t *testing.T, f *sim.Federation) {
+// checkEnds compares the end of each job, in the region and in the global tier, with the
+// tasks that really started.
+func checkEnds(t *testing.T, f *sim.Federation) {
 	t.Helper()
 	const (
 		running  = nusav1.AllocState_ALLOC_STATE_RUNNING
@@ -240,9 +239,9 @@ func awayEnds(t *testing.T, f *sim.Federation) {
 	}
 }
 
-// awayEvents checks that what happened meanwhile was told once: one event for
-// where each instance has got to, not one for each restart.
-func awayEvents(t *testing.T, events []*nusav1.Event) {
+// checkEvents checks that each change of the hour was reported once: one event for the latest
+// state of an instance, not one for each restart.
+func checkEvents(t *testing.T, events []*nusav1.Event) {
 	t.Helper()
 	count := map[string]int{}
 	restarts := 0
@@ -253,8 +252,8 @@ func awayEvents(t *testing.T, events []*nusav1.Event) {
 		_, name, _ := strings.Cut(ev.GetSubject(), "/")
 		count[name+" "+strings.TrimPrefix(ev.GetType(), "instance.")]++
 		if name == "flaps" {
-			// One event names all restarts of the hour, and no other names them
-			// again. A few were told before it.
+			// One event names all restarts of the hour, and no other event names them again. Earlier
+			// events may name a few.
 			from, to := 0, 0
 			if _, after, ok := strings.Cut(ev.GetMessage(), "restarts "); ok {
 				_, _ = fmt.Sscanf(after, "%d to %d", &from, &to)
@@ -273,7 +272,7 @@ func awayEvents(t *testing.T, events []*nusav1.Event) {
 		"steady running": 0, "steady restarted": 0, "sums running": 0,
 	} {
 		if count[key] != want {
-			t.Errorf("%s was told %d times, want %d: %v", key, count[key], want, count)
+			t.Errorf("%s was reported %d times, want %d: %v", key, count[key], want, count)
 		}
 	}
 }
