@@ -13,8 +13,8 @@ const (
 	MaxRecords = 10_000
 )
 
-// What can be wrong with a domain, a pattern or a table. Errors wrap one of
-// these and name the domain.
+// Errors of a domain, a pattern or a table. They are wrapped with the domain's
+// name.
 var (
 	ErrDomainLength = errors.New("a domain has 1..253 characters")
 	ErrLabelLength  = errors.New("a label has 1..63 characters")
@@ -26,25 +26,25 @@ var (
 	ErrNoRecord     = errors.New("no record covers the domain")
 )
 
-// Record says from where a domain is served.
+// Record lists the origins of a domain.
 type Record struct {
-	// Pattern is a domain, or "*." and a domain: every name below that one, at
-	// any depth, and not that one itself (as in RFC 4592). Case and a last dot
-	// do not matter.
+	// Pattern is a domain, or "*." and a domain: every name below that domain,
+	// at any depth, but not the domain itself (as in RFC 4592). Case and a last
+	// dot do not matter.
 	Pattern string
 	// Origins, 1..MaxOrigins, each region once.
 	Origins []Origin
 }
 
 // Table finds the record of a domain. It is immutable and safe for concurrent
-// use; a look-up costs a map read per label.
+// use. A look-up costs a map read per label.
 type Table struct {
 	exact    map[string]Record
-	wildcard map[string]Record // by what follows "*."
+	wildcard map[string]Record // by the part after "*."
 }
 
-// NewTable checks and takes at most MaxRecords records. It keeps their slices:
-// the caller must not change them.
+// NewTable checks at most MaxRecords records. It keeps their slices: the caller
+// must not change them.
 func NewTable(records []Record) (*Table, error) {
 	if len(records) > MaxRecords {
 		return nil, fmt.Errorf("%w: %d domain records, at most %d", ErrTooMany, len(records), MaxRecords)
@@ -71,7 +71,7 @@ func NewTable(records []Record) (*Table, error) {
 	return t, nil
 }
 
-// Match is the most specific record that covers a domain: the exact one, else
+// Match returns the most specific record for a domain: the exact one, otherwise
 // the wildcard with the most labels. Errors are ErrNoRecord and those of
 // ParseDomain.
 func (t *Table) Match(domain string) (Record, error) {
@@ -94,7 +94,7 @@ func (t *Table) Match(domain string) (Record, error) {
 	}
 }
 
-// ParsePattern is the canonical form of a domain or of "*." and a domain.
+// ParsePattern returns the canonical form of a domain or of "*." and a domain.
 // Errors are ErrWildcard and those of ParseDomain.
 func ParsePattern(pattern string) (string, error) {
 	rest, wild := strings.CutPrefix(pattern, "*.")
@@ -111,9 +111,9 @@ func ParsePattern(pattern string) (string, error) {
 	return "*." + name, nil
 }
 
-// ParseDomain is the canonical form of a host name (RFC 1123, 2.1): lower case,
-// without the last dot. Errors are ErrDomainLength, ErrLabelLength, ErrLabel
-// and ErrAddress.
+// ParseDomain returns the canonical form of a host name (RFC 1123, 2.1): lower
+// case, without the last dot. Errors are ErrDomainLength, ErrLabelLength,
+// ErrLabel and ErrAddress.
 func ParseDomain(domain string) (string, error) {
 	name := strings.TrimSuffix(domain, ".")
 	if name == "" || len(name) > MaxDomain {

@@ -1,7 +1,3 @@
-// Package origin answers which region serves a client of a domain best, and by
-// which path: a table of domains and their origins, and a choice among those
-// over a router of the latency matrix. It is a pure core: the same view, client
-// and origins give the same choice, with its reasons.
 package origin
 
 import (
@@ -22,11 +18,11 @@ const (
 	MinWeight  = 0.001
 )
 
-// entries is over how many regions near a client's location a path may begin:
-// more than one, since the nearest may be cut off.
+// entries is the number of regions near a client's location at which a path may
+// begin: more than one, since the nearest may be disconnected.
 const entries = 3
 
-// Errors of a choice; the text says which.
+// Errors of a choice; the text says which part is invalid.
 var (
 	ErrOrigin = errors.New("invalid origin")
 	ErrClient = errors.New("invalid client")
@@ -35,72 +31,75 @@ var (
 // Origin is a region that can serve a domain.
 type Origin struct {
 	Region string
-	// Weight is by how much the origin is liked, MinWeight..MaxWeight; 0 is 1.
-	// At 2 it counts as half as far as it is.
+	// Weight is the preference for the origin, MinWeight..MaxWeight; 0 is 1. A
+	// weight of 2 halves the cost of the origin.
 	Weight float64
-	// Drained: it takes no clients for now.
+	// Drained origins get no clients for now.
 	Drained bool
 }
 
 func (o Origin) weight() float64 { return cmp.Or(o.Weight, 1) }
 
-// Client is who asks: in a region, or somewhere on the map. Just one is set.
+// Client is the client's region, or its location on the map. Exactly one is
+// set.
 type Client struct {
 	Region   string
 	Location *topology.Location
 }
 
-// Policy of a choice. The zero value takes the nearest by pure latency.
+// Policy of a choice. The zero value selects the nearest origin by pure
+// latency.
 type Policy struct {
-	// Paths that may be used; K does not matter.
+	// Paths are the options of the paths; K is ignored.
 	Paths topology.PathOptions
-	// MinRelayGain is what a relay has to bring, 0..1 of the direct way's cost,
-	// to be used where there is a direct way that is trusted as much; 0 is
-	// topology.DefaultMinGain.
+	// MinRelayGain is the least gain of a relay, 0..1 of the direct path's
+	// cost, if a direct path is trusted as much; 0 is topology.DefaultMinGain.
 	MinRelayGain float64
-	// MaxRTT refuses origins that may be further; 0 is no limit. Of guesses the
-	// upper end counts.
+	// MaxRTT refuses origins that may be further away; 0 is no limit. Guesses
+	// count with the upper end of their error.
 	MaxRTT time.Duration
-	// NoGuesses refuses ways that were not measured. A client on the map has
-	// only ever an estimate for the first leg, which this leaves aside.
+	// NoGuesses refuses paths that were not measured. It ignores the first leg
+	// of a client on the map, which is always an estimate.
 	NoGuesses bool
-	// Current origin of the client: it is kept unless another is worth moving
-	// to (topology.WorthMoving). Empty: none.
+	// Current origin of the client. It stays unless another one is worth a move
+	// (topology.WorthMoving). Empty: none.
 	Current string
 }
 
 // Candidate is an origin as seen from the client.
 type Candidate struct {
 	Origin
-	// Distance is the direct one between client and origin, the worse direction.
+	// Distance is the direct one between client and origin, in the worse
+	// direction.
 	Distance topology.Distance
 	// Access is the leg from a client's location to Path's first region.
 	Access topology.Distance
 	// Path to the origin; without regions if Refused.
 	Path topology.Path
-	// Cost is what is compared: access and path with guesses at the upper end
-	// of their error, and what load and links add.
+	// Cost is compared between candidates: the access leg and the path, with
+	// guesses at the upper end of their error, plus the cost of load and links.
 	Cost time.Duration
-	// Score is Cost divided by weight; the least wins.
+	// Score is Cost divided by weight; the lowest score wins.
 	Score time.Duration
-	// Refused: it cannot or may not serve this client.
+	// Refused: the origin cannot or must not serve this client.
 	Refused bool
-	// Why in words.
+	// Why explains the candidate's place.
 	Why string
 }
 
-// Choice is which origin serves a client.
+// Choice is the origin that serves a client.
 type Choice struct {
-	// Candidate chosen; its Region is empty if none can serve, and Why says so.
+	// Candidate is the chosen one. Its Region is empty if no origin can serve;
+	// Why says so.
 	Candidate
-	// Others in the order in which they would be taken, those refused last, by
-	// name.
+	// Others are the other candidates in order of preference; refused ones come
+	// last, by name.
 	Others []Candidate
 }
 
-// Choose says which of the origins serves a client best, and by which path.
-// Equal ones go by name. That none can serve is no error: the choice says why
-// for each. Errors are ErrOrigin, ErrTooMany, ErrClient,
+// Choose returns the origin that serves a client best, and its path. Equal
+// origins are ordered by name. It is no error if no origin can serve: the
+// choice says why for each. Errors are ErrOrigin, ErrTooMany, ErrClient,
 // topology.ErrUnknownRegion for the client's region, and topology.ErrWeights.
 func Choose(r *topology.Router, c Client, origins []Origin, p Policy) (Choice, error) {
 	if err := checkOrigins(origins); err != nil {
@@ -135,7 +134,7 @@ func compare(a, b Candidate) int {
 	return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Region, b.Region))
 }
 
-// choose takes the first of what is sorted, or the current one.
+// choose selects the first of the sorted candidates, or the current one.
 func choose(all []Candidate, p Policy) Choice {
 	if all[0].Refused {
 		return Choice{Candidate: Candidate{Why: "no origin can serve"}, Others: all}
@@ -169,13 +168,13 @@ type start struct {
 	upper time.Duration
 }
 
-// enters says of a client on the map where a path begins, and how far that is;
-// empty of one in a region.
+// enters says where the path of a client on the map begins, and how far away
+// that is; empty for a client in a region.
 func (s start) enters() string {
 	switch {
 	case s.upper == 0:
 		return ""
-	case s.access.RTT >= s.upper: // of a high percentile
+	case s.access.RTT >= s.upper: // at a high percentile
 		return fmt.Sprintf("enters at %s, at most %s (%s) away; ", s.region, round(s.upper), s.access.Source)
 	}
 	return fmt.Sprintf("enters at %s, %s (%s, up to %s) away; ", s.region, round(s.access.RTT), s.access.Source, round(s.upper))
@@ -207,7 +206,7 @@ func starts(r *topology.Router, c Client) ([]start, error) {
 	return all, nil
 }
 
-// evaluate finds the best way to one origin, or why there is none.
+// evaluate finds the best path to one origin, or the reason why there is none.
 func evaluate(r *topology.Router, c Client, starts []start, o Origin, p Policy) (Candidate, error) {
 	v := r.View()
 	out := Candidate{Origin: o, Refused: true}
@@ -251,7 +250,7 @@ func evaluate(r *topology.Router, c Client, starts []start, o Origin, p Policy) 
 	return out, nil
 }
 
-// refusal of the shortest way: of several it says the most.
+// refusal of the shortest path, which is the most informative one.
 type refusal struct {
 	rtt time.Duration
 	why string
@@ -263,7 +262,7 @@ func (r *refusal) least(rtt time.Duration, why string) {
 	}
 }
 
-// nowhere says why no way was found.
+// nowhere says why no path was found.
 func nowhere(starts []start, direct topology.Distance) string {
 	var from []string
 	for _, s := range starts {
@@ -275,8 +274,8 @@ func nowhere(starts []start, direct topology.Distance) string {
 	return fmt.Sprintf("no way from %s is known, not even by a guess", strings.Join(from, ", "))
 }
 
-// way is the best path between two regions: the direct one unless a relay is
-// worth it. Without regions: there is none.
+// way returns the best path between two regions: the direct one unless a relay
+// is worth it. The path has no regions if there is none.
 func way(r *topology.Router, from, to string, p Policy) (topology.Path, string, error) {
 	o := p.Paths
 	o.K = 1
@@ -303,7 +302,7 @@ func way(r *topology.Router, from, to string, p Policy) (topology.Path, string, 
 	switch {
 	case direct.Source != best.Source:
 		return best, fmt.Sprintf("by relay, the direct way is only %s: %s", direct.Source, best), nil
-	case direct.State != best.State: // as paths have it, the best one is trusted more
+	case direct.State != best.State: // by the order of paths the best one is trusted more
 		return best, fmt.Sprintf("by relay, the direct way is %s: %s", direct.State, best), nil
 	}
 	if float64(costOf(best)) >= (1-p.MinRelayGain)*float64(costOf(direct)) {
@@ -312,8 +311,8 @@ func way(r *topology.Router, from, to string, p Policy) (topology.Path, string, 
 	return best, fmt.Sprintf("by relay %s instead of %s", best, round(direct.RTT)), nil
 }
 
-// costOf a path with its guesses at the upper end of their error: an optimistic
-// guess is to win against no measurement.
+// costOf is the cost of a path with its guesses at the upper end of their
+// error, so that an optimistic guess does not win against a measurement.
 func costOf(p topology.Path) time.Duration { return p.Upper + p.Cost.Total() - p.Cost.RTT }
 
 func checkOrigins(origins []Origin) error {
@@ -338,7 +337,8 @@ func checkOrigins(origins []Origin) error {
 	return nil
 }
 
-// String prints the choice, its path and why, a line for each other origin.
+// String prints the choice with its path and reason, and a line for each other
+// origin.
 func (c Choice) String() string {
 	var b strings.Builder
 	if c.Region == "" {
@@ -356,5 +356,5 @@ func (c Choice) String() string {
 	return b.String()
 }
 
-// round keeps tenths of a millisecond.
+// round rounds to tenths of a millisecond.
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }

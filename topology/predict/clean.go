@@ -8,10 +8,10 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Flaw says why a sample is not believed.
+// Flaw says why a sample is rejected.
 type Flaw string
 
-// The flaws, as words for people.
+// The flaws, as text.
 const (
 	FlawRegion     Flaw = "no such region"
 	FlawNumber     Flaw = "not a number"
@@ -25,28 +25,31 @@ const (
 	FlawLong       Flaw = "too long beside the round trips to third regions"
 )
 
-// Rejection is a sample that is not believed.
+// Rejection is a rejected sample.
 type Rejection struct {
-	// Sample is its index in what was given.
+	// Sample is the index of the rejected sample.
 	Sample int
 	Flaw   Flaw
 }
 
 const (
 	maxMS = float64(topology.MaxTableRTT) / 1e6
-	// fibreMS is the time of a kilometre there and back at two thirds of the
-	// speed of light, that of light in glass.
+	// fibreMS is the round-trip time of a kilometre at two thirds of the speed
+	// of light, its speed in glass.
 	fibreMS = 2 * 1000 / (299792.458 * 2 / 3)
-	// placeKM: a location marks a city, machines stand about it.
+	// placeKM: a location marks a city, and the machines are somewhere around
+	// it.
 	placeKM = 100
-	// oddFactor and oddMS: what two measurements of one pair may differ by in
-	// both ways at once before one must be wrong.
+	// oddFactor and oddMS bound the difference of two measurements of one pair.
+	// If both are exceeded one measurement must be wrong.
 	oddFactor, oddMS = 3, 20
-	// farFactor is the same for bounds that come from third regions: detours of
-	// twice the shortest way are common on the Internet, of four times rare.
+	// farFactor and farMS are the same for bounds from third regions: on the
+	// Internet detours of twice the shortest path are common, of four times
+	// rare.
 	farFactor, farMS = 4, 100
-	// minWitnesses and maxWitnesses: third regions asked about a pair. Fewer tell
-	// only of fewMS and more, seconds among milliseconds.
+	// minWitnesses and maxWitnesses bound the third regions that are compared.
+	// With fewer witnesses only a difference of fewMS counts: seconds among
+	// milliseconds.
 	minWitnesses, maxWitnesses = 5, 64
 	fewMS                      = 1000
 )
@@ -58,10 +61,10 @@ type Pair struct {
 	RTT  float64
 }
 
-// Clean merges the samples of each pair, without those that cannot be true: by
-// themselves, beside others of the pair, beside those to third regions. Pairs
-// are in order, rejections in that of the samples. Samples from a region to
-// itself are ignored.
+// Clean merges the samples of each pair, without samples that are wrong:
+// impossible by themselves, or contradicted by other samples of the pair or by
+// the samples to third regions. Pairs are in order, rejections in the order of
+// the samples. Samples from a region to itself are ignored.
 func Clean(regions int, samples []Sample, locations []*topology.Location) ([]Pair, []Rejection) {
 	flaws := map[int]Flaw{}
 	reject := func(i int, f Flaw) { flaws[i] = f }
@@ -104,7 +107,7 @@ func Clean(regions int, samples []Sample, locations []*topology.Location) ([]Pai
 	return pairs, rejected
 }
 
-// flaw is what makes the sample impossible by itself, "" = nothing.
+// flaw returns why the sample is impossible by itself, "" if it is possible.
 func (s Sample) flaw(regions int) Flaw {
 	switch {
 	case s.From < 0 || s.To < 0 || s.From >= regions || s.To >= regions:
@@ -123,7 +126,7 @@ func (s Sample) flaw(regions int) Flaw {
 	return ""
 }
 
-// compareEnds orders samples by their pair, whichever the direction.
+// compareEnds orders samples by their pair, regardless of the direction.
 func compareEnds(x, y Sample) int {
 	if d := min(x.From, x.To) - min(y.From, y.To); d != 0 {
 		return d
@@ -131,8 +134,9 @@ func compareEnds(x, y Sample) int {
 	return max(x.From, x.To) - max(y.From, y.To)
 }
 
-// withoutTooFast rejects what light in fibre could not do. Three such samples
-// and a quarter of all at one region speak against its location instead.
+// withoutTooFast rejects samples that are faster than light in fibre. If a
+// region has three such samples, and they are a quarter of its samples, its
+// location is considered wrong and they are kept.
 func withoutTooFast(regions int, samples []Sample, good []int, locations []*topology.Location, reject func(int, Flaw)) []int {
 	if len(locations) < regions {
 		return good
@@ -161,19 +165,19 @@ func withoutTooFast(regions int, samples []Sample, good []int, locations []*topo
 	})
 }
 
-// odd reports whether two round trips of one pair contradict one another.
+// odd reports whether two round trips of one pair contradict each other.
 func odd(x, y float64) bool {
 	return max(x, y) > oddFactor*min(x, y) && math.Abs(x-y) > oddMS
 }
 
-// dispute is a pair whose directions contradict one another.
+// dispute is a pair whose directions contradict each other.
 type dispute struct {
 	short, long     Pair
 	shortOf, longOf []int // their samples
 }
 
-// merge makes one value of the samples of a pair. Of an even number the lower
-// middle one is the median: what goes wrong with a round trip makes it longer.
+// merge makes one value of the samples of a pair. The median of an even number
+// is the lower middle one, because errors make a round trip longer.
 func merge(samples []Sample, of []int, reject func(int, Flaw)) (Pair, *dispute) {
 	p := Pair{A: min(samples[of[0]].From, samples[of[0]].To), B: max(samples[of[0]].From, samples[of[0]].To)}
 	var ways [2][]int // A to B, B to A
@@ -216,8 +220,8 @@ func merge(samples []Sample, of []int, reject func(int, Flaw)) (Pair, *dispute) 
 	return p, nil
 }
 
-// resolveDisputes lets third regions decide between the directions of a pair; where
-// they do not, the shorter one is believed.
+// resolveDisputes decides by third regions which direction of a pair is right.
+// If they do not tell, the shorter one is.
 func resolveDisputes(regions int, pairs []Pair, disputed []dispute, reject func(int, Flaw)) []Pair {
 	if len(disputed) == 0 {
 		return pairs
@@ -244,8 +248,7 @@ func comparePairs(x, y Pair) int {
 	return x.B - y.B
 }
 
-// witnesses are the round trips of every region to those that it was measured
-// with, by number.
+// witnesses are the measured round trips of every region, by number.
 type witnesses [][]end
 
 type end struct {
@@ -255,7 +258,7 @@ type end struct {
 
 func newWitnesses(regions int, pairs []Pair) witnesses {
 	w := make(witnesses, regions)
-	for _, p := range pairs { // in order, so that both lists come out sorted
+	for _, p := range pairs { // in order, so that both lists are sorted
 		w[p.B] = append(w[p.B], end{p.A, p.RTT})
 	}
 	for _, p := range pairs {
@@ -264,10 +267,10 @@ func newWitnesses(regions int, pairs []Pair) witnesses {
 	return w
 }
 
-// flaw compares a pair with what the triangle inequality makes of third regions
-// k: |ak − bk| ≤ ab ≤ ak + kb. Routes break it often and by much, so it is the
-// median of the lower bounds and the third of the upper ones that count, and
-// only by a factor.
+// flaw compares a pair with the bounds of the triangle inequality over third
+// regions k: |ak − bk| ≤ ab ≤ ak + kb. Routes break it often and by much. So
+// the median of the lower bounds counts and the third of the upper bounds, each
+// with a factor.
 func (w witnesses) flaw(p Pair) Flaw {
 	var lower, upper []float64
 	for a, b := w[p.A], w[p.B]; len(a) > 0 && len(b) > 0 && len(lower) < maxWitnesses; {
@@ -299,8 +302,8 @@ func (w witnesses) flaw(p Pair) Flaw {
 	return ""
 }
 
-// withoutStrays splits pairs into those that third regions bear out, or say
-// nothing of, and the others.
+// withoutStrays splits pairs into those that third regions contradict and the
+// others.
 func withoutStrays(regions int, pairs []Pair) (kept []Pair, strays map[[2]int]Flaw) {
 	third := newWitnesses(regions, pairs)
 	strays = map[[2]int]Flaw{}

@@ -7,27 +7,27 @@ import (
 )
 
 const (
-	// maxAlike regions stand for one in a correction.
+	// maxAlike bounds the similar regions that a correction uses.
 	maxAlike = 20
-	// alikeAt is the difference of two regions' rows, in logarithms, at which one
-	// counts a factor e less for the other.
+	// alikeAt is the difference of two regions' rows, in logarithms, at which
+	// the weight of one for the other falls by a factor of e.
 	alikeAt = 0.07
-	// caution is the weight of "the map is right" against what was found nearby.
+	// caution is the weight of an uncorrected map against nearby errors.
 	caution = 0.5
-	// maxOff bounds what one sample can say about the map.
+	// maxOff bounds the error that one sample can contribute.
 	maxOff = 1.0
-	// maxLandmarks are compared of two regions' rows.
+	// maxLandmarks bounds the columns that are compared of two rows.
 	maxLandmarks = 128
 )
 
-// like is a region and how much it counts for another.
+// like is a similar region and its weight.
 type like struct {
 	region int
 	weight float64
 }
 
 // findAlike finds for each region those with the most similar row in the map:
-// for near regions all others are equally far.
+// near regions have similar distances to all others.
 func (m *Model) findAlike() {
 	m.alike, m.unlike = make([][]like, m.n), m.square(0)
 	step := max(1, m.n/maxLandmarks)
@@ -57,10 +57,10 @@ func (m *Model) findAlike() {
 	}
 }
 
-// local is the logarithm of a round trip and the error to expect: what the map
-// says, corrected by what it got wrong between regions like the two (kernel
-// regression of its errors: Nadaraya 1964, Watson 1964). A sample of the pair
-// itself is not looked at.
+// local returns the logarithm of a round trip and the expected error: the map's
+// value, corrected by the map's errors between regions similar to the two
+// (kernel regression: Nadaraya 1964, Watson 1964). It ignores a sample of the
+// pair itself.
 func (m *Model) local(i, j int) (log, sigma float64) {
 	prior := (m.scale[i] + m.scale[j]) / 2
 	weights, off, sizes := caution, 0.0, caution*prior
@@ -80,8 +80,8 @@ func (m *Model) local(i, j int) (log, sigma float64) {
 	return m.mapped[i*m.n+j] + off/weights, sizes / weights
 }
 
-// calibrate finds what errors to expect from how well measured pairs are
-// predicted when their own samples are not looked at.
+// calibrate computes the expected errors from the errors of measured pairs when
+// they are predicted without their own samples.
 func (m *Model) calibrate() {
 	m.scale, m.widen = make([]float64, m.n), math.Ln10-math.Ln2
 	count := make([]float64, m.n)
@@ -105,8 +105,9 @@ func (m *Model) calibrate() {
 	for _, p := range m.pairs {
 		log, sigma := m.local(p.A, p.B)
 		at := p.A*m.n + p.B
-		// All maps but one know the sample, and that one errs more than the mean
-		// of all would that do not: the truth is between them.
+		// All maps but one were fitted with the sample. The one without it has
+		// a larger error than the mean of all maps without it would have: the
+		// true error is between the two.
 		all, one := math.Log(p.RTT)-log, m.off[at]-(log-m.mapped[at])
 		ratios = append(ratios, math.Abs(all+one)/2/sigma)
 	}
@@ -114,6 +115,6 @@ func (m *Model) calibrate() {
 	m.widen = ratios[int(coverage*float64(len(ratios)))]
 }
 
-// minCalibration: with fewer pairs errors are taken to be Laplacian, of which
+// minCalibration: with fewer pairs errors are assumed to be Laplacian, where
 // four of five are below ln 5 times the mean.
 const minCalibration = 50

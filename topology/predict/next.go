@@ -10,21 +10,21 @@ import (
 type Probe struct{ From, To int }
 
 const (
-	// enough samples tell where a region is; with fewer, what the model makes of
-	// it is no reason to choose its partners by.
+	// enough samples determine where a region is; with fewer, the model's
+	// predictions cannot select its partners.
 	enough = 4
-	// One in unsureShare probes goes to the pairs of which the model is least
-	// sure; the others look for the nearest region.
+	// unsureShare: one of so many probes goes to the pairs with the least
+	// certain prediction. The others look for the nearest region.
 	unsureShare = 2
 )
 
-// Next names the most useful pairs to measure: each region may start quota
-// probes (by region; missing = 0), and each pair is named once, whoever starts
-// it. can says which pairs are worth a try; nil = all. Measured pairs are left
-// out. Regions that know few others get random ones: those tell most about
-// where they are. The others get those that are near on the map and have a row
-// like theirs, for among these is the nearest, and the pairs whose prediction is
-// least sure.
+// Next returns the most useful pairs to measure. Each region may start quota
+// probes (by region; missing = 0), and each pair is returned once, whichever
+// end starts it. can says which pairs may be probed; nil = all. Measured pairs
+// are left out. Regions with few measurements get random partners: those
+// determine best where they are. The others get partners that are near on the
+// map and have a similar row, since the nearest region is among these, and the
+// pairs with the least certain prediction.
 func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 	n := &next{m: m, can: can, left: make([]int, m.n), chosen: make([]bool, m.n*m.n)}
 	copy(n.left, quota)
@@ -42,7 +42,7 @@ func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 			n.addFirst(i, n.left[i], n.shuffled(&r))
 			continue
 		}
-		share := (n.left[i] + i%unsureShare) / unsureShare // of single probes, every other region's
+		share := (n.left[i] + i%unsureShare) / unsureShare // of single probes, those of every other region
 		unsure += share
 		for k := range score {
 			score[k] = m.mapped[i*m.n+k] + math.Log(m.unlike[i*m.n+k]+1e-6)
@@ -63,7 +63,7 @@ type next struct {
 	probes []Probe
 }
 
-// free reports whether a pair is worth a probe.
+// free reports whether a pair may be probed.
 func (n *next) free(a, b int) bool {
 	return a != b && !n.chosen[min(a, b)*n.m.n+max(a, b)] && (n.can == nil || n.can(min(a, b), max(a, b)))
 }
@@ -74,7 +74,7 @@ func (n *next) add(from, to int) {
 	n.probes = append(n.probes, Probe{from, to})
 }
 
-// addFirst probes the first so many free ones of an order.
+// addFirst probes the first count free regions of an order.
 func (n *next) addFirst(from, count int, order []int) {
 	for _, to := range order {
 		if count <= 0 {
@@ -97,7 +97,7 @@ func (n *next) shuffled(r *random) []int {
 	return order
 }
 
-// addUnsure probes pairs by the error to expect of them, the greatest first.
+// addUnsure probes pairs by their expected error, the greatest first.
 func (n *next) addUnsure(count int) {
 	if count == 0 {
 		return

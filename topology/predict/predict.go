@@ -1,12 +1,3 @@
-// Package predict says what a round trip between two regions would be that
-// nobody measured, how wrong that may be, and what to measure next. It is pure:
-// the same samples and seed give the same answers.
-//
-// Vivaldi moves one coordinate at a time by gossip. Here all samples are at
-// hand, so a map is fitted to all of them at once (embed.go), several times,
-// each time without some of the samples: those say honestly how wrong the map
-// is. Then a prediction is corrected by what the map gets wrong nearby, between
-// regions that are like the two (local.go).
 package predict
 
 import (
@@ -17,28 +8,28 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Sample is one measured round trip in milliseconds, as it was reported: it
-// may be impossible.
+// Sample is one measured round trip in milliseconds, as reported: it may be
+// impossible.
 type Sample struct {
 	// From and To are indices of regions.
 	From, To int
 	RTT      float64
-	// Min is the least round trip of the same measurement; 0 = not said.
+	// Min is the smallest round trip of the same measurement; 0 = unknown.
 	Min float64
 }
 
 // Options of a fit.
 type Options struct {
-	// Seed of what is random.
+	// Seed of all randomness.
 	Seed uint64
-	// Locations of the regions, nil where unknown; nil or too short: of none.
-	// They tell what is faster than light, and how far regions are from one
-	// another that no chain of samples connects.
+	// Locations of the regions, nil where unknown; may be nil or too short.
+	// They bound round trips by the speed of light, and estimate the distance
+	// of regions that no chain of samples connects.
 	Locations []*topology.Location
 }
 
-// Limits of what is predicted, and what is said of regions of which nothing is
-// known: one somewhere in the middle, and that it may well be double or half.
+// Limits of predictions, and the prediction for regions without any
+// information: an average distance, which may well be double or half.
 const (
 	minRTT       = time.Microsecond
 	unknownRTT   = 100.0 // ms
@@ -49,42 +40,42 @@ const (
 	priorWeight  = 4    // samples
 )
 
-// spaces are fitted, of shapes that err differently: together they err less. A
-// sample is left out of one of them.
+// spaces are fitted with shapes that have different errors: their mean has a
+// smaller one. Each sample is left out of one of them.
 var spaces = []shape{{12, 2}, {6, 4}, {20, 0}, {12, 2}, {6, 4}, {20, 0}}
 
-// firmnesses that are tried: how hard a region is held back, as factors. Clean
-// round trips want little of it, noisy ones more; less must be clearly better,
-// for the samples that tell are few.
+// firmnesses are tried: how hard regions are pulled towards the start. Clean
+// round trips need little of it, noisy ones more. The smaller one must be
+// clearly better, because few samples decide.
 var firmnesses = []float64{1, 0.1}
 
 const clearly = 0.95
 
-// Model answers for every pair of regions. It is immutable and safe for
-// concurrent use.
+// Model predicts the round trip of every pair of regions. It is immutable and
+// safe for concurrent use.
 type Model struct {
 	n        int
 	seed     uint64
 	pairs    []Pair
 	rejected []Rejection
-	// measured, mapped and off are of all pairs, i*n + j: the round trip in ms
-	// (NaN = not measured), the logarithm that the map says, and by how much the
-	// map that did not know a sample was off (NaN = not measured).
+	// measured, mapped and off are of all pairs, i*n + j. measured is the round
+	// trip in ms (NaN = not measured), mapped the map's logarithm, and off the
+	// error of the map that was fitted without the sample (NaN = not measured).
 	measured, mapped, off []float64
 	alike                 [][]like
 	unlike                []float64
-	// part is the connected part of a region.
+	// part is the connected component of a region.
 	part      []int
 	locations []*topology.Location
-	// scale is the mean error around a region, widen what it is to be multiplied
-	// with so that four of five errors are less.
+	// scale is the mean error around a region. widen is the factor so that four
+	// of five errors are below scale times widen.
 	scale []float64
 	widen float64
 }
 
-// Fit learns from samples between regions 0..regions-1. It takes about as long
-// as 600 passes over the samples and a hundred over all pairs: some 2 s for
-// 1,000 regions with 32,000 samples. It keeps 64 bytes a pair of regions.
+// Fit learns from samples between regions 0..regions-1. It takes about 600
+// passes over the samples and a hundred over all pairs: about 2 s for 1,000
+// regions with 32,000 samples. The model holds 64 bytes a pair of regions.
 func Fit(regions int, samples []Sample, o Options) *Model {
 	pairs, rejected := Clean(regions, samples, o.Locations)
 	m := &Model{n: regions, seed: o.Seed, pairs: pairs, rejected: rejected, locations: o.Locations}
@@ -98,11 +89,11 @@ func Fit(regions int, samples []Sample, o Options) *Model {
 	return m
 }
 
-// Rejected lists the samples that were not believed, by index.
+// Rejected lists the rejected samples, by index.
 func (m *Model) Rejected() []Rejection { return slices.Clone(m.rejected) }
 
-// Measured is the round trip that samples say, false where there is none that
-// is believed.
+// Measured returns the measured round trip, false if there is no sample or it
+// was rejected.
 func (m *Model) Measured(i, j int) (time.Duration, bool) {
 	v := m.measured[i*m.n+j]
 	if math.IsNaN(v) {
@@ -111,10 +102,10 @@ func (m *Model) Measured(i, j int) (time.Duration, bool) {
 	return duration(v), true
 }
 
-// RTT is the round trip of two regions, measured or else predicted, 1 µs..1
-// min, the same in both directions, and its expected relative error: four of
-// five predictions are off by less. It is 0 for what was measured, and 1 or
-// more where next to nothing is known.
+// RTT returns the round trip of two regions, measured or otherwise predicted, 1
+// µs..1 min, equal in both directions, and its expected relative error: four of
+// five predictions have a smaller one. The error is 0 for a measurement, and 1
+// or more where next to nothing is known.
 func (m *Model) RTT(i, j int) (rtt time.Duration, relErr float64) {
 	if d, ok := m.Measured(i, j); ok {
 		return d, 0
@@ -125,11 +116,11 @@ func (m *Model) RTT(i, j int) (rtt time.Duration, relErr float64) {
 	if m.part[i] != m.part[j] {
 		return m.unconnected(i, j)
 	}
-	log, sigma := m.local(min(i, j), max(i, j)) // sums the same way round
+	log, sigma := m.local(min(i, j), max(i, j)) // min and max, so that both directions sum in the same order
 	return duration(math.Exp(log)), min(math.Expm1(m.widen*sigma), maxError)
 }
 
-// unconnected is of two regions that no chain of samples connects.
+// unconnected predicts for two regions that no chain of samples connects.
 func (m *Model) unconnected(i, j int) (time.Duration, float64) {
 	if a, b := m.locations[i], m.locations[j]; a != nil && b != nil {
 		return topology.EstimateRTT(*a, *b), topology.EstimateError
@@ -149,7 +140,7 @@ func duration(ms float64) time.Duration {
 	return time.Duration(max(float64(minRTT), min(float64(topology.MaxTableRTT), ms*1e6)))
 }
 
-// connect finds the parts that samples connect.
+// connect finds the components that samples connect.
 func (m *Model) connect() {
 	m.part = make([]int, m.n)
 	for i := range m.part {
@@ -172,8 +163,8 @@ func (m *Model) connect() {
 }
 
 // fitSpaces fits each space without its share of the samples. A prediction is
-// the mean of all; what a sample shows of the error comes from the one that did
-// not know it (cross-fitting).
+// the mean of all spaces. The error at a sample is taken from the space that
+// was fitted without the sample (cross-fitting).
 func (m *Model) fitSpaces() {
 	m.measured, m.off = m.square(math.NaN()), m.square(math.NaN())
 	m.mapped = m.square(0)
@@ -204,8 +195,8 @@ func (m *Model) fitSpaces() {
 	}
 }
 
-// firmest fits the first space with each firmness, and keeps the one that
-// predicts best what was left out.
+// firmest fits the first space with each firmness, and returns the one that
+// predicts the left-out samples best.
 func (m *Model) firmest(all []logged, unit float64, r random) (best *space, firm float64) {
 	least := math.Inf(1)
 	for _, try := range firmnesses {
@@ -223,7 +214,7 @@ func (m *Model) firmest(all []logged, unit float64, r random) (best *space, firm
 	return best, firm
 }
 
-// fitSpace fits space f of all that is not its share.
+// fitSpace fits space f without its share of the samples.
 func (m *Model) fitSpace(all []logged, f int, firm, unit float64, r random) *space {
 	known := make([]logged, 0, len(all))
 	for k, o := range all {
@@ -237,7 +228,8 @@ func (m *Model) fitSpace(all []logged, f int, firm, unit float64, r random) *spa
 	return s
 }
 
-// addSpace adds its map to the mean, and what it was off by on its share.
+// addSpace adds the space to the mean, and stores its errors at its share of
+// the samples.
 func (m *Model) addSpace(s *space, all []logged, f int) {
 	heights := s.heights(nil)
 	for i := range m.n {

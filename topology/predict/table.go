@@ -10,36 +10,39 @@ import (
 )
 
 const (
-	// minKnown pairs of a region must be measured for the table to speak of it;
-	// with fewer its network coordinate knows more.
+	// minKnown is the least number of measured pairs of a region for which the
+	// table predicts; with fewer its network coordinate is better.
 	minKnown = 4
-	// maxFitted samples a region go into a fit: more make it longer, not better.
+	// maxFitted bounds the samples of a region in a fit: more make it longer,
+	// not better.
 	maxFitted = 64
-	// usualGap is what the two directions of a pair differ by while there are too
-	// few pairs to see (minGaps).
-	// No guess is better than leastGap.
+	// usualGap is the assumed difference of a pair's two directions if fewer
+	// than minGaps pairs were measured both ways. leastGap is the least
+	// expected error of a prediction.
 	usualGap, leastGap, minGaps = 0.1, 0.01, 20
-	// outdatedShare of the samples may change before a table is outdated.
+	// outdatedShare is the share of the samples that may change before a table
+	// is outdated.
 	outdatedShare = 0.02
 )
 
-// Table is what a fit says of every pair of the regions of a view, in 12 bytes a
-// pair: a topology.Predictor. It is immutable and safe for concurrent use.
+// Table is a fit over all pairs of the regions of a view, in 12 bytes a pair.
+// It implements topology.Predictor. It is immutable and safe for concurrent
+// use.
 type Table struct {
 	n      int
 	names  []string
 	number map[string]int
-	// rtt in µs (0 = nothing is known) and relErr, i*n + j, i < j.
+	// rtt in µs (0 = unknown) and relErr, i*n + j, i < j.
 	rtt    []uint32
 	relErr []float32
 	doubts []topology.Doubt
-	// medians are the medians that the table was made of, i*n + j, 0 = none.
+	// medians that the table was made of, i*n + j, 0 = none.
 	medians []uint32
 	count   int
 	doubted map[[2]int]bool
 }
 
-// samplesOf are the measured medians of a view.
+// samplesOf returns the measured medians of a view.
 func samplesOf(v *topology.View) (regions []topology.Region, samples []Sample) {
 	regions = v.Regions()
 	for i := range regions {
@@ -54,10 +57,10 @@ func samplesOf(v *topology.View) (regions []topology.Region, samples []Sample) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// NewTable makes a table from what a view's regions measured. Measurements that
-// contradict one another, third regions, or the speed of light are doubted and
-// not learned from. It costs as much as Fit with at most 64 samples a region,
-// and less than a microsecond for each pair that was not measured.
+// NewTable makes a table from the measurements of a view. Measurements that
+// contradict each other, third regions or the speed of light are doubted and
+// not used. It costs as much as Fit with at most 64 samples a region, and less
+// than a microsecond for each pair without a measurement.
 func NewTable(v *topology.View, seed uint64) *Table {
 	regions, samples := samplesOf(v)
 	n := len(regions)
@@ -97,7 +100,7 @@ func NewTable(v *topology.View, seed uint64) *Table {
 	return t
 }
 
-// fit fills in what was not measured.
+// fit predicts the pairs without a measurement.
 func (t *Table) fit(pairs []Pair, known []int, locations []*topology.Location, seed uint64) {
 	step := (len(pairs) + maxFitted*t.n - 1) / (maxFitted * t.n)
 	var samples []Sample
@@ -113,14 +116,15 @@ func (t *Table) fit(pairs []Pair, known []int, locations []*topology.Location, s
 			}
 			rtt, relErr := m.RTT(i, j)
 			if m.part[i] != m.part[j] || relErr >= unknownError {
-				continue // coordinates, or the map, say as much
+				continue // coordinates or locations predict as well
 			}
 			t.rtt[at], t.relErr[at] = micros(milliseconds(rtt)), float32(relErr)
 		}
 	}
 }
 
-// gap is what four of five pairs' directions differ by at most, as a share.
+// gap is the relative difference of a pair's two directions that four of five
+// pairs do not exceed.
 func (t *Table) gap() float64 {
 	var gaps []float64
 	for i := range t.n {
@@ -138,7 +142,7 @@ func (t *Table) gap() float64 {
 	return max(leastGap, gaps[int(coverage*float64(len(gaps)))])
 }
 
-// micros is at least 1 for what is measured: 0 is for what is not.
+// micros is at least 1: 0 means not measured.
 func micros(ms float64) uint32 {
 	if !(ms > 0) {
 		return 1
@@ -146,11 +150,12 @@ func micros(ms float64) uint32 {
 	return uint32(max(1, min(math.Round(ms*1000), 1000*maxMS)))
 }
 
-// Samples is how many measurements the table was made of, doubted ones included.
+// Samples is the number of measurements that the table was made of, including
+// doubted ones.
 func (t *Table) Samples() int { return t.count }
 
-// Number implements topology.Predictor: regions of which at least four pairs
-// were measured.
+// Number implements topology.Predictor: it knows regions with at least four
+// measured pairs.
 func (t *Table) Number(region string) int {
 	if i, ok := t.number[region]; ok {
 		return i
@@ -158,8 +163,9 @@ func (t *Table) Number(region string) int {
 	return -1
 }
 
-// RTT implements topology.Predictor. Where only one direction was measured it is
-// that of the other, too, with the error that others' directions show.
+// RTT implements topology.Predictor. If only one direction was measured, its
+// value predicts the other one, with the usual difference of two directions as
+// the error.
 func (t *Table) RTT(i, j int) (rtt time.Duration, relErr float64, ok bool) {
 	at := min(i, j)*t.n + max(i, j)
 	return time.Duration(t.rtt[at]) * time.Microsecond, float64(t.relErr[at]), t.rtt[at] > 0
@@ -168,9 +174,9 @@ func (t *Table) RTT(i, j int) (rtt time.Duration, relErr float64, ok bool) {
 // Doubts implements topology.Predictor.
 func (t *Table) Doubts() []topology.Doubt { return t.doubts }
 
-// Outdated reports whether a view says noticeably other things than the one that
-// the table was made of: other regions, a doubted pair that changed, or a
-// fiftieth of all measurements by a tenth and a millisecond, or come or gone.
+// Outdated reports whether a view differs noticeably from the table's: it has
+// other regions, a doubted pair changed, or a fiftieth of all measurements were
+// added, removed, or changed by a tenth and a millisecond.
 func (t *Table) Outdated(v *topology.View) bool {
 	if !slices.Equal(v.Names(), t.names) {
 		return true

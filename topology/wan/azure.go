@@ -13,7 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// See data/ATTRIBUTION.md for where these come from.
+// See data/ATTRIBUTION.md for the sources.
 var (
 	//go:embed data/azure_p50_2025-06.csv
 	azureTable []byte
@@ -27,14 +27,14 @@ var (
 func AzurePublished() *topology.Table { return azure().published }
 
 // Azure is AzurePublished with its 108 blanks filled: from the opposite
-// direction, else by the estimate from locations.
+// direction, otherwise by an estimate from locations.
 func Azure() *topology.Table { return azure().filled }
 
-// AzureRegion is a region of the table by its short name, with its location
-// and the labels provider, continent (africa, asia, europe, north-america,
-// oceania, south-america), geography (Azure's, lower case, dashes), country
-// (ISO 3166, lower case) and jurisdiction ("eu" for member states, else the
-// country).
+// AzureRegion returns a region of the table by its short name, with its
+// location and the labels provider, continent (africa, asia, europe,
+// north-america, oceania, south-america), geography (Azure's, lower case,
+// dashes), country (ISO 3166, lower case) and jurisdiction ("eu" for member
+// states, otherwise the country).
 func AzureRegion(name string) (topology.Region, bool) {
 	i, ok := slices.BinarySearchFunc(azure().regions, name, func(r topology.Region, name string) int {
 		return strings.Compare(r.Name, name)
@@ -45,7 +45,7 @@ func AzureRegion(name string) (topology.Region, bool) {
 	return cloneRegion(azure().regions[i]), true
 }
 
-// AzureRegions are all regions of the table by name.
+// AzureRegions returns all regions of the table by name.
 func AzureRegions() []topology.Region {
 	all := slices.Clone(azure().regions)
 	for i := range all {
@@ -69,8 +69,8 @@ type azureData struct {
 	regions           []topology.Region
 }
 
-// azure reads the embedded files once; that they are well formed is tested,
-// so an error here is a broken build.
+// azure reads the embedded files once. A test checks that they are well formed,
+// so an error here means a broken build.
 var azure = sync.OnceValue(func() azureData {
 	data, err := readAzure()
 	if err != nil {
@@ -112,8 +112,8 @@ func readAzure() (azureData, error) {
 	return data, nil
 }
 
-// readAzureRegion reads region, display_name, latitude, longitude, place,
-// geography, country, continent, jurisdiction.
+// readAzureRegion reads the columns region, display_name, latitude, longitude,
+// place, geography, country, continent, jurisdiction.
 func readAzureRegion(row []string) (topology.Region, error) {
 	latitude, err := strconv.ParseFloat(row[2], 64)
 	if err != nil {

@@ -4,7 +4,7 @@ package wan
 
 import "time"
 
-// nap waits on the runtime's timer, which is precise enough where it is not
+// nap waits on the runtime's timer, which is accurate enough where it is not
 // rounded to milliseconds.
 func nap(d time.Duration) {
 	<-time.After(d)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// regionNet are the sockets of one region.
+// regionNet opens the sockets of one region.
 type regionNet struct {
 	wan    *WAN
 	region string
@@ -36,7 +36,7 @@ func (r regionNet) listenPacket(ctx context.Context, addr string) (net.PacketCon
 	return newPacketConn(r.wan, r.region, port, inner, release), nil
 }
 
-// register makes a port the region's; the result undoes it, once.
+// register assigns a port to the region; release undoes it, once.
 func (w *WAN) register(ports map[uint16]string, port uint16, region string) (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,8 +48,8 @@ func (w *WAN) register(ports map[uint16]string, port uint16, region string) (rel
 	})
 }
 
-// dial takes one round trip and then delays what is sent. Refusals take their
-// round trip too.
+// dial takes one round trip, and then delays the sent bytes. A refused connect
+// takes its round trip too.
 func (r regionNet) dial(ctx context.Context, addr string) (net.Conn, error) {
 	w := r.wan
 	w.mu.Lock()
@@ -91,7 +91,7 @@ func (r regionNet) cross(ctx context.Context, path pair, delay time.Duration) er
 	return ErrClosed
 }
 
-// listener gives its port back when it closes.
+// listener releases its port when it closes.
 type listener struct {
 	net.Listener
 	release func()

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// maxQueued datagrams and maxQueuedBytes of one socket may be on their
-	// way; more are dropped, as a router would.
+	// maxQueued datagrams and maxQueuedBytes of one socket may be in flight;
+	// more are dropped, as a router would.
 	maxQueued      = 4096
 	maxQueuedBytes = 4 << 20
-	// maxFlows bounds what is remembered about who spoke first.
+	// maxFlows bounds the flows whose first sender is remembered.
 	maxFlows = 1 << 14
 )
 
@@ -33,7 +33,7 @@ type packetConn struct {
 	bytes   int
 	serial  uint64
 	sending bool
-	wake    chan struct{} // something due earlier was queued
+	wake    chan struct{} // an earlier datagram was queued
 	once    sync.Once
 	closed  chan struct{}
 }
@@ -43,7 +43,7 @@ func newPacketConn(w *WAN, region string, port uint16, inner net.PacketConn, rel
 		wake: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-// WriteTo sends at once inside the region and to unknown ports; else the
+// WriteTo sends at once inside the region and to unknown ports. Otherwise the
 // datagram arrives after half a round trip, or is lost. A pair without a round
 // trip is ErrNoRoute.
 func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
@@ -64,7 +64,7 @@ func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	return len(b), nil
 }
 
-// fate of a datagram.
+// fate says what happens to a datagram.
 type fate int
 
 const (
@@ -73,9 +73,8 @@ const (
 	lost
 )
 
-// route decides what happens to a datagram. The direction that counts is that
-// of whoever spoke first between the two sockets, so that a reply completes
-// the round trip of its request.
+// route decides the fate of a datagram. The round trip is that of the socket
+// that sent first, so that a reply completes the round trip of its request.
 func (w *WAN) route(region string, port uint16, addr net.Addr) (pair, time.Duration, fate, error) {
 	toPort := addrPort(addr)
 	w.mu.Lock()
@@ -117,7 +116,7 @@ func addrPort(addr net.Addr) uint16 {
 	return portOf(addr.String())
 }
 
-// enqueue puts a datagram on the way; a full queue drops it.
+// enqueue queues a datagram; a full queue drops it.
 func (c *packetConn) enqueue(d *datagram) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +138,7 @@ func (c *packetConn) enqueue(d *datagram) {
 	}
 }
 
-// send hands over datagrams as they arrive; it runs while there are any.
+// send delivers datagrams when they are due; it runs while any are queued.
 func (c *packetConn) send() {
 	for {
 		c.mu.Lock()
@@ -159,7 +158,7 @@ func (c *packetConn) send() {
 		}
 		for _, d := range c.arrived(now) {
 			if !c.wan.isCut(d.path) {
-				_, _ = c.PacketConn.WriteTo(d.data, d.addr) // a lost datagram
+				_, _ = c.PacketConn.WriteTo(d.data, d.addr) // an error is a lost datagram
 			}
 		}
 	}
@@ -191,7 +190,7 @@ func (c *packetConn) arrived(now time.Time) []*datagram {
 	return due
 }
 
-// Close closes the socket; datagrams still on their way are lost.
+// Close closes the socket; datagrams in flight are lost.
 func (c *packetConn) Close() error {
 	err := net.ErrClosed
 	c.once.Do(func() {
@@ -234,7 +233,7 @@ func (w *WAN) forgetFlows(port uint16) {
 	}
 }
 
-// datagram is one on its way.
+// datagram is in flight.
 type datagram struct {
 	data   []byte
 	addr   net.Addr
@@ -243,7 +242,8 @@ type datagram struct {
 	serial uint64
 }
 
-// datagrams is a heap, the earliest first, equal ones as sent.
+// datagrams is a heap: the earliest is on top, equal ones in the order of
+// sending.
 type datagrams []*datagram
 
 func (q datagrams) Len() int { return len(q) }

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// maxInFlight bounds the bytes of one direction of a stream that are on
-	// their way or not yet read: writes block beyond it. At 150 ms one way it
-	// still lets 28 MB/s through.
+	// maxInFlight bounds the bytes of one direction of a stream that are in
+	// flight or not yet read: writes block beyond it. At 150 ms one way it
+	// still allows 28 MB/s.
 	maxInFlight = 4 << 20
-	// readChunk is the most that one read of the inner conn takes.
+	// readChunk is the most that one read of the inner conn returns.
 	readChunk = 64 << 10
-	// linger bounds how long a closed stream tries to hand over to a peer that
-	// does not read.
+	// linger bounds how long a closed stream tries to write to a peer that does
+	// not read.
 	linger = 5 * time.Second
 )
 
-// packet is what travels in one direction of a stream: bytes, or its end.
+// packet is sent in one direction of a stream: bytes, or the end.
 type packet struct {
 	data []byte
 	due  time.Time
@@ -31,13 +31,13 @@ type packet struct {
 type line struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
-	queue    []packet // on the way
+	queue    []packet // in flight
 	ready    [][]byte // arrived, not yet read (incoming only)
-	held     int      // bytes of queue and ready
-	writeErr error    // nothing more may be written (outgoing only)
-	err      error    // nothing more arrives
+	held     int      // bytes in queue and ready
+	writeErr error    // set when writes have ended (outgoing only)
+	err      error    // set when no more packets arrive
 	timer    *time.Timer
-	timerID  int // of the deadline in force
+	timerID  int // of the present deadline
 	expired  bool
 }
 
@@ -47,8 +47,8 @@ func newLine() *line {
 	return l
 }
 
-// push puts a packet on the way. Packets never overtake: one that is due
-// before its forerunner waits for it in the queue. mu is held.
+// push queues a packet. Packets never overtake: one that is due before its
+// predecessor waits for it. mu is held.
 func (l *line) push(p packet, delay time.Duration) {
 	p.due = time.Now().Add(delay)
 	l.held += len(p.data)
@@ -56,7 +56,7 @@ func (l *line) push(p packet, delay time.Duration) {
 	l.changed.Broadcast()
 }
 
-// head waits for the packet that arrives next; false if there will be none.
+// head waits for the next packet; false if there will be none.
 func (l *line) head() (packet, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *line) head() (packet, bool) {
 	return l.queue[0], true
 }
 
-// pop removes the head; the incoming line keeps its bytes until they are read.
+// pop removes the head; an incoming line keeps its bytes until they are read.
 func (l *line) pop(keep bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,7 @@ func (l *line) pop(keep bool) {
 	l.changed.Broadcast()
 }
 
-// fail ends the line and forgets what it held.
+// fail ends the line and drops its contents.
 func (l *line) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +100,8 @@ func (l *line) fail(err error) {
 	l.changed.Broadcast()
 }
 
-// setDeadline follows net.Conn: zero is none, the past is at once.
+// setDeadline is as in net.Conn: the zero time is no deadline, a past time is
+// at once.
 func (l *line) setDeadline(t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,18 +131,18 @@ func (l *line) setDeadline(t time.Time) {
 }
 
 // stream is a dialled connection whose bytes take half a round trip each way.
-// Three goroutines carry them: send, receive, deliver. They end when the
-// stream was closed and what it had written has arrived, or with the WAN.
+// It has three goroutines: send, receive, deliver. They end when the stream was
+// closed and its written bytes have arrived, or with the WAN.
 type stream struct {
 	net.Conn // inner
 	wan      *WAN
 	path     pair
 	out, in  *line
 	once     sync.Once
-	closed   chan struct{} // by Close
+	closed   chan struct{} // closed by Close
 }
 
-// wrap makes a stream of a dialled conn and starts its lines.
+// wrap makes a stream of a dialled conn and starts its goroutines.
 func (w *WAN) wrap(path pair, inner net.Conn) (net.Conn, error) {
 	s := &stream{Conn: inner, wan: w, path: path, out: newLine(), in: newLine(), closed: make(chan struct{})}
 	w.mu.Lock()
@@ -157,19 +158,18 @@ func (w *WAN) wrap(path pair, inner net.Conn) (net.Conn, error) {
 	return s, nil
 }
 
-// half is the present one-way delay; 0 while there is no way, for which arrive
-// waits.
+// half is the present one-way delay; 0 without a route, for which arrive waits.
 func (s *stream) half() time.Duration {
 	rtt, _ := s.wan.RTT(s.path.from, s.path.to)
 	return rtt / 2
 }
 
-// arrive waits until the packet is there; false if the WAN closes before.
+// arrive waits until the packet is due; false if the WAN closes before.
 func (s *stream) arrive(p packet) bool {
 	return s.wan.ticks.sleep(p.due, nil, s.wan.done) && s.wan.awaitPath(s.path, nil)
 }
 
-// Write queues bytes; it blocks while maxInFlight are on the way.
+// Write queues bytes; it blocks while maxInFlight bytes are in flight.
 func (s *stream) Write(b []byte) (int, error) {
 	delay := s.half()
 	l := s.out
@@ -196,7 +196,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	}
 }
 
-// send hands what has arrived to the inner conn, and closes that at the end.
+// send writes due packets to the inner conn, and closes it at the end.
 func (s *stream) send() {
 	defer s.forget()
 	for {
@@ -213,7 +213,7 @@ func (s *stream) send() {
 		}
 		s.out.pop(false)
 	}
-	// Writing failed, but there may be something left to read.
+	// Writing failed, but there may be bytes left to read.
 	select {
 	case <-s.closed:
 	case <-s.wan.done:
@@ -243,12 +243,12 @@ func (s *stream) forget() {
 	delete(s.wan.open, s)
 }
 
-// CloseWrite ends the outgoing direction after what was written.
+// CloseWrite ends the outgoing direction after the written bytes.
 func (s *stream) CloseWrite() error {
 	return s.endWrites(io.EOF)
 }
 
-// endWrites sends a last mark after what was written.
+// endWrites queues an end mark after the written bytes.
 func (s *stream) endWrites(mark error) error {
 	delay := s.half()
 	l := s.out
@@ -264,8 +264,8 @@ func (s *stream) endWrites(mark error) error {
 	return nil
 }
 
-// Close stops reading at once; what was written still arrives, then the inner
-// conn is closed.
+// Close stops reading at once. Written bytes still arrive, then the inner conn
+// is closed.
 func (s *stream) Close() error {
 	err := net.ErrClosed
 	s.once.Do(func() {
@@ -279,16 +279,16 @@ func (s *stream) Close() error {
 	return err
 }
 
-// abort ends the stream now.
+// abort ends the stream at once.
 func (s *stream) abort() {
 	s.in.fail(ErrClosed)
 	s.out.fail(ErrClosed)
 	s.Conn.Close()
 }
 
-// receive takes from the inner conn and notes when it will have arrived. After
-// Close it goes on and throws away, lest unread bytes turn the inner close
-// into a reset.
+// receive reads from the inner conn and queues the bytes for delivery. After
+// Close it continues and drops them, because unread bytes would turn the inner
+// close into a reset.
 func (s *stream) receive() {
 	l := s.in
 	buf := make([]byte, readChunk)
@@ -312,7 +312,7 @@ func (s *stream) receive() {
 	}
 }
 
-// deliver makes readable what has arrived.
+// deliver makes due packets readable.
 func (s *stream) deliver() {
 	for {
 		p, ok := s.in.head()
@@ -356,7 +356,7 @@ func (s *stream) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// SetReadDeadline ends a Read that waits for bytes still on their way.
+// SetReadDeadline ends a Read that waits for bytes in flight.
 func (s *stream) SetReadDeadline(t time.Time) error {
 	s.in.setDeadline(t)
 	return nil

@@ -7,25 +7,27 @@ import (
 )
 
 // The runtime waits for its next timer in whole milliseconds on Linux
-// (epoll_wait), so timers fire up to one late, which is a lot on a round trip
-// of eight. The timekeeper therefore lets the runtime wait until shortly
-// before and naps the rest in the kernel, for all waiters in one goroutine.
+// (epoll_wait), so timers fire up to one millisecond late, which is much for a
+// round trip of eight. The timekeeper lets the runtime wait until shortly
+// before the deadline and waits the rest in the kernel, for all sleepers in one
+// goroutine.
 const (
-	// spinWindow is napped; longer than the runtime's lateness.
+	// spinWindow before a deadline is waited in the kernel; it is longer than
+	// the runtime's lateness.
 	spinWindow = 1500 * time.Microsecond
-	// longestNap bounds how late an even earlier deadline is noticed.
+	// longestNap bounds how late a new, earlier deadline is noticed.
 	longestNap = 200 * time.Microsecond
-	// lead is how much earlier sleepers are woken: until they run and have
-	// written to a socket about as much passes.
+	// lead is how much earlier sleepers are woken: about as much passes until
+	// they run and have written to a socket.
 	lead = 120 * time.Microsecond
 )
 
 // timekeeper wakes sleepers at their deadlines. Its goroutine runs only while
-// somebody sleeps. Where it need not be precise (virtual time), sleepers wait
+// there are sleepers. If it need not be precise (virtual time), sleepers wait
 // on plain timers.
 type timekeeper struct {
 	precise bool
-	wake    chan struct{} // an earlier deadline came, or one was removed
+	wake    chan struct{} // an earlier deadline was added, or one was removed
 	running sync.WaitGroup
 
 	mu     sync.Mutex
@@ -38,7 +40,7 @@ type timekeeper struct {
 type deadline struct {
 	at    time.Time
 	due   chan struct{}
-	index int // in the heap, -1 when taken out
+	index int // in the heap, -1 when removed
 }
 
 func newTimekeeper(precise bool) *timekeeper {
@@ -135,8 +137,8 @@ func (k *timekeeper) run() {
 	}
 }
 
-// fire wakes whoever is due and returns the next deadline; false if nobody
-// sleeps any more, and then the goroutine is over.
+// fire wakes the sleepers that are due and returns the next deadline; false if
+// there are no sleepers left, and then the goroutine ends.
 func (k *timekeeper) fire() (next time.Time, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -151,8 +153,8 @@ func (k *timekeeper) fire() (next time.Time, ok bool) {
 	return k.queue[0].at, true
 }
 
-// close admits no further sleepers and returns when the goroutine has ended;
-// whoever sleeps must have been cancelled.
+// close admits no more sleepers and returns when the goroutine has ended.
+// Remaining sleepers must have been cancelled.
 func (k *timekeeper) close() {
 	k.mu.Lock()
 	k.closed = true
@@ -160,7 +162,7 @@ func (k *timekeeper) close() {
 	k.running.Wait()
 }
 
-// deadlines is a heap, the earliest first.
+// deadlines is a heap with the earliest on top.
 type deadlines []*deadline
 
 func (q deadlines) Len() int           { return len(q) }

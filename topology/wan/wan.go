@@ -1,15 +1,3 @@
-// Package wan makes loopback behave like a given round-trip table, without
-// root: the sockets it hands out delay connects, bytes and datagrams between
-// regions. Regions are told apart by port, so it works for parts of one
-// process on real sockets and for in-memory networks in virtual time.
-//
-// A stream is delayed at the dialling end only, both ways, by half the round
-// trip table[dialler][listener] each; the connect takes one whole. A datagram
-// is delayed at its sender by half of table[initiator][other], where the
-// initiator is whoever sent the first datagram between the two sockets: so a
-// probe and its reply together measure the prober's own row. Inside a region,
-// and to ports that no region opened, nothing is delayed. Bandwidth is not
-// limited.
 package wan
 
 import (
@@ -24,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -35,12 +24,12 @@ var ErrClosed = errors.New("emulated network is closed")
 
 // Config of an emulation.
 type Config struct {
-	// Table of round trips. A pair that it leaves blank is not connected (see
+	// Table of round trips. Regions of a blank pair are not connected (see
 	// topology.Table.Fill).
 	Table *topology.Table
 	// Inner carries the bytes; nil functions are those of network.Host.
 	Inner network.Net
-	// Seed of the losses.
+	// Seed of the random losses.
 	Seed uint64
 }
 
@@ -55,16 +44,16 @@ type WAN struct {
 	mu      sync.Mutex
 	table   *topology.Table
 	rnd     *rand.Rand
-	rtt     map[pair]time.Duration // set at run time; others come from the table
+	rtt     map[pair]time.Duration // by SetRTT; others come from the table
 	loss    map[pair]float64
 	cut     map[pair]bool
-	healed  chan struct{} // closed and replaced at every change of cut or table
+	healed  notify.Signal // at every change of cut or table
 	streams map[uint16]string
 	packets map[uint16]string
-	flows   map[flow]uint16 // → port of the initiator
+	flows   map[flow]uint16 // → port of the socket that sent first
 	open    map[*stream]struct{}
 	done    chan struct{}  // closed by Close
-	running sync.WaitGroup // delay lines
+	running sync.WaitGroup // goroutines of streams and packet conns
 }
 
 // New starts an emulation; Close ends it.
@@ -88,7 +77,6 @@ func New(cfg Config) *WAN {
 		rtt:     make(map[pair]time.Duration),
 		loss:    make(map[pair]float64),
 		cut:     make(map[pair]bool),
-		healed:  make(chan struct{}),
 		streams: make(map[uint16]string),
 		packets: make(map[uint16]string),
 		flows:   make(map[flow]uint16),
@@ -97,15 +85,15 @@ func New(cfg Config) *WAN {
 	}
 }
 
-// Net are the sockets of a region. Its listeners and packet conns register
-// their bound port as that region's until they are closed.
+// Net returns the sockets of a region. Its listeners and packet conns register
+// their bound port as the region's until they are closed.
 func (w *WAN) Net(region string) network.Net {
 	r := regionNet{wan: w, region: region}
 	return network.Net{Listen: r.listen, Dial: r.dial, ListenPacket: r.listenPacket}
 }
 
-// RTT is the present round trip of a directed pair: what SetRTT said, else the
-// table's, else ErrNoRoute.
+// RTT returns the present round trip of a directed pair: the value of SetRTT,
+// otherwise the table's, otherwise ErrNoRoute.
 func (w *WAN) RTT(from, to string) (time.Duration, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,9 +110,9 @@ func (w *WAN) rttLocked(from, to string) (time.Duration, error) {
 	return 0, fmt.Errorf("%s to %s: %w", from, to, ErrNoRoute)
 }
 
-// SetTable changes every round trip from now on, what SetRTT said too; what is in
-// flight arrives as it was sent. Open streams of a pair that the table leaves
-// blank stall, as if cut, until a table connects it again.
+// SetTable changes every round trip from now on, also those of SetRTT. Bytes in
+// flight arrive as they were sent. Open streams of a pair that the table leaves
+// blank stall, as if cut, until a table connects the pair again.
 func (w *WAN) SetTable(t *topology.Table) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,8 +121,8 @@ func (w *WAN) SetTable(t *topology.Table) {
 	w.wakeLocked()
 }
 
-// SetRTT changes the round trip of the directed pair from now on; what is in
-// flight arrives as it was sent.
+// SetRTT changes the round trip of the directed pair from now on. Bytes in
+// flight arrive as they were sent.
 func (w *WAN) SetRTT(from, to string, rtt time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,16 +137,16 @@ func (w *WAN) SetLoss(from, to string, share float64) {
 	w.loss[pair{from, to}] = min(max(share, 0), 1)
 }
 
-// Cut parts two regions in both directions: datagrams vanish, connects hang
-// until their context ends, open streams stall, as across a broken line.
+// Cut disconnects two regions in both directions: datagrams are lost, connects
+// hang until their context ends, and open streams stall.
 func (w *WAN) Cut(a, b string) { w.setCut(a, b, true) }
 
-// Heal undoes Cut: stalled streams go on where they were.
+// Heal undoes Cut: stalled streams go on where they stopped.
 func (w *WAN) Heal(a, b string) { w.setCut(a, b, false) }
 
 // CutOneWay cuts the way from one region to another and leaves the way back:
-// datagrams vanish that way only. Streams stall both ways, since nothing is
-// acknowledged. Heal undoes it.
+// only datagrams in that direction are lost. Streams stall in both directions,
+// since nothing is acknowledged. Heal undoes it.
 func (w *WAN) CutOneWay(from, to string) { w.setCuts(true, pair{from, to}) }
 
 func (w *WAN) setCut(a, b string, cut bool) { w.setCuts(cut, pair{a, b}, pair{b, a}) }
@@ -176,15 +164,12 @@ func (w *WAN) setCuts(cut bool, pairs ...pair) {
 	w.wakeLocked()
 }
 
-// wakeLocked lets those look again who wait for a path.
-func (w *WAN) wakeLocked() {
-	close(w.healed)
-	w.healed = make(chan struct{})
-}
+// wakeLocked wakes the goroutines that wait for a path.
+func (w *WAN) wakeLocked() { w.healed.Notify() }
 
-// Close breaks every stream that is still open, drops what is in flight and
-// returns when nothing of the emulation runs any more. Listeners and packet
-// conns are their owners' to close.
+// Close aborts every open stream, drops everything in flight and returns when
+// no goroutine of the emulation is left. Listeners and packet conns are closed
+// by their owners.
 func (w *WAN) Close() {
 	w.mu.Lock()
 	if !w.closedLocked() {
@@ -208,13 +193,13 @@ func (w *WAN) closedLocked() bool {
 	}
 }
 
-// awaitPath returns when the pair has a round trip and is cut in neither
-// direction; false if cancelled before.
+// awaitPath returns true when the pair has a round trip and is cut in neither
+// direction, false if it was cancelled before.
 func (w *WAN) awaitPath(p pair, cancel <-chan struct{}) bool {
 	for {
 		w.mu.Lock()
 		_, noRoute := w.rttLocked(p.from, p.to)
-		cut, healed := w.cut[p] || w.cut[pair{p.to, p.from}] || noRoute != nil, w.healed
+		cut, healed := w.cut[p] || w.cut[pair{p.to, p.from}] || noRoute != nil, w.healed.C()
 		w.mu.Unlock()
 		if !cut {
 			return true

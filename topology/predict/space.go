@@ -4,7 +4,8 @@ import "math"
 
 // shape of a space.
 type shape struct {
-	// dim of the Euclidean part, rank (even) of what no metric can say.
+	// dim is the dimension of the Euclidean part, rank (even) the number of
+	// factors for what a metric cannot express.
 	dim, rank int
 }
 
@@ -12,22 +13,23 @@ const (
 	epochs    = 80
 	firstStep = 0.2 // of the fit, in units of the parameters
 	lastStep  = 0.001
-	// huberAt is the logarithmic error from which on an error pulls no harder.
+	// huberAt is the logarithmic error from which on the gradient does not
+	// grow.
 	huberAt = 0.06
-	// Pulls towards the start, as though so many errors of 1 spoke for it.
+	// Pulls towards the start, in units of samples with an error of 1.
 	pullPoint, pullHeight, pullFactor = 0.3, 0.02, 0.5
 	startHeight                       = 0.05
 )
 
-// space is the map that explains all measured pairs at once: a region is a
-// point x with a height h, as in Vivaldi (Dabek et al., SIGCOMM 2004), and a
-// few factors u for what no metric can say, detours above all:
+// space is a map fitted to all measured pairs at once. A region is a point x
+// with a height h, as in Vivaldi (Dabek et al., SIGCOMM 2004), and a few
+// factors u for what a metric cannot express, above all detours:
 //
-//	log rtt(i, j) = unit + log(‖xi − xj‖ + hi + hj) + Σ ± ui uj,  the signs by turns
+//	log rtt(i, j) = unit + log(‖xi − xj‖ + hi + hj) + Σ ± ui uj,  with alternating signs
 //
-// It is fitted to all samples at a time (Adam: Kingma and Ba, ICLR 2015) by the
-// pseudo-Huber loss of the logarithm, so an error counts relative to the round
-// trip and a wild sample counts little.
+// It is fitted to all samples together (Adam: Kingma and Ba, ICLR 2015) by the
+// pseudo-Huber loss of the logarithm. So an error counts relative to the round
+// trip, and an outlier counts little.
 type space struct {
 	shape
 	firm   float64 // factor of the pulls towards the start
@@ -63,8 +65,8 @@ func (s *space) of(region int) []float64 {
 	return s.p[region*s.stride : (region+1)*s.stride]
 }
 
-// log is the predicted logarithm of a round trip. heights are exp of the
-// regions' logarithms: they are asked for many times.
+// log is the predicted logarithm of a round trip. heights are the exponentials
+// of the regions' log heights, computed once for many calls.
 func (s *space) log(a, b int, heights []float64) (log, dist, metric float64) {
 	p, q := s.of(a), s.of(b)
 	var square float64
