@@ -24,14 +24,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// JobType says when a job's instances are done.
+// JobType says when the instances of a job are done.
 type JobType int32
 
 const (
 	JobType_JOB_TYPE_UNSPECIFIED JobType = 0
-	// Runs until stopped.
+	// Runs until it is stopped.
 	JobType_JOB_TYPE_SERVICE JobType = 1
-	// Complete when every instance has exited with 0.
+	// Complete when every instance has exited with code 0.
 	JobType_JOB_TYPE_BATCH JobType = 2
 	// One instance on every fitting node of the chosen regions.
 	JobType_JOB_TYPE_SYSTEM JobType = 3
@@ -80,14 +80,15 @@ func (JobType) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{0}
 }
 
-// Divide says how a group's instances are divided among its regions.
+// Divide says how the instances of a group are divided among its regions.
 type Divide int32
 
 const (
 	Divide_DIVIDE_UNSPECIFIED Divide = 0
-	// In proportion to what fits (default).
+	// In proportion to the instances that fit (default).
 	Divide_DIVIDE_CAPACITY Divide = 1
-	Divide_DIVIDE_EVEN     Divide = 2
+	// In equal parts.
+	Divide_DIVIDE_EVEN Divide = 2
 	// In proportion to the weights in `prefer`.
 	Divide_DIVIDE_WEIGHTED Divide = 3
 )
@@ -135,17 +136,17 @@ func (Divide) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{1}
 }
 
-// Unknown says what a required `near` does when the edge was never measured
-// or its state is not ok.
+// Unknown says what a required `near` does when its edge was never measured or is
+// stale or unreachable.
 type Unknown int32
 
 const (
 	Unknown_UNKNOWN_UNSPECIFIED Unknown = 0
-	// Not eligible (default for required).
+	// The region is refused (default for required).
 	Unknown_UNKNOWN_REFUSE Unknown = 1
-	// Eligible on a predicted or estimated value.
+	// The region is judged by the predicted or estimated round-trip time.
 	Unknown_UNKNOWN_PREDICTED Unknown = 2
-	// Eligible in any case.
+	// The region is accepted.
 	Unknown_UNKNOWN_ACCEPT Unknown = 3
 )
 
@@ -192,13 +193,15 @@ func (Unknown) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
-// Running says what a holder does with running work when contact is lost.
+// Running says what happens to running work when contact is lost.
 type Running int32
 
 const (
 	Running_RUNNING_UNSPECIFIED Running = 0
-	Running_RUNNING_KEEP        Running = 1
-	Running_RUNNING_STOP        Running = 2
+	// It runs on.
+	Running_RUNNING_KEEP Running = 1
+	// It stops when its lease ends.
+	Running_RUNNING_STOP Running = 2
 )
 
 // Enum value maps for Running.
@@ -242,12 +245,14 @@ func (Running) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
-// Reconcile says which of two instances stays after contact is back.
+// Reconcile says which of two attempts stays when contact is back.
 type Reconcile int32
 
 const (
-	Reconcile_RECONCILE_UNSPECIFIED      Reconcile = 0
-	Reconcile_RECONCILE_KEEP_ORIGINAL    Reconcile = 1
+	Reconcile_RECONCILE_UNSPECIFIED Reconcile = 0
+	// The attempt that lost contact stays.
+	Reconcile_RECONCILE_KEEP_ORIGINAL Reconcile = 1
+	// The attempt that replaced it stays.
 	Reconcile_RECONCILE_KEEP_REPLACEMENT Reconcile = 2
 )
 
@@ -292,27 +297,27 @@ func (Reconcile) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
-// SlotState: offered → accepted | rejected | returned | revoked; stopping
-// slots end as stopped.
+// SlotState advances from offered to accepted, rejected, returned or revoked;
+// slots that are to stop end as stopped.
 type SlotState int32
 
 const (
 	SlotState_SLOT_STATE_UNSPECIFIED SlotState = 0
-	// Belongs to the region though it has not answered: silence is acceptance.
+	// The region owns it although it has not answered: silence is acceptance.
 	SlotState_SLOT_STATE_OFFERED  SlotState = 1
 	SlotState_SLOT_STATE_ACCEPTED SlotState = 2
-	// The region refused on arrival.
+	// The region refused it on arrival.
 	SlotState_SLOT_STATE_REJECTED SlotState = 3
-	// The region accepted and found later that it cannot run it.
+	// The region accepted it and found later that it cannot run it.
 	SlotState_SLOT_STATE_RETURNED SlotState = 4
-	// The region confirmed that nothing of a revoked slot runs.
+	// The region confirmed that no instance of a revoked slot runs.
 	SlotState_SLOT_STATE_REVOKED SlotState = 5
-	// The region confirmed that nothing of a stopped slot runs.
+	// The region confirmed that no instance of a stopped slot runs.
 	SlotState_SLOT_STATE_STOPPED SlotState = 6
 	// Every instance of a batch slot has ended.
 	SlotState_SLOT_STATE_DONE SlotState = 7
-	// Of a slot revoked with `unless_heard`: the region hears of the instance
-	// again and keeps it. It is an answer only, given to nothing else.
+	// Answer to a revocation with `unless_heard`: the region is in contact with the
+	// instance again and keeps it. Used in answers only.
 	SlotState_SLOT_STATE_KEPT SlotState = 8
 )
 
@@ -369,15 +374,15 @@ func (SlotState) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
-// SlotDesired is what the global tier wants of a slot.
+// SlotDesired is what the global tier wants for a slot.
 type SlotDesired int32
 
 const (
 	SlotDesired_SLOT_DESIRED_UNSPECIFIED SlotDesired = 0
 	SlotDesired_SLOT_DESIRED_RUN         SlotDesired = 1
-	// Stop its instances; the job was stopped or scaled down.
+	// Stop its instances: the job was stopped or scaled down.
 	SlotDesired_SLOT_DESIRED_STOP SlotDesired = 2
-	// Stop its instances and give it up; another region will own it.
+	// Stop its instances and release it: another region will own it.
 	SlotDesired_SLOT_DESIRED_REVOKE SlotDesired = 3
 )
 
@@ -424,24 +429,26 @@ func (SlotDesired) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
-// JobState sums a job up.
+// JobState summarises a job.
 type JobState int32
 
 const (
 	JobState_JOB_STATE_UNSPECIFIED JobState = 0
-	// Some instances have no owner or no node yet.
+	// Some instances have no region or no node yet.
 	JobState_JOB_STATE_PENDING JobState = 1
-	// Every instance has a node; not all run yet, or what is no longer wanted has
-	// not stopped yet.
+	// Every instance has a node. Some do not run yet, or unwanted instances have not
+	// stopped yet.
 	JobState_JOB_STATE_STARTING JobState = 2
 	// Every instance runs (batch: or has completed).
 	JobState_JOB_STATE_RUNNING JobState = 3
-	// Batch: every instance completed.
+	// Batch: every instance has completed.
 	JobState_JOB_STATE_COMPLETE JobState = 4
-	// An instance failed and will not be tried again.
-	JobState_JOB_STATE_FAILED   JobState = 5
+	// An instance has failed and will not be tried again.
+	JobState_JOB_STATE_FAILED JobState = 5
+	// The job was stopped and some instances still run.
 	JobState_JOB_STATE_STOPPING JobState = 6
-	JobState_JOB_STATE_STOPPED  JobState = 7
+	// The job was stopped and nothing of it runs.
+	JobState_JOB_STATE_STOPPED JobState = 7
 )
 
 // Enum value maps for JobState.
@@ -495,8 +502,8 @@ func (JobState) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
-// JobSpec is the canonical form of a job file: at most 1 MiB encoded. YAML and
-// JSON are lossless views of it (package job).
+// JobSpec is the canonical form of a job file, at most 1 MiB encoded. YAML and
+// JSON files convert to it and back without loss (package job).
 type JobSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1..63 of [a-z0-9-], starting with a letter.
@@ -505,15 +512,15 @@ type JobSpec struct {
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Default service.
 	Type JobType `protobuf:"varint,3,opt,name=type,proto3,enum=nusa.v1.JobType" json:"type,omitempty"`
-	// 0..100, default 50.
+	// 0..100, default 50; a higher priority is placed first.
 	Priority *int32 `protobuf:"varint,4,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	// Default of every group.
 	Regions *RegionsSpec `protobuf:"bytes,5,opt,name=regions,proto3" json:"regions,omitempty"`
-	// 1..64 groups.
+	// 1..64 groups by name; names as name.
 	Groups map[string]*Group `protobuf:"bytes,6,rep,name=groups,proto3" json:"groups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Groups that must share a region.
+	// Sets of groups that must share a region; at most 32.
 	Colocate []*Colocation `protobuf:"bytes,7,rep,name=colocate,proto3" json:"colocate,omitempty"`
-	// Free labels, shown and filtered by; at most 64.
+	// Free labels to show and filter by; at most 64.
 	Labels        map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -605,10 +612,11 @@ func (x *JobSpec) GetLabels() map[string]string {
 	return nil
 }
 
-// Colocation is a set of group names that must share a region.
+// Colocation is a set of groups that must share a region.
 type Colocation struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Groups        []string               `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names of groups.
+	Groups        []string `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -650,16 +658,19 @@ func (x *Colocation) GetGroups() []string {
 	return nil
 }
 
-// RegionsSpec says where a group would like to be.
+// RegionsSpec says which regions a group may use and prefers.
 type RegionsSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Hard: a region must match one of them. Empty = any.
+	// Hard: a region must match one of these; at most 64. Empty allows every region.
 	Allow []*RegionSelector `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`
-	// Soft.
-	Prefer        []*Preference `protobuf:"bytes,2,rep,name=prefer,proto3" json:"prefer,omitempty"`
-	Near          []*Near       `protobuf:"bytes,3,rep,name=near,proto3" json:"near,omitempty"`
-	Spread        *RegionSpread `protobuf:"bytes,4,opt,name=spread,proto3" json:"spread,omitempty"`
-	Divide        Divide        `protobuf:"varint,5,opt,name=divide,proto3,enum=nusa.v1.Divide" json:"divide,omitempty"`
+	// Soft; at most 64.
+	Prefer []*Preference `protobuf:"bytes,2,rep,name=prefer,proto3" json:"prefer,omitempty"`
+	// Closeness over the network, hard or soft; at most 64.
+	Near []*Near `protobuf:"bytes,3,rep,name=near,proto3" json:"near,omitempty"`
+	// How many regions to use.
+	Spread *RegionSpread `protobuf:"bytes,4,opt,name=spread,proto3" json:"spread,omitempty"`
+	// Default capacity.
+	Divide        Divide `protobuf:"varint,5,opt,name=divide,proto3,enum=nusa.v1.Divide" json:"divide,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -729,11 +740,13 @@ func (x *RegionsSpec) GetDivide() Divide {
 	return Divide_DIVIDE_UNSPECIFIED
 }
 
-// RegionSelector matches a region by name, by labels, or both.
+// RegionSelector matches a region by name, by labels, or by both.
 type RegionSelector struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty matches every name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The region must have all of them.
+	Labels        map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -782,7 +795,7 @@ func (x *RegionSelector) GetLabels() map[string]string {
 	return nil
 }
 
-// Preference adds weight to matching regions.
+// Preference adds its weight to the score of matching regions.
 type Preference struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Selector *RegionSelector        `protobuf:"bytes,1,opt,name=selector,proto3" json:"selector,omitempty"`
@@ -836,24 +849,26 @@ func (x *Preference) GetWeight() int32 {
 	return 0
 }
 
-// Near asks for network closeness; of both directions the worse counts. A bound
-// that running instances break for long moves them, see NearBound.
+// Near asks for closeness over the network. Of the two directions of an edge the
+// slower one counts. A bound that running instances break for long moves them, see
+// NearBound.
 type Near struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One of: a region's name, region labels (the nearest match counts),
-	// coordinates, or a domain.
+	// The target is one of: a region by name or labels (the nearest match counts), a
+	// location, or a domain.
 	Selector *RegionSelector `protobuf:"bytes,1,opt,name=selector,proto3" json:"selector,omitempty"`
 	Location *Location       `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
-	// The bound for `required`, and the scale of the score otherwise.
+	// With `required` the bound, otherwise the scale of the score; at most 1 min.
 	MaxRtt *durationpb.Duration `protobuf:"bytes,3,opt,name=max_rtt,json=maxRtt,proto3" json:"max_rtt,omitempty"`
-	// 50, 90 or 99. Default 50.
+	// 50, 90 or 99; default 50.
 	Percentile int32 `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
-	// Hard when true.
-	Required bool    `protobuf:"varint,5,opt,name=required,proto3" json:"required,omitempty"`
-	Unknown  Unknown `protobuf:"varint,6,opt,name=unknown,proto3,enum=nusa.v1.Unknown" json:"unknown,omitempty"`
-	// 0..100, default 50: share in the score.
+	// Hard: regions beyond the bound are refused.
+	Required bool `protobuf:"varint,5,opt,name=required,proto3" json:"required,omitempty"`
+	// Only with `required`; default refuse.
+	Unknown Unknown `protobuf:"varint,6,opt,name=unknown,proto3,enum=nusa.v1.Unknown" json:"unknown,omitempty"`
+	// 0..100, default 50: weight in the score.
 	Weight *int32 `protobuf:"varint,7,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
-	// A name whose record of origins tells the regions; the nearest that is not
+	// A domain whose origin record names the regions. The nearest region that is not
 	// drained counts.
 	Domain        string `protobuf:"bytes,8,opt,name=domain,proto3" json:"domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -946,11 +961,13 @@ func (x *Near) GetDomain() string {
 	return ""
 }
 
-// RegionSpread bounds how many regions a group uses. 0 = no bound.
+// RegionSpread bounds the number of regions that a group uses.
 type RegionSpread struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Min           int32                  `protobuf:"varint,1,opt,name=min,proto3" json:"min,omitempty"`
-	Max           int32                  `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 for no bound.
+	Min int32 `protobuf:"varint,1,opt,name=min,proto3" json:"min,omitempty"`
+	// 0 for no bound.
+	Max           int32 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -999,36 +1016,41 @@ func (x *RegionSpread) GetMax() int32 {
 	return 0
 }
 
-// Group is a set of equal instances; the tasks of one instance share a node.
+// Group is a set of equal instances. The tasks of one instance share a node.
 type Group struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0..100,000, default 1. Not for system jobs.
 	Count *int32 `protobuf:"varint,1,opt,name=count,proto3,oneof" json:"count,omitempty"`
-	// CEL over `node`, each must be true. At most 32, 1 KiB each.
-	Constraints []string    `protobuf:"bytes,2,rep,name=constraints,proto3" json:"constraints,omitempty"`
-	Spread      *NodeSpread `protobuf:"bytes,3,opt,name=spread,proto3" json:"spread,omitempty"`
+	// CEL over `node`; each must be true. At most 32, of at most 1 KiB each.
+	Constraints []string `protobuf:"bytes,2,rep,name=constraints,proto3" json:"constraints,omitempty"`
+	// How to spread instances over nodes.
+	Spread *NodeSpread `protobuf:"bytes,3,opt,name=spread,proto3" json:"spread,omitempty"`
 	// Node pool. Default "default".
 	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
-	// Shares its node with no other job.
-	Dedicated  bool        `protobuf:"varint,5,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
+	// The group shares its nodes with no other job.
+	Dedicated bool `protobuf:"varint,5,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
+	// What happens when contact is lost.
 	Disconnect *Disconnect `protobuf:"bytes,6,opt,name=disconnect,proto3" json:"disconnect,omitempty"`
-	// At most one instance of each index anywhere, ever.
-	Singleton bool               `protobuf:"varint,7,opt,name=singleton,proto3" json:"singleton,omitempty"`
-	Ports     map[string]*Port   `protobuf:"bytes,8,rep,name=ports,proto3" json:"ports,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Volumes   map[string]*Volume `protobuf:"bytes,9,rep,name=volumes,proto3" json:"volumes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// 1..16 tasks.
-	Tasks      map[string]*Task `protobuf:"bytes,10,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Reschedule *Reschedule      `protobuf:"bytes,11,opt,name=reschedule,proto3" json:"reschedule,omitempty"`
-	// 0 = unlimited.
+	// At most one instance of each index runs at any time, anywhere.
+	Singleton bool `protobuf:"varint,7,opt,name=singleton,proto3" json:"singleton,omitempty"`
+	// Ports by name; at most 64.
+	Ports map[string]*Port `protobuf:"bytes,8,rep,name=ports,proto3" json:"ports,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Volumes by name; at most 32.
+	Volumes map[string]*Volume `protobuf:"bytes,9,rep,name=volumes,proto3" json:"volumes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// 1..16 tasks by name.
+	Tasks map[string]*Task `protobuf:"bytes,10,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What happens when an instance has failed on a node.
+	Reschedule *Reschedule `protobuf:"bytes,11,opt,name=reschedule,proto3" json:"reschedule,omitempty"`
+	// An instance that runs longer is stopped; 0 for no limit.
 	MaxRuntime *durationpb.Duration `protobuf:"bytes,12,opt,name=max_runtime,json=maxRuntime,proto3" json:"max_runtime,omitempty"`
-	Update     *Update              `protobuf:"bytes,13,opt,name=update,proto3" json:"update,omitempty"`
-	// Replaces the job's `regions` for this group.
+	// How a new version replaces the old one.
+	Update *Update `protobuf:"bytes,13,opt,name=update,proto3" json:"update,omitempty"`
+	// Replaces JobSpec.regions for this group.
 	Regions *RegionsSpec `protobuf:"bytes,14,opt,name=regions,proto3" json:"regions,omitempty"`
-	// Soft constraints: CEL over `node`, with weights.
+	// Soft constraints; at most 32.
 	Affinities []*Affinity `protobuf:"bytes,15,rep,name=affinities,proto3" json:"affinities,omitempty"`
-	// Tags. No two instances that have one in common share a node, be they of
-	// this group or of any other job in the region. At most 8, of 1..63
-	// characters as names are.
+	// Tags. Two instances in one region that have a tag in common never share a
+	// node, whatever their groups and jobs. At most 8, each with the form of a name.
 	Apart         []string `protobuf:"bytes,16,rep,name=apart,proto3" json:"apart,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1176,10 +1198,11 @@ func (x *Group) GetApart() []string {
 	return nil
 }
 
-// Affinity prefers nodes for which the expression is true.
+// Affinity prefers nodes for which an expression is true.
 type Affinity struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Expression string                 `protobuf:"bytes,1,opt,name=expression,proto3" json:"expression,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// CEL over `node` that gives a bool.
+	Expression string `protobuf:"bytes,1,opt,name=expression,proto3" json:"expression,omitempty"`
 	// -100..100, not 0.
 	Weight        int32 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1230,10 +1253,10 @@ func (x *Affinity) GetWeight() int32 {
 	return 0
 }
 
-// NodeSpread spreads a group's instances over the values of an expression.
+// NodeSpread spreads the instances of a group over the values of an expression.
 type NodeSpread struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// CEL giving a string, such as node.labels["rack"].
+	// CEL over `node` that gives a string, such as node.labels["rack"].
 	By            string `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1276,14 +1299,15 @@ func (x *NodeSpread) GetBy() string {
 	return ""
 }
 
-// Disconnect is the group's choice for lost contact.
+// Disconnect says what happens to a group when contact is lost.
 type Disconnect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ↔ master. Default after 30s, keep, replace.
+	// Contact between agent and master. Default: after 30s, keep, replace.
 	Node *DisconnectLevel `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// Region ↔ global. Default after 60s, keep, replace.
-	Region        *DisconnectLevel `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
-	Reconcile     Reconcile        `protobuf:"varint,3,opt,name=reconcile,proto3,enum=nusa.v1.Reconcile" json:"reconcile,omitempty"`
+	// Contact between region and global tier. Default: after 60s, keep, replace.
+	Region *DisconnectLevel `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	// Default keep_original.
+	Reconcile     Reconcile `protobuf:"varint,3,opt,name=reconcile,proto3,enum=nusa.v1.Reconcile" json:"reconcile,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1339,12 +1363,13 @@ func (x *Disconnect) GetReconcile() Reconcile {
 	return Reconcile_RECONCILE_UNSPECIFIED
 }
 
-// DisconnectLevel is that choice at one level.
+// DisconnectLevel is the choice at one level.
 type DisconnectLevel struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	After   *durationpb.Duration   `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
-	Running Running                `protobuf:"varint,2,opt,name=running,proto3,enum=nusa.v1.Running" json:"running,omitempty"`
-	// Default true.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time without contact after which this applies; at least 1 s.
+	After   *durationpb.Duration `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
+	Running Running              `protobuf:"varint,2,opt,name=running,proto3,enum=nusa.v1.Running" json:"running,omitempty"`
+	// Start a replacement elsewhere. Default true.
 	Replace       *bool `protobuf:"varint,3,opt,name=replace,proto3,oneof" json:"replace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1404,9 +1429,9 @@ func (x *DisconnectLevel) GetReplace() bool {
 // Port is a named port of a group.
 type Port struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Port inside the task's network; 0 = the same as the host port.
+	// Port inside the task's network; 0 for the same as the host port.
 	To int32 `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`
-	// Fixed host port; 0 = dynamic.
+	// Fixed host port; 0 for a dynamic one.
 	Static        int32 `protobuf:"varint,2,opt,name=static,proto3" json:"static,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1456,12 +1481,15 @@ func (x *Port) GetStatic() int32 {
 	return 0
 }
 
-// Volume is a host path given to the tasks.
+// Volume is a folder of the host that the tasks of a group can use.
 type Volume struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Source   string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	ReadOnly bool                   `protobuf:"varint,2,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
-	// Where tasks see it. Default: the volume's name in the allocation folder.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Clean absolute path on the host.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Tasks cannot write to it.
+	ReadOnly bool `protobuf:"varint,2,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	// Path at which tasks see it. Default: the volume's name in the allocation
+	// folder.
 	Target        string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1518,24 +1546,30 @@ func (x *Volume) GetTarget() string {
 	return ""
 }
 
-// Task is one program.
+// Task is one program of a group.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// process | incus | docker | a plugin's name.
+	// process, incus, docker, or the name of a plugin.
 	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
-	// Driver's own settings, checked by the driver.
+	// Settings of the driver, which the driver checks.
 	Config *structpb.Struct `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
-	// Default 100m, 64 MiB.
-	Resources *Resources        `protobuf:"bytes,3,opt,name=resources,proto3" json:"resources,omitempty"`
-	Env       map[string]string `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Artifacts []*Artifact       `protobuf:"bytes,5,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
-	Templates []*Template       `protobuf:"bytes,6,rep,name=templates,proto3" json:"templates,omitempty"`
-	Secrets   []string          `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
-	Check     *Check            `protobuf:"bytes,8,opt,name=check,proto3" json:"check,omitempty"`
-	Logs      *Logs             `protobuf:"bytes,9,opt,name=logs,proto3" json:"logs,omitempty"`
-	// Between the stop signal and the kill. Default 10s.
-	KillTimeout   *durationpb.Duration `protobuf:"bytes,10,opt,name=kill_timeout,json=killTimeout,proto3" json:"kill_timeout,omitempty"`
-	Restart       *Restart             `protobuf:"bytes,11,opt,name=restart,proto3" json:"restart,omitempty"`
+	// What the task reserves. Default 100m CPU and 64 MiB.
+	Resources *Resources `protobuf:"bytes,3,opt,name=resources,proto3" json:"resources,omitempty"`
+	// Environment variables; at most 256.
+	Env map[string]string `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Files to fetch; at most 32.
+	Artifacts []*Artifact `protobuf:"bytes,5,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	// Files to write; at most 32.
+	Templates []*Template `protobuf:"bytes,6,rep,name=templates,proto3" json:"templates,omitempty"`
+	// Names of secrets of the node; at most 32.
+	Secrets []string `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	// Health check; unset for none.
+	Check *Check `protobuf:"bytes,8,opt,name=check,proto3" json:"check,omitempty"`
+	Logs  *Logs  `protobuf:"bytes,9,opt,name=logs,proto3" json:"logs,omitempty"`
+	// Time between the stop signal and the kill. Default 10s.
+	KillTimeout *durationpb.Duration `protobuf:"bytes,10,opt,name=kill_timeout,json=killTimeout,proto3" json:"kill_timeout,omitempty"`
+	// What happens when the task has failed.
+	Restart       *Restart `protobuf:"bytes,11,opt,name=restart,proto3" json:"restart,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1647,21 +1681,20 @@ func (x *Task) GetRestart() *Restart {
 	return nil
 }
 
-// Artifact is fetched before the task starts, once in the life of the
-// allocation.
+// Artifact is fetched once in the life of an allocation, before the task starts.
 type Artifact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// https://…, http://… (with a checksum) or file:///…, as far as the node's
 	// operator allows it.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// sha256: or sha512: and hexadecimal digits, of what is fetched.
+	// "sha256:" or "sha512:" and the hexadecimal digest of the fetched file.
 	Checksum string `protobuf:"bytes,2,opt,name=checksum,proto3" json:"checksum,omitempty"`
-	// Below the task's folder. With a / at its end it is a folder: an archive
-	// (.tar, .tar.gz, .tgz, .zip) is unpacked there, anything else keeps its name.
-	// Without, it is the file itself.
+	// Path below the task's folder. With a / at its end it is a folder: an archive
+	// (.tar, .tar.gz, .tgz, .zip) is unpacked there, any other file keeps its name.
+	// Otherwise it is the path of the file.
 	To string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
-	// Permissions of a file, octal. Default 0644; an archive's entries have their
-	// own.
+	// Permissions of a file, octal. Default 0644. The entries of an archive have
+	// their own.
 	Mode          string `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1725,12 +1758,13 @@ func (x *Artifact) GetMode() string {
 	return ""
 }
 
-// Template is a text written into the task's folder before each start;
-// ${NUSA_…} variables are replaced.
+// Template is a text that is written into the task's folder before each start.
 type Template struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Text  string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
-	To    string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// ${NUSA_…} variables in it are replaced.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// Path of the file, below the task's folder.
+	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	// Permissions, octal. Default 0644.
 	Mode          string `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1789,9 +1823,9 @@ func (x *Template) GetMode() string {
 }
 
 // Check says when a running task is healthy: from the first check that passes
-// until `failures` in a row have failed. Before, its allocation is starting;
-// after, the task is restarted by its policy. Not for batch jobs, whose exit
-// code says how they do.
+// until `failures` checks in a row have failed. Before that its allocation is
+// starting; afterwards the task is restarted by its policy. Not for batch jobs:
+// their exit code is their result.
 type Check struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -1800,15 +1834,15 @@ type Check struct {
 	//	*Check_Tcp
 	//	*Check_Command
 	Kind isCheck_Kind `protobuf_oneof:"kind"`
-	// Between two checks of a healthy task, 1s..24h, default 10s. One that is not
-	// healthy yet is looked at more often.
+	// Time between two checks of a healthy task, 1s..24h, default 10s. A task that is
+	// not healthy yet is checked more often.
 	Interval *durationpb.Duration `protobuf:"bytes,4,opt,name=interval,proto3" json:"interval,omitempty"`
-	// Of one check, 1ms..1h, default 2s.
+	// Longest duration of one check, 1ms..1h, default 2s.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// How long a run may take to become healthy, 1s..24h, default 5m; then it
-	// counts as failed. Counted anew when the agent was restarted meanwhile.
+	// Time in which a run must become healthy, 1s..24h, default 5m; after that it
+	// has failed. A restart of the agent starts the time again.
 	HealthyDeadline *durationpb.Duration `protobuf:"bytes,6,opt,name=healthy_deadline,json=healthyDeadline,proto3" json:"healthy_deadline,omitempty"`
-	// That many in a row make a healthy task unhealthy, 1..100, default 3.
+	// Failed checks in a row that make a healthy task unhealthy, 1..100, default 3.
 	Failures      int32 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1928,12 +1962,12 @@ func (*Check_Tcp) isCheck_Kind() {}
 
 func (*Check_Command) isCheck_Kind() {}
 
-// HTTPCheck wants a 2xx answer to GET. Redirects are not followed.
+// HTTPCheck passes when a GET returns a 2xx status. Redirects are not followed.
 type HTTPCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of a port of the group.
 	Port string `protobuf:"bytes,1,opt,name=port,proto3" json:"port,omitempty"`
-	// With a query if need be. Default "/".
+	// Path, with an optional query. Default "/".
 	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1983,10 +2017,11 @@ func (x *HTTPCheck) GetPath() string {
 	return ""
 }
 
-// TCPCheck wants an accepted connection.
+// TCPCheck passes when a connection is accepted.
 type TCPCheck struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Port          string                 `protobuf:"bytes,1,opt,name=port,proto3" json:"port,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of a port of the group.
+	Port          string `protobuf:"bytes,1,opt,name=port,proto3" json:"port,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2028,11 +2063,12 @@ func (x *TCPCheck) GetPort() string {
 	return ""
 }
 
-// CommandCheck wants exit code 0 of a command that is run in the task; its
+// CommandCheck passes when a command that runs in the task exits with code 0. The
 // driver needs the capability "exec".
 type CommandCheck struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Command       []string               `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The command and its arguments.
+	Command       []string `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2074,12 +2110,12 @@ func (x *CommandCheck) GetCommand() []string {
 	return nil
 }
 
-// Logs bounds a task's log files.
+// Logs bounds the log files of a task.
 type Logs struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1..100, default 3.
+	// 1..100 files each for stdout and stderr, default 3.
 	Files int32 `protobuf:"varint,1,opt,name=files,proto3" json:"files,omitempty"`
-	// Bytes a file, default 10 MiB.
+	// Bytes of one file, default 10 MiB.
 	SizeBytes     int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2129,14 +2165,14 @@ func (x *Logs) GetSizeBytes() int64 {
 	return 0
 }
 
-// Restart is the local policy, on the same node.
+// Restart is the policy for a failed task on the same node.
 type Restart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Default 3 within the window.
+	// Restarts within the window. Default 3.
 	Attempts *int32 `protobuf:"varint,1,opt,name=attempts,proto3,oneof" json:"attempts,omitempty"`
 	// Default 10m.
 	Window *durationpb.Duration `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`
-	// Between two attempts. Default 1s.
+	// Time before a restart. Default 1s.
 	Delay         *durationpb.Duration `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2193,11 +2229,13 @@ func (x *Restart) GetDelay() *durationpb.Duration {
 	return nil
 }
 
-// Reschedule is the policy once restarts are used up: on another node.
+// Reschedule is the policy once the restarts are used up: another attempt,
+// preferably on another node.
 type Reschedule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Default 5.
-	Attempts      *int32   `protobuf:"varint,1,opt,name=attempts,proto3,oneof" json:"attempts,omitempty"`
+	Attempts *int32 `protobuf:"varint,1,opt,name=attempts,proto3,oneof" json:"attempts,omitempty"`
+	// Time before an attempt. Default from 5s to 10m.
 	Backoff       *Backoff `protobuf:"bytes,2,opt,name=backoff,proto3" json:"backoff,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2247,11 +2285,13 @@ func (x *Reschedule) GetBackoff() *Backoff {
 	return nil
 }
 
-// Backoff doubles from `from` up to `to`.
+// Backoff is a time that doubles with each attempt.
 type Backoff struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	From          *durationpb.Duration   `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	To            *durationpb.Duration   `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first time.
+	From *durationpb.Duration `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The longest time.
+	To            *durationpb.Duration `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2303,11 +2343,13 @@ func (x *Backoff) GetTo() *durationpb.Duration {
 // Update is how a new version replaces the old one.
 type Update struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Default 1.
+	// Instances that are replaced at a time, over all regions. Default 1.
 	MaxParallel int32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
-	Canary      int32 `protobuf:"varint,2,opt,name=canary,proto3" json:"canary,omitempty"`
-	// When instances of the group are given up in a new version, the job goes back
-	// to the latest version of its run that ran whole, once. Federation jobs only.
+	// Not supported yet: must be 0.
+	Canary int32 `protobuf:"varint,2,opt,name=canary,proto3" json:"canary,omitempty"`
+	// When instances of a new version have used up their attempts, the job returns,
+	// once, to the latest version of its run that ran completely. Only for jobs of
+	// the federation.
 	AutoRevert    bool `protobuf:"varint,3,opt,name=auto_revert,json=autoRevert,proto3" json:"auto_revert,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2370,29 +2412,32 @@ type Slot struct {
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Job       string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	Group     string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
-	// Indices from ≤ i < to. System jobs: 0..1, the region decides the rest.
-	From    int32       `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
-	To      int32       `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
+	// Indices from <= i < to. For system jobs 0..1: the region decides the rest.
+	From int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	To   int32 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
+	// Name of the owner.
 	Region  string      `protobuf:"bytes,6,opt,name=region,proto3" json:"region,omitempty"`
 	State   SlotState   `protobuf:"varint,7,opt,name=state,proto3,enum=nusa.v1.SlotState" json:"state,omitempty"`
 	Desired SlotDesired `protobuf:"varint,8,opt,name=desired,proto3,enum=nusa.v1.SlotDesired" json:"desired,omitempty"`
-	// etcd revision of the offer. 0 while being written.
-	Generation int64  `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
-	JobVersion int64  `protobuf:"varint,10,opt,name=job_version,json=jobVersion,proto3" json:"job_version,omitempty"`
-	Reason     Reason `protobuf:"varint,11,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
-	Message    string `protobuf:"bytes,12,opt,name=message,proto3" json:"message,omitempty"`
-	// Why this region: one line.
+	// etcd revision of the offer; 0 while it is being written.
+	Generation int64 `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
+	JobVersion int64 `protobuf:"varint,10,opt,name=job_version,json=jobVersion,proto3" json:"job_version,omitempty"`
+	// Why it is in this state.
+	Reason  Reason `protobuf:"varint,11,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,12,opt,name=message,proto3" json:"message,omitempty"`
+	// Why this region was chosen: one line.
 	PlacedBecause string `protobuf:"bytes,13,opt,name=placed_because,json=placedBecause,proto3" json:"placed_because,omitempty"`
-	// The job's run this slot belongs to, see Job.run: what an instance did in
-	// an earlier run (completed, used up its attempts) counts no more.
+	// Job.run that this slot belongs to. What an instance did in an earlier run
+	// (completed, used up its attempts) no longer counts.
 	Run int64 `protobuf:"varint,14,opt,name=run,proto3" json:"run,omitempty"`
-	// For how long, from the order's arrival, the region keeps instances that fit
-	// nowhere before it gives them back, so that it can keep a node for them;
-	// unset = about a second.
+	// Time from the arrival of the order for which the region holds instances that
+	// fit nowhere before it returns them, so that it can reserve a node for them.
+	// Unset: about a second.
 	Hold *durationpb.Duration `protobuf:"bytes,15,opt,name=hold,proto3" json:"hold,omitempty"`
-	// With desired REVOKE: of instances that run on lost nodes only. What the
-	// region hears of when the order reaches its log goes on, and is answered
-	// KEPT; the rest it gives up. A region that does not know this stops all.
+	// With desired REVOKE: revoke only instances on lost nodes. The region keeps
+	// instances that it is in contact with when the order reaches its log, answers
+	// KEPT for them, and gives up the others. A region of an earlier version stops
+	// all.
 	UnlessHeard   bool `protobuf:"varint,16,opt,name=unless_heard,json=unlessHeard,proto3" json:"unless_heard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2546,19 +2591,22 @@ type Job struct {
 	Spec  *JobSpec               `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	// Grows by one with each submit that changes the job or begins a run.
 	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	// etcd revision of the record (or Raft index in its region): check-index.
-	Revision  int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	Stopped   bool                   `protobuf:"varint,4,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	// etcd revision of the record, or Raft index in its region: for check_revision.
+	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// A user stopped the job.
+	Stopped bool `protobuf:"varint,4,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	// Time of the latest submit.
 	Submitted *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=submitted,proto3" json:"submitted,omitempty"`
-	// Empty for federation jobs; the region's name for name@region jobs.
+	// Empty for jobs of the federation; the region's name for its own jobs
+	// (name@region).
 	Region string     `protobuf:"bytes,6,opt,name=region,proto3" json:"region,omitempty"`
 	Status *JobStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
-	// The store's revision of the submit that began the present run; in stored
-	// records 0 = that of the record itself. A run begins with a new job, when a
-	// stopped job is submitted, and when a batch job whose every instance has
-	// ended is submitted with a change or `again`: then all of it runs anew.
+	// Store revision of the submit that began the present run; in stored records 0
+	// means the revision of the record. A run begins with a new job, with the submit
+	// of a stopped job, and with the submit of a batch job whose every instance has
+	// ended, if it has a change or `again`. In a new run every instance runs again.
 	Run int64 `protobuf:"varint,8,opt,name=run,proto3" json:"run,omitempty"`
-	// Set when no submit made this version: a rollout failed and was taken back.
+	// Set when no submit made this version: a rollout failed and was reverted.
 	Reverted      *Reverted `protobuf:"bytes,9,opt,name=reverted,proto3" json:"reverted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2657,13 +2705,14 @@ func (x *Job) GetReverted() *Reverted {
 	return nil
 }
 
-// Reverted says what a version was taken back for.
+// Reverted says which version was reverted, and why.
 type Reverted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version that failed.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// The version, healthy when it ran, that the job is now as.
-	To            int64  `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	// The version whose spec the job has again. It was healthy when it ran.
+	To int64 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	// Why, for people.
 	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2720,12 +2769,13 @@ func (x *Reverted) GetWhy() string {
 	return ""
 }
 
-// JobStatus is the latest known state; soft but for terminal results.
+// JobStatus is the latest known state. Soft state, except for terminal results.
 type JobStatus struct {
-	state  protoimpl.MessageState  `protogen:"open.v1"`
-	State  JobState                `protobuf:"varint,1,opt,name=state,proto3,enum=nusa.v1.JobState" json:"state,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	State JobState               `protobuf:"varint,1,opt,name=state,proto3,enum=nusa.v1.JobState" json:"state,omitempty"`
+	// Status by group.
 	Groups map[string]*GroupStatus `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// One line: what it waits for or why it failed.
+	// One line: what the job waits for, or why it failed.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2782,16 +2832,18 @@ func (x *JobStatus) GetMessage() string {
 	return ""
 }
 
-// GroupStatus counts a group's instances.
+// GroupStatus counts the instances of a group.
 type GroupStatus struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Desired int32                  `protobuf:"varint,1,opt,name=desired,proto3" json:"desired,omitempty"`
-	Counts  *InstanceCounts        `protobuf:"bytes,2,opt,name=counts,proto3" json:"counts,omitempty"`
-	// By region, owners of slots only.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Wanted instances.
+	Desired int32 `protobuf:"varint,1,opt,name=desired,proto3" json:"desired,omitempty"`
+	// Over all regions.
+	Counts *InstanceCounts `protobuf:"bytes,2,opt,name=counts,proto3" json:"counts,omitempty"`
+	// By region; only regions that own slots.
 	Regions map[string]*InstanceCounts `protobuf:"bytes,3,rep,name=regions,proto3" json:"regions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Instances without an owning region.
+	// Instances without a region.
 	Unowned int32 `protobuf:"varint,4,opt,name=unowned,proto3" json:"unowned,omitempty"`
-	// Counted reasons of what is pending: reason → instances or regions.
+	// Why instances are pending, counted.
 	Pending       []*CountedReason `protobuf:"bytes,5,rep,name=pending,proto3" json:"pending,omitempty"`
 	Slots         []*Slot          `protobuf:"bytes,6,rep,name=slots,proto3" json:"slots,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2880,12 +2932,12 @@ type InstanceCounts struct {
 	Failed   int32                  `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
 	Stopped  int32                  `protobuf:"varint,6,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	Lost     int32                  `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
-	// Of those that start or run: how many still do so in an older version of
-	// the job than the wanted one. A rollout has ended when there are none.
+	// Instances among starting and running whose version of the job is older than
+	// the wanted one. A rollout has ended when there are none.
 	Outdated int32 `protobuf:"varint,8,opt,name=outdated,proto3" json:"outdated,omitempty"`
-	// Instances that start, run or are lost, and that nobody wants any more: they
-	// are being stopped. Counted nowhere else. In a JobSummary 0: there they
-	// count as what they do.
+	// Instances that start, run or are lost, and that are no longer wanted: they are
+	// being stopped. They are in no other count. 0 in a JobSummary, where they are in
+	// the count of their state.
 	Stopping      int32 `protobuf:"varint,9,opt,name=stopping,proto3" json:"stopping,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2984,13 +3036,14 @@ func (x *InstanceCounts) GetStopping() int32 {
 	return 0
 }
 
-// CountedReason is a reason and how many of what it concerns.
+// CountedReason is a reason and how often it applies.
 type CountedReason struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Reason  Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
-	Count   int32                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
-	Message string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// "region", "node" or "instance".
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Reason Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	// Number of regions, nodes or instances.
+	Count   int32  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// What is counted: "region", "node" or "instance".
 	What          string `protobuf:"bytes,4,opt,name=what,proto3" json:"what,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

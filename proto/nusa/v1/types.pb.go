@@ -5,8 +5,9 @@
 // source: nusa/v1/types.proto
 
 // Package nusa.v1 is the only place where Nusa's roles meet: the public API
-// (api.proto), the wire between regions and the global tier (federation.proto)
-// and between agents and their master (dispatch.proto).
+// (api.proto), the wire between regions and the global tier (federation.proto),
+// the wire between agents and their master (dispatch.proto), the contract of
+// driver plugins (driver.proto) and the stored records (records.proto).
 
 package nusav1
 
@@ -27,9 +28,9 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Reason is why something was refused, moved or ended. Every decision that is
-// not a plain yes carries one, with a human message beside it. The pure cores
-// use the lower-case name without the prefix ("insufficient_memory").
+// Reason says why something was refused, moved or ended. Every decision that is
+// not a plain success carries one, with a message for people beside it. The pure
+// cores use the lower-case name without the prefix ("insufficient_memory").
 type Reason int32
 
 const (
@@ -38,64 +39,64 @@ const (
 	Reason_REASON_REGION_NOT_ALLOWED  Reason = 1  // the job's regions.allow does not match
 	Reason_REASON_REGION_CORDONED     Reason = 2  // an operator cordoned the region
 	Reason_REASON_REGION_DISCONNECTED Reason = 3  // no live session with the region
-	Reason_REASON_REGION_LOST         Reason = 4  // a verdict: its work has other owners now
+	Reason_REASON_REGION_LOST         Reason = 4  // a verdict: other regions own its work now
 	Reason_REASON_REGION_NO_REPORT    Reason = 5  // connected, but no report of capacity yet
-	Reason_REASON_RTT_TOO_HIGH        Reason = 6  // a required `near` bound is exceeded
-	Reason_REASON_RTT_UNKNOWN         Reason = 7  // a required `near` edge was never measured
-	Reason_REASON_RTT_STALE           Reason = 8  // a required `near` edge is stale or unreachable
-	Reason_REASON_NO_CAPACITY         Reason = 9  // the region's shape fits no (further) instance
-	Reason_REASON_SPREAD_LIMIT        Reason = 10 // regions.spread.max regions are in use already
-	Reason_REASON_COLOCATION          Reason = 11 // its colocated group cannot be here
+	Reason_REASON_RTT_TOO_HIGH        Reason = 6  // a bound of a required `near` is exceeded
+	Reason_REASON_RTT_UNKNOWN         Reason = 7  // a required `near` has no round-trip time that it accepts
+	Reason_REASON_RTT_STALE           Reason = 8  // the edge of a required `near` is stale or unreachable
+	Reason_REASON_NO_CAPACITY         Reason = 9  // the region's shape fits no further instance
+	Reason_REASON_SPREAD_LIMIT        Reason = 10 // regions.spread forbids it
+	Reason_REASON_COLOCATION          Reason = 11 // a colocated group cannot be in the region
 	Reason_REASON_RETURNED_RECENTLY   Reason = 12 // the region returned this work a short while ago
-	Reason_REASON_LOWER_SCORE         Reason = 13 // it would do, others are better
-	Reason_REASON_NEAR_NOTHING        Reason = 14 // nothing matches what a required `near` names
+	Reason_REASON_LOWER_SCORE         Reason = 13 // eligible, but others score higher
+	Reason_REASON_NEAR_NOTHING        Reason = 14 // no region matches what a required `near` names
 	// Node level (regional/sched).
-	Reason_REASON_NODE_LOST           Reason = 20 // its streams are silent
-	Reason_REASON_NODE_DRAINING       Reason = 21 // an operator drains it
-	Reason_REASON_NODE_CORDONED       Reason = 22 // takes nothing new
+	Reason_REASON_NODE_LOST           Reason = 20 // silent for longer than the node lease
+	Reason_REASON_NODE_DRAINING       Reason = 21 // an operator drains the node
+	Reason_REASON_NODE_CORDONED       Reason = 22 // the node takes nothing new
 	Reason_REASON_POOL_MISMATCH       Reason = 23 // the group asks for another pool
-	Reason_REASON_DEDICATED           Reason = 24 // it, or the group, shares with no other job
-	Reason_REASON_DRIVER_MISSING      Reason = 25 // the driver of a task is not healthy there
-	Reason_REASON_CAPABILITY_MISSING  Reason = 26 // the driver lacks something the task needs
-	Reason_REASON_CONSTRAINT          Reason = 27 // a constraint expression is false
-	Reason_REASON_INSUFFICIENT_CPU    Reason = 28
-	Reason_REASON_INSUFFICIENT_MEMORY Reason = 29
-	Reason_REASON_INSUFFICIENT_DISK   Reason = 30
-	Reason_REASON_INSUFFICIENT_GPU    Reason = 31
-	Reason_REASON_PORT_CONFLICT       Reason = 32 // a static port is taken
+	Reason_REASON_DEDICATED           Reason = 24 // the node or the group shares with no other job
+	Reason_REASON_DRIVER_MISSING      Reason = 25 // the driver of a task is not healthy on the node
+	Reason_REASON_CAPABILITY_MISSING  Reason = 26 // the driver lacks a capability that the task needs
+	Reason_REASON_CONSTRAINT          Reason = 27 // a constraint is false
+	Reason_REASON_INSUFFICIENT_CPU    Reason = 28 // too little CPU is free
+	Reason_REASON_INSUFFICIENT_MEMORY Reason = 29 // too little memory is free
+	Reason_REASON_INSUFFICIENT_DISK   Reason = 30 // too little disk is free
+	Reason_REASON_INSUFFICIENT_GPU    Reason = 31 // too few accelerators are free
+	Reason_REASON_PORT_CONFLICT       Reason = 32 // a static port is in use
 	Reason_REASON_PORTS_EXHAUSTED     Reason = 33 // no dynamic port is free
-	Reason_REASON_INSTANCE_QUOTA      Reason = 34 // the node runs as many allocations as it may
-	Reason_REASON_DECLINED            Reason = 35 // the agent declined this allocation
+	Reason_REASON_INSTANCE_QUOTA      Reason = 34 // the node runs as many allocations as its quota allows
+	Reason_REASON_DECLINED            Reason = 35 // the agent declined the allocation
 	Reason_REASON_CONTROL_PLANE_HOST  Reason = 36 // the node hosts the control plane
 	Reason_REASON_NO_FITTING_NODE     Reason = 37 // no node of the region passes every filter
-	Reason_REASON_NO_NODES            Reason = 38 // the region has no nodes at all
-	Reason_REASON_RESERVED            Reason = 39 // the node is kept for an instance that has waited longer
+	Reason_REASON_NO_NODES            Reason = 38 // the region has no nodes
+	Reason_REASON_RESERVED            Reason = 39 // the node is reserved for an instance that has waited longer
 	// Task level (agent, driver).
 	Reason_REASON_UNSUPPORTED           Reason = 50 // the driver cannot do what the task asks
 	Reason_REASON_START_FAILED          Reason = 51 // the driver could not start the task
 	Reason_REASON_EXITED                Reason = 52 // the task ended by itself
-	Reason_REASON_KILLED_BY_SIGNAL      Reason = 53 // the task was ended by a signal from outside
+	Reason_REASON_KILLED_BY_SIGNAL      Reason = 53 // a signal from outside ended the task
 	Reason_REASON_MAX_RUNTIME           Reason = 54 // it ran longer than max_runtime
-	Reason_REASON_LEASE_EXPIRED         Reason = 55 // the supervisor's lease ran out
-	Reason_REASON_RESTARTS_EXHAUSTED    Reason = 56 // restart.attempts used up within the window
-	Reason_REASON_RESCHEDULES_EXHAUSTED Reason = 57
-	Reason_REASON_AGENT_BUSY            Reason = 58 // the agent's own admission control refused
+	Reason_REASON_LEASE_EXPIRED         Reason = 55 // the supervisor's lease expired
+	Reason_REASON_RESTARTS_EXHAUSTED    Reason = 56 // restart.attempts allows no further restart within the window
+	Reason_REASON_RESCHEDULES_EXHAUSTED Reason = 57 // reschedule.attempts allows no further attempt
+	Reason_REASON_AGENT_BUSY            Reason = 58 // the agent's admission control refused
 	Reason_REASON_AGENT_LEAVING         Reason = 59 // the agent announced that it leaves
-	Reason_REASON_STALE_ORDER           Reason = 60 // an older (incarnation, index) than the known one
-	Reason_REASON_NOT_ALLOWED           Reason = 61 // the node's operator does not allow it; the message says which setting does
+	Reason_REASON_STALE_ORDER           Reason = 60 // the order is older than the known one
+	Reason_REASON_NOT_ALLOWED           Reason = 61 // the node's operator does not allow it; the message names the setting
 	Reason_REASON_SECRET_MISSING        Reason = 62 // the node does not hold a secret that a task needs
 	Reason_REASON_HOST_REBOOTED         Reason = 68 // it ran when the host went down
 	Reason_REASON_UNHEALTHY             Reason = 64 // its checks failed, or none passed in time
-	Reason_REASON_NOT_HEALTHY_YET       Reason = 65 // it is up, and none of its checks has passed yet
+	Reason_REASON_NOT_HEALTHY_YET       Reason = 65 // it runs, and none of its checks has passed yet
 	// Lifecycle.
-	Reason_REASON_STOPPED_BY_USER Reason = 70
+	Reason_REASON_STOPPED_BY_USER Reason = 70 // a user stopped it
 	Reason_REASON_SUPERSEDED      Reason = 71 // a newer version or plan replaced it
 	Reason_REASON_OUT_OF_RANGE    Reason = 72 // the group was scaled down below this index
-	Reason_REASON_REVOKED         Reason = 73 // the global tier took the slot back
-	Reason_REASON_OVERRIDDEN      Reason = 74 // a local operator's override holds it
-	Reason_REASON_RESCHEDULED     Reason = 75 // a replacement on another node was made
-	Reason_REASON_BACKOFF         Reason = 76 // waits before the next attempt
-	Reason_REASON_KEPT_APART      Reason = 77 // something there has a tag of `apart` that it has
+	Reason_REASON_REVOKED         Reason = 73 // the global tier revoked the slot
+	Reason_REASON_OVERRIDDEN      Reason = 74 // an override of a local operator applies
+	Reason_REASON_RESCHEDULED     Reason = 75 // another attempt replaced it
+	Reason_REASON_BACKOFF         Reason = 76 // it waits before the next attempt
+	Reason_REASON_KEPT_APART      Reason = 77 // an instance on the node has one of its `apart` tags
 )
 
 // Enum value maps for Reason.
@@ -251,21 +252,21 @@ func (Reason) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_types_proto_rawDescGZIP(), []int{0}
 }
 
-// RegionState says how the global tier sees a region.
+// RegionState is how the global tier sees a region.
 type RegionState int32
 
 const (
 	RegionState_REGION_STATE_UNSPECIFIED RegionState = 0
-	// Defined by an operator; no region of that name has presented itself.
+	// An operator defined it, and no region of that name has connected.
 	RegionState_REGION_STATE_DEFINED RegionState = 1
-	// A live session, a recent report.
+	// It has a live session.
 	RegionState_REGION_STATE_CONNECTED RegionState = 2
-	// No live session; its work is still its own.
+	// It has no live session; it still owns its work.
 	RegionState_REGION_STATE_DISCONNECTED RegionState = 3
-	// A verdict gave its work to others.
+	// A verdict gave its work to other regions.
 	RegionState_REGION_STATE_LOST RegionState = 4
-	// Said by the region itself while it has no session with a global tier: it
-	// goes on, and what it says of itself is of now.
+	// Reported by the region itself while it has no session with a global tier. It
+	// continues to work, and what it reports of itself is current.
 	RegionState_REGION_STATE_ISLAND RegionState = 5
 )
 
@@ -321,10 +322,11 @@ type NodeState int32
 
 const (
 	NodeState_NODE_STATE_UNSPECIFIED NodeState = 0
-	NodeState_NODE_STATE_READY       NodeState = 1
-	// Streams silent for longer than the node lease.
+	// Its agent renews the node lease.
+	NodeState_NODE_STATE_READY NodeState = 1
+	// Its streams were silent for longer than the node lease.
 	NodeState_NODE_STATE_LOST NodeState = 2
-	// Announced its leave.
+	// Its agent announced its leave.
 	NodeState_NODE_STATE_LEFT NodeState = 3
 )
 
@@ -371,22 +373,22 @@ func (NodeState) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_types_proto_rawDescGZIP(), []int{2}
 }
 
-// AllocState only advances: pending → starting → running → an end.
+// AllocState only advances: pending → starting → running → an end state.
 type AllocState int32
 
 const (
 	AllocState_ALLOC_STATE_UNSPECIFIED AllocState = 0
-	// Placed, not yet taken by the agent.
+	// Placed; the agent has not accepted it yet.
 	AllocState_ALLOC_STATE_PENDING AllocState = 1
-	// The agent accepted it and is starting it.
+	// The agent accepted it and starts it.
 	AllocState_ALLOC_STATE_STARTING AllocState = 2
 	// Every task runs.
 	AllocState_ALLOC_STATE_RUNNING AllocState = 3
 	// Every task ended with exit code 0.
 	AllocState_ALLOC_STATE_COMPLETE AllocState = 4
-	// A task failed and its restarts are used up; or the agent declined it.
+	// A task failed and its restarts are used up, or the agent declined it.
 	AllocState_ALLOC_STATE_FAILED AllocState = 5
-	// Stopped because somebody wanted that.
+	// It was stopped on request.
 	AllocState_ALLOC_STATE_STOPPED AllocState = 6
 	// Its node is lost.
 	AllocState_ALLOC_STATE_LOST AllocState = 7
@@ -443,7 +445,7 @@ func (AllocState) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
-// AllocDesired is what the master wants of an allocation.
+// AllocDesired is the state that the master wants for an allocation.
 type AllocDesired int32
 
 const (
@@ -493,14 +495,14 @@ func (AllocDesired) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
-// HealthState is what the checks of a run say.
+// HealthState is the result of the checks of a run.
 type HealthState int32
 
 const (
 	HealthState_HEALTH_STATE_UNSPECIFIED HealthState = 0
-	HealthState_HEALTH_STATE_WAITING     HealthState = 1 // none has passed yet
-	HealthState_HEALTH_STATE_HEALTHY     HealthState = 2
-	HealthState_HEALTH_STATE_UNHEALTHY   HealthState = 3 // the run is over, or about to be
+	HealthState_HEALTH_STATE_WAITING     HealthState = 1 // no check has passed yet
+	HealthState_HEALTH_STATE_HEALTHY     HealthState = 2 // a check passed, and fewer than `failures` in a row failed since
+	HealthState_HEALTH_STATE_UNHEALTHY   HealthState = 3 // the run is over, or about to be ended
 )
 
 // Enum value maps for HealthState.
@@ -546,7 +548,7 @@ func (HealthState) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
-// Resources is an amount of what a node has or an instance asks for.
+// Resources is an amount that a node has or an instance asks for.
 type Resources struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Thousandths of a core. 0..10,000,000.
@@ -555,7 +557,7 @@ type Resources struct {
 	MemoryBytes int64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	// Bytes.
 	DiskBytes int64 `protobuf:"varint,3,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
-	// Whole or shared accelerators; absent means none.
+	// Whole or shared accelerators; unset for none.
 	Gpu           *GPU `protobuf:"bytes,4,opt,name=gpu,proto3" json:"gpu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -619,14 +621,14 @@ func (x *Resources) GetGpu() *GPU {
 	return nil
 }
 
-// GPU is an ask for accelerators.
+// GPU asks for accelerators.
 type GPU struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whole devices. 0 with a share below 1000 asks for a part of one.
+	// Whole devices. 0 with a share below 1000 asks for a part of one device.
 	Count int32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
-	// Accepted models, empty = any.
+	// Accepted models; empty for any.
 	Models []string `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
-	// Thousandths of one device, 1..1000, where count is 0 or 1.
+	// Thousandths of one device, 1..1000, with a count of 0 or 1.
 	ShareMilli    int32 `protobuf:"varint,3,opt,name=share_milli,json=shareMilli,proto3" json:"share_milli,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -683,7 +685,7 @@ func (x *GPU) GetShareMilli() int32 {
 	return 0
 }
 
-// Location is where a region is, for estimates and maps.
+// Location is the place of a region, for estimates and maps.
 type Location struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Degrees, -90..90.
@@ -747,14 +749,15 @@ func (x *Location) GetName() string {
 	return ""
 }
 
-// RegionDefinition is what an operator, or the region itself at its first
-// report, says about a region.
+// RegionDefinition describes a region. An operator writes it, or the region
+// itself when it first connects.
 type RegionDefinition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1..63 of [a-z0-9-], starting with a letter. Unique in the federation.
-	Name     string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Unset when unknown.
 	Location *Location `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
-	// At most 64; keys 1..63, values 0..253 bytes.
+	// At most 64; keys of 1..63 bytes, values of 0..253 bytes.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// At most 256 bytes.
 	Description   string `protobuf:"bytes,4,opt,name=description,proto3" json:"description,omitempty"`
@@ -825,9 +828,9 @@ type Region struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Definition *RegionDefinition      `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
 	State      RegionState            `protobuf:"varint,2,opt,name=state,proto3,enum=nusa.v1.RegionState" json:"state,omitempty"`
-	// Takes no new slots.
+	// The region takes no new slots.
 	Cordoned bool `protobuf:"varint,3,opt,name=cordoned,proto3" json:"cordoned,omitempty"`
-	// Binds the name: another cluster cannot present itself under it.
+	// Binds the name: another cluster cannot connect under it.
 	ClusterId string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// Grows at every snapshot restore or quorum recovery of the region.
 	Incarnation uint64 `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
@@ -835,18 +838,18 @@ type Region struct {
 	Term uint64 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
 	// Grows with every verdict; orders with an older fence are void.
 	Fence uint64 `protobuf:"varint,7,opt,name=fence,proto3" json:"fence,omitempty"`
-	// True when an operator defined it, false when it presented itself.
+	// True when an operator defined the region, false when it defined itself.
 	DefinedByOperator bool `protobuf:"varint,8,opt,name=defined_by_operator,json=definedByOperator,proto3" json:"defined_by_operator,omitempty"`
-	// gRPC address the master advertises, for `name@region`.
+	// gRPC address that the master advertises, for calls to `name@region`.
 	MasterAddress string `protobuf:"bytes,9,opt,name=master_address,json=masterAddress,proto3" json:"master_address,omitempty"`
 	// Name of the master's server.
 	Master string `protobuf:"bytes,10,opt,name=master,proto3" json:"master,omitempty"`
 	// Servers of the region that gossip sees.
 	Servers []*RegionalServer `protobuf:"bytes,11,rep,name=servers,proto3" json:"servers,omitempty"`
-	// The latest report; absent before the first.
+	// The latest report; unset before the first.
 	Report *RegionReport `protobuf:"bytes,12,opt,name=report,proto3" json:"report,omitempty"`
-	// Age of that report at the time of the answer; absent when it is unknown,
-	// since the report is older than the reign of the active global server.
+	// Age of that report at the time of the response. Unset when unknown: the report
+	// is older than the term of the active global server.
 	ReportAge *durationpb.Duration `protobuf:"bytes,13,opt,name=report_age,json=reportAge,proto3" json:"report_age,omitempty"`
 	// etcd revision of the stored record.
 	Revision      int64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -985,15 +988,17 @@ func (x *Region) GetRevision() int64 {
 // RegionalServer is one server of a region.
 type RegionalServer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// gRPC address.
+	// Its Raft id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// gRPC address, "host:port".
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// UDP and TCP address that answers latency probes.
+	// UDP and TCP address that responds to latency probes, "host:port".
 	ProbeAddress string `protobuf:"bytes,3,opt,name=probe_address,json=probeAddress,proto3" json:"probe_address,omitempty"`
-	// Both are unknown while the region is disconnected, and false then.
-	Leader  bool `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	// The server is the master. False while the region is disconnected.
+	Leader bool `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	// Gossip sees the server. False while the region is disconnected.
 	Healthy bool `protobuf:"varint,5,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	// The build's version.
+	// Version of the build.
 	Version       string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1071,37 +1076,39 @@ func (x *RegionalServer) GetVersion() string {
 	return ""
 }
 
-// RegionReport is a region's aggregate, sent each 5 seconds, and at once when
-// something critical changed. Soft state: never stored but as a checkpoint.
+// RegionReport is a region's aggregate, sent each 5 seconds and at once when
+// something critical changed. Soft state: stored only as a checkpoint.
 type RegionReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grows by one with each report of a session.
-	Sequence   uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	NodesReady int32  `protobuf:"varint,2,opt,name=nodes_ready,json=nodesReady,proto3" json:"nodes_ready,omitempty"`
-	// Silent for longer than their lease. Of a region of an earlier version those
-	// that left are among them.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Nodes that are ready.
+	NodesReady int32 `protobuf:"varint,2,opt,name=nodes_ready,json=nodesReady,proto3" json:"nodes_ready,omitempty"`
+	// Nodes that were silent for longer than their lease. Regions of an earlier
+	// version count nodes that left here too.
 	NodesLost     int32 `protobuf:"varint,3,opt,name=nodes_lost,json=nodesLost,proto3" json:"nodes_lost,omitempty"`
 	NodesDraining int32 `protobuf:"varint,4,opt,name=nodes_draining,json=nodesDraining,proto3" json:"nodes_draining,omitempty"`
 	NodesCordoned int32 `protobuf:"varint,5,opt,name=nodes_cordoned,json=nodesCordoned,proto3" json:"nodes_cordoned,omitempty"`
 	// Sum over ready nodes.
 	Capacity *Resources `protobuf:"bytes,6,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	// Sum of what allocations are charged for.
-	Allocated   *Resources   `protobuf:"bytes,7,opt,name=allocated,proto3" json:"allocated,omitempty"`
+	// Sum of what allocations reserve.
+	Allocated *Resources `protobuf:"bytes,7,opt,name=allocated,proto3" json:"allocated,omitempty"`
+	// Measured use.
 	Utilisation *Utilisation `protobuf:"bytes,8,opt,name=utilisation,proto3" json:"utilisation,omitempty"`
 	Shape       *RegionShape `protobuf:"bytes,9,opt,name=shape,proto3" json:"shape,omitempty"`
-	// Instances accepted and not yet placed on a node.
+	// Instances that are accepted and have no node yet.
 	QueueLength int32 `protobuf:"varint,10,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
-	// Allocations by state.
+	// Number of allocations by state.
 	Allocations map[string]int32 `protobuf:"bytes,11,rep,name=allocations,proto3" json:"allocations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// The greatest etcd revision whose slots this report already charges for.
+	// Greatest etcd revision whose slots this report already charges for.
 	SlotsRevision int64 `protobuf:"varint,12,opt,name=slots_revision,json=slotsRevision,proto3" json:"slots_revision,omitempty"`
-	// Allocatable amounts left, summed; may lie in crumbs: see shape.
+	// Sum of the free amounts of all nodes. It may be fragmented: see shape.
 	Free *Resources `protobuf:"bytes,13,opt,name=free,proto3" json:"free,omitempty"`
-	// Names of the drivers that are healthy on some node, sorted, at most 64, so
-	// that an ask that the shape does not cover is not promised where it cannot
-	// run. Empty: the region does not say.
+	// Names of the drivers that are healthy on some node, sorted, at most 64. Empty:
+	// the region does not say. An ask that the shape does not cover is not placed
+	// where its driver is missing.
 	Drivers []string `protobuf:"bytes,14,rep,name=drivers,proto3" json:"drivers,omitempty"`
-	// Those whose agents said goodbye, until they are removed or forgotten.
+	// Nodes that announced their leave, until they are removed or forgotten.
 	NodesLeft     int32 `protobuf:"varint,15,opt,name=nodes_left,json=nodesLeft,proto3" json:"nodes_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1252,8 +1259,9 @@ type Utilisation struct {
 	Memory float64 `protobuf:"fixed64,2,opt,name=memory,proto3" json:"memory,omitempty"`
 	// 0..1 of all disk.
 	Disk float64 `protobuf:"fixed64,3,opt,name=disk,proto3" json:"disk,omitempty"`
-	// Bytes per second.
-	NetworkIn     float64 `protobuf:"fixed64,4,opt,name=network_in,json=networkIn,proto3" json:"network_in,omitempty"`
+	// Bytes per second received.
+	NetworkIn float64 `protobuf:"fixed64,4,opt,name=network_in,json=networkIn,proto3" json:"network_in,omitempty"`
+	// Bytes per second sent.
 	NetworkOut    float64 `protobuf:"fixed64,5,opt,name=network_out,json=networkOut,proto3" json:"network_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1327,10 +1335,10 @@ func (x *Utilisation) GetNetworkOut() float64 {
 // RegionShape says what a region can still fit.
 type RegionShape struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Exact counts for the asks the global tier subscribed to.
+	// Exact counts for the asks that the global tier subscribed to.
 	Fits []*FitCount `protobuf:"bytes,1,rep,name=fits,proto3" json:"fits,omitempty"`
-	// A bounded histogram of free node vectors, for all other asks: at most 64
-	// bins, each "count nodes have at least this free".
+	// A histogram of the nodes' free resources, for all other asks. At most 64
+	// bins; each says "this many nodes have at least this much free".
 	Bins          []*ShapeBin `protobuf:"bytes,2,rep,name=bins,proto3" json:"bins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1383,11 +1391,13 @@ func (x *RegionShape) GetBins() []*ShapeBin {
 // FitCount is how many instances of a subscribed ask fit now.
 type FitCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Hash of the ask, as in ShapeSubscription.
-	Ask   uint64 `protobuf:"varint,1,opt,name=ask,proto3" json:"ask,omitempty"`
-	Count int32  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
-	// Of a count of 0: what stands in the way, with figures of at most 256 bytes.
-	Reason        Reason `protobuf:"varint,3,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	// ShapeSubscription.ask.
+	Ask uint64 `protobuf:"varint,1,opt,name=ask,proto3" json:"ask,omitempty"`
+	// Number of instances that fit.
+	Count int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// With a count of 0: why none fits.
+	Reason Reason `protobuf:"varint,3,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	// The reason with figures, at most 256 bytes.
 	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1451,13 +1461,15 @@ func (x *FitCount) GetMessage() string {
 	return ""
 }
 
-// ShapeBin is a group of nodes with about the same free vector.
+// ShapeBin is a group of nodes with about the same free resources.
 type ShapeBin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Nodes int32                  `protobuf:"varint,1,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	// Number of nodes.
+	Nodes int32 `protobuf:"varint,1,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	// A lower bound of what each of these nodes has free.
-	Free          *Resources `protobuf:"bytes,2,opt,name=free,proto3" json:"free,omitempty"`
-	Pool          string     `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
+	Free *Resources `protobuf:"bytes,2,opt,name=free,proto3" json:"free,omitempty"`
+	// Pool of these nodes.
+	Pool          string `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1518,33 +1530,39 @@ type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stable UUID, made by the agent at its first start.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Host name unless configured.
-	Name     string    `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Region   string    `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
-	State    NodeState `protobuf:"varint,4,opt,name=state,proto3,enum=nusa.v1.NodeState" json:"state,omitempty"`
-	Cordoned bool      `protobuf:"varint,5,opt,name=cordoned,proto3" json:"cordoned,omitempty"`
-	Draining bool      `protobuf:"varint,6,opt,name=draining,proto3" json:"draining,omitempty"`
-	// Where the agent's stream comes from; may change.
+	// The host's name unless configured.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Name of its region.
+	Region string    `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
+	State  NodeState `protobuf:"varint,4,opt,name=state,proto3,enum=nusa.v1.NodeState" json:"state,omitempty"`
+	// An operator cordoned it: it takes nothing new.
+	Cordoned bool `protobuf:"varint,5,opt,name=cordoned,proto3" json:"cordoned,omitempty"`
+	// An operator drains it: its work moves to other nodes.
+	Draining bool `protobuf:"varint,6,opt,name=draining,proto3" json:"draining,omitempty"`
+	// Address that the agent's stream comes from; may change.
 	Address   string         `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
 	Inventory *NodeInventory `protobuf:"bytes,8,opt,name=inventory,proto3" json:"inventory,omitempty"`
-	// Latest statistics; soft.
-	Stats    *NodeStats           `protobuf:"bytes,9,opt,name=stats,proto3" json:"stats,omitempty"`
+	// Latest statistics; soft state.
+	Stats *NodeStats `protobuf:"bytes,9,opt,name=stats,proto3" json:"stats,omitempty"`
+	// Age of the statistics.
 	StatsAge *durationpb.Duration `protobuf:"bytes,10,opt,name=stats_age,json=statsAge,proto3" json:"stats_age,omitempty"`
-	// What allocations on it are charged for.
-	Allocated   *Resources             `protobuf:"bytes,11,opt,name=allocated,proto3" json:"allocated,omitempty"`
-	Allocations int32                  `protobuf:"varint,12,opt,name=allocations,proto3" json:"allocations,omitempty"`
-	Registered  *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=registered,proto3" json:"registered,omitempty"`
+	// What its allocations reserve.
+	Allocated *Resources `protobuf:"bytes,11,opt,name=allocated,proto3" json:"allocated,omitempty"`
+	// Number of its allocations.
+	Allocations int32 `protobuf:"varint,12,opt,name=allocations,proto3" json:"allocations,omitempty"`
+	// Time of its first registration.
+	Registered *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=registered,proto3" json:"registered,omitempty"`
 	// Regional Raft index of the last change.
 	ModifyIndex uint64 `protobuf:"varint,14,opt,name=modify_index,json=modifyIndex,proto3" json:"modify_index,omitempty"`
-	// Since the region last heard it, at least: a new master counts from its
-	// election. Unset while it is heard, and once it has left. A node is lost
-	// when this exceeds the node lease; until then its state, and that of its
-	// allocations, is the last known.
+	// Least time since the node was last seen; a new master counts from its
+	// election. Unset while the node is in contact, and once it has left. The node
+	// is lost when this exceeds the node lease; until then its state and those of
+	// its allocations are the last known ones.
 	Silent *durationpb.Duration `protobuf:"bytes,15,opt,name=silent,proto3" json:"silent,omitempty"`
-	// What is still on a node that is being drained and is to move away from it,
-	// by priority and name; the first 64 groups, those with a reason before
-	// others. System jobs end there, and so does what nobody wants. Only in the
-	// answers to Get, Drain and Cordon.
+	// Groups that are still on a draining node and are to move away from it, those
+	// with a reason first, then by priority and name; at most 64. System jobs and
+	// unwanted instances are not listed: they end on the node. Only in responses of
+	// Get, Drain and Cordon.
 	Leaving       []*LeavingGroup `protobuf:"bytes,16,rep,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1692,19 +1710,19 @@ func (x *Node) GetLeaving() []*LeavingGroup {
 	return nil
 }
 
-// LeavingGroup are the instances of a group that are to move away from a node.
+// LeavingGroup has the instances of a group that are to move away from a node.
 type LeavingGroup struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// A region's own job is name@region.
+	// Name of the job; "name@region" for a region's own job.
 	Job   string `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	Group string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
-	// How many are still there.
+	// Number of instances that are still on the node.
 	Count int32 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// How many of them the region's other nodes would take now, beside those of
-	// the groups before this one.
+	// How many of them the region's other nodes would take now, beside the
+	// instances of the groups before this one.
 	Fits int32 `protobuf:"varint,5,opt,name=fits,proto3" json:"fits,omitempty"`
-	// Why no more of them fit, as in an explanation; unset if all do.
+	// Why the others do not fit; unset if all fit.
 	Reason        Reason `protobuf:"varint,6,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message       string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1790,32 +1808,35 @@ func (x *LeavingGroup) GetMessage() string {
 	return ""
 }
 
-// NodeInventory is what does not change from second to second. Sent at
-// registration and when it changes, never repeated otherwise.
+// NodeInventory is the part of a node that rarely changes. It is sent at
+// registration and when it changes.
 type NodeInventory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Capacity offered to the scheduler after reservations.
-	Capacity *Resources        `protobuf:"bytes,1,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	Pool     string            `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
-	Labels   map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Drivers  []*DriverInfo     `protobuf:"bytes,4,rep,name=drivers,proto3" json:"drivers,omitempty"`
-	Gpus     []*GPUDevice      `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`
-	// Allocations it takes at most; 0 = unlimited.
+	// Capacity that the node offers to the scheduler.
+	Capacity *Resources `protobuf:"bytes,1,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// Node pool.
+	Pool    string            `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
+	Labels  map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Drivers []*DriverInfo     `protobuf:"bytes,4,rep,name=drivers,proto3" json:"drivers,omitempty"`
+	Gpus    []*GPUDevice      `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	// Most allocations on the node; 0 for no limit.
 	InstanceQuota int32 `protobuf:"varint,6,opt,name=instance_quota,json=instanceQuota,proto3" json:"instance_quota,omitempty"`
-	// Dynamic ports come from this range, ends included.
+	// Range of dynamic ports, both ends included.
 	PortMin int32 `protobuf:"varint,7,opt,name=port_min,json=portMin,proto3" json:"port_min,omitempty"`
 	PortMax int32 `protobuf:"varint,8,opt,name=port_max,json=portMax,proto3" json:"port_max,omitempty"`
-	// This node also runs the control plane and takes no work unless told.
+	// The node also runs the control plane and takes no work unless configured to.
 	ControlPlane bool       `protobuf:"varint,9,opt,name=control_plane,json=controlPlane,proto3" json:"control_plane,omitempty"`
 	Facts        *HostFacts `protobuf:"bytes,10,opt,name=facts,proto3" json:"facts,omitempty"`
-	// Version of the agent's binary.
+	// Version of the agent's build.
 	Version string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
-	// Non-empty when several agents share one machine: facts are of the machine,
-	// capacity is this agent's part of it.
+	// Set when several agents share one machine: facts are the machine's, capacity
+	// is this agent's part of it.
 	SharedMachine string `protobuf:"bytes,12,opt,name=shared_machine,json=sharedMachine,proto3" json:"shared_machine,omitempty"`
-	Description   string `protobuf:"bytes,13,opt,name=description,proto3" json:"description,omitempty"`
-	// Not set: the agent does not say, as those of earlier versions and one that
-	// allows more than can be told here. It judges each order by itself anyway.
+	// Free text of the operator.
+	Description string `protobuf:"bytes,13,opt,name=description,proto3" json:"description,omitempty"`
+	// Unset when the agent does not say: agents of an earlier version, and agents
+	// that allow more folders than VolumesAllow can hold. The agent checks each
+	// order itself in any case.
 	VolumesAllow  *VolumesAllow `protobuf:"bytes,14,opt,name=volumes_allow,json=volumesAllow,proto3" json:"volumes_allow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1949,11 +1970,12 @@ func (x *NodeInventory) GetVolumesAllow() *VolumesAllow {
 	return nil
 }
 
-// VolumesAllow are the folders of the host that jobs may have, or have what is
-// below: clean absolute paths. At most 64, of at most 512 bytes.
+// VolumesAllow has the folders of the host that jobs may mount, themselves or
+// anything below them.
 type VolumesAllow struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Folders       []string               `protobuf:"bytes,1,rep,name=folders,proto3" json:"folders,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Clean absolute paths; at most 64 of at most 512 bytes.
+	Folders       []string `protobuf:"bytes,1,rep,name=folders,proto3" json:"folders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1995,15 +2017,17 @@ func (x *VolumesAllow) GetFolders() []string {
 	return nil
 }
 
-// DriverInfo is what a driver reported about itself.
+// DriverInfo is what a driver reports about itself.
 type DriverInfo struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Healthy bool                   `protobuf:"varint,2,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	Version string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// Why it is not healthy.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The driver can start tasks.
+	Healthy bool `protobuf:"varint,2,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// Version of the driver or its engine.
+	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// Why the driver is not healthy.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// What it can do: "self_fencing", "exec", "cpu_limit", "memory_limit"…
+	// What the driver can do: "self_fencing", "exec", "cpu_limit", "memory_limit"…
 	Capabilities  []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2135,17 +2159,17 @@ func (x *GPUDevice) GetMemoryBytes() int64 {
 	return 0
 }
 
-// HostFacts is row A7 of the requirements: what the machine is.
+// HostFacts describes the machine of a node.
 type HostFacts struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Hostname         string                 `protobuf:"bytes,1,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	Os               string                 `protobuf:"bytes,2,opt,name=os,proto3" json:"os,omitempty"`             // "linux"
-	Platform         string                 `protobuf:"bytes,3,opt,name=platform,proto3" json:"platform,omitempty"` // "debian"
-	PlatformVersion  string                 `protobuf:"bytes,4,opt,name=platform_version,json=platformVersion,proto3" json:"platform_version,omitempty"`
-	Kernel           string                 `protobuf:"bytes,5,opt,name=kernel,proto3" json:"kernel,omitempty"`
-	Arch             string                 `protobuf:"bytes,6,opt,name=arch,proto3" json:"arch,omitempty"`
-	Virtualization   string                 `protobuf:"bytes,7,opt,name=virtualization,proto3" json:"virtualization,omitempty"`
-	CpuCores         int32                  `protobuf:"varint,8,opt,name=cpu_cores,json=cpuCores,proto3" json:"cpu_cores,omitempty"` // logical
+	Os               string                 `protobuf:"bytes,2,opt,name=os,proto3" json:"os,omitempty"`                                                  // "linux"
+	Platform         string                 `protobuf:"bytes,3,opt,name=platform,proto3" json:"platform,omitempty"`                                      // "debian"
+	PlatformVersion  string                 `protobuf:"bytes,4,opt,name=platform_version,json=platformVersion,proto3" json:"platform_version,omitempty"` // "13"
+	Kernel           string                 `protobuf:"bytes,5,opt,name=kernel,proto3" json:"kernel,omitempty"`                                          // version of the kernel
+	Arch             string                 `protobuf:"bytes,6,opt,name=arch,proto3" json:"arch,omitempty"`                                              // "x86_64"
+	Virtualization   string                 `protobuf:"bytes,7,opt,name=virtualization,proto3" json:"virtualization,omitempty"`                          // "kvm"
+	CpuCores         int32                  `protobuf:"varint,8,opt,name=cpu_cores,json=cpuCores,proto3" json:"cpu_cores,omitempty"`                     // logical
 	CpuPhysicalCores int32                  `protobuf:"varint,9,opt,name=cpu_physical_cores,json=cpuPhysicalCores,proto3" json:"cpu_physical_cores,omitempty"`
 	CpuModel         string                 `protobuf:"bytes,10,opt,name=cpu_model,json=cpuModel,proto3" json:"cpu_model,omitempty"`
 	CpuMhz           float64                `protobuf:"fixed64,11,opt,name=cpu_mhz,json=cpuMhz,proto3" json:"cpu_mhz,omitempty"`
@@ -2310,11 +2334,13 @@ func (x *HostFacts) GetBootTime() *timestamppb.Timestamp {
 
 // DiskFacts is one mounted file system.
 type DiskFacts struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Device        string                 `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
-	Mount         string                 `protobuf:"bytes,2,opt,name=mount,proto3" json:"mount,omitempty"`
-	FsType        string                 `protobuf:"bytes,3,opt,name=fs_type,json=fsType,proto3" json:"fs_type,omitempty"`
-	TotalBytes    int64                  `protobuf:"varint,4,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Device string                 `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// Mount point.
+	Mount string `protobuf:"bytes,2,opt,name=mount,proto3" json:"mount,omitempty"`
+	// Type of the file system, such as "ext4".
+	FsType        string `protobuf:"bytes,3,opt,name=fs_type,json=fsType,proto3" json:"fs_type,omitempty"`
+	TotalBytes    int64  `protobuf:"varint,4,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2379,11 +2405,14 @@ func (x *DiskFacts) GetTotalBytes() int64 {
 
 // NetworkFacts is one network interface.
 type NetworkFacts struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Addresses     []string               `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
-	Mtu           int32                  `protobuf:"varint,4,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// IP addresses with prefix lengths.
+	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Hardware address.
+	Mac string `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
+	// Bytes.
+	Mtu           int32 `protobuf:"varint,4,opt,name=mtu,proto3" json:"mtu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2446,22 +2475,22 @@ func (x *NetworkFacts) GetMtu() int32 {
 	return 0
 }
 
-// NodeStats is what changes from second to second; each 5 seconds.
+// NodeStats is measured use of a node, sent each 5 seconds.
 type NodeStats struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
-	Cpu                  float64                `protobuf:"fixed64,1,opt,name=cpu,proto3" json:"cpu,omitempty"` // 0..1 of all cores
-	CpuPerCore           []float64              `protobuf:"fixed64,2,rep,packed,name=cpu_per_core,json=cpuPerCore,proto3" json:"cpu_per_core,omitempty"`
+	Cpu                  float64                `protobuf:"fixed64,1,opt,name=cpu,proto3" json:"cpu,omitempty"`                                          // 0..1 of all cores
+	CpuPerCore           []float64              `protobuf:"fixed64,2,rep,packed,name=cpu_per_core,json=cpuPerCore,proto3" json:"cpu_per_core,omitempty"` // 0..1 each
 	MemoryUsedBytes      int64                  `protobuf:"varint,3,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`
 	MemoryAvailableBytes int64                  `protobuf:"varint,4,opt,name=memory_available_bytes,json=memoryAvailableBytes,proto3" json:"memory_available_bytes,omitempty"`
 	SwapUsedBytes        int64                  `protobuf:"varint,5,opt,name=swap_used_bytes,json=swapUsedBytes,proto3" json:"swap_used_bytes,omitempty"`
 	Disks                []*DiskStats           `protobuf:"bytes,6,rep,name=disks,proto3" json:"disks,omitempty"`
 	Networks             []*NetworkStats        `protobuf:"bytes,7,rep,name=networks,proto3" json:"networks,omitempty"`
-	Load1                float64                `protobuf:"fixed64,8,opt,name=load1,proto3" json:"load1,omitempty"`
+	Load1                float64                `protobuf:"fixed64,8,opt,name=load1,proto3" json:"load1,omitempty"` // load averages over 1, 5 and 15 minutes
 	Load5                float64                `protobuf:"fixed64,9,opt,name=load5,proto3" json:"load5,omitempty"`
 	Load15               float64                `protobuf:"fixed64,10,opt,name=load15,proto3" json:"load15,omitempty"`
 	Uptime               *durationpb.Duration   `protobuf:"bytes,11,opt,name=uptime,proto3" json:"uptime,omitempty"`
-	Tasks                int32                  `protobuf:"varint,12,opt,name=tasks,proto3" json:"tasks,omitempty"`
-	// How long ago it was measured when it was sent.
+	Tasks                int32                  `protobuf:"varint,12,opt,name=tasks,proto3" json:"tasks,omitempty"` // tasks that run
+	// Time between the measurement and the sending.
 	Age           *durationpb.Duration `protobuf:"bytes,13,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2590,10 +2619,11 @@ func (x *NodeStats) GetAge() *durationpb.Duration {
 
 // DiskStats is the use of one file system.
 type DiskStats struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Mount         string                 `protobuf:"bytes,1,opt,name=mount,proto3" json:"mount,omitempty"`
-	UsedBytes     int64                  `protobuf:"varint,2,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
-	TotalBytes    int64                  `protobuf:"varint,3,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Mount point.
+	Mount         string `protobuf:"bytes,1,opt,name=mount,proto3" json:"mount,omitempty"`
+	UsedBytes     int64  `protobuf:"varint,2,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
+	TotalBytes    int64  `protobuf:"varint,3,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2651,15 +2681,17 @@ func (x *DiskStats) GetTotalBytes() int64 {
 
 // NetworkStats are the counters of an interface since boot, and their rates.
 type NetworkStats struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	BytesIn       uint64                 `protobuf:"varint,2,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"`
-	BytesOut      uint64                 `protobuf:"varint,3,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
-	PacketsIn     uint64                 `protobuf:"varint,4,opt,name=packets_in,json=packetsIn,proto3" json:"packets_in,omitempty"`
-	PacketsOut    uint64                 `protobuf:"varint,5,opt,name=packets_out,json=packetsOut,proto3" json:"packets_out,omitempty"`
-	Errors        uint64                 `protobuf:"varint,6,opt,name=errors,proto3" json:"errors,omitempty"`
-	InPerSecond   float64                `protobuf:"fixed64,7,opt,name=in_per_second,json=inPerSecond,proto3" json:"in_per_second,omitempty"`
-	OutPerSecond  float64                `protobuf:"fixed64,8,opt,name=out_per_second,json=outPerSecond,proto3" json:"out_per_second,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Name       string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	BytesIn    uint64                 `protobuf:"varint,2,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"`
+	BytesOut   uint64                 `protobuf:"varint,3,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
+	PacketsIn  uint64                 `protobuf:"varint,4,opt,name=packets_in,json=packetsIn,proto3" json:"packets_in,omitempty"`
+	PacketsOut uint64                 `protobuf:"varint,5,opt,name=packets_out,json=packetsOut,proto3" json:"packets_out,omitempty"`
+	Errors     uint64                 `protobuf:"varint,6,opt,name=errors,proto3" json:"errors,omitempty"`
+	// Bytes per second.
+	InPerSecond float64 `protobuf:"fixed64,7,opt,name=in_per_second,json=inPerSecond,proto3" json:"in_per_second,omitempty"`
+	// Bytes per second.
+	OutPerSecond  float64 `protobuf:"fixed64,8,opt,name=out_per_second,json=outPerSecond,proto3" json:"out_per_second,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2750,7 +2782,7 @@ func (x *NetworkStats) GetOutPerSecond() float64 {
 	return 0
 }
 
-// Allocation is one instance on one node.
+// Allocation is one attempt of an instance, on one node.
 type Allocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// UUID.
@@ -2758,35 +2790,41 @@ type Allocation struct {
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Job       string `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	Group     string `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
-	// Instance index within the group, 0-based.
-	Index      int32        `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
+	// Index of the instance within the group, from 0.
+	Index int32 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
+	// Version of the job that it runs.
 	JobVersion int64        `protobuf:"varint,6,opt,name=job_version,json=jobVersion,proto3" json:"job_version,omitempty"`
 	Region     string       `protobuf:"bytes,7,opt,name=region,proto3" json:"region,omitempty"`
 	NodeId     string       `protobuf:"bytes,8,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	NodeName   string       `protobuf:"bytes,9,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
 	Desired    AllocDesired `protobuf:"varint,10,opt,name=desired,proto3,enum=nusa.v1.AllocDesired" json:"desired,omitempty"`
 	State      AllocState   `protobuf:"varint,11,opt,name=state,proto3,enum=nusa.v1.AllocState" json:"state,omitempty"`
-	Reason     Reason       `protobuf:"varint,12,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
-	Message    string       `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
-	// Generation of the slot (etcd revision of its offer) and a per-instance
-	// counter: together the fencing epoch, visible as NUSA_EPOCH.
-	Generation int64                 `protobuf:"varint,14,opt,name=generation,proto3" json:"generation,omitempty"`
-	Epoch      int64                 `protobuf:"varint,15,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Tasks      map[string]*TaskState `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Resources  *Resources            `protobuf:"bytes,17,opt,name=resources,proto3" json:"resources,omitempty"`
-	// Label → host port.
+	// Why it is in this state.
+	Reason  Reason `protobuf:"varint,12,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
+	// Generation of the slot (etcd revision of its offer) and a counter per
+	// instance. Together they are the fencing epoch that tasks see as NUSA_EPOCH.
+	Generation int64 `protobuf:"varint,14,opt,name=generation,proto3" json:"generation,omitempty"`
+	Epoch      int64 `protobuf:"varint,15,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// States by task name.
+	Tasks map[string]*TaskState `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What it reserves on the node.
+	Resources *Resources `protobuf:"bytes,17,opt,name=resources,proto3" json:"resources,omitempty"`
+	// Host port by port name.
 	Ports    map[string]int32       `protobuf:"bytes,18,rep,name=ports,proto3" json:"ports,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Created  *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=created,proto3" json:"created,omitempty"`
 	Modified *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=modified,proto3" json:"modified,omitempty"`
-	// Attempts of this instance before this one.
+	// Number of earlier attempts of this instance.
 	Attempt int32 `protobuf:"varint,21,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Regional Raft index of creation and last change, and the incarnation.
+	// Regional Raft indices of creation and last change, and the region's
+	// incarnation.
 	CreateIndex uint64 `protobuf:"varint,22,opt,name=create_index,json=createIndex,proto3" json:"create_index,omitempty"`
 	ModifyIndex uint64 `protobuf:"varint,23,opt,name=modify_index,json=modifyIndex,proto3" json:"modify_index,omitempty"`
 	Incarnation uint64 `protobuf:"varint,24,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Why this node: one line.
+	// Why this node was chosen: one line.
 	PlacedBecause string `protobuf:"bytes,25,opt,name=placed_because,json=placedBecause,proto3" json:"placed_because,omitempty"`
-	// `Node.silent` of its node, if it lives: while set, the state is the last known.
+	// Node.silent of its node while it has not ended. While set, the state is the
+	// last known one.
 	NodeSilent    *durationpb.Duration `protobuf:"bytes,26,opt,name=node_silent,json=nodeSilent,proto3" json:"node_silent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3008,24 +3046,26 @@ func (x *Allocation) GetNodeSilent() *durationpb.Duration {
 type TaskState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State AllocState             `protobuf:"varint,1,opt,name=state,proto3,enum=nusa.v1.AllocState" json:"state,omitempty"`
-	// Valid once ended.
+	// Valid once the task has ended.
 	ExitCode int32 `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	// Signal that ended it, 0 = none.
-	Signal   int32                  `protobuf:"varint,3,opt,name=signal,proto3" json:"signal,omitempty"`
+	// Signal that ended it; 0 for none.
+	Signal int32 `protobuf:"varint,3,opt,name=signal,proto3" json:"signal,omitempty"`
+	// Number of restarts on this node.
 	Restarts int32                  `protobuf:"varint,4,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	Started  *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started,proto3" json:"started,omitempty"`
 	Finished *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=finished,proto3" json:"finished,omitempty"`
-	Reason   Reason                 `protobuf:"varint,7,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
-	Message  string                 `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
-	// The latest at most 10 events, in order.
+	// Why it is in this state.
+	Reason  Reason `protobuf:"varint,7,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
+	// The latest events, at most 10, oldest first.
 	Events []*TaskEvent `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`
-	// Which run of its command this is about, 1 = the first; an agent that comes
-	// back, too, begins another. 0 before the first.
+	// Number of the run of its command that this is about, from 1; 0 before the
+	// first run. A restart of the agent can begin a new run as well.
 	Run int32 `protobuf:"varint,10,opt,name=run,proto3" json:"run,omitempty"`
-	// Of the latest run; unset without a check. Until it is healthy, `state` is
-	// starting.
+	// Checks of the latest run; unset without a check. Until the run is healthy,
+	// `state` is starting.
 	Check *CheckState `protobuf:"bytes,11,opt,name=check,proto3" json:"check,omitempty"`
-	// How many came before `events` and are no longer kept.
+	// Number of events before `events` that are no longer kept.
 	EventsDropped int64 `protobuf:"varint,12,opt,name=events_dropped,json=eventsDropped,proto3" json:"events_dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3145,25 +3185,25 @@ func (x *TaskState) GetEventsDropped() int64 {
 	return 0
 }
 
-// CheckState is how the checks of a task's run go. A change of `state` is told
-// at once; that a result differs from the one before, at most each 5 s. Where
-// the agent itself is asked, it is the latest.
+// CheckState is the state of the checks of a task's run. A change of `state` is
+// reported at once; a result that differs from the one before at most each 5 s.
+// The agent itself returns the latest result.
 type CheckState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What is checked: "http :20001/healthz".
 	Check string      `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`
 	State HealthState `protobuf:"varint,2,opt,name=state,proto3,enum=nusa.v1.HealthState" json:"state,omitempty"`
-	// Of the state.
+	// Time of the last change of `state`.
 	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
-	// What the check saw that is told here: "status 503: no database"; printable,
-	// at most 256 bytes. Empty before the first.
+	// Result of the reported check, such as "status 503: no database": printable, at
+	// most 256 bytes. Empty before the first check.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// When that check began.
+	// Start of the reported check.
 	At *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
-	// How many have failed in a row.
+	// Number of failed checks in a row.
 	Failures int32 `protobuf:"varint,6,opt,name=failures,proto3" json:"failures,omitempty"`
-	// How much later than it was due that check began, when that is noteworthy:
-	// the agent is too busy.
+	// How much later than planned that check started, when that is noteworthy: the
+	// agent is too busy.
 	Late          *durationpb.Duration `protobuf:"bytes,7,opt,name=late,proto3" json:"late,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3248,12 +3288,13 @@ func (x *CheckState) GetLate() *durationpb.Duration {
 	return nil
 }
 
-// TaskEvent is one thing that happened to a task.
+// TaskEvent is one event in the life of a task.
 type TaskEvent struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
-	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// Kind of the event, such as "started".
+	Type          string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3309,16 +3350,19 @@ func (x *TaskEvent) GetMessage() string {
 	return ""
 }
 
-// Problem travels in the details of a gRPC status: one thing that is wrong
-// with an input, and where.
+// Problem travels in the details of a gRPC status: one fault of an input, and
+// where it is.
 type Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Path of the field, such as "groups.web.count".
+	// Path of the field, such as "groups.web.count"; empty for the whole input.
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
-	// 1-based; 0 when the input was not a file.
-	Line          int32  `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`
-	Column        int32  `protobuf:"varint,3,opt,name=column,proto3" json:"column,omitempty"`
-	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// From 1; 0 when the input was not a file.
+	Line int32 `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`
+	// From 1; 0 when the input was not a file.
+	Column int32 `protobuf:"varint,3,opt,name=column,proto3" json:"column,omitempty"`
+	// What is wrong.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// Why the input is refused although it is valid; usually unspecified.
 	Reason        Reason `protobuf:"varint,5,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
