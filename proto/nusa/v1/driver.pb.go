@@ -24,14 +24,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// RunState of a run; it only advances.
+// RunState is the state of a run; it only advances.
 type RunState int32
 
 const (
-	RunState_RUN_STATE_UNSPECIFIED RunState = 0 // never answered
-	RunState_RUN_STATE_STARTING    RunState = 1
-	RunState_RUN_STATE_RUNNING     RunState = 2
-	RunState_RUN_STATE_ENDED       RunState = 3
+	RunState_RUN_STATE_UNSPECIFIED RunState = 0 // never returned
+	RunState_RUN_STATE_STARTING    RunState = 1 // the command does not run yet
+	RunState_RUN_STATE_RUNNING     RunState = 2 // the command runs
+	RunState_RUN_STATE_ENDED       RunState = 3 // the command has ended or never ran
 )
 
 // Enum value maps for RunState.
@@ -77,15 +77,15 @@ func (RunState) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_driver_proto_rawDescGZIP(), []int{0}
 }
 
-// RunCause says why a run ended, where it was not the command's own doing.
+// RunCause says what ended a run.
 type RunCause int32
 
 const (
-	RunCause_RUN_CAUSE_UNSPECIFIED   RunCause = 0 // by itself
+	RunCause_RUN_CAUSE_UNSPECIFIED   RunCause = 0 // the command ended by itself
 	RunCause_RUN_CAUSE_STOPPED       RunCause = 1 // Stop was called
-	RunCause_RUN_CAUSE_LEASE_EXPIRED RunCause = 2 // its deadline passed
+	RunCause_RUN_CAUSE_LEASE_EXPIRED RunCause = 2 // its lease deadline passed
 	RunCause_RUN_CAUSE_START_FAILED  RunCause = 3 // the command could not be started
-	RunCause_RUN_CAUSE_LOST          RunCause = 4 // what supervised it vanished; the exit code is unknown
+	RunCause_RUN_CAUSE_LOST          RunCause = 4 // its supervisor vanished; the exit code is unknown
 )
 
 // Enum value maps for RunCause.
@@ -136,13 +136,13 @@ func (RunCause) EnumDescriptor() ([]byte, []int) {
 // HandshakeRequest presents the agent.
 type HandshakeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Versions of this contract that the agent speaks, from the oldest to the
-	// newest; the present one is 1.
+	// Versions of this contract that the agent supports, from the oldest to the
+	// newest. The present version is 1.
 	Oldest int32 `protobuf:"varint,1,opt,name=oldest,proto3" json:"oldest,omitempty"`
 	Newest int32 `protobuf:"varint,2,opt,name=newest,proto3" json:"newest,omitempty"`
-	// The driver's name in the agent's configuration.
+	// Name of the driver in the agent's configuration.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// Version of the agent's binary, for people.
+	// Version of the agent's build, for people.
 	AgentVersion  string `protobuf:"bytes,4,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -209,10 +209,10 @@ func (x *HandshakeRequest) GetAgentVersion() string {
 // HandshakeResponse presents the plugin.
 type HandshakeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Version of the contract it chose, oldest..newest.
+	// Version of the contract that the plugin chose, oldest..newest.
 	Protocol int32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// What it calls itself; must be the name in the agent's configuration, so that
-	// a wrong path is noticed.
+	// The plugin's own name. It must be the name in the agent's configuration, so
+	// that a wrong path is found.
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -262,6 +262,7 @@ func (x *HandshakeResponse) GetName() string {
 	return ""
 }
 
+// FingerprintRequest asks for the capabilities.
 type FingerprintRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -298,7 +299,7 @@ func (*FingerprintRequest) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_driver_proto_rawDescGZIP(), []int{2}
 }
 
-// DriverDone says that it is done.
+// DriverDone says that the call succeeded.
 type DriverDone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -335,15 +336,15 @@ func (*DriverDone) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_driver_proto_rawDescGZIP(), []int{3}
 }
 
-// RunID names one run of one task of one allocation: a restart is another run.
-// Alloc and task together with the run are fit for a file's name.
+// RunID names one run of one task of one allocation. A restart is another run.
+// Alloc, task and run together can be part of a file name.
 type RunID struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// UUID.
+	// UUID of the allocation.
 	Alloc string `protobuf:"bytes,1,opt,name=alloc,proto3" json:"alloc,omitempty"`
-	// Lower-case letters, digits and dashes, at most 63.
+	// Name of the task: lower-case letters, digits and dashes, at most 63.
 	Task string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
-	// From 1.
+	// Number of the run, from 1.
 	Run           int32 `protobuf:"varint,3,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -445,34 +446,36 @@ func (x *RunRequest) GetId() *RunID {
 	return nil
 }
 
-// StartRunRequest is all that is needed for a run. Variables are expanded.
+// StartRunRequest has everything that a run needs. Variables are expanded.
 type StartRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The task's `config` in the job file; unknown keys are INVALID_ARGUMENT.
 	Config *structpb.Struct `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
-	// Complete but for what the engine adds, PATH among it. May hold secrets: never in a command
-	// line, a log, or a file that others can read.
+	// The environment, complete except for what the engine adds, such as PATH. It
+	// may hold secrets: keep it out of command lines, logs and files that others can
+	// read.
 	Env map[string]string `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Absolute paths of folders that exist: the task's own, and the one that it
-	// shares with the allocation's other tasks.
+	// Absolute paths of folders that exist: the task's own folder, and the folder
+	// that it shares with the other tasks of the allocation.
 	Dir      string `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`
 	AllocDir string `protobuf:"bytes,5,opt,name=alloc_dir,json=allocDir,proto3" json:"alloc_dir,omitempty"`
 	// Absolute path of a folder in memory with the task's secrets, one file each;
-	// empty = none. An engine with a file system of its own shows dir and alloc_dir
-	// under the same paths, and this at /run/nusa/secrets, read-only.
+	// empty for none. An engine with its own file system shows dir and alloc_dir at
+	// the same paths, and this folder at /run/nusa/secrets, read-only.
 	SecretsDir string       `protobuf:"bytes,13,opt,name=secrets_dir,json=secretsDir,proto3" json:"secrets_dir,omitempty"`
 	Limits     *RunLimits   `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
 	Ports      []*RunPort   `protobuf:"bytes,7,rep,name=ports,proto3" json:"ports,omitempty"`
 	Volumes    []*RunVolume `protobuf:"bytes,8,rep,name=volumes,proto3" json:"volumes,omitempty"`
-	// Bounds of what is kept of stdout and of stderr, each: files 1..100 of at
-	// least 4096 bytes.
+	// How much output to keep, for stdout and stderr each: 1..100 files of at least
+	// 4,096 bytes.
 	LogFiles     int32 `protobuf:"varint,9,opt,name=log_files,json=logFiles,proto3" json:"log_files,omitempty"`
 	LogSizeBytes int64 `protobuf:"varint,10,opt,name=log_size_bytes,json=logSizeBytes,proto3" json:"log_size_bytes,omitempty"`
-	// On CLOCK_BOOTTIME of this machine: at this time whatever supervises the run
-	// asks it to end, and kills it after stop_grace, also when agent and plugin
-	// are dead. Unset = no lease; set only with the capability self_fencing.
+	// Time on CLOCK_BOOTTIME of this machine. At this time the supervisor of the run
+	// asks it to end and kills it after stop_grace, even when agent and plugin are
+	// dead. Unset for no lease; set only with the capability self_fencing.
 	LeaseDeadline *durationpb.Duration `protobuf:"bytes,11,opt,name=lease_deadline,json=leaseDeadline,proto3" json:"lease_deadline,omitempty"`
+	// Time between the request to end and the kill at the deadline.
 	StopGrace     *durationpb.Duration `protobuf:"bytes,12,opt,name=stop_grace,json=stopGrace,proto3" json:"stop_grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -599,13 +602,14 @@ func (x *StartRunRequest) GetStopGrace() *durationpb.Duration {
 	return nil
 }
 
-// RunLimits are what a run is charged for, and a limit where the engine can.
+// RunLimits is what a run reserves. An engine that can enforces it as a limit.
 type RunLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Thousandths of a core; 0 = no limit.
+	// Thousandths of a core; 0 for no limit.
 	CpuMilli int64 `protobuf:"varint,1,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
-	// 0 = no limit.
-	MemoryBytes   int64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// 0 for no limit.
+	MemoryBytes int64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// 0 for no limit.
 	DiskBytes     int64 `protobuf:"varint,3,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -665,9 +669,11 @@ func (x *RunLimits) GetDiskBytes() int64 {
 // RunPort is a host port given to the run.
 type RunPort struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Label string                 `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
-	Host  int32                  `protobuf:"varint,2,opt,name=host,proto3" json:"host,omitempty"`
-	// Inside the task's network, where it has one of its own; 0 = as on the host.
+	// Name of the port in the job file.
+	Label string `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
+	// Port on the host.
+	Host int32 `protobuf:"varint,2,opt,name=host,proto3" json:"host,omitempty"`
+	// Port inside the task's network, where it has its own; 0 for the host port.
 	To            int32 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -724,15 +730,17 @@ func (x *RunPort) GetTo() int32 {
 	return 0
 }
 
-// RunVolume is a host path given to the run.
+// RunVolume is a folder of the host given to the run.
 type RunVolume struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Name of the volume in the job file.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Absolute path on the host.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
-	// Absolute path inside the task; empty = alloc_dir/name.
-	Target        string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
-	ReadOnly      bool   `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	// Absolute path inside the task; empty for alloc_dir/name.
+	Target string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	// The run cannot write to it.
+	ReadOnly      bool `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -799,8 +807,8 @@ func (x *RunVolume) GetReadOnly() bool {
 type WaitRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Answer with the present status after this time; 30 s, and an answer is
-	// expected within 10 s more.
+	// Return the present status after this time. The agent sends 30 s and allows
+	// 10 s more.
 	Limit         *durationpb.Duration `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -850,19 +858,18 @@ func (x *WaitRunRequest) GetLimit() *durationpb.Duration {
 	return nil
 }
 
-// RunStatus is how a run is doing. The same run gives the same answer until
-// something has changed.
+// RunStatus is the state of a run. It changes only when the run does.
 type RunStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State RunState               `protobuf:"varint,1,opt,name=state,proto3,enum=nusa.v1.RunState" json:"state,omitempty"`
-	// Of the command on the host; 0 where there is none.
+	// Process id of the command on the host; 0 for none.
 	Pid     int32                  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
 	Started *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=started,proto3" json:"started,omitempty"`
-	// The rest is read once it has ended; finished is then required.
+	// Required once the run has ended; the fields below are read only then.
 	Finished *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=finished,proto3" json:"finished,omitempty"`
-	// 128 + the signal where one ended it; -1..255.
+	// -1..255; 128 + the signal when a signal ended it.
 	ExitCode int32 `protobuf:"varint,5,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	// 0 = none; 0..64.
+	// 0..64; 0 for none.
 	Signal int32    `protobuf:"varint,6,opt,name=signal,proto3" json:"signal,omitempty"`
 	Cause  RunCause `protobuf:"varint,7,opt,name=cause,proto3,enum=nusa.v1.RunCause" json:"cause,omitempty"`
 	// For people, at most 4 KiB.
@@ -957,11 +964,12 @@ func (x *RunStatus) GetMessage() string {
 	return ""
 }
 
-// StopRunRequest ends a run.
+// StopRunRequest stops a run.
 type StopRunRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Grace         *durationpb.Duration   `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Time between the request to end and the kill.
+	Grace         *durationpb.Duration `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1010,7 +1018,7 @@ func (x *StopRunRequest) GetGrace() *durationpb.Duration {
 	return nil
 }
 
-// RenewRunRequest moves a deadline.
+// RenewRunRequest moves a lease deadline.
 type RenewRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1066,15 +1074,18 @@ func (x *RenewRunRequest) GetDeadline() *durationpb.Duration {
 
 // RunLogsRequest selects output. Chunks have 1..32,768 bytes.
 type RunLogsRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Id     *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Stdout bool                   `protobuf:"varint,2,opt,name=stdout,proto3" json:"stdout,omitempty"`
-	Stderr bool                   `protobuf:"varint,3,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	Follow bool                   `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
-	// From the end of each stream; 0 = all that is kept.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Send stdout.
+	Stdout bool `protobuf:"varint,2,opt,name=stdout,proto3" json:"stdout,omitempty"`
+	// Send stderr.
+	Stderr bool `protobuf:"varint,3,opt,name=stderr,proto3" json:"stderr,omitempty"`
+	// Continue with new output until the run ends.
+	Follow bool `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Only this many bytes from the end of each stream; 0 for all kept output.
 	TailBytes int64 `protobuf:"varint,5,opt,name=tail_bytes,json=tailBytes,proto3" json:"tail_bytes,omitempty"`
-	// As tail_bytes, in lines; never both. A plugin of an earlier version sends
-	// all that is kept.
+	// Only this many lines from the end of each stream; never with tail_bytes. A
+	// plugin of an earlier version sends all kept output.
 	TailLines     int32 `protobuf:"varint,6,opt,name=tail_lines,json=tailLines,proto3" json:"tail_lines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1152,16 +1163,16 @@ func (x *RunLogsRequest) GetTailLines() int32 {
 	return 0
 }
 
-// RunExecRequest is one message of a command's session; the first has `start`
-// and nothing else.
+// RunExecRequest is one message of an exec session. The first one has only
+// `start`.
 type RunExecRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Start *RunExecRequest_Start  `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
 	// At most 32 KiB.
 	Stdin []byte `protobuf:"bytes,2,opt,name=stdin,proto3" json:"stdin,omitempty"`
-	// The end of its input.
+	// The input of the command ends.
 	StdinClose bool `protobuf:"varint,3,opt,name=stdin_close,json=stdinClose,proto3" json:"stdin_close,omitempty"`
-	// The terminal's size has changed.
+	// New size of the terminal.
 	Resize        *TerminalSize `protobuf:"bytes,4,opt,name=resize,proto3" json:"resize,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1225,20 +1236,20 @@ func (x *RunExecRequest) GetResize() *TerminalSize {
 	return nil
 }
 
-// RunExecResponse is output or, as the last one, how the command ended.
+// RunExecResponse is output or, as the last message, the end of the command.
 type RunExecResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 32 KiB each.
 	Stdout []byte `protobuf:"bytes,1,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	Stderr []byte `protobuf:"bytes,2,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	Exited bool   `protobuf:"varint,3,opt,name=exited,proto3" json:"exited,omitempty"`
-	// 128 + the signal where one ended it; 0..255.
+	// The command has ended; the last message.
+	Exited bool `protobuf:"varint,3,opt,name=exited,proto3" json:"exited,omitempty"`
+	// 0..255; 128 + the signal when a signal ended it.
 	ExitCode int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	// 0 = none or not known; 0..64.
+	// 0..64; 0 for none or unknown.
 	Signal int32 `protobuf:"varint,5,opt,name=signal,proto3" json:"signal,omitempty"`
-	// With exited: the command did not begin, by its own fault, which this names.
-	// exit_code is 127 when there is no such command, 126 when it cannot be
-	// executed.
+	// With exited: why the command itself could not be started. exit_code is 127
+	// when the command does not exist and 126 when it cannot be executed.
 	Fault         string `protobuf:"bytes,6,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1316,17 +1327,20 @@ func (x *RunExecResponse) GetFault() string {
 	return ""
 }
 
-// RunStats are what a run uses. What the engine does not tell is negative.
+// RunStats is the use of a run. Numbers that the engine does not know are
+// negative.
 type RunStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// CPU time used since the run started.
 	Cpu *durationpb.Duration `protobuf:"bytes,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
-	// In use, without the page cache where that can be told apart.
-	MemoryBytes     int64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Memory in use, without the page cache where the engine can tell it apart.
+	MemoryBytes int64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Greatest memory use so far.
 	MemoryPeakBytes int64 `protobuf:"varint,3,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
-	Processes       int32 `protobuf:"varint,4,opt,name=processes,proto3" json:"processes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Number of processes.
+	Processes     int32 `protobuf:"varint,4,opt,name=processes,proto3" json:"processes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RunStats) Reset() {
@@ -1440,10 +1454,10 @@ func (x *UpdateRunRequest) GetLimits() *RunLimits {
 	return nil
 }
 
-// RunSize is how much is kept.
+// RunSize is the size of the kept output.
 type RunSize struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 or more.
+	// At least 0.
 	Bytes         int64 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1486,12 +1500,14 @@ func (x *RunSize) GetBytes() int64 {
 	return 0
 }
 
+// Start is the command to run.
 type RunExecRequest_Start struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// At least one word, at most 64 KiB together.
+	// The command and its arguments: at least one word, at most 64 KiB in all.
 	Command []string `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
-	// Give it a terminal of that size; its stderr then comes as stdout.
+	// Give the command a terminal of the size below; its stderr then comes as
+	// stdout.
 	Tty           bool          `protobuf:"varint,3,opt,name=tty,proto3" json:"tty,omitempty"`
 	Size          *TerminalSize `protobuf:"bytes,4,opt,name=size,proto3" json:"size,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -38,95 +38,98 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Driver is what a plugin serves: an executable, in any language, that runs
-// tasks for an agent of its machine (`nusa agent --plugin NAME=PATH`). Plugins
-// in Go need none of this: see package agent/driver/plugin.
+// Driver is served by a plugin: an executable, in any language, that runs tasks
+// for the agent of its machine (`nusa agent --plugin NAME=PATH`). A plugin in Go
+// uses the package agent/driver/plugin and needs none of this.
 //
-// The agent starts the executable without arguments, in a process group of its
-// own, with the agent's environment less NUSA_*, and with
+// The agent starts the executable without arguments, in its own process group,
+// with the agent's environment without NUSA_*, and with
 //
-//	NUSA_PLUGIN_SOCKET  where it must listen: a unix socket, in a folder (0700)
-//	                    made for this one process
-//	NUSA_PLUGIN_DIR     a folder (0700) that outlives it: its working directory
-//	NUSA_PLUGIN_NAME    the driver's name, as jobs write it
+//	NUSA_PLUGIN_SOCKET  the unix socket to listen on, in a folder (0700) made for
+//	                    this process
+//	NUSA_PLUGIN_DIR     a folder (0700) that outlives the process, and its working
+//	                    directory
+//	NUSA_PLUGIN_NAME    the name of the driver in job files
 //
-// It is ready when it answers Handshake, within 10 s of its start. When its
-// standard input ends, it is to exit, within 5 s; if the agent dies without
-// that, the kernel kills the plugin. Tasks go on meanwhile, whatever ends the
-// plugin: so it keeps on disk what it needs to find them again. Lines on its
-// standard output and error go to the agent's log, at most 20 a second of
-// 1 KiB each. A plugin that exits is started again, after 0.1 s at first and
-// 30 s at most.
+// The plugin is ready when it returns from Handshake, within 10 s of its start.
+// When its standard input ends, it must exit within 5 s; if the agent dies without
+// closing the input, the kernel kills the plugin. Tasks continue to run whenever
+// the plugin ends, so the plugin keeps on disk what it needs to find them again.
+// Lines on its standard output and standard error go to the agent's log, at most
+// 20 lines a second of 1 KiB each. A plugin that exits is started again, after
+// 0.1 s at first and after at most 30 s later.
 //
-// Every call is idempotent, has a deadline, and may come at any time, along with
-// others, and again after the plugin or the agent was restarted. A message has
-// at most 1 MiB. Failures are gRPC status codes with the plugin's own words:
+// Every call is idempotent, has a deadline, and can come at any time, together
+// with other calls, and again after a restart of the plugin or the agent. A
+// message has at most 1 MiB. Failures are gRPC status codes with a message of the
+// plugin:
 //
-//	NOT_FOUND            it never started such a run, or has removed it
-//	INVALID_ARGUMENT     it can never do that: name the field at fault
-//	ABORTED              the task, or the command, could not be started
+//	NOT_FOUND            the plugin never started the run, or has removed it
+//	INVALID_ARGUMENT     no retry can succeed; the message names the wrong field
+//	ABORTED              the task or the command could not be started
 //	FAILED_PRECONDITION  the run is not running
-//	UNIMPLEMENTED        the engine cannot do that; the capability is missing
+//	UNIMPLEMENTED        the engine cannot do it; the capability is missing
 //
-// and any other code is a failure that a retry may mend. An answer outside the
+// Any other code is a failure that a retry may resolve. A response outside the
 // bounds below fails the run that it is about.
 //
-// What an engine can do are its capabilities, told in Fingerprint; work that needs
-// one that is not told does not come:
+// Fingerprint reports the capabilities of the engine. The agent sends no work that
+// needs a capability that is not reported:
 //
-//	self_fencing            a run ends at its lease deadline, whoever is dead
-//	cpu_limit, memory_limit limits are enforced, not only charged for
+//	self_fencing            a run ends at its lease deadline, even when agent and
+//	                        plugin are dead
+//	cpu_limit, memory_limit limits are enforced and not only reserved
 //	recover                 runs outlive the agent and the plugin
 //	exec, stats, update     those calls work
-//	volumes                 volumes are there, below alloc_dir by their names
-//	mounts                  and as mounts: target and read_only hold
-//	user                    runs have another user than the agent
-//	secrets                 the run sees secrets_dir, and nobody else does
+//	volumes                 volumes are below alloc_dir, by their names
+//	mounts                  volumes are mounts: target and read_only work
+//	user                    runs can have another user than the agent
+//	secrets                 the run sees secrets_dir, and no other run does
 type DriverClient interface {
-	// Handshake is the first call. The plugin answers the greatest version of this
-	// contract that both speak, or FAILED_PRECONDITION when there is none.
+	// Handshake is the first call. The plugin returns the greatest version of this
+	// contract that both sides support. FAILED_PRECONDITION: there is none.
 	Handshake(ctx context.Context, in *HandshakeRequest, opts ...grpc.CallOption) (*HandshakeResponse, error)
-	// Fingerprint looks at the engine: is it there, what can it do. Asked every
-	// 10 s, answered within 10 s: a plugin that misses two is killed and started
-	// again.
+	// Fingerprint reports whether the engine is there and what it can do. Called
+	// every 10 s, with a deadline of 10 s. A plugin that misses two is killed and
+	// started again.
 	Fingerprint(ctx context.Context, in *FingerprintRequest, opts ...grpc.CallOption) (*DriverInfo, error)
-	// Start begins a run and answers once its command runs. A second Start of the
-	// same id does nothing and succeeds, also when the run has ended: a run starts
-	// at most once. INVALID_ARGUMENT or ABORTED; the run is then ended, with
-	// CAUSE_START_FAILED, or not found. Within 10 min.
+	// Start starts a run and returns once its command runs. A run starts at most
+	// once: a second Start of the same id does nothing and succeeds, even when the
+	// run has ended. INVALID_ARGUMENT, ABORTED: the run is then either ended with
+	// RUN_CAUSE_START_FAILED or not found. Deadline 10 min.
 	Start(ctx context.Context, in *StartRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
-	// Status says how a run is doing; NOT_FOUND if it never started. Within 10 s.
+	// Status returns the state of a run. NOT_FOUND: it never started. Deadline 10 s.
 	Status(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunStatus, error)
-	// Wait answers as soon as the run has ended, or with its present status after
-	// the request's limit.
+	// Wait returns as soon as the run has ended, or with its present status after
+	// the limit of the request.
 	Wait(ctx context.Context, in *WaitRunRequest, opts ...grpc.CallOption) (*RunStatus, error)
-	// Stop asks the run to end, kills everything of it after the grace and answers
-	// once nothing of it is left: within the grace and 1 min. A run that has ended
-	// or is unknown: nothing to do.
+	// Stop asks the run to end, kills all of its processes after the grace, and
+	// returns when none is left. It succeeds for a run that has ended or is unknown.
+	// Deadline: the grace and 1 min.
 	Stop(ctx context.Context, in *StopRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
-	// Renew moves the lease deadline of a run. With the capability self_fencing
-	// only. Within 10 s.
+	// Renew moves the lease deadline of a run. Only with the capability
+	// self_fencing. Deadline 10 s.
 	Renew(ctx context.Context, in *RenewRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
-	// Logs sends the kept output, oldest first, and ends: at once, or with follow
-	// when the run has ended and all of its output was sent.
+	// Logs sends the kept output, oldest first. It ends at once, or with follow when
+	// the run has ended and all of its output was sent.
 	Logs(ctx context.Context, in *RunLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error)
-	// Exec runs a further command where the task runs, with its environment, and
-	// ends once that has ended. When the caller goes, everything the command has
-	// started is killed. Where the command itself is at fault, since there is none
-	// or it cannot be executed, it ends as in a shell, see RunExecResponse.fault.
-	// NOT_FOUND, FAILED_PRECONDITION, ABORTED (it cannot be started otherwise); with
-	// the capability exec only.
+	// Exec runs another command in the environment of the task and ends when the
+	// command has ended. When the caller leaves, all processes of the command are
+	// killed. A command that does not exist or cannot be executed ends as in a
+	// shell, see RunExecResponse.fault. Only with the capability exec. NOT_FOUND,
+	// FAILED_PRECONDITION, ABORTED: the command cannot be started for another cause.
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RunExecRequest, RunExecResponse], error)
-	// Stats is what a run uses now. NOT_FOUND, FAILED_PRECONDITION; with the
-	// capability stats only. Within 10 s.
+	// Stats returns the present use of a run. Only with the capability stats.
+	// NOT_FOUND, FAILED_PRECONDITION. Deadline 10 s.
 	Stats(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunStats, error)
-	// Update changes the limits of a run while it runs. NOT_FOUND,
-	// FAILED_PRECONDITION; with the capability update only. Within 1 min.
+	// Update changes the limits of a run while it runs. Only with the capability
+	// update. NOT_FOUND, FAILED_PRECONDITION. Deadline 1 min.
 	Update(ctx context.Context, in *UpdateRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
-	// Size of the kept output of a run; 0 when it is unknown. Within 10 s.
+	// Size returns the size of the kept output of a run; 0 when it is unknown.
+	// Deadline 10 s.
 	Size(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunSize, error)
-	// Remove forgets a run that has ended, with its logs; FAILED_PRECONDITION while
-	// it runs. An unknown one: nothing to do. Within 1 min.
+	// Remove forgets a run that has ended, with its logs. It succeeds for an unknown
+	// run. FAILED_PRECONDITION: the run still runs. Deadline 1 min.
 	Remove(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*DriverDone, error)
 }
 
@@ -284,95 +287,98 @@ func (c *driverClient) Remove(ctx context.Context, in *RunRequest, opts ...grpc.
 // All implementations must embed UnimplementedDriverServer
 // for forward compatibility.
 //
-// Driver is what a plugin serves: an executable, in any language, that runs
-// tasks for an agent of its machine (`nusa agent --plugin NAME=PATH`). Plugins
-// in Go need none of this: see package agent/driver/plugin.
+// Driver is served by a plugin: an executable, in any language, that runs tasks
+// for the agent of its machine (`nusa agent --plugin NAME=PATH`). A plugin in Go
+// uses the package agent/driver/plugin and needs none of this.
 //
-// The agent starts the executable without arguments, in a process group of its
-// own, with the agent's environment less NUSA_*, and with
+// The agent starts the executable without arguments, in its own process group,
+// with the agent's environment without NUSA_*, and with
 //
-//	NUSA_PLUGIN_SOCKET  where it must listen: a unix socket, in a folder (0700)
-//	                    made for this one process
-//	NUSA_PLUGIN_DIR     a folder (0700) that outlives it: its working directory
-//	NUSA_PLUGIN_NAME    the driver's name, as jobs write it
+//	NUSA_PLUGIN_SOCKET  the unix socket to listen on, in a folder (0700) made for
+//	                    this process
+//	NUSA_PLUGIN_DIR     a folder (0700) that outlives the process, and its working
+//	                    directory
+//	NUSA_PLUGIN_NAME    the name of the driver in job files
 //
-// It is ready when it answers Handshake, within 10 s of its start. When its
-// standard input ends, it is to exit, within 5 s; if the agent dies without
-// that, the kernel kills the plugin. Tasks go on meanwhile, whatever ends the
-// plugin: so it keeps on disk what it needs to find them again. Lines on its
-// standard output and error go to the agent's log, at most 20 a second of
-// 1 KiB each. A plugin that exits is started again, after 0.1 s at first and
-// 30 s at most.
+// The plugin is ready when it returns from Handshake, within 10 s of its start.
+// When its standard input ends, it must exit within 5 s; if the agent dies without
+// closing the input, the kernel kills the plugin. Tasks continue to run whenever
+// the plugin ends, so the plugin keeps on disk what it needs to find them again.
+// Lines on its standard output and standard error go to the agent's log, at most
+// 20 lines a second of 1 KiB each. A plugin that exits is started again, after
+// 0.1 s at first and after at most 30 s later.
 //
-// Every call is idempotent, has a deadline, and may come at any time, along with
-// others, and again after the plugin or the agent was restarted. A message has
-// at most 1 MiB. Failures are gRPC status codes with the plugin's own words:
+// Every call is idempotent, has a deadline, and can come at any time, together
+// with other calls, and again after a restart of the plugin or the agent. A
+// message has at most 1 MiB. Failures are gRPC status codes with a message of the
+// plugin:
 //
-//	NOT_FOUND            it never started such a run, or has removed it
-//	INVALID_ARGUMENT     it can never do that: name the field at fault
-//	ABORTED              the task, or the command, could not be started
+//	NOT_FOUND            the plugin never started the run, or has removed it
+//	INVALID_ARGUMENT     no retry can succeed; the message names the wrong field
+//	ABORTED              the task or the command could not be started
 //	FAILED_PRECONDITION  the run is not running
-//	UNIMPLEMENTED        the engine cannot do that; the capability is missing
+//	UNIMPLEMENTED        the engine cannot do it; the capability is missing
 //
-// and any other code is a failure that a retry may mend. An answer outside the
+// Any other code is a failure that a retry may resolve. A response outside the
 // bounds below fails the run that it is about.
 //
-// What an engine can do are its capabilities, told in Fingerprint; work that needs
-// one that is not told does not come:
+// Fingerprint reports the capabilities of the engine. The agent sends no work that
+// needs a capability that is not reported:
 //
-//	self_fencing            a run ends at its lease deadline, whoever is dead
-//	cpu_limit, memory_limit limits are enforced, not only charged for
+//	self_fencing            a run ends at its lease deadline, even when agent and
+//	                        plugin are dead
+//	cpu_limit, memory_limit limits are enforced and not only reserved
 //	recover                 runs outlive the agent and the plugin
 //	exec, stats, update     those calls work
-//	volumes                 volumes are there, below alloc_dir by their names
-//	mounts                  and as mounts: target and read_only hold
-//	user                    runs have another user than the agent
-//	secrets                 the run sees secrets_dir, and nobody else does
+//	volumes                 volumes are below alloc_dir, by their names
+//	mounts                  volumes are mounts: target and read_only work
+//	user                    runs can have another user than the agent
+//	secrets                 the run sees secrets_dir, and no other run does
 type DriverServer interface {
-	// Handshake is the first call. The plugin answers the greatest version of this
-	// contract that both speak, or FAILED_PRECONDITION when there is none.
+	// Handshake is the first call. The plugin returns the greatest version of this
+	// contract that both sides support. FAILED_PRECONDITION: there is none.
 	Handshake(context.Context, *HandshakeRequest) (*HandshakeResponse, error)
-	// Fingerprint looks at the engine: is it there, what can it do. Asked every
-	// 10 s, answered within 10 s: a plugin that misses two is killed and started
-	// again.
+	// Fingerprint reports whether the engine is there and what it can do. Called
+	// every 10 s, with a deadline of 10 s. A plugin that misses two is killed and
+	// started again.
 	Fingerprint(context.Context, *FingerprintRequest) (*DriverInfo, error)
-	// Start begins a run and answers once its command runs. A second Start of the
-	// same id does nothing and succeeds, also when the run has ended: a run starts
-	// at most once. INVALID_ARGUMENT or ABORTED; the run is then ended, with
-	// CAUSE_START_FAILED, or not found. Within 10 min.
+	// Start starts a run and returns once its command runs. A run starts at most
+	// once: a second Start of the same id does nothing and succeeds, even when the
+	// run has ended. INVALID_ARGUMENT, ABORTED: the run is then either ended with
+	// RUN_CAUSE_START_FAILED or not found. Deadline 10 min.
 	Start(context.Context, *StartRunRequest) (*DriverDone, error)
-	// Status says how a run is doing; NOT_FOUND if it never started. Within 10 s.
+	// Status returns the state of a run. NOT_FOUND: it never started. Deadline 10 s.
 	Status(context.Context, *RunRequest) (*RunStatus, error)
-	// Wait answers as soon as the run has ended, or with its present status after
-	// the request's limit.
+	// Wait returns as soon as the run has ended, or with its present status after
+	// the limit of the request.
 	Wait(context.Context, *WaitRunRequest) (*RunStatus, error)
-	// Stop asks the run to end, kills everything of it after the grace and answers
-	// once nothing of it is left: within the grace and 1 min. A run that has ended
-	// or is unknown: nothing to do.
+	// Stop asks the run to end, kills all of its processes after the grace, and
+	// returns when none is left. It succeeds for a run that has ended or is unknown.
+	// Deadline: the grace and 1 min.
 	Stop(context.Context, *StopRunRequest) (*DriverDone, error)
-	// Renew moves the lease deadline of a run. With the capability self_fencing
-	// only. Within 10 s.
+	// Renew moves the lease deadline of a run. Only with the capability
+	// self_fencing. Deadline 10 s.
 	Renew(context.Context, *RenewRunRequest) (*DriverDone, error)
-	// Logs sends the kept output, oldest first, and ends: at once, or with follow
-	// when the run has ended and all of its output was sent.
+	// Logs sends the kept output, oldest first. It ends at once, or with follow when
+	// the run has ended and all of its output was sent.
 	Logs(*RunLogsRequest, grpc.ServerStreamingServer[LogChunk]) error
-	// Exec runs a further command where the task runs, with its environment, and
-	// ends once that has ended. When the caller goes, everything the command has
-	// started is killed. Where the command itself is at fault, since there is none
-	// or it cannot be executed, it ends as in a shell, see RunExecResponse.fault.
-	// NOT_FOUND, FAILED_PRECONDITION, ABORTED (it cannot be started otherwise); with
-	// the capability exec only.
+	// Exec runs another command in the environment of the task and ends when the
+	// command has ended. When the caller leaves, all processes of the command are
+	// killed. A command that does not exist or cannot be executed ends as in a
+	// shell, see RunExecResponse.fault. Only with the capability exec. NOT_FOUND,
+	// FAILED_PRECONDITION, ABORTED: the command cannot be started for another cause.
 	Exec(grpc.BidiStreamingServer[RunExecRequest, RunExecResponse]) error
-	// Stats is what a run uses now. NOT_FOUND, FAILED_PRECONDITION; with the
-	// capability stats only. Within 10 s.
+	// Stats returns the present use of a run. Only with the capability stats.
+	// NOT_FOUND, FAILED_PRECONDITION. Deadline 10 s.
 	Stats(context.Context, *RunRequest) (*RunStats, error)
-	// Update changes the limits of a run while it runs. NOT_FOUND,
-	// FAILED_PRECONDITION; with the capability update only. Within 1 min.
+	// Update changes the limits of a run while it runs. Only with the capability
+	// update. NOT_FOUND, FAILED_PRECONDITION. Deadline 1 min.
 	Update(context.Context, *UpdateRunRequest) (*DriverDone, error)
-	// Size of the kept output of a run; 0 when it is unknown. Within 10 s.
+	// Size returns the size of the kept output of a run; 0 when it is unknown.
+	// Deadline 10 s.
 	Size(context.Context, *RunRequest) (*RunSize, error)
-	// Remove forgets a run that has ended, with its logs; FAILED_PRECONDITION while
-	// it runs. An unknown one: nothing to do. Within 1 min.
+	// Remove forgets a run that has ended, with its logs. It succeeds for an unknown
+	// run. FAILED_PRECONDITION: the run still runs. Deadline 1 min.
 	Remove(context.Context, *RunRequest) (*DriverDone, error)
 	mustEmbedUnimplementedDriverServer()
 }
