@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// failing is what go test prints of tests that fail; the lines with = are what
-// is to be said again.
+// failing is the output of go test with failed tests. Lines that begin with = must be repeated.
 const failing = ` ok  	module/quiet	0.1s
 =--- FAIL: TestEngines (60.00s)
 =    local_test.go:1: one
@@ -41,8 +40,7 @@ const failing = ` ok  	module/quiet	0.1s
  ok  	module/last	0.1s
 `
 
-// TestGotest: what CI shows of a failure begins with what failed, even where
-// only the end of the output is seen; the exit code is that of go test.
+// TestGotest: after a failure the output ends with the failures, and the exit code is that of go test.
 func TestGotest(t *testing.T) {
 	for _, program := range []string{"bash", "awk"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -1,5 +1,5 @@
-// Package nusa_test holds the rules of style that a machine can check: who may
-// import whom, how long a file or a function may be, what must be documented.
+// Package nusa_test holds the rules of style that a machine can check: imports, sizes, documentation, words and
+// pages.
 package nusa_test
 
 import (
@@ -20,16 +20,14 @@ import (
 
 const module = "github.com/nusa-scheduler/nusa"
 
-// Limits of size: beyond them a reader no longer holds the whole. A function
-// may be longer with a comment line "tidy: long: <why>" in its doc.
+// Limits of size. A longer function needs a line "tidy: long: <why>" in its doc comment.
 const (
 	maxFileLines     = 520
 	maxFunctionLines = 75
 )
 
-// cores are the packages that decide: no I/O, clock, randomness, goroutine or
-// protobuf. The value lists what a core may import besides the standard
-// library; topology's leaf libraries are its own business.
+// cores are the packages that decide: no I/O, clock, randomness, goroutine or protobuf. The value lists what a
+// core may import besides the standard library.
 var cores = map[string][]string{
 	"global/region":          {"topology"},
 	"global/place":           {"topology", "global/region"},
@@ -221,8 +219,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestNoSleepInTests: waiting for a duration is a guess; only in a synctest
-// bubble is it exact. A folder whose tests open bubbles may sleep in them.
+// TestNoSleepInTests: a wait for a duration is exact in a synctest bubble only. Folders whose tests use bubbles may
+// sleep.
 func TestNoSleepInTests(t *testing.T) {
 	bubbles := map[string]bool{}
 	all := sources(t)
@@ -238,7 +236,7 @@ func TestNoSleepInTests(t *testing.T) {
 	}
 }
 
-// TestReasonsAreOnTheWire: every reason a core gives has its enum value.
+// TestReasonsAreOnTheWire: every reason of a core has a value of the wire's enum.
 func TestReasonsAreOnTheWire(t *testing.T) {
 	found := 0
 	for _, s := range sources(t) {
@@ -261,8 +259,7 @@ func TestReasonsAreOnTheWire(t *testing.T) {
 	}
 }
 
-// reasonConstants returns the string constants declared with type Reason, or
-// named Reason… without a type.
+// reasonConstants returns the string constants of type Reason, and those named Reason… without a type.
 func reasonConstants(f *ast.File) map[string]string {
 	out := map[string]string{}
 	for _, d := range f.Decls {

@@ -1,13 +1,13 @@
-# What failed in the output of go test, and why, in few lines: of each failing
-# test the first and the last of its messages, without the logs it shows; data
-# races, panics and what does not compile; the packages.
+# Prints the failures in the output of go test in few lines: the first and the last
+# messages of each failed test without its logs, data races, panics, compile
+# errors, and the failed packages.
 
 BEGIN { first = 3; last = 5; lines = 5; most = 80; width = 500 }
 
 function cut(s) { return length(s) > width ? substr(s, 1, width) "…" : s }
 function say(s) { said[++n] = cut(s) }
 
-# flush says the messages of the test before.
+# flush prints the messages of the previous test.
 function flush(  i) {
 	for (i = 1; i <= messages; i++) {
 		if (i <= first || i > messages - last) say(message[i])
@@ -17,7 +17,7 @@ function flush(  i) {
 	inside = 0
 }
 
-# depth of a line's indentation.
+# depth returns the indentation of a line.
 function depth(s) { match(s, /^ */); return RLENGTH }
 
 /^ *--- FAIL: / { flush(); say($0); test = 1; log_at = 0; next }
@@ -27,7 +27,7 @@ function depth(s) { match(s, /^ */); return RLENGTH }
 /^# / { flush(); say($0); built = 1; next }
 /^[^ \t]+\.go:[0-9]+(:[0-9]+)?: / { if (built) { say($0); next } }
 after > 0 { after--; say($0); next }
-# A log is passed over with all that is indented more than its first line.
+# Skip a log: all lines that are indented more than its first line.
 test && log_at > 0 && (depth($0) > log_at || $0 == "") { next }
 { log_at = 0 }
 test && /^ +[^ ]+\.go:[0-9]+: log of / { log_at = depth($0); inside = 0; next }
@@ -37,7 +37,7 @@ test && /^ +[^ ]+\.go:[0-9]+: / {
 	more = 0
 	next
 }
-# The further lines of a message are indented more than its first.
+# Further lines of a message are indented more than its first line.
 test && inside > 0 && depth($0) > inside && more < lines { more++; message[messages] = message[messages] "\n" cut($0); next }
 
 END {

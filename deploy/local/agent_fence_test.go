@@ -16,13 +16,12 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// fenceLease of nodes, and fenceStop, which is how long the tasks may take to
-// stop. The master adds 2 % of the lease; by that much the supervisors may be
-// late here.
+// fenceLease is the lease of the nodes, fenceStop the time that tasks may take to stop. The
+// master adds 2 % of the lease, and the supervisors may be late by that much here.
 const fenceLease, fenceStop = 15 * time.Second, time.Second
 
-// Each attempt writes down when it begins, that it lives, each 20 ms, and, the
-// polite one, that it was asked to end.
+// Each attempt writes when it starts, each 20 ms that it lives, and, the polite one, that it
+// was asked to stop.
 const fenceJob = `
 name: fenced
 groups:
@@ -44,7 +43,7 @@ groups:
         kill_timeout: %[2]s
 `
 
-// life is what an attempt wrote down.
+// life is the record of one attempt.
 type life struct {
 	pid         int
 	first, last time.Time
@@ -78,8 +77,8 @@ func readLife(t *testing.T, path string) life {
 	return l
 }
 
-// startFence runs a global server, a region of one server with a short lease,
-// and the first of two agents; the other is "second".
+// startFence runs a global server, a region of one server with a short lease, and the first of
+// two agents. The other agent is "second".
 func startFence(t *testing.T) *fleet {
 	t.Helper()
 	f, bin := newFleet(t)
@@ -101,10 +100,9 @@ func startFence(t *testing.T) *fleet {
 	return f
 }
 
-// TestFencedByTheSupervisor: an agent that is killed with -9 renews no lease. Its
-// supervisors stop what may not run without one, also what does not want to, and
-// only then does the master let it run elsewhere; the agent, back again, begins
-// nothing.
+// TestFencedByTheSupervisor: a killed agent renews no lease. Its supervisors stop the tasks that
+// must not run without one, also a task that ignores SIGTERM, and only then does the master
+// replace them. The agent restarts nothing when it is back.
 func TestFencedByTheSupervisor(t *testing.T) {
 	f := startFence(t)
 	beats := t.TempDir()
@@ -114,7 +112,7 @@ func TestFencedByTheSupervisor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return files // epochs, and with them the names, ascend
+		return files // file names contain the epoch, so they are in order
 	}
 	groups := []string{"polite", "stubborn"}
 	began := func(n int) func(context.Context) error {
@@ -168,7 +166,7 @@ func TestFencedByTheSupervisor(t *testing.T) {
 	}
 
 	f.launch("first")
-	f.eventually("the first node is back and told its ends", func(ctx context.Context) error {
+	f.eventually("the first node is back and has reported the ends", func(ctx context.Context) error {
 		if err := began(2)(ctx); err != nil {
 			return err
 		}

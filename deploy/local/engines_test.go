@@ -20,8 +20,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestEngines: one job on Incus, Docker and processes in two regions. What is
-// not installed is left out, and said.
+// TestEngines: one job on Incus, Docker and processes in two regions. A missing engine is left out
+// and logged.
 func TestEngines(t *testing.T) {
 	f := startFleet(t)
 	name := f.jobFile()
@@ -49,7 +49,7 @@ func TestEngines(t *testing.T) {
 			regions = append(regions, a.GetRegion())
 		}
 		said := fmt.Sprintf("%s %d in %s\n", a.GetGroup(), a.GetIndex(), a.GetRegion())
-		f.eventually(key+" prints", func(context.Context) error { // it runs before it has
+		f.eventually(key+" prints", func(context.Context) error { // a task runs before it prints
 			if logs := f.must("alloc", "logs", a.GetId()[:8]); logs != said {
 				return fmt.Errorf("%s logged %q, want %q", key, logs, said)
 			}
@@ -76,8 +76,8 @@ func TestEngines(t *testing.T) {
 	})
 }
 
-// part of the test, on the same federation. The first that fails is the last:
-// what follows would fail of it, and hide it.
+// part runs a part of the test on the same federation. The first failed part is the last one: later
+// parts would fail for the same reason.
 func (f *fleet) part(name string, what func()) {
 	whole := f.t
 	if !whole.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func (f *fleet) part(name string, what func()) {
 	}
 }
 
-// jobFile is the example, without the groups of engines that are not here.
+// jobFile returns the example without the groups of missing engines.
 func (f *fleet) jobFile() string {
 	text, err := os.ReadFile("../../examples/engines.yaml")
 	if err != nil {
@@ -112,9 +112,8 @@ func (f *fleet) jobFile() string {
 	return path
 }
 
-// inside are what the engines have: the instances of each Incus and the running
-// containers of Docker, with their main process. Docker keeps the ended ones for
-// their logs.
+// inside lists what the engines run: the instances of each Incus, and the running containers of
+// Docker with their main process. Docker retains ended containers for their logs.
 func (f *fleet) inside(ctx context.Context) (out []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -152,8 +151,8 @@ func (f *fleet) inside(ctx context.Context) (out []string, err error) {
 	return out, nil
 }
 
-// agentsKilled: every agent dies by kill -9 and comes back; allocations,
-// containers and their processes are the same.
+// agentsKilled: every agent is killed with -9 and started again. Allocations, containers and their
+// processes stay the same.
 func (f *fleet) agentsKilled(before map[string]*nusav1.Allocation) {
 	there, err := f.inside(f.t.Context())
 	if err != nil {
@@ -168,7 +167,7 @@ func (f *fleet) agentsKilled(before map[string]*nusav1.Allocation) {
 		f.launch(a.GetNodeName())
 	}
 	for key, a := range before {
-		// An answer of exec comes through the agent that was started anew.
+		// A response of exec comes from the restarted agent.
 		f.eventually(key+" answers again", func(context.Context) error {
 			if _, errs, code := f.nusa("alloc", "exec", a.GetId()[:8], "--", "/bin/sh", "-c", "exit 5"); code != 5 {
 				return fmt.Errorf("exit code %d: %s", code, errs)
@@ -182,10 +181,10 @@ func (f *fleet) agentsKilled(before map[string]*nusav1.Allocation) {
 	}
 }
 
-// same: the allocations are those of before, and nothing was restarted.
+// same checks that the allocations are the earlier ones and none was restarted.
 func (f *fleet) same(before map[string]*nusav1.Allocation) {
 	f.t.Helper()
-	f.eventually("the same run", func(context.Context) error { // a node may not be seen to be back yet
+	f.eventually("the same run", func(context.Context) error { // a returning node may not be ready yet
 		after := f.allocs("engines")
 		for key, b := range before {
 			a := after[key]
@@ -197,8 +196,7 @@ func (f *fleet) same(before map[string]*nusav1.Allocation) {
 	})
 }
 
-// enginesKilled: every engine's daemon dies by kill -9 and comes back under its
-// containers.
+// enginesKilled: every engine's daemon is killed with -9 and started again; its containers go on.
 func (f *fleet) enginesKilled(before map[string]*nusav1.Allocation) {
 	there, err := f.inside(f.t.Context())
 	if err != nil {
@@ -229,9 +227,8 @@ func (f *fleet) enginesKilled(before map[string]*nusav1.Allocation) {
 	}
 }
 
-// onEngines is a batch job with a group for each driver that there is, each on
-// a node that has it. tasks are the lines below `main:` by driver; %s there is
-// the image.
+// onEngines returns a batch job with a group for each available driver, on a node that has that
+// driver. tasks holds the lines below `main:` by driver; %s stands for the image.
 func (f *fleet) onEngines(name string, tasks map[string]string) string {
 	text := "name: " + name + "\ntype: batch\ngroups:\n"
 	for _, driver := range []string{"process", "incus", "docker"} {
@@ -248,8 +245,8 @@ func (f *fleet) onEngines(name string, tasks map[string]string) string {
 	return path
 }
 
-// missedExits: tasks end while no agent is there; the next one tells their exit
-// code, and starts nothing again.
+// missedExits: tasks end while their agent is down. The next agent reports their exit codes and
+// restarts nothing.
 func (f *fleet) missedExits() {
 	const waits = `command: /bin/sh, args: [-c, 'echo x >>starts; until [ -e end ]; do sleep 0.05; done; echo >ended; exit 9']`
 	file := f.onEngines("missed", map[string]string{
@@ -304,8 +301,8 @@ func (f *fleet) missedExits() {
 	f.must("job", "stop", "missed")
 }
 
-// badInput: a job that an engine refuses fails with the engine's own words and
-// the field at fault; what else runs goes on.
+// badInput: a job that an engine refuses fails with the engine's message and the wrong field. Other
+// work goes on.
 func (f *fleet) badInput(before map[string]*nusav1.Allocation) {
 	for name, c := range map[string]struct {
 		tasks map[string]string
@@ -351,7 +348,7 @@ func (f *fleet) badInput(before map[string]*nusav1.Allocation) {
 	f.same(before)
 }
 
-// nothingLeft: no engine runs anything of ours.
+// nothingLeft checks that no engine runs an instance of this test.
 func (f *fleet) nothingLeft() {
 	f.eventually("nothing is left", func(ctx context.Context) error {
 		there, err := f.inside(ctx)

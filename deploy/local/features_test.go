@@ -24,10 +24,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// secret that jobs are given: to be found inside of them and nowhere else.
-const secret = "tell-nobody-7f3a9c51"
+// secret is given to jobs. The test finds it inside their tasks and nowhere else.
+const secret = "never-printed-7f3a9c51"
 
-// give the agents what jobs may ask for, and return their flags.
+// give prepares what jobs may ask the agents for, and returns the agents' flags.
 func (f *fleet) give() []string {
 	f.t.Helper()
 	at := func(parts ...string) string { return filepath.Join(append([]string{f.dir, "given"}, parts...)...) }
@@ -39,8 +39,8 @@ func (f *fleet) give() []string {
 	return []string{"--secrets-dir", at("secrets"), "--artifacts-allow", at("artifacts"), "--volumes-allow", at("volumes")}
 }
 
-// reach lets what is in an engine's network reach an address of the host's
-// loopback interface, at the same address there.
+// reach forwards an address of the host's loopback interface into an engine's network, under the same
+// address.
 func (f *fleet) reach(n *engines.Network, addr string) {
 	f.t.Helper()
 	var lis net.Listener
@@ -68,22 +68,21 @@ func (f *fleet) reach(n *engines.Network, addr string) {
 	}()
 }
 
-// checkKinds, as in a job file.
+// checkKinds are the kinds of checks, as in a job file.
 var checkKinds = map[string]string{
 	"http":    `http: {port: web, path: /healthz}`,
 	"tcp":     `tcp: {port: web}`,
 	"command": `command: [/bin/sh, -c, 'cat "$NUSA_TASK_DIR/healthz"']`,
 }
 
-// featuresJob has a group for each kind of check on each engine, and each task
-// has a secret, an artifact, a template and a volume. It is not healthy until
-// there is a file "go" in its folder.
+// featuresJob has a group for each kind of check on each engine. Each task has a secret, an artifact, a
+// template and a volume, and is healthy once its folder has a file "go".
 func (f *fleet) featuresJob() (path string, keys []string) {
 	text := "name: features\ngroups:\n"
 	for _, driver := range []string{"process", "incus", "docker"} {
 		image, port, target := map[string]string{"incus": "image: bb, ", "docker": "image: 'box:1', "}[driver], "8080", ", target: /srv/data"
 		switch {
-		case driver == "process": // sees the host's files, and has the host's ports
+		case driver == "process": // shares the host's files and ports
 			port, target = "$NUSA_PORT_web", ""
 		case driver == "incus" && len(f.incus) == 0 || driver == "docker" && f.docker == nil:
 			continue
@@ -115,8 +114,8 @@ func (f *fleet) featuresJob() (path string, keys []string) {
 	return path, keys
 }
 
-// features: on every engine a task is ready before it begins, counts as running
-// once its check has passed, is restarted when that fails, and keeps its secret.
+// features: on every engine a task is prepared before it starts, counts as running after its first passed
+// check, is restarted when the check fails, and keeps its secret private.
 func (f *fleet) features() {
 	path, keys := f.featuresJob()
 	f.must("job", "run", "--detach", path)
@@ -130,7 +129,7 @@ func (f *fleet) features() {
 		}
 		return nil
 	})
-	// Every check has been made and has failed by now, or soon has.
+	// By now every check has failed at least once, or soon will.
 	f.eventually("the checks have seen nothing", func(context.Context) error {
 		all = f.allocs("features")
 		for _, key := range keys {
@@ -151,7 +150,7 @@ func (f *fleet) features() {
 	}
 	f.running("features", keys, 0)
 	f.kept(all)
-	// Without its page it is not healthy any more; tcp does not notice.
+	// Without its page the task is unhealthy; a tcp check does not see that.
 	keys = slices.DeleteFunc(keys, func(key string) bool { return strings.Contains(key, "-tcp") })
 	for _, key := range keys {
 		if err := os.Remove(f.taskFile(all[key], "healthz")); err != nil {
@@ -160,7 +159,7 @@ func (f *fleet) features() {
 	}
 	f.running("features", keys, 1)
 	for _, key := range keys {
-		f.inTask(key, all[key]) // of its second run
+		f.inTask(key, all[key]) // the task's second run
 	}
 	f.must("job", "stop", "features")
 	f.eventually("no secret is left", func(context.Context) error {
@@ -182,14 +181,14 @@ func (f *fleet) taskFile(a *nusav1.Allocation, name string) string {
 	return filepath.Join(f.dir, "data", a.GetNodeName(), "allocs", a.GetId(), "tasks", "main", name)
 }
 
-// running waits until all run after so many restarts.
+// running waits until all allocations run after so many restarts.
 func (f *fleet) running(job string, keys []string, restarts int32) {
 	f.t.Helper()
 	f.eventually(fmt.Sprintf("all run after %d restarts", restarts), func(context.Context) error {
 		all := f.allocs(job)
 		for _, key := range keys {
 			a, running := all[key], nusav1.AllocState_ALLOC_STATE_RUNNING
-			// The allocation counts as running through a restart, its task does not.
+			// During a restart the allocation still counts as running; its task does not.
 			n := a.GetTasks()["main"]
 			if a.GetState() != running || n.GetState() != running || n.GetRestarts() != restarts {
 				return fmt.Errorf("%s is %s: %s, %v", key, a.GetState(), a.GetMessage(), n)
@@ -199,7 +198,7 @@ func (f *fleet) running(job string, keys []string, restarts int32) {
 	})
 }
 
-// inTask looks at what was made ready from inside.
+// inTask checks what was prepared, from inside the task.
 func (f *fleet) inTask(key string, a *nusav1.Allocation) {
 	f.t.Helper()
 	look := func(script string) string {
@@ -212,10 +211,10 @@ func (f *fleet) inTask(key string, a *nusav1.Allocation) {
 		`(echo x >"$NUSA_SECRETS_DIR/new") 2>/dev/null; ls "$NUSA_SECRETS_DIR"`:                                      "db\nexit 0",
 		`cat "$NUSA_TASK_DIR/local/page" "$NUSA_TASK_DIR/local/app.conf"`:                                            fmt.Sprintf("from the artifact\nport %d of %s", a.GetPorts()["web"], group) + "exit 0",
 		`cd /srv/data 2>/dev/null || cd "$NUSA_ALLOC_DIR/data"; cat in; (echo x >new) 2>/dev/null || echo read-only`: "from the volume\nread-only\nexit 0",
-		`cat /proc/1/environ /proc/self/environ 2>/dev/null | grep -c tell-nobody`:                                   "0\nexit 1",
+		`cat /proc/1/environ /proc/self/environ 2>/dev/null | grep -c never-printed`:                                 "0\nexit 1",
 	} {
 		if strings.HasPrefix(key, "process") && strings.Contains(script, "/new") && strings.Contains(script, "SECRETS") {
-			continue // a process has its own files there, not a mount that is read-only
+			continue // a process has a folder there, not a read-only mount
 		}
 		if got := look(script); got != want {
 			f.t.Errorf("%s: %s printed %q, want %q", key, script, got, want)
@@ -223,8 +222,8 @@ func (f *fleet) inTask(key string, a *nusav1.Allocation) {
 	}
 }
 
-// kept: the secret is in no answer of an engine, in no command line, in no log,
-// and in no file of an engine or an agent.
+// kept checks that the secret is in no response of an engine, no command line, no log, and no file of an
+// engine or an agent.
 func (f *fleet) kept(all map[string]*nusav1.Allocation) {
 	hidden := func(where string, data []byte) {
 		if bytes.Contains(data, []byte(secret)) {
@@ -282,12 +281,11 @@ func (f *fleet) kept(all map[string]*nusav1.Allocation) {
 	}
 }
 
-// onDisk looks at the files of a folder, without those in memory, and says at
-// how many.
+// onDisk reads the files of a folder, except those in memory, and returns their number.
 func onDisk(dir string, look func(string, []byte)) (n int) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // it went meanwhile
+			return nil // deleted meanwhile
 		}
 		var at unix.Statfs_t
 		if d.IsDir() && unix.Statfs(path, &at) == nil && at.Type == unix.TMPFS_MAGIC {

@@ -4,13 +4,13 @@
 #
 #   federation.sh start          start everything and wait until it is ready
 #   federation.sh stop           stop everything (running tasks included)
-#   federation.sh status         which processes run
+#   federation.sh status         list the running processes
 #   federation.sh start NAME     start one process again, such as japaneast-agent-2
 #   federation.sh kill NAME      kill -9 one process
 #
 # NUSA       the binary            (default: bin/nusa of this checkout)
 # NUSA_DIR   data, logs, pid files (default: $TMPDIR/nusa-local)
-# NUSA_PORT  first port            (default: 7600; uses the 500 that follow; stay
+# NUSA_PORT  first port            (default: 7600; the script uses 500 ports, all
 #            below 32768, where ports of outgoing connections begin)
 set -euo pipefail
 
@@ -95,7 +95,7 @@ signal() { # NAME SIGNAL
   if alive "$DIR/run/$1.pid"; then kill "-$2" "$(cat "$DIR/run/$1.pid")" 2>/dev/null || true; fi
 }
 
-halt() { # NAME SIGNAL: signal and wait for the end
+stop_process() { # NAME SIGNAL: signal and wait for the end
   local file="$DIR/run/$1.pid"
   signal "$1" "$2"
   for _ in $(seq 600); do
@@ -127,14 +127,14 @@ case ${1:-} in
   stop)
     # All agents at once: one that leaves gives its work to those that stay.
     for n in $(names); do case $n in *-agent-*) signal "$n" TERM ;; esac; done
-    for n in $(names); do case $n in *-agent-*) halt "$n" TERM ;; esac; done
-    for n in $(names); do case $n in *-server-*) halt "$n" TERM ;; esac; done
-    halt global-2 TERM
-    halt global-1 TERM ;;
+    for n in $(names); do case $n in *-agent-*) stop_process "$n" TERM ;; esac; done
+    for n in $(names); do case $n in *-server-*) stop_process "$n" TERM ;; esac; done
+    stop_process global-2 TERM
+    stop_process global-1 TERM ;;
   kill)
     known "${2:?which process?}"
     alive "$DIR/run/$2.pid" || { echo "$2 does not run" >&2; exit 1; }
-    halt "$2" KILL ;;
+    stop_process "$2" KILL ;;
   status)
     for n in $(names); do
       if alive "$DIR/run/$n.pid"; then echo "$n running $(cat "$DIR/run/$n.pid")"; else echo "$n stopped"; fi

@@ -26,9 +26,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// fleet is a federation of real processes over real engines: one global server,
-// two regions of one server each, and one agent for every engine. Each engine is
-// in a network namespace of its own, as on a node of its own.
+// fleet is a federation of real processes over real engines: one global server, two regions of one server
+// each, and one agent for every engine. Each engine has a network namespace of its own, as on its own node.
 type fleet struct {
 	*federation
 	addr  string
@@ -36,13 +35,13 @@ type fleet struct {
 	procs map[string]*exec.Cmd
 	args  map[string][]string
 
-	incus  []*engines.Incus // of jakarta and of frankfurt; empty: not installed
-	docker *engines.Docker  // of jakarta; nil: not installed
-	// nets are those of the agents whose engine is in one: tasks' ports are there.
+	incus  []*engines.Incus // of jakarta and of frankfurt; empty = not installed
+	docker *engines.Docker  // of jakarta; nil = not installed
+	// nets are the networks of agents whose engine has its own: the ports of tasks are there.
 	nets map[string]*engines.Network
 }
 
-// newFleet is one without processes yet, and the program that they run.
+// newFleet returns a fleet without processes, and the path of nusa.
 func newFleet(t *testing.T) (f *fleet, bin string) {
 	t.Helper()
 	bin, err := filepath.Abs("../../bin/nusa")
@@ -99,7 +98,7 @@ func startFleet(t *testing.T) *fleet {
 	return f
 }
 
-// engines starts two Incus daemons and a Docker engine, those that there are.
+// engines starts the installed ones of two Incus daemons and a Docker engine.
 func (f *fleet) engines() {
 	f.t.Helper()
 	network := func(agent string, region int) *engines.Network {
@@ -140,7 +139,7 @@ func (f *fleet) engines() {
 	}
 }
 
-// define the command line of every process.
+// define sets the command line of every process.
 func (f *fleet) define(bin string) {
 	at := func(n int) string { return fmt.Sprintf("127.0.0.1:%d", f.port+n) }
 	add := func(name, role string, args ...string) {
@@ -155,7 +154,7 @@ func (f *fleet) define(bin string) {
 	region("frankfurt", "50.1,8.7", 200)
 	given := f.give()
 	agent := func(name, region string, from int, args ...string) {
-		tasks := f.port + 500 + 10*len(f.args) // of these ports nobody else on the host has one
+		tasks := f.port + 500 + 10*len(f.args) // ports that no other process of the host uses
 		add(name, "agent", append([]string{"--region", region, "--servers", at(from), "--http-addr", at(from + 10*len(f.args)),
 			"--port-min", strconv.Itoa(tasks), "--port-max", strconv.Itoa(tasks + 8),
 			"--shared-machine", "here", "--share", "4", "--leave-on-shutdown", "--label", "engine=" + name}, slices.Concat(given, args)...)...)
@@ -173,7 +172,7 @@ func (f *fleet) define(bin string) {
 	}
 }
 
-// launch a process, also again.
+// launch starts a process, the first time or again.
 func (f *fleet) launch(name string) {
 	f.t.Helper()
 	if f.procs[name] != nil {
@@ -192,7 +191,7 @@ func (f *fleet) launch(name string) {
 	f.procs[name] = cmd
 }
 
-// kill a process as a crash would.
+// kill ends a process with SIGKILL.
 func (f *fleet) kill(name string) {
 	f.t.Helper()
 	cmd := f.procs[name]
@@ -201,8 +200,8 @@ func (f *fleet) kill(name string) {
 	_ = cmd.Wait()
 }
 
-// end everything: the agents, which stop their tasks, the other processes, and
-// the engines, with what is left in them.
+// end stops the agents, which stop their tasks, then the other processes, then the engines with all they
+// still hold.
 func (f *fleet) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -240,7 +239,7 @@ func (f *fleet) end() {
 	}
 }
 
-// nusa runs the command line tool and returns what it printed.
+// nusa runs the command line tool and returns its output.
 func (f *fleet) nusa(args ...string) (stdout, stderr string, code int) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 2*patience)
@@ -255,7 +254,7 @@ func (f *fleet) nusa(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// must is nusa with success.
+// must is nusa for a command that must succeed.
 func (f *fleet) must(args ...string) string {
 	f.t.Helper()
 	out, errs, code := f.nusa(args...)
@@ -265,7 +264,7 @@ func (f *fleet) must(args ...string) string {
 	return out
 }
 
-// allocs of a job by group[index]: the one that is wanted, else one that ended.
+// allocs returns a job's allocations by group[index]: the wanted one, otherwise one that ended.
 func (f *fleet) allocs(job string) map[string]*nusav1.Allocation {
 	f.t.Helper()
 	var res nusav1.ListAllocationsResponse

@@ -25,7 +25,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestMain ends what tests that are killed leave.
+// TestMain ends the processes that killed tests left.
 func TestMain(m *testing.M) { os.Exit(leftover.M{M: m}.Run()) }
 
 // federation is a running deploy/local.
@@ -36,11 +36,10 @@ type federation struct {
 	dir  string
 }
 
-// ports that a federation may use.
+// ports is the number of ports that a federation may use.
 const ports = 600
 
-// start runs federation.sh on free ports with its own folder and stops it at
-// the end of the test.
+// start runs federation.sh on free ports in its own folder, and stops it at the end of the test.
 func start(t *testing.T) *federation {
 	t.Helper()
 	f := &federation{t: t, port: freeport.Reserve(t, ports), dir: t.TempDir()}
@@ -76,8 +75,8 @@ func (f *federation) script(args ...string) string {
 	return string(out)
 }
 
-// TestUnknownProcess: a mistyped name is refused, and the right ones are named;
-// what does not run cannot be killed.
+// TestUnknownProcess: a mistyped name is refused with the list of names, and a stopped process cannot be
+// killed.
 func TestUnknownProcess(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"kill nosuch", "no process is called nosuch; there are: global-1 global-2 southeastasia-server-1 "},
@@ -86,7 +85,7 @@ func TestUnknownProcess(t *testing.T) {
 		{"kill", "which process?"},
 	} {
 		cmd := exec.Command("./federation.sh", strings.Fields(c.args)...)
-		// Any program will do: none is started.
+		// Any program works: none is started.
 		cmd.Env = append(os.Environ(), "NUSA=/bin/sh", "NUSA_DIR="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		if exit, ended := err.(*exec.ExitError); !ended || exit.ExitCode() != 1 || !strings.Contains(string(out), c.want) {
@@ -95,8 +94,8 @@ func TestUnknownProcess(t *testing.T) {
 	}
 }
 
-// dumpLogs shows the end of each process's log; where make says again what
-// failed (.ci/gotest), these are left out.
+// dumpLogs logs the end of each process's log. The short list of failures that make prints at the end
+// (.ci/gotest) leaves these logs out.
 func (f *federation) dumpLogs() {
 	files, _ := filepath.Glob(filepath.Join(f.dir, "log", "*.log"))
 	for _, file := range files {
@@ -116,11 +115,10 @@ func (f *federation) dial(port int) *grpc.ClientConn {
 	return conn
 }
 
-// patience with what has to come about: also a machine that is many times
-// slower, and busy, gets there.
+// patience bounds the wait for a condition. A much slower, busy machine needs less.
 const patience = 2 * time.Minute
 
-// eventually asks again until want holds; what want last said is the failure.
+// eventually calls want until it returns nil; its last error is the failure.
 func (f *federation) eventually(what string, want func(ctx context.Context) error) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
@@ -146,8 +144,7 @@ func (f *federation) eventually(what string, want func(ctx context.Context) erro
 	}
 }
 
-// running are a job's live allocations by instance index; two for one index
-// is an error.
+// running returns a job's live allocations by instance index; two for one index are an error.
 func running(ctx context.Context, conn *grpc.ClientConn, name string) (map[int32]*nusav1.Allocation, error) {
 	res, err := nusav1.NewAllocationsClient(conn).List(ctx, &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
 	if err != nil {
@@ -212,7 +209,7 @@ func (f *federation) allRun(conn *grpc.ClientConn, what string) map[int32]*nusav
 	return last
 }
 
-// sameTasks fails when an instance runs under another allocation than before.
+// sameTasks fails when an instance runs in another allocation than before.
 func sameTasks(t *testing.T, what string, before, after map[int32]*nusav1.Allocation) {
 	t.Helper()
 	for i, b := range before {
@@ -223,12 +220,12 @@ func sameTasks(t *testing.T, what string, before, after map[int32]*nusav1.Alloca
 	}
 }
 
-// TestKillEverythingOnce: an agent, a master and the active global server are
-// killed with -9, one after the other; what runs keeps running each time.
+// TestKillEverythingOnce: an agent, a master and the active global server are killed with -9, one after the
+// other. Each time the tasks keep running.
 func TestKillEverythingOnce(t *testing.T) {
 	f := start(t)
 	first, second := f.dial(f.port), f.dial(f.port+5)
-	f.submit(second, counterJob) // a standby takes submits too
+	f.submit(second, counterJob) // a standby accepts submits, too
 	before := f.allRun(first, "after submit")
 	if n := f.processes(); n != 6 {
 		t.Errorf("%d processes run for 6 instances", n)
@@ -295,12 +292,12 @@ func TestKillEverythingOnce(t *testing.T) {
 	})
 }
 
-// processes counts the job's own processes that run, by the pids they wrote.
+// processes counts the job's running processes by the pids that they wrote.
 func (f *federation) processes() (n int) {
 	f.t.Helper()
 	err := filepath.WalkDir(filepath.Join(f.dir, "data"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Name() != "pids" {
-			return nil // folders of ended allocations go away meanwhile
+			return nil // folders of ended allocations are deleted meanwhile
 		}
 		text, _ := os.ReadFile(path)
 		for _, pid := range strings.Fields(string(text)) {
@@ -317,7 +314,7 @@ func (f *federation) processes() (n int) {
 	return n
 }
 
-// master waits until a region's master is another than not.
+// master waits until a region has another master than not.
 func (f *federation) master(conn *grpc.ClientConn, region, not string) (name string) {
 	f.t.Helper()
 	f.eventually("a master of "+region, func(ctx context.Context) error {
