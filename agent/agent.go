@@ -13,8 +13,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
-	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/api"
+	"github.com/nusa-scheduler/nusa/agent/engine"
+	"github.com/nusa-scheduler/nusa/agent/master"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	"github.com/nusa-scheduler/nusa/agent/store"
 	"github.com/nusa-scheduler/nusa/agent/supervise/slim"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
@@ -25,17 +28,18 @@ import (
 type Addresses struct {
 	// NodeID is the stable UUID of the node.
 	NodeID string
-	// HTTP address, empty when none is served.
+	// HTTP address. Empty: no HTTP is served.
 	HTTP string
 }
 
-// leaveLimit is how long a leaving or pausing agent waits, beyond the tasks' own
-// kill timeouts, until everything has stopped and, leaving, the master knows.
+// leaveLimit bounds, together with the tasks' own kill timeouts, how long a leaving or
+// pausing agent waits until all tasks have stopped and, when leaving, the master knows
+// that.
 const leaveLimit = 15 * time.Second
 
-// Run is the agent: it blocks until ctx ends (nil) or the first fatal error.
-// Everything it started has ended when it returns, but for the tasks and their
-// supervisors, which go on unless LeaveOnShutdown or PauseOnShutdown.
+// Run is the agent. It blocks until ctx ends (nil) or the first fatal error. Everything
+// that it started has ended when it returns, except the tasks and their supervisors,
+// which go on unless LeaveOnShutdown or PauseOnShutdown is set.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg, err = cfg.withDefaults(); err != nil {
 		return err
@@ -45,35 +49,23 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	// Drivers keep files in the directory: not before it is ours.
+	// Drivers have files in the directory, so they begin after it is locked.
 	if cfg, err = cfg.withParts(); err != nil {
 		return err
 	}
 	defer cfg.closeDrivers()
-	st, err := openStore(dir.Path("agent.db"))
+	st, err := store.Open(dir.Path("agent.db"))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, st.close()) }()
-	held, err := st.load()
-	if err != nil {
-		return fmt.Errorf("local store: %w", err)
-	}
-	line, err := st.timeline(cfg.BootID, cfg.Clock, held)
-	if err != nil {
-		return err
-	}
-	inv, err := newInventory(ctx, cfg, cfg.Logger)
-	if err != nil {
-		return err
-	}
-	r, err := assemble(cfg, dir, st, held, line, inv)
+	defer func() { err = errors.Join(err, st.Close()) }()
+	r, err := assemble(ctx, cfg, dir, st, st.Write)
 	if err != nil {
 		return err
 	}
 	web, err := serve.Open(ctx, serve.Options{Net: cfg.Net, Logger: cfg.Logger, HTTPAddr: cfg.HTTPAddr, SmallBuffers: cfg.Share < 1,
 		Ready: func() error {
-			if !r.pool.connected() {
+			if !r.pool.Connected() {
 				return errNotConnected
 			}
 			return nil
@@ -81,71 +73,90 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	r.engine.metrics.register(web.Registry)
+	r.engineMetrics.Register(web.Registry)
+	r.masterMetrics.Register(web.Registry)
 	return r.run(ctx, web)
 }
 
-// errNotConnected is shown by /readyz. Tasks run on meanwhile.
+// errNotConnected is shown by /readyz. Tasks go on without a master.
 var errNotConnected = errors.New("no session with the region's master")
 
-// role is the parts of a running agent.
+// role holds the parts of a running agent.
 type role struct {
-	cfg    Config
-	engine *engine
-	keeper *keeper
-	pool   *pool
-	inv    *inventory
+	cfg           Config
+	nodeID        string
+	engine        *engine.Engine
+	writer        *store.Writer
+	reports       *master.Reports
+	pool          *master.Pool
+	inventory     *inventory
+	engineMetrics *engine.Metrics
+	masterMetrics *master.Metrics
 }
 
-// assemble puts the parts together; nothing runs yet.
-func assemble(cfg Config, dir *serve.DataDir, st *store, held contents, line timeline, inv *inventory) (*role, error) {
-	e := &engine{
-		log: cfg.Logger, clock: cfg.Clock, line: line, drivers: cfg.Drivers, store: st,
-		node: node{id: st.node, region: cfg.Region, allocsDir: dir.Path(allocsDir), path: taskPath(),
-			processUser: cfg.ProcessUser, setup: cfg.setup},
-		reports: newReports(st), keeper: newKeeper(st, cfg.Logger), inventory: inv, metrics: newMetrics(),
-		portsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
-		keptLogs:   cfg.KeptLogs, keptFolders: cfg.KeptFolders,
-		events: make(chan func(), maxEvents), ready: make(chan struct{}), changed: newPulse(), allocs: map[string]*alloc{}, answers: map[driver.ID]answer{},
-	}
-	// What waited for the store is published now.
-	e.keeper.written = func(ctx context.Context) { e.do(ctx, func() {}) }
-	c := inv.get().GetCapacity()
-	e.node.reach = reach{dial: cfg.Net.Dial, elsewhere: cfg.elsewhere, own: inv.address, drivers: cfg.Drivers}
-	e.host = reconcile.Host{CPUMilli: c.GetCpuMilli(), MemoryBytes: c.GetMemoryBytes(), DiskBytes: c.GetDiskBytes(),
-		Quota: cfg.InstanceQuota, MaxStarting: maxStarting}
-	inv.tell(&e.host.Drivers)
-	if err := e.load(held); err != nil {
+// assemble makes the parts. Nothing runs yet. write makes a batch durable in the store.
+func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Store, write func(store.Batch) error) (*role, error) {
+	contents, err := st.Load()
+	if err != nil {
 		return nil, fmt.Errorf("local store: %w", err)
 	}
-	cfg.setup.Sweep(func(id string) bool { a := e.allocs[id]; return a != nil && a.act.End == nil })
-	return &role{cfg: cfg, engine: e, keeper: e.keeper, inv: inv, pool: newPool(cfg, cfg.Logger, e, inv, dir, held)}, nil
+	line, err := st.Timeline(cfg.BootID, cfg.Clock, contents)
+	if err != nil {
+		return nil, err
+	}
+	inv, err := newInventory(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &role{cfg: cfg, nodeID: st.NodeID, inventory: inv, reports: master.NewReports(st.ID, st.Starts),
+		engineMetrics: engine.NewMetrics(), masterMetrics: master.NewMetrics()}
+	// Records that waited for the store are published once it can be written again.
+	r.writer = store.NewWriter(write, cfg.Logger, func(ctx context.Context) { r.engine.Wake(ctx) })
+	c := inv.Get().GetCapacity()
+	r.engine, err = engine.New(engine.Config{
+		Log: cfg.Logger, Clock: cfg.Clock, Timeline: line, Drivers: cfg.Drivers, Writer: r.writer, Reports: r.reports, Metrics: r.engineMetrics,
+		Node: engine.Node{ID: st.NodeID, Region: cfg.Region, AllocsDir: dir.Path(allocsDir), Path: taskPath(), ProcessUser: cfg.ProcessUser, Setup: cfg.setup,
+			Reach: engine.Reach{Dial: cfg.Net.Dial, RemoteHosts: cfg.remoteHosts, OwnAddress: inv.Address, Drivers: cfg.Drivers}},
+		Host: reconcile.Host{CPUMilli: c.GetCpuMilli(), MemoryBytes: c.GetMemoryBytes(), DiskBytes: c.GetDiskBytes(),
+			Quota: cfg.InstanceQuota, Drivers: inv.driverProblems()},
+		TasksChanged: inv.setTasks, PortsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
+		MaxRetainedBytes: cfg.MaxRetainedBytes, MaxRetainedFolders: cfg.MaxRetainedFolders,
+	}, contents)
+	if err != nil {
+		return nil, err
+	}
+	r.engine.SweepSetup()
+	r.pool = master.NewPool(master.Config{NodeID: st.NodeID, StoreID: st.ID, Region: cfg.Region, Name: cfg.Name, Servers: cfg.Servers,
+		Net: cfg.Net, Credentials: cfg.Credentials, Log: cfg.Logger, Clock: cfg.Clock, Engine: r.engine, Reports: r.reports, Inventory: inv,
+		Cluster: dir, Writer: r.writer, Metrics: r.masterMetrics, Master: contents.Master, Position: contents.Position})
+	return r, nil
 }
 
-// run until ctx ends, in this order at the end: leave or pause if wanted, then
-// sessions and engine together, then what is left to write.
+// run runs the parts until ctx ends. At the end the agent leaves or pauses if
+// configured, then sessions and engine end together, then the pending writes are
+// flushed.
 func (r *role) run(ctx context.Context, web *serve.Server) error {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, gctx := errgroup.WithContext(inner)
 	calls := grpc.NewServer()
-	nusav1.RegisterAllocationsServer(calls, newAllocations(r.engine))
-	g.Go(func() error { return r.engine.run(gctx) })
-	g.Go(func() error { return r.keeper.run(gctx) })
-	if r.cfg.Shrink {
-		g.Go(func() error { return r.engine.shrink(gctx, giveBack) })
+	nusav1.RegisterAllocationsServer(calls, api.New(r.engine, r.cfg.Logger))
+	g.Go(func() error { return r.engine.Run(gctx) })
+	g.Go(func() error { return r.writer.Run(gctx) })
+	if r.cfg.ReleaseMemory {
+		g.Go(func() error { return releaseAtRest(gctx, r.engine.Changed, releaseMemory) })
 	}
-	g.Go(func() error { return r.inv.run(gctx, r.engine) })
+	g.Go(func() error { return r.inventory.run(gctx, r.engine.SetDrivers) })
 	g.Go(func() error {
 		select {
-		case <-r.engine.ready:
-			return r.pool.run(gctx)
+		case <-r.engine.Ready():
+			return r.pool.Run(gctx)
 		case <-gctx.Done():
 			return nil
 		}
 	})
 	g.Go(func() error { return web.Run(gctx) })
-	g.Go(func() error { return calls.Serve(r.pool.tunnels) })
+	g.Go(func() error { return calls.Serve(r.pool.Tunnels()) })
 	g.Go(func() error {
 		<-gctx.Done()
 		calls.Stop() // closes the tunnels' listener too
@@ -167,93 +178,68 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 		return nil
 	})
 	select {
-	case <-r.engine.ready:
-		r.cfg.Logger.Info("agent runs", "node", r.engine.node.id, "region", r.cfg.Region, "http", web.HTTPAddr())
+	case <-r.engine.Ready():
+		r.cfg.Logger.Info("agent runs", "node", r.nodeID, "region", r.cfg.Region, "http", web.HTTPAddr())
 		if r.cfg.Ready != nil {
-			r.cfg.Ready(Addresses{NodeID: r.engine.node.id, HTTP: web.HTTPAddr()})
+			r.cfg.Ready(Addresses{NodeID: r.nodeID, HTTP: web.HTTPAddr()})
 		}
 	case <-gctx.Done():
 	}
 	err := g.Wait()
-	return errors.Join(err, r.keeper.flush())
+	return errors.Join(err, r.writer.Flush())
 }
 
-// begin has the engine note how it ends and returns how long that may take.
-func (r *role) begin(ctx context.Context, end *bool) (limit time.Duration, ok bool) {
-	limit = leaveLimit
-	ok = r.engine.do(ctx, func() {
-		*end = true
-		for _, a := range r.engine.allocs {
-			for _, t := range a.alloc.Tasks {
-				limit = max(limit, leaveLimit+t.KillTimeout)
-			}
-		}
-	})
-	return limit, ok
-}
-
-// pause stops every task and changes nothing else: no record and no report says
-// that it ended. The sessions stay until then, or the node would be lost and
-// its work placed elsewhere while a task takes its time to end.
+// pause stops every task and changes nothing else: no record and no report says that a
+// task ended. The sessions go on until then: without them the node would count as lost
+// and its work would be placed elsewhere while a task takes its time to end.
 func (r *role) pause(ctx context.Context) {
-	limit, ok := r.begin(ctx, &r.engine.host.Pausing)
+	killTimeout, ok := r.engine.Pause(ctx)
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, leaveLimit+killTimeout)
 	defer cancel()
 	for {
-		changed, quiet := r.engine.changed.next(), true
-		r.engine.do(ctx, func() {
-			for _, a := range r.engine.allocs {
-				quiet = quiet && reconcile.NothingRuns(a.act)
-			}
-		})
-		if quiet && ctx.Err() == nil {
-			r.cfg.setup.Sweep(func(string) bool { return false }) // secrets are for what runs
+		changed := r.engine.Changed()
+		if r.engine.NothingRuns(ctx) {
+			r.cfg.setup.Sweep(func(string) bool { return false }) // secrets are for running tasks only
 			return
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			r.cfg.Logger.Warn("ends with tasks that did not stop", "waited", limit)
+			r.cfg.Logger.Warn("the agent ends although some tasks did not stop", "waited", leaveLimit+killTimeout)
 			return
 		}
 	}
 }
 
-// leave stops every task, waits until the master knows, and says goodbye.
+// leave stops every task, waits until the master knows that, and says goodbye.
 func (r *role) leave(ctx context.Context) {
-	limit, ok := r.begin(ctx, &r.engine.host.Leaving)
+	killTimeout, ok := r.engine.Leave(ctx)
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, leaveLimit+killTimeout)
 	defer cancel()
 	for {
-		changed, grown := r.engine.changed.next(), r.engine.reports.grown.next()
-		over := true
-		r.engine.do(ctx, func() {
-			for _, a := range r.engine.allocs {
-				over = over && a.act.End != nil
-			}
-		})
-		if over && (r.engine.reports.settled() || !r.pool.connected()) {
+		changed, reports := r.engine.Changed(), r.reports.Changed()
+		if r.engine.AllEnded(ctx) && (r.reports.AllAcknowledged() || !r.pool.Connected()) {
 			break
 		}
 		select {
 		case <-changed:
-		case <-grown:
+		case <-reports:
 		case <-ctx.Done():
-			r.cfg.Logger.Warn("left without the master knowing everything", "waited", limit)
+			r.cfg.Logger.Warn("the agent leaves although the master does not know the end of every task", "waited", leaveLimit+killTimeout)
 			return
 		}
 	}
-	r.pool.sayGoodbye(ctx)
+	r.pool.SayGoodbye(ctx)
 }
 
-// portsInUse tries to listen. Only "in use" counts: a port that this process
-// may not open may be fine for the task.
+// portsInUse tries to listen on ports. Only the error "in use" counts: the task may be
+// allowed to open a port that this process may not.
 func portsInUse(n network.Net, ports []int) map[int]bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -268,7 +254,7 @@ func portsInUse(n network.Net, ports []int) map[int]bool {
 	return out
 }
 
-// taskPath is the PATH that tasks get: the agent's own, or the usual one.
+// taskPath returns the PATH of tasks: the agent's own, or the usual one.
 func taskPath() string {
 	if p := os.Getenv("PATH"); p != "" {
 		return p
@@ -276,13 +262,13 @@ func taskPath() string {
 	return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 }
 
-// supervisorArgv is the default of Config.SupervisorArgv.
+// supervisorArgv returns the default of Config.SupervisorArgv.
 func supervisorArgv(dataDir string, log *slog.Logger) ([]string, error) {
 	argv, err := slim.Argv(filepath.Join(dataDir, "bin"))
 	if err == nil {
 		return argv, nil
 	}
-	log.Debug("supervisors are this executable, which is large", "reason", err)
+	log.Debug("the large executable of the agent is used as supervisor", "reason", err)
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this executable, to start supervisors: %w", err)
@@ -293,5 +279,5 @@ func supervisorArgv(dataDir string, log *slog.Logger) ([]string, error) {
 	return []string{self, "supervise"}, nil
 }
 
-// discard is the default logger.
+// discard returns the default logger.
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -24,6 +24,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 	"github.com/nusa-scheduler/nusa/agent/driver/plugin"
 	"github.com/nusa-scheduler/nusa/agent/facts"
+	"github.com/nusa-scheduler/nusa/agent/master"
+	"github.com/nusa-scheduler/nusa/agent/store"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/serve"
@@ -299,7 +301,7 @@ func TestFullSetForgets(t *testing.T) {
 func TestKeptLogs(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	c := testConfig(t, t.TempDir(), drv, m.addr)
-	c.KeptLogs = 10
+	c.MaxRetainedBytes = 10
 	runAgent(t, c)
 	size := func(id string) int64 {
 		n, err := drv.Size(t.Context(), driver.ID{Alloc: id, Task: "main", Run: 1})
@@ -328,7 +330,7 @@ func TestKeptLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.Recv(); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "not kept any more") {
+	if _, err := stream.Recv(); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "not retained any more") {
 		t.Errorf("the log of the oldest: %v", err)
 	}
 }
@@ -355,7 +357,7 @@ func TestFatal(t *testing.T) {
 		t.Errorf("another region: %v", err)
 	}
 	m.set(func() { m.refuse = &nusav1.Refused{Message: "banned", Permanent: true} })
-	if err := Run(t.Context(), testConfig(t, t.TempDir(), newMock(), m.addr)); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "banned") {
+	if err := Run(t.Context(), testConfig(t, t.TempDir(), newMock(), m.addr)); !errors.Is(err, master.ErrRefused) || !strings.Contains(err.Error(), "banned") {
 		t.Errorf("refused: %v", err)
 	}
 	if err := Run(t.Context(), Config{}); err == nil || !strings.Contains(err.Error(), "--region") {
@@ -436,17 +438,15 @@ func TestRecordLost(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	st, err := openStore(filepath.Join(dir, "agent.db"))
+	st, err := store.Open(filepath.Join(dir, "agent.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := testOrder("bbbb", 3, "mock", nil)
 	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
 	err = errors.Join(
-		st.write(orderNotes([]*nusav1.AllocOrder{o}, nil, link.Position{Epoch: "raft", Sequence: 2})),
-		st.db.Update(func(tx *bolt.Tx) error {
-			return errors.Join(tx.Bucket(bucketRecords).Delete([]byte("aaaa")), tx.Bucket(bucketRecords).Delete([]byte("bbbb")))
-		}), st.close())
+		st.Write(store.OrderBatch([]*nusav1.AllocOrder{o}, nil, link.Position{Epoch: "raft", Sequence: 2})), st.Close(),
+		removeRecords(filepath.Join(dir, "agent.db"), "aaaa", "bbbb"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -458,6 +458,22 @@ func TestRecordLost(t *testing.T) {
 	if got := drv.Running(); len(got) != 1 || got[0].Alloc != "aaaa" {
 		t.Errorf("running: %v", got)
 	}
+}
+
+// removeRecords deletes the records of allocations from a store that is closed.
+func removeRecords(path string, ids ...string) error {
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(db.Update(func(tx *bolt.Tx) error {
+		for _, id := range ids {
+			if err := tx.Bucket([]byte("records")).Delete([]byte(id)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}), db.Close())
 }
 
 // TestFirstReportsAreComplete: the full set after a restart has everything

@@ -1,19 +1,15 @@
 package agent
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -21,7 +17,6 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
-	"github.com/nusa-scheduler/nusa/agent/health"
 	"github.com/nusa-scheduler/nusa/internal/freeport"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -158,163 +153,9 @@ func TestNeverHealthy(t *testing.T) {
 		}
 	}
 	m.untilState("cccc", running)
-	if r := m.untilState("dddd", failed); !r.GetDeclined() || !strings.Contains(r.GetMessage(), "a batch job has none") {
+	if r := m.untilState("dddd", failed); !r.GetDeclined() || !strings.Contains(r.GetMessage(), "a batch job cannot have one") {
 		t.Errorf("a batch job: %v", r)
 	}
-}
-
-// TestProbes: what the ways of a check make of what they meet.
-func TestProbes(t *testing.T) {
-	answers := map[string]string{
-		"/ok":       "HTTP/1.1 204 No Content\r\n\r\n",
-		"/ok?q=1":   "HTTP/1.0 200 OK\r\n\r\nbody",
-		"/early":    "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
-		"/endless":  "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 1<<20),
-		"/moved":    "HTTP/1.1 302 Found\r\nLocation: /ok\r\nContent-Length: 0\r\n\r\n",
-		"/sick":     "HTTP/1.1 500 X\r\n\r\n\n no database\nreally\n",
-		"/huge":     "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n",
-		"/nonsense": "hello\r\n\r\n",
-		"/nothing":  "",
-		"/silent":   "…",
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				defer conn.Close()
-				req, err := http.ReadRequest(bufio.NewReader(conn))
-				if err != nil {
-					return
-				}
-				if answer := answers[req.RequestURI]; answer != "…" {
-					_, _ = conn.Write([]byte(answer))
-					return
-				}
-				_, _ = conn.Read(make([]byte, 1)) // until the caller has had enough
-			})
-		}
-	})
-	t.Cleanup(func() { l.Close(); serving.Wait() })
-	var d net.Dialer
-	port := l.Addr().(*net.TCPAddr).Port
-	n := reach{dial: func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }, own: func() string { return "" }}
-	probe := func(k *nusav1.Check, n reach, p int) health.Result {
-		t.Helper()
-		o := &order{ports: []driver.Port{{Label: "http", Host: p}}}
-		k.Timeout = durationMillis(500)
-		out, err := o.readCheck(&nusav1.Task{Driver: "process", Check: k}, nil, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out.carryOut(t.Context(), driver.ID{}, time.Now())
-	}
-	for path, want := range map[string]string{
-		"/ok": "status 204", "/ok?q=1": "status 200", "/early": "status 200", "/endless": "status 200",
-		"/moved": "! status 302 to /ok", "/sick": "! status 500: no database", "/nonsense": `! malformed HTTP response "hello"`,
-		"/huge": "! the connection was closed without an answer", "/nothing": "! the connection was closed without an answer", "/silent": "! no answer within 500ms",
-	} {
-		r := probe(&nusav1.Check{Kind: &nusav1.Check_Http{Http: &nusav1.HTTPCheck{Port: "http", Path: path}}}, n, port)
-		if got := strings.TrimPrefix(map[bool]string{false: "! "}[r.OK]+r.Message, ""); got != want {
-			t.Errorf("%s: %q, want %q", path, got, want)
-		}
-	}
-	tcp := &nusav1.Check{Kind: &nusav1.Check_Tcp{Tcp: &nusav1.TCPCheck{Port: "http"}}}
-	if r := probe(tcp, n, port); !r.OK || r.Message != "connected" {
-		t.Errorf("tcp: %+v", r)
-	}
-	free := freeport.Reserve(t, 1)
-	if r := probe(tcp, n, free); r.OK || r.Message != "connection refused" {
-		t.Errorf("tcp to nobody: %+v", r)
-	}
-	// A task that listens at the node's own address only, and one elsewhere.
-	own := n
-	own.dial = func(ctx context.Context, addr string) (net.Conn, error) {
-		return d.DialContext(ctx, "tcp", strings.Replace(addr, fmt.Sprintf("192.0.2.1:%d", free), l.Addr().String(), 1))
-	}
-	own.own = func() string { return "192.0.2.1" }
-	if r := probe(tcp, own, free); !r.OK {
-		t.Errorf("at the node's own address: %+v", r)
-	}
-	own.elsewhere = map[string]string{"process": "127.0.0.1"}
-	if r := probe(tcp, own, free); r.OK {
-		t.Errorf("elsewhere: %+v", r)
-	}
-}
-
-// TestAnswered: through an engine's port a connection proves something only if
-// it is not closed at once.
-func TestAnswered(t *testing.T) {
-	for name, c := range map[string]struct {
-		serve func(net.Conn)
-		ok    bool
-	}{
-		"closes": {func(c net.Conn) { c.Close() }, false},
-		"speaks": {func(c net.Conn) { _, _ = c.Write([]byte("220 hello\r\n")); c.Close() }, true},
-		"waits":  {func(c net.Conn) { _, _ = c.Read(make([]byte, 1)); c.Close() }, true},
-	} {
-		here, there := net.Pipe()
-		served := make(chan struct{})
-		go func() { defer close(served); c.serve(there) }()
-		if err := answered(t.Context(), here); (err == nil) != c.ok {
-			t.Errorf("one that %s: %v", name, err)
-		}
-		here.Close()
-		<-served
-	}
-}
-
-// TestManyChecks: at most so many at a time; that the others wait makes them
-// late and not failed, and all end with the agent.
-func TestManyChecks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var now, most, lates, fails atomic.Int64
-		ctx, cancel := context.WithCancel(t.Context())
-		c := newChecks(ctx, newMetrics(), func(_ driver.ID, s health.State) {
-			if s.Last.Late > 10*time.Second {
-				lates.Add(1)
-			}
-			if s.Phase != health.Healthy || s.Failed > 0 {
-				fails.Add(1)
-			}
-		})
-		k := &check{Policy: health.Policy{What: "x", Interval: 10 * time.Second, Timeout: 30 * time.Second, Deadline: time.Minute, Failures: 1},
-			probe: func(ctx context.Context, _ driver.ID) (string, error) {
-				n := now.Add(1)
-				for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
-				}
-				defer now.Add(-1)
-				select {
-				case <-time.After(20 * time.Second): // slow, and within its time
-					return "slow", nil
-				case <-ctx.Done():
-					return "", ctx.Err()
-				}
-			}}
-		for i := range 4 * maxProbes {
-			c.begin(driver.ID{Alloc: fmt.Sprint(i)}, k, health.Begin(time.Now()), 0)
-		}
-		time.Sleep(5 * time.Minute)
-		if most.Load() != maxProbes || lates.Load() == 0 || fails.Load() != 0 {
-			t.Errorf("%d at a time, %d told as late, %d as failed", most.Load(), lates.Load(), fails.Load())
-		}
-		c.end(driver.ID{Alloc: "0"})
-		if _, ok := c.state(driver.ID{Alloc: "0"}); ok {
-			t.Error("it goes on after its end")
-		}
-		cancel()
-		c.close()
-		if now.Load() != 0 {
-			t.Errorf("%d checks are under way after the end", now.Load())
-		}
-	})
 }
 
 // sick is the mock driver with commands that a test answers.
@@ -353,19 +194,5 @@ func TestQuietChecks(t *testing.T) {
 	defer m.mu.Unlock()
 	if m.position != told {
 		t.Errorf("reports up to %v were sent after %v", m.position, told)
-	}
-}
-
-// BenchmarkCheck is what a check costs besides its call.
-func BenchmarkCheck(b *testing.B) {
-	c := newChecks(b.Context(), newMetrics(), func(driver.ID, health.State) {})
-	defer c.close()
-	k := &check{Policy: health.Policy{What: "x", Interval: time.Hour, Timeout: time.Second, Deadline: time.Minute, Failures: 3},
-		probe: func(context.Context, driver.ID) (string, error) { return "status 200", nil }}
-	c.begin(driver.ID{Alloc: "a"}, k, health.Begin(time.Now()), time.Hour)
-	x := c.of[driver.ID{Alloc: "a"}]
-	b.ReportAllocs()
-	for b.Loop() {
-		c.fire(x)
 	}
 }

@@ -1,7 +1,3 @@
-// Package agent is the role of a node: it carries out what its region's master
-// orders, reports what became of it, and may decline. It decides nothing; what
-// it was told is in a local store, so its tasks survive its own restart and
-// the loss of both tiers above.
 package agent
 
 import (
@@ -23,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/incus"
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 	"github.com/nusa-scheduler/nusa/agent/driver/process"
+	"github.com/nusa-scheduler/nusa/agent/engine"
 	"github.com/nusa-scheduler/nusa/agent/facts"
 	"github.com/nusa-scheduler/nusa/agent/setup"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
@@ -64,12 +61,12 @@ type Config struct {
 	// PortMin..PortMax are the dynamic ports, ends included. Default
 	// 20000..32000.
 	PortMin, PortMax int
-	// KeptLogs bounds, in bytes, what is kept of allocations that have ended,
+	// MaxRetainedBytes bounds, in bytes, what is kept of allocations that have ended,
 	// output and working folders; the oldest goes first. Default 1 GiB. What runs
-	// is bounded by its job file. KeptFolders bounds the number of these working
+	// is bounded by its job file. MaxRetainedFolders bounds the number of these working
 	// folders. Default 500.
-	KeptLogs    int64
-	KeptFolders int
+	MaxRetainedBytes   int64
+	MaxRetainedFolders int
 	// ControlPlane: this node also runs servers and takes no work unless told.
 	ControlPlane bool
 	// LeaveOnShutdown stops every task at the end and says goodbye, so that the
@@ -108,9 +105,9 @@ type Config struct {
 	// Clock counts leases. Default: CLOCK_BOOTTIME; the process driver knows no
 	// other.
 	Clock func() time.Duration
-	// Shrink: the process is this agent's alone, and at rest gives memory back
-	// that only its start, or a load, needed.
-	Shrink bool
+	// ReleaseMemory: the process belongs to this agent alone. At rest it returns unused
+	// memory to the kernel.
+	ReleaseMemory bool
 	// BootID tells boots of the host apart. Default: the kernel's.
 	BootID string
 	// DockerHost is the Docker engine's address. Default: docker.DefaultHost,
@@ -153,9 +150,9 @@ type Config struct {
 	// that a driver would say otherwise about itself.
 	closeDrivers   func()
 	driversChanged <-chan struct{}
-	// elsewhere is the host that has the ports of a driver's tasks, where its
+	// remoteHosts is the host that has the ports of a driver's tasks, where its
 	// engine is reached over the network.
-	elsewhere map[string]string
+	remoteHosts map[string]string
 }
 
 // allocsDir is the folder of the data directory that holds the allocations'.
@@ -183,9 +180,9 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: it either leaves or pauses at shutdown", errConfig)
 	case c.ArtifactsMax < 0:
 		return c, fmt.Errorf("%w: --artifacts-max is negative", errConfig)
-	case c.KeptLogs < 0:
+	case c.MaxRetainedBytes < 0:
 		return c, fmt.Errorf("%w: --kept-logs is negative", errConfig)
-	case c.KeptFolders < 0:
+	case c.MaxRetainedFolders < 0:
 		return c, fmt.Errorf("%w: --kept-folders is negative", errConfig)
 	case c.InstanceQuota < 0:
 		return c, fmt.Errorf("%w: --instance-quota %d is negative", errConfig, c.InstanceQuota)
@@ -207,11 +204,11 @@ func (c Config) withDefaults() (Config, error) {
 	if c.PortMax == 0 {
 		c.PortMin, c.PortMax = 20000, 32000
 	}
-	if c.KeptLogs == 0 {
-		c.KeptLogs = defaultKeptLogs
+	if c.MaxRetainedBytes == 0 {
+		c.MaxRetainedBytes = engine.DefaultRetainedBytes
 	}
-	if c.KeptFolders == 0 {
-		c.KeptFolders = defaultKeptFolders
+	if c.MaxRetainedFolders == 0 {
+		c.MaxRetainedFolders = engine.DefaultRetainedFolders
 	}
 	if c.Share == 0 {
 		c.Share = 1
@@ -255,7 +252,7 @@ func (c Config) withParts() (Config, error) {
 		return c, fmt.Errorf("%w: %w", errConfig, err)
 	}
 	p := process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv, Users: users, Hide: c.DataDir})
-	c.Drivers, c.closeDrivers, c.elsewhere = map[string]driver.Driver{"process": p}, p.Close, map[string]string{}
+	c.Drivers, c.closeDrivers, c.remoteHosts = map[string]driver.Driver{"process": p}, p.Close, map[string]string{}
 	if c, err = c.withDocker(); err != nil {
 		return c, err
 	}
@@ -284,7 +281,7 @@ func (c Config) withDocker() (Config, error) {
 		return c, fmt.Errorf("%w: --docker-host, --docker-auth: %w", errConfig, err)
 	}
 	closeOthers := c.closeDrivers
-	c.elsewhere["docker"] = hostOf(c.DockerHost)
+	c.remoteHosts["docker"] = hostOf(c.DockerHost)
 	c.Drivers["docker"], c.closeDrivers = d, func() { d.Close(); closeOthers() }
 	return c, nil
 }
@@ -313,7 +310,7 @@ func (c Config) withIncus(argv []string) (Config, error) {
 		return c, fmt.Errorf("%w: --incus: %w", errConfig, err)
 	}
 	closeOthers := c.closeDrivers
-	c.elsewhere["incus"] = hostOf(c.Incus)
+	c.remoteHosts["incus"] = hostOf(c.Incus)
 	c.Drivers["incus"], c.closeDrivers = d, func() { d.Close(); closeOthers() }
 	return c, nil
 }

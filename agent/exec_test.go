@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/agent/api"
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -96,7 +97,7 @@ func TestExec(t *testing.T) {
 	}{
 		"no start":   {nil, "", codes.InvalidArgument, "must have start"},
 		"no command": {&nusav1.ExecRequest_Start{Allocation: "aaaa"}, "", codes.InvalidArgument, "is empty"},
-		"long":       {&nusav1.ExecRequest_Start{Allocation: "aaaa", Command: []string{strings.Repeat("x", maxCommand)}}, "", codes.InvalidArgument, "64 KiB"},
+		"long":       {&nusav1.ExecRequest_Start{Allocation: "aaaa", Command: []string{strings.Repeat("x", api.MaxCommand)}}, "", codes.InvalidArgument, "64 KiB"},
 		"zero byte":  {&nusav1.ExecRequest_Start{Allocation: "aaaa", Command: []string{"a\x00b"}}, "", codes.InvalidArgument, "zero byte"},
 		"size":       {&nusav1.ExecRequest_Start{Allocation: "aaaa", Command: []string{"ls"}, Tty: true, Size: &nusav1.TerminalSize{Columns: 1 << 20}}, "", codes.InvalidArgument, "1..65535"},
 		"no task":    {&nusav1.ExecRequest_Start{Allocation: "aaaa", Task: "other", Command: []string{"ls"}}, "", codes.InvalidArgument, "not one of: main"},
@@ -144,7 +145,7 @@ func testExecSessions(t *testing.T, client nusav1.AllocationsClient, words func(
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var streams []nusav1.Allocations_ExecClient
-	for range maxExecs {
+	for range api.MaxExecs {
 		streams = append(streams, open(ctx))
 	}
 	for _, s := range streams {

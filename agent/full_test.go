@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/store"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -149,8 +151,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// assembled is an agent of which nothing runs yet, and how to end it then.
-func assembled(t *testing.T, cfg Config) (*role, func() error) {
+// runWithStore runs an agent whose store fails while broken is set.
+func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() error) {
 	t.Helper()
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -163,62 +165,36 @@ func assembled(t *testing.T, cfg Config) (*role, func() error) {
 	if cfg, err = cfg.withParts(); err != nil {
 		t.Fatal(err)
 	}
-	st, err := openStore(dir.Path("agent.db"))
+	st, err := store.Open(dir.Path("agent.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, err := st.load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, err := st.timeline(cfg.BootID, cfg.Clock, held)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inv, err := newInventory(t.Context(), cfg, cfg.Logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := assemble(cfg, dir, st, held, line, inv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r, func() error { return errors.Join(st.close(), dir.Close()) }
-}
-
-// runWithStore runs an agent whose store can be made to fail.
-func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() error) {
-	t.Helper()
-	r, finish := assembled(t, cfg)
-	write := r.keeper.store
-	web, err := serve.Open(t.Context(), serve.Options{Net: r.cfg.Net, Logger: r.cfg.Logger, HTTPAddr: "-"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.keeper.store = func(n notes) error {
+	r, err := assemble(t.Context(), cfg, dir, st, func(b store.Batch) error {
 		if broken.Load() {
 			return syscall.ENOSPC
 		}
-		return write(n)
+		return st.Write(b)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, err := serve.Open(t.Context(), serve.Options{Net: cfg.Net, Logger: cfg.Logger, HTTPAddr: "-"})
+	if err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.run(ctx, web) }()
-	once := false
-	stop = func() error {
-		if once {
-			return nil
-		}
-		once = true
+	stop = sync.OnceValue(func() error {
 		cancel()
 		select {
 		case err := <-ended:
-			return errors.Join(err, finish())
+			return errors.Join(err, st.Close(), dir.Close())
 		case <-time.After(patience):
 			t.Error("the agent does not end")
 			return nil
 		}
-	}
+	})
 	t.Cleanup(func() { _ = stop() })
 	return stop
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"slices"
@@ -14,29 +13,28 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/engine"
+	"github.com/nusa-scheduler/nusa/internal/notify"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// lookAgain is how often drivers and static facts are looked at again.
-const lookAgain = 30 * time.Second
+// inspectEvery is the pause between two inspections of the drivers and the host.
+const inspectEvery = 30 * time.Second
 
-// inventory is what this node offers. It is sent when it changes and never
-// repeated otherwise.
+// inventory is what this node offers. The sessions send it when it changes.
 type inventory struct {
 	cfg     Config
-	log     *slog.Logger
-	drivers map[string]driver.Driver
-	changed *pulse
+	changed notify.Signal
 
 	mu    sync.Mutex
 	now   *nusav1.NodeInventory // replaced, never changed
 	tasks int
 }
 
-// newInventory looks at the host for the first time.
-func newInventory(ctx context.Context, cfg Config, log *slog.Logger) (*inventory, error) {
-	inv := &inventory{cfg: cfg, log: log, drivers: cfg.Drivers, changed: newPulse()}
-	now, err := inv.look(ctx)
+// newInventory inspects the host for the first time.
+func newInventory(ctx context.Context, cfg Config) (*inventory, error) {
+	inv := &inventory{cfg: cfg}
+	now, err := inv.inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -44,15 +42,20 @@ func newInventory(ctx context.Context, cfg Config, log *slog.Logger) (*inventory
 	return inv, nil
 }
 
-func (inv *inventory) get() *nusav1.NodeInventory {
+// Get returns the present inventory. Callers must not change it.
+func (inv *inventory) Get() *nusav1.NodeInventory {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	return inv.now
 }
 
-// run looks again and again, and tells what the engine must know.
-func (inv *inventory) run(ctx context.Context, e *engine) error {
-	tick := time.NewTicker(lookAgain)
+// Changed returns a channel that the next change of the inventory closes.
+func (inv *inventory) Changed() <-chan struct{} { return inv.changed.C() }
+
+// run inspects the host repeatedly until ctx ends. setDrivers hands the problems of the
+// drivers to the engine.
+func (inv *inventory) run(ctx context.Context, setDrivers func(context.Context, map[string]string) bool) error {
+	tick := time.NewTicker(inspectEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -61,30 +64,30 @@ func (inv *inventory) run(ctx context.Context, e *engine) error {
 		case <-tick.C:
 		case <-inv.cfg.driversChanged:
 		}
-		now, err := inv.look(ctx)
+		now, err := inv.inspect(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				inv.log.Warn("host not looked at", "error", err)
+				inv.cfg.Logger.Warn("the host could not be inspected", "error", err)
 			}
 			continue
 		}
-		if proto.Equal(now, inv.get()) {
+		if proto.Equal(now, inv.Get()) {
 			continue
 		}
 		inv.mu.Lock()
 		inv.now = now
 		inv.mu.Unlock()
-		if !e.do(ctx, func() { inv.tell(&e.host.Drivers) }) {
+		if !setDrivers(ctx, inv.driverProblems()) {
 			return nil
 		}
-		inv.changed.beat()
+		inv.changed.Notify()
 	}
 }
 
-// tell replaces the health of the drivers by what is known now.
-func (inv *inventory) tell(drivers *map[string]string) {
+// driverProblems returns the problem of each driver by name: "" for a healthy one.
+func (inv *inventory) driverProblems() map[string]string {
 	out := map[string]string{}
-	for _, d := range inv.get().GetDrivers() {
+	for _, d := range inv.Get().GetDrivers() {
 		out[d.GetName()] = ""
 		if !d.GetHealthy() {
 			out[d.GetName()] = "unhealthy"
@@ -93,11 +96,11 @@ func (inv *inventory) tell(drivers *map[string]string) {
 			}
 		}
 	}
-	*drivers = out
+	return out
 }
 
-// look makes the inventory from the host and the configuration.
-func (inv *inventory) look(ctx context.Context) (*nusav1.NodeInventory, error) {
+// inspect makes the inventory from the host and the configuration.
+func (inv *inventory) inspect(ctx context.Context) (*nusav1.NodeInventory, error) {
 	facts, err := inv.cfg.Facts.Static(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("facts of the host: %w", err)
@@ -111,19 +114,19 @@ func (inv *inventory) look(ctx context.Context) (*nusav1.NodeInventory, error) {
 	if allow, ok := inv.cfg.setup.VolumesAllow(); ok {
 		out.VolumesAllow = &nusav1.VolumesAllow{Folders: allow}
 	}
-	for _, name := range slices.Sorted(maps.Keys(inv.drivers)) {
-		f := inv.drivers[name].Fingerprint(ctx)
+	for _, name := range slices.Sorted(maps.Keys(inv.cfg.Drivers)) {
+		f := inv.cfg.Drivers[name].Fingerprint(ctx)
 		if err := inv.cfg.setup.CanSecrets(); err != nil && slices.Contains(f.Capabilities, driver.CapSecrets) {
 			f.Capabilities = slices.DeleteFunc(slices.Clone(f.Capabilities), func(c string) bool { return c == driver.CapSecrets })
 			f.Message = strings.TrimPrefix(f.Message+"; no secrets: "+err.Error(), "; ")
 		}
-		out.Drivers = append(out.Drivers, &nusav1.DriverInfo{Name: name, Healthy: f.Healthy, Version: f.Version, Message: clip(f.Message), Capabilities: f.Capabilities})
+		out.Drivers = append(out.Drivers, &nusav1.DriverInfo{Name: name, Healthy: f.Healthy, Version: f.Version, Message: engine.Clip(f.Message), Capabilities: f.Capabilities})
 	}
 	return out, nil
 }
 
-// capacity is what the scheduler may use: this agent's share of the machine,
-// or what the configuration says, less what is reserved.
+// capacity returns the resources for the scheduler: this agent's share of the machine
+// or the configured values, less the reserved ones.
 func capacity(cfg Config, facts *nusav1.HostFacts) *nusav1.Resources {
 	var disk int64
 	for _, d := range facts.GetDisks() {
@@ -144,9 +147,9 @@ func capacity(cfg Config, facts *nusav1.HostFacts) *nusav1.Resources {
 	}
 }
 
-// address of this host, for people: its first address that others can use.
-func (inv *inventory) address() string {
-	for _, n := range inv.get().GetFacts().GetNetworks() {
+// Address returns the host's first address that other machines can use, for people.
+func (inv *inventory) Address() string {
+	for _, n := range inv.Get().GetFacts().GetNetworks() {
 		for _, a := range n.GetAddresses() {
 			ip, _, err := net.ParseCIDR(a)
 			if err != nil {
@@ -160,20 +163,20 @@ func (inv *inventory) address() string {
 	return ""
 }
 
-// setTasks notes how many tasks run here.
+// setTasks sets the number of running tasks.
 func (inv *inventory) setTasks(n int) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	inv.tasks = n
 }
 
-// stats of the host now, with this agent's tasks.
-func (inv *inventory) stats(ctx context.Context) (*nusav1.NodeStats, error) {
+// Stats measures the host and adds the number of this agent's tasks.
+func (inv *inventory) Stats(ctx context.Context) (*nusav1.NodeStats, error) {
 	st, err := inv.cfg.Facts.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
-	st = proto.CloneOf(st) // it is shared
+	st = proto.CloneOf(st) // agents of one process share it
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	st.Tasks = int32(inv.tasks)

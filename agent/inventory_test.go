@@ -37,7 +37,7 @@ func TestNoSecretsNoCapability(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		inv, err := newInventory(t.Context(), c, c.Logger)
+		inv, err := newInventory(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestNoSecretsNoCapability(t *testing.T) {
 			t.Log("skipped: no memory for secrets on this host: ", err)
 			continue
 		}
-		d := inv.get().GetDrivers()[0]
+		d := inv.Get().GetDrivers()[0]
 		if can := slices.Contains(d.GetCapabilities(), driver.CapSecrets); can != with || !slices.Contains(d.GetCapabilities(), driver.CapRecover) {
 			t.Errorf("%s: it can %v", name, d.GetCapabilities())
 		}

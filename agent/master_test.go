@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nusa-scheduler/nusa/agent/ordertest"
+	"github.com/nusa-scheduler/nusa/agent/store"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -33,12 +34,12 @@ type server struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	changed *pulse
+	changed notify.Signal
 	master  bool
 	// hint is where it says the master is, when it is not itself.
 	hint    string
 	servers []string
-	mark    masterMark
+	mark    store.MasterTerm
 	lease   time.Duration
 	silent  bool // no lease is granted
 	cluster string
@@ -70,8 +71,8 @@ func newServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	s := &server{t: t, addr: l.Addr().String(), grpc: grpc.NewServer(), hub: tunnel.NewHub(tunnel.Options{}),
-		done: make(chan struct{}), changed: newPulse(), lease: 10 * time.Second, cluster: "cluster-1",
-		mark: masterMark{Incarnation: 1, Term: 1}, box: link.NewOutbox[*nusav1.AllocOrder]("raft", 100),
+		done: make(chan struct{}), lease: 10 * time.Second, cluster: "cluster-1",
+		mark: store.MasterTerm{Incarnation: 1, Term: 1}, box: link.NewOutbox[*nusav1.AllocOrder]("raft", 100),
 		reports: map[string]*nusav1.AllocReport{}, sessions: map[*serverSession]bool{}}
 	nusav1.RegisterDispatchServer(s.grpc, s)
 	go func() {
@@ -93,7 +94,7 @@ func (s *server) set(f func()) {
 	s.mu.Lock()
 	f()
 	s.mu.Unlock()
-	s.changed.beat()
+	s.changed.Notify()
 }
 
 func (s *server) list() *nusav1.ServerList {
@@ -149,7 +150,7 @@ func (s *server) Session(stream nusav1.Dispatch_SessionServer) error {
 func (s *server) standby(ctx context.Context, stream nusav1.Dispatch_SessionServer) error {
 	last := "?"
 	for {
-		changed := s.changed.next()
+		changed := s.changed.C()
 		s.mu.Lock()
 		hint, list, master := s.hint, s.list(), s.master
 		s.mu.Unlock()
@@ -174,15 +175,15 @@ func (s *server) serveMaster(ctx context.Context, stream nusav1.Dispatch_Session
 	s.mu.Lock()
 	ss.welcome = true
 	w := &nusav1.MasterWelcome{Session: "s", ClusterId: s.cluster, Incarnation: s.mark.Incarnation, Term: s.mark.Term,
-		Lease: durationpb.New(s.lease), StatsInterval: durationpb.New(time.Second), Reports: wirePosition(s.position), Servers: s.list(), Protocol: 1}
-	cursor := s.box.Cursor(corePosition(hello.GetOrders()))
+		Lease: durationpb.New(s.lease), StatsInterval: durationpb.New(time.Second), Reports: positionToProto(s.position), Servers: s.list(), Protocol: 1}
+	cursor := s.box.Cursor(positionFromProto(hello.GetOrders()))
 	s.mu.Unlock()
 	if err := stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Welcome{Welcome: w}}); err != nil {
 		return err
 	}
 	inbox := link.NewInbox[*nusav1.AllocReport](1000)
 	for {
-		changed := s.changed.next()
+		changed := s.changed.C()
 		for {
 			s.mu.Lock()
 			b, more := cursor.Next(2) // small, so that sets have several batches
@@ -190,7 +191,7 @@ func (s *server) serveMaster(ctx context.Context, stream nusav1.Dispatch_Session
 			if !more {
 				break
 			}
-			m := &nusav1.AllocOrders{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: wirePosition(b.Position)}
+			m := &nusav1.AllocOrders{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: positionToProto(b.Position)}
 			for _, i := range b.Items {
 				m.Orders = append(m.Orders, i.Value)
 			}
@@ -228,11 +229,11 @@ func (s *server) serveMaster(ctx context.Context, stream nusav1.Dispatch_Session
 
 // take handles a message of the agent to its master.
 func (s *server) take(m *nusav1.AgentMessage, inbox *link.Inbox[*nusav1.AllocReport]) (*nusav1.MasterMessage, error) {
-	defer s.changed.beat()
+	defer s.changed.Notify()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := m.GetOrdersAck(); p != nil {
-		s.acked = corePosition(p)
+		s.acked = positionFromProto(p)
 	}
 	if st := m.GetStats(); st != nil {
 		s.stats = append(s.stats, st)
@@ -248,7 +249,7 @@ func (s *server) take(m *nusav1.AgentMessage, inbox *link.Inbox[*nusav1.AllocRep
 		s.goodbyes++
 		return nil, errors.New("the agent said goodbye")
 	case *nusav1.AgentMessage_Reports:
-		b := link.Batch[*nusav1.AllocReport]{Full: k.Reports.GetFull(), Last: k.Reports.GetLast(), Removed: k.Reports.GetRemoved(), Position: corePosition(k.Reports.GetPosition())}
+		b := link.Batch[*nusav1.AllocReport]{Full: k.Reports.GetFull(), Last: k.Reports.GetLast(), Removed: k.Reports.GetRemoved(), Position: positionFromProto(k.Reports.GetPosition())}
 		for _, r := range k.Reports.GetReports() {
 			b.Items = append(b.Items, link.Item[*nusav1.AllocReport]{Key: r.GetId(), Value: r})
 		}
@@ -275,7 +276,7 @@ func (s *server) take(m *nusav1.AgentMessage, inbox *link.Inbox[*nusav1.AllocRep
 			delete(s.reports, id)
 		}
 		s.position = c.Position
-		return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_ReportsAck{ReportsAck: wirePosition(c.Position)}}, nil
+		return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_ReportsAck{ReportsAck: positionToProto(c.Position)}}, nil
 	}
 	return nil, nil
 }
@@ -294,7 +295,7 @@ func (s *server) until(what string, ok func() bool) {
 	s.t.Helper()
 	limit := time.After(patience)
 	for {
-		changed := s.changed.next()
+		changed := s.changed.C()
 		s.mu.Lock()
 		done := ok()
 		s.mu.Unlock()
@@ -356,32 +357,8 @@ func (s *server) conn() *grpc.ClientConn {
 	return c
 }
 
-// testOrder makes an order for a group of one task of the mock or process
-// driver. index numbers it.
-func testOrder(id string, index uint64, driver string, config map[string]any, change ...func(*nusav1.AllocOrder, *nusav1.Group)) *nusav1.AllocOrder {
-	c, err := structpb.NewStruct(config)
-	if err != nil {
-		panic(err)
-	}
-	g := &nusav1.Group{Tasks: map[string]*nusav1.Task{"main": {
-		Driver: driver, Config: c, KillTimeout: durationpb.New(time.Second),
-		Restart: &nusav1.Restart{Attempts: proto.Int32(0)},
-	}}}
-	o := &nusav1.AllocOrder{
-		Allocation: &nusav1.Allocation{Id: id, Namespace: "default", Job: "job", Group: "web", Desired: nusav1.AllocDesired_ALLOC_DESIRED_RUN,
-			Generation: 42, Epoch: 3, Resources: &nusav1.Resources{CpuMilli: 100, MemoryBytes: 64 << 20}},
-		Incarnation: 1, Index: index, JobType: "service",
-	}
-	for _, f := range change {
-		f(o, g)
-	}
-	if o.Group, err = proto.Marshal(g); err != nil {
-		panic(err)
-	}
-	return o
-}
-
-func batch(o *nusav1.AllocOrder, _ *nusav1.Group) { o.JobType = "batch" }
+// testOrder and batch make orders.
+var testOrder, batch = ordertest.New, ordertest.Batch
 
 func (s *server) order(o *nusav1.AllocOrder) {
 	s.set(func() { s.box.PutAt(o.GetIndex(), o.GetAllocation().GetId(), o) })
@@ -389,4 +366,12 @@ func (s *server) order(o *nusav1.AllocOrder) {
 
 func durationMillis(n int) *durationpb.Duration {
 	return durationpb.New(time.Duration(n) * time.Millisecond)
+}
+
+func positionToProto(p link.Position) *nusav1.Position {
+	return &nusav1.Position{Epoch: p.Epoch, Sequence: p.Sequence}
+}
+
+func positionFromProto(p *nusav1.Position) link.Position {
+	return link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
 }

@@ -354,7 +354,7 @@ func TestProcessUser(t *testing.T) {
 func TestEndedFoldersAreBounded(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	c := testConfig(t, dir, drv, m.addr)
-	c.KeptFolders = 5
+	c.MaxRetainedFolders = 5
 	runAgent(t, c)
 	for i := range 10 {
 		id := "alloc-" + strconv.Itoa(i)

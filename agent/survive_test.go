@@ -20,6 +20,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
+	"github.com/nusa-scheduler/nusa/agent/engine"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -216,7 +217,7 @@ func TestAgentStartsBesideADriverThatHangs(t *testing.T) {
 	began := time.Now()
 	runAgent(t, config())
 	m.untilState("good", running)
-	if d := time.Since(began); d >= statusLimit {
+	if d := time.Since(began); d >= engine.StatusLimit {
 		t.Errorf("the agent was held up for %s", d)
 	}
 	hung.hangs.Store(false)

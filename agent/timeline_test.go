@@ -2,65 +2,14 @@ package agent
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
-	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
-
-// TestTimeline: the same boot goes on where it was whatever the host's clock
-// says meanwhile; another boot begins anew, never before what is on record.
-func TestTimeline(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "agent.db")
-	up := time.Hour
-	clock := func() time.Duration { return up }
-	open := func(boot string, c contents) timeline {
-		t.Helper()
-		s, err := openStore(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.close()
-		l, err := s.timeline(boot, clock, c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	first := open("one", contents{})
-	if d := time.Since(first.now()); d < 0 || d > time.Minute {
-		t.Errorf("it begins %s ago", d)
-	}
-	up += 24 * time.Hour // of which the host's clock shows none: it was set back by a day
-	if again := open("one", contents{}); !again.zero.Equal(first.zero) {
-		t.Errorf("the same boot began at %s, then at %s", first.zero, again.zero)
-	}
-	late := first.now()
-	up = time.Minute
-	held := contents{records: map[string]record{"a": {Actual: reconcile.Actual{
-		Started: late.Add(-time.Hour), Tasks: map[string]reconcile.TaskActual{"main": {Restarts: []time.Time{late}}}}}}}
-	second := open("two", held)
-	if !second.now().Equal(late) {
-		t.Errorf("after a boot it is %s, on record is %s", second.now(), late)
-	}
-	for _, c := range []struct {
-		name string
-		wall time.Time
-		ago  time.Duration
-	}{
-		{"in the future", time.Now().Add(24 * time.Hour), 0},
-		{"before the boot", time.Now().Add(-24 * time.Hour), time.Minute},
-	} {
-		if ago := second.now().Sub(second.of(c.wall)); ago != c.ago {
-			t.Errorf("%s: placed %s ago, want %s", c.name, ago, c.ago)
-		}
-	}
-}
 
 // skewed is a driver whose times are of a clock that was set meanwhile.
 type skewed struct {

@@ -106,7 +106,7 @@ type agentRun struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	http   string
-	rests  int // number of calls of undisturbed
+	rests  int // number of calls of rested
 
 	mu sync.Mutex
 	// states holds, by allocation, the channel for the reports that a caller awaits.

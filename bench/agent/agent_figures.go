@@ -31,7 +31,7 @@ func (n *agentRun) idle(ctx context.Context) (*Idle, error) {
 	if n.o.Idle <= 0 {
 		return nil, nil
 	}
-	if err := n.undisturbed(ctx); err != nil {
+	if _, err := n.rested(ctx); err != nil {
 		return nil, err
 	}
 	n.progress("idle for %s", n.o.Idle)

@@ -142,9 +142,16 @@ const (
 	forcedMetric     = "go_gc_cycles_forced_gc_cycles_total"
 )
 
-// rested waits until the agent has given memory back and returns its metrics. An agent does
-// that by a forced collection after a while at rest.
+// rested waits until the agent has released memory and returns its metrics. An agent does
+// that by a forced collection once it is at rest. A short command first makes the agent
+// active, so that it comes to rest once more.
 func (n *agentRun) rested(ctx context.Context) (map[string]float64, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, restWithin, fmt.Errorf("the agent released no memory within %s of its latest order", restWithin))
+	defer cancel()
+	n.rests++
+	if err := n.runOne(ctx, fmt.Sprintf("rest-%06d", n.rests)); err != nil {
+		return nil, err
+	}
 	before, err := n.metrics(ctx)
 	if err != nil {
 		return nil, err
@@ -159,31 +166,6 @@ func (n *agentRun) rested(ctx context.Context) (map[string]float64, error) {
 			return m, err
 		}
 		last = m
-	}
-}
-
-// undisturbed waits until the agent has given memory back. It looks from outside, because
-// serving metrics brings some MB of the executable back. A short command first makes the
-// agent active, so that it comes to rest once more.
-func (n *agentRun) undisturbed(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, restWithin, fmt.Errorf("the agent gave no memory back within %s of its latest order", restWithin))
-	defer cancel()
-	n.rests++
-	if err := n.runOne(ctx, fmt.Sprintf("rest-%06d", n.rests)); err != nil {
-		return err
-	}
-	for most := 0.0; ; {
-		mapped, err := report.Memory(n.cmd.Process.Pid, "status", "RssFile:")
-		if err != nil {
-			return err
-		}
-		if mapped < most/2 { // pages of the executable; heartbeats bring back fewer
-			return nil
-		}
-		most = max(most, mapped)
-		if err := report.Pause(ctx, report.PollEvery); err != nil {
-			return err
-		}
 	}
 }
 

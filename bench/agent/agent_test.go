@@ -29,7 +29,7 @@ const (
 // serveAgent serves `nusa agent` with the flags that a measurement uses.
 func serveAgent(args []string) error {
 	var servers string
-	cfg := agent.Config{Shrink: true, Logger: slog.New(leak{slog.DiscardHandler})}
+	cfg := agent.Config{ReleaseMemory: true, Logger: slog.New(leak{slog.DiscardHandler})}
 	f := flag.NewFlagSet("agent", flag.ContinueOnError)
 	f.StringVar(&cfg.Region, "region", "", "")
 	f.StringVar(&cfg.Name, "name", "", "")

@@ -150,7 +150,7 @@ func agentCommand() *cobra.Command {
 	f.Int64Var(&reserveCPU, "reserve-cpu", 0, "thousandths of a core kept from the scheduler")
 	f.Int64Var(&reserveMiB, "reserve-memory", 0, "MiB of memory kept from the scheduler")
 	f.Int64Var(&keptMiB, "kept-logs", 1024, "most MiB of output and working folders kept of allocations that have ended, the oldest goes first")
-	f.IntVar(&cfg.KeptFolders, "kept-folders", 500, "most working folders kept of allocations that have ended")
+	f.IntVar(&cfg.MaxRetainedFolders, "kept-folders", 500, "most working folders kept of allocations that have ended")
 	f.IntVar(&cfg.InstanceQuota, "instance-quota", 0, "most allocations at a time; 0 = no bound")
 	f.IntVar(&cfg.PortMin, "port-min", 20000, "first dynamic port")
 	f.IntVar(&cfg.PortMax, "port-max", 32000, "last dynamic port")
@@ -187,9 +187,9 @@ func agentCommand() *cobra.Command {
 		if artifactsMiB < 1 || artifactsMiB > 1<<30 {
 			return fmt.Errorf("--artifacts-max: %d is not 1..%d", artifactsMiB, 1<<30)
 		}
-		cfg.KeptLogs, cfg.ArtifactsMax = keptMiB<<20, artifactsMiB<<20
+		cfg.MaxRetainedBytes, cfg.ArtifactsMax = keptMiB<<20, artifactsMiB<<20
 		cfg.Share = 1 / float64(share)
-		cfg.Shrink = true
+		cfg.ReleaseMemory = true
 		cfg.Reserve = driver.Resources{CPUMilli: reserveCPU, MemoryBytes: reserveMiB << 20}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a agent.Addresses) { r.logger.Info("ready", "node", a.NodeID, "http", a.HTTP) }

@@ -1,0 +1,7 @@
+// Package api serves the gRPC service Allocations of one node. The region calls it
+// through a tunnel that the agent opened.
+//
+//	allocations.go  list, get and logs
+//	exec.go         commands in running tasks, and the resources that tasks use
+//	errors.go       errors of the engine and of drivers as gRPC statuses
+package api

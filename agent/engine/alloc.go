@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// alloc is one allocation: its order, its actual state, and the details for reports.
+type alloc struct {
+	*order
+	act     reconcile.Actual
+	details map[string]*nusav1.TaskState
+	// dirty: something has changed since the last publish.
+	dirty bool
+	// repeat: send the report again, because the master seems to have missed it.
+	repeat bool
+	// unstored: the allocation was declined because its order could not be stored.
+	// Its end need not be durable, because the store does not say that it must run.
+	unstored bool
+}
+
+func newAlloc(o *order) *alloc {
+	return &alloc{order: o, details: map[string]*nusav1.TaskState{}, dirty: true}
+}
+
+// undecided says that the allocation must be accepted or declined. That decision
+// depends on all other allocations.
+func (a *alloc) undecided() bool {
+	return !a.act.Accepted && a.act.End == nil && a.spec.Want == reconcile.Run
+}
+
+// setTask changes a task of an allocation.
+func (a *alloc) setTask(name string, t reconcile.TaskActual) {
+	// The plan that is being applied holds the old map.
+	tasks := maps.Clone(a.act.Tasks)
+	if tasks == nil {
+		tasks = map[string]reconcile.TaskActual{}
+	}
+	tasks[name] = t
+	a.act.Tasks = tasks
+	a.dirty = true
+}
+
+func (a *alloc) detail(name string) *nusav1.TaskState {
+	d := a.details[name]
+	if d == nil {
+		d = &nusav1.TaskState{State: nusav1.AllocState_ALLOC_STATE_PENDING}
+		a.details[name] = d
+	}
+	return d
+}
+
+// task returns a task as ordered.
+func (a *alloc) task(name string) reconcile.Task {
+	for _, t := range a.spec.Tasks {
+		if t.Name == name {
+			return t
+		}
+	}
+	return reconcile.Task{Name: name}
+}
+
+// names says whether an order contains every task that was begun, with its driver.
+// A task that the order does not contain would never be stopped.
+func (a *alloc) names(wire *nusav1.AllocOrder) bool {
+	if bytes.Equal(wire.GetGroup(), a.wire.GetGroup()) {
+		return true
+	}
+	var g nusav1.Group
+	if proto.Unmarshal(wire.GetGroup(), &g) != nil {
+		return false
+	}
+	for name := range a.act.Tasks {
+		if t := g.GetTasks()[name]; t == nil || t.GetDriver() != a.tasks[name].driver {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(slices.Collect(maps.Keys(g.GetTasks())), func(name string) bool { return !taskName.MatchString(name) })
+}
+
+// runStarted records that a run is up, and returns false if that is known already.
+// at is the driver's time, shown the same time on the timeline.
+func (a *alloc) runStarted(name string, run int, at, onTimeline time.Time) bool {
+	t := a.act.Tasks[name]
+	if t.Run != run || t.Phase != reconcile.Launching && t.Phase != reconcile.Unknown {
+		return false
+	}
+	t.Phase = reconcile.Up
+	a.setTask(name, t)
+	if a.act.Started.IsZero() {
+		a.act.Started = onTimeline
+	}
+	d := a.detail(name)
+	known := int(d.Run) == run // an earlier life of the agent recorded the start
+	d.State, d.Started, d.Finished = nusav1.AllocState_ALLOC_STATE_RUNNING, timestamppb.New(at), nil
+	d.Reason, d.Message, d.Run = nusav1.Reason_REASON_UNSPECIFIED, "", int32(run)
+	if !known {
+		addEvent(d, at, "started", fmt.Sprintf("run %d", run))
+	}
+	return true
+}
+
+// runEnded records the end of the latest run of a task. end.Finished is the driver's
+// time, onTimeline the same time on the timeline.
+func (a *alloc) runEnded(name string, end reconcile.TaskActual, onTimeline time.Time) {
+	t, finished := a.act.Tasks[name], end.Finished
+	end.Finished = onTimeline
+	end = t.Finish(end)
+	a.setTask(name, end)
+	end.Finished = finished
+	d := a.detail(name)
+	setEnd(d, end, a.spec.Batch && end.ExitCode == 0 && end.Signal == 0 && end.Reason == "")
+	message := fmt.Sprintf("exit code %d", end.ExitCode)
+	if end.Message != "" && end.Reason != reconcile.ReasonUnhealthy { // an earlier event has that message
+		message += ": " + end.Message
+	}
+	addEvent(d, finished, "ended", message)
+}
+
+// runUncertain shows once that a run may still begin or go on. It returns false if
+// that is shown already or the run has ended.
+func (a *alloc) runUncertain(name string, run int, why string) bool {
+	if t := a.act.Tasks[name]; t.Run != run || t.Phase == reconcile.Ended {
+		return false
+	}
+	d := a.detail(name)
+	for _, ev := range d.GetEvents() {
+		if ev.GetType() == uncertainEvent && ev.GetMessage() == uncertainMessage(run) {
+			return false
+		}
+	}
+	d.Message = Clip(uncertainMessage(run) + ": " + why)
+	addEvent(d, time.Now(), uncertainEvent, uncertainMessage(run))
+	a.dirty = true
+	return true
+}
+
+// uncertainEvent is the type of the event of a run that may still begin or go on.
+const uncertainEvent = "uncertain"
+
+func uncertainMessage(run int) string {
+	return fmt.Sprintf("run %d may have begun or may still begin: no other run of this task starts before run %d is known to have ended", run, run)
+}

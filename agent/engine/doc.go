@@ -1,0 +1,23 @@
+// Package engine carries out the orders of a node. One goroutine, the loop, owns
+// the allocations. It plans with package reconcile, applies the actions, and
+// publishes records and reports. All other goroutines hand it functions to call.
+//
+//	engine.go     the loop: events, publishing, the end of the agent
+//	orders.go     orders of the master: refused, stored, taken over
+//	actions.go    the actions of a plan: start, stop, adopt, remove
+//	events.go     results: a run started or ended, a check, a lease
+//	view.go       what the API shows of allocations and runs
+//	alloc.go      one allocation: its order, actual state and details
+//	plan.go       the input of a plan: a part of the allocations or all
+//	order.go      decoding of an order into tasks for the drivers
+//	env.go        the node, and the NUSA_ variables of a task
+//	runner.go     goroutines that start runs, follow them and remove them
+//	stop.go       goroutines that stop runs, also runs that may begin late
+//	recovery.go   what the drivers know of recorded runs at the agent's start
+//	retention.go  bounds on the output and folders of ended allocations
+//	checks.go     the schedule of health checks
+//	check.go      one check: its policy, its decoding and its result for reports
+//	probes.go     how a check reaches a task: HTTP, TCP, a command
+//	report.go     conversion of states and reasons into reports
+//	metrics.go    counters for /metrics
+package engine

@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/setup"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Node holds what the tasks need of the node and the agent.
+type Node struct {
+	ID, Region string
+	AllocsDir  string // absolute: a folder for each allocation
+	Path       string // PATH of the tasks
+	Reach      Reach  // to their ports
+	// ProcessUser is the user of processes whose task names none. "": the agent's.
+	ProcessUser string
+	Setup       *setup.Setup
+}
+
+// variables returns the NUSA_ variables of a task's environment.
+func variables(a *nusav1.Allocation, ports []driver.Port, task, allocDir string, n Node) map[string]string {
+	vars := map[string]string{
+		"NUSA_NAMESPACE": a.GetNamespace(),
+		"NUSA_JOB":       a.GetJob(),
+		"NUSA_GROUP":     a.GetGroup(),
+		"NUSA_INDEX":     strconv.Itoa(int(a.GetIndex())),
+		"NUSA_ALLOC_ID":  a.GetId(),
+		"NUSA_REGION":    n.Region,
+		"NUSA_NODE":      n.ID,
+		"NUSA_EPOCH":     fmt.Sprintf("%d.%d", a.GetGeneration(), a.GetEpoch()),
+		"NUSA_TASK":      task,
+		"NUSA_ALLOC_DIR": filepath.Join(allocDir, "shared"),
+		"NUSA_TASK_DIR":  filepath.Join(allocDir, "tasks", task),
+	}
+	for _, p := range ports {
+		vars["NUSA_PORT_"+p.Label] = strconv.Itoa(p.Host)
+	}
+	return vars
+}
+
+// expand replaces ${NUSA_…}. Other ${…} belong to the program. An unknown NUSA_
+// variable is an error of the job file.
+func expand(s string, vars map[string]string) (string, error) {
+	var b strings.Builder
+	for {
+		i := strings.Index(s, "${NUSA_")
+		if i < 0 {
+			b.WriteString(s)
+			return b.String(), nil
+		}
+		end := strings.IndexByte(s[i:], '}')
+		if end < 0 {
+			return "", fmt.Errorf("%q has no closing brace", s[i:min(len(s), i+32)])
+		}
+		name := s[i+2 : i+end]
+		value, ok := vars[name]
+		if !ok {
+			return "", fmt.Errorf("unknown variable ${%s}; known are %s", name, strings.Join(slices.Sorted(maps.Keys(vars)), ", "))
+		}
+		b.WriteString(s[:i])
+		b.WriteString(value)
+		s = s[i+end+1:]
+	}
+}
+
+// expandAny expands every string of a driver's configuration.
+func expandAny(v any, vars map[string]string) (any, error) {
+	switch v := v.(type) {
+	case string:
+		return expand(v, vars)
+	case []any:
+		out := make([]any, len(v))
+		for i, item := range v {
+			var err error
+			if out[i], err = expandAny(item, vars); err != nil {
+				return nil, fmt.Errorf("[%d]: %w", i, err)
+			}
+		}
+		return out, nil
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			var err error
+			if out[k], err = expandAny(v[k], vars); err != nil {
+				return nil, fmt.Errorf("%s: %w", k, err)
+			}
+		}
+		return out, nil
+	}
+	return v, nil
+}

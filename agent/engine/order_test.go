@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/mock"
+	"github.com/nusa-scheduler/nusa/agent/ordertest"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// An order that asks for what this version does not know still names every
+// task: what another version started must be found, to be stopped.
+func TestOrderThatCannotRunNamesItsTasks(t *testing.T) {
+	wire := ordertest.New("aaaa", 1, "process", nil, func(_ *nusav1.AllocOrder, g *nusav1.Group) {
+		g.Tasks["a"] = &nusav1.Task{Driver: "process", Env: map[string]string{"X": "${NUSA_OF_TOMORROW}"}}
+	})
+	o := readOrder(wire, Node{}, false)
+	if o.spec.Ask.Unsupported == "" {
+		t.Error("it is accepted")
+	}
+	if len(o.spec.Tasks) != 2 {
+		t.Errorf("tasks %+v", o.spec.Tasks)
+	}
+	for _, task := range o.spec.Tasks {
+		if to := o.tasks[task.Name]; to.driver != "process" || to.task.ID.Alloc != "aaaa" || to.task.ID.Task != task.Name {
+			t.Errorf("task %s would be looked for as %+v", task.Name, to)
+		}
+	}
+}
+
+// TestUnreadableTaskIsNotBegun: a restart needs all of the order, not only whose
+// the task is.
+func TestUnreadableTaskIsNotBegun(t *testing.T) {
+	r := &runner{ctx: t.Context()}
+	drv := mock.New(mock.Config{})
+	wire := ordertest.New("aaaa", 1, "mock", nil, func(_ *nusav1.AllocOrder, g *nusav1.Group) {
+		g.Tasks["main"].Env = map[string]string{"X": "${NUSA_OF_TOMORROW}"}
+	})
+	_, err := r.start(drv, readOrder(wire, Node{}, false).tasks["main"])
+	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "NUSA_OF_TOMORROW") || len(drv.Running()) != 0 {
+		t.Errorf("%v, running %v", err, drv.Running())
+	}
+}
+
+// TestOddTimes fit into what the agent counts with.
+func TestOddTimes(t *testing.T) {
+	for _, d := range []time.Duration{math.MinInt64, -1, 1, math.MaxInt64} {
+		odd := durationpb.New(d)
+		wire := ordertest.New("aaaa", 1, "mock", nil, func(o *nusav1.AllocOrder, g *nusav1.Group) {
+			o.Allocation.Ports = map[string]int32{"http": 20000}
+			g.Tasks["main"].KillTimeout = odd
+			g.Tasks["main"].Restart = &nusav1.Restart{Attempts: proto.Int32(math.MinInt32), Window: odd, Delay: odd}
+			g.Tasks["main"].Check = &nusav1.Check{Kind: &nusav1.Check_Tcp{Tcp: &nusav1.TCPCheck{Port: "http"}},
+				Interval: odd, Timeout: odd, HealthyDeadline: odd, Failures: math.MinInt32}
+		})
+		o := readOrder(wire, Node{}, false)
+		task, k := o.spec.Tasks[0], o.tasks["main"].check
+		if k == nil {
+			t.Fatalf("%v: %s", d, o.spec.Ask.Unsupported)
+		}
+		if task.KillTimeout < 0 || task.KillTimeout > maxKill || task.Restart.Attempts < 0 || task.Restart.Window < time.Second || task.Restart.Delay < 0 {
+			t.Errorf("%v: %+v", d, task)
+		}
+		if k.Interval < minInterval || k.Interval > maxInterval || k.Timeout <= 0 || k.Timeout > maxTimeout || k.Deadline <= 0 || k.Deadline > maxInterval || k.Failures < 1 {
+			t.Errorf("%v: %+v", d, k.Policy)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	"github.com/nusa-scheduler/nusa/agent/store"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// minFree is the free space, in bytes, that the disk of the data folder needs for
+// new work. With less, a task could not write its first lines.
+const minFree = 8 << 20
+
+// Errors of Apply.
+var (
+	// ErrNotStored: the agent acts on the orders but could not store them yet.
+	ErrNotStored = errors.New("orders not stored")
+	// ErrSuperseded: the sender is no longer the master.
+	ErrSuperseded = errors.New("a newer master has taken over")
+
+	errTooMany = errors.New("too many allocations for one node")
+)
+
+// Apply takes a change of orders. The change is durable when Apply returns nil, and
+// the engine acts on it later. The loop calls valid immediately before the change: it
+// says whether the sender is still the master.
+func (e *Engine) Apply(ctx context.Context, c link.Change[*nusav1.AllocOrder], valid func() bool) error {
+	err := ErrSuperseded
+	if !e.do(ctx, func() {
+		if valid() {
+			err = e.change(c)
+		}
+	}) {
+		return ctx.Err()
+	}
+	return err
+}
+
+// Newest returns the newest order by (incarnation, index), or nil.
+func (e *Engine) Newest(ctx context.Context) (*nusav1.AllocOrder, error) {
+	var newest *nusav1.AllocOrder
+	if !e.do(ctx, func() {
+		for _, a := range e.allocs {
+			if newest == nil || newerThan(a.wire, newest) {
+				newest = a.wire
+			}
+		}
+	}) {
+		return nil, ctx.Err()
+	}
+	return newest, nil
+}
+
+// Known returns the ids of all allocations that the region has not forgotten.
+func (e *Engine) Known(ctx context.Context) ([]string, error) {
+	var ids []string
+	if !e.do(ctx, func() {
+		for id, a := range e.allocs {
+			if a.spec.Want != reconcile.Forget {
+				ids = append(ids, id)
+			}
+		}
+	}) {
+		return nil, ctx.Err()
+	}
+	return ids, nil
+}
+
+// change stores a change of orders and takes it over.
+func (e *Engine) change(c link.Change[*nusav1.AllocOrder]) error {
+	fresh, added := e.newOrders(c)
+	if len(e.allocs)+added > MaxAllocs {
+		return fmt.Errorf("%w: %d, at most %d", errTooMany, len(e.allocs)+added, MaxAllocs)
+	}
+	var removed []string
+	for _, id := range c.Removed {
+		if a := e.allocs[id]; a != nil {
+			removed = append(removed, id)
+		}
+	}
+	b := store.OrderBatch(fresh, removed, c.Position)
+	failure := e.cfg.Writer.Write(b)
+	if failure != nil {
+		e.cfg.Writer.Enqueue(b)
+	}
+	for _, o := range fresh {
+		id := o.GetAllocation().GetId()
+		known := e.allocs[id] != nil
+		e.setOrder(o)
+		if failure != nil && !known {
+			e.declineUnstored(id, failure)
+		}
+	}
+	for _, id := range removed {
+		a := e.allocs[id]
+		a.spec.Want, a.dirty = reconcile.Forget, true
+	}
+	if failure != nil {
+		return fmt.Errorf("%w: %w", ErrNotStored, failure)
+	}
+	return nil
+}
+
+// newOrders returns the orders of a change that are new here, and how many of them
+// add an allocation.
+func (e *Engine) newOrders(c link.Change[*nusav1.AllocOrder]) (fresh []*nusav1.AllocOrder, added int) {
+	for _, item := range c.Upserts {
+		o := item.Value
+		id := o.GetAllocation().GetId()
+		if !allocName.MatchString(id) {
+			// The id becomes part of paths and of reports. Other orders are taken over.
+			e.log.Error("order ignored: its allocation's id is not valid", "alloc", Clip(id))
+			continue
+		}
+		old := e.allocs[id]
+		switch {
+		case old == nil:
+			added++
+		case newerThan(old.wire, o):
+			e.log.Warn("older order refused", "alloc", id, "reason", nusav1.Reason_REASON_STALE_ORDER,
+				"index", o.GetIndex(), "known_index", old.wire.GetIndex(), "incarnation", o.GetIncarnation())
+			e.cfg.Metrics.stale.Inc()
+			old.dirty, old.repeat = true, true
+			continue
+		case !newerThan(o, old.wire) && old.spec.Want != reconcile.Forget:
+			continue // a repetition
+		}
+		if old != nil && !old.names(o) {
+			e.log.Error("the order lacks a running task: its group is ignored", "alloc", id, "index", o.GetIndex())
+			o = proto.CloneOf(o)
+			o.Group = old.wire.GetGroup()
+		}
+		fresh = append(fresh, o)
+	}
+	return fresh, added
+}
+
+// setOrder takes over one order.
+func (e *Engine) setOrder(wire *nusav1.AllocOrder) {
+	id := wire.GetAllocation().GetId()
+	o := readOrder(wire, e.cfg.Node, false)
+	if a := e.allocs[id]; a != nil {
+		a.order, a.dirty = o, true
+		return
+	}
+	e.allocs[id] = newAlloc(o)
+}
+
+// declineUnstored declines a new allocation whose order could not be stored. Orders
+// about known allocations are applied, because a stop may free the disk. They are
+// written, and acknowledged, later.
+func (e *Engine) declineUnstored(id string, cause error) {
+	a := e.allocs[id]
+	if a.spec.Want != reconcile.Run {
+		return
+	}
+	a.unstored = true
+	a.act.End = &reconcile.Outcome{State: reconcile.Failed, Declined: true, Reason: reconcile.ReasonInsufficientDisk, Message: cause.Error()}
+	e.log.Warn("declined", "alloc", id, "reason", a.act.End.Reason, "message", a.act.End.Message)
+}
+
+// diskProblem returns why the disk can hold nothing new, or "".
+func (e *Engine) diskProblem() string {
+	if err := e.cfg.Writer.Err(); err != nil {
+		return err.Error()
+	}
+	dir := e.cfg.Node.AllocsDir
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return fmt.Sprintf("the data folder %s: %v", dir, err)
+	}
+	if free := int64(s.Bavail) * s.Bsize; free < minFree {
+		return fmt.Sprintf("%d bytes are free on the disk of the data folder %s, at least %d are needed", free, dir, minFree)
+	}
+	return ""
+}

@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+)
+
+// maxPlanRounds bounds how many plans one event may cause. A state that still
+// changes then is planned again after the next events.
+const maxPlanRounds = 8
+
+// planBasis holds what the plans of all accepted allocations depend on, besides the
+// allocation and the time.
+type planBasis struct {
+	planned          bool // false: before the first plan
+	fenced           lease.Verdict
+	leaving, pausing bool
+}
+
+// planner makes the input of plans.
+type planner struct {
+	// basis is the one of the latest plan.
+	basis planBasis
+	// wake is the earliest time at which time alone may change a plan. Zero: never.
+	wake time.Time
+}
+
+// view is the state that a plan is made of.
+type view struct {
+	now    time.Time
+	lease  lease.State
+	host   reconcile.Host
+	allocs map[string]*alloc
+	// portsInUse and diskProblem are called only if an allocation is undecided.
+	portsInUse  func(ports []int) map[int]bool
+	diskProblem func() string
+}
+
+// input returns the input of a plan: the changed allocations if they suffice, else
+// all. An accepted allocation is planned alone, so most events concern one allocation
+// and cost the same however many there are. All are planned when one is undecided,
+// when the lease or the end of the agent changed for all, and when time may have
+// changed a plan.
+func (p *planner) input(v view) (in reconcile.Input, whole bool) {
+	basis := planBasis{true, lease.Evaluate(lease.Stop, v.lease), v.host.Leaving, v.host.Pausing}
+	whole = basis != p.basis || !p.wake.IsZero() && !v.now.Before(p.wake)
+	p.basis = basis
+	var part []string
+	undecided := false
+	for id, a := range v.allocs {
+		if a.dirty {
+			part = append(part, id)
+			undecided = undecided || a.undecided()
+		}
+	}
+	if whole = whole || undecided; whole {
+		part = slices.AppendSeq(make([]string, 0, len(v.allocs)), maps.Keys(v.allocs))
+	}
+	slices.Sort(part)
+	in = reconcile.Input{Now: v.now, Lease: v.lease, Host: v.host,
+		Allocs: make([]reconcile.Alloc, 0, len(part)), Actual: make(map[string]reconcile.Actual, len(part))}
+	var ports []int
+	for _, id := range part {
+		a := v.allocs[id]
+		in.Allocs = append(in.Allocs, a.spec)
+		in.Actual[id] = a.act
+		if a.undecided() {
+			undecided = true
+			ports = append(ports, a.spec.Ask.Ports...)
+		}
+	}
+	if undecided {
+		in.Host.DiskProblem = v.diskProblem()
+	}
+	if len(ports) > 0 {
+		in.Host.PortsInUse = v.portsInUse(ports)
+	}
+	return in, whole
+}
+
+// planned takes over the wake time of a plan and returns the earliest one.
+func (p *planner) planned(wake time.Time, whole bool) time.Time {
+	if whole || !wake.IsZero() && (p.wake.IsZero() || wake.Before(p.wake)) {
+		p.wake = wake
+	}
+	return p.wake
+}

@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/health"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+)
+
+const (
+	// adoptLimit bounds the time that an agent's start waits for its drivers' answers
+	// about all recorded runs.
+	adoptLimit = 3 * time.Second
+	// maxAsking bounds the concurrent questions to one driver.
+	maxAsking = 16
+)
+
+// runStatus is a driver's answer about a run.
+type runStatus struct {
+	status driver.Status
+	err    error
+}
+
+// ask asks a driver about a run. A driver that does not answer before ctx ends is
+// unavailable, which says nothing about the run.
+func ask(ctx context.Context, drv driver.Driver, id driver.ID) runStatus {
+	st, err := drv.Status(ctx, id)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: it did not answer in time: %w", driver.ErrUnavailable, err)
+	}
+	return runStatus{st, err}
+}
+
+// conclusive says whether a driver's answer settles the state of a run. Other errors,
+// of an engine that does not answer or a file that cannot be read, say nothing about
+// the run: it may be up, and the driver must be asked again.
+func conclusive(err error) bool {
+	return err == nil || errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrContract)
+}
+
+// recordedRun is the latest run of a task by its record and its driver.
+type recordedRun struct {
+	alloc *alloc
+	id    driver.ID
+	newer bool      // than the record
+	found runStatus // zero without a driver
+}
+
+// recoverRuns compares the records of allocations that have not ended with the
+// drivers. Records are written late, so a driver may know a newer run than the record;
+// a run that a driver knows was accepted. The drivers are asked concurrently, so that
+// one that hangs does not delay the others. It returns the drivers' answers.
+func recoverRuns(ctx context.Context, allocs map[string]*alloc, drivers map[string]driver.Driver) map[driver.ID]runStatus {
+	ctx, cancel := context.WithTimeout(ctx, adoptLimit)
+	defer cancel()
+	byDriver := map[string][]*recordedRun{}
+	for _, a := range allocs {
+		if a.act.End != nil {
+			continue
+		}
+		for name, to := range a.tasks {
+			r := &recordedRun{alloc: a, id: driver.ID{Alloc: a.spec.ID, Task: name, Run: a.act.Tasks[name].Run}}
+			byDriver[to.driver] = append(byDriver[to.driver], r)
+		}
+	}
+	var asking sync.WaitGroup
+	for name, runs := range byDriver {
+		if drv := drivers[name]; drv != nil {
+			for part := range slices.Chunk(runs, (len(runs)+maxAsking-1)/maxAsking) {
+				asking.Go(func() {
+					for _, r := range part {
+						r.ask(ctx, drv)
+					}
+				})
+			}
+		}
+	}
+	asking.Wait()
+	found := map[driver.ID]runStatus{}
+	for name, runs := range byDriver {
+		for _, r := range runs {
+			r.takeOver(drivers[name] != nil, found)
+		}
+	}
+	return found
+}
+
+// ask asks the driver which run is the latest one, and about its status.
+func (r *recordedRun) ask(ctx context.Context, drv driver.Driver) {
+	if r.id.Run > 0 {
+		r.found = ask(ctx, drv, r.id)
+	}
+	// A record is written before the run that is RetainedRuns older is removed, so
+	// the driver knows at most that many newer runs.
+	for newer := 0; newer <= RetainedRuns; newer++ {
+		next := r.id
+		next.Run++
+		found := ask(ctx, drv, next)
+		if found.err != nil {
+			return
+		}
+		r.id, r.found, r.newer = next, found, true
+	}
+}
+
+// takeOver changes the task's record to the latest run, and adds the driver's answer
+// to found.
+func (r *recordedRun) takeOver(asked bool, found map[driver.ID]runStatus) {
+	t := r.alloc.act.Tasks[r.id.Task]
+	switch {
+	case r.newer || t.Phase == reconcile.Launching || t.Phase == reconcile.Up || t.Phase == reconcile.Closing:
+	case asked && t.Run == 0:
+		// An agent may have died after it began the first run and before it recorded
+		// the run.
+		t.Run, t.StartUncertain = 1, true
+		r.alloc.setTask(r.id.Task, t)
+		return
+	default:
+		return
+	}
+	if r.newer {
+		t.Run, t.Health = r.id.Run, health.Waiting
+	}
+	if asked {
+		found[r.id] = r.found
+	}
+	t.Phase = reconcile.Unknown
+	r.alloc.act.Accepted = true
+	r.alloc.setTask(r.id.Task, t)
+}

@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// maxTaskEvents bounds the retained and reported events of a task: the latest ones.
+const maxTaskEvents = 10
+
+// maxMessage bounds a message of a report, in bytes.
+const maxMessage = 1024
+
+// reasonToProto converts a reason.
+func reasonToProto(r reconcile.Reason) nusav1.Reason {
+	return nusav1.Reason(nusav1.Reason_value["REASON_"+strings.ToUpper(string(r))])
+}
+
+// reasonFromProto converts a reason of the protocol.
+func reasonFromProto(r nusav1.Reason) reconcile.Reason {
+	if r == nusav1.Reason_REASON_UNSPECIFIED {
+		return ""
+	}
+	return reconcile.Reason(strings.ToLower(strings.TrimPrefix(r.String(), "REASON_")))
+}
+
+// statesToProto maps each state to the protocol's.
+var statesToProto = map[reconcile.State]nusav1.AllocState{
+	reconcile.Pending:  nusav1.AllocState_ALLOC_STATE_PENDING,
+	reconcile.Starting: nusav1.AllocState_ALLOC_STATE_STARTING,
+	reconcile.Running:  nusav1.AllocState_ALLOC_STATE_RUNNING,
+	reconcile.Complete: nusav1.AllocState_ALLOC_STATE_COMPLETE,
+	reconcile.Failed:   nusav1.AllocState_ALLOC_STATE_FAILED,
+	reconcile.Stopped:  nusav1.AllocState_ALLOC_STATE_STOPPED,
+}
+
+// makeReport returns the report of an allocation. details are by task.
+func makeReport(o *order, act reconcile.Actual, details map[string]*nusav1.TaskState) *nusav1.AllocReport {
+	r := &nusav1.AllocReport{
+		Id: o.spec.ID, State: statesToProto[reconcile.StateOf(o.spec, act)],
+		Incarnation: o.wire.GetIncarnation(), Index: o.wire.GetIndex(),
+		Tasks: map[string]*nusav1.TaskState{},
+	}
+	outcome := act.End
+	if outcome == nil {
+		outcome = act.Closing
+	}
+	if outcome != nil {
+		r.Declined, r.Reason, r.Message = outcome.Declined, reasonToProto(outcome.Reason), Clip(outcome.Message)
+	} else if check := awaitedCheck(o, act, details); check != "" {
+		r.Reason, r.Message = reasonToProto(reconcile.ReasonNotHealthyYet), check
+	}
+	for name, d := range details {
+		r.Tasks[name] = proto.CloneOf(d)
+	}
+	return r
+}
+
+// Clip shortens a message to the bound of reports and makes it valid UTF-8.
+func Clip(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "")
+}
+
+// addEvent adds an event to a task. Of dropped events only the number is retained, so
+// that a task that restarts for ever without a master takes no more memory, and a
+// reader sees that earlier events are missing.
+func addEvent(d *nusav1.TaskState, at time.Time, kind, message string) {
+	d.Events = append(d.Events, &nusav1.TaskEvent{Time: timestamppb.New(at), Type: kind, Message: Clip(message)})
+	if n := len(d.Events) - maxTaskEvents; n > 0 {
+		d.Events = d.Events[n:]
+		d.EventsDropped += int64(n)
+	}
+}
+
+// setEnd records how a run ended. done: the task needs no further run.
+func setEnd(d *nusav1.TaskState, t reconcile.TaskActual, done bool) {
+	d.State = nusav1.AllocState_ALLOC_STATE_FAILED
+	switch {
+	case done:
+		d.State = nusav1.AllocState_ALLOC_STATE_COMPLETE
+	case t.Reason == reconcile.StoppedByAgent:
+		d.State = nusav1.AllocState_ALLOC_STATE_STOPPED
+	}
+	d.ExitCode, d.Signal = int32(t.ExitCode), int32(t.Signal)
+	d.Finished = timestamppb.New(t.Finished)
+	d.Reason, d.Message = reasonToProto(t.Reason), Clip(t.Message)
+}
+
+// endOf converts a driver's final status of a run.
+func endOf(run int, restarts []time.Time, st driver.Status) runEnd {
+	t := reconcile.TaskActual{Phase: reconcile.Ended, Run: run, Restarts: restarts,
+		Finished: st.Finished, ExitCode: st.ExitCode, Signal: st.Signal, Message: Clip(st.Message)}
+	switch st.Cause {
+	case driver.CauseStopped:
+		t.Reason = reconcile.StoppedByAgent
+	case driver.CauseLeaseExpired:
+		t.Reason = reconcile.ReasonLeaseExpired
+	case driver.CauseStartFailed:
+		t.Reason = reconcile.ReasonStartFailed
+	case driver.CauseLost:
+		t.Reason = reconcile.ReasonKilledBySignal
+	case driver.CauseRebooted:
+		t.Reason = reconcile.ReasonHostRebooted
+	}
+	return runEnd{end: t, ran: st.Cause != driver.CauseStartFailed, started: st.Started}
+}

@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	"github.com/nusa-scheduler/nusa/agent/retry"
+	"github.com/nusa-scheduler/nusa/agent/setup"
+	"github.com/nusa-scheduler/nusa/agent/store"
+)
+
+const (
+	// startLimit bounds the start of a run: it may have to fetch artifacts and an
+	// image.
+	startLimit = 10 * time.Minute
+	// RetainedRuns of a task keep their output: the latest and the one before.
+	RetainedRuns = 2
+	// StatusLimit bounds a driver's answer about a run.
+	StatusLimit = 30 * time.Second
+)
+
+// runner holds the goroutines that start, follow and stop runs. They report to the
+// loop through events.
+type runner struct {
+	log     *slog.Logger
+	ctx     context.Context
+	group   *errgroup.Group
+	drivers map[string]driver.Driver
+	setup   *setup.Setup
+	writer  *store.Writer
+	events  runEvents
+}
+
+// runEvents are the results of a runner's goroutines.
+type runEvents struct {
+	// started: the run is up since a time of the driver.
+	started func(id driver.ID, at time.Time)
+	ended   func(id driver.ID, end runEnd)
+	// uncertain: the run may still begin or go on.
+	uncertain func(id driver.ID, why string)
+}
+
+// runEnd is the end of a run.
+type runEnd struct {
+	end reconcile.TaskActual
+	// ran: the run was up since started.
+	ran     bool
+	started time.Time
+}
+
+// launch is a run that must start.
+type launch struct {
+	order taskOrder
+	// previousKnown: the driver knows the run before this one.
+	previousKnown bool
+	// uncertain: an earlier agent may have asked for the run, so the run may still
+	// begin however this start fails.
+	uncertain bool
+}
+
+// launch starts a run and follows it until it ends.
+func (r *runner) launch(l launch) error {
+	id := l.order.task.ID
+	drv := r.drivers[l.order.driver]
+	if drv == nil { // the agent had the driver before its restart
+		r.events.ended(id, runEnd{end: reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
+			Reason: reconcile.ReasonUnsupported, Message: noDriver(l.order.driver)}})
+		return nil
+	}
+	if id.Run > 1 && !r.replace(drv, id, l.previousKnown) {
+		return nil
+	}
+	asked, err := r.start(drv, l.order)
+	switch {
+	case r.ctx.Err() != nil: // the next agent adopts the run
+	case err != nil:
+		r.startFailed(drv, id, l.uncertain || asked && mayStillStart(err), err)
+	default:
+		r.follow(drv, id)
+	}
+	return nil
+}
+
+// replace makes the record of a further run durable and removes an old run. A
+// restarted agent looks for runs that are newer than the recorded one, so the recorded
+// run must not be removed and must be known to its driver. False: ctx ended earlier.
+func (r *runner) replace(drv driver.Driver, id driver.ID, previousKnown bool) bool {
+	for backOff := retry.New(); r.writer.Flush() != nil; {
+		r.log.Warn("old run not removed", "run", id, "error", r.writer.Err())
+		if previousKnown {
+			return true
+		}
+		if !retry.Sleep(r.ctx, backOff.NextBackOff()) {
+			return false
+		}
+	}
+	if old := id.Run - RetainedRuns; old > 0 {
+		if err := drv.Remove(r.ctx, driver.ID{Alloc: id.Alloc, Task: id.Task, Run: old}); err != nil {
+			r.log.Warn("old run not removed", "run", id, "error", err)
+		}
+	}
+	return true
+}
+
+// start prepares a task and asks its driver to start it. asked: the driver was asked.
+func (r *runner) start(drv driver.Driver, to taskOrder) (asked bool, err error) {
+	ctx, cancel := context.WithTimeout(r.ctx, startLimit)
+	defer cancel()
+	if to.bad != nil {
+		return false, fmt.Errorf("%w: %w", driver.ErrInvalid, to.bad)
+	}
+	volumes, err := r.setup.Volumes(to.task.Volumes)
+	if err != nil {
+		return false, err
+	}
+	to.task.Volumes = volumes
+	if err := r.setup.Prepare(ctx, to.setup); err != nil {
+		return false, err
+	}
+	return true, drv.Start(ctx, to.task)
+}
+
+// follow reports that a run is up, and then its end.
+func (r *runner) follow(drv driver.Driver, id driver.ID) {
+	ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
+	st, err := drv.Status(ctx, id)
+	cancel()
+	if err == nil && st.State != driver.Ended {
+		r.events.started(id, st.Started)
+	}
+	if errors.Is(err, driver.ErrContract) {
+		r.startFailed(drv, id, true, err)
+		return
+	}
+	backOff := retry.New()
+	for {
+		st, err := drv.Wait(r.ctx, id)
+		switch {
+		case r.ctx.Err() != nil:
+			return
+		case errors.Is(err, driver.ErrContract):
+			r.startFailed(drv, id, true, err)
+			return
+		case err == nil:
+			r.events.ended(id, endOf(id.Run, nil, st))
+			return
+		case errors.Is(err, driver.ErrNotFound):
+			r.events.ended(id, runEnd{end: reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
+				Reason: reconcile.ReasonKilledBySignal, Message: "its driver no longer knows it"}})
+			return
+		}
+		r.log.Error("the driver cannot wait for a run", "run", id, "error", err)
+		if !retry.Sleep(r.ctx, backOff.NextBackOff()) {
+			return
+		}
+	}
+}
+
+// askUntilConclusive asks a driver about a run again until the answer is conclusive.
+// err is the answer so far. False: ctx ended earlier.
+func (r *runner) askUntilConclusive(drv driver.Driver, id driver.ID, err error) (runStatus, bool) {
+	found := runStatus{err: err}
+	for backOff := retry.New(); !conclusive(found.err); {
+		r.log.Warn("run not adopted yet: its driver is asked again", "run", id, "error", found.err)
+		r.events.uncertain(id, found.err.Error())
+		if !retry.Sleep(r.ctx, backOff.NextBackOff()) {
+			return found, false
+		}
+		ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
+		found = ask(ctx, drv, id)
+		cancel()
+	}
+	return found, true
+}
+
+// renew passes a lease deadline to the supervisor of a run.
+func (r *runner) renew(drv driver.Driver, id driver.ID, deadline time.Duration) {
+	ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
+	defer cancel()
+	if err := drv.Renew(ctx, id, deadline); err != nil && r.ctx.Err() == nil {
+		r.log.Error("lease not passed to the supervisor", "run", id, "error", err)
+	}
+}
+
+// cleanUp removes the secrets of an allocation that has ended.
+func (r *runner) cleanUp(alloc string) error {
+	if err := r.setup.Clean(alloc); err != nil {
+		r.log.Error("secrets not removed", "alloc", alloc, "error", err)
+	}
+	return nil
+}
+
+// removeFiles deletes the runs and the folder of an allocation that has ended.
+func (r *runner) removeFiles(alloc string, tasks map[string]taskOrder, runs map[string]int) {
+	for name, last := range runs {
+		drv := r.drivers[tasks[name].driver]
+		for run := last; drv != nil && run > 0 && (run > last-RetainedRuns || r.knows(drv, driver.ID{Alloc: alloc, Task: name, Run: run})); run-- {
+			if err := drv.Remove(r.ctx, driver.ID{Alloc: alloc, Task: name, Run: run}); err != nil {
+				r.log.Warn("run not removed", "alloc", alloc, "task", name, "run", run, "error", err)
+			}
+		}
+	}
+	if err := r.setup.Remove(alloc); err != nil {
+		r.log.Warn("folder not removed", "alloc", alloc, "error", err)
+	}
+}
+
+// knows says whether a driver knows a run.
+func (r *runner) knows(drv driver.Driver, id driver.ID) bool {
+	ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
+	defer cancel()
+	_, err := drv.Status(ctx, id)
+	return err == nil
+}

@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	"github.com/nusa-scheduler/nusa/agent/retry"
+)
+
+const (
+	// lateStartLimit is how long the runner looks for a run whose start has no known
+	// outcome: a container engine may start it after the caller has gone. A driver that
+	// does not know the run in all that time will not begin it.
+	lateStartLimit = 10 * time.Second
+	// lateStartPause is the longest pause between two looks.
+	lateStartPause = 500 * time.Millisecond
+)
+
+// There is no separate list of runs that must be stopped. The record of such a task
+// has the phase Launching or Closing, or StartUncertain. So there are at most as many
+// as tasks, they survive the agent's restart, no further run of the task begins, and
+// the allocation does not end.
+
+// stop tries until a run is stopped. failed is called with each error. False: ctx
+// ended earlier.
+func (r *runner) stop(drv driver.Driver, id driver.ID, grace time.Duration, failed func(error)) bool {
+	for backOff := retry.New(); ; {
+		err := drv.Stop(r.ctx, id, grace)
+		switch {
+		case r.ctx.Err() != nil:
+			return false
+		case err == nil:
+			return true
+		}
+		r.log.Error("run not stopped, trying again", "run", id, "error", err)
+		failed(err)
+		if !retry.Sleep(r.ctx, backOff.NextBackOff()) {
+			return false
+		}
+	}
+}
+
+// startFailed ends a run whose start failed, or whose driver broke its contract. It
+// first makes sure that nothing of the run is left. uncertain: the run may have begun
+// or may still begin.
+func (r *runner) startFailed(drv driver.Driver, id driver.ID, uncertain bool, cause error) {
+	end := reconcile.TaskActual{Reason: reconcile.ReasonStartFailed, Message: cause.Error()}
+	end.Final = errors.Is(cause, driver.ErrFinal)
+	if errors.Is(cause, driver.ErrInvalid) || errors.Is(cause, driver.ErrContract) {
+		end.Reason = reconcile.ReasonUnsupported
+	}
+	if uncertain {
+		r.stopUncertain(drv, id, 0, end)
+		return
+	}
+	if r.stop(drv, id, 0, func(err error) { r.events.uncertain(id, err.Error()) }) {
+		r.neverRan(id, end)
+	}
+}
+
+// mayStillStart says whether a start that failed, by its driver's answer, may still
+// succeed.
+func mayStillStart(cause error) bool {
+	return !errors.Is(cause, driver.ErrStart) && !errors.Is(cause, driver.ErrInvalid) ||
+		errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, context.Canceled)
+}
+
+// stopUncertain stops a run that may have begun or may still begin. It reports the end
+// once that is certain; end is the result of a run that never began.
+func (r *runner) stopUncertain(drv driver.Driver, id driver.ID, grace time.Duration, end reconcile.TaskActual) {
+	show := func(err error) { r.events.uncertain(id, err.Error()) }
+	backOff := retry.New()
+	backOff.MaxInterval = lateStartPause
+	for unknown := (time.Time{}); ; {
+		if !r.stop(drv, id, grace, show) {
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
+		found := ask(ctx, drv, id)
+		cancel()
+		now := time.Now()
+		switch {
+		case r.ctx.Err() != nil:
+			return
+		case found.err == nil && found.status.State == driver.Ended:
+			if end.Reason == reconcile.StoppedByAgent {
+				end.Message = found.status.Message
+			}
+			r.neverRan(id, end)
+			return
+		case errors.Is(found.err, driver.ErrContract): // its Stop returned nil
+			r.neverRan(id, end)
+			return
+		case !errors.Is(found.err, driver.ErrNotFound):
+			unknown = time.Time{}
+			if found.err == nil {
+				found.err = errors.New("its driver reports it as " + found.status.State.String())
+			}
+		case unknown.IsZero():
+			unknown = now
+		case now.Sub(unknown) >= lateStartLimit:
+			r.neverRan(id, end)
+			return
+		}
+		show(found.err)
+		if !retry.Sleep(r.ctx, backOff.NextBackOff()) {
+			return
+		}
+	}
+}
+
+// neverRan reports the end of a run that counts as never begun.
+func (r *runner) neverRan(id driver.ID, end reconcile.TaskActual) {
+	end.Phase, end.Run, end.Finished, end.ExitCode = reconcile.Ended, id.Run, time.Now(), -1
+	r.events.ended(id, runEnd{end: end})
+}

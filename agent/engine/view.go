@@ -1,0 +1,225 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// minPrefix is the shortest accepted prefix of an allocation's id.
+const minPrefix = 4
+
+// Kinds of errors of a lookup.
+var (
+	ErrInvalid = errors.New("invalid request")
+	// ErrUnknown: this node has no such allocation.
+	ErrUnknown = errors.New("unknown allocation")
+	// ErrNoDriver: the agent no longer has the task's driver.
+	ErrNoDriver = errors.New("no driver")
+)
+
+// lookupError has a complete message and one of the kinds above.
+type lookupError struct {
+	kind error
+	text string
+}
+
+func (e *lookupError) Error() string { return e.text }
+func (e *lookupError) Unwrap() error { return e.kind }
+
+func lookupErrorf(kind error, format string, args ...any) error {
+	return &lookupError{kind, fmt.Sprintf(format, args...)}
+}
+
+// List returns the allocations that include selects. It sees the order's allocation
+// and whether the allocation has ended. An error: ctx ended.
+func (e *Engine) List(ctx context.Context, include func(a *nusav1.Allocation, ended bool) bool) ([]*nusav1.Allocation, error) {
+	var out []*nusav1.Allocation
+	if !e.do(ctx, func() {
+		for _, a := range e.allocs {
+			if include(a.wire.GetAllocation(), a.act.End != nil) {
+				out = append(out, e.show(a))
+			}
+		}
+	}) {
+		return nil, ctx.Err()
+	}
+	return out, nil
+}
+
+// Get returns an allocation by a unique prefix of its id.
+func (e *Engine) Get(ctx context.Context, prefix string) (out *nusav1.Allocation, err error) {
+	if !e.do(ctx, func() {
+		var a *alloc
+		if a, err = e.find(prefix); err == nil {
+			out = e.show(a)
+		}
+	}) {
+		return nil, ctx.Err()
+	}
+	return out, err
+}
+
+// show returns an allocation with its state on this node.
+func (e *Engine) show(a *alloc) *nusav1.Allocation {
+	out := proto.CloneOf(a.wire.GetAllocation())
+	rep := makeReport(a.order, a.act, a.details)
+	for name, d := range rep.GetTasks() {
+		id := driver.ID{Alloc: a.spec.ID, Task: name, Run: a.act.Tasks[name].Run}
+		if s, ok := e.checks.state(id); ok {
+			d.Check = checkStateToProto(a.tasks[name].check, s)
+		}
+	}
+	out.State, out.Tasks = rep.GetState(), rep.GetTasks()
+	if rep.GetReason() != 0 || rep.GetMessage() != "" {
+		out.Reason, out.Message = rep.GetReason(), rep.GetMessage()
+	}
+	return out
+}
+
+// find finds an allocation by a unique prefix of its id.
+func (e *Engine) find(prefix string) (*alloc, error) {
+	if len(prefix) < minPrefix {
+		return nil, lookupErrorf(ErrInvalid, "id: %q is shorter than %d characters", prefix, minPrefix)
+	}
+	if a := e.allocs[prefix]; a != nil {
+		return a, nil
+	}
+	var found *alloc
+	for id, a := range e.allocs {
+		if !strings.HasPrefix(id, prefix) {
+			continue
+		}
+		if found != nil {
+			return nil, lookupErrorf(ErrInvalid, "id: several allocations begin with %q; give more characters", prefix)
+		}
+		found = a
+	}
+	if found == nil {
+		return nil, lookupErrorf(ErrUnknown, "no allocation %q on this node", prefix)
+	}
+	return found, nil
+}
+
+// findTask finds a task by its name and a prefix of its allocation's id. The name may
+// be "" if the allocation has one task.
+func (e *Engine) findTask(prefix, name string) (*alloc, string, error) {
+	a, err := e.find(prefix)
+	if err != nil {
+		return nil, "", err
+	}
+	if name == "" && len(a.spec.Tasks) == 1 {
+		name = a.spec.Tasks[0].Name
+	}
+	if _, ok := a.tasks[name]; !ok {
+		var names []string
+		for _, t := range a.spec.Tasks {
+			names = append(names, t.Name)
+		}
+		if name == "" {
+			return nil, "", lookupErrorf(ErrInvalid, "task: the allocation has several; name one of: %s", strings.Join(names, ", "))
+		}
+		return nil, "", lookupErrorf(ErrInvalid, "task: %q is not one of: %s", name, strings.Join(names, ", "))
+	}
+	return a, name, nil
+}
+
+// LiveRun is a run that is up, or the problem that says why no run is.
+type LiveRun struct {
+	ID      driver.ID
+	Driver  driver.Driver
+	Problem string
+}
+
+// LiveRun returns the live run of a task.
+func (e *Engine) LiveRun(ctx context.Context, prefix, task string) (run LiveRun, err error) {
+	if !e.do(ctx, func() {
+		var a *alloc
+		var name string
+		if a, name, err = e.findTask(prefix, task); err == nil {
+			run = e.liveRun(a, name)
+		}
+	}) {
+		return run, ctx.Err()
+	}
+	return run, err
+}
+
+// LiveRuns returns the id of an allocation and the live runs of its tasks by name.
+func (e *Engine) LiveRuns(ctx context.Context, prefix string) (id string, runs map[string]LiveRun, err error) {
+	runs = map[string]LiveRun{}
+	if !e.do(ctx, func() {
+		var a *alloc
+		if a, err = e.find(prefix); err != nil {
+			return
+		}
+		id = a.spec.ID
+		for name := range a.tasks {
+			runs[name] = e.liveRun(a, name)
+		}
+	}) {
+		return "", nil, ctx.Err()
+	}
+	return id, runs, err
+}
+
+func (e *Engine) liveRun(a *alloc, name string) LiveRun {
+	to, t := a.tasks[name].driver, a.act.Tasks[name]
+	r := LiveRun{ID: driver.ID{Alloc: a.spec.ID, Task: name, Run: t.Run}, Driver: e.cfg.Drivers[to]}
+	switch {
+	case r.Driver == nil:
+		r.Problem = noDriver(to)
+	case t.Phase != reconcile.Up && t.Phase != reconcile.Closing:
+		r.Problem = "task " + name + " does not run"
+	}
+	return r
+}
+
+// LogRun is a run whose output can be read. A zero ID: no such run has begun.
+type LogRun struct {
+	ID     driver.ID
+	Driver driver.Driver
+	// Last: no further run of the task will begin.
+	Last bool
+}
+
+// LogRun returns the latest run of a task that has begun (next = 0), or the run next
+// or a later one.
+func (e *Engine) LogRun(ctx context.Context, prefix, task string, next int) (run LogRun, err error) {
+	if !e.do(ctx, func() { run, err = e.logRun(prefix, task, next) }) {
+		return run, ctx.Err()
+	}
+	return run, err
+}
+
+func (e *Engine) logRun(prefix, task string, next int) (LogRun, error) {
+	a, name, err := e.findTask(prefix, task)
+	if err != nil {
+		return LogRun{}, err
+	}
+	drv := e.cfg.Drivers[a.tasks[name].driver]
+	if drv == nil {
+		return LogRun{}, lookupErrorf(ErrNoDriver, "%s", noDriver(a.tasks[name].driver))
+	}
+	t := a.act.Tasks[name]
+	begun := t.Run
+	if t.Phase == reconcile.Launching || t.Phase == reconcile.Waiting || t.Phase == reconcile.Ended && t.Reason == reconcile.ReasonUnsupported {
+		begun-- // the driver may not know the run yet
+	}
+	switch {
+	case next == 0 && begun > 0:
+		next = begun
+	case next == 0 || next > begun:
+		return LogRun{Last: a.act.End != nil}, nil
+	}
+	// The output of missed runs may be removed already.
+	id := driver.ID{Alloc: a.spec.ID, Task: name, Run: max(next, begun-RetainedRuns+1)}
+	return LogRun{ID: id, Driver: drv}, nil
+}

@@ -1,0 +1,174 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/internal/notify"
+)
+
+const (
+	// firstWarning is how long an agent may reach no server before it warns. A start
+	// of all servers and agents together takes less.
+	firstWarning = 4 * time.Second
+	// nextWarning is the pause between two warnings.
+	nextWarning = 30 * time.Second
+)
+
+// whatToCheck is the advice of a warning.
+const whatToCheck = "is a regional server started, and with --bind if it is on another machine (its default is loopback only)? " +
+	"do the agent's --servers name its gRPC address? does a firewall block the port?"
+
+// contact warns while no server can be reached.
+type contact struct {
+	log     *slog.Logger
+	changed notify.Signal // greeted has become zero or positive
+
+	mu sync.Mutex
+	// greeted counts the sessions in which the server has sent a message.
+	greeted int
+	// since is when greeted became zero.
+	since  time.Time
+	warned bool
+	// tried holds the addresses tried since then.
+	tried map[string]attempt
+}
+
+// attempt is the latest attempt to reach an address.
+type attempt struct {
+	// problem of the latest attempt that ended. "": no answer yet.
+	problem string
+	// dialFailed: problem is the dial's error, which says more than the session's.
+	dialFailed bool
+}
+
+func newContact(log *slog.Logger) *contact {
+	return &contact{log: log, since: time.Now(), tried: map[string]attempt{}}
+}
+
+// try records that a session with an address begins.
+func (c *contact) try(addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tried[addr] = attempt{problem: c.tried[addr].problem}
+}
+
+// dialFailed records the error of a dial.
+func (c *contact) dialFailed(addr string, err error) {
+	text := err.Error()
+	if errors.Is(err, context.DeadlineExceeded) {
+		text = "no answer to the connection request"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tried[addr] = attempt{problem: text, dialFailed: true}
+}
+
+// greet records that a server has sent the first message of a session.
+func (c *contact) greet(addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.greeted++
+	if c.greeted > 1 {
+		return
+	}
+	if c.warned {
+		c.log.Info("a regional server is reached", "server", addr, "after", time.Since(c.since).Round(time.Second).String())
+	}
+	c.warned, c.tried = false, map[string]attempt{}
+	c.changed.Notify()
+}
+
+// end records that a session has ended.
+func (c *contact) end(addr string, greeted bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !greeted {
+		if c.greeted == 0 && !c.tried[addr].dialFailed {
+			c.tried[addr] = attempt{problem: causeText(err)}
+		}
+		return
+	}
+	c.greeted--
+	if c.greeted == 0 {
+		c.since = time.Now()
+		c.tried = map[string]attempt{addr: {problem: causeText(err)}}
+		c.changed.Notify()
+	}
+}
+
+// run warns until ctx ends.
+func (c *contact) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		changed := c.changed.C()
+		c.mu.Lock()
+		reached, since := c.greeted > 0, c.since
+		c.mu.Unlock()
+		if reached {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		c.warnUntil(ctx, changed, firstWarning-time.Since(since))
+	}
+	return nil
+}
+
+// warnUntil warns after a time, and again and again, until the contact changes.
+func (c *contact) warnUntil(ctx context.Context, changed <-chan struct{}, first time.Duration) {
+	t := time.NewTimer(first)
+	defer t.Stop()
+	for {
+		select {
+		case <-changed:
+			return
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			c.warn()
+			t.Reset(nextWarning)
+		}
+	}
+}
+
+func (c *contact) warn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.greeted > 0 {
+		return
+	}
+	c.warned = true
+	var tried []string
+	for _, addr := range slices.Sorted(maps.Keys(c.tried)) {
+		text := c.tried[addr].problem
+		if text == "" {
+			text = "no answer yet"
+		}
+		tried = append(tried, fmt.Sprintf("%s: %s", addr, text))
+	}
+	c.log.Warn("no regional server can be reached: running tasks go on, new orders do not arrive",
+		"for", time.Since(c.since).Round(time.Second).String(), "tried", strings.Join(tried, "; "), "check", whatToCheck)
+}
+
+// causeText returns the message of the gRPC status in an error, or the whole error.
+func causeText(err error) string {
+	if err == nil {
+		return "the session ended"
+	}
+	var st interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &st) {
+		return st.GRPCStatus().Message()
+	}
+	return err.Error()
+}

@@ -1,0 +1,11 @@
+// Package master holds an agent's sessions with the servers of its region: one with
+// the master, which carries orders and reports, and a warm one with another server,
+// which knows the next master at once.
+//
+//	pool.go     the two slots for sessions, the known servers, who the master is
+//	contact.go  warnings while no server can be reached
+//	session.go  one stream: dial, loop, the messages that the agent sends
+//	receive.go  the messages that a server sends
+//	reports.go  the latest report of each allocation, until the master has it
+//	metrics.go  counters for /metrics
+package master

@@ -1,0 +1,152 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/engine"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// handle handles one message of the server. It ignores kinds that this version does
+// not know.
+func (s *session) handle(m *nusav1.MasterMessage) error {
+	switch s.state {
+	case greeting:
+		s.state = standingBy // until a welcome
+		s.pool.contact.greet(s.addr)
+	case active:
+		s.watchdog.Reset(s.silence)
+	}
+	switch k := m.GetKind().(type) {
+	case *nusav1.MasterMessage_Welcome:
+		return s.welcome(k.Welcome)
+	case *nusav1.MasterMessage_Standby:
+		return s.standby(k.Standby)
+	case *nusav1.MasterMessage_Refused:
+		return &refusalError{message: k.Refused.GetMessage(), permanent: k.Refused.GetPermanent()}
+	case *nusav1.MasterMessage_Servers:
+		s.pool.setServers(k.Servers)
+	case *nusav1.MasterMessage_Lease:
+		return s.granted(k.Lease)
+	case *nusav1.MasterMessage_Orders:
+		return s.orders(k.Orders)
+	case *nusav1.MasterMessage_ReportsAck:
+		s.cfg.Reports.acknowledge(positionFromProto(k.ReportsAck))
+	case *nusav1.MasterMessage_Tunnel:
+		s.openTunnel(k.Tunnel.GetId())
+	}
+	return nil
+}
+
+// welcome makes this the session with the master.
+func (s *session) welcome(w *nusav1.MasterWelcome) error {
+	if err := s.pool.activate(s, w); err != nil {
+		return err
+	}
+	s.pool.setServers(w.GetServers())
+	s.state = active
+	s.silence = positiveOr(w.GetLease().AsDuration(), defaultLease)
+	s.watchdog.Stop()
+	s.watchdog = time.AfterFunc(s.silence, func() { s.end(fmt.Errorf("%w for %s", errSilent, s.silence)) })
+	s.cfg.Reports.acknowledge(positionFromProto(w.GetReports())) // the last acknowledgement may be lost
+	s.cursor = s.cfg.Reports.cursor(positionFromProto(w.GetReports()))
+	s.log.Info("connected to the master", "term", w.GetTerm(), "incarnation", w.GetIncarnation())
+	s.group.Go(func() error { return s.measure(positiveOr(w.GetStatsInterval().AsDuration(), defaultStats)) })
+	// The reports come before the lease request: the master makes a node that was
+	// disconnected ready at its first lease request, by the reports that it has then.
+	if err := s.sendReports(); err != nil {
+		return err
+	}
+	return s.requestLease()
+}
+
+// positiveOr returns d, or the default if the server sent none.
+func positiveOr(d, otherwise time.Duration) time.Duration {
+	if d <= 0 {
+		return otherwise
+	}
+	return d
+}
+
+// standby keeps this session warm. It ends the session if the other slot cannot go to
+// the master that the server named.
+func (s *session) standby(m *nusav1.Standby) error {
+	s.watchdog.Stop()
+	s.renewal.Stop()
+	s.pool.setServers(m.GetServers())
+	if s.state == active {
+		s.state = standingBy
+		s.pool.deactivate(s)
+		s.pool.setMaster(s.slot, m.GetMasterAddress())
+		return errMove // the stream has the state of a master's session, so a new one begins
+	}
+	s.state = standingBy
+	if m.GetMasterAddress() == s.addr {
+		s.state = elected
+	}
+	if s.pool.setMaster(s.slot, m.GetMasterAddress()) {
+		return errMove
+	}
+	if m.GetMasterAddress() == "" && !s.pool.Connected() {
+		s.watchdog = time.AfterFunc(noMasterLimit, func() { s.end(fmt.Errorf("%w for %s", errNoMaster, noMasterLimit)) })
+	}
+	return nil
+}
+
+func (s *session) granted(g *nusav1.LeaseGrant) error {
+	if s.state == active && !s.cfg.Engine.LeaseGranted(s.ctx, g.GetId(), g.GetDuration().AsDuration()) {
+		return context.Cause(s.ctx)
+	}
+	return nil
+}
+
+// orders takes a batch of orders. When a change is complete and stored, the next
+// message acknowledges it.
+func (s *session) orders(m *nusav1.AllocOrders) error {
+	if s.state != active {
+		return nil
+	}
+	b := link.Batch[*nusav1.AllocOrder]{Full: m.GetFull(), Last: m.GetLast(), Removed: m.GetRemoved(), Position: positionFromProto(m.GetPosition())}
+	for _, o := range m.GetOrders() {
+		b.Items = append(b.Items, link.Item[*nusav1.AllocOrder]{Key: o.GetAllocation().GetId(), Value: o})
+	}
+	var known []string
+	if b.Full && b.Last {
+		var err error
+		if known, err = s.cfg.Engine.Known(s.ctx); err != nil {
+			return err
+		}
+	}
+	change, complete, err := s.inbox.Add(b, slices.Values(known))
+	if err != nil || !complete {
+		return err
+	}
+	err = s.cfg.Engine.Apply(s.ctx, change, func() bool { return s.pool.isActive(s) })
+	if errors.Is(err, engine.ErrNotStored) {
+		return nil // not acknowledged
+	}
+	if err != nil {
+		return err
+	}
+	s.pool.setPosition(change.Position)
+	s.stored = positionToProto(change.Position)
+	return nil
+}
+
+// openTunnel answers a request for a tunnel. The requester sees a failure as a missing
+// answer.
+func (s *session) openTunnel(id string) {
+	s.group.Go(func() error {
+		err := tunnel.Answer(s.ctx, func(ctx context.Context) (tunnel.ClientStream, error) { return s.client.Tunnel(ctx) }, id, s.pool.tunnels)
+		if err != nil && s.ctx.Err() == nil {
+			s.log.Warn("tunnel failed", "error", err)
+		}
+		return nil
+	})
+}

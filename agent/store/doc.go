@@ -1,0 +1,10 @@
+// Package store is the local store of an agent: its identity, the orders it was
+// given and the last known state of each allocation. It lets an agent continue
+// after its own restart without any server.
+//
+//	store.go     the bbolt file: identity, format, reading and writing
+//	batch.go     changes that are written in one transaction
+//	writer.go    the one writer of a running agent; retries while the disk is full
+//	timeline.go  times that are compared, independent of the host's wall clock
+//	reserve.go   disk space that the store holds in advance
+package store

@@ -1,0 +1,135 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	"github.com/nusa-scheduler/nusa/agent/retry"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Writer is the only writer to the store while the agent runs. Records are written
+// later, so that many changes share one transaction. A crash may lose every record
+// but an allocation's end, because the drivers know the true state. Changes that
+// cannot be written, because the disk is full, stay pending and are retried.
+type Writer struct {
+	store       func(Batch) error // writes a batch durably as a whole
+	log         *slog.Logger
+	onRecovered func(context.Context)
+	work        chan struct{} // capacity 1
+
+	writing sync.Mutex // held until the taken changes are durable
+
+	mu      sync.Mutex
+	pending Batch
+	failure error // of the last write
+}
+
+// NewWriter returns the writer to a store. write makes a batch durable as a whole.
+// onRecovered is called after a successful write that follows a failed one.
+func NewWriter(write func(Batch) error, log *slog.Logger, onRecovered func(context.Context)) *Writer {
+	return &Writer{store: write, log: log, onRecovered: onRecovered, work: make(chan struct{}, 1), pending: NewBatch()}
+}
+
+// PutRecord writes the latest record of an allocation later.
+func (w *Writer) PutRecord(id string, act reconcile.Actual, rep *nusav1.AllocReport) {
+	rec, err := recordOf(act, rep)
+	if err != nil {
+		panic(fmt.Sprintf("report of %s: %v", id, err)) // the agent made it of valid UTF-8
+	}
+	w.mu.Lock()
+	w.pending.Records[id] = rec
+	w.mu.Unlock()
+	w.wake()
+}
+
+// Remove deletes everything of an allocation later.
+func (w *Writer) Remove(id string) {
+	b := NewBatch()
+	b.Removed[id] = true
+	w.Enqueue(b)
+}
+
+// Enqueue writes a batch later.
+func (w *Writer) Enqueue(b Batch) {
+	w.mu.Lock()
+	w.pending = w.pending.with(b)
+	w.mu.Unlock()
+	w.wake()
+}
+
+func (w *Writer) wake() {
+	select {
+	case w.work <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes pending changes until ctx ends. Flush writes the remaining ones.
+func (w *Writer) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-w.work:
+		case <-ctx.Done():
+			return nil
+		}
+		backOff := retry.New()
+		failed := w.Err() != nil
+		for w.Flush() != nil {
+			failed = true
+			if !retry.Sleep(ctx, backOff.NextBackOff()) {
+				return nil
+			}
+		}
+		if failed {
+			w.onRecovered(ctx)
+		}
+	}
+}
+
+// Flush returns when all pending changes are durable.
+func (w *Writer) Flush() error { return w.Write(NewBatch()) }
+
+// Write makes a batch and all pending changes durable. After an error the batch is
+// neither durable nor pending.
+func (w *Writer) Write(more Batch) error {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	w.mu.Lock()
+	taken := w.pending
+	w.pending = NewBatch()
+	w.mu.Unlock()
+	all := taken
+	if !more.empty() {
+		all = taken.with(more)
+	}
+	if all.empty() {
+		return nil
+	}
+	err := w.store(all)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		err = fmt.Errorf("write to the local store: %w", err)
+		w.pending = taken.with(w.pending)
+	}
+	switch {
+	case err != nil && w.failure == nil:
+		w.log.Error("the local store cannot be written: new work is declined and ends are not reported until it can", "error", err)
+		w.wake()
+	case err == nil && w.failure != nil:
+		w.log.Info("the local store can be written again")
+	}
+	w.failure = err
+	return err
+}
+
+// Err returns why the last write failed, or nil.
+func (w *Writer) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failure
+}
