@@ -21,7 +21,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/metrics"
-	agentnodes "github.com/nusa-scheduler/nusa/regional/nodes"
+	"github.com/nusa-scheduler/nusa/regional/nodes"
 	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -50,9 +50,9 @@ type server struct {
 	// with the stream, which may be after the handler.
 	streams sync.WaitGroup
 
-	standing standing
-	known    *knownServers
-	history  *metrics.Store
+	leadership leadership
+	known      *knownServers
+	history    *metrics.Store
 	// federation is what the global tier sent; copier keeps it up to date.
 	federation *peers.Federation
 	copier     *peers.Copier
@@ -72,7 +72,7 @@ func run(ctx context.Context, cfg Config) error {
 
 // open takes what can be refused early: the data directory and every address.
 func open(ctx context.Context, cfg Config) (_ *server, err error) {
-	s := &server{cfg: cfg, fsm: raftlog.NewFSM(), standing: newStanding(), stopping: make(chan struct{}),
+	s := &server{cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}),
 		federation: peers.NewFederation(cfg.Clock),
 		history:    metrics.NewStore()}
 	defer func() {
@@ -80,7 +80,7 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 			s.close()
 		}
 	}()
-	if s.id, err = s.identity(); err != nil {
+	if s.dir, s.id, err = openIdentity(cfg); err != nil {
 		return nil, err
 	}
 	s.known = readKnownServers(s.dir, cfg.Logger)
@@ -128,22 +128,6 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 
 // fast says that the group is tuned for one machine.
 func (t RaftTiming) fast() bool { return t.Heartbeat < 500*time.Millisecond }
-
-// identity opens the data directory and reads, or makes, the server's id: its
-// name and a part that a replacement with the same name does not share, since
-// Raft must never take the one for the other.
-func (s *server) identity() (string, error) {
-	fresh := s.cfg.Name + "." + newID()[:8]
-	if s.cfg.InMemory {
-		return fresh, nil
-	}
-	dir, err := serve.OpenDataDir(s.cfg.DataDir, "regional/"+s.cfg.Region.GetName(), "")
-	if err != nil {
-		return "", err
-	}
-	s.dir = dir
-	return readIdentity(dir.Path("server-id"), fresh, s.cfg.Name)
-}
 
 func (s *server) raftDir() string {
 	if s.cfg.InMemory {
@@ -225,7 +209,7 @@ func (s *server) run(ctx context.Context) error {
 	gossips := start("gossip", s.gossip.Run)
 	group := start("group", s.quorum.Run)
 	snapshots := start("snapshots", s.quorum.TakeSnapshots)
-	watch := start("watch", s.watch)
+	watch := start("watch", s.watchServers)
 	probes := start("probe responder", s.responder.Run)
 	calls := start("API", s.serve.Run)
 	keeps := start("history", s.runHistory)
@@ -297,7 +281,7 @@ func (s *server) runHistory(ctx context.Context) error {
 
 // handOver lets another server lead at once instead of after an election.
 func (s *server) handOver() {
-	if s.standing.leader() == nil || len(s.quorum.GetConfiguration().Configuration().Servers) < 2 {
+	if s.leadership.master() == nil || len(s.quorum.GetConfiguration().Configuration().Servers) < 2 {
 		return
 	}
 	if err := s.quorum.LeadershipTransfer().Error(); err != nil {
@@ -333,7 +317,7 @@ func (s *server) serveTunnels() error {
 // register gives the server its services.
 func (s *server) register() {
 	g := s.serve.GRPC
-	nusav1.RegisterDispatchServer(g, &agentnodes.Dispatch{
+	nusav1.RegisterDispatchServer(g, &nodes.Dispatch{
 		Current: s.currentAgents, Standby: s.standbyMessage, Stopping: s.stopping, Streams: &s.streams, Hub: s.hub,
 	})
 	s.services().Register(g)

@@ -35,8 +35,8 @@ type Reporter struct {
 	Incarnation uint64
 	// View returns the committed state.
 	View func() *state.View
-	// Input returns what a plan over a view is made from.
-	Input func(*state.View) sched.Input
+	// PlanInput returns what a plan over a view is made from.
+	PlanInput func(*state.View) sched.Input
 	// Plan is what the newest plan says.
 	Plan Plan
 	// Stats returns a node's latest statistics; false if there are none.
@@ -78,7 +78,7 @@ func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
 			out.Allocations[state.AllocState(s).String()] = int32(n)
 		}
 	}
-	in := r.Input(view)
+	in := r.PlanInput(view)
 	for _, s := range subs {
 		fit := &nusav1.FitCount{Ask: s.hash, Count: int32(sched.FitCount(in, s.ask, maxFit))}
 		if fit.Count == 0 {

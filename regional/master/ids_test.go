@@ -1,4 +1,4 @@
-package regional
+package master
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 )
 
 func TestIDsAreRandomAndUnique(t *testing.T) {
-	var s ids
+	var s idSource
 	seen := map[string]bool{}
 	for range 10_000 {
 		id := s.next()
@@ -23,11 +23,11 @@ func BenchmarkID(b *testing.B) {
 	b.Run("one", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			newID()
+			_ = uuid.NewString()
 		}
 	})
 	b.Run("many", func(b *testing.B) {
-		var s ids
+		var s idSource
 		b.ReportAllocs()
 		for b.Loop() {
 			s.next()

@@ -1,4 +1,4 @@
-package regional
+package master
 
 import (
 	"errors"
@@ -10,26 +10,27 @@ import (
 )
 
 const (
-	// maxPrograms bounds the compiled expressions kept.
+	// maxPrograms bounds the cached compiled expressions.
 	maxPrograms = 4096
-	// maxValues bounds the results kept: ten thousand nodes times a few dozen
-	// expressions. Beyond it all are forgotten at once.
+	// maxValues bounds the cached results: ten thousand nodes times a few dozen
+	// expressions. When the cache is full it is emptied.
 	maxValues = 1 << 18
 )
 
-// exprs evaluates expressions over nodes and remembers the results as long as
-// the node's inventory does not change. Safe for concurrent use.
+// exprs evaluates expressions over nodes and caches the results while the node's
+// inventory stays the same. Safe for concurrent use.
 type exprs struct {
 	region   string
 	programs *expr.Cache
 
 	mu     sync.Mutex
-	nodes  map[string]seenNode
+	nodes  map[string]nodeEnv // by id
 	values map[exprKey]exprValue
 }
 
-type seenNode struct {
-	index uint64
+// nodeEnv is what expressions see of a node with an inventory.
+type nodeEnv struct {
+	index uint64 // the node's InventoryIndex
 	node  *expr.Node
 }
 
@@ -43,14 +44,14 @@ type exprValue struct {
 	index uint64 // the node's InventoryIndex
 	ok    bool
 	text  string
-	note  string
+	note  string // the error; empty: none
 }
 
 func newExprs(region string) *exprs {
-	return &exprs{region: region, programs: expr.NewCache(maxPrograms), nodes: map[string]seenNode{}, values: map[exprKey]exprValue{}}
+	return &exprs{region: region, programs: expr.NewCache(maxPrograms), nodes: map[string]nodeEnv{}, values: map[exprKey]exprValue{}}
 }
 
-// funcs are what the scheduler calls.
+// funcs returns the functions that the scheduler calls.
 func (e *exprs) funcs() sched.Funcs {
 	return sched.Funcs{
 		Match: func(source string, n *state.Node) (bool, error) {
@@ -101,7 +102,7 @@ func (e *exprs) eval(kind expr.Kind, source string, n *expr.Node) exprValue {
 	return v
 }
 
-// node is what expressions see of n.
+// node returns what expressions see of n.
 func (e *exprs) node(n *state.Node) *expr.Node {
 	if s, ok := e.nodes[n.ID]; ok && s.index == n.InventoryIndex {
 		return s.node
@@ -124,6 +125,6 @@ func (e *exprs) node(n *state.Node) *expr.Node {
 	if len(e.nodes) >= state.MaxNodes {
 		clear(e.nodes)
 	}
-	e.nodes[n.ID] = seenNode{n.InventoryIndex, out}
+	e.nodes[n.ID] = nodeEnv{n.InventoryIndex, out}
 	return out
 }

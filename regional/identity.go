@@ -1,0 +1,51 @@
+package regional
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+)
+
+// openIdentity opens the data directory, nil with InMemory, and returns the
+// server's id: its name and a random part. Another server that replaces it under
+// the same name has another random part, since Raft must not take one for the
+// other.
+func openIdentity(cfg Config) (dir *serve.DataDir, id string, err error) {
+	fresh := cfg.Name + "." + uuid.NewString()[:8]
+	if cfg.InMemory {
+		return nil, fresh, nil
+	}
+	dir, err = serve.OpenDataDir(cfg.DataDir, "regional/"+cfg.Region.GetName(), "")
+	if err != nil {
+		return nil, "", err
+	}
+	id, err = readIdentity(dir.Path("server-id"), fresh, cfg.Name)
+	return dir, id, err
+}
+
+// readIdentity reads a server's id from a file, or writes the fresh one. A server
+// with a changed name has the id of its file.
+func readIdentity(path, fresh, name string) (string, error) {
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		if id := strings.TrimSpace(string(raw)); id != "" {
+			return id, nil
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("identity of server %s: %w", name, err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("identity of server %s: %w", name, err)
+	}
+	_, err = f.WriteString(fresh + "\n")
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return "", fmt.Errorf("identity of server %s: %w", name, err)
+	}
+	return fresh, nil
+}

@@ -1,0 +1,163 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/internal/notify"
+	"github.com/nusa-scheduler/nusa/regional/api"
+	"github.com/nusa-scheduler/nusa/regional/master"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// barrierTimeout bounds the wait for the log of earlier masters.
+const barrierTimeout = 10 * time.Second
+
+// leadership is this server's present term. Safe for concurrent use.
+type leadership struct {
+	mu      sync.Mutex
+	now     *term // nil while this server does not lead
+	changed notify.Signal
+}
+
+// term is one term of this server as the master.
+type term struct {
+	master *master.Master
+	// api is the same term as the API sees it.
+	api *api.Master
+}
+
+// current returns the present term, nil while this server does not lead, and a
+// channel that is closed when the region's master or its servers change.
+func (s *leadership) current() (*term, <-chan struct{}) {
+	changed := s.changed.C() // before the read: no change is missed
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now, changed
+}
+
+// master returns the present Master; nil while this server does not lead.
+func (s *leadership) master() *master.Master {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now == nil {
+		return nil
+	}
+	return s.now.master
+}
+
+// apiMaster returns the present term for the API; nil while this server does not
+// lead.
+func (s *leadership) apiMaster() *api.Master {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now == nil {
+		return nil
+	}
+	return s.now.api
+}
+
+func (s *leadership) set(t *term) {
+	s.mu.Lock()
+	s.now = t
+	s.mu.Unlock()
+	s.changed.Notify()
+}
+
+// lead does a master's work whenever Raft says that this server is the leader,
+// until ctx ends.
+func (s *server) lead(ctx context.Context) error {
+	for {
+		for ctx.Err() == nil && s.quorum.State() == raft.Leader {
+			err := s.runTerm(ctx)
+			if errors.Is(err, state.ErrOtherCluster) {
+				return err
+			}
+			if err != nil && ctx.Err() == nil {
+				s.cfg.Logger.Warn("leadership ended", "error", err)
+			}
+			if s.quorum.State() == raft.Leader {
+				// Still the leader though the work failed: do not loop without a pause.
+				pause(ctx, s.cfg.Raft.Heartbeat)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.quorum.LeaderCh():
+		}
+	}
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// runTerm does the work of one term. It returns when the term has ended.
+func (s *server) runTerm(ctx context.Context) error {
+	term, elected := s.quorum.CurrentTerm(), s.cfg.Clock()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.awaitTermEnd(ctx, term) })
+	g.Go(func() error {
+		if err := s.quorum.Barrier(barrierTimeout).Error(); err != nil {
+			return fmt.Errorf("catch up with the log: %w", err)
+		}
+		cluster, err := bootstrap(ctx, s.quorum, s.fsm, s.cfg.Region.GetName())
+		if err != nil {
+			return err
+		}
+		return s.runMaster(ctx, term, elected, cluster)
+	})
+	err := g.Wait()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// awaitTermEnd returns ErrNotLeader when the term ends. Raft may report a won
+// election after the term's work began. A term won again has another number.
+func (s *server) awaitTermEnd(ctx context.Context, term uint64) error {
+	for s.quorum.State() == raft.Leader && s.quorum.CurrentTerm() == term {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.quorum.LeaderCh():
+		}
+	}
+	return raftlog.ErrNotLeader
+}
+
+// runMaster runs a Master for the term.
+func (s *server) runMaster(ctx context.Context, number uint64, elected time.Duration, cluster state.Cluster) error {
+	watches := api.NewGroupWatches()
+	m, err := master.New(ctx, master.Config{
+		Region: s.cfg.Region, Server: s.cfg.Name, Address: s.addrs.GRPC, Version: s.cfg.Version, Global: s.cfg.Global,
+		Net: s.cfg.Net, Clock: s.cfg.Clock,
+		NodeLease: s.cfg.NodeLease, StatsInterval: s.cfg.StatsInterval, ReportInterval: s.cfg.ReportInterval,
+		ProbeAddr: s.cfg.ProbeAddr, ProbeRate: s.cfg.ProbeRate, ProbeKeys: s.cfg.ProbeKeys, ProbeLastSeen: s.responder.LastSeen,
+		Term: number, Elected: elected, Cluster: cluster, RaftLog: s.quorum, FSM: s.fsm,
+		VerifyLeader:    func() error { return s.quorum.VerifyLeader().Error() },
+		MaintainMembers: s.quorum.MaintainMembers,
+		Federation:      s.federation, Metrics: s.history, Hub: s.hub, Tunnels: s.tunnels, Streams: &s.streams,
+		Servers: s.servers, Standby: s.standbyMessage, GroupsChanged: watches.Changed, Logger: s.cfg.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	t := &term{master: m, api: apiMaster(m, watches)}
+	return m.Run(func() { s.leadership.set(t) }, func() { s.leadership.set(nil) })
+}

@@ -1,0 +1,10 @@
+// Package master is the work of a region's master during one term of leadership.
+// A Master is created when a term begins and never used again after it.
+//
+//	master   Master: creates the parts of a term and passes committed changes to them
+//	planner  Planner: plans over the state of the log, for the sequencer
+//	exprs    results of expressions over nodes, cached
+//	purge    what is forgotten after some time: ended jobs, lost nodes
+//	events   events about instances
+//	ids      ids of allocations
+package master

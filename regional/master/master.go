@@ -1,0 +1,215 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/metrics"
+	"github.com/nusa-scheduler/nusa/regional/nodes"
+	"github.com/nusa-scheduler/nusa/regional/peers"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/uplink"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// Config is what a Master needs of its server and its term.
+type Config struct {
+	Region *nusav1.RegionDefinition
+	// Server is the name of this server, Address its gRPC address.
+	Server, Address string
+	Version         string
+	// Global are the gRPC addresses of global servers; empty: none.
+	Global []string
+	Net    network.Net
+	// Clock is monotonic and runs through suspend.
+	Clock          func() time.Duration
+	NodeLease      time.Duration
+	StatsInterval  time.Duration
+	ReportInterval time.Duration
+	// Probes: the address of the responder, the bound of a second, the keys, and
+	// when a region's own probe last arrived here.
+	ProbeAddr     string
+	ProbeRate     int
+	ProbeKeys     [][]byte
+	ProbeLastSeen func(region string) (time.Duration, bool)
+
+	// Term is Raft's number of the term, which began at Elected on Clock.
+	Term    uint64
+	Elected time.Duration
+	Cluster state.Cluster
+	// RaftLog takes the commands; FSM has the committed state.
+	RaftLog raftlog.Log
+	FSM     *raftlog.FSM
+	// VerifyLeader asks a quorum whether this server still leads.
+	VerifyLeader func() error
+	// MaintainMembers adds and removes servers of the Raft group until ctx ends.
+	MaintainMembers func(ctx context.Context) error
+
+	Federation *peers.Federation
+	Metrics    *metrics.Store
+	// Hub has the tunnels of agents, Tunnels accepts those of the global tier.
+	Hub     *tunnel.Hub
+	Tunnels *tunnel.Listener
+	// Streams counts the goroutines that use a stream.
+	Streams *sync.WaitGroup
+	// Servers returns the region's servers; Standby the message that sends an agent
+	// to another server.
+	Servers func() []*nusav1.RegionalServer
+	Standby func() *nusav1.MasterMessage
+	// GroupsChanged is called with the groups that a log entry changed.
+	GroupsChanged func([]state.GroupKey)
+	Logger        *slog.Logger
+}
+
+// Master is the work of one term. The fields are read only.
+type Master struct {
+	Term    uint64
+	Cluster state.Cluster
+	// Events are the events of this term.
+	Events   *eventlog.Log
+	Log      *raftlog.Sequencer
+	Planner  *Planner
+	Agents   *nodes.Agents
+	Prober   *peers.Prober
+	Reporter *uplink.Reporter
+	Uplink   *uplink.Uplink
+
+	cfg Config
+	// ctx ends with the term.
+	ctx   context.Context
+	parts *errgroup.Group
+	// run are the parts' functions, each until the term ends.
+	run []func(context.Context) error
+	log *slog.Logger
+}
+
+// New creates the parts of a term, which ends with ctx or when a part fails.
+func New(ctx context.Context, cfg Config) (*Master, error) {
+	m := &Master{Term: cfg.Term, Cluster: cfg.Cluster, cfg: cfg, log: cfg.Logger.With("term", cfg.Term)}
+	m.parts, m.ctx = errgroup.WithContext(ctx)
+	region := cfg.Region.GetName()
+	epoch := fmt.Sprintf("%s/%d/%d", cfg.Cluster.ID, cfg.Cluster.Incarnation, cfg.Term)
+	m.Events = eventlog.New(epoch)
+	m.Planner = newPlanner(plannerConfig{
+		nodeLease: cfg.NodeLease, exprs: newExprs(region),
+		connected:      func() bool { return m.Uplink.Connected() },
+		reasonsChanged: func(groups map[state.GroupKey]struct{}) { m.Uplink.ReasonsChanged(groups) },
+	})
+	m.Log = raftlog.NewSequencer(cfg.RaftLog, cfg.FSM, m.Planner.decide, m.committed)
+	verifier := raftlog.NewVerifier(cfg.VerifyLeader)
+	m.Agents = nodes.New(m.ctx, nodes.Config{
+		Region: region, Cluster: cfg.Cluster, Term: cfg.Term, Epoch: epoch,
+		NodeLease: cfg.NodeLease, StatsInterval: cfg.StatsInterval, Clock: cfg.Clock, Elected: cfg.Elected,
+		Log: m.Log, FSM: cfg.FSM, Verifier: verifier, Events: m.Events, Logger: m.log,
+		Hub: cfg.Hub, Streams: cfg.Streams, Servers: cfg.Servers, Standby: cfg.Standby, MorePlanned: m.Planner.more.Load,
+	})
+	var err error
+	m.Prober, err = peers.NewProber(peers.ProberConfig{
+		Region: cfg.Region, Net: cfg.Net, Addr: cfg.ProbeAddr, Rate: cfg.ProbeRate, Keys: cfg.ProbeKeys,
+		LastSeen: cfg.ProbeLastSeen, Clock: cfg.Clock, EdgeChanged: func() { m.Uplink.EdgeChanged() },
+		Federation: cfg.Federation, Log: m.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.Reporter = &uplink.Reporter{
+		Region: region, Incarnation: cfg.Cluster.Incarnation, View: cfg.FSM.View, PlanInput: m.Planner.Input, Stats: m.stats,
+		Plan: uplink.Plan{
+			Reasons: m.Planner.Pending, Unplaced: m.Planner.unplacedOf,
+			SettledRevision: m.Planner.settledRevision, QueueLength: m.Planner.queueLength,
+		},
+	}
+	m.Uplink = uplink.New(uplink.Config{
+		Definition: cfg.Region, Global: cfg.Global, Net: cfg.Net, Server: cfg.Server, Address: cfg.Address,
+		Version: cfg.Version, ReportInterval: cfg.ReportInterval, Clock: cfg.Clock,
+		Cluster: cfg.Cluster, Term: cfg.Term, Epoch: epoch, Log: m.Log, FSM: cfg.FSM, Reporter: m.Reporter,
+		Federation: cfg.Federation, Prober: m.Prober, Tunnels: cfg.Tunnels, Servers: cfg.Servers, Logger: m.log,
+	})
+	poller := &peers.Poller{Prober: m.Prober, Connected: m.Uplink.Connected, Net: cfg.Net, Log: m.log}
+	recorder := &metrics.Recorder{
+		Store: cfg.Metrics, Region: region, Server: cfg.Server, View: cfg.FSM.View, Edges: m.Prober.Edges, Stats: m.stats,
+		StatsInterval: cfg.StatsInterval, Events: m.Events, Log: m.log,
+	}
+	purge := &purger{log: m.Log, fsm: cfg.FSM, events: m.Events, logger: m.log}
+	m.run = []func(context.Context) error{
+		m.Log.Run, verifier.Run, m.Agents.Watch, m.Agents.Deliver, m.Uplink.Run, m.Prober.Run, poller.Run, recorder.Run,
+		purge.run, cfg.MaintainMembers,
+	}
+	return m, nil
+}
+
+// Context ends with the term.
+func (m *Master) Context() context.Context { return m.ctx }
+
+// Run does the work of the term. It calls begun once calls can be served, and
+// ended as soon as the term has ended; it returns when all parts have stopped.
+// Its error is that of the first part that failed.
+func (m *Master) Run(begun, ended func()) error {
+	m.log.Info("this server is the master", "cluster", m.Cluster.ID, "incarnation", m.Cluster.Incarnation)
+	m.Events.Add("master.elected", m.cfg.Server, "term %d", m.Term)
+	begun()
+	m.parts.Go(func() error {
+		<-m.ctx.Done()
+		ended()
+		return nil
+	})
+	for _, part := range m.run {
+		m.parts.Go(func() error { return part(m.ctx) })
+	}
+	m.Log.Wake() // for the first plan; others follow changes
+	err := m.parts.Wait()
+	m.Agents.Close()
+	return err
+}
+
+// ServersChanged notes that the region's servers or its master changed.
+func (m *Master) ServersChanged() {
+	m.Agents.ServersChanged()
+	m.Uplink.ServersChanged()
+}
+
+// stats returns a node's latest statistics.
+func (m *Master) stats(nodeID string) (wire.NodeStats, bool) {
+	return m.Agents.Stats(nodeID, m.cfg.Clock())
+}
+
+// committed passes the results of a log entry to the parts that they concern. The
+// sequencer calls it in the order of the log.
+func (m *Master) committed(results []state.Result) {
+	changed, orderCount, groupCount := false, 0, 0
+	for i := range results {
+		orderCount += len(results[i].Orders)
+		groupCount += len(results[i].Groups)
+	}
+	orders := make([]*state.Alloc, 0, orderCount)
+	groups := make([]state.GroupKey, 0, groupCount)
+	var dirtyNodes []string
+	for i := range results {
+		r := &results[i]
+		changed = changed || r.Changed
+		orders = append(orders, r.Orders...)
+		dirtyNodes = append(dirtyNodes, r.Nodes...)
+		groups = append(groups, r.Groups...)
+		for _, c := range r.Reported {
+			m.addInstanceEvent(c)
+		}
+		m.addPurgeEvents(r)
+	}
+	if !changed {
+		return
+	}
+	m.cfg.GroupsChanged(groups) // first: watches wait for it
+	m.Agents.AddOrders(orders)
+	m.Agents.MarkDirty(dirtyNodes)
+	m.Uplink.GroupsChanged(groups)
+}

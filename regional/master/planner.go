@@ -1,0 +1,189 @@
+package master
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+const (
+	// perCommand bounds the placements of one command. One takes about 300 bytes,
+	// so a command fits a log entry.
+	perCommand = 512
+	// fewCommands are proposed at once, or nearly.
+	fewCommands = 4
+	// retryAfter is the pause after a plan of which no command changed anything:
+	// without it the sequencer would loop.
+	retryAfter = 100 * time.Millisecond
+	// maxPlaces bounds a plan, and so the time without other decisions: some
+	// milliseconds when asks are alike, a quarter of a second with hundreds of kinds
+	// of asks. One group may exceed it: see sched.Input.
+	maxPlaces = 2048
+	// maxRest bounds the pause between plans that leave instances unplaced.
+	maxRest = time.Second
+)
+
+// plannerConfig is what a Planner needs.
+type plannerConfig struct {
+	nodeLease time.Duration
+	exprs     *exprs
+	// connected reports whether a session with the global tier exists.
+	connected func() bool
+	// reasonsChanged is called with the groups that the newest plan has reasons for.
+	reasonsChanged func(map[state.GroupKey]struct{})
+}
+
+// Planner plans over the speculative state and returns the commands of the plan.
+// Plans follow one another in the order of the log, so a plan never has to guess
+// what is in flight.
+type Planner struct {
+	cfg plannerConfig
+	// Only the sequencer's goroutine uses planner and ids.
+	planner *sched.Planner
+	ids     idSource
+	// more: the latest plan is large, or a part of a larger one, and more of it
+	// follows.
+	more atomic.Bool
+
+	mu sync.Mutex
+	// last is the newest committed plan, made at lastUnixNano. reasons and unplaced
+	// are made from it on the first call.
+	last         *sched.Plan
+	lastUnixNano int64
+	reasons      map[state.GroupKey][]wire.CountedReason
+	unplaced     map[state.GroupKey][]sched.Unplaced
+	// settled is the greatest revision of slots that are placed as far as possible:
+	// the slots that a report includes.
+	settled int64
+}
+
+func newPlanner(cfg plannerConfig) *Planner { return &Planner{cfg: cfg, planner: sched.NewPlanner()} }
+
+// Input returns what a plan over a view is made from.
+func (p *Planner) Input(view *state.View) sched.Input {
+	return sched.Input{View: view, NowUnixNano: time.Now().UnixNano(), NodeLease: p.cfg.nodeLease, Funcs: p.cfg.exprs.funcs()}
+}
+
+// decide makes a plan, and returns slots to the global tier that fit nowhere. The
+// sequencer calls it.
+func (p *Planner) decide(view *state.View) raftlog.Decision {
+	began := time.Now()
+	in := p.Input(view)
+	in.MaxPlaces = maxPlaces
+	plan := p.planner.Make(in)
+	d := raftlog.Decision{RetryAfter: retryAfter, Rest: restAfter(plan, time.Since(began)), OnCommitted: func() { p.record(in, plan) }}
+	for _, c := range plan.Commands(p.ids.next, perCommand) {
+		d.Commands = append(d.Commands, state.Command{ApplyPlan: &c})
+	}
+	returned, recheck := accept.Return(accept.Input{
+		View: in.View, Unplaced: plan.Unplaced, LinkUp: p.cfg.connected(),
+		NowUnixNano: in.NowUnixNano, Grace: accept.DefaultGrace,
+	})
+	if returned != nil {
+		d.Commands = append(d.Commands, state.Command{AnswerSlots: returned})
+	}
+	d.RecheckAfter = earliest(plan.Wake, recheck)
+	p.more.Store(plan.More || len(d.Commands) > fewCommands)
+	return d
+}
+
+// restAfter returns the pause after a plan: as long as the plan took, while
+// instances fit nowhere. Each report of an agent releases resources, and with
+// thousands of agents every plan would try all unplaced instances again.
+func restAfter(plan *sched.Plan, took time.Duration) time.Duration {
+	if plan.More || len(plan.Unplaced) == 0 {
+		return 0
+	}
+	return min(took, maxRest)
+}
+
+// earliest returns the lesser duration, where 0 means never.
+func earliest(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// record stores a committed plan, and how far slots are settled.
+func (p *Planner) record(in sched.Input, plan *sched.Plan) {
+	view := in.View
+	settled := int64(0)
+	if plan.Empty() && !view.Cluster().OrdersIncomplete {
+		settled = view.SlotsRevision()
+	}
+	p.mu.Lock()
+	p.last, p.lastUnixNano, p.reasons, p.unplaced = plan, in.NowUnixNano, nil, nil
+	p.settled = max(p.settled, settled)
+	p.mu.Unlock()
+	groups := map[state.GroupKey]struct{}{}
+	for _, u := range plan.Unplaced {
+		groups[u.Key] = struct{}{}
+	}
+	for _, w := range plan.Waiting {
+		groups[w.Key] = struct{}{}
+	}
+	p.cfg.reasonsChanged(groups)
+}
+
+// Latest returns the newest plan and the time it was made for; nil before the
+// first one.
+func (p *Planner) Latest() (plan *sched.Plan, unixNano int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last, p.lastUnixNano
+}
+
+// settledRevision returns the greatest revision of slots that are placed as far
+// as possible.
+func (p *Planner) settledRevision() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.settled
+}
+
+// Pending returns why instances of a group have no node, by the newest plan.
+func (p *Planner) Pending(key state.GroupKey) []wire.CountedReason {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reasons == nil && p.last != nil {
+		p.reasons = wire.PlanReasons(p.last)
+	}
+	return p.reasons[key]
+}
+
+// unplacedOf returns the instances of a group that the newest plan found no node
+// for.
+func (p *Planner) unplacedOf(key state.GroupKey) []sched.Unplaced {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unplaced == nil && p.last != nil {
+		p.unplaced = map[state.GroupKey][]sched.Unplaced{}
+		for _, u := range p.last.Unplaced {
+			p.unplaced[u.Key] = append(p.unplaced[u.Key], u)
+		}
+	}
+	return p.unplaced[key]
+}
+
+// queueLength returns how many instances wait for a node.
+func (p *Planner) queueLength() int32 {
+	plan, _ := p.Latest()
+	if plan == nil {
+		return 0
+	}
+	n := int32(0)
+	for _, u := range plan.Unplaced {
+		n += sched.Instances(u.Ranges)
+	}
+	for _, w := range plan.Waiting {
+		n += sched.Instances(w.Ranges)
+	}
+	return n
+}

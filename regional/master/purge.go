@@ -1,0 +1,143 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+const (
+	// endedRetention is how long ended allocations stay listed.
+	endedRetention = time.Hour
+	// goneRetention is how long nodes that are lost or have left stay listed, and
+	// how long a lost node is assumed to run its allocations. A node that returns
+	// later registers as a new one and stops what it runs.
+	goneRetention = 72 * time.Hour
+	// goneAfterLeading is how long a master must have led before it forgets a node:
+	// a master whose clock is wrong must not give up nodes that are about to
+	// connect.
+	goneAfterLeading = time.Hour
+	// purgeEvery is the pause between two passes.
+	purgeEvery = time.Minute
+	// purgePerCommand bounds the job versions and keys of one command, which must
+	// fit a log entry. purgeCommands bounds the commands of a pass.
+	purgePerCommand = 1000
+	purgeCommands   = 1000
+)
+
+// purger forgets what ended long ago.
+type purger struct {
+	log    *raftlog.Sequencer
+	fsm    *raftlog.FSM
+	events *eventlog.Log
+	logger *slog.Logger
+}
+
+// run makes a pass each purgeEvery until ctx ends.
+func (p *purger) run(ctx context.Context) error {
+	tick := time.NewTicker(purgeEvery)
+	defer tick.Stop()
+	began := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		led := time.Since(began) // by the monotonic clock
+		now := steadyNow(time.Now(), began, led)
+		err := p.purgeEnded(ctx, now)
+		if err == nil && led >= goneAfterLeading {
+			err = p.removeNodes(ctx, now)
+		}
+		if ctx.Err() != nil {
+			return nil // the error only says that ctx ended
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// purgeEnded forgets jobs and allocations that ended before endedRetention.
+func (p *purger) purgeEnded(ctx context.Context, now time.Time) error {
+	before := now.Add(-endedRetention).UnixNano()
+	for range purgeCommands { // short batch jobs may end faster than one command purges
+		c := p.fsm.View().Purgeable(before, now.UnixNano(), purgePerCommand)
+		if c == nil {
+			return nil
+		}
+		r, err := p.log.CommitQueued(ctx, state.Command{Purge: c})
+		if err != nil {
+			return fmt.Errorf("forget what has ended: %w", err)
+		}
+		if !r.Changed {
+			return nil // all of it is in use again
+		}
+	}
+	return nil
+}
+
+// removeNodes forgets nodes that are gone for longer than goneRetention.
+func (p *purger) removeNodes(ctx context.Context, now time.Time) error {
+	for _, n := range removableNodes(p.fsm.View(), now.Add(-goneRetention).UnixNano()) {
+		r, err := p.log.CommitQueued(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: n.ID}})
+		if err != nil && r.Err == nil { // r.Err: it may have returned in this moment
+			return fmt.Errorf("forget a node: %w", err)
+		}
+		if err == nil {
+			p.events.Add("node.removed", n.Name, "it is gone for more than %v", goneRetention)
+			p.logger.Info("node is forgotten", "node", n.Name, "id", n.ID, "gone", goneRetention)
+		}
+	}
+	return nil
+}
+
+// steadyNow returns the wall clock's time or, if that was set forward since
+// began, the time that it would show otherwise. passed is the time since began.
+// So a wrong clock only makes things stay for longer.
+func steadyNow(wall, began time.Time, passed time.Duration) time.Time {
+	if steady := began.Add(passed); steady.Before(wall) {
+		return steady
+	}
+	return wall
+}
+
+// removableNodes returns the nodes that are gone since before a time, that no
+// operator cordoned or drained, and that no instance must wait for. Other
+// instances there have been replaced, or are disconnected and fit no other node
+// of this region: once their node is forgotten they are returned like any other
+// that fits nowhere.
+func removableNodes(view *state.View, before int64) []*state.Node {
+	var out []*state.Node
+nodes:
+	for n := range view.Nodes() {
+		if n.Status == state.NodeReady || n.StatusUnixNano >= before || n.Cordoned || n.Draining {
+			continue
+		}
+		for a := range view.NodeAllocs(n.ID) {
+			if a.Live() && mustNotReplace(view, a) {
+				continue nodes
+			}
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// mustNotReplace reports whether only the node itself, or an operator, may end an
+// allocation of a lost node: its group says `replace: false`. A system job wants
+// no instance where there is no node.
+func mustNotReplace(view *state.View, a *state.Alloc) bool {
+	job, ok := view.Job(a.Key().JobKey(), a.JobVersion)
+	if !ok || job.Type == state.System {
+		return false
+	}
+	g := job.Group(a.Key().Group)
+	return g != nil && !g.Disconnect.Replace
+}

@@ -1,0 +1,199 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/nodes"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// watchServers passes on that the region's servers or its master changed, and
+// binds the data directory to the cluster once the log has the cluster's id.
+func (s *server) watchServers(ctx context.Context) error {
+	servers := s.gossip.Changed()
+	bound := s.dir == nil
+	for {
+		view, committed := s.fsm.Watch()
+		if id := view.Cluster().ID; !bound && id != "" {
+			if err := s.dir.SetCluster(id); err != nil {
+				return err // the log is of another cluster than the directory
+			}
+			bound = true
+		}
+		if bound {
+			committed = nil // no commit is awaited
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-committed:
+			continue
+		case <-servers:
+			servers = s.gossip.Changed()
+			if err := s.known.save(s.gossip.Members(), s.addrs.Gossip); err != nil {
+				s.cfg.Logger.Warn("cannot store the region's servers", "path", s.known.path, "error", err)
+			}
+		case <-s.quorum.LeaderChanged():
+		}
+		s.leadership.changed.Notify()
+		if m := s.leadership.master(); m != nil {
+			m.ServersChanged()
+		}
+	}
+}
+
+// masterID returns Raft's id of the master; empty when it is unknown.
+func (s *server) masterID() string {
+	_, id := s.quorum.LeaderWithID()
+	return string(id)
+}
+
+// master returns the name and gRPC address of the master; empty when it is
+// unknown.
+func (s *server) master() (name, address string) {
+	id := s.masterID()
+	for _, m := range s.gossip.Members() {
+		if m.ID == id && id != "" {
+			return m.Name, m.GRPC
+		}
+	}
+	return "", ""
+}
+
+// remoteMaster returns the gRPC address of the master; empty when it is unknown or
+// this server.
+func (s *server) remoteMaster() string {
+	if s.masterID() == s.id {
+		return ""
+	}
+	_, address := s.master()
+	return address
+}
+
+// servers returns the living servers of the region, and silent ones that are
+// still members of the Raft group.
+func (s *server) servers() []*nusav1.RegionalServer {
+	master := s.masterID()
+	voters := map[string]bool{}
+	for _, v := range s.quorum.GetConfiguration().Configuration().Servers {
+		voters[string(v.ID)] = true
+	}
+	var out []*nusav1.RegionalServer
+	for _, m := range s.gossip.Members() {
+		if !m.Alive && !voters[m.ID] {
+			continue // it was replaced
+		}
+		out = append(out, &nusav1.RegionalServer{
+			Id: m.Name, Address: m.GRPC, ProbeAddress: m.Probe,
+			Leader: m.ID == master && master != "", Healthy: m.Alive, Version: m.Version,
+		})
+	}
+	return out
+}
+
+// standbyMessage tells an agent the master's address and all servers.
+func (s *server) standbyMessage() *nusav1.MasterMessage {
+	_, address := s.master()
+	return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Standby{
+		Standby: &nusav1.Standby{MasterAddress: address, Servers: &nusav1.ServerList{Servers: s.servers()}}}}
+}
+
+// currentAgents returns the agents of this server's term, nil while it is not the
+// master, and a channel that is closed when the master or the servers change.
+func (s *server) currentAgents() (*nodes.Agents, <-chan struct{}) {
+	t, changed := s.leadership.current()
+	if t == nil {
+		return nil, changed
+	}
+	return t.master.Agents, changed
+}
+
+// leadsConnected reports whether this server is the master, and whether it has a
+// session with the global tier.
+func (s *server) leadsConnected() (leads, connected bool) {
+	m := s.leadership.master()
+	return m != nil, m != nil && m.Uplink.Connected()
+}
+
+// ready returns an error while the server cannot do its work: it neither leads
+// nor knows the master.
+func (s *server) ready() error {
+	if s.leadership.master() == nil && s.remoteMaster() == "" {
+		return errors.New("the region has no master")
+	}
+	return nil
+}
+
+// forwardTo returns a connection to the server that serves calls, or true when it
+// is this one.
+func (s *server) forwardTo() (*grpc.ClientConn, bool, error) {
+	if s.leadership.master() != nil {
+		return nil, true, nil
+	}
+	address := s.remoteMaster()
+	if address == "" {
+		return nil, false, raftlog.ErrNoMaster
+	}
+	conn, err := s.masters.to(address)
+	return conn, false, err
+}
+
+// connToMaster returns a connection to the master; nil when the master is unknown
+// or this server.
+func (s *server) connToMaster() *grpc.ClientConn {
+	address := s.remoteMaster()
+	if address == "" {
+		return nil
+	}
+	conn, err := s.masters.to(address)
+	if err != nil {
+		return nil
+	}
+	return conn
+}
+
+// masterConn is the connection to the present master. Safe for concurrent use.
+type masterConn struct {
+	net network.Net
+
+	mu      sync.Mutex
+	address string
+	conn    *grpc.ClientConn
+}
+
+// to returns a connection to address. A connection to an earlier master is
+// closed.
+func (m *masterConn) to(address string) (*grpc.ClientConn, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.conn != nil && m.address == address {
+		return m.conn, nil
+	}
+	conn, err := serve.Dial(m.net, address, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the master at %s: %w", address, err)
+	}
+	if m.conn != nil {
+		_ = m.conn.Close()
+	}
+	m.conn, m.address = conn, address
+	return conn, nil
+}
+
+func (m *masterConn) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.conn != nil {
+		_ = m.conn.Close()
+		m.conn = nil
+	}
+}
