@@ -4,16 +4,25 @@
 // 	protoc        (unknown)
 // source: nusa/v1/api.proto
 
-// The public API. Every service is served at two tiers with the same meaning:
-// by any global server for the federation, and by any regional server for its
-// own region (reached as name@region), also while the global tier is away.
-// The services Allocations is served by agents too, through the tunnel.
+// The public API. Every service is served at two tiers with the same meaning: by
+// any global server for the federation, and by any regional server for its own
+// region (reached as name@region), also while the global tier is away. Agents
+// serve Allocations too, through the tunnel.
 //
-// Errors are gRPC statuses with one nusa.v1.Problem per fault in the details:
-// INVALID_ARGUMENT bad input, nothing was changed; NOT_FOUND; ALREADY_EXISTS
-// idempotency key used for another request; ABORTED the check-index is stale;
-// FAILED_PRECONDITION refused in this state; RESOURCE_EXHAUSTED a queue is
-// full, retry later; UNAVAILABLE no quorum or no leader, retry; UNIMPLEMENTED.
+// Errors are gRPC statuses. The details hold one nusa.v1.Problem for each fault of
+// an input; where programs need the cause, a google.rpc.ErrorInfo with the domain
+// "nusa"; and where a retry helps, a google.rpc.RetryInfo. Every call can return:
+//
+//   INVALID_ARGUMENT     the request is wrong; nothing was changed
+//   NOT_FOUND            the named object does not exist
+//   ALREADY_EXISTS       the idempotency key was used for another request
+//   ABORTED              the check revision is stale
+//   FAILED_PRECONDITION  the call is not possible in the present state
+//   RESOURCE_EXHAUSTED   a queue is full or a bound is reached; retry later
+//   UNAVAILABLE          no quorum or no leader; retry
+//   UNIMPLEMENTED        this tier or version does not serve the call
+//
+// The calls below name only what is special to them.
 
 package nusav1
 
@@ -34,16 +43,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// EdgeState is how far a measurement can be believed.
+// EdgeState says how far a measurement can be trusted.
 type EdgeState int32
 
 const (
 	// Never measured.
 	EdgeState_EDGE_STATE_UNKNOWN EdgeState = 0
-	EdgeState_EDGE_STATE_OK      EdgeState = 1
+	// Measured recently.
+	EdgeState_EDGE_STATE_OK EdgeState = 1
 	// The latest sample is too old.
 	EdgeState_EDGE_STATE_STALE EdgeState = 2
-	// Probes go out and nothing comes back.
+	// Probes are sent and none is answered.
 	EdgeState_EDGE_STATE_UNREACHABLE EdgeState = 3
 )
 
@@ -90,15 +100,17 @@ func (EdgeState) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_api_proto_rawDescGZIP(), []int{0}
 }
 
-// RTTSource says where a value comes from; never mixed silently.
+// RTTSource is the origin of a round-trip time. Values of different sources are
+// never mixed silently.
 type RTTSource int32
 
 const (
 	RTTSource_RTT_SOURCE_UNSPECIFIED RTTSource = 0
-	RTTSource_RTT_SOURCE_MEASURED    RTTSource = 1
+	// From probes.
+	RTTSource_RTT_SOURCE_MEASURED RTTSource = 1
 	// From network coordinates.
 	RTTSource_RTT_SOURCE_PREDICTED RTTSource = 2
-	// From great-circle distance.
+	// From the great-circle distance.
 	RTTSource_RTT_SOURCE_ESTIMATED RTTSource = 3
 )
 
@@ -145,15 +157,16 @@ func (RTTSource) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_api_proto_rawDescGZIP(), []int{1}
 }
 
-// WatchGroupsRequest says which groups.
+// WatchGroupsRequest selects groups.
 type WatchGroupsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty = all.
+	// Empty for all.
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// Only of jobs whose names begin so.
+	// Only jobs whose names begin with it.
 	NamePrefix string `protobuf:"bytes,2,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
-	// Least time between two messages but those that belong together: at most 1
-	// min, default 100 ms, 0 = none. A change after a quiet time is sent at once.
+	// Least time between two messages, except for messages that belong together: at
+	// most 1 min, default 100 ms, 0 for none. A change after a quiet time is sent at
+	// once.
 	Interval      *durationpb.Duration `protobuf:"bytes,3,opt,name=interval,proto3" json:"interval,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -210,13 +223,14 @@ func (x *WatchGroupsRequest) GetInterval() *durationpb.Duration {
 	return nil
 }
 
-// WatchGroupsResponse is some of the groups, at most 1000.
+// WatchGroupsResponse has some of the groups.
 type WatchGroupsResponse struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Groups []*GroupCounts         `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
-	// Index of the region's log that these counts are of.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1,000.
+	Groups []*GroupCounts `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Index of the region's log that these counts belong to.
 	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	// Every group that was there when the watch began has been sent.
+	// Every group that existed when the watch began has been sent.
 	Synced        bool `protobuf:"varint,3,opt,name=synced,proto3" json:"synced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -273,18 +287,18 @@ func (x *WatchGroupsResponse) GetSynced() bool {
 	return false
 }
 
-// GroupCounts is how a group stands, as committed.
+// GroupCounts is the committed state of a group.
 type GroupCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// With the region set for a region's own job.
+	// The region is set for a region's own job.
 	Job   *JobRef `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Group string  `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// Instances wanted here.
+	// Instances that the region is to run.
 	Desired int32 `protobuf:"varint,3,opt,name=desired,proto3" json:"desired,omitempty"`
-	// Of these: how many wait for their first node. The others are placed.
+	// Of these: instances that have had no node yet.
 	Unplaced int32           `protobuf:"varint,4,opt,name=unplaced,proto3" json:"unplaced,omitempty"`
 	Counts   *InstanceCounts `protobuf:"bytes,5,opt,name=counts,proto3" json:"counts,omitempty"`
-	// The group is forgotten, or no longer here: nothing else is set.
+	// The group no longer exists in this region; no other field is set.
 	Removed       bool `protobuf:"varint,6,opt,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -366,14 +380,14 @@ func (x *GroupCounts) GetRemoved() bool {
 type SubmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Spec  *JobSpec               `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// Optional, ≤ 128 bytes: a retry with the same key has the same answer. Kept
-	// for 24 hours.
+	// Optional, at most 128 bytes: a retry with the same key gets the same response.
+	// Kept for 24 hours.
 	IdempotencyKey string `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// Optional: fails with ABORTED unless the stored job's revision is this
-	// (0 = do not check, -1 = must not exist).
+	// Optional: ABORTED unless the stored job has this revision. 0: do not check.
+	// -1: the job must not exist.
 	CheckRevision int64 `protobuf:"varint,3,opt,name=check_revision,json=checkRevision,proto3" json:"check_revision,omitempty"`
-	// Batch only: run it again though the stored spec is the same and every
-	// instance has ended. FAILED_PRECONDITION while instances of it are still
+	// Batch jobs only: run the job again although the stored spec is the same and
+	// every instance has ended. FAILED_PRECONDITION while instances of it are still
 	// wanted, and for other types.
 	Again         bool `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -440,12 +454,15 @@ func (x *SubmitRequest) GetAgain() bool {
 
 // SubmitResponse says what was stored.
 type SubmitResponse struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Version  int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	Revision int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version of the job.
+	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// Revision of the job, for check_revision.
+	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// False when the stored spec was the same.
 	Changed bool `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"`
-	// What the author should know: "may run an instance twice in a partition".
+	// Choices of the author that are risky or probably a mistake: "groups.web has a
+	// count of 0: nothing of it runs".
 	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -509,12 +526,14 @@ func (x *SubmitResponse) GetWarnings() []string {
 	return nil
 }
 
-// SubmitManyResponse is the answer to one message of the stream.
+// SubmitManyResponse is the response to one message of the stream.
 type SubmitManyResponse struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Response *SubmitResponse        `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
-	// gRPC code; 0 = ok.
-	Code          int32      `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Set when code is 0.
+	Response *SubmitResponse `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
+	// gRPC code; 0 for success.
+	Code int32 `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
+	// Message of the error.
 	Error         string     `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	Problems      []*Problem `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -689,15 +708,16 @@ func (x *PlanRequest) GetSpec() *JobSpec {
 // PlanResponse is what a submit would do.
 type PlanResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty = no change.
+	// Empty when nothing would change.
 	Diff []*DiffLine `protobuf:"bytes,1,rep,name=diff,proto3" json:"diff,omitempty"`
-	// Where instances would go; those that would stay are included.
+	// Where instances would be, those that would stay included.
 	Slots []*Slot `protobuf:"bytes,2,rep,name=slots,proto3" json:"slots,omitempty"`
 	// Instances that would stay pending, by group.
 	Unplaced    map[string]int32 `protobuf:"bytes,3,rep,name=unplaced,proto3" json:"unplaced,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Explanation *Explanation     `protobuf:"bytes,4,opt,name=explanation,proto3" json:"explanation,omitempty"`
-	Warnings    []string         `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// Revision of the stored job, for check_revision; 0 = new.
+	// As SubmitResponse.warnings.
+	Warnings []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Revision of the stored job, for check_revision; 0 for a new job.
 	Revision      int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -778,10 +798,11 @@ func (x *PlanResponse) GetRevision() int64 {
 // DiffLine is one changed field.
 type DiffLine struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Field string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
-	// Empty = added.
+	// Path of the field, such as "groups.web.count".
+	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
+	// Empty when the field is added.
 	Old string `protobuf:"bytes,2,opt,name=old,proto3" json:"old,omitempty"`
-	// Empty = removed.
+	// Empty when the field is removed.
 	New           string `protobuf:"bytes,3,opt,name=new,proto3" json:"new,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -838,7 +859,7 @@ func (x *DiffLine) GetNew() string {
 	return ""
 }
 
-// GetJobRequest asks for one job.
+// GetJobRequest names a job.
 type GetJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *JobRef                `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -883,18 +904,18 @@ func (x *GetJobRequest) GetJob() *JobRef {
 	return nil
 }
 
-// ListJobsRequest asks for jobs.
+// ListJobsRequest selects jobs.
 type ListJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty = all.
+	// Empty for all.
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// Only jobs with these labels.
+	// Only jobs that have all of these labels.
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// 1..1000, default 1000.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// From the previous answer.
+	// next_page_token of the previous response.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only jobs that are a region's own (name@region).
+	// Only a region's own jobs (name@region).
 	Own           bool `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -965,13 +986,14 @@ func (x *ListJobsRequest) GetOwn() bool {
 	return false
 }
 
-// ListJobsResponse is a page of jobs, without specs' task bodies left out:
-// the whole records.
+// ListJobsResponse is a page of whole jobs.
 type ListJobsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
-	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	Errors        []*PartialError        `protobuf:"bytes,3,rep,name=errors,proto3" json:"errors,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Jobs  []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Regions that did not respond.
+	Errors        []*PartialError `protobuf:"bytes,3,rep,name=errors,proto3" json:"errors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1027,11 +1049,12 @@ func (x *ListJobsResponse) GetErrors() []*PartialError {
 	return nil
 }
 
-// PartialError says which region could not answer for its part.
+// PartialError names a region that could not contribute its part of a response.
 type PartialError struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Why.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1080,12 +1103,13 @@ func (x *PartialError) GetMessage() string {
 	return ""
 }
 
-// StopJobRequest ends a job.
+// StopJobRequest stops a job.
 type StopJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   *JobRef                `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// Also forget the record once everything has stopped.
-	Purge         bool  `protobuf:"varint,2,opt,name=purge,proto3" json:"purge,omitempty"`
+	Purge bool `protobuf:"varint,2,opt,name=purge,proto3" json:"purge,omitempty"`
+	// As in SubmitRequest.
 	CheckRevision int64 `protobuf:"varint,3,opt,name=check_revision,json=checkRevision,proto3" json:"check_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1142,10 +1166,11 @@ func (x *StopJobRequest) GetCheckRevision() int64 {
 	return 0
 }
 
-// StopJobResponse carries the revision of the stop.
+// StopJobResponse says what was stored.
 type StopJobResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Revision of the stop.
+	Revision      int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1187,18 +1212,18 @@ func (x *StopJobResponse) GetRevision() int64 {
 	return 0
 }
 
-// ExplainRequest asks why.
+// ExplainRequest selects what to explain.
 type ExplainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   *JobRef                `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Also explain that region's nodes.
+	// Also explain the nodes of this region.
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	// Only this group.
 	Group string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
-	// For regions: explain this job of the federation also where none of it is
-	// held. The global tier sends it; clients need not.
+	// For regions: explain this job of the federation also in a region that holds
+	// nothing of it. The global tier sends it; clients need not.
 	Spec *JobSpec `protobuf:"bytes,4,opt,name=spec,proto3" json:"spec,omitempty"`
-	// For regions: explain `spec` also where the job is held, as a dry run.
+	// For regions: explain `spec` also where the region holds the job, as a dry run.
 	AsGiven       bool `protobuf:"varint,5,opt,name=as_given,json=asGiven,proto3" json:"as_given,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1273,9 +1298,9 @@ func (x *ExplainRequest) GetAsGiven() bool {
 type Explanation struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Groups []*GroupExplanation    `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
-	// When the decision was taken, as an age.
+	// Time since the decision.
 	Age *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
-	// Empty, or how this differs from the decision: "as if placed now".
+	// How this differs from the decision, such as "as if placed now"; usually empty.
 	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1334,25 +1359,26 @@ func (x *Explanation) GetNote() string {
 
 // GroupExplanation explains one group.
 type GroupExplanation struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Group    string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	Desired  int32                  `protobuf:"varint,2,opt,name=desired,proto3" json:"desired,omitempty"`
-	Unplaced int32                  `protobuf:"varint,3,opt,name=unplaced,proto3" json:"unplaced,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Wanted instances.
+	Desired int32 `protobuf:"varint,2,opt,name=desired,proto3" json:"desired,omitempty"`
+	// Instances that are not placed.
+	Unplaced int32 `protobuf:"varint,3,opt,name=unplaced,proto3" json:"unplaced,omitempty"`
 	// Every region of the federation, best first.
 	Regions []*RegionVerdict `protobuf:"bytes,4,rep,name=regions,proto3" json:"regions,omitempty"`
-	// With `region`: every node of it, best first.
+	// With `region`: every node of that region, best first.
 	Nodes []*NodeVerdict `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// Why instances are unplaced or wait, what stands in the way first.
+	// Why instances are not placed or wait, the most important reason first.
 	Pending []*CountedReason `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`
-	// How the bounds of `near` with required fare where instances run; only those
-	// that are not kept.
+	// Bounds of required `near` clauses that running instances exceed.
 	Bounds []*NearBound `protobuf:"bytes,7,rep,name=bounds,proto3" json:"bounds,omitempty"`
-	// How each clause of `near` fares now in each of `regions`, in their order; at
-	// most 4,096.
+	// The result of each `near` clause in each of `regions`, in their order; at most
+	// 4,096.
 	Near []*NearFare `protobuf:"bytes,8,rep,name=near,proto3" json:"near,omitempty"`
-	// The smallest change to the job by which one more instance would fit now:
-	// "cpu of at most 12, on n2"; with `region`, and of a plan. Empty where none is
-	// unplaced, or nothing that the job says would help.
+	// The smallest change to the job with which one more instance would fit now:
+	// "cpu of at most 12, on n2". Only with `region`, and in a plan. Empty when every
+	// instance is placed, or when no change to the job helps.
 	Remedy        string `protobuf:"bytes,9,opt,name=remedy,proto3" json:"remedy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1451,32 +1477,33 @@ func (x *GroupExplanation) GetRemedy() string {
 	return ""
 }
 
-// NearFare is a clause of `near` seen from one region: the distance that it rests
-// on now, and what it makes of it. Of both directions the worse is told.
+// NearFare is the result of a `near` clause for one region: the distance that the
+// clause uses now, and what follows. Of the two directions the slower one is given.
 type NearFare struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// "p99 at most 40ms to southeastasia".
-	Bound      string               `protobuf:"bytes,2,opt,name=bound,proto3" json:"bound,omitempty"`
+	// The clause: "p99 at most 40ms to southeastasia".
+	Bound string `protobuf:"bytes,2,opt,name=bound,proto3" json:"bound,omitempty"`
+	// The clause is hard.
 	Required   bool                 `protobuf:"varint,3,opt,name=required,proto3" json:"required,omitempty"`
 	Percentile int32                `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
 	MaxRtt     *durationpb.Duration `protobuf:"bytes,5,opt,name=max_rtt,json=maxRtt,proto3" json:"max_rtt,omitempty"`
-	// The region that counts, where several would do; empty for a point on the map.
+	// The region that counts, where several match; empty for a location.
 	Target string `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`
-	// Unset = nothing is known, or it is unreachable.
+	// Unset when nothing is known or the target is unreachable.
 	Rtt    *durationpb.Duration `protobuf:"bytes,7,opt,name=rtt,proto3" json:"rtt,omitempty"`
 	Source RTTSource            `protobuf:"varint,8,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
 	State  EdgeState            `protobuf:"varint,9,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
-	// Of the latest answer, if measured.
+	// Time since the latest sample, if measured.
 	Age *durationpb.Duration `protobuf:"bytes,10,opt,name=age,proto3" json:"age,omitempty"`
-	// As in Edge, if measured.
+	// As Edge.method, if measured.
 	Method string `protobuf:"bytes,11,opt,name=method,proto3" json:"method,omitempty"`
 	// Expected relative error, if not measured.
 	Error float64 `protobuf:"fixed64,12,opt,name=error,proto3" json:"error,omitempty"`
-	// Of clauses with required: "kept", "broken" or "unknown" (not kept, since it is
-	// nothing that the clause believes); else "soft".
+	// With required: "kept", "broken", or "unknown" (not kept, since the clause does
+	// not accept the value); otherwise "soft".
 	Verdict string `protobuf:"bytes,13,opt,name=verdict,proto3" json:"verdict,omitempty"`
-	// In words.
+	// The result in words.
 	Message       string `protobuf:"bytes,14,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1610,21 +1637,22 @@ func (x *NearFare) GetMessage() string {
 	return ""
 }
 
-// NearBound is a bound on latency that instances in a region do not keep. They
-// are moved only once it is sustained: broken for 15 min longer than kept.
+// NearBound is a latency bound that running instances of a region exceed. They are
+// moved only once the breach is sustained: broken for 15 min longer than kept.
 type NearBound struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// "p99 at most 40ms to southeastasia".
+	// The clause: "p99 at most 40ms to southeastasia".
 	Bound string `protobuf:"bytes,2,opt,name=bound,proto3" json:"bound,omitempty"`
 	// "broken" or "sustained".
 	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
-	// Since it broke.
+	// Time since the bound broke.
 	Since *durationpb.Duration `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
-	// The round trip as last measured, and at worst since it broke.
+	// The latest round-trip time.
 	Latest *durationpb.Duration `protobuf:"bytes,5,opt,name=latest,proto3" json:"latest,omitempty"`
-	Worst  *durationpb.Duration `protobuf:"bytes,6,opt,name=worst,proto3" json:"worst,omitempty"`
-	// If it stays broken: until it is sustained.
+	// The longest round-trip time since the bound broke.
+	Worst *durationpb.Duration `protobuf:"bytes,6,opt,name=worst,proto3" json:"worst,omitempty"`
+	// Time until the breach is sustained, if it goes on.
 	SustainedIn *durationpb.Duration `protobuf:"bytes,7,opt,name=sustained_in,json=sustainedIn,proto3" json:"sustained_in,omitempty"`
 	// What follows, in words.
 	Message       string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
@@ -1718,20 +1746,22 @@ func (x *NearBound) GetMessage() string {
 	return ""
 }
 
-// RegionVerdict says how a region fared.
+// RegionVerdict is the result of a region in a decision.
 type RegionVerdict struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// Instances given to it.
+	// Instances placed there.
 	Taken int32 `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`
-	// How many it could have taken.
+	// Instances that fit there.
 	Fits int32 `protobuf:"varint,3,opt,name=fits,proto3" json:"fits,omitempty"`
-	// Unspecified when taken.
-	Reason        Reason       `protobuf:"varint,4,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
-	Message       string       `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
-	Score         float64      `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"`
-	Terms         []*ScoreTerm `protobuf:"bytes,7,rep,name=terms,proto3" json:"terms,omitempty"`
-	Inputs        []*InputAge  `protobuf:"bytes,8,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	// Why no further instance is placed there; unspecified when instances are.
+	Reason  Reason `protobuf:"varint,4,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Sum of the terms.
+	Score float64      `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"`
+	Terms []*ScoreTerm `protobuf:"bytes,7,rep,name=terms,proto3" json:"terms,omitempty"`
+	// Ages of the inputs.
+	Inputs        []*InputAge `protobuf:"bytes,8,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1822,17 +1852,21 @@ func (x *RegionVerdict) GetInputs() []*InputAge {
 	return nil
 }
 
-// NodeVerdict says how a node fared.
+// NodeVerdict is the result of a node in a decision.
 type NodeVerdict struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	NodeName      string                 `protobuf:"bytes,2,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
-	Taken         int32                  `protobuf:"varint,3,opt,name=taken,proto3" json:"taken,omitempty"`
-	Reason        Reason                 `protobuf:"varint,4,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
-	Message       string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
-	Score         float64                `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"`
-	Terms         []*ScoreTerm           `protobuf:"bytes,7,rep,name=terms,proto3" json:"terms,omitempty"`
-	Inputs        []*InputAge            `protobuf:"bytes,8,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	NodeId   string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	NodeName string                 `protobuf:"bytes,2,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
+	// Instances placed there.
+	Taken int32 `protobuf:"varint,3,opt,name=taken,proto3" json:"taken,omitempty"`
+	// Why no further instance is placed there; unspecified when instances are.
+	Reason  Reason `protobuf:"varint,4,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Sum of the terms.
+	Score float64      `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"`
+	Terms []*ScoreTerm `protobuf:"bytes,7,rep,name=terms,proto3" json:"terms,omitempty"`
+	// Ages of the inputs.
+	Inputs        []*InputAge `protobuf:"bytes,8,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1923,12 +1957,13 @@ func (x *NodeVerdict) GetInputs() []*InputAge {
 	return nil
 }
 
-// ScoreTerm is one part of a score; the score is their sum.
+// ScoreTerm is one part of a score. The score is the sum of its terms.
 type ScoreTerm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Value float64                `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
-	// Where the value comes from: "p50 68 ms measured to japaneast".
+	// "capacity", "near", "sticky"…
+	Name  string  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
+	// Origin of the value: "p50 68 ms measured to japaneast".
 	Detail        string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1985,11 +2020,12 @@ func (x *ScoreTerm) GetDetail() string {
 	return ""
 }
 
-// InputAge says how old an input of a decision was.
+// InputAge is the age of an input of a decision.
 type InputAge struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Age           *durationpb.Duration   `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "report", "rtt southeastasia"…
+	Name          string               `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2038,7 +2074,7 @@ func (x *InputAge) GetAge() *durationpb.Duration {
 	return nil
 }
 
-// AdoptRequest hands a region's job to the global tier.
+// AdoptRequest names a region's own job.
 type AdoptRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -2099,13 +2135,13 @@ func (x *AdoptRequest) GetRegion() string {
 	return ""
 }
 
-// ListAllocationsRequest filters allocations; empty fields match all.
+// ListAllocationsRequest selects allocations; an empty field matches all.
 type ListAllocationsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Job    *JobRef                `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	NodeId string                 `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Region string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
-	// Also those that have ended.
+	// Include allocations that have ended.
 	All bool `protobuf:"varint,4,opt,name=all,proto3" json:"all,omitempty"`
 	// 1..10,000, default 1000.
 	Limit         int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -2178,12 +2214,14 @@ func (x *ListAllocationsRequest) GetLimit() int32 {
 	return 0
 }
 
-// ListAllocationsResponse is sorted by job, group, index, creation.
+// ListAllocationsResponse is sorted by job, group, index and creation.
 type ListAllocationsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Allocations   []*Allocation          `protobuf:"bytes,1,rep,name=allocations,proto3" json:"allocations,omitempty"`
-	Errors        []*PartialError        `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
-	Truncated     bool                   `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Allocations []*Allocation          `protobuf:"bytes,1,rep,name=allocations,proto3" json:"allocations,omitempty"`
+	// Regions that did not respond.
+	Errors []*PartialError `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
+	// There are more than `limit`.
+	Truncated     bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2239,10 +2277,11 @@ func (x *ListAllocationsResponse) GetTruncated() bool {
 	return false
 }
 
-// GetAllocationRequest names one allocation by a unique prefix (≥ 4 chars).
+// GetAllocationRequest names one allocation.
 type GetAllocationRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id, or a unique prefix of at least 4 characters.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2284,22 +2323,25 @@ func (x *GetAllocationRequest) GetId() string {
 	return ""
 }
 
-// LogsRequest asks for a task's output.
+// LogsRequest selects the output of a task.
 type LogsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique prefix of the allocation's id.
+	// Id of the allocation or a unique prefix.
 	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
-	// Empty = the only task.
+	// Empty for the only task.
 	Task string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
-	// Go on as output comes, until the task ends or the caller goes.
+	// Continue with new output until the task ends or the caller leaves.
 	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Send stdout.
 	Stdout bool `protobuf:"varint,4,opt,name=stdout,proto3" json:"stdout,omitempty"`
+	// Send stderr.
 	Stderr bool `protobuf:"varint,5,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	// Only this many bytes from the end of each stream of the latest run; 0 =
-	// everything kept.
+	// Only this many bytes from the end of each stream of the latest run; 0 for all
+	// kept output.
 	TailBytes int64 `protobuf:"varint,6,opt,name=tail_bytes,json=tailBytes,proto3" json:"tail_bytes,omitempty"`
-	// As tail_bytes, in lines, at most 100,000; what stands after the last end of
-	// a line is one. Not both. An earlier agent sends everything.
+	// Only this many lines from the end of each stream, at most 100,000; never with
+	// tail_bytes. Output after the last line end counts as a line. An agent of an
+	// earlier version sends all kept output.
 	TailLines     int32 `protobuf:"varint,7,opt,name=tail_lines,json=tailLines,proto3" json:"tail_lines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2384,11 +2426,13 @@ func (x *LogsRequest) GetTailLines() int32 {
 	return 0
 }
 
-// LogChunk is a piece of output, at most 32 KiB.
+// LogChunk is a piece of output.
 type LogChunk struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Stderr        bool                   `protobuf:"varint,1,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The data is stderr; otherwise stdout.
+	Stderr bool `protobuf:"varint,1,opt,name=stderr,proto3" json:"stderr,omitempty"`
+	// At most 32 KiB.
+	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2437,14 +2481,15 @@ func (x *LogChunk) GetData() []byte {
 	return nil
 }
 
-// ExecRequest is one message of an exec session; the first has `start`.
+// ExecRequest is one message of an exec session. The first one has `start`.
 type ExecRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Start *ExecRequest_Start     `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
 	// At most 32 KiB.
-	Stdin      []byte `protobuf:"bytes,2,opt,name=stdin,proto3" json:"stdin,omitempty"`
-	StdinClose bool   `protobuf:"varint,3,opt,name=stdin_close,json=stdinClose,proto3" json:"stdin_close,omitempty"`
-	// The terminal's size has changed.
+	Stdin []byte `protobuf:"bytes,2,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// The input of the command ends.
+	StdinClose bool `protobuf:"varint,3,opt,name=stdin_close,json=stdinClose,proto3" json:"stdin_close,omitempty"`
+	// New size of the terminal.
 	Resize        *TerminalSize `protobuf:"bytes,4,opt,name=resize,proto3" json:"resize,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2508,11 +2553,13 @@ func (x *ExecRequest) GetResize() *TerminalSize {
 	return nil
 }
 
-// TerminalSize is in characters, each 1..65,535.
+// TerminalSize is in characters.
 type TerminalSize struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Columns       int32                  `protobuf:"varint,1,opt,name=columns,proto3" json:"columns,omitempty"`
-	Rows          int32                  `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1..65,535.
+	Columns int32 `protobuf:"varint,1,opt,name=columns,proto3" json:"columns,omitempty"`
+	// 1..65,535.
+	Rows          int32 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2561,14 +2608,15 @@ func (x *TerminalSize) GetRows() int32 {
 	return 0
 }
 
-// ExecResponse is output or, at the end, the exit code.
+// ExecResponse is output or, as the last message, the exit code.
 type ExecResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 32 KiB each.
 	Stdout []byte `protobuf:"bytes,1,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	Stderr []byte `protobuf:"bytes,2,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	Exited bool   `protobuf:"varint,3,opt,name=exited,proto3" json:"exited,omitempty"`
-	// 128 + the signal where one ended it.
+	// The command has ended; the last message.
+	Exited bool `protobuf:"varint,3,opt,name=exited,proto3" json:"exited,omitempty"`
+	// 128 + the signal when a signal ended the command.
 	ExitCode      int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2632,9 +2680,10 @@ func (x *ExecResponse) GetExitCode() int32 {
 	return 0
 }
 
+// AllocationStatsRequest names an allocation.
 type AllocationStatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique prefix of the allocation's id.
+	// Its id or a unique prefix.
 	Allocation    string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2677,11 +2726,13 @@ func (x *AllocationStatsRequest) GetAllocation() string {
 	return ""
 }
 
-// AllocationStats has all tasks by name.
+// AllocationStats is the use of an allocation.
 type AllocationStats struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Allocation    string                 `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
-	Tasks         map[string]*TaskStats  `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the allocation.
+	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	// Every task by name.
+	Tasks         map[string]*TaskStats `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2730,22 +2781,24 @@ func (x *AllocationStats) GetTasks() map[string]*TaskStats {
 	return nil
 }
 
-// TaskStats is what a task's present run uses. What its driver does not tell is
-// negative.
+// TaskStats is the use of a task's present run. Numbers that its driver does not
+// know are negative.
 type TaskStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why there are no figures; then all else is empty.
+	// Why there are no numbers; then no other field is set.
 	Message string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
-	// For how long it has been running.
+	// Time since the run started.
 	Up *durationpb.Duration `protobuf:"bytes,2,opt,name=up,proto3" json:"up,omitempty"`
-	// CPU time since the run started; unset = not known.
+	// CPU time used since the run started; unset when unknown.
 	Cpu *durationpb.Duration `protobuf:"bytes,3,opt,name=cpu,proto3" json:"cpu,omitempty"`
-	// In use, without the page cache where the driver can tell it apart.
-	MemoryBytes     int64 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Memory in use, without the page cache where the driver can tell it apart.
+	MemoryBytes int64 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Greatest memory use so far.
 	MemoryPeakBytes int64 `protobuf:"varint,5,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
-	Processes       int32 `protobuf:"varint,6,opt,name=processes,proto3" json:"processes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Number of processes.
+	Processes     int32 `protobuf:"varint,6,opt,name=processes,proto3" json:"processes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskStats) Reset() {
@@ -2820,15 +2873,15 @@ func (x *TaskStats) GetProcesses() int32 {
 	return 0
 }
 
-// VerifyRegionResponse is what each server of a region holds.
+// VerifyRegionResponse is the result of a comparison.
 type VerifyRegionResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// Index of the log at which the states are compared.
+	// Index of the log at which the states were compared.
 	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	// By name.
+	// Sorted by name.
 	Servers []*ServerState `protobuf:"bytes,3,rep,name=servers,proto3" json:"servers,omitempty"`
-	// All servers answered, and hold the same.
+	// All servers responded with the same state.
 	Equal         bool `protobuf:"varint,4,opt,name=equal,proto3" json:"equal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2894,15 +2947,18 @@ func (x *VerifyRegionResponse) GetEqual() bool {
 
 // ServerState is what one server has applied of its region's log.
 type ServerState struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Leader  bool                   `protobuf:"varint,3,opt,name=leader,proto3" json:"leader,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As RegionalServer.id and address.
+	Id      string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// The server is the master.
+	Leader bool `protobuf:"varint,3,opt,name=leader,proto3" json:"leader,omitempty"`
 	// SHA-256 over all records in a canonical form, in hexadecimal.
 	Hash string `protobuf:"bytes,4,opt,name=hash,proto3" json:"hash,omitempty"`
 	// Why there is no hash.
 	Error string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
-	// Of the build: others may know fewer fields, and digest less.
+	// Version of the build: other versions can know fewer fields and have another
+	// hash.
 	Version       string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2980,6 +3036,7 @@ func (x *ServerState) GetVersion() string {
 	return ""
 }
 
+// DefineRegionRequest defines a region.
 type DefineRegionRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Definition *RegionDefinition      `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
@@ -3033,9 +3090,10 @@ func (x *DefineRegionRequest) GetCheckRevision() int64 {
 	return 0
 }
 
+// ListRegionsRequest selects regions.
 type ListRegionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only regions with these labels.
+	// Only regions that have all of these labels.
 	Labels        map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3078,6 +3136,7 @@ func (x *ListRegionsRequest) GetLabels() map[string]string {
 	return nil
 }
 
+// ListRegionsResponse has regions by name.
 type ListRegionsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Regions       []*Region              `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
@@ -3122,6 +3181,7 @@ func (x *ListRegionsResponse) GetRegions() []*Region {
 	return nil
 }
 
+// GetRegionRequest names a region.
 type GetRegionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3166,6 +3226,7 @@ func (x *GetRegionRequest) GetName() string {
 	return ""
 }
 
+// CordonRegionRequest cordons a region or lifts the cordon.
 type CordonRegionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3219,6 +3280,7 @@ func (x *CordonRegionRequest) GetCordon() bool {
 	return false
 }
 
+// RemoveRegionResponse is empty.
 type RemoveRegionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3255,10 +3317,12 @@ func (*RemoveRegionResponse) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
+// ListNodesRequest selects nodes.
 type ListNodesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty = all regions.
-	Region        string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Empty for all regions.
+	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Empty for all pools.
 	Pool          string `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3308,10 +3372,12 @@ func (x *ListNodesRequest) GetPool() string {
 	return ""
 }
 
+// ListNodesResponse has nodes.
 type ListNodesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	Errors        []*PartialError        `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Nodes []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Regions that did not respond.
+	Errors        []*PartialError `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3360,11 +3426,13 @@ func (x *ListNodesResponse) GetErrors() []*PartialError {
 	return nil
 }
 
-// GetNodeRequest names a node by a unique prefix of its id, or its name.
+// GetNodeRequest names a node.
 type GetNodeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Region        string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id, a unique prefix of the id, or its name.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Empty for all regions.
+	Region        string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3413,11 +3481,14 @@ func (x *GetNodeRequest) GetRegion() string {
 	return ""
 }
 
+// DrainNodeRequest drains a node or ends the drain.
 type DrainNodeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Region        string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
-	Drain         bool                   `protobuf:"varint,3,opt,name=drain,proto3" json:"drain,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id and region are as in GetNodeRequest.
+	Id     string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	// False ends the drain.
+	Drain         bool `protobuf:"varint,3,opt,name=drain,proto3" json:"drain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3473,11 +3544,14 @@ func (x *DrainNodeRequest) GetDrain() bool {
 	return false
 }
 
+// CordonNodeRequest cordons a node or lifts the cordon.
 type CordonNodeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Region        string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
-	Cordon        bool                   `protobuf:"varint,3,opt,name=cordon,proto3" json:"cordon,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id and region are as in GetNodeRequest.
+	Id     string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	// False lifts the cordon.
+	Cordon        bool `protobuf:"varint,3,opt,name=cordon,proto3" json:"cordon,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3533,10 +3607,12 @@ func (x *CordonNodeRequest) GetCordon() bool {
 	return false
 }
 
+// RemoveNodeRequest names a node.
 type RemoveNodeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Region        string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id and region are as in GetNodeRequest.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Region        string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3585,6 +3661,7 @@ func (x *RemoveNodeRequest) GetRegion() string {
 	return ""
 }
 
+// RemoveNodeResponse has the removed node.
 type RemoveNodeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node as it was.
@@ -3637,35 +3714,37 @@ type Edge struct {
 	To     string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	State  EdgeState              `protobuf:"varint,3,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
 	Source RTTSource              `protobuf:"varint,4,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
-	// Round trips of the window.
+	// Percentiles and minimum of the round-trip times in the window.
 	P50 *durationpb.Duration `protobuf:"bytes,5,opt,name=p50,proto3" json:"p50,omitempty"`
 	P90 *durationpb.Duration `protobuf:"bytes,6,opt,name=p90,proto3" json:"p90,omitempty"`
 	P99 *durationpb.Duration `protobuf:"bytes,7,opt,name=p99,proto3" json:"p99,omitempty"`
 	Min *durationpb.Duration `protobuf:"bytes,8,opt,name=min,proto3" json:"min,omitempty"`
 	// Mean absolute difference of successive samples (RFC 3550, 6.4.1).
 	Jitter *durationpb.Duration `protobuf:"bytes,9,opt,name=jitter,proto3" json:"jitter,omitempty"`
-	// 0..1 of the probes of the window.
-	Loss    float64 `protobuf:"fixed64,10,opt,name=loss,proto3" json:"loss,omitempty"`
-	Samples int32   `protobuf:"varint,11,opt,name=samples,proto3" json:"samples,omitempty"`
-	// Since the latest answer.
+	// Share of the probes in the window that were lost, 0..1.
+	Loss float64 `protobuf:"fixed64,10,opt,name=loss,proto3" json:"loss,omitempty"`
+	// Samples in the window.
+	Samples int32 `protobuf:"varint,11,opt,name=samples,proto3" json:"samples,omitempty"`
+	// Time since the latest reply.
 	Age *durationpb.Duration `protobuf:"bytes,12,opt,name=age,proto3" json:"age,omitempty"`
-	// "udp" | "tcp" | "connect": a connect of which nobody proved to be the region.
+	// "udp", "tcp" or "connect": a TCP connection to an address that did not prove
+	// to be the region.
 	Method string `protobuf:"bytes,13,opt,name=method,proto3" json:"method,omitempty"`
-	// Predicted values: expected relative error, 0..
+	// Predicted values: expected relative error, at least 0.
 	Error float64 `protobuf:"fixed64,14,opt,name=error,proto3" json:"error,omitempty"`
-	// The parts of loss that are known to have happened on the way from `from`
-	// to `to`, and on the way back.
-	LossOut  float64 `protobuf:"fixed64,15,opt,name=loss_out,json=lossOut,proto3" json:"loss_out,omitempty"`
+	// Share of the probes that were lost on the way from `from` to `to`, as far as
+	// known, 0..1.
+	LossOut float64 `protobuf:"fixed64,15,opt,name=loss_out,json=lossOut,proto3" json:"loss_out,omitempty"`
+	// Share of the probes that were lost on the way back, as far as known, 0..1.
 	LossBack float64 `protobuf:"fixed64,16,opt,name=loss_back,json=lossBack,proto3" json:"loss_back,omitempty"`
-	// Samples of the window that count for nothing because the prober or the
-	// responder was itself late.
+	// Samples in the window that are not used because the prober or the responder
+	// was itself late.
 	SetAside int32 `protobuf:"varint,17,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`
-	// Unreachable edges: the probes of `to` do reach `from`, so the way back
-	// works.
+	// Unreachable edges: probes of `to` do reach `from`, so only the way from `from`
+	// to `to` is cut.
 	Heard bool `protobuf:"varint,18,opt,name=heard,proto3" json:"heard,omitempty"`
-	// Why the measurement is not believed, in words; empty = it is. The numbers
-	// are shown as they came, and distances and paths count the prediction where
-	// that is longer.
+	// Why the measurement is not trusted, in words; empty when it is. The values are
+	// given as measured. Distances and paths use the prediction where it is longer.
 	Doubt         string `protobuf:"bytes,19,opt,name=doubt,proto3" json:"doubt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3834,9 +3913,10 @@ func (x *Edge) GetDoubt() string {
 	return ""
 }
 
+// GetTopologyRequest asks for the tree.
 type GetTopologyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Include each region's nodes.
+	// Include the nodes of each region.
 	Nodes         bool `protobuf:"varint,1,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3879,16 +3959,16 @@ func (x *GetTopologyRequest) GetNodes() bool {
 	return false
 }
 
-// TopologyTree is global → regions → servers → nodes.
+// TopologyTree is the tree of global servers, regions, their servers, and nodes.
 type TopologyTree struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Servers []*GlobalServer        `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
 	Regions []*Region              `protobuf:"bytes,2,rep,name=regions,proto3" json:"regions,omitempty"`
 	// With `nodes`.
-	Nodes  []*Node         `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Nodes []*Node `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Regions that did not respond.
 	Errors []*PartialError `protobuf:"bytes,4,rep,name=errors,proto3" json:"errors,omitempty"`
-	// As in MatrixResponse: the region that answers by itself, and the time since it
-	// last heard from the global tier.
+	// As in MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,6,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3969,11 +4049,14 @@ func (x *TopologyTree) GetAlone() *durationpb.Duration {
 
 // GlobalServer is one server of the global tier.
 type GlobalServer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Active        bool                   `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`
-	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// gRPC address, "host:port".
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// The server is the active one.
+	Active bool `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`
+	// Version of the build.
+	Version       string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4036,14 +4119,15 @@ func (x *GlobalServer) GetVersion() string {
 	return ""
 }
 
+// MatrixRequest selects edges.
 type MatrixRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only edges from this region.
 	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// Watch: of an earlier answer, to go on from there.
+	// Watch: token of an earlier response, to continue from there.
 	Token string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
-	// Matrix: the `next` of the answer before, for the rows that follow. Of a
-	// region that has gone meanwhile it still says where to go on.
+	// Matrix: `next` of the previous response. It works also when its region no
+	// longer exists.
 	After         string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4100,28 +4184,29 @@ func (x *MatrixRequest) GetAfter() string {
 	return ""
 }
 
-// MatrixResponse has an edge for every ordered pair of distinct regions. It is
-// ordered by the region that measured; one message holds whole rows of about
-// 2 MiB together, which are those of some 130 regions.
+// MatrixResponse has an edge for every ordered pair of distinct regions, sorted by
+// the region that measured. One message has whole rows of about 2 MiB in all, which
+// is about 130 regions.
 type MatrixResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Regions []string               `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
-	Edges   []*Edge                `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
-	// Watch: this answer ends here. An answer that goes on from a token has only
-	// what changed since. Of a long answer that comes in several messages only the
-	// last one has it.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names of all regions.
+	Regions []string `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
+	Edges   []*Edge  `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
+	// Watch: the update is complete; use the token to continue from here. Only the
+	// last message of an update has it. An update that continues from a token has
+	// only what changed since.
 	Token string `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
-	// Watch: forget the edges that came before. These, and those of the messages
-	// that follow up to one with a token, are all there are: there was no token, or
-	// the one asked for is not held any more.
+	// Watch: forget all edges received before. The edges from this message to the
+	// next one with a token are the whole matrix. Sent when the request had no token
+	// or one that the server no longer knows.
 	Reset_ bool `protobuf:"varint,4,opt,name=reset,proto3" json:"reset,omitempty"`
-	// Matrix: there are more rows, to be asked for with this as `after`.
+	// Matrix: there are more rows; send this as `after`.
 	Next string `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
-	// The region that answers by itself: its own row as it measured it, the others
-	// as it was told of them. Empty where the global tier answers.
+	// Set when a region responds by itself: the region's name. Its own row is as it
+	// measured it; the other rows are as other regions last sent them.
 	SeenBy string `protobuf:"bytes,6,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
-	// With seen_by: the time since that region last heard from the global tier, 0
-	// while they are connected. Not set where it never has.
+	// With seen_by: time since the region's last contact with the global tier; 0
+	// while connected. Unset when there never was any.
 	Alone         *durationpb.Duration `protobuf:"bytes,7,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4206,15 +4291,18 @@ func (x *MatrixResponse) GetAlone() *durationpb.Duration {
 	return nil
 }
 
+// PathRequest asks for paths.
 type PathRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	From  string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	To    string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	// 1..16, default 1.
+	// The first region.
+	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The last region.
+	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// Number of paths, 1..16, default 1.
 	K int32 `protobuf:"varint,3,opt,name=k,proto3" json:"k,omitempty"`
 	// 50, 90 or 99; default 50.
 	Percentile int32 `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
-	// 0 = 2; -1 = none; at most 6.
+	// Most relays on a path: 0 for 2, -1 for none, at most 6.
 	MaxRelays     int32        `protobuf:"varint,5,opt,name=max_relays,json=maxRelays,proto3" json:"max_relays,omitempty"`
 	Weights       *PathWeights `protobuf:"bytes,6,opt,name=weights,proto3" json:"weights,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4293,15 +4381,15 @@ func (x *PathRequest) GetWeights() *PathWeights {
 	return nil
 }
 
-// PathWeights price the load of the regions on the way; zero prices count
-// nothing. See the topology package for the formula.
+// PathWeights price the load of the regions on a path; 0 ignores it. Package
+// topology has the formula.
 type PathWeights struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Time that one mean service time costs at the far end of an edge, 0..1 min:
-	// with 1 ms a region that is 80 % busy, without variance, costs 2 ms.
+	// Time that one mean service time costs at the far end of an edge, 0..1 min.
+	// With 1 ms, a region that is 80 % busy without variance costs 2 ms.
 	Cpu *durationpb.Duration `protobuf:"bytes,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
-	// Time that one unit of a region's queue (its mean plus one standard
-	// deviation) costs, 0..1 min.
+	// Time that one unit of a region's queue costs (mean plus one standard
+	// deviation), 0..1 min.
 	Queue         *durationpb.Duration `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4351,11 +4439,11 @@ func (x *PathWeights) GetQueue() *durationpb.Duration {
 	return nil
 }
 
+// PathResponse has paths, best first.
 type PathResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Paths []*Path                `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
-	// As in MatrixResponse: the region that answers by itself, and the time since it
-	// last heard from the global tier.
+	// As in MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,2,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,3,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4413,28 +4501,31 @@ func (x *PathResponse) GetAlone() *durationpb.Duration {
 	return nil
 }
 
-// Path is a way through regions, ends included.
+// Path is a path through regions.
 type Path struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Regions []string               `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
-	Rtt     *durationpb.Duration   `protobuf:"bytes,2,opt,name=rtt,proto3" json:"rtt,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names, both ends included.
+	Regions []string             `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
+	Rtt     *durationpb.Duration `protobuf:"bytes,2,opt,name=rtt,proto3" json:"rtt,omitempty"`
 	// The least trustworthy source along the path.
 	Source RTTSource `protobuf:"varint,3,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
-	// The upper end of the stated error of guessed edges; rtt where there is none.
+	// Round-trip time with guessed edges at the upper end of their stated error; rtt
+	// when no edge is a guess.
 	Upper *durationpb.Duration `protobuf:"bytes,4,opt,name=upper,proto3" json:"upper,omitempty"`
-	// The worst state of the edges along the path: unknown if one is a guess. A
-	// path has a stale edge only where there is no way without.
+	// The worst state along the path; unknown when an edge is a guess. A path has a
+	// stale edge only when no path without one exists.
 	State EdgeState `protobuf:"varint,5,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
-	// What the path was ranked by: the round trip and the priced load.
-	Cost      *durationpb.Duration `protobuf:"bytes,6,opt,name=cost,proto3" json:"cost,omitempty"`
+	// Rank of the path: the round-trip time plus the priced load.
+	Cost *durationpb.Duration `protobuf:"bytes,6,opt,name=cost,proto3" json:"cost,omitempty"`
+	// Parts of the cost.
 	CostRtt   *durationpb.Duration `protobuf:"bytes,7,opt,name=cost_rtt,json=costRtt,proto3" json:"cost_rtt,omitempty"`
 	CostCpu   *durationpb.Duration `protobuf:"bytes,8,opt,name=cost_cpu,json=costCpu,proto3" json:"cost_cpu,omitempty"`
 	CostQueue *durationpb.Duration `protobuf:"bytes,9,opt,name=cost_queue,json=costQueue,proto3" json:"cost_queue,omitempty"`
-	// Regions whose load is not known; they count as idle.
+	// Regions whose load is unknown; they count as idle.
 	NoLoad []string `protobuf:"bytes,10,rep,name=no_load,json=noLoad,proto3" json:"no_load,omitempty"`
-	// Measurements along the way that are not believed, in words, such as
-	// "a → b as measured is faster than light in fibre"; what is longer counts,
-	// the measurement or what is expected instead.
+	// Measurements along the path that are not trusted, in words, such as "a → b as
+	// measured is faster than light in fibre". The longer of the measurement and the
+	// expected value counts.
 	Doubts        []string `protobuf:"bytes,11,rep,name=doubts,proto3" json:"doubts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4547,12 +4638,13 @@ func (x *Path) GetDoubts() []string {
 	return nil
 }
 
+// CheckTopologyRequest asks for anomalies.
 type CheckTopologyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 50, 90 or 99; default 50.
 	Percentile int32 `protobuf:"varint,1,opt,name=percentile,proto3" json:"percentile,omitempty"`
-	// Least share of the direct round trip that a detour must save to be listed;
-	// 0 = 0.1.
+	// Least share of the direct round-trip time that a detour must save to be
+	// listed; 0 for 0.1.
 	MinGain float64 `protobuf:"fixed64,2,opt,name=min_gain,json=minGain,proto3" json:"min_gain,omitempty"`
 	// Findings of a kind, 1..1000; default 20. The totals count all.
 	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -4611,17 +4703,18 @@ func (x *CheckTopologyRequest) GetLimit() int32 {
 	return 0
 }
 
+// CheckTopologyResponse has the anomalies.
 type CheckTopologyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The worst of each kind first, kinds by their weight.
+	// Kinds by importance, the worst finding of each kind first.
 	Findings []*TopologyFinding `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`
-	// By kind, also those beyond the limit.
-	Totals  map[string]int32 `protobuf:"bytes,2,rep,name=totals,proto3" json:"totals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	Regions int32            `protobuf:"varint,3,opt,name=regions,proto3" json:"regions,omitempty"`
-	// Ordered pairs that are measured.
+	// Number of findings by kind, including those beyond the limit.
+	Totals map[string]int32 `protobuf:"bytes,2,rep,name=totals,proto3" json:"totals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Number of regions.
+	Regions int32 `protobuf:"varint,3,opt,name=regions,proto3" json:"regions,omitempty"`
+	// Number of measured ordered pairs.
 	Measured int32 `protobuf:"varint,4,opt,name=measured,proto3" json:"measured,omitempty"`
-	// As in MatrixResponse: the region that answers by itself, and the time since it
-	// last heard from the global tier.
+	// As in MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,6,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4700,24 +4793,26 @@ func (x *CheckTopologyResponse) GetAlone() *durationpb.Duration {
 	return nil
 }
 
-// TopologyFinding is one oddity.
+// TopologyFinding is one anomaly.
 type TopologyFinding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "impossible" (faster than light), "location" (of `from`, which would explain
-	// impossible ones), "doubtful" (third regions contradict it), "one_way",
-	// "unreachable" (`to`, by others), "stale", "asymmetric" or "detour".
+	// "impossible": faster than light. "location": a wrong location of `from` would
+	// explain impossible edges. "doubtful": measurements of other regions contradict
+	// it. "one_way": one direction is cut. "unreachable": no region reaches `to`.
+	// "stale". "asymmetric": the directions differ. "detour": a relay is shorter.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	From string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	To   string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
 	// Detours: the best relay.
 	Via string `protobuf:"bytes,4,opt,name=via,proto3" json:"via,omitempty"`
-	// The edge's round trip, and what it is compared with: that of the detour, of
-	// the other direction, or the least that light in fibre takes.
-	Rtt   *durationpb.Duration `protobuf:"bytes,5,opt,name=rtt,proto3" json:"rtt,omitempty"`
+	// Round-trip time of the edge.
+	Rtt *durationpb.Duration `protobuf:"bytes,5,opt,name=rtt,proto3" json:"rtt,omitempty"`
+	// What rtt is compared with: the detour, the other direction, or the least that
+	// light in fibre takes.
 	Other *durationpb.Duration `protobuf:"bytes,6,opt,name=other,proto3" json:"other,omitempty"`
-	// Detours: the share of the direct round trip that is saved.
+	// Detours: share of the direct round-trip time that is saved, 0..1.
 	Gain float64 `protobuf:"fixed64,7,opt,name=gain,proto3" json:"gain,omitempty"`
-	// In words.
+	// The finding in words.
 	Message       string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4809,25 +4904,27 @@ func (x *TopologyFinding) GetMessage() string {
 	return ""
 }
 
+// HistoryRequest selects time series.
 type HistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "edge" | "node" | "pool".
+	// "edge", "node" or "pool".
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Where it was measured; empty = wherever the question arrives, at a global
-	// server an error.
+	// The region that measured. Empty for the region that is called; INVALID_ARGUMENT
+	// at a global server.
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	// Edges: the other region. Nodes: id, name or unique prefix. Pools: the name.
-	// Empty = all of the kind, at most 256.
+	// Empty for all of the kind, at most 256.
 	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	// Only these fields; empty = all.
+	// Only these fields; empty for all.
 	Fields []string `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"`
-	// Default: the last hour.
+	// Default: one hour before `to`.
 	From *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
-	To   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=to,proto3" json:"to,omitempty"`
-	// Distance of points; 0 = the finest with at most 300 points. At most 2,000
-	// points are answered.
+	// Default: now.
+	To *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=to,proto3" json:"to,omitempty"`
+	// Time between points; 0 for the shortest with at most 300 points.
+	// INVALID_ARGUMENT: more than 2,000 points.
 	Step *durationpb.Duration `protobuf:"bytes,7,opt,name=step,proto3" json:"step,omitempty"`
-	// Nodes and pools: also when memory or disk runs out.
+	// Nodes and pools: also forecast when memory or disk runs out.
 	Trend         bool `protobuf:"varint,8,opt,name=trend,proto3" json:"trend,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4919,10 +5016,12 @@ func (x *HistoryRequest) GetTrend() bool {
 	return false
 }
 
+// HistoryResponse has time series.
 type HistoryResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Series        []*HistorySeries       `protobuf:"bytes,1,rep,name=series,proto3" json:"series,omitempty"`
-	Errors        []*PartialError        `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Series []*HistorySeries       `protobuf:"bytes,1,rep,name=series,proto3" json:"series,omitempty"`
+	// Regions that did not respond.
+	Errors        []*PartialError `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4973,15 +5072,18 @@ func (x *HistoryResponse) GetErrors() []*PartialError {
 
 // HistorySeries is one edge, node or pool over time.
 type HistorySeries struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Kind   string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	Region string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
-	Key    string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	// For people; empty = the key.
-	Name  string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in HistoryRequest.
+	Kind   string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	Key    string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// Name for people; empty for the key.
+	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// Start of the first point.
 	Start *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start,proto3" json:"start,omitempty"`
-	Step  *durationpb.Duration   `protobuf:"bytes,6,opt,name=step,proto3" json:"step,omitempty"`
-	// How finely it is kept where this was read.
+	// Time between points.
+	Step *durationpb.Duration `protobuf:"bytes,6,opt,name=step,proto3" json:"step,omitempty"`
+	// Time between the stored values that the points were made of.
 	Resolution    *durationpb.Duration `protobuf:"bytes,7,opt,name=resolution,proto3" json:"resolution,omitempty"`
 	Fields        []*HistoryField      `protobuf:"bytes,8,rep,name=fields,proto3" json:"fields,omitempty"`
 	Trends        []*HistoryTrend      `protobuf:"bytes,9,rep,name=trends,proto3" json:"trends,omitempty"`
@@ -5082,16 +5184,16 @@ func (x *HistorySeries) GetTrends() []*HistoryTrend {
 	return nil
 }
 
-// HistoryField is a field's values, a point a step; where count is 0 there is
-// none.
+// HistoryField has the values of a field, one of each list per point.
 type HistoryField struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "p50_ms", "loss", "cpu", "memory_used", …
-	Name          string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Mean          []float64 `protobuf:"fixed64,2,rep,packed,name=mean,proto3" json:"mean,omitempty"`
-	Min           []float64 `protobuf:"fixed64,3,rep,packed,name=min,proto3" json:"min,omitempty"`
-	Max           []float64 `protobuf:"fixed64,4,rep,packed,name=max,proto3" json:"max,omitempty"`
-	Count         []int32   `protobuf:"varint,5,rep,packed,name=count,proto3" json:"count,omitempty"`
+	// "p50_ms", "loss", "cpu", "memory_used"…
+	Name string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Mean []float64 `protobuf:"fixed64,2,rep,packed,name=mean,proto3" json:"mean,omitempty"`
+	Min  []float64 `protobuf:"fixed64,3,rep,packed,name=min,proto3" json:"min,omitempty"`
+	Max  []float64 `protobuf:"fixed64,4,rep,packed,name=max,proto3" json:"max,omitempty"`
+	// Number of measurements in the point; 0 when it has no value.
+	Count         []int32 `protobuf:"varint,5,rep,packed,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5161,17 +5263,20 @@ func (x *HistoryField) GetCount() []int32 {
 	return nil
 }
 
-// HistoryTrend says when a value reaches a limit if it goes on like this.
+// HistoryTrend says when a value reaches a limit if its trend continues.
 type HistoryTrend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Field string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
 	Limit float64                `protobuf:"fixed64,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	// Unknown trends have no time, only the reason.
-	Known         bool                   `protobuf:"varint,3,opt,name=known,proto3" json:"known,omitempty"`
-	At            *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
-	Earliest      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=earliest,proto3" json:"earliest,omitempty"`
-	Latest        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=latest,proto3" json:"latest,omitempty"`
-	Why           string                 `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
+	// The trend is known. Otherwise only `why` is set.
+	Known bool `protobuf:"varint,3,opt,name=known,proto3" json:"known,omitempty"`
+	// Best estimate of the time, and the ends of its 99 % interval; `latest` is unset
+	// when the limit may never be reached.
+	At       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	Earliest *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=earliest,proto3" json:"earliest,omitempty"`
+	Latest   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=latest,proto3" json:"latest,omitempty"`
+	// What the forecast rests on, or why there is none.
+	Why           string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5258,11 +5363,11 @@ func (x *HistoryTrend) GetWhy() string {
 // OriginRecord names the regions that serve a domain.
 type OriginRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "example.com", or "*.example.com" for every name below it; the most
-	// specific record counts. At most 253 bytes of letters, digits, hyphens and
-	// dots, stored in lower case and without a last dot.
+	// "example.com", or "*.example.com" for every name below it; the most specific
+	// record counts. At most 253 bytes of letters, digits, hyphens and dots; stored
+	// in lower case without a final dot.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
-	// 1..64, each region once; when it is set they must be known.
+	// 1..64, each region once. All regions must be known when the record is set.
 	Origins []*Origin     `protobuf:"bytes,2,rep,name=origins,proto3" json:"origins,omitempty"`
 	Policy  *OriginPolicy `protobuf:"bytes,3,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Set by the server.
@@ -5333,14 +5438,14 @@ func (x *OriginRecord) GetRevision() int64 {
 type Origin struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// 0.001..1000; 0 = 1. By how much it is liked: at 2 it counts as half as far
-	// as it is.
+	// Preference, 0.001..1000; 0 for 1. With 2 the origin counts as half as far as it
+	// is.
 	Weight float64 `protobuf:"fixed64,2,opt,name=weight,proto3" json:"weight,omitempty"`
-	// What clients connect to, passed on as it is: a host name or an IP address,
-	// with or without a port (203.0.113.7:443, [2001:db8::1]:443); at most 253
-	// bytes.
+	// Address that clients connect to, passed on unchanged: a host name or an IP
+	// address, with or without a port (203.0.113.7:443, [2001:db8::1]:443); at most
+	// 253 bytes.
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	// It takes no clients for now.
+	// The origin takes no clients for now.
 	Drained       bool `protobuf:"varint,4,opt,name=drained,proto3" json:"drained,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5404,21 +5509,22 @@ func (x *Origin) GetDrained() bool {
 	return false
 }
 
-// OriginPolicy says how an origin is chosen. The default takes the nearest by
+// OriginPolicy says how an origin is chosen. The default chooses the nearest by
 // latency alone.
 type OriginPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 50, 90 or 99; default 50.
 	Percentile int32 `protobuf:"varint,1,opt,name=percentile,proto3" json:"percentile,omitempty"`
-	// Farther origins are not chosen, of guessed distances the upper end counts;
-	// 0 = any, at most 1 min.
+	// Farther origins are not chosen; of guessed distances the upper end counts. 0
+	// for no bound, at most 1 min.
 	MaxRtt *durationpb.Duration `protobuf:"bytes,2,opt,name=max_rtt,json=maxRtt,proto3" json:"max_rtt,omitempty"`
-	// Relays on the path: 0 = 2, -1 = none, at most 6.
+	// Most relays on the path: 0 for 2, -1 for none, at most 6.
 	MaxRelays int32 `protobuf:"varint,3,opt,name=max_relays,json=maxRelays,proto3" json:"max_relays,omitempty"`
-	// Do not choose an origin to which the way is only guessed. Else guesses
-	// count at the upper end of their error.
+	// Do not choose an origin whose distance is only guessed. Otherwise guesses count
+	// at the upper end of their error.
 	NoGuesses bool `protobuf:"varint,4,opt,name=no_guesses,json=noGuesses,proto3" json:"no_guesses,omitempty"`
-	// 0..1 of the direct way's cost that a relay must save to be used; 0 = 0.1.
+	// Share of the direct path's cost that a relay must save to be used, 0..1; 0 for
+	// 0.1.
 	MinRelayGain  float64 `protobuf:"fixed64,5,opt,name=min_relay_gain,json=minRelayGain,proto3" json:"min_relay_gain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5489,11 +5595,12 @@ func (x *OriginPolicy) GetMinRelayGain() float64 {
 	return 0
 }
 
+// SetOriginsRequest stores a record.
 type SetOriginsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Record *OriginRecord          `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
-	// ABORTED unless the stored record has this revision; 0 = whatever there is,
-	// -1 = there must be none.
+	// ABORTED unless the stored record has this revision. 0: do not check. -1: there
+	// must be none.
 	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5543,6 +5650,7 @@ func (x *SetOriginsRequest) GetRevision() int64 {
 	return 0
 }
 
+// ListOriginsRequest asks for every record.
 type ListOriginsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -5579,10 +5687,11 @@ func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
+// ListOriginsResponse has records by domain.
 type ListOriginsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Records []*OriginRecord        `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
-	// Regions: how old their copy is, when the global tier cannot be asked.
+	// Regions: age of their copy while the global tier is away.
 	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5632,10 +5741,11 @@ func (x *ListOriginsResponse) GetAge() *durationpb.Duration {
 	return nil
 }
 
+// RemoveOriginsRequest removes a record.
 type RemoveOriginsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in the record: a wildcard names its own record only. NOT_FOUND if there
-	// is none.
+	// As in the record; a wildcard names only its own record. NOT_FOUND: there is
+	// none.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
 	// As in SetOriginsRequest; not -1.
 	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -5687,6 +5797,7 @@ func (x *RemoveOriginsRequest) GetRevision() int64 {
 	return 0
 }
 
+// RemoveOriginsResponse is empty.
 type RemoveOriginsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -5723,15 +5834,16 @@ func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
 }
 
+// ResolveOriginRequest asks for the origin of a client.
 type ResolveOriginRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A name, not a pattern. NOT_FOUND if no record covers it.
+	// A name, not a pattern.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
-	// Where the client is: one of region and location.
+	// Where the client is: either region or location.
 	Region   string    `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	Location *Location `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
-	// Optional: the region of the origin that the client uses now. It is kept
-	// unless another is nearer by at least 10 ms and a third.
+	// Optional: region of the origin that the client uses now. It is kept unless
+	// another one is nearer by at least 10 ms and a third.
 	Current       string `protobuf:"bytes,4,opt,name=current,proto3" json:"current,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5795,17 +5907,18 @@ func (x *ResolveOriginRequest) GetCurrent() string {
 	return ""
 }
 
+// ResolveOriginResponse is the choice for a client.
 type ResolveOriginResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The domain of the record that counted.
+	// Domain of the record that applied.
 	Record string `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
-	// Without a region if no origin can serve; why says so.
+	// Without a region when no origin can serve; `why` then has the reason.
 	Choice *OriginChoice `protobuf:"bytes,2,opt,name=choice,proto3" json:"choice,omitempty"`
-	// The other origins, best first, with why they were not chosen; those that
-	// cannot serve last, by name.
+	// The other origins with the reason why they were not chosen: best first, and
+	// those that cannot serve last, by name.
 	Others []*OriginChoice `protobuf:"bytes,3,rep,name=others,proto3" json:"others,omitempty"`
-	// How old the topology is that this rests on; regions without the global tier
-	// answer from what they last heard and measure themselves.
+	// Age of the topology that this rests on. Regions without the global tier use
+	// what it last sent and their own measurements.
 	Age           *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5871,23 +5984,25 @@ func (x *ResolveOriginResponse) GetAge() *durationpb.Duration {
 
 // OriginChoice is an origin as seen by a client.
 type OriginChoice struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Region  string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Weight  float64                `protobuf:"fixed64,3,opt,name=weight,proto3" json:"weight,omitempty"`
-	// From the client's region, or the one at which a client on the map enters,
-	// to the origin; empty if refused.
-	Path *Path  `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
-	Why  string `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
-	// It cannot or may not serve this client.
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// As in Origin.
+	Address string  `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Weight  float64 `protobuf:"fixed64,3,opt,name=weight,proto3" json:"weight,omitempty"`
+	// Path to the origin from the client's region, or from the region where a client
+	// with a location enters; unset when refused.
+	Path *Path `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	// Why it was chosen or not.
+	Why string `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	// The origin cannot or may not serve this client.
 	Refused bool `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
-	// Of a client on the map: the region where the path begins and the estimated
-	// leg to it.
+	// For a client with a location: the region where the path begins, and the
+	// estimated distance to it.
 	Access *NearRegion `protobuf:"bytes,7,opt,name=access,proto3" json:"access,omitempty"`
-	// Access and path, guesses at the upper end of their error, and what load
-	// adds.
+	// Access plus path, guesses at the upper end of their error, plus the priced
+	// load.
 	Cost *durationpb.Duration `protobuf:"bytes,8,opt,name=cost,proto3" json:"cost,omitempty"`
-	// What was compared: cost divided by weight.
+	// Cost divided by weight: what origins are compared by.
 	Score         *durationpb.Duration `protobuf:"bytes,9,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5986,13 +6101,16 @@ func (x *OriginChoice) GetScore() *durationpb.Duration {
 	return nil
 }
 
+// NearestRequest asks for near regions.
 type NearestRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One of region and location.
-	Region        string    `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	Location      *Location `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
-	Limit         int32     `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	Percentile    int32     `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
+	// Either region or location.
+	Region   string    `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	Location *Location `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
+	// Most regions to return, 1..1024; 0 for all.
+	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// 50, 90 or 99; default 50.
+	Percentile    int32 `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6055,11 +6173,11 @@ func (x *NearestRequest) GetPercentile() int32 {
 	return 0
 }
 
+// NearestResponse has regions, nearest first.
 type NearestResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Regions []*NearRegion          `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
-	// As in MatrixResponse: the region that answers by itself, and the time since it
-	// last heard from the global tier.
+	// As in MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,2,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,3,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -6117,12 +6235,14 @@ func (x *NearestResponse) GetAlone() *durationpb.Duration {
 	return nil
 }
 
+// NearRegion is a region and its distance.
 type NearRegion struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	Rtt           *durationpb.Duration   `protobuf:"bytes,2,opt,name=rtt,proto3" json:"rtt,omitempty"`
-	Source        RTTSource              `protobuf:"varint,3,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
-	State         EdgeState              `protobuf:"varint,4,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Round-trip time of the slower direction.
+	Rtt           *durationpb.Duration `protobuf:"bytes,2,opt,name=rtt,proto3" json:"rtt,omitempty"`
+	Source        RTTSource            `protobuf:"varint,3,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
+	State         EdgeState            `protobuf:"varint,4,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6185,16 +6305,18 @@ func (x *NearRegion) GetState() EdgeState {
 	return EdgeState_EDGE_STATE_UNKNOWN
 }
 
+// WatchEventsRequest selects events.
 type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// From an earlier Event; empty = from now. Answers RESET when it is too old.
+	// Token of an earlier event, to continue after it; empty for now. When the token
+	// is too old the first event is a reset.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	// Ask this region's master, whose tokens are its own; empty = the server that
-	// is asked.
+	// Watch the events of this region's master, which has its own tokens; empty for
+	// the called server.
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
-	// Also what each attempt of an instance does (instance.running, .restarted,
-	// .complete, .failed, .declined, .stopped). Across regions these come from now
-	// on, and again after a region.connected: only a region resumes them.
+	// Include what each attempt of an instance does (instance.running, .restarted,
+	// .complete, .failed, .declined, .stopped). At a global server these begin now,
+	// and again after a region.connected: only a region can resume them.
 	Instances     bool `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6254,8 +6376,9 @@ func (x *WatchEventsRequest) GetInstances() bool {
 // Event is one thing that happened.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Token string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	// The token asked for is no longer held: list again.
+	// For WatchEventsRequest.token.
+	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// Events after the requested token are lost: read the present state again.
 	Reset_ bool                   `protobuf:"varint,2,opt,name=reset,proto3" json:"reset,omitempty"`
 	Time   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
 	// "job.submitted", "slot.offered", "region.connected", "node.lost"…
@@ -6339,6 +6462,7 @@ func (x *Event) GetMessage() string {
 	return ""
 }
 
+// InfoRequest is empty.
 type InfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -6375,15 +6499,20 @@ func (*InfoRequest) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
 }
 
+// InfoResponse describes a server.
 type InfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "global" | "regional" | "agent".
-	Role    string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
-	Name    string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Region  string `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
+	// "global", "regional" or "agent".
+	Role string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// Name of the server or node.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Name of its region; empty at the global tier.
+	Region string `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
+	// Version of the build.
 	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
-	// Active global server, or the region's master.
-	Leader        bool   `protobuf:"varint,5,opt,name=leader,proto3" json:"leader,omitempty"`
+	// The server is the active global server or the region's master.
+	Leader bool `protobuf:"varint,5,opt,name=leader,proto3" json:"leader,omitempty"`
+	// gRPC address of that server; empty when unknown.
 	LeaderAddress string `protobuf:"bytes,6,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6461,17 +6590,18 @@ func (x *InfoResponse) GetLeaderAddress() string {
 	return ""
 }
 
+// Start is the command to run.
 type ExecRequest_Start struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique prefix of the allocation's id.
+	// Id of the allocation or a unique prefix.
 	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
-	// Empty = the only task.
+	// Empty for the only task.
 	Task string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
-	// At least one word, at most 64 KiB together.
+	// The command and its arguments: at least one word, at most 64 KiB in all.
 	Command []string `protobuf:"bytes,3,rep,name=command,proto3" json:"command,omitempty"`
-	// Give it a terminal; its stderr then comes as stdout.
+	// Give the command a terminal; its stderr then comes as stdout.
 	Tty bool `protobuf:"varint,4,opt,name=tty,proto3" json:"tty,omitempty"`
-	// Of the terminal; unset = 80 x 24.
+	// Size of the terminal; unset for 80 x 24.
 	Size          *TerminalSize `protobuf:"bytes,5,opt,name=size,proto3" json:"size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -4,16 +4,25 @@
 // - protoc             (unknown)
 // source: nusa/v1/api.proto
 
-// The public API. Every service is served at two tiers with the same meaning:
-// by any global server for the federation, and by any regional server for its
-// own region (reached as name@region), also while the global tier is away.
-// The services Allocations is served by agents too, through the tunnel.
+// The public API. Every service is served at two tiers with the same meaning: by
+// any global server for the federation, and by any regional server for its own
+// region (reached as name@region), also while the global tier is away. Agents
+// serve Allocations too, through the tunnel.
 //
-// Errors are gRPC statuses with one nusa.v1.Problem per fault in the details:
-// INVALID_ARGUMENT bad input, nothing was changed; NOT_FOUND; ALREADY_EXISTS
-// idempotency key used for another request; ABORTED the check-index is stale;
-// FAILED_PRECONDITION refused in this state; RESOURCE_EXHAUSTED a queue is
-// full, retry later; UNAVAILABLE no quorum or no leader, retry; UNIMPLEMENTED.
+// Errors are gRPC statuses. The details hold one nusa.v1.Problem for each fault of
+// an input; where programs need the cause, a google.rpc.ErrorInfo with the domain
+// "nusa"; and where a retry helps, a google.rpc.RetryInfo. Every call can return:
+//
+//   INVALID_ARGUMENT     the request is wrong; nothing was changed
+//   NOT_FOUND            the named object does not exist
+//   ALREADY_EXISTS       the idempotency key was used for another request
+//   ABORTED              the check revision is stale
+//   FAILED_PRECONDITION  the call is not possible in the present state
+//   RESOURCE_EXHAUSTED   a queue is full or a bound is reached; retry later
+//   UNAVAILABLE          no quorum or no leader; retry
+//   UNIMPLEMENTED        this tier or version does not serve the call
+//
+// The calls below name only what is special to them.
 
 package nusav1
 
@@ -48,34 +57,39 @@ const (
 //
 // Jobs accepts, explains and stops jobs.
 type JobsClient interface {
-	// Submit stores a job. Acknowledged means durable. The same spec again
-	// changes nothing and answers with the present version. FAILED_PRECONDITION:
-	// a system job becomes another, or another a system job; purge it before.
+	// Submit stores a job. When it returns, the job is durable. A submit of the
+	// stored spec changes nothing and returns the present version.
+	// FAILED_PRECONDITION: a system job would become a job of another type, or the
+	// reverse; purge it first.
 	Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
-	// SubmitMany submits each message of the stream and answers in order; one
-	// bad job fails only its own answer. At most 256 unanswered.
+	// SubmitMany submits each message of the stream and returns the responses in
+	// order. A bad job fails only its own response. At most 256 submits may wait for
+	// their response.
 	SubmitMany(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitRequest, SubmitManyResponse], error)
-	// Plan is a dry run: what Submit would change and where it would go.
+	// Plan is a dry run: it returns what Submit would change and where instances
+	// would go.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
+	// Get returns one job.
 	Get(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
-	// List answers sorted by namespace and name: the federation's jobs, then each
-	// region's own.
+	// List returns jobs sorted by namespace and name: the federation's jobs, then
+	// each region's own.
 	List(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
-	// Stop ends every instance; the record stays until purged.
+	// Stop stops every instance. The record stays until the job is purged.
 	Stop(ctx context.Context, in *StopJobRequest, opts ...grpc.CallOption) (*StopJobResponse, error)
-	// Explain says for every region, and with `region` for every node, why
-	// instances are or are not there.
+	// Explain says for every region, and with `region` for every node of it, why
+	// instances are there or not.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*Explanation, error)
 	// Adopt hands a region's own job (name@region) to the global tier.
+	// UNIMPLEMENTED: no server supports it yet.
 	Adopt(ctx context.Context, in *AdoptRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
-	// Watch sends the job at once and after each change, coalesced to at most
-	// ten a second. Ends when the job is purged.
+	// Watch sends the job at once and after each change, at most ten times a second.
+	// It ends when the job is purged.
 	Watch(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Job], error)
-	// WatchGroups sends the counts of every group, then those of each group that
-	// changed: the latest ones, however slowly they are read. It costs a region
-	// the same for one instance as for a hundred thousand. Served by regions, for
-	// what is there; ends with UNAVAILABLE when the region's master changes and
-	// with RESOURCE_EXHAUSTED when the reader is too slow: watch again.
+	// WatchGroups sends the counts of every group, and then the counts of each group
+	// that changes; a slow reader gets only the latest. The cost to a region does
+	// not depend on the number of instances. Served by regions, for their own part.
+	// UNAVAILABLE: the region's master changed. RESOURCE_EXHAUSTED: the reader is
+	// too slow. In both cases watch again.
 	WatchGroups(ctx context.Context, in *WatchGroupsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchGroupsResponse], error)
 }
 
@@ -214,34 +228,39 @@ type Jobs_WatchGroupsClient = grpc.ServerStreamingClient[WatchGroupsResponse]
 //
 // Jobs accepts, explains and stops jobs.
 type JobsServer interface {
-	// Submit stores a job. Acknowledged means durable. The same spec again
-	// changes nothing and answers with the present version. FAILED_PRECONDITION:
-	// a system job becomes another, or another a system job; purge it before.
+	// Submit stores a job. When it returns, the job is durable. A submit of the
+	// stored spec changes nothing and returns the present version.
+	// FAILED_PRECONDITION: a system job would become a job of another type, or the
+	// reverse; purge it first.
 	Submit(context.Context, *SubmitRequest) (*SubmitResponse, error)
-	// SubmitMany submits each message of the stream and answers in order; one
-	// bad job fails only its own answer. At most 256 unanswered.
+	// SubmitMany submits each message of the stream and returns the responses in
+	// order. A bad job fails only its own response. At most 256 submits may wait for
+	// their response.
 	SubmitMany(grpc.BidiStreamingServer[SubmitRequest, SubmitManyResponse]) error
-	// Plan is a dry run: what Submit would change and where it would go.
+	// Plan is a dry run: it returns what Submit would change and where instances
+	// would go.
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
+	// Get returns one job.
 	Get(context.Context, *GetJobRequest) (*Job, error)
-	// List answers sorted by namespace and name: the federation's jobs, then each
-	// region's own.
+	// List returns jobs sorted by namespace and name: the federation's jobs, then
+	// each region's own.
 	List(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
-	// Stop ends every instance; the record stays until purged.
+	// Stop stops every instance. The record stays until the job is purged.
 	Stop(context.Context, *StopJobRequest) (*StopJobResponse, error)
-	// Explain says for every region, and with `region` for every node, why
-	// instances are or are not there.
+	// Explain says for every region, and with `region` for every node of it, why
+	// instances are there or not.
 	Explain(context.Context, *ExplainRequest) (*Explanation, error)
 	// Adopt hands a region's own job (name@region) to the global tier.
+	// UNIMPLEMENTED: no server supports it yet.
 	Adopt(context.Context, *AdoptRequest) (*SubmitResponse, error)
-	// Watch sends the job at once and after each change, coalesced to at most
-	// ten a second. Ends when the job is purged.
+	// Watch sends the job at once and after each change, at most ten times a second.
+	// It ends when the job is purged.
 	Watch(*GetJobRequest, grpc.ServerStreamingServer[Job]) error
-	// WatchGroups sends the counts of every group, then those of each group that
-	// changed: the latest ones, however slowly they are read. It costs a region
-	// the same for one instance as for a hundred thousand. Served by regions, for
-	// what is there; ends with UNAVAILABLE when the region's master changes and
-	// with RESOURCE_EXHAUSTED when the reader is too slow: watch again.
+	// WatchGroups sends the counts of every group, and then the counts of each group
+	// that changes; a slow reader gets only the latest. The cost to a region does
+	// not depend on the number of instances. Served by regions, for their own part.
+	// UNAVAILABLE: the region's master changed. RESOURCE_EXHAUSTED: the reader is
+	// too slow. In both cases watch again.
 	WatchGroups(*WatchGroupsRequest, grpc.ServerStreamingServer[WatchGroupsResponse]) error
 	mustEmbedUnimplementedJobsServer()
 }
@@ -529,22 +548,25 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Allocations looks at what runs. Served by the global tier (all regions), a
-// region (its nodes) and an agent (its own).
+// Allocations shows what runs. Served by the global tier (all regions), a region
+// (its nodes) and an agent (its own).
 type AllocationsClient interface {
+	// List returns allocations.
 	List(ctx context.Context, in *ListAllocationsRequest, opts ...grpc.CallOption) (*ListAllocationsResponse, error)
+	// Get returns one allocation.
 	Get(ctx context.Context, in *GetAllocationRequest, opts ...grpc.CallOption) (*Allocation, error)
-	// Stop ends one allocation; the scheduler replaces it.
+	// Stop stops one allocation. The scheduler replaces it.
 	Stop(ctx context.Context, in *GetAllocationRequest, opts ...grpc.CallOption) (*Allocation, error)
 	// Logs streams stdout and stderr of a task.
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error)
-	// Exec runs a command inside a task's environment, until it ends or the caller
-	// goes, and then kills all of it. The caller's end of the stream is the end of
-	// the command's input. FAILED_PRECONDITION: the task does not run, the command
-	// cannot be started, or its driver cannot do that. RESOURCE_EXHAUSTED: the node
-	// has 16 sessions.
+	// Exec runs a command in the environment of a task until the command ends or the
+	// caller leaves, and then kills all of its processes. The end of the caller's
+	// stream is the end of the command's input. FAILED_PRECONDITION: the task does
+	// not run, the command cannot be started, or the driver has no exec.
+	// RESOURCE_EXHAUSTED: the node has 16 sessions.
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecRequest, ExecResponse], error)
-	// Stats is what an allocation's tasks use now, as their node measures it.
+	// Stats returns the present use of an allocation's tasks, as its node measures
+	// it.
 	Stats(ctx context.Context, in *AllocationStatsRequest, opts ...grpc.CallOption) (*AllocationStats, error)
 }
 
@@ -632,22 +654,25 @@ func (c *allocationsClient) Stats(ctx context.Context, in *AllocationStatsReques
 // All implementations must embed UnimplementedAllocationsServer
 // for forward compatibility.
 //
-// Allocations looks at what runs. Served by the global tier (all regions), a
-// region (its nodes) and an agent (its own).
+// Allocations shows what runs. Served by the global tier (all regions), a region
+// (its nodes) and an agent (its own).
 type AllocationsServer interface {
+	// List returns allocations.
 	List(context.Context, *ListAllocationsRequest) (*ListAllocationsResponse, error)
+	// Get returns one allocation.
 	Get(context.Context, *GetAllocationRequest) (*Allocation, error)
-	// Stop ends one allocation; the scheduler replaces it.
+	// Stop stops one allocation. The scheduler replaces it.
 	Stop(context.Context, *GetAllocationRequest) (*Allocation, error)
 	// Logs streams stdout and stderr of a task.
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogChunk]) error
-	// Exec runs a command inside a task's environment, until it ends or the caller
-	// goes, and then kills all of it. The caller's end of the stream is the end of
-	// the command's input. FAILED_PRECONDITION: the task does not run, the command
-	// cannot be started, or its driver cannot do that. RESOURCE_EXHAUSTED: the node
-	// has 16 sessions.
+	// Exec runs a command in the environment of a task until the command ends or the
+	// caller leaves, and then kills all of its processes. The end of the caller's
+	// stream is the end of the command's input. FAILED_PRECONDITION: the task does
+	// not run, the command cannot be started, or the driver has no exec.
+	// RESOURCE_EXHAUSTED: the node has 16 sessions.
 	Exec(grpc.BidiStreamingServer[ExecRequest, ExecResponse]) error
-	// Stats is what an allocation's tasks use now, as their node measures it.
+	// Stats returns the present use of an allocation's tasks, as its node measures
+	// it.
 	Stats(context.Context, *AllocationStatsRequest) (*AllocationStats, error)
 	mustEmbedUnimplementedAllocationsServer()
 }
@@ -842,22 +867,24 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Regions are defined, looked at, cordoned and removed.
+// Regions defines, shows, cordons and removes regions.
 type RegionsClient interface {
 	// Define creates or replaces a definition.
 	Define(ctx context.Context, in *DefineRegionRequest, opts ...grpc.CallOption) (*Region, error)
+	// List returns regions.
 	List(ctx context.Context, in *ListRegionsRequest, opts ...grpc.CallOption) (*ListRegionsResponse, error)
+	// Get returns one region.
 	Get(ctx context.Context, in *GetRegionRequest, opts ...grpc.CallOption) (*Region, error)
-	// Cordon takes or clears "no new slots".
+	// Cordon stops new slots for a region, or allows them again.
 	Cordon(ctx context.Context, in *CordonRegionRequest, opts ...grpc.CallOption) (*Region, error)
-	// Remove forgets a region that owns no slots; FAILED_PRECONDITION otherwise.
+	// Remove forgets a region. FAILED_PRECONDITION: it owns slots or is connected.
 	Remove(ctx context.Context, in *GetRegionRequest, opts ...grpc.CallOption) (*RemoveRegionResponse, error)
-	// Watch sends every region, then each one that changes.
+	// Watch sends every region, and then each region that changes.
 	Watch(ctx context.Context, in *ListRegionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Region], error)
-	// Verify compares the states that a region's servers have applied, at an
-	// equal index of the log. Some seconds; one at a time in a region:
-	// RESOURCE_EXHAUSTED otherwise. ABORTED when the region was too busy for its
-	// servers to be caught at one index.
+	// Verify compares the states that the servers of a region have applied, at the
+	// same index of the log. It takes some seconds. RESOURCE_EXHAUSTED: another one
+	// runs in the region. ABORTED: the region was too busy to read all servers at
+	// one index.
 	Verify(ctx context.Context, in *GetRegionRequest, opts ...grpc.CallOption) (*VerifyRegionResponse, error)
 }
 
@@ -952,22 +979,24 @@ func (c *regionsClient) Verify(ctx context.Context, in *GetRegionRequest, opts .
 // All implementations must embed UnimplementedRegionsServer
 // for forward compatibility.
 //
-// Regions are defined, looked at, cordoned and removed.
+// Regions defines, shows, cordons and removes regions.
 type RegionsServer interface {
 	// Define creates or replaces a definition.
 	Define(context.Context, *DefineRegionRequest) (*Region, error)
+	// List returns regions.
 	List(context.Context, *ListRegionsRequest) (*ListRegionsResponse, error)
+	// Get returns one region.
 	Get(context.Context, *GetRegionRequest) (*Region, error)
-	// Cordon takes or clears "no new slots".
+	// Cordon stops new slots for a region, or allows them again.
 	Cordon(context.Context, *CordonRegionRequest) (*Region, error)
-	// Remove forgets a region that owns no slots; FAILED_PRECONDITION otherwise.
+	// Remove forgets a region. FAILED_PRECONDITION: it owns slots or is connected.
 	Remove(context.Context, *GetRegionRequest) (*RemoveRegionResponse, error)
-	// Watch sends every region, then each one that changes.
+	// Watch sends every region, and then each region that changes.
 	Watch(*ListRegionsRequest, grpc.ServerStreamingServer[Region]) error
-	// Verify compares the states that a region's servers have applied, at an
-	// equal index of the log. Some seconds; one at a time in a region:
-	// RESOURCE_EXHAUSTED otherwise. ABORTED when the region was too busy for its
-	// servers to be caught at one index.
+	// Verify compares the states that the servers of a region have applied, at the
+	// same index of the log. It takes some seconds. RESOURCE_EXHAUSTED: another one
+	// runs in the region. ABORTED: the region was too busy to read all servers at
+	// one index.
 	Verify(context.Context, *GetRegionRequest) (*VerifyRegionResponse, error)
 	mustEmbedUnimplementedRegionsServer()
 }
@@ -1194,16 +1223,19 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Nodes are looked at, cordoned, drained and forgotten.
+// Nodes shows, cordons, drains and removes nodes.
 type NodesClient interface {
+	// List returns nodes.
 	List(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
+	// Get returns one node.
 	Get(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*Node, error)
-	// Drain moves work away; with `drain` false it ends the drain.
+	// Drain moves all work to other nodes, or ends the drain.
 	Drain(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*Node, error)
+	// Cordon stops new work for a node, or allows it again.
 	Cordon(ctx context.Context, in *CordonNodeRequest, opts ...grpc.CallOption) (*Node, error)
-	// Remove forgets a node that will not come back: what it is believed to run
-	// is lost from then on, and replaced. FAILED_PRECONDITION unless the node is
-	// lost or has left. Its agent, should it return, registers anew.
+	// Remove forgets a node that will not come back. Its allocations become lost and
+	// are replaced. FAILED_PRECONDITION: the node is neither lost nor left. If its
+	// agent comes back after all, it registers as a new node.
 	Remove(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
 }
 
@@ -1269,16 +1301,19 @@ func (c *nodesClient) Remove(ctx context.Context, in *RemoveNodeRequest, opts ..
 // All implementations must embed UnimplementedNodesServer
 // for forward compatibility.
 //
-// Nodes are looked at, cordoned, drained and forgotten.
+// Nodes shows, cordons, drains and removes nodes.
 type NodesServer interface {
+	// List returns nodes.
 	List(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
+	// Get returns one node.
 	Get(context.Context, *GetNodeRequest) (*Node, error)
-	// Drain moves work away; with `drain` false it ends the drain.
+	// Drain moves all work to other nodes, or ends the drain.
 	Drain(context.Context, *DrainNodeRequest) (*Node, error)
+	// Cordon stops new work for a node, or allows it again.
 	Cordon(context.Context, *CordonNodeRequest) (*Node, error)
-	// Remove forgets a node that will not come back: what it is believed to run
-	// is lost from then on, and replaced. FAILED_PRECONDITION unless the node is
-	// lost or has left. Its agent, should it return, registers anew.
+	// Remove forgets a node that will not come back. Its allocations become lost and
+	// are replaced. FAILED_PRECONDITION: the node is neither lost nor left. If its
+	// agent comes back after all, it registers as a new node.
 	Remove(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)
 	mustEmbedUnimplementedNodesServer()
 }
@@ -1464,21 +1499,21 @@ const (
 //
 // Topology shows regions, edges and paths.
 type TopologyClient interface {
-	// Get is the tree of regions, servers and nodes.
+	// Get returns the tree of regions, servers and nodes.
 	Get(ctx context.Context, in *GetTopologyRequest, opts ...grpc.CallOption) (*TopologyTree, error)
-	// Matrix is every edge, in pages where there are many.
+	// Matrix returns every edge, in pages.
 	Matrix(ctx context.Context, in *MatrixRequest, opts ...grpc.CallOption) (*MatrixResponse, error)
-	// Path answers the k best paths, relays included.
+	// Path returns the k best paths between two regions, over relays too.
 	Path(ctx context.Context, in *PathRequest, opts ...grpc.CallOption) (*PathResponse, error)
-	// Nearest answers regions by the worse direction's round trip.
+	// Nearest returns regions by the round-trip time of the slower direction.
 	Nearest(ctx context.Context, in *NearestRequest, opts ...grpc.CallOption) (*NearestResponse, error)
-	// Watch sends the matrix, then each edge that changes noticeably.
+	// Watch sends the matrix, and then each edge that changes noticeably.
 	Watch(ctx context.Context, in *MatrixRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MatrixResponse], error)
-	// Check lists what is odd about the matrix: detours that are shorter,
-	// asymmetries, cuts, stale and impossible edges.
+	// Check lists anomalies of the matrix: shorter detours, asymmetries, one-way
+	// cuts, and stale and impossible edges.
 	Check(ctx context.Context, in *CheckTopologyRequest, opts ...grpc.CallOption) (*CheckTopologyResponse, error)
-	// History answers series from where they were measured: a region keeps those
-	// of its edges, nodes and pools.
+	// History returns time series from the region that measured them: of its edges,
+	// nodes and pools.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
 }
 
@@ -1575,21 +1610,21 @@ func (c *topologyClient) History(ctx context.Context, in *HistoryRequest, opts .
 //
 // Topology shows regions, edges and paths.
 type TopologyServer interface {
-	// Get is the tree of regions, servers and nodes.
+	// Get returns the tree of regions, servers and nodes.
 	Get(context.Context, *GetTopologyRequest) (*TopologyTree, error)
-	// Matrix is every edge, in pages where there are many.
+	// Matrix returns every edge, in pages.
 	Matrix(context.Context, *MatrixRequest) (*MatrixResponse, error)
-	// Path answers the k best paths, relays included.
+	// Path returns the k best paths between two regions, over relays too.
 	Path(context.Context, *PathRequest) (*PathResponse, error)
-	// Nearest answers regions by the worse direction's round trip.
+	// Nearest returns regions by the round-trip time of the slower direction.
 	Nearest(context.Context, *NearestRequest) (*NearestResponse, error)
-	// Watch sends the matrix, then each edge that changes noticeably.
+	// Watch sends the matrix, and then each edge that changes noticeably.
 	Watch(*MatrixRequest, grpc.ServerStreamingServer[MatrixResponse]) error
-	// Check lists what is odd about the matrix: detours that are shorter,
-	// asymmetries, cuts, stale and impossible edges.
+	// Check lists anomalies of the matrix: shorter detours, asymmetries, one-way
+	// cuts, and stale and impossible edges.
 	Check(context.Context, *CheckTopologyRequest) (*CheckTopologyResponse, error)
-	// History answers series from where they were measured: a region keeps those
-	// of its edges, nodes and pools.
+	// History returns time series from the region that measured them: of its edges,
+	// nodes and pools.
 	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
 	mustEmbedUnimplementedTopologyServer()
 }
@@ -1815,15 +1850,18 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Origins say which regions serve a domain, and which of them a client should
-// be sent to. Regions hold them too and answer List and Resolve themselves.
+// Origins says which regions serve a domain, and chooses the region for a client.
+// Regions have a copy of the records and serve List and Resolve themselves.
 type OriginsClient interface {
-	// Set stores the record of a domain, replacing an earlier one. At most 1,000
-	// records of 1 MiB together: RESOURCE_EXHAUSTED beyond.
+	// Set stores the record of a domain and replaces an earlier one.
+	// RESOURCE_EXHAUSTED: more than 1,000 records or 1 MiB in all.
 	Set(ctx context.Context, in *SetOriginsRequest, opts ...grpc.CallOption) (*OriginRecord, error)
+	// List returns every record.
 	List(ctx context.Context, in *ListOriginsRequest, opts ...grpc.CallOption) (*ListOriginsResponse, error)
+	// Remove removes the record of a domain.
 	Remove(ctx context.Context, in *RemoveOriginsRequest, opts ...grpc.CallOption) (*RemoveOriginsResponse, error)
-	// Resolve chooses an origin and the path to it for a client of a domain.
+	// Resolve chooses an origin, and the path to it, for a client of a domain.
+	// NOT_FOUND: no record covers the domain.
 	Resolve(ctx context.Context, in *ResolveOriginRequest, opts ...grpc.CallOption) (*ResolveOriginResponse, error)
 }
 
@@ -1879,15 +1917,18 @@ func (c *originsClient) Resolve(ctx context.Context, in *ResolveOriginRequest, o
 // All implementations must embed UnimplementedOriginsServer
 // for forward compatibility.
 //
-// Origins say which regions serve a domain, and which of them a client should
-// be sent to. Regions hold them too and answer List and Resolve themselves.
+// Origins says which regions serve a domain, and chooses the region for a client.
+// Regions have a copy of the records and serve List and Resolve themselves.
 type OriginsServer interface {
-	// Set stores the record of a domain, replacing an earlier one. At most 1,000
-	// records of 1 MiB together: RESOURCE_EXHAUSTED beyond.
+	// Set stores the record of a domain and replaces an earlier one.
+	// RESOURCE_EXHAUSTED: more than 1,000 records or 1 MiB in all.
 	Set(context.Context, *SetOriginsRequest) (*OriginRecord, error)
+	// List returns every record.
 	List(context.Context, *ListOriginsRequest) (*ListOriginsResponse, error)
+	// Remove removes the record of a domain.
 	Remove(context.Context, *RemoveOriginsRequest) (*RemoveOriginsResponse, error)
-	// Resolve chooses an origin and the path to it for a client of a domain.
+	// Resolve chooses an origin, and the path to it, for a client of a domain.
+	// NOT_FOUND: no record covers the domain.
 	Resolve(context.Context, *ResolveOriginRequest) (*ResolveOriginResponse, error)
 	mustEmbedUnimplementedOriginsServer()
 }
@@ -2040,9 +2081,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Events is the history of what happened: bounded, and it says where it has a
-// gap.
+// Events is the history of what happened. It is bounded and marks its gaps.
 type EventsClient interface {
+	// Watch sends events as they happen, from a token or from now on.
 	Watch(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
 }
 
@@ -2077,9 +2118,9 @@ type Events_WatchClient = grpc.ServerStreamingClient[Event]
 // All implementations must embed UnimplementedEventsServer
 // for forward compatibility.
 //
-// Events is the history of what happened: bounded, and it says where it has a
-// gap.
+// Events is the history of what happened. It is bounded and marks its gaps.
 type EventsServer interface {
+	// Watch sends events as they happen, from a token or from now on.
 	Watch(*WatchEventsRequest, grpc.ServerStreamingServer[Event]) error
 	mustEmbedUnimplementedEventsServer()
 }
@@ -2151,8 +2192,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// System tells a client whom it talks to.
+// System describes the called server.
 type SystemClient interface {
+	// Info returns the role and the version of the server.
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoResponse, error)
 }
 
@@ -2178,8 +2220,9 @@ func (c *systemClient) Info(ctx context.Context, in *InfoRequest, opts ...grpc.C
 // All implementations must embed UnimplementedSystemServer
 // for forward compatibility.
 //
-// System tells a client whom it talks to.
+// System describes the called server.
 type SystemServer interface {
+	// Info returns the role and the version of the server.
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
 	mustEmbedUnimplementedSystemServer()
 }
