@@ -19,21 +19,25 @@ import (
 // role is what the three role commands share: settings from flag, environment
 // and file, a logger, and "ready" on standard error.
 type role struct {
-	configFile, logLevel, logFormat, dataDir string
-	logger                                   *slog.Logger
+	configFile, logLevel, logFormat, dataDir, bind string
+	logger                                         *slog.Logger
 }
 
-// bind adds the shared flags; before RunE every flag has its final value and was
-// looked at, those that are required too.
-func (r *role) bind(cmd *cobra.Command, required ...string) {
+// addFlags adds the shared flags. Before RunE every flag has its final value and
+// has been checked, required flags too.
+func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 	f := cmd.Flags()
 	f.StringVar(&r.configFile, "config", "", "YAML file of settings; keys are the flags' names (env NUSA_CONFIG)")
 	f.StringVar(&r.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&r.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&r.dataDir, "data-dir", "", "where this role keeps its state; one role, one directory (required)")
+	f.StringVar(&r.bind, "bind", "", bindUsage)
 	cmd.Args = noArguments
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := load(cmd.Flags(), r.configFile); err != nil {
+			return err
+		}
+		if err := applyBind(cmd.Flags()); err != nil {
 			return err
 		}
 		if err := checkFlags(cmd.Flags(), required...); err != nil {

@@ -33,9 +33,9 @@ func globalCommand() *cobra.Command {
 		Use:     "global",
 		Short:   "Run a global server: API, placement of jobs on regions, etcd inside",
 		GroupID: rolesGroup,
-		Example: "  nusa global --name g1 --data-dir /var/lib/nusa/global\n  nusa global --name g2 --data-dir /var/lib/nusa/global --etcd-endpoints 10.0.0.1:7602",
+		Example: "  nusa global --name g1 --bind 10.0.0.1 --data-dir /var/lib/nusa/global\n  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/lib/nusa/global --etcd-endpoints 10.0.0.1:7602",
 	}
-	r.bind(cmd, "data-dir")
+	r.addFlags(cmd, "data-dir")
 	f := cmd.Flags()
 	f.StringVar(&cfg.Name, "name", hostname(), "name of this server, unique among the global ones")
 	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7600", "address of the API and of the regions' streams")
@@ -50,6 +50,7 @@ func globalCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a global.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
+		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
 		defer serve.PaceCollector(heapBudget)()
 		return global.Run(cmd.Context(), cfg)
 	}
@@ -67,9 +68,9 @@ func regionalCommand() *cobra.Command {
 		Use:     "regional",
 		Short:   "Run a regional server: Raft, scheduling of nodes, latency probes",
 		GroupID: rolesGroup,
-		Example: "  nusa regional --region jakarta --name jkt-1 --location -6.2,106.8 --label jurisdiction=id \\\n    --data-dir /var/lib/nusa/regional --bootstrap-expect 3 --join 10.0.0.1:7612 --global 198.51.100.10:7600",
+		Example: "  nusa regional --region jakarta --name jkt-1 --location -6.2,106.8 --label jurisdiction=id \\\n    --data-dir /var/lib/nusa/regional --bind 10.0.0.2 --bootstrap-expect 3 --join 10.0.0.1:7612 --global 198.51.100.10:7600",
 	}
-	r.bind(cmd, "region", "data-dir")
+	r.addFlags(cmd, "region", "data-dir")
 	f := cmd.Flags()
 	f.StringVar(&cfg.Region.Name, "region", "", "name of the region (required)")
 	f.StringVar(&location, "location", "", "latitude,longitude of the region in degrees")
@@ -120,6 +121,7 @@ func regionalCommand() *cobra.Command {
 		}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a regional.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
+		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
 		defer serve.PaceCollector(heapBudget)()
 		return regional.Run(cmd.Context(), cfg)
 	}
@@ -138,7 +140,7 @@ func agentCommand() *cobra.Command {
 		GroupID: rolesGroup,
 		Example: "  nusa agent --region jakarta --servers 10.0.0.1:7610,10.0.0.2:7610 --label disk=ssd --data-dir /var/lib/nusa/agent",
 	}
-	r.bind(cmd, "region", "servers", "data-dir")
+	r.addFlags(cmd, "region", "servers", "data-dir")
 	f := cmd.Flags()
 	f.StringVar(&cfg.Region, "region", "", "name of the region (required)")
 	f.StringVar(&cfg.Name, "name", hostname(), "name of this node")

@@ -299,6 +299,21 @@ func kind(f *pflag.Flag) string {
 	}
 }
 
+// Derive sets a flag that was not given to a value that follows from another
+// setting, which Print names as the source. A flag that was given keeps its
+// value. It must be called after Load.
+func Derive(flags *pflag.FlagSet, name, value, source string) error {
+	f := flags.Lookup(name)
+	if f.Changed {
+		return nil
+	}
+	if err := f.Value.Set(value); err != nil {
+		return Problem{Source: source, Message: describe(f, err)}
+	}
+	mark(f, source)
+	return nil
+}
+
 func mark(f *pflag.Flag, source string) {
 	if f.Annotations == nil {
 		f.Annotations = map[string][]string{}

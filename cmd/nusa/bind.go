@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nusa-scheduler/nusa/internal/config"
+)
+
+const bindUsage = "IP address or host of all listeners, also advertised to others; --advertise and the flag of a listener take precedence (default: loopback)"
+
+// applyBind gives every listener that was not named by itself the host of --bind
+// with its default port, and advertises that host. It must run after the flags
+// have their final values.
+func applyBind(flags *pflag.FlagSet) error {
+	host, err := bindHost(flags)
+	if err != nil || host == "" {
+		return err
+	}
+	wildcard := isWildcard(host)
+	derive := func(name, value string) error {
+		if flags.Lookup(name) == nil {
+			return nil
+		}
+		return config.Derive(flags, name, value, "bind")
+	}
+	advertise := flags.Lookup("advertise")
+	if wildcard && advertise != nil && advertise.Value.String() == "" {
+		return fmt.Errorf("--bind: others cannot reach %s: say with --advertise how they reach this server", host)
+	}
+	if etcd := flags.Lookup("etcd-endpoints"); wildcard && etcd != nil && !etcd.Changed {
+		return fmt.Errorf("--bind: the embedded etcd advertises its addresses, and others cannot reach %s: name one address", host)
+	}
+	listener := flags.Lookup("grpc-addr")
+	if advertise != nil && !wildcard && !listener.Changed {
+		value := host
+		if flags.Lookup("raft-addr") == nil { // a global server advertises host:port
+			value = withHost(host, listener.Value.String())
+		}
+		if err := derive("advertise", value); err != nil {
+			return err
+		}
+	}
+	var failed error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if failed == nil && isListener(f) {
+			failed = derive(f.Name, withHost(host, f.Value.String()))
+		}
+	})
+	return failed
+}
+
+// bindHost is the host of --bind, "" without one.
+func bindHost(flags *pflag.FlagSet) (string, error) {
+	host := flags.Lookup("bind").Value.String()
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if host == "" {
+		return "", nil
+	}
+	if _, err := netip.ParseAddr(host); err != nil && strings.ContainsAny(host, ":/ ") {
+		return "", fmt.Errorf("--bind: %q is not an IP address or a host: the listeners have ports of their own, such as --grpc-addr", host)
+	}
+	return host, nil
+}
+
+func isListener(f *pflag.Flag) bool { return strings.HasSuffix(f.Name, "-addr") }
+
+func withHost(host, address string) string {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil { // turned off
+		return address
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func isWildcard(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsUnspecified()
+}
+
+// isLoopback tells whether an address, "host:port" or a URL, is of this machine
+// alone. A host that is a name counts as another machine's, except localhost.
+func isLoopback(address string) bool {
+	if _, rest, url := strings.Cut(address, "://"); url {
+		address = strings.TrimSuffix(rest, "/")
+	}
+	_, pair, named := strings.Cut(address, "=") // name=host:port of etcd's members
+	if named {
+		address = pair
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.IsLoopback()
+	}
+	return host == "localhost"
+}
+
+// peerFlags are the flags that name other servers of a federation.
+var peerFlags = []string{"join", "global", "etcd-endpoints", "etcd-initial-cluster"}
+
+// loopbackWarning says that a server joins servers on other machines, which
+// cannot reach this one: its listeners are on loopback. It is "" otherwise. An
+// agent has no listener that others call.
+func loopbackWarning(flags *pflag.FlagSet) string {
+	reachable := flags.Lookup("grpc-addr") == nil
+	flags.VisitAll(func(f *pflag.Flag) {
+		if isListener(f) && f.Name != "http-addr" {
+			reachable = reachable || !isLoopback(f.Value.String())
+		}
+	})
+	if reachable {
+		return ""
+	}
+	for _, name := range peerFlags {
+		f := flags.Lookup(name)
+		if f == nil {
+			continue
+		}
+		for _, peer := range f.Value.(pflag.SliceValue).GetSlice() {
+			if !isLoopback(peer) {
+				return fmt.Sprintf("--%s %s is on another machine, which cannot reach this server: it listens on loopback only; give it an address with --bind (or %s)",
+					name, peer, config.EnvName("bind"))
+			}
+		}
+	}
+	return ""
+}
+
+// warnLoopback writes the warning to the log and, for a person who starts the
+// role by hand, to standard error.
+func warnLoopback(logger *slog.Logger, stderr io.Writer, text string) {
+	if text == "" {
+		return
+	}
+	logger.Warn("listens on loopback only", "problem", text)
+	fmt.Fprintln(stderr, "nusa: warning: "+text)
+}
