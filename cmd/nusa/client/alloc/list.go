@@ -110,7 +110,7 @@ func noAllocsText(c *cli.Session, jobArg, node string, all bool, unseen string) 
 }
 
 func Write(w *term.Screen, allocs []*nusav1.Allocation, jobs bool) {
-	t := term.NewTable("ALLOC", "JOB", "INSTANCE", "REGION", "NODE", "STATE", ">EXIT", ">VERSION", ">AGE", "PORTS", "MESSAGE")
+	t := term.NewTable("ALLOC", "JOB", "INSTANCE", "REGION", "NODE", "STATE", ">EXIT", ">VERSION", ">AGE", "PORTS", "#MESSAGE")
 	for _, a := range allocs {
 		name := ""
 		if jobs {
@@ -121,7 +121,6 @@ func Write(w *term.Screen, allocs []*nusav1.Allocation, jobs bool) {
 	}
 	t.DropBlank("EXIT")
 	t.DropEmpty("JOB", "PORTS", "MESSAGE")
-	t.Narrow(w.Width)
 	t.Write(w)
 }
 

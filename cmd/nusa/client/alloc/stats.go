@@ -103,7 +103,7 @@ func showStatsOfAll(ctx context.Context, c *cli.Session, all []*nusav1.Allocatio
 
 // writeStats shows CPU as the time used and its mean in cores since the start.
 func writeStats(w *term.Screen, all []allocUsage) {
-	t := term.NewTable("INSTANCE", "REGION", "NODE", "TASK", ">UP", ">CPU TIME", ">CORES", ">MEMORY", ">PEAK", ">PROCESSES", "MESSAGE")
+	t := term.NewTable("INSTANCE", "REGION", "NODE", "TASK", ">UP", ">CPU TIME", ">CORES", ">MEMORY", ">PEAK", ">PROCESSES", "#MESSAGE")
 	for _, u := range all {
 		var at [3]string
 		if u.alloc != nil {

@@ -141,7 +141,7 @@ func writeVerdicts(w *term.Screen, heads []string, all []verdict) {
 	for _, t := range terms {
 		heads = append(heads, ">"+strings.ToUpper(t))
 	}
-	t := term.NewTable(append(heads, "WHY", "INPUTS")...)
+	t := term.NewTable(append(heads, "#WHY", "INPUTS")...)
 	for _, r := range all {
 		values := make([]string, len(terms))
 		for _, term := range r.terms {

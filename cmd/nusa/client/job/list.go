@@ -62,7 +62,7 @@ func writeJobs(w *term.Screen, jobs []*nusav1.Job, none string) {
 		fmt.Fprintln(w, none)
 		return
 	}
-	t := term.NewTable("JOB", "TYPE", "STATE", ">RUNNING", "REGIONS", ">VERSION", ">AGE", "MESSAGE")
+	t := term.NewTable("JOB", "TYPE", "STATE", ">RUNNING", "REGIONS", ">VERSION", ">AGE", "#MESSAGE")
 	for _, j := range jobs {
 		sum, regions := totalsOf(j.GetStatus())
 		t.Row(cli.JobName(j.GetSpec().GetNamespace(), j.GetSpec().GetName(), j.GetRegion()), term.Word(j.GetSpec().GetType()),
@@ -70,6 +70,5 @@ func writeJobs(w *term.Screen, jobs []*nusav1.Job, none string) {
 			fmt.Sprint(j.GetVersion()), w.Since(j.GetSubmitted()), term.Plain(j.GetStatus().GetMessage()))
 	}
 	t.DropEmpty("MESSAGE")
-	t.Narrow(w.Width)
 	t.Write(w)
 }

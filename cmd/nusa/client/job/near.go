@@ -16,7 +16,7 @@ func writeNear(w *term.Screen, g *nusav1.GroupExplanation) {
 	for _, b := range g.GetBounds() {
 		watched[[2]string{b.GetRegion(), b.GetBound()}] = b
 	}
-	t := term.NewTable("FROM", "WANTED", ">NOW", "TO", "KNOWN", ">AGE", "BOUND")
+	t := term.NewTable("FROM", "WANTED", ">NOW", "TO", "KNOWN", ">AGE", "#BOUND")
 	for _, f := range g.GetNear() {
 		now, old := "-", "-"
 		if f.GetRtt() != nil {

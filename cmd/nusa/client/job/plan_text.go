@@ -46,7 +46,7 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 	}
 	if len(p.GetSlots()) > 0 {
 		fmt.Fprintln(w)
-		t := term.NewTable("SLOT", ">INSTANCES", "REGION", "WHY")
+		t := term.NewTable("SLOT", ">INSTANCES", "REGION", "#WHY")
 		for _, s := range p.GetSlots() {
 			because := term.Plain(s.GetPlacedBecause())
 			switch {

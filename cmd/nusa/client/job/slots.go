@@ -8,7 +8,7 @@ import (
 )
 
 func writeSlots(w *term.Screen, s *nusav1.JobStatus, groups []string) {
-	t := term.NewTable("SLOT", "REGION", "STATE", ">VERSION", "WHY")
+	t := term.NewTable("SLOT", "REGION", "STATE", ">VERSION", "#WHY")
 	for _, name := range groups {
 		for _, slot := range s.GetGroups()[name].GetSlots() {
 			because := term.Plain(slot.GetPlacedBecause())
@@ -21,7 +21,6 @@ func writeSlots(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	if len(t.Rows) == 0 {
 		return
 	}
-	t.Ditto()
 	fmt.Fprintln(w)
 	t.Write(w)
 }

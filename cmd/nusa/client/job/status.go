@@ -139,7 +139,7 @@ func summary(s *nusav1.JobStatus, groups []string) string {
 
 // writeNotRunning are the counted reasons of all groups, what is the same together.
 func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
-	t := term.NewTable("GROUP", "REGION", "COUNT", "WHY NOT RUNNING")
+	t := term.NewTable("GROUP", "REGION", "COUNT", "#WHY NOT RUNNING")
 	first := map[string]int{}
 	for _, name := range groups {
 		g := s.GetGroups()[name]
@@ -160,7 +160,6 @@ func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	}
 	slices.SortStableFunc(t.Rows, func(a, b []string) int { return cmp.Compare(first[a[3]], first[b[3]]) })
 	t.DropEmpty("REGION")
-	t.Ditto()
 	fmt.Fprintln(w)
 	t.Write(w)
 }

@@ -166,7 +166,6 @@ func writeRegionLines(w *term.Screen, lines []regionLine, percentile int) {
 			break
 		}
 	}
-	t.Narrow(w.Width)
 	t.Write(w)
 }
 

@@ -74,7 +74,7 @@ func writeResolved(w *term.Screen, domain, client string, resp *nusav1.ResolveOr
 		}
 		fmt.Fprintf(w, "%s for a client at %s: %s%s%s\n", domain, client, w.Good(choice.GetRegion()), at, by)
 	}
-	t := term.NewTable("ORIGIN", ">MS", ">WEIGHT", ">SCORE", "PATH", "WHY")
+	t := term.NewTable("ORIGIN", ">MS", ">WEIGHT", ">SCORE", "PATH", "#WHY")
 	var edges []*nusav1.Edge
 	for i, o := range append([]*nusav1.OriginChoice{choice}, resp.GetOthers()...) {
 		if o.GetRegion() == "" {
@@ -106,7 +106,6 @@ func writeResolved(w *term.Screen, domain, client string, resp *nusav1.ResolveOr
 	}
 	if len(t.Rows) > 0 {
 		fmt.Fprintln(w)
-		t.Narrow(w.Width)
 		t.Write(w)
 	}
 	writeMarkLegend(w, edges)

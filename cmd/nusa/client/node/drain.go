@@ -87,7 +87,7 @@ func writeLeaving(w *term.Screen, n *nusav1.Node) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := term.NewTable("LEAVING", ">STILL THERE", ">FIT ELSEWHERE", "WHY NO MORE")
+	t := term.NewTable("LEAVING", ">STILL THERE", ">FIT ELSEWHERE", "#WHY NO MORE")
 	for _, g := range n.GetLeaving() {
 		t.Row(g.GetNamespace()+"/"+g.GetJob()+" "+g.GetGroup(), term.Count(g.GetCount()), term.Count(g.GetFits()), term.Plain(reason.WithMessage(g.GetReason(), g.GetMessage())))
 	}

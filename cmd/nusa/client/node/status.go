@@ -77,7 +77,7 @@ func writeDrivers(w *term.Screen, drivers []*nusav1.DriverInfo) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := term.NewTable("DRIVER", "HEALTH", "VERSION", "CAN", "MESSAGE")
+	t := term.NewTable("DRIVER", "HEALTH", "VERSION", "CAN", "#MESSAGE")
 	for _, d := range drivers {
 		t.Row(d.GetName(), w.Health(d.GetHealthy()), d.GetVersion(), strings.Join(d.GetCapabilities(), " "), term.Plain(d.GetMessage()))
 	}

@@ -1,7 +1,10 @@
 package term
 
 import (
+	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -22,22 +25,29 @@ func Fit(line string, width int) string {
 	return "…"
 }
 
-// Table aligns columns by what is seen: colours have no width. Columns whose
-// head starts with ">" are aligned right.
+// Table aligns columns by their visible width: colours have none. The first
+// character of a head is a mark and not shown when it is ">", which aligns the
+// column right, or "#", which makes it a column of messages: Write shows a long
+// message that is repeated, or too wide for the terminal, once below the table,
+// and its number in the cells.
 type Table struct {
 	heads []string
 	Rows  [][]string
 }
 
+// NewTable returns a table with these columns.
 func NewTable(heads ...string) *Table { return &Table{heads: heads} }
 
+func headText(head string) string { return strings.TrimLeft(head, ">#") }
+
+// Row adds a row.
 func (t *Table) Row(cells ...string) { t.Rows = append(t.Rows, cells) }
 
 // DropEmpty removes columns that have a head and nothing else.
 func (t *Table) DropEmpty(heads ...string) {
 	for _, h := range heads {
 		for i := range t.heads {
-			if strings.TrimPrefix(t.heads[i], ">") == h && t.empty(i) {
+			if headText(t.heads[i]) == h && t.empty(i) {
 				t.heads = append(t.heads[:i:i], t.heads[i+1:]...)
 				for r := range t.Rows {
 					t.Rows[r] = append(t.Rows[r][:i:i], t.Rows[r][i+1:]...)
@@ -52,48 +62,12 @@ func (t *Table) DropEmpty(heads ...string) {
 func (t *Table) DropBlank(head string) {
 	for _, r := range t.Rows {
 		for i, h := range t.heads {
-			if strings.TrimPrefix(h, ">") == head && r[i] != "" {
+			if headText(h) == head && r[i] != "" {
 				return
 			}
 		}
 	}
 	t.DropEmpty(head)
-}
-
-// Narrow shortens the last column when that is a message, to no less than a few
-// words, so that lines do not wrap in so many columns; 0 = they may be of any
-// length.
-func (t *Table) Narrow(width int) {
-	const words = 24
-	last := len(t.heads) - 1
-	if width <= 0 || last < 1 || t.heads[last] != "MESSAGE" {
-		return
-	}
-	left := width - 1
-	for i := range last {
-		most := lipgloss.Width(strings.TrimPrefix(t.heads[i], ">"))
-		for _, r := range t.Rows {
-			most = max(most, lipgloss.Width(r[i]))
-		}
-		left -= most + len(Gap)
-	}
-	for _, r := range t.Rows {
-		r[last] = Shorten(r[last], max(words, left))
-	}
-}
-
-// Ditto shows a long text of the last column once where it stands several times
-// below itself.
-func (t *Table) Ditto() {
-	const long = 24
-	last, above := len(t.heads)-1, ""
-	for _, r := range t.Rows {
-		if r[last] == above && lipgloss.Width(above) > long {
-			r[last] = "″"
-		} else {
-			above = r[last]
-		}
-	}
 }
 
 func (t *Table) empty(column int) bool {
@@ -105,13 +79,14 @@ func (t *Table) empty(column int) bool {
 	return true
 }
 
+// Gap separates columns.
 const Gap = "  "
 
 // widths of the columns.
 func (t *Table) widths() []int {
 	out := make([]int, len(t.heads))
 	for i, h := range t.heads {
-		out[i] = lipgloss.Width(strings.TrimPrefix(h, ">"))
+		out[i] = lipgloss.Width(headText(h))
 	}
 	for _, r := range t.Rows {
 		for i, cell := range r {
@@ -154,11 +129,76 @@ func (t *Table) Blocks(width int) []*Table {
 	return out
 }
 
+// Write writes the table, and below it the messages that its cells refer to.
 func (t *Table) Write(w *Screen) {
+	t, notes := t.footnotes(w.Width)
+	t.writeRows(w)
+	writeNotes(w, notes)
+}
+
+const (
+	// longMessage is the width beyond which a repeated message becomes a footnote.
+	longMessage = 56
+	// shortMessage is the width up to which a message always stays in its cell.
+	shortMessage = 24
+)
+
+// footnotes returns the table with numbers in place of the messages that are
+// written below it, and these messages in the order of their numbers.
+func (t *Table) footnotes(width int) (_ *Table, notes []string) {
+	column := slices.IndexFunc(t.heads, func(h string) bool { return strings.HasPrefix(h, "#") })
+	if column < 0 {
+		return t, nil
+	}
+	times := map[string]int{}
+	for _, r := range t.Rows {
+		times[r[column]]++
+	}
+	room := math.MaxInt
+	if width > 0 {
+		room = width - 1
+		for i, w := range t.widths() {
+			if i != column {
+				room -= w + len(Gap)
+			}
+		}
+	}
+	out := &Table{heads: t.heads}
+	number := map[string]string{}
+	for _, r := range t.Rows {
+		message := r[column]
+		if n := lipgloss.Width(message); n > longMessage && times[message] > 1 || n > shortMessage && n > room {
+			if number[message] == "" {
+				notes = append(notes, message)
+				number[message] = fmt.Sprintf("[%d]", len(notes))
+			}
+			r = slices.Clone(r)
+			r[column] = number[message]
+		}
+		out.Rows = append(out.Rows, r)
+	}
+	return out, notes
+}
+
+func writeNotes(w *Screen, notes []string) {
+	for i, text := range notes {
+		mark := fmt.Sprintf("[%d] ", i+1)
+		if w.Width > len(mark)+shortMessage {
+			lines := strings.Split(ansi.Wordwrap(text, w.Width-len(mark)-1, ""), "\n")
+			text = strings.Join(lines, "\n"+strings.Repeat(" ", len(mark)))
+		}
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s%s\n", w.Faint(mark), text)
+	}
+}
+
+func (t *Table) writeRows(w *Screen) {
 	widths := t.widths()
 	heads := make([]string, len(t.heads))
 	for i, h := range t.heads {
-		heads[i] = w.Faint(strings.TrimPrefix(h, ">"))
+		heads[i] = w.Faint(headText(h))
 	}
 	for _, r := range append([][]string{heads}, t.Rows...) {
 		var b strings.Builder
@@ -184,7 +224,7 @@ func (t *Table) WriteBody(w *Screen) {
 		body.Rows = append(body.Rows, append([]string{"  " + r[0]}, r[1:]...))
 	}
 	var b strings.Builder
-	body.Write(w.Onto(&b))
+	body.writeRows(w.Onto(&b))
 	_, text, _ := strings.Cut(b.String(), "\n")
 	io.WriteString(w, text)
 }

@@ -49,17 +49,7 @@ func Clip(w *Screen, s string) string {
 // clipped is of how many characters a long text is shown in one cell.
 const clipped = 80
 
-// Shorten leaves out the middle of a text: what is wrong begins it, and the
-// cause ends it.
-func Shorten(s string, most int) string {
-	r := []rune(s)
-	if len(r) <= most {
-		return s
-	}
-	head := most / 3
-	return string(r[:head]) + "…" + string(r[len(r)-(most-head-1):])
-}
-
+// LabelText is "KEY=VALUE" for each label, sorted.
 func LabelText(l map[string]string) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(l)) {

@@ -39,25 +39,3 @@ func TestCores(t *testing.T) {
 		}
 	}
 }
-
-func TestShorten(t *testing.T) {
-	for _, c := range []struct {
-		text string
-		most int
-		want string
-	}{
-		{"short", 5, "short"},
-		{"it failed: and the cause is here", 15, "it fa…e is here"},
-		{"", 3, ""},
-	} {
-		if got := term.Shorten(c.text, c.most); got != c.want || len([]rune(got)) > c.most {
-			t.Errorf("%q to %d: %q, want %q", c.text, c.most, got, c.want)
-		}
-	}
-	table := term.NewTable("JOB", "MESSAGE")
-	table.Row("default/a", strings.Repeat("x", 100))
-	table.Narrow(60)
-	if got := len([]rune(table.Rows[0][1])); got != 48 {
-		t.Errorf("a message of %d columns in a line of 60", got)
-	}
-}

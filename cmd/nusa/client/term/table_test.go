@@ -1,0 +1,80 @@
+package term_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+)
+
+const (
+	noCPU  = "not enough cpu: needs 64 cpu, the largest node, e1, has 4"
+	noDisk = "not enough disk: needs 64 GiB, the largest node, e1, has 4"
+)
+
+func messages(width int, all ...string) string {
+	t := term.NewTable("JOB", "#MESSAGE", ">N")
+	for _, m := range all {
+		t.Row("default/a", m, "7")
+	}
+	var b strings.Builder
+	t.Write(&term.Screen{Writer: &b, Width: width})
+	return b.String()
+}
+
+func TestMessagesAreFootnotes(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		width int
+		all   []string
+		want  string
+	}{
+		{"one in a pipe stays", 0, []string{noCPU, "short"}, `
+JOB        MESSAGE                                                    N
+default/a  not enough cpu: needs 64 cpu, the largest node, e1, has 4  7
+default/a  short                                                      7
+`},
+		{"repeated ones are written once", 0, []string{noCPU, noDisk, noCPU, "short", "short"}, `
+JOB        MESSAGE                                                     N
+default/a  [1]                                                         7
+default/a  not enough disk: needs 64 GiB, the largest node, e1, has 4  7
+default/a  [1]                                                         7
+default/a  short                                                       7
+default/a  short                                                       7
+
+[1] not enough cpu: needs 64 cpu, the largest node, e1, has 4
+`},
+		{"those that do not fit are wrapped below", 50, []string{noCPU, noDisk, "short"}, `
+JOB        MESSAGE  N
+default/a  [1]      7
+default/a  [2]      7
+default/a  short    7
+
+[1] not enough cpu: needs 64 cpu, the largest
+    node, e1, has 4
+[2] not enough disk: needs 64 GiB, the largest
+    node, e1, has 4
+`},
+		{"those that fit stay", 80, []string{noCPU}, `
+JOB        MESSAGE                                                    N
+default/a  not enough cpu: needs 64 cpu, the largest node, e1, has 4  7
+`},
+	} {
+		if got := "\n" + messages(c.width, c.all...); got != c.want {
+			t.Errorf("%s: got:%s\nwant:%s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestEverythingFits80Columns: no line is wider than the terminal, whatever the
+// messages are.
+func TestEverythingFits80Columns(t *testing.T) {
+	for n := 1; n < 300; n += 7 {
+		message := strings.TrimSpace(strings.Repeat("wordy ", n))
+		for _, line := range strings.Split(messages(80, message, message, "x"), "\n") {
+			if len([]rune(line)) >= 80 {
+				t.Fatalf("a line of %d columns: %s", len([]rune(line)), line)
+			}
+		}
+	}
+}
