@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -83,7 +84,7 @@ func (a *active) nowhere(req *nusav1.ListAllocationsRequest, lists []*nusav1.Lis
 		return nil
 	}
 	if id := req.GetNodeId(); id != "" {
-		return status.Errorf(codes.NotFound, "no node is called %q and no id begins so: `nusa node list` shows them", id)
+		return rpcerr.NotFound(rpcerr.KindNode, id, fmt.Sprintf("no node is called %q and no id begins so: `nusa node list` shows them", id))
 	}
 	k, err := checkRef(req.GetJob())
 	if err != nil {

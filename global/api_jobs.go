@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -52,7 +53,9 @@ func (j *jobsAPI) passed(a *active, ref *nusav1.JobRef) (nusav1.JobsClient, erro
 	return nusav1.NewJobsClient(conn), nil
 }
 
-func noJob(k JobKey) error { return status.Errorf(codes.NotFound, "job %s does not exist", k) }
+func noJob(k JobKey) error {
+	return rpcerr.NotFound(rpcerr.KindJob, k.String(), fmt.Sprintf("job %s does not exist", k))
+}
 
 // Get implements nusav1.JobsServer.
 func (j *jobsAPI) Get(ctx context.Context, req *nusav1.GetJobRequest) (*nusav1.Job, error) {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -82,7 +83,7 @@ func (a *active) node(ctx context.Context, id, region string) (regionConn, *nusa
 	case len(missing) > 0:
 		return regionConn{}, nil, status.Errorf(codes.Unavailable, "no node %q in the regions that answered; %s: %s", id, missing[0].GetRegion(), missing[0].GetMessage())
 	}
-	return regionConn{}, nil, status.Errorf(codes.NotFound, "node %q does not exist: `nusa node list` shows them", id)
+	return regionConn{}, nil, rpcerr.NotFound(rpcerr.KindNode, id, fmt.Sprintf("node %q does not exist: `nusa node list` shows them", id))
 }
 
 // Get implements nusav1.NodesServer.

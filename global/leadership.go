@@ -249,7 +249,7 @@ func (s *server) target() (*grpc.ClientConn, bool, error) {
 }
 
 // errNobody is what calls are told between two reigns.
-var errNobody = errors.New("no global server is active: etcd has no quorum or an election is under way; retry")
+var errNobody = errors.New("no global server is active: etcd has no quorum or an election is under way")
 
 // servers are all candidates of the election, the active one first.
 func (s *server) servers(ctx context.Context) ([]*nusav1.GlobalServer, error) {

@@ -14,7 +14,7 @@ var (
 	ErrCompareFailed = errors.New("compare failed")
 	// ErrNoQuorum: the store did not respond in time. The outcome of a
 	// transaction that gets this error is unknown: it may have been applied.
-	ErrNoQuorum = errors.New("no quorum, retry")
+	ErrNoQuorum = errors.New("no quorum")
 	// ErrTooLarge: the transaction exceeds MaxTxnOps or MaxTxnBytes.
 	ErrTooLarge = errors.New("transaction too large")
 	// ErrCompacted: the requested revision was compacted; list again.

@@ -27,7 +27,7 @@ import (
 const Header = "nusa-forwarded"
 
 // ErrNoLeader is the status of a call while no leader is known.
-var ErrNoLeader = rpcerr.Error{Code: codes.Unavailable, Reason: rpcerr.ReasonNoLeader, Message: "no leader known, retry"}.Err()
+var ErrNoLeader = rpcerr.Error{Code: codes.Unavailable, Reason: rpcerr.ReasonNoLeader, Message: "no leader known"}.Err()
 
 // Leader says who answers: self, or the server at the other end of conn. An
 // error, or neither, means nobody is known to lead; an error that is a gRPC

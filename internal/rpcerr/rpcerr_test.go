@@ -213,3 +213,24 @@ func TestTransportFailureIgnoresServers(t *testing.T) {
 		t.Errorf("a server's own error: %v is %d", err, f)
 	}
 }
+
+// TestUnknownCallOfGRPC: the texts are those of the library in use.
+func TestUnknownCallOfGRPC(t *testing.T) {
+	dialer := rpcerr.Dialer{}
+	open := serve(t, func(net.Conn) error { return nil })
+	dialer.Dial = func(context.Context, string) (net.Conn, error) { return open() }
+	conn, err := grpc.NewClient("passthrough:///server", grpc.WithContextDialer(dialer.DialContext), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, method := range []string{"/nusa.v1.System/Nothing", "/nusa.v9.Nothing/Info"} {
+		err := conn.Invoke(t.Context(), method, &nusav1.InfoRequest{}, &nusav1.InfoResponse{})
+		if !rpcerr.UnknownCall(err) {
+			t.Errorf("%s: %v is not an unknown call", method, err)
+		}
+	}
+	if rpcerr.UnknownCall(status.Error(codes.Unimplemented, "adopting is not supported yet")) || rpcerr.UnknownCall(nil) {
+		t.Error("a server's own refusal is an unknown call")
+	}
+}

@@ -3,6 +3,7 @@ package rpcerr
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 
@@ -27,6 +28,7 @@ const (
 var (
 	notConnectedTexts = []string{"Error while dialing", "preface"}
 	brokenTexts       = []string{"connection error", "transport", "error reading from server"}
+	unknownCallTexts  = []string{"unknown service ", "unknown method ", "malformed method name", "unexpected HTTP status"}
 )
 
 // TransportFailure tells an error that gRPC made in this process from one that
@@ -51,6 +53,16 @@ func TransportFailure(err error) Failure {
 		return Broken
 	}
 	return NoFailure
+}
+
+// UnknownCall reports whether the called server has no such method: gRPC itself
+// refused the call, or the server is not a gRPC server.
+func UnknownCall(err error) bool {
+	e := From(err)
+	if e.Code != codes.Unimplemented || e.Reason != "" {
+		return false
+	}
+	return slices.ContainsFunc(unknownCallTexts, func(t string) bool { return strings.HasPrefix(e.Message, t) })
 }
 
 // Dialer is a dial function that remembers its latest error, which gRPC passes

@@ -33,7 +33,7 @@ func sessionEnded(ctx context.Context, peer string, dialErr func() error, err er
 	return rpcerr.Error{
 		Code: codes.Unavailable, Reason: rpcerr.ReasonSessionEnded,
 		Metadata: map[string]string{rpcerr.KeyKind: kind, rpcerr.KeyName: name},
-		Message:  fmt.Sprintf("the session with %s has ended meanwhile; `nusa %s status %s` says whether it is back: retry", peer, kind, name),
+		Message:  fmt.Sprintf("the session with %s has ended meanwhile; `nusa %s status %s` says whether it is back", peer, kind, name),
 	}.Err()
 }
 

@@ -14,7 +14,7 @@ import (
 func TestEndedSessionNamesThePeer(t *testing.T) {
 	dial := errors.New("tunnel to node n1: peer did not open the tunnel in time")
 	dialErr := func() error { return dial }
-	const ended = "the session with node n1 has ended meanwhile; `nusa node status n1` says whether it is back: retry"
+	const ended = "the session with node n1 has ended meanwhile; `nusa node status n1` says whether it is back"
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range []struct {

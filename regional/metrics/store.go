@@ -19,7 +19,7 @@ type Store struct {
 }
 
 // NewStore returns a store that has no file yet.
-func NewStore() *Store { return &Store{why: "its file is still being opened: retry"} }
+func NewStore() *Store { return &Store{why: "its file is still being opened"} }
 
 // Open returns the open file; nil and the reason when there is none.
 func (s *Store) Open() (*series.Store, string) {

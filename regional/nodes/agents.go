@@ -208,7 +208,7 @@ func (a *Agents) Conn(nodeID string) (*grpc.ClientConn, error) {
 	if n, found := a.cfg.FSM.View().Node(nodeID); found {
 		name = n.Name
 	}
-	noSession := status.Errorf(codes.Unavailable, "node %s has no session; `nusa node status %s` says whether it is back: retry", name, name)
+	noSession := status.Errorf(codes.Unavailable, "node %s has no session; `nusa node status %s` says whether it is back", name, name)
 	n := a.find(nodeID)
 	if n == nil {
 		return nil, noSession

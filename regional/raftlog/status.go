@@ -34,6 +34,6 @@ func StatusError(err error) error { return statuses.Err(err) }
 // server does not know it.
 var ErrNoMaster = rpcerr.Error{
 	Code:    codes.Unavailable,
-	Message: "the region has no master now (no quorum, or an election is under way): retry",
+	Message: "the region has no master now (no quorum, or an election is under way)",
 	Reason:  rpcerr.ReasonNoMaster,
 }.Err()

@@ -72,7 +72,7 @@ func Commands() []*cobra.Command {
 	return all
 }
 
-// Execute runs the command that the process's arguments name and answers the
+// Execute runs the command that the process's arguments name and returns the
 // exit code. Errors go to standard error.
 func Execute(ctx context.Context, root *cobra.Command) int {
 	cli.SetProgram(root, cli.ProgramName(os.Args[0]))
@@ -82,7 +82,10 @@ func Execute(ctx context.Context, root *cobra.Command) int {
 // ExecuteArgs is Execute with arguments of its own.
 func ExecuteArgs(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
-	cmd, err := root.ExecuteContextC(ctx)
+	cmd, err := root, cli.UnknownCommand(root, args)
+	if err == nil {
+		cmd, err = root.ExecuteContextC(ctx)
+	}
 	if err == nil {
 		return cli.ExitDone
 	}

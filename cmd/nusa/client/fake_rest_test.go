@@ -15,6 +15,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -32,7 +33,7 @@ func (f allocServer) List(_ context.Context, r *nusav1.ListAllocationsRequest) (
 	}
 	switch r.GetJob().GetName() {
 	case "nothing":
-		return nil, status.Errorf(codes.NotFound, "job %s does not exist", cli.RefName(r.GetJob()))
+		return nil, rpcerr.NotFound(rpcerr.KindJob, cli.RefName(r.GetJob()), "job "+cli.RefName(r.GetJob())+" does not exist")
 	case "cut": // what runs in tokyo cannot be seen
 		silent := []*nusav1.PartialError{{Region: "tokyo", Message: "is not connected"}}
 		return &nusav1.ListAllocationsResponse{Errors: silent}, nil
@@ -205,7 +206,7 @@ func (f nodeServer) Get(_ context.Context, r *nusav1.GetNodeRequest) (*nusav1.No
 	case "none":
 		n.Id = "none"
 	case "nowhere":
-		return nil, status.Errorf(codes.NotFound, "there is no node %q", r.GetId())
+		return nil, rpcerr.NotFound(rpcerr.KindNode, r.GetId(), "there is no such node")
 	}
 	n.Registered, n.Inventory.Facts.BootTime = nil, nil
 	return n, nil

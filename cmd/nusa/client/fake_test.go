@@ -319,7 +319,7 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 		return j, nil
 	}
 	if r.GetJob().GetName() != "api" {
-		return nil, status.Errorf(codes.NotFound, "job %s does not exist", cli.RefName(r.GetJob()))
+		return nil, rpcerr.NotFound(rpcerr.KindJob, cli.RefName(r.GetJob()), "job "+cli.RefName(r.GetJob())+" does not exist")
 	}
 	j := sample.Job()
 	j.Submitted = nil

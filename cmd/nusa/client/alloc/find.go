@@ -17,6 +17,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -132,7 +133,8 @@ func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]
 		return nil, readings[0], noID
 	}
 	c.WantedJob = readings[0].job
-	return nil, readings[0], status.Errorf(codes.NotFound, "job %s does not exist", cli.RefName(readings[0].job))
+	missing := cli.RefName(readings[0].job)
+	return nil, readings[0], rpcerr.NotFound(rpcerr.KindJob, missing, "job "+missing+" does not exist")
 }
 
 // noAnswerError says that an instance was not found where regions did not answer that

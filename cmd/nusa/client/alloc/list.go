@@ -34,7 +34,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
 			if node != "" {
-				n, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: cli.NodeRef(c, node), Region: c.Region})
+				n, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: node, Region: c.Region})
 				if err != nil {
 					return err
 				}

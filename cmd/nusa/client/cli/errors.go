@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
+	"net"
 	"strings"
+	"syscall"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -61,51 +62,55 @@ func ErrorLines(err error) []string {
 	return []string{term.OneLine(err.Error())}
 }
 
-// advised is what servers say to do at the end of a message: it is said here
-// for all of them.
-var advised = regexp.MustCompile(`[:;,] (retry|look again)$`)
-
-// Explain says of a gRPC error what happened and what to do.
-func (s *Settings) Explain(err error) error {
+// Explain returns an error of a call as a line that says what happened and what
+// to do about it. Other errors stay as they are.
+func (c *Session) Explain(err error) error {
 	st, ok := status.FromError(err)
 	if err == nil || !ok {
 		return err
 	}
-	e := &callError{message: advised.ReplaceAllString(term.Plain(st.Message()), ""), problems: rpcerr.Problems(err), cause: err}
-	// An error that stands in another: keep what was said around it.
+	// A status inside another error: the text around the status must stay.
 	if st.Code() == codes.Unknown || errors.As(err, new(*ExitError)) {
 		return err
 	}
+	e := &callError{message: term.Plain(st.Message()), problems: rpcerr.Problems(err), cause: err}
 	switch st.Code() {
 	case codes.Unavailable:
-		if ConnectionLost(err) {
-			e.message = fmt.Sprintf("the connection to %s was lost: try again", s.Addr)
-		} else if cause, found := dialCause(st.Message()); found && s.Master != "" {
-			e.message = fmt.Sprintf("cannot reach %s, the last known master of region %s (%s): give another of its servers with --addr", s.Addr, s.Master, cause)
-		} else if found {
-			e.message = fmt.Sprintf("cannot reach %s (%s): %s", s.Addr, cause, s.unreachedAdvice())
-		} else {
-			e.message += ": try again in a few seconds"
-		}
+		e.message = c.unavailable(err, e.message)
 	case codes.DeadlineExceeded:
-		e.message = fmt.Sprintf("no answer from %s within --timeout %s: try again, or wait longer", s.Addr, job.FormatDuration(s.Timeout))
+		e.message = fmt.Sprintf("no answer from %s within --timeout %s: try again, or wait longer", c.Addr, job.FormatDuration(c.Timeout))
 	case codes.Canceled:
 		e.message = "interrupted"
 	case codes.ResourceExhausted:
 		e.message += ": try again later"
 	case codes.Unimplemented:
-		// gRPC's own words for it; a server's say more.
-		if strings.HasPrefix(e.message, "unknown ") || strings.HasPrefix(e.message, "method ") || strings.HasPrefix(e.message, "unexpected HTTP ") {
-			e.message = fmt.Sprintf("%s does not know this call (%s): is it a Nusa server of this version?", s.Addr, e.message)
+		if rpcerr.UnknownCall(err) {
+			e.message = fmt.Sprintf("%s does not know this call (%s): is it a Nusa server of this version?", c.Addr, e.message)
 		}
 	case codes.Aborted:
-		e.message += ": look at it again and repeat"
+		e.message += ": look at the present state and repeat"
 	}
 	return e
 }
 
-// unreachedAdvice is what to do where no server is: one that was named is another
-// matter than the default.
+// unavailable says whether no server was reached, the connection broke, or the
+// server cannot serve the call now.
+func (c *Session) unavailable(err error, message string) string {
+	switch rpcerr.TransportFailure(err) {
+	case rpcerr.Broken:
+		return fmt.Sprintf("the connection to %s was lost: try again", c.Addr)
+	case rpcerr.NotConnected:
+		cause := dialProblem(c.dialer.Err())
+		if c.Master != "" {
+			return fmt.Sprintf("cannot reach %s, the last known master of region %s (%s): give another of its servers with --addr", c.Addr, c.Master, cause)
+		}
+		return fmt.Sprintf("cannot reach %s (%s): %s", c.Addr, cause, c.unreachedAdvice())
+	}
+	return message + ": try again in a few seconds"
+}
+
+// unreachedAdvice is what to do where no server is: nusa dev listens at the
+// default address only.
 func (s *Settings) unreachedAdvice() string {
 	if s.Addr == DefaultAddr {
 		return fmt.Sprintf("is `%s dev` running? set --addr or NUSA_ADDR", s.Program)
@@ -113,30 +118,31 @@ func (s *Settings) unreachedAdvice() string {
 	return "does a server listen there, for gRPC? set --addr or NUSA_ADDR to one that does"
 }
 
-// dialCause finds why there is no connection, in an error of gRPC's own.
-func dialCause(message string) (string, bool) {
-	if !strings.Contains(message, "connection error") && !strings.Contains(message, "transport") &&
-		!strings.Contains(message, "error reading from server") && !strings.Contains(message, "server preface") {
-		return "", false
+// dialProblem says in short why a connection could not be made. nil means that
+// something took the connection and does not speak gRPC.
+func dialProblem(err error) string {
+	var name *net.DNSError
+	var timeout interface{ Timeout() bool }
+	switch {
+	case err == nil:
+		return "no gRPC answer there"
+	case errors.As(err, &name):
+		return "no such host"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "no answer in time"
 	}
-	for _, known := range []string{"connection refused", "no such host", "no route to host", "network is unreachable", "i/o timeout", "connection reset"} {
-		if strings.Contains(message, known) {
-			return known, true
-		}
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return number.Error()
 	}
-	return "no gRPC answer there", true
+	return term.OneLine(err.Error())
 }
 
-// ConnectionLost says that a call's connection broke, so that the call may have had its
-// effect. A connection that was never made is not lost.
-func ConnectionLost(err error) bool {
-	m := status.Convert(err).Message()
-	_, transport := dialCause(m)
-	return status.Code(err) == codes.Unavailable && transport &&
-		!strings.Contains(m, "Error while dialing") && !strings.Contains(m, "server preface")
-}
+// ConnectionLost reports whether the connection broke during a call, so that the
+// call may have taken effect.
+func ConnectionLost(err error) bool { return rpcerr.TransportFailure(err) == rpcerr.Broken }
 
-// MayPass says that a stream ended for a reason that may pass.
+// MayPass reports whether a stream ended for a reason that may pass.
 func MayPass(err error) bool {
 	return status.Code(err) == codes.Unavailable
 }

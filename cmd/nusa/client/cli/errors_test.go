@@ -1,6 +1,12 @@
 package cli
 
-import "testing"
+import (
+	"context"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+)
 
 // TestUnreached: nusa dev is to be started only where it would listen.
 func TestUnreached(t *testing.T) {
@@ -10,6 +16,35 @@ func TestUnreached(t *testing.T) {
 	} {
 		if got := (&Settings{Addr: addr, Program: "nusa"}).unreachedAdvice(); got != want {
 			t.Errorf("%s: %q, want %q", addr, got, want)
+		}
+	}
+}
+
+func TestAddressWithoutPortGetsTheDefaultPort(t *testing.T) {
+	for addr, want := range map[string]string{
+		"127.0.0.1": "127.0.0.1:7600", "127.0.0.1:7610": "127.0.0.1:7610", "g1.example": "g1.example:7600", "g1.example:1": "g1.example:1",
+		"::1": "[::1]:7600", "[::1]": "[::1]:7600", "[::1]:7610": "[::1]:7610", "localhost": "localhost:7600",
+	} {
+		if got := withDefaultPort(addr); got != want {
+			t.Errorf("%s: %s, want %s", addr, got, want)
+		}
+	}
+}
+
+func TestDialProblemIsShort(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{nil, "no gRPC answer there"},
+		{refused, "connection refused"},
+		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "x", IsNotFound: true}}, "no such host"},
+		{context.DeadlineExceeded, "no answer in time"},
+		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}, "no route to host"},
+	} {
+		if got := dialProblem(c.err); got != c.want {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
 	}
 }

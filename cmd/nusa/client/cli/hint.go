@@ -3,41 +3,40 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/suggest"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 const (
-	// hintTimeout bounds the look for what was perhaps meant: the error itself has
-	// its answer already.
+	// hintTimeout bounds the search for the name that was perhaps meant: the error
+	// itself is known already.
 	hintTimeout = 2 * time.Second
-	// hintPages of a list are looked at for that.
+	// hintPages bounds how many pages of a list are searched.
 	hintPages = 5
 )
 
-// hint adds to the error of a job or a node that is not there what was perhaps
-// meant, and the command that lists what there is.
+// hint adds to the error of a job or a node that does not exist the name that was
+// perhaps meant, or the command that lists the names.
 func hint(c *Session, err error) error {
-	if status.Code(err) != codes.NotFound || c.WantedJob == nil && c.wantedNode == "" {
+	kind, name, ok := rpcerr.Missing(err)
+	if !ok {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Ctx, hintTimeout)
 	defer cancel()
-	message := status.Convert(err).Message()
+	text := ""
 	switch {
-	case c.wantedNode != "" && strings.Contains(message, "node"):
-		message, _, _ = strings.Cut(message, ": `nusa node list`")
-		return status.Error(codes.NotFound, message+suggestion(c, nearNode(ctx, c), "node list", "the nodes"))
-	case c.WantedJob != nil && strings.HasPrefix(message, "job "):
-		return status.Error(codes.NotFound, message+suggestion(c, nearJob(ctx, c), "job list", "those that are there"))
+	case kind == rpcerr.KindNode:
+		text = fmt.Sprintf("node %q does not exist", name) + suggestion(c, nearNode(ctx, c, name), "node list", "the nodes")
+	case kind == rpcerr.KindJob && c.WantedJob != nil:
+		text = "job " + RefName(c.WantedJob) + " does not exist" + suggestion(c, nearJob(ctx, c, c.WantedJob.GetName()), "job list", "those that exist")
+	default:
+		return err
 	}
-	return err
+	return rpcerr.NotFound(kind, name, text)
 }
 
 // suggestion is the end of an error: a likely name, else how to see all.
@@ -48,10 +47,10 @@ func suggestion(c *Session, name, list, what string) string {
 	return fmt.Sprintf(": `%s %s` shows %s", c.Program, list, what)
 }
 
-// nearJob is a job whose name is like the one sought, as an argument: the same
-// name elsewhere, else one that a few letters make of it.
-func nearJob(ctx context.Context, c *Session) string {
-	best, least := "", suggest.Limit(c.WantedJob.GetName())+1
+// nearJob is a job with the wanted name elsewhere, or else with a name that a few
+// letters make of it, as an argument.
+func nearJob(ctx context.Context, c *Session, wanted string) string {
+	best, least := "", suggest.Limit(wanted)+1
 	token := ""
 	for range hintPages {
 		page, err := c.Jobs().List(ctx, &nusav1.ListJobsRequest{PageToken: token})
@@ -60,7 +59,7 @@ func nearJob(ctx context.Context, c *Session) string {
 		}
 		for _, j := range page.GetJobs() {
 			name := j.GetSpec().GetName()
-			d := suggest.Distance(c.WantedJob.GetName(), name)
+			d := suggest.Distance(wanted, name)
 			if d < least {
 				best, least = RefArg(&nusav1.JobRef{Namespace: j.GetSpec().GetNamespace(), Name: name, Region: j.GetRegion()}), d
 			}
@@ -72,22 +71,17 @@ func nearJob(ctx context.Context, c *Session) string {
 	return best
 }
 
-func nearNode(ctx context.Context, c *Session) string {
+// nearNode is the name of a node that a few letters make of the wanted one.
+func nearNode(ctx context.Context, c *Session, wanted string) string {
 	resp, err := c.Nodes().List(ctx, &nusav1.ListNodesRequest{Region: c.Region})
 	if err != nil {
 		return ""
 	}
-	best, least := "", suggest.Limit(c.wantedNode)+1
+	best, least := "", suggest.Limit(wanted)+1
 	for _, n := range resp.GetNodes() {
-		if d := suggest.Distance(c.wantedNode, n.GetName()); d < least {
+		if d := suggest.Distance(wanted, n.GetName()); d < least {
 			best, least = n.GetName(), d
 		}
 	}
 	return best
-}
-
-// NodeRef is a node's name or id, remembered for the hint when it is not there.
-func NodeRef(c *Session, arg string) string {
-	c.wantedNode = arg
-	return arg
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 )
 
 // RetryPause is the pause before a broken stream or a lost submit is tried again.
@@ -18,24 +19,23 @@ const RetryPause = 300 * time.Millisecond
 // continues where the stream before ended, and calls answered at each message.
 // A server that was never reached is an error.
 func Follow(c *Session, follow func(answered func()) error) error {
-	reached, told := false, false
+	reached, warned := false, false
 	for {
-		err := follow(func() { told = false })
-		cause := term.Plain(status.Convert(err).Message())
-		_, broken := dialCause(cause)
-		reached = reached || !broken || ConnectionLost(err)
+		err := follow(func() { warned = false })
+		failure := rpcerr.TransportFailure(err)
+		reached = reached || failure != rpcerr.NotConnected
 		switch {
 		case errors.Is(err, io.EOF), c.Interrupted():
 			return nil
 		case !MayPass(err) || !reached:
 			return err
-		case told:
-		case broken:
+		case warned:
+		case failure != rpcerr.NoFailure:
 			c.Warn("the connection to %s was lost: going on as soon as it is back", c.Addr)
 		default:
-			c.Warn("%s: going on as soon as that is over", cause)
+			c.Warn("%s: going on as soon as that is over", term.Plain(status.Convert(err).Message()))
 		}
-		told = true
+		warned = true
 		select {
 		case <-c.Ctx.Done():
 			return nil

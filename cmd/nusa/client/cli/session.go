@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -44,21 +48,36 @@ type Session struct {
 	// Terminal says that out is one: lines may be drawn over.
 	Terminal bool
 	Style    term.Palette
-	// WantedJob and wantedNode are what the command is about, for what to say when
-	// that is not there.
-	WantedJob  *nusav1.JobRef
-	wantedNode string
+	// WantedJob is the job that the command is about: when that job does not exist,
+	// the error names one that was perhaps meant.
+	WantedJob *nusav1.JobRef
+	// dialer knows why there is no connection.
+	dialer *rpcerr.Dialer
 }
 
-func Dial(addr string) (*grpc.ClientConn, error) {
-	if !strings.Contains(addr, ":") {
-		return nil, fmt.Errorf("--addr: %q is not host:port, such as %s", addr, DefaultAddr)
-	}
-	conn, err := serve.Dial(network.Host(), addr)
+// Connect makes the session talk to the server at addr; nothing is sent before
+// the first call. close ends the connection.
+func (c *Session) Connect(addr string) (closeConn func(), err error) {
+	c.Addr = withDefaultPort(addr)
+	c.dialer = &rpcerr.Dialer{Dial: network.Host().Dial}
+	conn, err := serve.Dial(network.Host(), c.Addr, grpc.WithContextDialer(c.dialer.DialContext))
 	if err != nil {
 		return nil, fmt.Errorf("--addr %s: %w", addr, err)
 	}
-	return conn, nil
+	c.Conn = conn
+	return func() { conn.Close() }, nil
+}
+
+// withDefaultPort adds the port of a global server to a host, a name, or an IPv6
+// address without one.
+func withDefaultPort(addr string) string {
+	if ip, err := netip.ParseAddr(strings.Trim(addr, "[]")); err == nil {
+		return netip.AddrPortFrom(ip, defaultPort).String()
+	}
+	if !strings.Contains(addr, ":") {
+		return net.JoinHostPort(addr, strconv.Itoa(defaultPort))
+	}
+	return addr
 }
 
 // noticeAfter is how long a call may take before a person is told what it waits

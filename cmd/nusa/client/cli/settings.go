@@ -16,6 +16,9 @@ import (
 // DefaultAddr is the global server a client talks to unless told otherwise.
 const DefaultAddr = "127.0.0.1:7600"
 
+// defaultPort is the port of global servers.
+const defaultPort = 7600
+
 // DefaultTimeout of a call.
 const DefaultTimeout = 30 * time.Second
 
@@ -38,7 +41,7 @@ type Settings struct {
 func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 	formats := append([]string{"table", "json", "yaml"}, more...)
 	f := cmd.PersistentFlags()
-	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), "server to talk to, host:port (NUSA_ADDR)")
+	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), fmt.Sprintf("server to talk to, host[:port], port %d unless given (NUSA_ADDR)", defaultPort))
 	f.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "how long to wait for an answer")
 	f.StringVarP(&s.Output, "output", "o", "table", strings.Join(formats[:len(formats)-1], ", ")+" or "+formats[len(formats)-1])
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -79,12 +82,11 @@ func (s *Settings) Run(f func(c *Session, args []string) error) func(*cobra.Comm
 		s.Program = Program(cmd)
 		c.Terminal = term.IsTerminal(c.Out)
 		c.Style = term.Palette{On: c.Terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
-		conn, err := Dial(s.Addr)
+		closeConn, err := c.Connect(s.Addr)
 		if err != nil {
 			return err
 		}
-		defer conn.Close()
-		c.Conn = conn
-		return s.Explain(hint(c, f(c, args)))
+		defer closeConn()
+		return c.Explain(hint(c, f(c, args)))
 	}
 }

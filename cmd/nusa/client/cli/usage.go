@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,8 @@ func Noun(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	return c
 }
 
+// HelpOrUnknown is what a command does that only holds others: it prints its
+// help, and refuses arguments, which name none of its commands.
 func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -27,7 +30,55 @@ func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = ", did you mean " + strings.Join(near, " or ") + "?"
 	}
+	for _, sub := range cmd.Commands() {
+		if instead := sub.Annotations[insteadKey+args[0]]; instead != "" {
+			hint = fmt.Sprintf(", did you mean `%s %s`?", cmd.Root().CommandPath(), instead)
+		}
+	}
 	return fmt.Errorf("unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
+}
+
+// insteadKey begins the annotations of a command with what to type in place of a
+// name that the command does not have.
+const insteadKey = "nusa-instead-of-"
+
+// Instead makes the error of an unknown command of that name suggest a command
+// line, without "nusa".
+func Instead(cmd *cobra.Command, line string, names ...string) {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	for _, name := range names {
+		cmd.Annotations[insteadKey+name] = line
+	}
+}
+
+// UnknownCommand returns the error of a command line that asks for help about a
+// command that does not exist, which cobra answers with the help of the command
+// above; nil otherwise.
+func UnknownCommand(root *cobra.Command, args []string) error {
+	if !slices.ContainsFunc(args, func(a string) bool { return a == "--help" || a == "-h" }) {
+		return nil
+	}
+	cmd, rest, err := root.Find(args)
+	if err != nil || !cmd.HasSubCommands() {
+		return nil
+	}
+	for i := 0; i < len(rest) && rest[i] != "--"; i++ {
+		name, isFlag := strings.CutPrefix(rest[i], "-")
+		if !isFlag {
+			return HelpOrUnknown(cmd, rest[i:])
+		}
+		name = strings.TrimPrefix(name, "-")
+		flag := cmd.Flag(name)
+		if len(name) == 1 {
+			flag = cmd.PersistentFlags().ShorthandLookup(name)
+		}
+		if flag != nil && flag.NoOptDefVal == "" {
+			i++ // its value
+		}
+	}
+	return nil
 }
 
 // Positional checks the arguments of a command by their names; one in [] may be

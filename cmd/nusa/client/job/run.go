@@ -188,8 +188,8 @@ func submitted(w io.Writer, ref *nusav1.JobRef, resp *nusav1.SubmitResponse, aga
 	fmt.Fprintf(w, "%s %s, version %d (revision %d)\n", cli.RefName(ref), what, resp.GetVersion(), resp.GetRevision())
 }
 
-// redial asks where a region's master is and goes on with that one, whose API
-// takes the region's own jobs.
+// redial connects the session to a region's master, whose API takes the region's
+// own jobs.
 func redial(c *cli.Session, region string) (func(), error) {
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
@@ -200,10 +200,6 @@ func redial(c *cli.Session, region string) (func(), error) {
 	if r.GetMasterAddress() == "" {
 		return nil, fmt.Errorf("region %s has no master that is known here: give one of its servers with --addr", region)
 	}
-	conn, err := cli.Dial(r.GetMasterAddress())
-	if err != nil {
-		return nil, err
-	}
-	c.Conn, c.Addr, c.Master = conn, r.GetMasterAddress(), region
-	return func() { conn.Close() }, nil
+	c.Master = region
+	return c.Connect(r.GetMasterAddress())
 }

@@ -39,6 +39,8 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 	}
 	c.Flags().BoolVar(&purge, "purge", false, "also forget the job once everything has stopped")
 	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored job's revision is this")
+	cli.Instead(c, "job stop --purge", "rm", "remove", "delete", "del", "purge", "forget")
+	cli.Instead(c, "job stop", "kill", "cancel")
 	return c
 }
 

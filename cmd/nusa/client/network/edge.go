@@ -168,6 +168,28 @@ func edgeCell(w *term.Screen, e *nusav1.Edge, percentile int) string {
 	return text
 }
 
+// edgeText is an edge's round trip in words, for lines without a legend: "163 ms",
+// "~158 ms predicted", "unreachable", "unknown".
+func edgeText(w *term.Screen, e *nusav1.Edge, percentile int) string {
+	switch {
+	case e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE:
+		return w.Bad("unreachable")
+	case unknown(e):
+		return w.Faint("unknown")
+	}
+	text := edgeCell(w, e, percentile) + " ms"
+	switch {
+	case e.GetSource() != nusav1.RTTSource_RTT_SOURCE_MEASURED:
+		text += " " + term.Word(e.GetSource())
+	case e.GetState() == nusav1.EdgeState_EDGE_STATE_STALE:
+		text += " stale"
+	}
+	if e.GetDoubt() != "" {
+		text += ", not believed: " + term.Plain(e.GetDoubt())
+	}
+	return text
+}
+
 // writeMarkLegend is a legend where there is something to explain.
 func writeMarkLegend(w *term.Screen, edges []*nusav1.Edge) {
 	for _, e := range edges {

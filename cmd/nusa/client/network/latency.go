@@ -37,9 +37,10 @@ a region that does not answer.
 
 Where a matrix is too wide, each region has a line that says what is near and
 what was not measured: --all shows the whole matrix in parts, --from one row with
-every detail. There, the loss says how much of it is known to be lost on the way
-out and on the way back, and "heard" marks a region that cannot be reached
-although its own probes arrive.
+every detail. There, the loss says how much is known to be lost on the way out and
+on the way back, "its probes arrive" marks a region that cannot be reached
+although its own probes arrive, and "discarded" counts samples that do not count,
+because one of the two servers was late itself.
 
 -o csv writes a matrix that "nusa dev --wan FILE" and "nusa bench topology
 --matrix FILE" read: only what was measured, unless --guesses is given too.

@@ -17,7 +17,7 @@ func writeRow(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
 		return
 	}
 	sortByRTT(edges, o.percentile)
-	t := term.NewTable("TO", ">P50", ">P90", ">P99", ">MIN", ">JITTER", ">LOSS", ">SAMPLES", ">ASIDE", ">AGE", "METHOD", "STATE", "SOURCE")
+	t := term.NewTable("TO", ">P50", ">P90", ">P99", ">MIN", ">JITTER", ">LOSS", ">SAMPLES", ">DISCARDED", ">AGE", "METHOD", "STATE", "SOURCE")
 	for _, e := range edges {
 		source := term.Word(e.GetSource())
 		if e.GetError() > 0 {
@@ -25,7 +25,7 @@ func writeRow(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
 		}
 		state := w.State(term.Word(e.GetState()))
 		if e.GetHeard() {
-			state += ", heard"
+			state += " (its probes arrive)"
 		}
 		if e.GetDoubt() != "" {
 			source += ", not believed: " + term.Plain(e.GetDoubt())
@@ -36,8 +36,12 @@ func writeRow(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
 		}
 		t.Row(cells...)
 	}
-	t.DropEmpty("ASIDE")
+	discarded := slices.ContainsFunc(edges, func(e *nusav1.Edge) bool { return e.GetSetAside() > 0 })
+	t.DropEmpty("DISCARDED")
 	fmt.Fprintf(w, "from %s, ms\n\n", w.Bold(o.from))
 	t.Write(w)
+	if discarded {
+		fmt.Fprintf(w, "\n%s\n", w.Faint("discarded: samples that do not count, because one of the two servers was late itself"))
+	}
 	writeLegend(w, edges)
 }

@@ -104,7 +104,7 @@ func writeChanges(w *term.Screen, news *nusav1.MatrixResponse, o latencyOptions)
 		fmt.Fprintln(w, "(a gap: what follows is the whole matrix)")
 	}
 	for _, e := range news.GetEdges() {
-		fmt.Fprintf(w, "%s %s -> %s %s ms\n", w.Now.Format(time.TimeOnly), e.GetFrom(), e.GetTo(), edgeCell(w, e, o.percentile))
+		fmt.Fprintf(w, "%s %s -> %s %s\n", w.Now.Format(time.TimeOnly), e.GetFrom(), e.GetTo(), edgeText(w, e, o.percentile))
 	}
 }
 

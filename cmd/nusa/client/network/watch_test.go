@@ -52,3 +52,20 @@ func TestWatchDraws(t *testing.T) {
 		}
 	}
 }
+
+// TestChangesAreWords: a line of a watch in a pipe has no legend, so that it says
+// in words what a matrix marks.
+func TestChangesAreWords(t *testing.T) {
+	m := sample.Matrix()
+	var b strings.Builder
+	writeChanges(sample.Screen(&b, false, 0), m, latencyOptions{percentile: 50})
+	for _, want := range []string{
+		"eastus -> japaneast ~158 ms predicted\n", "eastus -> southeastasia 224? ms stale\n", "japaneast -> eastus 163 ms\n",
+		"southeastasia -> eastus unreachable\n", "southeastasia -> westus unknown\n",
+		"westus -> japaneast 254! ms, not believed: is more than twice what third regions allow\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, b.String())
+		}
+	}
+}

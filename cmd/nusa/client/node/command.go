@@ -20,7 +20,7 @@ func Command() *cobra.Command {
 
 func removeCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
-		Use: "remove NODE", Short: "Forget a node that is lost or has left, and will not come back", Args: cli.Positional("NODE"),
+		Use: "remove NODE", Aliases: []string{"rm"}, Short: "Forget a node that is lost or has left, and will not come back", Args: cli.Positional("NODE"),
 		Long: `Forgets a node that is lost or has left: what it is believed to run is lost from
 then on, and replaced. Without this a node is forgotten once it is gone for 72
 hours, unless it is cordoned or drained, or may run what only it or you can end:
@@ -29,7 +29,7 @@ it is a new node, and stops what it runs.`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			resp, err := c.Nodes().Remove(ctx, &nusav1.RemoveNodeRequest{Id: cli.NodeRef(c, args[0]), Region: c.Region})
+			resp, err := c.Nodes().Remove(ctx, &nusav1.RemoveNodeRequest{Id: args[0], Region: c.Region})
 			if err != nil {
 				return err
 			}

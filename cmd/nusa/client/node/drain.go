@@ -23,7 +23,7 @@ status says what of the work is left, and why it cannot move.`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			n, err := c.Nodes().Drain(ctx, &nusav1.DrainNodeRequest{Id: cli.NodeRef(c, args[0]), Region: c.Region, Drain: !off})
+			n, err := c.Nodes().Drain(ctx, &nusav1.DrainNodeRequest{Id: args[0], Region: c.Region, Drain: !off})
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func cordonCommand(s *cli.Settings, cordon bool) *cobra.Command {
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			n, err := c.Nodes().Cordon(ctx, &nusav1.CordonNodeRequest{Id: cli.NodeRef(c, args[0]), Region: c.Region, Cordon: cordon})
+			n, err := c.Nodes().Cordon(ctx, &nusav1.CordonNodeRequest{Id: args[0], Region: c.Region, Cordon: cordon})
 			if err != nil {
 				return err
 			}

@@ -43,7 +43,7 @@ minutes for 31 days.`,
 			// The region that keeps it; and what is wrong with the name.
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			n, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: cli.NodeRef(c, args[0]), Region: c.Region})
+			n, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: args[0], Region: c.Region})
 			if err != nil {
 				return err
 			}

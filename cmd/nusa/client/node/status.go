@@ -17,7 +17,7 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			n, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: cli.NodeRef(c, args[0]), Region: c.Region})
+			n, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: args[0], Region: c.Region})
 			if err != nil {
 				return err
 			}
