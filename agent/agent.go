@@ -203,6 +203,9 @@ func (r *role) pause(ctx context.Context) {
 		changed := r.engine.Changed()
 		if r.engine.NothingRuns(ctx) {
 			r.cfg.setup.Sweep(func(string) bool { return false }) // secrets are for running tasks only
+			if r.cfg.RemoveOnShutdown {
+				r.engine.RemoveRuns(ctx)
+			}
 			return
 		}
 		select {

@@ -77,6 +77,10 @@ type Config struct {
 	// start runs them anew, as the same allocations and without counting it as
 	// a failure or a restart. For a federation that ends and starts as a whole.
 	PauseOnShutdown bool
+	// RemoveOnShutdown removes the runs of all tasks at the end, with their output and
+	// containers. It needs PauseOnShutdown, and is for a data directory that is deleted
+	// afterwards: nothing else would ever remove the containers.
+	RemoveOnShutdown bool
 
 	// VolumesAllow are the host's folders below which jobs may have volumes.
 	// Default: none.
@@ -178,6 +182,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: --description has %d bytes, at most 256", errConfig, len(c.Description))
 	case c.LeaveOnShutdown && c.PauseOnShutdown:
 		return c, fmt.Errorf("%w: it either leaves or pauses at shutdown", errConfig)
+	case c.RemoveOnShutdown && !c.PauseOnShutdown:
+		return c, fmt.Errorf("%w: RemoveOnShutdown needs PauseOnShutdown", errConfig)
 	case c.ArtifactsMax < 0:
 		return c, fmt.Errorf("%w: --artifacts-max is negative", errConfig)
 	case c.MaxRetainedBytes < 0:

@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/agent/driver"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -183,6 +185,27 @@ func TestPause(t *testing.T) {
 		out, _ := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa"})
 		return out == "up\nup\n"
 	})
+}
+
+// TestRemoveOnShutdownRemovesEveryRun: an agent whose data directory is deleted
+// afterwards leaves no run behind, neither a stopped one nor one that had ended before.
+func TestRemoveOnShutdownRemovesEveryRun(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	m.order(testOrder("aaaa", 1, "mock", nil))
+	m.order(testOrder("bbbb", 2, "mock", map[string]any{"run_time": "1ms"}, batch))
+	c := testConfig(t, t.TempDir(), drv, m.addr)
+	c.PauseOnShutdown, c.RemoveOnShutdown = true, true
+	stop := runAgent(t, c)
+	m.untilState("aaaa", running)
+	m.untilState("bbbb", complete)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"aaaa", "bbbb"} {
+		if st, err := drv.Status(t.Context(), driver.ID{Alloc: id, Task: "main", Run: 1}); !errors.Is(err, driver.ErrNotFound) {
+			t.Errorf("%s is left: %+v, %v", id, st, err)
+		}
+	}
 }
 
 // lines of a file; 0 if it cannot be read.

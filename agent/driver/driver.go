@@ -22,7 +22,7 @@ var (
 	ErrNotFound = errors.New("no such task run")
 	// ErrInvalid: the task asks for something that this driver can never do; a
 	// retry is useless.
-	ErrInvalid = errors.New("task not supported")
+	ErrInvalid = errors.New("task cannot run")
 	// ErrNotAllowed: the node's operator did not allow it. Another node may.
 	ErrNotAllowed = errors.New("not allowed on this node")
 	// ErrStart: the task could not be started; a retry may help.

@@ -305,6 +305,34 @@ func (e *Engine) NothingRuns(ctx context.Context) bool {
 	}) && quiet
 }
 
+// RemoveRuns removes every run of every allocation from its driver, with its output and
+// its container. It is called when nothing runs and the data directory goes away.
+func (e *Engine) RemoveRuns(ctx context.Context) {
+	var ids []driver.ID
+	var drivers []driver.Driver
+	e.do(ctx, func() {
+		for id, a := range e.allocs {
+			for name, t := range a.act.Tasks {
+				drv := e.cfg.Drivers[a.tasks[name].driver]
+				for run := max(1, t.Run-RetainedRuns+1); drv != nil && run <= t.Run; run++ {
+					ids, drivers = append(ids, driver.ID{Alloc: id, Task: name, Run: run}), append(drivers, drv)
+				}
+			}
+		}
+	})
+	var removing errgroup.Group
+	removing.SetLimit(maxAsking)
+	for i, id := range ids {
+		removing.Go(func() error {
+			if err := drivers[i].Remove(ctx, id); err != nil {
+				e.log.Warn("run not removed", "run", id, "error", err)
+			}
+			return nil
+		})
+	}
+	_ = removing.Wait()
+}
+
 // SweepSetup removes the prepared folders and secrets of allocations that are not
 // running. It is called before Run.
 func (e *Engine) SweepSetup() {

@@ -88,7 +88,7 @@ func describe(t TaskActual) string {
 	case t.Reason == ReasonStartFailed:
 		return "did not start: " + strings.TrimPrefix(t.Message, "task did not start: ") // the driver's error begins so
 	case t.Reason == ReasonUnsupported:
-		return "cannot run: " + t.Message
+		return "cannot run: " + strings.TrimPrefix(t.Message, "task cannot run: ") // likewise
 	case t.Reason == ReasonLeaseExpired:
 		return "was stopped at the end of its lease"
 	case t.Reason == ReasonHostRebooted:

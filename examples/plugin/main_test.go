@@ -67,7 +67,7 @@ func TestRefuses(t *testing.T) {
 		"config.txt: unknown field, known he": {"txt": "true"},
 	} {
 		err := d.Start(t.Context(), driver.Task{ID: driver.ID{Alloc: "a", Task: "t", Run: 1}, Config: config})
-		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "plugin script: task not supported: task t: "+want) {
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "plugin script: task cannot run: task t: "+want) {
 			t.Errorf("%v: %v", config, err)
 		}
 	}

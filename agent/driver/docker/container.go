@@ -34,10 +34,11 @@ func (d *Driver) image(ctx context.Context, c config) (client.ImageInspectResult
 	case err != nil && !absent:
 		return img, d.refused("config.image", err)
 	case absent && c.pull == "never":
-		return img, fmt.Errorf("%w: config.image: %w (config.pull is never)", driver.ErrInvalid, err)
+		return img, fmt.Errorf("%w: config.image: this node has no image %q and config.pull is never: pull the image on the node, or change config.pull: %w",
+			driver.ErrInvalid, c.image, d.wrap(err))
 	case absent || c.pull == "always":
 		if err := d.pull(ctx, c.image); err != nil {
-			return img, d.refused("config.image", err)
+			return img, d.pullError(c.image, err)
 		}
 		if img, err = d.cli.ImageInspect(ctx, c.image); err != nil {
 			return img, d.refused("config.image", err)
@@ -48,7 +49,7 @@ func (d *Driver) image(ctx context.Context, c config) (client.ImageInspectResult
 		return img, d.refused("config.image", err)
 	}
 	if !runsOn(img.Architecture, v.Arch) {
-		return img, fmt.Errorf("%w: config.image: %s is for %s, the engine runs %s", driver.ErrInvalid, c.image, img.Architecture, v.Arch)
+		return img, fmt.Errorf("%w: config.image: %s is for %s, the engine runs %s: name an image for that architecture", driver.ErrInvalid, c.image, img.Architecture, v.Arch)
 	}
 	return img, nil
 }
@@ -69,6 +70,19 @@ func (d *Driver) pull(ctx context.Context, image string) error {
 	}
 	defer res.Close()
 	return res.Wait(ctx)
+}
+
+// pullError says what to do about a failed pull. An image that the registry does not
+// have, or does not show, is ErrInvalid.
+func (d *Driver) pullError(image string, err error) error {
+	if client.IsErrConnectionFailed(err) {
+		return d.refused("config.image", err)
+	}
+	if cerrdefs.IsNotFound(err) || cerrdefs.IsInvalidArgument(err) {
+		return fmt.Errorf("%w: config.image: the registry has no image %q or does not show it without a password: check its name and tag, and --docker-auth of the agent: %w",
+			driver.ErrInvalid, image, d.wrap(err))
+	}
+	return fmt.Errorf("%w: config.image: %q could not be pulled: check that this node reaches the registry, and --docker-auth of the agent: %w", driver.ErrStart, image, d.wrap(err))
 }
 
 // refused turns an engine's error into the start's: ErrInvalid for what it will

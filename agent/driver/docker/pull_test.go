@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/pkg/authconfig"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
@@ -27,7 +28,9 @@ type fakeEngine struct {
 	images map[string]bool
 	pulls  []string // "IMAGE USER:PASSWORD"
 	refuse string   // what a registry says to every pull
-	info   map[string]any
+	// containers of the engine by id; the fake removes them, and makes none.
+	containers map[string]bool
+	info       map[string]any
 }
 
 func newFakeEngine(t *testing.T, images ...string) *fakeEngine {
@@ -88,6 +91,9 @@ func (e *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(200, map[string]any{"Id": "sha256:1", "Architecture": "amd64"})
 	case inspect:
 		answer(404, map[string]string{"message": "No such image: " + image})
+	case r.Method == http.MethodDelete && strings.HasPrefix(path, "/containers/"):
+		delete(e.containers, strings.TrimPrefix(path, "/containers/"))
+		w.WriteHeader(204)
 	case path == "/containers/create":
 		answer(500, map[string]string{"message": "makes none"})
 	default:
@@ -124,7 +130,7 @@ func TestPull(t *testing.T) {
 		"absent, never":     {elsewhere, "never", "", "", driver.ErrInvalid, "config.pull is never"},
 		"absent, always":    {elsewhere, "always", "", elsewhere + " alice:s3cret:with:colons", driver.ErrStart, "makes none"},
 		"no password":       {"quay.example/x:1", "if_absent", "", "quay.example/x:1", driver.ErrStart, "makes none"},
-		"refused":           {here, "always", "unauthorized: wrong password", here + " bob:hunter2", driver.ErrStart, "config.image: docker engine at"},
+		"refused":           {here, "always", "unauthorized: wrong password", here + " bob:hunter2", driver.ErrStart, "could not be pulled: check that this node reaches the registry"},
 	} {
 		e := newFakeEngine(t, here)
 		e.refuse = c.refuse
@@ -198,4 +204,56 @@ func TestForbidden(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestRemoveOfEndedRunRemovesItsContainer: the engine keeps a stopped container until
+// its run is removed.
+func TestRemoveOfEndedRunRemovesItsContainer(t *testing.T) {
+	e := newFakeEngine(t)
+	e.containers = map[string]bool{"c1": true, "other": true}
+	d, err := New(Config{Dir: t.TempDir(), Host: e.host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	id := driver.ID{Alloc: "a", Task: "t", Run: 1}
+	if _, err := d.records.change(id, func(rec *record) {
+		rec.Container, rec.Begun, rec.End = "c1", true, &driver.Status{State: driver.Ended, Cause: driver.CauseStopped}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Remove(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := d.records.get(id); known || e.containers["c1"] || !e.containers["other"] {
+		t.Errorf("record left: %t, containers left: %v", known, e.containers)
+	}
+}
+
+// TestPullErrorSaysWhatToDo: a failed pull names the image, the setting and the advice.
+func TestPullErrorSaysWhatToDo(t *testing.T) {
+	e := newFakeEngine(t)
+	d, err := New(Config{Dir: t.TempDir(), Host: e.host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, c := range []struct {
+		err   error
+		kind  error
+		words []string
+	}{
+		{cerrdefs.ErrNotFound.WithMessage("manifest for x:1 not found"), driver.ErrInvalid, []string{"task cannot run: config.image: ", `no image "x:1"`, "name and tag", "--docker-auth", "manifest for x:1 not found"}},
+		{errors.New("no such host"), driver.ErrStart, []string{"task did not start: config.image: ", `"x:1" could not be pulled`, "reaches the registry", "no such host"}},
+	} {
+		got := d.pullError("x:1", c.err)
+		if !errors.Is(got, c.kind) {
+			t.Errorf("%v is not a %v", got, c.kind)
+		}
+		for _, w := range c.words {
+			if !strings.Contains(got.Error(), w) {
+				t.Errorf("%v lacks %q", got, w)
+			}
+		}
+	}
 }

@@ -321,6 +321,9 @@ func (d *Driver) explain(ctx context.Context, rec record, c config, err error) e
 			field += ": " + c.image
 		}
 		err = fmt.Errorf("%s: %w", field, err)
+		if blame[i].field == "config.image" && strings.Contains(words, "not found") {
+			err = fmt.Errorf("%w: check the name, or copy the image to this node's daemon (incus image copy)", err)
+		}
 	}
 	var errorLines []string
 	for line := range strings.Lines(d.engine.log(ctx, rec.Instance, "lxc.log")) {

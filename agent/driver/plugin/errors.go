@@ -28,7 +28,7 @@ type Error struct {
 
 // Error reads "plugin qemu: Status: the driver cannot be asked now: it ended with
 // exit code 2: panic: no image", or for what the plugin itself refused "plugin
-// qemu: task not supported: config.image: no such file".
+// qemu: task cannot run: config.image: no such file".
 func (e *Error) Error() string {
 	text := "plugin " + e.Plugin + ": "
 	if e.Kind == nil || e.Kind == driver.ErrUnavailable || e.Kind == driver.ErrContract {

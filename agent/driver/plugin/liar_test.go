@@ -204,7 +204,7 @@ func TestCallsOfLiars(t *testing.T) {
 		kind       error
 		call       func(context.Context, *Driver) error
 	}{
-		{"refuses", "plugin refuses: task not supported: config.image: no such image: nginx:latets", driver.ErrInvalid,
+		{"refuses", "plugin refuses: task cannot run: config.image: no such image: nginx:latets", driver.ErrInvalid,
 			func(ctx context.Context, d *Driver) error { return d.Start(ctx, task(t, nil)) }},
 		{"panics", "plugin panics: Start: the driver cannot be asked now: it ended with exit code 2: panic: out of cheese", driver.ErrStart,
 			func(ctx context.Context, d *Driver) error { return d.Start(ctx, task(t, nil)) }},

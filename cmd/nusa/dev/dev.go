@@ -147,7 +147,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if o, err = o.complete(table); err != nil {
 		return err
 	}
-	if o.DataDir == "" {
+	temporary := o.DataDir == ""
+	if temporary {
 		if o.DataDir, err = os.MkdirTemp("", "nusa-dev-"); err != nil {
 			return fmt.Errorf("make a temporary data directory: %w", err)
 		}
@@ -170,14 +171,16 @@ func Run(ctx context.Context, opts Options) (err error) {
 		file.regions, file.table = o.Regions, table
 		defer file.start(ctx, change, o.Changed)()
 	}
-	f := &federation{Options: o, net: sockets, begin: time.Now(), waiting: newWaiting(o.Regions, o.Agents)}
+	f := &federation{Options: o, temporary: temporary, net: sockets, begin: time.Now(), waiting: newWaiting(o.Regions, o.Agents)}
 	return f.run(ctx)
 }
 
 type federation struct {
 	Options
-	net   func(region string) network.Net
-	begin time.Time
+	// temporary: the data directory is deleted at the end.
+	temporary bool
+	net       func(region string) network.Net
+	begin     time.Time
 	// waiting is told of by a goroutine that told ends, and waits for.
 	waiting     *waiting
 	stopWaiting func()
@@ -318,6 +321,7 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 		Version:          f.Version,
 		MaxRetainedBytes: 1 << 30 / int64(total),
 		PauseOnShutdown:  true,
+		RemoveOnShutdown: f.temporary,
 		VolumesAllow:     []string{here},
 		ArtifactsAllow:   []string{"127.0.0.0/8", "::1/128", here},
 		SecretsDir:       f.SecretsDir,
