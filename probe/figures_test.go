@@ -28,8 +28,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// The figures that depend on the machine are benchmarks: they report, and
-// assert nothing but that the thing works. See each for its command.
+// Figures that depend on the machine are benchmarks. They report them, and
+// assert only that probing works. Each has its command in its comment.
 
 // probeFor is how long the benchmarks probe.
 var probeFor = flag.Duration("probe.for", 20*time.Second, "how long the benchmarks of probing measure")
@@ -78,7 +78,7 @@ func child(what string) {
 	wg.Wait()
 }
 
-// farConn sends what it is given 20 to 300 ms later, as from far regions.
+// farConn sends datagrams 20 to 300 ms later, as from far regions.
 type farConn struct{ net.PacketConn }
 
 func (c farConn) WriteTo(b []byte, to net.Addr) (int, error) {
@@ -117,9 +117,9 @@ func startChild(b *testing.B, what string) io.Reader {
 	return out
 }
 
-// BenchmarkThousandPeers says what share of a core a prober takes that probes
-// 1,000 regions over the host's sockets, once the first quick probes are over;
-// the regions are answered for by another process.
+// BenchmarkThousandPeers reports the share of a core that a prober of 1,000
+// regions takes on the host's sockets, after the first quick probes. Another
+// process answers for the regions.
 //
 //	go test ./probe -run '^$' -bench ThousandPeers -benchtime 1x -probe.for 30s
 func BenchmarkThousandPeers(b *testing.B) {
@@ -140,8 +140,8 @@ func BenchmarkThousandPeers(b *testing.B) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = p.Run(ctx) })
 		p.SetPeers(all)
-		// A hundred probes a second give each its five quick ones in 50 s; here
-		// it is enough that all were heard.
+		// At a hundred probes a second the five quick probes of each take 50 s; here
+		// one response of each is enough.
 		first := time.Now()
 		for tick := time.NewTicker(100 * time.Millisecond); countOK(p.Edges()) < peers; <-tick.C {
 			if time.Since(first) > 20*time.Second {
@@ -149,7 +149,7 @@ func BenchmarkThousandPeers(b *testing.B) {
 			}
 		}
 		filled := time.Since(first)
-		// First the whole budget is used, for the quick probes of new peers.
+		// At first the whole budget is used for the quick probes of new peers.
 		for _, phase := range []string{"full", "steady"} {
 			if phase == "steady" {
 				p.mu.Lock()
@@ -172,8 +172,8 @@ func BenchmarkThousandPeers(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// spend is what share of a core this process takes, and how many probes a
-// second are sent.
+// spend measures the share of a core that this process takes, and the probes
+// sent per second.
 func spend(b *testing.B, p *Prober) (cores, probes float64) {
 	b.Helper()
 	count := func() uint64 {
@@ -206,9 +206,9 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkAccuracy compares what probers measure through the emulated WAN
-// with what it was told to be, with and without loss and other work on the
-// machine. It needs the machine to itself.
+// BenchmarkAccuracy compares the probers' measurements through the emulated WAN
+// with its table, with and without loss and other work on the machine. It needs
+// the machine to itself.
 //
 //	go test ./probe -run '^$' -bench Accuracy -benchtime 1x -probe.for 15s
 func BenchmarkAccuracy(b *testing.B) {
@@ -236,8 +236,8 @@ func BenchmarkAccuracy(b *testing.B) {
 	}
 }
 
-// accuracy lets three regions probe all others and reports the median and the
-// 99th percentile of what their medians are off.
+// accuracy lets three regions probe all others, and reports the median and the
+// 99th percentile of the errors of their medians.
 func accuracy(b *testing.B, table *topology.Table, loss float64) {
 	const probing = 3
 	regions := table.Regions()

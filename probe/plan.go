@@ -13,11 +13,10 @@ import (
 // Limits of the plan. The zero value of a field is its default.
 type Limits struct {
 	// Budget in probes per second over all peers, 0.01..1,000,000; default 100.
-	// It is never exceeded, whatever the number of peers and however many are
-	// lost.
+	// It is never exceeded, whatever the number of peers and of lost probes.
 	Budget float64
 	// Interval between two probes of a peer in steady state; default 30 s. It
-	// grows when the budget binds: all peers still get their turn.
+	// grows when the budget is too small; every peer is still probed.
 	Interval time.Duration
 }
 
@@ -25,34 +24,35 @@ const (
 	defaultBudget   = 100
 	defaultInterval = 30 * time.Second
 
-	// quickProbes, quickInterval: a peer that is new, or has come back, is
+	// quickProbes, quickInterval: a peer that is new or reachable again is
 	// probed this often at first, so that the matrix fills within seconds.
 	quickProbes   = 5
 	quickInterval = 500 * time.Millisecond
-	// firstSpread is the time over which the first probes of peers that become
-	// known together are spread.
+	// firstSpread is the time over which the first probes of peers that are
+	// added together are spread.
 	firstSpread = 100 * time.Millisecond
 
-	// retryProbes, retryInterval: after a lost probe the next ones come soon,
-	// so that one lost datagram and a dead region are told apart in seconds.
+	// retryProbes, retryInterval: after a lost probe the next ones follow soon,
+	// so that a lost datagram and a dead region can be distinguished in
+	// seconds.
 	retryProbes   = 4
 	retryInterval = time.Second
-	// failingShare: a peer that still does not answer is probed at this share
-	// of the interval, to see soon that it is back.
+	// failingShare: a peer that still does not respond is probed at this share
+	// of the interval, to notice soon that it is back.
 	failingShare = 1.0 / 3
 
-	// jitterShare of an interval, up and down, keeps probers from falling into
-	// step.
+	// jitterShare of an interval, up and down, keeps probers from
+	// synchronising.
 	jitterShare = 0.1
 
-	// steadyShare of the budget is what steady probing may take; the rest is
-	// for first probes and retries. evenShare of that goes round evenly, the
+	// steadyShare of the budget is for steady probing; the rest is for first
+	// probes and retries. evenShare of the steady part is divided evenly, the
 	// rest by weight.
 	steadyShare = 0.9
 	evenShare   = 0.5
 
-	// silentUDP: after so many UDP probes without an answer TCP takes over;
-	// every udpRetry-th probe is still UDP, to see when it works again.
+	// silentUDP: after so many UDP probes without a response TCP is used. Every
+	// udpRetry-th probe still uses UDP, to notice when it works again.
 	silentUDP = 3
 	udpRetry  = 4
 )
@@ -68,48 +68,48 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Probe says whom to probe, when and how.
+// Probe says which peer to probe, when and how.
 type Probe struct {
 	At     time.Time
 	Peer   string
 	Method string
-	// Address counts up each time that a probe was lost: take it modulo the
-	// number of the peer's addresses.
+	// Address grows by one with each lost probe: take it modulo the number of
+	// the peer's addresses.
 	Address int
 }
 
-// Plan decides whom to probe when. It is a step function: times are arguments,
-// and so is randomness (rnd gives 0..1). Not safe for concurrent use.
+// Plan decides which peer to probe when. It is a step function: times and
+// randomness (rnd returns 0..1) are arguments. Not safe for concurrent use.
 type Plan struct {
 	limits  Limits
 	peers   map[string]*planned
 	queue   queue
-	waiting queue // due, but there was no room: see Take
+	waiting queue // due, but did not fit: see PopDue
 	tokens  float64
-	filled  time.Time // when tokens was last right
+	filled  time.Time // when tokens was last updated
 }
 
-// planned is what the plan knows of a peer.
+// planned is the plan's state of one peer.
 type planned struct {
 	next    Probe
 	waiting bool
-	index   int // in the queue, or in held
+	index   int // in the queue, or in waiting
 	weight  float64
 	every   time.Duration // between probes in steady state
 	quick   int           // probes left at quickInterval
-	silent  int           // UDP probes sent since the last UDP answer
-	failed  int           // probes lost since the last answer
+	silent  int           // UDP probes sent since the last UDP response
+	failed  int           // probes lost since the last response
 	sent    int
-	tcp     bool // the latest TCP probe was answered
+	tcp     bool // the latest TCP probe had a response
 }
 
-// NewPlan has no peers.
+// NewPlan makes a plan without peers.
 func NewPlan(limits Limits) *Plan {
 	return &Plan{limits: limits.withDefaults(), peers: make(map[string]*planned)}
 }
 
 // Every is the present interval between two probes of a peer in steady state:
-// longer than the limit when the budget binds. 0 for a peer that is not known.
+// longer than the limit if the budget is too small. 0 for an unknown peer.
 func (p *Plan) Every(peer string) time.Duration {
 	if e := p.peers[peer]; e != nil {
 		return e.every
@@ -117,9 +117,9 @@ func (p *Plan) Every(peer string) time.Duration {
 	return 0
 }
 
-// Longest is the longest that any peer waits from one probe to the next unless it
-// is held, even if all others are preferred, new or failing: the longest
-// interval, and one round over all peers.
+// Longest is the longest interval between two probes of any peer, unless the
+// peer's probe is waiting: the longest steady interval plus one round over all
+// peers, even if all others are preferred, new or failing.
 func (p *Plan) Longest() time.Duration {
 	n := float64(len(p.peers))
 	even := max(p.limits.Interval, seconds(n/(p.limits.Budget*steadyShare*evenShare)))
@@ -128,8 +128,8 @@ func (p *Plan) Longest() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// SetPeers replaces the peers; those that stay keep their turn, and none is held
-// any more.
+// SetPeers replaces the peers. Remaining peers keep their due time, and no
+// probe is waiting any more.
 func (p *Plan) SetPeers(names []string, now time.Time, rnd func() float64) {
 	p.refill(now)
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
@@ -150,10 +150,10 @@ func (p *Plan) SetPeers(names []string, now time.Time, rnd func() float64) {
 	p.share()
 }
 
-// Prefer says how much each peer matters, 0..1; peers that are not named have
-// 0. It counts when the budget binds: half of the steady probes go round
+// Prefer sets the weight of each peer, 0..1; missing peers have 0. Weights
+// count only if the budget is too small: half of the steady probes are divided
 // evenly, half in proportion to the weights, and no peer is probed more often
-// than the limit's interval. Probes already planned keep their time.
+// than the limit's interval. Probes that are planned already keep their time.
 func (p *Plan) Prefer(weights map[string]float64) {
 	for name, e := range p.peers {
 		e.weight = min(max(weights[name], 0), 1)
@@ -164,7 +164,7 @@ func (p *Plan) Prefer(weights map[string]float64) {
 	p.share()
 }
 
-// share works out the interval of each peer.
+// share computes the interval of each peer.
 func (p *Plan) share() {
 	steady := p.limits.Budget * steadyShare
 	most := 1 / p.limits.Interval.Seconds() // probes per second of one peer
@@ -176,7 +176,7 @@ func (p *Plan) share() {
 		return
 	}
 	rate := func(e *planned, scale float64) float64 { return evenShare*steady/n + scale*e.weight }
-	// The scale grows as peers reach the most and leave some of their part.
+	// The scale grows as peers reach the maximum and leave some of their share.
 	byWeight := make([]*planned, 0, len(p.peers))
 	for _, e := range p.peers {
 		byWeight = append(byWeight, e)
@@ -189,7 +189,7 @@ func (p *Plan) share() {
 		weights += e.weight
 	}
 	left, scale := (1-evenShare)*steady, 0.0
-	full := 0 // that many reach the most
+	full := 0 // number of peers that reach the maximum
 	for ; full < len(byWeight) && byWeight[full].weight > 0; full++ {
 		if scale = left / weights; rate(byWeight[full], scale) < most {
 			break
@@ -201,7 +201,7 @@ func (p *Plan) share() {
 	if scale > 0 {
 		left = 0
 	}
-	rest := max(0, left) / max(1, n-float64(full)) // nobody is preferred, or all that are have the most
+	rest := max(0, left) / max(1, n-float64(full)) // no peer is preferred, or all preferred ones have the maximum
 	for i, e := range byWeight {
 		r := most
 		if i >= full {
@@ -211,10 +211,10 @@ func (p *Plan) share() {
 	}
 }
 
-// PopDue gives the probes to send now, the longest due first, as far as the
-// budget goes, and the time to ask again; that is zero where none waits for one.
-// A probe that does not fit, asked in the order of sending, is held: it keeps its
-// due time until Resume, counts nowhere, and lets the others pass.
+// PopDue returns the probes to send now, the longest due first, as far as the
+// budget allows, and the time to ask again, which is zero if no probe is
+// queued. fits is asked in the order of sending. A probe that does not fit
+// waits: it keeps its due time until Resume, and does not delay the others.
 func (p *Plan) PopDue(now time.Time, rnd func() float64, fits func(Probe) bool) (due []Probe, again time.Time) {
 	p.refill(now)
 	for len(p.queue) > 0 && p.tokens >= 1 && !p.queue[0].next.At.After(now) {
@@ -233,7 +233,7 @@ func (p *Plan) PopDue(now time.Time, rnd func() float64, fits func(Probe) bool) 
 	}
 	again = p.queue[0].next.At
 	if p.tokens < 1 {
-		// A few at a time: a waking costs more than a probe.
+		// Wait for a few probes at a time: waking up costs more than a probe.
 		wait := seconds((max(1, p.limits.Budget/20) - p.tokens) / p.limits.Budget)
 		if refilled := now.Add(wait + time.Microsecond); again.Before(refilled) {
 			again = refilled
@@ -245,15 +245,14 @@ func (p *Plan) PopDue(now time.Time, rnd func() float64, fits func(Probe) bool) 
 // Waiting is the number of probes that did not fit.
 func (p *Plan) Waiting() int { return len(p.waiting) }
 
-// Resume lets so many of the probes that are held, the longest due first, be
-// taken again.
+// Resume moves count waiting probes, the longest due first, back to the queue.
 func (p *Plan) Resume(count int) {
 	for ; count > 0 && len(p.waiting) > 0; count-- {
 		p.move(p.waiting[0], false)
 	}
 }
 
-// move holds a peer's next probe, or lets it be taken.
+// move makes a peer's next probe wait, or moves it back to the queue.
 func (p *Plan) move(e *planned, hold bool) {
 	from, to := &p.waiting, &p.queue
 	if hold {
@@ -264,8 +263,8 @@ func (p *Plan) move(e *planned, hold bool) {
 	heap.Push(to, e)
 }
 
-// refill follows the token bucket; it holds a tenth of a second's budget. Where
-// the clock was set back, so are the turns.
+// refill fills the token bucket, which holds a tenth of a second's budget. If
+// the clock was set back, the due times are set back too.
 func (p *Plan) refill(now time.Time) {
 	full := max(1, p.limits.Budget/10)
 	gone := now.Sub(p.filled)
@@ -282,7 +281,7 @@ func (p *Plan) refill(now time.Time) {
 	p.filled = now
 }
 
-// sent plans the probe after the one just taken.
+// sent plans the peer's next probe after one was sent.
 func (p *Plan) sent(e *planned, now time.Time, rnd func() float64) {
 	e.sent++
 	if e.next.Method == UDP {
@@ -311,7 +310,7 @@ func jittered(d time.Duration, rnd func() float64) time.Duration {
 	return time.Duration(float64(d) * (1 + jitterShare*(2*rnd()-1)))
 }
 
-// Answered notes an answer. A peer that had seemed gone is probed quickly
+// Answered records a response. A peer that seemed unreachable is probed quickly
 // again.
 func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) {
 	e := p.peers[peer]
@@ -322,7 +321,7 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 		e.silent = 0
 		e.next.Method = UDP
 		if e.waiting {
-			p.move(e, false) // it was for TCP, as a rule
+			p.move(e, false) // the probe that waits is usually a TCP probe
 		}
 	} else {
 		e.tcp = true
@@ -334,8 +333,8 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 	e.failed = 0
 }
 
-// Lost notes that a probe was not answered in time: the next goes to the next
-// address, and soon. Where TCP works a lost UDP probe says nothing of the peer.
+// Lost records that a probe was not answered in time: the next one goes soon,
+// and to the next address. While TCP works a lost UDP probe does not count.
 func (p *Plan) Lost(peer, lostMethod string, now time.Time, rnd func() float64) {
 	e := p.peers[peer]
 	if e == nil {
@@ -366,7 +365,7 @@ func (p *Plan) sooner(e *planned, at time.Time) {
 	}
 }
 
-// Upcoming lists each peer's next probe, the earliest first.
+// Upcoming returns each peer's next probe, the earliest first.
 func (p *Plan) Upcoming() []Probe {
 	all := make([]Probe, 0, len(p.peers))
 	for _, e := range p.peers {
@@ -382,7 +381,7 @@ func (p Probe) String() string {
 	return fmt.Sprintf("%s %s address %d", p.Peer, p.Method, p.Address)
 }
 
-// queue is a heap, the earliest first, equal ones by name.
+// queue is a heap: the earliest is on top, equal ones by name.
 type queue []*planned
 
 func (q queue) Len() int           { return len(q) }

@@ -1,28 +1,26 @@
 package probe
 
 import (
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/golden"
 	"pgregory.net/rapid"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world answers, or does not, and writes down what the plan does.
+// world answers probes or loses them, and records what the plan does.
 type world struct {
 	plan *Plan
 	rnd  *rand.Rand
 	now  time.Time
-	// answers says after how long a probe is answered; false: after 2 s lost.
+	// answers returns after how long a probe is answered; false: lost after 2
+	// s.
 	answers func(p Probe, at time.Duration) (time.Duration, bool)
 	fits    func(Probe) bool
 	events  []event
@@ -31,7 +29,7 @@ type world struct {
 	took    []taken
 }
 
-// taken is when a probe was really sent.
+// taken is when a probe was sent.
 type taken struct {
 	name string
 	at   time.Time
@@ -58,7 +56,7 @@ func (w *world) setPeers(names ...string) {
 	w.plan.SetPeers(names, w.now, w.rnd.Float64)
 }
 
-// run plays until the time given.
+// run runs the plan until the given time.
 func (w *world) run(until time.Duration) {
 	for {
 		due, again := w.plan.PopDue(w.now, w.rnd.Float64, w.fits)
@@ -106,23 +104,6 @@ func (w *world) send(p Probe) {
 	}})
 }
 
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := "testdata/" + name + ".txt"
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; got:\n%s", path, got)
-	}
-}
-
 func TestPlanStories(t *testing.T) {
 	for _, story := range []struct {
 		name string
@@ -164,13 +145,13 @@ func TestPlanStories(t *testing.T) {
 		t.Run(story.name, func(t *testing.T) {
 			w := newWorld(Limits{})
 			story.play(w)
-			golden(t, "plan_"+story.name, w.log.String())
+			golden.File(t, "testdata/plan_"+story.name+".txt", w.log.String())
 		})
 	}
 }
 
-// Whatever answers and however peers come and go: the budget holds, nobody is
-// starved, and steady peers are asked once an interval.
+// Whatever answers, and however peers come and go: the budget holds, every peer
+// is probed, and steady peers are probed once an interval.
 func TestPlanProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{
@@ -224,9 +205,9 @@ func TestPlanIsDeterministic(t *testing.T) {
 	}
 }
 
-// However peers are preferred, fail and come and go while the budget binds: it
-// is not exceeded, and each peer has its turn within the stated bound.
-func TestEveryPeerHasItsTurn(t *testing.T) {
+// However peers are preferred, fail, come and go while the budget is too small:
+// the budget is not exceeded, and each peer is probed within the stated bound.
+func TestEveryPeerIsProbedWithinTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(Limits{
 			Budget:   rapid.Float64Range(0.5, 20).Draw(t, "budget"),
@@ -252,7 +233,7 @@ func TestEveryPeerHasItsTurn(t *testing.T) {
 		}
 		for _, p := range w.took {
 			if gap := p.at.Sub(last[p.name]); gap > w.plan.Longest()+time.Second {
-				t.Fatalf("%s waited %v, the longest is said to be %v", p.name, gap, w.plan.Longest())
+				t.Fatalf("%s waited %v, the stated longest is %v", p.name, gap, w.plan.Longest())
 			}
 			last[p.name] = p.at
 		}
@@ -267,8 +248,9 @@ func TestEveryPeerHasItsTurn(t *testing.T) {
 	})
 }
 
-// The intervals against a slow search for the same thing: half of the steady
-// budget evenly, half by weight, nobody more often than the interval.
+// The intervals are compared with a slow search for the same result: half of
+// the steady budget evenly, half by weight, no peer more often than the
+// interval.
 func TestSharesOfTheBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{Budget: rapid.Float64Range(1, 20).Draw(t, "budget"), Interval: 10 * time.Second}
@@ -300,7 +282,7 @@ func TestSharesOfTheBudget(t *testing.T) {
 			return high
 		}
 		scale, rest := search(func(s float64) float64 { return spent(s, 0) }), 0.0
-		if scale > 9999 { // whoever is preferred has the most
+		if scale > 9999 { // all preferred peers have the maximum
 			rest = search(func(r float64) float64 { return spent(scale, r) })
 		}
 		var sum float64
@@ -320,8 +302,9 @@ func TestSharesOfTheBudget(t *testing.T) {
 	})
 }
 
-// A clock that is set back or forward stops nobody, and lets nobody send more.
-func TestPlanOutlivesClockJumps(t *testing.T) {
+// When the clock is set back or forward, probing neither stops nor exceeds the
+// budget.
+func TestPlanSurvivesClockJumps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, rnd := NewPlan(Limits{Budget: 10}), rand.New(rand.NewPCG(3, 3))
 		names := []string{"a", "b", "c"}
@@ -336,7 +319,7 @@ func TestPlanOutlivesClockJumps(t *testing.T) {
 			}
 			now, tokens = now.Add(step+jump), tokens+10*step.Seconds()+2
 			for _, name := range names {
-				if step+jump >= 0 { // a step back in time costs the step itself
+				if step+jump >= 0 { // a step back in time loses the step itself
 					waited[name] += step
 				}
 			}
@@ -353,7 +336,7 @@ func TestPlanOutlivesClockJumps(t *testing.T) {
 			}
 			for _, name := range names {
 				if waited[name] > p.Longest()+2*time.Second {
-					t.Fatalf("%s waits since %v", name, waited[name])
+					t.Fatalf("%s has waited since %v", name, waited[name])
 				}
 			}
 		}

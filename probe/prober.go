@@ -30,10 +30,10 @@ type Config struct {
 	Net network.Net
 	// Bind is where the probing socket is opened; default "127.0.0.1:0".
 	Bind string
-	// Keys authenticate probes and answers (HMAC-SHA256): probes are made with
-	// the first, answers may be made with any, so that a key can be replaced
-	// without a gap. Both ends need one in common; empty is none, and then a
-	// connect counts that nobody vouches for.
+	// Keys authenticate probes and responses (HMAC-SHA256). Probes are made
+	// with the first key, responses with any, so that a key can be replaced
+	// without a gap. Both ends need one in common. Without keys a connect
+	// counts without proof of identity.
 	Keys [][]byte
 	// Limits of the plan.
 	Limits Limits
@@ -41,14 +41,14 @@ type Config struct {
 	Timeout time.Duration
 	// Seed of the jitter.
 	Seed uint64
-	// Resolve turns "host:port" into an address that Net's packet conns
-	// accept; default: literal addresses, else net.ResolveUDPAddr.
+	// Resolve turns "host:port" into an address that Net's packet conns accept;
+	// default: literal addresses, otherwise net.ResolveUDPAddr.
 	Resolve func(ctx context.Context, addr string) (net.Addr, error)
-	// LastSeen says how long ago a region's own probe came here, false if none did:
-	// Responder.Heard. Optional.
+	// LastSeen says how long ago a probe of another region arrived here, false
+	// if none did: Responder.LastSeen. Optional.
 	LastSeen func(region string) (time.Duration, bool)
-	// Changed is called with an edge whose state changed or whose median moved
-	// noticeably. It is called from one goroutine and must not block.
+	// Changed is called with an edge whose state changed or whose median
+	// changed noticeably. It is called from one goroutine and must not block.
 	Changed func(topology.Edge)
 	// Logger; default discards.
 	Logger *slog.Logger
@@ -56,29 +56,31 @@ type Config struct {
 
 const (
 	defaultTimeout = 2 * time.Second
-	// maxBlocking bounds the TCP probes and name look-ups under way; beyond it they
-	// wait in the plan. It holds what the default budget sends into the void
-	// within the default time-out.
+	// maxBlocking bounds the TCP probes and name look-ups in flight; further
+	// ones wait in the plan. It is enough for the default budget and time-out
+	// if every probe is lost.
 	maxBlocking = 256
-	// waitLogEvery is how often the prober says that probes wait for room.
+	// waitLogEvery is how often the prober logs that probes wait.
 	waitLogEvery = 10 * time.Minute
-	// Where the kernel does not say when answers came, the prober sees by how
-	// late it is woken what its own scheduling delay is. It wakes for that shortly before an answer is due, by this share of the
-	// round trip, and then again and again until it comes: every watchTick or,
-	// where that is longer, every watchShare of the time since the question,
-	// for watchFor in all. What is late by less is not set aside either.
+	// If the kernel does not report when responses arrived, the prober measures
+	// its own scheduling delay by how late it is woken. For that it wakes
+	// shortly before a response is due, by the share watchEarly of the round
+	// trip, and then repeatedly until the response arrives: every watchTick, or
+	// every watchShare of the time since the request if that is longer, for
+	// watchFor in total. Samples that are delayed by less are not set aside
+	// either.
 	watchTick  = 5 * time.Millisecond
 	watchShare = 1.0 / 16
 	watchFor   = time.Second
 	watchEarly = 1.0 / 32
-	// A median that moved by more than both is a noticeable change.
+	// A median that changed by more than both is a noticeable change.
 	changeFloor = time.Millisecond
 	changeShare = 0.1
-	// A waking that is this late finds answers unread: for answerGrace nothing
-	// is held lost.
+	// After waking up this late there may be unread responses: for answerGrace
+	// no probe is considered lost.
 	veryLate    = 100 * time.Millisecond
 	answerGrace = 20 * time.Millisecond
-	// weighEvery is how often the weights of the peers are worked out anew.
+	// weighEvery is how often the weights of the peers are computed.
 	weighEvery = 5 * time.Second
 )
 
@@ -100,18 +102,18 @@ type Prober struct {
 	connects     uint64 // of them by TCP
 	session      uint64 // of the packets over TCP
 	demand       map[string]float64
-	weighed      time.Time // when the plan was last told weights
-	wakeAt       time.Time // when the loop wants to be woken
-	grace        time.Time // until then nothing is held lost
-	blocking     int       // under way, and those that step has given out
-	waitLoggedAt time.Time // when it was last said that probes wait for room
-	stamped      bool      // the kernel says when answers came
+	weighedAt    time.Time // when the plan last got weights
+	wakeAt       time.Time // when the loop has to wake up
+	grace        time.Time // no probe is considered lost before
+	blocking     int       // TCP probes and look-ups in flight
+	waitLoggedAt time.Time // when waiting probes were last logged
+	stamped      bool      // the kernel reports when responses arrived
 }
 
-// ticket names a probe under way; TCP probes have session 0.
+// ticket identifies a probe in flight; TCP probes have session 0.
 type ticket struct{ session, sequence uint64 }
 
-// peer is what the prober holds of another region.
+// peer is the prober's state of another region.
 type peer struct {
 	Peer
 	window   Window
@@ -119,25 +121,26 @@ type peer struct {
 	moved    time.Time // when its edge last changed noticeably
 	dirty    bool
 	gone     bool // not among the peers any more
-	proven   bool // who accepted the latest connect is the region
+	proven   bool // the latest connect was accepted by the region
 
 	// The session with the address that is probed now.
 	address  string
 	session  uint64
 	sequence uint64
-	// acknowledged is what the latest answer, to request acknowledgedAt, said of those before.
+	// acknowledged is what the latest response, to request acknowledgedAt,
+	// reported about earlier requests.
 	acknowledged   arrivals
 	acknowledgedAt uint64
 }
 
-// inFlightProbe is a probe under way.
+// inFlightProbe is a probe in flight.
 type inFlightProbe struct {
 	ticket
 	peer   *peer
 	method string
 	sent   time.Time
-	expect time.Duration // the round trip as it was lately; 0 if not known
-	late   time.Duration // until it was really sent
+	expect time.Duration // the usual round trip; 0 if unknown
+	late   time.Duration // from sent to the end of the write
 	delay  time.Duration // by which the loop was woken late
 }
 
@@ -188,25 +191,25 @@ func resolve(_ context.Context, addr string) (net.Addr, error) {
 	return net.ResolveUDPAddr("udp", addr)
 }
 
-// SetPeers replaces the list of whom to probe. Peers that stay keep their
-// measurements; a peer without addresses, and the own region, are not probed.
+// SetPeers replaces the peers. Remaining peers keep their measurements. A peer
+// without addresses and the own region are not probed.
 func (p *Prober) SetPeers(peers []Peer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := make(map[string]*peer, len(peers))
 	names := make([]string, 0, len(peers))
-	for _, told := range peers {
-		if told.Name == p.cfg.Region || len(told.Addresses) == 0 {
+	for _, given := range peers {
+		if given.Name == p.cfg.Region || len(given.Addresses) == 0 {
 			continue
 		}
-		told.Addresses = slices.Clone(told.Addresses)
-		known := p.peers[told.Name]
+		given.Addresses = slices.Clone(given.Addresses)
+		known := p.peers[given.Name]
 		if known == nil {
 			known = &peer{}
 		}
-		known.Peer = told
-		next[told.Name] = known
-		names = append(names, told.Name)
+		known.Peer = given
+		next[given.Name] = known
+		names = append(names, given.Name)
 	}
 	for name, known := range p.peers {
 		if next[name] == nil {
@@ -217,27 +220,27 @@ func (p *Prober) SetPeers(peers []Peer) {
 	now := time.Now()
 	p.peers = next
 	p.plan.SetPeers(names, now, p.rnd.Float64)
-	p.weigh(now)
-	p.poke()
+	p.updateWeights(now)
+	p.wakeLoop()
 }
 
-// Prefer says how much the edge to each peer matters to others, such as
-// placement, 0..1; peers that are not named have 0. Where the budget does not
-// allow for all every interval, such edges are probed more often, and so are
-// those that changed lately and those whose prediction is unsure.
-func (p *Prober) Prefer(interest map[string]float64) {
+// Prefer sets the demand for the edge to each peer, 0..1, for instance by
+// placement; missing peers have 0. If the budget does not allow the interval
+// for all, edges with more demand are probed more often, and so are edges that
+// changed recently or whose prediction is uncertain.
+func (p *Prober) Prefer(demand map[string]float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.demand = maps.Clone(interest)
-	p.weighed = time.Time{}
-	p.poke()
+	p.demand = maps.Clone(demand)
+	p.weighedAt = time.Time{}
+	p.wakeLoop()
 }
 
-// weigh tells the plan how much each peer matters: what others say, whether
-// the edge changed within the window, and how unsure a prediction would be,
-// in equal parts. p.mu is held.
-func (p *Prober) weigh(now time.Time) {
-	p.weighed = now
+// updateWeights computes how much each peer matters: the mean of its demand, of
+// whether its edge changed within the window, and of how uncertain a prediction
+// would be. p.mu is held.
+func (p *Prober) updateWeights(now time.Time) {
+	p.weighedAt = now
 	weights := make(map[string]float64, len(p.peers))
 	for name, known := range p.peers {
 		unsure := 1.0
@@ -253,8 +256,8 @@ func (p *Prober) weigh(now time.Time) {
 	p.plan.Prefer(weights)
 }
 
-// Edges are the measured edges to the peers, by name. Those of state Unknown
-// have had neither an answer nor enough losses yet.
+// Edges returns the measured edges to the peers, by name. Edges of state
+// Unknown have had neither a response nor enough losses yet.
 func (p *Prober) Edges() []topology.Edge {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -267,7 +270,7 @@ func (p *Prober) Edges() []topology.Edge {
 	return edges
 }
 
-// edge sums up what is known of one. p.mu is held.
+// edge summarises the measurements of one peer. p.mu is held.
 func (p *Prober) edge(name string, known *peer, now time.Time) topology.Edge {
 	every := p.plan.Every(name)
 	e := known.window.Edge(p.cfg.Region, name, now, every)
@@ -284,7 +287,7 @@ func (p *Prober) edge(name string, known *peer, now time.Time) topology.Edge {
 // Coordinate is the region's present network coordinate.
 func (p *Prober) Coordinate() topology.Coordinate { return p.tracker.Coordinate() }
 
-// Run probes until ctx ends, then returns nil; an error means that the probing
+// Run probes until ctx ends, then returns nil. An error means that the probing
 // socket could not be opened or failed. A prober runs once.
 func (p *Prober) Run(ctx context.Context) error {
 	conn, err := p.cfg.Net.ListenPacket(ctx, p.cfg.Bind)
@@ -307,22 +310,22 @@ func (p *Prober) Run(ctx context.Context) error {
 		return conn.Close()
 	})
 	err = g.Wait()
-	dials.Wait() // they settle their probes themselves
+	dials.Wait() // they record their probes themselves
 	if err != nil {
 		return fmt.Errorf("prober of %s: %w", p.cfg.Region, err)
 	}
 	return nil
 }
 
-// poke makes the loop look again.
-func (p *Prober) poke() {
+// wakeLoop makes the loop run a step.
+func (p *Prober) wakeLoop() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// loop sends what is due, notices what is lost, and reports changes.
+// loop sends due probes, detects lost ones, and reports changes.
 func (p *Prober) loop(ctx context.Context, conn net.PacketConn, dials *sync.WaitGroup) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -347,21 +350,21 @@ func (p *Prober) loop(ctx context.Context, conn net.PacketConn, dials *sync.Wait
 	}
 }
 
-// outgoing is a probe of the plan, and what it takes to send it.
+// outgoing is a due probe with its address.
 type outgoing struct {
 	Probe
 	addr string
-	// dials says that it may block: it has one of maxBlocking places.
-	dials bool
+	// blocks: sending may block, so the probe takes one of maxBlocking places.
+	blocks bool
 }
 
-// step settles lost probes and takes the due ones from the plan.
+// step records lost probes and pops the due ones from the plan.
 func (p *Prober) step(now time.Time) (due []outgoing, again time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.wakeAt = time.Time{} // awake
-	if now.Sub(p.weighed) >= weighEvery {
-		p.weigh(now)
+	p.wakeAt = time.Time{} // the loop is awake
+	if now.Sub(p.weighedAt) >= weighEvery {
+		p.updateWeights(now)
 	}
 	if !now.Before(p.grace) {
 		for _, o := range p.inFlight {
@@ -373,24 +376,24 @@ func (p *Prober) step(now time.Time) (due []outgoing, again time.Time) {
 	p.plan.Resume(maxBlocking - p.blocking)
 	_, again = p.plan.PopDue(now, p.rnd.Float64, func(d Probe) bool {
 		s := p.outgoing(d)
-		if s.dials && p.blocking >= maxBlocking {
+		if s.blocks && p.blocking >= maxBlocking {
 			return false
 		}
-		if s.dials {
+		if s.blocks {
 			p.blocking++
 		}
 		due = append(due, s)
 		return true
 	})
-	if held := p.plan.Waiting(); held > 0 && now.Sub(p.waitLoggedAt) >= waitLogEvery {
+	if waiting := p.plan.Waiting(); waiting > 0 && now.Sub(p.waitLoggedAt) >= waitLogEvery {
 		p.waitLoggedAt = now
-		p.cfg.Logger.Warn("probes wait: too many connects and look-ups of names under way", "waiting", held, "limit", maxBlocking)
+		p.cfg.Logger.Warn("probes wait: too many connects and name look-ups in flight", "waiting", waiting, "limit", maxBlocking)
 	}
 	return due, again
 }
 
-// outgoing says to which address a probe goes, and whether it may block: TCP and
-// look-ups of names do. p.mu is held.
+// outgoing returns the address that a probe is sent to, and whether sending may
+// block: TCP and name look-ups do. p.mu is held.
 func (p *Prober) outgoing(d Probe) outgoing {
 	addresses := p.peers[d.Peer].Addresses // the plan has the same peers
 	addr := addresses[d.Address%len(addresses)]
@@ -398,18 +401,18 @@ func (p *Prober) outgoing(d Probe) outgoing {
 	return outgoing{d, addr, d.Method == TCP || err != nil}
 }
 
-// sleep is how long the loop may rest: until the plan's next probe, the next
-// loss, or the next look at its own delay. It notes the time, to see how late
-// the waking is.
+// sleep returns how long the loop may sleep: until the plan's next probe, the
+// next loss, or the next measurement of its own delay. It stores the time, to
+// measure how late the loop wakes up.
 func (p *Prober) sleep(again time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	if again.IsZero() {
-		again = now.Add(time.Hour) // nothing to do until poked
+		again = now.Add(time.Hour) // no work until it is woken
 	}
 	for _, o := range p.inFlight {
-		look, watched := o.look(now)
+		look, watched := o.nextWake(now)
 		if !watched || p.stamped && o.method == UDP {
 			look = o.sent.Add(p.cfg.Timeout)
 			if look.Before(p.grace) {
@@ -424,9 +427,9 @@ func (p *Prober) sleep(again time.Time) time.Duration {
 	return max(0, again.Sub(now))
 }
 
-// look is when the loop should be awake for the probe; false if there is no
-// need any more.
-func (o *inFlightProbe) look(now time.Time) (time.Time, bool) {
+// nextWake is when the loop should be awake for the probe; false if it need not
+// be any more.
+func (o *inFlightProbe) nextWake(now time.Time) (time.Time, bool) {
 	gone := now.Sub(o.sent)
 	first := o.sent.Add(o.expect - time.Duration(watchEarly*float64(o.expect)))
 	next := now.Add(max(watchTick, time.Duration(watchShare*float64(gone))))
@@ -439,7 +442,7 @@ func (o *inFlightProbe) look(now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// noteDelay charges the lateness of this waking to the probes under way.
+// noteDelay adds the lateness of this wake-up to the probes in flight.
 func (p *Prober) noteDelay(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -455,7 +458,7 @@ func (p *Prober) noteDelay(now time.Time) {
 	}
 }
 
-// changes are the edges to report.
+// changes returns the edges to report.
 func (p *Prober) changes(now time.Time) []topology.Edge {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -490,7 +493,7 @@ func (p *Prober) record(o *inFlightProbe, s Sample, now time.Time) {
 	delete(p.inFlight, o.ticket)
 	known := o.peer
 	if known.gone {
-		return // removed meanwhile
+		return // the peer was removed meanwhile
 	}
 	s.At, s.Method, s.Session, s.Sequence = o.sent, o.method, o.session, o.sequence
 	s.Delay = max(s.Delay, o.late, o.delay)

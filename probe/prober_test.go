@@ -18,7 +18,7 @@ import (
 // ip of the hosts of the simulated network.
 const hostA, hostB, hostC = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 
-// stage runs probers and responders in a bubble until its test ends.
+// stage runs probers and responders in a synctest bubble until its test ends.
 type stage struct {
 	t    *testing.T
 	net  *simnet.Network
@@ -27,8 +27,8 @@ type stage struct {
 	wg   sync.WaitGroup
 }
 
-// onStage plays in virtual time; one way from a takes 15 ms, to a 25 ms, any
-// other 5 ms.
+// onStage runs in virtual time. The one-way delay from a is 15 ms, to a 25 ms,
+// any other 5 ms.
 func onStage(t *testing.T, play func(s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func (s *stage) run(what string, run func(context.Context) error) {
 	})
 }
 
-// responder answers on a host; the result is its address.
+// responder runs a responder on a host and returns its address.
 func (s *stage) responder(host string, cfg ResponderConfig) string {
 	s.t.Helper()
 	cfg.Net, cfg.Addr = s.net.Net(host), host+":0"
@@ -109,7 +109,7 @@ func expect(t *testing.T, p *Prober, want ...string) {
 	}
 }
 
-func TestFreshFederationShowsAMatrixAtOnce(t *testing.T) {
+func TestNewFederationHasAMatrixAtOnce(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b, c := s.responder(hostB, ResponderConfig{}), s.responder(hostC, ResponderConfig{})
 		fromA := s.prober(hostA, Config{Region: "a", Seed: 1})
@@ -133,7 +133,7 @@ func TestFreshFederationShowsAMatrixAtOnce(t *testing.T) {
 	})
 }
 
-func TestCutIsNoticedAndHealToo(t *testing.T) {
+func TestCutAndHealAreDetected(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.responder(hostB, ResponderConfig{})
 		start := time.Now()
@@ -155,7 +155,7 @@ func TestCutIsNoticedAndHealToo(t *testing.T) {
 		s.net.Heal(hostA, hostB)
 		wait(15 * time.Second)
 		if e := p.Edges()[0]; e.State != topology.OK || e.Samples < 2 {
-			t.Errorf("15 s after the heal: %s", summary(e))
+			t.Errorf("15 s after the cut was healed: %s", summary(e))
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -206,13 +206,13 @@ func TestTCPTakesOverWhereUDPIsSilent(t *testing.T) {
 	})
 }
 
-func TestKeys(t *testing.T) {
+func TestBothEndsNeedACommonKey(t *testing.T) {
 	k, x := []byte("key of the federation"), []byte("another key")
 	keys := func(all ...[]byte) [][]byte { return all }
 	for _, tc := range []struct {
 		name           string
 		prober, server [][]byte
-		method         string // "" = nothing is believed
+		method         string // "" = no response is accepted
 	}{
 		{"same key", keys(k), keys(k), UDP},
 		{"no key", nil, nil, UDP},
@@ -220,7 +220,7 @@ func TestKeys(t *testing.T) {
 		{"the prober has the new key already", keys(k, x), keys(x, k), UDP},
 		{"another key", keys(k), keys(x), ""},
 		{"no key at the server", keys(k), nil, ""},
-		// Who has no key believes a connect, and says so.
+		// A prober without keys accepts a connect, with its own method.
 		{"no key for a server with one", nil, keys(k), Connect},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -237,9 +237,9 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestTCPIsProven: where UDP is blocked a connect counts, with keys only where
-// the other end has one of them and speaks for the region; a prober that comes
-// without a request, as earlier ones do, still finds the port open.
+// TestTCPIsProven: where UDP is blocked a connect counts. With keys it counts
+// only if the other end has one of them and speaks for the region. A prober
+// that sends no request, as earlier versions do, still finds the port open.
 func TestTCPIsProven(t *testing.T) {
 	k, x := []byte("key of the federation"), []byte("another key")
 	keys := func(all ...[]byte) [][]byte { return all }
@@ -247,7 +247,7 @@ func TestTCPIsProven(t *testing.T) {
 		name           string
 		region         string
 		prober, server [][]byte
-		method         string // "" = nothing is believed
+		method         string // "" = no response is accepted
 	}{
 		{"same key", "b", keys(k), keys(k), TCP},
 		{"a key is replaced", "b", keys(x), keys(k, x), TCP},
@@ -279,18 +279,18 @@ func TestTCPIsProven(t *testing.T) {
 	}
 }
 
-// mute sends nothing.
+// mute drops everything.
 type mute struct{ net.PacketConn }
 
 func (m mute) WriteTo(b []byte, _ net.Addr) (int, error) { return len(b), nil }
 
-// answer is the plainest one to a request.
+// answer is the simplest response to a request.
 func (p packet) answer() packet {
 	p.kind, p.arrivals = kindAnswer, arrivals{span: 1, bits: 1}
 	return p
 }
 
-// fakePeer answers each request with what reply makes of it.
+// fakePeer answers each request with the packets that reply returns.
 func (s *stage) fakePeer(host string, reply func(n int, p packet) [][]byte) string {
 	s.t.Helper()
 	c, err := s.net.Net(host).ListenPacket(s.ctx, host+":7613")
@@ -320,7 +320,7 @@ func (s *stage) fakePeer(host string, reply func(n int, p packet) [][]byte) stri
 	return host + ":7613"
 }
 
-func TestABusyResponderDoesNotInflateTheRoundTrip(t *testing.T) {
+func TestBusyResponderDoesNotInflateTheRoundTrip(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.fakePeer(hostB, func(n int, p packet) [][]byte {
 			if p = p.answer(); n%2 == 1 {
@@ -336,7 +336,7 @@ func TestABusyResponderDoesNotInflateTheRoundTrip(t *testing.T) {
 	})
 }
 
-func TestABusyProberSetsItsSamplesAside(t *testing.T) {
+func TestBusyProberSetsItsSamplesAside(t *testing.T) {
 	onStage(t, func(s *stage) {
 		p, err := New(Config{Region: "a", Net: s.net.Net(hostA)})
 		if err != nil {
@@ -368,7 +368,7 @@ func TestABusyProberSetsItsSamplesAside(t *testing.T) {
 	})
 }
 
-func TestForeignAnswersAreIgnored(t *testing.T) {
+func TestForgedResponsesAreIgnored(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.fakePeer(hostB, func(_ int, p packet) [][]byte {
 			session, sequence, prober := p.answer(), p.answer(), p.answer()
@@ -387,7 +387,7 @@ func TestForeignAnswersAreIgnored(t *testing.T) {
 	})
 }
 
-func TestAnswerTwiceCountsOnce(t *testing.T) {
+func TestRepeatedResponseCountsOnce(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.fakePeer(hostB, func(_ int, p packet) [][]byte {
 			b := p.answer().encode(nil, "b")
@@ -400,7 +400,7 @@ func TestAnswerTwiceCountsOnce(t *testing.T) {
 	})
 }
 
-func TestProbesFeedTheCoordinate(t *testing.T) {
+func TestProbesUpdateTheCoordinate(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.responder(hostB, ResponderConfig{})
 		p := s.prober(hostA, Config{Region: "a"})
@@ -436,7 +436,7 @@ func TestNamesAreResolved(t *testing.T) {
 	})
 }
 
-func TestNoticeable(t *testing.T) {
+func TestOnlyLargeChangesAreNoticeable(t *testing.T) {
 	for _, tc := range []struct {
 		was, is time.Duration
 		want    bool
@@ -454,12 +454,12 @@ func TestNoticeable(t *testing.T) {
 			t.Errorf("%v to %v: %v", tc.was, tc.is, got)
 		}
 		if is.State = topology.Stale; !noticeable(was, is) {
-			t.Errorf("%v to %v and stale: not noticed", tc.was, tc.is)
+			t.Errorf("%v to %v and stale: not noticeable", tc.was, tc.is)
 		}
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRefusesMissingConfiguration(t *testing.T) {
 	for name, cfg := range map[string]Config{"no region": {Net: network.Host()}, "no network": {Region: "a"}} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s: no error", name)
@@ -467,12 +467,12 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestRunNeedsItsSocket(t *testing.T) {
+func TestRunFailsWithoutItsSocket(t *testing.T) {
 	p, err := New(Config{Region: "a", Net: network.Host(), Bind: "192.0.2.1:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "192.0.2.1:1") {
-		t.Errorf("Run on an address that is not ours: %v", err)
+		t.Errorf("Run on an address of another host: %v", err)
 	}
 }

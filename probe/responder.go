@@ -21,15 +21,16 @@ import (
 type ResponderConfig struct {
 	// Net carries the probes.
 	Net network.Net
-	// Region that answers; packets for another are not.
+	// Region that responds; packets for other regions are ignored.
 	Region string
-	// Addr to answer on, UDP and TCP; default "127.0.0.1:7613". Port 0 takes a
-	// port that is free for both.
+	// Addr to listen on, UDP and TCP; default "127.0.0.1:7613". Port 0 selects
+	// a port that is free for both.
 	Addr string
-	// Keys authenticate probes and answers (HMAC-SHA256): packets made with any
-	// of them are answered, with the same one; others are not. Empty is none.
+	// Keys authenticate probes and responses (HMAC-SHA256). A packet made with
+	// any of the keys is answered with the same key; others are ignored. Empty
+	// means no key.
 	Keys [][]byte
-	// PerSource bounds the answers per second to one source host, Total those
+	// PerSource bounds the responses per second to one source host, Total those
 	// to all; defaults 200 and 5,000.
 	PerSource float64
 	Total     float64
@@ -40,20 +41,20 @@ type ResponderConfig struct {
 const (
 	defaultPerSource = 200
 	defaultTotal     = 5000
-	// maxSources and sourceIdle bound the table of rate limits; hosts that find
-	// no room share one limit.
+	// maxSources and sourceIdle bound the table of rate limits. Hosts without
+	// an entry share one limit.
 	maxSources = 1024
 	sourceIdle = 10 * time.Second
-	// maxSessions and sessionIdle bound what is remembered of who probed. A
-	// prober of 30,000 regions comes to each less often than every ten minutes.
+	// maxSessions and sessionIdle bound the table of sessions. A prober of
+	// 30,000 regions probes each less often than every ten minutes.
 	maxSessions = 4096
 	sessionIdle = 10 * time.Minute
-	// portTries: how often port 0 is tried until one is free for UDP and TCP.
+	// portTries is how often port 0 is tried until one is free for UDP and TCP.
 	portTries = 8
-	// maxProofs bounds the connects that wait for a request, proofWithin for how
-	// long: a prober waits no longer. Further ones are closed at once.
-	// maxProofsEach are those of one host: one that connects and says nothing
-	// must not take the others' room.
+	// maxProofs bounds the connects that wait for a request, proofWithin how
+	// long they wait, which is as long as a prober waits. Further connects are
+	// closed at once. maxProofsEach bounds those of one host, so that a host
+	// that connects and sends nothing does not take the room of others.
 	maxProofs     = 256
 	maxProofsEach = 32
 	proofWithin   = 2 * time.Second
@@ -62,10 +63,10 @@ const (
 )
 
 // Responder answers probes: UDP packets with one of the same size, TCP connects
-// by accepting, and one such packet over them. What it does not answer it says nothing
-// to. A request is answered once: what is recorded and sent again is silently
-// dropped, for as long as its session is remembered; after that it costs one
-// answer of its own size, which no prober waits for.
+// by accepting, and one such packet over them. It ignores everything else. A
+// request is answered once: a recorded request that is sent again is ignored
+// for as long as its session is remembered. After that it costs one response of
+// its own size, which no prober waits for.
 type Responder struct {
 	cfg ResponderConfig
 	udp net.PacketConn
@@ -81,7 +82,7 @@ type Responder struct {
 
 type sessionKey struct{ from, session uint64 }
 
-// session is what a responder remembers of a prober's.
+// session is the responder's state of a prober's session.
 type session struct {
 	highest uint64
 	arrivals
@@ -139,8 +140,8 @@ func (r *Responder) listen(ctx context.Context) error {
 // Addr is the bound address, "host:port".
 func (r *Responder) Addr() string { return r.udp.LocalAddr().String() }
 
-// Run answers until ctx ends, then closes the sockets and returns nil; an
-// error means that a socket failed.
+// Run answers until ctx ends, then closes the sockets and returns nil. An error
+// means that a socket failed.
 func (r *Responder) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.answer(ctx) })
@@ -155,7 +156,7 @@ func (r *Responder) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the sockets of a responder that is not run.
+// Close closes the sockets of a responder that was not run.
 func (r *Responder) Close() error { return errors.Join(r.udp.Close(), r.tcp.Close()) }
 
 func (r *Responder) answer(ctx context.Context) error {
@@ -177,8 +178,9 @@ func (r *Responder) answer(ctx context.Context) error {
 	}
 }
 
-// reply is the answer to a packet that came at a time; nil for none. The order
-// matters: only who has the key can fill tables or use up limits.
+// reply returns the response to a packet that arrived at got; nil for none. The
+// order of the checks matters: only hosts with the key can fill tables or use
+// up limits.
 func (r *Responder) reply(b []byte, from net.Addr, got time.Time) []byte {
 	p, key, err := decode(b, r.cfg.Keys, r.cfg.Region)
 	if err != nil || p.kind != kindRequest {
@@ -190,15 +192,16 @@ func (r *Responder) reply(b []byte, from net.Addr, got time.Time) []byte {
 		return nil
 	}
 	if !fresh {
-		r.cfg.Logger.Debug("probe ignored: it came before", "from", from)
+		r.cfg.Logger.Debug("probe ignored: it arrived before", "from", from)
 		return nil
 	}
 	p.kind, p.arrivals, p.responderDelay = kindAnswer, around, max(0, time.Since(got))
 	return p.encode(key, r.cfg.Region)
 }
 
-// note remembers that a request came, if its host may have an answer; not fresh
-// if it came before. Requests come over UDP and over many connects at once.
+// note records a request if its host's limit allows a response. fresh is false
+// if the request arrived before. Requests arrive over UDP and over many
+// connects at once.
 func (r *Responder) note(p packet, host string, now time.Time) (around arrivals, allowed, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,7 +212,7 @@ func (r *Responder) note(p packet, host string, now time.Time) (around arrivals,
 	s, known := r.sessions.get(key, now)
 	if !known {
 		s = &session{}
-		r.sessions.put(key, s, now) // without room it is answered, not remembered
+		r.sessions.put(key, s, now) // without room it is answered, but not remembered
 	}
 	around, fresh = s.note(&s.highest, p.sequence)
 	if fresh {
@@ -218,10 +221,10 @@ func (r *Responder) note(p packet, host string, now time.Time) (around arrivals,
 	return around, true, fresh
 }
 
-// LastSeen is how long ago a probe of the region came here; false if none did
-// that is remembered. Where our own probes of that region are not answered, it
-// tells a way that is cut in one direction from one that is cut in both.
-// Without keys anybody can make it up.
+// LastSeen is how long ago a probe of the region arrived here; false if none is
+// remembered. If our own probes of that region get no response, it
+// distinguishes a path that is cut in one direction from one that is cut in
+// both. Without keys any host can forge it.
 func (r *Responder) LastSeen(region string) (time.Duration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,8 +233,8 @@ func (r *Responder) LastSeen(region string) (time.Duration, bool) {
 	return max(0, now.Sub(at)), ok
 }
 
-// accept takes connects. To connect was the probe, and the kernel answered it;
-// what may follow is one request, to prove whose address it is.
+// accept accepts connects. The connect itself was the probe, and the kernel has
+// answered it. One request may follow, to prove the identity of this responder.
 func (r *Responder) accept(ctx context.Context) error {
 	var proofs sync.WaitGroup
 	defer proofs.Wait()
@@ -275,7 +278,7 @@ func (r *Responder) mayProve(host string) bool {
 	return true
 }
 
-// proved gives it back.
+// proved releases the place.
 func (r *Responder) proved(host string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -285,8 +288,8 @@ func (r *Responder) proved(host string) {
 	}
 }
 
-// prove answers the request that comes over a connect, if one does in time and
-// it would be answered over UDP, and closes.
+// prove answers the request on a connect, if one arrives in time and would be
+// answered over UDP, and closes.
 func (r *Responder) prove(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -296,7 +299,7 @@ func (r *Responder) prove(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if _, err := io.ReadFull(conn, b); err != nil {
-		return // a prober of an earlier version asks nothing
+		return // a prober of an earlier version sends no request
 	}
 	if reply := r.reply(b, conn.RemoteAddr(), time.Now()); reply != nil {
 		if _, err := conn.Write(reply); err != nil && ctx.Err() == nil {
@@ -305,13 +308,13 @@ func (r *Responder) prove(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// limits bound the answers to each host and to all. Not safe for concurrent
-// use.
+// limits bound the responses to each host and to all hosts. Not safe for
+// concurrent use.
 type limits struct {
 	each   rate.Limit
 	total  *rate.Limiter
 	byHost expiringTable[string, *rate.Limiter]
-	others *rate.Limiter // of hosts that found no room
+	others *rate.Limiter // for hosts without an entry
 }
 
 func newLimits(each, total float64) limits {

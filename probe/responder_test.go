@@ -16,7 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// ask sends packets to a responder and counts the answers and their bytes.
+// ask sends packets to a responder and counts the responses and their bytes.
 func (s *stage) ask(from, to string, packets ...[]byte) (answers, bytes int) {
 	s.t.Helper()
 	c, err := s.net.Net(from).ListenPacket(s.ctx, from+":0")
@@ -59,7 +59,7 @@ func TestResponderDoesNotAmplify(t *testing.T) {
 		}
 		if n, _ := s.ask(hostC, b, request.answer().encode(nil, "b"), []byte{}, []byte("hello"), make([]byte, 1400), request.encode(nil, "b")[:20],
 			packet{kind: kindRequest, session: 1, sequence: 3}.encode(nil, "a")); n != 0 {
-			t.Errorf("answers, noise and what is for another region: %d answers", n)
+			t.Errorf("responses, noise and packets for another region: %d responses", n)
 		}
 	})
 }
@@ -75,11 +75,11 @@ func TestResponderLimitsEachSource(t *testing.T) {
 			t.Errorf("%d answers to a flood, want the 50 of one second", n)
 		}
 		if n, _ := s.ask(hostA, b, request(1)); n != 1 {
-			t.Error("another source suffers from it")
+			t.Error("another source is limited too")
 		}
 		wait(time.Second)
 		if n, _ := s.ask(hostC, b, request(2)); n != 1 {
-			t.Error("the source is not answered any more")
+			t.Error("the source gets no response any more")
 		}
 	})
 }
@@ -88,7 +88,7 @@ func request(session uint64) []byte {
 	return packet{kind: kindRequest, session: session, sequence: 1}.encode(nil, "b")
 }
 
-func TestResponderLimitsAllTogether(t *testing.T) {
+func TestResponderLimitsTheTotal(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.responder(hostB, ResponderConfig{PerSource: 60, Total: 100})
 		answers := 0
@@ -107,9 +107,9 @@ func TestResponderLimitsAllTogether(t *testing.T) {
 	})
 }
 
-// What is recorded and sent again is answered no second time, and neither is
-// what comes out of order twice.
-func TestReplayedRequestsAreNotAnswered(t *testing.T) {
+// A recorded request that is sent again gets no second response, and neither
+// does a packet that arrives out of order twice.
+func TestReplayedRequestsGetNoResponse(t *testing.T) {
 	onStage(t, func(s *stage) {
 		key := []byte("key of the federation")
 		b := s.responder(hostB, ResponderConfig{Keys: [][]byte{key}})
@@ -119,19 +119,19 @@ func TestReplayedRequestsAreNotAnswered(t *testing.T) {
 		if n, _ := s.ask(hostA, b, at(3), at(5), at(4), at(100)); n != 4 {
 			t.Errorf("%d answers to four requests", n)
 		}
-		// 100 pushed everything up to 36 out of what is remembered.
+		// 100 pushed everything up to 36 out of the window of remembered
+		// requests.
 		if n, _ := s.ask(hostC, b, at(5), at(4), at(100), at(1), at(36)); n != 0 {
-			t.Errorf("%d answers to what was sent again, or is older than what is remembered", n)
+			t.Errorf("%d responses to repeated requests, or to requests too old to be remembered", n)
 		}
 		if n, _ := s.ask(hostA, b, at(99), at(37), at(101)); n != 3 {
-			t.Errorf("%d answers to requests that came late but never before", n)
+			t.Errorf("%d responses to requests that arrived late, but for the first time", n)
 		}
 	})
 }
 
-// The first answer to a session that is not remembered says nothing of the
-// requests before.
-func TestARestartedResponderBlamesNobody(t *testing.T) {
+// The first response to an unknown session says nothing about earlier requests.
+func TestRestartedResponderReportsNoLosses(t *testing.T) {
 	for _, tc := range []struct {
 		came []uint64
 		want arrivals
@@ -157,7 +157,7 @@ func TestARestartedResponderBlamesNobody(t *testing.T) {
 	}
 }
 
-func TestTablesOfTheResponderAreBounded(t *testing.T) {
+func TestResponderTablesAreBounded(t *testing.T) {
 	l := newLimits(1, 1e9)
 	host := func(i int) string { return fmt.Sprint("10.1.", i>>8, ".", i&255) }
 	for i := range maxSources {
@@ -166,13 +166,13 @@ func TestTablesOfTheResponderAreBounded(t *testing.T) {
 		}
 	}
 	if !l.allow("newcomer", epoch.Add(msec)) || l.allow("another", epoch.Add(msec)) {
-		t.Error("newcomers to a full table must share one limit")
+		t.Error("new hosts must share one limit when the table is full")
 	}
 	if l.allow(host(3), epoch.Add(msec)) {
 		t.Error("one host twice at once is over its limit")
 	}
 	if !l.allow("another", epoch.Add(sourceIdle+time.Second)) {
-		t.Error("no room was made although all are idle")
+		t.Error("idle entries were not removed")
 	}
 	for i := range 10 * maxSources {
 		l.allow(host(i), epoch.Add(time.Duration(i)*time.Minute/maxSources))
@@ -192,7 +192,7 @@ func TestTablesOfTheResponderAreBounded(t *testing.T) {
 	}
 }
 
-func TestListenSaysWhatIsWrong(t *testing.T) {
+func TestListenFailsOnBadAddresses(t *testing.T) {
 	for _, addr := range []string{"nonsense", "192.0.2.1:7613"} {
 		if r, err := Listen(t.Context(), ResponderConfig{Net: network.Host(), Addr: addr}); err == nil || !strings.Contains(err.Error(), addr) {
 			t.Errorf("listen on %s: %v, %v", addr, r, err)
@@ -208,7 +208,7 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestResponderOnHost(t *testing.T) {
+func TestResponderOnHostSockets(t *testing.T) {
 	r, err := Listen(t.Context(), ResponderConfig{Net: network.Host(), Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
@@ -237,9 +237,9 @@ func TestResponderOnHost(t *testing.T) {
 	}
 }
 
-// TestRequestsAtOnce: requests come over UDP and over many connects at once, from
-// many hosts; each is answered, and what is remembered of them suffers nothing.
-// The race detector is half of the test.
+// TestRequestsAtOnce: requests arrive over UDP and over many connects at once,
+// from many hosts. Each gets a response, and the tables stay consistent. The
+// race detector is half of the test.
 func TestRequestsAtOnce(t *testing.T) {
 	r, err := Listen(t.Context(), ResponderConfig{Net: network.Host(), Region: "b", Addr: "127.0.0.1:0", Total: 1e6})
 	if err != nil {
@@ -261,15 +261,15 @@ func TestRequestsAtOnce(t *testing.T) {
 	asking.Wait()
 }
 
-// TestSilentConnectsTakeNobodysRoom: a host that opens connects and says nothing
-// does not keep others from proving theirs.
-func TestSilentConnectsTakeNobodysRoom(t *testing.T) {
+// TestSilentConnectsDoNotBlockOthers: a host that opens connects and sends
+// nothing does not keep others from proving their identity.
+func TestSilentConnectsDoNotBlockOthers(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.responder(hostB, ResponderConfig{})
 		var silent sync.WaitGroup
 		for i := range maxProofs + 1 {
 			if i%64 == 63 {
-				silent.Wait() // what waits to be accepted is bounded
+				silent.Wait() // the backlog is bounded
 			}
 			silent.Go(func() {
 				c, err := s.net.Net(hostC).Dial(s.ctx, b)

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// send carries out one probe of the plan. What may block gets a goroutine.
+// send sends one due probe. Probes that may block get a goroutine.
 func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *sync.WaitGroup, d outgoing) {
-	if !d.dials {
-		p.sendUDP(ctx, conn, d.Peer, d.addr) // the loop goes on to watch it
+	if !d.blocks {
+		p.sendUDP(ctx, conn, d.Peer, d.addr) // the loop watches it next
 		return
 	}
 	dials.Go(func() {
@@ -21,23 +21,23 @@ func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *sync.Wait
 			p.probeTCP(ctx, d.Peer, d.addr)
 		} else {
 			p.sendUDP(ctx, conn, d.Peer, d.addr)
-			p.poke() // so that the loop watches it
+			p.wakeLoop() // so that the loop watches it
 		}
-		p.dialled()
+		p.releaseBlocking()
 	})
 }
 
-// dialled gives the place of a probe that may have blocked to one that is held.
-func (p *Prober) dialled() {
+// releaseBlocking releases the place of a probe that may have blocked.
+func (p *Prober) releaseBlocking() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.blocking--
 	if p.plan.Waiting() > 0 {
-		p.poke()
+		p.wakeLoop()
 	}
 }
 
-// begin notes a probe as under way from now; nil if the peer has gone.
+// begin records a probe as in flight from now on; nil if the peer was removed.
 func (p *Prober) begin(name, addr, method string) *inFlightProbe {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,25 +66,25 @@ func (p *Prober) begin(name, addr, method string) *inFlightProbe {
 	return o
 }
 
-// finish settles a probe that is still under way.
+// finish records the result of a probe that is still in flight.
 func (p *Prober) finish(o *inFlightProbe, s Sample, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.inFlight[o.ticket] == o {
 		p.record(o, s, now)
-		p.hurry()
+		p.wakeLoopIfNeeded()
 	}
 }
 
-// hurry wakes the loop if it would otherwise look too late, or may not have
-// seen what is new. mu is held.
-func (p *Prober) hurry() {
+// wakeLoopIfNeeded wakes the loop if it would sleep too long, or may not have
+// seen the latest change. mu is held.
+func (p *Prober) wakeLoopIfNeeded() {
 	if len(p.dirty) > 0 || p.wakeAt.IsZero() || len(p.plan.queue) > 0 && p.plan.queue[0].next.At.Before(p.wakeAt) {
-		p.poke()
+		p.wakeLoop()
 	}
 }
 
-// sendUDP sends a request; the answer comes to read, its absence to step.
+// sendUDP sends a request. read gets its response; step detects its loss.
 func (p *Prober) sendUDP(ctx context.Context, conn net.PacketConn, peer, addr string) {
 	to, err := p.cfg.Resolve(ctx, addr)
 	o := p.begin(peer, addr, UDP)
@@ -102,14 +102,15 @@ func (p *Prober) sendUDP(ctx context.Context, conn net.PacketConn, peer, addr st
 	}
 }
 
-// sentLate charges a probe with the time that it took to be sent.
+// sentLate stores how long sending took.
 func (p *Prober) sentLate(o *inFlightProbe, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o.late = now.Sub(o.sent)
 }
 
-// probeTCP measures a connect, and then has it proven whose it was.
+// probeTCP measures a connect, and then asks for proof of the responder's
+// identity.
 func (p *Prober) probeTCP(ctx context.Context, peer, addr string) {
 	timed, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
@@ -117,7 +118,7 @@ func (p *Prober) probeTCP(ctx context.Context, peer, addr string) {
 	if o == nil {
 		return
 	}
-	p.poke()
+	p.wakeLoop()
 	conn, err := p.cfg.Net.Dial(timed, addr)
 	now := time.Now()
 	s := Sample{RTT: now.Sub(o.sent), Delay: p.lateness(now)}
@@ -142,10 +143,10 @@ func (p *Prober) probeTCP(ctx context.Context, peer, addr string) {
 	}
 }
 
-// errUnproven: who accepted a connect did not prove to be the region.
-var errUnproven = errors.New("the connect was accepted by somebody without the key of the region")
+// errUnproven: the host that accepted a connect did not prove to be the region.
+var errUnproven = errors.New("the connect was accepted by a host without the key of the region")
 
-// prove has the other end of a connect answer a packet as over UDP.
+// prove asks the other end of a connect for a response packet as over UDP.
 func (p *Prober) prove(ctx context.Context, conn net.Conn, peer string, sequence uint64) error {
 	until, _ := ctx.Deadline()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -166,12 +167,12 @@ func (p *Prober) prove(ctx context.Context, conn net.Conn, peer string, sequence
 		return fmt.Errorf("%w: %w", errUnproven, err)
 	}
 	if answer.kind != kindAnswer || answer.from != p.id || answer.session != p.session || answer.sequence != sequence {
-		return fmt.Errorf("%w: it answers another question", errUnproven)
+		return fmt.Errorf("%w: it answers another request", errUnproven)
 	}
 	return nil
 }
 
-// lateness is by how much the loop should have been woken before now.
+// lateness is how late the loop is: the time since it should have been woken.
 func (p *Prober) lateness(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,7 +186,7 @@ func (p *Prober) latenessLocked(now time.Time) time.Duration {
 	return max(0, now.Sub(p.wakeAt))
 }
 
-// read takes answers.
+// read receives responses.
 func (p *Prober) read(ctx context.Context, read receive) error {
 	buf := make([]byte, 2*packetSize)
 	for {
@@ -204,9 +205,10 @@ func (p *Prober) read(ctx context.Context, read receive) error {
 
 var errNotInFlight = errors.New("not an answer to a probe under way")
 
-// receiveAnswer settles the probe that a packet answers. Each is answered once: what is
-// sent again, late or made up finds no probe under way. Only such packets are
-// worth the work of checking the code. It had waited to be read.
+// receiveAnswer records the probe that a packet answers. Each probe is answered
+// once: a repeated, late or forged packet finds no probe in flight. The code is
+// checked only for packets that do. waited is how long the packet waited to be
+// read.
 func (p *Prober) receiveAnswer(b []byte, now time.Time, waited time.Duration) error {
 	t, ok := ticketOf(b)
 	p.mu.Lock()
@@ -224,19 +226,20 @@ func (p *Prober) receiveAnswer(b []byte, now time.Time, waited time.Duration) er
 	}
 	rtt, delay := now.Sub(o.sent), max(p.latenessLocked(now), answer.responderDelay)
 	if p.stamped {
-		// The wait is known and taken off; how late the loop was is no matter.
+		// The wait is known and subtracted, so the loop's lateness does not
+		// matter.
 		rtt -= min(waited, rtt)
 		o.delay, delay = 0, max(waited, answer.responderDelay)
 	}
 	if rtt < p.cfg.Timeout {
 		p.record(o, Sample{RTT: rtt, Delay: delay}, now)
 	} else {
-		p.record(o, Sample{Lost: true, Delay: delay}, now) // it came, but nobody could wait for it
+		p.record(o, Sample{Lost: true, Delay: delay}, now) // the response came after the time-out
 	}
 	if known := o.peer; answer.session == known.session && answer.sequence > known.acknowledgedAt {
 		known.acknowledged, known.acknowledgedAt = answer.arrivals, answer.sequence
 		known.window.LearnDirections(answer.session, answer.sequence, answer.arrivals)
 	}
-	p.hurry()
+	p.wakeLoopIfNeeded()
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 // clock was set.
 const maxWaited = time.Minute
 
-// receive reads a datagram and says how long it had waited to be read, as far
-// as that is known.
+// receive reads a datagram and returns how long it had waited to be read, 0 if
+// unknown.
 type receive func(b []byte) (n int, from net.Addr, waited time.Duration, err error)
 
 func plainReceiver(c net.PacketConn) receive {

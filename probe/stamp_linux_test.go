@@ -10,7 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// A datagram that waits in the socket until it is read says so.
+// A datagram that waits in the socket until it is read has the wait reported.
 func TestWaitingInTheSocketIsKnown(t *testing.T) {
 	c, err := network.Host().ListenPacket(context.Background(), "127.0.0.1:0")
 	if err != nil {
@@ -19,16 +19,16 @@ func TestWaitingInTheSocketIsKnown(t *testing.T) {
 	defer c.Close()
 	read, stamped := receiver(c)
 	if !stamped {
-		t.Fatal("the kernel gives no stamps")
+		t.Fatal("the kernel makes no stamps")
 	}
 	const least = 20 * time.Millisecond
-	// The kernel begins to stamp a little after it was asked to.
+	// The kernel begins to make stamps a little after it was asked to.
 	for tries := 0; ; tries++ {
 		before := time.Now()
 		if _, err := c.WriteTo([]byte("x"), c.LocalAddr()); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(least) // it waits at least so long, however busy the machine
+		<-time.After(least) // at least this long, however busy the machine is
 		n, from, waited, err := read(make([]byte, 10))
 		if err != nil || n != 1 || from.String() != c.LocalAddr().String() {
 			t.Fatalf("read %d bytes from %v, %v", n, from, err)
@@ -42,7 +42,7 @@ func TestWaitingInTheSocketIsKnown(t *testing.T) {
 	}
 }
 
-func TestStampsThatCannotBe(t *testing.T) {
+func TestImpossibleStampsAreIgnored(t *testing.T) {
 	now := time.Unix(1000, 500)
 	message := func(kind int32, data ...byte) []byte {
 		b := binary.NativeEndian.AppendUint64(nil, uint64(syscall.CmsgLen(len(data))))

@@ -4,5 +4,5 @@ package probe
 
 import "net"
 
-// receiver reads from a socket; nobody says when datagrams came.
+// receiver reads from a socket; arrival times are unknown.
 func receiver(c net.PacketConn) (read receive, stamped bool) { return plainReceiver(c), false }

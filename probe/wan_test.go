@@ -16,8 +16,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// Five regions on this machine's loopback, behind the Azure table: what the
-// probes measure is what Azure published.
+// Five regions on this machine's loopback, behind the Azure table: the probes
+// measure the published values.
 func TestProbersMeasureTheAzureTable(t *testing.T) {
 	regions := []string{"southeastasia", "japaneast", "westeurope", "eastus", "brazilsouth"}
 	w := wan.New(wan.Config{Table: wan.AzurePublished()})
@@ -52,8 +52,9 @@ func TestProbersMeasureTheAzureTable(t *testing.T) {
 		run(p.Run)
 		probers = append(probers, p)
 	}
-	// A busy machine only ever adds, so wait until the best sample of every edge
-	// is right: too fast it would stay for ever, too slow likewise.
+	// A busy machine only adds delay, so wait until the best sample of every
+	// edge is right. A sample that is too fast, or a path that is too slow,
+	// fails the test.
 	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -70,7 +71,8 @@ func TestProbersMeasureTheAzureTable(t *testing.T) {
 	}
 }
 
-// offEdges lists what differs from the Azure table, or has too few samples.
+// offEdges lists edges that differ from the Azure table, or have too few
+// samples.
 func offEdges(probers []*Prober, each int) []string {
 	var off []string
 	for _, p := range probers {
@@ -89,8 +91,8 @@ func offEdges(probers []*Prober, each int) []string {
 	return off
 }
 
-// onWAN plays in virtual time between regions behind a table; every region has
-// a responder and a prober, which knows all the others.
+// onWAN runs in virtual time between regions behind a table. Every region has a
+// responder, and a prober of all other regions.
 type onWAN struct {
 	*stage
 	wan     *wan.WAN
@@ -100,7 +102,7 @@ type onWAN struct {
 func playOnWAN(t *testing.T, table *topology.Table, limits Limits, play func(w *onWAN)) {
 	t.Helper()
 	onStage(t, func(s *stage) {
-		// One host, so that a port names a region.
+		// One host: a port identifies a region.
 		w := &onWAN{stage: s, wan: wan.New(wan.Config{Table: table, Inner: simnet.New(simnet.Options{}).Net("10.9.0.1"), Seed: 1}), probers: map[string]*Prober{}}
 		defer func() {
 			s.stop()
@@ -148,16 +150,17 @@ func threeRegions(t *testing.T) *topology.Table {
 		{"a", "b"}: "40", {"b", "a"}: "60", {"a", "c"}: "10", {"c", "a"}: "10", {"b", "c"}: "25", {"c", "b"}: "25"})
 }
 
-// A way that is cut in one direction is unreachable both ways, since nothing
-// can be measured; that one end still hears the other tells which it is.
-func TestOneWayCutIsTold(t *testing.T) {
+// A path that is cut in one direction is unreachable in both, since nothing can
+// be measured. One end still receives the other's probes, which shows the
+// direction.
+func TestOneWayCutIsDistinguished(t *testing.T) {
 	playOnWAN(t, threeRegions(t), Limits{}, func(w *onWAN) {
 		wait(5 * time.Second)
 		w.wan.CutOneWay("a", "b")
 		wait(2 * time.Minute)
 		ab, ba := w.edge("a", "b"), w.edge("b", "a")
 		if ab.State != topology.Unreachable || !ab.ReverseReachable || ba.State != topology.Unreachable || ba.ReverseReachable {
-			t.Errorf("a to b cut: a to b is %v, heard %v, b to a is %v, heard %v; want only a to hear", ab.State, ab.ReverseReachable, ba.State, ba.ReverseReachable)
+			t.Errorf("a to b cut: a to b is %v, reverse %v, b to a is %v, reverse %v; want only a to receive probes", ab.State, ab.ReverseReachable, ba.State, ba.ReverseReachable)
 		}
 		w.wan.Heal("a", "b")
 		wait(time.Minute)
@@ -165,7 +168,7 @@ func TestOneWayCutIsTold(t *testing.T) {
 		wait(3 * time.Minute)
 		ab, ba = w.edge("a", "b"), w.edge("b", "a")
 		if ab.State != topology.Unreachable || ab.ReverseReachable || ba.State != topology.Unreachable || ba.ReverseReachable {
-			t.Errorf("cut both ways: a to b is %v, heard %v, b to a is %v, heard %v", ab.State, ab.ReverseReachable, ba.State, ba.ReverseReachable)
+			t.Errorf("cut both ways: a to b is %v, reverse %v, b to a is %v, reverse %v", ab.State, ab.ReverseReachable, ba.State, ba.ReverseReachable)
 		}
 		if ac := w.edge("a", "c"); ac.State != topology.OK || ac.ReverseReachable {
 			t.Errorf("a to c: %s", summary(ac))
@@ -178,8 +181,8 @@ func TestOneWayCutIsTold(t *testing.T) {
 	})
 }
 
-// Loss is told per direction, from both ends alike.
-func TestAsymmetricLossIsTold(t *testing.T) {
+// Loss is reported for each direction, equally from both ends.
+func TestLossIsReportedPerDirection(t *testing.T) {
 	playOnWAN(t, threeRegions(t), Limits{Interval: time.Second}, func(w *onWAN) {
 		w.wan.SetLoss("a", "b", 0.2)
 		w.wan.SetLoss("b", "a", 0.02)

@@ -9,64 +9,67 @@ import (
 )
 
 const (
-	// WindowSize and WindowAge bound the samples that an edge speaks of, its
-	// window. Ten minutes are 20 samples at the default interval: p99 is then
-	// the worst. A lasting change ends a window early: see changeRun.
+	// WindowSize and WindowAge bound the samples of an edge, its window. Ten
+	// minutes are 20 samples at the default interval, so p99 is the worst one.
+	// A lasting change ends a window early: see changeRun.
 	WindowSize = 128
 	WindowAge  = 10 * time.Minute
-	// UnreachableAfter so many probes in a row were lost.
+	// UnreachableAfter is the number of successive losses that make an edge
+	// unreachable.
 	UnreachableAfter = 3
-	// StaleIntervals without an answer make an edge stale.
+	// StaleIntervals without a response make an edge stale.
 	StaleIntervals = 3
 
-	// A sample whose prober says that it was itself delayed by more than this,
-	// and by more than this share of the round trip, is set aside.
+	// A sample is set aside if the prober's or the responder's own delay was
+	// more than this, and more than this share of the round trip.
 	delayFloor = 2 * time.Millisecond
 	delayShare = 0.05
-	// A loss says nothing if the prober was itself delayed by this much: the
-	// answer may have come and been thrown away.
+	// A loss is ignored if the prober itself was delayed by this much: the
+	// response may have arrived and been dropped.
 	lossDelay = 250 * time.Millisecond
 
-	// changeRun samples in a row that are all beyond changeBy of the median
-	// before, in one direction, and beyond nine tenths of the samples before,
-	// are a lasting change: the window begins with them. Of a steady edge,
-	// however it is spread, that happens once in 100,000 samples a side.
+	// changeRun successive samples are a lasting change if all are beyond
+	// changeBy of the median before, in one direction, and beyond nine tenths
+	// of the samples before. The window then begins with them. On a steady
+	// edge, whatever its distribution, this happens once in 100,000 samples in
+	// each direction.
 	changeRun   = 5
 	changeBy    = 1.15
 	changeLeast = 300 * time.Microsecond
 
-	// clockSlack: an answer that seems this much older than one that came
-	// before it shows that the clock was set back.
+	// clockSlack: a response that seems this much older than an earlier one
+	// shows that the clock was set back.
 	clockSlack = time.Minute
 
 	// jitterGain is that of RFC 3550, 6.4.1.
 	jitterGain = 1.0 / 16
 )
 
-// Sample is what became of one probe.
+// Sample is the result of one probe.
 type Sample struct {
-	// At is when it was sent.
+	// At is the time of sending.
 	At time.Time
-	// RTT of the answer; meaningless if Lost.
+	// RTT of the response; meaningless if Lost.
 	RTT    time.Duration
 	Lost   bool
 	Method string
-	// Delay by which the prober or the responder says that it was late itself.
+	// Delay by which the prober or the responder was late itself.
 	Delay time.Duration
-	// Session and Sequence of its packet, to learn later where it was lost.
+	// Session and Sequence of the packet, to learn later in which direction it
+	// was lost.
 	Session, Sequence uint64
-	// Direction on which it was lost, as far as known.
+	// LostOn is the direction in which the packet was lost, if known.
 	LostOn Direction
 }
 
-// Direction on which a packet was lost.
+// Direction in which a packet was lost.
 type Direction uint8
 
-// Ways.
+// Directions.
 const (
-	DirectionUnknown Direction = iota // not known
-	Outbound                          // the question, from the prober to the responder
-	Return                            // the answer
+	DirectionUnknown Direction = iota
+	Outbound                   // the request, from the prober to the responder
+	Return                     // the response
 )
 
 // delayed reports whether the sample says more about a busy machine than about
@@ -78,23 +81,23 @@ func (s Sample) delayed() bool {
 	return s.Delay > delayFloor && float64(s.Delay) > delayShare*float64(s.RTT)
 }
 
-// Window holds the latest samples of one peer and says what they mean. The
-// zero value is empty. Not safe for concurrent use.
+// Window holds the latest samples of one peer and summarises them. The zero
+// value is empty. Not safe for concurrent use.
 type Window struct {
 	samples  []Sample // in the order of Add
-	lostRun  int      // sent since the latest answer and lost
-	latest   Sample   // latest answer
-	answered bool     // there was one
+	lostRun  int      // probes lost since the latest response
+	latest   Sample   // latest response
+	answered bool     // there was a response
 }
 
-// Add takes a settled sample; older ones beyond WindowSize are dropped. An
-// answer after the peer was unreachable starts afresh: the way may be another;
-// so does a lasting change.
+// Add adds a sample; samples beyond WindowSize are dropped. The window starts
+// afresh with a response after the peer was unreachable, since the path may be
+// another, and after a lasting change.
 func (w *Window) Add(s Sample) {
 	switch {
 	case s.Lost && s.delayed():
 	case s.Lost:
-		// A loss is noticed late: what was answered since then counts more.
+		// A loss is detected late: responses to later probes count more.
 		if since := w.latest.At.Sub(s.At); !w.answered || since < 0 || since > clockSlack {
 			w.lostRun++
 		}
@@ -116,7 +119,7 @@ func (w *Window) Add(s Sample) {
 	}
 }
 
-// restartOnChange drops what is older than a lasting change.
+// restartOnChange drops samples from before a lasting change.
 func (w *Window) restartOnChange(method string) {
 	var clean []time.Duration
 	begin := 0 // index of the first sample of the run
@@ -144,8 +147,8 @@ func (w *Window) restartOnChange(method string) {
 	}
 }
 
-// LearnDirections takes what an answer to one request tells of the requests before it:
-// on which way those were lost that were not answered.
+// LearnDirections stores what a response reports about earlier requests: in
+// which direction unanswered ones were lost.
 func (w *Window) LearnDirections(session, sequence uint64, a arrivals) {
 	for i := range slices.Backward(w.samples) {
 		s := &w.samples[i]
@@ -155,13 +158,14 @@ func (w *Window) LearnDirections(session, sequence uint64, a arrivals) {
 	}
 }
 
-// direction on which the request back by so many was lost, given that no answer came.
+// direction in which an unanswered request was lost; back counts from the
+// answered one.
 func (a arrivals) direction(back uint64) Direction {
-	came, told := a.came(back)
+	arrived, known := a.arrived(back)
 	switch {
-	case !told:
+	case !known:
 		return DirectionUnknown
-	case came:
+	case arrived:
 		return Return
 	}
 	return Outbound
@@ -169,9 +173,9 @@ func (a arrivals) direction(back uint64) Direction {
 
 func (s Sample) arrival() time.Time { return s.At.Add(s.RTT) }
 
-// Edge sums up the window. Percentiles are nearest-rank over the samples of the
-// method that answered last; samples that were set aside count only where
-// there are no others. The interval is that between probes.
+// Edge summarises the window. Percentiles are nearest-rank over the samples of
+// the method that responded last. Samples that were set aside count only if
+// there are no others. interval is the time between probes.
 func (w *Window) Edge(from, to string, now time.Time, interval time.Duration) topology.Edge {
 	e := topology.Edge{From: from, To: to, Source: topology.Measured, State: topology.OK}
 	if w.answered {
@@ -190,8 +194,8 @@ func (w *Window) Edge(from, to string, now time.Time, interval time.Duration) to
 	return e
 }
 
-// sumUp fills in the numbers. What is older than WindowAge counts only where
-// nothing is younger: old numbers, marked by their age, beat none.
+// sumUp fills in the numbers. Samples older than WindowAge count only if there
+// are no younger ones: old numbers with their age are better than none.
 func (w *Window) sumUp(e *topology.Edge, now time.Time) {
 	var clean, delayed []time.Duration
 	lost, ways := 0, [...]int{DirectionUnknown: 0, Outbound: 0, Return: 0}
@@ -240,8 +244,8 @@ func percentile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[max(rank, 1)-1]
 }
 
-// jitter smooths the differences of successive samples as RFC 3550, 6.4.1, but
-// starts from the first difference instead of from 0: a window is short.
+// jitter smooths the differences of successive samples as in RFC 3550, 6.4.1,
+// but starts from the first difference instead of 0, because a window is short.
 func jitter(inOrder []time.Duration) time.Duration {
 	var j float64
 	for i := 1; i < len(inOrder); i++ {

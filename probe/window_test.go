@@ -99,9 +99,9 @@ func TestJitterFollowsRFC3550(t *testing.T) {
 	}
 }
 
-// The window against the plain definition: the last WindowSize samples not
-// older than WindowAge, sorted; at least p % of them are not above the answer,
-// and no smaller sample has that.
+// The window is compared with the plain definition: the last WindowSize samples
+// not older than WindowAge, sorted. At least p % of them are not above the
+// percentile, and no smaller sample has this property.
 func TestWindowAgainstSort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w Window
@@ -109,10 +109,10 @@ func TestWindowAgainstSort(t *testing.T) {
 		var at time.Duration
 		for range rapid.IntRange(1, 2*WindowSize).Draw(t, "n") {
 			at += time.Duration(rapid.IntRange(1, 20).Draw(t, "gap")) * time.Second
-			// So near one another that nothing is a lasting change.
+			// So close together that there is no lasting change.
 			s := answered(at, time.Duration(rapid.IntRange(400, 450).Draw(t, "ms"))*msec)
 			if len(all) > 0 && !all[len(all)-1].Lost && rapid.IntRange(0, 9).Draw(t, "lost") == 0 {
-				s = lost(at) // never two in a row, so that the window is never restarted
+				s = lost(at) // never two in a row, so that the window never restarts
 			}
 			all = append(all, s)
 			w.Add(s)
@@ -171,9 +171,9 @@ func edgeAt(w *Window, at time.Duration) topology.Edge {
 }
 
 // A lasting change by a fifth or more, up or down, shows in the median after
-// changeRun samples, whatever came before; at the default interval that is a
-// quarter of a window.
-func TestALastingChangeShows(t *testing.T) {
+// changeRun samples, whatever the earlier samples were. At the default interval
+// that is a quarter of a window.
+func TestLastingChangeShowsAfterARun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w Window
 		var at time.Duration
@@ -204,10 +204,10 @@ func TestALastingChangeShows(t *testing.T) {
 	})
 }
 
-// An edge does not flap: on a way that wavers, single samples that are off by
-// four times the deviation or far more, and single losses, change neither the
-// state nor, once the first samples are in, what is reported.
-func TestOutliersDoNotFlap(t *testing.T) {
+// On a path with variation, single samples that are off by four times the
+// deviation or more, and single losses, change neither the state nor, after the
+// first samples, the reported median.
+func TestOutliersDoNotChangeTheEdge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w Window
 		var at time.Duration
@@ -245,8 +245,8 @@ func TestOutliersDoNotFlap(t *testing.T) {
 	})
 }
 
-// Losses of one direction are told apart once the responder's answers do.
-func TestLossPerWay(t *testing.T) {
+// The directions of losses are known once responses report them.
+func TestLossPerDirection(t *testing.T) {
 	var w Window
 	add := func(at, sequence int, lost bool) {
 		w.Add(Sample{At: epoch.Add(time.Duration(at) * time.Second), RTT: 50 * msec, Lost: lost, Method: UDP, Session: 1, Sequence: uint64(sequence)})
@@ -260,18 +260,18 @@ func TestLossPerWay(t *testing.T) {
 	add(0, 1, false)
 	add(1, 2, true)
 	add(2, 3, true)
-	expect(2./3, 0, 0) // nobody said yet
+	expect(2./3, 0, 0) // not reported yet
 	add(3, 4, false)
-	w.LearnDirections(1, 4, arrivals{span: 4, bits: 0b1011}) // 3 came and 2 did not
+	w.LearnDirections(1, 4, arrivals{span: 4, bits: 0b1011}) // 3 arrived and 2 did not
 	expect(0.5, 0.25, 0.25)
 	add(4, 5, true)
 	add(5, 7, false)
-	w.LearnDirections(2, 7, arrivals{span: 64, bits: 1}) // of another session
-	w.LearnDirections(1, 7, arrivals{span: 1, bits: 1})  // of a responder that was restarted
+	w.LearnDirections(2, 7, arrivals{span: 64, bits: 1}) // another session
+	w.LearnDirections(1, 7, arrivals{span: 1, bits: 1}) // a restarted responder
 	expect(0.5, 1./6, 1./6)
 }
 
-// A loss while the prober itself did not run says nothing.
+// A loss while the prober itself did not run does not count.
 func TestLossesOfABusyProberAreSetAside(t *testing.T) {
 	var w Window
 	w.Add(answered(0, 50*msec))
@@ -285,9 +285,9 @@ func TestLossesOfABusyProberAreSetAside(t *testing.T) {
 	}
 }
 
-// Whatever comes, also absurd round trips and a clock that is set to and fro,
-// gives an edge that can be; and afterwards the window works as ever.
-func TestWindowTakesAnything(t *testing.T) {
+// Any samples, also with absurd round trips and a clock that is set back and
+// forth, give a valid edge; and afterwards the window works as usual.
+func TestWindowSurvivesAbsurdSamples(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w Window
 		now := epoch
@@ -305,7 +305,7 @@ func TestWindowTakesAnything(t *testing.T) {
 			})
 			checkEdge(t, w.Edge("a", "b", now, defaultInterval))
 		}
-		// The clock is set back a last time, by at least what counts as that.
+		// The clock is set back a last time, by at least clockSlack.
 		at := now.Add(-3 * time.Hour)
 		for range UnreachableAfter {
 			at = at.Add(time.Second)

@@ -9,24 +9,25 @@ import (
 	"time"
 )
 
-// A probe packet is the same size both ways, so that a responder cannot be
-// used to amplify:
+// A probe packet has the same size in both directions, so that a responder
+// cannot be used for amplification:
 //
 //	0  magic "NuPr"
 //	4  version
 //	5  kind
-//	6  answers: span, how many bits of "arrived" count, 1..64
+//	6  responses: span, how many bits of "arrived" count, 1..64
 //	7  zero
 //	8  the prober's region, hashed
-//	16 session: random per prober and address, tells its answers from others'
+//	16 session: random for each prober and address, to recognise its responses
 //	24 sequence number within the session, from 1
-//	32 answers: how long the responder held it, ns
-//	40 answers: arrived, bit i says that request sequence−i came
+//	32 responses: how long the responder held the request, ns
+//	40 responses: arrived, bit i says that request sequence−i arrived
 //	48 HMAC-SHA256 of all before and of the responder's region, cut to 16 bytes
 //
-// The responder's region is in the code but not in the packet: what was meant
-// for one region is nothing to another, as after an address changed hands.
-// Without a key the code is made with the empty one, and guards that only.
+// The responder's region is in the HMAC but not in the packet. So a packet for
+// one region is invalid for another, for instance after an address was
+// reassigned. Without a key the HMAC uses the empty key, and protects only
+// against that.
 const (
 	packetSize = 64
 	macOffset  = 48
@@ -42,13 +43,13 @@ const (
 var magic = [4]byte{'N', 'u', 'P', 'r'}
 
 var (
-	// ErrPacket: not a probe packet of a version that we speak.
+	// ErrPacket: not a probe packet of a supported version.
 	ErrPacket = errors.New("not a probe packet")
 	// ErrKey: the packet was made with another key, or for another region.
 	ErrKey = errors.New("probe packet of another key")
 )
 
-// packet is a question or an answer.
+// packet is a request or a response.
 type packet struct {
 	kind           byte
 	from           uint64
@@ -58,21 +59,21 @@ type packet struct {
 	arrivals
 }
 
-// arrivals say which requests of a session came: bit i of bits is that of
+// arrivals say which requests of a session arrived: bit i of bits is that of
 // sequence−i, for i < span.
 type arrivals struct {
 	span uint8
 	bits uint64
 }
 
-// regionID is what a packet says of its prober.
+// regionID identifies a prober's region in packets.
 func regionID(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
 	return h.Sum64()
 }
 
-// encode makes the packet with a key for, or by, the responder of a region.
+// encode makes the packet with a key, for or by the responder of a region.
 func (p packet) encode(key []byte, responder string) []byte {
 	b := make([]byte, packetSize, packetSize+sha256.Size)
 	copy(b, magic[:])
@@ -86,7 +87,7 @@ func (p packet) encode(key []byte, responder string) []byte {
 	return b
 }
 
-// decode takes a packet made with any of the keys, and says with which.
+// decode checks a packet made with any of the keys, and returns that key.
 func decode(b []byte, keys [][]byte, responder string) (p packet, key []byte, err error) {
 	if len(b) != packetSize || [4]byte(b[:4]) != magic || b[4] != version || b[7] != 0 {
 		return packet{}, nil, ErrPacket
@@ -118,7 +119,7 @@ func decode(b []byte, keys [][]byte, responder string) (p packet, key []byte, er
 	return packet{}, nil, ErrKey
 }
 
-// ticketOf reads which probe a packet is about, unchecked.
+// ticketOf reads which probe a packet is about, without checks.
 func ticketOf(b []byte) (t ticket, ok bool) {
 	if len(b) != packetSize {
 		return ticket{}, false
@@ -133,7 +134,7 @@ func mac(key []byte, responder string, text []byte) []byte {
 	return h.Sum(nil)[:packetSize-macOffset]
 }
 
-// signing is the key to make packets with: the first.
+// signing is the key for new packets: the first one.
 func signing(keys [][]byte) []byte {
 	if len(keys) == 0 {
 		return nil
@@ -141,8 +142,9 @@ func signing(keys [][]byte) []byte {
 	return keys[0]
 }
 
-// note takes a request that came and gives what is then known around it; false
-// if it came before, or is too old to say. a speaks of highest.
+// note records an arrived request and returns the arrivals around it. fresh is
+// false if the request arrived before, or is too old to know. a is relative to
+// highest.
 func (a *arrivals) note(highest *uint64, sequence uint64) (around arrivals, fresh bool) {
 	if a.span == 0 || sequence > *highest {
 		gap := sequence - *highest
@@ -166,8 +168,8 @@ func (a *arrivals) note(highest *uint64, sequence uint64) (around arrivals, fres
 	return arrivals{span: a.span - uint8(behind), bits: a.bits >> behind}, true
 }
 
-// came says whether the request that is back by so many came; told is false if
-// the arrivals do not reach back that far.
-func (a arrivals) came(back uint64) (came, told bool) {
+// arrived reports whether the request before the newest by back arrived; known is
+// false if the arrivals do not reach back that far.
+func (a arrivals) arrived(back uint64) (arrived, known bool) {
 	return back < uint64(a.span) && a.bits>>back&1 == 1, back < uint64(a.span)
 }

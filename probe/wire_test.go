@@ -79,7 +79,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// What an answer says of the requests before it against a plain list.
+// The arrivals that a response reports, compared with a plain list.
 func TestArrivalsAgainstAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s session
@@ -90,7 +90,7 @@ func TestArrivalsAgainstAList(t *testing.T) {
 			if first == 0 {
 				first = sequence
 			}
-			// Remembered are the last 64 up to the highest, from the first on.
+			// The last 64 up to the highest are remembered, from the first on.
 			remembered := sequence > highest || highest-sequence < maxSpan && sequence >= first
 			if fresh != (remembered && !came[sequence]) {
 				t.Fatalf("%d after %v (highest %d): fresh is %v", sequence, came, highest, fresh)
@@ -100,20 +100,20 @@ func TestArrivalsAgainstAList(t *testing.T) {
 			}
 			came[sequence], highest = true, max(highest, sequence)
 			for back := range sequence {
-				did, told := got.came(back)
-				if want := sequence-back >= first && highest-(sequence-back) < maxSpan; told != want {
-					t.Fatalf("%d back from %d (first %d, highest %d): told is %v", back, sequence, first, highest, told)
+				did, known := got.arrived(back)
+				if want := sequence-back >= first && highest-(sequence-back) < maxSpan; known != want {
+					t.Fatalf("%d back from %d (first %d, highest %d): known is %v", back, sequence, first, highest, known)
 				}
-				if told && did != came[sequence-back] {
-					t.Fatalf("%d back from %d: came is %v", back, sequence, did)
+				if known && did != came[sequence-back] {
+					t.Fatalf("%d back from %d: arrived is %v", back, sequence, did)
 				}
 			}
 		}
 	})
 }
 
-// FuzzPacket: whatever comes, responder and prober take it or leave it; what
-// decodes encodes to the same bytes; no answer is longer than its question.
+// FuzzPacket: responder and prober survive any packet; a packet that decodes
+// encodes to the same bytes; no response is longer than its request.
 func FuzzPacket(f *testing.F) {
 	good := packet{kind: kindRequest, from: 9, session: 1, sequence: 2}
 	f.Add(good.encode(nil, "b"), false)
@@ -121,7 +121,7 @@ func FuzzPacket(f *testing.F) {
 	f.Add([]byte{}, true)
 	f.Add(bytes.Repeat([]byte{0xff}, 2*packetSize), true)
 	f.Fuzz(func(t *testing.T, b []byte, sign bool) {
-		if sign && len(b) == packetSize { // get past the code
+		if sign && len(b) == packetSize { // to get past the HMAC
 			copy(b, magic[:])
 			b[4] = version
 			copy(b[macOffset:], mac(nil, "b", b[:macOffset]))
@@ -134,12 +134,12 @@ func FuzzPacket(f *testing.F) {
 			sessions: newExpiringTable[sessionKey, *session](2, time.Second), lastSeen: newExpiringTable[uint64, time.Time](2, time.Second)}
 		from := &net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}
 		if reply := r.reply(b, from, epoch); len(reply) > len(b) || reply != nil && err != nil {
-			t.Fatalf("%d bytes of answer to %d, %v", len(reply), len(b), err)
+			t.Fatalf("%d bytes of response to %d, %v", len(reply), len(b), err)
 		}
 		prober := testProber(t)
 		prober.SetPeers([]Peer{{Name: "b", Addresses: []string{"10.0.0.2:7613"}}})
 		o := prober.begin("b", "10.0.0.2:7613", UDP)
-		if err == nil && sign { // an answer from the network, of the session
+		if err == nil && sign { // a response from the network, of the session
 			p.session, p.sequence, p.from = o.session, o.sequence, prober.id
 			b = p.encode(nil, "b")
 		}

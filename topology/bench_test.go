@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// world is n regions over the globe, every pair measured: the map's estimate
-// times a detour of 0.7..1.9, so that a third of the pairs gains by a relay.
+// world has n regions over the globe with all pairs measured: the estimate from
+// locations times a detour of 0.7..1.9, so that a third of the pairs gains by a
+// relay.
 func world(n int) *View {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var regions []Region

@@ -19,7 +19,7 @@ func ok(rtt time.Duration) topology.Distance {
 	return topology.Distance{RTT: rtt, State: topology.OK, Source: topology.Measured}
 }
 
-// script feeds one distance a tick.
+// script steps a breach through distances, one a tick.
 func script(b topology.Breach, bound topology.Bound, all ...topology.Distance) topology.Breach {
 	for _, d := range all {
 		b = b.Step(bound, d, tick)
@@ -43,7 +43,7 @@ func concat(all ...[]topology.Distance) []topology.Distance {
 	return out
 }
 
-func TestWorthMoving(t *testing.T) {
+func TestWorthMovingNeedsAThirdAndTenMilliseconds(t *testing.T) {
 	for _, tc := range []struct {
 		now, then time.Duration
 		want      bool
@@ -58,7 +58,7 @@ func TestWorthMoving(t *testing.T) {
 	}
 }
 
-func TestBreach(t *testing.T) {
+func TestBreachIsSustainedAfterItsBalance(t *testing.T) {
 	bound := topology.Bound{MaxRTT: 40 * msec}
 	over, within := ok(58*msec), ok(40*msec)
 	stale := topology.Distance{RTT: 90 * msec, State: topology.Stale, Source: topology.Measured, Age: 5 * time.Minute}
@@ -95,7 +95,7 @@ func TestBreach(t *testing.T) {
 	}
 }
 
-// A sleep of the caller is a gap, not fifteen minutes of breach.
+// A caller that slept makes a gap, not fifteen minutes of breach.
 func TestBreachDoesNotCountAGap(t *testing.T) {
 	bound := topology.Bound{MaxRTT: msec}
 	b := script(topology.Breach{}, bound, ok(2*msec)).Step(bound, ok(2*msec), time.Hour)
@@ -107,21 +107,21 @@ func TestBreachDoesNotCountAGap(t *testing.T) {
 	}
 }
 
-// One outlier holds p99 up for a whole window of probes, and must not count as
+// One outlier keeps p99 up for a whole window of probes, and must not count as
 // sustained.
 func TestSustainIsLongerThanAProbeWindow(t *testing.T) {
 	if topology.BreachSustain <= probe.WindowAge {
-		t.Errorf("sustained after %v, a window speaks of %v", topology.BreachSustain, probe.WindowAge)
+		t.Errorf("sustained after %v, a window covers %v", topology.BreachSustain, probe.WindowAge)
 	}
 }
 
-// Whatever comes: never sustained with less time over the bound than its limit,
-// nothing out of bounds, and no evidence that is not any.
+// For any input: a breach is never sustained with less time over the bound than
+// its limit, no value leaves its range, and only evidence counts.
 func TestBreachProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bound := topology.Bound{MaxRTT: 50 * msec, Sustain: 2 * time.Minute}
 		var b topology.Breach
-		var overFor time.Duration // an upper bound: counts every step that ends over
+		var overFor time.Duration // an upper bound: counts every step that ends over the bound
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			passed := time.Duration(rapid.IntRange(0, 150).Draw(t, "s")) * time.Second
 			d := topology.Distance{

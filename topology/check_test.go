@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestViolationsAreThoseOfTheBruteForce(t *testing.T) {
+func TestViolationsMatchABruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "n")
 		v := NewView(regionsOf(n), edgesGen(t, n))
@@ -50,13 +50,13 @@ func edge(from, to string, p50 int, state State, loss float64, samples int) Edge
 	return e
 }
 
-func TestAsymmetries(t *testing.T) {
+func TestAsymmetriesNeedRatioAndDelta(t *testing.T) {
 	v := NewView(regionsOf(6), []Edge{
 		edge("r0", "r1", 50, OK, 0, 20), edge("r1", "r0", 80, OK, 0, 20), // by 30 ms
 		edge("r0", "r2", 200, OK, 0, 20), edge("r2", "r0", 230, OK, 0, 20), // by 30 ms, but not by a quarter
 		edge("r0", "r3", 1, OK, 0, 20), edge("r3", "r0", 4, OK, 0, 20), // fourfold, but by 3 ms
 		edge("r0", "r4", 10, OK, 0.2, 16), edge("r4", "r0", 10, OK, 0, 20), // 4 of 20 lost
-		edge("r1", "r4", 10, OK, 0.1, 18), edge("r4", "r1", 10, OK, 0, 20), // 2 of 20 lost: bad luck
+		edge("r1", "r4", 10, OK, 0.1, 18), edge("r4", "r1", 10, OK, 0, 20), // 2 of 20 lost: chance
 		edge("r1", "r2", 10, OK, 0, 20), edge("r2", "r1", 90, Unreachable, 0.5, 20),
 		edge("r1", "r5", 90, OK, 0, 20), // one direction only
 		edge("r2", "r3", 100, Stale, 0, 20), edge("r3", "r2", 40, OK, 0, 20),
@@ -79,8 +79,8 @@ func TestAsymmetries(t *testing.T) {
 	}
 }
 
-// A small world with one of each oddity, in words.
-func TestCheckSaysWhatIsOdd(t *testing.T) {
+// A small world with one of each anomaly.
+func TestCheckFindsEachAnomaly(t *testing.T) {
 	paris, london := &Location{Latitude: 48.86, Longitude: 2.35}, &Location{Latitude: 51.51, Longitude: -0.13}
 	old := edge("sgp", "tyo", 70, Stale, 0, 20)
 	old.Age = 5 * time.Minute
@@ -153,8 +153,9 @@ func TestCheckIsIndependentOfTheOrderOfInput(t *testing.T) {
 	})
 }
 
-func TestFibreRTT(t *testing.T) {
-	// A quarter of the equator, 10,007.6 km, at 204,218 km/s there and back.
+func TestFibreRTTOfAQuarterOfTheEquator(t *testing.T) {
+	// A quarter of the equator, 10,007.6 km, at 204,218 km/s, in both
+	// directions.
 	if got := FibreRTT(Location{}, Location{Longitude: 90}); got.Round(msec/10) != 98*msec {
 		t.Errorf("%v, want 98ms", got)
 	}

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestGreatCircle(t *testing.T) {
+func TestGreatCircleOfKnownDistances(t *testing.T) {
 	paris := Location{Latitude: 48.8567, Longitude: 2.3508}
 	london := Location{Latitude: 51.5072, Longitude: -0.1275}
 	for _, tc := range []struct {
@@ -51,12 +51,12 @@ func TestLocationValid(t *testing.T) {
 		}
 	}
 	if !(Location{Latitude: -90, Longitude: 180}).Valid() {
-		t.Error("the corner of the map is not valid")
+		t.Error("the corner of the value range is not valid")
 	}
 }
 
-// plane is a world in which coordinates can be exact: points on a plane with
-// access links.
+// plane is a world that coordinates can describe exactly: points on a plane
+// with access links.
 func plane(n int, rnd *rand.Rand) (names []string, rtt [][]time.Duration) {
 	type point struct{ x, y, h float64 }
 	points := make([]point, n)
@@ -96,7 +96,7 @@ func learn(rounds int) ([]*Tracker, []string, [][]time.Duration) {
 	return trackers, names, rtt
 }
 
-func TestTrackersPredictWhatTheyDidNotMeasure(t *testing.T) {
+func TestTrackersPredictUnmeasuredPairs(t *testing.T) {
 	trackers, names, rtt := learn(600)
 	var regions []Region
 	for i, name := range names {
@@ -142,20 +142,20 @@ func TestPredictIsTheLibrarysDistance(t *testing.T) {
 	}
 }
 
-func TestTrackerRefusesNonsense(t *testing.T) {
+func TestTrackerRefusesInvalidSamples(t *testing.T) {
 	tracker := NewTracker("a")
 	before := tracker.Coordinate()
 	bad := *at(1)
 	bad.Vector[3] = math.NaN()
 	for name, c := range map[string]Coordinate{"not a number": bad, "two dimensions": {Vector: []float64{1, 2}}} {
 		if err := tracker.Update("b", c, msec); err == nil {
-			t.Errorf("%s was taken", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 	if err := tracker.Update("b", *at(1), -msec); err == nil {
-		t.Error("a negative round trip was taken")
+		t.Error("a negative round trip was accepted")
 	}
 	if !reflect.DeepEqual(before, tracker.Coordinate()) {
-		t.Error("nonsense moved the coordinate")
+		t.Error("an invalid sample moved the coordinate")
 	}
 }

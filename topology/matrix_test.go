@@ -10,10 +10,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMatrixIsItsEdges: whatever is set, cleared, renamed and looked at in
-// between, a view has what a view built from a list of edges has, and one taken
-// earlier does not change.
-func TestMatrixIsItsEdges(t *testing.T) {
+// TestMatrixEqualsItsEdges: after any sequence of sets, clears, renames and
+// views, a view equals a view built from a list of the edges, and earlier views
+// do not change.
+func TestMatrixEqualsItsEdges(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	rapid.Check(t, func(t *rapid.T) {
 		m := NewMatrix()
@@ -78,7 +78,7 @@ func TestMatrixIsItsEdges(t *testing.T) {
 	})
 }
 
-func TestStaleByAge(t *testing.T) {
+func TestOldMeasurementsAreStale(t *testing.T) {
 	m := NewMatrix()
 	m.SetRegions([]Region{{Name: "a"}, {Name: "b"}})
 	e := measured("a", "b", 10, OK)
@@ -96,7 +96,7 @@ func TestStaleByAge(t *testing.T) {
 	}
 }
 
-// seer predicts what it was told to.
+// seer is a predictor with a fixed prediction and fixed doubts.
 type seer struct {
 	rtt    time.Duration
 	doubts []Doubt
@@ -111,9 +111,9 @@ func (o seer) Number(region string) int {
 func (o seer) RTT(i, j int) (time.Duration, float64, bool) { return o.rtt, 0.5, i != j }
 func (o seer) Doubts() []Doubt                             { return o.doubts }
 
-// TestDoubtIsNoHope: a doubted measurement counts where it is worse than the
-// guess, and is shown as it is.
-func TestDoubtIsNoHope(t *testing.T) {
+// TestDoubtNeverShortensADistance: a doubted measurement counts if it is worse
+// than the prediction, and is shown as measured.
+func TestDoubtNeverShortensADistance(t *testing.T) {
 	m := NewMatrix()
 	m.SetRegions([]Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "z"}})
 	for _, e := range []Edge{
@@ -146,9 +146,10 @@ func TestDoubtIsNoHope(t *testing.T) {
 	}
 }
 
-// TestBoardTellsAll: whoever reads a board now and then, from where he was, has
-// what one has who reads it all at once, and it is never far from the truth.
-func TestBoardTellsAll(t *testing.T) {
+// TestChangeLogIsCompleteForEveryReader: a reader that reads the log from time
+// to time, from its last sequence, has the same edges as one that reads all at
+// once, and they are close to the matrix.
+func TestChangeLogIsCompleteForEveryReader(t *testing.T) {
 	const n = 5
 	names := []string{"a", "b", "c", "d", "e"}
 	m := NewMatrix()
@@ -179,9 +180,9 @@ func TestBoardTellsAll(t *testing.T) {
 		m.Set(measured(names[r.IntN(n)], names[r.IntN(n)], 50+r.IntN(20), State(1+r.IntN(3))), time.Duration(step))
 		before := b.Sequence()
 		v := m.View(time.Duration(step), 0, nil)
-		for range 2 { // the second has nothing new
+		for range 2 { // the second update changes nothing
 			if !b.Update(v) {
-				t.Fatal("not posted")
+				t.Fatal("not logged")
 			}
 		}
 		posts += int(b.Sequence() - before)
@@ -196,7 +197,7 @@ func TestBoardTellsAll(t *testing.T) {
 		for _, is := range v.Matrix() {
 			told := all.has[is.From+is.To]
 			if told.State != is.State || told.Source != is.Source || (told.P50-is.P50).Abs() >= max(told.P50/10, msec) {
-				t.Fatalf("told %+v, is %+v", told, is)
+				t.Fatalf("logged %+v, is %+v", told, is)
 			}
 		}
 	}
@@ -207,13 +208,13 @@ func TestBoardTellsAll(t *testing.T) {
 		t.Errorf("piece by piece %v\nat once %v", now.has, all.has)
 	}
 	if posts == 0 || posts >= 300 {
-		t.Errorf("%d posts of 300 changes: all or none are noticeable", posts)
+		t.Errorf("%d updates of 300 changes: all or none are noticeable", posts)
 	}
 	if later := m.View(time.Hour, 0, nil); !b.Update(later) {
 		t.Error("the same regions")
 	}
 	m.SetRegions(regions[1:])
 	if b.Update(m.View(2*time.Hour, 0, nil)) {
-		t.Error("other regions were posted")
+		t.Error("other regions were logged")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"unicode/utf16"
 )
 
-func TestParseCells(t *testing.T) {
+func TestParseCellsOfEachFormat(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		parse func(io.Reader) (*Cells, error)
@@ -44,7 +44,7 @@ func TestParseCells(t *testing.T) {
 	}
 }
 
-// TestOtherEncodingsAreNamed: what a spreadsheet saves as "Unicode text".
+// TestOtherEncodingsAreNamed: files that a spreadsheet saves as "Unicode text".
 func TestOtherEncodingsAreNamed(t *testing.T) {
 	table := func(r io.Reader) (*Cells, error) { _, err := ParseTable(r); return nil, err }
 	encoded := func(order binary.AppendByteOrder, mark string, unit int) string {
@@ -73,7 +73,7 @@ func TestOtherEncodingsAreNamed(t *testing.T) {
 	}
 }
 
-func TestParseCellsNameTheLine(t *testing.T) {
+func TestParseErrorsNameTheLine(t *testing.T) {
 	many := strings.Repeat("1 ", MaxTableRegions+1)
 	for _, tc := range []struct {
 		parse    func(io.Reader) (*Cells, error)

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// knownWorld is a view whose edges a test knows.
+// knownWorld is a view whose edges the test knows.
 type knownWorld struct {
 	view    *View
 	edges   map[[2]string]Edge // measured
@@ -44,8 +44,8 @@ func (g guesses) RTT(i, j int) (time.Duration, float64, bool) {
 
 func (g guesses) Doubts() []Doubt { return g.doubts }
 
-// knownWorldGen draws a view of everything that there can be: edges that are
-// fresh, stale and unreachable, predicted, estimated and unknown ones, doubts.
+// knownWorldGen draws a view with every kind of edge: fresh, stale and
+// unreachable, predicted, estimated and unknown, and doubted ones.
 func knownWorldGen(t *rapid.T, n int) knownWorld {
 	w := knownWorld{edges: map[[2]string]Edge{}, guesses: guesses{rtt: map[[2]int]time.Duration{}}}
 	m := NewMatrix()
@@ -75,10 +75,10 @@ func knownWorldGen(t *rapid.T, n int) knownWorld {
 	return w
 }
 
-// believed is what a path may use of an edge: of a doubted one what is longer,
-// the measurement or the guess. Trust is 0 for what was measured lately, 1 for
-// what is stale, 2 and 3 for guesses, and 9 for what is no way.
-func (w knownWorld) believed(from, to string) (e Edge, trust int) {
+// effective is the edge that a path may use: for a doubted edge the longer one
+// of measurement and prediction. Trust is 0 for a fresh measurement, 1 for a
+// stale one, 2 and 3 for guesses, and 9 for an edge that cannot be used.
+func (w knownWorld) effective(from, to string) (e Edge, trust int) {
 	guess, trust := Edge{From: from, To: to}, 9
 	if rtt, relErr, ok := w.guesses.RTT(w.guesses.Number(from), w.guesses.Number(to)); ok {
 		guess, trust = guess.guess(Predicted, rtt, relErr), 2
@@ -107,9 +107,9 @@ func (w knownWorld) location(name string) *Location {
 	return r.Location
 }
 
-// paths is the brute force: every loopless way over edges of at most some trust,
-// with at most so many relays, its cost by the documented formula, in the
-// documented order; of the first trust with which there is one.
+// paths is the brute force: all loopless paths over edges up to some trust with
+// at most so many relays, with costs by the documented formula, in the
+// documented order; for the lowest trust that gives a path.
 func (w knownWorld) paths(from, to string, p Percentile, relays int, weights Weights) []Path {
 	var found []Path
 	for most := 0; most <= 3 && len(found) == 0; most++ {
@@ -124,7 +124,7 @@ func (w knownWorld) paths(from, to string, p Percentile, relays int, weights Wei
 				return
 			}
 			for _, next := range w.view.Names() {
-				e, trust := w.believed(last, next)
+				e, trust := w.effective(last, next)
 				if slices.Contains(path.Regions, next) || trust > most {
 					continue
 				}
@@ -189,8 +189,8 @@ func weightsGen(t *rapid.T, n int) Weights {
 	return w
 }
 
-// tiesGen draws edges of which many are equal, and many cost nothing: those
-// tempt into loops.
+// tiesGen draws edges with many equal costs and many zero costs, which tempt a
+// search into loops.
 func tiesGen(t *rapid.T, n int) []Edge {
 	edges := edgesGen(t, n)
 	for i := range edges {
@@ -204,8 +204,8 @@ func tiesGen(t *rapid.T, n int) []Edge {
 	return edges
 }
 
-// Whatever the number of relays, paths are those of the brute force, in its
-// order, and say what they rest on.
+// For any number of relays, paths equal those of the brute force, in its order,
+// with the same sources and states.
 func TestPathsAreTheKBest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 6).Draw(t, "n")
@@ -235,7 +235,7 @@ func TestPathsAreTheKBest(t *testing.T) {
 	})
 }
 
-// The scan and the search for more relays answer alike where both can.
+// The scan and the search for more relays agree where both can be used.
 func TestSearchesAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 12).Draw(t, "n")
@@ -252,8 +252,8 @@ func TestSearchesAgree(t *testing.T) {
 	})
 }
 
-// So do they on dense worlds of small numbers, where most of a scan is skipped
-// and what is skipped wrongly shows.
+// They also agree on dense worlds of small numbers, where most of a scan is
+// skipped and a wrong skip shows.
 func TestSearchesAgreeOnDenseWorlds(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	const n = 20
@@ -286,21 +286,21 @@ func TestPathNamesItsLeastTrustworthySource(t *testing.T) {
 		t.Errorf("path %+v, want a b c d, estimated", got)
 	}
 	if paths, err := r.Paths("d", "a", PathOptions{}); err != nil || len(paths) != 0 {
-		t.Errorf("a way from d, which nothing leaves: %v, %v", paths, err)
+		t.Errorf("a path from d, which has no outgoing edge: %v, %v", paths, err)
 	}
 	if _, err := r.Paths("a", "x", PathOptions{}); !errors.Is(err, ErrUnknownRegion) {
-		t.Errorf("path to a region that is not there: %v", err)
+		t.Errorf("path to a region that does not exist: %v", err)
 	}
 	if _, err := r.Paths("x", "a", PathOptions{}); !errors.Is(err, ErrUnknownRegion) {
-		t.Errorf("path from a region that is not there: %v", err)
+		t.Errorf("path from a region that does not exist: %v", err)
 	}
 	if paths, err := r.Paths("a", "a", PathOptions{K: 3}); err != nil || len(paths) != 1 || paths[0].RTT != 0 || paths[0].Source != Measured {
 		t.Errorf("path to itself: %v, %v", paths, err)
 	}
 }
 
-// The sum of two lucky guesses is no reason to leave a measured way.
-func TestPathsPreferMeasuredWays(t *testing.T) {
+// The sum of two lucky guesses is no reason to leave a measured path.
+func TestPathsPreferMeasuredEdges(t *testing.T) {
 	r := NewRouter(NewView(
 		[]Region{{Name: "a", Coordinate: at(0)}, {Name: "relay", Coordinate: at(0.01), Location: tokyo}, {Name: "b", Coordinate: at(0.02)}, {Name: "c", Location: tokyo}},
 		[]Edge{measured("a", "b", 70, OK), measured("a", "c", 70, Unreachable)}), 50)
@@ -312,7 +312,7 @@ func TestPathsPreferMeasuredWays(t *testing.T) {
 		{"a", "b", 1, Measured},
 		{"b", "a", 2, Predicted},
 		{"relay", "c", 1, Estimated},
-		{"a", "c", 2, Estimated}, // by the relay, after two kinds of guesses; not directly
+		{"a", "c", 2, Estimated}, // over the relay, after two kinds of guesses; not directly
 	} {
 		paths, err := r.Paths(tc.from, tc.to, PathOptions{K: 5})
 		if err != nil || len(paths) != tc.paths || paths[0].Source != tc.source {
@@ -321,9 +321,9 @@ func TestPathsPreferMeasuredWays(t *testing.T) {
 	}
 }
 
-// A path can be gone now: it goes round what is unreachable, and round what is
-// stale if there is any other way; what third regions contradict it says.
-func TestPathsGoRoundWhatMayBeDown(t *testing.T) {
+// A path can be used now: it avoids unreachable edges, and stale edges if there
+// is any other path. It reports doubts about its edges.
+func TestPathsAvoidUnreachableAndStaleEdges(t *testing.T) {
 	m := NewMatrix()
 	m.SetRegions(regionsOf(4))
 	for _, e := range []Edge{
@@ -338,7 +338,7 @@ func TestPathsGoRoundWhatMayBeDown(t *testing.T) {
 		{"r0", "r1", "[r0 → r2 → r1 180.0ms, r2 → r1 as measured is too long]"},
 		{"r0", "r3", "[r0 → r1 → r3 17.0ms (stale) r0 → r2 → r1 → r3 187.0ms (stale), r2 → r1 as measured is too long]"},
 		{"r1", "r0", "[]"},
-		{"r3", "r2", "[]"}, // who measured that is silent, and r2 finds r3 gone
+		{"r3", "r2", "[]"}, // the region that measured it is disconnected, and r2 finds r3 unreachable
 	} {
 		paths, err := r.Paths(tc.from, tc.to, PathOptions{K: 5})
 		if got := fmt.Sprint(paths); err != nil || got != tc.want {
@@ -354,7 +354,7 @@ func TestPathsSurviveAbsurdRoundTrips(t *testing.T) {
 	paths, err := NewRouter(NewView([]Region{{Name: "a"}, {Name: "b"}, {Name: "c"}}, []Edge{huge, below}), 50).
 		Paths("a", "c", PathOptions{MaxRelays: 4, Weights: Weights{Links: []LinkWeight{{"a", "b", MaxLinkFactor}}}})
 	if err != nil || len(paths) != 1 || paths[0].RTT != time.Hour || paths[0].Cost.Total() != time.Hour {
-		t.Errorf("%v, %v; want one hour and nothing below zero", paths, err)
+		t.Errorf("%v, %v; want one hour and no negative value", paths, err)
 	}
 }
 
@@ -373,7 +373,7 @@ func TestWeightsChooseAndShowTheirParts(t *testing.T) {
 		// ρ/(1−ρ)/2 = 2 at 0.8
 		{"a busy relay", Weights{CPU: 3 * msec, Loads: map[string]Load{"b": {CPUMean: 0.8}, "d": {CPUMean: 0.8}}},
 			"a → c → d 24.0ms, cost 30.0ms = rtt 24.0ms + cpu 6.0ms", "c"},
-		// 0.5/0.5 · (1 + 0.25/0.25)/2 = 1; the variance of d is cut to that
+ // 0.5/0.5 · (1 + 0.25/0.25)/2 = 1; the variance of d is cut to that
 		{"an uneven end", Weights{CPU: 3 * msec, Loads: map[string]Load{"b": {}, "d": {CPUMean: 0.5, CPUVariance: 0.25}}},
 			"a → b → d 20.0ms, cost 23.0ms = rtt 20.0ms + cpu 3.0ms", ""},
 		{"a long queue", Weights{Queue: 2 * msec, Loads: map[string]Load{"b": {QueueMean: 2, QueueVariance: 9}, "c": {}, "d": {QueueMean: 1}}},
@@ -388,7 +388,7 @@ func TestWeightsChooseAndShowTheirParts(t *testing.T) {
 	}
 }
 
-func TestWeightsOutOfBounds(t *testing.T) {
+func TestWeightsOutOfBoundsAreRefused(t *testing.T) {
 	r := NewRouter(NewView(regionsOf(2), nil), 50)
 	for name, w := range map[string]Weights{
 		"cpu -1ns":        {CPU: -1},

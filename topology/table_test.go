@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestParseTable(t *testing.T) {
+func TestParseTableReadsRowsInAnyOrder(t *testing.T) {
 	table, err := ParseTable(strings.NewReader("# from the lab\nms, a, b ,c\nb, 10.5, ,-\na,, 7,\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestParseTable(t *testing.T) {
 		t.Errorf("filled by estimate: %v, %v", got, ok)
 	}
 	if _, ok := filled.RTT("b", "c"); ok {
-		t.Error("b to c was filled out of nothing")
+		t.Error("b to c was filled without any data")
 	}
 	if _, ok := table.RTT("c", "a"); ok {
 		t.Error("Fill changed its receiver")
@@ -55,7 +55,7 @@ func TestParseTable(t *testing.T) {
 	}
 }
 
-func TestParseTableNamesWhatIsWrong(t *testing.T) {
+func TestParseTableErrorsNameTheLine(t *testing.T) {
 	for _, tc := range []struct{ in, want string }{
 		{"", "first row"},
 		{"ms\n", "the first row has one cell"},

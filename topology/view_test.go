@@ -77,7 +77,7 @@ func TestEdgeTakesTheBestKnowledge(t *testing.T) {
 	}
 }
 
-func TestCoordinatesThatSayNothingAreLeftOut(t *testing.T) {
+func TestInvalidCoordinatesAreDropped(t *testing.T) {
 	fresh := at(0)
 	fresh.Error = 1.5
 	short := &Coordinate{Vector: []float64{1}, Error: 0.1}
@@ -99,9 +99,9 @@ func TestDistanceIsTheWorseDirection(t *testing.T) {
 		{"a", "b", 50, "90.0ms (stale, 3s old)"},
 		{"b", "a", 99, "110.0ms (stale, 3s old)"},
 		{"b", "a", 0, "90.0ms (stale, 3s old)"},
-		{"a", "d", 90, "40.0ms"}, // one direction measured: that one
+		{"a", "d", 90, "40.0ms"}, // one direction measured: its value
 		{"d", "a", 50, "30.0ms"},
-		{"b", "d", 50, "unreachable"}, // although b → d is fine
+		{"b", "d", 50, "unreachable"}, // although b → d works
 		{"c", "d", 50, "unknown"},
 		{"a", "nowhere", 50, "unknown"},
 		{"a", "a", 99, "0.0ms"},
@@ -137,7 +137,7 @@ func TestNearestRanksKnownBeforeUnknownBeforeUnreachable(t *testing.T) {
 		t.Errorf("nearest of a, 1: %s", got)
 	}
 	if got := names(v.NearestToLocation(*tokyo, 0, 50)); got != "b c a d" {
-		t.Errorf("nearest to Tokyo: %s, want b c a and then d, whose place nobody knows", got)
+		t.Errorf("nearest to Tokyo: %s, want b c a and then d, which has no location", got)
 	}
 	if got := v.Nearest("nowhere", 0, 50); got != nil {
 		t.Errorf("nearest of an unknown region: %v", got)
@@ -147,8 +147,8 @@ func TestNearestRanksKnownBeforeUnknownBeforeUnreachable(t *testing.T) {
 	}
 }
 
-// Nearest lists every other region once, as its distances and names order them,
-// and a limit only cuts that.
+// Nearest returns every other region once, sorted by distance and name, and a
+// limit only cuts the list.
 func TestNearestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 8).Draw(t, "n")
@@ -263,7 +263,7 @@ func TestViewKeepsNothingOfItsInput(t *testing.T) {
 	labels["k"], place.Latitude, coordinate.Vector[0] = "changed", 80, 9
 	r, _ := v.Region("a")
 	if r.Labels["k"] != "v" || r.Location.Latitude != singapore.Latitude || r.Coordinate.Vector[0] != 1 || v.Edge("a", "b") != before {
-		t.Error("a change of the input shows through the view")
+		t.Error("a change of the input changes the view")
 	}
 }
 

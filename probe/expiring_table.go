@@ -2,21 +2,21 @@ package probe
 
 import "time"
 
-// expiringTable is a table that forgets: entries not used for keep to 2·keep go, and
-// it never holds more than 2·most. Every step takes the same short time,
-// whatever a flood of made-up keys brings.
+// expiringTable is a bounded table whose entries expire after keep to 2·keep
+// without use. It never holds more than 2·most entries. Every operation takes
+// the same short time, even during a flood of made-up keys.
 type expiringTable[K comparable, V any] struct {
 	most       int
 	keep       time.Duration
 	young, old map[K]V
-	turned     time.Time // when young was begun
+	turned     time.Time // when young was started
 }
 
 func newExpiringTable[K comparable, V any](most int, keep time.Duration) expiringTable[K, V] {
 	return expiringTable[K, V]{most: most, keep: keep, young: make(map[K]V)}
 }
 
-// turn lets the old ones go when it is time.
+// turn drops the old entries when it is time.
 func (r *expiringTable[K, V]) turn(now time.Time) {
 	gone := now.Sub(r.turned)
 	if gone >= 0 && gone < r.keep {
@@ -28,7 +28,7 @@ func (r *expiringTable[K, V]) turn(now time.Time) {
 	}
 }
 
-// get finds an entry, and keeps it if there is room.
+// get finds an entry, and renews it if there is room.
 func (r *expiringTable[K, V]) get(key K, now time.Time) (v V, ok bool) {
 	r.turn(now)
 	if v, ok = r.young[key]; ok {

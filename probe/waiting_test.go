@@ -13,9 +13,10 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// What does not fit is held, and nothing of it counts: neither in the budget nor
-// in what the peer is probed by next. It resumes in the order that it was due.
-func TestHeldProbesCountNowhere(t *testing.T) {
+// A probe that does not fit waits and does not count: neither in the budget nor
+// in the method and address of the peer's next probe. Probes resume in the
+// order of their due times.
+func TestWaitingProbesDoNotCount(t *testing.T) {
 	w := newWorld(Limits{Budget: 1000})
 	w.setPeers("a", "b", "c", "d")
 	later := epoch.Add(time.Second)
@@ -24,10 +25,10 @@ func TestHeldProbesCountNowhere(t *testing.T) {
 	for range 3 {
 		due, again := w.plan.PopDue(later, w.rnd.Float64, none)
 		if len(due) != 0 || !again.IsZero() || w.plan.Waiting() != 4 {
-			t.Fatalf("took %v, again %v, held %d", due, again, w.plan.Waiting())
+			t.Fatalf("took %v, again %v, waiting %d", due, again, w.plan.Waiting())
 		}
 		if got := w.plan.Upcoming(); fmt.Sprint(got) != fmt.Sprint(planned) || w.plan.tokens != 100 {
-			t.Fatalf("held: %v, budget left %v; before %v", got, w.plan.tokens, planned)
+			t.Fatalf("waiting: %v, budget left %v; before %v", got, w.plan.tokens, planned)
 		}
 		w.plan.Resume(4)
 	}
@@ -36,14 +37,15 @@ func TestHeldProbesCountNowhere(t *testing.T) {
 		w.plan.Resume(1)
 		due, _ := w.plan.PopDue(later, w.rnd.Float64, anyProbe)
 		if len(due) != 1 || due[0] != planned[i] || w.plan.Waiting() != 3-i {
-			t.Errorf("resumed %v with %d held, want %v", due, w.plan.Waiting(), planned[i])
+			t.Errorf("resumed %v with %d waiting, want %v", due, w.plan.Waiting(), planned[i])
 		}
 	}
 }
 
-// Where connects have few places, whoever is probed by UDP has its turns as if
-// the others were not held, and those take turns too, however they come and go.
-func TestHeldPeersTakeTurns(t *testing.T) {
+// If few connects may be in flight, peers that are probed by UDP are probed as
+// if no other probe waited, and the waiting peers take turns too, however they
+// come and go.
+func TestWaitingPeersTakeTurns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(Limits{Budget: 200, Interval: time.Duration(rapid.IntRange(1, 8).Draw(t, "interval")) * time.Second})
 		places := rapid.IntRange(1, 40).Draw(t, "places")
@@ -98,10 +100,10 @@ func TestHeldPeersTakeTurns(t *testing.T) {
 	})
 }
 
-// TestConnectsIntoTheVoid: more regions are out of reach than connects may be
-// under way. Those that answer are measured as ever, each of the others is tried
-// in turn, and the ceiling holds.
-func TestConnectsIntoTheVoid(t *testing.T) {
+// TestConnectsToUnreachableRegions: more regions are unreachable than connects
+// may be in flight. Reachable regions are measured as usual, each of the others
+// is tried in turn, and the bound holds.
+func TestConnectsToUnreachableRegions(t *testing.T) {
 	onStage(t, func(s *stage) {
 		const void = 600
 		var mu sync.Mutex
@@ -133,14 +135,14 @@ func TestConnectsIntoTheVoid(t *testing.T) {
 		for _, e := range p.Edges() {
 			switch {
 			case e.To == "b" && (e.State != topology.OK || e.Samples < 14 || e.Loss > 0):
-				t.Errorf("who answers: %s", summary(e))
+				t.Errorf("reachable: %s", summary(e))
 			case e.To != "b" && e.State != topology.Unreachable:
-				t.Errorf("who does not: %s", summary(e))
+				t.Errorf("unreachable: %s", summary(e))
 			}
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		// A round takes 600 / 256 × 2 s = 4.7 s; each fourth probe goes by UDP, on
+		// A round takes 600 / 256 × 2 s = 4.7 s; each fourth probe uses UDP, on
 		// a turn of its own.
 		if len(last) != void || most != maxBlocking || longest > 12*time.Second {
 			t.Errorf("%d regions tried, %d at once, the longest wait %v", len(last), most, longest)

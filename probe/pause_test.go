@@ -21,7 +21,7 @@ func testProber(t testing.TB) *Prober {
 	return p
 }
 
-// checkEdge: what holds of any edge, whatever was measured.
+// checkEdge checks invariants of every edge.
 func checkEdge(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -30,14 +30,14 @@ func checkEdge(t interface {
 	ordered := 0 <= e.Min && e.Min <= e.P50 && e.P50 <= e.P90 && e.P90 <= e.P99 && e.Jitter >= 0 && e.Age >= 0
 	counted := 0 <= e.Loss && e.Loss <= 1 && 0 <= e.LossOut && 0 <= e.LossBack && e.LossOut+e.LossBack <= e.Loss+1e-9 && e.Samples >= 0 && e.SetAside >= 0
 	if !ordered || !counted || e.State > topology.Unreachable {
-		t.Fatalf("an edge that cannot be: %+v", e)
+		t.Fatalf("an impossible edge: %+v", e)
 	}
 }
 
-// A prober that did not run for a while takes the answers that wait for it
-// before it calls anything lost; where it knows how long they waited it even
-// has their round trips. What was lost meanwhile does not count.
-func TestAPauseLosesNothing(t *testing.T) {
+// A prober that did not run for a while reads the waiting responses before it
+// considers a probe lost. If it knows how long they waited it also has their
+// round trips. Losses in that time do not count.
+func TestPausedProberLosesNothing(t *testing.T) {
 	for _, stamped := range []bool{false, true} {
 		p := testProber(t)
 		p.stamped = stamped
@@ -49,7 +49,7 @@ func TestAPauseLosesNothing(t *testing.T) {
 		p.noteDelay(woken)
 		p.step(woken)
 		if len(p.inFlight) != 2 {
-			t.Fatalf("%d probes are under way, want both: their answers were not read yet", len(p.inFlight))
+			t.Fatalf("%d probes are in flight, want both: their responses were not read yet", len(p.inFlight))
 		}
 		waited := time.Duration(0)
 		if stamped {
@@ -61,11 +61,11 @@ func TestAPauseLosesNothing(t *testing.T) {
 		}
 		p.step(woken.Add(answerGrace))
 		if len(p.inFlight) != 0 || silent.delay < time.Second {
-			t.Errorf("%d probes are under way, the prober was late by %v", len(p.inFlight), silent.delay)
+			t.Errorf("%d probes are in flight, the prober was late by %v", len(p.inFlight), silent.delay)
 		}
 		for i, e := range p.Edges() {
 			if e.Loss != 0 {
-				t.Errorf("%s: the prober was away, not the peer", summary(e))
+				t.Errorf("%s: the prober paused, not the peer", summary(e))
 			}
 			if known := stamped && i == 0; known && e.P50 != 50*msec || !known && e.State != topology.Unknown {
 				t.Errorf("stamped %v: %s", stamped, summary(e))
@@ -74,18 +74,18 @@ func TestAPauseLosesNothing(t *testing.T) {
 	}
 }
 
-// Peers come, go, and change their address while probes are under way.
+// Peers come, go, and change their address while probes are in flight.
 func TestPeersComeGoAndMove(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b, c := s.responder(hostB, ResponderConfig{}), s.responder(hostC, ResponderConfig{Region: "b"})
 		p := s.prober(hostA, Config{Seed: 1})
 		at := func(addr string) []Peer { return []Peer{{Name: "b", Addresses: []string{addr}}} }
 		p.SetPeers(at(b))
-		wait(20 * msec) // the first is under way
+		wait(20 * msec) // the first is in flight
 		p.SetPeers(nil)
 		wait(10 * time.Second)
 		if edges := p.Edges(); len(edges) != 0 {
-			t.Errorf("edges to nobody: %v", edges)
+			t.Errorf("edges to removed peers: %v", edges)
 		}
 		p.SetPeers(at(b))
 		wait(10 * time.Second)
@@ -98,8 +98,9 @@ func TestPeersComeGoAndMove(t *testing.T) {
 		if e := p.Edges()[0]; e.State != topology.OK || e.Loss != 0 || e.Samples < 15 {
 			t.Errorf("moved: %s", summary(e))
 		}
-		// The address is another region's now, which does not answer for b over
-		// UDP. A connect is answered by anybody, and says so.
+		// The address now belongs to another region, which does not respond for
+		// b over UDP. Any host accepts a connect, and the edge's method says
+		// so.
 		s.net.Heal(hostA, hostB)
 		d := s.responder("10.0.0.4", ResponderConfig{Region: "d"})
 		p.SetPeers(at(d))
@@ -128,14 +129,14 @@ func TestPeersComeGoAndMove(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if len(p.inFlight) > 1 || len(p.peers) != 1 || len(p.plan.queue) != 1 || len(p.dirty) > 1 {
-			t.Errorf("still held: %d probes, %d peers, %d plans, %d to report", len(p.inFlight), len(p.peers), len(p.plan.queue), len(p.dirty))
+			t.Errorf("not released: %d probes, %d peers, %d plans, %d to report", len(p.inFlight), len(p.peers), len(p.plan.queue), len(p.dirty))
 		}
 	})
 }
 
-// Of many peers those that matter are probed more often: that others ask
-// about, that changed lately, whose coordinate says little.
-func TestWhatMattersIsProbedMoreOften(t *testing.T) {
+// Among many peers, those that matter are probed more often: those with demand,
+// with a recent change, or with an uncertain coordinate.
+func TestPreferredPeersAreProbedMoreOften(t *testing.T) {
 	p, err := New(Config{Region: "a", Net: network.Host(), Limits: Limits{Budget: 1}})
 	if err != nil {
 		t.Fatal(err)
@@ -151,16 +152,16 @@ func TestWhatMattersIsProbedMoreOften(t *testing.T) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	p.peers[region(2)].moved = now
-	p.weigh(now)
+	p.updateWeights(now)
 	usual := p.plan.Every(region(50))
 	for i := range 4 {
-		// The three have the other half of the budget to themselves, so each is
-		// probed as often as any may be.
+		// The three share the other half of the budget, so each is probed as
+		// often as any peer may be.
 		if every := p.plan.Every(region(i)); (i > 0) != (every < usual/2) || every < defaultInterval {
 			t.Errorf("peer %d every %v, an ordinary one every %v", i, every, usual)
 		}
 	}
-	if p.weigh(now.Add(WindowAge)); p.plan.Every(region(2)) != p.plan.Every(region(50)) {
-		t.Error("what changed long ago is still preferred")
+	if p.updateWeights(now.Add(WindowAge)); p.plan.Every(region(2)) != p.plan.Every(region(50)) {
+		t.Error("a peer that changed long ago is still preferred")
 	}
 }

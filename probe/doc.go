@@ -1,0 +1,25 @@
+// Package probe measures round trips to other regions. A pure plan decides which
+// region to probe when and how, and a pure window summarises the samples. The
+// Prober and the Responder do the I/O.
+//
+// A probe is a small UDP packet that is answered by one of the same size, or a
+// TCP connect where UDP is blocked. Packets are authenticated with a key that
+// the regions of a federation share, numbered within a session, and answered
+// once. A response reports which requests of the session arrived, and so in
+// which direction the others were lost. With TCP the connect is timed; the same
+// packets, sent over it afterwards, prove the identity of the responder. With
+// keys, a connect without that proof is lost; without keys it counts with the
+// method "connect". Every response has its method.
+//
+//	probe.go           methods, peers, the default port
+//	plan.go            which peer to probe when, within a budget
+//	window.go          the samples of a peer, and the edge that they give
+//	wire.go            the packet, and which requests arrived
+//	prober.go          the prober: its loop, edges and changes
+//	send.go            its probes over UDP and TCP, and their responses
+//	responder.go       the responder, and its limits
+//	expiring_table.go  a bounded table whose entries expire
+//	stamp.go           how long a datagram waited to be read
+//	stamp_linux.go     the same from the kernel's time stamps
+//	stamp_other.go     the same on systems without them
+package probe
