@@ -267,7 +267,7 @@ func TestLossPerDirection(t *testing.T) {
 	add(4, 5, true)
 	add(5, 7, false)
 	w.LearnDirections(2, 7, arrivals{span: 64, bits: 1}) // another session
-	w.LearnDirections(1, 7, arrivals{span: 1, bits: 1}) // a restarted responder
+	w.LearnDirections(1, 7, arrivals{span: 1, bits: 1})  // a restarted responder
 	expect(0.5, 1./6, 1./6)
 }
 

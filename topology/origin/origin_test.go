@@ -29,8 +29,8 @@ func both(a, b string, millis int, state topology.State) []topology.Edge {
 	return []topology.Edge{e, f}
 }
 
-// router: sgp is near far by relay only, cut off from shut, and has never
-// measured new, which stands in Tokyo as tyo does.
+// router: sgp reaches far only over a relay, cannot reach shut, and has never
+// measured new, which is in Tokyo like tyo.
 func router() *topology.Router {
 	var edges []topology.Edge
 	for _, e := range [][]topology.Edge{
@@ -46,7 +46,7 @@ func router() *topology.Router {
 	}, edges), 50)
 }
 
-func TestChoose(t *testing.T) {
+func TestChooseExplainsEachOrigin(t *testing.T) {
 	r := router()
 	for _, tc := range []struct {
 		name    string
@@ -99,7 +99,7 @@ func TestChoose(t *testing.T) {
 }
 
 // Equal scores: the nearer one, then by name.
-func TestTies(t *testing.T) {
+func TestEqualScoresAreOrderedByCostThenName(t *testing.T) {
 	var edges []topology.Edge
 	for _, e := range [][]topology.Edge{both("x", "c", 50, topology.OK), both("x", "b", 50, topology.OK), both("x", "a", 100, topology.OK)} {
 		edges = append(edges, e...)
@@ -120,7 +120,7 @@ func TestLoadMovesClients(t *testing.T) {
 	}
 }
 
-func TestChooseRefuses(t *testing.T) {
+func TestChooseRefusesInvalidInput(t *testing.T) {
 	r, good := router(), []Origin{{Region: "tyo"}}
 	for _, tc := range []struct {
 		client  Client
@@ -145,12 +145,12 @@ func TestChooseRefuses(t *testing.T) {
 		}
 	}
 	if _, err := Choose(topology.NewRouter(topology.NewView(nil, nil), 50), Client{Location: tokyo}, good, Policy{}); !errors.Is(err, ErrClient) {
-		t.Errorf("a world without places: %v", err)
+		t.Errorf("a world without locations: %v", err)
 	}
 }
 
-// The order of origins does not matter, each of them is in the answer once, and
-// the chosen one has the least score of those that may serve.
+// The order of origins does not matter, each of them is in the result once, and
+// the chosen one has the lowest score of those that may serve.
 func TestChooseProperties(t *testing.T) {
 	names := []string{"sgp", "tyo", "syd", "far", "shut", "old", "cut", "new", "void", "mars"}
 	r := router()
@@ -177,7 +177,7 @@ func TestChooseProperties(t *testing.T) {
 			all = append(all, got.Candidate)
 		}
 		if len(all) != len(origins) {
-			t.Fatalf("%d origins of %d in the answer", len(all), len(origins))
+			t.Fatalf("%d origins of %d in the result", len(all), len(origins))
 		}
 		for _, o := range all {
 			if o.Why == "" || o.Refused != (len(o.Path.Regions) == 0) {
@@ -193,7 +193,7 @@ func TestChooseProperties(t *testing.T) {
 	})
 }
 
-func TestTable(t *testing.T) {
+func TestTableMatchesTheMostSpecificRecord(t *testing.T) {
 	at := []Origin{{Region: "tyo"}}
 	table, err := NewTable([]Record{
 		{"example.com", at}, {"*.example.com", at}, {"*.A.Example.com.", at}, {"b.a.example.com", at}, {"*.org", at},

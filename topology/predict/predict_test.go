@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// plane is regions as points of a plane of 200 ms with a little height: a
-// metric space in which a map can be exact.
+// plane has regions as points of a plane of 200 ms with a little height: a
+// metric space, which a map can describe exactly.
 func plane(n int, seed random) (rtt func(i, j int) float64) {
 	x, y, h := make([]float64, n), make([]float64, n), make([]float64, n)
 	for i := range n {
@@ -23,7 +23,7 @@ func plane(n int, seed random) (rtt func(i, j int) float64) {
 	return func(i, j int) float64 { return math.Hypot(x[i]-x[j], y[i]-y[j]) + h[i] + h[j] }
 }
 
-// some measures what Next asks for, of regions that know nothing.
+// some measures the pairs that Next returns, starting without measurements.
 func some(n, each int, seed uint64, rtt func(i, j int) float64) []Sample {
 	quota := make([]int, n)
 	for i := range quota {
@@ -36,9 +36,9 @@ func some(n, each int, seed uint64, rtt func(i, j int) float64) []Sample {
 	return samples
 }
 
-// judge returns the sorted relative errors of what was not measured and the
-// share within the stated error.
-func judge(m *Model, rtt func(i, j int) float64) (errs []float64, within float64) {
+// errorsOf returns the sorted relative errors of unmeasured pairs and the share
+// of them within the stated error.
+func errorsOf(m *Model, rtt func(i, j int) float64) (errs []float64, within float64) {
 	for i := range m.n {
 		for j := range i {
 			if _, measured := m.Measured(i, j); measured {
@@ -56,14 +56,14 @@ func judge(m *Model, rtt func(i, j int) float64) (errs []float64, within float64
 	return errs, within / float64(len(errs))
 }
 
-func TestMetricSpace(t *testing.T) {
+func TestMetricSpaceIsPredictedWell(t *testing.T) {
 	for seed := range uint64(3) {
 		rtt := plane(60, random(seed+1))
 		m := Fit(60, some(60, 10, seed, rtt), Options{Seed: seed})
 		if len(m.Rejected()) > 0 {
 			t.Errorf("seed %d: rejected %v", seed, m.Rejected())
 		}
-		errs, within := judge(m, rtt)
+		errs, within := errorsOf(m, rtt)
 		median, p90 := errs[len(errs)/2], errs[len(errs)*9/10]
 		t.Logf("seed %d: median %.4f, p90 %.4f of %d, %.2f within", seed, median, p90, len(errs), within)
 		if median > 0.02 || p90 > 0.08 {
@@ -75,8 +75,8 @@ func TestMetricSpace(t *testing.T) {
 	}
 }
 
-// TestStrays: what third regions contradict is found, and does no harm.
-func TestStrays(t *testing.T) {
+// TestStrays: samples that third regions contradict are found, and do no harm.
+func TestStraysAreRejected(t *testing.T) {
 	const n = 60
 	rtt := plane(n, 5)
 	clean := some(n, 12, 1, rtt)
@@ -96,13 +96,13 @@ func TestStrays(t *testing.T) {
 	if got := m.Rejected(); !reflect.DeepEqual(got, want) {
 		t.Errorf("rejected %v, want %v", got, want)
 	}
-	errs, _ := judge(m, rtt)
+	errs, _ := errorsOf(m, rtt)
 	if median := errs[len(errs)/2]; median > 0.04 {
 		t.Errorf("median error %.3f", median)
 	}
 }
 
-func TestClean(t *testing.T) {
+func TestCleanMergesAndRejects(t *testing.T) {
 	singapore, tokyo := &topology.Location{Latitude: 1.35, Longitude: 103.8}, &topology.Location{Latitude: 35.7, Longitude: 139.7}
 	for _, tc := range []struct {
 		name    string
@@ -151,12 +151,13 @@ func TestThirdRegionsDecide(t *testing.T) {
 		t.Errorf("rejected %v, want %v", rejected, want)
 	}
 	if !slices.Contains(pairs, Pair{a, b, rtt(a, b)}) {
-		t.Error("the possible direction is not believed")
+		t.Error("the possible direction is rejected")
 	}
 }
 
-// TestApart: regions that no chain of samples connects.
-func TestApart(t *testing.T) {
+// TestUnconnectedRegionsArePredictedFromLocations: regions that no chain of
+// samples connects.
+func TestUnconnectedRegionsArePredictedFromLocations(t *testing.T) {
 	singapore, tokyo := &topology.Location{Latitude: 1.35, Longitude: 103.8}, &topology.Location{Latitude: 35.7, Longitude: 139.7}
 	samples := []Sample{{0, 1, 5, 0}, {1, 2, 7, 0}, {3, 4, 9, 0}}
 	m := Fit(6, samples, Options{Locations: []*topology.Location{singapore, nil, nil, tokyo, nil, nil}})
@@ -165,17 +166,17 @@ func TestApart(t *testing.T) {
 	}
 	for _, pair := range [][2]int{{0, 4}, {5, 1}, {5, 3}} {
 		if rtt, stated := m.RTT(pair[0], pair[1]); rtt <= 0 || stated < unknownError {
-			t.Errorf("%v: %v ± %g, want to hear that nothing is known", pair, rtt, stated)
+			t.Errorf("%v: %v ± %g, want an error that says that nothing is known", pair, rtt, stated)
 		}
 	}
 	if _, stated := Fit(2, nil, Options{}).RTT(0, 1); stated < unknownError {
-		t.Errorf("of nothing: ± %g", stated)
+		t.Errorf("without samples: ± %g", stated)
 	}
 }
 
-// TestProperties: whatever is measured, answers are round trips, the same each
-// time and in both directions, and probes keep to what was asked.
-func TestProperties(t *testing.T) {
+// TestProperties: for any samples, predictions are valid round trips, equal
+// each time and in both directions, and probes keep to the quotas.
+func TestPredictionProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 12).Draw(t, "regions")
 		value := rapid.OneOf(
@@ -203,7 +204,7 @@ func TestProperties(t *testing.T) {
 					t.Fatalf("%d to %d: %v ± %g, back %v ± %g", i, j, rtt, stated, back, statedBack)
 				}
 				if twin, _ := again.RTT(i, j); twin != rtt {
-					t.Fatalf("%d to %d: %v, and another time %v", i, j, rtt, twin)
+					t.Fatalf("%d to %d: %v, and the second time %v", i, j, rtt, twin)
 				}
 			}
 		}
@@ -224,18 +225,18 @@ func TestProperties(t *testing.T) {
 			_, measured := m.Measured(p.From, p.To)
 			left[p.From]--
 			if p.From == p.To || seen[pair] || measured || !can(pair[0], pair[1]) || left[p.From] < 0 {
-				t.Fatalf("probes %v with quota %v: %v is not to be asked for", probes, quota, p)
+				t.Fatalf("probes %v with quota %v: %v must not be probed", probes, quota, p)
 			}
 			seen[pair] = true
 		}
 		if !reflect.DeepEqual(probes, again.Next(quota, can)) {
-			t.Fatal("other probes at another time")
+			t.Fatal("other probes the second time")
 		}
 	})
 }
 
-// TestNextFindsTheNearest: with some random probes and a few chosen ones every
-// region of many twins has measured its twin.
+// TestNextFindsTheNearest: with some random probes and a few chosen ones,
+// almost every region that has a twin has measured it.
 func TestNextFindsTheNearest(t *testing.T) {
 	const n = 80
 	far := plane(n/2, 9)
@@ -257,7 +258,7 @@ func TestNextFindsTheNearest(t *testing.T) {
 	m = Fit(n, samples, Options{Seed: 1})
 	for i := 0; i < n; i += 2 {
 		if got, ok := m.Measured(i, i+1); !ok || got != 500*time.Microsecond {
-			t.Errorf("regions %d and %d are twins, and nobody measured it", i, i+1)
+			t.Errorf("regions %d and %d are twins, and the pair was not measured", i, i+1)
 		}
 	}
 }

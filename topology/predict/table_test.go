@@ -8,13 +8,14 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestTable: pairs that were measured one way, not at all, or wrongly.
-func TestTable(t *testing.T) {
+// TestTablePredictsAndDoubts: pairs that were measured in one direction, not at
+// all, or wrongly.
+func TestTablePredictsAndDoubts(t *testing.T) {
 	const n = 30
 	rtt := plane(n, 4)
 	var regions []topology.Region
 	name := func(i int) string { return fmt.Sprintf("r%02d", i) }
-	for i := range n + 1 { // nobody measured the last one
+	for i := range n + 1 { // the last one has no measurement
 		regions = append(regions, topology.Region{Name: name(i)})
 	}
 	edge := func(i, j int, ms float64) topology.Edge {
@@ -39,7 +40,7 @@ func TestTable(t *testing.T) {
 		t.Fatalf("%d samples, doubts %v", table.Samples(), table.Doubts())
 	}
 	if table.Number(name(n)) != -1 || table.Number("nobody") != -1 || table.Number(name(2)) != 2 {
-		t.Error("the region that nobody measured has a number")
+		t.Error("the region without a measurement has a number")
 	}
 	m := topology.NewMatrix()
 	m.SetRegions(regions)
@@ -69,7 +70,7 @@ func TestTable(t *testing.T) {
 		}
 	}
 	if e := with.Edge(name(0), name(n)); e.Source != topology.None {
-		t.Errorf("of a region of which nothing is known: %+v", e)
+		t.Errorf("of an unknown region: %+v", e)
 	}
 	for _, tc := range []struct {
 		what   string
@@ -89,6 +90,6 @@ func TestTable(t *testing.T) {
 		}
 	}
 	if table.Outdated(with) || !table.Outdated(topology.NewView(regions[1:], edges)) || !table.Outdated(topology.NewView(regions, edges[:len(edges)*9/10])) {
-		t.Error("outdated by nothing, or not by much")
+		t.Error("outdated without a noticeable change")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-func TestAzureData(t *testing.T) {
+func TestAzureDataIsComplete(t *testing.T) {
 	regions, table := AzureRegions(), AzurePublished()
 	if len(regions) != 51 || len(table.Regions()) != 51 {
 		t.Fatalf("%d regions, table of %d, want 51", len(regions), len(table.Regions()))
@@ -58,7 +58,7 @@ func TestAzureData(t *testing.T) {
 	}
 }
 
-// The estimate's stated error has to hold on real distances.
+// The stated error of the estimate holds on real distances.
 func TestEstimateErrorHoldsOnAzure(t *testing.T) {
 	regions := map[string]topology.Region{}
 	for _, r := range AzureRegions() {
@@ -75,16 +75,16 @@ func TestEstimateErrorHoldsOnAzure(t *testing.T) {
 	within, _ := slices.BinarySearch(errs, topology.EstimateError)
 	share := float64(within) / float64(len(errs))
 	median, bias := errs[len(errs)/2], signed[len(signed)/2]
-	t.Logf("relative error of the estimate: median %.3f, p90 %.3f, bias %.3f, %.3f within what is stated",
+	t.Logf("relative error of the estimate: median %.3f, p90 %.3f, bias %.3f, %.3f within the stated error",
 		median, errs[len(errs)*9/10], bias, share)
 	if share < 0.8 || median > topology.EstimateError/2 || math.Abs(bias) > 0.15 {
 		t.Errorf("the estimate is worse than stated")
 	}
 }
 
-// Relays that pay exist in the real table: brute force says that 75 of its
-// 2,442 pairs, 3.1 %, gain over 10 % by one relay.
-func TestAzureRelays(t *testing.T) {
+// Relays with a gain exist in the real table: by brute force 75 of its 2,442
+// pairs, 3.1 %, gain over 10 % by one relay.
+func TestRelaysOfTheAzureTable(t *testing.T) {
 	table := AzurePublished()
 	v := topology.NewView(AzureRegions(), table.Edges())
 	router := topology.NewRouter(v, 50)
@@ -119,8 +119,8 @@ func TestAzureRelays(t *testing.T) {
 	}
 }
 
-// A check of the real table finds what is odd in it, and says so in words.
-func TestCheckAzure(t *testing.T) {
+// A check of the real table finds its anomalies.
+func TestCheckOfTheAzureTable(t *testing.T) {
 	r := topology.Check(topology.NewView(AzureRegions(), AzurePublished().Edges()), topology.CheckOptions{Limit: 3})
 	t.Logf("\n%s", r)
 	if r.Pairs.Measured != 2442 || r.Pairs.Estimated != 108 || r.Violations.Total != 75 || len(r.Violations.List) != 3 {

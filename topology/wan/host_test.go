@@ -22,9 +22,9 @@ func onHost(t *testing.T, table *topology.Table) *WAN {
 	return w
 }
 
-// best repeats a measurement until its best value is what it should be: a busy
-// machine only ever adds, so the best shows what the emulation does. A wrong
-// emulation stays above for ever, or is below at once.
+// best repeats a measurement until its best value is the expected one. A busy
+// machine only adds delay, so the best value shows the emulation's. A wrong
+// emulation stays above, or is below at once.
 func best(t *testing.T, what string, want time.Duration, measure func() time.Duration) {
 	t.Helper()
 	const least, patience = 5, time.Minute
@@ -39,7 +39,7 @@ func best(t *testing.T, what string, want time.Duration, measure func() time.Dur
 	}
 }
 
-func TestHostDelays(t *testing.T) {
+func TestDelaysOnHostSockets(t *testing.T) {
 	w := onHost(t, Azure())
 	for _, tc := range []pair{{"southeastasia", "malaysiawest"}, {"southeastasia", "japaneast"}, {"japaneast", "westeurope"}} {
 		t.Run(tc.from+"_"+tc.to, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestHalfCloseOnHost(t *testing.T) {
 	}
 }
 
-// The Go project's own conformance suite for connections.
+// The conformance suite for connections of golang.org/x/net.
 func TestConnConforms(t *testing.T) {
 	w := onHost(t, lab(t))
 	w.SetRTT("a", "b", 2*msec)

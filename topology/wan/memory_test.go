@@ -13,7 +13,7 @@ import (
 )
 
 // memory is a network in memory, for virtual time: pipes and queues of
-// datagrams, without delay of its own.
+// datagrams, without delays of its own.
 type memory struct {
 	mu        sync.Mutex
 	next      uint16
@@ -101,7 +101,7 @@ type memoryDatagram struct {
 }
 
 type memoryPackets struct {
-	net.PacketConn // nil: what is not here is not used
+	net.PacketConn // nil: other methods are not used
 	m              *memory
 	port           uint16
 	in             chan memoryDatagram

@@ -43,7 +43,7 @@ func ping(t *testing.T, c net.PacketConn, to net.Addr) time.Duration {
 	return time.Since(start)
 }
 
-func TestAProbeMeasuresItsOwnRow(t *testing.T) {
+func TestProbeMeasuresItsOwnRow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		served := map[string]net.PacketConn{}
 		for _, region := range []string{"a", "b", "c"} {
@@ -80,7 +80,7 @@ func TestAProbeMeasuresItsOwnRow(t *testing.T) {
 	})
 }
 
-func TestDatagramsOvertakeOnlyWhenTheWayGotShorter(t *testing.T) {
+func TestDatagramsOvertakeOnlyWhenThePathGotShorter(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		from, to := openPacket(t, w, "a", "127.0.0.1:0"), openPacket(t, w, "b", "127.0.0.1:0")
 		for i := range 10 {
@@ -113,7 +113,7 @@ func TestFullQueueDrops(t *testing.T) {
 			t.Errorf("%d arrived, want %d", received, maxQueued)
 		}
 		if got := ping(t, from, from.LocalAddr()); got != 0 {
-			t.Errorf("to itself: %v", got)
+			t.Errorf("to its own region: %v", got)
 		}
 	})
 }
@@ -145,7 +145,7 @@ func TestLossAndCutDropDatagrams(t *testing.T) {
 		}
 		w.Heal("a", "b")
 		if got := arrived(10); got != 10 {
-			t.Errorf("%d of 10 arrived after the heal", got)
+			t.Errorf("%d of 10 arrived after the cut was healed", got)
 		}
 		w.CutOneWay("b", "a")
 		if got := arrived(10); got != 10 {
@@ -153,18 +153,18 @@ func TestLossAndCutDropDatagrams(t *testing.T) {
 		}
 		w.CutOneWay("a", "b")
 		if got := arrived(10); got != 0 {
-			t.Errorf("%d crossed the cut of one way", got)
+			t.Errorf("%d crossed the one-way cut", got)
 		}
 		w.Heal("a", "b")
 		from.WriteTo([]byte("on the way"), to.LocalAddr())
 		w.Cut("a", "b")
 		if got := arrived(0); got != 0 {
-			t.Error("what was on the way crossed the cut")
+			t.Error("a datagram in flight crossed the cut")
 		}
 	})
 }
 
-func TestClosedPacketConnGivesItsPortBack(t *testing.T) {
+func TestClosedPacketConnReleasesItsPort(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		a, b := openPacket(t, w, "a", "127.0.0.1:7000"), openPacket(t, w, "b", "127.0.0.1:0")
 		a.WriteTo([]byte("lost with its socket"), b.LocalAddr())
@@ -175,7 +175,7 @@ func TestClosedPacketConnGivesItsPortBack(t *testing.T) {
 			t.Errorf("send after close: %v", err)
 		}
 		if len(w.flows) != 0 || w.packets[7000] != "" {
-			t.Errorf("still known: flows %v, ports %v", w.flows, w.packets)
+			t.Errorf("not released: flows %v, ports %v", w.flows, w.packets)
 		}
 		c := openPacket(t, w, "c", "127.0.0.1:7000") // another region takes the port
 		go echo(b)

@@ -40,7 +40,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *WAN)) {
 	})
 }
 
-// connect gives both ends of a stream dialled from one region to another.
+// connect returns both ends of a stream dialled from one region to another.
 func connect(t *testing.T, w *WAN, from, to string) (near, far net.Conn) {
 	t.Helper()
 	l, err := w.Net(to).Listen(t.Context(), "127.0.0.1:0")
@@ -134,7 +134,7 @@ func TestManyWritesArePipelinedAndKeepTheirOrder(t *testing.T) {
 		start := time.Now()
 		go func() {
 			for i := range 100 {
-				if i == 50 { // packets on the way are not overtaken by faster ones
+				if i == 50 { // packets in flight are not overtaken by faster ones
 					w.SetRTT("a", "b", 2*msec)
 				}
 				near.Write([]byte{byte(i)})
@@ -181,7 +181,7 @@ func TestWritesBlockWhenTooMuchIsInFlight(t *testing.T) {
 	})
 }
 
-func TestUnreadBytesHoldUpTheSender(t *testing.T) {
+func TestUnreadBytesBlockTheSender(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		near, far := connect(t, w, "a", "b")
 		wrote := make(chan int, 1)
@@ -191,7 +191,7 @@ func TestUnreadBytesHoldUpTheSender(t *testing.T) {
 			wrote <- n
 		}()
 		if n := <-wrote; n < maxInFlight || n > maxInFlight+2*readChunk {
-			t.Errorf("the sender got rid of %d bytes that nobody read, want about %d", n, maxInFlight)
+			t.Errorf("the sender wrote %d bytes that were not read, want about %d", n, maxInFlight)
 		}
 		near.SetReadDeadline(time.Now().Add(time.Second))
 		if n, err := io.ReadAll(near); len(n) < maxInFlight || !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -200,7 +200,7 @@ func TestUnreadBytesHoldUpTheSender(t *testing.T) {
 	})
 }
 
-func TestDeadlines(t *testing.T) {
+func TestDeadlinesEndReadsAndWrites(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		near, far := connect(t, w, "a", "b")
 		start := time.Now()
@@ -215,7 +215,7 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("write after the deadline: %v", err)
 		}
 		near.SetDeadline(time.Time{})
-		// Extending a deadline while a read waits keeps it waiting.
+		// Extending a deadline extends a waiting read.
 		near.SetReadDeadline(time.Now().Add(10 * msec))
 		time.AfterFunc(5*msec, func() { near.SetReadDeadline(time.Now().Add(time.Hour)) })
 		go far.Write([]byte("x"))
@@ -251,7 +251,7 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 	})
 }
 
-func TestPeersCloseArrivesLater(t *testing.T) {
+func TestPeersCloseArrivesAfterHalfARoundTrip(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		near, far := connect(t, w, "a", "b")
 		start := time.Now()
@@ -282,7 +282,7 @@ func TestCloseDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 	})
 }
 
-func TestCutStallsAndHealGoesOn(t *testing.T) {
+func TestCutStallsStreamsUntilHealed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		near, far := connect(t, w, "a", "b")
 		w.Cut("b", "a")
@@ -308,7 +308,7 @@ func TestCutStallsAndHealGoesOn(t *testing.T) {
 		}
 		took(t, "dial across the cut", start, 3*time.Second)
 		if c, err := w.Net("c").Dial(t.Context(), "127.0.0.1:7002"); err != nil {
-			t.Errorf("another region is cut off, too: %v", err)
+			t.Errorf("another region is cut too: %v", err)
 		} else {
 			c.Close()
 		}
@@ -316,14 +316,14 @@ func TestCutStallsAndHealGoesOn(t *testing.T) {
 		w.Heal("a", "b")
 		for _, c := range []net.Conn{near, far} {
 			if n, err := c.Read(make([]byte, 16)); err != nil || n < len("held up") {
-				t.Errorf("read after the heal: %d, %v", n, err)
+				t.Errorf("read after the cut was healed: %d, %v", n, err)
 			}
 		}
 	})
 }
 
-// TestTableMayChange: another table holds from now on, for what SetRTT set too,
-// and a blank stalls what is open until it is filled again.
+// TestTableMayChange: a new table holds from now on, also for pairs of SetRTT,
+// and a blank stalls open streams until it is filled again.
 func TestTableMayChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		table := func(ab string) *topology.Table {
@@ -361,19 +361,19 @@ func TestTableMayChange(t *testing.T) {
 	})
 }
 
-func TestACloseDoesNotCrossACut(t *testing.T) {
+func TestCloseDoesNotCrossACut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		near, far := connect(t, w, "a", "b")
 		w.Cut("a", "b")
 		near.Close()
 		far.SetReadDeadline(time.Now().Add(time.Minute))
 		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("read: %v, want silence", err)
+			t.Errorf("read: %v, want no data", err)
 		}
 		w.Heal("a", "b")
 		far.SetReadDeadline(time.Time{})
 		if _, err := far.Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("read after the heal: %v, want the end", err)
+			t.Errorf("read after the cut was healed: %v, want the end", err)
 		}
 	})
 }
@@ -405,7 +405,7 @@ func TestWANCloseEndsEverything(t *testing.T) {
 	})
 }
 
-// Random chunks in both directions at once arrive whole and in order.
+// Random chunks in both directions at once arrive completely and in order.
 func TestStreamCarriesEverything(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		near, far := connect(t, w, "a", "b")
