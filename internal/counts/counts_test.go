@@ -8,7 +8,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-func TestSettle(t *testing.T) {
+func TestSurplusMovesToStopping(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		in     *nusav1.InstanceCounts

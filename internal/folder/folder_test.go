@@ -6,7 +6,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/folder"
 )
 
-func TestAllowed(t *testing.T) {
+func TestAllowedFollowsWholeComponents(t *testing.T) {
 	for _, c := range []struct {
 		path    string
 		folders []string

@@ -1,6 +1,3 @@
-// Package forward lets any server of a tier answer any call: one that does not
-// lead passes the call on to the one that does, unary or stream, at most one
-// hop.
 package forward
 
 import (
@@ -16,23 +13,19 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 )
 
-// Header marks a forwarded call; one that arrives marked is not passed on
-// again.
+// Header marks a forwarded call. A marked call is not forwarded again.
 const Header = "nusa-forwarded"
 
 // ErrNoLeader is the status of a call while no leader is known.
 var ErrNoLeader = rpcerr.Error{Code: codes.Unavailable, Reason: rpcerr.ReasonNoLeader, Message: "no leader known"}.Err()
 
-// Leader says who answers: self, or the server at the other end of conn. An
-// error, or neither, means nobody is known to lead; an error that is a gRPC
-// status is the answer to the call. It is called for every call and must not
-// block.
+// Leader returns the server that leads: self, or the server at the other end of
+// conn. Neither, or an error, means that no leader is known; an error that is a
+// gRPC status is returned to the caller. It runs for every call and must not block.
 type Leader func() (conn *grpc.ClientConn, self bool, err error)
 
 // Forwarder makes the interceptors of a server.
@@ -42,9 +35,9 @@ type Forwarder struct {
 	requests map[string]func() proto.Message
 }
 
-// New returns a forwarder. exempt are full methods ("/nusa.v1.Dispatch/Session")
-// or whole services ("/nusa.v1.System/") that every server answers itself;
-// health, reflection and System always are.
+// New returns a forwarder. exempt has full methods ("/nusa.v1.Dispatch/Session") and
+// whole services ("/nusa.v1.System/") that every server serves itself, beside
+// health, reflection and System.
 func New(leader Leader, exempt ...string) *Forwarder {
 	always := []string{
 		"/grpc.health.v1.Health/",
@@ -66,7 +59,7 @@ func (f *Forwarder) ReadRequestsAs(method string, newRequest func() proto.Messag
 	f.requests[method] = newRequest
 }
 
-// Unary is the interceptor for unary calls.
+// Unary returns the interceptor for unary calls.
 func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		conn, err := f.target(ctx, info.FullMethod)
@@ -83,8 +76,8 @@ func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
 		var header, trailer metadata.MD
 		reply := newReply()
 		err = conn.Invoke(forwardedContext(ctx), info.FullMethod, req, reply, grpc.Header(&header), grpc.Trailer(&trailer))
-		// Both fail only if the handler's stream is gone; then err is of no
-		// interest to anybody either.
+		// Both fail only when the handler's stream has ended, and then err has no
+		// reader either.
 		_ = grpc.SetHeader(ctx, withoutHopHeaders(header))
 		_ = grpc.SetTrailer(ctx, withoutHopHeaders(trailer))
 		if err != nil {
@@ -94,7 +87,7 @@ func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
 	}
 }
 
-// Stream is the interceptor for streams.
+// Stream returns the interceptor for streams.
 func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 	return func(srv any, down grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		conn, err := f.target(down.Context(), info.FullMethod)
@@ -118,7 +111,8 @@ func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 		if err != nil {
 			return unreached(conn, err)
 		}
-		// Ends at the latest when the handler returns, which ends both streams.
+		// The goroutine ends at the latest when the handler returns, which ends both
+		// streams.
 		go func() {
 			if !pumpUp(down, up, newRequest) {
 				cancel()
@@ -143,7 +137,8 @@ func unreached(conn *grpc.ClientConn, err error) error {
 	}.Err()
 }
 
-// target returns where the call goes; nil means here.
+// target returns the connection to forward a call over; nil when this server
+// serves the call itself.
 func (f *Forwarder) target(ctx context.Context, method string) (*grpc.ClientConn, error) {
 	for _, e := range f.exempt {
 		if method == e || strings.HasSuffix(e, "/") && strings.HasPrefix(method, e) {
@@ -159,14 +154,14 @@ func (f *Forwarder) target(ctx context.Context, method string) (*grpc.ClientConn
 	case err != nil || conn == nil:
 		return nil, ErrNoLeader
 	case len(metadata.ValueFromIncomingContext(ctx, Header)) > 0:
-		// Two servers each take the other for the leader, for a moment.
+		// For a moment, two servers take each other for the leader.
 		return nil, ErrNoLeader
 	}
 	return conn, nil
 }
 
 // pumpUp copies the caller's messages to the leader. It returns false when the
-// caller is gone.
+// caller has left.
 func pumpUp(down grpc.ServerStream, up grpc.ClientStream, newRequest func() proto.Message) bool {
 	for {
 		m := newRequest()
@@ -182,7 +177,7 @@ func pumpUp(down grpc.ServerStream, up grpc.ClientStream, newRequest func() prot
 	}
 }
 
-// pumpDown copies the leader's messages to the caller, and its status.
+// pumpDown copies the leader's messages to the caller and returns its status.
 func pumpDown(down grpc.ServerStream, up grpc.ClientStream, newReply func() proto.Message) error {
 	header, err := up.Header()
 	if err != nil {
@@ -206,8 +201,8 @@ func pumpDown(down grpc.ServerStream, up grpc.ClientStream, newReply func() prot
 	}
 }
 
-// forwardedContext passes the caller's metadata on, marked. Deadline and cancellation
-// are in ctx.
+// forwardedContext returns the context of a forwarded call: the caller's metadata
+// plus the mark. Deadline and cancellation are in ctx.
 func forwardedContext(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
 	out := withoutHopHeaders(in)
@@ -215,7 +210,8 @@ func forwardedContext(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, out)
 }
 
-// withoutHopHeaders drops what the transport of each hop sets itself.
+// withoutHopHeaders returns md without the headers that the transport of each hop
+// sets itself.
 func withoutHopHeaders(md metadata.MD) metadata.MD {
 	out := metadata.MD{}
 	for k, v := range md {
@@ -225,34 +221,4 @@ func withoutHopHeaders(md metadata.MD) metadata.MD {
 		out[k] = v
 	}
 	return out
-}
-
-// messages finds the types of a full method, "/nusa.v1.Jobs/Get".
-func messages(fullMethod string) (newRequest, newReply func() proto.Message, err error) {
-	service, method, _ := strings.Cut(strings.TrimPrefix(fullMethod, "/"), "/")
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
-	if err != nil {
-		return nil, nil, status.Errorf(codes.Unimplemented, "forward %s: %v", fullMethod, err)
-	}
-	sd, ok := d.(protoreflect.ServiceDescriptor)
-	if !ok {
-		return nil, nil, status.Errorf(codes.Unimplemented, "forward %s: not a service", fullMethod)
-	}
-	md := sd.Methods().ByName(protoreflect.Name(method))
-	if md == nil {
-		return nil, nil, status.Errorf(codes.Unimplemented, "forward %s: no such method", fullMethod)
-	}
-	if newRequest, err = constructor(md.Input()); err != nil {
-		return nil, nil, err
-	}
-	newReply, err = constructor(md.Output())
-	return newRequest, newReply, err
-}
-
-func constructor(d protoreflect.MessageDescriptor) (func() proto.Message, error) {
-	t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
-	if err != nil {
-		return nil, fmt.Errorf("forward: message %s: %w", d.FullName(), err)
-	}
-	return func() proto.Message { return t.New().Interface() }, nil
 }

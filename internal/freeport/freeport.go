@@ -1,7 +1,3 @@
-// Package freeport gives tests ports for what has to know its address before it
-// listens there: other servers' configuration, a task, a process. A port that
-// was found free and let go again may be another test's by the time it is used;
-// these belong to one test until it ends, whatever else runs on this machine.
 package freeport
 
 import (
@@ -11,22 +7,22 @@ import (
 	"testing"
 )
 
-// Ports below those that agents give to tasks (20000) and that the system gives
-// to outgoing connections and to whoever listens on port 0 (32768), and above
-// those that Nusa has by default. They are given in blocks: the last port of
-// one is held by the test that has it, and is never given.
+// The range lies below the ports that agents give to tasks (20000) and that the
+// system gives to outgoing connections and to listeners on port 0 (32768), and
+// above Nusa's default ports. It is reserved in blocks. The test that reserved a
+// block listens on its last port, which is never handed out.
 const (
 	first, last = 10000, 20000
 	blockPorts  = 100
 )
 
-// Reserve returns the first of n ports, 1 … 9999, that follow each other, of which
-// the last of each hundred is not to be used.
+// Reserve returns the first of n consecutive ports, 1 ≤ n ≤ 9999. The caller must
+// not use the last port of each hundred.
 func Reserve(t testing.TB, n int) int {
 	t.Helper()
 	blocks := (n + blockPorts - 1) / blockPorts
-	// Each process begins elsewhere: whoever does not know of the rule here, such
-	// as a federation on this machine, is rarely met.
+	// Each process starts at another block, so that it rarely meets processes that
+	// do not reserve their ports here, such as a federation on this machine.
 	for at := range (last - first) / blockPorts {
 		base := first + (at+os.Getpid())%((last-first)/blockPorts)*blockPorts
 		if base+blocks*blockPorts > last {
@@ -41,7 +37,8 @@ func Reserve(t testing.TB, n int) int {
 	return 0
 }
 
-// reserveBlocks takes the blocks, or returns nil where somebody uses a port of them.
+// reserveBlocks returns the listeners that guard the blocks; nil when a port in
+// them is in use.
 func reserveBlocks(base, blocks int) []net.Listener {
 	var guards []net.Listener
 	for b := range blocks {
@@ -68,7 +65,7 @@ func release(guards []net.Listener) {
 	}
 }
 
-// free says whether nobody has the port, for streams and for datagrams.
+// free reports whether the port is unused for both TCP and UDP.
 func free(port int) bool {
 	lis, err := net.Listen("tcp", loopback(port))
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestTake: no port is given twice while a test has it, whether somebody
-// listens there or not, and no block of which somebody has a port.
-func TestTake(t *testing.T) {
+// TestReservedPortsAreUnique: no port is reserved twice while a test has it,
+// whether the test listens on it or not, and no block that has a port in use.
+func TestReservedPortsAreUnique(t *testing.T) {
 	given := map[int]bool{}
 	for _, n := range []int{1, 99, 100, 101, 600} {
 		base := Reserve(t, n)
@@ -16,12 +16,12 @@ func TestTake(t *testing.T) {
 		}
 		for port := base; port < base+n; port++ {
 			if given[port] {
-				t.Errorf("port %d is given twice", port)
+				t.Errorf("port %d is reserved twice", port)
 			}
 			given[port] = true
 		}
 		if reserveBlocks(base, 1) != nil {
-			t.Errorf("the block of %d is given twice", base)
+			t.Errorf("the block of %d is reserved twice", base)
 		}
 	}
 	for network, listen := range map[string]func(addr string) (close func() error, err error){
@@ -40,13 +40,13 @@ func TestTake(t *testing.T) {
 			t.Fatal(err)
 		}
 		if free(port) {
-			t.Errorf("somebody has the port for %s, and it is free", network)
+			t.Errorf("a port in use for %s counts as free", network)
 		}
 		if err := closed(); err != nil {
 			t.Error(err)
 		}
 		if !free(port) {
-			t.Errorf("nobody has the port for %s any more, and it is not free", network)
+			t.Errorf("a port that was closed for %s does not count as free", network)
 		}
 	}
 }

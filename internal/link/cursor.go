@@ -2,33 +2,33 @@ package link
 
 import "slices"
 
-// Cursor is one receiver's place in an Outbox. It reads the outbox as it then
-// is, so a key that changes twice between two reads is sent once. Make a new
-// one for each connection.
+// Cursor is one receiver's place in an Outbox. It reads the present values, so a key
+// that changes twice between two reads is sent once. Make a new one for each
+// connection.
 type Cursor[V any] struct {
 	o *Outbox[V]
-	// order up to which changes were sent.
+	// order of the last change that was sent.
 	order uint64
-	// sequence is the position last given out.
+	// sequence is that of the last position that was returned.
 	sequence uint64
 
 	full bool
-	// rest are the keys of the full set still to send. Their order is that of
+	// rest has the keys of the full set that are still to be sent, in the order of
 	// their last change when the set was begun.
 	rest []string
-	// started is where the set stood then: changes after it follow as deltas.
+	// started is the position of the outbox then: changes after it follow as deltas.
 	started, startedSequence uint64
 }
 
-// Cursor resumes after from if that is a position of this outbox and the
-// removals since then are still known; otherwise it starts with the full set.
+// Cursor returns a cursor that resumes after from, if that is a position of this
+// outbox and all removals since are known. Otherwise it starts with the full set.
 func (o *Outbox[V]) Cursor(from Position) *Cursor[V] {
 	c := &Cursor[V]{o: o}
 	if from.Epoch != o.epoch || from.Sequence == 0 || from.Sequence < o.floor || from.Sequence > o.last {
 		c.begin()
 		return c
 	}
-	// A forgotten removal is no longer in the log that orderAt searches.
+	// A forgotten removal is not in the log that orderAt searches.
 	c.order, c.sequence = max(o.orderAt(from.Sequence), o.floorOrder), from.Sequence
 	return c
 }
@@ -47,35 +47,35 @@ func (c *Cursor[V]) begin() {
 // Full reports whether the next batch is part of a full set.
 func (c *Cursor[V]) Full() bool { return c.full || c.order < c.o.floorOrder }
 
-// Next returns the next batch with at most maxItems items and removals, or
-// false when there is nothing to send.
+// Next returns the next batch with at most maxItems items and removals; false when
+// nothing is to be sent.
 func (c *Cursor[V]) Next(maxItems int) (Batch[V], bool) {
 	return c.NextWithin(maxItems, 0, nil)
 }
 
-// NextWithin is Next with a bound on the sum of size over the items too; a
-// single item larger than maxSize travels alone. A nil size is no bound.
+// NextWithin is Next with a bound on the sum of the items' sizes. A single item
+// larger than maxSize travels alone. A nil size sets no bound.
 func (c *Cursor[V]) NextWithin(maxItems, maxSize int, size func(Item[V]) int) (Batch[V], bool) {
-	room := batchLimit[V]{items: max(1, maxItems), bytes: maxSize, size: size}
+	limit := batchLimit[V]{items: max(1, maxItems), bytes: maxSize, size: size}
 	if c.Full() {
 		if !c.full {
 			c.begin()
 		}
-		return c.nextFull(room), true
+		return c.nextFull(limit), true
 	}
-	return c.nextDelta(room)
+	return c.nextDelta(limit)
 }
 
-// nextFull sends keys of the set as it was at the beginning with their present
-// values. One that is gone by now is left out, one that came since follows in
-// a delta: so a key that is held all the time is never missing from the set.
-func (c *Cursor[V]) nextFull(room batchLimit[V]) Batch[V] {
+// nextFull returns keys of the set as it was at the beginning, with their present
+// values. A key that was removed since is left out, and a key that was added since
+// follows in a delta. So a key that exists all the time is never missing.
+func (c *Cursor[V]) nextFull(limit batchLimit[V]) Batch[V] {
 	b := Batch[V]{Full: true}
 	for len(c.rest) > 0 {
 		key := c.rest[0]
 		if v, held := c.o.Get(key); held {
 			item := Item[V]{Key: key, Value: v}
-			if !room.fits(&item) {
+			if !limit.fits(&item) {
 				return b
 			}
 			b.Items = append(b.Items, item)
@@ -89,7 +89,7 @@ func (c *Cursor[V]) nextFull(room batchLimit[V]) Batch[V] {
 	return b
 }
 
-func (c *Cursor[V]) nextDelta(room batchLimit[V]) (Batch[V], bool) {
+func (c *Cursor[V]) nextDelta(limit batchLimit[V]) (Batch[V], bool) {
 	var b Batch[V]
 	log := c.o.log[c.o.after(c.order):]
 	i := 0
@@ -99,13 +99,13 @@ func (c *Cursor[V]) nextDelta(room batchLimit[V]) (Batch[V], bool) {
 			continue
 		}
 		if e.removed {
-			if !room.fits(nil) {
+			if !limit.fits(nil) {
 				break
 			}
 			b.Removed = append(b.Removed, log[i].key)
 		} else {
 			item := Item[V]{Key: log[i].key, Value: e.value}
-			if !room.fits(&item) {
+			if !limit.fits(&item) {
 				break
 			}
 			b.Items = append(b.Items, item)
@@ -118,22 +118,23 @@ func (c *Cursor[V]) nextDelta(room batchLimit[V]) (Batch[V], bool) {
 	if i == len(log) {
 		c.sequence = c.o.last
 	} else {
-		// What comes next may share its number with what was just sent; then
-		// that number is not complete.
+		// The next change may share its number with the last one sent; then not all
+		// changes of that number are in the batch.
 		c.sequence = max(c.sequence, log[i].sequence-1)
 	}
 	b.Position = Position{Epoch: c.o.epoch, Sequence: c.sequence}
 	return b, true
 }
 
-// batchLimit is what still fits into a batch.
+// batchLimit is the space that is left in a batch.
 type batchLimit[V any] struct {
 	items, bytes int
 	size         func(Item[V]) int
 	used         bool
 }
 
-// fits charges for an item, or for a removal when item is nil.
+// fits reports whether an item, or a removal when item is nil, fits into the batch,
+// and reserves its space.
 func (r *batchLimit[V]) fits(item *Item[V]) bool {
 	if r.items == 0 {
 		return false
@@ -150,7 +151,7 @@ func (r *batchLimit[V]) fits(item *Item[V]) bool {
 	return true
 }
 
-// sorted returns keys in order, for a result that does not depend on a map.
+// sorted sorts keys, so that the result does not depend on the order of a map.
 func sorted(keys []string) []string {
 	slices.Sort(keys)
 	return keys

@@ -6,20 +6,20 @@ import (
 	"iter"
 )
 
-// Errors of an Inbox. After one the connection is of no use: open a new one
-// and resume from the position last stored.
+// Errors of an Inbox. After an error, open a new connection and resume from the
+// position that was stored last.
 var (
-	// ErrTooLarge: a full set has more items than the receiver takes.
+	// ErrTooLarge: a full set has more items than the receiver allows.
 	ErrTooLarge = errors.New("full set too large")
-	// ErrOutOfOrder: a batch that cannot follow the previous one.
+	// ErrOutOfOrder: a batch cannot follow the previous one.
 	ErrOutOfOrder = errors.New("batch out of order")
 )
 
-// Change is what a receiver applies as a whole, then acknowledges.
+// Change is applied by a receiver as a whole and then acknowledged.
 type Change[V any] struct {
-	// Upserts are latest values; no key twice.
+	// Upserts are latest values, each key once.
 	Upserts []Item[V]
-	// Removed keys, sorted when they were computed from a full set.
+	// Removed has the removed keys, sorted when they were computed from a full set.
 	Removed []string
 	// Position to acknowledge once the change is stored.
 	Position Position
@@ -36,14 +36,15 @@ type Inbox[V any] struct {
 	at       map[string]int
 }
 
-// NewInbox returns an inbox that takes full sets of at most maxItems items.
+// NewInbox returns an inbox for full sets of at most maxItems items.
 func NewInbox[V any](maxItems int) *Inbox[V] {
 	return &Inbox[V]{maxItems: maxItems}
 }
 
-// Add takes a batch. It returns false while a full set is incomplete. known
-// yields the keys that the receiver holds, changes on their way to its store
-// included; it is read only when a full set ends, to find what was removed.
+// Add adds a batch and returns the change that it completes; false while a full set
+// is incomplete. known yields the keys that the receiver has, including those on
+// their way to its store. Add reads it only at the end of a full set, to find the
+// removed keys. Errors: ErrTooLarge, ErrOutOfOrder.
 func (in *Inbox[V]) Add(b Batch[V], known iter.Seq[string]) (Change[V], bool, error) {
 	if !b.Full {
 		if in.filling {

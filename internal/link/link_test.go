@@ -91,7 +91,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	expect(t, got, "1=1 2=2 @e/3", "3=3 @e/4", "4=4 @e/5")
 }
 
-func TestResume(t *testing.T) {
+func TestCursorResumesFromAKnownPosition(t *testing.T) {
 	o := link.NewOutbox[int]("e", 2)
 	for i := range 4 {
 		o.Put(fmt.Sprint(i), i)
@@ -114,7 +114,7 @@ func TestResume(t *testing.T) {
 	expect(t, at("e", 6), "-2 @e/7")
 }
 
-func TestNumbersOfTheCaller(t *testing.T) {
+func TestCallerChoosesSequenceNumbers(t *testing.T) {
 	o := link.NewOutbox[int]("raft", 10)
 	o.PutAt(10, "a", 1)
 	o.PutAt(20, "b", 2)
@@ -137,8 +137,8 @@ func TestNumbersOfTheCaller(t *testing.T) {
 	expect(t, drain(again.Cursor(link.Position{Epoch: "raft", Sequence: 29}), 9), "full last b=2 c=3 d=4 e=5 @raft/31")
 }
 
-// TestChangesDuringAFullSet: a key that is held all the time is never missing
-// from the set, one that goes is not sent, one that comes follows.
+// TestChangesDuringAFullSet: a key that exists all the time is never missing from
+// the set, a removed key is not sent, and an added key follows.
 func TestChangesDuringAFullSet(t *testing.T) {
 	o := link.NewOutbox[int]("e", 10)
 	for i := range 4 {
@@ -170,7 +170,7 @@ func TestTooManyRemovalsDuringAFullSet(t *testing.T) {
 	expect(t, drain(c, 10), "full last 4=4 5=5 7=7 @e/8", "full last 3=3 4=4 5=5 7=7 @e/12")
 }
 
-func TestInbox(t *testing.T) {
+func TestInboxCompletesFullSets(t *testing.T) {
 	in := link.NewInbox[int](3)
 	known := slices.Values([]string{"c", "a", "b", "z"})
 	if _, whole, err := in.Add(link.Batch[int]{Full: true, Items: []link.Item[int]{{Key: "a", Value: 1}}}, known); whole || err != nil {
@@ -202,11 +202,11 @@ type peer struct {
 	at  link.Position
 }
 
-// TestConverges plays puts, removals, lost batches and acknowledgements,
+// TestSetsConverge plays puts, removals, lost batches and acknowledgements,
 // reconnects and restarts of both sides, then lets the last connection finish:
 // the sets must be equal. At every moment the receiver's values must be ones
 // that the sender once had.
-func TestConverges(t *testing.T) {
+func TestSetsConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxTombstones := rapid.IntRange(1, 6).Draw(t, "tombstones")
 		o := link.NewOutbox[int]("e0", maxTombstones)
@@ -339,7 +339,7 @@ func TestConverges(t *testing.T) {
 	})
 }
 
-// TestMemoryIsBounded: a set that changes for ever keeps its size.
+// TestMemoryIsBounded: the memory of a set that keeps changing stays bounded.
 func TestMemoryIsBounded(t *testing.T) {
 	o := link.NewOutbox[int]("e", 8)
 	for i := range 10_000 {

@@ -1,18 +1,14 @@
-// Package link keeps a receiver's set of keyed items equal to a sender's over
-// a connection that breaks: full set first, then only the latest value of each
-// changed key, acknowledged by position, resumed where it broke. Both hops use
-// it in both directions. It only computes: who sends, waits and locks is the
-// caller's business; nothing here is safe for concurrent use.
 package link
 
 import "slices"
 
-// Position names a point in a stream of changes. The zero value is the
-// beginning: whoever resumes from it gets the full set.
+// Position names a point in a stream of changes. The zero value is the beginning:
+// a receiver that resumes from it gets the full set.
 type Position struct {
-	// Epoch says who numbers; it changes whenever numbers start anew.
+	// Epoch identifies the numbering; it changes whenever the numbers start from
+	// the beginning.
 	Epoch string
-	// Sequence grows with every change. 0 is never resumed from.
+	// Sequence grows with every change. A receiver never resumes from 0.
 	Sequence uint64
 }
 
@@ -22,38 +18,38 @@ type Item[V any] struct {
 	Value V
 }
 
-// Batch is what travels in one message.
+// Batch is the content of one message.
 type Batch[V any] struct {
-	// Full: part of a full set, which starts with the first full batch after a
-	// batch that was not full or was Last.
+	// Full: the batch is part of a full set. A full set starts with the first full
+	// batch after a batch that was not full or was Last.
 	Full bool
-	// Last ends a full set.
+	// Last: the batch ends a full set.
 	Last bool
-	// Items are latest values, in order of their last change when not Full.
+	// Items are latest values; when not Full, in the order of their last change.
 	Items []Item[V]
-	// Removed keys; none when Full.
+	// Removed has the removed keys; none when Full.
 	Removed []string
-	// Position after this batch: the receiver acknowledges it when it has
-	// stored everything up to here. Zero in a full batch that is not Last.
+	// Position after this batch. The receiver acknowledges it when it has stored
+	// everything up to here. Zero in a full batch that is not Last.
 	Position Position
 }
 
-// Outbox is the sender's set, with its history of changes: the latest value of
-// each key ordered by its last change, and a bounded number of removals.
-// Memory is proportional to keys held plus maxTombstones.
+// Outbox is the sender's set with its history of changes: the latest value of each
+// key in the order of its last change, and a bounded number of removals. Memory is
+// proportional to the number of keys plus maxTombstones.
 type Outbox[V any] struct {
 	epoch         string
 	maxTombstones int
 
 	state map[string]entry[V]
 	live  int
-	// log orders state by last change; an element whose order is no longer
-	// that of state[key] is dead and skipped. Rebuilt when most are dead.
+	// log orders state by last change. An element whose order differs from that of
+	// state[key] is dead and skipped. The log is rebuilt when most of it is dead.
 	log   []change
-	order uint64 // of the latest change: dense, internal
-	last  uint64 // sequence of the latest change: the caller's number
-	// floor is the sequence, and floorOrder the order, of the latest removal
-	// that was forgotten: nobody resumes from before it.
+	order uint64 // of the latest change; dense and internal
+	last  uint64 // sequence of the latest change; the caller's number
+	// floor is the sequence and floorOrder the order of the latest removal that was
+	// forgotten. No receiver can resume from before it.
 	floor, floorOrder uint64
 }
 
@@ -68,9 +64,9 @@ type change struct {
 	key             string
 }
 
-// NewOutbox returns an empty set that numbers under epoch, and remembers at
-// most maxTombstones removals (at least 1): a receiver that missed more starts
-// over with the full set.
+// NewOutbox returns an empty set whose positions have the given epoch. It remembers
+// at most maxTombstones removals (at least 1). A receiver that missed more gets the
+// full set.
 func NewOutbox[V any](epoch string, maxTombstones int) *Outbox[V] {
 	return &Outbox[V]{epoch: epoch, maxTombstones: max(1, maxTombstones), state: map[string]entry[V]{}}
 }
@@ -78,12 +74,12 @@ func NewOutbox[V any](epoch string, maxTombstones int) *Outbox[V] {
 // Put sets the value of key as the next change.
 func (o *Outbox[V]) Put(key string, v V) { o.PutAt(o.last+1, key, v) }
 
-// Delete removes key as the next change; a key that is not held is no change.
+// Delete removes key as the next change. An absent key is no change.
 func (o *Outbox[V]) Delete(key string) { o.DeleteAt(o.last+1, key) }
 
-// PutAt is Put with a number of the caller, such as a Raft index. Several
-// changes may share a number if no cursor is read between them. A number lower
-// than an earlier one counts as that earlier one.
+// PutAt is Put with a sequence number of the caller's, such as a Raft index. Several
+// changes may share a number if no cursor is read between them. A number below an
+// earlier one counts as the earlier one.
 func (o *Outbox[V]) PutAt(sequence uint64, key string, v V) {
 	if old, held := o.state[key]; !held || old.removed {
 		o.live++
@@ -91,7 +87,7 @@ func (o *Outbox[V]) PutAt(sequence uint64, key string, v V) {
 	o.append(sequence, key, entry[V]{value: v})
 }
 
-// DeleteAt is Delete with a number of the caller, as PutAt.
+// DeleteAt is Delete with a sequence number of the caller's, as PutAt.
 func (o *Outbox[V]) DeleteAt(sequence uint64, key string) {
 	old, held := o.state[key]
 	if !held || old.removed {
@@ -101,22 +97,22 @@ func (o *Outbox[V]) DeleteAt(sequence uint64, key string) {
 	o.append(sequence, key, entry[V]{removed: true})
 }
 
-// ForgetUpTo says that removals numbered up to sequence may be missing here,
-// as in an outbox rebuilt from stored items: receivers that have not come that
-// far get the full set.
+// ForgetUpTo records that removals with numbers up to sequence may be missing, as in
+// an outbox that was rebuilt from stored items. Receivers with a lower position get
+// the full set.
 func (o *Outbox[V]) ForgetUpTo(sequence uint64) {
 	o.last = max(o.last, sequence)
 	o.floor = max(o.floor, sequence)
 	o.floorOrder = max(o.floorOrder, o.orderAt(sequence))
 }
 
-// Get returns the value of key.
+// Get returns the value of key; false when the set does not have it.
 func (o *Outbox[V]) Get(key string) (V, bool) {
 	e, held := o.state[key]
 	return e.value, held && !e.removed
 }
 
-// Keys of the set, in no order.
+// Keys returns the keys of the set in no order.
 func (o *Outbox[V]) Keys() []string {
 	out := make([]string, 0, o.live)
 	for key, e := range o.state {
@@ -127,11 +123,11 @@ func (o *Outbox[V]) Keys() []string {
 	return out
 }
 
-// Len is the number of keys in the set.
+// Len returns the number of keys in the set.
 func (o *Outbox[V]) Len() int { return o.live }
 
-// Position is where the set stands now: a receiver that acknowledged it lacks
-// nothing.
+// Position returns the position of the latest change. A receiver that acknowledged
+// it has the whole set.
 func (o *Outbox[V]) Position() Position { return Position{Epoch: o.epoch, Sequence: o.last} }
 
 func (o *Outbox[V]) append(sequence uint64, key string, e entry[V]) {
@@ -140,13 +136,13 @@ func (o *Outbox[V]) append(sequence uint64, key string, e entry[V]) {
 	e.order = o.order
 	o.state[key] = e
 	o.log = append(o.log, change{order: o.order, sequence: o.last, key: key})
-	// Half of the log may be dead, so that rebuilding costs O(1) a change.
+	// Up to half of the log may be dead, so that rebuilding costs O(1) per change.
 	if tombstones := len(o.state) - o.live; tombstones > o.maxTombstones || len(o.log) > 2*len(o.state)+16 {
 		o.compact()
 	}
 }
 
-// compact drops dead elements of the log, and if there are too many removals
+// compact drops the dead elements of the log and, when there are too many removals,
 // the older half of them.
 func (o *Outbox[V]) compact() {
 	drop := 0

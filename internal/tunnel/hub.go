@@ -1,8 +1,3 @@
-// Package tunnel lets an upper tier call a lower one that only ever dials
-// upward. The upper tier asks on the session stream for a tunnel; the lower one
-// opens a Tunnel stream upward and serves its gRPC services over it; the upper
-// one has an ordinary *grpc.ClientConn. Tunnels are opened on demand, close
-// when idle, and one may run through another.
 package tunnel
 
 import (
@@ -26,15 +21,15 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultMaxTunnels is how many tunnels are open or awaited at once.
+	// DefaultMaxTunnels bounds the tunnels that are open or awaited.
 	DefaultMaxTunnels = 1024
-	// DefaultWait is how long a peer may take to answer a request.
+	// DefaultWait is how long a peer may take to open a requested tunnel.
 	DefaultWait = 10 * time.Second
-	// DefaultIdle is how long a tunnel without calls stays open.
+	// DefaultIdle is the time after which a tunnel without calls closes.
 	DefaultIdle = time.Minute
 )
 
-// maxReply bounds one message of an answer: 10,000 allocations fit.
+// maxReply bounds one message of a reply, in bytes: 10,000 allocations fit.
 const maxReply = 16 << 20
 
 // Errors of this package.
@@ -66,8 +61,8 @@ type Hub struct {
 	closed chan struct{}
 
 	mu sync.Mutex
-	// awaited holds, by id, where the connection of a tunnel that was asked
-	// for is to be put. Each channel has room for it.
+	// awaited has, by id, the channel that receives the connection of a requested
+	// tunnel. Each channel has room for it.
 	awaited map[string]chan net.Conn
 	open    map[net.Conn]struct{}
 }
@@ -91,17 +86,18 @@ func NewHub(opts Options) *Hub {
 	}
 }
 
-// Conn returns a client connection to peer, a name for error texts. It opens a
-// tunnel when it is first used and again after it was idle or lost: request
-// must then send TunnelRequest{id} on the peer's session. Make one for each
-// session and close it with the session, which ends its tunnels.
+// Conn returns a client connection to a peer; peer is "KIND NAME", such as "node n1",
+// for error messages. The connection opens a tunnel when it is first used, and again
+// after the tunnel closed: request then has to send TunnelRequest{id} on the peer's
+// session. Make one for each session, and close it with the session: that ends its
+// tunnels.
 func (h *Hub) Conn(peer string, request func(ctx context.Context, id string) error) (*grpc.ClientConn, error) {
 	dialer := &rpcerr.Dialer{Dial: func(ctx context.Context, _ string) (net.Conn, error) {
 		return h.dial(ctx, peer, request)
 	}}
 	return grpc.NewClient("passthrough:///"+peer,
 		grpc.WithContextDialer(dialer.DialContext),
-		// What carries the tunnel is protected already.
+		// The stream that carries the tunnel is encrypted already.
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithIdleTimeout(h.opts.Idle),
 		grpc.WithUnaryInterceptor(unaryEnded(peer, dialer.Err)),
@@ -137,7 +133,7 @@ func (h *Hub) dial(ctx context.Context, peer string, request func(ctx context.Co
 	if h.forget(id) {
 		return nil, fmt.Errorf("tunnel to %s: %w", peer, err)
 	}
-	// The peer answered meanwhile, and Serve is about to hand it over.
+	// The peer opened the tunnel meanwhile, and Serve is about to hand it over.
 	return namedConn{<-answer, peer}, nil
 }
 
@@ -155,7 +151,7 @@ func (h *Hub) await(id string) (chan net.Conn, error) {
 	return answer, nil
 }
 
-// forget ends the wait for id; false when it was answered already.
+// forget ends the wait for id; false when the tunnel was opened already.
 func (h *Hub) forget(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,7 +160,7 @@ func (h *Hub) forget(id string) bool {
 	return waiting
 }
 
-// accept hands a new connection to whoever awaits id and returns its near end.
+// accept hands a new connection to the dial that awaits id and returns its near end.
 func (h *Hub) accept(id string) (net.Conn, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -186,9 +182,8 @@ func (h *Hub) release(near net.Conn) {
 	delete(h.open, near)
 }
 
-// Serve is the body of the Tunnel handler. It returns when the tunnel ends: nil
-// when one end closed it, NOT_FOUND when nobody awaits the id of the first
-// frame.
+// Serve is the body of the Tunnel handler. It returns when the tunnel ends: nil when
+// one end closed it, NOT_FOUND when no dial awaits the id of the first frame.
 func (h *Hub) Serve(stream ServerStream) error {
 	first, err := h.firstFrame(stream)
 	if err != nil {
@@ -196,10 +191,10 @@ func (h *Hub) Serve(stream ServerStream) error {
 	}
 	near, ok := h.accept(first.GetId())
 	if !ok {
-		return status.Error(codes.NotFound, "nobody awaits a tunnel with that id")
+		return status.Error(codes.NotFound, "no request waits for a tunnel with that id")
 	}
 	defer h.release(near)
-	// Ends when the handler returns, which ends the stream.
+	// The goroutine ends when the handler returns, which ends the stream.
 	go func() {
 		defer near.Close()
 		if len(first.GetData()) > 0 {
@@ -212,14 +207,14 @@ func (h *Hub) Serve(stream ServerStream) error {
 	return copyToStream(near, stream.Send)
 }
 
-// firstFrame waits for the frame that names the tunnel, not for ever.
+// firstFrame receives the frame that names the tunnel, within Options.Wait.
 func (h *Hub) firstFrame(stream ServerStream) (*nusav1.TunnelFrame, error) {
 	type result struct {
 		frame *nusav1.TunnelFrame
 		err   error
 	}
 	got := make(chan result, 1)
-	// Ends at the latest when the handler returns.
+	// The goroutine ends at the latest when the handler returns.
 	go func() {
 		frame, err := stream.Recv()
 		got <- result{frame, err}
@@ -236,7 +231,7 @@ func (h *Hub) firstFrame(stream ServerStream) (*nusav1.TunnelFrame, error) {
 	}
 }
 
-// Close ends all tunnels and refuses new ones.
+// Close closes all tunnels and refuses new ones.
 func (h *Hub) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// defaultListen is how many tunnels a lower tier has open: one is in use, a
-// second overlaps when the session moves.
+// defaultListen bounds the open tunnels of a lower tier. Usually one is in use; a
+// second one overlaps when the session moves to another server.
 const defaultListen = 16
 
-// drainTimeout is how long the lower end waits for the upper one to take what was
+// drainTimeout is how long the lower end waits for the upper end to read what was
 // written last.
 const drainTimeout = 5 * time.Second
 
@@ -31,8 +31,7 @@ type Listener struct {
 	open map[net.Conn]struct{}
 }
 
-// NewListener returns a listener for at most maxTunnels open tunnels (0 means
-// 16).
+// NewListener returns a listener for at most maxTunnels open tunnels; 0 means 16.
 func NewListener(maxTunnels int) *Listener {
 	if maxTunnels <= 0 {
 		maxTunnels = defaultListen
@@ -50,7 +49,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and all open tunnels.
+// Close ends Accept and closes all open tunnels.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +65,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr is a name, not an address.
+// Addr returns a name in place of an address.
 func (l *Listener) Addr() net.Addr { return addr("tunnel") }
 
 // enqueue queues a new connection for Accept and returns its near end.
@@ -98,10 +97,10 @@ func (l *Listener) remove(near net.Conn) {
 	delete(l.open, near)
 }
 
-// Answer carries out a TunnelRequest: it opens a Tunnel stream with open, sends
-// id and hands the connection to lis. It blocks until the tunnel ends, so call
-// it in a goroutine of the session; it ends with ctx. Nil when either end
-// closed the tunnel.
+// Answer opens the tunnel of a TunnelRequest: it opens a Tunnel stream with open,
+// sends id and hands the connection to lis. It blocks until the tunnel or ctx ends,
+// so call it in a goroutine of the session. It returns nil when either end closed
+// the tunnel.
 func Answer(ctx context.Context, open func(context.Context) (ClientStream, error), id string, lis *Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -131,7 +130,7 @@ func Answer(ctx context.Context, open func(context.Context) (ClientStream, error
 			return frame, err
 		})
 	}()
-	// An error of Send is io.EOF only; Recv has the status.
+	// Send returns only io.EOF; Recv has the status.
 	_ = copyToStream(near, stream.Send)
 	near.Close()
 	_ = stream.CloseSend()

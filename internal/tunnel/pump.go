@@ -9,22 +9,22 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// frameBytes is the most data of one frame: what gRPC writes at once, and half
-// of what the wire allows.
+// frameBytes is the most data in one frame: as much as gRPC writes at once, and half
+// of the bound on the wire.
 const frameBytes = 32 << 10
 
-// A tunnel is a stream of frames with a net.Pipe at each end. The pipe has no
-// buffer, so a slow reader stops inward, then Recv, then the stream's flow
-// control window, then Send and the writer at the other end.
+// A tunnel is a stream of frames with a net.Pipe at each end. The pipe has no buffer,
+// so a slow reader stops copyFromStream, then Recv, then the flow control window of
+// the stream, then Send and the writer at the other end.
 
-// copyToStream copies conn to the stream until either ends: nil when conn was
-// closed.
+// copyToStream copies conn to the stream until either ends. It returns nil when conn
+// was closed.
 func copyToStream(conn net.Conn, send func(*nusav1.TunnelFrame) error) error {
 	buf := make([]byte, frameBytes)
 	for {
 		n, err := conn.Read(buf)
 		if n > 0 {
-			// A copy: whoever observes the stream may keep the message.
+			// A copy: an interceptor of the stream may keep the message.
 			if err := send(&nusav1.TunnelFrame{Data: bytes.Clone(buf[:n])}); err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ func copyFromStream(conn net.Conn, recv func() (*nusav1.TunnelFrame, error)) {
 	}
 }
 
-// namedConn is a connection whose addresses are the peer's name.
+// namedConn is a connection that returns the peer's name as its addresses.
 type namedConn struct {
 	net.Conn
 	peer string
