@@ -12,9 +12,10 @@ import (
 // ErrPlan is wrapped by every error of Check.
 var ErrPlan = errors.New("plan breaks a rule")
 
-// Check says whether a plan over-commits a node, doubles an instance, breaks a
-// filter or puts something on a node that is kept from it. It applies the plan to a fork of the view and looks at each
-// placement by itself; it shares no code with Make.
+// Check returns an error if a plan over-commits a node, runs an instance twice,
+// breaks a filter or places something on a node that is reserved for another
+// instance. It applies the plan to a fork of the view and checks each placement by
+// itself; it shares almost no code with Make.
 func Check(in Input, p *Plan) error {
 	var errs []error
 	for i := range p.Places {
@@ -22,7 +23,7 @@ func Check(in Input, p *Plan) error {
 			errs = append(errs, err)
 		}
 	}
-	if err := checkKept(in, p); err != nil {
+	if err := checkReserved(in, p); err != nil {
 		errs = append(errs, err)
 	}
 	n := 0
@@ -37,8 +38,8 @@ func Check(in Input, p *Plan) error {
 	return errors.Join(errs...)
 }
 
-// checkKept looks for placements on nodes that are kept for earlier groups.
-func checkKept(in Input, p *Plan) error {
+// checkReserved looks for placements on nodes that are reserved for earlier groups.
+func checkReserved(in Input, p *Plan) error {
 	if len(p.Reserved) == 0 {
 		return nil
 	}
@@ -49,7 +50,7 @@ func checkKept(in Input, p *Plan) error {
 	for _, k := range p.Reserved {
 		for i := range p.Places {
 			if pl := &p.Places[i]; pl.NodeID == k.NodeID && order[pl.Key] > order[k.Key] {
-				return fmt.Errorf("%w: %s[%d] on %s, which is kept for %s[%d]", ErrPlan, pl.Key, pl.Index, k.NodeName, k.Key, k.Index)
+				return fmt.Errorf("%w: %s[%d] on %s, which is reserved for %s[%d]", ErrPlan, pl.Key, pl.Index, k.NodeName, k.Key, k.Index)
 			}
 		}
 	}
@@ -70,7 +71,7 @@ func checkPlace(in Input, p *Place) error {
 	}
 	ask := &job.Group(p.Key.Group).Ask
 	inst := in.View.Instance(p.Key, p.Index)
-	declined, _ := in.excluded(&inst)
+	declined, _ := in.declinedBy(&inst)
 	switch {
 	case p.Resources != ask.Resources:
 		return fail("charged for %v, asks for %v", p.Resources, ask.Resources)
@@ -86,11 +87,10 @@ func checkPlace(in Input, p *Place) error {
 		return fail("pool %q, not %q", n.Pool, ask.Pool)
 	}
 	for _, need := range ask.Drivers {
-		healthy := false
-		for _, have := range n.Drivers {
-			healthy = healthy || have.Name == need.Name && have.Healthy && containsAll(have.Capabilities, need.Capabilities)
+		fits := func(have state.Driver) bool {
+			return have.Name == need.Name && have.Healthy && containsAll(have.Capabilities, need.Capabilities)
 		}
-		if !healthy {
+		if !slices.ContainsFunc(n.Drivers, fits) {
 			return fail("driver %s", need.Name)
 		}
 	}
@@ -135,8 +135,8 @@ func checkPorts(n *state.Node, ask *state.Ask, p *Place) error {
 	return nil
 }
 
-// checkGPUs counts: every asked device, and no device of another model when
-// all asks accept the same ones.
+// checkGPUs compares the sum of the devices with what was asked, and checks that
+// some ask accepts the model of each.
 func checkGPUs(n *state.Node, ask *state.Ask, p *Place) error {
 	var want, got int32
 	for _, a := range ask.GPUs {
@@ -150,7 +150,7 @@ func checkGPUs(n *state.Node, ask *state.Ask, p *Place) error {
 		got += g.ShareMilli
 		at := slices.IndexFunc(n.GPUs, func(d state.GPU) bool { return d.ID == g.Device })
 		if at < 0 {
-			return fmt.Errorf("gpu %s is not there", g.Device)
+			return fmt.Errorf("the node has no gpu %s", g.Device)
 		}
 		accepted := slices.ContainsFunc(ask.GPUs, func(a state.GPUAsk) bool {
 			return len(a.Models) == 0 || slices.Contains(a.Models, n.GPUs[at].Model)

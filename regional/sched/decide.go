@@ -1,132 +1,46 @@
 package sched
 
 import (
+	"iter"
 	"slices"
-	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// DeclineMemory is how long nodes that declined an instance are left out,
-// counted from its latest decline: what made an agent decline may pass, and an
-// instance that only it can run shall not wait for ever.
-const DeclineMemory = time.Minute
-
-// BusyMemory is the same where the latest decline was that the agent is starting
-// as much as it may: that takes some seconds.
-const BusyMemory = 5 * time.Second
-
-// excluded are the nodes that an instance is not given to again, and until
-// when; nil once the memory is over. A node that came back since is asked
-// again: an agent that declined because it was leaving is another one now.
-func (in *Input) excluded(inst *state.Instance) ([]string, int64) {
-	until := inst.EndedUnixNano + int64(DeclineMemory)
-	if inst.Reason == state.ReasonAgentBusy {
-		until = inst.EndedUnixNano + int64(BusyMemory)
-	}
-	if len(inst.Declined) == 0 || in.NowUnixNano >= until {
-		return nil, 0
-	}
-	back := func(id string) bool {
-		n, ok := in.View.Node(id)
-		return ok && n.Status == state.NodeReady && n.StatusUnixNano > inst.EndedUnixNano
-	}
-	if !slices.ContainsFunc(inst.Declined, back) {
-		return inst.Declined, until
-	}
-	if left := slices.DeleteFunc(slices.Clone(inst.Declined), back); len(left) > 0 {
-		return left, until
-	}
-	return nil, 0
-}
-
-// defaultMaxPlaces bounds a plan where the caller does not.
-const defaultMaxPlaces = 10_000
-
-// planner grows one plan over all groups that may need a decision.
-type planner struct {
-	*Planner
-	in     Input
-	plan   *Plan
-	wakeAt int64
-	// claims of instances for which nodes are to be kept, in the order of the
-	// plan; heard is how many have got theirs.
-	claims []claim
-	heard  int
-	// of one group after the other
-	d      decision
-	picker picker
-}
-
-// Make makes the plan: groups by priority, then by age.
-func Make(in Input) *Plan { return NewPlanner().Make(in) }
-
-// Make is as the function of that name, whatever was planned before.
-func (k *Planner) Make(in Input) *Plan {
-	if in.MaxPlaces <= 0 {
-		in.MaxPlaces = defaultMaxPlaces
-	}
-	k.current = false
-	k.made++
-	if k.nodes != nil {
-		k.nodes.kept = nil
-	}
-	defer k.forget()
-	p := &planner{Planner: k, in: in, plan: &Plan{}}
-	for g := range in.View.Undecided() {
-		p.group(g)
-		if p.plan.More = p.plan.More || len(p.plan.Places) >= in.MaxPlaces; p.plan.More {
-			break
-		}
-	}
-	if p.heard > 0 {
-		p.plan.Reserved = p.nodes.kept
-	}
-	if p.wakeAt > 0 {
-		p.plan.Wake = time.Duration(p.wakeAt - in.NowUnixNano)
-	}
-	return p.plan
-}
-
-// decision is about one group.
+// decision is about one group of a plan.
 type decision struct {
-	*planner
+	p    *planner
+	out  output
 	g    *state.GroupView
 	live []*state.Alloc // by index, then Seq
-	// system: the group's instances are nodes.
+	// system says that the group's instances are nodes.
 	system bool
-	// slot that is looked at, its job and group.
+	// slot that is decided about, its job and group.
 	slot *state.Slot
 	job  *state.Job
 	spec *state.Group
-	// down counts instances that are on their way; they use the budget of
-	// rolling changes up.
+	// down counts instances that are starting or waiting: they use up the budget
+	// of rolling changes.
 	down int32
-	// exhausted instances hold a rollout up, not the drain of instances of the
+	// exhausted instances hold a rollout up, but not the drain of instances of the
 	// present version: the next one would fail like them.
 	exhausted int32
 
-	insts []*state.Instance // by index
-	fresh state.Instance    // stands for one of which nothing is remembered
-	rolls []roll
-	wants []want
-	todo  []todo
-	waits []Waiting
-	// stopped are the allocations that this plan stops, placed the positions of
-	// nodes that it puts instances on.
-	stopped map[string]bool
-	placed  []int32
-	// own claims: they bind the groups that come later.
-	own []claim
+	insts        []*state.Instance // by index
+	fresh        state.Instance    // stands for one that the state has no record of
+	replacements []replacement
+	pending      []pending
+	slots        []pendingSlot
+	placed       []int32 // positions of the nodes that got an instance
 }
 
-// begin is about a group, with the memory of the one before.
-func (d *decision) begin(p *planner, g *state.GroupView) {
+// reset begins with another group and reuses the memory of the one before.
+func (d *decision) reset(p *planner, g *state.GroupView) {
 	*d = decision{
-		planner: p, g: g,
-		live: d.live[:0], insts: d.insts[:0], wants: d.wants[:0], todo: d.todo[:0], placed: d.placed[:0],
+		p: p, g: g, out: output{key: g.Key, plan: p.plan, wakeAt: &p.wakeAt},
+		live: d.live[:0], insts: d.insts[:0], pending: d.pending[:0], slots: d.slots[:0], placed: d.placed[:0],
 	}
-	// To grow by doubling would cost as much again where there are thousands.
+	// Growth by doubling would copy as much again where there are thousands.
 	c := &g.Counts
 	d.live = slices.Grow(d.live, int(max(0, c.Pending+c.Starting+c.Running+c.Lost-g.Unplaced)))
 	d.insts = slices.Grow(d.insts, int(max(0, g.Wanted-g.Unplaced)))
@@ -139,15 +53,16 @@ func (d *decision) begin(p *planner, g *state.GroupView) {
 		d.insts = append(d.insts, in)
 	}
 	for _, s := range g.Slots {
-		if job := d.version(s); job != nil {
+		if job := d.jobOf(s); job != nil {
 			d.system = job.Type == state.System
 		}
 	}
 }
 
+// group decides about one group.
 func (p *planner) group(g *state.GroupView) {
-	d := &p.d
-	d.begin(p, g)
+	d := &p.decision
+	d.reset(p, g)
 	d.stopUnwanted()
 	for _, s := range g.Slots {
 		if s.Desired != state.Run || !d.enter(s) {
@@ -157,31 +72,32 @@ func (p *planner) group(g *state.GroupView) {
 			d.systemSlot()
 			break
 		}
-		first := len(d.wants)
+		first := len(d.pending)
 		d.rangeSlot()
-		d.todo = append(d.todo, todo{s, d.wants[first:]})
+		d.slots = append(d.slots, pendingSlot{s, d.pending[first:]})
 	}
-	d.roll()
-	for _, next := range d.todo {
+	d.rollOut()
+	for _, next := range d.slots {
 		d.enter(next.slot)
-		d.place(next.wants)
+		d.place(next.pending)
 	}
-	d.claimed()
-	p.plan.Waiting = append(p.plan.Waiting, d.waits...)
+	p.reserved.endGroup(p.cache.nodes)
+	p.plan.Waiting = append(p.plan.Waiting, d.out.waits...)
 }
 
-// version is that of the job which a slot is about; nil when it is not stored,
-// which orders that were checked on arrival do not do.
-func (d *decision) version(s *state.Slot) *state.Job {
+// jobOf returns the version of the job that a slot names; nil if it is not stored.
+// Orders are checked when they arrive, so that does not happen.
+func (d *decision) jobOf(s *state.Slot) *state.Job {
 	if d.job == nil || d.job.Version != s.JobVersion {
-		d.job, _ = d.in.View.Job(d.g.Key.JobKey(), s.JobVersion)
+		d.job, _ = d.p.in.View.Job(d.g.Key.JobKey(), s.JobVersion)
 	}
 	return d.job
 }
 
-// enter looks at a slot; false when nothing is known of its group.
+// enter makes a slot the one that is decided about; false if its group is not
+// known.
 func (d *decision) enter(s *state.Slot) bool {
-	job := d.version(s)
+	job := d.jobOf(s)
 	if job == nil {
 		return false
 	}
@@ -193,17 +109,18 @@ func (d *decision) enter(s *state.Slot) bool {
 	return true
 }
 
-// instance is what is remembered of the first instance, or that nothing is; until
-// the next call.
-func (d *decision) instance(w want) *state.Instance {
-	if w.known != nil {
-		return w.known
+// instance returns the record of a pending instance, or an empty one, which is
+// valid until the next call.
+func (d *decision) instance(p pending) *state.Instance {
+	if p.record != nil {
+		return p.record
 	}
-	d.fresh = state.Instance{Index: w.index}
+	d.fresh = state.Instance{Index: p.index}
 	return &d.fresh
 }
 
-// rangeSlot decides about every wanted index of a service or batch slot.
+// rangeSlot decides about every wanted index of a service or batch slot. Records
+// and live allocations are sorted by index, so one pass over each is enough.
 func (d *decision) rangeSlot() {
 	at, in, insts := 0, 0, d.insts
 	overlap := overlapping(d.g.Slots)
@@ -222,27 +139,27 @@ func (d *decision) rangeSlot() {
 			for end < len(d.live) && d.live[end].Index == i {
 				end++
 			}
-			w := want{index: i, to: i + 1}
+			next := pending{index: i, to: i + 1}
 			if in < len(insts) && insts[in].Index == i {
-				w.known = insts[in]
+				next.record = insts[in]
 			}
-			if w.known == nil && at == end && !overlap {
-				w.to = r[1]
+			if next.record == nil && at == end && !overlap {
+				next.to = r[1]
 				if in < len(insts) {
-					w.to = min(w.to, insts[in].Index)
+					next.to = min(next.to, insts[in].Index)
 				}
 				if at < len(d.live) {
-					w.to = min(w.to, d.live[at].Index)
+					next.to = min(next.to, d.live[at].Index)
 				}
-				i = w.to - 1
+				i = next.to - 1
 			}
-			d.index(w, d.live[at:end])
+			d.index(next, d.live[at:end])
 		}
 	}
 }
 
-// overlapping says that two slots have an index in common, which happens while
-// a change of orders is incomplete.
+// overlapping reports whether two slots have an index in common, which happens
+// while a change of slot orders is incomplete.
 func overlapping(slots []*state.Slot) bool {
 	for i := 1; i < len(slots); i++ {
 		if slots[i].From < slots[i-1].To {
@@ -252,96 +169,84 @@ func overlapping(slots []*state.Slot) bool {
 	return false
 }
 
-// index decides about one wanted index with its live allocations.
-func (d *decision) index(w want, live []*state.Alloc) {
-	if w.known == nil && len(live) == 0 {
-		d.wants = append(d.wants, w)
+// index decides about one wanted index with its live allocations. If the index
+// needs a node, it is added to d.pending.
+func (d *decision) index(p pending, live []*state.Alloc) {
+	if p.record == nil && len(live) == 0 {
+		d.pending = append(d.pending, p)
 		return
 	}
-	inst := d.instance(w)
+	inst := d.instance(p)
 	if inst.Finished() {
 		for _, a := range live {
-			d.stop(a, state.ReasonSuperseded, "the instance is finished")
+			d.out.stop(a, state.ReasonSuperseded, "the instance is finished")
 		}
 		if !inst.Done && d.job.Type != state.Batch {
 			d.exhausted++
 		}
 		return
 	}
-	keep, connected := d.keep(live)
+	stays, connected := d.chooseAttempt(live)
 	switch {
-	case connected > 0 && keep == nil: // being stopped
+	case connected > 0 && stays == nil: // being stopped
 		d.down++
 		return
 	case connected > 0:
-		d.kept(keep)
+		d.checkAttempt(stays)
 		return
-	case len(live) > 0 && !d.replace(live):
+	case len(live) > 0 && !d.mayReplace(live):
 		return
 	}
-	if inst.NotBeforeUnixNano > d.in.NowUnixNano {
-		d.wait(inst.Index, state.ReasonBackoff, inst.NotBeforeUnixNano)
+	if inst.NotBeforeUnixNano > d.p.in.NowUnixNano {
+		d.out.wait(inst.Index, state.ReasonBackoff, inst.NotBeforeUnixNano)
 		d.down++
 		return
 	}
-	if inst.Failures > 0 || ourDoing(inst.Reason) {
+	if inst.Failures > 0 || downByChange(inst.Reason) {
 		d.down++
 	}
-	d.wants = append(d.wants, w)
+	d.pending = append(d.pending, p)
 }
 
-// ourDoing says that an instance is down because of a rollout or a drain, or
-// of what one brought: more of it must wait. One that never had a node, or
-// lost it, does not hold others up.
-func ourDoing(r state.Reason) bool {
+// downByChange reports whether an instance is down because of a rollout or a
+// drain, or because what one of them started failed: further changes must wait.
+// An instance that never had a node, or lost it, does not hold others up.
+func downByChange(r state.Reason) bool {
 	return r == state.ReasonSuperseded || r == state.ReasonNodeDraining || r == state.ReasonReschedulesExhausted
 }
 
-func (d *decision) stop(a *state.Alloc, reason state.Reason, message string) {
-	if a.Desired == state.Run {
-		d.gone(a)
-		d.plan.Stops = append(d.plan.Stops, Stop{
-			AllocID: a.ID, Key: d.g.Key, Index: a.Index, NodeName: a.NodeName, Reason: reason, Message: message,
-		})
-	}
+// pendingSlot is a slot with its instances that need a node.
+type pendingSlot struct {
+	slot    *state.Slot
+	pending []pending
 }
 
-func (d *decision) gone(a *state.Alloc) {
-	if d.stopped == nil {
-		d.stopped = map[string]bool{}
-	}
-	d.stopped[a.ID] = true
+// pending is an instance that needs a node. If the state has no record of it, it
+// stands for the whole range index..to of such instances: a large job is planned
+// in parts, and each part goes through all that is left.
+type pending struct {
+	index, to int32
+	record    *state.Instance // nil if there is none
 }
 
-func (d *decision) giveUp(a *state.Alloc, reason state.Reason, message string) {
-	d.gone(a)
-	d.plan.Stops = append(d.plan.Stops, Stop{
-		AllocID: a.ID, Key: d.g.Key, Index: a.Index, NodeName: a.NodeName,
-		Reason: reason, Message: message, GiveUp: true,
-	})
+// countPending counts the instances.
+func countPending(all []pending) int {
+	n := 0
+	for _, p := range all {
+		n += int(p.to - p.index)
+	}
+	return n
 }
 
-// wake notes when a plan is due that time alone makes possible.
-func (p *planner) wake(at int64) {
-	if p.wakeAt == 0 || at < p.wakeAt {
-		p.wakeAt = at
-	}
-}
-
-// wait notes an index that is due later; until 0 = not by time.
-func (d *decision) wait(index int32, reason state.Reason, until int64) {
-	if until > 0 {
-		d.wake(until)
-	}
-	for i := range d.waits {
-		w := &d.waits[i]
-		if w.Reason == reason {
-			w.Ranges = addIndex(w.Ranges, index)
-			if until > 0 && (w.UntilUnixNano == 0 || until < w.UntilUnixNano) {
-				w.UntilUnixNano = until
+// eachPending yields the instances one by one.
+func eachPending(all []pending) iter.Seq[pending] {
+	return func(yield func(pending) bool) {
+		for _, p := range all {
+			for i := p.index; i < p.to; i++ {
+				if !yield(pending{i, i + 1, p.record}) {
+					return
+				}
 			}
-			return
 		}
 	}
-	d.waits = append(d.waits, Waiting{d.g.Key, []Range{{index, index + 1}}, reason, until})
 }

@@ -8,24 +8,24 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// NodeFit says how a node fares for an instance of a group: one that it has
-// already is scored without itself, as when it was placed.
+// NodeFit says how a node fits an instance of a group. A node that has an instance
+// already is scored without that instance, as when it was placed.
 type NodeFit struct {
 	NodeID   string
 	NodeName string
 	Live     int32 // live instances of the group there
-	// Reason is empty where the node would do. One that has instances has a
-	// reason only if others wait that it does not take, or if it would no longer
-	// do for its own.
+	// Reason is empty if the node would do. A node that has instances has a reason
+	// only if others wait that it does not take, or if it would no longer do for its
+	// own.
 	Reason  state.Reason
 	Message string // figures: "needs 500m cpu, 300m free of 4"
 	Score   float64
 	Terms   []Term
 }
 
-// Explain answers for every node that did not leave, best first, the refused
-// ones after them by id. Nil when the group is not held. It looks at each node by itself, without
-// the index that Make uses.
+// Explain returns every node that did not leave, best first and refused ones last,
+// as it fits one more instance of the group (or the one that it has). It looks at
+// each node and does not use the index that Make uses.
 func Explain(in Input, key state.GroupKey) []NodeFit {
 	g, ok := in.View.Group(key)
 	if !ok || len(g.Slots) == 0 {
@@ -50,37 +50,38 @@ func ExplainAsk(in Input, job *state.Job, group string) []NodeFit {
 		return nil
 	}
 	key := state.GroupKey{Namespace: job.Key.Namespace, Job: job.Key.Job, Group: group, Local: job.Key.Local}
-	t := newTable(in.View)
-	e := &explainer{class: newClass(t, in.Funcs, &spec.Ask, job.Key), here: map[string]int32{}, there: map[string]int32{}, last: map[string]*state.Alloc{}}
+	t := newNodeTable(in.View)
+	f := newFilter(t, in.Funcs, &spec.Ask, job.Key)
+	e := &explainer{filter: f, onNode: map[string]int32{}, onValue: map[string]int32{}, last: map[string]*state.Alloc{}}
 	for a := range in.View.GroupAllocs(key) {
 		if pos, ok := t.byNum[a.NodeNum]; ok && a.Live() && a.Desired == state.Run {
-			e.here[a.NodeID]++
+			e.onNode[a.NodeID]++
 			e.last[a.NodeID] = a
-			if n := &t.nodes[pos]; e.refuseStatus(n) == "" && e.refuseKind(n) == "" {
-				e.there[e.value(n)]++
+			if n := &t.nodes[pos]; refuseStatus(n) == "" && f.refuseKind(n) == "" {
+				e.onValue[f.spreadValue(n)]++
 			}
 		}
 	}
 	if job.Type != state.System {
-		e.burdens(in, key)
+		e.addWaiting(in, key)
 	}
-	t.kept, e.own = keptBefore(in, key, job.Priority)
+	t.reserved, e.own = reservedFrom(in, key, job.Priority)
 	out := make([]NodeFit, 0, len(t.nodes))
 	for i := range t.nodes {
-		if n := &t.nodes[i]; n.Status != state.NodeLeft || e.here[n.ID] > 0 {
-			v := e.verdict(n)
-			v.Message = e.withKept(n, v)
-			out = append(out, v)
+		if n := &t.nodes[i]; n.Status != state.NodeLeft || e.onNode[n.ID] > 0 {
+			fit := e.fit(n)
+			fit.Message = e.withReservations(n, fit)
+			out = append(out, fit)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b NodeFit) int {
-		ab, bb := a.Live > 0 || a.Reason == "", b.Live > 0 || b.Reason == ""
+		afits, bfits := a.Live > 0 || a.Reason == "", b.Live > 0 || b.Reason == ""
 		switch {
-		case ab && bb:
+		case afits && bfits:
 			return cmp.Compare(b.Score, a.Score)
-		case ab:
+		case afits:
 			return -1
-		case bb:
+		case bfits:
 			return 1
 		}
 		return 0
@@ -90,126 +91,109 @@ func ExplainAsk(in Input, job *state.Job, group string) []NodeFit {
 
 // explainer looks at nodes for one group.
 type explainer struct {
-	*class
-	here  map[string]int32        // the group's instances by node
-	there map[string]int32        // and by spread value
-	last  map[string]*state.Alloc // one of them by node
-	// waits says that instances are wanted and have no node; declined and failed
-	// are what they met, by node.
+	filter  *filter
+	onNode  map[string]int32        // the group's instances by node
+	onValue map[string]int32        // and by spread value
+	last    map[string]*state.Alloc // one of them by node
+	// waits says that instances are wanted and have no node. declined and failed are
+	// what happened to those, by node.
 	waits    bool
 	declined map[string]string
 	failed   map[string]int
-	// own are the nodes that are kept for the group's own instances.
+	// own are the nodes that are reserved for the group's own instances.
 	own []ReservedNode
 }
 
-// withKept is a verdict's message with what the node is kept for, where that is
-// not what is said already.
-func (e *explainer) withKept(n *node, v NodeFit) string {
-	said := v.Message
+// withReservations returns the message of a fit, and what the node is reserved for
+// unless the message says so already.
+func (e *explainer) withReservations(n *node, fit NodeFit) string {
+	message := fit.Message
 	also := func(text string) {
-		if said != "" {
-			text = said + "; " + text
+		if message != "" {
+			text = message + "; " + text
 		}
-		said = text
+		message = text
 	}
-	region := e.table.view.Cluster().Region
-	if k := e.table.keeps(n.pos); k != nil && v.Reason != state.ReasonReserved {
-		also(k.forWhom(region))
+	t := e.filter.table
+	region := t.view.Cluster().Region
+	if k := t.reservedFor(n.pos); k != nil && fit.Reason != state.ReasonReserved {
+		also(k.describe(region))
 	}
 	for i := range e.own {
 		if e.own[i].pos == n.pos {
-			also(e.own[i].forWhom(region))
+			also(e.own[i].describe(region))
 		}
 	}
-	return said
+	return message
 }
 
-// verdict is about one more instance, or the one that the node has.
-func (e *explainer) verdict(n *node) NodeFit {
-	v := NodeFit{NodeID: n.ID, NodeName: n.Name, Live: e.here[n.ID]}
-	refuse := func(n *node, r state.Reason) { v.Reason, v.Message = r, e.describe(n, r) }
-	if r := e.refuseStatus(n); r != "" {
+// fit is about one more instance, or the one that the node has.
+func (e *explainer) fit(n *node) NodeFit {
+	f := e.filter
+	v := NodeFit{NodeID: n.ID, NodeName: n.Name, Live: e.onNode[n.ID]}
+	refuse := func(n *node, r state.Reason) { v.Reason, v.Message = r, describe(f, n, r) }
+	if r := refuseStatus(n); r != "" {
 		refuse(n, r)
-		switch besides := cmp.Or(e.unfit(n), e.refuseRoom(n)); {
+		switch besides := cmp.Or(f.refuseKindOrHost(n), f.refuseRoom(n)); {
 		case besides == "":
 			v.Message += ", and would fit"
 		case besides != r:
-			v.Message += "; besides: " + e.describe(n, besides)
+			v.Message += "; besides: " + describe(f, n, besides)
 		}
 		return v
 	}
-	if r := e.refuseKind(n); r != "" {
+	if r := f.refuseKind(n); r != "" {
 		refuse(n, r)
 		return v
 	}
-	seen, here, there := n, v.Live, e.there[e.value(n)]
+	value := f.spreadValue(n)
+	scored, placed := n, placedCounts{v.Live, e.onValue[value]}
 	if v.Live > 0 {
-		seen, here, there = without(n, e.last[n.ID]), here-1, there-1
+		scored = n.without(e.last[n.ID])
+		placed.onNode--
+		placed.onValue--
 	}
-	if r := e.refuseRoom(seen); r != "" {
-		refuse(seen, r)
+	if r := f.refuseRoom(scored); r != "" {
+		refuse(scored, r)
 		return v
 	}
 	r := state.Reason("")
 	if v.Live > 0 && e.waits {
-		r = e.refuseRoom(n)
+		r = f.refuseRoom(n)
 	}
 	switch {
 	case r != "":
 		refuse(n, r)
 	case e.declined[n.ID] != "":
 		v.Reason, v.Message = state.ReasonDeclined, e.declined[n.ID]
-	case (v.Live == 0 || e.waits) && e.table.keeps(n.pos) != nil:
+	case (v.Live == 0 || e.waits) && f.table.reservedFor(n.pos) != nil:
 		refuse(n, state.ReasonReserved)
 	}
-	v.Terms = e.terms(nil, seen, e.affinity(seen), here, there, strconv.Quote(e.value(n)))
+	v.Terms = f.scoreTerms(nil, scored, f.affinityScore(scored), placed, strconv.Quote(value))
 	if times := e.failed[n.ID]; times > 0 {
-		v.Terms = append(v.Terms, failedTerm(times, e.most()))
+		v.Terms = append(v.Terms, failureTerm(times, e.mostOnValue()))
 	}
-	v.Score = score(v.Terms)
+	v.Score = sumTerms(v.Terms)
 	return v
 }
 
-// most is the greatest number of the group's instances on one spread value; 0
-// where the group has no spread.
-func (e *explainer) most() int32 {
+// mostOnValue is the greatest number of the group's instances on one spread value;
+// 0 if the group has no spread.
+func (e *explainer) mostOnValue() int32 {
 	most := int32(0)
-	if e.Spread != "" {
-		for _, n := range e.there {
+	if e.filter.ask.Spread != "" {
+		for _, n := range e.onValue {
 			most = max(most, n)
 		}
 	}
 	return most
 }
 
-// without is the node as if it did not have an allocation that it is charged
-// for.
-func without(n *node, a *state.Alloc) *node {
-	m := *n
-	m.free = n.free.Add(a.Resources)
-	m.allocs--
-	m.ports = slices.DeleteFunc(slices.Clone(n.ports), func(port int32) bool {
-		return slices.ContainsFunc(a.Ports, func(g state.PortGrant) bool { return g.Port == port })
-	})
-	m.gpu = slices.Clone(n.gpu)
-	for _, g := range a.GPUs {
-		if i := slices.IndexFunc(n.GPUs, func(d state.GPU) bool { return d.ID == g.Device }); i >= 0 {
-			m.gpu[i] -= g.ShareMilli
-		}
-	}
-	m.apart = slices.DeleteFunc(slices.Clone(n.apart), func(tag string) bool { return slices.Contains(a.Apart, tag) })
-	if a.Dedicated {
-		m.dedicated--
-	}
-	return &m
-}
-
-// burdens notes what the group's waiting instances met.
-func (e *explainer) burdens(in Input, key state.GroupKey) {
+// addWaiting notes declines and failures of the group's waiting instances.
+func (e *explainer) addWaiting(in Input, key state.GroupKey) {
 	g, ok := in.View.Group(key)
 	if !ok {
-		return // a dry run of a new one: nothing is there that could wait
+		return // a dry run of a new group: it has no instances
 	}
 	missing := g.Wanted
 	live := map[int32]bool{}
@@ -233,10 +217,10 @@ func (e *explainer) burdens(in Input, key state.GroupKey) {
 		case inst.EndedUnixNano == 0 || live[inst.Index]:
 			continue
 		}
-		for _, b := range in.blamed(key, inst) {
+		for _, b := range in.failuresOf(key, inst) {
 			e.failed[b.node] = max(e.failed[b.node], b.times)
 		}
-		exclude, _ := in.excluded(inst)
+		exclude, _ := in.declinedBy(inst)
 		for _, id := range exclude {
 			e.declined[id] = "its agent declined an instance that waits"
 			if inst.Message != "" {

@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 
@@ -11,50 +10,50 @@ import (
 // node is a node with what is still free on it while a plan grows.
 type node struct {
 	*state.Node
-	pos   int32 // in the table: nodes by id
+	pos int32 // in the table: nodes by id
+	// stamp grows with every change of what is free here.
 	stamp uint32
 	free  state.Resources
-	// allocs it is charged for.
+	// allocs that the node is charged for.
 	allocs int32
 	ports  []int32  // in use, sorted
 	gpu    []int32  // used thousandths of each device
-	apart  []string // tags that are taken, sorted; never written to
-	// dedicated allocations it holds, all of dedicatedJob.
+	apart  []string // tags in use, sorted; never written to
+	// dedicated allocations here, all of dedicatedJob.
 	dedicated    int32
 	dedicatedJob state.JobKey
-	// planned are the jobs that this plan puts here, each once in a row.
+	// planned are the jobs that this plan places here, each once in a row.
 	planned []state.JobKey
-	// checked is the number of the update that looked at it last.
+	// checked is the number of the latest update that compared it with the view.
 	checked uint64
-	// newest is when something was put here last, of what is still here; 0 = to
-	// be looked up.
+	// newest is when something was last placed here, of what is still here; 0 if
+	// that was not looked up.
 	newest int64
-	// ownPorts and ownGPU: the slices are copies of the view's.
+	// ownPorts and ownGPU say that the slices are copies of the view's.
 	ownPorts, ownGPU bool
 }
 
-// table are all nodes of the region, by id.
-type table struct {
+// nodeTable holds all nodes of the region, by id.
+type nodeTable struct {
 	view  *state.View
 	nodes []node
 	byNum map[uint32]int32
-	// dedicatedJobs counts the nodes that each job has dedicated allocations on;
-	// jobs without any are not there.
+	// dedicatedJobs counts the nodes on which each job has dedicated allocations;
+	// jobs without any are missing.
 	dedicatedJobs map[state.JobKey]int
-	// changed lists the positions of nodes on which something is free, or used,
-	// that was not before, in order: whoever keeps an index over nodes catches up
-	// with it.
+	// changed lists the positions of nodes in the order in which they changed: an
+	// index over nodes catches up with it.
 	changed []int32
-	// kept are the nodes that the plan in the making keeps.
-	kept []ReservedNode
-	// settled is how much of changed is older than the plan in the making, and
-	// updates how many views there were.
-	settled int
-	updates uint64
+	// reserved are the nodes that the plan in the making reserves.
+	reserved []ReservedNode
+	// beforePlan is how much of changed is older than the plan in the making, and
+	// updates counts the views.
+	beforePlan int
+	updates    uint64
 }
 
-func newTable(view *state.View) *table {
-	t := &table{
+func newNodeTable(view *state.View) *nodeTable {
+	t := &nodeTable{
 		view: view, nodes: make([]node, 0, view.NodeCount()),
 		byNum: make(map[uint32]int32, view.NodeCount()), dedicatedJobs: map[state.JobKey]int{},
 	}
@@ -70,8 +69,8 @@ func newTable(view *state.View) *table {
 	return t
 }
 
-// present are the nodes that did not leave.
-func (t *table) present() iter.Seq[*node] {
+// present yields the nodes that did not leave.
+func (t *nodeTable) present() iter.Seq[*node] {
 	return func(yield func(*node) bool) {
 		for i := range t.nodes {
 			if n := &t.nodes[i]; n.Status != state.NodeLeft && !yield(n) {
@@ -82,7 +81,7 @@ func (t *table) present() iter.Seq[*node] {
 }
 
 // position finds a node by id.
-func (t *table) position(id string) (int32, bool) {
+func (t *nodeTable) position(id string) (int32, bool) {
 	n, ok := t.view.Node(id)
 	if !ok {
 		return 0, false
@@ -91,34 +90,34 @@ func (t *table) position(id string) (int32, bool) {
 	return pos, ok
 }
 
-// update brings the table from the view, and the plan, before to the present
-// view, which has the same nodes.
-func (t *table) update(view *state.View) {
-	touched := t.changed[t.settled:]
+// update brings the table from the view and plan before to the present view, which
+// has the same nodes.
+func (t *nodeTable) update(view *state.View) {
+	touched := t.changed[t.beforePlan:]
 	old := t.view
 	t.view = view
 	t.updates++
 	for num := range view.UsesSince(old) {
 		if pos, ok := t.byNum[num]; ok {
-			t.look(&t.nodes[pos])
+			t.refresh(&t.nodes[pos])
 		}
 	}
-	for _, pos := range touched { // of a plan that was not carried out
-		t.look(&t.nodes[pos])
+	for _, pos := range touched { // of a plan that was not applied
+		t.refresh(&t.nodes[pos])
 	}
-	t.settled = len(t.changed)
+	t.beforePlan = len(t.changed)
 }
 
-// look compares a node with the view. It differs from what was planned if the
-// plan did not come true, or something else did.
-func (t *table) look(n *node) {
+// refresh compares a node with the view. The node differs from what was planned if
+// the plan was not applied, or if something else changed.
+func (t *nodeTable) refresh(n *node) {
 	if n.checked == t.updates {
 		return
 	}
 	n.checked = t.updates
 	u := t.view.UseOf(n.Num)
 	free := n.Capacity.Sub(u.Resources)
-	// Only this plan adds allocations, so as many as it meant are those it meant.
+	// Only plans add allocations, so an equal number of them means the same ones.
 	same := len(n.planned) > 0 && n.free == free && n.allocs == u.Allocs && n.dedicated == u.Dedicated && n.dedicatedJob == u.DedicatedJob &&
 		slices.Equal(n.ports, u.Ports) && slices.Equal(n.gpu, u.GPUMilli) && slices.Equal(n.apart, u.Apart)
 	n.free, n.allocs = free, u.Allocs
@@ -131,8 +130,8 @@ func (t *table) look(n *node) {
 	}
 }
 
-// take charges a node for one more instance.
-func (t *table) take(n *node, ask *state.Ask, job state.JobKey, ports []state.PortGrant, gpus []state.GPUGrant) {
+// charge charges a node for one more instance.
+func (t *nodeTable) charge(n *node, ask *state.Ask, job state.JobKey, ports []state.PortGrant, gpus []state.GPUGrant) {
 	n.stamp++
 	n.free = n.free.Sub(ask.Resources)
 	n.allocs++
@@ -166,10 +165,11 @@ func (t *table) take(n *node, ask *state.Ask, job state.JobKey, ports []state.Po
 	t.changed = append(t.changed, n.pos)
 }
 
-// dedicate notes how many dedicated allocations a node holds, and whose.
-func (t *table) dedicate(n *node, count int32, job state.JobKey) {
+// dedicate sets how many dedicated allocations a node holds, and of which job.
+func (t *nodeTable) dedicate(n *node, count int32, job state.JobKey) {
 	if n.dedicated > 0 {
-		if t.dedicatedJobs[n.dedicatedJob]--; t.dedicatedJobs[n.dedicatedJob] == 0 {
+		t.dedicatedJobs[n.dedicatedJob]--
+		if t.dedicatedJobs[n.dedicatedJob] == 0 {
 			delete(t.dedicatedJobs, n.dedicatedJob)
 		}
 	}
@@ -179,8 +179,8 @@ func (t *table) dedicate(n *node, count int32, job state.JobKey) {
 	}
 }
 
-// shared says that another job has something on the node.
-func (t *table) shared(n *node, job state.JobKey) bool {
+// shared reports whether another job has an allocation on the node.
+func (t *nodeTable) shared(n *node, job state.JobKey) bool {
 	if n.allocs == 0 {
 		return false
 	}
@@ -192,9 +192,32 @@ func (t *table) shared(n *node, job state.JobKey) bool {
 	return t.view.SharedWith(n.Node, job)
 }
 
-// taken is the first of some tags that something on the node has; empty if there
-// is none.
-func (n *node) taken(tags []string) string {
+// reservedFor returns what a node is reserved for; nil if nothing.
+func (t *nodeTable) reservedFor(pos int32) *ReservedNode {
+	for i := range t.reserved {
+		if t.reserved[i].pos == pos {
+			return &t.reserved[i]
+		}
+	}
+	return nil
+}
+
+// placedAfter reports whether a node has something that was placed there after a
+// time.
+func (t *nodeTable) placedAfter(n *node, unixNano, now int64) bool {
+	if n.newest == 0 {
+		for a := range t.view.NodeAllocs(n.ID) {
+			if a.Charged {
+				n.newest = max(n.newest, a.CreatedUnixNano)
+			}
+		}
+	}
+	return n.newest > unixNano || len(n.planned) > 0 && now > unixNano
+}
+
+// tagInUse returns the first of some tags that an allocation on the node has;
+// empty if none has one.
+func (n *node) tagInUse(tags []string) string {
 	for _, tag := range tags {
 		if _, found := slices.BinarySearch(n.apart, tag); found {
 			return tag
@@ -203,133 +226,29 @@ func (n *node) taken(tags []string) string {
 	return ""
 }
 
-// freePort says that a host port is not in use.
-func (n *node) freePort(port int32) bool {
-	_, used := slices.BinarySearch(n.ports, port)
-	return !used
+// emptied returns the node as if nothing ran on it.
+func (n *node) emptied() *node {
+	return &node{Node: n.Node, pos: n.pos, free: n.Capacity, gpu: make([]int32, len(n.GPUs))}
 }
 
-// dynamicFree is how many ports of the node's dynamic range are free.
-func (n *node) dynamicFree() int {
-	if n.PortMax < n.PortMin || n.PortMax == 0 {
-		return 0
-	}
-	lo, _ := slices.BinarySearch(n.ports, n.PortMin)
-	hi, _ := slices.BinarySearch(n.ports, n.PortMax+1)
-	return int(n.PortMax-n.PortMin) + 1 - (hi - lo)
-}
-
-// givePorts chooses host ports. Dynamic ones are searched upward from a place
-// that start picks, so that a port that was just freed is not the next one
-// given. The node must have passed the filters.
-func (n *node) givePorts(asks []state.PortAsk, start uint64) []state.PortGrant {
-	if len(asks) == 0 {
-		return nil
-	}
-	out := make([]state.PortGrant, len(asks))
-	taken := func(port int32) bool {
-		return !n.freePort(port) || slices.ContainsFunc(out, func(g state.PortGrant) bool { return g.Port == port })
-	}
-	for i, a := range asks {
-		out[i] = state.PortGrant{Label: a.Label, Port: a.Static}
-	}
-	span := uint64(n.PortMax-n.PortMin) + 1
-	for i, a := range asks {
-		if a.Static != 0 {
-			continue
-		}
-		for off := range span {
-			if port := n.PortMin + int32((start+off)%span); !taken(port) {
-				out[i].Port = port
-				start += off + 1
-				break
-			}
-		}
-	}
-	return out
-}
-
-// gpuUnit is a whole device or a part of one.
-type gpuUnit struct {
-	milli  int32
-	models []string
-}
-
-// gpuUnits splits asks into devices, the most demanding first.
-func gpuUnits(asks []state.GPUAsk) []gpuUnit {
-	var units []gpuUnit
-	for _, a := range asks {
-		switch {
-		case a.Count <= 1 && a.ShareMilli > 0 && a.ShareMilli < 1000:
-			units = append(units, gpuUnit{a.ShareMilli, a.Models})
-		case a.Count == 0 && a.ShareMilli >= 1000:
-			units = append(units, gpuUnit{1000, a.Models})
-		default:
-			for range a.Count {
-				units = append(units, gpuUnit{1000, a.Models})
-			}
-		}
-	}
-	slices.SortStableFunc(units, func(a, b gpuUnit) int {
-		if a.milli != b.milli {
-			return cmp.Compare(b.milli, a.milli)
-		}
-		return cmp.Compare(len(b.models), len(a.models))
+// without returns the node as if it did not have an allocation that it is charged
+// for.
+func (n *node) without(a *state.Alloc) *node {
+	m := *n
+	m.free = n.free.Add(a.Resources)
+	m.allocs--
+	m.ports = slices.DeleteFunc(slices.Clone(n.ports), func(port int32) bool {
+		return slices.ContainsFunc(a.Ports, func(g state.PortGrant) bool { return g.Port == port })
 	})
-	return units
-}
-
-// maxGPUSteps bounds the search for devices on one node. Equal devices are
-// tried once, so it binds only on machines with dozens of unlike devices.
-const maxGPUSteps = 10_000
-
-// giveGPUs chooses devices: a part goes to the fullest device that still has
-// room, so that whole ones stay whole. False when they do not fit.
-func giveGPUs(devices []state.GPU, used []int32, units []gpuUnit) ([]state.GPUGrant, bool) {
-	if len(units) == 0 {
-		return nil, true
-	}
-	s := gpuSearch{devices: devices, used: slices.Clone(used), left: maxGPUSteps}
-	if !s.place(units) {
-		return nil, false
-	}
-	return s.grants, true
-}
-
-type gpuSearch struct {
-	devices []state.GPU
-	used    []int32
-	grants  []state.GPUGrant
-	left    int
-}
-
-func (s *gpuSearch) place(units []gpuUnit) bool {
-	if len(units) == 0 {
-		return true
-	}
-	u := units[0]
-	var order []int
-	for i, d := range s.devices {
-		if s.used[i]+u.milli <= 1000 && (len(u.models) == 0 || slices.Contains(u.models, d.Model)) {
-			order = append(order, i)
+	m.gpu = slices.Clone(n.gpu)
+	for _, g := range a.GPUs {
+		if i := slices.IndexFunc(n.GPUs, func(d state.GPU) bool { return d.ID == g.Device }); i >= 0 {
+			m.gpu[i] -= g.ShareMilli
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.used[b], s.used[a]) })
-	tried := map[state.GPU]bool{}
-	for _, i := range order {
-		kind := state.GPU{Model: s.devices[i].Model, MemoryBytes: int64(s.used[i])}
-		if tried[kind] || s.left == 0 {
-			continue
-		}
-		tried[kind] = true
-		s.left--
-		s.used[i] += u.milli
-		s.grants = append(s.grants, state.GPUGrant{Device: s.devices[i].ID, ShareMilli: u.milli})
-		if s.place(units[1:]) {
-			return true
-		}
-		s.grants = s.grants[:len(s.grants)-1]
-		s.used[i] -= u.milli
+	m.apart = slices.DeleteFunc(slices.Clone(n.apart), func(tag string) bool { return slices.Contains(a.Apart, tag) })
+	if a.Dedicated {
+		m.dedicated--
 	}
-	return false
+	return &m
 }

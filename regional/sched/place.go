@@ -2,83 +2,29 @@ package sched
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
-	"strconv"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// askKey is equal for asks that see the same nodes with the same scores; up to
-// suits for those that the same nodes suit.
-func askKey(b []byte, a *state.Ask, job state.JobKey) (key []byte, suits int) {
-	num := func(ns ...int64) {
-		for _, n := range ns {
-			b = binary.AppendVarint(b, n)
-		}
-	}
-	str := func(ss ...string) {
-		num(int64(len(ss)))
-		for _, s := range ss {
-			num(int64(len(s)))
-			b = append(b, s...)
-		}
-	}
-	str(a.Pool, a.Spread)
-	num(int64(len(a.Drivers)))
-	for _, d := range a.Drivers {
-		str(d.Name)
-		str(d.Capabilities...)
-	}
-	str(a.Constraints...)
-	num(int64(len(a.Affinities)))
-	for _, f := range a.Affinities {
-		num(int64(f.Weight))
-		str(f.Expr)
-	}
-	str(a.Volumes...)
-	suits = len(b)
-	num(a.Resources.CPUMilli, a.Resources.MemoryBytes, a.Resources.DiskBytes)
-	str(job.Namespace, job.Job)
-	num(flag(a.Dedicated), flag(job.Local))
-	num(int64(len(a.GPUs)))
-	for _, g := range a.GPUs {
-		num(int64(g.Count), int64(g.ShareMilli))
-		str(g.Models...)
-	}
-	num(int64(len(a.Ports)))
-	for _, port := range a.Ports {
-		num(int64(port.Static))
-	}
-	str(a.Apart...)
-	return b, suits
-}
-
-func flag(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 const (
-	// groupParts × MaxPlaces of one group may be placed at once.
+	// groupParts × MaxPlaces of one group may be placed in one plan.
 	groupParts = 8
-	// partShare of what a group has may be placed at once beyond that.
+	// partShare: if a group has more, one in partShare of its instances may be.
 	partShare = 8
 )
 
-// place finds nodes for instances of the slot looked at.
-func (d *decision) place(wants []want) {
-	if len(wants) == 0 {
+// place finds nodes for pending instances of the present slot.
+func (d *decision) place(all []pending) {
+	if len(all) == 0 {
 		return
 	}
-	job := d.g.Key.JobKey()
-	r := d.ranking(&d.spec.Ask, job)
-	pk := &d.picker
-	pk.begin(r, d.here)
+	in, cache := &d.p.in, d.p.cache
+	r := cache.ranking(in, &d.spec.Ask, d.g.Key.JobKey())
+	pk := &d.p.picker
+	pk.begin(r, cache.onNode)
 	for _, a := range d.live {
-		if pos, ok := d.nodes.byNum[a.NodeNum]; ok && a.Desired == state.Run && !d.stopped[a.ID] {
+		if pos, ok := cache.nodes.byNum[a.NodeNum]; ok && a.Desired == state.Run && !d.out.stopped[a.ID] {
 			pk.count(pos)
 		}
 	}
@@ -87,171 +33,128 @@ func (d *decision) place(wants []want) {
 	}
 	var none Unplaced
 	var declined declines
-	own := len(d.own)
-	// A part looks at all that its group has: parts grow with it, so that the
-	// looking grows with the job and not with its square.
-	most := max(groupParts*d.in.MaxPlaces, len(d.live)/partShare)
-	if pk.fitting > 0 {
-		d.plan.Places = slices.Grow(d.plan.Places, min(many(wants), max(0, most-len(d.plan.Places))))
+	ownClaims := len(d.p.reserved.own)
+	// Each plan goes through all instances of the group. The number that one plan
+	// places grows with the group, so that this work grows with the job and not with
+	// its square.
+	most := max(groupParts*in.MaxPlaces, len(d.live)/partShare)
+	if r.fitting > 0 {
+		d.p.plan.Places = slices.Grow(d.p.plan.Places, min(countPending(all), max(0, most-len(d.p.plan.Places))))
 	}
-	for w := range each(wants) {
-		if len(d.plan.Places) >= most {
-			d.plan.More = true
+	for next := range eachPending(all) {
+		if len(d.p.plan.Places) >= most {
+			d.p.plan.More = true
 			break
 		}
-		inst := d.instance(w)
-		exclude, until := d.in.excluded(inst)
-		blamed := d.in.blamed(d.g.Key, inst)
-		pos := pk.choose(exclude, blamed)
-		if pos >= 0 && d.reserve() {
-			pos = pk.choose(exclude, blamed)
+		inst := d.instance(next)
+		exclude, until := in.declinedBy(inst)
+		failed := in.failuresOf(d.g.Key, inst)
+		pos := pk.choose(exclude, failed)
+		if pos >= 0 && d.p.reserve() {
+			pos = pk.choose(exclude, failed)
 		}
-		if pos < 0 && len(d.own) < own+maxKept {
-			d.claim(claim{class: pk.class, ranking: pk.ranking}, inst)
+		if pos < 0 && len(d.p.reserved.own) < ownClaims+maxReserved {
+			d.claim(claim{filter: r.filter, ranking: r}, inst)
 		}
 		switch {
 		case pos >= 0:
-			n := &d.nodes.nodes[pos]
-			d.placeOn(pk, n, inst, timesOn(blamed, n.ID))
+			d.placeBest(&cache.nodes.nodes[pos], inst, failed)
 		case len(exclude) > 0:
-			d.wake(until)
-			said := inst.Message
+			d.out.wake(until)
+			message := inst.Message
 			if len(exclude) < len(inst.Declined) {
-				said = "" // it may be of a node that is no longer left out
+				message = "" // it may be of a node that is no longer left out
 			}
-			declined = declined.add(inst.Index, exclude, said)
+			declined = declined.add(inst.Index, exclude, message)
 		default:
 			none.Ranges = addIndex(none.Ranges, inst.Index)
 		}
 	}
 	for _, x := range declined {
-		d.unplaced(pk.ranking, x.ranges, x.by, x.said)
+		d.refused(r, x.ranges, x.by, x.message)
 	}
 	if len(none.Ranges) > 0 {
-		d.unplaced(pk.ranking, none.Ranges, nil, "")
+		d.refused(r, none.Ranges, nil, "")
 	}
 	pk.done()
 }
 
-// declines are instances that nodes have declined, those of the same nodes and
-// words together.
-type declines []declinedBy
-
-type declinedBy struct {
-	by     []string
-	said   string
-	ranges []Range
+// refused notes instances that no node takes.
+func (d *decision) refused(r *ranking, ranges []Range, declined []string, message string) {
+	f := r.refusals(declined, message, d.p.reservedMark())
+	d.out.unplaced(Unplaced{Ranges: ranges, Counts: f.counts, Never: f.never}, d.slot, f.reason, f.message)
 }
 
-// sameWithin bounds how many others an instance's declines are compared with.
-const sameWithin = 8
+// placeBest places an instance on the node that the picker chose.
+func (d *decision) placeBest(n *node, inst *state.Instance, failed []nodeFailures) {
+	pk, cache := &d.p.picker, d.p.cache
+	terms := pk.terms(cache.terms[:0], n, timesOn(failed, n.ID))
+	cache.terms = terms
+	d.placeOn(pk.ranking.filter, n, inst, sumTerms(terms), cache.reasons.line(pk.candidates(), len(cache.nodes.nodes), terms))
+	d.placed = append(d.placed, n.pos)
+	pk.placed(n)
+}
 
-func (l declines) add(index int32, by []string, said string) declines {
-	for i := len(l) - 1; i >= max(0, len(l)-sameWithin); i-- {
-		if l[i].said == said && slices.Equal(l[i].by, by) {
+// placeOn writes a placement into the plan and charges the node.
+func (d *decision) placeOn(f *filter, n *node, inst *state.Instance, score float64, why string) {
+	var ports []state.PortGrant
+	if len(f.ask.Ports) > 0 {
+		ports = n.givePorts(f.ask.Ports, portStart(d.g.Key, inst))
+	}
+	gpus, _ := giveGPUs(n.GPUs, n.gpu, f.units)
+	d.p.plan.Places = append(d.p.plan.Places, Place{
+		Key: d.g.Key, JobVersion: d.job.Version, Index: inst.Index, NodeID: n.ID, NodeName: n.Name,
+		Epoch: inst.Epoch + 1, Resources: f.ask.Resources, Ports: ports, GPUs: gpus, Why: why, Score: score,
+	})
+	d.p.cache.nodes.charge(n, f.ask, d.g.Key.JobKey(), ports, gpus)
+}
+
+// claim notes an instance that no node takes now, if it has waited long enough
+// and an empty node would take it.
+func (d *decision) claim(c claim, inst *state.Instance) {
+	in := &d.p.in
+	c.since = max(d.slot.CommittedUnixNano, inst.EndedUnixNano)
+	due := func() bool { return in.NowUnixNano >= c.since+int64(ReserveAfter) }
+	if !due() || len(d.p.reserved.claims) == maxReserved || c.ranking != nil && !c.ranking.everFits() {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(d.live, inst.Index, func(a *state.Alloc, i int32) int { return cmp.Compare(a.Index, i) })
+	for ; at < len(d.live) && d.live[at].Index == inst.Index; at++ { // on lost nodes
+		gone, _ := in.replacementDue(d.spec, d.live[at], d.system)
+		c.since = max(c.since, gone)
+	}
+	if !due() {
+		return
+	}
+	c.key, c.index = d.g.Key, inst.Index
+	d.p.reserved.own = append(d.p.reserved.own, c)
+}
+
+// declines are instances that nodes have declined, those of the same nodes and
+// message together.
+type declines []decline
+
+type decline struct {
+	by      []string
+	message string
+	ranges  []Range
+}
+
+// comparedDeclines bounds how many others an instance's declines are compared with.
+const comparedDeclines = 8
+
+func (l declines) add(index int32, by []string, message string) declines {
+	for i := len(l) - 1; i >= max(0, len(l)-comparedDeclines); i-- {
+		if l[i].message == message && slices.Equal(l[i].by, by) {
 			l[i].ranges = addIndex(l[i].ranges, index)
 			return l
 		}
 	}
-	return append(l, declinedBy{by, said, []Range{{index, index + 1}}})
+	return append(l, decline{by, message, []Range{{index, index + 1}}})
 }
 
-func (d *decision) placeOn(pk *picker, n *node, inst *state.Instance, failed int) {
-	bucket := pk.bucket[n.pos]
-	terms := pk.terms(d.terms[:0], n, pk.liking[n.pos], pk.here[n.pos], pk.there[bucket], pk.quoted[bucket])
-	if failed > 0 {
-		terms = append(terms, failedTerm(failed, pk.most()))
-	}
-	d.terms = terms
-	d.give(pk.class, n, inst, score(terms), d.because(pk.choices(), terms))
-	d.placed = append(d.placed, n.pos)
-	pk.took(n)
-}
-
-// maxWhys bounds the reasons that are kept: many placements have the same.
-const maxWhys = 1024
-
-// because says why a node was chosen.
-func (p *planner) because(choices int, terms []Term) string {
-	b := append(p.text[:0], "best of "...)
-	b = strconv.AppendInt(b, int64(choices), 10)
-	b = append(b, " fitting nodes of "...)
-	b = strconv.AppendInt(b, int64(len(p.nodes.nodes)), 10)
-	b = appendTerms(append(b, ": "...), terms)
-	p.text = b
-	why, ok := p.whys[string(b)]
-	if !ok {
-		if len(p.whys) == maxWhys {
-			clear(p.whys)
-		}
-		why = string(b)
-		p.whys[why] = why
-	}
-	return why
-}
-
-// give writes a placement down and charges the node.
-func (d *decision) give(c *class, n *node, inst *state.Instance, score float64, why string) {
-	var ports []state.PortGrant
-	if len(c.Ports) > 0 {
-		ports = n.givePorts(c.Ports, portStart(d.g.Key, inst))
-	}
-	gpus, _ := giveGPUs(n.GPUs, n.gpu, c.units)
-	d.plan.Places = append(d.plan.Places, Place{
-		Key: d.g.Key, JobVersion: d.job.Version, Index: inst.Index, NodeID: n.ID, NodeName: n.Name,
-		Epoch: inst.Epoch + 1, Resources: c.Resources, Ports: ports, GPUs: gpus, Why: why, Score: score,
-	})
-	d.nodes.take(n, c.Ask, d.g.Key.JobKey(), ports, gpus)
-}
-
-// portStart spreads dynamic ports over their range: FNV-1a of the instance and
-// its attempt.
-func portStart(key state.GroupKey, inst *state.Instance) uint64 {
-	h := uint64(14695981039346656037)
-	add := func(s string) {
-		for i := range len(s) {
-			h = (h ^ uint64(s[i])) * 1099511628211
-		}
-	}
-	add(key.Namespace)
-	add(key.Job)
-	add(key.Group)
-	for _, n := range [...]int64{int64(inst.Index), inst.Epoch} {
-		for range 8 {
-			h = (h ^ uint64(n&0xff)) * 1099511628211
-			n >>= 8
-		}
-	}
-	return h
-}
-
-func appendTerms(b []byte, terms []Term) []byte {
-	for i, t := range terms {
-		if i > 0 {
-			b = append(b, ", "...)
-		}
-		b = append(b, t.Name...)
-		b = append(b, ' ')
-		b = strconv.AppendFloat(b, t.Value, 'f', 2, 64)
-		if t.Detail != "" {
-			b = append(b, " ("...)
-			b = append(b, t.Detail...)
-			b = append(b, ')')
-		}
-	}
-	return b
-}
-
-// score is the sum of its terms.
-func score(terms []Term) float64 {
-	sum := 0.0
-	for _, t := range terms {
-		sum += t.Value
-	}
-	return sum
-}
-
-// systemSlot decides about every node of the region.
+// systemSlot decides about every node of the region: the index of a system job's
+// instance is its node's Num.
 func (d *decision) systemSlot() {
 	byIndex := make(map[int32]*state.Instance, len(d.insts))
 	for _, in := range d.insts {
@@ -261,62 +164,56 @@ func (d *decision) systemSlot() {
 	for _, a := range d.live {
 		live[a.Index] = append(live[a.Index], a)
 	}
-	t := d.table()
-	c := newClass(t, d.in.Funcs, &d.spec.Ask, d.g.Key.JobKey())
+	t := d.p.cache.table(d.p.in.View)
+	f := newFilter(t, d.p.in.Funcs, &d.spec.Ask, d.g.Key.JobKey())
 	var full Unplaced
-	refused := newTally(c)
+	refused := newTally(f)
 	for i := range t.nodes {
 		n := &t.nodes[i]
 		index := int32(n.Num)
-		w := want{index, index + 1, byIndex[index]}
-		inst := d.instance(w)
+		next := pending{index, index + 1, byIndex[index]}
+		inst := d.instance(next)
 		if n.Status != state.NodeReady {
-			continue // what runs there goes on when it is back
+			continue // what runs there goes on when the node is back
 		}
-		if len(live[index]) == 0 && (c.refuseStatus(n) != "" || c.refuseKind(n) != "") {
+		if len(live[index]) == 0 && (refuseStatus(n) != "" || f.refuseKind(n) != "") {
 			continue
 		}
-		if _, until := d.in.excluded(inst); until > 0 { // its only node declined it
-			d.wait(index, state.ReasonDeclined, until)
+		if _, until := d.p.in.declinedBy(inst); until > 0 { // its only node declined it
+			d.out.wait(index, state.ReasonDeclined, until)
 			continue
 		}
-		d.index(w, live[index])
-		if len(d.wants) == 0 {
+		d.index(next, live[index])
+		if len(d.pending) == 0 {
 			continue
 		}
-		d.wants = d.wants[:0]
-		if len(d.plan.Places) >= d.in.MaxPlaces {
-			d.plan.More = true
+		d.pending = d.pending[:0]
+		if len(d.p.plan.Places) >= d.p.in.MaxPlaces {
+			d.p.plan.More = true
 			return
 		}
-		r := c.refuse(n)
+		r := f.refuse(n)
 		if r == "" {
-			d.reserve()
-			if t.keeps(n.pos) != nil {
+			d.p.reserve()
+			if t.reservedFor(n.pos) != nil {
 				r = state.ReasonReserved
 			}
 		}
 		if r != "" {
-			if c.refuseEmpty(n) == "" {
-				d.claim(claim{class: c, pos: n.pos}, inst)
+			if f.refuseEmpty(n) == "" {
+				d.claim(claim{filter: f, pos: n.pos}, inst)
 			}
 			full.Ranges = addIndex(full.Ranges, index)
 			refused.add(n, r)
 			continue
 		}
-		d.give(c, n, inst, fit(n.Capacity, n.free, c.Resources), "a system job runs on every fitting node")
+		d.placeOn(f, n, inst, fitScore(n.Capacity, n.free, f.ask.Resources), "a system job runs on every fitting node")
 	}
 	if len(full.Ranges) > 0 {
 		slices.SortFunc(full.Ranges, func(a, b Range) int { return cmp.Compare(a.From, b.From) })
 		full.Counts = refused.counts()
 		full.System = true
 		why := blocking(full.Counts)
-		d.addUnplaced(full, why.Reason, why.Message)
+		d.out.unplaced(full, d.slot, why.Reason, why.Message)
 	}
-}
-
-func (d *decision) addUnplaced(u Unplaced, reason state.Reason, message string) {
-	u.Key, u.JobVersion, u.Generation = d.g.Key, d.job.Version, d.slot.Generation
-	u.Reason, u.Message = reason, message
-	d.plan.Unplaced = append(d.plan.Unplaced, u)
 }

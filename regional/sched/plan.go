@@ -16,7 +16,7 @@ type Place struct {
 	Index      int32
 	NodeID     string
 	NodeName   string
-	Epoch      int64 // that the allocation will get
+	Epoch      int64 // of the allocation
 	Resources  state.Resources
 	Ports      []state.PortGrant
 	GPUs       []state.GPUGrant
@@ -42,7 +42,7 @@ type Stop struct {
 	GiveUp   bool // its node is lost: it becomes lost at once
 }
 
-// Proven says that an allocation is up for long enough, see HealthyAfter.
+// Proven says that an allocation has been up for HealthyAfter.
 type Proven struct {
 	AllocID    string
 	Key        state.GroupKey
@@ -60,8 +60,8 @@ type Unplaced struct {
 	Generation int64
 	System     bool
 	Ranges     []Range // within one slot, ascending
-	// Reason is the one that stands in the way of most of the nodes that would do
-	// otherwise, or no_nodes.
+	// Reason is the most frequent one of the nodes that would do otherwise, or
+	// no_nodes.
 	Reason  state.Reason
 	Message string
 	// Counts over nodes, most frequent first.
@@ -75,19 +75,19 @@ type Waiting struct {
 	Key    state.GroupKey
 	Ranges []Range
 	Reason state.Reason // backoff, node_lost; declined for system jobs
-	// UntilUnixNano is the earliest of them; 0 = until the node is back.
+	// UntilUnixNano is when the first of them is due; 0 = when the node is back.
 	UntilUnixNano int64
 }
 
-// Plan is a value: printed, checked, turned into commands. Execution makes no
-// choices.
+// Plan is what is to be done. It is a value that can be printed, checked, and turned
+// into commands; applying it makes no choices.
 type Plan struct {
 	Stops    []Stop
 	Places   []Place
 	Proven   []Proven
 	Unplaced []Unplaced
 	Waiting  []Waiting
-	// Reserved are the nodes that were withheld from what comes later in the plan.
+	// Reserved are the nodes on which nothing was placed that comes later in the plan.
 	Reserved []ReservedNode
 	// Wake is how long after NowUnixNano something is due; 0 = nothing is.
 	Wake time.Duration
@@ -136,7 +136,7 @@ func (p *Plan) String() string {
 	}
 	for i := range p.Reserved {
 		k := &p.Reserved[i]
-		fmt.Fprintf(&b, "keep %s for %s[%d]: it has waited %s\n", k.NodeName, k.Key, k.Index, k.waited())
+		fmt.Fprintf(&b, "reserve %s for %s[%d]: it has waited %s\n", k.NodeName, k.Key, k.Index, k.waited())
 	}
 	if p.Wake > 0 {
 		fmt.Fprintf(&b, "wake in %s\n", p.Wake)
@@ -150,8 +150,8 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-// Diff lists what differs from another plan, a line for each entry: "- " before
-// those of the other one, "+ " before those of p. Empty if they are equal.
+// Diff lists the differences from another plan, a line for each entry: "- " before
+// entries of the other one, "+ " before those of p. Empty if the plans are equal.
 func (p *Plan) Diff(old *Plan) string {
 	count := map[string]int{}
 	for l := range strings.Lines(p.String()) {
@@ -208,8 +208,8 @@ func addIndex(ranges []Range, i int32) []Range {
 	return append(ranges, Range{i, i + 1})
 }
 
-// PendingCounts is how many instances of a group fit no node, and how many wait for
-// their time.
+// PendingCounts returns how many instances of a group fit no node, and how many are
+// due later.
 func (p *Plan) PendingCounts(key state.GroupKey) (unplaced, waiting int32) {
 	for _, u := range p.Unplaced {
 		if u.Key == key {

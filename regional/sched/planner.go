@@ -1,139 +1,235 @@
 package sched
 
 import (
+	"encoding/binary"
+	"time"
+
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
 const (
-	// maxRankings bounds the rankings that are kept between plans: about 30 bytes
-	// for each of a region's nodes. Of more kinds of asks the latest are.
+	// maxRankings bounds the rankings that are kept between plans, about 30 bytes
+	// for each of a region's nodes. Those used longest ago go first.
 	maxRankings = 128
-	// maxSuited bounds what rankings share: 13 bytes for each node.
-	maxSuited = 64
+	// maxFeasible bounds the feasibility that rankings share: 13 bytes a node.
+	maxFeasible = 64
+	// defaultMaxPlaces bounds a plan if the caller does not.
+	defaultMaxPlaces = 10_000
 )
 
-// Planner makes plans of one state, one after the other. It keeps the nodes
-// and their rankings between plans and brings them up to date by what has
-// changed, so that a plan costs what it decides and not what the region has.
-// Its plans are those of Make. Not for two goroutines at once.
+// Planner makes plans of one state, one after the other. It keeps the nodes and
+// their rankings between plans and updates them with what has changed, so that a
+// plan costs what it decides and not what the region has. Its plans are those of
+// Make. Not for concurrent use.
 //
-// Funcs must answer the same for a node (ID, InventoryIndex) as long as it
-// lives.
+// Funcs must return the same for a node (ID, InventoryIndex) as long as it lives.
 type Planner struct {
-	nodes    *table // made when first needed
+	nodes    *nodeTable // made when first needed
 	rankings map[string]*ranking
-	suited   map[string]*suited
-	looked   uint64  // how often a ranking was looked for
-	here     []int32 // scratch of pickers, all zeroes
+	feasible map[string]*feasible
+	lookups  uint64  // how often a ranking was looked up
+	onNode   []int32 // scratch of pickers, all zeroes
 	key      []byte  // scratch of askKey
-	// whys are the reasons given lately, each one string; text and terms are
-	// what the next is made of.
-	whys  map[string]string
-	text  []byte
-	terms []Term
-	// current says that nodes are those of the plan in the making, made how many
-	// plans there were.
+	reasons  reasonCache
+	terms    []Term // scratch
+	// current says that nodes are those of the plan in the making.
 	current bool
-	made    uint64
+	plans   uint64 // how many were made
 }
 
-// NewPlanner knows nothing yet.
+// NewPlanner returns a planner that has kept nothing yet.
 func NewPlanner() *Planner {
-	return &Planner{rankings: map[string]*ranking{}, suited: map[string]*suited{}, whys: map[string]string{}}
+	return &Planner{rankings: map[string]*ranking{}, feasible: map[string]*feasible{}, reasons: reasonCache{lines: map[string]string{}}}
 }
 
-// table answers the nodes as they are in the view, and as the plan has charged
-// them so far.
-func (p *planner) table() *table {
-	if p.current {
-		return p.nodes
-	}
-	p.current = true
-	if p.nodes == nil || !p.in.View.SameNodes(p.nodes.view) {
-		p.nodes = newTable(p.in.View)
-		p.here = make([]int32, len(p.nodes.nodes))
-		clear(p.rankings)
-		clear(p.suited)
-		return p.nodes
-	}
-	p.nodes.update(p.in.View)
-	p.trim()
-	return p.nodes
+// planner makes one plan over all groups that may need a decision.
+type planner struct {
+	cache    *Planner
+	in       Input
+	plan     *Plan
+	wakeAt   int64
+	reserved reservations
+	// of one group after the other
+	decision decision
+	picker   picker
 }
 
-// forget lets go of the view that the plan was made from, but for what the next
-// one that needs nodes is compared with: that may be long after, and thousands of
-// allocations may have changed by then.
-func (k *Planner) forget() {
+// Make makes the plan: groups by priority, then by age.
+func Make(in Input) *Plan { return NewPlanner().Make(in) }
+
+// Make returns the plan that the function Make returns, whatever was planned
+// before.
+func (k *Planner) Make(in Input) *Plan {
+	if in.MaxPlaces <= 0 {
+		in.MaxPlaces = defaultMaxPlaces
+	}
+	k.current = false
+	k.plans++
+	if k.nodes != nil {
+		k.nodes.reserved = nil
+	}
+	defer k.releaseView()
+	p := &planner{cache: k, in: in, plan: &Plan{}}
+	for g := range in.View.Undecided() {
+		p.group(g)
+		p.plan.More = p.plan.More || len(p.plan.Places) >= in.MaxPlaces
+		if p.plan.More {
+			break
+		}
+	}
+	if p.reserved.handled > 0 {
+		p.plan.Reserved = k.nodes.reserved
+	}
+	if p.wakeAt > 0 {
+		p.plan.Wake = time.Duration(p.wakeAt - in.NowUnixNano)
+	}
+	return p.plan
+}
+
+// table returns the nodes as they are in the view, less what the plan has placed
+// so far.
+func (k *Planner) table(view *state.View) *nodeTable {
+	if k.current {
+		return k.nodes
+	}
+	k.current = true
+	if k.nodes == nil || !view.SameNodes(k.nodes.view) {
+		k.nodes = newNodeTable(view)
+		k.onNode = make([]int32, len(k.nodes.nodes))
+		clear(k.rankings)
+		clear(k.feasible)
+		return k.nodes
+	}
+	k.nodes.update(view)
+	k.trim()
+	return k.nodes
+}
+
+// releaseView drops the view that the plan was made from, except the part that
+// the next plan compares its nodes with. The next plan that needs nodes may come
+// much later, and the whole view would hold thousands of changed allocations.
+func (k *Planner) releaseView() {
 	if k.nodes != nil {
 		k.nodes.view = k.nodes.view.Charges()
 	}
 }
 
-// trim forgets what rankings that were not used for long have to catch up
-// with, and the rankings with it.
-func (p *planner) trim() {
-	t := p.nodes
+// trim drops the changes that rankings which were not used for long have to catch
+// up with, and those rankings.
+func (k *Planner) trim() {
+	t := k.nodes
 	if len(t.changed) <= 4*len(t.nodes)+1024 {
 		return
 	}
-	for key, r := range p.rankings {
+	for key, r := range k.rankings {
 		if r.seen < len(t.changed)/2 {
-			delete(p.rankings, key)
+			delete(k.rankings, key)
 			continue
 		}
 		r.catchUp()
 		r.seen, r.refused = 0, nil
 	}
-	t.changed, t.settled = t.changed[:0], 0
+	t.changed, t.beforePlan = t.changed[:0], 0
 }
 
-// ranking finds or makes the index of nodes for an ask. Jobs that have
-// dedicated instances see other nodes than the rest.
-func (p *planner) ranking(ask *state.Ask, job state.JobKey) *ranking {
-	t := p.table()
+// ranking returns the index of nodes for an ask. Jobs that have dedicated
+// instances see other nodes than the rest.
+func (k *Planner) ranking(in *Input, ask *state.Ask, job state.JobKey) *ranking {
+	t := k.table(in.View)
 	if !ask.Dedicated && t.dedicatedJobs[job] == 0 {
 		job = state.JobKey{}
 	}
-	key, suits := askKey(p.key[:0], ask, job)
-	p.key = key
-	p.looked++
-	r, ok := p.rankings[string(key)]
+	key, kind := askKey(k.key[:0], ask, job)
+	k.key = key
+	k.lookups++
+	r, ok := k.rankings[string(key)]
 	if !ok {
 		var old *ranking
-		if len(p.rankings) >= maxRankings {
-			old = p.evict()
+		if len(k.rankings) >= maxRankings {
+			old = k.evict()
 		}
-		c := newClass(t, p.in.Funcs, ask, job)
-		r = newRanking(c, p.suiting(c, key[:suits]), old)
-		p.rankings[string(key)] = r
+		f := newFilter(t, in.Funcs, ask, job)
+		r = newRanking(f, k.feasibleFor(f, key[:kind]), old)
+		k.rankings[string(key)] = r
 	}
-	r.used = p.looked
+	r.used = k.lookups
 	return r
 }
 
-// suiting finds or makes what the class shares with others of that key.
-func (p *planner) suiting(c *class, key []byte) *suited {
-	s, ok := p.suited[string(key)]
+// feasibleFor returns what the filter shares with others of that key.
+func (k *Planner) feasibleFor(f *filter, key []byte) *feasible {
+	s, ok := k.feasible[string(key)]
 	if !ok {
-		if len(p.suited) >= maxSuited {
-			clear(p.suited)
+		if len(k.feasible) >= maxFeasible {
+			clear(k.feasible)
 		}
-		s = newSuited(c)
-		p.suited[string(key)] = s
+		s = newFeasible(f)
+		k.feasible[string(key)] = s
 	}
 	return s
 }
 
-// evict takes out the ranking that was not used for longest.
-func (p *planner) evict() *ranking {
+// evict takes out the ranking that was used longest ago.
+func (k *Planner) evict() *ranking {
 	var oldest string
 	var r *ranking
-	for key, o := range p.rankings {
+	for key, o := range k.rankings {
 		if r == nil || o.used < r.used {
 			oldest, r = key, o
 		}
 	}
-	delete(p.rankings, oldest)
+	delete(k.rankings, oldest)
 	return r
+}
+
+// askKey is equal for asks that see the same nodes with the same scores. Its first
+// kind bytes are equal for asks that the same nodes are feasible for.
+func askKey(b []byte, a *state.Ask, job state.JobKey) (key []byte, kind int) {
+	num := func(ns ...int64) {
+		for _, n := range ns {
+			b = binary.AppendVarint(b, n)
+		}
+	}
+	str := func(ss ...string) {
+		num(int64(len(ss)))
+		for _, s := range ss {
+			num(int64(len(s)))
+			b = append(b, s...)
+		}
+	}
+	str(a.Pool, a.Spread)
+	num(int64(len(a.Drivers)))
+	for _, d := range a.Drivers {
+		str(d.Name)
+		str(d.Capabilities...)
+	}
+	str(a.Constraints...)
+	num(int64(len(a.Affinities)))
+	for _, f := range a.Affinities {
+		num(int64(f.Weight))
+		str(f.Expr)
+	}
+	str(a.Volumes...)
+	kind = len(b)
+	num(a.Resources.CPUMilli, a.Resources.MemoryBytes, a.Resources.DiskBytes)
+	str(job.Namespace, job.Job)
+	num(flag(a.Dedicated), flag(job.Local))
+	num(int64(len(a.GPUs)))
+	for _, g := range a.GPUs {
+		num(int64(g.Count), int64(g.ShareMilli))
+		str(g.Models...)
+	}
+	num(int64(len(a.Ports)))
+	for _, port := range a.Ports {
+		num(int64(port.Static))
+	}
+	str(a.Apart...)
+	return b, kind
+}
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }

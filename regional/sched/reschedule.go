@@ -2,32 +2,75 @@ package sched
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// otherTerms is more than fit (0..1), affinity (-1..1) and anti-affinity
-// (-0.5..0) can make up for.
-const otherTerms = 4
+// DeclineMemory is how long the nodes that declined an instance are left out,
+// counted from its latest decline. The cause of a decline may pass, and an instance
+// that only one node can run must not wait for ever.
+const DeclineMemory = time.Minute
 
-// failedHere is the penalty of a node on which the instance failed, for each
-// time: more than all other terms together can make up for, so that such a node
-// is taken again only where no other fits, and then the one where it failed
-// least. Nomad's node-reschedule-penalty, but never outweighed. most is the
-// greatest number of the group's instances on one spread value.
-func failedHere(times int, most int32) float64 {
-	return (spread(most) - otherTerms) * float64(times)
+// BusyMemory is the same if the agent declined because it is starting as many tasks
+// as it may: that takes some seconds.
+const BusyMemory = 5 * time.Second
+
+// declinedBy returns the nodes that an instance is not given to again, and until
+// when; nil once that time is over. A node that came back since the decline is
+// asked again: an agent that was leaving has been started again.
+func (in *Input) declinedBy(inst *state.Instance) ([]string, int64) {
+	until := inst.EndedUnixNano + int64(DeclineMemory)
+	if inst.Reason == state.ReasonAgentBusy {
+		until = inst.EndedUnixNano + int64(BusyMemory)
+	}
+	if len(inst.Declined) == 0 || in.NowUnixNano >= until {
+		return nil, 0
+	}
+	back := func(id string) bool {
+		n, ok := in.View.Node(id)
+		return ok && n.Status == state.NodeReady && n.StatusUnixNano > inst.EndedUnixNano
+	}
+	if !slices.ContainsFunc(inst.Declined, back) {
+		return inst.Declined, until
+	}
+	if left := slices.DeleteFunc(slices.Clone(inst.Declined), back); len(left) > 0 {
+		return left, until
+	}
+	return nil, 0
 }
 
-// blame is how often an instance failed on a node.
-type blame struct {
+// otherTerms is more than fit (0..1), affinity (-1..1) and anti-affinity (-0.5..0)
+// can make up for.
+const otherTerms = 4
+
+// failureScore is the penalty of a node on which the instance failed, for each
+// time: more than all other terms together can make up for. Such a node is chosen
+// again only if no other fits, and then the one on which the instance failed
+// least. This is Nomad's node-reschedule-penalty, but never outweighed. most is
+// the greatest number of the group's instances on one spread value.
+func failureScore(times int, most int32) float64 {
+	return (spreadScore(most) - otherTerms) * float64(times)
+}
+
+// failureTerm is the part of a score for failures on the node.
+func failureTerm(times int, most int32) Term {
+	detail := "failed here before"
+	if times > 1 {
+		detail = "failed here " + plural(times, "time")
+	}
+	return Term{Name: "reschedule", Value: failureScore(times, most), Detail: detail}
+}
+
+// nodeFailures is how often an instance failed on a node.
+type nodeFailures struct {
 	node  string // id
 	times int
 }
 
-// blamed are the nodes on which an instance failed in a row, as far as its
-// attempts are still remembered; the order is that of the first failures.
-func (in *Input) blamed(key state.GroupKey, inst *state.Instance) []blame {
+// failuresOf returns the nodes on which an instance failed in a row, as far as its
+// attempts are still stored, in the order of the first failures.
+func (in *Input) failuresOf(key state.GroupKey, inst *state.Instance) []nodeFailures {
 	if inst.Failures == 0 {
 		return nil
 	}
@@ -37,68 +80,22 @@ func (in *Input) blamed(key state.GroupKey, inst *state.Instance) []blame {
 			nodes = append(nodes, a.NodeID)
 		}
 	}
-	var out []blame
+	var out []nodeFailures
 	for _, id := range nodes[max(0, len(nodes)-int(inst.Failures)):] {
-		if i := slices.IndexFunc(out, func(b blame) bool { return b.node == id }); i >= 0 {
+		if i := slices.IndexFunc(out, func(f nodeFailures) bool { return f.node == id }); i >= 0 {
 			out[i].times++
 			continue
 		}
-		out = append(out, blame{id, 1})
+		out = append(out, nodeFailures{id, 1})
 	}
 	return out
 }
 
-func timesOn(blamed []blame, node string) int {
-	for _, b := range blamed {
-		if b.node == node {
-			return b.times
+func timesOn(failed []nodeFailures, node string) int {
+	for _, f := range failed {
+		if f.node == node {
+			return f.times
 		}
 	}
 	return 0
-}
-
-// failedTerm is the part of a score for failures on the node.
-func failedTerm(times int, most int32) Term {
-	detail := "failed here before"
-	if times > 1 {
-		detail = "failed here " + plural(times, "time")
-	}
-	return Term{Name: "reschedule", Value: failedHere(times, most), Detail: detail}
-}
-
-// choose is the best node for an instance, -1 if none fits: of those where it
-// did not fail if there are any, else one where it did.
-func (p *picker) choose(exclude []string, blamed []blame) int32 {
-	if len(blamed) == 0 {
-		return p.best(exclude)
-	}
-	avoid := slices.Clone(exclude)
-	for _, b := range blamed {
-		avoid = append(avoid, b.node)
-	}
-	if pos := p.best(avoid); pos >= 0 {
-		return pos
-	}
-	best, score := int32(-1), 0.0
-	for _, b := range blamed {
-		pos, ok := p.table.position(b.node)
-		if !ok || !p.room[pos] || slices.Contains(exclude, b.node) || p.table.keeps(pos) != nil {
-			continue
-		}
-		n := &p.table.nodes[pos]
-		s := p.base(n, p.liking[pos]) + apart(p.here[pos]) + spread(p.there[p.bucket[pos]]) + failedHere(b.times, p.most())
-		if best < 0 || s > score || s == score && pos < best {
-			best, score = pos, s
-		}
-	}
-	return best
-}
-
-// most is the greatest number of the group's instances on one spread value; 0
-// where the group has no spread.
-func (p *picker) most() int32 {
-	if p.Spread == "" || len(p.there) == 0 {
-		return 0
-	}
-	return slices.Max(p.there)
 }

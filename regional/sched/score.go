@@ -7,23 +7,23 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// antiAffinity bounds what equal instances on one node cost: enough to part
-// two small instances on empty nodes, not enough to open an empty node for
-// the sake of it when others are nearly full.
+// antiAffinity bounds the cost of equal instances on one node: enough to part two
+// small instances on empty nodes, not enough to use an empty node while others are
+// nearly full.
 const antiAffinity = 0.5
 
-// fit prefers the node that is fullest afterwards. BestFit v3 as in Nomad's
-// ScoreFitBinPack, after Google's Borg: 20 − (10^free_cpu + 10^free_memory),
-// where free is 0..1 of the capacity left with the instance placed; divided by
-// its greatest value 18, so 0..1.
-func fit(capacity, free, ask state.Resources) float64 {
+// fitScore prefers the node that is fullest afterwards. BestFit v3 as in Nomad's
+// ScoreFitBinPack, after Google's Borg: 20 − (10^free_cpu + 10^free_memory), where
+// free is the share 0..1 of the capacity that is left with the instance placed;
+// divided by its greatest value 18, so 0..1.
+func fitScore(capacity, free, ask state.Resources) float64 {
 	cpu := share(free.CPUMilli-ask.CPUMilli, capacity.CPUMilli)
 	memory := share(free.MemoryBytes-ask.MemoryBytes, capacity.MemoryBytes)
 	return (20 - pow10(cpu) - pow10(memory)) / 18
 }
 
-// pow10 is 10^x for x in 0..1, in a third of the time of math.Pow; exact for both
-// ends, so that an empty node is worth no less than 0.
+// pow10 is 10^x for x in 0..1, in a third of the time of math.Pow. It is exact at
+// both ends, so that an empty node scores no less than 0.
 func pow10(x float64) float64 {
 	if x == 1 {
 		return 10
@@ -38,22 +38,22 @@ func share(left, of int64) float64 {
 	return min(1, max(0, float64(left)/float64(of)))
 }
 
-// apart is the penalty of a node that has n instances of the group: 0, then
-// ever closer to -antiAffinity.
-func apart(n int32) float64 { return -antiAffinity * float64(n) / float64(n+1) }
+// apartScore is the penalty of a node that has n instances of the group: 0 for
+// none, then ever closer to -antiAffinity.
+func apartScore(n int32) float64 { return -antiAffinity * float64(n) / float64(n+1) }
 
-// spread is the penalty of a value that has n instances of the group. Linear,
-// so that the counts of two values never differ by more than the other terms
-// can outweigh (fit and affinities span 3).
-func spread(n int32) float64 { return -float64(n) }
+// spreadScore is the penalty of a spread value that has n instances of the group.
+// It is linear, so that the counts of two values never differ by more than the
+// other terms can outweigh (fit and affinities span 3).
+func spreadScore(n int32) float64 { return -float64(n) }
 
-// affinity is the weighted share of the affinities that hold, -1..1.
-func (c *class) affinity(n *node) float64 {
+// affinityScore is the weighted share of the affinities that hold, -1..1.
+func (f *filter) affinityScore(n *node) float64 {
 	var sum, all int64
-	for _, a := range c.Affinities {
+	for _, a := range f.ask.Affinities {
 		w := int64(a.Weight)
 		all += max(w, -w)
-		if ok, err := c.funcs.Match(a.Expr, n.Node); err == nil && ok {
+		if ok, err := f.funcs.Match(a.Expr, n.Node); err == nil && ok {
 			sum += w
 		}
 	}
@@ -63,37 +63,95 @@ func (c *class) affinity(n *node) float64 {
 	return float64(sum) / float64(all)
 }
 
-// value is the node's value of the spread expression. Nodes where it fails
-// share the empty one.
-func (c *class) value(n *node) string {
-	if c.Spread == "" {
+// spreadValue returns the node's value of the spread expression. Nodes on which
+// the expression fails share the empty value.
+func (f *filter) spreadValue(n *node) string {
+	if f.ask.Spread == "" {
 		return ""
 	}
-	v, err := c.funcs.Value(c.Spread, n.Node)
+	v, err := f.funcs.Value(f.ask.Spread, n.Node)
 	if err != nil {
 		return ""
 	}
 	return v
 }
 
-// base is the part of a score that does not depend on the group's other
+// baseScore is the part of a score that does not depend on the group's other
 // instances.
-func (c *class) base(n *node, affinity float64) float64 {
-	return fit(n.Capacity, n.free, c.Resources) + affinity
+func (f *filter) baseScore(n *node, affinity float64) float64 {
+	return fitScore(n.Capacity, n.free, f.ask.Resources) + affinity
 }
 
-// terms takes a score apart, appended to out. here and there are the group's
-// instances on the node and on its spread value, which is quoted.
-func (c *class) terms(out []Term, n *node, affinity float64, here, there int32, quoted string) []Term {
-	out = append(out, Term{Name: "fit", Value: fit(n.Capacity, n.free, c.Resources)})
+// placedCounts are the group's instances on a node and on its spread value.
+type placedCounts struct{ onNode, onValue int32 }
+
+// scoreTerms appends the terms of a score to out. label is the node's spread
+// value, quoted.
+func (f *filter) scoreTerms(out []Term, n *node, affinity float64, placed placedCounts, label string) []Term {
+	out = append(out, Term{Name: "fit", Value: fitScore(n.Capacity, n.free, f.ask.Resources)})
 	if affinity != 0 {
 		out = append(out, Term{Name: "affinity", Value: affinity})
 	}
-	if here > 0 {
-		out = append(out, Term{Name: "anti-affinity", Value: apart(here), Detail: strconv.Itoa(int(here)) + " here"})
+	if placed.onNode > 0 {
+		out = append(out, Term{Name: "anti-affinity", Value: apartScore(placed.onNode), Detail: strconv.Itoa(int(placed.onNode)) + " here"})
 	}
-	if there > 0 && c.Spread != "" {
-		out = append(out, Term{Name: "spread", Value: spread(there), Detail: strconv.Itoa(int(there)) + " in " + quoted})
+	if placed.onValue > 0 && f.ask.Spread != "" {
+		out = append(out, Term{Name: "spread", Value: spreadScore(placed.onValue), Detail: strconv.Itoa(int(placed.onValue)) + " in " + label})
 	}
 	return out
+}
+
+// sumTerms returns the score of some terms.
+func sumTerms(terms []Term) float64 {
+	sum := 0.0
+	for _, t := range terms {
+		sum += t.Value
+	}
+	return sum
+}
+
+// maxReasonLines bounds the lines of a reasonCache.
+const maxReasonLines = 1024
+
+// reasonCache writes why a node was chosen. Many placements have equal lines, each
+// of which is one string.
+type reasonCache struct {
+	lines map[string]string
+	text  []byte // scratch
+}
+
+// line returns "best of 3 fitting nodes of 7: fit 0.50, affinity 1.00".
+func (c *reasonCache) line(fitting, nodes int, terms []Term) string {
+	b := append(c.text[:0], "best of "...)
+	b = strconv.AppendInt(b, int64(fitting), 10)
+	b = append(b, " fitting nodes of "...)
+	b = strconv.AppendInt(b, int64(nodes), 10)
+	b = appendTerms(append(b, ": "...), terms)
+	c.text = b
+	line, ok := c.lines[string(b)]
+	if !ok {
+		if len(c.lines) == maxReasonLines {
+			clear(c.lines)
+		}
+		line = string(b)
+		c.lines[line] = line
+	}
+	return line
+}
+
+func appendTerms(b []byte, terms []Term) []byte {
+	for i, t := range terms {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(b, t.Name...)
+		b = append(b, ' ')
+		b = strconv.AppendFloat(b, t.Value, 'f', 2, 64)
+		if t.Detail != "" {
+			b = append(b, " ("...)
+			b = append(b, t.Detail...)
+			b = append(b, ')')
+		}
+	}
+	return b
 }

@@ -11,77 +11,78 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// FitCount is how many instances of an ask fit now, at most max. A dedicated
+// FitCount returns how many instances of an ask fit now, at most max. A dedicated
 // ask counts nodes as if all instances were of one job.
 func FitCount(in Input, ask *state.Ask, max int) int {
-	return fitCounts(newTable(in.View), in.Funcs, ask, max)
+	return fitCount(newNodeTable(in.View), in.Funcs, ask, max)
 }
 
-// ExplainNoFit says what stands in the way of an ask that FitCount is 0 for.
+// ExplainNoFit says why FitCount of an ask is 0.
 func ExplainNoFit(in Input, ask *state.Ask) (state.Reason, string) {
-	c := newClass(newTable(in.View), in.Funcs, ask, state.JobKey{})
-	f := c.hopeless()
-	if f == nil {
-		f = c.refusals(nil, "")
+	f := newFilter(newNodeTable(in.View), in.Funcs, ask, state.JobKey{})
+	why := neverFits(f)
+	if why == nil {
+		why = refusalsNow(f, nil, "")
 	}
-	return f.reason, f.message
+	return why.reason, why.message
 }
 
-// FitCounts is FitCount for several asks over one look at the nodes.
+// FitCounts returns the FitCount of several asks and reads the nodes once.
 func FitCounts(in Input, asks []*state.Ask, max int) []int {
-	t := newTable(in.View)
+	t := newNodeTable(in.View)
 	out := make([]int, len(asks))
 	for i, ask := range asks {
-		out[i] = fitCounts(t, in.Funcs, ask, max)
+		out[i] = fitCount(t, in.Funcs, ask, max)
 	}
 	return out
 }
 
-func fitCounts(t *table, funcs Funcs, ask *state.Ask, limit int) int {
-	c := newClass(t, funcs, ask, state.JobKey{})
+func fitCount(t *nodeTable, funcs Funcs, ask *state.Ask, limit int) int {
+	f := newFilter(t, funcs, ask, state.JobKey{})
 	total := 0
 	for i := range t.nodes {
 		if total >= limit {
 			return limit
 		}
 		n := &t.nodes[i]
-		if c.refuse(n) == "" {
-			total += c.fits(n, limit-total)
+		if f.refuse(n) == "" {
+			total += fitsOn(f, n, limit-total)
 		}
 	}
 	return min(total, limit)
 }
 
-// fits is how many instances a node takes, at least one and at most limit.
-func (c *class) fits(n *node, limit int) int {
-	k := int64(limit)
+// fitsOn returns how many instances a node takes that takes at least one, at most
+// limit.
+func fitsOn(f *filter, n *node, limit int) int {
+	k, need := int64(limit), f.ask.Resources
 	for _, p := range [][2]int64{
-		{n.free.CPUMilli, c.Resources.CPUMilli},
-		{n.free.MemoryBytes, c.Resources.MemoryBytes},
-		{n.free.DiskBytes, c.Resources.DiskBytes},
+		{n.free.CPUMilli, need.CPUMilli},
+		{n.free.MemoryBytes, need.MemoryBytes},
+		{n.free.DiskBytes, need.DiskBytes},
 	} {
 		if p[1] > 0 {
 			k = min(k, p[0]/p[1])
 		}
 	}
 	k = min(k, int64(n.MaxAllocs()-n.allocs))
-	if c.static > 0 || len(c.Apart) > 0 {
+	if f.static > 0 || len(f.ask.Apart) > 0 {
 		k = min(k, 1)
 	}
-	if dynamic := len(c.Ports) - c.static; dynamic > 0 && c.static == 0 {
+	if dynamic := len(f.ask.Ports) - f.static; dynamic > 0 && f.static == 0 {
 		k = min(k, int64(n.dynamicFree()/dynamic))
 	}
-	if len(c.units) > 0 {
-		k = c.fitsGPU(n, k)
+	if len(f.units) > 0 {
+		k = fitsGPU(f, n, k)
 	}
 	return int(k)
 }
 
-// fitsGPU counts by giving devices away one instance after the other.
-func (c *class) fitsGPU(n *node, limit int64) int64 {
+// fitsGPU counts by giving devices to one instance after the other.
+func fitsGPU(f *filter, n *node, limit int64) int64 {
 	used := slices.Clone(n.gpu)
 	for k := range limit {
-		grants, ok := giveGPUs(n.GPUs, used, c.units)
+		grants, ok := giveGPUs(n.GPUs, used, f.units)
 		if !ok {
 			return k
 		}
@@ -104,9 +105,9 @@ type binKey struct {
 	cpu, memory, disk int
 }
 
-// Bins is the histogram of the free vectors of nodes that take work: at most
-// limit bins, as fine as that allows (a quarter of an octave at best), sorted
-// by pool and size. Of more pools than that the largest are kept.
+// Bins returns the histogram of the free vectors of nodes that take work: at most
+// limit bins, as fine as that allows (a quarter of an octave at best), sorted by
+// pool and size. If there are more pools than that, the bins of most nodes stay.
 func Bins(view *state.View, limit int) []Bin {
 	var bins map[binKey]*Bin
 	for step := 1; step <= 1024; step *= 2 {
@@ -134,7 +135,7 @@ func binsBy(view *state.View, step int) map[binKey]*Bin {
 		}
 		free := n.Capacity.Sub(u.Resources)
 		if free.CPUMilli < 0 || free.MemoryBytes < 0 || free.DiskBytes < 0 {
-			continue // its inventory shrank below what runs there: it takes nothing
+			continue // its inventory shrank below what runs there, so the node takes nothing
 		}
 		k := binKey{n.Pool, level(free.CPUMilli) / step, level(free.MemoryBytes) / step, level(free.DiskBytes) / step}
 		b, ok := bins[k]
@@ -155,7 +156,7 @@ func compareBins(a, b binKey) int {
 		cmp.Compare(b.memory, a.memory), cmp.Compare(b.disk, a.disk))
 }
 
-// level is four steps an octave: the logarithm and the next two bits.
+// level has four steps an octave: the logarithm and the next two bits.
 func level(n int64) int {
 	if n <= 0 {
 		return 0
@@ -164,15 +165,15 @@ func level(n int64) int {
 	return l<<2 | int(uint64(n)<<(64-l)>>61&3)
 }
 
-// Totals sums the region up for its report.
+// Totals are the sums of the region's report.
 type Totals struct {
-	Ready, Lost, Left  int32           // nodes: there, silent, gone in order
+	Ready, Lost, Left  int32           // nodes: connected, silent, left on purpose
 	Draining, Cordoned int32           // of the ready ones
 	Capacity           state.Resources // of ready nodes
 	Free               state.Resources // of nodes that take work
 }
 
-// Sum sums the region's nodes up.
+// Sum returns the sums over the region's nodes.
 func Sum(view *state.View) Totals {
 	var t Totals
 	for n, u := range view.NodesInUse() {

@@ -138,7 +138,7 @@ order more 0-1`, "\n") {
 		t.Errorf("a minute is over:\n%s", p)
 	}
 	p.Places = early.Places
-	if err := sched.Check(w.input(), p); err == nil || !strings.Contains(err.Error(), "kept for default/big/g[0]") {
+	if err := sched.Check(w.input(), p); err == nil || !strings.Contains(err.Error(), "reserved for default/big/g[0]") {
 		t.Errorf("a placement on a node that is kept passes the check: %v", err)
 	}
 }

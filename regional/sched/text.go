@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// moment writes a point of time: "2026-03-01 17:04 UTC", or without the day
-// where it is that of another one.
+// moment writes a point of time: "2026-03-01 17:04 UTC", or without the day if it
+// is on the same day as another one; 0 = there is no other one.
 func moment(unixNano, after int64) string {
 	at, other := time.Unix(0, unixNano).UTC(), time.Unix(0, after).UTC()
 	if at.Truncate(24*time.Hour).Equal(other.Truncate(24*time.Hour)) && after > 0 {
@@ -17,7 +17,7 @@ func moment(unixNano, after int64) string {
 	return at.Format("2006-01-02 15:04 UTC")
 }
 
-// plural is "1 node", "2 nodes".
+// plural writes "1 node" or "2 nodes".
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -39,7 +39,7 @@ func size(n int64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0") + unit
 }
 
-// sizeBelow is size, never more than n.
+// sizeBelow is size rounded down.
 func sizeBelow(n int64) string {
 	f, unit := scaled(n)
 	return strings.TrimSuffix(strconv.FormatFloat(math.Floor(f*10)/10, 'f', 1, 64), ".0") + unit

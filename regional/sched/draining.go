@@ -8,10 +8,10 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// DrainingGroup is what of a group is still on a node that is being drained.
+// DrainingGroup is what of a group is still on a draining node.
 type DrainingGroup struct {
 	Key state.GroupKey
-	// Count is how many instances are still there, Fits how many of them the
+	// Count is how many instances are still there. Fits is how many of them the
 	// region's other nodes take now, beside those of the groups before this one.
 	Count, Fits int32
 	// Reason and Message say why no more fit, in the words of a plan; empty if all
@@ -20,10 +20,11 @@ type DrainingGroup struct {
 	Message string
 }
 
-// DrainingGroups answers for every group of which instances are to move away from a
-// node: those that run and those that are being stopped for it. System jobs end
-// there, and what nobody wants does too. Groups by priority, then by name. Where
-// an instance would go best is not asked: the first node that takes it has it.
+// DrainingGroups returns every group of which instances are to move away from a
+// node: those that run and those that are being stopped for it. Instances of system
+// jobs, and instances that are no longer wanted, end there and do not count. Groups
+// by priority, then by name. Fits does not look for the best node: the first node
+// that takes an instance gets it.
 func DrainingGroups(in Input, nodeID string) []DrainingGroup {
 	type moving struct {
 		DrainingGroup
@@ -62,38 +63,38 @@ func DrainingGroups(in Input, nodeID string) []DrainingGroup {
 	slices.SortFunc(order, func(a, b *moving) int {
 		return cmp.Or(cmp.Compare(b.job.Priority, a.job.Priority), strings.Compare(a.Key.String(), b.Key.String()))
 	})
-	t := newTable(in.View)
+	t := newNodeTable(in.View)
 	out := make([]DrainingGroup, 0, len(order))
 	for _, m := range order {
-		c := newClass(t, in.Funcs, &m.job.Group(m.Key.Group).Ask, m.Key.JobKey())
+		f := newFilter(t, in.Funcs, &m.job.Group(m.Key.Group).Ask, m.Key.JobKey())
 		if m.lost {
-			m.Reason, m.Message = state.ReasonNodeLost, "it is silent: what it runs is replaced as the group's disconnect says"
+			m.Reason, m.Message = state.ReasonNodeLost, "it is silent: its instances are replaced as the group's disconnect says"
 		} else {
-			m.fit(c)
+			m.fit(f)
 		}
 		out = append(out, m.DrainingGroup)
 	}
 	return out
 }
 
-// fit puts the instances on the nodes of the class's table.
-func (l *DrainingGroup) fit(c *class) {
-	for i := 0; i < len(c.table.nodes) && l.Fits < l.Count; {
-		n := &c.table.nodes[i]
-		if c.refuse(n) != "" {
-			i++ // nor will it take the next one
+// fit puts the instances on the nodes of the filter's table.
+func (g *DrainingGroup) fit(f *filter) {
+	for i := 0; i < len(f.table.nodes) && g.Fits < g.Count; {
+		n := &f.table.nodes[i]
+		if f.refuse(n) != "" {
+			i++ // the node will not take the next one either
 			continue
 		}
-		gpus, _ := giveGPUs(n.GPUs, n.gpu, c.units)
-		c.table.take(n, c.Ask, l.Key.JobKey(), n.givePorts(c.Ports, 0), gpus)
-		l.Fits++
+		gpus, _ := giveGPUs(n.GPUs, n.gpu, f.units)
+		f.table.charge(n, f.ask, g.Key.JobKey(), n.givePorts(f.ask.Ports, 0), gpus)
+		g.Fits++
 	}
-	if l.Fits == l.Count {
+	if g.Fits == g.Count {
 		return
 	}
-	why := c.hopeless()
+	why := neverFits(f)
 	if why == nil {
-		why = c.refusals(nil, "")
+		why = refusalsNow(f, nil, "")
 	}
-	l.Reason, l.Message = why.reason, why.message
+	g.Reason, g.Message = why.reason, why.message
 }

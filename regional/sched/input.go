@@ -1,0 +1,96 @@
+package sched
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// Funcs evaluate expressions over nodes. The shell compiles them and caches the
+// results by (node.ID, node.InventoryIndex). An expression that fails counts as
+// false, and its error becomes the message of the reason.
+type Funcs struct {
+	// Match evaluates a boolean expression of a constraint or an affinity.
+	Match func(expr string, n *state.Node) (bool, error)
+	// Value evaluates a string expression of a spread.
+	Value func(expr string, n *state.Node) (string, error)
+}
+
+// Input is what a plan is made from.
+type Input struct {
+	View *state.View
+	// NowUnixNano is the time on the master's clock. It is compared with the times
+	// that the master's commands brought into the state.
+	NowUnixNano int64
+	// NodeLease is the agents' lease. An instance that must not run twice is
+	// replaced only after NodeLease × 1.02 and its kill timeout.
+	NodeLease time.Duration
+	Funcs     Funcs
+	// MaxPlaces is the number of placements at which no further group is begun. One
+	// group may have eight times as many, or an eighth of its instances if that is
+	// more: placements of one group are the cheapest. 0 = 10,000. Plan.More says
+	// that there may be more.
+	MaxPlaces int
+}
+
+// priority returns the greatest priority of the versions of a group's job that
+// its slots name.
+func (in *Input) priority(g *state.GroupView) int32 {
+	most := int32(0)
+	for _, s := range g.Slots {
+		if job, ok := in.View.Job(g.Key.JobKey(), s.JobVersion); ok {
+			most = max(most, job.Priority)
+		}
+	}
+	return most
+}
+
+// mayReserve is false for groups that certainly have no instance that has waited
+// for ReserveAfter. It is cheap.
+func (in *Input) mayReserve(g *state.GroupView) bool {
+	return slices.ContainsFunc(g.Slots, func(s *state.Slot) bool {
+		return s.Desired == state.Run && in.NowUnixNano >= s.CommittedUnixNano+int64(ReserveAfter)
+	})
+}
+
+// replacementDue returns from when on an allocation on a lost node counts as gone,
+// and whether it ever does before its node is back. spec is nil if the group is no
+// longer known.
+func (in *Input) replacementDue(spec *state.Group, a *state.Alloc, system bool) (at int64, ever bool) {
+	n, ok := in.View.Node(a.NodeID)
+	if !ok || spec == nil {
+		return 0, true
+	}
+	if !spec.Disconnect.Replace || system {
+		return 0, false
+	}
+	after := spec.Disconnect.After
+	if n.Status == state.NodeLeft {
+		after = 0
+	}
+	if spec.Singleton || spec.Disconnect.StopRunning {
+		// The clocks of the holder and of the master may drift by 1 % each.
+		after = max(after, in.NodeLease+in.NodeLease/50+spec.KillTimeout)
+	}
+	return n.StatusUnixNano + int64(after), true
+}
+
+// nodeStatus returns the status of an allocation's node in a word.
+func (in *Input) nodeStatus(a *state.Alloc) string {
+	if n, ok := in.View.Node(a.NodeID); ok {
+		return n.Status.String()
+	}
+	return "gone"
+}
+
+// stillRunning says, after a semicolon, where an allocation that is given up may
+// still run: its node is lost, and its group lets it run on there. Empty if
+// nowhere.
+func (in *Input) stillRunning(a *state.Alloc, spec *state.Group) string {
+	n, ok := in.View.Node(a.NodeID)
+	if !ok || n.Status != state.NodeLost || spec == nil || spec.Singleton || spec.Disconnect.StopRunning {
+		return ""
+	}
+	return "; " + a.NodeName + " is silent and may run it until it is back"
+}

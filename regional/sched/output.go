@@ -1,0 +1,69 @@
+package sched
+
+import "github.com/nusa-scheduler/nusa/regional/state"
+
+// output is what the decision about one group writes into the plan.
+type output struct {
+	key    state.GroupKey
+	plan   *Plan
+	wakeAt *int64 // when a plan is due next; 0 = never
+	waits  []Waiting
+	// stopped are the ids of the allocations that this plan stops.
+	stopped map[string]bool
+}
+
+// stop stops an allocation on a connected node.
+func (o *output) stop(a *state.Alloc, reason state.Reason, message string) {
+	if a.Desired == state.Run {
+		o.addStop(a, reason, message, false)
+	}
+}
+
+// giveUp makes an allocation on a lost node lost at once.
+func (o *output) giveUp(a *state.Alloc, reason state.Reason, message string) {
+	o.addStop(a, reason, message, true)
+}
+
+func (o *output) addStop(a *state.Alloc, reason state.Reason, message string, giveUp bool) {
+	if o.stopped == nil {
+		o.stopped = map[string]bool{}
+	}
+	o.stopped[a.ID] = true
+	o.plan.Stops = append(o.plan.Stops, Stop{
+		AllocID: a.ID, Key: o.key, Index: a.Index, NodeName: a.NodeName, Reason: reason, Message: message, GiveUp: giveUp,
+	})
+}
+
+// wake notes when a plan is due that time alone makes possible.
+func (o *output) wake(at int64) { wakeEarlier(o.wakeAt, at) }
+
+func wakeEarlier(earliest *int64, at int64) {
+	if *earliest == 0 || at < *earliest {
+		*earliest = at
+	}
+}
+
+// wait notes an index that is due later; until is 0 if not by time.
+func (o *output) wait(index int32, reason state.Reason, until int64) {
+	if until > 0 {
+		o.wake(until)
+	}
+	for i := range o.waits {
+		w := &o.waits[i]
+		if w.Reason == reason {
+			w.Ranges = addIndex(w.Ranges, index)
+			if until > 0 && (w.UntilUnixNano == 0 || until < w.UntilUnixNano) {
+				w.UntilUnixNano = until
+			}
+			return
+		}
+	}
+	o.waits = append(o.waits, Waiting{o.key, []Range{{index, index + 1}}, reason, until})
+}
+
+// unplaced notes instances of a slot that fit no node.
+func (o *output) unplaced(u Unplaced, s *state.Slot, reason state.Reason, message string) {
+	u.Key, u.JobVersion, u.Generation = o.key, s.JobVersion, s.Generation
+	u.Reason, u.Message = reason, message
+	o.plan.Unplaced = append(o.plan.Unplaced, u)
+}

@@ -1,0 +1,107 @@
+package sched
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// replacement is a running instance that is to be replaced.
+type replacement struct {
+	alloc   *state.Alloc
+	reason  state.Reason
+	message string
+}
+
+// chooseAttempt returns the connected allocation that stays, nil if all are being
+// stopped, and how many are connected. It stops the others.
+func (d *decision) chooseAttempt(live []*state.Alloc) (stays *state.Alloc, connected int) {
+	for _, a := range live {
+		if a.Disconnected {
+			continue
+		}
+		connected++
+		if a.Desired != state.Run {
+			continue
+		}
+		if stays == nil || d.prefers(a, stays) {
+			a, stays = stays, a
+		}
+		if a != nil {
+			d.out.stop(a, state.ReasonRescheduled, "two attempts ran when a lost node came back, and the other one stays")
+		}
+	}
+	return stays, connected
+}
+
+// prefers follows disconnect.reconcile. An attempt of the present version goes
+// first, and one that can stay on its node before one that would be moved next.
+func (d *decision) prefers(a, b *state.Alloc) bool {
+	if an, bn := a.JobVersion == d.slot.JobVersion, b.JobVersion == d.slot.JobVersion; an != bn {
+		return an
+	}
+	if a.Moving != b.Moving {
+		return b.Moving
+	}
+	if d.spec.Disconnect.KeepReplacement {
+		return a.Epoch > b.Epoch
+	}
+	return a.Epoch < b.Epoch
+}
+
+// checkAttempt decides whether the allocation that stays has to be moved or
+// updated.
+func (d *decision) checkAttempt(a *state.Alloc) {
+	switch {
+	case a.JobVersion != d.slot.JobVersion:
+		d.replacements = append(d.replacements, replacement{a, state.ReasonSuperseded,
+			fmt.Sprintf("version %d replaces %d", d.slot.JobVersion, a.JobVersion)})
+	case a.Moving:
+		d.replacements = append(d.replacements, replacement{a, state.ReasonNodeDraining, "moved from " + a.NodeName})
+	}
+	if !a.Serving() {
+		d.down++
+		d.checkProven(a)
+	}
+}
+
+// HealthyAfter is how long an allocation that a rollout or a failure brought must
+// be up without a restart until it counts as running. The first attempt of an
+// instance counts at once.
+const HealthyAfter = time.Second
+
+// checkProven notes that an allocation has been up for HealthyAfter, or when that
+// will be.
+func (d *decision) checkProven(a *state.Alloc) {
+	if a.State != state.Running || a.UpUnixNano == 0 || a.Moving || a.JobVersion != d.slot.JobVersion {
+		return
+	}
+	if due := a.UpUnixNano + int64(HealthyAfter); due > d.p.in.NowUnixNano {
+		d.out.wake(due)
+		return
+	}
+	d.p.plan.Proven = append(d.p.plan.Proven, Proven{AllocID: a.ID, Key: d.g.Key, Index: a.Index, UpUnixNano: a.UpUnixNano})
+}
+
+// rollOut stops instances that are to be replaced, so that at most max_parallel
+// are down at once. Instances that are not up yet are replaced in any case.
+func (d *decision) rollOut() {
+	if len(d.replacements) == 0 {
+		return
+	}
+	budget := max(1, d.spec.MaxParallel) - d.down
+	for _, r := range d.replacements {
+		if r.alloc.Serving() {
+			room := budget
+			if r.reason == state.ReasonSuperseded {
+				room -= d.exhausted
+			}
+			if room <= 0 {
+				continue
+			}
+			budget--
+		}
+		d.out.stop(r.alloc, r.reason, r.message)
+	}
+}
