@@ -153,7 +153,7 @@ func (j jobs) explainSpec(m *Master, view *state.View, req *nusav1.ExplainReques
 func (j jobs) nodeVerdicts(m *Master, vs []sched.NodeFit) []*nusav1.NodeVerdict {
 	var out []*nusav1.NodeVerdict
 	for _, v := range vs {
-		w := wire.VerdictToProto(v)
+		w := wire.NodeFitToProto(v)
 		if s, known := m.Nodes.Stats(v.NodeID, j.s.Clock()); known {
 			w.Inputs = append(w.Inputs, &nusav1.InputAge{Name: "statistics", Age: durationpb.New(s.Age)})
 		}

@@ -2,24 +2,22 @@ package wire
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// Fields of AgentMessage: its kinds, and what any of them may take along.
-const (
-	KindHello, KindLease, KindReports, fieldAgentStats, KindInventory, KindGoodbye = 1, 2, 4, 5, 6, 7
-)
-
-// AgentMessage is one message of an agent: its kind, 0 = none, and encoded what it holds.
+// AgentMessage is a message of an agent, with its parts still encoded.
 type AgentMessage struct {
-	Kind        protowire.Number
-	Body, Stats []byte
+	// Kind is KindHello or its like; 0 when the message has no kind.
+	Kind protowire.Number
+	Body []byte
+	// Stats is an encoded NodeStats; nil when the message has none.
+	Stats []byte
 }
 
-// ReadAgentMessage splits an encoded AgentMessage. body and stats point into raw.
+// ReadAgentMessage splits an encoded AgentMessage. Body and Stats point into raw.
 func ReadAgentMessage(raw []byte) (AgentMessage, error) {
 	var out AgentMessage
 	s := fieldScanner{rest: raw}
 	for s.next() {
 		switch s.num {
-		case fieldAgentStats:
+		case agentStats:
 			out.Stats = s.b
 		case KindHello, KindLease, KindReports, KindInventory, KindGoodbye:
 			out.Kind, out.Body = s.num, s.b
@@ -32,7 +30,7 @@ func ReadAgentMessage(raw []byte) (AgentMessage, error) {
 func ReadLeaseRequest(raw []byte) (id uint64, err error) {
 	s := fieldScanner{rest: raw}
 	for s.next() {
-		if s.num == 1 {
+		if s.num == leaseRequestID {
 			id = s.v
 		}
 	}

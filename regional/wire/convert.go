@@ -12,8 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// The cores' values as messages, and back.
-
+// ReasonToProto converts a reason; an empty one is REASON_UNSPECIFIED.
 func ReasonToProto(r state.Reason) nusav1.Reason {
 	if r == "" {
 		return nusav1.Reason_REASON_UNSPECIFIED
@@ -21,6 +20,7 @@ func ReasonToProto(r state.Reason) nusav1.Reason {
 	return nusav1.Reason(nusav1.Reason_value["REASON_"+strings.ToUpper(string(r))])
 }
 
+// ReasonFromProto is the inverse of ReasonToProto.
 func ReasonFromProto(r nusav1.Reason) state.Reason {
 	if r == nusav1.Reason_REASON_UNSPECIFIED {
 		return ""
@@ -28,18 +28,22 @@ func ReasonFromProto(r nusav1.Reason) state.Reason {
 	return state.Reason(strings.ToLower(strings.TrimPrefix(r.String(), "REASON_")))
 }
 
+// ResourcesToProto converts resources.
 func ResourcesToProto(r state.Resources) *nusav1.Resources {
 	return &nusav1.Resources{CpuMilli: r.CPUMilli, MemoryBytes: r.MemoryBytes, DiskBytes: r.DiskBytes}
 }
 
+// PositionToProto converts the position of a link.
 func PositionToProto(p state.Position) *nusav1.Position {
 	return &nusav1.Position{Epoch: p.Epoch, Sequence: p.Sequence}
 }
 
+// PositionFromProto is the inverse of PositionToProto.
 func PositionFromProto(p *nusav1.Position) state.Position {
 	return state.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
 }
 
+// InstanceCountsToProto converts counts of instances by state.
 func InstanceCountsToProto(c state.Counts) *nusav1.InstanceCounts {
 	return &nusav1.InstanceCounts{
 		Pending: c.Pending, Starting: c.Starting, Running: c.Running, Complete: c.Complete,
@@ -56,6 +60,7 @@ func nodeCountsToProto(counts []state.Count) []*nusav1.CountedReason {
 	return out
 }
 
+// TimestampToProto converts a time in nanoseconds since 1970; nil for 0.
 func TimestampToProto(unixNano int64) *timestamppb.Timestamp {
 	if unixNano == 0 {
 		return nil
@@ -63,6 +68,7 @@ func TimestampToProto(unixNano int64) *timestamppb.Timestamp {
 	return timestamppb.New(time.Unix(0, unixNano))
 }
 
+// SlotToProto converts a slot of the region.
 func SlotToProto(s *state.Slot, region string) *nusav1.Slot {
 	return &nusav1.Slot{
 		Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To, Region: region,
@@ -71,6 +77,7 @@ func SlotToProto(s *state.Slot, region string) *nusav1.Slot {
 	}
 }
 
+// SlotAnswerToProto converts the answer to an offer of a slot.
 func SlotAnswerToProto(a *state.Answer) *nusav1.SlotAnswer {
 	return &nusav1.SlotAnswer{
 		Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: a.From, To: a.To,
@@ -79,6 +86,7 @@ func SlotAnswerToProto(a *state.Answer) *nusav1.SlotAnswer {
 	}
 }
 
+// TasksFromStored decodes the task states of an allocation, see encodeTasks.
 func TasksFromStored(raw []byte) map[string]*nusav1.TaskState {
 	var a nusav1.Allocation
 	if err := proto.Unmarshal(raw, &a); err != nil {
@@ -87,7 +95,8 @@ func TasksFromStored(raw []byte) map[string]*nusav1.TaskState {
 	return a.Tasks
 }
 
-// JobName is the name that people see: a region's own job carries the region.
+// JobName is the name that people see: that of a region's own job ends with the
+// region.
 func JobName(name string, local bool, region string) string {
 	if local {
 		return name + "@" + region
@@ -95,6 +104,7 @@ func JobName(name string, local bool, region string) string {
 	return name
 }
 
+// AllocToProto converts an allocation.
 func AllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
 	out := orderedAllocToProto(a, region)
 	out.State = nusav1.AllocState(a.DisplayState())
@@ -106,8 +116,8 @@ func AllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
 	return out
 }
 
-// orderedAllocToProto is an allocation as an agent should have it: without what the
-// agent itself reports.
+// orderedAllocToProto converts an allocation for its agent: without what the agent
+// reports.
 func orderedAllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
 	out := &nusav1.Allocation{
 		Id: a.ID, Namespace: a.Namespace, Job: JobName(a.Job, a.Local, region), Group: a.Group, Index: a.Index,
@@ -128,8 +138,7 @@ func orderedAllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
 	return out
 }
 
-// NodeToProto converts a node and its present use. Soft statistics are the
-// caller's to add.
+// NodeToProto converts a node and its use. The caller adds statistics and silence.
 func NodeToProto(view *state.View, n *state.Node, region string) *nusav1.Node {
 	use := view.Use(n.ID)
 	out := &nusav1.Node{
@@ -144,7 +153,8 @@ func NodeToProto(view *state.View, n *state.Node, region string) *nusav1.Node {
 	return out
 }
 
-func VerdictToProto(v sched.NodeFit) *nusav1.NodeVerdict {
+// NodeFitToProto converts why a node fits or does not.
+func NodeFitToProto(v sched.NodeFit) *nusav1.NodeVerdict {
 	out := &nusav1.NodeVerdict{
 		NodeId: v.NodeID, NodeName: v.NodeName, Taken: v.Live,
 		Reason: ReasonToProto(v.Reason), Message: v.Message, Score: v.Score,

@@ -15,10 +15,11 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
+// Deterministic encodes equal messages as equal bytes.
 var Deterministic = proto.MarshalOptions{Deterministic: true}
 
-// JobFromProto is what the state keeps of a spec whose defaults are filled in. raw is
-// its encoding, deterministic; nil for a job that is only asked about.
+// JobFromProto converts a spec whose defaults are filled in. raw is its
+// deterministic encoding; nil for a job that is not to be stored.
 func JobFromProto(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *state.Job {
 	j := &state.Job{
 		Key:      state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: local},
@@ -30,7 +31,7 @@ func JobFromProto(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := groupFromProto(name, spec.GetGroups()[name])
 		if encoded, err := EncodedGroup(raw, name); err == nil {
-			g.Hash = job.EncodedGroupHash(encoded) // of what is encoded anyway
+			g.Hash = job.EncodedGroupHash(encoded) // avoids encoding the group again
 		} else {
 			g.Hash = job.GroupHash(spec.GetGroups()[name])
 		}
@@ -100,7 +101,7 @@ func askFromProto(g *nusav1.Group) state.Ask {
 	return out
 }
 
-// ShapeAskFromProto is the ask of a shape subscription.
+// ShapeAskFromProto converts the ask of a shape subscription.
 func ShapeAskFromProto(s *nusav1.ShapeSubscription) *state.Ask {
 	a := &state.Ask{
 		Resources:   ResourcesFromProto(s.GetResources()),
@@ -131,11 +132,11 @@ func ShapeAskFromProto(s *nusav1.ShapeSubscription) *state.Ask {
 	return a
 }
 
-// NodeFromProto is what the state keeps of a node that presented itself.
+// NodeFromProto converts the hello of a node.
 func NodeFromProto(hello *nusav1.AgentHello) state.Node {
 	inv := hello.GetInventory()
 	facts := inv.GetFacts()
-	raw, _ := Deterministic.Marshal(inv) // decoded from the wire: it encodes again
+	raw, _ := Deterministic.Marshal(inv) // no error: it was decoded
 	n := state.Node{
 		ID: hello.GetNodeId(), Name: hello.GetName(), Address: hello.GetAddress(),
 		Pool:          cmp.Or(inv.GetPool(), job.DefaultPool),
@@ -166,23 +167,20 @@ func NodeFromProto(hello *nusav1.AgentHello) state.Node {
 	return n
 }
 
+// ResourcesFromProto converts resources; GPUs are ignored.
 func ResourcesFromProto(r *nusav1.Resources) state.Resources {
 	return state.Resources{CPUMilli: r.GetCpuMilli(), MemoryBytes: r.GetMemoryBytes(), DiskBytes: r.GetDiskBytes()}
 }
 
-// groupsField is the number of JobSpec.groups.
-var groupsField = (&nusav1.JobSpec{}).ProtoReflect().Descriptor().Fields().ByName("groups").Number()
-
-// EncodedGroup finds the bytes of a group in an encoded spec, without decoding it:
-// on the wire a map is a list of messages with the key as field 1 and the value
-// as field 2.
+// EncodedGroup returns the bytes of a group in an encoded spec, without decoding
+// the spec: a map is encoded as a list of entries.
 func EncodedGroup(spec []byte, name string) ([]byte, error) {
 	for len(spec) > 0 {
 		field, kind, n := protowire.ConsumeField(spec)
 		if n < 0 {
 			return nil, protowire.ParseError(n)
 		}
-		if field == groupsField && kind == protowire.BytesType {
+		if field == specGroups && kind == protowire.BytesType {
 			_, _, tag := protowire.ConsumeTag(spec)
 			item, _ := protowire.ConsumeBytes(spec[tag:])
 			key, value, err := mapEntry(item)
@@ -195,9 +193,10 @@ func EncodedGroup(spec []byte, name string) ([]byte, error) {
 		}
 		spec = spec[n:]
 	}
-	return nil, fmt.Errorf("it has no group %q", name)
+	return nil, fmt.Errorf("the spec has no group %q", name)
 }
 
+// mapEntry splits an encoded entry of a map.
 func mapEntry(b []byte) (key string, value []byte, err error) {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeField(b)
@@ -208,9 +207,9 @@ func mapEntry(b []byte) (key string, value []byte, err error) {
 			_, _, tag := protowire.ConsumeTag(b)
 			bytes, _ := protowire.ConsumeBytes(b[tag:])
 			switch field {
-			case 1:
+			case entryKey:
 				key = string(bytes)
-			case 2:
+			case entryValue:
 				value = bytes
 			}
 		}
@@ -219,6 +218,7 @@ func mapEntry(b []byte) (key string, value []byte, err error) {
 	return key, value, nil
 }
 
+// jobTypeName returns the name of a job type in job files.
 func jobTypeName(t nusav1.JobType) string {
 	return strings.ToLower(strings.TrimPrefix(t.String(), "JOB_TYPE_"))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// randomly sets every number, text and flag of a struct, often to nothing.
+// randomly sets numbers, strings and flags of a struct, some of them to zero.
 func randomly(r *rand.Rand, v reflect.Value) {
 	for i := range v.NumField() {
 		f := v.Field(i)
@@ -36,8 +36,8 @@ func randomly(r *rand.Rand, v reflect.Value) {
 	}
 }
 
-// TestAllocOnTheWire: what is written is what protobuf makes of the message.
-func TestAllocOnTheWire(t *testing.T) {
+// TestEncodedAllocEqualsTheMessage compares appendAlloc with the generated code.
+func TestEncodedAllocEqualsTheMessage(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	for range 5000 {
 		a := &state.Alloc{Placement: &state.Placement{}, NodeRef: &state.NodeRef{}, Grants: &state.Grants{}}
@@ -54,7 +54,7 @@ func TestAllocOnTheWire(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := orderedAllocToProto(a, "here"); !proto.Equal(&got, want) {
-			t.Fatalf("written as\n%v\nwant\n%v", &got, want)
+			t.Fatalf("encoded\n%v\nwant\n%v", &got, want)
 		}
 	}
 }
@@ -66,10 +66,10 @@ func testSpec(name string) *nusav1.JobSpec {
 	}}}
 }
 
-// TestOrdersOnTheWire: the message that an agent reads has the orders of the
-// batch, with group and type of their own jobs, but for those of allocations that
-// are no longer stored, and not the one that did not fit.
-func TestOrdersOnTheWire(t *testing.T) {
+// TestEncodedOrdersAreThoseOfTheBatch: each order has the group and the type of its
+// own job. Left out are the orders of allocations that are no longer stored, and
+// the order that did not fit.
+func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 	st := state.New()
 	apply := func(c state.Command) {
 		t.Helper()
@@ -102,7 +102,7 @@ func TestOrdersOnTheWire(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	var b link.Batch[uint64]
 	o := new(OrderEncoder)
-	for range 2 { // the second time with the memory of the first
+	for range 2 { // the second time with the buffers of the first
 		o.Reset("here", log, view)
 		b = link.Batch[uint64]{Full: true, Removed: []string{"r1", "r2"}, Position: link.Position{Epoch: "e", Sequence: 7}}
 		for _, id := range []string{"a0", "gone", "b1", "b2", "a1"} {
@@ -112,7 +112,7 @@ func TestOrdersOnTheWire(t *testing.T) {
 			}
 			b.Items = append(b.Items, item)
 		}
-		o.Size(link.Item[uint64]{Key: "a2"}) // one too many
+		o.Size(link.Item[uint64]{Key: "a2"}) // does not fit
 	}
 	data, err := NewCodec().Marshal(o.Batch(b))
 	if err != nil {
@@ -125,7 +125,7 @@ func TestOrdersOnTheWire(t *testing.T) {
 			Allocation: orderedAllocToProto(a, "here"), Group: groups[a.Job], JobType: "service", Incarnation: a.Incarnation, Index: a.OrderIndex,
 		})
 	}
-	// What the orderer writes next does not change what is on its way.
+	// The next batch does not change the message that is being sent.
 	o.Reset("here", log, view)
 	for _, id := range []string{"b0", "a2", "b0", "a2"} {
 		o.Size(link.Item[uint64]{Key: id})
@@ -139,6 +139,6 @@ func TestOrdersOnTheWire(t *testing.T) {
 		t.Errorf("the agent reads\n%v\nwant\n%v", got.GetOrders(), want)
 	}
 	if empty := o.Batch(link.Batch[uint64]{Last: true}); len(empty.body) == 0 {
-		t.Error("an empty full set says nothing")
+		t.Error("the message of an empty set is empty")
 	}
 }

@@ -16,16 +16,17 @@ import (
 // MaxReports bounds a full set of reports: the allocations of one node.
 const MaxReports = 10_000
 
-// The generated code would need a deep stack for reports, and build maps of tasks
-// only for their bytes to be put together again. So they are read off the wire
-// here, and a test holds this to what the generated code reads.
-
-// ReadReports is an encoded AllocReports.
+// ReadReports decodes an AllocReports. The error is a gRPC status: ResourceExhausted
+// for more than MaxReports.
+//
+// The generated code is not used: it would need a deep stack in each agent's
+// goroutine, and would decode the states of tasks only to encode them again.
+// TestReadReportsEqualsGeneratedCode compares the two.
 func ReadReports(raw []byte) (b link.Batch[state.AllocReport], err error) {
 	reports := 0
 	s := fieldScanner{rest: raw}
 	for s.next() {
-		if s.num == 3 {
+		if s.num == reportsReports {
 			reports++
 		}
 	}
@@ -36,53 +37,59 @@ func ReadReports(raw []byte) (b link.Batch[state.AllocReport], err error) {
 	s = fieldScanner{rest: raw}
 	for s.next() {
 		switch s.num {
-		case 1:
+		case reportsFull:
 			b.Full = s.v != 0
-		case 2:
+		case reportsLast:
 			b.Last = s.v != 0
-		case 3:
+		case reportsReports:
 			r, err := readReport(s.b)
 			if err != nil {
 				return b, err
 			}
 			b.Items = append(b.Items, link.Item[state.AllocReport]{Key: r.ID, Value: r})
-		case 4:
+		case reportsRemoved:
 			b.Removed = append(b.Removed, string(s.b))
-		case 5:
-			p := fieldScanner{rest: s.b}
-			for p.next() {
-				switch p.num {
-				case 1:
-					b.Position.Epoch = strings.ToValidUTF8(string(p.b), "?") // it is told again
-				case 2:
-					b.Position.Sequence = p.v
-				}
-			}
-			if p.err != nil {
-				return b, p.err
+		case reportsPosition:
+			if b.Position, err = readPosition(b.Position, s.b); err != nil {
+				return b, err
 			}
 		}
 	}
 	return b, s.err
 }
 
-// readReport is an encoded AllocReport.
+// readPosition decodes a Position into p, whose fields it keeps where the encoding
+// has none.
+func readPosition(p link.Position, raw []byte) (link.Position, error) {
+	s := fieldScanner{rest: raw}
+	for s.next() {
+		switch s.num {
+		case positionEpoch:
+			p.Epoch = strings.ToValidUTF8(string(s.b), "?") // it is sent back, in a message that must be UTF-8
+		case positionSequence:
+			p.Sequence = s.v
+		}
+	}
+	return p, s.err
+}
+
+// readReport decodes an AllocReport.
 func readReport(raw []byte) (r state.AllocReport, err error) {
 	var tasks []reportedTask
 	s := fieldScanner{rest: raw}
 	for s.next() {
 		switch s.num {
-		case 1:
+		case reportID:
 			r.ID = string(s.b)
-		case 2:
+		case reportState:
 			r.State = state.AllocState(int32(s.v))
-		case 3:
+		case reportDeclined:
 			r.Declined = s.v != 0
-		case 4:
+		case reportReason:
 			r.Reason = ReasonFromProto(nusav1.Reason(int32(s.v)))
-		case 5:
+		case reportMessage:
 			r.Message = strings.ToValidUTF8(string(s.b), "?")
-		case 6:
+		case reportTasks:
 			t, err := readTask(s.b)
 			if err != nil {
 				return r, err
@@ -95,15 +102,15 @@ func readReport(raw []byte) (r state.AllocReport, err error) {
 	return r, s.err
 }
 
-// reportedTask is one of a report's: its encoded name and state, and what of that counts
-// here.
+// reportedTask is a task of a report.
 type reportedTask struct {
 	name     string
-	entry    []byte
+	entry    []byte // the encoded entry of AllocReport.tasks
 	restarts int32
 	state    nusav1.AllocState
 }
 
+// readTask decodes an entry of AllocReport.tasks.
 func readTask(entry []byte) (reportedTask, error) {
 	name, value, err := mapEntry(entry)
 	if err != nil {
@@ -113,30 +120,30 @@ func readTask(entry []byte) (reportedTask, error) {
 	s := fieldScanner{rest: value}
 	for s.next() {
 		switch s.num {
-		case 1:
+		case taskState:
 			t.state = nusav1.AllocState(int32(s.v))
-		case 4:
+		case taskRestarts:
 			t.restarts = int32(s.v)
 		}
 	}
 	return t, s.err
 }
 
-// encodeTasks are the task states of a report as the state's opaque bytes: those
-// of an Allocation, equal if they are. With them come how often tasks were
-// restarted, and whether one has ended: of an allocation that runs it is to be
-// restarted.
+// encodeTasks returns the task states of a report as the bytes that the state
+// stores: an encoded Allocation with the tasks in order, so that equal tasks have
+// equal bytes. It also returns the number of restarts, and whether a task is down:
+// one that is neither running nor complete.
 func encodeTasks(tasks []reportedTask) (raw []byte, restarts int32, down bool) {
 	slices.SortFunc(tasks, func(a, b reportedTask) int { return strings.Compare(a.name, b.name) })
 	size := 0
 	for _, t := range tasks {
-		size += protowire.SizeTag(fieldAllocationTasks) + protowire.SizeBytes(len(t.entry))
+		size += protowire.SizeTag(allocTasks) + protowire.SizeBytes(len(t.entry))
 	}
 	if size > 0 {
-		raw = make([]byte, 0, size) // the message's own bytes would keep all of it
+		raw = make([]byte, 0, size) // a slice of the message would keep all of it in memory
 	}
 	for _, t := range tasks {
-		raw = protowire.AppendBytes(protowire.AppendTag(raw, fieldAllocationTasks, protowire.BytesType), t.entry)
+		raw = protowire.AppendBytes(protowire.AppendTag(raw, allocTasks, protowire.BytesType), t.entry)
 		restarts += t.restarts
 		switch t.state {
 		case nusav1.AllocState_ALLOC_STATE_RUNNING, nusav1.AllocState_ALLOC_STATE_COMPLETE:
@@ -146,6 +153,3 @@ func encodeTasks(tasks []reportedTask) (raw []byte, restarts int32, down bool) {
 	}
 	return raw, restarts, down
 }
-
-// fieldAllocationTasks is the number of Allocation.tasks.
-const fieldAllocationTasks = 16

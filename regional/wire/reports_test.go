@@ -17,7 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// anyReports are a message of reports, tasks in several states among them.
+// anyReports draws messages of reports, with tasks in several states.
 var anyReports = rapid.Custom(func(t *rapid.T) *nusav1.AllocReports {
 	text, number := rapid.StringMatching(`[a-z€]{0,6}`), rapid.Int32Range(0, 300)
 	stateOf := rapid.Map(rapid.Int32Range(0, 9), func(n int32) nusav1.AllocState { return nusav1.AllocState(n) })
@@ -45,9 +45,9 @@ var anyReports = rapid.Custom(func(t *rapid.T) *nusav1.AllocReports {
 	return m
 })
 
-// TestReadReports: what is read off the wire by hand is what the generated code
-// reads, and tasks that are equal are stored as equal bytes.
-func TestReadReports(t *testing.T) {
+// TestReadReportsEqualsGeneratedCode also checks that equal tasks are stored as
+// equal bytes.
+func TestReadReportsEqualsGeneratedCode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := anyReports.Draw(t, "reports")
 		raw, err := proto.Marshal(m)
@@ -86,16 +86,16 @@ func TestReadReports(t *testing.T) {
 	})
 }
 
-// FuzzReadReports: whatever an agent sends, nothing panics.
+// FuzzReadReports looks for input that panics.
 func FuzzReadReports(f *testing.F) {
 	raw, _ := proto.Marshal(anyReports.Example(1))
 	f.Add(raw)
 	f.Fuzz(func(_ *testing.T, raw []byte) { _, _ = ReadReports(raw) })
 }
 
-// TestTooManyReports: two bytes each on the wire, they would be a hundred each
-// here.
-func TestTooManyReports(t *testing.T) {
+// TestTooManyReportsAreRefused: an empty report has two bytes in the message and
+// a hundred in memory.
+func TestTooManyReportsAreRefused(t *testing.T) {
 	for n, want := range map[int]codes.Code{MaxReports: codes.OK, MaxReports + 1: codes.ResourceExhausted} {
 		b, err := ReadReports(bytes.Repeat([]byte{3<<3 | 2, 0}, n))
 		if status.Code(err) != want || err == nil && len(b.Items) != n {

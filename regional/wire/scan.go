@@ -6,16 +6,17 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// fieldScanner reads the fields of an encoded message one after the other: the value of
-// a varint or of 64 bits, or the bytes of what has a length. Others it skips.
+// fieldScanner reads the fields of an encoded message in order.
 type fieldScanner struct {
 	rest []byte
 	num  protowire.Number
-	v    uint64
-	b    []byte
+	v    uint64 // the value of a varint or 64-bit field
+	b    []byte // the bytes of a field with a length
 	err  error
 }
 
+// next reads a field; false at the end and on an error. Fields of other wire
+// types are skipped.
 func (s *fieldScanner) next() bool {
 	for s.err == nil && len(s.rest) > 0 {
 		num, kind, n := protowire.ConsumeTag(s.rest)
@@ -44,6 +45,7 @@ func (s *fieldScanner) next() bool {
 	return false
 }
 
+// Malformed returns the status for a message of an agent that cannot be decoded.
 func Malformed(err error) error {
 	return status.Errorf(codes.Internal, "decode a message of the agent: %v", err)
 }

@@ -13,39 +13,31 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Many jobs differ only in their names. Decoding, validating and encoding a spec
-// costs more than the rest of a submit, so it is done once for all of them:
-// requests stay encoded, and the result for a spec is cached by its bytes.
-
-// CachedSpec is what a spec without its job's name comes to. Shared: never written
-// to.
+// CachedSpec is the result of parsing a spec, without the name of its job. It is
+// shared and must not be changed.
 type CachedSpec struct {
-	Job      state.Job // Spec: the encoding but for the name
+	Job      state.Job // Spec is the encoding without the name
 	Warnings []string
 }
 
-// Named is the job of that name. Its spec's encoding is the deterministic one,
-// in which the name comes first.
-func (t *CachedSpec) Named(name string) state.Job {
-	j := t.Job
+// Named returns the job with that name. The encoding of its spec is the
+// deterministic one, in which the name comes first.
+func (c *CachedSpec) Named(name string) state.Job {
+	j := c.Job
 	j.Key.Job = name
-	j.Spec = make([]byte, 0, len(name)+4+len(t.Job.Spec))
-	j.Spec = protowire.AppendTag(j.Spec, nameField, protowire.BytesType)
-	j.Spec = append(protowire.AppendString(j.Spec, name), t.Job.Spec...)
+	j.Spec = make([]byte, 0, len(name)+4+len(c.Job.Spec))
+	j.Spec = protowire.AppendTag(j.Spec, specName, protowire.BytesType)
+	j.Spec = append(protowire.AppendString(j.Spec, name), c.Job.Spec...)
 	return j
 }
 
-const (
-	// nameField is the number of JobSpec.name, the least of all.
-	nameField = 1
-	// maxEncodedName bounds what a valid name takes of an encoded spec.
-	maxEncodedName = 72
-)
+// maxEncodedName bounds the encoding of a valid name in a spec.
+const maxEncodedName = 72
 
-// CutName cuts the name off an encoded spec that begins with it.
+// CutName splits an encoded spec that begins with the name.
 func CutName(spec []byte) (name string, rest []byte, ok bool) {
 	field, kind, tag := protowire.ConsumeTag(spec)
-	if tag < 0 || field != nameField || kind != protowire.BytesType {
+	if tag < 0 || field != specName || kind != protowire.BytesType {
 		return "", spec, false
 	}
 	raw, n := protowire.ConsumeBytes(spec[tag:])
@@ -55,11 +47,12 @@ func CutName(spec []byte) (name string, rest []byte, ok bool) {
 	return string(raw), spec[tag+n:], true
 }
 
-// hasName says that an encoded spec names the job: the last name would count.
+// hasName says whether an encoded spec has a name, or cannot be decoded: in
+// protobuf the last name counts.
 func hasName(spec []byte) bool {
 	for len(spec) > 0 {
 		field, _, n := protowire.ConsumeField(spec)
-		if n < 0 || field == nameField {
+		if n < 0 || field == specName {
 			return true
 		}
 		spec = spec[n:]
@@ -67,31 +60,33 @@ func hasName(spec []byte) bool {
 	return false
 }
 
-// SpecCache remembers what specs come to, by their bytes without the name. Only
-// what is valid is remembered, and a valid name changes nothing about that: not
-// what a longer one could make too large either.
+// SpecCache stores the results of parsing specs by their bytes without the name.
+// Many jobs differ only in their names, and decoding, validating and encoding a
+// spec costs more than the rest of a submit. Only valid specs are stored. A valid
+// name does not change the result: specs that a longer name could make too large
+// are not stored.
 type SpecCache struct {
 	mu    sync.RWMutex
-	known map[string]*CachedSpec
+	specs map[string]*CachedSpec
 	bytes int
 }
 
+// The bounds of a SpecCache. When one is reached the cache is emptied.
 const (
-	// maxCachedSpecs are remembered at most, of maxCachedSpecBytes in all; then all
-	// are learnt anew.
-	maxCachedSpecs, maxCachedSpecBytes = 1024, 8 << 20
+	maxCachedSpecs     = 1024
+	maxCachedSpecBytes = 8 << 20
 )
 
-// Get answers the name and the template of an encoded spec. learn judges a
-// decoded one. The error is a gRPC status.
-func (t *SpecCache) Get(raw []byte, learn func(*nusav1.JobSpec) (CachedSpec, error)) (string, *CachedSpec, error) {
+// Get returns the name of an encoded spec and the result of parsing it. parse is
+// called for specs that are not cached. The error is a gRPC status.
+func (c *SpecCache) Get(raw []byte, parse func(*nusav1.JobSpec) (CachedSpec, error)) (string, *CachedSpec, error) {
 	name, rest, ok := CutName(raw)
 	if ok && job.ValidName(name) {
-		t.mu.RLock()
-		known := t.known[string(rest)]
-		t.mu.RUnlock()
-		if known != nil {
-			return name, known, nil
+		c.mu.RLock()
+		cached := c.specs[string(rest)]
+		c.mu.RUnlock()
+		if cached != nil {
+			return name, cached, nil
 		}
 	}
 	var spec *nusav1.JobSpec
@@ -101,29 +96,29 @@ func (t *SpecCache) Get(raw []byte, learn func(*nusav1.JobSpec) (CachedSpec, err
 			return "", nil, status.Errorf(codes.InvalidArgument, "the spec cannot be decoded: %v", err)
 		}
 	}
-	learnt, err := learn(spec)
+	parsed, err := parse(spec)
 	if err != nil {
 		return "", nil, err
 	}
-	if ok && !hasName(rest) && len(learnt.Job.Spec)+maxEncodedName <= job.MaxSize {
-		t.remember(string(rest), &learnt)
+	if ok && !hasName(rest) && len(parsed.Job.Spec)+maxEncodedName <= job.MaxSize {
+		c.store(string(rest), &parsed)
 	}
-	return spec.GetName(), &learnt, nil
+	return spec.GetName(), &parsed, nil
 }
 
-func (t *SpecCache) remember(rest string, learnt *CachedSpec) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.known[rest] != nil {
-		return // since, or the name came in another form
+func (c *SpecCache) store(rest string, spec *CachedSpec) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.specs[rest] != nil {
+		return // another call stored it, or the name was encoded in another form
 	}
 	size := 2 * len(rest)
-	if len(t.known) >= maxCachedSpecs || t.bytes+size > maxCachedSpecBytes {
-		t.known, t.bytes = nil, 0
+	if len(c.specs) >= maxCachedSpecs || c.bytes+size > maxCachedSpecBytes {
+		c.specs, c.bytes = nil, 0
 	}
-	if t.known == nil {
-		t.known = map[string]*CachedSpec{}
+	if c.specs == nil {
+		c.specs = map[string]*CachedSpec{}
 	}
-	t.known[rest] = learnt
-	t.bytes += size
+	c.specs[rest] = spec
+	c.bytes += size
 }

@@ -10,12 +10,12 @@ import (
 func TestSpecCacheIsBounded(t *testing.T) {
 	var c SpecCache
 	for i := range 2 * maxCachedSpecs {
-		c.remember(strings.Repeat("x", 16<<10)+fmt.Sprint(i), &CachedSpec{})
+		c.store(strings.Repeat("x", 16<<10)+fmt.Sprint(i), &CachedSpec{})
 		size := 0
-		for rest := range c.known {
+		for rest := range c.specs {
 			size += len(rest)
 		}
-		if n := len(c.known); n > maxCachedSpecs || size > maxCachedSpecBytes {
+		if n := len(c.specs); n > maxCachedSpecs || size > maxCachedSpecBytes {
 			t.Fatalf("%d specs of %d bytes are cached", n, size)
 		}
 	}

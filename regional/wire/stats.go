@@ -10,37 +10,40 @@ import (
 )
 
 const (
-	// maxStatsBytes bounds what is kept of a node's statistics, in bytes.
+	// maxStatsBytes bounds the encoded statistics that are stored of a node.
 	maxStatsBytes = 256 << 10
-	// maxStatsGrowth times what they need is too much to be kept for them.
-	maxStatsGrowth = 4
+	// maxStatsSlack bounds the capacity of the buffer that is reused for them, as a
+	// multiple of their size.
+	maxStatsSlack = 4
 )
 
-// NodeStats are a node's latest statistics: what the master itself reckons with,
-// each five seconds for every node, and encoded the whole, which few ask for.
+// NodeStats are a node's latest statistics: the figures that the master uses, and
+// the whole message, still encoded.
 type NodeStats struct {
-	Raw []byte // empty where they are more than maxStatsBytes
-	// Age is how long ago they were measured, when they were sent or are asked for.
+	Raw []byte // the whole message; empty where it exceeds maxStatsBytes
+	// Age is how long ago they were measured: at the time of sending, or of reading.
 	Age time.Duration
 
 	CPU, Load1, Tasks           float64
 	MemoryUsed, MemoryAvailable float64 // bytes
-	// DiskUsed and DiskTotal are of all file systems, fullest of the fullest one.
+	// DiskUsed and DiskTotal are sums over all file systems; fullest is the fullest
+	// one.
 	DiskUsed, DiskTotal float64
 	fullest             struct{ used, total, share float64 }
-	// NetworkIn and out are bytes a second of all interfaces, of which there are some.
+	// NetworkIn and NetworkOut are the bytes a second of all interfaces; networks
+	// counts these.
 	NetworkIn, NetworkOut float64
 	networks              int
 }
 
-// Read takes an encoded NodeStats over, copied; on an error nothing.
+// Read decodes a NodeStats and copies it. On an error n is unchanged.
 func (n *NodeStats) Read(raw []byte) error {
 	next, err := readStats(raw)
 	if err != nil {
 		return err
 	}
 	if len(raw) <= maxStatsBytes {
-		if cap(n.Raw) <= maxStatsGrowth*len(raw) { // in the place of those before: there are thousands of both
+		if cap(n.Raw) <= maxStatsSlack*len(raw) { // reuse the buffer: there is one for each node
 			next.Raw = n.Raw[:0]
 		}
 		next.Raw = append(next.Raw, raw...)
@@ -49,32 +52,33 @@ func (n *NodeStats) Read(raw []byte) error {
 	return nil
 }
 
-// readStats is an encoded NodeStats, but for the whole.
+// readStats decodes the figures of a NodeStats.
 func readStats(raw []byte) (n NodeStats, err error) {
 	n.fullest.share = -1
 	s := fieldScanner{rest: raw}
 	for s.next() {
 		switch s.num {
-		case 1:
+		case statsCPU:
 			n.CPU = math.Float64frombits(s.v)
-		case 3:
+		case statsMemoryUsed:
 			n.MemoryUsed = float64(int64(s.v))
-		case 4:
+		case statsMemoryAvailable:
 			n.MemoryAvailable = float64(int64(s.v))
-		case 6:
-			f := numbers(&s, 3)
-			n.addDisk(float64(int64(f[2])), float64(int64(f[3])))
-		case 7:
-			f := numbers(&s, 8)
+		case statsDisks:
+			f := readNumbers(&s)
+			n.addDisk(float64(int64(f[diskUsed])), float64(int64(f[diskTotal])))
+		case statsNetworks:
+			f := readNumbers(&s)
 			n.networks++
-			n.NetworkIn, n.NetworkOut = n.NetworkIn+math.Float64frombits(f[7]), n.NetworkOut+math.Float64frombits(f[8])
-		case 8:
+			n.NetworkIn += math.Float64frombits(f[networkInPerSecond])
+			n.NetworkOut += math.Float64frombits(f[networkOutPerSecond])
+		case statsLoad1:
 			n.Load1 = math.Float64frombits(s.v)
-		case 12:
+		case statsTasks:
 			n.Tasks = float64(int32(s.v))
-		case 13:
-			f := numbers(&s, 2)
-			n.Age = max(0, time.Duration(f[1])*time.Second+time.Duration(f[2]))
+		case statsAge:
+			f := readNumbers(&s)
+			n.Age = max(0, time.Duration(f[durationSeconds])*time.Second+time.Duration(f[durationNanos]))
 		}
 	}
 	return n, s.err
@@ -90,11 +94,12 @@ func (n *NodeStats) addDisk(used, total float64) {
 	}
 }
 
-// numbers are the fields up to most of the message that a scan is at.
-func numbers(of *fieldScanner, most int) (out [9]uint64) {
+// readNumbers returns the numeric fields 1..8 of the message that the scanner is
+// at, by their numbers.
+func readNumbers(of *fieldScanner) (out [networkOutPerSecond + 1]uint64) {
 	s := fieldScanner{rest: of.b}
 	for s.next() {
-		if s.num > 0 && int(s.num) <= most {
+		if s.num > 0 && int(s.num) < len(out) {
 			out[s.num] = s.v
 		}
 	}
@@ -104,7 +109,7 @@ func numbers(of *fieldScanner, most int) (out [9]uint64) {
 	return out
 }
 
-// ToProto is the whole, as people see it; nil where it was not kept.
+// ToProto decodes the whole message; nil where it was too large to be stored.
 func (n *NodeStats) ToProto() *nusav1.NodeStats {
 	out := &nusav1.NodeStats{}
 	if len(n.Raw) == 0 || proto.Unmarshal(n.Raw, out) != nil {
@@ -113,10 +118,10 @@ func (n *NodeStats) ToProto() *nusav1.NodeStats {
 	return out
 }
 
-// Values are the statistics as the history has them; what an agent does not know
-// has no value.
+// Values returns the statistics in the order of metrics.Kinds; those that the agent
+// does not know are NaN.
 func (n *NodeStats) Values() []float64 {
-	or := func(known bool, v float64) float64 {
+	valueIf := func(known bool, v float64) float64 {
 		if !known {
 			return math.NaN()
 		}
@@ -124,7 +129,7 @@ func (n *NodeStats) Values() []float64 {
 	}
 	memory, disk, network := n.MemoryUsed+n.MemoryAvailable > 0, n.fullest.total > 0, n.networks > 0
 	return []float64{
-		n.CPU, n.Load1, or(memory, n.MemoryUsed), or(memory, n.MemoryAvailable),
-		or(disk, n.fullest.used), or(disk, n.fullest.total), or(network, n.NetworkIn), or(network, n.NetworkOut), n.Tasks,
+		n.CPU, n.Load1, valueIf(memory, n.MemoryUsed), valueIf(memory, n.MemoryAvailable),
+		valueIf(disk, n.fullest.used), valueIf(disk, n.fullest.total), valueIf(network, n.NetworkIn), valueIf(network, n.NetworkOut), n.Tasks,
 	}
 }

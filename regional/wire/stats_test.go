@@ -13,7 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// anyStats are a node's statistics, of which some are not known.
+// anyStats draws a node's statistics, with some unknown.
 var anyStats = rapid.Custom(func(t *rapid.T) *nusav1.NodeStats {
 	bytes, part := rapid.Int64Range(0, 1<<40), rapid.Float64Range(0, 1e9)
 	s := &nusav1.NodeStats{
@@ -35,16 +35,16 @@ var anyStats = rapid.Custom(func(t *rapid.T) *nusav1.NodeStats {
 	return s
 })
 
-// TestReadStats: what is reckoned with is what the message says, and the whole is
-// kept.
-func TestReadStats(t *testing.T) {
+// TestStatsEqualTheMessage: the figures are those of the message, and the whole
+// message is stored.
+func TestStatsEqualTheMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := anyStats.Draw(t, "stats")
 		raw, err := proto.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := NodeStats{Raw: []byte("of those before")}
+		got := NodeStats{Raw: []byte("the previous ones")}
 		if err := got.Read(raw); err != nil {
 			t.Fatal(err)
 		}
@@ -75,13 +75,14 @@ func TestReadStats(t *testing.T) {
 			t.Fatalf("values %v, want %v", got.Values(), want)
 		}
 		if !proto.Equal(got.ToProto(), m) {
-			t.Fatalf("the whole is %v, want %v", got.ToProto(), m)
+			t.Fatalf("the stored message is %v, want %v", got.ToProto(), m)
 		}
 	})
 }
 
-// TestLargeStats: of statistics beyond all measure the figures are kept only.
-func TestLargeStats(t *testing.T) {
+// TestLargeStatsAreNotStored: only the figures of statistics over maxStatsBytes are
+// stored.
+func TestLargeStatsAreNotStored(t *testing.T) {
 	m := &nusav1.NodeStats{Cpu: 0.5}
 	for range 20_000 {
 		m.Disks = append(m.Disks, &nusav1.DiskStats{Mount: "/some/where", UsedBytes: 1, TotalBytes: 2})
@@ -95,9 +96,9 @@ func TestLargeStats(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if err := got.Read(raw[:len(raw)-1]); err == nil || got.DiskTotal != 40_000 {
-		t.Error("half a message was read")
+		t.Error("a truncated message was read")
 	}
-	// What is large once does not keep its room for ever, what is as before does.
+	// A buffer much larger than the statistics is replaced, another is reused.
 	for _, disks := range []int{5000, 10, 10} {
 		before := got.Raw
 		m.Disks = m.Disks[:disks]
@@ -105,11 +106,11 @@ func TestLargeStats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := got.Read(raw); err != nil || len(got.ToProto().GetDisks()) != disks || cap(got.Raw) > maxStatsGrowth*len(raw) {
-			t.Errorf("%d disks: %d bytes take %d: %v", disks, len(raw), cap(got.Raw), err)
+		if err := got.Read(raw); err != nil || len(got.ToProto().GetDisks()) != disks || cap(got.Raw) > maxStatsSlack*len(raw) {
+			t.Errorf("%d disks: %d bytes in a buffer of %d: %v", disks, len(raw), cap(got.Raw), err)
 		}
 		if len(before) == len(got.Raw) && &before[0] != &got.Raw[0] {
-			t.Error("as much was not written in the same place")
+			t.Error("the buffer was not reused")
 		}
 	}
 }

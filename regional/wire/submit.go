@@ -76,14 +76,6 @@ func (r *SubmitRequest) GetAgain() bool {
 	return m.GetAgain()
 }
 
-// Fields of nusav1.SubmitRequest.
-const (
-	submitSpec           = 1
-	submitIdempotencyKey = 2
-	submitCheckRevision  = 3
-	submitAgain          = 4
-)
-
 // Fields reads the request without decoding its spec. The error is a gRPC status.
 func (r *SubmitRequest) Fields() (f SubmitFields, err error) {
 	for rest := r.raw; len(rest) > 0; {

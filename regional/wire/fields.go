@@ -1,0 +1,121 @@
+package wire
+
+import "google.golang.org/protobuf/encoding/protowire"
+
+// The numbers of the fields that this package reads and writes without the
+// generated code. TestFieldsAreThoseOfTheMessages compares them with the .proto
+// files, and fails when a message gets a field that is not listed.
+
+// AgentMessage: its kinds, and the statistics that come with any of them.
+const (
+	KindHello        protowire.Number = 1
+	KindLease        protowire.Number = 2
+	KindReports      protowire.Number = 4
+	agentStats       protowire.Number = 5
+	KindInventory    protowire.Number = 6
+	KindGoodbye      protowire.Number = 7
+	leaseRequestID   protowire.Number = 1
+	positionEpoch    protowire.Number = 1
+	positionSequence protowire.Number = 2
+)
+
+// AllocReports, AllocReport and TaskState.
+const (
+	reportsFull     protowire.Number = 1
+	reportsLast     protowire.Number = 2
+	reportsReports  protowire.Number = 3
+	reportsRemoved  protowire.Number = 4
+	reportsPosition protowire.Number = 5
+
+	reportID       protowire.Number = 1
+	reportState    protowire.Number = 2
+	reportDeclined protowire.Number = 3
+	reportReason   protowire.Number = 4
+	reportMessage  protowire.Number = 5
+	reportTasks    protowire.Number = 6
+
+	taskState    protowire.Number = 1
+	taskRestarts protowire.Number = 4
+)
+
+// NodeStats, DiskStats, NetworkStats and google.protobuf.Duration.
+const (
+	statsCPU             protowire.Number = 1
+	statsMemoryUsed      protowire.Number = 3
+	statsMemoryAvailable protowire.Number = 4
+	statsDisks           protowire.Number = 6
+	statsNetworks        protowire.Number = 7
+	statsLoad1           protowire.Number = 8
+	statsTasks           protowire.Number = 12
+	statsAge             protowire.Number = 13
+
+	diskUsed  protowire.Number = 2
+	diskTotal protowire.Number = 3
+
+	networkInPerSecond  protowire.Number = 7
+	networkOutPerSecond protowire.Number = 8
+
+	durationSeconds protowire.Number = 1
+	durationNanos   protowire.Number = 2
+)
+
+// MasterMessage, AllocOrders and AllocOrder.
+const (
+	masterOrders protowire.Number = 5
+
+	ordersFull     protowire.Number = 1
+	ordersLast     protowire.Number = 2
+	ordersOrders   protowire.Number = 3
+	ordersRemoved  protowire.Number = 4
+	ordersPosition protowire.Number = 5
+
+	orderAllocation  protowire.Number = 1
+	orderGroup       protowire.Number = 2
+	orderIncarnation protowire.Number = 3
+	orderIndex       protowire.Number = 4
+	orderJobType     protowire.Number = 5
+)
+
+// Allocation, as an agent is sent one, and Resources.
+const (
+	allocID          protowire.Number = 1
+	allocNamespace   protowire.Number = 2
+	allocJob         protowire.Number = 3
+	allocGroup       protowire.Number = 4
+	allocIndex       protowire.Number = 5
+	allocJobVersion  protowire.Number = 6
+	allocRegion      protowire.Number = 7
+	allocNodeID      protowire.Number = 8
+	allocNodeName    protowire.Number = 9
+	allocDesired     protowire.Number = 10
+	allocReason      protowire.Number = 12
+	allocMessage     protowire.Number = 13
+	allocGeneration  protowire.Number = 14
+	allocEpoch       protowire.Number = 15
+	allocTasks       protowire.Number = 16
+	allocResources   protowire.Number = 17
+	allocPorts       protowire.Number = 18
+	allocAttempt     protowire.Number = 21
+	allocIncarnation protowire.Number = 24
+
+	resourcesCPUMilli    protowire.Number = 1
+	resourcesMemoryBytes protowire.Number = 2
+	resourcesDiskBytes   protowire.Number = 3
+)
+
+// SubmitRequest and JobSpec.
+const (
+	submitSpec           protowire.Number = 1
+	submitIdempotencyKey protowire.Number = 2
+	submitCheckRevision  protowire.Number = 3
+	submitAgain          protowire.Number = 4
+
+	specName   protowire.Number = 1
+	specGroups protowire.Number = 6
+)
+
+// An entry of a map, which is encoded as a message.
+const (
+	entryKey   protowire.Number = 1
+	entryValue protowire.Number = 2
+)

@@ -1,0 +1,90 @@
+package wire
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+type numbers = map[string]protowire.Number
+
+// handWritten lists, for each message that is read or written by hand, the fields
+// that are handled and those that are left out on purpose.
+var handWritten = []struct {
+	message proto.Message
+	handled numbers
+	ignored []string
+}{
+	{&nusav1.AgentMessage{}, numbers{
+		"hello": KindHello, "lease": KindLease, "reports": KindReports, "stats": agentStats, "inventory": KindInventory, "goodbye": KindGoodbye,
+	}, []string{"orders_ack"}}, // the next hello says which orders the agent has
+	{&nusav1.LeaseRequest{}, numbers{"id": leaseRequestID}, nil},
+	{&nusav1.Position{}, numbers{"epoch": positionEpoch, "sequence": positionSequence}, nil},
+	{&nusav1.AllocReports{}, numbers{
+		"full": reportsFull, "last": reportsLast, "reports": reportsReports, "removed": reportsRemoved, "position": reportsPosition,
+	}, nil},
+	{&nusav1.AllocReport{}, numbers{
+		"id": reportID, "state": reportState, "declined": reportDeclined, "reason": reportReason, "message": reportMessage, "tasks": reportTasks,
+	}, []string{"incarnation", "index"}}, // of the order: the state has them
+	{&nusav1.TaskState{}, numbers{"state": taskState, "restarts": taskRestarts}, // the others stay encoded, see encodeTasks
+		[]string{"exit_code", "signal", "started", "finished", "reason", "message", "events", "run", "check", "events_dropped"}},
+	{&nusav1.NodeStats{}, numbers{
+		"cpu": statsCPU, "memory_used_bytes": statsMemoryUsed, "memory_available_bytes": statsMemoryAvailable, "disks": statsDisks,
+		"networks": statsNetworks, "load1": statsLoad1, "tasks": statsTasks, "age": statsAge,
+	}, []string{"cpu_per_core", "swap_used_bytes", "load5", "load15", "uptime"}}, // only in NodeStats.Raw
+	{&nusav1.DiskStats{}, numbers{"used_bytes": diskUsed, "total_bytes": diskTotal}, []string{"mount"}},
+	{&nusav1.NetworkStats{}, numbers{"in_per_second": networkInPerSecond, "out_per_second": networkOutPerSecond},
+		[]string{"name", "bytes_in", "bytes_out", "packets_in", "packets_out", "errors"}},
+	{&durationpb.Duration{}, numbers{"seconds": durationSeconds, "nanos": durationNanos}, nil},
+	{&nusav1.MasterMessage{}, numbers{"orders": masterOrders}, // the others are sent as generated messages
+		[]string{"welcome", "standby", "refused", "lease", "reports_ack", "tunnel", "servers"}},
+	{&nusav1.AllocOrders{}, numbers{
+		"full": ordersFull, "last": ordersLast, "orders": ordersOrders, "removed": ordersRemoved, "position": ordersPosition,
+	}, nil},
+	{&nusav1.AllocOrder{}, numbers{
+		"allocation": orderAllocation, "group": orderGroup, "incarnation": orderIncarnation, "index": orderIndex, "job_type": orderJobType,
+	}, nil},
+	{&nusav1.Allocation{}, numbers{
+		"id": allocID, "namespace": allocNamespace, "job": allocJob, "group": allocGroup, "index": allocIndex, "job_version": allocJobVersion,
+		"region": allocRegion, "node_id": allocNodeID, "node_name": allocNodeName, "desired": allocDesired, "reason": allocReason,
+		"message": allocMessage, "generation": allocGeneration, "epoch": allocEpoch, "tasks": allocTasks, "resources": allocResources,
+		"ports": allocPorts, "attempt": allocAttempt, "incarnation": allocIncarnation,
+	}, []string{"state", "created", "modified", "create_index", "modify_index", "placed_because", "node_silent"}}, // not for agents
+	{&nusav1.Resources{}, numbers{"cpu_milli": resourcesCPUMilli, "memory_bytes": resourcesMemoryBytes, "disk_bytes": resourcesDiskBytes},
+		[]string{"gpu"}}, // state.Resources has none
+	{&nusav1.SubmitRequest{}, numbers{
+		"spec": submitSpec, "idempotency_key": submitIdempotencyKey, "check_revision": submitCheckRevision, "again": submitAgain,
+	}, nil},
+	{&nusav1.JobSpec{}, numbers{"name": specName, "groups": specGroups}, // the others stay encoded
+		[]string{"namespace", "type", "priority", "regions", "colocate", "labels"}},
+}
+
+// TestFieldsAreThoseOfTheMessages: each field of a hand-written message is handled
+// under its number or ignored on purpose.
+func TestFieldsAreThoseOfTheMessages(t *testing.T) {
+	for _, m := range handWritten {
+		d := m.message.ProtoReflect().Descriptor()
+		listed := map[string]bool{}
+		for name, number := range m.handled {
+			listed[name] = true
+			if f := d.Fields().ByNumber(number); f == nil || string(f.Name()) != name {
+				t.Errorf("%s: field %s has not the number %d", d.Name(), name, number)
+			}
+		}
+		for _, name := range m.ignored {
+			if f := d.Fields().ByTextName(name); f == nil || listed[name] {
+				t.Errorf("%s: ignored field %s does not exist, or is handled too", d.Name(), name)
+			}
+			listed[name] = true
+		}
+		for i := range d.Fields().Len() {
+			if f := d.Fields().Get(i); !listed[string(f.Name())] {
+				t.Errorf("%s: field %s is neither handled nor ignored", d.Name(), f.Name())
+			}
+		}
+	}
+}
