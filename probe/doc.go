@@ -15,7 +15,8 @@
 //	plan.go            which peer to probe when, within a budget
 //	window.go          the samples of a peer, and the edge that they give
 //	wire.go            the packet, and which requests arrived
-//	prober.go          the prober: its loop, edges and changes
+//	prober.go          the prober: its configuration, peers and edges
+//	loop.go            its loop: due and lost probes, changes, its own delay
 //	send.go            its probes over UDP and TCP, and their responses
 //	responder.go       the responder, and its limits
 //	expiring_table.go  a bounded table whose entries expire

@@ -147,7 +147,7 @@ func TestPreferredPeersAreProbedMoreOften(t *testing.T) {
 	}
 	peers[3].Coordinate.Error = 1.5
 	p.SetPeers(peers)
-	p.Prefer(map[string]float64{region(1): 1, "nobody": 1})
+	p.Prefer(map[string]float64{region(1): 1, "unknown": 1})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()

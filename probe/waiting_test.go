@@ -78,7 +78,7 @@ func TestWaitingPeersTakeTurns(t *testing.T) {
 		round := longest + 2*time.Second*time.Duration(1+silent/all)
 		for i := range time.Duration(4) {
 			w.run(2 * round * (i + 1))
-			if rapid.Bool().Draw(t, "told again") {
+			if rapid.Bool().Draw(t, "set peers again") {
 				w.setPeers(names...)
 			}
 		}

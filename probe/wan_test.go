@@ -110,18 +110,18 @@ func playOnWAN(t *testing.T, table *topology.Table, limits Limits, play func(w *
 			w.wan.Close()
 		}()
 		var peers []Peer
-		heard := map[string]func(string) (time.Duration, bool){}
+		lastSeen := map[string]func(string) (time.Duration, bool){}
 		for _, name := range table.Regions() {
 			r, err := Listen(s.ctx, ResponderConfig{Net: w.wan.Net(name), Region: name, Addr: "10.9.0.1:0", PerSource: 1000})
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.run("responder of "+name, r.Run)
-			heard[name] = r.LastSeen
+			lastSeen[name] = r.LastSeen
 			peers = append(peers, Peer{Name: name, Addresses: []string{r.Addr()}})
 		}
 		for i, name := range table.Regions() {
-			p, err := New(Config{Region: name, Net: w.wan.Net(name), Bind: "10.9.0.1:0", Seed: uint64(i), Limits: limits, LastSeen: heard[name]})
+			p, err := New(Config{Region: name, Net: w.wan.Net(name), Bind: "10.9.0.1:0", Seed: uint64(i), Limits: limits, LastSeen: lastSeen[name]})
 			if err != nil {
 				t.Fatal(err)
 			}

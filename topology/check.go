@@ -335,7 +335,7 @@ func (v *View) doubtful(limit int) Findings[Doubtful] {
 	}}
 	n := len(v.regions)
 	for k := range v.doubts {
-		if _, told := v.impossibleEdge(k/n, k%n); told {
+		if _, impossible := v.impossibleEdge(k/n, k%n); impossible {
 			continue
 		}
 		if e, ok := v.measured(k/n, k%n); ok {

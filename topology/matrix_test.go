@@ -195,9 +195,9 @@ func TestChangeLogIsCompleteForEveryReader(t *testing.T) {
 			t.Fatalf("%d edges", len(all.has))
 		}
 		for _, is := range v.Matrix() {
-			told := all.has[is.From+is.To]
-			if told.State != is.State || told.Source != is.Source || (told.P50-is.P50).Abs() >= max(told.P50/10, msec) {
-				t.Fatalf("logged %+v, is %+v", told, is)
+			logged := all.has[is.From+is.To]
+			if logged.State != is.State || logged.Source != is.Source || (logged.P50-is.P50).Abs() >= max(logged.P50/10, msec) {
+				t.Fatalf("logged %+v, is %+v", logged, is)
 			}
 		}
 	}

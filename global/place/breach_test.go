@@ -188,7 +188,7 @@ func TestBreachesLastUntilHealed(t *testing.T) {
 	check("and does not begin elsewhere", run(gone, far, time.Hour), "none")
 	other := run(fresh(), far, 16*time.Minute)
 	other.Groups[0].Regions.Near[0].MaxRTT = 50 * time.Millisecond
-	check("another bound begins anew", run(other, far, time.Minute), "broken")
+	check("another bound starts from zero", run(other, far, time.Minute), "broken")
 	stopped := run(fresh(), far, 16*time.Minute)
 	stopped.Stopped = true
 	check("stopped", run(stopped, far, time.Minute), "none")

@@ -7,8 +7,7 @@
 //
 //	snapshot.go      the snapshot: regions, jobs, groups, near clauses
 //	ask.go           what one instance needs of a node, and the hash of that
-//	plan.go          the plan: actions, explanations, reasons
-//	print.go         the plan as text
+//	plan.go          the plan: actions, explanations, reasons, and its text
 //
 // The planner:
 //
@@ -25,9 +24,9 @@
 //	ledger.go        its account of capacity that is assumed to be taken
 //	near.go          its distances for near clauses
 //	work.go          one group in the making, and its candidate regions
-//	placer.go        the placer: offers instances to the best candidates
+//	placer.go        the placer: offers instances to the best candidates, and asks
+//	                 a region to hold an instance that fits nowhere
 //	divide.go        how instances are divided among regions
-//	hold.go          offers of an instance that fits nowhere
 //	colocate.go      groups that must share their regions
 //	mover.go         the mover: moves instances because of latency
 //	reclaim.go       the reclaimer: revokes instances of disconnected nodes

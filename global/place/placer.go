@@ -1,8 +1,32 @@
 package place
 
 import (
+	"cmp"
+	"fmt"
+	"math"
 	"slices"
+	"time"
 )
+
+const (
+	// HoldAfter is how long a group must be unplaced for lack of room before a
+	// region is asked to hold one of its instances: to keep the instance
+	// although it fits nowhere, and to reserve a node for it. Without holds,
+	// room that becomes free would always go to small instances, and no region
+	// would ever report that a large one fits.
+	HoldAfter = time.Minute
+	// HoldFor is how long a region holds an instance before it returns it.
+	// Another region is tried next, because room may have become free there.
+	// The same region is not asked again for this long, whatever it answers.
+	HoldFor = 10 * time.Minute
+)
+
+// HoldAttempt is a region that was asked to hold an instance of the group, and
+// how long ago.
+type HoldAttempt struct {
+	Region string
+	Ago    time.Duration
+}
 
 // placer offers unowned instances to the best candidates.
 type placer struct {
@@ -81,4 +105,56 @@ func (pl *placer) placeSystem(w *work) {
 		w.given[c.index], w.placedAs[c.index] = 1, *c
 	}
 	w.n = max(0, max(1, w.group.Regions.SpreadMin)-used)
+}
+
+// hold offers one instance of a group that has waited long to a region that
+// lacks only room: the region that was asked longest ago, then the one with the
+// best score. Each offer restarts the wait, so a group has one hold at a time.
+// Colocated groups are not held, since a region would have to hold all of them.
+func (pl *placer) hold(w *work) {
+	if w.n <= w.heldBack || len(w.given) > 0 || w.group.WaitedFor < HoldAfter {
+		return
+	}
+	used := pl.eval.used(w)
+	best := -1
+	for i := range w.candidates {
+		c := &w.candidates[i]
+		if most := w.group.Regions.SpreadMax; most > 0 && used >= most && c.owned == 0 || !pl.mayHold(w, c) {
+			continue
+		}
+		c.terms = pl.eval.terms(w, c, pl.eval.detailed(w))
+		c.score = score(c.terms)
+		if best < 0 || cmp.Or(cmp.Compare(pl.sinceHoldAttempt(w, c), pl.sinceHoldAttempt(w, &w.candidates[best])), cmp.Compare(c.score, w.candidates[best].score)) > 0 {
+			best = i
+		}
+	}
+	if best < 0 {
+		return
+	}
+	c := &w.candidates[best]
+	c.reason, c.returned, c.fits = "", nil, 1
+	counts := make([]int, len(w.candidates))
+	counts[best] = 1
+	pl.give(w, counts)
+	a := &pl.plan.Actions[len(pl.plan.Actions)-1]
+	a.Hold = HoldFor
+	a.Why = fmt.Sprintf("has fitted nowhere for %.0f min: it is held for up to %.0f min, and a node kept for it",
+		w.group.WaitedFor.Truncate(time.Minute).Minutes(), HoldFor.Minutes())
+}
+
+// mayHold reports whether the region lacks only room and was not asked lately.
+func (pl *placer) mayHold(w *work, c *candidate) bool {
+	r := &pl.eval.regions[c.index]
+	lacks := c.reason == ReasonNoCapacity || c.reason == ReasonReturnedRecently && c.returned.Backoff == 0
+	return lacks && r.NodesReady > 0 && pl.sinceHoldAttempt(w, c) >= HoldFor
+}
+
+// sinceHoldAttempt is how long ago the region was last asked.
+func (pl *placer) sinceHoldAttempt(w *work, c *candidate) time.Duration {
+	for _, t := range w.group.HoldAttempts {
+		if t.Region == pl.eval.regions[c.index].Name {
+			return t.Ago
+		}
+	}
+	return math.MaxInt64
 }

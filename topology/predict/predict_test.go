@@ -235,8 +235,8 @@ func TestPredictionProperties(t *testing.T) {
 	})
 }
 
-// TestNextFindsTheNearest: with some random probes and a few chosen ones,
-// almost every region that has a twin has measured it.
+// TestNextFindsTheNearest: with some random probes and a few chosen ones, every
+// region of many pairs of twins has measured its twin.
 func TestNextFindsTheNearest(t *testing.T) {
 	const n = 80
 	far := plane(n/2, 9)

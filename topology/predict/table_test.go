@@ -39,7 +39,7 @@ func TestTablePredictsAndDoubts(t *testing.T) {
 	if table.Samples() != len(edges) || len(table.Doubts()) != 1 || table.Doubts()[0].From != name(3) || table.Doubts()[0].To != name(5) {
 		t.Fatalf("%d samples, doubts %v", table.Samples(), table.Doubts())
 	}
-	if table.Number(name(n)) != -1 || table.Number("nobody") != -1 || table.Number(name(2)) != 2 {
+	if table.Number(name(n)) != -1 || table.Number("unknown") != -1 || table.Number(name(2)) != 2 {
 		t.Error("the region without a measurement has a number")
 	}
 	m := topology.NewMatrix()

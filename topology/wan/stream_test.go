@@ -95,7 +95,7 @@ func TestConnectTakesOneRoundTrip(t *testing.T) {
 		if _, err := w.Net("a").Dial(t.Context(), "127.0.0.1:7000"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("dial to a closed port: %v, want refused", err)
 		}
-		took(t, "dial to ports of nobody", start, 0)
+		took(t, "dial to unknown ports", start, 0)
 	})
 }
 
@@ -270,7 +270,7 @@ func TestPeersCloseArrivesAfterHalfARoundTrip(t *testing.T) {
 func TestCloseDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		near, _ := connect(t, w, "a", "b")
-		near.Write([]byte("nobody reads this"))
+		near.Write([]byte("this is never read"))
 		near.Close()
 		time.Sleep(linger + time.Second)
 		synctest.Wait()
