@@ -2,24 +2,14 @@ package global
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
-	"net"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/global/api"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -103,7 +93,7 @@ func TestEventsOfInstances(t *testing.T) {
 			if e.GetType() == kind {
 				return e
 			}
-			if e.GetSubject() == "n1" || strings.HasPrefix(e.GetType(), instanceEvent) {
+			if e.GetSubject() == "n1" || strings.HasPrefix(e.GetType(), "instance.") {
 				t.Errorf("unexpected: %v", e)
 			}
 		}
@@ -132,7 +122,7 @@ func TestEventsOfInstances(t *testing.T) {
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("of no region: %v", err)
 	}
-	for range maxInstanceWatches - 1 {
+	for range api.MaxInstanceWatches - 1 {
 		more, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Instances: true})
 		if err != nil {
 			t.Fatal(err)
@@ -151,103 +141,5 @@ func TestEventsOfInstances(t *testing.T) {
 	}
 	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one too many: %v", err)
-	}
-}
-
-// fitfulEvents is a region that tells of one instance a call, and then fails.
-type fitfulEvents struct {
-	nusav1.UnimplementedEventsServer
-	calls atomic.Int32
-}
-
-func (f *fitfulEvents) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamingServer[nusav1.Event]) error {
-	n := f.calls.Add(1)
-	if n > 2 {
-		<-stream.Context().Done()
-		return nil
-	}
-	_ = stream.Send(&nusav1.Event{Token: fmt.Sprint("r-", n), Type: "instance.running", Message: "after " + req.GetToken()})
-	return status.Error(codes.Unavailable, "the tunnel broke")
-}
-
-// slowReader is a watch whose reader takes an event when it is asked to.
-type slowReader struct {
-	grpc.ServerStream
-	ctx    context.Context
-	events chan *nusav1.Event
-}
-
-func (s *slowReader) Context() context.Context { return s.ctx }
-
-func (s *slowReader) Send(e *nusav1.Event) error {
-	select {
-	case s.events <- proto.CloneOf(e):
-		return nil
-	case <-s.ctx.Done():
-		return s.ctx.Err()
-	}
-}
-
-// TestInstancesAreFollowedAgain: a region that connects while a reader is so slow
-// that events are dropped, its connection among them, is followed nonetheless;
-// and after a failure again, from where that was.
-func TestInstancesAreFollowedAgain(t *testing.T) {
-	lis, srv := bufconn.Listen(1<<16), grpc.NewServer()
-	nusav1.RegisterEventsServer(srv, &fitfulEvents{})
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = srv.Serve(lis) })
-	defer serving.Wait()
-	defer srv.Stop()
-	conn, err := grpc.NewClient("passthrough:///alpha", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-
-	st := New("e", func() time.Duration { return 0 }, time.Second)
-	s := &server{}
-	s.active.Store(&active{st: st, ctx: t.Context(), log: slog.New(slog.DiscardHandler)})
-	ctx, cancel := context.WithTimeout(t.Context(), testWait)
-	reader := &slowReader{ctx: ctx, events: make(chan *nusav1.Event)}
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer cancel()
-	st.Events.Add("first", "", "")
-	watching.Go(func() {
-		if err := (&eventsAPI{s: s}).Watch(&nusav1.WatchEventsRequest{Instances: true, Token: "e-0"}, reader); err != nil && ctx.Err() == nil {
-			t.Errorf("the watch ended: %v", err)
-		}
-	})
-	next := func() *nusav1.Event {
-		t.Helper()
-		select {
-		case e := <-reader.events:
-			return e
-		case <-ctx.Done():
-			t.Fatal("nothing comes any more")
-			return nil
-		}
-	}
-	if e := next(); e.GetType() != "first" {
-		t.Fatalf("the first event: %v", e)
-	}
-	st.Events.Add("second", "", "") // which the reader leaves lying
-	st.mu.Lock()
-	st.applyRegion("alpha", &nusav1.Region{ClusterId: "c", Definition: &nusav1.RegionDefinition{Name: "alpha"}}, 1)
-	st.Regions["alpha"].Session = &session{region: "alpha", conn: conn}
-	st.mu.Unlock()
-	for range 2 * eventlog.Retained {
-		st.Events.Add("other", "", "")
-	}
-	var got []string
-	for len(got) < 4 {
-		if e := next(); strings.HasPrefix(e.GetType(), instanceEvent) {
-			got = append(got, e.GetType()+" "+e.GetMessage())
-		}
-	}
-	broke := "instance.gap its instances are not followed now: the tunnel broke"
-	if want := []string{"instance.running alpha: after ", broke, "instance.running alpha: after r-1", broke}; !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -129,7 +128,7 @@ func TestSubmitAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.submit(testJob("keyed", 7)) // somebody else changes it meanwhile
+	s.submit(testJob("keyed", 7)) // another client changes it meanwhile
 	retry, err := s.jobs().Submit(t.Context(), proto.CloneOf(req))
 	if err != nil || retry.GetVersion() != 1 || retry.GetRevision() != first.GetRevision() || !retry.GetChanged() {
 		t.Errorf("retry: %v, %v, first %v", retry, err, first)
@@ -138,8 +137,8 @@ func TestSubmitAgain(t *testing.T) {
 	if _, err := s.jobs().Submit(t.Context(), req); status.Code(err) != codes.AlreadyExists {
 		t.Errorf("the key for another request: %v", err)
 	}
-	// The store forgets keys after a day: then it is a new one.
-	if _, err := s.store.Txn(t.Context(), nil, []store.Op{store.Delete(idemPrefix + "k1")}); err != nil {
+	// The store drops keys after a day: then the key is new.
+	if _, err := s.store.Txn(t.Context(), nil, []store.Op{store.Delete("/nusa/v1/idempotency/k1")}); err != nil {
 		t.Fatal(err)
 	}
 	if again, err := s.jobs().Submit(t.Context(), req); err != nil || again.GetVersion() != 3 {
@@ -247,7 +246,7 @@ func TestListLargeJobs(t *testing.T) {
 	listed, pages := 0, 0
 	for token, more := "", true; more; pages++ {
 		page, err := s.jobs().List(t.Context(), &nusav1.ListJobsRequest{PageToken: token})
-		if err != nil || proto.Size(page) > listedBytes+1<<20 {
+		if err != nil || proto.Size(page) > 3<<20 {
 			t.Fatalf("page %d of %d bytes: %v", pages, proto.Size(page), err)
 		}
 		listed += len(page.GetJobs())
@@ -542,27 +541,5 @@ func TestCallsGoThroughTunnels(t *testing.T) {
 	tree, err := nusav1.NewTopologyClient(s.conn).Get(ctx, &nusav1.GetTopologyRequest{Nodes: true})
 	if err != nil || len(tree.GetRegions()) != 3 || len(tree.GetNodes()) != 2 || len(tree.GetServers()) != 1 {
 		t.Errorf("tree %v, %v", tree, err)
-	}
-}
-
-// TestRetryHint: what is worth trying again says so.
-func TestRetryHint(t *testing.T) {
-	for _, err := range []error{ErrQueueFull, ErrNotActive, store.ErrNoQuorum, fmt.Errorf("write: %w", store.ErrNoQuorum)} {
-		s := status.Convert(apiError(err))
-		if s.Code() != codes.Unavailable && s.Code() != codes.ResourceExhausted {
-			t.Errorf("%v is %s", err, s.Code())
-		}
-		hinted := false
-		for _, d := range s.Details() {
-			if info, ok := d.(*errdetails.RetryInfo); ok && info.GetRetryDelay().AsDuration() > 0 {
-				hinted = true
-			}
-		}
-		if !hinted {
-			t.Errorf("%v carries no hint when to retry", err)
-		}
-	}
-	if code := status.Code(apiError(context.DeadlineExceeded)); code != codes.DeadlineExceeded {
-		t.Errorf("a deadline is %s", code)
 	}
 }

@@ -1,15 +1,9 @@
 package global
 
 import (
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/nusa-scheduler/nusa/global/place"
-	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -88,70 +82,4 @@ func TestAwayIsTakenBackOnceThereIsRoom(t *testing.T) {
 	alpha.leave()
 	beta.leave()
 	s.stop()
-}
-
-// TestAwayIsNews only when a region says something else than before: a summary
-// that repeats it is no reason to plan again.
-func TestAwayIsNews(t *testing.T) {
-	st := &State{Pending: map[JobKey]struct{}{}}
-	r, k := &Region{}, JobKey{"default", "api"}
-	one := &nusav1.DisconnectedInstances{Group: "web", From: 0, To: 1, Generation: 7, Node: "n1"}
-	two := &nusav1.DisconnectedInstances{Group: "web", From: 1, To: 2, Generation: 7, Node: "n2"}
-	for i, step := range []struct {
-		away []*nusav1.DisconnectedInstances
-		news bool
-	}{
-		{nil, false},
-		{[]*nusav1.DisconnectedInstances{one}, true},
-		{[]*nusav1.DisconnectedInstances{proto.CloneOf(one)}, false},
-		{[]*nusav1.DisconnectedInstances{one, two}, true},
-		{[]*nusav1.DisconnectedInstances{two}, true},
-		{nil, false}, // the node is back
-		{[]*nusav1.DisconnectedInstances{two}, true},
-	} {
-		if got := st.setDisconnected(r, k, &nusav1.JobSummary{Disconnected: step.away}); got != step.news || len(r.Disconnected[k]) != len(step.away) {
-			t.Errorf("step %d: news %t, want %t; held %v", i, got, step.news, r.Disconnected[k])
-		}
-	}
-}
-
-// TestWhatWasGivenUpComesFirst for a while: only what was revoked, the latest
-// word of each index, bounded.
-func TestWhatWasGivenUpComesFirst(t *testing.T) {
-	now := time.Duration(0)
-	st := New("e", func() time.Duration { return now }, time.Second)
-	key := JobKey{"default", "api"}
-	j := &Job{Spec: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}
-	st.Jobs[key] = j
-	says := func(name, from string, state region.SlotState, a, b int) {
-		st.RecordReleased(from, region.Answer{Namespace: "default", Job: name, Group: "web", From: a, To: b, State: state})
-	}
-	expect := func(want ...place.Released) {
-		t.Helper()
-		groups := j.Groups(now)
-		if !slices.Equal(groups[0].Released, want) || groups[1].Released != nil {
-			t.Errorf("%+v, want %+v", groups, want)
-		}
-		if j.Spec.Groups[0].Released != nil {
-			t.Error("the job's own record was written to")
-		}
-	}
-	says("nosuch", "a", region.Revoked, 0, 1)
-	says("api", "a", region.Returned, 0, 1)
-	expect()
-	says("api", "a", region.Revoked, 0, 2)
-	now += releasedFor / 2
-	says("api", "b", region.Revoked, 2, 3)
-	expect(place.Released{Region: "a", From: 0, To: 2}, place.Released{Region: "b", From: 2, To: 3})
-	says("api", "b", region.Revoked, 2, 3) // said twice
-	now += releasedFor / 2
-	expect(place.Released{Region: "b", From: 2, To: 3})
-	now += releasedFor
-	expect()
-	for i := range MaxDisconnected + 2 {
-		says("api", "a", region.Revoked, i, i+1)
-	}
-	if got := j.Groups(now)[0].Released; len(got) != MaxDisconnected || got[0].From != 2 || len(j.Released) != MaxDisconnected {
-		t.Errorf("%d ranges from %v, %d remembered", len(got), got[0], len(j.Released))
-	}
 }

@@ -1,11 +1,19 @@
 package global
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -39,7 +47,7 @@ type Config struct {
 	// Clock is elapsed time on a clock that runs through suspend, from any
 	// origin. Default: CLOCK_BOOTTIME.
 	Clock func() time.Duration
-	// Lease is what a region is granted. Default 30 s.
+	// Lease is the duration of a region's lease. Default 30 s.
 	Lease time.Duration
 	// ReportInterval is how often regions report. Default 5 s.
 	ReportInterval time.Duration
@@ -80,4 +88,75 @@ type Addresses struct {
 	HTTP string
 	// EtcdClient is the embedded member's client address; empty without one.
 	EtcdClient string
+}
+
+// withDefaults fills in what the comments of Config promise.
+func (c Config) withDefaults() (Config, error) {
+	if c.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return c, fmt.Errorf("name of the server: %w; give one", err)
+		}
+		c.Name = host
+	}
+	if c.Net.Listen == nil {
+		c.Net = network.Host()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Clock == nil {
+		c.Clock = bootClock
+	}
+	for _, d := range []struct {
+		field *string
+		value string
+	}{
+		{&c.GRPCAddr, "127.0.0.1:7600"}, {&c.HTTPAddr, "127.0.0.1:7601"},
+		{&c.Etcd.ClientAddr, "127.0.0.1:7602"}, {&c.Etcd.PeerAddr, "127.0.0.1:7603"}, {&c.Version, serve.Version},
+	} {
+		if *d.field == "" {
+			*d.field = d.value
+		}
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&c.Lease, 30 * time.Second}, {&c.ReportInterval, 5 * time.Second},
+		{&c.CheckpointInterval, 30 * time.Second}, {&c.ElectionTTL, 5 * time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+		if *d.field < 0 {
+			return c, fmt.Errorf("interval %s: must not be negative", *d.field)
+		}
+	}
+	if c.Store == nil && len(c.Etcd.Endpoints) == 0 && c.DataDir == "" {
+		return c, errors.New("data directory: required, since etcd is embedded; or name etcd endpoints")
+	}
+	if c.Advertise != "" {
+		if _, _, err := net.SplitHostPort(c.Advertise); err != nil {
+			return c, fmt.Errorf("advertised address: %w", err)
+		}
+	}
+	if c.DataDir != "" {
+		abs, err := filepath.Abs(c.DataDir)
+		if err != nil {
+			return c, fmt.Errorf("data directory: %w", err)
+		}
+		c.DataDir = abs
+	}
+	return c, nil
+}
+
+// bootClock reads CLOCK_BOOTTIME, which continues while the host is suspended.
+func bootClock() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		// Only kernels older than 2.6.39 lack CLOCK_BOOTTIME.
+		panic("read CLOCK_BOOTTIME: " + err.Error())
+	}
+	return time.Duration(ts.Nano())
 }

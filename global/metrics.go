@@ -9,14 +9,15 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 )
 
-// metrics of a global server. What is counted is counted over its life; what
-// is a state is read from the present reign, and absent without one.
+// metrics of a global server. Counters and histograms count from the start of the
+// process. Gauges are read from the present leadership term and are absent
+// without one.
 type metrics struct {
 	commits  prometheus.Histogram
 	writes   prometheus.Counter
 	plans    prometheus.Histogram
 	slots    *prometheus.CounterVec
-	active   *atomic.Pointer[active]
+	active   *atomic.Pointer[leadershipTerm]
 	isActive *prometheus.Desc
 	jobs     *prometheus.Desc
 	pending  *prometheus.Desc
@@ -24,7 +25,7 @@ type metrics struct {
 	queue    *prometheus.Desc
 }
 
-func newMetrics(current *atomic.Pointer[active]) *metrics {
+func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
 	buckets := prometheus.ExponentialBuckets(0.0005, 2, 14) // 0.5 ms .. 4 s
 	return &metrics{
 		active: current,
@@ -51,7 +52,7 @@ func (m *metrics) observeCommit(writes int, took time.Duration) {
 
 func (m *metrics) observePlan(took time.Duration) { m.plans.Observe(took.Seconds()) }
 
-func (m *metrics) placed(actions []place.Action) {
+func (m *metrics) observeActions(actions []place.Action) {
 	for _, a := range actions {
 		m.slots.WithLabelValues(string(a.Kind)).Inc()
 	}
@@ -75,23 +76,23 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
-	a := m.active.Load()
-	if a == nil {
+	term := m.active.Load()
+	if term == nil {
 		gauge(m.isActive, 0)
 		return
 	}
-	a.st.mu.Lock()
-	defer a.st.mu.Unlock()
+	term.state.Lock()
+	defer term.state.Unlock()
 	connected := 0
-	for _, r := range a.st.Regions {
+	for _, r := range term.state.Regions {
 		if r.Session != nil {
 			connected++
 		}
 	}
 	gauge(m.isActive, 1)
-	gauge(m.jobs, len(a.st.Jobs))
-	gauge(m.pending, len(a.st.Pending))
+	gauge(m.jobs, len(term.state.Jobs))
+	gauge(m.pending, len(term.state.Pending))
 	gauge(m.regions, connected, "true")
-	gauge(m.regions, len(a.st.Regions)-connected, "false")
-	gauge(m.queue, len(a.commit.queue))
+	gauge(m.regions, len(term.state.Regions)-connected, "false")
+	gauge(m.queue, term.commit.Waiting())
 }

@@ -87,13 +87,14 @@ func TestSubscribedWithCapabilities(t *testing.T) {
 func TestManyWait(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha")
+	const jobs = 2048 + 10 // more than one plan takes
 	many, err := s.jobs().SubmitMany(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	answered := make(chan error, 1)
 	go func() {
-		for range planJobs + 10 {
+		for range jobs {
 			if resp, err := many.Recv(); err != nil || resp.GetCode() != 0 {
 				answered <- fmt.Errorf("%v, %w", resp, err)
 				return
@@ -101,7 +102,7 @@ func TestManyWait(t *testing.T) {
 		}
 		answered <- nil
 	}()
-	for i := range planJobs + 10 {
+	for i := range jobs {
 		spec := testJob(fmt.Sprintf("waits-%d", i), 1, func(j *nusav1.JobSpec) {
 			j.Priority = proto.Int32(90)
 			j.Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Labels: map[string]string{"is": "nowhere"}}}}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -45,13 +46,13 @@ func (o *rollout) healthy(version int64) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		kv, ok, _, err := o.s.store.Get(o.t.Context(), HealthyPrefix+"default/api")
+		kv, ok, _, err := o.s.store.Get(o.t.Context(), state.HealthyPrefix+"default/api")
 		if err != nil {
 			o.t.Fatal(err)
 		}
 		rec := new(nusav1.JobRecord)
 		if ok {
-			err = Decode(kv, rec)
+			err = state.Decode(kv, rec)
 		}
 		if err == nil && rec.GetJob().GetVersion() == version {
 			return

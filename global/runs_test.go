@@ -1,20 +1,12 @@
 package global
 
 import (
-	"context"
-	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/nusa-scheduler/nusa/global/place"
-	"github.com/nusa-scheduler/nusa/global/region"
-	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -153,144 +145,6 @@ func TestTypeCannotChange(t *testing.T) {
 	refused(service)
 }
 
-// TestCountsAreJudgedByRunAndVersion: counts about an earlier run or version
-// never stand for the present one.
-func TestCountsAreJudgedByRunAndVersion(t *testing.T) {
-	const run, version = 70, 3
-	counts := func(c *nusav1.InstanceCounts) map[string]*nusav1.InstanceCounts {
-		return map[string]*nusav1.InstanceCounts{"web": c}
-	}
-	service, batch := nusav1.JobType_JOB_TYPE_SERVICE, nusav1.JobType_JOB_TYPE_BATCH
-	for _, c := range []struct {
-		name    string
-		kind    nusav1.JobType
-		sum     *nusav1.JobSummary
-		done    bool
-		want    nusav1.JobState
-		message string
-	}{
-		{"nothing said", service, nil, false, nusav1.JobState_JOB_STATE_PENDING, "6 of 6 instances wait"},
-		{"present", service, &nusav1.JobSummary{Version: version, Run: run, Groups: counts(&nusav1.InstanceCounts{Running: 6})}, false, nusav1.JobState_JOB_STATE_RUNNING, ""},
-		{"of a region that cannot say", service, &nusav1.JobSummary{Groups: counts(&nusav1.InstanceCounts{Running: 6})}, false, nusav1.JobState_JOB_STATE_RUNNING, ""},
-		{"an earlier version", service, &nusav1.JobSummary{Version: 2, Run: run, Groups: counts(&nusav1.InstanceCounts{Running: 6})}, false, nusav1.JobState_JOB_STATE_STARTING, "updating: 0 of 6 instances run version 3"},
-		{"on the way", service, &nusav1.JobSummary{Version: version, Run: run, Groups: counts(&nusav1.InstanceCounts{Running: 5, Pending: 1, Outdated: 3})}, false, nusav1.JobState_JOB_STATE_STARTING, "updating: 2 of 6 instances run version 3"},
-		{"failures of an earlier version", service, &nusav1.JobSummary{Version: 2, Run: run, Groups: counts(&nusav1.InstanceCounts{Running: 5, Failed: 1})}, false, nusav1.JobState_JOB_STATE_STARTING, "updating: 0 of 6 instances run version 3"},
-		{"failures of this one", service, &nusav1.JobSummary{Version: version, Run: run, Groups: counts(&nusav1.InstanceCounts{Running: 5, Failed: 1, Outdated: 5})}, false, nusav1.JobState_JOB_STATE_FAILED, "1 of 6 instances failed"},
-		{"complete", batch, &nusav1.JobSummary{Version: version, Run: run, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_COMPLETE, ""},
-		{"complete in an earlier run", batch, &nusav1.JobSummary{Version: 2, Run: 60, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_PENDING, "6 of 6 instances wait"},
-		{"complete before a purge", batch, &nusav1.JobSummary{Version: version, Run: 60, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_PENDING, "6 of 6 instances wait"},
-		{"left over without a slot", batch, &nusav1.JobSummary{Version: -1, Run: -1, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_PENDING, "6 of 6 instances wait"},
-		{"complete in an earlier version", batch, &nusav1.JobSummary{Version: 2, Run: run, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_STARTING, "updating: 0 of 6 instances run version 3"},
-		{"done in an earlier version", batch, &nusav1.JobSummary{Version: 2, Run: run, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, true, nusav1.JobState_JOB_STATE_COMPLETE, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			spec := testJob("api", 6)
-			spec.Type = c.kind
-			slot := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 6, Region: "alpha", Desired: region.DesiredRun, State: region.Accepted, Run: run, JobVersion: version}
-			if c.done {
-				slot.State = region.Done
-			}
-			j := &Job{
-				Record: &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: version, Run: run}}, Revision: 99,
-				Slots: map[string]region.Slot{slot.Key(): slot}, Summaries: map[string]*nusav1.JobSummary{},
-				// How an earlier run ended stands for nothing either.
-				Result: &nusav1.ResultRecord{Version: version, Run: 60, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_COMPLETE}},
-			}
-			if c.sum != nil {
-				j.Summaries["alpha"] = c.sum
-			}
-			if got := j.Status(); got.GetState() != c.want || got.GetMessage() != c.message {
-				t.Errorf("%v %q, want %v %q", got.GetState(), got.GetMessage(), c.want, c.message)
-			}
-		})
-	}
-}
-
-// TestWhatIsStillStopping: what a scale-down leaves over is no part of what
-// runs, and the job is not running before it is gone.
-func TestWhatIsStillStopping(t *testing.T) {
-	slot := func(from, to int, at string, desired region.Desired) region.Slot {
-		return region.Slot{Namespace: "default", Job: "api", Group: "web", From: from, To: to, Region: at, Desired: desired, State: region.Accepted, Run: 7, JobVersion: 2}
-	}
-	says := func(running int32) *nusav1.JobSummary {
-		return &nusav1.JobSummary{Version: 2, Run: 7, Groups: map[string]*nusav1.InstanceCounts{"web": {Running: running}}}
-	}
-	for _, c := range []struct {
-		name    string
-		stopped bool
-		slots   []region.Slot
-		sums    map[string]*nusav1.JobSummary
-		want    nusav1.JobState
-		message string
-		running int32
-	}{
-		{"in the same region", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun), slot(1, 3, "alpha", region.DesiredStop)},
-			map[string]*nusav1.JobSummary{"alpha": says(3)}, nusav1.JobState_JOB_STATE_STARTING, "2 instances are being stopped", 1},
-		{"in another", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun), slot(1, 2, "beta", region.DesiredStop)},
-			map[string]*nusav1.JobSummary{"alpha": says(1), "beta": says(1)}, nusav1.JobState_JOB_STATE_STARTING, "1 instance is being stopped", 1},
-		{"taken back", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun), slot(1, 2, "beta", region.DesiredRevoke)},
-			map[string]*nusav1.JobSummary{"alpha": says(1), "beta": says(1)}, nusav1.JobState_JOB_STATE_STARTING, "1 instance is being stopped", 1},
-		{"gone, and not confirmed", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun), slot(1, 3, "alpha", region.DesiredStop)},
-			map[string]*nusav1.JobSummary{"alpha": says(1)}, nusav1.JobState_JOB_STATE_STARTING, "region alpha has still to confirm that what it had has stopped", 1},
-		{"confirmed", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun)},
-			map[string]*nusav1.JobSummary{"alpha": says(1)}, nusav1.JobState_JOB_STATE_RUNNING, "", 1},
-		{"a stopped job", true, []region.Slot{slot(0, 1, "alpha", region.DesiredStop), slot(1, 3, "alpha", region.DesiredStop)},
-			map[string]*nusav1.JobSummary{"alpha": says(3)}, nusav1.JobState_JOB_STATE_STOPPING, "3 instances are being stopped", 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			j := &Job{
-				Record: &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 1), Version: 2, Run: 7, Stopped: c.stopped}}, Revision: 9,
-				Slots: map[string]region.Slot{}, Summaries: c.sums,
-			}
-			for _, s := range c.slots {
-				j.Slots[s.Key()] = s
-			}
-			got := j.Status()
-			if running := got.GetGroups()["web"].GetCounts().GetRunning(); got.GetState() != c.want || got.GetMessage() != c.message || running != c.running {
-				t.Errorf("%v %q with %d running, want %v %q with %d", got.GetState(), got.GetMessage(), running, c.want, c.message, c.running)
-			}
-		})
-	}
-}
-
-// TestNoLeaseOnADoubtfulReign: once the candidacy has run out by the clock
-// nothing is granted, though nobody has said yet that it is lost.
-func TestNoLeaseOnADoubtfulReign(t *testing.T) {
-	var now time.Duration
-	clock := func() time.Duration { return now }
-	var fails error
-	cfg := &Config{Clock: clock, ElectionTTL: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}
-	a := &active{cfg: cfg, log: cfg.Logger, ctx: t.Context(), st: New("e", clock, 10*time.Second),
-		renew: func(context.Context) error { now += time.Second; return fails }} // the answer takes a second
-	a.st.apply(RegionKey("alpha"), &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "c"}, 1)
-	r := a.st.Regions["alpha"]
-	r.Life, _ = region.Step(a.st.RegionConfig, r.Life, now, region.Hello{Stream: 7, ClusterID: "c", Incarnation: 1, Term: 1})
-	s := &session{a: a, number: 7, region: "alpha", out: make(chan *nusav1.GlobalMessage, 8)}
-	granted := func() bool {
-		before := len(s.out)
-		a.lease(s, 1)
-		return len(s.out) > before
-	}
-	if granted() {
-		t.Error("granted before the first proof")
-	}
-	if err := a.hold(t.Context()); err != nil || !granted() {
-		t.Errorf("not granted after a proof, %v", err)
-	}
-	fails = fmt.Errorf("no answer")
-	if err := a.hold(t.Context()); err == nil || !granted() {
-		t.Errorf("not granted within the time, %v", err)
-	}
-	now = 3 * time.Second // counted from when the last proof was asked for
-	if granted() {
-		t.Error("granted when a successor may be active")
-	}
-	fails = nil
-	if err := a.hold(t.Context()); err != nil || !granted() {
-		t.Errorf("not granted after another proof, %v", err)
-	}
-}
-
 // TestWhatARegionSaidStays: its words outlive its next report, which only says
 // that nothing fits.
 func TestWhatARegionSaidStays(t *testing.T) {
@@ -356,80 +210,5 @@ func TestNewVersionKeepsTheExplanation(t *testing.T) {
 	e, err := s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "api"}})
 	if err != nil || e.GetNote() != "" || e.GetAge().AsDuration() <= 0 || len(e.GetGroups()[0].GetRegions()[0].GetTerms()) == 0 {
 		t.Errorf("%v, %v", e, err)
-	}
-}
-
-// TestMuchDoneBeforeAChange: a change in the middle of a run makes all be done
-// anew that is done of its group, however many slots, and leaves other groups.
-func TestMuchDoneBeforeAChange(t *testing.T) {
-	const slots = 5 * dropMost
-	spec := batchJob("sum", 1)
-	group := func(n int) *nusav1.Group {
-		g := proto.CloneOf(spec.Groups["web"])
-		g.Count = proto.Int32(int32(n))
-		return g
-	}
-	spec.Groups = map[string]*nusav1.Group{"web": group(slots), "other": group(1), "going": group(1)}
-	job.Default(spec)
-	st := New("e", func() time.Duration { return 0 }, time.Second)
-	k := KeyOf(spec)
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.apply(k.RecordKey(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}, 5)
-	put := func(group string, i int, state nusav1.SlotState) {
-		st.apply(fmt.Sprintf("%s%s/%s/%d", SlotPrefix, k, group, i), &nusav1.Slot{
-			Namespace: k.Namespace, Job: k.Name, Group: group, From: int32(i), To: int32(i + 1), Region: "r",
-			State: state, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 1, Run: 5, Generation: 6,
-		}, 6)
-	}
-	for i := range slots {
-		put("web", i, nusav1.SlotState_SLOT_STATE_DONE)
-	}
-	put("other", 0, nusav1.SlotState_SLOT_STATE_DONE)
-	put("going", 0, nusav1.SlotState_SLOT_STATE_ACCEPTED)
-	st.Jobs[k].Summaries["r"] = &nusav1.JobSummary{Version: 1, Run: 5, Groups: map[string]*nusav1.InstanceCounts{
-		"web": {Complete: slots}, "other": {Complete: 1}, "going": {Running: 1},
-	}}
-
-	// A version that changes nothing of web's work makes nothing of it anew.
-	submit := func(revision int64, change func(*nusav1.JobSpec)) {
-		t.Helper()
-		next := proto.CloneOf(spec)
-		change(next)
-		tx := NewTx(st)
-		if _, err := tx.Submit(k, &nusav1.SubmitRequest{Spec: next}, fmt.Appendf(nil, "%d", revision)); err != nil {
-			t.Fatal(err)
-		}
-		rec, _ := tx.Job(k)
-		st.apply(k.RecordKey(), rec, revision)
-	}
-	updates := func() map[string]int {
-		out := map[string]int{}
-		for _, a := range place.MakePlan(place.Snapshot{Jobs: []place.Job{st.Jobs[k].ForPlacer()}}).Actions {
-			if a.Kind == place.Update {
-				out[a.Group]++
-			}
-		}
-		return out
-	}
-	going := func(j *nusav1.JobSpec) {
-		for _, t := range j.Groups["going"].Tasks {
-			t.Env = map[string]string{"STEP": "two"}
-		}
-	}
-	submit(7, going)
-	if got := updates(); got["web"] != 0 || got["other"] != 0 || got["going"] != 1 {
-		t.Errorf("of another group's change: %v", got)
-	}
-	submit(8, func(j *nusav1.JobSpec) { going(j); otherWork(j) })
-	put("going", 0, nusav1.SlotState_SLOT_STATE_DONE) // of version 1: obsolete as well
-	if got := updates(); got["web"] != slots || got["other"] != 0 || got["going"] != 1 {
-		t.Errorf("of its own: %v", got)
-	}
-	if now := st.Jobs[k].Status(); HasEnded(now.GetState()) || NewTx(st).Ended(k) != nusav1.JobState_JOB_STATE_UNSPECIFIED {
-		t.Errorf("it has ended before that is done: %v", now.GetState())
-	}
-	if rec := st.Jobs[k].Record; RunOf(rec, 8) != 5 || rec.GetSince()["web"] != 3 || rec.GetSince()["going"] != 2 || rec.GetSince()["other"] != 0 {
-		t.Errorf("run %d since %v", RunOf(rec, 8), rec.GetSince())
 	}
 }

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -194,9 +193,9 @@ func TestBadHellos(t *testing.T) {
 	for name, change := range map[string]func(*nusav1.RegionHello){
 		"name":     func(h *nusav1.RegionHello) { h.Definition.Name = "No/Name" },
 		"cluster":  func(h *nusav1.RegionHello) { h.ClusterId = "" },
-		"size":     func(h *nusav1.RegionHello) { h.Version = strings.Repeat("x", maxHelloBytes) },
+		"size":     func(h *nusav1.RegionHello) { h.Version = strings.Repeat("x", 64<<10) },
 		"protocol": func(h *nusav1.RegionHello) { h.Protocol = 99 },
-		"servers":  func(h *nusav1.RegionHello) { h.Servers = make([]*nusav1.RegionalServer, maxServers+1) },
+		"servers":  func(h *nusav1.RegionHello) { h.Servers = make([]*nusav1.RegionalServer, 65) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := helloOf("alpha", 1)
@@ -258,7 +257,7 @@ func TestBatchCompletes(t *testing.T) {
 	// How it ended is durable: a successor knows it without the region.
 	other := f.mem.Client()
 	defer other.Close()
-	waitKey(t, other, JobKey{"default", "sum"}.ResultKey())
+	waitKey(t, other, "/nusa/v1/results/default/sum")
 	r.leave()
 	s.stop()
 	next := f.start(t, "g2")
@@ -302,7 +301,7 @@ func TestWhatNobodyKnowsIsNotShown(t *testing.T) {
 	}
 	other := f.mem.Client()
 	defer other.Close()
-	waitKey(t, other, CheckpointKey("alpha", 0))
+	waitKey(t, other, state.CheckpointKey("alpha", 0))
 	r.leave()
 	gone := look(s, is(nusav1.RegionState_REGION_STATE_DISCONNECTED))
 	if srv := gone.GetServers(); len(srv) != 1 || srv[0].GetHealthy() || srv[0].GetLeader() || gone.GetReportAge() == nil {
@@ -313,24 +312,5 @@ func TestWhatNobodyKnowsIsNotShown(t *testing.T) {
 	waitActive(t, next)
 	if restored := look(next, is(nusav1.RegionState_REGION_STATE_DISCONNECTED)); restored.GetReportAge() != nil {
 		t.Errorf("a restored report has an age: %v", restored)
-	}
-}
-
-// What people are told of a session's end has no words of Go or gRPC in it.
-func TestWhyEnded(t *testing.T) {
-	for _, c := range []struct {
-		cause error
-		want  string
-	}{
-		{nil, "the connection ended"},
-		{context.Canceled, "the connection ended"},
-		{fmt.Errorf("receive: %w", context.Canceled), "the connection ended"},
-		{status.Error(codes.Canceled, "context canceled"), "the connection ended"},
-		{status.Error(codes.InvalidArgument, "no region"), "no region"},
-		{errGoodbye, errGoodbye.Error()},
-	} {
-		if got := whyEnded(c.cause); got != c.want {
-			t.Errorf("%v: %q, want %q", c.cause, got, c.want)
-		}
 	}
 }

@@ -150,6 +150,15 @@ func (s *reasonCount) message() string {
 	return strings.Join(all, between)
 }
 
+// brief is the text of the first region where message joins several texts, and
+// empty otherwise.
+func (s *reasonCount) brief() string {
+	if len(s.reported) < 2 {
+		return ""
+	}
+	return s.reported[0] + "; and more regions say so"
+}
+
 // pending counts the reasons for the unplaced instances: regions by why they
 // take no (more) instances, with the texts they reported, and nodes by why they
 // could not run what was returned. Reasons are in the order of their rank, so
@@ -192,7 +201,7 @@ func (ex *explainer) pending(w *work) []region.CountedReason {
 		})
 	}
 	for _, s := range sorted {
-		s.Message = s.message()
+		s.Message, s.Brief = s.message(), s.brief()
 		out = append(out, s.CountedReason)
 	}
 	for _, reason := range slices.SortedFunc(maps.Keys(nodes), func(a, b string) int {

@@ -139,6 +139,9 @@ type CountedReason struct {
 	Count   int
 	Message string
 	What    string
+	// Brief is a shorter message for one line, where Message joins the texts of
+	// several regions; otherwise empty.
+	Brief string
 }
 
 // Answer is a region's answer about a slot or a part of it.

@@ -1,0 +1,287 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	minPrefix            = 4
+	defaultAllocations   = 1000
+	maxAllocations       = 10_000
+	maxPrefix            = 64
+	allocationNotFound   = "no allocation has an id that begins with %q"
+	allocationManyRegion = "%q is the beginning of allocations in %s and %s; give more of it"
+)
+
+// allocationsAPI is the Allocations service over all regions: each is asked about
+// its own allocations through a tunnel.
+type allocationsAPI struct {
+	nusav1.UnimplementedAllocationsServer
+	s *Services
+}
+
+// List implements nusav1.AllocationsServer.
+func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRequest) (*nusav1.ListAllocationsResponse, error) {
+	term, err := l.s.term()
+	if err != nil {
+		return nil, err
+	}
+	limit := int(req.GetLimit())
+	switch {
+	case limit == 0:
+		limit = defaultAllocations
+	case limit < 1 || limit > maxAllocations:
+		return nil, invalid("limit", fmt.Sprintf("must be 1..%d", maxAllocations))
+	}
+	names, err := allocationRegions(term, req)
+	if err != nil {
+		return nil, err
+	}
+	conns, errs := term.reach(names)
+	lists, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (*nusav1.ListAllocationsResponse, error) {
+		part, err := nusav1.NewAllocationsClient(c.conn).List(ctx, req)
+		if status.Code(err) == codes.NotFound {
+			return nil, nil // the region does not know the job, or the node
+		}
+		return part, err
+	})
+	out := &nusav1.ListAllocationsResponse{Errors: append(errs, failed...)}
+	if err := checkKnown(term, req, lists, len(out.Errors) > 0); err != nil {
+		return nil, err
+	}
+	for _, part := range lists {
+		out.Allocations = append(out.Allocations, part.GetAllocations()...)
+		out.Errors = append(out.Errors, part.GetErrors()...)
+		out.Truncated = out.Truncated || part.GetTruncated()
+	}
+	slices.SortFunc(out.Allocations, func(x, y *nusav1.Allocation) int {
+		return cmp.Or(cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetJob(), y.GetJob()),
+			cmp.Compare(x.GetGroup(), y.GetGroup()), cmp.Compare(x.GetIndex(), y.GetIndex()),
+			x.GetCreated().AsTime().Compare(y.GetCreated().AsTime()), cmp.Compare(x.GetId(), y.GetId()))
+	})
+	if len(out.Allocations) > limit {
+		out.Allocations, out.Truncated = out.Allocations[:limit], true
+	}
+	return out, nil
+}
+
+// checkKnown returns NOT_FOUND when every region was asked and none knows the job
+// or the node that the request names. unsure says that some region did not
+// answer.
+func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.ListAllocationsResponse, unsure bool) error {
+	if unsure || len(lists) == 0 || slices.ContainsFunc(lists, func(l *nusav1.ListAllocationsResponse) bool { return l != nil }) {
+		return nil
+	}
+	if id := req.GetNodeId(); id != "" {
+		return rpcerr.NotFound(rpcerr.KindNode, id, fmt.Sprintf("no node is called %q and no id begins so: `nusa node list` shows them", id))
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return err
+	}
+	term.State.Lock()
+	defer term.State.Unlock()
+	if j := term.State.Jobs[k]; j != nil && j.Record != nil {
+		return nil // the job has no instance yet, or none any more
+	}
+	return jobNotFound(k)
+}
+
+// allocationRegions returns the regions to ask, nil for all: the named one, or
+// those that own slots of the named job or may still have instances of it.
+func allocationRegions(term *Term, req *nusav1.ListAllocationsRequest) ([]string, error) {
+	name := cmp.Or(req.GetRegion(), req.GetJob().GetRegion())
+	term.State.Lock()
+	defer term.State.Unlock()
+	if name != "" {
+		if term.State.Regions[name] == nil {
+			return nil, unknownRegion(term.State, "region", name)
+		}
+		return []string{name}, nil
+	}
+	if req.GetJob().GetName() == "" {
+		return nil, nil
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if j := term.State.Jobs[k]; j != nil && !req.GetAll() {
+		names := slices.Sorted(maps.Keys(j.Summaries))
+		for _, s := range j.Slots {
+			names = append(names, s.Region)
+		}
+		slices.Sort(names)
+		return append([]string{}, slices.Compact(names)...), nil
+	}
+	return nil, nil
+}
+
+// found is an allocation and the tunnel to its region.
+type found struct {
+	alloc *nusav1.Allocation
+	conn  regionConn
+	// ambiguous is the region's error when several allocations match there.
+	ambiguous error
+}
+
+// findAllocation returns the one allocation whose id begins with a prefix. It
+// asks every region at once.
+func findAllocation(ctx context.Context, term *Term, prefix string) (found, error) {
+	if len(prefix) < minPrefix || len(prefix) > maxPrefix {
+		return found{}, invalid("id", fmt.Sprintf("must be %d..%d characters of an allocation's id", minPrefix, maxPrefix))
+	}
+	conns, errs := term.reach(nil)
+	answers, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (found, error) {
+		alloc, err := nusav1.NewAllocationsClient(c.conn).Get(ctx, &nusav1.GetAllocationRequest{Id: prefix})
+		switch status.Code(err) {
+		case codes.NotFound:
+			return found{}, nil
+		case codes.InvalidArgument: // not unique there
+			return found{conn: c, ambiguous: err}, nil
+		}
+		return found{alloc: alloc, conn: c}, err
+	})
+	answers = slices.DeleteFunc(answers, func(f found) bool { return f.alloc == nil && f.ambiguous == nil })
+	switch {
+	case len(answers) > 0 && answers[0].ambiguous != nil:
+		return found{}, answers[0].ambiguous
+	case len(answers) > 1:
+		return found{}, invalid("id", fmt.Sprintf(allocationManyRegion, prefix, answers[0].conn.name, answers[1].conn.name))
+	case len(answers) == 1:
+		return answers[0], nil
+	case len(failed) > 0:
+		return found{}, status.Errorf(codes.Unavailable, allocationNotFound+" in the regions that answered; %s: %s",
+			prefix, failed[0].GetRegion(), failed[0].GetMessage())
+	case len(errs) > 0:
+		return found{}, status.Errorf(codes.NotFound, allocationNotFound+" in the connected regions; %s is %s",
+			prefix, errs[0].GetRegion(), errs[0].GetMessage())
+	}
+	return found{}, status.Errorf(codes.NotFound, allocationNotFound+": `nusa alloc list --all` shows them", prefix)
+}
+
+// Get implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Get(ctx context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
+	term, err := l.s.term()
+	if err != nil {
+		return nil, err
+	}
+	f, err := findAllocation(ctx, term, req.GetId())
+	return f.alloc, err
+}
+
+// Stop implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Stop(ctx context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
+	term, err := l.s.term()
+	if err != nil {
+		return nil, err
+	}
+	f, err := findAllocation(ctx, term, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewAllocationsClient(f.conn.conn).Stop(ctx, &nusav1.GetAllocationRequest{Id: f.alloc.GetId()})
+}
+
+// Logs implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Logs(req *nusav1.LogsRequest, stream grpc.ServerStreamingServer[nusav1.LogChunk]) error {
+	term, err := l.s.term()
+	if err != nil {
+		return err
+	}
+	f, err := findAllocation(stream.Context(), term, req.GetAllocation())
+	if err != nil {
+		return err
+	}
+	req.Allocation = f.alloc.GetId()
+	up, err := nusav1.NewAllocationsClient(f.conn.conn).Logs(stream.Context(), req)
+	if err != nil {
+		return err
+	}
+	return relay(up, stream.Send)
+}
+
+// Stats implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Stats(ctx context.Context, req *nusav1.AllocationStatsRequest) (*nusav1.AllocationStats, error) {
+	term, err := l.s.term()
+	if err != nil {
+		return nil, err
+	}
+	f, err := findAllocation(ctx, term, req.GetAllocation())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewAllocationsClient(f.conn.conn).Stats(ctx, &nusav1.AllocationStatsRequest{Allocation: f.alloc.GetId()})
+}
+
+// Exec implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Exec(stream grpc.BidiStreamingServer[nusav1.ExecRequest, nusav1.ExecResponse]) error {
+	term, err := l.s.term()
+	if err != nil {
+		return err
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if first.GetStart() == nil {
+		return invalid("start", "must be in the first message")
+	}
+	f, err := findAllocation(stream.Context(), term, first.GetStart().GetAllocation())
+	if err != nil {
+		return err
+	}
+	first.Start.Allocation = f.alloc.GetId()
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	up, err := nusav1.NewAllocationsClient(f.conn.conn).Exec(ctx)
+	if err != nil {
+		return err
+	}
+	if err := up.Send(first); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	// This goroutine ends with the caller's stream, at the latest when the handler
+	// returns.
+	go func() {
+		for {
+			m, err := stream.Recv()
+			switch {
+			case errors.Is(err, io.EOF):
+				_ = up.CloseSend()
+				return
+			case err != nil:
+				cancel()
+				return
+			}
+			if up.Send(m) != nil {
+				return // the region ended the stream: Recv below returns its status
+			}
+		}
+	}()
+	for {
+		m, err := up.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package api
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/uplink"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Services are the gRPC services of a global server.
+type Services struct {
+	// Current returns the present leadership term, nil on a server that is not
+	// active.
+	Current func() *Term
+	Hub     *tunnel.Hub
+	// Servers returns all global servers, the active one first.
+	Servers func(context.Context) ([]*nusav1.GlobalServer, error)
+	// Info describes this server.
+	Info func() *nusav1.InfoResponse
+}
+
+// Register adds the services to a server that does not serve yet.
+func (s *Services) Register(to grpc.ServiceRegistrar) {
+	nusav1.RegisterFederationServer(to, &federationAPI{s: s})
+	nusav1.RegisterJobsServer(to, &jobsAPI{s: s})
+	nusav1.RegisterAllocationsServer(to, &allocationsAPI{s: s})
+	nusav1.RegisterRegionsServer(to, &regionsAPI{s: s})
+	nusav1.RegisterNodesServer(to, &nodesAPI{s: s})
+	nusav1.RegisterTopologyServer(to, &topologyAPI{s: s})
+	nusav1.RegisterOriginsServer(to, &originsAPI{s: s})
+	nusav1.RegisterEventsServer(to, &eventsAPI{s: s})
+	nusav1.RegisterSystemServer(to, &systemAPI{s: s})
+}
+
+// term returns the present leadership term. Calls come here only during one, or
+// just after its end.
+func (s *Services) term() (*Term, error) {
+	if t := s.Current(); t != nil {
+		return t, nil
+	}
+	return nil, rpcError(state.ErrNotActive)
+}
+
+// federationAPI serves the streams of the regions.
+type federationAPI struct {
+	nusav1.UnimplementedFederationServer
+	s *Services
+}
+
+// Session implements nusav1.FederationServer.
+func (f *federationAPI) Session(stream uplink.Stream) error {
+	term, err := f.s.term()
+	if err != nil {
+		return err
+	}
+	return term.ServeRegion(stream)
+}
+
+// Tunnel implements nusav1.FederationServer.
+func (f *federationAPI) Tunnel(stream grpc.BidiStreamingServer[nusav1.TunnelFrame, nusav1.TunnelFrame]) error {
+	return f.s.Hub.Serve(stream)
+}
+
+// systemAPI describes the server that the client is connected to; its calls are
+// never forwarded.
+type systemAPI struct {
+	nusav1.UnimplementedSystemServer
+	s *Services
+}
+
+// Info implements nusav1.SystemServer.
+func (i *systemAPI) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, error) {
+	return i.s.Info(), nil
+}

@@ -1,0 +1,19 @@
+// Package api serves the public gRPC services of the active global server, and
+// the services that every global server has. Calls about nodes and allocations
+// go to the regions through the tunnels of their sessions.
+//
+//	api.go          Services: registration; System and Federation
+//	term.go         Term: what the services need of one leadership term
+//	reach.go        tunnels to regions; one call to many regions
+//	errors.go       statuses of errors
+//	jobs.go         Jobs: Get, Stop, Watch
+//	joblist.go      Jobs.List over the federation's and the regions' jobs
+//	submit.go       Jobs: Submit, SubmitMany
+//	explain.go      Jobs: Plan, Explain
+//	allocations.go  Allocations
+//	nodes.go        Nodes
+//	regions.go      Regions
+//	topology.go     Topology
+//	origins.go      Origins
+//	events.go       Events
+package api

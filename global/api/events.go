@@ -1,0 +1,224 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// MaxInstanceWatches bounds the watches that follow every region at once.
+	MaxInstanceWatches = 16
+	// instanceQueue is how many events of regions wait for a slow reader before
+	// the regions' streams wait as well.
+	instanceQueue = 256
+	// retryPause is the wait after a region's events could not be followed.
+	retryPause = time.Second
+	// instanceEvent begins the types of events about instances.
+	instanceEvent = "instance."
+)
+
+// eventsAPI is the public Events service.
+type eventsAPI struct {
+	nusav1.UnimplementedEventsServer
+	s *Services
+}
+
+// Watch implements nusav1.EventsServer.
+func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamingServer[nusav1.Event]) error {
+	term, err := e.s.term()
+	if err != nil {
+		return err
+	}
+	if req.GetRegion() != "" {
+		return relayRegionEvents(term, req, stream)
+	}
+	if !eventlog.IsToken(req.GetToken()) {
+		return invalid("token", fmt.Sprintf("%.40q is no token: take that of an event", req.GetToken()))
+	}
+	next := term.State.Events.After(req.GetToken())
+	var regions *instanceEvents // nil: the caller does not want them
+	if req.GetInstances() {
+		regions, err = newInstanceEvents(stream.Context(), term)
+		if err != nil {
+			return err
+		}
+		defer regions.end()
+	}
+	for token := term.State.Events.Before(next); ; {
+		events, after, changed := term.State.Events.From(next)
+		for _, ev := range events {
+			if err := stream.Send(ev); err != nil {
+				return err
+			}
+			token = ev.GetToken()
+			switch {
+			case ev.GetReset_():
+				regions.followAll() // events of regions that connected meanwhile are missing
+			case ev.GetType() == "region.connected":
+				regions.follow(ev.GetSubject())
+			}
+		}
+		next = after
+		more, err := sendInstanceEvents(term, stream, regions, token, changed)
+		if !more {
+			return err
+		}
+	}
+}
+
+// sendInstanceEvents sends the events of regions' instances until changed is
+// closed. It returns false when the watch has ended. token is that of the latest
+// event of the term: the tokens of regions mean nothing here.
+func sendInstanceEvents(
+	term *Term, stream grpc.ServerStreamingServer[nusav1.Event], regions *instanceEvents, token string, changed <-chan struct{},
+) (more bool, err error) {
+	for {
+		select {
+		case <-stream.Context().Done():
+			return false, nil
+		case <-term.Context.Done():
+			return false, rpcError(state.ErrNotActive)
+		case <-changed:
+			return true, nil
+		case ev := <-regions.queue():
+			ev.Token = token
+			if err := stream.Send(ev); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// relayRegionEvents sends a region's own events.
+func relayRegionEvents(term *Term, req *nusav1.WatchEventsRequest, stream grpc.ServerStreamingServer[nusav1.Event]) error {
+	conn, err := term.dial(req.GetRegion())
+	if err != nil {
+		return err
+	}
+	up, err := nusav1.NewEventsClient(conn).Watch(stream.Context(), req)
+	if err != nil {
+		return err
+	}
+	return relay(up, stream.Send)
+}
+
+// instanceEvents follows the events about instances of every connected region.
+type instanceEvents struct {
+	term   *Term
+	ctx    context.Context
+	cancel context.CancelFunc
+	out    chan *nusav1.Event
+	wg     sync.WaitGroup
+	conns  map[string]*grpc.ClientConn // of the session that was followed last
+}
+
+func newInstanceEvents(ctx context.Context, term *Term) (*instanceEvents, error) {
+	if term.instanceWatches.Add(1) > MaxInstanceWatches {
+		term.instanceWatches.Add(-1)
+		return nil, status.Errorf(codes.ResourceExhausted, "%d watches follow the instances of every region: end another one, or ask one region", MaxInstanceWatches)
+	}
+	r := &instanceEvents{term: term, out: make(chan *nusav1.Event, instanceQueue), conns: map[string]*grpc.ClientConn{}}
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	r.followAll()
+	return r, nil
+}
+
+// followAll follows the regions that are connected now.
+func (r *instanceEvents) followAll() {
+	if r == nil {
+		return
+	}
+	conns, _ := r.term.reach(nil)
+	for _, c := range conns {
+		r.follow(c.name)
+	}
+}
+
+func (r *instanceEvents) end() {
+	r.cancel()
+	r.wg.Wait()
+	r.term.instanceWatches.Add(-1)
+}
+
+// queue returns the channel of the events; nil, which never delivers, when the
+// caller does not want them.
+func (r *instanceEvents) queue() <-chan *nusav1.Event {
+	if r == nil {
+		return nil
+	}
+	return r.out
+}
+
+// follow begins to queue the events about a region's instances, until its
+// session ends. The event region.disconnected shows where the gap begins,
+// region.connected where it ends.
+func (r *instanceEvents) follow(name string) {
+	if r == nil {
+		return
+	}
+	conn, err := r.term.dial(name)
+	if err != nil || r.conns[name] == conn {
+		return
+	}
+	r.conns[name] = conn
+	r.wg.Go(func() { r.receive(name, conn) })
+}
+
+// receive queues a region's events for as long as its session lasts. When the
+// events cannot be followed it adds an event about the gap, and asks again for
+// the events after the last one.
+func (r *instanceEvents) receive(name string, conn *grpc.ClientConn) {
+	gap := func(at *timestamppb.Timestamp, message string) error {
+		return r.put(&nusav1.Event{Time: at, Type: "instance.gap", Subject: name, Message: message})
+	}
+	token, gapReported := "", false
+	for {
+		up, err := nusav1.NewEventsClient(conn).Watch(r.ctx, &nusav1.WatchEventsRequest{Instances: true, Token: token})
+		if err == nil {
+			err = relay(up, func(ev *nusav1.Event) error {
+				token, gapReported = ev.GetToken(), false
+				switch {
+				case ev.GetReset_():
+					return gap(ev.GetTime(), "more happened than could be passed on")
+				case !strings.HasPrefix(ev.GetType(), instanceEvent):
+					return nil // the region reports these to the global tier
+				}
+				ev.Message = name + ": " + ev.GetMessage()
+				return r.put(ev)
+			})
+		}
+		if !gapReported && r.ctx.Err() == nil {
+			_ = gap(timestamppb.Now(), "its instances are not followed now: "+status.Convert(err).Message())
+			gapReported = true
+		}
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-time.After(retryPause):
+		}
+		if again, err := r.term.dial(name); err != nil || again != conn {
+			return // region.connected comes with its next session
+		}
+	}
+}
+
+func (r *instanceEvents) put(ev *nusav1.Event) error {
+	select {
+	case r.out <- ev:
+		return nil
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	}
+}

@@ -1,0 +1,105 @@
+package api
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/placer"
+	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Plan implements nusav1.JobsServer: a dry run of the placer.
+func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResponse, error) {
+	term, err := j.s.term()
+	if err != nil {
+		return nil, err
+	}
+	spec := req.GetSpec()
+	if err := checkSpec(term, spec); err != nil {
+		return nil, rpcError(err)
+	}
+	out, err := placer.DryRun(ctx, term.State, spec)
+	return out, rpcError(err)
+}
+
+// Explain implements nusav1.JobsServer: the latest decision about each group, or
+// the decision that would be made now where the latest is no longer held.
+func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
+	term, err := j.s.term()
+	if err != nil {
+		return nil, err
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if client, err := regionJobs(term, req.GetJob()); client != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return client.Explain(ctx, req)
+	}
+	if err := checkGroup(term, k, req.GetGroup()); err != nil {
+		return nil, err
+	}
+	out, ok := placer.Explain(term.State, k, req.GetGroup())
+	if !ok {
+		return nil, jobNotFound(k)
+	}
+	if req.GetRegion() == "" {
+		placer.AddRemedies(ctx, term.State, k, out)
+		return out, nil
+	}
+	conn, err := term.dial(req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, regionDeadline)
+	defer cancel()
+	// The spec is for a region that was never offered the job.
+	nodes, err := nusav1.NewJobsClient(conn).Explain(ctx, &nusav1.ExplainRequest{
+		Job: req.GetJob(), Region: req.GetRegion(), Group: req.GetGroup(), Spec: storedSpec(term, k),
+	})
+	switch {
+	case status.Code(err) == codes.NotFound:
+		return out, nil // a region of an older version that has nothing of the job
+	case err != nil:
+		return nil, err
+	}
+	for _, g := range out.Groups {
+		i := slices.IndexFunc(nodes.GetGroups(), func(n *nusav1.GroupExplanation) bool { return n.GetGroup() == g.GetGroup() })
+		if i >= 0 {
+			g.Nodes, g.Remedy = nodes.GetGroups()[i].GetNodes(), nodes.GetGroups()[i].GetRemedy()
+		}
+	}
+	return out, nil
+}
+
+// checkGroup refuses a group that the job does not have.
+func checkGroup(term *Term, k state.JobKey, group string) error {
+	term.State.Lock()
+	defer term.State.Unlock()
+	rec, _ := term.State.JobRecord(k)
+	switch {
+	case rec == nil:
+		return jobNotFound(k)
+	case group != "" && rec.GetJob().GetSpec().GetGroups()[group] == nil:
+		return invalid("group", "job "+k.String()+" has no group "+group)
+	}
+	return nil
+}
+
+// storedSpec returns a job's stored spec, nil if there is none.
+func storedSpec(term *Term, k state.JobKey) *nusav1.JobSpec {
+	term.State.Lock()
+	defer term.State.Unlock()
+	if j := term.State.Jobs[k]; j != nil && j.Record != nil {
+		return proto.CloneOf(j.Record.GetJob().GetSpec())
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// jobsAPI is the public Jobs service of the federation.
+type jobsAPI struct {
+	nusav1.UnimplementedJobsServer
+	s *Services
+}
+
+// checkRef returns the key of the job that a reference names, with its defaults.
+func checkRef(ref *nusav1.JobRef) (state.JobKey, error) {
+	k := state.JobKey{Namespace: ref.GetNamespace(), Name: ref.GetName()}
+	if k.Namespace == "" {
+		k.Namespace = job.DefaultNamespace
+	}
+	if k.Name == "" || strings.ContainsAny(k.Namespace+k.Name, "/@") {
+		return k, invalid("job.name", "must name a job, as NAME or NAMESPACE/NAME")
+	}
+	return k, nil
+}
+
+// regionJobs returns the Jobs service of the region that a reference names, nil
+// for jobs of the federation.
+func regionJobs(term *Term, ref *nusav1.JobRef) (nusav1.JobsClient, error) {
+	if ref.GetRegion() == "" {
+		return nil, nil
+	}
+	conn, err := term.dial(ref.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewJobsClient(conn), nil
+}
+
+// Get implements nusav1.JobsServer.
+func (j *jobsAPI) Get(ctx context.Context, req *nusav1.GetJobRequest) (*nusav1.Job, error) {
+	term, err := j.s.term()
+	if err != nil {
+		return nil, err
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if client, err := regionJobs(term, req.GetJob()); client != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return client.Get(ctx, req)
+	}
+	term.State.Lock()
+	defer term.State.Unlock()
+	found := term.State.Jobs[k]
+	if found == nil || found.Record == nil {
+		return nil, jobNotFound(k)
+	}
+	return found.ToProto(), nil
+}
+
+// Stop implements nusav1.JobsServer.
+func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.StopJobResponse, error) {
+	term, err := j.s.term()
+	if err != nil {
+		return nil, err
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if client, err := regionJobs(term, req.GetJob()); client != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return client.Stop(ctx, req)
+	}
+	stored, forgotten := int64(0), false
+	revision, err := term.Commit.Do(ctx, func(t *state.Tx) error {
+		old, rev := t.Job(k)
+		if old == nil {
+			return jobNotFound(k)
+		}
+		if err := state.CheckRevision("job "+k.String(), req.GetCheckRevision(), true, rev); err != nil {
+			return err
+		}
+		if old.GetJob().GetStopped() && (old.GetPurge() || !req.GetPurge()) {
+			stored = rev
+			return nil
+		}
+		if err := t.Audit("job.stopped", k.String(), fmt.Sprintf("purge %t", req.GetPurge())); err != nil {
+			return err
+		}
+		forgotten = req.GetPurge() && len(t.Slots(k, "")) == 0
+		if forgotten {
+			return t.DeleteJob(k)
+		}
+		next := proto.CloneOf(old)
+		next.Job.Stopped, next.Job.Run = true, state.RunOf(old, rev)
+		next.Purge = next.Purge || req.GetPurge()
+		return t.PutJob(k, next)
+	})
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	if stored != 0 {
+		return &nusav1.StopJobResponse{Revision: stored}, nil
+	}
+	how := "its instances are being stopped"
+	switch {
+	case forgotten:
+		how = "nothing of it runs"
+	case req.GetPurge():
+		how += ", then it is forgotten"
+	}
+	term.State.Events.Add("job.stopped", k.String(), "%s", how)
+	if forgotten {
+		term.State.Events.Add("job.purged", k.String(), "forgotten")
+	}
+	term.Log.Info("job stopped", "job", k.String(), "purge", req.GetPurge())
+	return &nusav1.StopJobResponse{Revision: revision}, nil
+}
+
+// Adopt implements nusav1.JobsServer.
+func (j *jobsAPI) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "adopting a region's job is not supported yet; stop it there and submit it here")
+}
+
+// Watch implements nusav1.JobsServer.
+func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer[nusav1.Job]) error {
+	term, err := j.s.term()
+	if err != nil {
+		return err
+	}
+	k, err := checkRef(req.GetJob())
+	if err != nil {
+		return err
+	}
+	if client, err := regionJobs(term, req.GetJob()); client != nil || err != nil {
+		if err != nil {
+			return err
+		}
+		up, err := client.Watch(stream.Context(), req)
+		if err != nil {
+			return err
+		}
+		return relay(up, stream.Send)
+	}
+	var sent *nusav1.Job
+	stamp := uint64(0)
+	return term.follow(stream.Context(), func() (bool, error) {
+		term.State.Lock()
+		found := term.State.Jobs[k]
+		if found == nil || found.Record == nil {
+			term.State.Unlock()
+			if sent == nil {
+				return false, jobNotFound(k)
+			}
+			return false, nil // purged
+		}
+		if sent != nil && found.Stamp == stamp {
+			term.State.Unlock()
+			return true, nil
+		}
+		now := found.ToProto()
+		stamp = found.Stamp
+		term.State.Unlock()
+		if proto.Equal(now, sent) {
+			return true, nil
+		}
+		sent = now
+		return true, stream.Send(now)
+	})
+}

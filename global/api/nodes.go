@@ -1,0 +1,159 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// nodesAPI is the Nodes service over all regions.
+type nodesAPI struct {
+	nusav1.UnimplementedNodesServer
+	s *Services
+}
+
+// List implements nusav1.NodesServer.
+func (n *nodesAPI) List(ctx context.Context, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
+	term, err := n.s.term()
+	if err != nil {
+		return nil, err
+	}
+	return listNodes(ctx, term, req)
+}
+
+// listNodes returns the nodes of one region, or of all.
+func listNodes(ctx context.Context, term *Term, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
+	var names []string
+	if name := req.GetRegion(); name != "" {
+		if _, err := term.region(name); err != nil {
+			return nil, err
+		}
+		names = []string{name}
+	}
+	conns, errs := term.reach(names)
+	lists, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (*nusav1.ListNodesResponse, error) {
+		return nusav1.NewNodesClient(c.conn).List(ctx, &nusav1.ListNodesRequest{Region: c.name, Pool: req.GetPool()})
+	})
+	out := &nusav1.ListNodesResponse{Errors: append(errs, failed...)}
+	for _, part := range lists {
+		out.Nodes = append(out.Nodes, part.GetNodes()...)
+		out.Errors = append(out.Errors, part.GetErrors()...)
+	}
+	slices.SortFunc(out.Nodes, func(x, y *nusav1.Node) int {
+		return cmp.Or(cmp.Compare(x.GetRegion(), y.GetRegion()), cmp.Compare(x.GetName(), y.GetName()), cmp.Compare(x.GetId(), y.GetId()))
+	})
+	return out, nil
+}
+
+// findNode returns a node and the tunnel to its region: the named region, or the
+// only one that knows a node of that name or id.
+func findNode(ctx context.Context, term *Term, id, region string) (regionConn, *nusav1.Node, error) {
+	if id == "" || len(id) > 253 {
+		return regionConn{}, nil, invalid("id", "must be a node's name or the beginning of its id")
+	}
+	if region != "" {
+		conn, err := term.dial(region)
+		return regionConn{region, conn}, &nusav1.Node{Id: id}, err
+	}
+	type answer struct {
+		node *nusav1.Node
+		conn regionConn
+	}
+	conns, errs := term.reach(nil)
+	answers, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (answer, error) {
+		node, err := nusav1.NewNodesClient(c.conn).Get(ctx, &nusav1.GetNodeRequest{Id: id})
+		if status.Code(err) == codes.NotFound {
+			return answer{}, nil
+		}
+		return answer{node, c}, err
+	})
+	answers = slices.DeleteFunc(answers, func(f answer) bool { return f.node == nil })
+	switch missing := append(failed, errs...); {
+	case len(answers) > 1:
+		return regionConn{}, nil, invalid("id", fmt.Sprintf("%q is a node of %s and of %s; name the region", id, answers[0].conn.name, answers[1].conn.name))
+	case len(answers) == 1:
+		return answers[0].conn, answers[0].node, nil
+	case len(missing) > 0:
+		return regionConn{}, nil, status.Errorf(codes.Unavailable, "no node %q in the regions that answered; %s: %s", id, missing[0].GetRegion(), missing[0].GetMessage())
+	}
+	return regionConn{}, nil, rpcerr.NotFound(rpcerr.KindNode, id, fmt.Sprintf("node %q does not exist: `nusa node list` shows them", id))
+}
+
+// Get implements nusav1.NodesServer.
+func (n *nodesAPI) Get(ctx context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node, error) {
+	term, err := n.s.term()
+	if err != nil {
+		return nil, err
+	}
+	c, node, err := findNode(ctx, term, req.GetId(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewNodesClient(c.conn).Get(ctx, &nusav1.GetNodeRequest{Id: node.GetId(), Region: c.name})
+}
+
+// Drain implements nusav1.NodesServer.
+func (n *nodesAPI) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
+	kind := eventKind(req.GetDrain(), "draining", "undrained")
+	return n.change(ctx, req, kind, func(c nusav1.NodesClient, id, region string) (*nusav1.Node, error) {
+		return c.Drain(ctx, &nusav1.DrainNodeRequest{Id: id, Region: region, Drain: req.GetDrain()})
+	})
+}
+
+// Cordon implements nusav1.NodesServer.
+func (n *nodesAPI) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusav1.Node, error) {
+	kind := eventKind(req.GetCordon(), "cordoned", "uncordoned")
+	return n.change(ctx, req, kind, func(c nusav1.NodesClient, id, region string) (*nusav1.Node, error) {
+		return c.Cordon(ctx, &nusav1.CordonNodeRequest{Id: id, Region: region, Cordon: req.GetCordon()})
+	})
+}
+
+// Remove implements nusav1.NodesServer.
+func (n *nodesAPI) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusav1.RemoveNodeResponse, error) {
+	var out *nusav1.RemoveNodeResponse
+	_, err := n.change(ctx, req, "removed", func(c nusav1.NodesClient, id, region string) (_ *nusav1.Node, err error) {
+		out, err = c.Remove(ctx, &nusav1.RemoveNodeRequest{Id: id, Region: region})
+		return out.GetNode(), err
+	})
+	return out, err
+}
+
+// change has a node's region change the node, and adds an event.
+func (n *nodesAPI) change(
+	ctx context.Context, req interface {
+		GetId() string
+		GetRegion() string
+	}, kind string,
+	do func(c nusav1.NodesClient, id, region string) (*nusav1.Node, error),
+) (*nusav1.Node, error) {
+	term, err := n.s.term()
+	if err != nil {
+		return nil, err
+	}
+	c, node, err := findNode(ctx, term, req.GetId(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	out, err := do(nusav1.NewNodesClient(c.conn), node.GetId(), c.name)
+	if err != nil {
+		return nil, err
+	}
+	term.State.Events.Add("node."+kind, c.name+"/"+out.GetName(), "by an operator")
+	return out, nil
+}
+
+// eventKind returns one word for a mark that was set, another for one that was
+// removed.
+func eventKind(set bool, yes, no string) string {
+	if set {
+		return yes
+	}
+	return no
+}

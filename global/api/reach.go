@@ -1,0 +1,111 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// regionDeadline is how long one region may take for its part of a call to
+	// many regions.
+	regionDeadline = 5 * time.Second
+	// regionCalls bounds the regions that one call asks at the same time.
+	regionCalls = 32
+)
+
+// regionConn is the tunnel to a region's own services.
+type regionConn struct {
+	name string
+	conn *grpc.ClientConn
+}
+
+// dial returns the tunnel to one region.
+func (t *Term) dial(name string) (*grpc.ClientConn, error) {
+	t.State.Lock()
+	defer t.State.Unlock()
+	r := t.State.Regions[name]
+	switch {
+	case r == nil:
+		return nil, unknownRegion(t.State, "region", name)
+	case r.Session == nil:
+		return nil, status.Errorf(codes.Unavailable, "region %s is not connected; ask one of its own servers", name)
+	}
+	return r.Session.Conn, nil
+}
+
+// reach returns the tunnels to the named regions (all when names is nil) and an
+// error for each that is not connected.
+func (t *Term) reach(names []string) ([]regionConn, []*nusav1.PartialError) {
+	t.State.Lock()
+	defer t.State.Unlock()
+	if names == nil {
+		names = t.State.RegionNames()
+	}
+	var conns []regionConn
+	var errs []*nusav1.PartialError
+	for _, name := range names {
+		switch r := t.State.Regions[name]; {
+		case r == nil || r.Record.GetClusterId() == "":
+			// No cluster ever had that name: there is nothing to ask.
+		case r.Session == nil:
+			errs = append(errs, &nusav1.PartialError{Region: name, Message: "not connected"})
+		default:
+			conns = append(conns, regionConn{name, r.Session.Conn})
+		}
+	}
+	return conns, errs
+}
+
+// askAll calls every region at once and returns the results within the
+// deadline, in the order of the regions. A region that failed is a partial
+// error.
+func askAll[T any](ctx context.Context, conns []regionConn, call func(context.Context, regionConn) (T, error)) ([]T, []*nusav1.PartialError) {
+	answers := make([]T, len(conns))
+	failed := make([]error, len(conns))
+	var g errgroup.Group
+	g.SetLimit(regionCalls)
+	for i, c := range conns {
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, regionDeadline)
+			defer cancel()
+			answers[i], failed[i] = call(ctx, c)
+			return nil
+		})
+	}
+	_ = g.Wait() // the calls' errors are in failed
+	var out []T
+	var errs []*nusav1.PartialError
+	for i, err := range failed {
+		if err != nil {
+			errs = append(errs, &nusav1.PartialError{Region: conns[i].name, Message: status.Convert(err).Message()})
+			continue
+		}
+		out = append(out, answers[i])
+	}
+	return out, errs
+}
+
+// relay copies a stream from a region to the caller.
+func relay[T any](up grpc.ServerStreamingClient[T], send func(*T) error) error {
+	for {
+		m, err := up.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := send(m); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package api
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// regionsAPI is the public Regions service.
+type regionsAPI struct {
+	nusav1.UnimplementedRegionsServer
+	s *Services
+}
+
+// Verify implements nusav1.RegionsServer: the region's master compares its servers.
+func (g *regionsAPI) Verify(ctx context.Context, req *nusav1.GetRegionRequest) (*nusav1.VerifyRegionResponse, error) {
+	term, err := g.s.term()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := term.dial(req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return nusav1.NewRegionsClient(conn).Verify(ctx, req)
+}
+
+// Define implements nusav1.RegionsServer.
+func (g *regionsAPI) Define(ctx context.Context, req *nusav1.DefineRegionRequest) (*nusav1.Region, error) {
+	term, err := g.s.term()
+	if err != nil {
+		return nil, err
+	}
+	def := req.GetDefinition()
+	if err := job.ValidateRegion(def); err != nil {
+		return nil, rpcError(err)
+	}
+	name := def.GetName()
+	_, err = term.Commit.Do(ctx, func(t *state.Tx) error {
+		old, revision := t.Region(name)
+		if err := state.CheckRevision("region "+name, req.GetCheckRevision(), old != nil, revision); err != nil {
+			return err
+		}
+		next := &nusav1.Region{}
+		if old != nil {
+			next = proto.CloneOf(old)
+		}
+		next.Definition, next.DefinedByOperator = def, true
+		if err := t.Audit("region.defined", name, ""); err != nil {
+			return err
+		}
+		return t.PutRegion(name, next)
+	})
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	term.State.Events.Add("region.defined", name, "by an operator")
+	return term.region(name)
+}
+
+// List implements nusav1.RegionsServer.
+func (g *regionsAPI) List(_ context.Context, req *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
+	term, err := g.s.term()
+	if err != nil {
+		return nil, err
+	}
+	return &nusav1.ListRegionsResponse{Regions: term.regions(req.GetLabels())}, nil
+}
+
+// Get implements nusav1.RegionsServer.
+func (g *regionsAPI) Get(_ context.Context, req *nusav1.GetRegionRequest) (*nusav1.Region, error) {
+	term, err := g.s.term()
+	if err != nil {
+		return nil, err
+	}
+	return term.region(req.GetName())
+}
+
+// Cordon implements nusav1.RegionsServer.
+func (g *regionsAPI) Cordon(ctx context.Context, req *nusav1.CordonRegionRequest) (*nusav1.Region, error) {
+	term, err := g.s.term()
+	if err != nil {
+		return nil, err
+	}
+	name := req.GetName()
+	if _, err := term.region(name); err != nil {
+		return nil, err
+	}
+	changed := false
+	_, err = term.Commit.Do(ctx, func(t *state.Tx) error {
+		old, _ := t.Region(name)
+		if old == nil {
+			return status.Errorf(codes.NotFound, "region %q does not exist", name)
+		}
+		changed = old.GetCordoned() != req.GetCordon()
+		if !changed {
+			return nil
+		}
+		next := proto.CloneOf(old)
+		next.Cordoned = req.GetCordon()
+		if err := t.Audit("region.cordoned", name, fmt.Sprint(req.GetCordon())); err != nil {
+			return err
+		}
+		return t.PutRegion(name, next)
+	})
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	if changed {
+		term.State.Events.Add("region."+eventKind(req.GetCordon(), "cordoned", "uncordoned"), name, "by an operator")
+	}
+	return term.region(name)
+}
+
+// Remove implements nusav1.RegionsServer.
+func (g *regionsAPI) Remove(ctx context.Context, req *nusav1.GetRegionRequest) (*nusav1.RemoveRegionResponse, error) {
+	term, err := g.s.term()
+	if err != nil {
+		return nil, err
+	}
+	name := req.GetName()
+	if _, err := term.region(name); err != nil {
+		return nil, err
+	}
+	_, err = term.Commit.Do(ctx, func(t *state.Tx) error {
+		if owned := t.CountSlots(name); owned > 0 {
+			return status.Errorf(codes.FailedPrecondition, "region %s owns %d slots; cordon it and stop or move its jobs first", name, owned)
+		}
+		if r := t.State.Regions[name]; r != nil && r.Session != nil {
+			return status.Errorf(codes.FailedPrecondition, "region %s is connected and would present itself again; stop its servers first", name)
+		}
+		if err := t.Audit("region.removed", name, ""); err != nil {
+			return err
+		}
+		return t.DeleteRegion(name)
+	})
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	term.State.Events.Add("region.removed", name, "by an operator")
+	return &nusav1.RemoveRegionResponse{}, nil
+}
+
+// Watch implements nusav1.RegionsServer.
+func (g *regionsAPI) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStreamingServer[nusav1.Region]) error {
+	term, err := g.s.term()
+	if err != nil {
+		return err
+	}
+	sent := map[string]uint64{}
+	return term.follow(stream.Context(), func() (bool, error) {
+		term.State.Lock()
+		var out []*nusav1.Region
+		for _, name := range term.State.RegionNames() {
+			r := term.State.Regions[name]
+			if stamp, seen := sent[name]; seen && stamp == r.Stamp || !hasLabels(r.Record.GetDefinition().GetLabels(), req.GetLabels()) {
+				continue
+			}
+			sent[name] = r.Stamp
+			out = append(out, r.ToProto(term.State.Clock()))
+		}
+		term.State.Unlock()
+		for _, r := range out {
+			if err := stream.Send(r); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+}

@@ -1,0 +1,166 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// maxIdempotencyKey bounds an idempotency key in bytes.
+const maxIdempotencyKey = 128
+
+// Submit implements nusav1.JobsServer.
+func (j *jobsAPI) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+	term, err := j.s.term()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := submit(ctx, term, req)
+	return resp, rpcError(err)
+}
+
+// submit stores a job.
+func submit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+	finish, err := beginSubmit(ctx, term, req)
+	if err != nil {
+		return nil, err
+	}
+	return finish(ctx)
+}
+
+// finishSubmit waits for the result of a submit that was queued.
+type finishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
+
+// beginSubmit checks everything about the request, so that a refusal changes
+// nothing, and queues the write. Submits take effect in the order in which they
+// began.
+func beginSubmit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (finishSubmit, error) {
+	spec := req.GetSpec()
+	if err := checkSpec(term, spec); err != nil {
+		return nil, err
+	}
+	key := req.GetIdempotencyKey()
+	if len(key) > maxIdempotencyKey || strings.ContainsAny(key, "/\x00") {
+		return nil, invalid("idempotency_key", fmt.Sprintf("must be at most %d bytes without a slash", maxIdempotencyKey))
+	}
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("encode the job: %w", err)
+	}
+	var fingerprint []byte
+	if key != "" {
+		fingerprint = fingerprintOf(encoded, req.GetCheckRevision(), req.GetAgain())
+		if resp, err := state.FindAnswer(ctx, term.Store, key, fingerprint); resp != nil || err != nil {
+			return func(context.Context) (*nusav1.SubmitResponse, error) { return resp, err }, nil
+		}
+	}
+	k := state.KeyOf(spec)
+	var resp *nusav1.SubmitResponse
+	wait := term.Commit.Begin(func(t *state.Tx) error {
+		var err error
+		resp, err = t.Submit(k, req, encoded)
+		if err != nil || key == "" {
+			return err
+		}
+		return t.RecordAnswer(key, fingerprint, resp)
+	})
+	return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
+		revision, err := wait(ctx)
+		switch {
+		case errors.Is(err, state.ErrAnswered):
+			if resp, err := state.FindAnswer(ctx, term.Store, key, fingerprint); resp != nil || err != nil {
+				return resp, err
+			}
+			// The key was used so long ago that the store has dropped it.
+			term.State.ForgetAnswer(key)
+			return submit(ctx, term, req)
+		case err != nil:
+			return nil, err
+		}
+		noteSubmitted(term, k, resp, revision)
+		resp.Warnings = append(resp.Warnings, job.Warnings(spec)...)
+		return resp, nil
+	}, nil
+}
+
+// noteSubmitted adds the event of a submit and completes the response.
+func noteSubmitted(term *Term, k state.JobKey, resp *nusav1.SubmitResponse, revision int64) {
+	if resp.GetRevision() == 0 {
+		resp.Revision = revision
+	}
+	if resp.GetChanged() {
+		term.State.Events.Add("job.submitted", k.String(), "version %d", resp.GetVersion())
+		term.Log.Info("job submitted", "job", k.String(), "version", resp.GetVersion(), "revision", revision)
+	}
+}
+
+// checkSpec fills in the defaults and checks a spec. Its error names every
+// problem.
+func checkSpec(term *Term, spec *nusav1.JobSpec) error {
+	if spec == nil {
+		return invalid("spec", "is required")
+	}
+	if n := proto.Size(spec); n > job.MaxSize {
+		return invalid("spec", fmt.Sprintf("has %d bytes, at most %d are taken", n, job.MaxSize))
+	}
+	job.Default(spec)
+	if err := job.Validate(spec); err != nil {
+		return err
+	}
+	if problems := job.Unsupported(spec); len(problems) > 0 {
+		return problems
+	}
+	term.State.Lock()
+	defer term.State.Unlock()
+	problems := job.UnknownRegions(spec, term.State.RegionNames())
+	for i := range problems {
+		problems[i].Message += " (regions: " + topo.ListNames(term.State.RegionNames()) + ")"
+	}
+	if len(problems) > 0 {
+		return problems
+	}
+	return nil
+}
+
+// fingerprintOf returns a hash that differs for different requests with the same
+// idempotency key.
+func fingerprintOf(encoded []byte, check int64, again bool) []byte {
+	h := sha256.New()
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(check)))
+	if again {
+		h.Write([]byte("again"))
+	}
+	h.Write(encoded)
+	return h.Sum(nil)
+}
+
+// SubmitMany implements nusav1.JobsServer: several submits wait at the same time,
+// so they share transactions.
+func (j *jobsAPI) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
+	term, err := j.s.term()
+	if err != nil {
+		return err
+	}
+	return serve.SubmitMany(stream, term.Context.Done(), rpcError(state.ErrNotActive), func(ctx context.Context, req *nusav1.SubmitRequest) serve.FinishSubmit {
+		finish, err := beginSubmit(ctx, term, req)
+		return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
+			if err != nil {
+				return nil, rpcError(err)
+			}
+			resp, err := finish(ctx)
+			return resp, rpcError(err)
+		}
+	})
+}

@@ -1,0 +1,112 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/global/uplink"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// watchPause is the least time between two messages of a watch.
+const watchPause = 100 * time.Millisecond
+
+// TermConfig is what the services need of one leadership term.
+type TermConfig struct {
+	// Context ends with the term.
+	Context context.Context
+	State   *state.State
+	Commit  *state.Committer
+	Store   store.Store
+	// ServeRegion serves the stream of a region's master.
+	ServeRegion func(uplink.Stream) error
+	Log         *slog.Logger
+}
+
+// Term is what the services have for one leadership term.
+type Term struct {
+	TermConfig
+	// matrixChanges are the changes of the matrix that watches get.
+	matrixChanges topo.WatchLog
+	// instanceWatches counts the watches that follow the instances of all
+	// regions.
+	instanceWatches atomic.Int32
+	// checks has capacity 1: one check of the matrix runs at a time.
+	checks chan struct{}
+}
+
+// NewTerm returns what the services have for a new term.
+func NewTerm(cfg TermConfig) *Term {
+	return &Term{TermConfig: cfg, checks: make(chan struct{}, 1)}
+}
+
+// Tick drops what idle watches have left behind. It is called once in each
+// report interval.
+func (t *Term) Tick() { t.matrixChanges.DropIdle(t.State.Clock()) }
+
+// follow calls send at once and after each change of the state, until the
+// caller's context or the term ends, or send returns false or an error. Changes
+// within watchPause are sent together.
+func (t *Term) follow(ctx context.Context, send func() (more bool, err error)) error {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		changed := t.State.Changed.C()
+		if more, err := send(); err != nil || !more {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.Context.Done():
+			return rpcError(state.ErrNotActive)
+		case <-changed:
+		}
+		pause.Reset(watchPause)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.Context.Done():
+			return rpcError(state.ErrNotActive)
+		case <-pause.C:
+		}
+	}
+}
+
+// region returns a region as the API shows it, NOT_FOUND if there is none.
+func (t *Term) region(name string) (*nusav1.Region, error) {
+	t.State.Lock()
+	defer t.State.Unlock()
+	if r := t.State.Regions[name]; r != nil {
+		return r.ToProto(t.State.Clock()), nil
+	}
+	return nil, regionNotFound(t.State, name)
+}
+
+// regions returns all regions that have the labels, by name.
+func (t *Term) regions(labels map[string]string) []*nusav1.Region {
+	t.State.Lock()
+	defer t.State.Unlock()
+	var out []*nusav1.Region
+	for _, name := range t.State.RegionNames() {
+		r := t.State.Regions[name]
+		if hasLabels(r.Record.GetDefinition().GetLabels(), labels) {
+			out = append(out, r.ToProto(t.State.Clock()))
+		}
+	}
+	return out
+}
+
+func hasLabels(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}

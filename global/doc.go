@@ -1,0 +1,15 @@
+// Package global is the federation's tier: it stores jobs, slots and regions in
+// etcd, decides which regions run a job, and serves the streams of the regions'
+// masters. One server is active; the others forward calls to it.
+//
+//	config.go      Config and its defaults
+//	run.go         Run: listeners, store, and everything that runs
+//	leadership.go  the election, and the servers that take part in it
+//	tracker.go     which server is active, and the connection to it
+//	term.go        leadershipTerm: the active server for one leadership term
+//	metrics.go     metrics
+//
+// Rooms, from the leaves upward: store and the pure cores place and region;
+// latency (round trips), state (everything known, and its writer); placer and
+// uplink (regions' streams); api (gRPC services).
+package global

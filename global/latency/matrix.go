@@ -1,0 +1,119 @@
+package latency
+
+import (
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+const (
+	// rowStale is the age from which an edge is shown as stale although its owner
+	// reported otherwise, because the owner has sent nothing since.
+	rowStale = 2 * time.Minute
+	// MaxViewAge is how long a view of the topology is used; ages in the view are
+	// behind by as much. With up to maxFreshRegions regions a new view is made
+	// whenever a row changes; with more, the routers and the changes for watches
+	// that are derived from a view cost too much.
+	MaxViewAge      = time.Second
+	maxFreshRegions = 128
+)
+
+// Matrix holds the latency rows as regions reported them. It is not safe for
+// concurrent use: the lock of its owner guards it.
+type Matrix struct {
+	regions func() []topology.Region
+	rows    *topology.Matrix
+	// stale says that the set of regions has changed since rows got it.
+	stale     bool
+	count     int // regions that rows has
+	stamp     uint64
+	cache     *Cache
+	predictor topology.Predictor
+}
+
+// Cache is a view and the routers derived from it, for as long as it is used.
+type Cache struct {
+	View    *topology.View
+	Routers *topology.RouterCache
+	At      time.Duration
+	stamp   uint64
+}
+
+// New returns an empty matrix. regions returns the present regions.
+func New(regions func() []topology.Region) *Matrix {
+	return &Matrix{regions: regions, rows: topology.NewMatrix(), stale: true, stamp: 1}
+}
+
+// Stamp grows with each change of rows or regions.
+func (m *Matrix) Stamp() uint64 { return m.stamp }
+
+// RegionsChanged says that the set of regions, or what is known of one, has
+// changed.
+func (m *Matrix) RegionsChanged() {
+	m.stale = true
+	m.stamp++
+}
+
+// DropRemovedRegions drops the rows of regions that exist no longer.
+func (m *Matrix) DropRemovedRegions() { m.current() }
+
+// current returns the rows of the present regions.
+func (m *Matrix) current() *topology.Matrix {
+	if m.stale {
+		m.stale = false
+		regions := m.regions()
+		m.count = len(regions)
+		m.rows.SetRegions(regions)
+	}
+	return m.rows
+}
+
+// SetRow takes the row that a region reported at now.
+func (m *Matrix) SetRow(from string, row *nusav1.LatencyRow, now time.Duration) {
+	rows := m.current()
+	if row.GetFull() {
+		rows.Clear(from)
+	}
+	for _, e := range row.GetEdges() {
+		if e.GetTo() == from {
+			continue
+		}
+		edge := topo.EdgeFromProto(e)
+		edge.From, edge.Source = from, topology.Measured
+		rows.Set(edge, now)
+	}
+	if c := row.GetCoordinate(); c != nil {
+		rows.SetCoordinate(from, topo.CoordinateFromProto(c))
+	}
+	m.stamp++
+}
+
+// Cache returns the present view, at most MaxViewAge old, with its routers.
+func (m *Matrix) Cache(now time.Duration) *Cache {
+	if c := m.cache; c != nil && !m.stale && now-c.At < MaxViewAge && (c.stamp == m.stamp || m.count > maxFreshRegions) {
+		return c
+	}
+	view := m.current().View(now, rowStale, m.predictor)
+	m.cache = &Cache{View: view, Routers: topology.NewRouterCache(view), stamp: m.stamp, At: now}
+	return m.cache
+}
+
+// SetPredictor takes predictions for pairs that were not measured.
+func (m *Matrix) SetPredictor(p topology.Predictor) {
+	m.predictor, m.cache = p, nil
+	m.stamp++
+}
+
+// Column returns the edges to a region that are newer than since, nil for none.
+func (m *Matrix) Column(to string, since, now time.Duration) *nusav1.LatencyColumn {
+	out := &nusav1.LatencyColumn{}
+	for _, e := range m.current().Column(to, since, now, rowStale) {
+		out.Edges = append(out.Edges, topo.EdgeToProto(e))
+	}
+	if len(out.GetEdges()) == 0 {
+		return nil
+	}
+	return out
+}

@@ -1,0 +1,62 @@
+package latency
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/topology"
+	"github.com/nusa-scheduler/nusa/topology/predict"
+)
+
+const (
+	// checkReports is how many reports apart the predictions are checked, and
+	// refitReports how far apart fits are at least: ten seconds and a minute with
+	// the usual five seconds between reports.
+	checkReports, refitReports = 2, 12
+	// fitShare bounds the time spent on fits: a twentieth of a core.
+	fitShare = 20
+	// predictSeed makes every server predict the same from the same samples.
+	predictSeed = 1
+)
+
+// Predictor keeps the predictions for pairs without a measurement up to date.
+type Predictor struct {
+	// View returns the present view.
+	View func() *topology.View
+	// Set takes new predictions.
+	Set func(topology.Predictor)
+	// ReportInterval is how often regions report.
+	ReportInterval time.Duration
+	Clock          func() time.Duration
+	Log            *slog.Logger
+}
+
+// Run checks and fits until ctx ends. A fit for 1,000 regions takes seconds, so
+// fits are rare and run beside everything else: views use the latest one.
+func (p Predictor) Run(ctx context.Context) error {
+	tick := time.NewTicker(checkReports * p.ReportInterval)
+	defer tick.Stop()
+	var table *predict.Table
+	var fitted, took time.Duration
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		began := p.Clock()
+		if table != nil && table.Samples() > 0 && began-fitted < max(refitReports*p.ReportInterval, fitShare*took) {
+			continue
+		}
+		view := p.View()
+		if table != nil && !table.Outdated(view) {
+			continue
+		}
+		table = predict.NewTable(view, predictSeed)
+		fitted = p.Clock()
+		took = fitted - began
+		p.Set(table)
+		p.Log.Debug("round trips are predicted", "regions", len(view.Names()), "doubts", len(table.Doubts()), "took", took)
+	}
+}

@@ -1,0 +1,92 @@
+package placer
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// replanBreach is how often a job with a sustained breach is planned again while
+// no region is better: another region may have come nearer, or have room.
+const replanBreach = time.Minute
+
+// updateProbeDemand computes which pairs of regions the near rules of jobs ask
+// about, and makes the regions get their peers again whose demand has changed.
+// The lock is held.
+func (p *Placer) updateProbeDemand() {
+	st := p.st
+	st.ProbeDemandStale = false
+	snapshot := allNearSnapshot(st)
+	for i := range snapshot.Jobs {
+		j := &snapshot.Jobs[i]
+		j.Slots = st.Jobs[state.JobKey{Namespace: j.Namespace, Name: j.Name}].SortedSlots()
+	}
+	next := place.ProbeDemand(snapshot)
+	for name, r := range st.Regions {
+		if r.Session != nil && !maps.Equal(st.ProbeDemand[name], next[name]) {
+			r.Session.Unsent.Peers = true
+			r.Session.Wake()
+		}
+	}
+	st.ProbeDemand = next
+}
+
+// followBreaches compares the near rules of jobs with the present round trips.
+// Jobs with a sustained breach become pending. The lock is held.
+func (p *Placer) followBreaches(now time.Duration) {
+	st := p.st
+	passed := now - p.breachesAt
+	if p.breachesAt == 0 {
+		passed = 0
+	}
+	p.breachesAt = now
+	if len(st.Near) == 0 {
+		return
+	}
+	snapshot := allNearSnapshot(st)
+	tracker := place.NewBoundTracker(snapshot)
+	for i := range snapshot.Jobs {
+		job := snapshot.Jobs[i]
+		k := state.JobKey{Namespace: job.Namespace, Name: job.Name}
+		j := st.Jobs[k]
+		job.Slots, job.Breaches = slices.Collect(maps.Values(j.Slots)), j.Breaches
+		next := tracker.Step(&job, passed)
+		changed := addBreachEvents(st.Events, k, j.Breaches, next)
+		j.Breaches = next
+		if !state.Sustained(next) {
+			j.Moves = nil
+			continue
+		}
+		moving := slices.ContainsFunc(j.Moves, func(m place.Move) bool { return m.InProgress })
+		if changed || moving || now-j.MovesAt >= replanBreach {
+			st.Pending[k] = struct{}{}
+		}
+	}
+}
+
+// addBreachEvents adds an event for each breach that has become sustained and
+// for each that was and is no longer. It returns whether there were any.
+func addBreachEvents(events state.Events, k state.JobKey, was, is []place.Breach) (changed bool) {
+	has := func(in []place.Breach, b place.Breach) bool {
+		return slices.ContainsFunc(in, func(o place.Breach) bool {
+			return o.Group == b.Group && o.Region == b.Region && o.Near == b.Near && o.State == topology.Sustained
+		})
+	}
+	for _, b := range is {
+		if b.State == topology.Sustained && !has(was, b) {
+			changed = true
+			events.Add("latency.breached", k.String(), "%s at %s, %s: %s", b.Group, b.Region, b.Near, b)
+		}
+	}
+	for _, b := range was {
+		if b.State == topology.Sustained && !has(is, b) {
+			changed = true
+			events.Add("latency.kept", k.String(), "%s at %s, %s: kept again, or nothing is known any more", b.Group, b.Region, b.Near)
+		}
+	}
+	return changed
+}

@@ -1,0 +1,264 @@
+package placer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/reason"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// DryRun returns the placer's own decision for the present snapshot with the job
+// as a submit would leave it. It changes nothing. The spec is valid and has its
+// defaults.
+func DryRun(ctx context.Context, st *state.State, spec *nusav1.JobSpec) (*nusav1.PlanResponse, error) {
+	k := state.KeyOf(spec)
+	out := &nusav1.PlanResponse{Unplaced: map[string]int32{}, Warnings: job.Warnings(spec)}
+	snapshot, slots, err := submitted(st, k, spec, out)
+	if err != nil {
+		return nil, err
+	}
+	plan, answers := planWithAnswers(ctx, st, k, spec, snapshot)
+	out.Slots = slotsAfter(slots, plan, k)
+	waits := rolloutWaits(plan)[k]
+	for _, s := range out.Slots {
+		if why := waits[s.GetRegion()]; why != "" && s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetJobVersion() < snapshot.Jobs[0].Version {
+			s.Reason, s.Message = nusav1.Reason_REASON_UNSPECIFIED, why
+		}
+	}
+	out.Explanation = &nusav1.Explanation{Age: durationpb.New(0)}
+	for _, g := range plan.Groups {
+		if g.Namespace != k.Namespace || g.Job != k.Name {
+			continue
+		}
+		e := groupToProto(g)
+		for _, r := range e.GetRegions() {
+			addRolloutWait(r, waits)
+		}
+		if g.Unplaced > 0 {
+			out.Unplaced[g.Group] = int32(g.Unplaced)
+			e.Remedy = answers.remedy(g)
+		}
+		out.Explanation.Groups = append(out.Explanation.Groups, e)
+	}
+	return out, nil
+}
+
+// submitted returns the snapshot with a job as a submit would leave it, and the
+// job's slots then. out gets the difference to the stored job.
+func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav1.PlanResponse) (place.Snapshot, []region.Slot, error) {
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+	if err != nil {
+		return place.Snapshot{}, nil, fmt.Errorf("encode the job: %w", err)
+	}
+	st.Lock()
+	defer st.Unlock()
+	old, rev := st.JobRecord(k)
+	out.Revision = rev
+	if old.GetJob().GetStopped() {
+		out.Diff = append(out.Diff, &nusav1.DiffLine{Field: "stopped", Old: "true"})
+	}
+	out.Diff = append(out.Diff, job.Diff(old.GetJob().GetSpec(), spec)...)
+	t := state.NewTx(st) // thrown away
+	resp, err := t.Submit(k, &nusav1.SubmitRequest{Spec: spec}, encoded)
+	if err != nil {
+		return place.Snapshot{}, nil, err
+	}
+	out.Warnings = append(resp.GetWarnings(), out.Warnings...)
+	if resp.GetChanged() {
+		rev = st.Revision + 1
+	}
+	rec, _ := t.Job(k)
+	dry, slots := state.JobToPlace(rec, rev), t.Slots(k, "")
+	state.SortSlots(slots)
+	dry.Slots = slots
+	if j := st.Jobs[k]; j != nil {
+		dry.Summaries = j.Reported(rec)
+	}
+	return explainSnapshot(st, k, dry), slots, nil
+}
+
+// slotsAfter returns the slots of a job as a plan would leave them.
+func slotsAfter(slots []region.Slot, plan place.Plan, k state.JobKey) []*nusav1.Slot {
+	byKey := map[string]region.Slot{}
+	for _, s := range slots {
+		byKey[s.Key()] = s
+	}
+	for _, act := range plan.Actions {
+		if act.Namespace != k.Namespace || act.Job != k.Name {
+			continue
+		}
+		for _, c := range act.Changes() {
+			if c.Delete {
+				delete(byKey, c.Slot.Key())
+			} else {
+				byKey[c.Slot.Key()] = c.Slot
+			}
+		}
+	}
+	after := make([]region.Slot, 0, len(byKey))
+	for _, s := range byKey {
+		after = append(after, s)
+	}
+	state.SortSlots(after)
+	out := make([]*nusav1.Slot, len(after))
+	for i, s := range after {
+		out[i] = state.SlotToProto(s)
+	}
+	return out
+}
+
+const (
+	// askRounds bounds how often a dry run asks regions: an answer may bring
+	// regions in that did not matter before.
+	askRounds = 3
+	// askRegions bounds the regions that a round asks.
+	askRegions = 16
+	// askDeadline is the time for a round; of regions that do not answer in time
+	// the reports count.
+	askDeadline = 2 * time.Second
+)
+
+// regionAnswers are the answers of regions to a dry run.
+type regionAnswers struct {
+	st       *state.State
+	job      state.JobKey
+	spec     *nusav1.JobSpec
+	snapshot place.Snapshot
+	hashes   map[string]uint64 // of the asks, by group
+	// byRegion has nil for a region that was asked and did not answer.
+	byRegion map[string]*nusav1.Explanation
+}
+
+// planWithAnswers plans the snapshot of a dry run. A report counts an ask
+// exactly only once a job has the ask, and gives a reason why nothing fits but
+// no remedy: the regions that matter are asked for both.
+func planWithAnswers(ctx context.Context, st *state.State, k state.JobKey, spec *nusav1.JobSpec, snapshot place.Snapshot) (place.Plan, *regionAnswers) {
+	a := &regionAnswers{st: st, job: k, spec: spec, snapshot: snapshot, hashes: map[string]uint64{}, byRegion: map[string]*nusav1.Explanation{}}
+	for _, j := range snapshot.Jobs {
+		if j.Namespace == k.Namespace && j.Name == k.Name && j.Type != place.System {
+			for _, g := range j.Groups {
+				a.hashes[g.Name] = g.Ask.Hash()
+			}
+		}
+	}
+	plan := place.MakePlan(snapshot)
+	for range askRounds {
+		regions := a.unsure(plan)
+		if len(regions) == 0 {
+			break
+		}
+		a.ask(ctx, regions)
+		plan = place.MakePlan(snapshot)
+	}
+	return plan, a
+}
+
+// unsure returns the regions that would get instances on the ground of an
+// estimate, or that would get none for lack of room.
+func (a *regionAnswers) unsure(plan place.Plan) (out []string) {
+	for _, g := range plan.Groups {
+		hash, own := a.hashes[g.Group]
+		if !own || g.Namespace != a.job.Namespace || g.Job != a.job.Name {
+			continue
+		}
+		for _, v := range g.Regions {
+			i := slices.IndexFunc(a.snapshot.Regions, func(r place.Region) bool { return r.Name == v.Region })
+			_, asked := a.byRegion[v.Region]
+			if i < 0 || asked || len(out) == askRegions || slices.Contains(out, v.Region) {
+				continue
+			}
+			_, exact := a.snapshot.Regions[i].Fits[hash]
+			if v.New > 0 && !exact || v.Reason == place.ReasonNoCapacity {
+				out = append(out, v.Region)
+			}
+		}
+	}
+	return out
+}
+
+// ask asks regions and puts their answers into the snapshot.
+func (a *regionAnswers) ask(ctx context.Context, regions []string) {
+	ctx, cancel := context.WithTimeout(ctx, askDeadline)
+	defer cancel()
+	answers := make([]*nusav1.Explanation, len(regions))
+	var all sync.WaitGroup
+	for i, name := range regions {
+		conn := a.conn(name)
+		if conn == nil {
+			continue
+		}
+		all.Go(func() {
+			answers[i], _ = nusav1.NewJobsClient(conn).Explain(ctx, &nusav1.ExplainRequest{
+				Job: &nusav1.JobRef{Namespace: a.job.Namespace, Name: a.job.Name}, Region: name, Spec: a.spec, AsGiven: true,
+			}) // without an answer the region's report counts
+		})
+	}
+	all.Wait()
+	for i, name := range regions {
+		a.byRegion[name] = answers[i]
+		at := slices.IndexFunc(a.snapshot.Regions, func(r place.Region) bool { return r.Name == name })
+		a.takeAnswer(&a.snapshot.Regions[at], answers[i])
+	}
+}
+
+// conn returns the tunnel to a region, nil when the region is not connected.
+func (a *regionAnswers) conn(name string) *grpc.ClientConn {
+	a.st.Lock()
+	defer a.st.Unlock()
+	if r := a.st.Regions[name]; r != nil && r.Session != nil {
+		return r.Session.Conn
+	}
+	return nil
+}
+
+// takeAnswer replaces the estimates in a region's snapshot with its answer.
+func (a *regionAnswers) takeAnswer(r *place.Region, answer *nusav1.Explanation) {
+	for _, g := range answer.GetGroups() {
+		hash, known := a.hashes[g.GetGroup()]
+		if !known || !answersSpec(g) || r.Fits == nil {
+			continue
+		}
+		v := g.GetRegions()[0]
+		r.Fits[hash] = int(v.GetFits())
+		if v.GetFits() == 0 && v.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
+			if r.NoFitReasons == nil {
+				r.NoFitReasons = map[uint64]place.Returned{}
+			}
+			r.NoFitReasons[hash] = place.Returned{
+				Region: r.Name, Reason: state.ReasonFromProto(v.GetReason()), Message: v.GetMessage(), ReasonText: reason.WithMessage(v.GetReason(), v.GetMessage()),
+			}
+		}
+	}
+}
+
+// answersSpec says that a region's answer is about the spec of the request. A
+// region of an earlier version does not know the question and explains the
+// version that it has, with the wanted and the running instances and each node.
+// If it has none of the job, it explains the spec, but each node too.
+func answersSpec(g *nusav1.GroupExplanation) bool {
+	return len(g.GetRegions()) == 1 && g.GetDesired() == 0 && g.GetRegions()[0].GetTaken() == 0 && len(g.GetNodes()) == 0
+}
+
+// remedy returns the remedy of the best region that knows one for a group.
+func (a *regionAnswers) remedy(g place.GroupExplanation) string {
+	for _, v := range g.Regions {
+		for _, answer := range a.byRegion[v.Region].GetGroups() {
+			if answer.GetGroup() == g.Group && answersSpec(answer) && answer.GetRemedy() != "" {
+				return v.Region + ": " + answer.GetRemedy()
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,126 @@
+package placer
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// purge forgets the stopped jobs of the purge set that have no slots any more.
+func (p *Placer) purge(ctx context.Context) error {
+	for _, k := range p.purgeable() {
+		purged := false
+		_, err := p.Commit.Do(ctx, func(t *state.Tx) error {
+			rec, _ := t.Job(k)
+			purged = rec.GetPurge() && len(t.Slots(k, "")) == 0
+			if !purged {
+				return nil
+			}
+			return t.DeleteJob(k)
+		})
+		if err != nil {
+			return fmt.Errorf("purge %s: %w", k, err)
+		}
+		if purged {
+			p.st.Events.Add("job.purged", k.String(), "forgotten")
+		}
+	}
+	return nil
+}
+
+func (p *Placer) purgeable() (keys []state.JobKey) {
+	p.st.Lock()
+	defer p.st.Unlock()
+	for k := range p.st.Purge {
+		switch j := p.st.Jobs[k]; {
+		case j == nil || !j.Record.GetPurge():
+			delete(p.st.Purge, k)
+		case len(j.Slots) == 0:
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// result is how a run of a job ended.
+type result struct {
+	key    state.JobKey
+	record *nusav1.ResultRecord
+}
+
+// storeResults stores how jobs ended.
+func (p *Placer) storeResults(ctx context.Context) error {
+	results := p.newResults()
+	for i, r := range results {
+		_, err := p.Commit.Do(ctx, func(t *state.Tx) error {
+			if rec, rev := t.Job(r.key); rec == nil || state.RunOf(rec, rev) != r.record.GetRun() {
+				return nil // the job was purged, or another run has begun
+			}
+			return t.PutResult(r.key, r.record)
+		})
+		if err != nil {
+			p.st.Lock()
+			for _, left := range results[i:] {
+				p.st.Ended[left.key] = struct{}{} // again at the next wake
+			}
+			p.st.Unlock()
+			return fmt.Errorf("store the result of %s: %w", r.key, err)
+		}
+		word := state.EnumWord(r.record.GetStatus().GetState().String(), "JOB_STATE_")
+		p.st.Events.Add("job."+word, r.key.String(), "%s", r.record.GetStatus().GetMessage())
+	}
+	return nil
+}
+
+// newResults returns the results that differ from the stored ones.
+func (p *Placer) newResults() (out []result) {
+	p.st.Lock()
+	defer p.st.Unlock()
+	for k := range p.st.Ended {
+		delete(p.st.Ended, k)
+		j := p.st.Jobs[k]
+		if j == nil || j.Record == nil || j.Record.GetJob().GetStopped() {
+			continue
+		}
+		status := j.Status()
+		if !jobstatus.HasEnded(status.GetState()) {
+			continue
+		}
+		rec := &nusav1.ResultRecord{Version: j.Record.GetJob().GetVersion(), Run: state.RunOf(j.Record, j.Revision), Status: boundStatus(status)}
+		if !proto.Equal(rec, j.Result) {
+			out = append(out, result{k, rec})
+		}
+	}
+	return out
+}
+
+// maxResult bounds a stored result in bytes, well within a transaction.
+const maxResult = 512 << 10
+
+// boundStatus cuts a status to what is stored: it drops the slots, which are
+// shown as they are now, and where there are too many reasons and regions it
+// drops all but the sums.
+func boundStatus(s *nusav1.JobStatus) *nusav1.JobStatus {
+	for _, g := range s.GetGroups() {
+		g.Slots = nil
+	}
+	for _, most := range []int{state.MaxCounts, 8, 1} {
+		if proto.Size(s) <= maxResult {
+			return s
+		}
+		for _, g := range s.GetGroups() {
+			g.Pending = g.Pending[:min(len(g.Pending), most)]
+		}
+	}
+	if proto.Size(s) > maxResult {
+		for _, g := range s.GetGroups() {
+			g.Regions = nil
+		}
+	}
+	return s
+}

@@ -1,0 +1,281 @@
+package placer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/counts"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// asIfNew is the note of an explanation whose decision is no longer held.
+const asIfNew = "the decision is no longer held: as if placed now, without its own instances"
+
+// maxNearResults bounds the near results of a group's explanation.
+const maxNearResults = 4096
+
+// Explain returns the latest decision about each group of a job (group "" =
+// all), or the decision that would be made now where the latest is no longer
+// held. It returns false when there is no such job.
+func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation, bool) {
+	now := st.Clock()
+	last, ok := readDecisions(st, k)
+	if !ok {
+		return nil, false
+	}
+	out := &nusav1.Explanation{}
+	if len(last.snapshot.Jobs) > 0 {
+		for _, g := range place.MakePlan(last.snapshot).Groups {
+			if _, have := last.held[g.Group]; !have && g.Namespace == k.Namespace && g.Job == k.Name {
+				last.held[g.Group] = state.Decision{GroupExplanation: g, At: now}
+				out.Note = last.note
+			}
+		}
+	}
+	oldest := now
+	for _, name := range slices.Sorted(maps.Keys(last.held)) {
+		if group != "" && name != group {
+			continue
+		}
+		d := last.held[name]
+		oldest = min(oldest, d.At)
+		g := groupToProto(d.GroupExplanation)
+		last.update(g)
+		g.Bounds, g.Near = last.bounds[name], last.nearResults(g)
+		out.Groups = append(out.Groups, g)
+	}
+	out.Age = durationpb.New(now - oldest)
+	return out, true
+}
+
+// AddRemedies asks the regions that lack room, as a dry run does, which change
+// would make one more instance fit, for the groups of an explanation with
+// unplaced instances.
+func AddRemedies(ctx context.Context, st *state.State, k state.JobKey, out *nusav1.Explanation) {
+	if !slices.ContainsFunc(out.GetGroups(), func(g *nusav1.GroupExplanation) bool { return g.GetUnplaced() > 0 }) {
+		return
+	}
+	st.Lock()
+	j := st.Jobs[k]
+	if j == nil || j.Record == nil {
+		st.Unlock()
+		return
+	}
+	spec := proto.CloneOf(j.Record.GetJob().GetSpec())
+	snapshot := explainSnapshot(st, k, j.ToPlace())
+	st.Unlock()
+	plan, answers := planWithAnswers(ctx, st, k, spec, snapshot)
+	for _, g := range out.GetGroups() {
+		for _, p := range plan.Groups {
+			if g.GetUnplaced() > 0 && p.Group == g.GetGroup() && p.Namespace == k.Namespace && p.Job == k.Name {
+				g.Remedy = answers.remedy(p)
+			}
+		}
+	}
+}
+
+// lastDecisions is what is held about a job's groups, how the job is now, and a
+// snapshot to decide the rest again (empty if nothing is missing).
+type lastDecisions struct {
+	held     map[string]state.Decision
+	status   *nusav1.JobStatus
+	job      place.Job
+	snapshot place.Snapshot
+	note     string
+	bounds   map[string][]*nusav1.NearBound
+	waits    map[string]string   // Job.RolloutWaits
+	near     *place.BoundTracker // nil for a job without near rules
+}
+
+func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
+	st.Lock()
+	defer st.Unlock()
+	j := st.Jobs[k]
+	if j == nil || j.Record == nil {
+		return lastDecisions{}, false
+	}
+	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(), bounds: bounds(j), job: j.Spec, waits: maps.Clone(j.RolloutWaits)}
+	if state.HasNear(j.Spec) {
+		out.near = place.NewBoundTracker(nearSnapshot(st, j.Spec))
+	}
+	for name, d := range j.Decisions {
+		if d.Full {
+			out.held[name] = d
+		}
+	}
+	switch {
+	case len(out.held) == len(j.Spec.Groups):
+	case out.unsatisfied():
+		job := j.ToPlace()
+		job.Disconnected = st.DisconnectedOf(j)
+		out.snapshot = explainSnapshot(st, k, job)
+	default:
+		out.snapshot, out.note = snapshotWithout(st, j), asIfNew
+	}
+	return out, true
+}
+
+// unsatisfied says that instances have no region or are lost there: the caller
+// wants to know the obstacle.
+func (d *lastDecisions) unsatisfied() bool {
+	for _, g := range d.status.GetGroups() {
+		if g.GetUnowned()+g.GetCounts().GetLost() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// snapshotWithout returns a snapshot in which nothing of the job is placed: the
+// room of its instances is free again where regions count it exactly. The lock
+// is held.
+func snapshotWithout(st *state.State, j *state.Job) place.Snapshot {
+	dry := j.Spec
+	dry.Stopped = false
+	out := explainSnapshot(st, j.Key, dry)
+	for _, g := range j.Spec.Groups {
+		for _, r := range out.Regions {
+			c := j.Summaries[r.Name].GetGroups()[g.Name]
+			if n, exact := r.Fits[g.Ask.Hash()]; exact {
+				r.Fits[g.Ask.Hash()] = n + int(c.GetStarting()+c.GetRunning())
+			}
+		}
+	}
+	return out
+}
+
+// update puts the present numbers into an explanation: the instances of each
+// region may have changed since the decision, and those of a system job are
+// nodes, which only the regions know.
+func (d *lastDecisions) update(g *nusav1.GroupExplanation) {
+	s := d.status.GetGroups()[g.GetGroup()]
+	if s == nil {
+		return
+	}
+	g.Desired, g.Unplaced = s.GetDesired(), s.GetUnowned()
+	if pending := s.GetPending(); len(pending) > 0 || g.Unplaced == 0 {
+		g.Pending = pending // with the regions' reasons about instances that they own
+	}
+	if d.status.GetState() == nusav1.JobState_JOB_STATE_STOPPED {
+		g.Desired = 0
+	}
+	owned := map[string]int32{}
+	for _, slot := range s.GetSlots() {
+		if slot.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN {
+			owned[slot.GetRegion()] += slot.GetTo() - slot.GetFrom()
+		}
+	}
+	if d.job.Type == place.System {
+		g.Unplaced = s.GetCounts().GetPending()
+		for r := range owned {
+			c := s.GetRegions()[r]
+			owned[r] = counts.Live(c) - c.GetPending()
+		}
+	}
+	for _, r := range g.GetRegions() {
+		r.Taken = owned[r.GetRegion()]
+		addRolloutWait(r, d.waits)
+	}
+}
+
+// nearResults returns how well the regions that a group's explanation lists
+// satisfy the group's near rules.
+func (d *lastDecisions) nearResults(g *nusav1.GroupExplanation) []*nusav1.NearFare {
+	i := slices.IndexFunc(d.job.Groups, func(p place.Group) bool { return p.Name == g.GetGroup() })
+	if d.near == nil || i < 0 {
+		return nil
+	}
+	var out []*nusav1.NearFare
+	for _, r := range g.GetRegions() {
+		for _, f := range d.near.NearResults(&d.job.Groups[i], r.GetRegion()) {
+			out = append(out, nearResultToProto(r.GetRegion(), f))
+			if len(out) == maxNearResults {
+				return out
+			}
+		}
+	}
+	return out
+}
+
+func nearResultToProto(region string, f place.NearResult) *nusav1.NearFare {
+	out := &nusav1.NearFare{
+		Region: region, Bound: f.Near.String(), Required: f.Near.Required, Percentile: int32(max(f.Near.Percentile, 50)),
+		Target: f.Target, Source: nusav1.RTTSource(f.Source), State: nusav1.EdgeState(f.State), Verdict: f.Verdict, Message: f.Why,
+	}
+	if f.Near.MaxRTT > 0 {
+		out.MaxRtt = durationpb.New(f.Near.MaxRTT)
+	}
+	if f.Known() {
+		out.Rtt, out.Error = durationpb.New(f.RTT), f.Error
+	}
+	if f.Source == topology.Measured {
+		out.Age, out.Method = durationpb.New(f.Age), f.Method
+	}
+	return out
+}
+
+// bounds returns the breaches of a job as Explain shows them, by group. The lock
+// is held.
+func bounds(j *state.Job) map[string][]*nusav1.NearBound {
+	out := map[string][]*nusav1.NearBound{}
+	for _, b := range j.Breaches {
+		left := topology.BreachSustain - b.Balance
+		n := &nusav1.NearBound{
+			Region: b.Region, Bound: b.Near, State: b.State.String(), Since: durationpb.New(b.Since),
+			Latest: durationpb.New(b.Latest), Worst: durationpb.New(b.Worst), SustainedIn: durationpb.New(left),
+		}
+		switch {
+		case !j.RunsAt(b.Group, b.Region):
+			n.Message = "nothing of it is there any more, and nothing comes until the bound is kept again"
+		case b.State == topology.Broken:
+			n.Message = fmt.Sprintf("stays for now: it counts once it was broken for %s more than kept", left.Round(time.Second))
+		default:
+			n.Message = "whether another region is better is seen next"
+		}
+		for _, m := range j.Moves {
+			if b.State == topology.Sustained && m.Breach.Group == b.Group && m.Breach.Region == b.Region && m.Breach.Near == b.Near {
+				n.Message = m.Why
+			}
+		}
+		out[b.Group] = append(out[b.Group], n)
+	}
+	return out
+}
+
+// addRolloutWait adds to the verdict about a region that has instances why a new
+// version waits there.
+func addRolloutWait(r *nusav1.RegionVerdict, waits map[string]string) {
+	if why := waits[r.GetRegion()]; why != "" && r.GetTaken() > 0 {
+		r.Message = strings.TrimPrefix(r.GetMessage()+"; "+why, "; ")
+	}
+}
+
+// groupToProto returns a decision as the API shows it; the ages of its inputs
+// are those at the time of the decision.
+func groupToProto(g place.GroupExplanation) *nusav1.GroupExplanation {
+	out := &nusav1.GroupExplanation{Group: g.Group, Desired: int32(g.Desired), Unplaced: int32(g.Unplaced), Pending: state.CountsToProto(g.Pending)}
+	for _, v := range g.Regions {
+		r := &nusav1.RegionVerdict{
+			Region: v.Region, Taken: int32(v.Taken), Fits: int32(v.Fits),
+			Reason: state.ReasonToProto(v.Reason), Message: v.Message, Score: v.Score,
+		}
+		for _, t := range v.Terms {
+			r.Terms = append(r.Terms, &nusav1.ScoreTerm{Name: t.Name, Value: t.Value, Detail: t.Detail})
+		}
+		for _, i := range v.Inputs {
+			r.Inputs = append(r.Inputs, &nusav1.InputAge{Name: i.Name, Age: durationpb.New(i.Age)})
+		}
+		out.Regions = append(out.Regions, r)
+	}
+	return out
+}

@@ -1,0 +1,222 @@
+package placer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/state"
+)
+
+const (
+	// planJobs bounds the jobs of one plan. The rest comes right after, so that
+	// jobs which wait for room do not keep others from being planned.
+	planJobs = 2048
+	// fullPlanJobs is up to how many jobs a plan explains every region; beyond it
+	// an explanation is made when a caller asks.
+	fullPlanJobs = 64
+	// actionsPerCommit keeps the writes of a request (three for a split) within
+	// one transaction.
+	actionsPerCommit = 40
+	// explanationsRetained is of how many jobs the full explanation is retained.
+	explanationsRetained = 4096
+)
+
+// Config is what a Placer works on.
+type Config struct {
+	State  *state.State
+	Commit *state.Committer
+	// DemandInterval is how often the demand for probes is computed at most.
+	DemandInterval time.Duration
+	Log            *slog.Logger
+	// ObservePlan gets the duration of each plan, ObserveActions the actions that
+	// were written.
+	ObservePlan    func(took time.Duration)
+	ObserveActions func([]place.Action)
+}
+
+// Placer plans the jobs of one leadership term.
+type Placer struct {
+	Config
+	st    *state.State
+	woken chan struct{} // capacity 1
+
+	// The state's lock guards these: the jobs with full explanations, oldest
+	// first; when breaches were last followed and the demand for probes computed.
+	explained  []state.JobKey
+	breachesAt time.Duration
+	demandAt   time.Duration
+}
+
+// New returns a Placer that does nothing before Run.
+func New(cfg Config) *Placer {
+	return &Placer{Config: cfg, st: cfg.State, woken: make(chan struct{}, 1)}
+}
+
+// Wake makes the placer plan again. It does not block.
+func (p *Placer) Wake() {
+	select {
+	case p.woken <- struct{}{}:
+	default:
+	}
+}
+
+// Run plans until ctx ends or a write fails. It is woken by everything that may
+// change a decision, and then plans once for all changes so far.
+func (p *Placer) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.woken:
+		}
+		for _, work := range []func(context.Context) error{p.place, p.purge, p.storeResults, p.evaluateRollouts} {
+			switch err := work(ctx); {
+			case err == nil:
+			case errors.Is(err, state.ErrQueueFull):
+				p.Wake() // the queue drains by itself
+			default:
+				return err
+			}
+		}
+		p.subscribe()
+	}
+}
+
+// Tick does what time alone brings about. It is called once in each report
+// interval.
+func (p *Placer) Tick() {
+	p.st.Lock()
+	defer p.st.Unlock()
+	now := p.st.Clock()
+	if p.st.ProbeDemandStale && now-p.demandAt >= p.DemandInterval {
+		p.demandAt = now
+		p.updateProbeDemand()
+	}
+	p.followBreaches(now)
+	expired := p.st.ExpireRefusals(now)
+	if expired || len(p.st.Pending) > 0 {
+		p.Wake()
+	}
+}
+
+// place plans every pending job once, the most urgent first.
+func (p *Placer) place(ctx context.Context) error {
+	p.st.Lock()
+	keys := slices.SortedFunc(maps.Keys(p.st.Pending), p.byUrgency)
+	p.st.Unlock()
+	for batch := range slices.Chunk(keys, planJobs) {
+		if err := p.placeBatch(ctx, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placeBatch makes one plan and writes its actions.
+func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey) error {
+	start := time.Now()
+	p.st.Lock()
+	snapshot, jobs := p.snapshot(keys)
+	p.st.Unlock()
+	if len(jobs) == 0 {
+		return nil
+	}
+	plan := place.MakePlan(snapshot)
+	p.ObservePlan(time.Since(start))
+	p.st.Lock()
+	p.record(plan, jobs, !snapshot.Terse)
+	p.st.Unlock()
+	for batch := range slices.Chunk(plan.Actions, actionsPerCommit) {
+		if err := p.apply(ctx, batch, jobs); err != nil {
+			return fmt.Errorf("apply the plan: %w", err)
+		}
+	}
+	return nil
+}
+
+// byUrgency orders jobs by priority, then age. The lock is held.
+func (p *Placer) byUrgency(a, b state.JobKey) int {
+	x, y := p.st.Jobs[a], p.st.Jobs[b]
+	switch {
+	case x == nil || y == nil:
+		return strings.Compare(a.String(), b.String())
+	case x.Spec.Priority != y.Spec.Priority:
+		return y.Spec.Priority - x.Spec.Priority
+	case x.Revision != y.Revision:
+		return int(x.Revision - y.Revision)
+	}
+	return strings.Compare(a.String(), b.String())
+}
+
+// apply writes actions in one transaction. It leaves out actions for a job or a
+// slot that changed since the plan (the change has asked for the next plan,
+// which decides again) and offers to a region that was removed. The indices of
+// an offer are still free: only the placer gives indices to regions.
+func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[state.JobKey]seen) error {
+	var done []place.Action
+	revision, err := p.Commit.Do(ctx, func(t *state.Tx) error {
+		done = done[:0]
+		for _, act := range actions {
+			k := state.JobKey{Namespace: act.Namespace, Name: act.Job}
+			changes := act.Changes()
+			if rec, rev := t.Job(k); rec == nil || rev != jobs[k].revision || t.Stale(changes) {
+				continue
+			}
+			if at, _ := t.Region(act.Region); at == nil && act.Kind == place.Offer {
+				continue
+			}
+			if err := t.ChangeSlots(changes); err != nil {
+				return err
+			}
+			done = append(done, act)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.st.Lock()
+	defer p.st.Unlock()
+	for _, act := range done {
+		p.st.Events.Add("slot."+pastTense(act.Kind), act.Namespace+"/"+act.Job, "%s%s to %s: %s",
+			act.Group, region.FormatRange(act.From, act.To), act.Region, act.Why)
+	}
+	p.ObserveActions(done)
+	p.Log.Debug("plan applied", "actions", len(done), "left", len(actions)-len(done), "revision", revision)
+	return nil
+}
+
+func pastTense(k place.Kind) string {
+	switch k {
+	case place.Offer:
+		return "offered"
+	case place.Update:
+		return "updated"
+	case place.Stop:
+		return "stopping"
+	}
+	return "revoking"
+}
+
+// subscribe makes regions get the jobs' asks when the asks are others now.
+func (p *Placer) subscribe() {
+	p.st.Lock()
+	defer p.st.Unlock()
+	if !p.st.Demand.Subscribe() {
+		return
+	}
+	for _, r := range p.st.Regions {
+		if r.Session != nil {
+			r.Session.Unsent.Shapes = true
+			r.Session.Wake()
+		}
+	}
+}

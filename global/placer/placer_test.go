@@ -1,0 +1,80 @@
+package placer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// newPlacer returns a placer over an empty store.
+func newPlacer(t *testing.T) *Placer {
+	t.Helper()
+	mem := store.NewMemory().Client()
+	t.Cleanup(func() { mem.Close() })
+	e, err := mem.Campaign(t.Context(), state.ElectionPrefix, "me", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := state.New("e", func() time.Duration { return 0 }, time.Second)
+	commit := state.NewCommitter(st, mem, e.Guard())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = commit.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if err := e.Resign(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return New(Config{
+		State: st, Commit: commit, Log: slog.New(slog.DiscardHandler),
+		ObservePlan: func(time.Duration) {}, ObserveActions: func([]place.Action) {},
+	})
+}
+
+// TestNoOfferToARemovedRegion: a plan that was made before a region was removed
+// offers the region nothing.
+func TestNoOfferToARemovedRegion(t *testing.T) {
+	p := newPlacer(t)
+	k := state.JobKey{Namespace: "default", Name: "api"}
+	spec := &nusav1.JobSpec{Name: "api", Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(1)}}}
+	revision, err := p.Commit.Do(t.Context(), func(t *state.Tx) error {
+		_, err := t.Submit(k, &nusav1.SubmitRequest{Spec: spec}, nil)
+		return errors.Join(err, t.PutRegion("alpha", &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "alpha"}}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	offer := func(to string) place.Action {
+		return place.Action{Kind: place.Offer, Namespace: k.Namespace, Job: k.Name, Group: "web", To: 1, Region: to, JobVersion: 1}
+	}
+	for region, slots := range map[string]int{"gone": 0, "alpha": 1} {
+		if err := p.apply(t.Context(), []place.Action{offer(region)}, map[state.JobKey]seen{k: {revision: revision}}); err != nil {
+			t.Fatal(err)
+		}
+		p.st.Lock()
+		owned := 0
+		for _, s := range p.st.Jobs[k].Slots {
+			if s.Region == region {
+				owned++
+			}
+		}
+		if owned != slots {
+			t.Errorf("region %s owns %d slots, not %d", region, owned, slots)
+		}
+		p.st.Unlock()
+	}
+}

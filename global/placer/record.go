@@ -1,0 +1,109 @@
+package placer
+
+import (
+	"maps"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/state"
+)
+
+// record remembers the decisions of a plan about the jobs that it was made for,
+// and takes jobs that need nothing more off the pending set. full says that the
+// plan explains every region. The lock is held.
+func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) {
+	st, now := p.st, p.st.Clock()
+	unfinished := map[state.JobKey]bool{}
+	for _, act := range plan.Actions {
+		unfinished[state.JobKey{Namespace: act.Namespace, Name: act.Job}] = true
+	}
+	p.recordMoves(plan, jobs, now)
+	for k := range p.recordRolloutWaits(plan, jobs) {
+		unfinished[k] = true
+	}
+	st.RecordUnplaced(plan, now)
+	for _, g := range plan.Groups {
+		k := state.JobKey{Namespace: g.Namespace, Name: g.Job}
+		j := st.Jobs[k]
+		if _, asked := jobs[k]; !asked || j == nil {
+			continue
+		}
+		if g.Unplaced > 0 {
+			unfinished[k] = true
+		}
+		if full && j.Decisions == nil {
+			p.boundExplanations(k)
+		}
+		if j.Decisions == nil {
+			j.Decisions = map[string]state.Decision{}
+		}
+		j.Decisions[g.Group] = state.Decision{GroupExplanation: g, At: now, Full: full}
+		j.Stamp = st.Notify()
+	}
+	for k, seen := range jobs {
+		j := st.Jobs[k]
+		if j != nil && !unfinished[k] && len(st.DisconnectedOf(j)) == 0 && j.Changes == seen.changes {
+			delete(st.Pending, k)
+		}
+	}
+	st.CountWaiting()
+}
+
+// boundExplanations counts a job in that gets a full explanation, and drops the
+// regions from the oldest explanation beyond the bound. The lock is held.
+func (p *Placer) boundExplanations(k state.JobKey) {
+	p.explained = append(p.explained, k)
+	if len(p.explained) <= explanationsRetained {
+		return
+	}
+	if j := p.st.Jobs[p.explained[0]]; j != nil {
+		for name, d := range j.Decisions {
+			d.Regions, d.Full = nil, false
+			j.Decisions[name] = d
+		}
+	}
+	p.explained = p.explained[1:]
+}
+
+// recordMoves remembers what a plan decided about sustained breaches. The lock
+// is held.
+func (p *Placer) recordMoves(plan place.Plan, jobs map[state.JobKey]seen, now time.Duration) {
+	for k := range jobs {
+		if j := p.st.Jobs[k]; j != nil && len(j.Breaches) > 0 {
+			j.Moves, j.MovesAt = nil, now
+		}
+	}
+	for _, m := range plan.Moves {
+		k := state.JobKey{Namespace: m.Namespace, Name: m.Job}
+		if _, asked := jobs[k]; asked && p.st.Jobs[k] != nil {
+			p.st.Jobs[k].Moves = append(p.st.Jobs[k].Moves, m)
+		}
+	}
+}
+
+// recordRolloutWaits remembers which regions wait with a new version. It returns
+// them by job. The lock is held.
+func (p *Placer) recordRolloutWaits(plan place.Plan, jobs map[state.JobKey]seen) map[state.JobKey]map[string]string {
+	waits := rolloutWaits(plan)
+	for k := range jobs {
+		if j := p.st.Jobs[k]; j != nil && !maps.Equal(j.RolloutWaits, waits[k]) {
+			j.RolloutWaits = waits[k]
+			j.Stamp = p.st.Notify()
+		}
+	}
+	return waits
+}
+
+// rolloutWaits returns why regions wait with a job's new version, by job and
+// region.
+func rolloutWaits(plan place.Plan) map[state.JobKey]map[string]string {
+	waits := map[state.JobKey]map[string]string{}
+	for _, s := range plan.RolloutStages {
+		k := state.JobKey{Namespace: s.Namespace, Name: s.Job}
+		if waits[k] == nil {
+			waits[k] = map[string]string{}
+		}
+		waits[k][s.Region] = s.Why
+	}
+	return waits
+}

@@ -1,0 +1,94 @@
+package placer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// pendingRollout is a decision about a rollout that has to be applied.
+type pendingRollout struct {
+	key      state.JobKey
+	record   *nusav1.JobRecord
+	revision int64
+	healthy  *nusav1.JobRecord
+	decision place.RolloutDecision
+	why      string
+}
+
+// evaluateRollouts evaluates the rollouts of jobs whose slots or summaries have
+// changed.
+func (p *Placer) evaluateRollouts(ctx context.Context) error {
+	decided := p.decideRollouts()
+	for i, r := range decided {
+		if err := p.applyRollout(ctx, r); err != nil {
+			p.st.Lock()
+			for _, left := range decided[i:] {
+				p.st.Rollouts[left.key] = struct{}{} // again at the next wake
+			}
+			p.st.Unlock()
+			return fmt.Errorf("rollout of %s: %w", r.key, err)
+		}
+	}
+	return nil
+}
+
+func (p *Placer) decideRollouts() (decided []pendingRollout) {
+	p.st.Lock()
+	defer p.st.Unlock()
+	for k := range p.st.Rollouts {
+		delete(p.st.Rollouts, k)
+		j := p.st.Jobs[k]
+		if j == nil || j.Record == nil || !j.Revertible() {
+			continue
+		}
+		if decision, why := j.Rollout().Decide(); decision != place.RolloutWait {
+			decided = append(decided, pendingRollout{k, j.Record, j.Revision, j.Healthy, decision, why})
+		}
+	}
+	return decided
+}
+
+// errChanged says that the job was changed since its rollout was evaluated.
+var errChanged = errors.New("the job was changed meanwhile")
+
+// applyRollout applies a decision, unless the job has changed since.
+func (p *Placer) applyRollout(ctx context.Context, r pendingRollout) error {
+	next := &nusav1.JobRecord{}
+	_, err := p.Commit.Do(ctx, func(t *state.Tx) error {
+		if rec, rev := t.Job(r.key); rec == nil || rev != r.revision {
+			return errChanged
+		}
+		switch run := state.RunOf(r.record, r.revision); r.decision {
+		case place.RolloutSetHealthy:
+			return t.PutHealthy(r.key, r.record, run)
+		case place.RolloutForgetHealthy:
+			return t.DeleteHealthy(r.key)
+		default:
+			next = &nusav1.JobRecord{Job: &nusav1.Job{
+				Spec: r.healthy.GetJob().GetSpec(), Version: r.record.GetJob().GetVersion() + 1, Run: run, Submitted: timestamppb.Now(),
+				Reverted: &nusav1.Reverted{Version: r.record.GetJob().GetVersion(), To: r.healthy.GetJob().GetVersion(), Why: r.why},
+			}}
+			next.Since = state.Since(r.record, next.GetJob())
+			if err := t.PutJob(r.key, next); err != nil {
+				return err
+			}
+			return t.Audit("job.reverted", r.key.String(), r.why)
+		}
+	})
+	switch {
+	case errors.Is(err, errChanged):
+		return nil
+	case err == nil && r.decision == place.RolloutRevert:
+		p.st.Events.Add("job.reverted", r.key.String(), "version %d is as version %d was, which was healthy; %s",
+			next.GetJob().GetVersion(), r.healthy.GetJob().GetVersion(), r.why)
+		p.Log.Warn("job reverted", "job", r.key.String(), "version", next.GetJob().GetVersion(), "to", r.healthy.GetJob().GetVersion(), "why", r.why)
+	}
+	return err
+}

@@ -1,0 +1,104 @@
+package placer
+
+import (
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/state"
+)
+
+// seen says which state of a job a plan saw.
+type seen struct {
+	changes  uint64
+	revision int64
+}
+
+// regionsSnapshot returns the part of a snapshot that is the same for all jobs.
+// The lock is held.
+func regionsSnapshot(st *state.State) place.Snapshot {
+	now := st.Clock()
+	out := place.Snapshot{Topology: st.TopologyView()}
+	for _, name := range st.RegionNames() {
+		r := st.Regions[name]
+		out.Regions = append(out.Regions, r.ToPlace(now))
+		for _, refusal := range r.Refusals {
+			out.Returned = append(out.Returned, refusal.ToPlace(now))
+		}
+	}
+	return out
+}
+
+// snapshot returns what the next plan depends on: those of the jobs that are
+// still pending, and other jobs whose latest slots are not in the regions'
+// reports yet. The lock is held.
+func (p *Placer) snapshot(keys []state.JobKey) (place.Snapshot, map[state.JobKey]seen) {
+	st := p.st
+	out := regionsSnapshot(st)
+	jobs := make(map[state.JobKey]seen, len(keys))
+	for _, k := range keys {
+		if _, pending := st.Pending[k]; !pending {
+			continue
+		}
+		j := st.Jobs[k]
+		if j == nil || j.Record == nil {
+			delete(st.Pending, k)
+			continue
+		}
+		jobs[k] = seen{j.Changes, j.Revision}
+		job := j.ToPlace()
+		job.Groups, job.Disconnected = j.Groups(st.Clock()), st.DisconnectedOf(j)
+		out.Jobs = append(out.Jobs, job)
+	}
+	if len(jobs) == 0 {
+		return out, nil
+	}
+	out.Terse, out.Origins = len(jobs) > fullPlanJobs, st.Origins.Serving(out.Jobs)
+	for k := range st.Recent {
+		j := st.Jobs[k]
+		if _, also := jobs[k]; also || j == nil || j.Record == nil {
+			continue
+		}
+		if !st.Uncharged(j) {
+			delete(st.Recent, k)
+			continue
+		}
+		other := j.ToPlace()
+		other.Breaches = nil // they are planned when the job is pending
+		out.Jobs = append(out.Jobs, other)
+	}
+	return out, jobs
+}
+
+// explainSnapshot returns the present snapshot with one job, which is explained
+// in full, and the jobs whose slots no report charges yet. The lock is held.
+func explainSnapshot(st *state.State, k state.JobKey, j place.Job) place.Snapshot {
+	j.Explain = true
+	out := regionsSnapshot(st)
+	out.Jobs, out.Terse = []place.Job{j}, true
+	out.Origins = st.Origins.Serving(out.Jobs)
+	for other := range st.Recent {
+		if o := st.Jobs[other]; other != k && o != nil && o.Record != nil && st.Uncharged(o) {
+			out.Jobs = append(out.Jobs, o.ToPlace())
+		}
+	}
+	return out
+}
+
+// nearSnapshot returns what the near rules of jobs depend on. The lock is held.
+func nearSnapshot(st *state.State, jobs ...place.Job) place.Snapshot {
+	out := place.Snapshot{Topology: st.TopologyView(), Jobs: jobs, Origins: st.Origins.Serving(jobs)}
+	for _, name := range st.RegionNames() {
+		out.Regions = append(out.Regions, place.Region{Name: name, Labels: st.Regions[name].Record.GetDefinition().GetLabels()})
+	}
+	return out
+}
+
+// allNearSnapshot returns what the near rules of all jobs depend on. The lock is
+// held.
+func allNearSnapshot(st *state.State) place.Snapshot {
+	var jobs []place.Job
+	for k := range st.Near {
+		if j := st.Jobs[k]; j != nil {
+			jobs = append(jobs, j.Spec)
+		}
+	}
+	return nearSnapshot(st, jobs...)
+}

@@ -1,0 +1,220 @@
+package global
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/forward"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// storeWait is how long a starting server waits for its store.
+const storeWait = 30 * time.Second
+
+// server is one global server: its listeners and, while it is elected, its
+// leadership term.
+type server struct {
+	cfg    Config
+	log    *slog.Logger
+	store  store.Store
+	hub    *tunnel.Hub
+	web    *serve.Server
+	leader *leaderTracker
+	// active is nil while the server is not the active one.
+	active atomic.Pointer[leadershipTerm]
+	// member delivers the fatal error of the embedded etcd.
+	member  <-chan error
+	metrics *metrics
+}
+
+// Run serves until ctx ends or the first fatal error. Everything that it
+// started has ended when it returns. A nil error means that ctx ended.
+func Run(ctx context.Context, cfg Config) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	// The directory first: another process that uses it would conflict in
+	// everything that follows.
+	dir, err := openDir(cfg)
+	if err != nil {
+		return err
+	}
+	if dir != nil {
+		defer dir.Close()
+	}
+	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{})}
+	defer s.hub.Close()
+	s.metrics = newMetrics(&s.active)
+	// Then the addresses, so that an address in use is reported before etcd starts.
+	if err := s.listen(ctx); err != nil {
+		return err
+	}
+	addrs, closeStore, err := s.openStore(ctx, dir)
+	if err != nil {
+		return errors.Join(err, s.web.Close())
+	}
+	defer closeStore()
+	s.leader = newLeaderTracker(s.store, cfg, addrs.GRPC)
+	defer s.leader.close()
+	s.services().Register(s.web.GRPC)
+	return s.run(ctx, addrs)
+}
+
+// run runs the server once everything is open, until ctx ends or the first
+// failure. Leadership is resigned while the store is still open.
+func (s *server) run(ctx context.Context, addrs Addresses) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.web.Run(gctx) })
+	g.Go(func() error { return s.leader.run(gctx) })
+	g.Go(func() error { return s.campaign(gctx) })
+	g.Go(func() error {
+		select {
+		case <-gctx.Done():
+			return gctx.Err()
+		case err := <-s.member:
+			return fmt.Errorf("embedded etcd member: %w", err)
+		}
+	})
+	g.Go(func() error {
+		select {
+		case <-gctx.Done():
+		case <-s.leader.known:
+			s.log.Info("global server is ready", "name", s.cfg.Name, "grpc", addrs.GRPC, "http", addrs.HTTP)
+			if s.cfg.Ready != nil {
+				s.cfg.Ready(addrs)
+			}
+		}
+		return nil
+	})
+	err := g.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (s *server) listen(ctx context.Context) error {
+	f := forward.New(s.target)
+	web, err := serve.Open(ctx, serve.Options{
+		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,
+		Unary: []grpc.UnaryServerInterceptor{f.Unary()}, Stream: []grpc.StreamServerInterceptor{f.Stream()}, Ready: s.ready,
+	})
+	if err != nil {
+		return err
+	}
+	s.web = web
+	if err := web.Registry.Register(s.metrics); err != nil {
+		return errors.Join(fmt.Errorf("metrics: %w", err), web.Close())
+	}
+	return nil
+}
+
+// ready is for /readyz: this server is active, or reaches the active one.
+func (s *server) ready() error {
+	if _, _, err := s.target(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// openStore connects to the store and binds the data directory to its
+// federation.
+func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (Addresses, func(), error) {
+	addrs := Addresses{GRPC: s.web.GRPCAddr(), HTTP: s.web.HTTPAddr()}
+	closeStore := func() {}
+	s.store = s.cfg.Store
+	if s.store == nil {
+		etcd, err := s.openEtcd(ctx, dir)
+		if err != nil {
+			return addrs, closeStore, err
+		}
+		s.store, s.member, addrs.EtcdClient = etcd, etcd.Err(), etcd.ClientAddr()
+		closeStore = func() {
+			if err := etcd.Close(); err != nil {
+				s.log.Warn("close the store", "error", err)
+			}
+		}
+	}
+	id, err := federationID(ctx, s.store)
+	if err == nil && dir != nil {
+		err = dir.SetCluster(id)
+	}
+	if err != nil {
+		closeStore()
+		return addrs, func() {}, err
+	}
+	return addrs, closeStore, nil
+}
+
+func (s *server) openEtcd(ctx context.Context, dir *serve.DataDir) (*store.Etcd, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	c := store.EtcdConfig{
+		Name: s.cfg.Name, Endpoints: s.cfg.Etcd.Endpoints,
+		ClientAddr: s.cfg.Etcd.ClientAddr, PeerAddr: s.cfg.Etcd.PeerAddr,
+		InitialCluster: s.cfg.Etcd.InitialCluster, Dial: s.cfg.Net.Dial, Logger: s.log,
+	}
+	if dir != nil {
+		c.DataDir = dir.Path("etcd")
+	}
+	return store.OpenEtcd(ctx, c)
+}
+
+// federationID returns the identity of the federation, which the first server of
+// all stored.
+func federationID(ctx context.Context, s store.Store) (string, error) {
+	for {
+		kv, ok, _, err := s.Get(ctx, state.ClusterKey)
+		if err != nil {
+			return "", fmt.Errorf("identity of the federation: %w", err)
+		}
+		if ok {
+			return string(kv.Value), nil
+		}
+		_, err = s.Txn(ctx, []store.Compare{store.Mod(state.ClusterKey, 0)}, []store.Op{store.Put(state.ClusterKey, []byte(rand.Text()))})
+		if err != nil && !errors.Is(err, store.ErrCompareFailed) {
+			return "", fmt.Errorf("identity of the federation: %w", err)
+		}
+	}
+}
+
+func openDir(cfg Config) (*serve.DataDir, error) {
+	if cfg.DataDir == "" {
+		return nil, nil
+	}
+	return serve.OpenDataDir(cfg.DataDir, "global", "")
+}
+
+// services returns the gRPC services of the server.
+func (s *server) services() *api.Services {
+	return &api.Services{
+		Current: func() *api.Term {
+			if t := s.active.Load(); t != nil {
+				return t.api
+			}
+			return nil
+		},
+		Hub: s.hub, Servers: s.servers,
+		Info: func() *nusav1.InfoResponse {
+			leader, _ := s.leader.get()
+			return &nusav1.InfoResponse{
+				Role: "global", Name: s.cfg.Name, Region: s.cfg.Region, Version: s.cfg.Version,
+				Leader: s.active.Load() != nil, LeaderAddress: leader.GetAddress(),
+			}
+		},
+	}
+}

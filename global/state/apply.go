@@ -1,0 +1,187 @@
+package state
+
+import (
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// apply takes a written or loaded record (nil = removed) into the state. The
+// lock is held.
+func (st *State) apply(key string, msg proto.Message, revision int64) {
+	switch {
+	case strings.HasPrefix(key, jobPrefix):
+		rec, _ := msg.(*nusav1.JobRecord)
+		st.applyJob(jobOfKey(key, jobPrefix), rec, revision)
+	case strings.HasPrefix(key, SlotPrefix):
+		slot, _ := msg.(*nusav1.Slot)
+		st.applySlot(key[len(SlotPrefix):], slot, revision)
+	case strings.HasPrefix(key, regionPrefix):
+		rec, _ := msg.(*nusav1.Region)
+		st.applyRegion(key[len(regionPrefix):], rec, revision)
+	case strings.HasPrefix(key, resultPrefix):
+		rec, _ := msg.(*nusav1.ResultRecord)
+		if j := st.jobForRecord(jobOfKey(key, resultPrefix), rec != nil); j != nil {
+			j.Result = rec
+			st.forgetIfGone(j)
+		}
+	case strings.HasPrefix(key, HealthyPrefix):
+		rec, _ := msg.(*nusav1.JobRecord)
+		if j := st.jobForRecord(jobOfKey(key, HealthyPrefix), rec != nil); j != nil {
+			j.Healthy = rec
+			st.forgetIfGone(j)
+		}
+	case strings.HasPrefix(key, originPrefix):
+		rec, _ := msg.(*nusav1.OriginRecord)
+		st.applyOrigin(key[len(originPrefix):], rec, revision)
+	case strings.HasPrefix(key, idemPrefix):
+		st.answers.add(key)
+	case strings.HasPrefix(key, CheckpointPrefix):
+		rec, _ := msg.(*nusav1.CheckpointRecord)
+		st.applyCheckpoint(key[len(CheckpointPrefix):], rec)
+	}
+}
+
+// jobForRecord returns a job for a record about it. It makes a job only if the
+// record was put.
+func (st *State) jobForRecord(k JobKey, put bool) *Job {
+	if put {
+		return st.job(k)
+	}
+	return st.Jobs[k]
+}
+
+func (st *State) applyJob(k JobKey, rec *nusav1.JobRecord, revision int64) {
+	j := st.job(k)
+	j.Changes++
+	if j.Record != nil {
+		st.forgetRefusals(k)
+	}
+	st.Demand.drop(j)
+	delete(st.Near, k)
+	st.ProbeDemandStale = true
+	j.Record, j.Revision = rec, revision
+	j.keepDecisions(rec)
+	j.forgetUnplaced(rec)
+	j.Stamp = st.Notify()
+	st.Pending[k] = struct{}{}
+	if rec == nil {
+		j.EncodedSpec, j.Spec = nil, place.Job{}
+		st.forgetIfGone(j)
+		return
+	}
+	j.EncodedSpec, _ = encodeSpec(rec) // cannot fail: the record was just encoded or decoded
+	j.Spec = JobToPlace(rec, revision)
+	if !rec.GetJob().GetStopped() {
+		st.Demand.add(j)
+		if HasNear(j.Spec) {
+			st.Near[k] = struct{}{}
+		}
+	}
+	if rec.GetPurge() {
+		st.Purge[k] = struct{}{}
+	}
+}
+
+func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
+	parts := strings.SplitN(key, "/", 3)
+	if len(parts) != 3 {
+		return
+	}
+	k := JobKey{parts[0], parts[1]}
+	j := st.job(k)
+	j.Changes++
+	j.Stamp = st.Notify()
+	if _, near := st.Near[k]; near {
+		st.ProbeDemandStale = true
+	}
+	old, had := j.Slots[key]
+	if msg == nil {
+		delete(j.Slots, key)
+		if had {
+			st.removeOrder(old, revision)
+			// The result or the rollout may have waited only for this slot.
+			st.Ended[k], st.Rollouts[k] = struct{}{}, struct{}{}
+		}
+		st.Pending[k] = struct{}{}
+		st.forgetIfGone(j)
+		return
+	}
+	s := SlotFromProto(key, msg, revision)
+	if had && old.Region != s.Region {
+		st.removeOrder(old, revision)
+	}
+	j.Slots[key] = s
+	if s.State == region.Offered && s.Generation == revision || s.Desired == region.DesiredRevoke {
+		st.Recent[k] = struct{}{}
+	}
+	if !had || old.From != s.From || old.To != s.To || j.needsPlacer(s) {
+		st.Pending[k] = struct{}{} // a split leaves indices without an owner
+	}
+	if s.State == region.Done {
+		st.Ended[k] = struct{}{}
+	}
+	st.Rollouts[k] = struct{}{}
+	if r := st.Regions[s.Region]; r != nil {
+		// A slot of an older version keeps its spec until the placer rewrites it.
+		spec := j.EncodedSpec
+		if prev, held := r.Orders.Get(s.WireKey()); held && prev.GetSlot().GetJobVersion() == s.JobVersion {
+			spec = prev.GetSpec()
+		}
+		r.Orders.PutAt(uint64(revision), s.WireKey(), &nusav1.SlotOrder{Slot: SlotToProto(s), Spec: spec, Revision: revision})
+		r.Wake()
+	}
+}
+
+// removeOrder tells a slot's region that the slot is gone.
+func (st *State) removeOrder(s region.Slot, revision int64) {
+	if r := st.Regions[s.Region]; r != nil {
+		r.Orders.DeleteAt(uint64(revision), s.WireKey())
+		r.Wake()
+	}
+}
+
+// applyCheckpoint takes a chunk of a region's checkpoint. Summaries in it count
+// only while loading: later ones come from the region.
+func (st *State) applyCheckpoint(key string, rec *nusav1.CheckpointRecord) {
+	name, chunk, _ := strings.Cut(key, "/")
+	n, err := strconv.Atoi(chunk)
+	r := st.Regions[name]
+	if err != nil || r == nil || rec == nil {
+		return
+	}
+	r.chunks = max(r.chunks, n+1)
+	if st.loading {
+		r.checkpoint = append(r.checkpoint, rec)
+	}
+}
+
+// restoreCheckpoint takes a loaded checkpoint as the region's latest summaries
+// and report. The lock is held.
+func (st *State) restoreCheckpoint(r *Region) {
+	if len(r.checkpoint) == 0 {
+		return
+	}
+	complete := int(r.checkpoint[0].GetChunks()) == len(r.checkpoint)
+	for _, c := range r.checkpoint {
+		for _, sum := range c.GetSummaries() {
+			r.SummaryKeys[SummaryKey(r.Name, sum)] = struct{}{}
+			st.ApplySummary(r, sum)
+		}
+		if c.GetReport() != nil {
+			r.Report, r.ReportAt, r.ReportStale = c.GetReport(), st.Clock(), true
+		}
+		complete = complete && proto.Equal(c.GetPosition(), r.checkpoint[0].GetPosition())
+	}
+	if complete {
+		p := r.checkpoint[0].GetPosition()
+		r.SummariesAt = link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
+	}
+	r.checkpoint = nil
+}

@@ -1,0 +1,123 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/store"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// checkpointBytes bounds one record of a checkpoint.
+const checkpointBytes = 512 * 1024
+
+// Checkpoints stores the latest summaries and report of each region from time
+// to time, so that a new active server knows what runs before every region has
+// connected to it.
+type Checkpoints struct {
+	State    *State
+	Commit   *Committer
+	Interval time.Duration
+	Log      *slog.Logger
+}
+
+// Run stores checkpoints until ctx ends or a write fails.
+func (c Checkpoints) Run(ctx context.Context) error {
+	tick := time.NewTicker(c.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		c.State.Lock()
+		names := c.State.RegionNames()
+		c.State.Unlock()
+		for _, name := range names {
+			switch err := c.store(ctx, name); {
+			case err == nil, errors.Is(err, ErrQueueFull):
+			case errors.Is(err, store.ErrTooLarge):
+				c.Log.Warn("a region's summaries are not checkpointed", "region", name, "error", err)
+			default:
+				return fmt.Errorf("checkpoint of region %s: %w", name, err)
+			}
+		}
+	}
+}
+
+// store writes the checkpoint of a region that has changed, one chunk in each
+// request, and removes chunks of a longer checkpoint before it.
+func (c Checkpoints) store(ctx context.Context, name string) error {
+	chunks, stored := c.collect(name)
+	if chunks == nil {
+		return nil
+	}
+	for i := range max(stored, len(chunks)) {
+		key := CheckpointKey(name, i)
+		_, err := c.Commit.Do(ctx, func(t *Tx) error {
+			rec, _ := t.Region(name)
+			switch {
+			case rec == nil: // removed meanwhile
+				return nil
+			case i >= len(chunks):
+				return t.deleteUnchecked(key)
+			}
+			chunks[i].Chunks = int32(len(chunks))
+			return t.putUnchecked(key, chunks[i])
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collect returns the records of a region's checkpoint and how many records
+// the stored one has. It returns nil when nothing has changed.
+func (c Checkpoints) collect(name string) (chunks []*nusav1.CheckpointRecord, stored int) {
+	c.State.Lock()
+	defer c.State.Unlock()
+	r := c.State.Regions[name]
+	if r == nil || !r.CheckpointDue {
+		return nil, 0
+	}
+	r.CheckpointDue = false
+	pos := &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence}
+	chunks = []*nusav1.CheckpointRecord{{Position: pos, Report: r.Report}}
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(r.SummaryKeys)) {
+		sum := c.State.summary(key, name)
+		if sum == nil {
+			continue
+		}
+		size += proto.Size(sum)
+		if size > checkpointBytes {
+			chunks = append(chunks, &nusav1.CheckpointRecord{Position: pos})
+			size = proto.Size(sum)
+		}
+		last := chunks[len(chunks)-1]
+		last.Summaries = append(last.Summaries, sum)
+	}
+	stored = r.chunks
+	r.chunks = len(chunks)
+	return chunks, stored
+}
+
+// summary returns the summary that a region's set holds under a key, nil for
+// the region's own jobs and for jobs that are gone. The lock is held.
+func (st *State) summary(key, region string) *nusav1.JobSummary {
+	namespace, name, _ := strings.Cut(key, "/")
+	if j := st.Jobs[JobKey{namespace, name}]; j != nil {
+		return j.Summaries[region]
+	}
+	return nil
+}

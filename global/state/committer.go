@@ -1,0 +1,274 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/origins"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+)
+
+// Bounds of the committer.
+const (
+	// commitQueue is how many requests wait for a transaction at most.
+	commitQueue = 1024
+	// commitRequests is how many requests share a transaction at most.
+	commitRequests = 512
+	// commitOps leaves one compare of a transaction to the election key.
+	commitOps = store.MaxTxnOps - 1
+	// commitBytes is the most that a shared transaction writes.
+	commitBytes = store.MaxTxnBytes - 64*1024
+)
+
+var (
+	// ErrQueueFull says that more requests wait than the committer takes.
+	ErrQueueFull = errors.New("too many writes are waiting")
+	// ErrNotActive says that this server is not, or no longer, the active one.
+	ErrNotActive = errors.New("this server is no longer the active one")
+	// errTxFull says that a request does not fit into the rest of a shared
+	// transaction; the request goes first into the next one.
+	errTxFull = errors.New("transaction is full")
+)
+
+// RetryAfter is the hint that goes with UNAVAILABLE and RESOURCE_EXHAUSTED.
+const RetryAfter = time.Second
+
+// RPCErrors maps the errors of this package and of the store to the statuses
+// that api.proto promises.
+var RPCErrors = rpcerr.Table{
+	{Target: ErrQueueFull, Code: codes.ResourceExhausted, RetryAfter: RetryAfter},
+	{Target: ErrTooManyRegions, Code: codes.ResourceExhausted},
+	{Target: origins.ErrTooMany, Code: codes.ResourceExhausted},
+	{Target: store.ErrTooLarge, Code: codes.InvalidArgument},
+	{Target: store.ErrNoQuorum, Code: codes.Unavailable, RetryAfter: RetryAfter},
+	{Target: store.ErrCompareFailed, Code: codes.Unavailable, RetryAfter: RetryAfter},
+	{Target: store.ErrClosed, Code: codes.Unavailable, RetryAfter: RetryAfter},
+	{Target: ErrNotActive, Code: codes.Unavailable, RetryAfter: RetryAfter},
+	{Target: context.DeadlineExceeded, Code: codes.DeadlineExceeded},
+	{Target: context.Canceled, Code: codes.Canceled},
+}
+
+// commitRequest asks for a write. prepare reads the state through the Tx and
+// puts its changes. When prepare fails, its error is the result and none of its
+// changes is written. prepare runs under the state's lock and may run twice.
+type commitRequest struct {
+	prepare func(*Tx) error
+	done    chan commitResult // capacity 1
+}
+
+type commitResult struct {
+	revision int64
+	err      error
+}
+
+// Committer is the one writer of the active server. It puts the requests that
+// wait into one transaction, which compares every key that it writes and the
+// election key, and applies the written records to the state.
+type Committer struct {
+	// Committed is called after each transaction, without the lock.
+	Committed func()
+	// Observe gets the number of writes and the duration of each transaction.
+	Observe func(writes int, took time.Duration)
+
+	st    *State
+	store store.Store
+	guard store.Compare
+	queue chan commitRequest
+	ended chan struct{} // closed when Run has returned
+}
+
+// NewCommitter returns the writer of a state. Every transaction compares guard,
+// the election key.
+func NewCommitter(st *State, s store.Store, guard store.Compare) *Committer {
+	return &Committer{
+		st: st, store: s, guard: guard, queue: make(chan commitRequest, commitQueue), ended: make(chan struct{}),
+		Committed: func() {}, Observe: func(int, time.Duration) {},
+	}
+}
+
+// Waiting returns how many requests wait for a transaction.
+func (c *Committer) Waiting() int { return len(c.queue) }
+
+// Do waits until prepare's changes are durable and returns their revision. When
+// ctx ends first, it is unknown whether they will be.
+func (c *Committer) Do(ctx context.Context, prepare func(*Tx) error) (int64, error) {
+	return c.Begin(prepare)(ctx)
+}
+
+// Begin queues a request and returns a function that waits for the result.
+// Requests are prepared in the order in which they began.
+func (c *Committer) Begin(prepare func(*Tx) error) (wait func(context.Context) (int64, error)) {
+	req := commitRequest{prepare: prepare, done: make(chan commitResult, 1)}
+	select {
+	case c.queue <- req:
+		return func(ctx context.Context) (int64, error) { return c.wait(ctx, req) }
+	default:
+		return func(context.Context) (int64, error) { return 0, ErrQueueFull }
+	}
+}
+
+func (c *Committer) wait(ctx context.Context, req commitRequest) (int64, error) {
+	select {
+	case r := <-req.done:
+		return r.revision, r.err
+	case <-c.ended:
+		select {
+		case r := <-req.done:
+			return r.revision, r.err
+		default:
+			return 0, ErrNotActive
+		}
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// Run commits until ctx ends or a write fails. After a failed write this server
+// cannot know what is stored: it must give up leadership and load again.
+// Requests that still wait get ErrNotActive.
+func (c *Committer) Run(ctx context.Context) error {
+	defer c.refuseWaiting()
+	defer close(c.ended)
+	var carry *commitRequest
+	for {
+		var first commitRequest
+		switch {
+		case carry != nil:
+			first, carry = *carry, nil
+		default:
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case first = <-c.queue:
+			}
+		}
+		var err error
+		carry, err = c.commitBatch(ctx, first)
+		if err != nil {
+			if carry != nil {
+				carry.done <- commitResult{err: ErrNotActive}
+			}
+			return err
+		}
+	}
+}
+
+func (c *Committer) refuseWaiting() {
+	for {
+		select {
+		case r := <-c.queue:
+			r.done <- commitResult{err: ErrNotActive}
+		default:
+			return
+		}
+	}
+}
+
+// batch is the requests of one transaction.
+type batch struct {
+	tx       *Tx
+	members  []commitRequest
+	refused  []commitRequest
+	refusals []error // of refused
+	// carry is the request that did not fit any more.
+	carry *commitRequest
+}
+
+func (b *batch) full() bool {
+	return b.carry != nil || len(b.members)+len(b.refused) >= commitRequests
+}
+
+// add prepares a request in the transaction. The lock is held.
+func (b *batch) add(req commitRequest) {
+	mark := b.tx.mark()
+	err := req.prepare(b.tx)
+	if err == nil {
+		err = b.tx.checkSize()
+	}
+	if err == nil {
+		b.members = append(b.members, req)
+		return
+	}
+	b.tx.rollback(mark)
+	if errors.Is(err, errTxFull) {
+		if len(b.members) > 0 {
+			b.carry = &req
+			return
+		}
+		err = fmt.Errorf("%w: %w", store.ErrTooLarge, err)
+	}
+	b.refused, b.refusals = append(b.refused, req), append(b.refusals, err)
+}
+
+// collect gathers first and the waiting requests that fit.
+func (c *Committer) collect(first commitRequest) *batch {
+	b := &batch{tx: NewTx(c.st)}
+	c.st.Lock()
+	defer c.st.Unlock()
+	b.add(first)
+	for !b.full() {
+		select {
+		case next := <-c.queue:
+			b.add(next)
+		default:
+			return b
+		}
+	}
+	return b
+}
+
+// commitBatch commits one transaction: first and the waiting requests that fit.
+// It returns the request that did not fit. Refused requests get their errors
+// after the write, since an error may be about a change in this transaction.
+func (c *Committer) commitBatch(ctx context.Context, first commitRequest) (carry *commitRequest, err error) {
+	b := c.collect(first)
+	var revision int64
+	if len(b.members) > 0 {
+		revision, err = c.write(ctx, b.tx)
+	}
+	for _, m := range b.members {
+		m.done <- commitResult{revision: revision, err: err}
+	}
+	for i, m := range b.refused {
+		m.done <- commitResult{err: b.refusals[i]}
+	}
+	return b.carry, err
+}
+
+func (c *Committer) write(ctx context.Context, t *Tx) (int64, error) {
+	if len(t.changes) == 0 {
+		c.st.Lock()
+		defer c.st.Unlock()
+		return c.st.Revision, nil
+	}
+	compares := make([]store.Compare, 0, len(t.changes)+1)
+	compares = append(compares, c.guard)
+	ops := make([]store.Op, 0, len(t.changes))
+	for _, ch := range t.changes {
+		if !ch.unchecked {
+			compares = append(compares, store.Mod(ch.key, ch.known))
+		}
+		ops = append(ops, store.Op{Key: ch.key, Value: ch.value, Delete: ch.msg == nil, TTL: ch.ttl})
+	}
+	start := time.Now()
+	// The result of a transaction that was sent is waited for even when
+	// leadership ends, so that its callers learn whether it is stored.
+	revision, err := c.store.Txn(context.WithoutCancel(ctx), compares, ops)
+	if err != nil {
+		return 0, err
+	}
+	c.Observe(len(t.changes), time.Since(start))
+	c.st.Lock()
+	c.st.Revision = max(c.st.Revision, revision)
+	for _, ch := range t.changes {
+		c.st.apply(ch.key, ch.msg, revision)
+	}
+	c.st.Unlock()
+	c.Committed()
+	return revision, nil
+}

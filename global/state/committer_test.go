@@ -1,0 +1,284 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/store"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// gatedStore counts transactions and lets each through when the gate gives way.
+type gatedStore struct {
+	store.Store
+	gate chan struct{}
+	mu   sync.Mutex
+	txns []int // writes of each
+}
+
+func (g *gatedStore) Txn(ctx context.Context, c []store.Compare, ops []store.Op) (int64, error) {
+	<-g.gate
+	g.mu.Lock()
+	g.txns = append(g.txns, len(ops))
+	g.mu.Unlock()
+	return g.Store.Txn(ctx, c, ops)
+}
+
+// committing runs a committer over a gated memory store.
+func committing(t *testing.T) (*Committer, *gatedStore) {
+	t.Helper()
+	mem := store.NewMemory().Client()
+	t.Cleanup(func() { mem.Close() })
+	e, err := mem.Campaign(t.Context(), ElectionPrefix, "me", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gatedStore{Store: mem, gate: make(chan struct{})}
+	start := time.Now()
+	c := NewCommitter(New("e", func() time.Duration { return time.Since(start) }, time.Second), g, e.Guard())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if err := e.Resign(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, g
+}
+
+func putRegion(name string) func(*Tx) error {
+	return func(t *Tx) error {
+		return t.PutRegion(name, &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}})
+	}
+}
+
+func TestWaitingWritesShareATransaction(t *testing.T) {
+	c, g := committing(t)
+	var waits []func(context.Context) (int64, error)
+	for i := range 50 {
+		waits = append(waits, c.Begin(putRegion(fmt.Sprintf("r%d", i))))
+	}
+	refused := errors.New("refused")
+	bad := c.Begin(func(t *Tx) error {
+		if err := putRegion("half")(t); err != nil {
+			return err
+		}
+		return refused // after a change: it must not be written
+	})
+	close(g.gate)
+	for i, wait := range waits {
+		if _, err := wait(t.Context()); err != nil {
+			t.Errorf("write %d: %v", i, err)
+		}
+	}
+	if _, err := bad(t.Context()); !errors.Is(err, refused) {
+		t.Errorf("the refused one: %v", err)
+	}
+	if len(g.txns) > 3 {
+		t.Errorf("%d transactions for requests that waited together: %v", len(g.txns), g.txns)
+	}
+	if _, ok, _, err := g.Get(t.Context(), RegionKey("half")); ok || err != nil {
+		t.Errorf("a refused request wrote: %v %v", ok, err)
+	}
+	c.st.Lock()
+	defer c.st.Unlock()
+	if len(c.st.Regions) != 50 {
+		t.Errorf("the state has %d regions", len(c.st.Regions))
+	}
+}
+
+func TestTransactionsAreBounded(t *testing.T) {
+	c, g := committing(t)
+	const n = 3 * store.MaxTxnOps
+	var waits []func(context.Context) (int64, error)
+	for i := range n {
+		waits = append(waits, c.Begin(putRegion(fmt.Sprintf("r%d", i))))
+	}
+	big := &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "big", Description: strings.Repeat("x", 900*1024)}}
+	for i := range 4 {
+		waits = append(waits, c.Begin(func(t *Tx) error { return t.PutRegion(fmt.Sprintf("big%d", i), big) }))
+	}
+	huge := proto.CloneOf(big)
+	huge.Definition.Description = strings.Repeat("x", 2<<20)
+	tooLarge := c.Begin(func(t *Tx) error { return t.PutRegion("huge", huge) })
+	close(g.gate)
+	for i, wait := range waits {
+		if _, err := wait(t.Context()); err != nil {
+			t.Fatalf("write %d: %v", i, err)
+		}
+	}
+	if _, err := tooLarge(t.Context()); !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("2 MiB: %v", err)
+	}
+	for _, ops := range g.txns {
+		if ops > commitOps {
+			t.Errorf("a transaction of %d writes", ops)
+		}
+	}
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	c, g := committing(t)
+	full := 0
+	var waits []func(context.Context) (int64, error)
+	for i := range commitQueue + store.MaxTxnOps + 10 {
+		waits = append(waits, c.Begin(putRegion(fmt.Sprintf("r%d", i))))
+	}
+	close(g.gate)
+	for _, wait := range waits {
+		if _, err := wait(t.Context()); errors.Is(err, ErrQueueFull) {
+			full++
+		}
+	}
+	if full == 0 {
+		t.Error("the queue is not bounded")
+	}
+}
+
+// TestBatchIsBounded: requests that write nothing new do not keep a transaction
+// open without end.
+func TestBatchIsBounded(t *testing.T) {
+	c, g := committing(t)
+	var waits []func(context.Context) (int64, error)
+	for range commitRequests + 2 {
+		waits = append(waits, c.Begin(putRegion("same")))
+	}
+	close(g.gate)
+	for i, wait := range waits {
+		if _, err := wait(t.Context()); err != nil {
+			t.Fatalf("write %d: %v", i, err)
+		}
+	}
+	if len(g.txns) < 2 {
+		t.Errorf("%d requests shared one transaction", len(waits))
+	}
+}
+
+// TestForeignWriteEndsTheTerm: a record that another program wrote is never
+// overwritten.
+func TestForeignWriteEndsTheTerm(t *testing.T) {
+	c, g := committing(t)
+	close(g.gate)
+	if _, err := c.Do(t.Context(), putRegion("a")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Store.Txn(t.Context(), nil, []store.Op{store.Put(RegionKey("a"), []byte("foreign"))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Do(t.Context(), putRegion("a")); !errors.Is(err, store.ErrCompareFailed) {
+		t.Errorf("over a foreign write: %v", err)
+	}
+	<-c.ended
+	if _, err := c.Do(t.Context(), putRegion("b")); !errors.Is(err, ErrNotActive) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestRequestsSeeEarlierChanges of the same transaction.
+func TestRequestsSeeEarlierChanges(t *testing.T) {
+	c, g := committing(t)
+	k := JobKey{"default", "api"}
+	blocker := c.Begin(putRegion("first")) // occupies the committer while the rest queues
+	spec := testJob("api", 1)
+	var one, two *nusav1.SubmitResponse
+	submit := func(to **nusav1.SubmitResponse) func(*Tx) error {
+		return func(t *Tx) (err error) {
+			*to, err = t.Submit(k, &nusav1.SubmitRequest{Spec: spec}, nil)
+			return err
+		}
+	}
+	a := c.Begin(submit(&one))
+	stop := c.Begin(func(t *Tx) error {
+		rec, _ := t.Job(k)
+		if rec == nil {
+			return errors.New("the job is not seen")
+		}
+		return t.DeleteJob(k)
+	})
+	b := c.Begin(submit(&two))
+	close(g.gate)
+	for i, wait := range []func(context.Context) (int64, error){blocker, a, stop, b} {
+		if _, err := wait(t.Context()); err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+	}
+	if one.GetVersion() != 1 || two.GetVersion() != 1 {
+		t.Errorf("versions %d and %d; the second comes after a removal", one.GetVersion(), two.GetVersion())
+	}
+	if _, ok, _, err := g.Get(t.Context(), k.RecordKey()); !ok || err != nil {
+		t.Errorf("the job is not stored: %v", err)
+	}
+}
+
+// TestCheckWithinATransaction: of two checked changes of a region that share a
+// transaction, the second is refused because the revision has changed.
+func TestCheckWithinATransaction(t *testing.T) {
+	c, g := committing(t)
+	blocker := c.Begin(putRegion("alpha"))
+	g.gate <- struct{}{}
+	seen, err := blocker(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := func(t *Tx) error {
+		old, revision := t.Region("alpha")
+		if err := CheckRevision("region alpha", seen, old != nil, revision); err != nil {
+			return err
+		}
+		return putRegion("alpha")(t)
+	}
+	hold := c.Begin(putRegion("beta")) // occupies the committer while the rest queues
+	first, second := c.Begin(checked), c.Begin(checked)
+	close(g.gate)
+	for _, wait := range []func(context.Context) (int64, error){hold, first} {
+		if _, err := wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := second(t.Context()); status.Code(err) != codes.Aborted {
+		t.Errorf("the second check of the same revision: %v", err)
+	}
+}
+
+// TestRemovedRegionIsForgotten: a new cluster with the name of a removed region
+// counts from 1, and its summaries must not look old.
+func TestRemovedRegionIsForgotten(t *testing.T) {
+	c, g := committing(t)
+	close(g.gate)
+	k := JobKey{"default", "api"}
+	both := func(t *Tx) error {
+		_, err := t.Submit(k, &nusav1.SubmitRequest{Spec: testJob("api", 1)}, nil)
+		return errors.Join(err, putRegion("alpha")(t))
+	}
+	for _, step := range []struct {
+		change func(*Tx) error
+		index  uint64
+	}{{both, 900}, {func(t *Tx) error { return t.DeleteRegion("alpha") }, 0}, {putRegion("alpha"), 3}} {
+		if _, err := c.Do(t.Context(), step.change); err != nil {
+			t.Fatal(err)
+		}
+		c.st.Lock()
+		if r := c.st.Regions["alpha"]; r != nil {
+			c.st.ApplySummary(r, &nusav1.JobSummary{Namespace: "default", Job: "api", Incarnation: 1, Index: step.index})
+		}
+		if got := c.st.Jobs[k].Summaries["alpha"].GetIndex(); got != step.index {
+			t.Errorf("summary %d is held, not %d", got, step.index)
+		}
+		c.st.Unlock()
+	}
+}

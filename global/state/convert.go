@@ -1,0 +1,118 @@
+package state
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// MaxMessage and MaxCounts bound the bytes of a message and the number of
+	// counted reasons that a region sends about a slot or a job: they are stored.
+	MaxMessage = 1024
+	MaxCounts  = 64
+)
+
+// SlotFromProto returns a stored slot. The write that offered the slot could
+// not know its own revision, so a generation of 0 stands for the record's
+// revision.
+func SlotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
+	out := region.Slot{
+		Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(),
+		From: int(s.GetFrom()), To: int(s.GetTo()), Region: s.GetRegion(),
+		System:     strings.Contains(key, "@"),
+		State:      region.SlotState(EnumWord(s.GetState().String(), "SLOT_STATE_")),
+		Desired:    region.Desired(EnumWord(s.GetDesired().String(), "SLOT_DESIRED_")),
+		Generation: s.GetGeneration(), Revision: revision, JobVersion: s.GetJobVersion(), Run: s.GetRun(),
+		Reason: ReasonFromProto(s.GetReason()), Message: s.GetMessage(), PlacedBecause: s.GetPlacedBecause(),
+	}
+	if out.Generation == 0 {
+		out.Generation = revision
+	}
+	out.Hold, out.UnlessConnected = s.GetHold().AsDuration(), s.GetUnlessHeard()
+	return out
+}
+
+// SlotToProto returns a slot as it is stored and sent.
+func SlotToProto(s region.Slot) *nusav1.Slot {
+	out := &nusav1.Slot{
+		Namespace: s.Namespace, Job: s.Job, Group: s.Group,
+		From: int32(s.From), To: int32(s.To), Region: s.Region,
+		State:      nusav1.SlotState(enumValue(nusav1.SlotState_value, "SLOT_STATE_", string(s.State))),
+		Desired:    nusav1.SlotDesired(enumValue(nusav1.SlotDesired_value, "SLOT_DESIRED_", string(s.Desired))),
+		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
+		Reason: ReasonToProto(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
+		UnlessHeard: s.UnlessConnected,
+	}
+	if s.Hold > 0 {
+		out.Hold = durationpb.New(s.Hold)
+	}
+	return out
+}
+
+// EnumWord returns the cores' word for the name of a wire enum: lower case,
+// without the prefix.
+func EnumWord(name, prefix string) string {
+	return strings.ToLower(strings.TrimPrefix(name, prefix))
+}
+
+func enumValue(values map[string]int32, prefix, word string) int32 {
+	return values[prefix+strings.ToUpper(word)]
+}
+
+// ReasonFromProto returns the cores' word for a reason, "" for none.
+func ReasonFromProto(r nusav1.Reason) string {
+	if r == nusav1.Reason_REASON_UNSPECIFIED {
+		return ""
+	}
+	return EnumWord(r.String(), "REASON_")
+}
+
+// ReasonToProto returns the reason for the cores' word.
+func ReasonToProto(word string) nusav1.Reason {
+	return nusav1.Reason(enumValue(nusav1.Reason_value, "REASON_", word))
+}
+
+// AnswerFromProto returns a region's answer, cut to the bounds.
+func AnswerFromProto(a *nusav1.SlotAnswer) region.Answer {
+	counts := a.GetCounts()
+	counts = counts[:min(len(counts), MaxCounts)]
+	return region.Answer{
+		Namespace: a.GetNamespace(), Job: a.GetJob(), Group: a.GetGroup(),
+		From: int(a.GetFrom()), To: int(a.GetTo()), Generation: a.GetGeneration(),
+		State:  region.SlotState(EnumWord(a.GetState().String(), "SLOT_STATE_")),
+		Reason: ReasonFromProto(a.GetReason()), Message: CutMessage(a.GetMessage()), Counts: countsFromProto(counts),
+	}
+}
+
+// CutMessage cuts a region's message to MaxMessage.
+func CutMessage(message string) string {
+	if len(message) > MaxMessage {
+		message = strings.ToValidUTF8(message[:MaxMessage], "") + "…"
+	}
+	return message
+}
+
+func countsFromProto(in []*nusav1.CountedReason) []region.CountedReason {
+	out := make([]region.CountedReason, 0, len(in))
+	for _, c := range in {
+		out = append(out, region.CountedReason{
+			Reason: ReasonFromProto(c.GetReason()), Count: int(c.GetCount()), Message: CutMessage(c.GetMessage()), What: c.GetWhat(),
+		})
+	}
+	return out
+}
+
+// CountsToProto returns counted reasons as the API shows them.
+func CountsToProto(in []region.CountedReason) []*nusav1.CountedReason {
+	out := make([]*nusav1.CountedReason, 0, len(in))
+	for _, c := range in {
+		out = append(out, &nusav1.CountedReason{
+			Reason: ReasonToProto(c.Reason), Count: int32(c.Count), Message: c.Message, What: c.What,
+		})
+	}
+	return out
+}

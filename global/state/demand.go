@@ -1,0 +1,135 @@
+package state
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// maxSubscriptions is for how many asks a report says exactly how often they
+// fit, as in federation.proto.
+const maxSubscriptions = 256
+
+// Demand is the distinct asks of the groups of all jobs. The state's lock
+// guards it.
+type Demand struct {
+	// Subscribed are the hashes of the asks that regions count exactly, as they
+	// were last chosen.
+	Subscribed []uint64
+
+	asks map[uint64]*ask // by hash
+	// changed says that Subscribed may have to be chosen again.
+	changed bool
+}
+
+// ask is one distinct ask and how many groups have it.
+type ask struct {
+	sub    *nusav1.ShapeSubscription
+	groups int
+	// waiting counts groups with instances that the latest plan left unplaced.
+	waiting int
+}
+
+// add counts a job's asks in.
+func (d *Demand) add(j *Job) {
+	d.changed = true
+	if d.asks == nil {
+		d.asks = map[uint64]*ask{}
+	}
+	for _, g := range j.Spec.Groups {
+		hash := g.Ask.Hash()
+		a := d.asks[hash]
+		if a == nil {
+			a = &ask{sub: subscription(hash, g.Ask)}
+			d.asks[hash] = a
+		}
+		a.groups++
+		j.asks = append(j.asks, hash)
+	}
+}
+
+// drop counts a job's asks out.
+func (d *Demand) drop(j *Job) {
+	for _, hash := range j.asks {
+		if a := d.asks[hash]; a != nil {
+			a.groups--
+			if a.groups <= 0 {
+				delete(d.asks, hash)
+			}
+		}
+	}
+	j.asks, d.changed = nil, true
+}
+
+// CountWaiting counts again how many groups of pending jobs have each ask.
+func (st *State) CountWaiting() {
+	d := &st.Demand
+	for _, a := range d.asks {
+		a.waiting = 0
+	}
+	d.changed = true
+	for k := range st.Pending {
+		j := st.Jobs[k]
+		if j == nil {
+			continue
+		}
+		for _, hash := range j.asks {
+			if a := d.asks[hash]; a != nil {
+				a.waiting++
+			}
+		}
+	}
+}
+
+// Subscribe chooses the asks that reports shall count exactly: those that wait
+// first, then those that most groups have. It returns whether they are others
+// than before.
+func (d *Demand) Subscribe() (changed bool) {
+	if !d.changed {
+		return false
+	}
+	d.changed = false
+	hashes := slices.Collect(maps.Keys(d.asks))
+	slices.SortFunc(hashes, func(a, b uint64) int {
+		x, y := d.asks[a], d.asks[b]
+		return cmp.Or(cmp.Compare(y.waiting, x.waiting), cmp.Compare(y.groups, x.groups), cmp.Compare(a, b))
+	})
+	if len(hashes) > maxSubscriptions {
+		hashes = hashes[:maxSubscriptions]
+	}
+	slices.Sort(hashes)
+	if slices.Equal(hashes, d.Subscribed) {
+		return false
+	}
+	d.Subscribed = hashes
+	return true
+}
+
+// Subscriptions returns the chosen asks as regions get them.
+func (d *Demand) Subscriptions() *nusav1.ShapeSubscriptions {
+	out := &nusav1.ShapeSubscriptions{}
+	for _, hash := range d.Subscribed {
+		if a := d.asks[hash]; a != nil {
+			out.Asks = append(out.Asks, a.sub)
+		}
+	}
+	return out
+}
+
+func subscription(hash uint64, a place.Ask) *nusav1.ShapeSubscription {
+	s := &nusav1.ShapeSubscription{
+		Ask: hash, Constraints: a.Constraints, Pool: a.Pool, Drivers: a.Drivers, Capabilities: a.Capabilities,
+		Dedicated: a.Dedicated, DynamicPorts: int32(a.DynamicPorts), Apart: a.Apart, Volumes: a.Volumes,
+		Resources: &nusav1.Resources{CpuMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes},
+	}
+	if a.GPU.Count > 0 || a.GPU.ShareMilli > 0 {
+		s.Resources.Gpu = &nusav1.GPU{Count: int32(a.GPU.Count), Models: a.GPU.Models, ShareMilli: int32(a.GPU.ShareMilli)}
+	}
+	for _, p := range a.StaticPorts {
+		s.StaticPorts = append(s.StaticPorts, int32(p))
+	}
+	return s
+}

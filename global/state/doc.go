@@ -1,0 +1,28 @@
+// Package state holds what the active global server knows, under one lock, and
+// the one writer that changes the durable part of it in the store. A new State
+// is loaded for each leadership term.
+//
+//	state.go       State: all jobs, regions and sets of work, and the lock
+//	job.go         Job: a job with its slots, summaries and decisions
+//	region.go      Region and its live Session
+//	apply.go       from stored records to the state
+//	load.go        all records at the beginning of a term
+//	summary.go     regions' summaries of jobs, disconnected instances
+//	checkpoint.go  Checkpoints: summaries stored from time to time
+//	committer.go   Committer: requests that share transactions; errors
+//	tx.go          Tx: the state with the changes of a transaction laid over it
+//	records.go     Tx: jobs, slots and regions
+//	submit.go      Tx: a new version of a job
+//	audit.go       Tx: audit records and idempotency keys
+//	origins.go     Origins: origin records and their table
+//	keys.go        keys of the store
+//	encoding.go    values of the store
+//	convert.go     slots, answers and reasons from and to protobuf
+//	toplace.go     jobs and regions as package place takes them
+//	demand.go      Demand: what groups ask for, for the regions' reports
+//	unplaced.go    groups with instances without a region; released instances
+//	refusal.go     Refusal: what regions gave back, and for how long it counts
+//	rollout.go     whether a version is healthy, and how far its rollout is
+//	status.go      a job's status from slots and summaries
+//	events.go      Events: the event log of the term
+package state

@@ -1,0 +1,45 @@
+package state
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestFailureEventsComeOnce: lost nodes and failed instances in the regions'
+// reports and summaries become one event each.
+func TestFailureEventsComeOnce(t *testing.T) {
+	r := Events{eventlog.New("e")}
+	lost := func(n int32) *nusav1.RegionReport { return &nusav1.RegionReport{NodesLost: n, NodesReady: 5 - n} }
+	r.AddLostNodes("alpha", nil, lost(0))
+	r.AddLostNodes("alpha", lost(0), lost(2))
+	r.AddLostNodes("alpha", lost(2), lost(2))
+	r.AddLostNodes("alpha", lost(2), lost(1))
+	says := func(failed, lost int32) *nusav1.JobSummary {
+		return &nusav1.JobSummary{
+			Groups: map[string]*nusav1.InstanceCounts{"web": {Failed: failed, Lost: lost}},
+			Reasons: map[string]*nusav1.GroupReasons{"web": {Reasons: []*nusav1.CountedReason{
+				{Reason: nusav1.Reason_REASON_EXITED, Count: failed, What: "instance", Message: "task t exited with code 7"}}}},
+		}
+	}
+	r.AddFailedInstances("alpha", "default/api", nil, says(0, 0))
+	r.AddFailedInstances("alpha", "default/api", says(0, 0), says(1, 2))
+	r.AddFailedInstances("alpha", "default/api", says(1, 2), says(1, 2))
+	r.AddFailedInstances("alpha", "default/api", says(1, 2), says(0, 0))
+	all, _, _ := r.From(1)
+	var got []string
+	for _, e := range all {
+		got = append(got, e.GetType()+" "+e.GetSubject()+" "+e.GetMessage())
+	}
+	want := []string{
+		"node.lost alpha 2 more silent, 2 in all; 3 ready",
+		"node.back alpha 1 no longer silent or forgotten, 1 still are; 4 ready",
+		"instance.given_up default/api web: 1 at alpha will not be tried again: it exited: task t exited with code 7",
+		"instance.lost default/api web: 2 at alpha on silent nodes",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

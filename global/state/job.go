@@ -1,0 +1,139 @@
+package state
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Job is a job with its slots and what regions report about it. The state's
+// lock guards it.
+type Job struct {
+	Key JobKey
+	// Record is nil while slots of a job remain that is gone itself.
+	Record   *nusav1.JobRecord
+	Revision int64
+	// EncodedSpec is the encoded JobSpec, as regions get it.
+	EncodedSpec []byte
+	// Spec is the job as the placer sees it, without slots.
+	Spec      place.Job
+	Slots     map[string]region.Slot // by Slot.Key
+	Summaries map[string]*nusav1.JobSummary
+	// Result is how a run of the job ended, as stored.
+	Result *nusav1.ResultRecord
+	// Healthy is the latest version that ran with all instances, as stored.
+	Healthy *nusav1.JobRecord
+	// Changes counts the durable changes of the job and its slots.
+	Changes uint64
+	// Stamp is the number of the latest change that a watch shows.
+	Stamp uint64
+
+	// Decisions are the latest decisions of the placer, by group.
+	Decisions map[string]Decision
+	// Breaches are the near rules that are broken.
+	Breaches []place.Breach
+	// Unplaced says since when groups have instances without a region.
+	Unplaced map[string]*Unplaced
+	// Released are the instances that regions gave up lately, oldest first.
+	Released []released
+	// RolloutWaits says why a new version has not reached a region, by region,
+	// as the latest plan said.
+	RolloutWaits map[string]string
+	// Moves are the decisions of the latest plan, made at MovesAt, about
+	// breaches that are sustained.
+	Moves   []place.Move
+	MovesAt time.Duration
+
+	asks []uint64 // hashes of the groups' asks
+}
+
+// Decision is the placer's latest decision about a group. A decision that
+// placed instances is held until the next one, so that people can ask about it.
+type Decision struct {
+	place.GroupExplanation
+	At time.Duration
+	// Full says that the decision explains every region.
+	Full bool
+}
+
+// job returns a job, a new and empty one if there is none. The lock is held.
+func (st *State) job(k JobKey) *Job {
+	j := st.Jobs[k]
+	if j == nil {
+		j = &Job{Key: k, Slots: map[string]region.Slot{}, Summaries: map[string]*nusav1.JobSummary{}}
+		st.Jobs[k] = j
+	}
+	return j
+}
+
+// forgetIfGone drops a job of which no record is left. The lock is held.
+func (st *State) forgetIfGone(j *Job) {
+	if j.Record != nil || len(j.Slots) > 0 || j.Result != nil || j.Healthy != nil {
+		return
+	}
+	delete(st.Jobs, j.Key)
+	for _, set := range []JobSet{st.Pending, st.Recent, st.Purge, st.Ended, st.Rollouts} {
+		delete(set, j.Key)
+	}
+}
+
+// keepDecisions keeps the decisions about groups that a new record still has:
+// they put the present instances where they are. What the groups wait for is
+// decided again.
+func (j *Job) keepDecisions(rec *nusav1.JobRecord) {
+	groups := rec.GetJob().GetSpec().GetGroups()
+	for name, d := range j.Decisions {
+		if groups[name] == nil {
+			delete(j.Decisions, name)
+			continue
+		}
+		d.Pending = nil
+		j.Decisions[name] = d
+	}
+}
+
+// needsPlacer says whether a slot differs from what the job's present version
+// wants.
+func (j *Job) needsPlacer(s region.Slot) bool {
+	if j.Record == nil || j.Record.GetJob().GetStopped() {
+		return s.Desired == region.DesiredRun
+	}
+	return s.JobVersion != j.Record.GetJob().GetVersion() || !s.OfRun(RunOf(j.Record, j.Revision))
+}
+
+// RunsAt says whether a region owns instances of a group.
+func (j *Job) RunsAt(group, name string) bool {
+	for _, s := range j.Slots {
+		if s.Group == group && s.Region == name {
+			return true
+		}
+	}
+	return false
+}
+
+// SortedSlots returns the slots in order of group, first index and region.
+func (j *Job) SortedSlots() []region.Slot {
+	out := make([]region.Slot, 0, len(j.Slots))
+	for _, s := range j.Slots {
+		out = append(out, s)
+	}
+	SortSlots(out)
+	return out
+}
+
+// SortSlots sorts slots by group, first index and region.
+func SortSlots(slots []region.Slot) {
+	slices.SortFunc(slots, func(a, b region.Slot) int {
+		if c := strings.Compare(a.Group, b.Group); c != 0 {
+			return c
+		}
+		if a.From != b.From {
+			return a.From - b.From
+		}
+		return strings.Compare(a.Region, b.Region)
+	})
+}

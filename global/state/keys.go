@@ -1,0 +1,86 @@
+package state
+
+import (
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Keys of the store. Names are validated (names of jobs, namespaces, groups and
+// regions contain neither a slash nor an at-sign), so keys can be parsed.
+const (
+	root             = "/nusa/v1/"
+	ClusterKey       = root + "cluster"
+	ElectionPrefix   = root + "election/"
+	jobPrefix        = root + "jobs/"
+	SlotPrefix       = root + "slots/"
+	regionPrefix     = root + "regions/"
+	idemPrefix       = root + "idempotency/"
+	resultPrefix     = root + "results/"
+	HealthyPrefix    = root + "healthy/"
+	CheckpointPrefix = root + "checkpoints/"
+	AuditPrefix      = root + "audit/"
+	originPrefix     = root + "origins/"
+)
+
+// JobKey names a job.
+type JobKey struct{ Namespace, Name string }
+
+// String returns "namespace/name".
+func (k JobKey) String() string { return k.Namespace + "/" + k.Name }
+
+// RecordKey is the store key of the job itself.
+func (k JobKey) RecordKey() string { return jobPrefix + k.String() }
+
+// ResultKey is the store key of the result of the job's latest run.
+func (k JobKey) ResultKey() string { return resultPrefix + k.String() }
+
+// HealthyKey is the store key of the latest version that ran with all
+// instances; see rollout.go.
+func (k JobKey) HealthyKey() string { return HealthyPrefix + k.String() }
+
+// KeyOf returns the key of the job that a spec describes.
+func KeyOf(spec *nusav1.JobSpec) JobKey { return JobKey{spec.GetNamespace(), spec.GetName()} }
+
+func jobOfKey(key, prefix string) JobKey {
+	namespace, name, _ := strings.Cut(key[len(prefix):], "/")
+	return JobKey{namespace, name}
+}
+
+func jobOfSlot(s region.Slot) JobKey { return JobKey{s.Namespace, s.Job} }
+
+func slotKey(s region.Slot) string { return SlotPrefix + s.Key() }
+
+// RegionKey is the store key of a region.
+func RegionKey(name string) string { return regionPrefix + name }
+
+func originKey(domain string) string { return originPrefix + domain }
+
+// CheckpointKey is the store key of one chunk of a region's checkpoint.
+func CheckpointKey(region string, chunk int) string {
+	return CheckpointPrefix + region + "/" + strconv.Itoa(chunk)
+}
+
+// newRecord returns an empty message of the kind that a key holds, nil for keys
+// that the state does not hold (elections, idempotency, audit).
+func newRecord(key string) proto.Message {
+	switch {
+	case strings.HasPrefix(key, jobPrefix), strings.HasPrefix(key, HealthyPrefix):
+		return new(nusav1.JobRecord)
+	case strings.HasPrefix(key, SlotPrefix):
+		return new(nusav1.Slot)
+	case strings.HasPrefix(key, regionPrefix):
+		return new(nusav1.Region)
+	case strings.HasPrefix(key, resultPrefix):
+		return new(nusav1.ResultRecord)
+	case strings.HasPrefix(key, CheckpointPrefix):
+		return new(nusav1.CheckpointRecord)
+	case strings.HasPrefix(key, originPrefix):
+		return new(nusav1.OriginRecord)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package state
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/internal/origins"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Origins are the stored origin records and the table made of them. The state's
+// lock guards them.
+type Origins struct {
+	// Table is nil while there is no record.
+	Table   *origins.Table
+	records map[string]originRecord // by domain
+}
+
+// originRecord is a stored record, without its revision.
+type originRecord struct {
+	rec *nusav1.OriginRecord
+	rev int64
+}
+
+func (o *Origins) set(domain string, rec *nusav1.OriginRecord, revision int64) {
+	delete(o.records, domain)
+	if rec == nil {
+		return
+	}
+	if o.records == nil {
+		o.records = map[string]originRecord{}
+	}
+	o.records[domain] = originRecord{rec, revision}
+}
+
+// rebuild makes the table of all records, with their revisions.
+func (o *Origins) rebuild() error {
+	all := make([]*nusav1.OriginRecord, 0, len(o.records))
+	for _, stored := range o.records {
+		rec := proto.CloneOf(stored.rec)
+		rec.Revision = stored.rev
+		all = append(all, rec)
+	}
+	table, err := origins.NewTable(all)
+	if err != nil {
+		return err
+	}
+	o.Table = table
+	return nil
+}
+
+// Serving returns, by domain, the regions of the domains that jobs want to be
+// near. The lock is held.
+func (o *Origins) Serving(jobs []place.Job) map[string][]string {
+	var out map[string][]string
+	for _, j := range jobs {
+		for _, g := range j.Groups {
+			for _, n := range g.Regions.Near {
+				if n.Domain == "" || out[n.Domain] != nil {
+					continue
+				}
+				if out == nil {
+					out = map[string][]string{}
+				}
+				out[n.Domain] = o.Table.ServingRegions(n.Domain)
+			}
+		}
+	}
+	return out
+}
+
+// applyOrigin takes a record and makes every region get the table again. The
+// lock is held.
+func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision int64) {
+	st.Origins.set(domain, rec, revision)
+	if st.loading {
+		return // Load makes the table at the end
+	}
+	if err := st.Origins.rebuild(); err != nil {
+		return // the record was checked before it was written; the table stays
+	}
+	st.Notify()
+	st.ProbeDemandStale = true
+	for _, r := range st.Regions {
+		if r.Session != nil {
+			r.Session.Unsent.Origins = true
+			r.Session.Wake()
+		}
+	}
+}
+
+// Origin returns a domain's record and the revision of the stored one, as Job
+// does.
+func (t *Tx) Origin(domain string) (*nusav1.OriginRecord, int64) {
+	if ch, ok := t.find(originKey(domain)); ok {
+		rec, _ := ch.msg.(*nusav1.OriginRecord)
+		return rec, 0
+	}
+	stored := t.State.Origins.records[domain]
+	return stored.rec, stored.rev
+}
+
+// PutOrigin stores a record unless there are too many.
+func (t *Tx) PutOrigin(rec *nusav1.OriginRecord) error {
+	err := origins.CheckLimits(func(yield func(*nusav1.OriginRecord) bool) {
+		for domain, stored := range t.State.Origins.records {
+			if _, changed := t.find(originKey(domain)); !changed && domain != rec.GetDomain() && !yield(stored.rec) {
+				return
+			}
+		}
+		for _, ch := range t.changes {
+			if other, ok := ch.msg.(*nusav1.OriginRecord); ok && other.GetDomain() != rec.GetDomain() && !yield(other) {
+				return
+			}
+		}
+		yield(rec)
+	})
+	if err != nil {
+		return err
+	}
+	return t.set(txChange{key: originKey(rec.GetDomain()), msg: rec, known: t.State.Origins.records[rec.GetDomain()].rev})
+}
+
+// DeleteOrigin removes a domain's record.
+func (t *Tx) DeleteOrigin(domain string) error {
+	return t.set(txChange{key: originKey(domain), known: t.State.Origins.records[domain].rev})
+}

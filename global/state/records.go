@@ -1,0 +1,199 @@
+package state
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Job returns a job's record as the transaction leaves it, with the revision of
+// the stored one (0 when this transaction changes it, or there is none).
+func (t *Tx) Job(k JobKey) (*nusav1.JobRecord, int64) {
+	if ch, ok := t.find(k.RecordKey()); ok {
+		rec, _ := ch.msg.(*nusav1.JobRecord)
+		return rec, 0
+	}
+	return t.State.JobRecord(k)
+}
+
+// encodedSpec returns the spec of a job as the transaction leaves it.
+func (t *Tx) encodedSpec(k JobKey) []byte {
+	if ch, ok := t.find(k.RecordKey()); ok {
+		rec, _ := ch.msg.(*nusav1.JobRecord)
+		b, _ := encodeSpec(rec) // cannot fail: the record was encoded before
+		return b
+	}
+	if j := t.State.Jobs[k]; j != nil {
+		return j.EncodedSpec
+	}
+	return nil
+}
+
+// PutJob stores a job.
+func (t *Tx) PutJob(k JobKey, rec *nusav1.JobRecord) error {
+	_, known := t.State.JobRecord(k)
+	return t.set(txChange{key: k.RecordKey(), msg: rec, known: known})
+}
+
+// DeleteJob forgets a job that has no slots, its result and its healthy version.
+func (t *Tx) DeleteJob(k JobKey) error {
+	_, known := t.State.JobRecord(k)
+	if err := t.set(txChange{key: k.RecordKey(), known: known}); err != nil {
+		return err
+	}
+	if err := t.DeleteHealthy(k); err != nil {
+		return err
+	}
+	return t.deleteUnchecked(k.ResultKey())
+}
+
+// PutResult stores how a run of a job ended.
+func (t *Tx) PutResult(k JobKey, rec *nusav1.ResultRecord) error {
+	return t.putUnchecked(k.ResultKey(), rec)
+}
+
+// PutHealthy stores a version that ran with all instances.
+func (t *Tx) PutHealthy(k JobKey, rec *nusav1.JobRecord, run int64) error {
+	stored := proto.CloneOf(rec)
+	stored.Job.Run = run
+	return t.putUnchecked(k.HealthyKey(), stored)
+}
+
+// DeleteHealthy forgets the healthy version of a job.
+func (t *Tx) DeleteHealthy(k JobKey) error { return t.deleteUnchecked(k.HealthyKey()) }
+
+// Slots returns the slots of a group as the transaction leaves them (group "" =
+// all).
+func (t *Tx) Slots(k JobKey, group string) []region.Slot {
+	var out []region.Slot
+	if j := t.State.Jobs[k]; j != nil {
+		for _, s := range j.Slots {
+			if group != "" && s.Group != group {
+				continue
+			}
+			if _, changed := t.find(slotKey(s)); !changed {
+				out = append(out, s)
+			}
+		}
+	}
+	for _, ch := range t.changes {
+		s, ok := ch.msg.(*nusav1.Slot)
+		if ok && s.GetNamespace() == k.Namespace && s.GetJob() == k.Name && (group == "" || s.GetGroup() == group) {
+			out = append(out, SlotFromProto(ch.key[len(SlotPrefix):], s, ch.known))
+		}
+	}
+	return out
+}
+
+// Stale says whether a change was decided for another state of its slot.
+func (t *Tx) Stale(changes []region.Change) bool {
+	for _, c := range changes {
+		var stored int64
+		if j := t.State.Jobs[jobOfSlot(c.Slot)]; j != nil {
+			stored = j.Slots[c.Slot.Key()].Revision
+		}
+		if _, changed := t.find(slotKey(c.Slot)); changed || c.Slot.Revision != stored {
+			return true
+		}
+	}
+	return false
+}
+
+// ChangeSlots writes the changes that the cores decided.
+func (t *Tx) ChangeSlots(changes []region.Change) error {
+	for _, c := range changes {
+		ch := txChange{key: slotKey(c.Slot), known: c.Slot.Revision}
+		if !c.Delete {
+			ch.msg = SlotToProto(c.Slot)
+		}
+		if err := t.set(ch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CountSlots counts a region's slots as the transaction leaves them.
+func (t *Tx) CountSlots(region string) int {
+	n := 0
+	for _, j := range t.State.Jobs {
+		for _, s := range j.Slots {
+			if s.Region == region {
+				if _, changed := t.find(slotKey(s)); !changed {
+					n++
+				}
+			}
+		}
+	}
+	for _, ch := range t.changes {
+		if s, ok := ch.msg.(*nusav1.Slot); ok && s.GetRegion() == region {
+			n++
+		}
+	}
+	return n
+}
+
+// Region returns a region's record and the revision of the stored one, as Job
+// does.
+func (t *Tx) Region(name string) (*nusav1.Region, int64) {
+	if ch, ok := t.find(RegionKey(name)); ok {
+		r, _ := ch.msg.(*nusav1.Region)
+		return r, 0
+	}
+	if r := t.State.Regions[name]; r != nil {
+		return r.Record, r.Revision
+	}
+	return nil, 0
+}
+
+// MaxRegions bounds the regions of a federation, those included that nobody
+// defined and that connected by themselves.
+const MaxRegions = 1024
+
+// ErrTooManyRegions says that a federation has MaxRegions regions.
+var ErrTooManyRegions = fmt.Errorf("there are %d regions, the most a federation takes", MaxRegions)
+
+// PutRegion stores a region.
+func (t *Tx) PutRegion(name string, r *nusav1.Region) error {
+	if old, _ := t.Region(name); old == nil && len(t.State.Regions) >= MaxRegions {
+		return ErrTooManyRegions
+	}
+	ch := txChange{key: RegionKey(name), msg: r}
+	if known := t.State.Regions[name]; known != nil {
+		ch.known = known.Revision
+	}
+	return t.set(ch)
+}
+
+// DeleteRegion forgets a region and its checkpoint.
+func (t *Tx) DeleteRegion(name string) error {
+	known := t.State.Regions[name]
+	if known == nil {
+		return nil
+	}
+	for i := range known.chunks {
+		if err := t.deleteUnchecked(CheckpointKey(name, i)); err != nil {
+			return err
+		}
+	}
+	return t.set(txChange{key: RegionKey(name), known: known.Revision})
+}
+
+// CheckRevision compares a stored record with the revision that a request
+// expects, as SubmitRequest.check_revision defines: 0 = any, -1 = none.
+func CheckRevision(what string, check int64, exists bool, revision int64) error {
+	switch {
+	case check == 0, check == -1 && !exists, check > 0 && exists && check == revision:
+		return nil
+	case check == -1:
+		return status.Errorf(codes.Aborted, "%s exists already, at revision %d", what, revision)
+	case !exists:
+		return status.Errorf(codes.Aborted, "%s does not exist, but revision %d was asked for", what, check)
+	}
+	return status.Errorf(codes.Aborted, "%s is at revision %d, not %d: somebody changed it", what, revision, check)
+}

@@ -1,0 +1,82 @@
+package state
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/internal/counts"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Revertible says that a job's rollouts are evaluated: some group has
+// update.auto_revert, or had it when a version was healthy.
+func (j *Job) Revertible() bool {
+	job := j.Record.GetJob()
+	if job.GetStopped() || job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+		return false
+	}
+	return j.Healthy != nil || asksRevert(job.GetSpec())
+}
+
+func asksRevert(spec *nusav1.JobSpec) bool {
+	for _, g := range spec.GetGroups() {
+		if g.GetUpdate().GetAutoRevert() {
+			return true
+		}
+	}
+	return false
+}
+
+// Rollout returns what is known of the present version's rollout. A version
+// that runs nothing, or nothing of a group with auto_revert, is not healthy: a
+// user who scales to 0 and then submits a version that fails wants the version
+// before both. The lock is held.
+func (j *Job) Rollout() place.Rollout {
+	status := j.Status()
+	out := place.Rollout{
+		Version:    j.Record.GetJob().GetVersion(),
+		AllRunning: status.GetState() == nusav1.JobState_JOB_STATE_RUNNING,
+		Failed:     status.GetState() == nusav1.JobState_JOB_STATE_FAILED,
+		Why:        status.GetMessage(),
+	}
+	desired := int32(0)
+	for name, g := range status.GetGroups() {
+		asks := j.Record.GetJob().GetSpec().GetGroups()[name].GetUpdate().GetAutoRevert()
+		out.AutoRevert = out.AutoRevert || asks && g.GetCounts().GetFailed() > 0
+		out.AllRunning = out.AllRunning && (!asks || g.GetDesired() > 0)
+		desired += g.GetDesired()
+	}
+	out.AllRunning = out.AllRunning && desired > 0
+	// The first version of a new run has nothing to go back to.
+	if h := j.Healthy; h != nil && h.GetJob().GetRun() == RunOf(j.Record, j.Revision) {
+		spec, err := encodeSpec(h)
+		out.Healthy, out.SameSpec = h.GetJob().GetVersion(), err == nil && bytes.Equal(spec, j.EncodedSpec)
+	}
+	return out
+}
+
+// Reported returns the regions' latest summaries of a job, if the version of a
+// record gives groups other work and has not reached all instances; nil
+// otherwise. The lock is held.
+func (j *Job) Reported(rec *nusav1.JobRecord) (out []place.Summary) {
+	rolling := false
+	for _, s := range j.Slots {
+		rolling = rolling || obsolete(rec, s.JobVersion, s.Group)
+	}
+	if !rolling {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.Summaries)) {
+		sum := j.Summaries[name]
+		t := place.Summary{Region: name, Version: sum.GetVersion(), Run: sum.GetRun(), Groups: map[string]place.GroupCounts{}}
+		for group, c := range sum.GetGroups() {
+			t.Groups[group] = place.GroupCounts{
+				Live: int(counts.Live(c)), Pending: int(c.GetPending()), Failed: int(c.GetFailed()), Busy: int(c.GetStarting() + c.GetOutdated()),
+			}
+		}
+		out = append(out, t)
+	}
+	return out
+}

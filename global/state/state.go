@@ -1,0 +1,119 @@
+package state
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/latency"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/internal/notify"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// JobSet is a set of jobs.
+type JobSet map[JobKey]struct{}
+
+// State is what the active server knows. The durable part changes only in
+// apply, at load and after a committed transaction; the soft part belongs to
+// the regions' sessions and to the placer. Each leadership term has a new one.
+//
+// Messages in it are never changed in place, only replaced: code that read a
+// pointer under the lock may use the message without the lock.
+type State struct {
+	// Mutex guards all fields that change, those of the jobs, regions and
+	// sessions included. "The lock is held" in a comment means this one.
+	sync.Mutex
+	// Epoch numbers this leadership term: the positions of its streams start
+	// with it.
+	Epoch    string
+	Revision int64
+	Jobs     map[JobKey]*Job
+	Regions  map[string]*Region
+	// Latency is the matrix of round trips between regions.
+	Latency *latency.Matrix
+	Origins Origins
+	// Demand is what the groups of all jobs ask for.
+	Demand Demand
+	// Pending are the jobs that the placer has to plan.
+	Pending JobSet
+	// Recent are the jobs with slots that some region's report does not charge
+	// yet.
+	Recent JobSet
+	// Purge are the stopped jobs that an operator wants forgotten.
+	Purge JobSet
+	// Ended are the jobs that may have ended without a stored result.
+	Ended JobSet
+	// Rollouts are the jobs whose rollout has to be evaluated again.
+	Rollouts JobSet
+	// Near are the jobs with near rules.
+	Near JobSet
+	// ProbeDemand is the weight of each pair of regions that near rules ask
+	// about, by region and peer. ProbeDemandStale says that it has to be
+	// computed again.
+	ProbeDemand      map[string]map[string]float64
+	ProbeDemandStale bool
+	// Changed tells watches that something they show has changed.
+	Changed notify.Signal
+	Events  Events
+	// Clock returns the time since some fixed moment.
+	Clock func() time.Duration
+	// RegionConfig is the configuration of the regions' life cycles.
+	RegionConfig region.Config
+
+	stamp   uint64 // number of the latest change
+	answers recentKeys
+	loading bool
+	// audits counts the audit records of this term; see Tx.Audit.
+	audits uint64
+}
+
+// New returns an empty state. Regions get leases of the given length.
+func New(epoch string, clock func() time.Duration, lease time.Duration) *State {
+	st := &State{
+		Epoch: epoch, Clock: clock, RegionConfig: region.Config{Lease: lease},
+		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
+		Pending: JobSet{}, Recent: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{},
+		Events: Events{eventlog.New(epoch)},
+	}
+	st.Latency = latency.New(st.topologyRegions)
+	return st
+}
+
+// Notify wakes watches and returns the number of the change. The lock is held.
+func (st *State) Notify() uint64 {
+	st.stamp++
+	st.Changed.Notify()
+	return st.stamp
+}
+
+// JobRecord returns a job's stored record and its revision, nil and 0 when
+// there is none. The lock is held.
+func (st *State) JobRecord(k JobKey) (*nusav1.JobRecord, int64) {
+	if j := st.Jobs[k]; j != nil {
+		return j.Record, j.Revision
+	}
+	return nil, 0
+}
+
+// RegionNames returns the names of all regions, sorted. The lock is held.
+func (st *State) RegionNames() []string { return slices.Sorted(maps.Keys(st.Regions)) }
+
+// topologyRegions returns the regions as the latency matrix needs them. The
+// lock is held.
+func (st *State) topologyRegions() []topology.Region {
+	out := make([]topology.Region, 0, len(st.Regions))
+	for _, r := range st.Regions {
+		out = append(out, r.toTopology())
+	}
+	return out
+}
+
+// TopologyView returns the present view of the round trips. The lock is held.
+func (st *State) TopologyView() *topology.View { return st.TopologyCache().View }
+
+// TopologyCache returns the present view with its routers. The lock is held.
+func (st *State) TopologyCache() *latency.Cache { return st.Latency.Cache(st.Clock()) }

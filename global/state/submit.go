@@ -1,0 +1,178 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Submit puts a job, unless the stored one is the same and goes on. Submit
+// decides whether a new run begins, see Job.run in job.proto. encoded is the
+// encoded spec of the request.
+func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav1.SubmitResponse, error) {
+	old, rev := t.Job(k)
+	if err := CheckRevision("job "+k.String(), req.GetCheckRevision(), old != nil, rev); err != nil {
+		return nil, err
+	}
+	if err := checkTypeChange(k, old, req.GetSpec()); err != nil {
+		return nil, err
+	}
+	ended := t.BatchEnd(k)
+	if err := checkRunAgain(k, req, old, ended); err != nil {
+		return nil, err
+	}
+	present := old != nil && !old.GetJob().GetStopped()
+	if present && !req.GetAgain() && bytes.Equal(t.encodedSpec(k), encoded) {
+		return &nusav1.SubmitResponse{Version: old.GetJob().GetVersion(), Revision: rev, Warnings: job.EndedAlready(ended)}, nil
+	}
+	rec := &nusav1.JobRecord{Job: &nusav1.Job{
+		Spec: req.GetSpec(), Version: old.GetJob().GetVersion() + 1, Submitted: timestamppb.New(time.Now()),
+	}}
+	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // the run goes on
+		rec.Job.Run, rec.Since = RunOf(old, rev), Since(old, rec.GetJob())
+		if err := t.keepHealthy(k, old, rev, req.GetSpec()); err != nil {
+			return nil, err
+		}
+	} else if err := t.dropDone(k); err != nil {
+		return nil, err
+	}
+	if err := t.PutJob(k, rec); err != nil {
+		return nil, err
+	}
+	if err := t.Audit("job.submitted", k.String(), fmt.Sprintf("version %d", rec.GetJob().GetVersion())); err != nil {
+		return nil, err
+	}
+	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true}, nil
+}
+
+// maxDropped is how many slots a submit drops at most, so that the request fits
+// into a transaction. The placer rewrites the others for their regions.
+const maxDropped = 100
+
+// dropDone drops done slots of a run that has ended: nothing runs in them.
+func (t *Tx) dropDone(k JobKey) error {
+	var done []region.Change
+	for _, s := range t.Slots(k, "") {
+		if s.State == region.Done {
+			done = append(done, region.Change{Delete: true, Slot: s})
+		}
+	}
+	slices.SortFunc(done, func(a, b region.Change) int { return strings.Compare(a.Slot.Key(), b.Slot.Key()) })
+	return t.ChangeSlots(done[:min(len(done), maxDropped)])
+}
+
+// keepHealthy stores the version before one that asks for auto_revert, when
+// that version ran with all instances and did not ask for auto_revert itself:
+// its rollout was not evaluated, and the new version has to be able to go back.
+func (t *Tx) keepHealthy(k JobKey, old *nusav1.JobRecord, rev int64, next *nusav1.JobSpec) error {
+	j := t.State.Jobs[k]
+	if j == nil || j.Record != old || !asksRevert(next) || old.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+		return nil
+	}
+	if decision, _ := j.Rollout().Decide(); decision != place.RolloutSetHealthy {
+		return nil
+	}
+	return t.PutHealthy(k, old, RunOf(old, rev))
+}
+
+// Since returns JobRecord.since of a job that goes on in a new version: the
+// version in which each group last got other work.
+func Since(old *nusav1.JobRecord, next *nusav1.Job) map[string]int64 {
+	out := map[string]int64{}
+	was := old.GetJob().GetSpec()
+	for name, g := range next.GetSpec().GetGroups() {
+		before, version := was.GetGroups()[name], old.GetSince()[name]
+		if before == nil || was.GetType() != next.GetSpec().GetType() || job.GroupHash(before) != job.GroupHash(g) {
+			version = next.GetVersion()
+		}
+		if version != 0 {
+			out[name] = version
+		}
+	}
+	return out
+}
+
+// checkTypeChange refuses that a job becomes a system job or stops being one.
+// An index of a system job is a node, that of another job is a number, and the
+// slots of the one would take the place of the other's in a region.
+func checkTypeChange(k JobKey, old *nusav1.JobRecord, spec *nusav1.JobSpec) error {
+	const system = nusav1.JobType_JOB_TYPE_SYSTEM
+	was := old.GetJob().GetSpec().GetType()
+	if old == nil || (was == system) == (spec.GetType() == system) {
+		return nil
+	}
+	how := "is no system job and cannot become one"
+	if was == system {
+		how = "is a system job and cannot become another"
+	}
+	return status.Errorf(codes.FailedPrecondition, "job %s %s: stop it with --purge and run this once it is forgotten, or give this one another name", k, how)
+}
+
+// checkRunAgain checks SubmitRequest.again.
+func checkRunAgain(k JobKey, req *nusav1.SubmitRequest, old *nusav1.JobRecord, ended nusav1.JobState) error {
+	switch {
+	case !req.GetAgain():
+		return nil
+	case req.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH:
+		return status.Errorf(codes.FailedPrecondition, "job %s is no batch job: stop it, then run it", k)
+	case old != nil && !old.GetJob().GetStopped() && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED:
+		return status.Errorf(codes.FailedPrecondition, "job %s has not ended: wait until it has, or stop it first", k)
+	}
+	return nil
+}
+
+// BatchEnd returns how a batch job ended whose every instance has ended, and
+// JOB_STATE_UNSPECIFIED for all others. Done slots are proof; the regions'
+// latest summaries say so a moment earlier.
+func (t *Tx) BatchEnd(k JobKey) nusav1.JobState {
+	rec, _ := t.Job(k)
+	stored := rec.GetJob()
+	if stored.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || stored.GetStopped() {
+		return nusav1.JobState_JOB_STATE_UNSPECIFIED
+	}
+	_, revision := t.State.JobRecord(k)
+	left, failed := int32(0), false
+	for _, g := range stored.GetSpec().GetGroups() {
+		left += g.GetCount()
+	}
+	some := left > 0
+	for _, s := range t.Slots(k, "") {
+		if s.State == region.Done && s.Desired == region.DesiredRun && s.OfRun(RunOf(rec, revision)) && !obsolete(rec, s.JobVersion, s.Group) {
+			left, failed = left-int32(s.Count()), failed || s.Reason != ""
+		}
+	}
+	switch j := t.State.Jobs[k]; {
+	case some && left <= 0 && failed:
+		return nusav1.JobState_JOB_STATE_FAILED
+	case some && left <= 0:
+		return nusav1.JobState_JOB_STATE_COMPLETE
+	case j != nil && j.Record == rec:
+		s := j.Status()
+		if jobstatus.HasEnded(s.GetState()) && allEnded(s) {
+			return s.GetState()
+		}
+	}
+	return nusav1.JobState_JOB_STATE_UNSPECIFIED
+}
+
+// allEnded says that no instance is left that may change.
+func allEnded(s *nusav1.JobStatus) bool {
+	for _, g := range s.GetGroups() {
+		if c := g.GetCounts(); c.GetPending()+c.GetStarting()+c.GetRunning()+c.GetLost() > 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,91 @@
+package state
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestChangeRepeatsDoneSlots: a change in the middle of a run makes all done slots
+// of the changed group run again, however many there are, and leaves other
+// groups.
+func TestChangeRepeatsDoneSlots(t *testing.T) {
+	const slots = 5 * maxDropped
+	spec := testJob("sum", 1)
+	spec.Type = nusav1.JobType_JOB_TYPE_BATCH
+	group := func(n int) *nusav1.Group {
+		g := proto.CloneOf(spec.Groups["web"])
+		g.Count = proto.Int32(int32(n))
+		return g
+	}
+	spec.Groups = map[string]*nusav1.Group{"web": group(slots), "other": group(1), "going": group(1)}
+	job.Default(spec)
+	st := New("e", func() time.Duration { return 0 }, time.Second)
+	k := KeyOf(spec)
+	st.Lock()
+	defer st.Unlock()
+	st.apply(k.RecordKey(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}, 5)
+	put := func(group string, i int, state nusav1.SlotState) {
+		st.apply(fmt.Sprintf("%s%s/%s/%d", SlotPrefix, k, group, i), &nusav1.Slot{
+			Namespace: k.Namespace, Job: k.Name, Group: group, From: int32(i), To: int32(i + 1), Region: "r",
+			State: state, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 1, Run: 5, Generation: 6,
+		}, 6)
+	}
+	for i := range slots {
+		put("web", i, nusav1.SlotState_SLOT_STATE_DONE)
+	}
+	put("other", 0, nusav1.SlotState_SLOT_STATE_DONE)
+	put("going", 0, nusav1.SlotState_SLOT_STATE_ACCEPTED)
+	st.Jobs[k].Summaries["r"] = &nusav1.JobSummary{Version: 1, Run: 5, Groups: map[string]*nusav1.InstanceCounts{
+		"web": {Complete: slots}, "other": {Complete: 1}, "going": {Running: 1},
+	}}
+
+	// A version that does not change web's work repeats none of it.
+	submit := func(revision int64, change func(*nusav1.JobSpec)) {
+		t.Helper()
+		next := proto.CloneOf(spec)
+		change(next)
+		tx := NewTx(st)
+		if _, err := tx.Submit(k, &nusav1.SubmitRequest{Spec: next}, fmt.Appendf(nil, "%d", revision)); err != nil {
+			t.Fatal(err)
+		}
+		rec, _ := tx.Job(k)
+		st.apply(k.RecordKey(), rec, revision)
+	}
+	updates := func() map[string]int {
+		out := map[string]int{}
+		for _, a := range place.MakePlan(place.Snapshot{Jobs: []place.Job{st.Jobs[k].ToPlace()}}).Actions {
+			if a.Kind == place.Update {
+				out[a.Group]++
+			}
+		}
+		return out
+	}
+	going := func(j *nusav1.JobSpec) {
+		for _, t := range j.Groups["going"].Tasks {
+			t.Env = map[string]string{"STEP": "two"}
+		}
+	}
+	submit(7, going)
+	if got := updates(); got["web"] != 0 || got["other"] != 0 || got["going"] != 1 {
+		t.Errorf("updates after a change of another group: %v", got)
+	}
+	submit(8, func(j *nusav1.JobSpec) { going(j); otherWork(j) })
+	put("going", 0, nusav1.SlotState_SLOT_STATE_DONE) // of version 1: obsolete as well
+	if got := updates(); got["web"] != slots || got["other"] != 0 || got["going"] != 1 {
+		t.Errorf("updates after a change of the group: %v", got)
+	}
+	if now := st.Jobs[k].Status(); jobstatus.HasEnded(now.GetState()) || NewTx(st).BatchEnd(k) != nusav1.JobState_JOB_STATE_UNSPECIFIED {
+		t.Errorf("the job has ended before the repeated slots are done: %v", now.GetState())
+	}
+	if rec := st.Jobs[k].Record; RunOf(rec, 8) != 5 || rec.GetSince()["web"] != 3 || rec.GetSince()["going"] != 2 || rec.GetSince()["other"] != 0 {
+		t.Errorf("run %d since %v", RunOf(rec, 8), rec.GetSince())
+	}
+}

@@ -1,0 +1,107 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// SummaryKey names a summary in its region's set, as regions do:
+// "namespace/job", and "namespace/job@region" for the region's own jobs.
+func SummaryKey(region string, s *nusav1.JobSummary) string {
+	key := s.GetNamespace() + "/" + s.GetJob()
+	if s.GetLocal() {
+		key += "@" + region
+	}
+	return key
+}
+
+// ApplySummary takes a region's summary of a job unless a newer one is known.
+// It returns whether the summary names other disconnected instances than the
+// one before. The lock is held.
+func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedChanged bool) {
+	k := JobKey{sum.GetNamespace(), sum.GetJob()}
+	j := st.Jobs[k]
+	if sum.GetLocal() || j == nil || j.Record == nil {
+		return false
+	}
+	old := j.Summaries[r.Name]
+	if old != nil && (old.GetIncarnation() > sum.GetIncarnation() ||
+		old.GetIncarnation() == sum.GetIncarnation() && old.GetIndex() > sum.GetIndex()) {
+		return false
+	}
+	j.Summaries[r.Name] = sum
+	// A checkpoint says nothing about disconnected instances: their nodes may
+	// be back.
+	if st.loading || len(sum.GetDisconnected()) == 0 {
+		delete(r.Disconnected, k)
+	} else {
+		disconnectedChanged = r.setDisconnected(k, sum.GetDisconnected())
+		st.Pending[k] = struct{}{}
+	}
+	if !st.loading {
+		st.Events.AddFailedInstances(r.Name, k.String(), old, sum)
+	}
+	j.Stamp = st.Notify()
+	if j.Record.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+		st.Ended[k] = struct{}{}
+	}
+	if j.Revertible() || len(j.RolloutWaits) > 0 {
+		st.Rollouts[k] = struct{}{}
+	}
+	return disconnectedChanged
+}
+
+// setDisconnected replaces the disconnected instances of a job and returns
+// whether they are others than before.
+func (r *Region) setDisconnected(k JobKey, instances []*nusav1.DisconnectedInstances) (changed bool) {
+	old, had := r.Disconnected[k]
+	if r.Disconnected == nil {
+		r.Disconnected = map[JobKey][]*nusav1.DisconnectedInstances{}
+	}
+	r.Disconnected[k] = instances
+	return !had || !slices.EqualFunc(old, instances, func(a, b *nusav1.DisconnectedInstances) bool { return proto.Equal(a, b) })
+}
+
+// DisconnectedOf returns the instances of a job that may still run on lost
+// nodes, as connected regions report: only those can be asked to give them up.
+// Reports about slots that have changed meanwhile do not count. The lock is
+// held.
+func (st *State) DisconnectedOf(j *Job) []place.Disconnected {
+	var out []place.Disconnected
+	seen := map[string]bool{}
+	for _, s := range j.Slots {
+		r := st.Regions[s.Region]
+		if r == nil || r.Session == nil || seen[s.Region] {
+			continue
+		}
+		seen[s.Region] = true
+		for _, a := range r.Disconnected[j.Key] {
+			if j.owns(s.Region, a) {
+				out = append(out, place.Disconnected{
+					Group: a.GetGroup(), Region: s.Region, From: int(a.GetFrom()), To: int(a.GetTo()), Generation: a.GetGeneration(), Node: a.GetNode(),
+				})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b place.Disconnected) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From))
+	})
+	return out
+}
+
+// owns says whether a region still owns the reported instances in the same
+// generation of their slot.
+func (j *Job) owns(from string, a *nusav1.DisconnectedInstances) bool {
+	for _, s := range j.Slots {
+		if s.Region == from && s.Group == a.GetGroup() && s.Generation == a.GetGeneration() && !s.System &&
+			int(a.GetFrom()) >= s.From && int(a.GetTo()) <= s.To && a.GetFrom() < a.GetTo() {
+			return true
+		}
+	}
+	return false
+}

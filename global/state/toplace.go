@@ -1,0 +1,183 @@
+package state
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/reason"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// JobToPlace returns a stored job as the placer sees it, without its slots.
+func JobToPlace(rec *nusav1.JobRecord, revision int64) place.Job {
+	j := rec.GetJob()
+	spec := j.GetSpec()
+	out := place.Job{
+		Namespace: spec.GetNamespace(), Name: spec.GetName(), Version: j.GetVersion(), Run: RunOf(rec, revision),
+		Type:     place.JobType(EnumWord(spec.GetType().String(), "JOB_TYPE_")),
+		Priority: int(spec.GetPriority()), Revision: revision, Stopped: j.GetStopped(),
+	}
+	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
+		g := spec.GetGroups()[name]
+		out.Groups = append(out.Groups, place.Group{
+			Name: name, UnchangedSince: rec.GetSince()[name], Count: int(g.GetCount()), Ask: askToPlace(g), Regions: regionsToPlace(job.RegionsOf(spec, name)),
+			MaxParallel: int(g.GetUpdate().GetMaxParallel()),
+			OnDisconnect: place.OnDisconnect{
+				After:   g.GetDisconnect().GetRegion().GetAfter().AsDuration(),
+				Stop:    g.GetDisconnect().GetRegion().GetRunning() == nusav1.Running_RUNNING_STOP,
+				Replace: g.GetDisconnect().GetRegion().GetReplace(),
+			},
+		})
+	}
+	for _, c := range spec.GetColocate() {
+		out.Colocate = append(out.Colocate, c.GetGroups())
+	}
+	return out
+}
+
+func askToPlace(g *nusav1.Group) place.Ask {
+	a := job.AskOf(g)
+	return place.Ask{
+		CPUMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes,
+		GPU:  place.GPU{Count: int(a.GPUCount), Models: a.GPUModels, ShareMilli: int(a.GPUShareMilli)},
+		Pool: a.Pool, Drivers: a.Drivers, Capabilities: a.Capabilities(), Constraints: a.Constraints,
+		StaticPorts: ints(a.StaticPorts()), DynamicPorts: a.DynamicPorts(), Dedicated: a.Dedicated, Apart: a.Apart, Volumes: a.Volumes,
+	}
+}
+
+func ints(in []int32) []int {
+	out := make([]int, len(in))
+	for i, v := range in {
+		out[i] = int(v)
+	}
+	return out
+}
+
+func regionsToPlace(r *nusav1.RegionsSpec) place.RegionsSpec {
+	out := place.RegionsSpec{
+		SpreadMin: int(r.GetSpread().GetMin()), SpreadMax: int(r.GetSpread().GetMax()),
+		Divide: place.Divide(EnumWord(r.GetDivide().String(), "DIVIDE_")),
+	}
+	if r.GetDivide() == nusav1.Divide_DIVIDE_UNSPECIFIED {
+		out.Divide = place.DivideCapacity
+	}
+	for _, a := range r.GetAllow() {
+		out.Allow = append(out.Allow, selectorToPlace(a))
+	}
+	for _, p := range r.GetPrefer() {
+		out.Prefer = append(out.Prefer, place.Preference{Selector: selectorToPlace(p.GetSelector()), Weight: int(p.GetWeight())})
+	}
+	for _, n := range r.GetNear() {
+		near := place.Near{
+			Selector: selectorToPlace(n.GetSelector()), MaxRTT: n.GetMaxRtt().AsDuration(),
+			Percentile: topology.Percentile(n.GetPercentile()), Required: n.GetRequired(),
+			Unknown: place.UnknownRefuse, Weight: int(n.GetWeight()),
+		}
+		if n.GetUnknown() != nusav1.Unknown_UNKNOWN_UNSPECIFIED {
+			near.Unknown = place.Unknown(EnumWord(n.GetUnknown().String(), "UNKNOWN_"))
+		}
+		if l := n.GetLocation(); l != nil {
+			near.Location = topo.LocationFromProto(l)
+		}
+		near.Domain = n.GetDomain()
+		out.Near = append(out.Near, near)
+	}
+	return out
+}
+
+func selectorToPlace(s *nusav1.RegionSelector) place.Selector {
+	return place.Selector{Name: s.GetName(), Labels: s.GetLabels()}
+}
+
+// ToPlace returns the region as the placer sees it. The lock is held.
+func (r *Region) ToPlace(now time.Duration) place.Region {
+	out := place.Region{
+		Name: r.Name, Labels: r.Record.GetDefinition().GetLabels(), Cordoned: r.Record.GetCordoned(),
+		Connected: r.Session != nil, NeverConnected: r.Record.GetClusterId() == "", DisconnectedFor: r.Life.DisconnectedFor(now),
+		ReportSequence: r.Reports,
+	}
+	rep := r.Report
+	if rep == nil {
+		return out
+	}
+	out.HasReport, out.ReportAge, out.SlotsRevision = true, now-r.ReportAt, rep.GetSlotsRevision()
+	out.Fits = make(map[uint64]int, len(rep.GetShape().GetFits()))
+	for _, f := range rep.GetShape().GetFits() {
+		out.Fits[f.GetAsk()] = int(f.GetCount())
+		if f.GetCount() == 0 && f.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
+			if out.NoFitReasons == nil {
+				out.NoFitReasons = map[uint64]place.Returned{}
+			}
+			out.NoFitReasons[f.GetAsk()] = place.Returned{
+				Region: r.Name, Reason: ReasonFromProto(f.GetReason()), Message: f.GetMessage(), ReasonText: reason.WithMessage(f.GetReason(), f.GetMessage()),
+			}
+		}
+	}
+	for _, b := range rep.GetShape().GetBins() {
+		out.Bins = append(out.Bins, place.Bin{Nodes: max(0, int(b.GetNodes())), Free: resourcesToPlace(b.GetFree()), Pool: b.GetPool()})
+	}
+	out.Free, out.Capacity = resourcesToPlace(rep.GetFree()), resourcesToPlace(rep.GetCapacity())
+	out.CPUUtilisation, out.MemoryUtilisation = rep.GetUtilisation().GetCpu(), rep.GetUtilisation().GetMemory()
+	out.Drivers = rep.GetDrivers()
+	out.NodesReady, out.QueueLength = int(rep.GetNodesReady()), int(rep.GetQueueLength())
+	return out
+}
+
+func resourcesToPlace(r *nusav1.Resources) place.Resources {
+	return place.Resources{
+		CPUMilli: r.GetCpuMilli(), MemoryBytes: r.GetMemoryBytes(), DiskBytes: r.GetDiskBytes(),
+		GPUMilli: int64(r.GetGpu().GetCount())*1000 + int64(r.GetGpu().GetShareMilli()),
+	}
+}
+
+// ToPlace returns the job with its slots as the placer sees it. The lock is
+// held.
+func (j *Job) ToPlace() place.Job {
+	out := j.Spec
+	out.Slots = j.SortedSlots()
+	out.Breaches = j.Breaches
+	out.Summaries = j.Reported(j.Record)
+	if Sustained(j.Breaches) {
+		out.Down = j.notRunning()
+	}
+	return out
+}
+
+// notRunning counts, by group, the instances that have a region, are to run and
+// do not. Instances that are being revoked are not among them.
+func (j *Job) notRunning() map[string]int {
+	out := map[string]int{}
+	for name, g := range j.Status().GetGroups() {
+		owned := g.GetDesired() - g.GetUnowned()
+		out[name] = max(0, int(owned-g.GetCounts().GetRunning()))
+	}
+	return out
+}
+
+// Sustained says whether one of the breaches has lasted long enough to move
+// instances.
+func Sustained(all []place.Breach) bool {
+	return slices.ContainsFunc(all, func(b place.Breach) bool { return b.State == topology.Sustained })
+}
+
+// HasNear says whether a job's placement depends on round-trip times.
+func HasNear(j place.Job) bool {
+	return slices.ContainsFunc(j.Groups, func(g place.Group) bool { return len(g.Regions.Near) > 0 })
+}
+
+// Uncharged says whether a slot of the job is not in its region's report yet, or
+// will need room in another region. The lock is held.
+func (st *State) Uncharged(j *Job) bool {
+	for _, s := range j.Slots {
+		if r := st.Regions[s.Region]; s.Desired == region.DesiredRevoke || r != nil && s.Generation > r.Report.GetSlotsRevision() {
+			return true
+		}
+	}
+	return false
+}

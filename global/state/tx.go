@@ -1,0 +1,96 @@
+package state
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// txChange is one key to write; msg nil deletes the key.
+type txChange struct {
+	key   string
+	msg   proto.Message
+	value []byte
+	ttl   time.Duration
+	// known is the revision at which the state knows the key. The store refuses
+	// the transaction if the key has another one, unless unchecked.
+	known     int64
+	unchecked bool
+}
+
+// Tx is a transaction that is being prepared: the state with changes laid over
+// it. Its methods need the state's lock.
+type Tx struct {
+	State   *State
+	changes []txChange
+	size    int
+	undo    []txChange // previous versions of overwritten changes
+	undoAt  []int
+}
+
+// NewTx returns an empty transaction. A dry run throws it away afterwards.
+func NewTx(st *State) *Tx { return &Tx{State: st} }
+
+// mark remembers where a request's changes begin.
+func (t *Tx) mark() int { t.undo, t.undoAt = nil, nil; return len(t.changes) }
+
+func (t *Tx) rollback(mark int) {
+	for i := len(t.undo) - 1; i >= 0; i-- {
+		t.changes[t.undoAt[i]] = t.undo[i]
+	}
+	t.changes = t.changes[:mark]
+	t.size = 0
+	for _, ch := range t.changes {
+		t.size += len(ch.key) + len(ch.value) + 64
+	}
+}
+
+func (t *Tx) checkSize() error {
+	if len(t.changes) > commitOps || t.size > commitBytes {
+		return fmt.Errorf("%w: %d writes of %d bytes", errTxFull, len(t.changes), t.size)
+	}
+	return nil
+}
+
+func (t *Tx) find(key string) (txChange, bool) {
+	for _, ch := range t.changes {
+		if ch.key == key {
+			return ch, true
+		}
+	}
+	return txChange{}, false
+}
+
+func (t *Tx) set(ch txChange) error {
+	if ch.msg != nil {
+		var err error
+		if ch.value, err = Encode(ch.msg); err != nil {
+			return err
+		}
+	}
+	t.size += len(ch.key) + len(ch.value) + 64
+	for i := range t.changes {
+		if t.changes[i].key == ch.key {
+			ch.known = t.changes[i].known
+			t.undo, t.undoAt = append(t.undo, t.changes[i]), append(t.undoAt, i)
+			t.changes[i] = ch
+			return nil
+		}
+	}
+	t.changes = append(t.changes, ch)
+	return nil
+}
+
+// putUnchecked writes a record that only this kind of request writes.
+func (t *Tx) putUnchecked(key string, m proto.Message) error {
+	return t.set(txChange{key: key, msg: m, unchecked: true})
+}
+
+// deleteUnchecked removes such a record.
+func (t *Tx) deleteUnchecked(key string) error { return t.set(txChange{key: key, unchecked: true}) }
+
+// putNew writes a record that must not exist.
+func (t *Tx) putNew(key string, m proto.Message, ttl time.Duration) error {
+	return t.set(txChange{key: key, msg: m, ttl: ttl})
+}

@@ -1,0 +1,131 @@
+package state
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// attemptsRetained is how long it is remembered which regions were asked to
+	// hold a group.
+	attemptsRetained = 24 * time.Hour
+	// MaxDisconnected bounds the ranges of a job's instances that are
+	// disconnected at one region, and those that regions gave up lately.
+	MaxDisconnected = 256
+	// releasedFor is how long the instances that a region gave up have
+	// precedence over others that wait: some reports, in case the reports do not
+	// show at once the room that was reserved for them.
+	releasedFor = time.Minute
+)
+
+// Unplaced is what is remembered of a group that has had instances without a
+// region. It is soft: a new active server starts from the beginning.
+type Unplaced struct {
+	// since is when the group began to have such instances; an offer that is
+	// given back does not end that. lastSeen is when a plan last found some.
+	since, lastSeen time.Duration
+	// triedAt is when regions were asked to hold an instance, by region;
+	// reservedAt is the latest of these times.
+	triedAt    map[string]time.Duration
+	reservedAt time.Duration
+}
+
+// RecordUnplaced remembers which groups a plan left with instances without a
+// region, and what the plan asks regions to hold. The lock is held.
+func (st *State) RecordUnplaced(plan place.Plan, now time.Duration) {
+	for _, g := range plan.Groups {
+		j := st.Jobs[JobKey{g.Namespace, g.Job}]
+		if j == nil || g.Unplaced == 0 {
+			continue
+		}
+		if j.Unplaced == nil {
+			j.Unplaced = map[string]*Unplaced{}
+		}
+		u := j.Unplaced[g.Group]
+		if u == nil {
+			u = &Unplaced{since: now, triedAt: map[string]time.Duration{}}
+			j.Unplaced[g.Group] = u
+		}
+		if now-u.lastSeen > place.HoldAfter {
+			u.since = now
+		}
+		u.lastSeen = now
+		maps.DeleteFunc(u.triedAt, func(_ string, at time.Duration) bool { return now-at > attemptsRetained })
+	}
+	for _, a := range plan.Actions {
+		if a.Hold == 0 {
+			continue
+		}
+		if j := st.Jobs[JobKey{a.Namespace, a.Job}]; j != nil && j.Unplaced[a.Group] != nil {
+			u := j.Unplaced[a.Group]
+			u.reservedAt, u.triedAt[a.Region] = now, now
+			u.lastSeen = now
+		}
+	}
+}
+
+// forgetUnplaced forgets the groups that a new record does not have: a group
+// that comes back under the same name starts to wait again.
+func (j *Job) forgetUnplaced(rec *nusav1.JobRecord) {
+	groups := rec.GetJob().GetSpec().GetGroups()
+	maps.DeleteFunc(j.Unplaced, func(name string, _ *Unplaced) bool { return groups[name] == nil })
+}
+
+// Groups returns the job's groups with how long they have waited. The lock is
+// held.
+func (j *Job) Groups(now time.Duration) []place.Group {
+	if len(j.Unplaced) == 0 && len(j.Released) == 0 {
+		return j.Spec.Groups
+	}
+	out := slices.Clone(j.Spec.Groups)
+	for i := range out {
+		for _, f := range j.Released {
+			if f.group == out[i].Name && now-f.at < releasedFor {
+				out[i].Released = append(out[i].Released, f.Released)
+			}
+		}
+		u := j.Unplaced[out[i].Name]
+		if u == nil || now-u.lastSeen > place.HoldAfter {
+			continue
+		}
+		out[i].WaitedFor = now - max(u.since, u.reservedAt)
+		for region, at := range u.triedAt {
+			out[i].HoldAttempts = append(out[i].HoldAttempts, place.HoldAttempt{Region: region, Ago: now - at})
+		}
+		slices.SortFunc(out[i].HoldAttempts, func(a, b place.HoldAttempt) int { return cmp.Compare(a.Region, b.Region) })
+	}
+	return out
+}
+
+// released is a range of instances that a region gave up because they were
+// revoked. It is soft: a new active server does not know what was reserved for
+// them.
+type released struct {
+	place.Released
+	group string
+	at    time.Duration
+}
+
+// RecordReleased remembers that revoked instances are to be placed in another
+// region, where room was reserved for them. The same answer may come twice. The
+// lock is held.
+func (st *State) RecordReleased(from string, answer region.Answer) {
+	j, now := st.Jobs[JobKey{answer.Namespace, answer.Job}], st.Clock()
+	if j == nil || answer.State != region.Revoked {
+		return
+	}
+	j.Released = slices.DeleteFunc(j.Released, func(f released) bool {
+		again := f.group == answer.Group && f.From < answer.To && answer.From < f.To
+		return again || now-f.at >= releasedFor
+	})
+	j.Released = append(j.Released, released{
+		Released: place.Released{Region: from, From: answer.From, To: answer.To}, group: answer.Group, at: now,
+	})
+	j.Released = j.Released[max(0, len(j.Released)-MaxDisconnected):]
+}

@@ -1,0 +1,41 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+)
+
+// TestLeadershipIsCertainForAWhile: leases may be granted for the TTL of the
+// election after each proof, counted from the request, though no other server
+// has said meanwhile that this one lost.
+func TestLeadershipIsCertainForAWhile(t *testing.T) {
+	var now time.Duration
+	var fails error
+	clock := func() time.Duration { return now }
+	term := &leadershipTerm{
+		cfg: &Config{Clock: clock, ElectionTTL: 3 * time.Second}, state: state.New("e", clock, 10*time.Second),
+		renew: func(context.Context) error { now += time.Second; return fails }, // the answer takes a second
+	}
+	if term.mayGrant() {
+		t.Error("certain before the first proof")
+	}
+	if err := term.confirm(t.Context()); err != nil || !term.mayGrant() {
+		t.Errorf("not certain after a proof, %v", err)
+	}
+	fails = errors.New("no answer")
+	if err := term.confirm(t.Context()); err == nil || !term.mayGrant() {
+		t.Errorf("not certain within the time, %v", err)
+	}
+	now = 3 * time.Second // counted from the request of the last proof
+	if term.mayGrant() {
+		t.Error("certain when a successor may be active")
+	}
+	fails = nil
+	if err := term.confirm(t.Context()); err != nil || !term.mayGrant() {
+		t.Errorf("not certain after another proof, %v", err)
+	}
+}

@@ -1,0 +1,149 @@
+package global
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// leaderTracker knows which server is active, and has the connection over which
+// calls are forwarded.
+type leaderTracker struct {
+	store store.Store
+	cfg   Config
+	self  *nusav1.GlobalServer
+	// known is closed when the first leader is known.
+	known chan struct{}
+
+	mu      sync.Mutex
+	current *nusav1.GlobalServer
+	conn    *grpc.ClientConn // nil when the leader is this server, or unknown
+	first   sync.Once
+}
+
+func newLeaderTracker(s store.Store, cfg Config, grpcAddr string) *leaderTracker {
+	address := cfg.Advertise
+	if address == "" {
+		address = grpcAddr
+	}
+	return &leaderTracker{
+		store: s, cfg: cfg, known: make(chan struct{}),
+		self: &nusav1.GlobalServer{Name: cfg.Name, Address: address, Version: cfg.Version},
+	}
+}
+
+// run follows the election key until ctx ends.
+func (l *leaderTracker) run(ctx context.Context) error {
+	for {
+		err := l.follow(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		l.cfg.Logger.Debug("follow the election", "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(campaignPause):
+		}
+	}
+}
+
+// follow reads the election key and then watches from that revision, so that no
+// change is missed.
+func (l *leaderTracker) follow(ctx context.Context) error {
+	_, _, revision, err := l.store.Get(ctx, state.ClusterKey)
+	if err != nil {
+		return err
+	}
+	update := func([]store.Event) error {
+		kv, ok, err := l.store.Leader(ctx, state.ElectionPrefix)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			l.changed(nil)
+			return nil
+		}
+		server := new(nusav1.GlobalServer)
+		if err := state.Decode(kv, server); err != nil {
+			return err
+		}
+		// This server is the leader only when it has loaded the records: lead says
+		// so.
+		if !proto.Equal(server, l.self) {
+			l.changed(server)
+		}
+		return nil
+	}
+	if err := update(nil); err != nil {
+		return err
+	}
+	return l.store.Watch(ctx, state.ElectionPrefix, revision, update)
+}
+
+// changed sets the active server; nil = there is none.
+func (l *leaderTracker) changed(to *nusav1.GlobalServer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if proto.Equal(to, l.current) {
+		return
+	}
+	if l.conn != nil {
+		l.conn.Close() // calls in progress there have no leader any more
+		l.conn = nil
+	}
+	l.current = to
+	if to == nil {
+		return
+	}
+	if to != l.self {
+		conn, err := serve.Dial(l.cfg.Net, to.GetAddress())
+		if err != nil {
+			l.cfg.Logger.Warn("cannot forward", "active", to.GetName(), "address", to.GetAddress(), "error", err)
+			l.current = nil
+			return
+		}
+		l.conn = conn
+		l.cfg.Logger.Info("standing by", "active", to.GetName(), "address", to.GetAddress())
+	}
+	l.first.Do(func() { close(l.known) })
+}
+
+func (l *leaderTracker) get() (*nusav1.GlobalServer, *grpc.ClientConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current, l.conn
+}
+
+func (l *leaderTracker) close() {
+	l.changed(nil)
+}
+
+// target returns where calls are served: here, or over a connection.
+func (s *server) target() (*grpc.ClientConn, bool, error) {
+	if s.active.Load() != nil {
+		return nil, true, nil
+	}
+	if s.leader != nil {
+		if _, conn := s.leader.get(); conn != nil {
+			return conn, false, nil
+		}
+	}
+	return nil, false, errNoActive
+}
+
+// errNoActive is the status of calls while no server is active.
+var errNoActive = rpcerr.Error{
+	Code: codes.Unavailable, RetryAfter: state.RetryAfter,
+	Message: "no global server is active: etcd has no quorum or an election is under way",
+}.Err()

@@ -1,0 +1,11 @@
+// Package uplink serves the streams that the masters of regions open to the
+// active global server: one session for each region.
+//
+//	uplink.go   Server: the sessions of one leadership term, leases, the tick
+//	session.go  session: one stream, its sender and its receiver
+//	hello.go    how a stream becomes a region's session
+//	receive.go  messages from a region: answers, reports, rows, summaries
+//	send.go     messages to a region: orders, peers, shapes, origins
+//	matrix.go   the matrix of round trips as regions get it
+//	keyed.go    a lock for each key
+package uplink

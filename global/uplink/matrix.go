@@ -1,0 +1,76 @@
+package uplink
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// matrixInterval is how often a region gets the compact matrix, and
+	// maxMatrixAge how old the matrix may be when it is sent.
+	matrixInterval = 5 * time.Minute
+	maxMatrixAge   = time.Minute
+	// firstMatrixReports is after how many report intervals a session gets its
+	// first matrix: by then the regions that connected with it have sent their
+	// rows.
+	firstMatrixReports = 3
+	// minMatrices may be sent in one tick, so that the few regions of a small
+	// federation need not wait. With many regions as many are sent as come round
+	// in matrixInterval: each is 2 MB for 1,000 regions.
+	minMatrices = 4
+)
+
+// columnMessage returns the edges to the session's region that are new since the
+// latest column, all for the first; nil for none. The lock is held.
+func (c *session) columnMessage() *nusav1.GlobalMessage {
+	st, since := c.server.st, c.columnAt
+	c.columnAt = st.Clock()
+	column := st.Latency.Column(c.region, since, c.columnAt)
+	if column == nil {
+		return nil
+	}
+	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Column{Column: column}}
+}
+
+// SendMatrix sends the compact matrix to some of the regions that have waited
+// longest. Only the tick calls it.
+func (s *Server) SendMatrix() {
+	st := s.st
+	st.Lock()
+	now := st.Clock()
+	var due []*session
+	for _, c := range s.live {
+		if now-c.matrixAt >= matrixInterval || !c.matrixSent && now-c.matrixAt >= firstMatrixReports*s.ReportInterval {
+			due = append(due, c)
+		}
+	}
+	most := max(minMatrices, 1+int(int64(len(st.Regions))*int64(s.ReportInterval)/int64(matrixInterval)))
+	view := st.TopologyView()
+	st.Unlock()
+	if len(due) == 0 {
+		return
+	}
+	slices.SortFunc(due, func(x, y *session) int {
+		if x.matrixSent != y.matrixSent {
+			if x.matrixSent {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Or(cmp.Compare(x.matrixAt, y.matrixAt), cmp.Compare(x.region, y.region))
+	})
+	if s.compact == nil || now-s.compactAt >= maxMatrixAge {
+		s.compact, s.compactAt = topo.Compact(view), now
+	}
+	message := &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Matrix{Matrix: s.compact}}
+	st.Lock()
+	defer st.Unlock()
+	for _, c := range due[:min(len(due), most)] {
+		c.matrix, c.matrixSent, c.matrixAt = message, true, now
+		c.wake()
+	}
+}

@@ -1,0 +1,250 @@
+package uplink
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/reason"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// answersPerCommit keeps the writes of a request (three for an answer that
+	// splits a slot) within one transaction.
+	answersPerCommit = 32
+	// Bounds of a report and of a row of the latency matrix.
+	maxFits, maxBins, maxEdges = 256, 64, 4096
+	maxDrivers                 = 64
+	// maxReport and maxSummary bound in bytes what a checkpoint stores of a region:
+	// a transaction of etcd has room for one of each and a full checkpoint record.
+	maxReport  = 512 << 10
+	maxSummary = 128 << 10
+)
+
+// handle processes one message of a region.
+func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage) error {
+	switch k := m.GetKind().(type) {
+	case *nusav1.RegionMessage_Lease:
+		s.grantLease(c, k.Lease.GetId())
+	case *nusav1.RegionMessage_Answers:
+		return s.applyAnswers(ctx, c.region, k.Answers.GetAnswers())
+	case *nusav1.RegionMessage_Report:
+		s.setReport(c, k.Report)
+	case *nusav1.RegionMessage_Summaries:
+		return s.applySummaries(c, k.Summaries)
+	case *nusav1.RegionMessage_Latency:
+		s.setRow(c, k.Latency)
+	case *nusav1.RegionMessage_Update:
+		s.setServers(c, k.Update.GetServers())
+	case *nusav1.RegionMessage_Goodbye:
+		return errGoodbye
+	default:
+		// OrdersAck needs no action: a new session says where to resume. A newer
+		// region may send more than this server knows.
+	}
+	return nil
+}
+
+// liveRegion returns the region of a session, nil when the session is not the
+// region's live one. The lock is held.
+func (s *Server) liveRegion(c *session) *state.Region {
+	if r := s.st.Regions[c.region]; r != nil && r.Session == &c.shared {
+		return r
+	}
+	return nil
+}
+
+// applyAnswers applies a region's answers, each batch in one transaction.
+// Answers that change nothing (repeated, late) write nothing.
+func (s *Server) applyAnswers(ctx context.Context, from string, in []*nusav1.SlotAnswer) error {
+	for batch := range slices.Chunk(in, answersPerCommit) {
+		var applied []region.Answer
+		_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
+			applied = applied[:0]
+			for _, p := range batch {
+				answer := state.AnswerFromProto(p)
+				k := state.JobKey{Namespace: answer.Namespace, Name: answer.Job}
+				out := region.ApplyAnswer(t.Slots(k, answer.Group), from, answer)
+				if err := t.ChangeSlots(out.Changes); err != nil {
+					return err
+				}
+				if len(out.Changes) > 0 {
+					applied = append(applied, answer)
+					// Before the placer can give the indices to another region.
+					t.State.RecordRefusal(from, answer, s.ReportInterval)
+					t.State.RecordReleased(from, answer)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return state.RPCErrors.Err(fmt.Errorf("answers of region %s: %w", from, err))
+		}
+		s.addAnswerEvents(from, applied)
+	}
+	return nil
+}
+
+func (s *Server) addAnswerEvents(from string, applied []region.Answer) {
+	for _, answer := range applied {
+		subject := answer.Namespace + "/" + answer.Job
+		where := answer.Group + region.FormatRange(answer.From, answer.To)
+		s.st.Events.Add("slot."+string(answer.State), subject, "%s by %s %s", where, from, reason.WithMessage(state.ReasonToProto(answer.Reason), answer.Message))
+		if answer.State == region.Rejected || answer.State == region.Returned {
+			s.Log.Info("slot refused", "job", subject, "slot", where, "region", from, "state", string(answer.State), "reason", answer.Reason)
+		}
+	}
+	if len(applied) > 0 {
+		s.WakePlacer()
+	}
+}
+
+// setReport takes a region's report, cut to the bounds.
+func (s *Server) setReport(c *session, rep *nusav1.RegionReport) {
+	if shape := rep.GetShape(); shape != nil {
+		shape.Fits = shape.Fits[:min(len(shape.Fits), maxFits)]
+		shape.Bins = shape.Bins[:min(len(shape.Bins), maxBins)]
+		for _, f := range shape.Fits {
+			f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), state.MaxMessage)], "")
+		}
+	}
+	if len(rep.GetDrivers()) > maxDrivers {
+		rep.Drivers = nil
+	}
+	if size := proto.Size(rep); size > maxReport {
+		s.Log.Warn("a report is ignored because it is too large", "region", c.region, "bytes", size, "max", maxReport)
+		return
+	}
+	st := s.st
+	st.Lock()
+	defer st.Unlock()
+	r := s.liveRegion(c)
+	if r == nil {
+		return
+	}
+	st.Events.AddLostNodes(r.Name, r.Report, rep)
+	r.Load.Add(rep)
+	r.Report, r.ReportAt, r.ReportStale = rep, st.Clock(), false
+	r.Reports++
+	r.CheckpointDue = true
+	r.Stamp = st.Notify()
+	if len(st.Pending) > 0 {
+		s.WakePlacer()
+	}
+}
+
+// setRow takes a region's row of the latency matrix.
+func (s *Server) setRow(c *session, row *nusav1.LatencyRow) {
+	if len(row.GetEdges()) > maxEdges {
+		row.Edges = row.Edges[:maxEdges]
+	}
+	st := s.st
+	st.Lock()
+	defer st.Unlock()
+	r := s.liveRegion(c)
+	if r == nil {
+		return
+	}
+	row.Edges = slices.DeleteFunc(row.Edges, func(e *nusav1.Edge) bool { return st.Regions[e.GetTo()] == nil || !topo.PlausibleEdge(e) })
+	st.Latency.SetRow(c.region, row, st.Clock())
+	if row.GetCoordinate() != nil {
+		r.Coordinate = row.GetCoordinate()
+	}
+	st.Notify()
+	if len(st.Pending) > 0 {
+		s.WakePlacer()
+	}
+}
+
+// setServers takes the list of a region's servers; peers probe them.
+func (s *Server) setServers(c *session, servers []*nusav1.RegionalServer) {
+	if len(servers) > maxServers {
+		servers = servers[:maxServers]
+	}
+	s.st.Lock()
+	defer s.st.Unlock()
+	if r := s.liveRegion(c); r != nil {
+		r.Servers = servers
+		r.Stamp = s.st.Notify()
+		s.st.RegionsChanged()
+	}
+}
+
+// applySummaries takes a batch of the region's summaries and acknowledges it.
+func (s *Server) applySummaries(c *session, in *nusav1.JobSummaries) error {
+	st := s.st
+	st.Lock()
+	defer st.Unlock()
+	r := s.liveRegion(c)
+	if r == nil {
+		return nil
+	}
+	batch := link.Batch[*nusav1.JobSummary]{
+		Full: in.GetFull(), Last: in.GetLast(), Removed: in.GetRemoved(),
+		Position: link.Position{Epoch: in.GetPosition().GetEpoch(), Sequence: in.GetPosition().GetSequence()},
+	}
+	for _, sum := range in.GetSummaries() {
+		if size := cutSummary(sum); size > maxSummary {
+			return &refusal{message: fmt.Sprintf("the summary of job %.64q has %d bytes, at most %d are taken", sum.GetJob(), size, maxSummary)}
+		}
+		batch.Items = append(batch.Items, link.Item[*nusav1.JobSummary]{Key: state.SummaryKey(c.region, sum), Value: sum})
+	}
+	change, complete, err := c.inbox.Add(batch, maps.Keys(r.SummaryKeys))
+	if err != nil {
+		return &refusal{message: fmt.Sprintf("summaries: %v", err)}
+	}
+	if !complete {
+		return nil
+	}
+	disconnected := false
+	for _, item := range change.Upserts {
+		r.SummaryKeys[item.Key] = struct{}{}
+		disconnected = st.ApplySummary(r, item.Value) || disconnected
+	}
+	for _, key := range change.Removed {
+		delete(r.SummaryKeys, key)
+		namespace, name, _ := strings.Cut(key, "/")
+		k := state.JobKey{Namespace: namespace, Name: name}
+		if j := st.Jobs[k]; j != nil {
+			delete(j.Summaries, c.region)
+			j.Stamp = st.Notify()
+		}
+		delete(r.Disconnected, k)
+	}
+	r.SummariesAt, r.CheckpointDue = change.Position, true
+	if disconnected || len(st.Ended)+len(st.Rollouts) > 0 {
+		s.WakePlacer()
+	}
+	c.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{
+		SummariesAck: &nusav1.Position{Epoch: change.Position.Epoch, Sequence: change.Position.Sequence},
+	}})
+	return nil
+}
+
+// cutSummary cuts a summary, which is stored and shown, to the bounds, and
+// returns its size in bytes.
+func cutSummary(sum *nusav1.JobSummary) int {
+	for _, g := range sum.GetReasons() {
+		g.Reasons = g.Reasons[:min(len(g.Reasons), state.MaxCounts)]
+		for _, c := range g.GetReasons() {
+			c.Message = state.CutMessage(c.GetMessage())
+		}
+	}
+	sum.Disconnected = sum.Disconnected[:min(len(sum.Disconnected), state.MaxDisconnected)]
+	for _, d := range sum.Disconnected {
+		d.Node = state.CutMessage(d.GetNode())
+	}
+	if proto.Size(sum) > maxSummary {
+		sum.Reasons = nil
+	}
+	return proto.Size(sum)
+}
