@@ -2,9 +2,9 @@ package expr
 
 import "sync"
 
-// Cache keeps compiled programs, since compiling costs far more than
-// evaluating. It is safe for concurrent use and bounded: once full, programs
-// not used since the last time it was full are forgotten.
+// Cache caches compiled programs, since compiling costs far more than evaluating. It
+// is bounded: each time it is full, it drops the programs that were not used since
+// it was last full. Safe for concurrent use.
 type Cache struct {
 	mu         sync.Mutex
 	max        int
@@ -16,19 +16,19 @@ type key struct {
 	source string
 }
 
-// entry is a result of Compile; failures are kept too, so that a bad
-// expression is not compiled for every node.
+// entry is a result of Compile. Failures are cached too, so that a bad expression is
+// not compiled for every node.
 type entry struct {
 	program *Program
 	err     error
 }
 
-// NewCache makes a cache of at most size programs, at least 2.
+// NewCache returns a cache of at most size programs; at least 2.
 func NewCache(size int) *Cache {
 	return &Cache{max: max(size, 2)}
 }
 
-// Compile is as the function Compile, remembered.
+// Compile returns the cached result of the function Compile.
 func (c *Cache) Compile(kind Kind, source string) (*Program, error) {
 	k := key{kind, source}
 	c.mu.Lock()
@@ -59,7 +59,7 @@ func (c *Cache) add(k key, e entry) {
 	c.young[k] = e
 }
 
-// Len is the number of programs held.
+// Len returns the number of cached results.
 func (c *Cache) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,9 +1,3 @@
-// Package expr compiles and evaluates the CEL expressions of job files:
-// constraints, affinities and node spreads over one variable, `node`.
-//
-// An expression is bounded three times: by its length, by an estimate of its
-// cost when it is compiled, and by a cost limit when it runs. It sees nothing
-// but the node, so the same node always gives the same answer.
 package expr
 
 import (
@@ -19,7 +13,7 @@ import (
 	"github.com/google/cel-go/ext"
 )
 
-// Kind is the type an expression must have.
+// Kind is the type of an expression's value.
 type Kind int
 
 const (
@@ -47,23 +41,23 @@ func (k Kind) celType() *cel.Type {
 const (
 	// MaxSource is the longest source, in bytes.
 	MaxSource = 1024
-	// maxEstimate is the greatest estimated worst-case cost, in CEL cost units
-	// (about one per operation): a scheduler evaluates an expression for every
-	// node of a region.
+	// maxEstimate bounds the estimated worst-case cost, in CEL cost units (about one
+	// per operation): a scheduler evaluates an expression for every node of a
+	// region.
 	maxEstimate = 100_000
-	// maxCost ends an evaluation; above any accepted estimate it never binds,
-	// it guards against a wrong estimate.
+	// maxCost ends an evaluation. It lies above every accepted estimate and guards
+	// against a wrong one.
 	maxCost = 2 * maxEstimate
-	// maxNesting of macros such as exists() inside one another.
+	// maxNesting bounds macros such as exists() inside one another.
 	maxNesting = 2
-	// maxDepth of the syntax tree.
+	// maxDepth bounds the depth of the syntax tree.
 	maxDepth = 64
 )
 
-// ErrCompile is wrapped by every error of Compile.
+// ErrCompile is the cause of every error of Compile.
 var ErrCompile = errors.New("expression does not compile")
 
-// Node is what an expression sees as `node`. Nil maps and lists are empty.
+// Node is the value of `node` in an expression. Nil maps and lists are empty.
 type Node struct {
 	ID      string            `cel:"id"`
 	Name    string            `cel:"name"`
@@ -72,16 +66,16 @@ type Node struct {
 	CPU     float64           `cel:"cpu_cores"`  // cores offered to the scheduler
 	Memory  int64             `cel:"memory_mib"` // MiB offered to the scheduler
 	Disk    int64             `cel:"disk_mib"`   // MiB offered to the scheduler
-	Arch    string            `cel:"arch"`       // "x86_64", as the kernel says it
+	Arch    string            `cel:"arch"`       // "x86_64", as the kernel reports it
 	OS      string            `cel:"os"`         // "linux"
 	Kernel  string            `cel:"kernel"`
-	Version string            `cel:"version"` // of the agent's binary
+	Version string            `cel:"version"` // of the agent's build
 	Labels  map[string]string `cel:"labels"`
 	Drivers []string          `cel:"drivers"`    // healthy ones
-	GPUs    []string          `cel:"gpu_models"` // one entry a device
+	GPUs    []string          `cel:"gpu_models"` // one entry per device
 }
 
-// fields are the names an expression may use after "node.".
+// fields has the names that an expression can use after "node.".
 var fields = func() []string {
 	t := reflect.TypeFor[Node]()
 	var out []string
@@ -98,8 +92,7 @@ type Program struct {
 	program cel.Program
 }
 
-// environment is made once: building it costs milliseconds and it never
-// changes.
+// environment is built once: it never changes, and building it takes milliseconds.
 var environment = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(
 		ext.NativeTypes(reflect.TypeFor[Node](), ext.ParseStructTag("cel")),
@@ -113,7 +106,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
-// Compile checks source and prepares it. Its error is one line that names the
+// Compile checks and prepares an expression. Its error is one line that names the
 // column and wraps ErrCompile.
 func Compile(kind Kind, source string) (*Program, error) {
 	if strings.TrimSpace(source) == "" {
@@ -147,23 +140,23 @@ func Compile(kind Kind, source string) (*Program, error) {
 	return &Program{kind: kind, source: source, program: program}, nil
 }
 
-// Source is the text the program was compiled from.
+// Source returns the text that the program was compiled from.
 func (p *Program) Source() string { return p.source }
 
-// Kind is the type of the program's value.
+// Kind returns the type of the program's value.
 func (p *Program) Kind() Kind { return p.kind }
 
-// Bool evaluates a program of kind Bool. What cannot be evaluated, such as a
-// label the node does not have, is false, and note says why; note is empty
-// otherwise.
+// Bool evaluates a program of kind Bool. A program that cannot be evaluated, such as
+// one with a label that the node lacks, is false, and note says why. Otherwise note
+// is empty.
 func (p *Program) Bool(n *Node) (ok bool, note string) {
 	v, note := p.eval(n)
 	ok, _ = v.(bool)
 	return ok, note
 }
 
-// Text evaluates a program of kind String. What cannot be evaluated is "", and
-// note says why.
+// Text evaluates a program of kind String. A program that cannot be evaluated gives
+// "", and note says why.
 func (p *Program) Text(n *Node) (value, note string) {
 	v, note := p.eval(n)
 	value, _ = v.(string)
@@ -178,8 +171,8 @@ func (p *Program) eval(n *Node) (any, string) {
 	return out.Value(), ""
 }
 
-// evalNote makes a CEL error readable: "no such key: rack" is a label or map
-// key that the node lacks.
+// evalNote makes an evaluation error of CEL readable. CEL has no typed errors; "no
+// such key: rack" is a label or map key that the node lacks.
 func evalNote(err error) string {
 	text := err.Error()
 	if _, key, found := strings.Cut(text, "no such key: "); found {
@@ -188,7 +181,7 @@ func evalNote(err error) string {
 	return strings.ReplaceAll(text, "\n", " ")
 }
 
-// issueError turns the first of CEL's errors into one line.
+// issueError makes one line of the first of CEL's compile errors.
 func issueError(source string, all []*common.Error) error {
 	first := all[0]
 	message := first.Message
@@ -218,8 +211,8 @@ func typeName(t *cel.Type) string {
 	return t.String()
 }
 
-// sizes bounds what a node holds, for the estimate: labels at most 64 with
-// values of 253 bytes; of drivers and devices there are few.
+// sizes bounds the content of a node for the estimate: at most 64 labels, drivers
+// and devices, and texts of at most 253 bytes.
 type sizes struct{}
 
 func (sizes) EstimateSize(e checker.AstNode) *checker.SizeEstimate {

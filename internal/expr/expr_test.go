@@ -19,7 +19,7 @@ func sample() *Node {
 	}
 }
 
-func TestBool(t *testing.T) {
+func TestBoolHasAValueOrANote(t *testing.T) {
 	for _, c := range []struct {
 		source string
 		want   bool
@@ -65,7 +65,7 @@ func TestEmptyNodeIsEvaluated(t *testing.T) {
 	}
 }
 
-func TestText(t *testing.T) {
+func TestTextHasAValueOrANote(t *testing.T) {
 	p, err := Compile(String, `node.labels["rack"] + "/" + node.os`)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestCompileErrors(t *testing.T) {
+func TestCompileErrorsNameTheColumn(t *testing.T) {
 	for _, c := range []struct {
 		kind   Kind
 		source string
@@ -106,7 +106,7 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-func TestFromProto(t *testing.T) {
+func TestNodeFromProtoHasHealthyDriversOnly(t *testing.T) {
 	n := NodeFromProto(&nusav1.Node{Id: "i", Name: "n", Region: "r", Inventory: &nusav1.NodeInventory{
 		Capacity: &nusav1.Resources{CpuMilli: 2500, MemoryBytes: 3 << 30, DiskBytes: 5 << 20},
 		Pool:     "p", Version: "v", Labels: map[string]string{"a": "b"},

@@ -4,8 +4,8 @@ import nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 
 const mebibyte = 1 << 20
 
-// NodeFromProto is what expressions see of a node. Drivers that are not healthy
-// are left out.
+// NodeFromProto returns the node that expressions see. It has only the healthy
+// drivers.
 func NodeFromProto(n *nusav1.Node) *Node {
 	inv := n.GetInventory()
 	out := &Node{

@@ -9,42 +9,42 @@ import (
 	"syscall"
 )
 
-// Errors of OpenDataDir and SetCluster; their texts name the directory.
+// Errors of OpenDataDir and SetCluster. Their texts name the directory.
 var (
 	// ErrOtherRole: the directory belongs to another role.
 	ErrOtherRole = errors.New("data directory of another role")
-	// ErrOtherCluster: it belongs to another cluster.
+	// ErrOtherCluster: the directory belongs to another cluster.
 	ErrOtherCluster = errors.New("data directory of another cluster")
-	// ErrDirInUse: another process uses it now.
+	// ErrDirInUse: another process uses the directory.
 	ErrDirInUse = errors.New("data directory in use")
-	// ErrNotDataDir: it holds something else, or something newer.
+	// ErrNotDataDir: the directory has other files, or files of a newer version.
 	ErrNotDataDir = errors.New("not a data directory of this version")
 )
 
 const (
 	markerName = "nusa.json"
 	lockName   = "nusa.lock"
-	// markerFormat is what this version writes and the only one it reads.
+	// markerFormat is the only format that this version writes and reads.
 	markerFormat = 1
 )
 
-// marker says whose a data directory is.
+// marker names the owner of a data directory.
 type marker struct {
 	Format    int    `json:"format"`
 	Role      string `json:"role"`
 	ClusterID string `json:"cluster_id,omitempty"`
 }
 
-// DataDir is a directory that this process owns until Close.
+// DataDir is a data directory that this process owns until Close.
 type DataDir struct {
 	dir    string
 	lock   *os.File
 	marker marker
 }
 
-// OpenDataDir takes dir for role ("global", "regional/NAME", "agent"…),
-// creating it with mode 0700 if need be. clusterID may be empty while it is not
-// known yet. Only an empty directory, or one that OpenDataDir made, is taken.
+// OpenDataDir opens dir as the data directory of a role ("global",
+// "regional/NAME", "agent"…) and creates it with mode 0700 when it does not exist.
+// clusterID is empty while it is unknown. dir must be empty or made by OpenDataDir.
 func OpenDataDir(dir, role, clusterID string) (*DataDir, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -71,8 +71,8 @@ func OpenDataDir(dir, role, clusterID string) (*DataDir, error) {
 	return d, nil
 }
 
-// checkForeign refuses a directory with files and no marker: somebody's home,
-// perhaps.
+// checkForeign refuses a directory that has files and no marker: it may be a home
+// directory.
 func checkForeign(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -110,7 +110,7 @@ func (d *DataDir) claim(role, clusterID string) error {
 		return fmt.Errorf("%w: %s has format %d, this version reads %d", ErrNotDataDir, d.Path(markerName), m.Format, markerFormat)
 	}
 	if m.Role != role {
-		return fmt.Errorf("%w: %s is of %s, not of %s; choose another with --data-dir", ErrOtherRole, d.dir, m.Role, role)
+		return fmt.Errorf("%w: %s belongs to %s, not to %s; choose another with --data-dir", ErrOtherRole, d.dir, m.Role, role)
 	}
 	d.marker = m
 	if clusterID != "" {
@@ -119,15 +119,15 @@ func (d *DataDir) claim(role, clusterID string) error {
 	return nil
 }
 
-// Path of a file in the directory.
+// Path returns the path of a file in the directory.
 func (d *DataDir) Path(name ...string) string {
 	return filepath.Join(append([]string{d.dir}, name...)...)
 }
 
-// ClusterID that the directory is bound to; empty if none yet.
+// ClusterID returns the cluster that the directory is bound to; empty for none yet.
 func (d *DataDir) ClusterID() string { return d.marker.ClusterID }
 
-// SetCluster binds the directory to a cluster, durably.
+// SetCluster binds the directory to a cluster. The binding is durable.
 func (d *DataDir) SetCluster(id string) error {
 	switch d.marker.ClusterID {
 	case id:
@@ -137,10 +137,10 @@ func (d *DataDir) SetCluster(id string) error {
 		m.ClusterID = id
 		return d.write(m)
 	}
-	return fmt.Errorf("%w: %s is of cluster %s, not of %s; choose another with --data-dir", ErrOtherCluster, d.dir, d.marker.ClusterID, id)
+	return fmt.Errorf("%w: %s belongs to cluster %s, not to %s; choose another with --data-dir", ErrOtherCluster, d.dir, d.marker.ClusterID, id)
 }
 
-// write replaces the marker: whole or not at all, also when power fails.
+// write replaces the marker, completely or not at all, even when power fails.
 func (d *DataDir) write(m marker) (err error) {
 	defer func() {
 		if err != nil {
@@ -158,8 +158,8 @@ func (d *DataDir) write(m marker) (err error) {
 	return nil
 }
 
-// ReplaceFile writes a file, readable by its owner only: whole or not at all, also
-// when power fails. Beside it, one that ends in ".new" comes and goes.
+// ReplaceFile writes a file that only its owner can read, completely or not at all,
+// even when power fails. While it writes, a file with the suffix ".new" exists.
 func ReplaceFile(path string, text []byte) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -180,6 +180,6 @@ func ReplaceFile(path string, text []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Close lets others use the directory. The lock file stays: removing it would
-// let two processes lock two files.
+// Close lets other processes use the directory. The lock file stays: if it were
+// removed, two processes could lock two different files.
 func (d *DataDir) Close() error { return d.lock.Close() }

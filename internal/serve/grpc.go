@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// maxReceive bounds a request: a job of 1 MiB, or a batch of 256 KiB whose
-	// single item may be a job, with room.
+	// maxReceive bounds a request, in bytes: a job of 1 MiB, or a batch of 256 KiB
+	// that may be a single job, with room to spare.
 	maxReceive = 4 << 20
-	// maxReply bounds an answer: 10,000 allocations fit.
+	// maxReply bounds a reply, in bytes: 10,000 allocations fit.
 	maxReply = 16 << 20
-	// maxStreams bounds concurrent calls of one connection.
+	// maxStreams bounds the concurrent calls of one connection.
 	maxStreams = 1024
-	// keepalivePing finds a dead peer within ping + timeout where no lease
-	// does; gRPC clients allow no less than 10 s.
+	// keepalivePing and keepaliveTimeout find a dead peer within their sum where no
+	// lease does. gRPC clients allow no ping below 10 s.
 	keepalivePing    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
 	// smallBuffer replaces gRPC's 32 KiB read and write buffers.
 	smallBuffer = 4 << 10
-	// streamWindow and connWindow are what a peer may send ahead of the reader.
-	// They are constant: gRPC's own guess of the bandwidth costs a ping for
-	// every message on a quiet stream, and there are thousands of those.
+	// streamWindow and connWindow bound what a peer may send ahead of the reader.
+	// They are constant: gRPC's estimate of the bandwidth costs a ping for every
+	// message on a quiet stream, and a server has thousands of quiet streams.
 	streamWindow = 512 << 10
 	connWindow   = 1 << 20
 )
@@ -47,7 +47,7 @@ func newGRPC(o Options) *grpc.Server {
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepalivePing, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepalivePing / 2, PermitWithoutStream: true}),
-		// Handlers outlive Stop otherwise, and Run promises that all has ended.
+		// Otherwise handlers can outlive Stop, and Run returns only when all have ended.
 		grpc.WaitForHandlers(true),
 		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{m.unary}, o.Unary...)...),
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{m.stream}, o.Stream...)...),
@@ -61,9 +61,8 @@ func newGRPC(o Options) *grpc.Server {
 	return grpc.NewServer(opts...)
 }
 
-// Dial returns a client connection to addr over n, with keepalive and
-// reconnects backed off to at most 1 s. It does not connect before the first
-// call.
+// Dial returns a client connection to addr over n, with keepalive and with at most
+// 1 s between attempts to reconnect. It does not connect before the first call.
 func Dial(n network.Net, addr string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	base := []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return n.Dial(ctx, addr) }),
@@ -78,11 +77,11 @@ func Dial(n network.Net, addr string, opts ...grpc.DialOption) (*grpc.ClientConn
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
 		grpc.WithNoProxy(),
 	}
-	// passthrough: addresses are resolved by n, not by gRPC.
+	// passthrough: n resolves addresses, not gRPC.
 	return grpc.NewClient("passthrough:///"+addr, append(base, opts...)...)
 }
 
-// callMetrics counts calls, by method and code, and their time.
+// callMetrics counts calls by method and code, and measures their time.
 type callMetrics struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec

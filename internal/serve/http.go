@@ -13,8 +13,8 @@ import (
 
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	// What is in use after a collection, and how many were asked for: at rest these
-	// tell what is kept from what is only not collected yet.
+	// The heap in use after a collection, and the number of forced collections: on an
+	// idle server they separate live memory from garbage.
 	collections := collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/gc/(heap/live:bytes|cycles/forced:gc-cycles)$")}
 	r.MustRegister(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collections)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nusa_build_info", Help: "Always 1; the version is a label.", ConstLabels: prometheus.Labels{"version": Version}})
@@ -24,7 +24,7 @@ func newRegistry() *prometheus.Registry {
 }
 
 func (s *Server) handleHTTP() {
-	// Alive is whoever answers: restarting helps nobody who waits for quorum.
+	// A server that responds is alive: a restart does not help one that waits for quorum.
 	s.Mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	s.Mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if s.stopping.Load() {

@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// Listen opens a stream listener; an error names the flag that chooses
-// another address.
+// Listen opens a stream listener. An error names the flag that chooses another
+// address.
 func Listen(ctx context.Context, n network.Net, addr, flag string) (net.Listener, error) {
 	l, err := n.Listen(ctx, addr)
 	if err != nil {
@@ -29,8 +29,8 @@ func ListenPacket(ctx context.Context, n network.Net, addr, flag string) (net.Pa
 	return c, nil
 }
 
-// ListenError is the error of a listener that somebody else opened, with the flag
-// that chooses another address.
+// ListenError returns the error of a listener that was opened without Listen, with
+// the flag that chooses another address.
 func ListenError(addr, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -47,7 +47,7 @@ func ListenError(addr, flag string, err error) error {
 	return fmt.Errorf("listen %s: %w (%s)", addr, err, flag)
 }
 
-// listenError is an error with a text for the operator instead of its own.
+// listenError is an error with a text for the operator.
 type listenError struct {
 	error
 	text string

@@ -29,7 +29,7 @@ func NewLogger(level, format string, w io.Writer) (*slog.Logger, error) {
 	return nil, fmt.Errorf("log format %q: not one of text, json", format)
 }
 
-// slogError gives package net/http its logger.
+// slogError returns the logger for package net/http.
 func slogError(l *slog.Logger) *log.Logger {
 	return slog.NewLogLogger(l.Handler(), slog.LevelWarn)
 }

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// paceInterval is how often the collector's pace is set.
+	// paceInterval is the time between two settings of the collector's pace.
 	paceInterval = time.Second
-	// leastPercent and mostPercent bound it; 100 is Go's own.
+	// leastPercent and mostPercent bound GOGC; Go's default is 100.
 	leastPercent, mostPercent = 60, 400
 )
 
-// PaceCollector lets the garbage collector run seldom while the heap is small
-// and more often as it grows, so that memory is spent on speed up to about
-// budget bytes of heap. For the one role of a process; call stop when it ends.
-// Does nothing where GOGC is set: then somebody has chosen.
+// PaceCollector lets the garbage collector run rarely while the heap is small and
+// more often as it grows, so that memory is spent on speed up to about budget bytes
+// of heap. It is for the one role of a process; call stop when the role ends. It
+// does nothing when the operator has set GOGC.
 func PaceCollector(budget uint64) (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
@@ -48,8 +48,8 @@ func paceCollector(ctx context.Context, budget uint64) {
 	}
 }
 
-// pace is by how many percent of what lives the heap may grow until the next
-// collection, in steps of 20: each change costs a short stop.
+// pace returns by how many per cent of the live heap the heap may grow until the
+// next collection, in steps of 20: each change stops the program for a short time.
 func pace(live, budget uint64) int {
 	if live == 0 {
 		return mostPercent

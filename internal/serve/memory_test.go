@@ -2,7 +2,7 @@ package serve
 
 import "testing"
 
-func TestPace(t *testing.T) {
+func TestCollectorRunsMoreOftenAsTheHeapGrows(t *testing.T) {
 	const budget = 300 << 20
 	for _, c := range []struct {
 		live uint64

@@ -5,9 +5,9 @@ import (
 	"log/slog"
 )
 
-// QuietAfter returns a logger for a library that does not know when its user
-// ends: once ctx has, what it warns of, such as connections that others or we
-// have closed, is only worth a debug line.
+// QuietAfter returns a logger for a library that does not know when its user ends.
+// Once ctx has ended, its warnings, such as those about closed connections, are
+// logged at debug level.
 func QuietAfter(ctx context.Context, l *slog.Logger) *slog.Logger {
 	return slog.New(endedHandler{Handler: l.Handler(), ended: ctx.Done()})
 }
@@ -17,7 +17,7 @@ type endedHandler struct {
 	ended <-chan struct{}
 }
 
-// level is what a record of that level counts as now.
+// level returns the level at which a record of level l is logged now.
 func (q endedHandler) level(l slog.Level) slog.Level {
 	select {
 	case <-q.ended:
@@ -36,7 +36,7 @@ func (q endedHandler) Enabled(ctx context.Context, l slog.Level) bool {
 func (q endedHandler) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = q.level(r.Level)
 	if !q.Handler.Enabled(ctx, r.Level) {
-		return nil // it ended since it was asked
+		return nil // ctx ended after Enabled was called
 	}
 	return q.Handler.Handle(ctx, r)
 }

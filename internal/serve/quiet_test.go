@@ -8,9 +8,9 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
-// TestQuietAfter: warnings are warnings until the context ends, also those of
-// loggers made of it before.
-func TestQuietAfter(t *testing.T) {
+// TestWarningsAreQuietAfterTheEnd: warnings stay warnings until the context ends,
+// those of derived loggers too.
+func TestWarningsAreQuietAfterTheEnd(t *testing.T) {
 	for level, want := range map[string]string{
 		"warn":  "WARN before a=1",
 		"debug": "WARN before a=1|DEBUG after a=1",

@@ -1,6 +1,3 @@
-// Package serve is what every role does around its work: it opens listeners,
-// serves gRPC with health and reflection and HTTP with /livez, /readyz and
-// /metrics, logs, owns a data directory, and stops in order.
 package serve
 
 import (
@@ -24,65 +21,64 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// Version of the build, set by the linker.
+// Version of the build; the linker sets it.
 var Version = "dev"
 
-// Options of a Server.
+// Options configure a Server.
 type Options struct {
-	// Net is how sockets are opened. Required.
+	// Net opens sockets. Required.
 	Net network.Net
-	// Logger. Default: none.
+	// Logger receives errors of HTTP. Default: none.
 	Logger *slog.Logger
 
-	// GRPCAddr to listen on; empty or "-" serves no gRPC.
+	// GRPCAddr is the address for gRPC; empty or "-" for no gRPC.
 	GRPCAddr string
-	// GRPCFlag names the flag in the error when the address is in use. Default
+	// GRPCFlag is the flag that an error about the address names. Default
 	// "--grpc-addr".
 	GRPCFlag string
-	// Unary and Stream are chained after the metrics, first one outermost.
+	// Unary and Stream run inside the metrics, the first one outermost.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
-	// Codec reads and writes messages. Default: protobuf's.
+	// Codec encodes and decodes messages. Default: protobuf's.
 	Codec encoding.CodecV2
 
-	// HTTPAddr to listen on; empty or "-" serves no HTTP.
+	// HTTPAddr is the address for HTTP; empty or "-" for no HTTP.
 	HTTPAddr string
-	// HTTPFlag as GRPCFlag. Default "--http-addr".
+	// HTTPFlag is as GRPCFlag. Default "--http-addr".
 	HTTPFlag string
-	// Ready says why the role cannot do its work now; nil error means ready.
-	// Shown by /readyz. Default: ready while serving.
+	// Ready returns why the role cannot work now, for /readyz; nil when it can.
+	// Default: nil.
 	Ready func() error
 	// Registry is served at /metrics. Default: a new one with the Go and
 	// process collectors.
 	Registry *prometheus.Registry
 
-	// Grace is how long calls in flight may finish when stopping. Default 1 s.
+	// Grace is the time for calls in flight to finish during a stop. Default 1 s.
 	Grace time.Duration
-	// SmallBuffers trades throughput for memory where there are thousands of
+	// SmallBuffers saves memory at the cost of throughput, for thousands of
 	// connections or dozens of servers in one process.
 	SmallBuffers bool
 }
 
-// Server is the listeners of one role. Open, register services on GRPC, then
-// Run.
+// Server has the listeners of one role. Open it, register services on GRPC, then Run.
 type Server struct {
-	// GRPC takes services until Run; further listeners (tunnels) may be served
-	// with it too: they stop with it. Never nil.
+	// GRPC accepts services until Run. It may serve further listeners (tunnels),
+	// which stop with it. Never nil.
 	GRPC *grpc.Server
-	// Mux takes HTTP handlers until Run. Never nil.
+	// Mux accepts HTTP handlers until Run. Never nil.
 	Mux *http.ServeMux
-	// Registry takes collectors.
+	// Registry accepts collectors.
 	Registry *prometheus.Registry
 
 	opts     Options
 	health   *health.Server
-	grpcLis  net.Listener // nil without
-	httpLis  net.Listener // nil without
+	grpcLis  net.Listener // nil without gRPC
+	httpLis  net.Listener // nil without HTTP
 	stopping atomic.Bool
 }
 
-// Open opens the listeners, so that addresses are known and errors early, and
-// serves nothing yet. The caller must call Run or Close.
+// Open opens the listeners and serves nothing yet, so that addresses are known and
+// errors come early. The caller must call Run or Close.
 func Open(ctx context.Context, opts Options) (*Server, error) {
 	opts = opts.withDefaults()
 	s := &Server{opts: opts, Registry: opts.Registry, Mux: http.NewServeMux()}
@@ -101,7 +97,7 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 	s.GRPC = newGRPC(opts)
 	s.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(s.GRPC, s.health)
-	reflection.Register(s.GRPC) // lists services when it is asked
+	reflection.Register(s.GRPC) // lists the services at the time of a call
 	s.handleHTTP()
 	return s, nil
 }
@@ -134,11 +130,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// GRPCAddr is the address listened on, with the port that was chosen; empty
-// without gRPC.
+// GRPCAddr returns the address of the gRPC listener with its port; empty without
+// gRPC.
 func (s *Server) GRPCAddr() string { return address(s.grpcLis) }
 
-// HTTPAddr as GRPCAddr.
+// HTTPAddr returns the address of the HTTP listener with its port; empty without
+// HTTP.
 func (s *Server) HTTPAddr() string { return address(s.httpLis) }
 
 func address(l net.Listener) string {
@@ -148,9 +145,9 @@ func address(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// Run serves until ctx ends or a listener fails, then stops in order: not
-// ready, calls in flight finish (at most Grace), the rest is cut, HTTP last.
-// Nil after ctx ended.
+// Run serves until ctx ends or a listener fails. Then it stops in order: it reports
+// "not ready", waits at most Grace for calls in flight, cuts the others, and ends
+// HTTP last. It returns nil when ctx ended.
 func (s *Server) Run(ctx context.Context) error {
 	web := s.newHTTP()
 	g, ctx := errgroup.WithContext(ctx)
@@ -179,7 +176,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) stop(web *http.Server) {
-	// Clients and load balancers look elsewhere first.
+	// First clients and load balancers turn to other servers.
 	s.stopping.Store(true)
 	s.health.Shutdown()
 	graceful := make(chan struct{})
@@ -204,7 +201,7 @@ func (s *Server) stop(web *http.Server) {
 	}
 }
 
-// Close closes the listeners of a server that is not to Run.
+// Close closes the listeners of a server that does not Run.
 func (s *Server) Close() error {
 	var errs []error
 	for _, l := range []net.Listener{s.grpcLis, s.httpLis} {

@@ -84,7 +84,7 @@ func fetch(t *testing.T, s *serve.Server, path string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
-func TestServesAndStops(t *testing.T) {
+func TestServerServesAndStops(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	opts := loopback()
 	notReady := errors.New("no leader elected yet")
@@ -130,7 +130,7 @@ func TestServesAndStops(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestMessageSizesAreBounded(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	s, stop := run(t, loopback())
 	conn, err := serve.Dial(network.Host(), s.GRPCAddr())
@@ -191,7 +191,7 @@ func TestNewLogger(t *testing.T) {
 	}
 }
 
-func TestDataDir(t *testing.T) {
+func TestDataDirHasOneOwner(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	d, err := serve.OpenDataDir(dir, "agent", "")
 	if err != nil {
@@ -217,8 +217,8 @@ func TestDataDir(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	expect("global", "", serve.ErrOtherRole, "is of agent, not of global")
-	expect("agent", "c2", serve.ErrOtherCluster, "is of cluster c1, not of c2")
+	expect("global", "", serve.ErrOtherRole, "belongs to agent, not to global")
+	expect("agent", "c2", serve.ErrOtherCluster, "belongs to cluster c1, not to c2")
 	d, err = serve.OpenDataDir(dir, "agent", "c1")
 	if err != nil {
 		t.Fatal(err)

@@ -12,26 +12,25 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxUnanswered bounds the submits of one stream that are under way, as in
-// api.proto.
-const maxUnanswered = 256
+// maxInFlight bounds the submits in flight of one stream, as api.proto says.
+const maxInFlight = 256
 
-// FinishSubmit waits for the answer to a submit that has begun. Its error is a
-// gRPC status.
+// FinishSubmit waits for the response to a submit that has begun. Its error is a gRPC
+// status.
 type FinishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
 
-// SubmitMany serves a stream of submits: they begin in order, are under way
-// together, so that they share writes, and are answered in order. When over is
-// closed it ends with the error gone, also when the caller says nothing more.
+// SubmitMany serves a stream of submits. They begin in order, are in flight together
+// so that they share writes, and get their responses in order. When ended is closed
+// it returns endErr, even while it waits for the caller.
 func SubmitMany[Req any](
 	stream grpc.BidiStreamingServer[Req, nusav1.SubmitManyResponse],
-	over <-chan struct{}, gone error, begin func(context.Context, *Req) FinishSubmit,
+	ended <-chan struct{}, endErr error, begin func(context.Context, *Req) FinishSubmit,
 ) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	waiting := make(chan FinishSubmit, maxUnanswered)
+	waiting := make(chan FinishSubmit, maxInFlight)
 	received := make(chan error, 1)
-	// Ends with the stream, at the latest when this handler has returned.
+	// The goroutine ends with the stream, at the latest when this handler returns.
 	go func() {
 		defer close(waiting)
 		for {
@@ -50,8 +49,8 @@ func SubmitMany[Req any](
 	}()
 	for {
 		select {
-		case <-over:
-			return gone
+		case <-ended:
+			return endErr
 		case finish, more := <-waiting:
 			if more {
 				if err := stream.Send(submitResponse(finish(ctx))); err != nil {
