@@ -77,6 +77,6 @@ func writeEvent(w *term.Screen, e *nusav1.Event) {
 			return
 		}
 	}
-	line := fmt.Sprintf("%-20s  %-28s  %s", e.GetType(), e.GetSubject(), term.Plain(e.GetMessage()))
+	line := fmt.Sprintf("%-20s  %-28s  %s", e.GetType(), e.GetSubject(), term.OneLine(e.GetMessage()))
 	fmt.Fprintf(w, "%s  %s\n", w.Faint(e.GetTime().AsTime().Local().Format(time.TimeOnly)), strings.TrimRight(line, " "))
 }

@@ -266,5 +266,5 @@ func (f eventServer) Watch(r *nusav1.WatchEventsRequest, s grpc.ServerStreamingS
 		s.Send(&nusav1.Event{Token: "1", Reset_: r.GetToken() != "", Type: "job.submitted", Subject: "default/api", Message: "version 2"}),
 		s.Send(&nusav1.Event{Token: "2", Type: "node.lost", Subject: "japaneast/n1"}),
 		s.Send(&nusav1.Event{Token: "3", Type: "node.cordoned", Subject: "southeastasia/southeastasia-agent-1", Message: "by an operator"}),
-		s.Send(&nusav1.Event{Token: "4", Type: "slot.returned", Subject: "default/api", Message: "web[0-1] by japaneast no_capacity"}))
+		s.Send(&nusav1.Event{Token: "4", Type: "slot.returned", Subject: "default/api", Message: "web[0-1] by japaneast: no capacity"}))
 }

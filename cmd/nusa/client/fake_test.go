@@ -213,6 +213,7 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 		}
 		return send(flapping)
 	case "nodriver":
+		waiting.Spec.Groups["web"].Tasks = map[string]*nusav1.Task{"t": {Driver: "script"}}
 		waiting.Status.Groups["web"].Pending = []*nusav1.CountedReason{{Reason: nusav1.Reason_REASON_DRIVER_MISSING, Count: 2, What: "region", Message: "japaneast: has no driver script (n1)"}}
 		return send(waiting, waiting, starting, running)
 	case "fails":

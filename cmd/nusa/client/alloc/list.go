@@ -109,6 +109,7 @@ func noAllocsText(c *cli.Session, jobArg, node string, all bool, unseen string) 
 	return what + unseen + "; " + next
 }
 
+// Write writes a table of allocations, with their jobs unless all are of one.
 func Write(w *term.Screen, allocs []*nusav1.Allocation, jobs bool) {
 	t := term.NewTable("ALLOC", "JOB", "INSTANCE", "REGION", "NODE", "STATE", ">EXIT", ">VERSION", ">AGE", "PORTS", "#MESSAGE")
 	for _, a := range allocs {

@@ -103,7 +103,7 @@ func showStatsOfAll(ctx context.Context, c *cli.Session, all []*nusav1.Allocatio
 
 // writeStats shows CPU as the time used and its mean in cores since the start.
 func writeStats(w *term.Screen, all []allocUsage) {
-	t := term.NewTable("INSTANCE", "REGION", "NODE", "TASK", ">UP", ">CPU TIME", ">CORES", ">MEMORY", ">PEAK", ">PROCESSES", "#MESSAGE")
+	t := term.NewTable("INSTANCE", "REGION", "NODE", "TASK", ">UP", ">CPU TIME", ">CORES USED", ">MEMORY USED", ">PEAK", ">PROCESSES", "#MESSAGE")
 	for _, u := range all {
 		var at [3]string
 		if u.alloc != nil {
@@ -116,7 +116,7 @@ func writeStats(w *term.Screen, all []allocUsage) {
 		for _, name := range slices.Sorted(maps.Keys(u.stats.GetTasks())) {
 			s := u.stats.GetTasks()[name]
 			if s.GetMessage() != "" {
-				t.Row(at[0], at[1], at[2], name, "", "", "", "", "", "", term.Plain(s.GetMessage()))
+				t.Row(at[0], at[1], at[2], name, "", "", "", "", "", "", term.OneLine(s.GetMessage()))
 				continue
 			}
 			cpu, mean, processes := "", "", ""

@@ -39,7 +39,7 @@ func writeAlloc(w *term.Screen, a *nusav1.Allocation) {
 	}
 	add("id", a.GetId())
 	add("why", term.Why(a.GetReason(), a.GetMessage()))
-	add("placed", term.Plain(a.GetPlacedBecause()))
+	add("placed", term.OneLine(a.GetPlacedBecause()))
 	add("version", fmt.Sprintf("%d, attempt %d", a.GetJobVersion(), a.GetAttempt()+1))
 	add("epoch", fmt.Sprintf("%d.%d", a.GetGeneration(), a.GetEpoch()))
 	if a.GetCreated() != nil {
@@ -101,7 +101,7 @@ func writeTask(w *term.Screen, name string, t *nusav1.TaskState) {
 		events.Row("", "", w.Faint(term.Plural(int(n), "earlier event")+", no longer kept"))
 	}
 	for _, e := range t.GetEvents() {
-		events.Row(w.Faint(w.Since(e.GetTime())+" ago"), e.GetType(), term.Plain(e.GetMessage()))
+		events.Row(w.Faint(w.Since(e.GetTime())+" ago"), e.GetType(), term.OneLine(e.GetMessage()))
 	}
 	events.WriteBody(w)
 }
@@ -109,14 +109,14 @@ func writeTask(w *term.Screen, name string, t *nusav1.TaskState) {
 // checkText is how a task's checks go: "check http :20001/healthz  healthy for 5m
 // last: status 200".
 func checkText(w *term.Screen, k *nusav1.CheckState) string {
-	line := []string{w.Faint("check ") + term.Plain(k.GetCheck())}
+	line := []string{w.Faint("check ") + term.OneLine(k.GetCheck())}
 	now := w.State(term.Word(k.GetState()))
 	if k.GetSince() != nil {
 		now += " for " + w.Since(k.GetSince())
 	}
 	line = append(line, now)
 	if k.GetMessage() != "" {
-		said := term.Plain(k.GetMessage())
+		said := term.OneLine(k.GetMessage())
 		if k.GetFailures() > 0 {
 			said += fmt.Sprintf(" (%s in a row)", term.Plural(k.GetFailures(), "failure"))
 		}

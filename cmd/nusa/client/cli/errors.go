@@ -73,7 +73,7 @@ func (c *Session) Explain(err error) error {
 	if st.Code() == codes.Unknown || errors.As(err, new(*ExitError)) {
 		return err
 	}
-	e := &callError{message: term.Plain(st.Message()), problems: rpcerr.Problems(err), cause: err}
+	e := &callError{message: term.OneLine(st.Message()), problems: rpcerr.Problems(err), cause: err}
 	switch st.Code() {
 	case codes.Unavailable:
 		e.message = c.unavailable(err, e.message)

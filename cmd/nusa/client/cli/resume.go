@@ -33,7 +33,7 @@ func Follow(c *Session, follow func(answered func()) error) error {
 		case failure != rpcerr.NoFailure:
 			c.Warn("the connection to %s was lost: going on as soon as it is back", c.Addr)
 		default:
-			c.Warn("%s: going on as soon as that is over", term.Plain(status.Convert(err).Message()))
+			c.Warn("%s: going on as soon as that is over", term.OneLine(status.Convert(err).Message()))
 		}
 		warned = true
 		select {

@@ -34,7 +34,7 @@ func (c *Session) RegionOf(ctx context.Context) string {
 
 func PrintWarnings(c *Session, all []string) {
 	for _, w := range all {
-		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Wait("warning: ")+WithProgram(term.Plain(w), c.Program))
+		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Wait("warning: ")+WithProgram(term.OneLine(w), c.Program))
 	}
 }
 
@@ -134,7 +134,7 @@ func Incomplete(errs []*nusav1.PartialError) string {
 // WarnPartial tells which regions did not answer.
 func (c *Session) WarnPartial(errs []*nusav1.PartialError) {
 	for _, e := range errs {
-		c.Warn("region %s did not answer, its part is missing: %s", e.GetRegion(), term.Plain(e.GetMessage()))
+		c.Warn("region %s did not answer, its part is missing: %s", e.GetRegion(), term.OneLine(e.GetMessage()))
 	}
 }
 

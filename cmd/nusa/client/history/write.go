@@ -228,7 +228,7 @@ func trendText(w *term.Screen, t *nusav1.HistoryTrend) string {
 	for _, end := range []string{" used", " free", " available"} {
 		what = strings.TrimSuffix(what, end)
 	}
-	reason := term.Plain(t.GetWhy())
+	reason := term.OneLine(t.GetWhy())
 	if !t.GetKnown() {
 		return what + ": " + reason
 	}

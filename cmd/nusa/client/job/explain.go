@@ -41,7 +41,7 @@ With --region that region and every node of it.`,
 			return c.Print(e, func(w *term.Screen) {
 				fmt.Fprintf(w, "%s%s%s\n", c.Style.Bold(cli.RefName(ref)), term.Gap, decidedText(e))
 				if e.GetNote() != "" {
-					fmt.Fprintf(w, "%s\n", c.Style.Wait(term.Plain(e.GetNote())))
+					fmt.Fprintf(w, "%s\n", c.Style.Wait(term.OneLine(e.GetNote())))
 				}
 				writeExplanation(w, onlyRegion(e, c.Region))
 			})
@@ -108,7 +108,7 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 // writeRemedy says what change would make one more instance fit.
 func writeRemedy(w *term.Screen, g *nusav1.GroupExplanation) {
 	if g.GetRemedy() != "" {
-		fmt.Fprintf(w, "  %s\n", term.Plain(g.GetRemedy()))
+		fmt.Fprintf(w, "  %s\n", term.OneLine(g.GetRemedy()))
 	}
 }
 
@@ -172,7 +172,7 @@ func verdictText(w *term.Screen, r verdict) string {
 		var details []string
 		for _, t := range r.terms {
 			if t.GetDetail() != "" {
-				details = append(details, term.Plain(t.GetDetail()))
+				details = append(details, term.OneLine(t.GetDetail()))
 			}
 		}
 		if len(details) > 0 {

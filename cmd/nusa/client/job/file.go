@@ -18,7 +18,7 @@ import (
 )
 
 func validateCommand(s *cli.Settings) *cobra.Command {
-	var full bool
+	var full, verbose bool
 	c := &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a job file, without a server",
@@ -49,11 +49,17 @@ func validateCommand(s *cli.Settings) *cobra.Command {
 			for _, w := range job.Warnings(spec) {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 			}
+			if verbose {
+				for _, n := range job.Notes(spec) {
+					fmt.Fprintln(cmd.ErrOrStderr(), "note: "+n)
+				}
+			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is a valid job: %s, %s\n", args[0], cli.JobName(spec.GetNamespace(), spec.GetName(), ""), contents(spec))
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&full, "full", false, "print the job with every default")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show notes about the job that need no action")
 	return c
 }
 

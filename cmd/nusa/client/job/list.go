@@ -67,7 +67,7 @@ func writeJobs(w *term.Screen, jobs []*nusav1.Job, none string) {
 		sum, regions := totalsOf(j.GetStatus())
 		t.Row(cli.JobName(j.GetSpec().GetNamespace(), j.GetSpec().GetName(), j.GetRegion()), term.Word(j.GetSpec().GetType()),
 			w.State(term.Word(j.GetStatus().GetState())), fmt.Sprintf("%d/%d", sum.runningOrComplete(), sum.desired), term.OrDash(regions),
-			fmt.Sprint(j.GetVersion()), w.Since(j.GetSubmitted()), term.Plain(j.GetStatus().GetMessage()))
+			fmt.Sprint(j.GetVersion()), w.Since(j.GetSubmitted()), term.OneLine(j.GetStatus().GetMessage()))
 	}
 	t.DropEmpty("MESSAGE")
 	t.Write(w)

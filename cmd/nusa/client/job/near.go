@@ -63,10 +63,10 @@ func nearText(w *term.Screen, f *nusav1.NearFare, b *nusav1.NearBound) string {
 		text = w.Wait("not kept: unknown")
 	}
 	if f.GetMessage() != "" {
-		text += ", " + term.Plain(f.GetMessage())
+		text += ", " + term.OneLine(f.GetMessage())
 	}
 	if b != nil {
-		text += fmt.Sprintf("; watched: %s for %s, %s ms at worst; %s", b.GetState(), term.Age(b.GetSince()), term.Millis(b.GetWorst()), term.Plain(b.GetMessage()))
+		text += fmt.Sprintf("; watched: %s for %s, %s ms at worst; %s", b.GetState(), term.Age(b.GetSince()), term.Millis(b.GetWorst()), term.OneLine(b.GetMessage()))
 	}
 	return text
 }

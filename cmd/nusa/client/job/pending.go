@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -15,7 +14,8 @@ import (
 
 // pending is why instances wait: "3 regions: no node fits; 1 region: it is not
 // connected".
-func pending(s *nusav1.JobStatus) string {
+func pending(j *nusav1.Job) string {
+	s := j.GetStatus()
 	type kind struct{ text, what string }
 	counts := map[kind]int32{}
 	var order []kind
@@ -25,11 +25,11 @@ func pending(s *nusav1.JobStatus) string {
 			switch {
 			case p.GetMessage() == "":
 			case p.GetReason() == nusav1.Reason_REASON_BACKOFF:
-				text = term.Plain(p.GetMessage()) // what failed last
+				text = term.OneLine(p.GetMessage()) // what failed last
 			case p.GetReason() == nusav1.Reason_REASON_NOT_HEALTHY_YET:
 				text = term.Why(p.GetReason(), p.GetMessage())
-			case missingDriver(p) != "":
-				text = "no node has the driver " + missingDriver(p)
+			case missingDriver(p, j.GetSpec().GetGroups()[name]) != "":
+				text = "no node has the driver " + missingDriver(p, j.GetSpec().GetGroups()[name])
 			}
 			k := kind{text, cmp.Or(p.GetWhat(), "instance")}
 			if counts[k] == 0 {
@@ -45,29 +45,32 @@ func pending(s *nusav1.JobStatus) string {
 	return strings.Join(parts, "; ")
 }
 
-// driverPattern finds the driver that nodes do not have, in their words.
-var driverPattern = regexp.MustCompile(`has no driver ([a-z0-9-]+)`)
-
-// missingDriver is the driver for want of which instances wait, "" when it is
-// something else.
-func missingDriver(p *nusav1.CountedReason) string {
-	m := driverPattern.FindStringSubmatch(p.GetMessage())
-	if p.GetReason() != nusav1.Reason_REASON_DRIVER_MISSING || m == nil {
+// missingDriver is the driver without which instances of a group wait; "" when
+// they wait for something else, or the group asks for several drivers.
+func missingDriver(p *nusav1.CountedReason, group *nusav1.Group) string {
+	if p.GetReason() != nusav1.Reason_REASON_DRIVER_MISSING {
 		return ""
 	}
-	return m[1]
+	drivers := map[string]bool{}
+	for _, t := range group.GetTasks() {
+		drivers[t.GetDriver()] = true
+	}
+	if len(drivers) != 1 {
+		return ""
+	}
+	return slices.Collect(maps.Keys(drivers))[0]
 }
 
-// driverOfNoRegion is the driver that no region has for a job of which nothing is
-// placed, "" when there is hope without another agent.
-func driverOfNoRegion(s *nusav1.JobStatus) string {
+// driverOfNoRegion is the driver that no region has for a job without a placed
+// instance; "" when instances may be placed without another agent.
+func driverOfNoRegion(j *nusav1.Job) string {
 	name := ""
-	for _, g := range s.GetGroups() {
+	for group, g := range j.GetStatus().GetGroups() {
 		if len(g.GetPending()) == 0 || g.GetUnowned() == 0 {
 			continue
 		}
 		for _, p := range g.GetPending() {
-			if name = missingDriver(p); name == "" {
+			if name = missingDriver(p, j.GetSpec().GetGroups()[group]); name == "" {
 				return ""
 			}
 		}

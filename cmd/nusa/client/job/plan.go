@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -15,7 +16,7 @@ import (
 
 func planCommand(s *cli.Settings) *cobra.Command {
 	var region string
-	var explain bool
+	var explain, verbose bool
 	c := &cobra.Command{
 		Use: "plan FILE", Short: "Show what a submit would change, and where instances would go", Args: cli.Positional("FILE"),
 		Long:        "A dry run: what job run would change and where instances would go. Nothing is stored.\n\nExit codes: 0 no change, 1 changes, 255 error.",
@@ -51,7 +52,16 @@ func planCommand(s *cli.Settings) *cobra.Command {
 				at = c.RegionOf(ctx)
 			}
 			err = c.Print(plan, func(w *term.Screen) {
-				writePlan(w, planHeader{cli.JobName(cli.NamespaceOf(spec), spec.GetName(), at), submitFlags(c, region) + " " + cli.FileArg(args[0]), written, submitWarnings(plan.GetWarnings(), spec), orderNote(plan, spec)}, plan)
+				of := planHeader{
+					name: cli.JobName(cli.NamespaceOf(spec), spec.GetName(), at), submit: submitFlags(c, region) + " " + cli.FileArg(args[0]),
+					written: written, warnings: submitWarnings(plan.GetWarnings(), spec), orderNote: orderNote(plan, spec), spec: spec,
+				}
+				if verbose {
+					full := proto.CloneOf(spec)
+					job.Default(full)
+					of.notes = job.Notes(full)
+				}
+				writePlan(w, of, plan)
 				if explain {
 					writeExplanation(w, plan.GetExplanation())
 				}
@@ -67,6 +77,7 @@ func planCommand(s *cli.Settings) *cobra.Command {
 	}
 	c.Flags().StringVar(&region, "region", "", "plan on this region's own servers, as a job NAME@REGION")
 	c.Flags().BoolVar(&explain, "explain", false, "also show every region's score")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show notes about the job that need no action")
 	return c
 }
 

@@ -21,6 +21,9 @@ type planHeader struct {
 	warnings []string
 	// orderNote is why regions wait for one another.
 	orderNote string
+	// notes are what is good to know about the spec, for --verbose.
+	notes []string
+	spec  *nusav1.JobSpec
 }
 
 func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
@@ -48,15 +51,21 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 		fmt.Fprintln(w)
 		t := term.NewTable("SLOT", ">INSTANCES", "REGION", "#WHY")
 		for _, s := range p.GetSlots() {
-			because := term.Plain(s.GetPlacedBecause())
+			because := term.OneLine(s.GetPlacedBecause())
 			switch {
 			case beingRemoved(s):
 				because = w.Wait(slotState(s))
 			case waitsForRegion(s):
-				because = w.Wait(term.Plain(s.GetMessage()))
+				because = w.Wait(term.OneLine(s.GetMessage()))
 			}
-			t.Row(slotName(s), term.Count(s.GetTo()-s.GetFrom()), s.GetRegion(), because)
+			instances := term.Count(s.GetTo() - s.GetFrom())
+			system := everyNode(of.spec, s.GetGroup())
+			if system {
+				instances = ""
+			}
+			t.Row(slotName(s, system), instances, s.GetRegion(), because)
 		}
+		t.DropBlank("INSTANCES")
 		t.Write(w)
 		if of.orderNote != "" {
 			fmt.Fprintln(w, of.orderNote)
@@ -69,12 +78,15 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 			writeRemedy(w, groupOf(p.GetExplanation(), g))
 		}
 	}
+	for _, note := range of.notes {
+		fmt.Fprintf(w, "%s%s\n", w.Faint("note: "), note)
+	}
 	warnings := p.GetWarnings()
 	if len(p.GetDiff()) == 0 {
 		warnings = of.warnings // the rest was said when it was submitted
 	}
 	for _, warning := range warnings {
-		fmt.Fprintf(w, "%s%s\n", w.Wait("warning: "), cli.WithProgram(term.Plain(warning), w.Program))
+		fmt.Fprintf(w, "%s%s\n", w.Wait("warning: "), cli.WithProgram(term.OneLine(warning), w.Program))
 	}
 	if len(p.GetDiff()) > 0 {
 		check := fmt.Sprint(p.GetRevision())

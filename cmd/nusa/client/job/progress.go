@@ -39,7 +39,7 @@ func progressLine(w *term.Screen, j *nusav1.Job) string {
 		line += "  on " + regions
 	}
 	if sum.runningOrComplete() < sum.desired || sum.Starting > 0 {
-		if p := pending(s); p != "" {
+		if p := pending(j); p != "" {
 			line += "  " + w.Faint("waits: "+p)
 		}
 	}
@@ -48,13 +48,13 @@ func progressLine(w *term.Screen, j *nusav1.Job) string {
 
 // because is " (message)", or nothing.
 func because(j *nusav1.Job) string {
-	message := term.Plain(j.GetStatus().GetMessage())
+	message := term.OneLine(j.GetStatus().GetMessage())
 	if message == "" {
 		sum, _ := totalsOf(j.GetStatus())
 		message = sum.rollout()
 	}
 	if message == "" {
-		if p := pending(j.GetStatus()); p != "" {
+		if p := pending(j); p != "" {
 			message = p
 		}
 	}

@@ -21,6 +21,10 @@ func TestRendering(t *testing.T) {
 			delete(j.Status.Groups, "c")
 			writeStatus(w, j)
 		}),
+		sample.Of("job status, of a system job", func(w *term.Screen) { writeStatus(w, sample.System()); writeSystemNote(w, sample.System()) }),
+		sample.Of("job plan --verbose, of a system job", func(w *term.Screen) {
+			writePlan(w, planHeader{name: "default/watch", submit: " watch.yaml", spec: sample.System().GetSpec(), notes: []string{"groups.web may run an instance twice"}}, &nusav1.PlanResponse{Revision: 9, Slots: sample.System().GetStatus().GetGroups()["node"].GetSlots()})
+		}),
 		sample.Of("job progress", func(w *term.Screen) { fmt.Fprintln(w, progressLine(w, sample.Job())) }),
 		sample.Of("job list", func(w *term.Screen) { writeJobs(w, []*nusav1.Job{sample.Job()}, "") }),
 		sample.Of("job status, an update under way", func(w *term.Screen) { writeStatus(w, sample.Update()) }),

@@ -7,15 +7,15 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-func writeSlots(w *term.Screen, s *nusav1.JobStatus, groups []string) {
+func writeSlots(w *term.Screen, j *nusav1.Job, groups []string) {
 	t := term.NewTable("SLOT", "REGION", "STATE", ">VERSION", "#WHY")
 	for _, name := range groups {
-		for _, slot := range s.GetGroups()[name].GetSlots() {
-			because := term.Plain(slot.GetPlacedBecause())
+		for _, slot := range j.GetStatus().GetGroups()[name].GetSlots() {
+			because := term.OneLine(slot.GetPlacedBecause())
 			if r := term.Why(slot.GetReason(), slot.GetMessage()); r != "" {
 				because = r
 			}
-			t.Row(slotName(slot), slot.GetRegion(), w.State(slotState(slot)), fmt.Sprint(slot.GetJobVersion()), because)
+			t.Row(slotName(slot, everyNode(j.GetSpec(), name)), slot.GetRegion(), w.State(slotState(slot)), fmt.Sprint(slot.GetJobVersion()), because)
 		}
 	}
 	if len(t.Rows) == 0 {
@@ -25,7 +25,7 @@ func writeSlots(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	t.Write(w)
 }
 
-// unwanted: the slot is being taken back.
+// beingRemoved reports whether the region is to give the slot up.
 func beingRemoved(s *nusav1.Slot) bool {
 	return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_STOP || s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE
 }
@@ -41,10 +41,35 @@ func slotState(s *nusav1.Slot) string {
 	return state
 }
 
-// slotName is web[0-5], or web[3] for one instance.
-func slotName(s *nusav1.Slot) string {
-	if s.GetTo()-s.GetFrom() <= 1 {
+// slotName is web[0-5], or web[3] for one instance. The one slot of a system
+// group in a region stands for an instance on each of its nodes.
+func slotName(s *nusav1.Slot, everyNode bool) string {
+	switch {
+	case everyNode:
+		return s.GetGroup() + " on every node"
+	case s.GetTo()-s.GetFrom() <= 1:
 		return fmt.Sprintf("%s[%d]", s.GetGroup(), s.GetFrom())
 	}
 	return fmt.Sprintf("%s[%d-%d]", s.GetGroup(), s.GetFrom(), s.GetTo()-1)
+}
+
+// everyNode reports whether a group has no count because it runs once on each
+// node.
+func everyNode(spec *nusav1.JobSpec, group string) bool {
+	g := spec.GetGroups()[group]
+	return spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM && g != nil && g.Count == nil
+}
+
+// writeSystemNote explains the numbers of a system job's instances where it runs
+// in several regions.
+func writeSystemNote(w *term.Screen, j *nusav1.Job) {
+	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_SYSTEM {
+		return
+	}
+	for name, g := range j.GetStatus().GetGroups() {
+		if everyNode(j.GetSpec(), name) && len(g.GetSlots()) > 1 {
+			fmt.Fprintf(w, "\n%s\n", w.Faint("each region numbers the instances of a system job by itself: equal numbers in two regions are two instances"))
+			return
+		}
+	}
 }

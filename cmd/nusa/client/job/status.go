@@ -13,7 +13,6 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/alloc"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
-	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -36,7 +35,7 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 			}
 			v := c.Screen()
 			writeStatus(v, j)
-			return writeStatusAllocs(ctx, c, ref, j.GetStatus())
+			return writeStatusAllocs(ctx, c, ref, j)
 		}),
 	}
 }
@@ -50,7 +49,8 @@ const (
 
 // writeStatusAllocs shows a job's live allocations; of a job that has ended the
 // latest ones.
-func writeStatusAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, s *nusav1.JobStatus) error {
+func writeStatusAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, j *nusav1.Job) error {
+	s := j.GetStatus()
 	req := &nusav1.ListAllocationsRequest{Job: ref}
 	switch s.GetState() {
 	case nusav1.JobState_JOB_STATE_COMPLETE, nusav1.JobState_JOB_STATE_FAILED, nusav1.JobState_JOB_STATE_STOPPED:
@@ -70,6 +70,7 @@ func writeStatusAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, 
 	if !req.All {
 		if len(allocs) > 0 {
 			alloc.Write(c.Screen(), allocs, false)
+			writeSystemNote(c.Screen(), j)
 		}
 		if retriesFailures(s) {
 			c.Printf("\n%s\n", c.Style.Faint(fmt.Sprintf("%s alloc list --all --job %s shows those that failed", c.Program, cli.RefArg(ref))))
@@ -99,14 +100,14 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 	}
 	fmt.Fprintln(w, strings.Join(head, term.Gap))
 	names := slices.Sorted(maps.Keys(s.GetGroups()))
-	if m := term.Plain(summary(s, names)); m != "" {
+	if m := term.OneLine(headline(s)); m != "" {
 		fmt.Fprintln(w, m)
 	}
 	if r := rolloutLine(j); r != "" {
 		fmt.Fprintln(w, w.Wait(r))
 	}
 	if r := j.GetReverted(); r != nil {
-		fmt.Fprintln(w, w.Wait(fmt.Sprintf("taken back: this is as version %d was; %s", r.GetTo(), term.Plain(r.GetWhy()))))
+		fmt.Fprintln(w, w.Wait(fmt.Sprintf("taken back: this is as version %d was; %s", r.GetTo(), term.OneLine(r.GetWhy()))))
 	}
 	if len(s.GetGroups()) == 0 {
 		return
@@ -122,19 +123,25 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 	t.DropEmpty("PENDING", "STARTING", "OUTDATED", "STOPPING", "COMPLETE", "FAILED", "STOPPED", "LOST", "NO REGION")
 	t.Write(w)
 	writeNotRunning(w, s, names)
-	writeSlots(w, s, names)
+	writeSlots(w, j, names)
 }
 
-// summary is a job's message without the first reason that stands in the way,
-// which is shown with the others. A region says that alone.
-func summary(s *nusav1.JobStatus, groups []string) string {
-	for _, name := range groups {
-		if all := s.GetGroups()[name].GetPending(); len(all) > 0 {
-			head, _, _ := strings.Cut(": "+s.GetMessage(), ": "+name+": "+reason.Text(all[0].GetReason()))
-			return strings.TrimPrefix(head, ": ")
-		}
+// headline is a job's state in one line. The message of a job ends with the first
+// reason why instances wait, which the table of reasons shows: with such a table
+// the line only counts.
+func headline(s *nusav1.JobStatus) string {
+	sum, _ := totalsOf(s)
+	switch {
+	case !slices.ContainsFunc(slices.Collect(maps.Values(s.GetGroups())), func(g *nusav1.GroupStatus) bool { return len(g.GetPending()) > 0 }):
+		return s.GetMessage()
+	case sum.GetFailed() > 0:
+		return fmt.Sprintf("%d of %d instances failed", sum.GetFailed(), sum.desired)
+	case sum.GetOutdated() > 0:
+		return sum.rollout()
+	case sum.GetPending()+sum.GetLost() > 0:
+		return fmt.Sprintf("%d of %d instances wait", sum.GetPending()+sum.GetLost(), sum.desired)
 	}
-	return s.GetMessage()
+	return ""
 }
 
 // writeNotRunning are the counted reasons of all groups, what is the same together.

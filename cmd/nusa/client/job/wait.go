@@ -101,7 +101,7 @@ func (f *waiter) receive(j *nusav1.Job) {
 		}
 	}
 	f.latest = j
-	if name := driverOfNoRegion(j.GetStatus()); name != "" && !f.driverHinted {
+	if name := driverOfNoRegion(j); name != "" && !f.driverHinted {
 		f.endLine()
 		f.driverHinted = true
 		cli.PrintWarnings(f.Session, []string{driverHint(name, f.file)})
@@ -254,7 +254,7 @@ func (f *waiter) finish() error {
 		return nil
 	}
 	line := fmt.Sprintf("%s %s: %s after %s", cli.RefName(f.ref), f.Style.Good(verb), what, term.Duration(time.Since(f.began)))
-	if m := term.Plain(f.latest.GetStatus().GetMessage()); m != "" {
+	if m := term.OneLine(f.latest.GetStatus().GetMessage()); m != "" {
 		line += "; " + m
 	}
 	f.Printf("%s\n", line)

@@ -137,7 +137,7 @@ func findingTable(list []*nusav1.TopologyFinding) *term.Table {
 		if f.GetTo() != "" {
 			pair = strings.TrimPrefix(pair+" → "+f.GetTo(), " → ")
 		}
-		words := term.Plain(f.GetMessage())
+		words := term.OneLine(f.GetMessage())
 		words = strings.TrimPrefix(words, pair+": ")
 		words = strings.TrimPrefix(words, pair+" ")
 		t.Row(pair, words)

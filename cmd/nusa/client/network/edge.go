@@ -185,7 +185,7 @@ func edgeText(w *term.Screen, e *nusav1.Edge, percentile int) string {
 		text += " stale"
 	}
 	if e.GetDoubt() != "" {
-		text += ", not believed: " + term.Plain(e.GetDoubt())
+		text += ", not believed: " + term.OneLine(e.GetDoubt())
 	}
 	return text
 }

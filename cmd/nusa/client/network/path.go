@@ -141,7 +141,7 @@ func writePaths(w *term.Screen, resp *nusav1.PathResponse) {
 		fmt.Fprintf(w, "\nthe load of %s is not known and counts as none\n", strings.Join(term.Unique(idle), ", "))
 	}
 	for _, d := range term.Unique(doubts) {
-		fmt.Fprintf(w, "\n%s: what is longer counts, that or what is expected\n", term.Plain(d))
+		fmt.Fprintf(w, "\n%s: what is longer counts, that or what is expected\n", term.OneLine(d))
 	}
 	writeMarkLegend(w, edges)
 }

@@ -66,7 +66,7 @@ func writeResolved(w *term.Screen, domain, client string, resp *nusav1.ResolveOr
 		by = " (by the record of " + resp.GetRecord() + ")"
 	}
 	if choice.GetRegion() == "" {
-		fmt.Fprintf(w, "%s for a client at %s%s: %s\n", w.Bad("no origin of "+domain), client, by, term.Plain(choice.GetWhy()))
+		fmt.Fprintf(w, "%s for a client at %s%s: %s\n", w.Bad("no origin of "+domain), client, by, term.OneLine(choice.GetWhy()))
 	} else {
 		at := ""
 		if choice.GetAddress() != "" {
@@ -102,7 +102,7 @@ func writeResolved(w *term.Screen, domain, client string, resp *nusav1.ResolveOr
 		} else if o.GetRefused() {
 			name = w.Faint(name)
 		}
-		t.Row(name, ms, weight, score, path, term.Plain(o.GetWhy()))
+		t.Row(name, ms, weight, score, path, term.OneLine(o.GetWhy()))
 	}
 	if len(t.Rows) > 0 {
 		fmt.Fprintln(w)

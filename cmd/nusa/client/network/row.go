@@ -28,7 +28,7 @@ func writeRow(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
 			state += " (its probes arrive)"
 		}
 		if e.GetDoubt() != "" {
-			source += ", not believed: " + term.Plain(e.GetDoubt())
+			source += ", not believed: " + term.OneLine(e.GetDoubt())
 		}
 		cells := []string{e.GetTo(), edgeCell(w, e, 50), edgeCell(w, e, 90), edgeCell(w, e, 99), "-", "-", "-", "-", "-", "-", "-", state, source}
 		if e.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED {

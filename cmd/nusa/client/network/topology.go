@@ -106,7 +106,7 @@ func writeTree(w *term.Screen, t *nusav1.TopologyTree, most int) {
 		b.sub = append(b.sub, nodeBranches(w, nodes[r.GetDefinition().GetName()], most)...)
 		for _, e := range t.GetErrors() {
 			if e.GetRegion() == r.GetDefinition().GetName() {
-				b.sub = append(b.sub, treeLine{text: w.Bad("nodes not known: " + term.Plain(e.GetMessage()))})
+				b.sub = append(b.sub, treeLine{text: w.Bad("nodes not known: " + term.OneLine(e.GetMessage()))})
 			}
 		}
 		root.sub = append(root.sub, b)

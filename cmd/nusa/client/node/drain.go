@@ -89,7 +89,7 @@ func writeLeaving(w *term.Screen, n *nusav1.Node) {
 	fmt.Fprintln(w)
 	t := term.NewTable("LEAVING", ">STILL THERE", ">FIT ELSEWHERE", "#WHY NO MORE")
 	for _, g := range n.GetLeaving() {
-		t.Row(g.GetNamespace()+"/"+g.GetJob()+" "+g.GetGroup(), term.Count(g.GetCount()), term.Count(g.GetFits()), term.Plain(reason.WithMessage(g.GetReason(), g.GetMessage())))
+		t.Row(g.GetNamespace()+"/"+g.GetJob()+" "+g.GetGroup(), term.Count(g.GetCount()), term.Count(g.GetFits()), term.OneLine(reason.WithMessage(g.GetReason(), g.GetMessage())))
 	}
 	t.DropEmpty("WHY NO MORE")
 	t.Write(w)

@@ -54,7 +54,7 @@ func writeNodes(w *term.Screen, nodes []*nusav1.Node, none string) {
 		fmt.Fprintln(w, none)
 		return
 	}
-	t := term.NewTable("NODE", "NAME", "REGION", "STATE", "POOL", ">CPU", ">MEMORY", ">CPU USED", ">MEMORY USED", ">ALLOCS", ">STATS")
+	t := term.NewTable("NODE", "NAME", "REGION", "STATE", "POOL", ">CPU RESERVED", ">MEMORY RESERVED", ">CPU USED", ">MEMORY USED", ">ALLOCS", ">STATS")
 	for _, n := range nodes {
 		c, a := n.GetInventory().GetCapacity(), n.GetAllocated()
 		cpuUsed, memUsed := "-", "-"

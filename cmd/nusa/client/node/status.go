@@ -79,7 +79,7 @@ func writeDrivers(w *term.Screen, drivers []*nusav1.DriverInfo) {
 	fmt.Fprintln(w)
 	t := term.NewTable("DRIVER", "HEALTH", "VERSION", "CAN", "#MESSAGE")
 	for _, d := range drivers {
-		t.Row(d.GetName(), w.Health(d.GetHealthy()), d.GetVersion(), strings.Join(d.GetCapabilities(), " "), term.Plain(d.GetMessage()))
+		t.Row(d.GetName(), w.Health(d.GetHealthy()), d.GetVersion(), strings.Join(d.GetCapabilities(), " "), term.OneLine(d.GetMessage()))
 	}
 	t.DropEmpty("VERSION", "MESSAGE")
 	t.Write(w)
@@ -87,14 +87,14 @@ func writeDrivers(w *term.Screen, drivers []*nusav1.DriverInfo) {
 
 func writeUsage(w *term.Screen, n *nusav1.Node) {
 	c, a, s := n.GetInventory().GetCapacity(), n.GetAllocated(), n.GetStats()
-	cpu, memory, uses := "-", "-", "MACHINE USES"
+	cpu, memory, uses := "-", "-", "USED"
 	if s != nil {
 		uses += " (" + term.Age(n.GetStatsAge()) + " ago)"
 		cpu = fmt.Sprintf("%s, load %.2f", term.Percent(s.GetCpu()), s.GetLoad1())
 		memory = fmt.Sprintf("%s of %s", term.Size(s.GetMemoryUsedBytes()), term.Size(s.GetMemoryUsedBytes()+s.GetMemoryAvailableBytes()))
 	}
 	fmt.Fprintln(w)
-	t := term.NewTable("", ">CAPACITY", ">ALLOCATED", uses)
+	t := term.NewTable("", ">CAPACITY", ">RESERVED", uses)
 	t.Row("cpu", term.Cores(c.GetCpuMilli()), term.Cores(a.GetCpuMilli()), cpu)
 	t.Row("memory", term.Size(c.GetMemoryBytes()), term.Size(a.GetMemoryBytes()), memory)
 	t.Row("disk", term.Size(c.GetDiskBytes()), term.Size(a.GetDiskBytes()), diskUse(s))

@@ -43,7 +43,7 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 		fmt.Fprintln(w, NoneText(w))
 		return
 	}
-	t := term.NewTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU", ">CPU FREE", ">MEMORY FREE", ">QUEUE", "MASTER", ">REPORT", "LOCATION")
+	t := term.NewTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU USED", ">CPU UNRESERVED", ">MEMORY UNRESERVED", ">QUEUE", "MASTER", ">REPORT", "LOCATION")
 	for _, r := range regions {
 		rep := r.GetReport()
 		cells := []string{"-", "-", "-", "-", "-", "-"}

@@ -115,7 +115,7 @@ func writeReport(w *term.Screen, r *nusav1.Region) {
 	fmt.Fprintf(w, "\n%s: %d ready, %d lost,%s %d draining, %d cordoned nodes; %s queued; allocations: %s\n",
 		w.Bold(ReportAge(r)), rep.GetNodesReady(), rep.GetNodesLost(), left, rep.GetNodesDraining(), rep.GetNodesCordoned(),
 		term.Plural(rep.GetQueueLength(), "instance"), allocCounts(rep.GetAllocations()))
-	t := term.NewTable("", ">CAPACITY", ">ALLOCATED", ">FREE", ">USED")
+	t := term.NewTable("", ">CAPACITY", ">RESERVED", ">UNRESERVED", ">USED")
 	u, c, a, f := rep.GetUtilisation(), rep.GetCapacity(), rep.GetAllocated(), rep.GetFree()
 	t.Row("cpu", term.Cores(c.GetCpuMilli()), term.Cores(a.GetCpuMilli()), term.Cores(f.GetCpuMilli()), term.Percent(u.GetCpu()))
 	t.Row("memory", term.Size(c.GetMemoryBytes()), term.Size(a.GetMemoryBytes()), term.Size(f.GetMemoryBytes()), term.Percent(u.GetMemory()))
@@ -123,7 +123,7 @@ func writeReport(w *term.Screen, r *nusav1.Region) {
 	t.Row("network", "", "", "", term.Rate(u.GetNetworkIn())+" in, "+term.Rate(u.GetNetworkOut())+" out")
 	t.Write(w)
 	if bins := rep.GetShape().GetBins(); len(bins) > 0 {
-		fmt.Fprintf(w, "\n%s: nodes with at least this free\n", w.Bold("shape"))
+		fmt.Fprintf(w, "\n%s: nodes with at least this unreserved\n", w.Bold("shape"))
 		shape := term.NewTable(">NODES", ">CPU", ">MEMORY", ">DISK", "POOL")
 		for _, b := range bins {
 			shape.Row(term.Count(b.GetNodes()), term.Cores(b.GetFree().GetCpuMilli()), term.Size(b.GetFree().GetMemoryBytes()), term.Size(b.GetFree().GetDiskBytes()), b.GetPool())

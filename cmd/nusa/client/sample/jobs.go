@@ -295,3 +295,15 @@ func EndedAllocs(n int) []*nusav1.Allocation {
 
 // JobFile is a job file: the name and the type are left to be filled in.
 const JobFile = "name: %s\ntype: %s\ngroups: {web: {count: 2, tasks: {t: {driver: process, config: {command: x}}}}}\n"
+
+// System is a system job in two regions.
+func System() *nusav1.Job {
+	slot := func(region string) *nusav1.Slot {
+		return &nusav1.Slot{Group: "node", To: 1, Region: region, State: nusav1.SlotState_SLOT_STATE_ACCEPTED, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 1, PlacedBecause: "system jobs run in every region"}
+	}
+	return &nusav1.Job{
+		Spec:    &nusav1.JobSpec{Namespace: "default", Name: "watch", Type: nusav1.JobType_JOB_TYPE_SYSTEM, Groups: map[string]*nusav1.Group{"node": {}}},
+		Version: 1, Revision: 9, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_RUNNING, Groups: map[string]*nusav1.GroupStatus{
+			"node": {Desired: 4, Counts: &nusav1.InstanceCounts{Running: 4}, Slots: []*nusav1.Slot{slot("eastus"), slot("japaneast")}}}},
+	}
+}

@@ -3,7 +3,6 @@ package term
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -14,7 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// OneLine makes one line of a text, without what could move a cursor.
+// OneLine makes one line of a text of others, without characters that could move
+// the cursor.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -22,19 +22,6 @@ func OneLine(s string) string {
 		}
 		return r
 	}, strings.Join(strings.Fields(s), " "))
-}
-
-var identifier = regexp.MustCompile(`[a-z]+(_[a-z]+)+`)
-
-// Plain is OneLine with reasons in words: servers write "no_capacity" in their
-// messages.
-func Plain(s string) string {
-	return identifier.ReplaceAllStringFunc(OneLine(s), func(id string) string {
-		if _, known := nusav1.Reason_value["REASON_"+strings.ToUpper(id)]; known {
-			return strings.ReplaceAll(id, "_", " ")
-		}
-		return id
-	})
 }
 
 // Clip makes one line of a value, a short one on a terminal.
@@ -76,7 +63,7 @@ func Word(e protoreflect.Enum) string {
 // Why joins a reason and its message for one cell; some messages say the reason
 // themselves.
 func Why(r nusav1.Reason, message string) string {
-	message = Plain(message)
+	message = OneLine(message)
 	// "it exited" and "task t exited with code 7".
 	if text := strings.TrimPrefix(reason.Text(r), "it "); text != "" && strings.Contains(message, text) {
 		return message
