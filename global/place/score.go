@@ -38,7 +38,7 @@ func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
 	}
 	share, dim := ev.headroom(c.index, g.Ask)
 	add("capacity", capacityWeight*share, func() string {
-		return fmt.Sprintf("%.0f%% of its %s is free", 100*share, dim)
+		return fmt.Sprintf("%.0f%% of its %s is unreserved", 100*share, dim)
 	})
 	for i := range g.Regions.Near {
 		n := &g.Regions.Near[i]
