@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootClock reads CLOCK_BOOTTIME, which goes on while the machine sleeps, so
-// that a lease does not outlive a suspend.
+// bootClock reads CLOCK_BOOTTIME. This clock runs while the machine is suspended,
+// so that a lease ends then, too.
 func bootClock() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

@@ -16,116 +16,117 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 )
 
-// ErrConfig marks every error of Config.Validate: the configuration, not the
-// machine, is wrong.
+// ErrConfig marks the errors of Run that come from the configuration, not from
+// the machine.
 var ErrConfig = errors.New("invalid configuration")
 
-// Config is everything a regional server is told. The zero value of a field
-// with a default means the default.
+// Config is the configuration of a regional server. The zero value of a field
+// that has a default stands for the default.
 type Config struct {
-	// Region is what this server says about its region; Name is required and
-	// must be the same on every server of the region.
+	// Region defines the region. Its name is required and must be the same on every
+	// server of the region.
 	Region *nusav1.RegionDefinition
 	// Name identifies this server within the region: 1..63 of [a-zA-Z0-9._-].
 	Name string
-	// DataDir holds the Raft log, snapshots and the server's identity. Created
-	// with mode 0700. Not used with InMemory.
+	// DataDir holds the Raft log, snapshots and the server's identity. It is created
+	// with mode 0700, and not used with InMemory.
 	DataDir string
 
-	// Addresses to listen on, "host:port"; port 0 lets the network choose.
-	// Defaults: 127.0.0.1 and the ports 7610 to 7614. HTTPAddr "-" serves no
-	// HTTP.
+	// Addresses to listen on, "host:port"; with port 0 the system chooses one.
+	// Defaults: 127.0.0.1 and the ports 7610 to 7614. HTTPAddr "-" serves no HTTP.
 	GRPCAddr   string
 	RaftAddr   string
 	GossipAddr string
 	ProbeAddr  string
 	HTTPAddr   string
-	// Advertise is the host that others are told to use with the ports above.
-	// Default: the host of GRPCAddr. Required when that is a wildcard.
+	// Advertise is the host under which others reach the ports above. Default: the
+	// host of GRPCAddr. Required when that is a wildcard.
 	Advertise string
 
-	// Join are gossip addresses of any servers of the region; its own may be
-	// among them. Tried again until one answers.
+	// Join are gossip addresses of any servers of the region; its own may be among
+	// them. The server tries them until it reaches one.
 	Join []string
 	// BootstrapExpect is how many servers must see one another before a new
 	// Raft group is formed. Default 1. Servers of an existing group ignore it.
 	BootstrapExpect int
-	// Global are gRPC addresses of global servers. Empty: the region is an
-	// island.
+	// Global are gRPC addresses of global servers. Empty: the region works on its
+	// own.
 	Global []string
 
-	// Net is how sockets are reached. Default network.Host().
+	// Net opens sockets. Default network.Host().
 	Net network.Net
 	// Logger receives structured logs. Default: none.
 	Logger *slog.Logger
-	// Clock reads a monotonic clock that runs through suspend, from any start.
+	// Clock reads a monotonic clock that runs through suspend; its zero is any time.
 	// Default CLOCK_BOOTTIME.
 	Clock func() time.Duration
-	// GossipKey encrypts gossip: 16, 24 or 32 bytes, the same on every server;
-	// servers with another key are refused. Empty: no encryption.
+	// GossipKey encrypts gossip: 16, 24 or 32 bytes, the same on every server.
+	// Servers with another key are refused. Empty: no encryption.
 	GossipKey []byte
 
-	// Raft sets the election's speed.
+	// Raft sets how fast elections are.
 	Raft RaftTiming
 	// RaftLog is where the Raft log is stored: etcd's write-ahead log (quorum.WAL,
 	// the default) or raft-boltdb (quorum.BoltDB). A data directory of the other
 	// kind is converted at the start.
 	RaftLog quorum.LogKind
-	// NodeLease is how long a node may be silent before it is lost. Default
-	// 15 s, at least 100 ms; a third of it is the agents' heartbeat.
+	// NodeLease is how long a node may be silent before it is lost. Agents send a
+	// heartbeat each third of it. Default 15 s, at least 100 ms.
 	NodeLease time.Duration
 	// StatsInterval is how often agents send statistics. Default 5 s.
 	StatsInterval time.Duration
 	// ReportInterval is how often the master reports to the global tier.
 	// Default 5 s.
 	ReportInterval time.Duration
-	// DeadServerAfter is how long a failed server stays a member when no
-	// replacement joined. Default 72 h.
+	// DeadServerAfter is how long a failed server stays a member of the Raft group
+	// when no replacement joins. Default 72 h.
 	DeadServerAfter time.Duration
-	// ProbeKeys authenticate latency probes between the regions of a federation:
-	// at least 16 bytes each. Probes are made with the first, and packets made
-	// with any are taken, so that a key is replaced in three steps: the new one
-	// second everywhere, then first, then alone. Empty: probes of anybody are
-	// answered.
+	// ProbeKeys authenticate latency probes between the regions of a federation: at
+	// least 16 bytes each. This server sends with the first key and accepts packets
+	// with any of them. So a key is replaced in three steps: add the new one as the
+	// second key everywhere, make it the first, remove the old one. Empty: all
+	// probes are accepted.
 	ProbeKeys [][]byte
-	// ProbeRate bounds latency probes, a second. Default 100.
+	// ProbeRate bounds the latency probes of a second. Default 100.
 	ProbeRate int
 
-	// HistorySeries and HistoryBytes bound what this server keeps of what it
-	// measured as the master: 31 days of edges, nodes and pools in a file of the
-	// data directory. Defaults 20,000 series and 3 GiB, at least 4 MiB; 31 days of
-	// a busy node take about 270 KB. A negative HistoryBytes keeps none.
+	// HistorySeries and HistoryBytes bound the metrics history of this server: what
+	// it measured as the master, 31 days of edges, nodes and pools in a file of the
+	// data directory. Defaults 20,000 series and 3 GiB, at least 4 MiB; 31 days of a
+	// busy node take about 270 KB. With a negative HistoryBytes there is none.
 	HistorySeries int
 	HistoryBytes  int64
 
-	// InMemory keeps Raft's log in memory. For simulations only: such a server
-	// must never come back after it ended.
+	// InMemory holds Raft's log in memory. For simulations only: such a server must
+	// never start again after it ended.
 	InMemory bool
 	// Version of the build. Default "dev".
 	Version string
-	// Ready is called once, when every listener is open and the API is served.
-	// A leader need not be elected yet.
+	// Ready is called once, when every listener is open and the API is served. The
+	// region may have no master yet.
 	Ready func(Addresses)
 }
 
-// RaftTiming sets how fast a lost leader is noticed. The zero value is for
-// servers with round trips of a few milliseconds: heartbeat and election
-// 1 s, leader lease 500 ms. FastRaft is for one machine.
+// RaftTiming sets how fast the group notices a lost leader. The zero value is for
+// servers with round trips of a few milliseconds: heartbeat and election 1 s,
+// leader lease 500 ms. FastRaft is for one machine.
 type RaftTiming struct {
-	// Heartbeat without which a follower becomes a candidate.
+	// Heartbeat is after how long without a heartbeat a follower becomes a
+	// candidate.
 	Heartbeat time.Duration
-	// Election after which a candidate tries again.
+	// Election is after how long a candidate tries again.
 	Election time.Duration
-	// LeaderLease after which a leader without quorum steps down; at most
+	// LeaderLease is after how long a leader without a quorum steps down; at most
 	// Heartbeat.
 	LeaderLease time.Duration
-	// Commit is how long a follower may lag with the commit index when nothing
-	// is written. Default 50 ms.
+	// Commit is how long a follower's commit index may lag while nothing is written.
+	// Default 50 ms.
 	Commit time.Duration
 }
 
-// FastRaft lets a single server lead within about 200 ms and a group on one
-// machine notice a dead leader within about half a second.
+// FastRaft returns the timing for servers on one machine: a single server leads
+// within about 200 ms, and a group notices a dead leader within about half a
+// second.
 func FastRaft() RaftTiming {
 	return RaftTiming{
 		Heartbeat:   100 * time.Millisecond,
@@ -135,7 +136,7 @@ func FastRaft() RaftTiming {
 	}
 }
 
-// Addresses are what a running server serves, as others reach it.
+// Addresses are the addresses of a running server, as others reach it.
 type Addresses struct {
 	GRPC   string
 	Raft   string
@@ -145,10 +146,10 @@ type Addresses struct {
 	HTTP string
 }
 
-// Run serves one regional server until ctx ends or the first fatal error.
-// Everything it started has ended when it returns. It returns nil after ctx
-// ended, an error wrapping ErrConfig when cfg cannot work, and otherwise the
-// first failure.
+// Run runs one regional server until ctx ends or the first fatal error. When it
+// returns, everything that it started has ended. It returns nil after ctx ended,
+// an error that wraps ErrConfig when cfg is invalid, and otherwise the first
+// failure.
 func Run(ctx context.Context, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -209,7 +210,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate checks what withDefaults completed; every fault names its field.
+// validate checks a configuration with its defaults. Each error names the field.
 func (c Config) validate() error {
 	bad := func(field, format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", ErrConfig, field, fmt.Sprintf(format, args...))

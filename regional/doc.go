@@ -1,23 +1,32 @@
-// Package regional is the middle tier: the servers of one region. They find
-// one another by gossip, form a Raft group, and the one that Raft elects, the
-// master, decides which node runs each instance, holds the agents' sessions and
-// is the region's voice towards the global tier.
+// Package regional is the middle tier: the servers of one region. They find one
+// another by gossip and form a Raft group. The server that Raft elects is the
+// master: it decides which node runs each instance, serves the agents' sessions,
+// and holds the region's session with the global tier.
 //
-// It is a shell around three pure cores: regional/state (what the committed log
-// means), regional/sched (which node each) and regional/accept (what to answer
-// to the global tier). Where to look:
+//	config        Config and Run
+//	clock         the default clock, which runs through suspend
+//	open          opens a server's data directory, addresses and services
+//	run           starts the parts of a server and stops them in order
+//	identity      a server's id
+//	knownservers  the gossip addresses of the region's servers, on disk
+//	servers       who is the master, which servers there are, connections to the master
+//	leadership    runs a Master in each term of this server
+//	bootstrap     the cluster's identity, committed by its first master
+//	services      what the API gets of the server and of a term
 //
-//	config, run, standing   what a server is told, how it boots and stops, who leads
-//	leader, sequencer       one office of a master: everything that ends with it
-//	fsm, codec              the committed state as Raft and the disk see it
-//	dispatch, session,      the agents: sessions and leases, orders,
-//	agents, orders, verify  who is lost, and proof that this master still leads
-//	schedule, exprs, spec   plan, commit, plan again
-//	uplink, uplink_send,    the global tier: orders down; answers, reports,
-//	report, prober          summaries and latency up
-//	federation, island      what was told of the others; peers asked directly
-//	services, events        what the API needs of the server and of a term
-//	errors                  statuses
+// The parts are packages of their own:
 //
-// regional/gossip finds servers; regional/quorum forms and keeps the Raft group.
+//	master   the work of one term: planning, purging, and the wiring of its parts
+//	nodes    the agents' sessions
+//	uplink   the session with the global tier
+//	peers    the other regions, also without the global tier
+//	api      the gRPC services for users and for other servers
+//	raftlog  the log: sequencer, state machine, formats
+//	wire     conversions between the state and protobuf
+//	metrics  the history of measurements
+//	gossip   finds the region's servers
+//	quorum   forms and maintains the Raft group
+//
+// and the pure cores state (what the committed log means), sched (which node runs
+// each instance) and accept (the answers to the global tier).
 package regional

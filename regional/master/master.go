@@ -126,7 +126,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		Region: region, Incarnation: cfg.Cluster.Incarnation, View: cfg.FSM.View, PlanInput: m.Planner.Input, Stats: m.stats,
 		Plan: uplink.Plan{
 			Reasons: m.Planner.Pending, Unplaced: m.Planner.unplacedOf,
-			SettledRevision: m.Planner.settledRevision, QueueLength: m.Planner.queueLength,
+			PlacedRevision: m.Planner.placedRevision, QueueLength: m.Planner.queueLength,
 		},
 	}
 	m.Uplink = uplink.New(uplink.Config{

@@ -58,9 +58,9 @@ type Planner struct {
 	lastUnixNano int64
 	reasons      map[state.GroupKey][]wire.CountedReason
 	unplaced     map[state.GroupKey][]sched.Unplaced
-	// settled is the greatest revision of slots that are placed as far as possible:
+	// placed is the greatest revision of slots that are placed as far as possible:
 	// the slots that a report includes.
-	settled int64
+	placed int64
 }
 
 func newPlanner(cfg plannerConfig) *Planner { return &Planner{cfg: cfg, planner: sched.NewPlanner()} }
@@ -111,16 +111,16 @@ func earliest(a, b time.Duration) time.Duration {
 	return a
 }
 
-// record stores a committed plan, and how far slots are settled.
+// record stores a committed plan, and up to which revision slots are placed.
 func (p *Planner) record(in sched.Input, plan *sched.Plan) {
 	view := in.View
-	settled := int64(0)
+	placed := int64(0)
 	if plan.Empty() && !view.Cluster().OrdersIncomplete {
-		settled = view.SlotsRevision()
+		placed = view.SlotsRevision()
 	}
 	p.mu.Lock()
 	p.last, p.lastUnixNano, p.reasons, p.unplaced = plan, in.NowUnixNano, nil, nil
-	p.settled = max(p.settled, settled)
+	p.placed = max(p.placed, placed)
 	p.mu.Unlock()
 	groups := map[state.GroupKey]struct{}{}
 	for _, u := range plan.Unplaced {
@@ -140,12 +140,12 @@ func (p *Planner) Latest() (plan *sched.Plan, unixNano int64) {
 	return p.last, p.lastUnixNano
 }
 
-// settledRevision returns the greatest revision of slots that are placed as far
+// placedRevision returns the greatest revision of slots that are placed as far
 // as possible.
-func (p *Planner) settledRevision() int64 {
+func (p *Planner) placedRevision() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.settled
+	return p.placed
 }
 
 // Pending returns why instances of a group have no node, by the newest plan.

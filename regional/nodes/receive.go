@@ -48,8 +48,8 @@ func (ss *session) receive(ctx context.Context) error {
 	}
 }
 
-// recv returns the next message. It points into ss.incoming until that is freed:
-// to decode it all would need a deep stack.
+// recv returns the next message. It points into ss.incoming, which receive
+// releases. To decode the whole message would need a deep stack.
 func (ss *session) recv() (wire.AgentMessage, error) {
 	if err := ss.stream.RecvMsg(&ss.incoming); err != nil {
 		return wire.AgentMessage{}, err

@@ -49,17 +49,17 @@ type Plan struct {
 	Reasons func(state.GroupKey) []wire.CountedReason
 	// Unplaced are the instances of a group without a node.
 	Unplaced func(state.GroupKey) []sched.Unplaced
-	// SettledRevision is the greatest revision of slots that are placed as far as
+	// PlacedRevision is the greatest revision of slots that are placed as far as
 	// possible.
-	SettledRevision func() int64
+	PlacedRevision func() int64
 	// QueueLength is how many instances wait for a node.
 	QueueLength func() int32
 }
 
 // Report returns the region's aggregate, with the fit of the subscribed asks.
 func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
-	// In this order: the view then has all settled slots.
-	settled := r.Plan.SettledRevision()
+	// In this order: the view then has all these slots.
+	placed := r.Plan.PlacedRevision()
 	view := r.View()
 	t := sched.Sum(view)
 	out := &nusav1.RegionReport{
@@ -70,7 +70,7 @@ func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
 		Shape:         &nusav1.RegionShape{},
 		QueueLength:   r.Plan.QueueLength(),
 		Allocations:   map[string]int32{},
-		SlotsRevision: settled,
+		SlotsRevision: placed,
 		Drivers:       healthyDrivers(view),
 	}
 	for s, n := range view.AllocCounts() {

@@ -1,0 +1,179 @@
+package regional
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/forward"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	"github.com/nusa-scheduler/nusa/probe"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/gossip"
+	"github.com/nusa-scheduler/nusa/regional/metrics"
+	"github.com/nusa-scheduler/nusa/regional/nodes"
+	"github.com/nusa-scheduler/nusa/regional/peers"
+	"github.com/nusa-scheduler/nusa/regional/quorum"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// server is one regional server, whether or not it leads.
+type server struct {
+	cfg   Config
+	id    string
+	addrs Addresses
+
+	dir       *serve.DataDir // nil with InMemory
+	fsm       *raftlog.FSM
+	gossip    *gossip.Group
+	quorum    *quorum.Group
+	raftLis   net.Listener
+	responder *probe.Responder
+	serve     *serve.Server
+	// hub has the tunnels to the agents. tunnels accepts those that the uplink opens
+	// for the global tier: calls through them are served like any other.
+	hub     *tunnel.Hub
+	tunnels *tunnel.Listener
+	masters *masterConn
+	// streams counts the goroutines that use a stream. They end with the stream,
+	// which may be after the handler.
+	streams sync.WaitGroup
+
+	leadership leadership
+	known      *knownServers
+	history    *metrics.Store
+	// federation is what the global tier sent; copier keeps it up to date.
+	federation *peers.Federation
+	copier     *peers.Copier
+	// stopping is closed when the server stops: streams that have no end of their
+	// own then end.
+	stopping chan struct{}
+}
+
+// open opens what can fail early: the data directory and every address.
+func open(ctx context.Context, cfg Config) (_ *server, err error) {
+	s := &server{cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}),
+		federation: peers.NewFederation(cfg.Clock),
+		history:    metrics.NewStore()}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.dir, s.id, err = openIdentity(cfg); err != nil {
+		return nil, err
+	}
+	s.known = readKnownServers(s.dir, cfg.Logger)
+	s.copier = &peers.Copier{Federation: s.federation, Log: cfg.Logger, Leads: s.leadsConnected, Master: s.connToMaster}
+	if s.dir != nil {
+		s.copier.Path = s.dir.Path("federation")
+	}
+	s.copier.Load()
+	s.hub, s.tunnels = tunnel.NewHub(tunnel.Options{}), tunnel.NewListener(0)
+	s.masters = &masterConn{net: cfg.Net}
+	// A server that is not the master forwards calls. Agents look for the master
+	// themselves, and servers compare their own states.
+	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State")
+	fwd.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(wire.SubmitRequest) })
+	if s.serve, err = serve.Open(ctx, serve.Options{
+		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
+		Unary:  []grpc.UnaryServerInterceptor{fwd.Unary()},
+		Stream: []grpc.StreamServerInterceptor{fwd.Stream()},
+		Ready:  s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
+	}); err != nil {
+		return nil, err
+	}
+	if s.raftLis, err = serve.Listen(ctx, cfg.Net, cfg.RaftAddr, "--raft-addr"); err != nil {
+		return nil, err
+	}
+	if s.responder, err = probe.Listen(ctx, probe.ResponderConfig{
+		Net: cfg.Net, Region: cfg.Region.GetName(), Addr: cfg.ProbeAddr, Keys: cfg.ProbeKeys, Logger: cfg.Logger,
+	}); err != nil {
+		return nil, serve.ListenError(cfg.ProbeAddr, "--probe-addr", err)
+	}
+	if s.gossip, err = gossip.Listen(ctx, gossip.Config{
+		Net: cfg.Net, Listen: cfg.GossipAddr, Advertise: cfg.Advertise, Region: cfg.Region.GetName(),
+		Key: cfg.GossipKey, Join: slices.Concat(cfg.Join, s.known.saved), Fast: cfg.Raft.fast(), Logger: serve.QuietAfter(ctx, cfg.Logger),
+	}); err != nil {
+		return nil, serve.ListenError(cfg.GossipAddr, "--gossip-addr", err)
+	}
+	s.addrs = Addresses{
+		GRPC: s.advertise(s.serve.GRPCAddr()), HTTP: s.advertise(s.serve.HTTPAddr()),
+		Raft: s.advertise(s.raftLis.Addr().String()), Probe: s.advertise(s.responder.Addr()),
+		Gossip: s.gossip.Addr(),
+	}
+	s.register()
+	return s, nil
+}
+
+// register registers the gRPC services.
+func (s *server) register() {
+	g := s.serve.GRPC
+	nusav1.RegisterDispatchServer(g, &nodes.Dispatch{
+		Current: s.currentAgents, Standby: s.standbyMessage, Stopping: s.stopping, Streams: &s.streams, Hub: s.hub,
+	})
+	s.services().Register(g)
+}
+
+// fast reports whether the timing is for servers on one machine.
+func (t RaftTiming) fast() bool { return t.Heartbeat < 500*time.Millisecond }
+
+// raftDir returns the folder of Raft's files; empty with InMemory.
+func (s *server) raftDir() string {
+	if s.cfg.InMemory {
+		return ""
+	}
+	return filepath.Dir(s.dir.Path("raft", "x"))
+}
+
+// advertise returns the address that others use for a local one.
+func (s *server) advertise(addr string) string {
+	if addr == "" {
+		return ""
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return net.JoinHostPort(s.cfg.Advertise, port)
+}
+
+// close closes what open opened, of a server that never ran.
+func (s *server) close() {
+	if s.gossip != nil {
+		s.gossip.Close()
+	}
+	if s.responder != nil {
+		_ = s.responder.Close()
+	}
+	if s.raftLis != nil {
+		_ = s.raftLis.Close()
+	}
+	if s.serve != nil {
+		_ = s.serve.Close()
+	}
+	s.release()
+}
+
+// release closes what has no goroutine of its own.
+func (s *server) release() {
+	if s.masters != nil {
+		s.masters.close()
+	}
+	if s.hub != nil {
+		_ = s.hub.Close()
+	}
+	if s.tunnels != nil {
+		_ = s.tunnels.Close()
+	}
+	if s.dir != nil {
+		_ = s.dir.Close()
+	}
+}
